@@ -1,0 +1,258 @@
+"use strict";
+/* Shows records of `sooner demo`: every element with class "sooner" and a record in data-record. */
+(() => {
+  const WHO = {
+    target: ["the big model itself", "no tint"], draft: ["guessed by the small draft model, kept by the big one", "tinted, underlined"],
+    lookup: ["copied from earlier in the text, kept by the big model", "tinted, underlined"],
+    head: ["guessed by a trained draft head, kept by the big model", "tinted, underlined"],
+    short: ["guessed by the big model on a shortened memory, kept by the whole one", "tinted, underlined"],
+    ocr: ["read by OCR, kept by the big model", "tinted, underlined"],
+    before: ["drawn in the iteration before, kept", "tinted, underlined"] };
+  const NAMES = { draft: "the small model", lookup: "the earlier text", head: "the draft head", short: "the shortened memory" };
+  const SVG = "http://www.w3.org/2000/svg";
+  const still = matchMedia("(prefers-reduced-motion: reduce)");
+  const memory = new Map();  // where each record stood, so that nothing is lost when the page draws itself again
+
+  function el(name, given = {}, ...inside) {
+    const made = ["svg", "g", "rect", "line", "text", "path", "circle", "title", "polygon"].includes(name) && given.svg !== false
+      ? document.createElementNS(SVG, name) : document.createElement(name);
+    for (const [key, value] of Object.entries(given)) {
+      if (key === "svg" || value === null || value === undefined || value === false) continue;
+      if (key === "on") for (const [event, act] of Object.entries(value)) made.addEventListener(event, act);
+      else made.setAttribute(key, value === true ? "" : value);
+    }
+    made.append(...inside.filter(one => one !== null && one !== undefined));
+    return made;
+  }
+  const times = x => x === null || x === undefined ? "–" : x.toFixed(x < 10 ? 2 : 1) + "×";
+  const secs = x => x < 1 ? Math.round(1000 * x) + " ms" : x.toFixed(2) + " s";
+  const share = x => x === null || x === undefined ? "–" : (100 * x).toFixed(x > .995 && x < 1 ? 2 : 0) + " %";
+  const fact = (value, name, kind = "") => el("div", { class: "fact" }, el("b", { class: kind }, value), el("span", {}, name));
+  const heading = (text, level = "h3") => el(level, {}, text);
+  const soft = text => el("p", { class: "soft" }, text);
+
+  function clock(length, slow, tell, key) {
+    let at = still.matches ? length : 0, playing = false, last = 0;
+    const speed = el("select", { "aria-label": "Speed of the replay" },
+      ...[1, 2, 5, 10, 20, 50].map(n => el("option", { value: n }, n === 1 ? "real time" : `${n}× slower`)));
+    speed.value = [1, 2, 5, 10, 20, 50].reduce((a, b) => Math.abs(b - slow) < Math.abs(a - slow) ? b : a);
+    const play = el("button", { type: "button", on: { click: () => { if (at >= length) at = 0; playing ? stop() : go(); } } }, "Play");
+    const end = el("button", { type: "button", on: { click: () => { stop(); set(length); } } }, "To the end");
+    const slider = el("input", { type: "range", min: 0, max: 1000, value: 0, "aria-label": "Time of the replay",
+      on: { input: () => { stop(); set(length * slider.value / 1000); } } });
+    const shown = el("span", { class: "soft" });
+    function set(value) {
+      at = Math.min(Math.max(value, 0), length);
+      slider.value = Math.round(1000 * at / length);
+      slider.setAttribute("aria-valuetext", secs(at));
+      shown.textContent = `${secs(at)} of ${secs(length)}`;
+      memory.set(key, at);
+      tell(at);
+    }
+    function step(now) {
+      if (!playing || !shown.isConnected) return;
+      set(at + (now - last) / 1000 / Number(speed.value));
+      last = now;
+      at >= length ? stop() : requestAnimationFrame(step);
+    }
+    function go() { playing = true; play.textContent = "Pause"; last = performance.now(); requestAnimationFrame(step); }
+    function stop() { playing = false; play.textContent = at >= length ? "Replay" : "Play"; }
+    const bar = el("div", { class: "bar" }, play, end, slider, shown, speed);
+    return { bar, set, begin() { const seen = memory.get(key); if (seen !== undefined) set(seen); else if (still.matches) set(length); else { set(0); go(); } stopped(); } };
+    function stopped() { if (!playing) stop(); }
+  }
+
+  function lane(record, run, name, won, pick) {
+    const spans = run.tokens.map((token, index) => el("span", { class: `tok o-${won ? token.o : "target"}`, tabindex: index ? -1 : 0,
+      role: "button", "aria-label": `${token.t.trim() || "space"}: ${WHO[token.o][0]}`, on: { click: () => pick(run, index, spans), keydown: move } }, token.t));
+    function move(event) {
+      const index = spans.indexOf(event.currentTarget), to = { ArrowRight: index + 1, ArrowLeft: index - 1, Home: 0, End: spans.length - 1 }[event.key];
+      if (event.key === "Enter" || event.key === " ") { event.preventDefault(); pick(run, index, spans); }
+      if (to === undefined || !spans[to] || spans[to].hidden) return;
+      event.preventDefault(); spans[index].tabIndex = -1; spans[to].tabIndex = 0; spans[to].focus();
+    }
+    const fill = el("i"), told = el("span", { class: "soft" }), text = el("div", { class: "text", role: "group", "aria-label": `${name}: the answer, word by word` }, ...spans);
+    const box = el("div", { class: won ? "lane won" : "lane" }, heading(name), told, el("div", { class: "meter", "aria-hidden": true }, fill), text);
+    return { box, spans, show(at) {
+      let count = 0, round = 0;
+      for (const one of run.rounds) { if (one.e > at) break; count += one.n; round += 1; }
+      spans.forEach((span, index) => { span.hidden = index >= count; });
+      fill.style.width = 100 * count / Math.max(spans.length, 1) + "%";
+      const done = count >= spans.length;
+      told.textContent = `${count} of ${spans.length} words · the big model was asked ${round} times` + (done ? ` · done in ${secs(run.seconds)}` : "");
+      if (!done && count) text.scrollTop = text.scrollHeight;
+    } };
+  }
+
+  function tree(round) {
+    const depth = [], kids = new Map(), high = [];
+    round.parents.forEach((parent, node) => { depth[node] = parent < 0 ? 0 : depth[parent] + 1; kids.set(parent, [...(kids.get(parent) || []), node]); });
+    let leaf = 0;
+    (function lay(node) { const below = kids.get(node) || []; below.forEach(lay); if (node >= 0) high[node] = below.length ? high[below[0]] : leaf++; })(-1);
+    const wide = 110, tall = 30, kept = new Set(round.path), levels = Math.max(...depth) + 1;
+    const svg = el("svg", { width: wide * (levels + 1) + 20, height: tall * Math.max(leaf, 1) + 12, role: "img",
+      "aria-label": `The draft of this round: ${round.draft.length} guesses, accepted: ${round.path.map(node => round.draft[node]).join(" ") || "none"}` });
+    const x = node => node < 0 ? 8 : 8 + wide * (depth[node] + 1) - 40, y = node => 20 + tall * (node < 0 ? 0 : high[node]);
+    round.parents.forEach((parent, node) => svg.append(el("path", { fill: "none", stroke: kept.has(node) ? "var(--draft)" : "var(--line)",
+      "stroke-width": kept.has(node) ? 3 : 1.5, d: `M${parent < 0 ? 8 : x(parent) + 62} ${y(parent)} L${x(node) - 4} ${y(node)}` })));
+    round.draft.forEach((word, node) => { const taken = kept.has(node);
+      svg.append(el("g", {}, el("title", {}, taken ? "accepted" : "thrown away"), el("text", { x: x(node), y: y(node) + 4,
+        style: taken ? "font-weight:700" : "fill:var(--soft);text-decoration:line-through" }, (taken ? "✓" : "✗") + word.trim().slice(0, 9)))); });
+    svg.prepend(el("circle", { cx: 6, cy: 20, r: 5, fill: "var(--ink)" }));
+    return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Draft of the round" }, svg);
+  }
+
+  function detail(record, run, index, box) {
+    const token = run.tokens[index], round = run.rounds[token.r], isDraft = token.o !== "target";
+    const place = isDraft ? `level ${token.d} of the draft` : "behind the accepted guesses: the big model's own next word";
+    const rows = [["word", `“${token.t.trim() || token.t}”`], ["who wrote it", WHO[token.o][0]],
+      ["probability that the big model gave it", share(token.p)], ["round", `${token.r + 1} of ${run.rounds.length}`], ["place", place]];
+    box.replaceChildren(heading("The word that you picked"), el("table", {}, ...rows.map(([a, b]) => el("tr", {}, el("th", { scope: "row" }, a), el("td", {}, b)))),
+      round.draft.length ? heading(`Round ${token.r + 1}: ${round.draft.length} guesses, ${round.path.length} accepted, then 1 word of the big model's own`)
+        : soft(token.r ? "Nothing was guessed in this round." : "The first round reads video and question; nothing is guessed yet."),
+      round.draft.length ? tree(round) : null);
+  }
+
+  function byDepth(run) {
+    const offered = [], taken = [];
+    for (const round of run.rounds) {
+      const depth = []; round.parents.forEach((parent, node) => { depth[node] = parent < 0 ? 0 : depth[parent] + 1; });
+      for (let level = 0; level <= Math.max(-1, ...depth); level++) {
+        offered[level] = (offered[level] || 0) + 1; taken[level] = (taken[level] || 0) + (round.path.length > level ? 1 : 0); }
+    }
+    const svg = el("svg", { width: 46 * offered.length + 10, height: 130, role: "img", "aria-label": "Accepted guesses by depth: " +
+      offered.map((count, level) => `${level + 1}: ${share(taken[level] / count)}`).join(", ") });
+    offered.forEach((count, level) => { const part = taken[level] / count, x = 5 + 46 * level;
+      svg.append(el("rect", { x, y: 18, width: 34, height: 84, fill: "var(--card)", stroke: "var(--line)" }),
+        el("rect", { x, y: 18 + 84 * (1 - part), width: 34, height: 84 * part, fill: "var(--draft)" }),
+        el("text", { x: x + 17, y: 13, "text-anchor": "middle" }, Math.round(100 * part)), el("text", { x: x + 17, y: 119, "text-anchor": "middle" }, level + 1)); });
+    return [heading("How often a guess is accepted, by its depth"), soft("First bar: the first guessed word of a round, in percent; further ones build on it."),
+      offered.length ? el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Acceptance by depth" }, svg) : soft("Nothing was guessed.")];
+  }
+
+  function timeline(record) {
+    const runs = [[record.plain, "plain"], [record.fast, "accelerated"]].filter(([run]) => run), length = Math.max(...runs.map(([run]) => run.seconds));
+    const wide = 900, left = 150, scale = x => left + (wide - left - 10) * x / length;
+    const svg = el("svg", { width: wide, height: 128, role: "img", "aria-label": "Who works when: plain, the big model alone; accelerated, small and big model" });
+    const put = (y, from, to, colour, name) => svg.append(el("g", {}, el("title", {}, `${name}: ${secs(to - from)}`),
+      el("rect", { x: scale(from), y, width: Math.max(scale(to) - scale(from) - .4, .8), height: 22, fill: colour })));
+    const label = (y, text) => svg.append(el("text", { x: 0, y: y + 16 }, text));
+    let y = 6;
+    for (const [run, name] of runs) {
+      label(y, `${name}: big model`);
+      run.rounds.forEach((one, index) => put(y, one.v, one.e, index ? "var(--target)" : "var(--line)", index ? `check of round ${index + 1}` : "reading video and question"));
+      if (name === "accelerated") { label(y + 30, NAMES[record.origin] ? NAMES[record.origin].replace("the ", "") + (record.beside ? ", beside" : "") : "draft");
+        if (record.beside) put(y + 30, run.first, run.seconds, "color-mix(in srgb,var(--draft) 55%,transparent)", "guesses all the time, in a process of its own");
+        else run.rounds.forEach((one, index) => { if (one.s !== null) put(y + 30, one.s, one.v, "var(--draft)", `guessing for round ${index + 1}`); }); }
+      y += 34;
+    }
+    const now = el("line", { x1: left, x2: left, y1: 0, y2: 104, stroke: "var(--bad)", "stroke-width": 2 });
+    svg.append(now, el("text", { x: left, y: 122 }, "0"), el("text", { x: wide - 10, y: 122, "text-anchor": "end" }, secs(length)));
+    const waits = record.beside ? "They work side by side: nobody waits, unless the guesses are not there in time." : "They take turns: where one has a bar, the other waits.";
+    return { box: el("div", {}, heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the video. ${waits}`),
+      el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Timeline" }, svg)), show(at) { now.setAttribute("x1", scale(at)); now.setAttribute("x2", scale(at)); } };
+  }
+
+  function legend(origin) {
+    return el("ul", { class: "legend", "aria-label": "What the colours mean" }, ...["target", origin].map(one =>
+      el("li", {}, el("span", { class: `tok o-${one}` }, " word "), ` ${WHO[one][0]} (${WHO[one][1]})`)));
+  }
+  const frames = record => el("div", { class: "frames", tabindex: 0, role: "group", "aria-label": `The ${record.frames.length} frames that the models see` },
+    ...record.frames.map((one, index) => el("img", { src: one, alt: `frame ${index + 1}` })));
+
+  function race(record, root) {
+    const done = !record.live, box = el("div", { role: "region", "aria-label": "The word that you picked", "aria-live": "polite" }, soft("Click a word, or walk through them with the arrow keys."));
+    const pick = (run, index, spans) => { root.querySelectorAll(".picked").forEach(one => one.classList.remove("picked")); spans[index].classList.add("picked"); detail(record, run, index, box); };
+    if (!done) {
+      root.append(heading(record.live, "h2"), record.frames ? frames(record) : null || "");
+      if (record.fast) { const fast = lane(record, record.fast, "Accelerated", true, pick); fast.show(Infinity); root.append(legend(record.origin), fast.box); fast.box.querySelector(".text").scrollTop = 1e6; }
+      return;
+    }
+    const who = NAMES[record.origin] || "a quick helper", length = Math.max(record.plain.seconds, record.fast.seconds), last = Math.max(...record.fast.rounds.map(one => one.draft.length));
+    const verdict = record.parity ? record.parity.verdict : (record.same ? "identical" : null);
+    root.append(heading(record.speedup > 1 ? `The same answer, ${times(record.speedup)} as fast` : "The same answer; here guessing does not pay", "h2"),
+      el("p", {}, `Left, the big model writes alone: it is asked once for every single word. Right, ${who} guesses the next few words (up to ${last} here), and the big model checks all of them in one go, in about the time that one word takes. ` +
+        "Guesses that are exactly what it would have written are kept, tinted; from the first wrong one on they are thrown away. So the text cannot change, and the big model is asked less often: ", el("b", {}, `${record.fast.rounds.length} times instead of ${record.plain.rounds.length}.`)),
+      legend(record.origin), frames(record), soft(`Asked: “${record.prompt}” · ${record.model} on ${record.device}`));
+    const slow = lane(record, record.plain, "Plain: the big model alone", false, pick), fast = lane(record, record.fast, "Accelerated: guess, then check", true, pick), line = timeline(record);
+    const ticking = clock(length, 10 / length, at => { slow.show(at); fast.show(at); line.show(at); }, record.key || record.title + length);
+    root.append(ticking.bar, soft("Recorded one after the other on this machine, and replayed on one clock."),
+      el("div", { class: "lanes" }, slow.box, fast.box),
+      el("div", { class: "facts" }, fact(times(record.speedup), "speed-up of writing"), fact(`${secs(record.plain.seconds)} → ${secs(record.fast.seconds)}`, "real time, reading the video included"),
+        fact(share(record.stats.acceptance_rate), "of the guesses accepted"), fact(record.stats.mean_acceptance_length.toFixed(1), "words for each question to the big model"),
+        fact(record.mode, "mode: may the text differ from plain?"), verdict === "identical" ? fact("✓ word for word", "the same text as plain", "good")
+          : verdict === "tie" ? fact("a tie", "two words were equally likely within rounding") : verdict ? fact("✗ differs", "a bug: please report it", "bad") : fact("drawn", record.mode === "exact" ? "by chance: same distribution" : "by chance")),
+      box, line.box, ...byDepth(record.fast), ...(record.notes || []).map(soft));
+    ticking.begin();
+  }
+
+  function picture(record, root) {
+    const most = Math.max(...record.lanes.map(one => one.drawn.length)), [rows, columns] = record.grid, boxes = [];
+    root.append(heading("A picture, drawn in fewer steps", "h2"), el("p", {}, record.words), soft(`Prompt: “${record.prompt}”. Each square is one code of the picture; each step asks the big model once. The three were drawn one after the other and are replayed step by step.`));
+    for (const one of record.lanes) {
+      const canvas = el("canvas", { width: 192, height: Math.round(192 * rows / columns), role: "img", "aria-label": `${one.name}: the picture` }), told = el("p", { class: "soft" }), image = new Image();
+      image.src = one.png; const pen = canvas.getContext("2d");
+      const show = step => { const drawn = one.drawn[Math.min(step, one.drawn.length) - 1] || 0, w = canvas.width / columns, h = canvas.height / rows;
+        pen.clearRect(0, 0, canvas.width, canvas.height); if (image.complete && image.naturalWidth) pen.drawImage(image, 0, 0, canvas.width, canvas.height);
+        pen.fillStyle = "#808080"; for (let code = drawn; code < rows * columns; code++) pen.fillRect(w * (code % columns), h * Math.floor(code / columns), w + .5, h + .5);
+        const before = one.drawn[Math.min(step, one.drawn.length) - 2] || 0; pen.strokeStyle = "#ff00c8"; pen.lineWidth = 2;
+        if (drawn < rows * columns) for (let code = before; code < drawn; code++) pen.strokeRect(w * (code % columns) + 1, h * Math.floor(code / columns) + 1, w - 2, h - 2);
+        told.textContent = `${drawn} of ${rows * columns} squares` + (step >= one.drawn.length ? ` · done after ${one.drawn.length} steps, ${secs(one.seconds)}` : ""); };
+      boxes.push({ show, image, box: el("figure", {}, heading(one.name), soft(one.about), canvas, told) });
+    }
+    const ticking = clock(most, 10 / most, at => boxes.forEach(one => one.show(Math.floor(at))), record.key || "picture" + most);
+    const slider = ticking.bar.querySelector("input"); slider.setAttribute("aria-label", "Step of the replay"); ticking.bar.querySelector("span").hidden = true; ticking.bar.querySelector("select").hidden = true;
+    boxes.forEach(one => { one.image.onload = () => ticking.set(Number(slider.value) / 1000 * most); });
+    root.append(ticking.bar, el("div", { class: "three" }, ...boxes.map(one => one.box)), soft("Pink: squares that the last step fixed. Grey: not drawn yet."));
+    ticking.begin();
+  }
+
+  function pages(record, root) {
+    let at = 0, zoom = 1; const body = el("div"), tell = part => part === null ? "var(--target)" : part > .9 ? "var(--good)" : part > .5 ? "var(--short)" : "var(--bad)";
+    root.append(heading(record.speedup ? `The same Markdown, ${times(record.speedup)} as fast` : "A page, read with the help of a draft", "h2"), el("p", {}, record.words));
+    const move = step => { at = Math.min(Math.max(at + step, 0), record.pages.length - 1); show(); }, grow = step => { zoom = Math.min(Math.max(zoom + step, 1), 4); show(); };
+    const press = (text, act) => el("button", { type: "button", on: { click: act } }, text), number = el("span", { class: "soft", "aria-live": "polite" });
+    root.append(el("div", { class: "bar" }, press("◀ Page", () => move(-1)), press("Page ▶", () => move(1)), press("Zoom in", () => grow(.5)), press("Zoom out", () => grow(-.5)), number),
+      el("ul", { class: "legend" }, ...[[1, "over 90 % of the words were the draft's"], [.7, "over half"], [0, "less: mostly the big model's own"], [null, "not told"]].map(([part, name]) =>
+        el("li", {}, el("span", { class: "tok", style: `border:2px solid ${tell(part)};padding:0 .5rem` }, " "), " " + name))), body);
+    function show() {
+      const page = record.pages[at], mark = el("pre", { "aria-label": "Markdown of the page", tabindex: 0, role: "group" }, page.markdown);
+      const read = el("p", { class: "soft", "aria-live": "polite" }, "Pick a region to see its text.");
+      const boxes = page.regions.filter(one => one.box).map(one => { const [x0, y0, x1, y1] = one.box, choose = () => { read.textContent = `${one.label}: ${one.share === null ? "" : share(one.share) + " accepted. "}“${one.text}”`; const begin = page.markdown.indexOf(one.text.trim());
+          if (begin >= 0) mark.replaceChildren(page.markdown.slice(0, begin), el("mark", {}, one.text.trim()), page.markdown.slice(begin + one.text.trim().length)); };
+        return el("a", { role: "button", tabindex: 0, "aria-label": `${one.label}, ${share(one.share)} accepted`, style: `--c:${tell(one.share)};left:${x0 / 10}%;top:${y0 / 10}%;width:${(x1 - x0) / 10}%;height:${(y1 - y0) / 10}%`,
+          on: { click: choose, keydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); } } } }); });
+      number.textContent = `page ${at + 1} of ${record.pages.length}, ${Math.round(100 * zoom)} %`;
+      body.replaceChildren(el("div", { class: "two" }, el("div", { class: "sheet", tabindex: 0, role: "group", "aria-label": "The page" }, el("div", { style: `width:${100 * zoom}%` }, el("img", { src: page.image, alt: `page ${at + 1}` }), ...boxes)), el("div", {}, read, mark)),
+        el("div", { class: "facts" }, fact(times(page.speedup), "speed-up of writing"), fact(page.steps, "times the big model was asked"), fact(page.tokens, "words and signs of the page"), fact(page.mode, "mode"), fact(page.parity === "identical" ? "✓ letter by letter" : page.parity || "not compared", "the same text as plain", page.parity === "identical" ? "good" : "")));
+    }
+    show();
+  }
+
+  function robot(record, root) {
+    root.append(heading("A robot that moves sooner", "h2"), el("p", {}, record.words), el("div", { class: "three" }, ...record.lanes.map(one => {
+      const wide = 300, tall = 110, most = Math.max(record.tolerance + 2, ...one.off), x = index => 6 + (wide - 12) * index / Math.max(one.off.length - 1, 1), y = value => 100 - 90 * value / most;
+      const svg = el("svg", { width: "100%", viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": `Largest distance of an accepted guess from the exact action, at each step: at most ${Math.max(0, ...one.off)} of ${one.tolerance} allowed` },
+        el("rect", { x: 0, y: y(one.tolerance), width: wide, height: 100 - y(one.tolerance), fill: "color-mix(in srgb,var(--good) 18%,transparent)" }), el("line", { x1: 0, x2: wide, y1: y(one.tolerance), y2: y(one.tolerance), stroke: "var(--good)" }),
+        el("path", { fill: "none", stroke: "var(--draft)", "stroke-width": 2, d: one.off.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("") }));
+      return el("figure", {}, heading(one.name), el("video", { class: "pic", src: one.film, controls: true, loop: true, muted: true, playsinline: true, "aria-label": `Film: ${one.name}` }),
+        el("p", { class: one.success ? "good" : "bad" }, one.success ? `✓ done after ${one.steps} moves` : `✗ not done after ${one.steps} moves`), soft(`${secs(one.seconds / Math.max(one.calls, 1))} a decision; ${one.asked.toFixed(1)} questions to the big model each`), svg, soft("Violet: how far from the exact action an accepted guess was, in steps of the action grid. Green: what is allowed.")); })));
+  }
+
+  function heads(record, root) {
+    root.append(heading("What one attention head looks at", "h2"), el("p", {}, record.words), el("div", { class: "three" }, ...record.images.map(one =>
+      el("figure", {}, heading(one.name), el("img", { class: "pic", src: one.png, alt: one.name }), soft(one.about)))), soft(record.where));
+  }
+
+  const KINDS = { race, picture, pages, robot, heads };
+  function mount(root) {
+    const text = root.getAttribute("data-record");
+    if (root.shown === text) return;
+    root.shown = text; root.replaceChildren();
+    try { const record = JSON.parse(text); KINDS[record.kind](record, root); }
+    catch (error) { root.replaceChildren(el("p", { class: "bad", role: "alert" }, `This record can't be shown: ${error.message}`)); }
+  }
+  const look = () => document.querySelectorAll(".sooner[data-record]").forEach(mount);
+  new MutationObserver(look).observe(document.documentElement, { childList: true, subtree: true, attributes: true, attributeFilter: ["data-record"] });
+  document.readyState === "loading" ? document.addEventListener("DOMContentLoaded", look) : look();
+})();

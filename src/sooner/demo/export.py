@@ -1,0 +1,53 @@
+"""A record as an element of a page, or as one file that needs no server."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from html import escape
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+from ..errors import SoonerError
+
+KINDS = ("race", "picture", "pages", "robot", "heads")
+"""Of records; each is drawn by the function of that name in `player.js`."""
+
+
+def asset(name: str) -> str:
+    """The text of a file beside this one."""
+    return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
+
+
+def fragment(record: Mapping[str, Any]) -> str:
+    """HTML in which the player shows a record; nothing in it is markup."""
+    told = escape(json.dumps(record, ensure_ascii=False, separators=(",", ":")), quote=True)
+    return f'<div class="sooner" data-record="{told}"></div>'
+
+
+def whole_page(record: Mapping[str, Any]) -> str:
+    """An HTML file that shows a record by itself and asks nobody for anything."""
+    dark = "document.body.classList.toggle('dark',matchMedia('(prefers-color-scheme:dark)').matches)"
+    return (
+        '<!doctype html><html lang="en"><meta charset="utf-8">'
+        '<meta name="viewport" content="width=device-width,initial-scale=1">'
+        f"<title>sooner: {escape(str(record.get('title', record['kind'])))}</title>"
+        f'<style>{asset("player.css")}</style><body class="alone"><script>{dark}</script>'
+        f"<main>{fragment(record)}</main><script>{asset('player.js')}</script></body></html>"
+    )
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """A record from a file of `sooner demo --save`.
+
+    Raises:
+        SoonerError: it can't be read, or is none.
+    """
+    try:
+        record = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise SoonerError(f"record '{path}' can't be read: {error}") from error
+    if not isinstance(record, dict) or record.get("kind") not in KINDS or record.get("live"):
+        raise SoonerError(f"'{path}' is no record of `sooner demo --save`; make one with it")
+    return record
