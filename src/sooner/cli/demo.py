@@ -1,0 +1,128 @@
+"""`sooner demo`: a page on which one sees why decoding is faster."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..errors import SoonerError
+from ..serve.settings import ServerSettings
+from . import options
+from .display import Display
+from .from_settings import Fields, from_settings
+
+PORT = 7860
+ADDRESS = Fields(
+    only=("host", "port", "token"), defaults={"port": PORT}, env={"token": "SOONER_TOKEN"}
+)
+MODELS = Fields(without=("tp",))
+
+
+def register(app: typer.Typer) -> None:
+    """Add the subcommand."""
+    app.command(name="demo")(demo)
+
+
+@from_settings
+def demo(
+    *,
+    record: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Show this recording (of --save), without a model."),
+    ] = None,
+    clip: Annotated[
+        Path | None, typer.Option(metavar="VIDEO", help="For --save and --export; else the sample.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record a race into a JSON file, and end.")
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one HTML file that needs no server, and end."),
+    ] = None,
+    settings: Annotated[ServerSettings, ADDRESS],
+    models: Annotated[options.Models, MODELS],
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Open a page on which drafts are seen being accepted: races, words by origin, all tasks.
+
+    Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --save and
+    --export.
+    """
+    from ..demo.export import read_record, whole_page
+    from ..io import write_json
+
+    display = Display(quiet)
+    records = [read_record(path) for path in record or []]
+    if len(records) > 1 and (save or export):
+        raise SoonerError("--save and --export take one --record; leave the others out")
+    if save is None and export is None:
+        _serve(records, settings, models, display, debug)
+        return
+    made = records[0] if records else _race(models, clip, display, debug)[1]
+    if save is not None:
+        write_json(made, save)
+        display.line(f"  saved '{save}'", "bold")
+    if export is not None:
+        export.write_text(whole_page(made), encoding="utf-8")
+        display.line(f"  saved '{export}'; open it in a browser", "bold")
+
+
+def _race(
+    models: options.Models, clip: Path | None, display: Display, debug: bool
+) -> tuple[Any, dict[str, Any]]:
+    """The pair, and a race on the clip or the bundled one."""
+    from .. import miniatures
+    from ..demo.race import record_race
+    from ..tasks.settings import CaptionSettings
+
+    if clip is None and models.model is not None:
+        raise SoonerError("no video given; name one with --clip")
+    with display.job():
+        display.stage("load")
+        pair = models.load(debug)
+        path = clip if clip is not None else miniatures.find("video").sample
+        assert path is not None
+        return pair, record_race(path, pair, CaptionSettings())
+
+
+def _serve(
+    records: list[dict[str, Any]],
+    settings: ServerSettings,
+    models: options.Models,
+    display: Display,
+    debug: bool,
+) -> None:
+    from ..serve.run import bind, check_address, require, url
+
+    require()
+    try:
+        import gradio
+    except ImportError as error:
+        raise SoonerError(
+            f"the page needs {error.name}, which is not installed; pip install 'sooner[demo]'"
+        ) from error
+    del gradio
+    check_address(settings)
+    from ..demo.jobs import Jobs
+    from ..demo.page import Tasks, build_page, mount_page
+    from ..demo.site import build_server, create_app
+    from ..serve.server import stopping_is_no_failure
+
+    tasks = []
+    if not records and models.model is None:
+        pair, made = _race(models, None, display, debug)
+        tasks, records = Tasks(pair).all(), [made]
+    elif not records:
+        with display.job():
+            display.stage("load")
+            tasks = Tasks(models.load(debug)).all()
+    page = build_page(tasks, Jobs(), records)
+    app = create_app(settings, partial(mount_page, page=page))
+    with bind(settings) as listening, stopping_is_no_failure():
+        display.line(f"  the page is at {url(listening)} (Ctrl-C ends)", "bold")
+        build_server(app, settings).run(sockets=[listening])

@@ -1,0 +1,114 @@
+"""Recordings under way and done: one at a time, followed by whoever asks, kept over reloads."""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from ..errors import SoonerError
+from .watching import StoppedError
+
+logger = logging.getLogger("sooner.demo")
+KEPT = 48
+"""Records that are kept for reloads."""
+Recording = Callable[[Callable[[dict[str, Any]], None], Callable[[], bool]], dict[str, Any]]
+"""Makes a record; handed what to tell of it meanwhile, and whether to stop."""
+
+
+class Job:
+    """A recording.
+
+    Attributes:
+        key: by which a browser finds it again; nobody guesses it.
+        record: as far as it is known; `None` before anything is.
+        error: why there is no whole record, in words.
+        command: that does the same, where the record has none.
+    """
+
+    def __init__(self) -> None:
+        self.key = secrets.token_urlsafe(16)
+        self.record: dict[str, Any] | None = None
+        self.error = self.command = ""
+        self.is_over = self.is_stopped = False
+        self._changed = threading.Condition()
+        self._version = 0
+
+    def tell(self, record: dict[str, Any]) -> None:
+        with self._changed:
+            self.record = {**record, "key": self.key}
+            self._version += 1
+            self._changed.notify_all()
+
+    def end(self, error: str = "") -> None:
+        with self._changed:
+            self.error, self.is_over = error, True
+            self._version += 1
+            self._changed.notify_all()
+
+    def follow(self) -> Iterator[Job]:
+        """The job itself, now and after every change, until it is over."""
+        seen = -1
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._version != seen, 1.0)  # noqa: B023
+                is_new, seen, is_over = self._version != seen, self._version, self.is_over
+            if is_new:
+                yield self
+            if is_over:
+                return
+
+
+class Jobs:
+    """All recordings of a server; they take turns, since they are timed."""
+
+    def __init__(self) -> None:
+        self._turn, self._lock = threading.Lock(), threading.Lock()
+        self._kept: OrderedDict[str, Job] = OrderedDict()
+
+    def find(self, key: str | None) -> Job | None:
+        """A job that is still kept."""
+        with self._lock:
+            return self._kept.get(key or "")
+
+    def keep(self, record: dict[str, Any]) -> Job:
+        """A record that is there already, as a job that is over."""
+        job = Job()
+        job.tell(record)
+        job.end()
+        self._add(job)
+        return job
+
+    def begin(self, recording: Recording) -> Job:
+        """Begin one in a thread; it waits for those before it."""
+        job = Job()
+        self._add(job)
+        threading.Thread(target=self._run, args=(job, recording), daemon=True).start()
+        return job
+
+    def _add(self, job: Job) -> None:
+        with self._lock:
+            self._kept[job.key] = job
+            while len(self._kept) > KEPT:
+                self._kept.popitem(last=False)
+
+    def _run(self, job: Job, recording: Recording) -> None:
+        if not self._turn.acquire(blocking=False):
+            job.tell({"kind": "race", "live": "Another recording is under way; yours is next ..."})
+            self._turn.acquire()
+        try:
+            if job.is_stopped:
+                raise StoppedError("stopped before it began; run it again")
+            job.tell(recording(job.tell, lambda: job.is_stopped))
+            job.end()
+        except SoonerError as error:
+            job.end(str(error))
+        except Exception as error:
+            logger.exception("a recording failed")
+            text = " ".join(str(error).split())
+            job.end(f"{type(error).__name__}: {text} (unexpected; the server's log tells more)")
+        finally:
+            self._turn.release()

@@ -1,0 +1,284 @@
+"""Records of the other tasks: pictures, pages, a robot, an attention head; miniatures by default."""
+
+from __future__ import annotations
+
+import base64
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from .. import miniatures
+from ..documents import BrokenPage, read_pages
+from ..errors import SoonerError
+from ..tasks.act.allowance import Allowance
+from ..tasks.act.policy import Policy
+from ..tasks.act.rollout import run_rollouts
+from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
+from ..tasks.imagine.drawing_model import DrawingModel
+from ..tasks.imagine.progress import DrawingProgress
+from ..tasks.loading import ModelPair
+from ..tasks.parse.comparison import compare_plain, warm_up
+from ..tasks.parse.drafters import make_drafter
+from ..tasks.parse.parser import PageParser
+from ..tasks.parse.settings import ParseSettings
+from ..tasks.search import SearchCallbacks, Wish, attention_map, generated_clip
+from .race import VERSION, OnRecord, data_url
+from .watching import StoppedError
+
+IsStopped = Callable[[], bool]
+WAYS = (
+    ("plain", "One at a time", "Plain: every code is a step."),
+    ("sjd", "Guessed, drawn anew", "Uncoupled: each iteration draws its guesses by fresh chance."),
+    ("jacobi", "Guessed, held on to", "Coupled: a guess stays as it was wherever chance allows."),
+)
+MOST_PAGES = 8
+"""Of a document that are read in the demo."""
+PAGE_SIDE = 1000
+"""Longer side of a page in a record, in pixels."""
+LOCAL = 8
+"""Tokens right before one, which a pattern always computes."""
+COLOURS = np.array([[0, 0, 4], [81, 18, 124], [183, 55, 121], [252, 137, 97], [252, 253, 191]])
+"""Of attention, from none to all, as in matplotlib's magma."""
+
+
+def stop_if(is_stopped: IsStopped) -> None:
+    """Raises `StoppedError` if so."""
+    if is_stopped():
+        raise StoppedError("stopped; run it again for the whole answer")
+
+
+def record_pictures(
+    prompt: str,
+    model: DrawingModel,
+    options: dict[str, Any],
+    on_live: OnRecord = lambda record: None,
+    is_stopped: IsStopped = lambda: False,
+) -> dict[str, Any]:
+    """Draw one picture plainly, by uncoupled and by coupled Jacobi decoding.
+
+    Args:
+        options: further fields of `ImagineSettings`; the seed is the same for all.
+    """
+    lanes = []
+    for method, name, about in WAYS:
+        on_live({"kind": "race", "live": f"Drawing: {name.lower()} ..."})
+        drawn: list[int] = []
+
+        def note(progress: DrawingProgress, drawn: list[int] = drawn) -> None:
+            stop_if(is_stopped)
+            drawn.append(int(progress.spans()[1][0].sum()))
+
+        settings = ImagineSettings(method=method, **options)
+        made = imagine(prompt, model, settings, DrawCallbacks(on_progress=note))
+        seconds = sum(made.record["seconds"].values())
+        png = data_url(made.pixels[0, 0], kind="PNG")
+        lanes.append(
+            {"name": name, "about": about, "drawn": drawn, "png": png, "seconds": seconds}
+        )
+    grid = model.canvas(options.get("size")).grid
+    steps = [len(one["drawn"]) for one in lanes]
+    words = (
+        f"A picture is a row of codes, and plain drawing asks the big model once for each: "
+        f"{steps[0]} times here. Jacobi decoding guesses many codes ahead from the iteration "
+        f"before, and keeps those that turn out right: {steps[1]} steps. If each new guess also "
+        f"holds on to the one before wherever the odds allow, more of them agree: {steps[2]} steps."
+    )
+    return {
+        "version": VERSION, "kind": "picture", "title": prompt, "prompt": prompt, "words": words,
+        "grid": [grid.height, grid.width], "lanes": lanes,
+    }  # fmt: skip
+
+
+def record_pages(
+    path: Path,
+    pair: ModelPair,
+    settings: ParseSettings,
+    drafter: str = "auto",
+    on_live: OnRecord = lambda record: None,
+    is_stopped: IsStopped = lambda: False,
+) -> dict[str, Any]:
+    """Parse pages with drafts, and plainly; says of each region how much the draft had right."""
+    draft_of, parser = make_drafter(drafter), PageParser(pair, settings)
+    told, speedups = [], []
+    for page in islice(read_pages(path), MOST_PAGES):
+        stop_if(is_stopped)
+        if isinstance(page, BrokenPage):
+            raise SoonerError(f"page {page.number} of '{path.name}' can't be read: {page.reason}")
+        on_live({"kind": "race", "live": f"Page {page.number}: reading the draft ..."})
+        if not told:
+            warm_up(parser, page)
+        draft = None if draft_of is None else draft_of(page)
+        on_live({"kind": "race", "live": f"Page {page.number}: the model checks the draft ..."})
+        parsed = parser(page, draft)
+        stop_if(is_stopped)
+        on_live({"kind": "race", "live": f"Page {page.number}: the model alone ..."})
+        compared = compare_plain(parser, page, parsed)
+        last = parsed.last
+        if (speedup := compared["decode_speedup"]) is not None:
+            speedups.append(speedup)
+        regions = [
+            {"label": one.label, "text": one.text, "box": one.bbox_1000, "share": one.acceptance}
+            for one in parsed.regions
+        ]
+        told.append(
+            {
+                "image": data_url(page.picture, PAGE_SIDE, "PNG"), "markdown": parsed.markdown,
+                "regions": regions, "speedup": speedup, "steps": last.steps,
+                "tokens": last.tokens, "mode": parsed.mode, "parity": compared["parity"],
+                "drafter": parsed.drafter,
+            }
+        )  # fmt: skip
+    words = (
+        "A quick reader (OCR, or the text inside a PDF) writes a rough draft of the page. The big "
+        "model follows the draft wherever it would have written the same, many words at a time, "
+        "and corrects the rest. Colours say how much of each region came from the draft."
+    )
+    mean = float(np.exp(np.log(speedups).mean())) if speedups else None
+    return {
+        "version": VERSION, "kind": "pages", "title": path.name, "words": words,
+        "pages": told, "speedup": mean,
+    }  # fmt: skip
+
+
+def record_robot(
+    policy: Policy,
+    env: str,
+    seed: int,
+    on_live: OnRecord = lambda record: None,
+    is_stopped: IsStopped = lambda: False,
+) -> dict[str, Any]:
+    """Film an episode plainly, strictly and within the policy's allowance."""
+    bins = policy.allowance.bins
+    allowed = bins if isinstance(bins, int) else max(bins)
+    ways = (
+        ("plain", "Plain", 0),
+        ("strict", "Guessed, strictly checked", 0),
+        ("relaxed", f"Guessed, up to {allowed} steps off are let pass", allowed),
+    )
+    lanes = []
+    for method, name, tolerance in ways:
+        on_live({"kind": "race", "live": f"The robot moves: {name.lower()} ..."})
+        off: list[int] = []
+        forwards: list[int] = []
+
+        def note(
+            actions: list[Any], off: list[int] = off, forwards: list[int] = forwards
+        ) -> None:
+            stop_if(is_stopped)
+            distance = actions[0].deviation
+            off.append(0 if distance is None else int(max(distance.max_bins, default=0)))
+            forwards.append(actions[0].stats.nfe)
+
+        with tempfile.TemporaryDirectory() as folder:
+            found = run_rollouts(
+                partial(policy.act, method=method), env,
+                episodes=1, seed=seed, batch=1, films=Path(folder), on_call=note,
+            )  # fmt: skip
+            one = found.episodes[0]
+            film = base64.b64encode(one.film.read_bytes()).decode() if one.film else ""
+        lanes.append(
+            {
+                "name": name, "tolerance": tolerance, "off": off, "success": one.success,
+                "steps": one.steps, "calls": one.calls, "seconds": found.seconds,
+                "asked": sum(forwards) / max(len(forwards), 1),
+                "film": f"data:video/mp4;base64,{film}",
+            }
+        )  # fmt: skip
+    words = (
+        "A robot's move is a handful of numbers, which the policy says one after the other. A "
+        "small head guesses them all. Strictly checked, the move is the very same. For many tasks "
+        "a neighbouring number does as well: within the green band a guess is let pass, so the "
+        "policy is asked less often, and the move may differ by that much."
+    )
+    return {
+        "version": VERSION, "kind": "robot", "title": env, "words": words, "tolerance": allowed,
+        "lanes": lanes,
+    }  # fmt: skip
+
+
+def record_heads(
+    pair: ModelPair,
+    layer: int,
+    head: int,
+    frames: int,
+    path: Path | None = None,
+    on_live: OnRecord = lambda record: None,
+) -> dict[str, Any]:
+    """One head's attention over a video: in the prompt's order, and permuted by its grid."""
+    on_live({"kind": "race", "live": "Looking into the model ..."})
+    began = time.perf_counter()
+    with tempfile.TemporaryDirectory() as folder:
+        clip = generated_clip(Path(folder), frames) if path is None else path
+        shown = attention_map(pair, Wish((clip,), frames), layer, head, SearchCallbacks())
+    stride, phase = shown.grid
+    order = torch.argsort((torch.arange(len(shown.layout)) - phase) % stride, stable=True)
+    weights = shown.weights
+    kept = _on_grid(weights, stride, phase)
+    part = float((weights * kept).sum() / weights.sum())
+    cost = float(kept.sum() / torch.ones_like(kept, dtype=torch.float).tril().sum())
+    images = [
+        {"name": "As it is", "png": _coloured(weights),
+         "about": "A row for each token, a column for each earlier one that it may look at; "
+                  "bright is much."},
+        {"name": "Sorted by the video's grid", "png": _coloured(weights[order][:, order]),
+         "about": f"Tokens {stride} apart, the same spot of different frames, stand together."},
+        {"name": "What the grid pattern computes", "png": _coloured(weights * kept),
+         "about": f"Pairs of the same class and of the last {LOCAL} tokens: {cost:.0%} of all, and "
+                  f"{part:.0%} of the attention."},
+    ]  # fmt: skip
+    words = (
+        "Before the first word, the model compares every token of a long video with every earlier "
+        "one. Most of that finds nothing. Many heads look along a regular grid, the same spot in "
+        "other frames; sorted by it, what matters becomes a few dense blocks, and only those need "
+        "to be computed. This changes the prompt's reading a little, so results are marked "
+        "approximate."
+    )
+    where = (
+        f"Layer {layer}, head {head}, {len(shown.layout)} tokens of {frames} frames, read in "
+        f"{time.perf_counter() - began:.1f} s. Grid: every {stride} tokens, from {phase} on."
+    )
+    return {
+        "version": VERSION, "kind": "heads", "title": f"layer {layer}, head {head}",
+        "words": words, "images": images, "where": where,
+    }  # fmt: skip
+
+
+def _on_grid(weights: torch.Tensor, stride: int, phase: int) -> torch.Tensor:
+    """Pairs in the same class of the grid, with the first token and `LOCAL` last ones,
+    `[tokens, tokens]` bool."""
+    line = torch.arange(len(weights))
+    classes = (line - phase) % stride
+    kept = (classes[:, None] == classes) | (line[None] < 1) | (line[:, None] - line[None] < LOCAL)
+    return kept.tril()
+
+
+def _coloured(weights: torch.Tensor, side: int = 320) -> str:
+    """A map as a PNG; a pixel is the largest weight under it, on a logarithmic scale."""
+    step = -(-len(weights) // side)
+    short = -len(weights) % step
+    padded = torch.nn.functional.pad(weights, (0, short, 0, short))
+    small = torch.nn.functional.max_pool2d(padded[None, None], step)[0, 0].numpy()
+    level = np.clip(1 + np.log10(np.maximum(small, 1e-4)) / 4, 0, 1) * (len(COLOURS) - 1)
+    low = np.minimum(level.astype(int), len(COLOURS) - 2)
+    part = (level - low)[..., None]
+    mixed = COLOURS[low] * (1 - part) + COLOURS[low + 1] * part
+    return data_url(mixed.astype(np.uint8), kind="PNG")
+
+
+def sample_of(name: str) -> Path:
+    """The bundled file of a miniature.
+
+    Raises:
+        SoonerError: it is not installed, or takes none.
+    """
+    sample = miniatures.find(name).sample
+    if sample is None:
+        raise SoonerError(f"the '{name}' miniature has no sample; give a file")
+    return sample
