@@ -57,6 +57,10 @@ MAY_USE: dict[str, set[str]] = {
         "decoding", "documents", "engine", "generation", "memory", "methods", "miniatures",
         "models", "pacing", "request", "stats", "storage", "tasks",
     },
+    "demo": {
+        "decoding", "documents", "methods", "miniatures", "parity", "serve", "sparse", "stats",
+        "tasks",
+    },
     "ray": {"documents", "methods", "serve", "storage", "tasks"},
 }  # fmt: skip
 """Top-level parts and what they may import; `cli` may use everything, and nothing uses it."""

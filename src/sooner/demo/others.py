@@ -75,7 +75,8 @@ def record_pictures(
             stop_if(is_stopped)
             drawn.append(int(progress.spans()[1][0].sum()))
 
-        settings = ImagineSettings(method=method, **options)
+        own = {name: one for name, one in options.items() if name != "jacobi_window"}
+        settings = ImagineSettings(method=method, **(own if method == "plain" else options))
         made = imagine(prompt, model, settings, DrawCallbacks(on_progress=note))
         seconds = sum(made.record["seconds"].values())
         png = data_url(made.pixels[0, 0], kind="PNG")
@@ -228,17 +229,17 @@ def record_heads(
          "about": "A row for each token, a column for each earlier one that it may look at; "
                   "bright is much."},
         {"name": "Sorted by the video's grid", "png": _coloured(weights[order][:, order]),
-         "about": f"Tokens {stride} apart, the same spot of different frames, stand together."},
-        {"name": "What the grid pattern computes", "png": _coloured(weights * kept),
+         "about": f"The same numbers; tokens {stride} apart stand together now."},
+        {"name": "What a grid pattern computes", "png": _coloured(weights * kept),
          "about": f"Pairs of the same class and of the last {LOCAL} tokens: {cost:.0%} of all, and "
                   f"{part:.0%} of the attention."},
     ]  # fmt: skip
     words = (
         "Before the first word, the model compares every token of a long video with every earlier "
-        "one. Most of that finds nothing. Many heads look along a regular grid, the same spot in "
-        "other frames; sorted by it, what matters becomes a few dense blocks, and only those need "
-        "to be computed. This changes the prompt's reading a little, so results are marked "
-        "approximate."
+        "one. Most of that finds little. Many heads look along a regular grid, the same column or "
+        "spot of other frames; sorted by it, what matters becomes dense blocks, and only those need "
+        "to be computed. Large models on long videos are much more regular than a miniature. What "
+        "is left out changes the reading a little, so results are marked approximate."
     )
     where = (
         f"Layer {layer}, head {head}, {len(shown.layout)} tokens of {frames} frames, read in "

@@ -18,6 +18,7 @@ import gradio as gr
 from fastapi import FastAPI
 
 from .. import miniatures
+from ..errors import SoonerError
 from ..registry import choices
 from ..tasks.act.allowance import Allowance
 from ..tasks.act.policy import Policy
@@ -39,14 +40,23 @@ WELCOME = (
     "# sooner\n**Speculative decoding, to watch.** A quick helper guesses what a big model is about "
     "to say, the big model checks many guesses at once, and what comes out is the same, sooner."
 )
-STYLE = ".gradio-container{max-width:80rem!important;margin:0 auto!important}footer{display:none!important}#gone{position:fixed;inset:auto 0 0 0;background:#cf222e;color:#fff;padding:.6rem 1rem;z-index:9}"
+STYLE = (
+    ".gradio-container{max-width:80rem!important;margin:0 auto!important}"
+    "footer{display:none!important}.sooner li{list-style:none!important}"
+    "#gone{position:fixed;inset:auto 0 0 0;background:#b3131f;color:#fff;padding:.6rem;z-index:9}"
+)
 ALIVE = """
 setInterval(async () => {
-  let is = true; try { is = (await fetch("/alive", {cache: "no-store"})).status < 500; } catch (error) { is = false; }
+  let is = true;
+  try { is = (await fetch("/alive", {cache: "no-store"})).status < 500; } catch { is = false; }
   let box = document.getElementById("gone");
   if (is) { box && box.remove(); return; }
-  if (!box) { box = document.createElement("div"); box.id = "gone"; box.setAttribute("role", "alert"); document.body.append(box);
-    box.textContent = "The server has gone away. What is shown stays; start the server again, then reload this page."; }
+  if (!box) {
+    box = document.createElement("div"); box.id = "gone"; box.setAttribute("role", "alert");
+    document.body.append(box);
+    box.textContent = "The server has gone away. What is shown stays; start the server again, "
+      + "then reload this page.";
+  }
 }, 2000);
 """
 
@@ -98,10 +108,12 @@ class Tasks:
             name for name, one in choices().items() if one.draft_model != "head"
         )
         is_own = self._pair is None or self._pair.miniature == "video"
-        intro = "Upload a clip, or leave it empty for the bundled one." if is_own else "Upload a clip."
+        intro = "Upload a clip" + (", or leave it empty for the bundled one." if is_own else ".")
 
         def plan(file: str | None, method: str, tokens: float, prune: float, frames: float,
                  most: float, heat: float, seed: float) -> tuple[Recording, str]:  # fmt: skip
+            if not file and not is_own:
+                raise SoonerError("no clip given; upload one above")
             path = Path(file) if file else others.sample_of("video")
             has_prune = method in ("parallel", "specvlm", "sparse-to-dense")
             settings = CaptionSettings(
@@ -168,7 +180,8 @@ class Tasks:
                 return others.record_pictures(text, model(), options, tell, stopped)
 
             told = [f"--{name.replace('_', '-')}={value:g}" for name, value in options.items()]
-            return record, shlex.join(["sooner", "imagine", text, *told, "--compare", "-o", "it.png"])
+            what = ["sooner", "imagine", text, *told, "--compare", "-o", "picture.png"]
+            return record, shlex.join(what)
 
         return Task(
             "Picture", "A picture of the bundled model's little world.",
@@ -213,8 +226,8 @@ class Tasks:
         return Task(
             "Long prompts", "Where a model looks while it reads a video.",
             (
-                lambda: gr.Slider(0, 5, 2, step=1, label="Layer"),
-                lambda: gr.Slider(0, 3, 1, step=1, label="Head"),
+                lambda: gr.Slider(0, 6, 6, step=1, label="Layer"),
+                lambda: gr.Slider(0, 3, 2, step=1, label="Head"),
                 lambda: gr.Slider(8, 48, 24, step=4, label="Frames"),
             ),
             plan,
@@ -246,12 +259,11 @@ def build_page(tasks: Sequence[Task], jobs: Jobs, records: Sequence[dict[str, An
 def _tab(page: gr.Blocks, task: Task, jobs: Jobs, first: dict[str, Any] | None) -> None:
     key = gr.BrowserState(None, storage_key=f"sooner-{task.name}", secret="sooner")
     gr.Markdown(task.intro)
-    with gr.Accordion("What to run", open=True):
-        with gr.Row():
-            given = [make() for make in task.controls]
-        with gr.Row():
-            start = gr.Button("Run it", variant="primary")
-            stop = gr.Button("Stop")
+    with gr.Accordion("What to run", open=first is None), gr.Row():
+        given = [make() for make in task.controls]
+    with gr.Row():
+        start = gr.Button("Run it", variant="primary")
+        stop = gr.Button("Stop")
     message = gr.HTML()
     shown = gr.HTML("" if first is None else fragment(first))
     told = gr.Code("" if first is None else first.get("command", ""), language="shell",
@@ -282,6 +294,8 @@ def _tab(page: gr.Blocks, task: Task, jobs: Jobs, first: dict[str, Any] | None) 
         """After a reload: what this browser saw last."""
         if (job := jobs.find(kept)) is not None:
             yield from follow(job)
+        else:
+            yield gr.skip(), gr.skip(), gr.skip(), gr.skip()
 
     def halt(kept: str | None) -> None:
         if (job := jobs.find(kept)) is not None:

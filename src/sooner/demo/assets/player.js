@@ -79,7 +79,7 @@
       spans.forEach((span, index) => { span.hidden = index >= count; });
       fill.style.width = 100 * count / Math.max(spans.length, 1) + "%";
       const done = count >= spans.length;
-      told.textContent = `${count} of ${spans.length} words · the big model was asked ${round} times` + (done ? ` · done in ${secs(run.seconds)}` : "");
+      told.textContent = `${count} of ${spans.length} words and word pieces · the big model was asked ${round} times` + (done ? ` · done in ${secs(run.seconds)}` : "");
       if (!done && count) text.scrollTop = text.scrollHeight;
     } };
   }
@@ -94,7 +94,7 @@
       "aria-label": `The draft of this round: ${round.draft.length} guesses, accepted: ${round.path.map(node => round.draft[node]).join(" ") || "none"}` });
     const x = node => node < 0 ? 8 : 8 + wide * (depth[node] + 1) - 40, y = node => 20 + tall * (node < 0 ? 0 : high[node]);
     round.parents.forEach((parent, node) => svg.append(el("path", { fill: "none", stroke: kept.has(node) ? "var(--draft)" : "var(--line)",
-      "stroke-width": kept.has(node) ? 3 : 1.5, d: `M${parent < 0 ? 8 : x(parent) + 62} ${y(parent)} L${x(node) - 4} ${y(node)}` })));
+      "stroke-width": kept.has(node) ? 3 : 1.5, d: `M${parent < 0 ? 8 : x(parent) + 16 + 8 * Math.min(round.draft[parent].trim().length, 9)} ${y(parent)} L${x(node) - 4} ${y(node)}` })));
     round.draft.forEach((word, node) => { const taken = kept.has(node);
       svg.append(el("g", {}, el("title", {}, taken ? "accepted" : "thrown away"), el("text", { x: x(node), y: y(node) + 4,
         style: taken ? "font-weight:700" : "fill:var(--soft);text-decoration:line-through" }, (taken ? "✓" : "✗") + word.trim().slice(0, 9)))); });
@@ -179,7 +179,7 @@
     root.append(ticking.bar, soft("Recorded one after the other on this machine, and replayed on one clock."),
       el("div", { class: "lanes" }, slow.box, fast.box),
       el("div", { class: "facts" }, fact(times(record.speedup), "speed-up of writing"), fact(`${secs(record.plain.seconds)} → ${secs(record.fast.seconds)}`, "real time, reading the video included"),
-        fact(share(record.stats.acceptance_rate), "of the guesses accepted"), fact(record.stats.mean_acceptance_length.toFixed(1), "words for each question to the big model"),
+        fact(share(record.stats.acceptance_rate), "of what was guessed ahead was kept"), fact(record.stats.mean_acceptance_length.toFixed(1), "words for each question to the big model"),
         fact(record.mode, "mode: may the text differ from plain?"), verdict === "identical" ? fact("✓ word for word", "the same text as plain", "good")
           : verdict === "tie" ? fact("a tie", "two words were equally likely within rounding") : verdict ? fact("✗ differs", "a bug: please report it", "bad") : fact("drawn", record.mode === "exact" ? "by chance: same distribution" : "by chance")),
       box, line.box, ...byDepth(record.fast), ...(record.notes || []).map(soft));

@@ -1,0 +1,265 @@
+"""The page in Debian's Chromium: what a person does with it, on a desk and on a phone."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
+playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+CHROMIUM = shutil.which("chromium")
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.lab,
+    pytest.mark.skipif(CHROMIUM is None, reason="chromium is not installed (apt-get install it)"),
+]
+PAINT, SLACK = 2.0, 3.0
+"""Seconds of the first paint on two idle cores, and how many times that on a busy machine."""
+
+
+class Server:
+    """`sooner demo` in a process of its own."""
+
+    def __init__(self, folder: Path, *options: str) -> None:
+        log = folder / "log.txt"
+        with log.open("w") as out:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "sooner.cli", "demo", "--port", "0", *options],
+                stdout=out, stderr=subprocess.STDOUT, cwd=folder,
+                env={**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(folder / "gr")},
+            )  # fmt: skip
+        deadline = time.monotonic() + 120
+        while "the page is at" not in log.read_text():
+            assert self.process.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(0.2)
+        self.url = log.read_text().split("the page is at ")[1].split()[0]
+
+    def end(self) -> int:
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        try:
+            return self.process.wait(30)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            raise
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    made = Server(tmp_path_factory.mktemp("demo"))
+    yield made
+    made.end()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as tool:
+        made = tool.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield made
+        made.close()
+
+
+class Visit:
+    """A page that is open.
+
+    Attributes:
+        elsewhere: addresses of other hosts that it asked.
+        errors: of its scripts.
+    """
+
+    def __init__(self, browser: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
+        self.page = browser.new_page(
+            viewport={"width": width, "height": 900}, color_scheme=scheme
+        )
+        self.elsewhere: list[str] = []
+        self.errors: list[str] = []
+        own = (url, "data:", "blob:")
+        self.page.on(
+            "request",
+            lambda one: None if one.url.startswith(own) else self.elsewhere.append(one.url),
+        )
+        self.page.on("pageerror", lambda error: self.errors.append(str(error)))
+        self.page.goto(url + ("/?__theme=dark" if scheme == "dark" else ""))
+        self.page.locator(".sooner h2").first.wait_for(timeout=30_000)
+
+    def panel(self) -> Any:
+        return self.page.get_by_role("tabpanel").filter(visible=True).last
+
+    def run(self, seconds: float = 90) -> str:
+        """Press *Run it* and wait for the whole record; its headline."""
+        panel = self.panel()
+        before = panel.locator(".sooner[data-record]").count() and panel.locator(
+            ".sooner[data-record]"
+        ).get_attribute("data-record")
+        panel.get_by_role("button", name="Run it").click()
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            self.page.wait_for_timeout(200)
+            if panel.get_by_role("alert").count():
+                return str(panel.get_by_role("alert").first.text_content())
+            shown = panel.locator(".sooner[data-record]")
+            told = shown.get_attribute("data-record") if shown.count() else None
+            if told and told != before and '"live"' not in told:
+                return str(panel.locator(".sooner h2").text_content())
+        raise AssertionError(f"no record after {seconds} s")
+
+
+@pytest.fixture
+def visit(browser: Any, server: Server) -> Iterator[Visit]:
+    made = Visit(browser, server.url)
+    yield made
+    assert made.elsewhere == []
+    assert made.errors == []
+    made.page.close()
+
+
+def test_the_race_is_there_at_once_and_explains_itself(visit: Visit) -> None:
+    page = visit.page
+    paint = page.evaluate("performance.getEntriesByName('first-contentful-paint')[0].startTime")
+    assert paint / 1e3 < PAINT * SLACK
+    panel = visit.panel()
+    assert "as fast" in panel.locator(".sooner h2").text_content()
+    assert "guessed by the small draft model" in panel.locator(".legend").text_content()
+    panel.get_by_role("button", name="To the end").click()
+    texts = [one.inner_text() for one in panel.locator(".lane .text").all()]
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("scene one")
+    assert "word for word" in panel.locator(".facts").text_content()
+    panel.locator(".won .tok.o-draft").first.click()
+    told = panel.get_by_role("region", name="The word that you picked").inner_text()
+    for word in ("who wrote it", "probability", "round", "place", "accepted"):
+        assert word in told
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    now = panel.get_by_role("region", name="The word that you picked").inner_text()
+    assert now != told
+    assert "sooner caption --sample" in page.locator(".cm-content").first.text_content()
+
+
+def test_a_clip_is_uploaded_watched_and_still_there_after_a_reload(
+    visit: Visit, tmp_path: Path
+) -> None:
+    from sooner import miniatures
+
+    clip = tmp_path / "mine.mp4"
+    clip.write_bytes(miniatures.find("video").function("clip")(tmp_path, 64, 5).read_bytes())
+    panel = visit.panel()
+    panel.get_by_role("button", name="What to run").click()
+    panel.locator("input[type=file]").set_input_files(str(clip))
+    panel.locator("video").wait_for(timeout=30_000)
+    assert "as fast" in visit.run() or "does not pay" in panel.locator(".sooner h2").text_content()
+    command = visit.page.locator(".cm-content").first.text_content()
+    assert command.startswith("sooner caption ")
+    assert "mine.mp4" in command
+    before = panel.locator(".sooner[data-record]").get_attribute("data-record")
+    visit.page.reload()
+    deadline = time.monotonic() + 20
+    shown = visit.panel().locator(".sooner[data-record]")
+    while time.monotonic() < deadline:
+        visit.page.wait_for_timeout(200)
+        if shown.count() and shown.get_attribute("data-record") == before:
+            return
+    raise AssertionError("the record was lost on reload")
+
+
+def test_it_is_stopped(visit: Visit) -> None:
+    visit.page.get_by_role("tab", name="Picture").click()
+    panel = visit.panel()
+    panel.get_by_role("button", name="Run it").click()
+    panel.locator(".sooner h2").wait_for(timeout=60_000)
+    panel.get_by_role("button", name="Stop").click()
+    panel.get_by_role("alert").wait_for(timeout=30_000)
+    assert "stopped" in panel.get_by_role("alert").text_content()
+
+
+@pytest.mark.parametrize(
+    ("tab", "headline"),
+    [("Picture", "fewer steps"), ("Robot", "robot"), ("Long prompts", "attention head")],
+)
+def test_every_tab_shows_a_record(visit: Visit, tab: str, headline: str) -> None:
+    visit.page.get_by_role("tab", name=tab).click()
+    assert headline in visit.run()
+    assert visit.panel().locator(".cm-content").text_content().startswith("sooner ")
+
+
+def test_a_page_of_a_document(visit: Visit) -> None:
+    pytest.importorskip("rapidocr", reason="OCR is not installed (extra docs)")
+    visit.page.get_by_role("tab", name="Document").click()
+    told = visit.run(120)
+    if "OCR" in told and "Markdown" not in told:
+        pytest.skip(f"OCR does not run here: {told}")
+    panel = visit.panel()
+    panel.locator(".sheet a").first.click()
+    assert panel.locator("pre mark").count() == 1
+    panel.get_by_role("button", name="Zoom in").click()
+    assert "150 %" in panel.locator(".bar").text_content()
+
+
+def test_a_bad_file_is_told_in_words(visit: Visit, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.mp4"
+    bad.write_bytes(b"this is no video" * 100)
+    panel = visit.panel()
+    panel.get_by_role("button", name="What to run").click()
+    panel.locator("input[type=file]").set_input_files(str(bad))
+    visit.page.wait_for_timeout(2000)
+    told = visit.run()
+    assert "not a video" in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize("width", [390, 768, 1920])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_axe_finds_nothing_serious_at_any_width(
+    browser: Any, server: Server, width: int, scheme: str
+) -> None:
+    axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
+    visit = Visit(browser, server.url, width, scheme)
+    visit.panel().get_by_role("button", name="To the end").click()
+    visit.panel().locator(".won .tok.o-draft").first.click()
+    found = axe.Axe().run(visit.page, context=".sooner").response["violations"]
+    grave = [(one["id"], one["nodes"][0]["html"][:200]) for one in found
+             if one["impact"] in ("serious", "critical")]  # fmt: skip
+    assert grave == []
+    assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
+    visit.page.close()
+
+
+def test_a_server_that_goes_away_is_told(browser: Any, tmp_path: Path) -> None:
+    own = Server(tmp_path)
+    visit = Visit(browser, own.url)
+    own.process.kill()
+    own.process.wait()
+    visit.page.locator("#gone").wait_for(timeout=20_000)
+    assert "start the server again" in visit.page.locator("#gone").text_content()
+    assert "as fast" in visit.panel().locator(".sooner h2").text_content()  # nothing is lost
+    visit.page.close()
+
+
+def test_a_recording_needs_no_model_and_the_token_guards_it(browser: Any, tmp_path: Path) -> None:
+    record, alone = tmp_path / "race.json", tmp_path / "race.html"
+    subprocess.run(
+        [sys.executable, "-m", "sooner.cli", "demo", "--save", str(record), "--export", str(alone)],
+        check=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    own = Server(tmp_path, "--record", str(record), "--token", "open sesame")
+    page = browser.new_page()
+    page.goto(own.url)
+    page.get_by_label("Token of this server").fill("open sesame")
+    page.get_by_role("button", name="Log in").click()
+    page.locator(".sooner h2").wait_for(timeout=30_000)
+    assert "as fast" in page.locator(".sooner h2").text_content()
+    page.goto(alone.as_uri())
+    page.locator(".sooner h2").wait_for()
+    assert "as fast" in page.locator(".sooner h2").text_content()
+    page.close()
+    assert own.end() == 0

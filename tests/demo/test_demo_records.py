@@ -1,0 +1,177 @@
+"""Records of the demo: what a run did, round by round; pages that hold them; who is let in."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from fastapi import FastAPI
+from fastapi.testclient import TestClient
+
+from sooner import SoonerError, miniatures
+from sooner.demo.export import fragment, read_record, whole_page
+from sooner.demo.jobs import Jobs
+from sooner.demo.race import record_race
+from sooner.demo.site import COOKIE, create_app
+from sooner.demo.watching import StoppedError
+from sooner.serve.settings import ServerSettings
+from sooner.tasks.caption import caption
+from sooner.tasks.loading import ModelPair, load_pair
+from sooner.tasks.settings import CaptionSettings
+
+
+@pytest.fixture(scope="module")
+def pair() -> ModelPair:
+    return load_pair(miniature="video")
+
+
+@pytest.fixture(scope="module")
+def clip() -> Path:
+    sample = miniatures.find("video").sample
+    assert sample is not None
+    return sample
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("method", ["speculative", "sd-tree", "prompt-lookup", "parallel"])
+def test_a_race_tells_what_the_run_did(method: str, pair: ModelPair, clip: Path) -> None:
+    settings = CaptionSettings(method=method, max_new_tokens=60, num_draft_tokens=4)
+    record = record_race(clip, pair, settings)
+    told = caption(clip, pair, settings)
+    for lane in (record["fast"], record["plain"]):
+        assert "".join(one["t"] for one in lane["tokens"]) == told["text"] == record["text"]
+        assert sum(one["n"] for one in lane["rounds"]) == len(lane["tokens"]) == told["tokens"]
+        ends = [one["e"] for one in lane["rounds"]]
+        assert ends == sorted(ends)
+        assert all(0 < one["p"] <= 1 for one in lane["tokens"])
+    assert record["parity"]["verdict"] == "identical"
+    assert {one["o"] for one in record["plain"]["tokens"]} == {"target"}
+    drafted = [one for one in record["fast"]["tokens"] if one["o"] != "target"]
+    assert len(drafted) == record["stats"]["num_accepted_draft_tokens"] > 0
+    for one in drafted:  # its node of the tree is on the accepted path, at its depth
+        seen = record["fast"]["rounds"][one["r"]]
+        assert seen["path"][one["d"] - 1] == one["n"]
+        assert seen["draft"][one["n"]].strip() == one["t"].strip()
+    checked = sum(len(one["draft"]) for one in record["fast"]["rounds"])
+    assert checked == record["stats"]["num_draft_tokens"]
+    for one in record["fast"]["rounds"]:
+        assert one["s"] is None or one["s"] <= one["v"] <= one["e"]
+
+
+@pytest.mark.lab
+def test_watching_changes_no_draw(pair: ModelPair, clip: Path) -> None:
+    settings = CaptionSettings(temperature=0.9, seed=3, max_new_tokens=40, method="speculative")
+    record = record_race(clip, pair, settings)
+    assert record["text"] == caption(clip, pair, settings)["text"]
+    assert record["parity"] is None  # draws are not compared word by word
+
+
+@pytest.mark.lab
+def test_a_race_is_stopped_between_rounds(pair: ModelPair, clip: Path) -> None:
+    seen: list[dict] = []
+    with pytest.raises(StoppedError):
+        record_race(clip, pair, CaptionSettings(), seen.append, lambda: len(seen) > 1)
+    assert len(seen[-1]["fast"]["tokens"]) < 100
+
+
+@pytest.mark.lab
+def test_the_command_does_the_same(pair: ModelPair, clip: Path, tmp_path: Path) -> None:
+    settings = CaptionSettings(method="sd-tree", max_new_tokens=8, seed=5)
+    wanted = "sooner caption --sample --method sd-tree --max-new-tokens 8 --seed 5 --compare"
+    assert record_race(clip, pair, settings)["command"] == wanted
+    other = tmp_path / "a clip.mp4"
+    other.write_bytes(clip.read_bytes())
+    told = record_race(other, pair, CaptionSettings(max_new_tokens=8))["command"]
+    assert told == "sooner caption 'a clip.mp4' --max-new-tokens 8 --compare"
+
+
+def test_nothing_in_a_record_is_markup() -> None:
+    record = {"kind": "race", "title": '"><script>alert(1)</script>', "live": "</div>"}
+    for text in (fragment(record), whole_page(record)):
+        assert "<script>alert" not in text
+    assert "&lt;/div&gt;" in fragment(record)
+    assert "http://" not in whole_page(record).replace("http://www.w3.org", "")
+    assert "https://" not in whole_page(record)
+
+
+def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    with pytest.raises(SoonerError, match="can't be read"):
+        read_record(path)
+    for text in ("{}", "[]", '{"kind": "race", "live": "still"}'):
+        path.write_text(text)
+        with pytest.raises(SoonerError, match="no record"):
+            read_record(path)
+    path.write_text(json.dumps({"kind": "heads"}))
+    assert read_record(path) == {"kind": "heads"}
+
+
+def test_jobs_take_turns_and_tell_errors_in_words() -> None:
+    jobs, running = Jobs(), []
+
+    def work(tell, stopped):
+        running.append(1)
+        assert len(running) == 1
+        time.sleep(0.02)
+        running.pop()
+        return {"kind": "race"}
+
+    def fail(tell, stopped):
+        raise SoonerError("the clip is empty")
+
+    made = [jobs.begin(work) for _ in range(3)] + [jobs.begin(fail)]
+    ends = [list(one.follow())[-1] for one in made]
+    assert [one.error for one in ends] == ["", "", "", "the clip is empty"]
+    assert all(jobs.find(one.key) is one for one in made)
+    assert jobs.find("guessed") is jobs.find(None) is None
+
+
+def test_a_job_that_waits_can_be_stopped() -> None:
+    jobs, go = Jobs(), threading.Event()
+    first = jobs.begin(lambda tell, stopped: go.wait(10) and {"kind": "race"})
+    second = jobs.begin(lambda tell, stopped: {"kind": "race"})
+    second.is_stopped = True
+    go.set()
+    assert "stopped" in list(second.follow())[-1].error
+    assert not list(first.follow())[-1].error
+
+
+def _client(token: str | None = "right") -> TestClient:
+    def mount(app: FastAPI) -> None:
+        app.get("/")(lambda: "the page")
+
+    settings = ServerSettings(token=token)
+    return TestClient(create_app(settings, mount), "http://127.0.0.1", follow_redirects=False)
+
+
+def test_the_token_becomes_a_cookie_that_guards_every_route() -> None:
+    client = _client()
+    for path in ("/", "/alive", "/gradio_api/queue/join", "/config"):
+        assert client.get(path).status_code == 401
+    asked = client.get("/", headers={"accept": "text/html"})
+    assert "<form" in asked.text
+    assert client.post("/login", data={"token": "wrong"}).status_code == 401
+    assert client.post("/login", data={"token": "x" * 5000}).status_code == 413
+    assert COOKIE not in client.cookies
+    done = client.post("/login", data={"token": "right"})
+    assert (done.status_code, done.headers["location"]) == (303, "/")
+    kept = done.headers["set-cookie"].lower()
+    assert "httponly" in kept
+    assert "samesite=strict" in kept
+    assert "right" not in kept  # the token itself stays on the server
+    assert client.get("/").json() == "the page"
+    assert client.get("/alive").status_code == 200
+    client.cookies.clear()
+    assert client.get("/", cookies={COOKIE: "guessed"}).status_code == 401
+    assert client.get("/", headers={"authorization": "Bearer right"}).status_code == 200
+
+
+def test_pages_from_elsewhere_are_refused_on_the_loopback() -> None:
+    client = _client(None)
+    assert client.get("/").status_code == 200
+    assert client.get("/", headers={"host": "evil.example"}).status_code == 403
+    assert client.get("/", headers={"origin": "http://evil.example"}).status_code == 403
+    assert "default-src 'self'" in client.get("/").headers["content-security-policy"]
