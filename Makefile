@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
 
-.PHONY: setup demo test test-all soak check lint types docs wheels clean
+.PHONY: setup demo demo-pictures test test-all soak check lint types docs wheels clean
 
 setup: $(STAMP)
 
@@ -16,6 +16,10 @@ $(STAMP): pyproject.toml lab/pyproject.toml
 demo: $(STAMP)
 	$(BIN)/sooner caption --sample --compare
 	$(BIN)/sooner parse --sample --compare --fresh -o build/demo
+
+# Screenshots and the animation of docs/demo.md; needs Debian's chromium.
+demo-pictures: $(STAMP)
+	PYTHONPATH=tests/demo:tests $(BIN)/python tests/demo/take_pictures.py docs/pictures/demo
 
 # Files in the order of conftest.py: long ones first, so that no core is idle at the end.
 BY_FILES := -n auto --dist loadfile --no-loadscope-reorder --slowest-files 20

@@ -78,9 +78,7 @@ class Visit:
     """
 
     def __init__(self, browser: Any, url: str, width: int = 1280, scheme: str = "light") -> None:
-        self.page = browser.new_page(
-            viewport={"width": width, "height": 900}, color_scheme=scheme
-        )
+        self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.elsewhere: list[str] = []
         self.errors: list[str] = []
         own = (url, "data:", "blob:")

@@ -28,7 +28,9 @@ def fragment(record: Mapping[str, Any]) -> str:
 
 def whole_page(record: Mapping[str, Any]) -> str:
     """An HTML file that shows a record by itself and asks nobody for anything."""
-    dark = "document.body.classList.toggle('dark',matchMedia('(prefers-color-scheme:dark)').matches)"
+    dark = (
+        "document.body.classList.toggle('dark',matchMedia('(prefers-color-scheme:dark)').matches)"
+    )
     return (
         '<!doctype html><html lang="en"><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width,initial-scale=1">'

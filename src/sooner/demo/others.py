@@ -1,4 +1,4 @@
-"""Records of the other tasks: pictures, pages, a robot, an attention head; miniatures by default."""
+"""Records of the other tasks: pictures, pages, a robot, an attention head."""
 
 from __future__ import annotations
 
@@ -17,7 +17,6 @@ import torch
 from .. import miniatures
 from ..documents import BrokenPage, read_pages
 from ..errors import SoonerError
-from ..tasks.act.allowance import Allowance
 from ..tasks.act.policy import Policy
 from ..tasks.act.rollout import run_rollouts
 from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
@@ -80,9 +79,7 @@ def record_pictures(
         made = imagine(prompt, model, settings, DrawCallbacks(on_progress=note))
         seconds = sum(made.record["seconds"].values())
         png = data_url(made.pixels[0, 0], kind="PNG")
-        lanes.append(
-            {"name": name, "about": about, "drawn": drawn, "png": png, "seconds": seconds}
-        )
+        lanes.append({"name": name, "about": about, "drawn": drawn, "png": png, "seconds": seconds})
     grid = model.canvas(options.get("size")).grid
     steps = [len(one["drawn"]) for one in lanes]
     words = (
@@ -107,7 +104,8 @@ def record_pages(
 ) -> dict[str, Any]:
     """Parse pages with drafts, and plainly; says of each region how much the draft had right."""
     draft_of, parser = make_drafter(drafter), PageParser(pair, settings)
-    told, speedups = [], []
+    told: list[dict[str, Any]] = []
+    speedups: list[float] = []
     for page in islice(read_pages(path), MOST_PAGES):
         stop_if(is_stopped)
         if isinstance(page, BrokenPage):
@@ -169,9 +167,7 @@ def record_robot(
         off: list[int] = []
         forwards: list[int] = []
 
-        def note(
-            actions: list[Any], off: list[int] = off, forwards: list[int] = forwards
-        ) -> None:
+        def note(actions: list[Any], off: list[int] = off, forwards: list[int] = forwards) -> None:
             stop_if(is_stopped)
             distance = actions[0].deviation
             off.append(0 if distance is None else int(max(distance.max_bins, default=0)))
@@ -236,10 +232,10 @@ def record_heads(
     ]  # fmt: skip
     words = (
         "Before the first word, the model compares every token of a long video with every earlier "
-        "one. Most of that finds little. Many heads look along a regular grid, the same column or "
-        "spot of other frames; sorted by it, what matters becomes dense blocks, and only those need "
-        "to be computed. Large models on long videos are much more regular than a miniature. What "
-        "is left out changes the reading a little, so results are marked approximate."
+        "one. Most of that finds little. Many heads look along a regular grid, the same column "
+        "or spot of other frames; sorted by it, what matters becomes dense blocks, and only those "
+        "need to be computed. Large models on long videos are much more regular than a miniature. "
+        "What is left out changes the reading a little, so results are marked approximate."
     )
     where = (
         f"Layer {layer}, head {head}, {len(shown.layout)} tokens of {frames} frames, read in "

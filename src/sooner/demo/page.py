@@ -1,4 +1,4 @@
-"""The page: a tab a task, each with its controls, a recording and the command that does the same."""
+"""The page: a tab a task, with its controls, a recording and the command that does the same."""
 
 from __future__ import annotations
 
@@ -36,9 +36,12 @@ MAX_FILE = "256mb"
 """Of an upload."""
 THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
 """Without fonts of other hosts."""
+SAME = "The same on your machine"
+"""Label of a command."""
 WELCOME = (
-    "# sooner\n**Speculative decoding, to watch.** A quick helper guesses what a big model is about "
-    "to say, the big model checks many guesses at once, and what comes out is the same, sooner."
+    "# sooner\n**Speculative decoding, to watch.** A quick helper guesses what a big model is "
+    "about to say, the big model checks many guesses at once, and what comes out is the same, "
+    "sooner."
 )
 STYLE = (
     ".gradio-container{max-width:80rem!important;margin:0 auto!important}"
@@ -104,9 +107,8 @@ class Tasks:
         return tasks + ([self._heads()] if "video" in have else [])
 
     def _video(self) -> Task:
-        methods = ["auto"] + sorted(
-            name for name, one in choices().items() if one.draft_model != "head"
-        )
+        known = sorted(name for name, one in choices().items() if one.draft_model != "head")
+        methods = ["auto", *known]
         is_own = self._pair is None or self._pair.miniature == "video"
         intro = "Upload a clip" + (", or leave it empty for the bundled one." if is_own else ".")
 
@@ -173,7 +175,11 @@ class Tasks:
         model = cache(load_drawing_model)
 
         def plan(text: str, window: float, heat: float, seed: float) -> tuple[Recording, str]:
-            options = {"jacobi_window": int(window), "temperature": heat, "seed": int(seed)}
+            options: dict[str, Any] = {
+                "jacobi_window": int(window),
+                "temperature": heat,
+                "seed": int(seed),
+            }
             ImagineSettings(**options)
 
             def record(tell: Any, stopped: Any) -> dict[str, Any]:
@@ -251,8 +257,8 @@ def build_page(tasks: Sequence[Task], jobs: Jobs, records: Sequence[dict[str, An
             for record in records[: None if not tasks else 0]:
                 with gr.Tab(str(record.get("title", record["kind"]))[:40]):
                     gr.HTML(fragment(record))
-                    gr.Code(record.get("command", ""), language="shell", interactive=False,
-                            label="The same on your machine", visible="command" in record)  # fmt: skip
+                    if command := record.get("command"):
+                        gr.Code(command, language="shell", interactive=False, label=SAME)
     return page
 
 
@@ -267,7 +273,7 @@ def _tab(page: gr.Blocks, task: Task, jobs: Jobs, first: dict[str, Any] | None) 
     message = gr.HTML()
     shown = gr.HTML("" if first is None else fragment(first))
     told = gr.Code("" if first is None else first.get("command", ""), language="shell",
-                   label="The same on your machine", interactive=False, lines=1)  # fmt: skip
+                   label=SAME, interactive=False, lines=1)  # fmt: skip
     outputs = [shown, message, told, key]
 
     def run(*values: Any) -> Iterator[Any]:

@@ -26,7 +26,8 @@ LONGEST = 4096
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' "
     "'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' data: blob:; font-src 'self' "
-    "data:; connect-src 'self'; worker-src 'self' blob:; frame-ancestors 'self'; form-action 'self'"
+    "data:; connect-src 'self' data: blob:; worker-src 'self' blob:; frame-ancestors 'self'; "
+    "form-action 'self'"
 )
 """Gradio needs inline scripts; nothing may be asked of another host."""
 LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>sooner: log in</title>
