@@ -12,10 +12,9 @@ from pathlib import Path
 
 from PIL import Image
 from playwright.sync_api import sync_playwright
-
 from test_demo_page import CHROMIUM, Server, Visit
 
-FRAMES, SECONDS = 36, 0.25
+FRAMES, SECONDS = 26, 0.35
 TABS = ("Document", "Picture", "Robot", "Long prompts")
 
 
@@ -48,10 +47,10 @@ def _race(visit: Visit, path: Path) -> None:
             round(1000 * frame / (FRAMES - 1)),
         )
         shot = visit.page.screenshot(clip=clip, full_page=True)
-        pictures.append(_picture(shot, 820))
+        pictures.append(_picture(shot, 660))
     times = [int(1000 * SECONDS)] * (FRAMES - 1) + [3000]
     pictures[0].save(
-        path, save_all=True, append_images=pictures[1:], duration=times, loop=0, quality=50,
+        path, save_all=True, append_images=pictures[1:], duration=times, loop=0, quality=32, minimize_size=True,
         method=6,
     )  # fmt: skip
 
