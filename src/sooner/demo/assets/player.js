@@ -170,9 +170,10 @@
     }
     const who = NAMES[record.origin] || "a quick helper", length = Math.max(record.plain.seconds, record.fast.seconds), last = Math.max(...record.fast.rounds.map(one => one.draft.length));
     const verdict = record.parity ? record.parity.verdict : (record.same ? "identical" : null);
-    root.append(heading(record.speedup > 1 ? `The same answer, ${times(record.speedup)} as fast` : "The same answer; here guessing does not pay", "h2"),
+    const same = record.same ? "The same answer" : record.parity ? "Nearly the same answer" : "An answer drawn by the same odds";
+    root.append(heading(record.speedup > 1 ? `${same}, ${times(record.speedup)} as fast` : `${same}; here guessing does not pay`, "h2"),
       el("p", {}, `Left, the big model writes alone: it is asked once for every single word. Right, ${who} guesses the next few words (up to ${last} here), and the big model checks all of them in one go, in about the time that one word takes. ` +
-        "Guesses that are exactly what it would have written are kept, tinted; from the first wrong one on they are thrown away. So the text cannot change, and the big model is asked less often: ", el("b", {}, `${record.fast.rounds.length} times instead of ${record.plain.rounds.length}.`)),
+        (record.parity ? "Guesses that are exactly what it would have written are kept, tinted; from the first wrong one on they are thrown away. So the text cannot change, and " : "Guesses are kept, tinted, as often as its own odds allow, and thrown away from the first one on that they do not. So every answer stays as likely as before, and ") + " the big model is asked less often: ", el("b", {}, `${record.fast.rounds.length} times instead of ${record.plain.rounds.length}.`)),
       legend(record.origin), frames(record), soft(`Asked: “${record.prompt}” · ${record.model} on ${record.device}`));
     const slow = lane(record, record.plain, "Plain: the big model alone", false, pick), fast = lane(record, record.fast, "Accelerated: guess, then check", true, pick), line = timeline(record);
     const ticking = clock(length, 10 / length, at => { slow.show(at); fast.show(at); line.show(at); }, record.key || record.title + length);
