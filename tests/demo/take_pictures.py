@@ -50,8 +50,8 @@ def _race(visit: Visit, path: Path) -> None:
         pictures.append(_picture(shot, 660))
     times = [int(1000 * SECONDS)] * (FRAMES - 1) + [3000]
     pictures[0].save(
-        path, save_all=True, append_images=pictures[1:], duration=times, loop=0, quality=32, minimize_size=True,
-        method=6,
+        path, save_all=True, append_images=pictures[1:], duration=times, loop=0, quality=32,
+        method=6, minimize_size=True,
     )  # fmt: skip
 
 
