@@ -1,57 +1,31 @@
-"""`sooner demo`: a page on which one sees why decoding is faster."""
+"""What `sooner demo` does; its options are in `serve.py`, since it serves a page."""
 
 from __future__ import annotations
 
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
+from typing import Any
 
 from ..errors import SoonerError
 from ..serve.settings import ServerSettings
 from . import options
 from .display import Display
-from .from_settings import Fields, from_settings
-
-PORT = 7860
-ADDRESS = Fields(
-    only=("host", "port", "token"), defaults={"port": PORT}, env={"token": "SOONER_TOKEN"}
-)
-MODELS = Fields(without=("tp",))
 
 
-def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
-    app.command(name="demo")(demo)
-
-
-@from_settings
-def demo(
-    *,
-    record: Annotated[
-        list[Path] | None,
-        typer.Option(metavar="FILE", help="Show this recording (of --save), without a model."),
-    ] = None,
-    clip: Annotated[
-        Path | None, typer.Option(metavar="VIDEO", help="For --save and --export; else the sample.")
-    ] = None,
-    save: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Record a race into a JSON file, and end.")
-    ] = None,
-    export: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE", help="Write one HTML file that needs no server, and end."),
-    ] = None,
-    settings: Annotated[ServerSettings, ADDRESS],
-    models: Annotated[options.Models, MODELS],
-    quiet: options.Quiet = False,
-    debug: options.Debug = False,
+def run_demo(
+    record: list[Path] | None,
+    clip: Path | None,
+    save: Path | None,
+    export: Path | None,
+    settings: ServerSettings,
+    models: options.Models,
+    quiet: bool,
+    debug: bool,
 ) -> None:
-    """Open a page on which drafts are seen being accepted: races, words by origin, all tasks.
+    """Serve the page, or write what was asked for; arguments as the options.
 
-    Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --save and
-    --export.
+    Raises:
+        SoonerError: a record or an address that can't be used, or something that is missing.
     """
     from ..demo.export import read_record, whole_page
     from ..io import write_json

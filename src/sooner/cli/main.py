@@ -14,7 +14,7 @@ import typer
 
 from ..errors import SoonerError, new_name
 from ..plugins import plugins
-from . import act, caption, demo, doctor, imagine, parse, search, serve, show, train, verify
+from . import act, caption, doctor, imagine, parse, search, serve, show, train, verify
 
 DONE, BAD, INTERRUPTED = 0, 2, 130
 
@@ -25,7 +25,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-PARTS = (caption, imagine, act, parse, serve, demo, search, show, verify, doctor, train)
+PARTS = (caption, imagine, act, parse, serve, search, show, verify, doctor, train)
 for command in (*PARTS, *plugins("sooner.commands")):
     command.register(app)
 

@@ -1,14 +1,15 @@
-"""`sooner serve MODEL`: OpenAI's API over one model, many requests at once."""
+"""`sooner serve MODEL`: OpenAI's API over one model, many requests at once; and `sooner demo`."""
 
 from __future__ import annotations
 
 from functools import partial
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from ..errors import SoonerError
-from ..serve.settings import ChatSettings, ReplicaSettings
+from ..serve.settings import ChatSettings, ReplicaSettings, ServerSettings
 from . import options
 from .display import Display
 from .from_settings import Fields, from_settings
@@ -24,13 +25,20 @@ SERVED = Fields(
     env={"token": "SOONER_TOKEN"},
 )  # fmt: skip
 
+DEMO = Fields(
+    only=("host", "port", "token"), defaults={"port": 7860}, env={"token": "SOONER_TOKEN"}
+)
+"""Of the page's server."""
+DEMO_MODELS = Fields(without=("tp",))
+
 NO_REPLICAS = ReplicaSettings()
 """Of a server without Ray."""
 
 
 def register(app: typer.Typer) -> None:
-    """Add the subcommand."""
+    """Add the subcommands."""
     app.command(name="serve", cls=WithAddress)(serve)
+    app.command(name="demo")(demo)
 
 
 @from_settings
@@ -107,3 +115,35 @@ def serve(
             partial(tell_end, display, settings.grace_seconds),
             "info" if debug else "warning",
         )
+
+
+@from_settings
+def demo(
+    *,
+    record: Annotated[
+        list[Path] | None,
+        typer.Option(metavar="FILE", help="Show this recording (of --save), without a model."),
+    ] = None,
+    clip: Annotated[
+        Path | None, typer.Option(metavar="VIDEO", help="For --save and --export; else the sample.")
+    ] = None,
+    save: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="Record a race into a JSON file, and end.")
+    ] = None,
+    export: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="Write one HTML file that needs no server, and end."),
+    ] = None,
+    settings: Annotated[ServerSettings, DEMO],
+    models: Annotated[options.Models, DEMO_MODELS],
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+) -> None:
+    """Open a page on which drafts are seen being accepted: races, words by origin, all tasks.
+
+    Without --model, the bundled miniatures. Needs `pip install 'sooner[demo]'`, but for --save and
+    --export.
+    """
+    from .demo import run_demo
+
+    run_demo(record, clip, save, export, settings, models, quiet, debug)
