@@ -62,6 +62,19 @@ def test_a_race_tells_what_the_run_did(method: str, pair: ModelPair, clip: Path)
 
 
 @pytest.mark.lab
+def test_a_race_tells_which_patches_the_draft_was_shown(pair: ModelPair, clip: Path) -> None:
+    told = record_race(clip, pair, CaptionSettings(method="parallel", prune=0.5, max_new_tokens=20))
+    kept, frames = told["kept"], len(told["frames"])
+    assert len(kept) == frames
+    assert {len(one) for one in kept} == {16}
+    share = sum(map(sum, kept)) / (16 * frames)
+    assert 0.4 < share < 0.65
+    assert (
+        record_race(clip, pair, CaptionSettings(method="speculative", max_new_tokens=9))["kept"]
+        is None
+    )
+
+
 def test_watching_changes_no_draw(pair: ModelPair, clip: Path) -> None:
     settings = CaptionSettings(temperature=0.9, seed=3, max_new_tokens=40, method="speculative")
     record = record_race(clip, pair, settings)

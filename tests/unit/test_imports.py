@@ -58,8 +58,8 @@ MAY_USE: dict[str, set[str]] = {
         "models", "pacing", "request", "stats", "storage", "tasks",
     },
     "demo": {
-        "decoding", "documents", "methods", "miniatures", "parity", "serve", "sparse", "stats",
-        "tasks",
+        "decoding", "documents", "methods", "miniatures", "models", "parity", "serve", "sparse",
+        "stats", "tasks",
     },
     "ray": {"documents", "methods", "serve", "storage", "tasks"},
 }  # fmt: skip

@@ -14,6 +14,7 @@ from typing import Any
 from PIL import Image
 
 from ..methods import Autoregressive
+from ..models import adapt
 from ..tasks.clip import Clip, prepare
 from ..tasks.comparison import check, plain_data, warm_up
 from ..tasks.loading import ModelPair
@@ -93,6 +94,7 @@ def record_race(
         "origin": origin,
         "beside": made.stats.draft_is_hidden,
         "text": text,
+        "kept": kept_patches(getattr(watch.drafter, "kept_tokens", None), clip, pair),
         "fast": fast,
         "plain": slow,
         "stats": _stats(made),
@@ -101,6 +103,32 @@ def record_race(
         "speedup": None if is_red or not all(speeds) else speeds[1] / speeds[0],
         "notes": clip.notes,
     }
+
+
+def kept_patches(
+    kept: Sequence[Sequence[int]] | None, clip: Clip, pair: ModelPair
+) -> list[list[bool]] | None:
+    """Of each frame, which of its visual tokens the draft was shown.
+
+    Args:
+        kept: of each row, indices among its visual tokens; `None` where the draft saw all.
+
+    Returns:
+        Frame by frame, in the order of the tokens; `None` where nothing was pruned.
+    """
+    if not kept:
+        return None
+    adapter = adapt(pair.target.model)
+    seen = adapter.visual_tokens(clip.inputs)[0]
+    frames = adapter.packed_frames(clip.inputs)[0].to(seen.device)[seen].tolist()
+    shown = set(kept[0])
+    if len(shown) == len(frames):
+        return None
+    found: list[list[bool]] = [[] for _ in clip.frames.pixels]
+    for token, frame in enumerate(frames):
+        if 0 <= frame < len(found):
+            found[frame].append(token in shown)
+    return found
 
 
 class Texts:

@@ -85,6 +85,7 @@ class Watch:
     ) -> None:
         self.on_round, self.is_stopped = on_round, is_stopped
         self.rounds: list[Round] = []
+        self.drafter: Drafter | None = None
         self._began = time.perf_counter()
         self._drafting: float | None = None
         self._logprobs: Tensor | None = None
@@ -92,6 +93,7 @@ class Watch:
 
     def attach(self, session: Session) -> None:
         """Listen to a session that has not begun."""
+        self.drafter = session.drafter
         session.drafter = _WatchedDrafter(session.drafter, self)
         logits, tokens = session.on_logits, session.on_tokens
 

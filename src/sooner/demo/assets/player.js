@@ -158,7 +158,13 @@
       el("li", {}, el("span", { class: `tok o-${one}` }, " word "), ` ${WHO[one][0]} (${WHO[one][1]})`)));
   }
   const frames = record => el("div", { class: "frames", tabindex: 0, role: "group", "aria-label": `The ${record.frames.length} frames that the models see` },
-    ...record.frames.map((one, index) => el("img", { src: one, alt: `frame ${index + 1}` })));
+    ...record.frames.map((one, index) => {
+      const kept = (record.kept || [])[index] || [], side = Math.round(Math.sqrt(kept.length)), seen = kept.filter(Boolean).length;
+      const told = kept.length ? `frame ${index + 1}: ${seen} of ${kept.length} patches shown to the draft` : `frame ${index + 1}`;
+      const grid = kept.length && side * side === kept.length ? el("span", { class: "patches", "aria-hidden": "true", style: `grid-template-columns: repeat(${side}, 1fr)` },
+        ...kept.map(one => el("i", one ? {} : { class: "out" }))) : "";
+      return el("span", { class: "frame", title: told }, el("img", { src: one, alt: told }), grid);
+    }));
 
   function race(record, root) {
     const done = !record.live, box = el("div", { role: "region", "aria-label": "The word that you picked", "aria-live": "polite" }, soft("Click a word, or walk through them with the arrow keys."));
@@ -174,7 +180,7 @@
     root.append(heading(record.speedup > 1 ? `${same}, ${times(record.speedup)} as fast` : `${same}; here guessing does not pay`, "h2"),
       el("p", {}, `Left, the big model writes alone: it is asked once for every single word. Right, ${who} guesses the next few words (up to ${last} here), and the big model checks all of them in one go, in about the time that one word takes. ` +
         (record.parity ? "Guesses that are exactly what it would have written are kept, tinted; from the first wrong one on they are thrown away. So the text cannot change, and " : "Guesses are kept, tinted, as often as its own odds allow, and thrown away from the first one on that they do not. So every answer stays as likely as before, and ") + " the big model is asked less often: ", el("b", {}, `${record.fast.rounds.length} times instead of ${record.plain.rounds.length}.`)),
-      legend(record.origin), frames(record), soft(`Asked: “${record.prompt}” · ${record.model} on ${record.device}`));
+      legend(record.origin), frames(record), record.kept ? soft("Darkened patches were left out of what the draft sees, to make it quicker; the big model sees all.") : "", soft(`Asked: “${record.prompt}” · ${record.model} on ${record.device}`));
     const slow = lane(record, record.plain, "Plain: the big model alone", false, pick), fast = lane(record, record.fast, "Accelerated: guess, then check", true, pick), line = timeline(record);
     const ticking = clock(length, 10 / length, at => { slow.show(at); fast.show(at); line.show(at); }, record.key || record.title + length);
     root.append(ticking.bar, soft("Recorded one after the other on this machine, and replayed on one clock."),
