@@ -1,0 +1,1 @@
+"""`sooner bench canvas`: coupled Jacobi decoding on pictures whose law is known."""
