@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .act import page as act
+from .canvas import page as canvas
 from .documents import page as documents
 from .drafters import page as drafters
 from .gpu import page as gpu
@@ -25,6 +26,7 @@ from .step import page as step
 
 PAGES: dict[str, Any] = {
     "act": act,
+    "canvas": canvas,
     "documents": documents,
     "drafters": drafters,
     "gpu": gpu,
@@ -42,7 +44,17 @@ PAGES: dict[str, Any] = {
 }
 """Pages of the benches that have more to show than one table of arms."""
 
-WITHOUT_FIGURES = ("documents", "drafters", "gpu", "marks", "papers", "scale", "soak", "step")
+WITHOUT_FIGURES = (
+    "canvas",
+    "documents",
+    "drafters",
+    "gpu",
+    "marks",
+    "papers",
+    "scale",
+    "soak",
+    "step",
+)
 
 COLUMNS = (
     ("method", "method", "{}"),

@@ -99,26 +99,23 @@ def _numbered(prompt: Prompt) -> Prompt:
     )
 
 
-def law_subject(
-    law: CanvasLaw, layers: int, width: int, seed: int, given: int = 0, model: Any = None
-) -> Subject:
+def law_subject(law: CanvasLaw, layers: int, width: int, seed: int, given: int = 0) -> Subject:
     """A target of a law, and its numbered prompts: what opens a drawing, and its first codes.
 
     Args:
-        given: codes that the prompt has, drawn by the law.
-        model: a decoder to take; by default one of `layers` x `width`.
+        layers, width: of the decoder.
+        seed: of weights and prompts.
+        given: codes that a prompt has, drawn by the law.
     """
     assert 1 + law.length <= SPAN - MOST_ROWS
-    if model is None:
-        shape = DecoderShape(layers, width, law.codes + 1, MOST_ROWS * SPAN)
-        model = build(shape, torch.device("cpu"), torch.float32, seed)
+    shape = DecoderShape(layers, width, law.codes + 1, MOST_ROWS * SPAN)
+    model = build(shape, torch.device("cpu"), torch.float32, seed)
     canvas = LawCanvas(model, law, given)
+    known = law.sample(MOST_ROWS, seed)  # whatever is asked for, a number is one prompt
 
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:
         ids = torch.full((len(numbers), 1 + given), law.codes)
-        if given:
-            known = law.sample(1 + max(numbers), seed)
-            ids[:, 1:] = known[list(numbers), :given]
+        ids[:, 1:] = known[list(numbers), :given]
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     kind = "picture" if law.frames == 1 else "clip"
