@@ -82,10 +82,12 @@ class _Bench:
         law = settings.law(kind, rho)
         return law_subject(law, *sizes, settings.seed, settings.given(kind))
 
-    def method(self, arm: str, window: int, start: str) -> Method:
+    def method(self, arm: str, window: int | None, start: str | None) -> Method:
         """An arm of `bench imagine`."""
         if arm == "plain":
             return Autoregressive()
+        assert window is not None
+        assert start is not None
         return BUILDERS[arm](window, start, ImagineBenchSettings(group=self.settings.group))
 
     def calibration(self) -> list[Figures]:
@@ -135,15 +137,16 @@ class _Bench:
     def clocks(self) -> list[Figures]:
         """Seconds of decoding on a decoder whose forwards cost something, a drawing at a time and
         the arms in turns; the first drawing is a warm-up."""
-        settings, found = self.settings, []
+        settings = self.settings
+        found: list[Figures] = []
         for kind in KINDS if settings.timed else ():
             law, window = settings.law(kind), JUDGED_WINDOW[kind]
             sizes = settings.layers, settings.width
             subject = law_subject(law, *sizes, settings.seed, settings.given(kind))
             starts = dict.fromkeys(("random", DEFAULT_START[kind]))
-            arms = [("plain", None, None)]
-            arms += [(arm, window, start) for start in starts for arm in ARMS]  # type: ignore[misc]
-            rows = [
+            arms: list[tuple[str, int | None, str | None]] = [("plain", None, None)]
+            arms += [(arm, window, start) for start in starts for arm in ARMS]
+            rows: list[Figures] = [
                 {"part": "clocks", "kind": kind, "arm": arm, "start": start, "window": size,
                  "rho": settings.rho, "tokens": subject.new, "forwards": [], "cpu_seconds": []}
                 for arm, size, start in arms
@@ -175,7 +178,10 @@ class _Bench:
         settings, law = self.settings, self.settings.law(PICTURE)
         count, subject = settings.judged, self.subject(PICTURE)
         # Drawings of the law for each arm its own, so that no two p-values hang together.
-        arms = [*((arm, {}, True) for arm in ("plain", *EXACT_ARMS)), ("gsd", {}, False)]
+        arms: list[tuple[str, Figures, bool]] = [
+            *((arm, {}, True) for arm in ("plain", *EXACT_ARMS)),
+            ("gsd", {}, False),
+        ]
         arms.append(("plain", {"temperature": COLD}, False))
         found = []
         for order, (arm, options, exact) in enumerate(arms):
@@ -213,7 +219,7 @@ class _Bench:
         """The forwards of each drawing, all of them in one batch."""
         where = "" if window is None else f" from {start}, L={window}"
         self.progress(f"{part['part']}, {subject.kind}: {arm}{where}")
-        method = self.method(arm, window or 0, start or "")
+        method = self.method(arm, window, start)
         count, seed = range(self.settings.drawings), self.settings.seed
         _, forwards = draw_rows(subject, count, method, seed)
         row = {"rho": self.settings.rho, "kind": subject.kind, "arm": arm, "start": start}
