@@ -21,7 +21,7 @@ from ..tasks.loading import ModelPair
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from ..tasks.streaming import run
-from .watching import Round, Watch, Watched
+from .watching import WatchedRound, Watch, Watched
 
 VERSION = 1
 """Of records."""
@@ -63,10 +63,10 @@ def record_race(
     clip = prepare(path, pair, settings)
     method = build_method(settings, pair, clip.draft_inputs)
     warm_up(pair, clip, settings, method)
-    texts, shown = Texts(pair.target.tokenizer), [0.0]
+    texts, shown = TokenPieces(pair.target.tokenizer), [0.0]
     base = {"version": VERSION, "kind": "race", **_asked(path, pair, settings, clip)}
 
-    def tell(rounds: list[Round]) -> None:
+    def tell(rounds: list[WatchedRound]) -> None:
         now = rounds[-1].ended
         if now - shown[0] >= LIVE or len(rounds) == 1:
             shown[0] = now
@@ -131,7 +131,7 @@ def kept_patches(
     return found
 
 
-class Texts:
+class TokenPieces:
     """The letters that each token adds to a text, found once.
 
     Args:
@@ -166,7 +166,7 @@ class Texts:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
-def lane(rounds: Sequence[Round], texts: Texts, origin: str) -> dict[str, Any]:
+def lane(rounds: Sequence[WatchedRound], texts: TokenPieces, origin: str) -> dict[str, Any]:
     """A run as plain data: `tokens`, each with its text, origin, probability, round and depth (0:
     the target's own), and `rounds` with times, draft and accepted path."""
     rounds = [one for one in rounds if one.tokens]
@@ -197,7 +197,7 @@ def lane(rounds: Sequence[Round], texts: Texts, origin: str) -> dict[str, Any]:
     }
 
 
-def _round(one: Round, texts: Texts, path: list[int]) -> dict[str, Any]:
+def _round(one: WatchedRound, texts: TokenPieces, path: list[int]) -> dict[str, Any]:
     nodes, parents = one.nodes()
     return {
         "s": None if one.drafting is None else _rounded(one.drafting),
