@@ -21,7 +21,7 @@ from ..tasks.loading import ModelPair
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from ..tasks.streaming import run
-from .watching import WatchedRound, Watch, Watched
+from .watching import Watch, Watched, WatchedRound
 
 VERSION = 1
 """Of records."""
