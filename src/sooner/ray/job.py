@@ -106,6 +106,7 @@ class RayJob:
         self.manifest = Manifest(self.store)
         self._open: dict[int, _Open] = {}
         self._looked = 0.0
+        self._expected = 0  # pages of the documents that were opened
         self._finishing: dict[Any, int] = {}
 
     def run(self) -> Counts:
@@ -207,7 +208,8 @@ class RayJob:
         counts.failed += status == FAILED
         counts.done += status != FAILED
         counts.partial += status == PARTIAL
-        counts.total = max(counts.total, counts.done + counts.failed)
+        # Pages may come before the row that says how many their document has.
+        counts.total = max(self._expected, counts.done + counts.failed)
         if self.on_page is not None:
             self.on_page(line, counts)
 
@@ -224,7 +226,8 @@ class RayJob:
         if not self._is_seen[number]:
             self._is_seen[number] = True
             self.counts.opened += 1
-            self.counts.total += told["todo"]
+            self._expected += told["todo"]
+            self.counts.total = max(self._expected, self.counts.done + self.counts.failed)
             self.counts.before += told["before"]
             self.counts.aside += told["aside"]
         if told["todo"]:
