@@ -21,7 +21,7 @@ from ..tasks.loading import ModelPair
 from ..tasks.registry import build_method
 from ..tasks.settings import CaptionSettings
 from ..tasks.streaming import run
-from .watching import Watch, Watched, WatchedRound
+from .watching import RoundRecord, Watch, Watched
 
 VERSION = 1
 """Of records."""
@@ -66,7 +66,7 @@ def record_race(
     texts, shown = TokenPieces(pair.target.tokenizer), [0.0]
     base = {"version": VERSION, "kind": "race", **_asked(path, pair, settings, clip)}
 
-    def tell(rounds: list[WatchedRound]) -> None:
+    def tell(rounds: list[RoundRecord]) -> None:
         now = rounds[-1].ended
         if now - shown[0] >= LIVE or len(rounds) == 1:
             shown[0] = now
@@ -166,7 +166,7 @@ class TokenPieces:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
 
 
-def lane(rounds: Sequence[WatchedRound], texts: TokenPieces, origin: str) -> dict[str, Any]:
+def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict[str, Any]:
     """A run as plain data: `tokens`, each with its text, origin, probability, round and depth (0:
     the target's own), and `rounds` with times, draft and accepted path."""
     rounds = [one for one in rounds if one.tokens]
@@ -197,7 +197,7 @@ def lane(rounds: Sequence[WatchedRound], texts: TokenPieces, origin: str) -> dic
     }
 
 
-def _round(one: WatchedRound, texts: TokenPieces, path: list[int]) -> dict[str, Any]:
+def _round(one: RoundRecord, texts: TokenPieces, path: list[int]) -> dict[str, Any]:
     nodes, parents = one.nodes()
     return {
         "s": None if one.drafting is None else _rounded(one.drafting),

@@ -23,7 +23,7 @@ class StoppedError(SoonerError):
 
 
 @dataclass
-class WatchedRound:
+class RoundRecord:
     """One round of row 0; times are seconds since the run began, on the host.
 
     Attributes:
@@ -80,11 +80,11 @@ class Watch:
 
     def __init__(
         self,
-        on_round: Callable[[list[WatchedRound]], None] = lambda rounds: None,
+        on_round: Callable[[list[RoundRecord]], None] = lambda rounds: None,
         is_stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.on_round, self.is_stopped = on_round, is_stopped
-        self.rounds: list[WatchedRound] = []
+        self.rounds: list[RoundRecord] = []
         self.drafter: Drafter | None = None
         self._began = time.perf_counter()
         self._drafting: float | None = None
@@ -126,7 +126,7 @@ class Watch:
         if tree.nodes and tree.rows:
             # Copies: a drafter may use its buffers again.
             kept = tree.tokens[0].clone(), tree.parents[0].clone(), tree.sizes[0].clone()
-        self.rounds.append(WatchedRound(self.now(), self._drafting, tree=kept))
+        self.rounds.append(RoundRecord(self.now(), self._drafting, tree=kept))
         self._drafting = None
 
     def _commit(self, new: list[int], drafted: int) -> None:
