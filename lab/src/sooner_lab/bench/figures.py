@@ -27,9 +27,17 @@ def check_matplotlib() -> None:
 
 
 def save(figure: Any, stem: Path) -> list[str]:
-    """Write `stem`.png, the one format that pages show; returns its name in a list."""
+    """Write `stem`.png, the one format that pages show; returns its name in a list.
+
+    Its colours are a palette of 256, since figures are in the repository: a third of the bytes.
+    """
+    from PIL import Image
+
     path = stem.with_name(f"{stem.name}.png")
     figure.savefig(path, dpi=150, metadata={"Software": None})  # the same data, the same file
+    with Image.open(path) as picture:
+        opaque = picture.convert("RGB")
+    opaque.quantize(256, dither=Image.Dither.NONE).save(path, "PNG", optimize=True)
     return [path.name]
 
 
