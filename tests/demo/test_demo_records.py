@@ -16,7 +16,7 @@ from sooner.demo.export import fragment, read_record, whole_page
 from sooner.demo.jobs import Jobs
 from sooner.demo.race import record_race
 from sooner.demo.site import COOKIE, create_app
-from sooner.demo.watching import StoppedError
+from sooner.tasks.round_records import StoppedError
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.caption import caption
 from sooner.tasks.loading import ModelPair, load_pair

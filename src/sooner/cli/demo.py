@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,11 @@ def run_demo(
         display.line(f"  saved '{export}'; open it in a browser", "bold")
 
 
+def has_page() -> bool:
+    """Whether what the page is made with is installed."""
+    return find_spec("gradio") is not None
+
+
 def _race(
     models: options.Models, clip: Path | None, display: Display, debug: bool
 ) -> tuple[Any, dict[str, Any]]:
@@ -74,13 +80,10 @@ def _serve(
     from ..serve.run import bind, check_address, require, url
 
     require()
-    try:
-        import gradio
-    except ImportError as error:
+    if not has_page():
         raise SoonerError(
-            f"the page needs {error.name}, which is not installed; pip install 'sooner[demo]'"
-        ) from error
-    del gradio
+            "the page needs gradio, which is not installed; pip install 'sooner[demo]'"
+        )
     check_address(settings)
     from ..demo.jobs import Jobs
     from ..demo.page import Tasks, build_page, mount_page

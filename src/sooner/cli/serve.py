@@ -114,6 +114,7 @@ def serve(
             partial(served.tell, display),
             partial(tell_end, display, settings.grace_seconds),
             "info" if debug else "warning",
+            served.page(pair),
         )
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 from ..serve.settings import ChatSettings
 from . import options
+from .demo import has_page
 from .display import Display
 
 
@@ -51,9 +53,19 @@ class ServedModels:
         check_servable(pair)
         return pair
 
+    def page(self, pair: Any) -> Any:
+        """What puts the page on the application; `None` where there is to be none, or can't be."""
+        if not (self.settings.page and has_page()):
+            return None
+        from ..demo.served import mount_served
+
+        return partial(mount_served, pair=pair)
+
     def tell(self, display: Display, url: str, more: str = "") -> None:
         """Say that requests are taken."""
         display.line(f"  {self.model} answers at {url}/v1{more} (Ctrl-C ends)", "bold")
+        if not more and self.settings.page and has_page():
+            display.line(f"  watch it at {url}/")
         if self.is_beside:
             display.line("  one request decodes at a time, its draft beside it; others wait")
         if self.small is not None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
-from html import escape
+from html import escape, unescape
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
+
+from markdown_it import MarkdownIt
 
 from ..errors import SoonerError
 
@@ -15,13 +18,29 @@ KINDS = ("race", "picture", "pages", "robot", "heads")
 """Of records; each is drawn by the function of that name in `player.js`."""
 
 
+TABLE_TAG = re.compile(
+    r"&lt;/?(?:table|thead|tbody|tr|td|th)(?: (?:row|col)span=&quot;\d+&quot;)*&gt;"
+)
+"""Tags of tables, escaped; parsers write tables as HTML."""
+
+
 def asset(name: str) -> str:
     """The text of a file beside this one."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
+def rendered(markdown: str) -> str:
+    """A page's Markdown as HTML; of the HTML in it tables alone, the rest is shown as text."""
+    html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
+    return TABLE_TAG.sub(lambda found: unescape(found[0]), html)
+
+
 def fragment(record: Mapping[str, Any]) -> str:
-    """HTML in which the player shows a record; nothing in it is markup."""
+    """HTML in which the player shows a record; nothing in it is markup, but for `html` of pages,
+    which is made here of their Markdown, whatever the record says."""
+    if record.get("kind") == "pages":
+        pages = [{**one, "html": rendered(str(one["markdown"]))} for one in record["pages"]]
+        record = {**record, "pages": pages}
     told = escape(json.dumps(record, ensure_ascii=False, separators=(",", ":")), quote=True)
     return f'<div class="sooner" data-record="{told}"></div>'
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from ..errors import SoonerError
-from .watching import StoppedError
+from ..tasks.round_records import StoppedError
 
 logger = logging.getLogger("sooner.demo")
 KEPT = 48
@@ -62,10 +62,22 @@ class Job:
                 return
 
 
-class Jobs:
-    """All recordings of a server; they take turns, since they are timed."""
+def at_once(
+    recording: Recording, tell: Callable[[dict[str, Any]], None], is_stopped: Callable[[], bool]
+) -> dict[str, Any]:
+    """Make a recording in this thread."""
+    return recording(tell, is_stopped)
 
-    def __init__(self) -> None:
+
+class Jobs:
+    """All recordings of a server; they take turns, since they are timed.
+
+    Args:
+        make: where and when recordings are made; takes one and its two arguments.
+    """
+
+    def __init__(self, make: Callable[..., dict[str, Any]] = at_once) -> None:
+        self.make = make
         self._turn, self._lock = threading.Lock(), threading.Lock()
         self._kept: OrderedDict[str, Job] = OrderedDict()
 
@@ -102,7 +114,7 @@ class Jobs:
         try:
             if job.is_stopped:
                 raise StoppedError("stopped before it began; run it again")
-            job.tell(recording(job.tell, lambda: job.is_stopped))
+            job.tell(self.make(recording, job.tell, lambda: job.is_stopped))
             job.end()
         except SoonerError as error:
             job.end(str(error))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import tempfile
-import time
 from collections.abc import Callable
 from functools import partial
 from itertools import islice
@@ -17,6 +16,9 @@ import torch
 from .. import miniatures
 from ..documents import BrokenPage, read_pages
 from ..errors import SoonerError
+from ..sparse.attention import States
+from ..sparse.search import SearchSettings
+from ..sparse.table import PatternTable
 from ..tasks.act.policy import Policy
 from ..tasks.act.rollout import run_rollouts
 from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
@@ -27,9 +29,9 @@ from ..tasks.parse.comparison import compare_plain, warm_up
 from ..tasks.parse.drafters import make_drafter
 from ..tasks.parse.parser import PageParser
 from ..tasks.parse.settings import ParseSettings
-from ..tasks.search import SearchCallbacks, Wish, attention_map, generated_clip
+from ..tasks.round_records import StoppedError
+from ..tasks.search import Wish, attention_map, generated_clip, search_patterns
 from .race import VERSION, OnRecord, data_url
-from .watching import StoppedError
 
 IsStopped = Callable[[], bool]
 WAYS = (
@@ -41,8 +43,6 @@ MOST_PAGES = 8
 """Of a document that are read in the demo."""
 PAGE_SIDE = 1000
 """Longer side of a page in a record, in pixels."""
-LOCAL = 8
-"""Tokens right before one, which a pattern always computes."""
 COLOURS = np.array([[0, 0, 4], [81, 18, 124], [183, 55, 121], [252, 137, 97], [252, 253, 191]])
 """Of attention, from none to all, as in matplotlib's magma."""
 
@@ -205,19 +205,25 @@ def record_heads(
     layer: int,
     head: int,
     frames: int,
-    path: Path | None = None,
+    table_of: Callable[[int], PatternTable],
     on_live: OnRecord = lambda record: None,
 ) -> dict[str, Any]:
-    """One head's attention over a video: in the prompt's order, and permuted by its grid."""
+    """One head's attention over a video: as it is, permuted by its grid, and within its pattern.
+
+    Args:
+        table_of: the patterns that were searched on another clip of so many frames.
+    """
     on_live({"kind": "race", "live": "Looking into the model ..."})
-    began = time.perf_counter()
+    seen: list[States] = []
     with tempfile.TemporaryDirectory() as folder:
-        clip = generated_clip(Path(folder), frames) if path is None else path
-        shown = attention_map(pair, Wish((clip,), frames), layer, head, SearchCallbacks())
+        wish = Wish((generated_clip(Path(folder), frames),), frames)
+        shown = attention_map(pair, wish, layer, head, on_states=seen.append)
+    on_live({"kind": "race", "live": "Searching a pattern for every head, on another clip ..."})
+    pattern, states, weights = table_of(frames).layers[layer][head].pattern, seen[0], shown.weights
     stride, phase = shown.grid
     order = torch.argsort((torch.arange(len(shown.layout)) - phase) % stride, stable=True)
-    weights = shown.weights
-    kept = _on_grid(weights, stride, phase)
+    keys = states.keys[head // states.group]
+    kept = pattern.mask(shown.layout, states.queries[head], keys, states.scale)  # [tokens, tokens]
     part = float((weights * kept).sum() / weights.sum())
     cost = float(kept.sum() / torch.ones_like(kept, dtype=torch.float).tril().sum())
     images = [
@@ -226,9 +232,9 @@ def record_heads(
                   "bright is much."},
         {"name": "Sorted by the video's grid", "png": _coloured(weights[order][:, order]),
          "about": f"The same numbers; tokens {stride} apart stand together now."},
-        {"name": "What a grid pattern computes", "png": _coloured(weights * kept),
-         "about": f"Pairs of the same class and of the last {LOCAL} tokens: {cost:.0%} of all, and "
-                  f"{part:.0%} of the attention."},
+        {"name": f"What its pattern computes ({pattern.name})", "png": _coloured(weights * kept),
+         "about": f"{cost:.0%} of all pairs, in which lie {part:.0%} of the attention. The pattern "
+                  "was searched on another clip."},
     ]  # fmt: skip
     words = (
         "Before the first word, the model compares every token of a long video with every earlier "
@@ -238,8 +244,8 @@ def record_heads(
         "What is left out changes the reading a little, so results are marked approximate."
     )
     where = (
-        f"Layer {layer}, head {head}, {len(shown.layout)} tokens of {frames} frames, read in "
-        f"{time.perf_counter() - began:.1f} s. Grid: every {stride} tokens, from {phase} on."
+        f"Layer {layer}, head {head}, {len(shown.layout)} tokens of {frames} frames. "
+        f"Grid: every {stride} tokens, from {phase} on."
     )
     return {
         "version": VERSION, "kind": "heads", "title": f"layer {layer}, head {head}",
@@ -247,13 +253,11 @@ def record_heads(
     }  # fmt: skip
 
 
-def _on_grid(weights: torch.Tensor, stride: int, phase: int) -> torch.Tensor:
-    """Pairs in the same class of the grid, with the first token and `LOCAL` last ones,
-    `[tokens, tokens]` bool."""
-    line = torch.arange(len(weights))
-    classes = (line - phase) % stride
-    kept = (classes[:, None] == classes) | (line[None] < 1) | (line[:, None] - line[None] < LOCAL)
-    return kept.tril()
+def searched_table(pair: ModelPair, frames: int) -> PatternTable:
+    """Patterns of all heads, searched on a generated clip that is shown nowhere."""
+    with tempfile.TemporaryDirectory() as folder:
+        wish = Wish((generated_clip(Path(folder), frames, seed=8),), frames)
+        return search_patterns(pair, wish, SearchSettings(break_even=False)).table
 
 
 def _coloured(weights: torch.Tensor, side: int = 320) -> str:

@@ -34,8 +34,16 @@ from .race import record_race
 
 MAX_FILE = "256mb"
 """Of an upload."""
-THEME = gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"])
-"""Without fonts of other hosts."""
+THEME = gr.themes.Default(
+    font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
+).set(
+    body_text_color_subdued="#4b5563", body_text_color_subdued_dark="#c9d1d9",
+    button_primary_background_fill="#6639ba", button_primary_background_fill_hover="#512a97",
+    button_primary_background_fill_dark="#6639ba", button_primary_text_color="#fff",
+    button_primary_background_fill_hover_dark="#512a97", button_primary_text_color_dark="#fff",
+    color_accent="#6639ba", border_color_accent="#6639ba",
+)  # fmt: skip
+"""Without fonts of other hosts; with colours that stand out enough (WCAG AA)."""
 SAME = "The same on your machine"
 """Label of a command."""
 WELCOME = (
@@ -45,13 +53,14 @@ WELCOME = (
 )
 STYLE = (
     ".gradio-container{max-width:80rem!important;margin:0 auto!important}"
-    "footer{display:none!important}.sooner li{list-style:none!important}"
+    "footer{display:none!important}.or,.max_value,.min_value{color:inherit!important}"
+    "[role=tab].selected{color:inherit!important}.sooner li{list-style:none!important}"
     "#gone{position:fixed;inset:auto 0 0 0;background:#b3131f;color:#fff;padding:.6rem;z-index:9}"
 )
 ALIVE = """
 setInterval(async () => {
   let is = true;
-  try { is = (await fetch("/alive", {cache: "no-store"})).status < 500; } catch { is = false; }
+  try { await fetch("/health", {cache: "no-store"}); } catch { is = false; }
   let box = document.getElementById("gone");
   if (is) { box && box.remove(); return; }
   if (!box) {
@@ -85,7 +94,7 @@ class Tasks:
     """The tabs for what is installed; models are loaded when they are first asked for.
 
     Args:
-        pair: captions videos; the miniature by default.
+        pair: captions videos and reads pages; the miniatures by default.
     """
 
     def __init__(self, pair: ModelPair | None = None) -> None:
@@ -97,11 +106,19 @@ class Tasks:
 
     @cached_property
     def parser(self) -> ModelPair:
-        return load_parser(None)
+        return self._pair if self._pair is not None and self._reads_pages else load_parser(None)
+
+    @property
+    def _reads_pages(self) -> bool:
+        """Whether pages are read by the pair that was given: any but the miniature of videos."""
+        return self._pair is not None and self._pair.miniature != "video"
 
     def all(self) -> list[Task]:
         have = miniatures.names()
-        tasks = [self._video()] if self._pair is not None or "video" in have else []
+        is_reader = self._pair is not None and self._pair.miniature == "document"
+        tasks = [] if is_reader or not (self._pair or "video" in have) else [self._video()]
+        if self._reads_pages and "document" not in have:
+            tasks.append(self._document())
         made = {"document": self._document, "image": self._picture, "robot": self._robot}
         tasks += [make() for name, make in made.items() if name in have]
         return tasks + ([self._heads()] if "video" in have else [])
@@ -109,20 +126,29 @@ class Tasks:
     def _video(self) -> Task:
         known = sorted(name for name, one in choices().items() if one.draft_model != "head")
         methods = ["auto", *known]
+        heads = heads_of(self._pair)
         is_own = self._pair is None or self._pair.miniature == "video"
         intro = "Upload a clip" + (", or leave it empty for the bundled one." if is_own else ".")
 
-        def plan(file: str | None, method: str, tokens: float, prune: float, frames: float,
-                 most: float, heat: float, seed: float) -> tuple[Recording, str]:  # fmt: skip
+        def plan(
+            file: str | None, method: str, head: str | None, tokens: float, prune: float,
+            frames: float, most: float, heat: float, seed: float,
+        ) -> tuple[Recording, str]:  # fmt: skip
             if not file and not is_own:
                 raise SoonerError("no clip given; upload one above")
             path = Path(file) if file else others.sample_of("video")
+            head = heads.get(head or "", head or "").strip()
+            if head and method != "auto":
+                raise SoonerError(
+                    "a draft head decides how guesses are made; choose 'auto' beside "
+                    "it, or leave the head out"
+                )
             has_prune = method in ("parallel", "specvlm", "sparse-to-dense")
             settings = CaptionSettings(
                 method=None if method == "auto" else method,
-                num_draft_tokens=int(tokens) or "auto", prune=prune if has_prune else None,
-                frames=int(frames) or None, max_new_tokens=int(most), temperature=heat,
-                seed=int(seed),
+                head=head or None, num_draft_tokens=int(tokens) or "auto",
+                prune=prune if has_prune else None, frames=int(frames) or None,
+                max_new_tokens=int(most), temperature=heat, seed=int(seed),
             )  # fmt: skip
 
             def record(tell: Any, stopped: Any) -> dict[str, Any]:
@@ -135,6 +161,8 @@ class Tasks:
             (
                 lambda: gr.Video(label="Clip", sources=["upload"], height=180),
                 lambda: gr.Dropdown(methods, value="auto", label="How guesses are made (draft)"),
+                lambda: gr.Dropdown(["", *heads], value="", allow_custom_value=True,
+                                    label="Draft head (a name, a folder or a hub id; or none)"),
                 lambda: gr.Slider(0, 16, 0, step=1, label="Guesses a round (0: what pays)"),
                 lambda: gr.Slider(0, 0.95, 0.9, step=0.05, label="Pruned share of what the draft "
                                   "sees (α; for parallel, specvlm, sparse-to-dense)"),
@@ -147,19 +175,26 @@ class Tasks:
         )  # fmt: skip
 
     def _document(self) -> Task:
+        own = self._pair if self._reads_pages else None
+        is_sample = own is None or own.miniature == "document"
+
         def plan(file: str | None, drafter: str, tau: float) -> tuple[Recording, str]:
-            path = Path(file) if file else others.sample_of("document")
+            path = Path(file or (others.sample_of("document") if is_sample else ""))
             settings = ParseSettings(acceptance_threshold=tau)
 
             def record(tell: Any, stopped: Any) -> dict[str, Any]:
                 return others.record_pages(path, self.parser, settings, drafter, tell, stopped)
 
-            what = ["sooner", "parse", path.name if file else "--sample", "--model", "miniature",
+            if not file and not is_sample:
+                raise SoonerError("no page given; upload a PDF or a picture above")
+            name = "miniature" if is_sample else self.parser.target.name
+            what = ["sooner", "parse", path.name if file else "--sample", "--model", name,
                     "--drafter", drafter, "--acceptance-threshold", f"{tau:g}"]  # fmt: skip
             return record, shlex.join([*what, "--compare", "-o", "parsed"])
 
         return Task(
-            "Document", "A PDF or a picture of a page; empty for the bundled one.",
+            "Document", "A PDF or a picture of a page" + (", or nothing for the bundled one." if
+            is_sample else "."),
             (
                 lambda: gr.File(label="Document", type="filepath", height=140,
                                 file_types=[".pdf", ".png", ".jpg", ".jpeg", ".tiff", ".webp"]),
@@ -221,10 +256,11 @@ class Tasks:
 
     def _heads(self) -> Task:
         small = cache(partial(load_pair, miniature="video"))
+        table = cache(lambda frames: others.searched_table(small(), frames))
 
         def plan(layer: float, head: float, frames: float) -> tuple[Recording, str]:
             def record(tell: Any, stopped: Any) -> dict[str, Any]:
-                return others.record_heads(small(), int(layer), int(head), int(frames), None, tell)
+                return others.record_heads(small(), int(layer), int(head), int(frames), table, tell)
 
             where = f"--layer {int(layer)} --head {int(head)} --frames {int(frames)}"
             return record, f"sooner show attention {where}"
@@ -238,6 +274,15 @@ class Tasks:
             ),
             plan,
         )  # fmt: skip
+
+
+def heads_of(pair: ModelPair | None) -> dict[str, str]:
+    """Draft heads that came with the miniature of videos, by name; none of other models."""
+    if pair is not None and pair.miniature != "video":
+        return {}
+    folder = others.sample_of("video").parent / "weights"
+    return {one.parent.name: str(one.parent) for one in sorted(folder.glob("*/config.json"))
+            if one.parent.name not in ("target", "draft")}  # fmt: skip
 
 
 def build_page(tasks: Sequence[Task], jobs: Jobs, records: Sequence[dict[str, Any]]) -> gr.Blocks:
@@ -273,7 +318,7 @@ def _tab(page: gr.Blocks, task: Task, jobs: Jobs, first: dict[str, Any] | None) 
     message = gr.HTML()
     shown = gr.HTML("" if first is None else fragment(first))
     told = gr.Code("" if first is None else first.get("command", ""), language="shell",
-                   label=SAME, interactive=False, lines=1)  # fmt: skip
+                   label=SAME, interactive=False, lines=1, visible=first is not None)  # fmt: skip
     outputs = [shown, message, told, key]
 
     def run(*values: Any) -> Iterator[Any]:
@@ -293,7 +338,7 @@ def _tab(page: gr.Blocks, task: Task, jobs: Jobs, first: dict[str, Any] | None) 
             yield (
                 fragment(record) if record is not None else gr.skip(),
                 _alert(one.error) if one.error else "",
-                command, one.key,
+                gr.update(value=command, visible=bool(command)), one.key,
             )  # fmt: skip
 
     def again(kept: str | None) -> Iterator[Any]:

@@ -19,9 +19,9 @@ from ..tasks.clip import Clip, prepare
 from ..tasks.comparison import check, plain_data, warm_up
 from ..tasks.loading import ModelPair
 from ..tasks.registry import build_method
+from ..tasks.round_records import RoundRecord, Watch, Watched
 from ..tasks.settings import CaptionSettings
 from ..tasks.streaming import run
-from .watching import RoundRecord, Watch, Watched
 
 VERSION = 1
 """Of records."""

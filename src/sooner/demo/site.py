@@ -2,27 +2,19 @@
 
 from __future__ import annotations
 
-import hmac
-import secrets
-from collections.abc import Awaitable, Callable
-from html import escape
-from http.cookies import CookieError, SimpleCookie
+from collections.abc import Callable
 from typing import Any
-from urllib.parse import parse_qs
 
 from fastapi import FastAPI
-from starlette.datastructures import Headers, MutableHeaders
-from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
+from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from ..serve.openai.guard import is_local
+from ..serve.bodies import Bodies
+from ..serve.login import Login
+from ..serve.openai.guard import Guard
 from ..serve.server import DrainingServer
-from ..serve.settings import ServerSettings, is_loopback
+from ..serve.settings import ServerSettings
 
-COOKIE = "sooner_session"
-LONGEST = 4096
-"""Bytes of a login."""
 POLICY = (
     "default-src 'self'; script-src 'self' 'unsafe-inline' 'unsafe-eval' blob:; style-src 'self' "
     "'unsafe-inline'; img-src 'self' data: blob:; media-src 'self' data: blob:; font-src 'self' "
@@ -30,90 +22,34 @@ POLICY = (
     "form-action 'self'"
 )
 """Gradio needs inline scripts; nothing may be asked of another host."""
-LOGIN = """<!doctype html><html lang="en"><meta charset="utf-8"><title>sooner: log in</title>
-<meta name="viewport" content="width=device-width,initial-scale=1">
-<style>:root{{color-scheme:light dark}}body{{font:16px/1.5 system-ui,sans-serif;max-width:24rem;
-margin:15vh auto;padding:0 1rem}}input,button{{font:inherit;padding:.5rem;width:100%;
-box-sizing:border-box;margin:.3rem 0}}</style><main><h1>sooner</h1><p role="alert">{told}</p>
-<form method="post" action="/login"><label>Token of this server
-<input type="password" name="token" required autocomplete="current-password"></label>
-<button>Log in</button></form></main></html>"""
+HEADERS = {
+    "Content-Security-Policy": POLICY,
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "same-origin",
+}
 
 
-class Access:
-    """Middleware: a token becomes an HttpOnly cookie, which guards every route.
-
-    On the loopback only pages and names of this machine are answered (see `serve.openai.guard`).
+class PagePolicy:
+    """Middleware: what the page may load.
 
     Args:
-        settings: `token` is asked for, if there is one; `host` says where the server listens.
+        path: below which the page is; other answers are left alone.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings) -> None:
-        self.app, self.settings = app, settings
-        self._session = secrets.token_urlsafe(32)  # of this process; the token stays out of it
+    def __init__(self, app: ASGIApp, path: str = "") -> None:
+        self.app, self.path = app, path
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self.app(scope, receive, send)
-            return
-        headers = Headers(scope=scope)
-        answer: Response | None = None
-        if not self._is_from_here(headers):
-            answer = JSONResponse({"detail": "this server answers names of this machine"}, 403)
-        elif scope["path"] == "/login" and scope["method"] == "POST":
-            answer = await self._login(Request(scope, receive))
-        elif not self._is_known(headers):
-            is_page = "text/html" in headers.get("accept", "")
-            page = HTMLResponse(LOGIN.format(told="This server asks for its token."), 401)
-            told = {"detail": "the token is missing or wrong; log in at /"}
-            answer = page if is_page else JSONResponse(told, 401)
+        is_page = scope["type"] == "http" and scope["path"].startswith(self.path)
 
         async def locked(message: Message) -> None:
-            if message["type"] == "http.response.start":
+            if is_page and message["type"] == "http.response.start":
                 kept = MutableHeaders(scope=message)
-                kept["Content-Security-Policy"] = POLICY
-                kept["X-Content-Type-Options"] = "nosniff"
-                kept["Referrer-Policy"] = "same-origin"
+                for name, value in HEADERS.items():
+                    kept.setdefault(name, value)
             await send(message)
 
-        await (answer or self.app)(scope, receive, locked)
-
-    def _is_from_here(self, headers: Headers) -> bool:
-        if not is_loopback(self.settings.host):
-            return True
-        host, origin = headers.get("host"), headers.get("origin")
-        return (host is None or is_local(f"//{host}")) and (origin is None or is_local(origin))
-
-    def _is_known(self, headers: Headers) -> bool:
-        if self.settings.token is None:
-            return True
-        kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and _same(token.strip(), self.settings.token):
-            return True
-        try:
-            cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-        except CookieError:
-            return False
-        return cookie is not None and _same(cookie.value, self._session)
-
-    async def _login(self, request: Request) -> Response:
-        body = b""
-        async for part in request.stream():
-            body += part
-            if len(body) > LONGEST:
-                return HTMLResponse(LOGIN.format(told="That was too long for a token."), 413)
-        given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
-        if self.settings.token is not None and not _same(given, self.settings.token):
-            told = "That is not the token; whoever started the server knows it."
-            return HTMLResponse(LOGIN.format(told=escape(told)), 401)
-        answer = RedirectResponse("/", 303)
-        answer.set_cookie(COOKIE, self._session, httponly=True, samesite="strict", path="/")
-        return answer
-
-
-def _same(given: str, wanted: str) -> bool:
-    return hmac.compare_digest(given.encode(), wanted.encode())
+        await self.app(scope, receive, locked)
 
 
 def create_app(settings: ServerSettings, mount: Callable[[FastAPI], Any]) -> FastAPI:
@@ -124,22 +60,22 @@ def create_app(settings: ServerSettings, mount: Callable[[FastAPI], Any]) -> Fas
     """
     app = FastAPI(title="sooner demo", docs_url=None, redoc_url=None, openapi_url=None)
 
-    @app.get("/alive")
-    async def alive() -> dict[str, bool]:
+    @app.get("/health")
+    async def health() -> dict[str, str]:
         """Asked by the page, which says so if nobody answers."""
-        return {"alive": True}
+        return {"status": "ready"}
 
     mount(app)
-    app.add_middleware(Access, settings=settings)
+    app.add_middleware(PagePolicy)
+    login = Login(settings.token)
+    app.add_middleware(Guard, settings=settings, bodies=Bodies(settings), login=login)
     return app
 
 
-def build_server(
-    app: FastAPI, settings: ServerSettings, close: Callable[[], Awaitable[None]] | None = None
-) -> DrainingServer:
+def build_server(app: FastAPI, settings: ServerSettings) -> DrainingServer:
     """Uvicorn with the limits of `sooner serve`; it ends at once."""
 
     async def nothing() -> None:
         return None
 
-    return DrainingServer(app, settings, "warning", close or nothing)  # type: ignore[arg-type]
+    return DrainingServer(app, settings, "warning", nothing)  # type: ignore[arg-type]

@@ -34,6 +34,8 @@ from .settings import ChatSettings
 
 logger = logging.getLogger("sooner.serve")
 
+Page = Callable[..., Any]
+"""Puts a page on an application: `page(app, service=engine_thread)`."""
 WARM_TOKENS = 8
 """New tokens of the request that a new engine is tried with."""
 
@@ -48,6 +50,7 @@ class ChatServer:
         on_ready: called once the engine has answered a request of its own; requests are taken.
         on_stop: told how many requests are under way, if any are, when the server is told to stop.
         log_level: uvicorn's.
+        page: puts a page for browsers on the application; handed that and the engine's thread.
 
     Attributes:
         app: answers requests, once `start` was called.
@@ -64,6 +67,7 @@ class ChatServer:
         on_ready: Callable[[], None] = lambda: None,
         on_stop: Callable[[int], None] = lambda count: None,
         log_level: str = "warning",
+        page: Page | None = None,
     ) -> None:
         self.target, self.settings = pair.target, settings
         self.on_ready, self.on_stop = on_ready, on_stop
@@ -96,7 +100,8 @@ class ChatServer:
             grammars_of(served),
             on_close=self._end_work,
         )
-        self.app = create_app(self.handler)
+        show = None if page is None else partial(page, service=self.thread)
+        self.app = create_app(self.handler, page=show)
         self.server = DrainingServer(
             self.app,
             settings,
@@ -166,19 +171,20 @@ def run_chat(
     on_ready: Callable[[str], None] = lambda url: None,
     on_stop: Callable[[int], None] = lambda count: None,
     log_level: str = "warning",
+    page: Page | None = None,
 ) -> None:
     """Serve until the process is told to stop; then answer what is under way.
 
     Args:
         on_ready: told the address once requests are taken.
-        on_stop: as `ChatServer`'s.
+        on_stop, page: as `ChatServer`'s.
 
     Raises:
         SoonerError: the address is taken, the method can't be run, or the engine was lost.
     """
     with bind(settings) as listening:
         tell = partial(on_ready, url(listening))
-        server = ChatServer(pair, asked, settings, tell, on_stop, log_level)
+        server = ChatServer(pair, asked, settings, tell, on_stop, log_level, page)
         server.run([listening])
 
 

@@ -31,6 +31,10 @@ REMEMBERED = 16
 """Ends of jobs from which it is estimated when the next one ends."""
 
 
+Aside = Callable[[Callable[[], bool]], None]
+"""Work of the engine's thread that is no job; handed what says whether it has to give way."""
+
+
 def end_process(status: int) -> None:
     """End the process without cleaning up: on a broken device that hangs."""
     time.sleep(LAST_WORDS)
@@ -84,6 +88,7 @@ class EngineThread:
         self._lock = threading.Condition()
         self._submitted = 0  # jobs that have not ended, those in the queue of commands among them
         self._ends: deque[float] = deque(maxlen=REMEMBERED)
+        self._asides: deque[Aside] = deque()
         self._is_closing = self._is_hurried = False
         self._thread = threading.Thread(target=self._run, name="sooner-engine", daemon=True)
 
@@ -113,6 +118,22 @@ class EngineThread:
     def cancel(self, job: GenerationJob) -> None:
         """End a job before its time; see `Service.cancel`."""
         self._commands.put(lambda: self._loop.cancel(job))
+
+    def when_idle(self, work: Aside) -> None:
+        """Have something done in the engine's thread once no job is held, with the model to itself.
+
+        Jobs come first: as soon as one is submitted, what `work` is handed says that it is to end.
+
+        Args:
+            work: must raise nothing, and ask at least every few seconds; else `last_tick` is late.
+        """
+        self._asides.append(work)
+        self._commands.put(lambda: None)  # wakes the thread
+
+    def _is_wanted(self) -> bool:
+        """Whether a job waits, or the end."""
+        self.last_tick = self.clock()
+        return self._submitted > 0 or self.state != "ready"
 
     def load(self) -> ServiceLoad:
         """What is held now."""
@@ -188,6 +209,8 @@ class EngineThread:
             while not (self._is_closing and self._commands.empty() and self._loop.is_idle):
                 self._obey()
                 self._loop.turn()
+                if self._asides and not self._is_wanted():
+                    self._asides.popleft()(self._is_wanted)
                 self.last_tick = self.clock()
         except EngineDiedError as error:
             self._fail(error.__cause__ or error)

@@ -192,9 +192,17 @@ def means(table: PatternTable) -> dict[str, float]:
 
 
 def attention_map(
-    pair: ModelPair, wish: Wish, layer: int, head: int, callbacks: SearchCallbacks | None = None
+    pair: ModelPair,
+    wish: Wish,
+    layer: int,
+    head: int,
+    callbacks: SearchCallbacks | None = None,
+    on_states: Callable[[States], None] = _silent,
 ) -> Map:
     """A head's attention on the first of the wished files.
+
+    Args:
+        on_states: told the layer's queries and keys.
 
     Raises:
         SoonerError: no such layer or head, a file that is no usable video, or one too long for the
@@ -220,6 +228,7 @@ def attention_map(
     def look(number: int, states: States) -> None:
         if number == layer:
             found.append(Map.of(states, sample.layout.to(states.queries.device), head))
+            on_states(states)
 
     capture(adapter, sample.embed(), look)
     return found[0]

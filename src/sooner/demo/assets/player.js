@@ -223,14 +223,17 @@
       el("ul", { class: "legend" }, ...[[1, "over 90 % of the words were the draft's"], [.7, "over half"], [0, "less: mostly the big model's own"], [null, "not told"]].map(([part, name]) =>
         el("li", {}, el("span", { class: "tok", style: `border:2px solid ${tell(part)};padding:0 .5rem` }, " "), " " + name))), body);
     function show() {
-      const page = record.pages[at], mark = el("pre", { "aria-label": "Markdown of the page", tabindex: 0, role: "group" }, page.markdown);
+      const page = record.pages[at], mark = el("pre", { "aria-label": "Markdown of the page", tabindex: 0, role: "group" }, page.markdown), text = el("div", { class: "page", tabindex: 0, role: "group", "aria-label": "Text of the page" });
+      text.innerHTML = page.html;  // made by the server of the Markdown, which lets nothing but text and tables through
       const read = el("p", { class: "soft", "aria-live": "polite" }, "Pick a region to see its text.");
       const boxes = page.regions.filter(one => one.box).map(one => { const [x0, y0, x1, y1] = one.box, choose = () => { read.textContent = `${one.label}: ${one.share === null ? "" : share(one.share) + " accepted. "}“${one.text}”`; const begin = page.markdown.indexOf(one.text.trim());
+          const block = [...text.querySelectorAll("p,li,h1,h2,h3,h4,h5,h6,td,th,pre")].find(now => now.textContent && one.text.replaceAll(/[#*]/g, "").trim().startsWith(now.textContent.trim().slice(0, 40)));
+          text.querySelectorAll(".chosen").forEach(now => now.classList.remove("chosen")); block?.classList.add("chosen"); block?.scrollIntoView({ block: "nearest" });
           if (begin >= 0) mark.replaceChildren(page.markdown.slice(0, begin), el("mark", {}, one.text.trim()), page.markdown.slice(begin + one.text.trim().length)); };
         return el("a", { role: "button", tabindex: 0, "aria-label": `${one.label}, ${share(one.share)} accepted`, style: `--c:${tell(one.share)};left:${x0 / 10}%;top:${y0 / 10}%;width:${(x1 - x0) / 10}%;height:${(y1 - y0) / 10}%`,
           on: { click: choose, keydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); } } } }); });
       number.textContent = `page ${at + 1} of ${record.pages.length}, ${Math.round(100 * zoom)} %`;
-      body.replaceChildren(el("div", { class: "two" }, el("div", { class: "sheet", tabindex: 0, role: "group", "aria-label": "The page" }, el("div", { style: `width:${100 * zoom}%` }, el("img", { src: page.image, alt: `page ${at + 1}` }), ...boxes)), el("div", {}, read, mark)),
+      body.replaceChildren(el("div", { class: "two" }, el("div", { class: "sheet", tabindex: 0, role: "group", "aria-label": "The page" }, el("div", { style: `width:${100 * zoom}%` }, el("img", { src: page.image, alt: `page ${at + 1}` }), ...boxes)), el("div", {}, read, text, el("details", {}, el("summary", {}, "As Markdown"), mark))),
         el("div", { class: "facts" }, fact(times(page.speedup), "speed-up of writing"), fact(page.steps, "times the big model was asked"), fact(page.tokens, "words and signs of the page"), fact(page.mode, "mode"), fact(page.parity === "identical" ? "✓ letter by letter" : page.parity || "not compared", "the same text as plain", page.parity === "identical" ? "good" : "")));
     }
     show();

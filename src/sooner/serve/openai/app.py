@@ -11,6 +11,7 @@ from fastapi.responses import HTMLResponse, JSONResponse, Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from ..login import Login
 from ..request_ids import RequestIds
 from .answers import (
     ChatCompletion,
@@ -51,12 +52,17 @@ LOCKED = {
 }
 
 
-def create_app(handler: OpenAIHandler, on_ready: Callable[[], None] = lambda: None) -> FastAPI:
+def create_app(
+    handler: OpenAIHandler,
+    on_ready: Callable[[], None] = lambda: None,
+    page: Callable[[FastAPI], Any] | None = None,
+) -> FastAPI:
     """The server of one model.
 
     Args:
         handler: answers; closed with the application.
         on_ready: called once connections are taken, be the model warm or not.
+        page: puts a page on the application, for browsers; these may log in then.
     """
 
     @asynccontextmanager
@@ -70,13 +76,16 @@ def create_app(handler: OpenAIHandler, on_ready: Callable[[], None] = lambda: No
         title="sooner", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None,
         redirect_slashes=False,
     )  # fmt: skip
-    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies)
+    login = None if page is None else Login(handler.settings.token)
+    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies, login=login)
     app.add_middleware(RequestIds)
     app.state.handler = handler
     app.exception_handler(HTTPException)(_refused)
     _add_asking(app, handler)
     _add_telling(app, handler)
     _add_pages(app)
+    if page is not None:
+        page(app)
     return app
 
 

@@ -7,13 +7,14 @@ page from elsewhere reads an answer either.
 
 from __future__ import annotations
 
-import hmac
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..bodies import Bodies
+from ..login import LOGIN_PATH, Login, is_same
 from ..refusal import RefusedError, unknown_client
 from ..settings import ServerSettings, is_loopback
 from .errors import ApiError, refused
@@ -28,10 +29,18 @@ class Guard:
     Args:
         settings: `host` is where the server listens, `token` what clients send.
         bodies: read what a refused client still sends.
+        login: for servers with a page: browsers are shown a form instead of a refusal, and its
+            cookie counts as the token.
     """
 
-    def __init__(self, app: ASGIApp, settings: ServerSettings, bodies: Bodies) -> None:
-        self.app, self.settings, self.bodies = app, settings, bodies
+    def __init__(
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        bodies: Bodies,
+        login: Login | None = None,
+    ) -> None:
+        self.app, self.settings, self.bodies, self.login = app, settings, bodies, login
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -39,8 +48,14 @@ class Guard:
             return
         headers = Headers(scope=scope)
         is_known = self._has_token(headers)
-        refusal = self._refusal(headers)
+        refusal, login = self._refusal(headers), self.login
+        if refusal is None and login is not None and _is_login(scope):
+            await (await login.answer(Request(scope, receive)))(scope, receive, send)
+            return
         if refusal is None and not is_known and scope["path"] not in OPEN_PATHS:
+            if login is not None and "text/html" in headers.get("accept", ""):
+                await login.form()(scope, receive, send)
+                return
             refusal = unknown_client()
         if refusal is not None:
             await self.bodies.refusal(refused(refusal))(scope, receive, send)
@@ -71,8 +86,13 @@ class Guard:
         if self.settings.token is None:
             return True
         kind, _, token = headers.get("authorization", "").partition(" ")
-        given, wanted = token.strip().encode(), self.settings.token.encode()
-        return kind.lower() == "bearer" and hmac.compare_digest(given, wanted)
+        if kind.lower() == "bearer" and is_same(token.strip(), self.settings.token):
+            return True
+        return self.login is not None and self.login.has_cookie(headers)
+
+
+def _is_login(scope: Scope) -> bool:
+    return bool(scope["path"] == LOGIN_PATH and scope["method"] == "POST")
 
 
 def is_local(address: str) -> bool:

@@ -1,0 +1,88 @@
+"""The page of `sooner serve`: recordings run in the engine's thread, on the served model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as NotYetError
+from functools import partial
+from typing import Any
+
+from fastapi import FastAPI
+from starlette.responses import RedirectResponse
+
+from ..errors import SoonerError
+from ..serve.engine_thread import EngineThread
+from ..tasks.loading import ModelPair
+from .jobs import Jobs, Recording
+from .page import Tasks, build_page, mount_page
+from .site import PagePolicy
+
+PATH = "/page"
+LOOK = 0.2
+"""Seconds between two looks whether a recording that waits for the engine was stopped."""
+
+
+def mount_served(app: FastAPI, service: EngineThread, pair: ModelPair) -> None:
+    """Put the page on a server's application.
+
+    Clients come first: a recording begins when none is answered, and ends when one comes.
+    """
+    jobs = Jobs(partial(record_between, service))
+    mount_page(app, build_page(Tasks(pair).all(), jobs, []), PATH)
+    app.add_middleware(PagePolicy, path=PATH)
+
+    @app.get("/", include_in_schema=False)
+    async def front() -> RedirectResponse:
+        return RedirectResponse(PATH + "/", 307)
+
+
+def record_between(
+    service: EngineThread,
+    recording: Recording,
+    tell: Callable[[dict[str, Any]], None],
+    is_stopped: Callable[[], bool],
+) -> dict[str, Any]:
+    """Make a recording in the engine's thread, between the requests of clients.
+
+    Raises:
+        SoonerError: a request came, or the server stops; or what the recording raises.
+    """
+    done: Future[dict[str, Any]] = Future()
+    gave_way = False
+
+    def work(is_wanted: Callable[[], bool]) -> None:
+        if not done.set_running_or_notify_cancel():
+            return
+
+        def is_over() -> bool:
+            nonlocal gave_way
+            gave_way = gave_way or is_wanted()
+            return gave_way or is_stopped()
+
+        try:
+            done.set_result(recording(tell, is_over))
+        except Exception as error:
+            done.set_exception(error)
+
+    service.when_idle(work)
+    while not done.done():
+        if (is_stopped() or service.state != "ready") and done.cancel():
+            break
+        try:
+            return done.result(LOOK)
+        except NotYetError:
+            if not done.running():
+                tell({"kind": "race", "live": "Clients are being answered; yours is next ..."})
+        except SoonerError as error:
+            if gave_way:
+                raise SoonerError("a client's request came first; run it again") from error
+            raise
+    try:
+        return done.result()
+    except CancelledError as error:
+        raise SoonerError(
+            "stopped before it began; run it again"
+            if is_stopped()
+            else f"the engine is {service.state}; run it again once it is ready"
+        ) from error
