@@ -27,22 +27,28 @@ PAINT, SLACK = 2.0, 3.0
 
 
 class Server:
-    """`sooner demo` in a process of its own."""
+    """`sooner demo`, or another command with a page, in a process of its own.
 
-    def __init__(self, folder: Path, *options: str) -> None:
+    Attributes:
+        url: of the page, without a slash at the end.
+    """
+
+    def __init__(
+        self, folder: Path, *options: str, command: str = "demo", says: str = "the page is at "
+    ) -> None:
         log = folder / "log.txt"
         with log.open("w") as out:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sooner.cli", "demo", "--port", "0", *options],
+                [sys.executable, "-m", "sooner.cli", command, "--port", "0", *options],
                 stdout=out, stderr=subprocess.STDOUT, cwd=folder,
                 env={**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(folder / "gr")},
             )  # fmt: skip
         deadline = time.monotonic() + 120
-        while "the page is at" not in log.read_text():
+        while says not in log.read_text():
             assert self.process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
-        self.url = log.read_text().split("the page is at ")[1].split()[0]
+        self.url = log.read_text().split(says)[1].split()[0].rstrip("/")
 
     def end(self) -> int:
         if self.process.poll() is None:
@@ -197,8 +203,10 @@ def test_a_page_of_a_document(visit: Visit) -> None:
     if "OCR" in told and "Markdown" not in told:
         pytest.skip(f"OCR does not run here: {told}")
     panel = visit.panel()
-    panel.locator(".sheet a").first.click()
+    panel.locator(".sheet a").nth(1).click()
     assert panel.locator("pre mark").count() == 1
+    assert panel.locator(".page .chosen").count() == 1
+    assert panel.locator(".page table td").count() > 0  # rendered, not as its signs
     panel.get_by_role("button", name="Zoom in").click()
     assert "150 %" in panel.locator(".bar").text_content()
 
@@ -224,12 +232,51 @@ def test_axe_finds_nothing_serious_at_any_width(
     visit = Visit(browser, server.url, width, scheme)
     visit.panel().get_by_role("button", name="To the end").click()
     visit.panel().locator(".won .tok.o-draft").first.click()
-    found = axe.Axe().run(visit.page, context=".sooner").response["violations"]
-    grave = [(one["id"], one["nodes"][0]["html"][:200]) for one in found
-             if one["impact"] in ("serious", "critical")]  # fmt: skip
-    assert grave == []
+    visit.panel().get_by_role("button", name="What to run").click()
+    for tab in visit.page.get_by_role("tab").filter(visible=True).all():  # Gradio's parts as well
+        tab.click()
+        visit.page.wait_for_timeout(500)
+        found = axe.Axe().run(visit.page).response["violations"]
+        grave = [(one["id"], one["nodes"][0]["html"][:200]) for one in found
+                 if one["impact"] in ("serious", "critical")]  # fmt: skip
+        assert grave == []
     assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
     visit.page.close()
+
+
+def test_a_draft_head_is_chosen_by_its_name(visit: Visit) -> None:
+    panel = visit.panel()
+    panel.get_by_role("button", name="What to run").click()
+    field = panel.get_by_role("combobox", name="Draft head")
+    field.fill("eagle3")
+    field.press("Enter")
+    visit.run()
+    assert "draft head" in panel.locator(".legend").text_content()
+    field.fill("no-such-head")
+    field.press("Enter")
+    assert "draft head 'no-such-head'" in visit.run()
+
+
+def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> None:
+    own = Server(
+        tmp_path, "miniature", "--token", "open sesame", command="serve", says="watch it at "
+    )
+    page = browser.new_page()
+    page.goto(own.url)
+    page.get_by_label("Token of this server").fill("open sesame")
+    page.get_by_role("button", name="Log in").click()
+    page.get_by_role("button", name="Run it").first.click()
+    page.locator(".lanes").wait_for(timeout=60_000)
+    assert "same answer" in page.locator(".sooner h2").first.text_content().lower()
+    asked = page.request.post(  # the page's cookie is the token for the API, too
+        f"{own.url}/v1/completions", data={"model": "miniature", "prompt": "a", "max_tokens": 2}
+    )
+    assert asked.status == 200
+    assert page.request.get(f"{own.url}/nowhere").status == 404
+    page.context.clear_cookies()
+    assert page.request.get(f"{own.url}/page/config").status == 401
+    page.close()
+    assert own.end() == 0
 
 
 def test_a_server_that_goes_away_is_told(browser: Any, tmp_path: Path) -> None:

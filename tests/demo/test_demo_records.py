@@ -5,21 +5,26 @@ from __future__ import annotations
 import json
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import pytest
 from fastapi import FastAPI
 from fastapi.testclient import TestClient
 
+from serve.job_listener import WAIT, Gate, Listener, running, until
+from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
-from sooner.demo.export import fragment, read_record, whole_page
+from sooner.demo.export import fragment, read_record, rendered, whole_page
 from sooner.demo.jobs import Jobs
 from sooner.demo.race import record_race
-from sooner.demo.site import COOKIE, create_app
-from sooner.tasks.round_records import StoppedError
+from sooner.demo.served import record_between
+from sooner.demo.site import create_app
+from sooner.serve.login import COOKIE
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.caption import caption
 from sooner.tasks.loading import ModelPair, load_pair
+from sooner.tasks.round_records import StoppedError
 from sooner.tasks.settings import CaptionSettings
 
 
@@ -110,6 +115,72 @@ def test_nothing_in_a_record_is_markup() -> None:
     assert "https://" not in whole_page(record)
 
 
+def test_of_markdown_only_text_and_tables_become_markup() -> None:
+    page = rendered("# Head\n\n| a | b |\n|---|---|\n| 1 | 2 |\n\n<img src=x onerror=alert(1)>")
+    assert "<h1>Head</h1>" in page
+    assert "<td>1</td>" in page
+    assert "<img" not in page
+    table = rendered('<table><tr><td rowspan="2" onclick="f()">x</td><td colspan="2">y</td></tr>')
+    assert '<td colspan="2">y' in table
+    assert "<td rowspan" not in table  # not with what else it brings
+    assert "<a" not in rendered("[x](javascript:alert(1))")
+    evil = {"kind": "pages", "pages": [{"markdown": "plain", "html": "<script>f()</script>"}]}
+    assert "script" not in fragment(evil)  # a record's own HTML is not believed
+
+
+def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> None:
+    gate, told = Gate(), []
+    began = threading.Event()
+
+    def until_stopped(tell, is_stopped):
+        began.set()
+        deadline = time.monotonic() + WAIT
+        while not is_stopped():
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        raise StoppedError("stopped")
+
+    with running(lambda: StubEngine(spend=gate)) as service:
+        client = Listener()
+        service.submit(client.job)
+        assert gate.is_held.wait(WAIT)
+        jobs = Jobs(partial(record_between, service))
+        waiting = jobs.begin(until_stopped)
+        until(lambda: waiting.record is not None)
+        assert "Clients are being answered" in waiting.record["live"]
+        assert not began.is_set()
+        gate.is_open.set()
+        client.wait()
+        assert began.wait(WAIT)  # nobody is answered: it runs
+        other = Listener()
+        service.submit(other.job)
+        assert other.wait().reason == "length"
+        told = list(waiting.follow())
+        assert "a client's request came first" in told[-1].error
+        whole = jobs.begin(lambda tell, stopped: {"kind": "race", "same": True})
+        assert list(whole.follow())[-1].record["same"]
+        bad = jobs.begin(lambda tell, stopped: 1 / 0)
+        assert "ZeroDivisionError" in list(bad.follow())[-1].error
+        after = Listener()
+        service.submit(after.job)
+        assert after.wait().reason == "length"
+
+
+def test_a_recording_that_waits_for_clients_can_be_stopped() -> None:
+    gate = Gate()
+    with running(lambda: StubEngine(spend=gate)) as service:
+        client = Listener()
+        service.submit(client.job)
+        assert gate.is_held.wait(WAIT)
+        jobs = Jobs(partial(record_between, service))
+        waiting = jobs.begin(lambda tell, stopped: {"kind": "race"})
+        until(lambda: waiting.record is not None)
+        waiting.is_stopped = True
+        assert "stopped before it began" in list(waiting.follow())[-1].error
+        gate.is_open.set()
+        client.wait()
+
+
 def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "record.json"
     with pytest.raises(SoonerError, match="can't be read"):
@@ -162,7 +233,7 @@ def _client(token: str | None = "right") -> TestClient:
 
 def test_the_token_becomes_a_cookie_that_guards_every_route() -> None:
     client = _client()
-    for path in ("/", "/alive", "/gradio_api/queue/join", "/config"):
+    for path in ("/", "/gradio_api/queue/join", "/config"):
         assert client.get(path).status_code == 401
     asked = client.get("/", headers={"accept": "text/html"})
     assert "<form" in asked.text
@@ -176,7 +247,7 @@ def test_the_token_becomes_a_cookie_that_guards_every_route() -> None:
     assert "samesite=strict" in kept
     assert "right" not in kept  # the token itself stays on the server
     assert client.get("/").json() == "the page"
-    assert client.get("/alive").status_code == 200
+    assert client.get("/config").status_code == 404  # let in, and no such page here
     client.cookies.clear()
     assert client.get("/", cookies={COOKIE: "guessed"}).status_code == 401
     assert client.get("/", headers={"authorization": "Bearer right"}).status_code == 200

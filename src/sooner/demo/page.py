@@ -303,7 +303,7 @@ def build_page(tasks: Sequence[Task], jobs: Jobs, records: Sequence[dict[str, An
                 with gr.Tab(str(record.get("title", record["kind"]))[:40]):
                     gr.HTML(fragment(record))
                     if command := record.get("command"):
-                        gr.Code(command, language="shell", interactive=False, label=SAME)
+                        gr.Code(command, language=None, interactive=False, label=SAME)
     return page
 
 
@@ -317,7 +317,7 @@ def _tab(page: gr.Blocks, task: Task, jobs: Jobs, first: dict[str, Any] | None) 
         stop = gr.Button("Stop")
     message = gr.HTML()
     shown = gr.HTML("" if first is None else fragment(first))
-    told = gr.Code("" if first is None else first.get("command", ""), language="shell",
+    told = gr.Code("" if first is None else first.get("command", ""), language=None,
                    label=SAME, interactive=False, lines=1, visible=first is not None)  # fmt: skip
     outputs = [shown, message, told, key]
 

@@ -14,7 +14,9 @@ from .bench_parts import Json, count, run_bench
 
 
 def documents(
-    pages: Annotated[int | None, count("Pages that are counted; by default 100.")] = None,
+    pages: Annotated[
+        int | None, typer.Option(metavar="N", min=0, help="Pages that are counted; by default 100.")
+    ] = None,
     timed: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Pages that are timed; by default 12.")
     ] = None,

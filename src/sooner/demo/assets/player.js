@@ -142,13 +142,14 @@
       label(y, `${name}: big model`);
       run.rounds.forEach((one, index) => put(y, one.v, one.e, index ? "var(--target)" : "var(--line)", index ? `check of round ${index + 1}` : "reading video and question"));
       if (name === "accelerated") { label(y + 30, NAMES[record.origin] ? NAMES[record.origin].replace("the ", "") + (record.beside ? ", beside" : "") : "draft");
+        if (record.beside) run.rounds.forEach((one, index) => { if (one.s !== null) put(y, one.s, one.v, "color-mix(in srgb,var(--bad) 55%,transparent)", `waiting for guesses of round ${index + 1}`); });
         if (record.beside) put(y + 30, run.first, run.seconds, "color-mix(in srgb,var(--draft) 55%,transparent)", "guesses all the time, in a process of its own");
         else run.rounds.forEach((one, index) => { if (one.s !== null) put(y + 30, one.s, one.v, "var(--draft)", `guessing for round ${index + 1}`); }); }
       y += 34;
     }
     const now = el("line", { x1: left, x2: left, y1: 0, y2: 104, stroke: "var(--bad)", "stroke-width": 2 });
     svg.append(now, el("text", { x: left, y: 122 }, "0"), el("text", { x: wide - 10, y: 122, "text-anchor": "end" }, secs(length)));
-    const waits = record.beside ? "They work side by side: nobody waits, unless the guesses are not there in time." : "They take turns: where one has a bar, the other waits.";
+    const waits = record.beside ? "They work side by side. Red: the big model waits, since the guesses are not there yet." : "They take turns: where one has a bar, the other waits.";
     return { box: el("div", {}, heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the video. ${waits}`),
       el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Timeline" }, svg)), show(at) { now.setAttribute("x1", scale(at)); now.setAttribute("x2", scale(at)); } };
   }

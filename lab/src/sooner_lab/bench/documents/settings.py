@@ -101,7 +101,8 @@ class DocumentsSettings:
         Raises:
             SoonerError: the first value that makes no sense.
         """
-        for name in ("pages", "visual", "pruned", "nodes", "layers", "count_layers"):
+        check_whole("pages", self.pages, least=0)
+        for name in ("visual", "pruned", "nodes", "layers", "count_layers"):
             check_whole(name, getattr(self, name))
         for name in ("width", "count_width"):
             if getattr(self, name) % 32:
