@@ -17,14 +17,18 @@ from sooner import MMInference
 from sooner.sparse.attention.cpu import Fused
 from sooner.sparse.prefill.report import PrefillReport
 
-LONG = 8192
+LONG = 16384
 
 
 def local_model(layers: int = 4) -> Any:
-    """A model whose heads look at near tokens only, through the biases of their rotated states."""
+    """A model whose heads look at near tokens only, through the biases of their rotated states.
+
+    They are as wide as real ones: of narrow heads a CPU with wide vectors computes all pairs in
+    about the time that choosing some of them takes.
+    """
     torch.manual_seed(0)
     config = Qwen2Config(
-        vocab_size=96, hidden_size=64, intermediate_size=64, num_attention_heads=2,
+        vocab_size=96, hidden_size=256, intermediate_size=64, num_attention_heads=2,
         num_key_value_heads=1, num_hidden_layers=layers, max_position_embeddings=LONG + 64,
         rope_parameters={"rope_type": "default", "rope_theta": 1e4},
     )  # fmt: skip
@@ -33,8 +37,8 @@ def local_model(layers: int = 4) -> Any:
         for part in (layer.self_attn.q_proj, layer.self_attn.k_proj):
             nn.init.normal_(part.weight, std=0.01)
             # The middle of the rotary frequencies: scores fall from the own key on, and smoothly.
-            bias = torch.zeros(part.bias.shape).view(-1, 2, 16)
-            bias[..., 4:8] = 3.0
+            bias = torch.zeros(part.bias.shape).view(-1, 2, 64)
+            bias[..., 16:32] = 2.5
             part.bias.data = bias.flatten()
     return model
 
@@ -58,7 +62,7 @@ def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None
     assert measured.recall is not None
     assert measured.recall > 0.9
     assert measured.layers[1].share is not None
-    assert measured.layers[1].share < 0.2
+    assert measured.layers[1].share < 0.25
 
 
 def test_auto_keeps_what_is_short_and_what_has_no_lines_dense() -> None:
