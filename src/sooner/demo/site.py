@@ -78,4 +78,4 @@ def build_server(app: FastAPI, settings: ServerSettings) -> DrainingServer:
     async def nothing() -> None:
         return None
 
-    return DrainingServer(app, settings, "warning", nothing)  # type: ignore[arg-type]
+    return DrainingServer(app, settings, "warning", nothing)

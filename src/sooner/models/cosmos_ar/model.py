@@ -103,7 +103,8 @@ class CosmosARModel(CosmosARPreTrainedModel):
                 attention_mask=mask,
                 cache=cache,
             )
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(states), **{CACHE: cache})
+        kept: dict[str, Any] = {CACHE: cache}
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(states), **kept)
 
 
 class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
