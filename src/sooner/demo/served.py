@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future
-from concurrent.futures import TimeoutError as NotYetError
 from functools import partial
 from typing import Any
 
@@ -65,24 +64,25 @@ def record_between(
         except Exception as error:
             done.set_exception(error)
 
+    load = service.load()
+    if load.running + load.waiting:
+        tell({"kind": "race", "live": "Clients are being answered; yours is next ..."})
     service.when_idle(work)
-    while not done.done():
-        if (is_stopped() or service.state != "ready") and done.cancel():
-            break
+    while True:
         try:
             return done.result(LOOK)
-        except NotYetError:
-            if not done.running():
-                tell({"kind": "race", "live": "Clients are being answered; yours is next ..."})
+        except CancelledError as error:
+            raise SoonerError(
+                "stopped before it began; run it again"
+                if is_stopped()
+                else f"the engine is {service.state}; run it again once it is ready"
+            ) from error
         except SoonerError as error:
             if gave_way:
                 raise SoonerError("a client's request came first; run it again") from error
             raise
-    try:
-        return done.result()
-    except CancelledError as error:
-        raise SoonerError(
-            "stopped before it began; run it again"
-            if is_stopped()
-            else f"the engine is {service.state}; run it again once it is ready"
-        ) from error
+        except TimeoutError:
+            if done.done():
+                raise  # the recording's own
+            if is_stopped() or service.state != "ready":
+                done.cancel()  # not if it runs: it asks for itself

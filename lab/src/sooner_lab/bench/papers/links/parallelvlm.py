@@ -139,8 +139,8 @@ def _trained() -> list[Comparison]:
                    {"UV-Prune": Key(_marks("uv-prune"), _marks("uv-prune")),
                     "the target's attention": Key(_marks("uv-prune"), _marks("attention")),
                     "without the target, least": Key(_marks("uv-prune"), _marks("uniform"))},
-                   why="in the world of marks attention keeps fewer of the tokens that matter than "
-                       "even spacing does"),
+                   why="intervals of the two overlap: with this pair, attention keeps as much as "
+                       "UV-Prune; with another it kept less than even spacing (docs/log.md)"),
         Comparison("figure 9", "similarity", "M", "run", "marks", TRAINED, "marks, 96 clips",
                    {"similarity": Key(_marks("similarity"), plus=-1),
                     "similarity and variation": Key(_marks("uv-prune"), plus=-1)},
