@@ -17,7 +17,6 @@ import torch
 from torch import Tensor, nn
 
 from ..decoding.cache import SlotCache
-from ..decoding.cache_names import given_cache
 from ..errors import UnsupportedError
 from ..models.hooks import AttentionCall, AttentionHooks, prompt_attention
 from .context import Context, prompt_lengths, visual_tokens
@@ -129,7 +128,7 @@ class AttentionTap(AttentionHooks):
             self.around(attention, partial(self._heard, number))
 
     def _check_cache(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        cache = given_cache(kwargs)
+        cache = kwargs.get("past_key_values")
         if isinstance(cache, SlotCache):
             cache.require_whole("ranking visual tokens by attention")
 

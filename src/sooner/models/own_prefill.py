@@ -11,7 +11,6 @@ from torch import Tensor
 from transformers import DynamicCache
 
 from ..decoding.cache import SlotCache
-from ..decoding.cache_names import given_cache
 from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
 from .base import Adapter
@@ -67,7 +66,7 @@ class OwnPrefill(Adapter):
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         own = kwargs.pop(EXTRA, None)
         if own is not None:
-            return self._prefill(own, given_cache(kwargs))
+            return self._prefill(own, kwargs["past_key_values"])
         return self.step(embeds, positions, **kwargs)
 
     def step(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
@@ -78,7 +77,7 @@ class OwnPrefill(Adapter):
         """The model's own prefill, its keys and values packed into the slots."""
         arguments = decoder_arguments(self.body, self.decoder, own.inputs)
         filled = DynamicCache()
-        hidden = self.decoder(**self.named({**arguments, "cache": filled, "use_cache": True}))[0]
+        hidden = self.decoder(**{**arguments, "past_key_values": filled, "use_cache": True})[0]
         layers: Any = filled.layers
         for layer, slots in zip(layers, cache.slot_layers, strict=True):
             slots.update(*(_packed_heads(states, own) for states in (layer.keys, layer.values)))

@@ -8,7 +8,6 @@ from typing import Any
 from torch import Tensor, nn
 
 from ...decoding.cache import SlotCache
-from ...decoding.cache_names import given_cache
 from ...errors import UnsupportedError
 from ...models.hooks import ForwardHooks
 
@@ -38,7 +37,7 @@ class PrefillTap(ForwardHooks):
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self.first is None:
-            cache = given_cache(kwargs)
+            cache = kwargs.get("past_key_values")
             if isinstance(cache, SlotCache):
                 cache.require_whole("ranking visual tokens")
             self.first = args[0] if args else kwargs["hidden_states"]

@@ -7,7 +7,6 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
-from ...decoding.cache_names import CACHE_NAMES
 from ...errors import SoonerError
 
 
@@ -32,7 +31,7 @@ class CosmosARConfig(PreTrainedConfig):
     """
 
     model_type: ClassVar[str] = "cosmos_ar"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = list(CACHE_NAMES)
+    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
 
     vocab_size: int = 64_000
     hidden_size: int = 4096
