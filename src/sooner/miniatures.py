@@ -125,3 +125,15 @@ def find(name: str) -> Miniature:
     if name not in found:
         raise unknown("miniature", name, found)
     return found[name]
+
+
+def sample_of(name: str) -> Path:
+    """The bundled file of a miniature.
+
+    Raises:
+        SoonerError: it is not installed, or takes none.
+    """
+    sample = find(name).sample
+    if sample is None:
+        raise SoonerError(f"the '{name}' miniature has no sample; give a file")
+    return sample

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -17,12 +18,16 @@ from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
 from sooner.demo.export import fragment, read_record, rendered, whole_page
 from sooner.demo.jobs import Jobs
+from sooner.demo.others import HeadView, record_heads, record_robot
 from sooner.demo.race import record_race
 from sooner.demo.served import record_between
 from sooner.demo.site import create_app
 from sooner.serve.login import COOKIE
 from sooner.serve.settings import ServerSettings
+from sooner.tasks.act.allowance import Allowance
+from sooner.tasks.act.policy import Policy
 from sooner.tasks.caption import caption
+from sooner.tasks.imagine import load_drawing_model
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.round_records import StoppedError
 from sooner.tasks.settings import CaptionSettings
@@ -104,6 +109,61 @@ def test_the_command_does_the_same(pair: ModelPair, clip: Path, tmp_path: Path) 
     other.write_bytes(clip.read_bytes())
     told = record_race(other, pair, CaptionSettings(max_new_tokens=8))["command"]
     assert told == "sooner caption 'a clip.mp4' --max-new-tokens 8 --compare"
+
+
+@pytest.mark.lab
+def test_a_race_tells_each_forward_of_a_draft_that_works_beside(
+    pair: ModelPair, clip: Path
+) -> None:
+    settings = CaptionSettings(method="parallel", max_new_tokens=60, num_draft_tokens=4)
+    record = record_race(clip, pair, settings, lambda record: time.sleep(0.01))
+    spans, rounds = record["beside"], record["fast"]["rounds"]
+    assert len(spans) >= record["stats"]["num_accepted_draft_tokens"] > 10
+    assert all(begin < end for begin, end in spans)
+    assert [begin for begin, _ in spans] == sorted(begin for begin, _ in spans)
+    # Prompts are read first, and what is told meanwhile is no part of the run's time.
+    assert spans[0][0] > rounds[0]["v"]
+    assert spans[-1][0] < rounds[-1]["e"]
+    turns = record_race(clip, pair, CaptionSettings(method="speculative", max_new_tokens=9))
+    assert turns["beside"] == []
+
+
+@pytest.mark.lab
+def test_a_head_is_shown_on_a_clip_of_ones_own(pair: ModelPair, clip: Path) -> None:
+    tables: dict = {}
+    record = record_heads(pair, HeadView(1, 2, 8, clip), tables)
+    assert "Layer 1, head 2" in record["where"]
+    assert len(record["images"]) == 3
+    assert list(tables) == [8]
+    with pytest.raises(StoppedError):
+        record_heads(pair, HeadView(1, 2, 12), {}, is_stopped=lambda: True)
+
+
+def test_a_policy_without_a_head_moves_plainly() -> None:
+    policy = Policy.load()
+    alone = Policy(policy.model, policy.processor, name="alone")
+    record = record_robot(alone.allowing(Allowance(3)), "table", 0)
+    assert [one["name"] for one in record["lanes"]] == ["Plain"]
+    assert "without a head" in record["words"]
+
+
+def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
+    pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
+    from sooner.demo.tabs import tasks_of
+
+    def names(named) -> list[str]:
+        return [task.name for task in tasks_of(named)]
+
+    assert names(pair) == names(None) == ["Video", "Document", "Picture", "Robot", "Long prompts"]
+    named = replace(pair, miniature=None)
+    assert names(named) == ["Video", "Document", "Long prompts"]
+    drawing, robot = tasks_of(load_drawing_model())[0], tasks_of(Policy.load())[0]
+    assert (drawing.name, robot.name) == ("Picture", "Robot")
+    assert "sooner imagine 'a cat' --model " in drawing.plan("a cat", 16, 1.0, 0)[1]
+    assert " --model " in robot.plan("table", 3, 0)[1]
+    for task, values in ((0, ("auto", "", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0))):
+        with pytest.raises(SoonerError, match="upload one"):
+            tasks_of(named)[task].plan(None, *values)
 
 
 def test_nothing_in_a_record_is_markup() -> None:

@@ -120,7 +120,7 @@ def test_a_silent_worker_is_waited_for_a_while_and_again_once_it_moves() -> None
     assert len(told) == 1
     assert "does not answer" in told[0]
     before = len(worker.waits)
-    worker.board.count(1, 1000)  # it has drafted something after all
+    worker.board.count(0, 1000)  # it has drafted something after all
     patience.wait({0: 4}, 1, tokens=3, each=0.01)
     assert len(worker.waits) == before + 1
 
@@ -129,7 +129,7 @@ def test_a_worker_that_is_slow_but_moves_is_waited_for() -> None:
     worker, told = Silent(), []
     patience = Patience(worker, told.append)  # type: ignore[arg-type]
     for _ in range(50):
-        worker.board.count(1, 1000)
+        worker.board.count(0, 1000)
         patience.wait({0: 3}, 1, tokens=3, each=0.01)
     assert len(worker.waits) == 50
     assert not told

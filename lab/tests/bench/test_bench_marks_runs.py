@@ -180,7 +180,10 @@ def test_speed_is_told_beside_the_strongest_baseline(
         assert {arm["parity"] for arm in one["arms"]} == {"identical"}
     arms = {arm["label"]: arm for arm in speed["runs"][0]["arms"]}
     assert arms["plain"]["over_plain"]["value"] == 1
-    assert {"parallel, α 0", "parallel, α 0.5", "parallel, α 0.9", "self, α 0.9"} <= arms.keys()
+    wanted = {"parallel, α 0", "parallel, α 0.5", "parallel, α 0.9", "sd-tree, α 0"}
+    own = ("parallel", "specvlm", "sparse-to-dense")
+    assert wanted | {f"{name}, its own draft, α 0.9" for name in own} <= arms.keys()
+    assert all(arm["mean_acceptance_length"] >= 1 for arm in arms.values())
     pruned = [one for label, one in arms.items() if label.startswith("by-turns, α 0.9")]
     assert {one["window"] for one in pruned} - {None} <= {2, 4}
     assert all(one["draft_step_seconds"] > 0 for one in pruned)

@@ -65,8 +65,7 @@ def _race(
     with display.job():
         display.stage("load")
         pair = models.load(debug)
-        path = clip if clip is not None else miniatures.find("video").sample
-        assert path is not None
+        path = miniatures.sample_of("video") if clip is None else clip
         return pair, record_race(path, pair, CaptionSettings())
 
 
@@ -86,20 +85,43 @@ def _serve(
         )
     check_address(settings)
     from ..demo.jobs import Jobs
-    from ..demo.page import Tasks, build_page, mount_page
+    from ..demo.page import build_page, mount_page
     from ..demo.site import build_server, create_app
+    from ..demo.tabs import tasks_of
     from ..serve.server import stopping_is_no_failure
 
     tasks = []
     if not records and models.model is None:
         pair, made = _race(models, None, display, debug)
-        tasks, records = Tasks(pair).all(), [made]
+        tasks, records = tasks_of(pair), [made]
     elif not records:
         with display.job():
             display.stage("load")
-            tasks = Tasks(models.load(debug)).all()
+            tasks = tasks_of(_named(models, debug))
     page = build_page(tasks, Jobs(), records)
     app = create_app(settings, partial(mount_page, page=page))
     with bind(settings) as listening, stopping_is_no_failure():
         display.line(f"  the page is at {url(listening)} (Ctrl-C ends)", "bold")
         build_server(app, settings).run(sockets=[listening])
+
+
+def _named(models: options.Models, debug: bool) -> Any:
+    """The model that was asked for, as what its type is: a policy, one that draws, or a pair.
+
+    Raises:
+        SoonerError: it can't be loaded.
+    """
+    from ..models.openvla.adapter import OpenVLA
+    from ..tasks.act.policy import Policy
+    from ..tasks.imagine import load_drawing_model
+    from ..tasks.imagine.loading import LOADERS
+    from ..tasks.loading import told_type
+
+    assert models.model is not None
+    kind = told_type(models.model)
+    told: dict[str, Any] = {"device": models.device, "dtype": models.dtype}
+    if kind in OpenVLA.model_types:
+        return Policy.load(models.model, models.draft, **told)
+    if kind in LOADERS:
+        return load_drawing_model(models.model, threads=models.threads, **told)
+    return models.load(debug)

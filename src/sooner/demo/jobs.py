@@ -62,21 +62,17 @@ class Job:
                 return
 
 
-def at_once(
-    recording: Recording, tell: Callable[[dict[str, Any]], None], is_stopped: Callable[[], bool]
-) -> dict[str, Any]:
-    """Make a recording in this thread."""
-    return recording(tell, is_stopped)
-
-
 class Jobs:
     """All recordings of a server; they take turns, since they are timed.
 
     Args:
-        make: where and when recordings are made; takes one and its two arguments.
+        make: where and when recordings are made; takes one and its two arguments. By default at
+            once, in the thread that asks.
     """
 
-    def __init__(self, make: Callable[..., dict[str, Any]] = at_once) -> None:
+    def __init__(
+        self, make: Callable[..., dict[str, Any]] = lambda recording, *args: recording(*args)
+    ) -> None:
         self.make = make
         self._turn, self._lock = threading.Lock(), threading.Lock()
         self._kept: OrderedDict[str, Job] = OrderedDict()
@@ -86,26 +82,15 @@ class Jobs:
         with self._lock:
             return self._kept.get(key or "")
 
-    def keep(self, record: dict[str, Any]) -> Job:
-        """A record that is there already, as a job that is over."""
-        job = Job()
-        job.tell(record)
-        job.end()
-        self._add(job)
-        return job
-
     def begin(self, recording: Recording) -> Job:
         """Begin one in a thread; it waits for those before it."""
         job = Job()
-        self._add(job)
-        threading.Thread(target=self._run, args=(job, recording), daemon=True).start()
-        return job
-
-    def _add(self, job: Job) -> None:
         with self._lock:
             self._kept[job.key] = job
             while len(self._kept) > KEPT:
                 self._kept.popitem(last=False)
+        threading.Thread(target=self._run, args=(job, recording), daemon=True).start()
+        return job
 
     def _run(self, job: Job, recording: Recording) -> None:
         if not self._turn.acquire(blocking=False):

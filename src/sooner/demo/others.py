@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import tempfile
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -12,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from matplotlib import colormaps
 
 from .. import miniatures
 from ..documents import BrokenPage, read_pages
@@ -29,8 +31,8 @@ from ..tasks.parse.comparison import compare_plain, warm_up
 from ..tasks.parse.drafters import make_drafter
 from ..tasks.parse.parser import PageParser
 from ..tasks.parse.settings import ParseSettings
-from ..tasks.round_records import StoppedError
-from ..tasks.search import Wish, attention_map, generated_clip, search_patterns
+from ..tasks.round_records import stop_if
+from ..tasks.search import SearchCallbacks, Wish, attention_map, generated_clip, search_patterns
 from .race import VERSION, OnRecord, data_url
 
 IsStopped = Callable[[], bool]
@@ -43,14 +45,6 @@ MOST_PAGES = 8
 """Of a document that are read in the demo."""
 PAGE_SIDE = 1000
 """Longer side of a page in a record, in pixels."""
-COLOURS = np.array([[0, 0, 4], [81, 18, 124], [183, 55, 121], [252, 137, 97], [252, 253, 191]])
-"""Of attention, from none to all, as in matplotlib's magma."""
-
-
-def stop_if(is_stopped: IsStopped) -> None:
-    """Raises `StoppedError` if so."""
-    if is_stopped():
-        raise StoppedError("stopped; run it again for the whole answer")
 
 
 def record_pictures(
@@ -162,7 +156,7 @@ def record_robot(
         ("relaxed", f"Guessed, up to {allowed} steps off are let pass", allowed),
     )
     lanes = []
-    for method, name, tolerance in ways:
+    for method, name, tolerance in ways[: None if policy.head else 1]:
         on_live({"kind": "race", "live": f"The robot moves: {name.lower()} ..."})
         off: list[int] = []
         forwards: list[int] = []
@@ -194,32 +188,62 @@ def record_robot(
         "a neighbouring number does as well: within the green band a guess is let pass, so the "
         "policy is asked less often, and the move may differ by that much."
     )
+    if not policy.head:
+        words += " This policy was loaded without a head (--draft names one), so it moves plainly."
     return {
         "version": VERSION, "kind": "robot", "title": env, "words": words, "tolerance": allowed,
         "lanes": lanes,
     }  # fmt: skip
 
 
+@dataclass(frozen=True)
+class HeadView:
+    """Which head, and on what it looks.
+
+    Attributes:
+        layer, head: from 0.
+        frames: of the clip.
+        clip: a video; `None` is a drawn one.
+    """
+
+    layer: int
+    head: int
+    frames: int
+    clip: Path | None = None
+
+
 def record_heads(
     pair: ModelPair,
-    layer: int,
-    head: int,
-    frames: int,
-    table_of: Callable[[int], PatternTable],
+    view: HeadView,
+    tables: dict[int, PatternTable],
     on_live: OnRecord = lambda record: None,
+    is_stopped: IsStopped = lambda: False,
 ) -> dict[str, Any]:
     """One head's attention over a video: as it is, permuted by its grid, and within its pattern.
 
     Args:
-        table_of: the patterns that were searched on another clip of so many frames.
+        tables: searched patterns by the frames of a clip, which is a drawn one (or, without the
+            miniature, the first that was shown); filled here.
     """
     on_live({"kind": "race", "live": "Looking into the model ..."})
+    layer, head, frames = view.layer, view.head, view.frames
     seen: list[States] = []
     with tempfile.TemporaryDirectory() as folder:
-        wish = Wish((generated_clip(Path(folder), frames),), frames)
+        drawn = [
+            generated_clip(Path(folder), frames, seed)
+            for seed in (7, 8) if "video" in miniatures.names()
+        ]  # fmt: skip
+        clips = ([view.clip] if view.clip else drawn[:1]) + drawn[1:]
+        if not clips:
+            raise SoonerError("no clip given; upload one above")
+        wish = Wish((clips[0],), frames)
         shown = attention_map(pair, wish, layer, head, on_states=seen.append)
-    on_live({"kind": "race", "live": "Searching a pattern for every head, on another clip ..."})
-    pattern, states, weights = table_of(frames).layers[layer][head].pattern, seen[0], shown.weights
+        on_live({"kind": "race", "live": "Searching a pattern for every head ..."})
+        if frames not in tables:
+            asked = SearchCallbacks(step=lambda *_: stop_if(is_stopped))
+            other, how = Wish((clips[-1],), frames), SearchSettings(break_even=False)
+            tables[frames] = search_patterns(pair, other, how, callbacks=asked).table
+    pattern, states, weights = tables[frames].layers[layer][head].pattern, seen[0], shown.weights
     stride, phase = shown.grid
     order = torch.argsort((torch.arange(len(shown.layout)) - phase) % stride, stable=True)
     keys = states.keys[head // states.group]
@@ -234,7 +258,7 @@ def record_heads(
          "about": f"The same numbers; tokens {stride} apart stand together now."},
         {"name": f"What its pattern computes ({pattern.name})", "png": _coloured(weights * kept),
          "about": f"{cost:.0%} of all pairs, in which lie {part:.0%} of the attention. The pattern "
-                  "was searched on another clip."},
+                  f"was searched on {'another clip' if len(clips) > 1 else 'a clip'}."},
     ]  # fmt: skip
     words = (
         "Before the first word, the model compares every token of a long video with every earlier "
@@ -253,33 +277,11 @@ def record_heads(
     }  # fmt: skip
 
 
-def searched_table(pair: ModelPair, frames: int) -> PatternTable:
-    """Patterns of all heads, searched on a generated clip that is shown nowhere."""
-    with tempfile.TemporaryDirectory() as folder:
-        wish = Wish((generated_clip(Path(folder), frames, seed=8),), frames)
-        return search_patterns(pair, wish, SearchSettings(break_even=False)).table
-
-
 def _coloured(weights: torch.Tensor, side: int = 320) -> str:
     """A map as a PNG; a pixel is the largest weight under it, on a logarithmic scale."""
     step = -(-len(weights) // side)
     short = -len(weights) % step
     padded = torch.nn.functional.pad(weights, (0, short, 0, short))
     small = torch.nn.functional.max_pool2d(padded[None, None], step)[0, 0].numpy()
-    level = np.clip(1 + np.log10(np.maximum(small, 1e-4)) / 4, 0, 1) * (len(COLOURS) - 1)
-    low = np.minimum(level.astype(int), len(COLOURS) - 2)
-    part = (level - low)[..., None]
-    mixed = COLOURS[low] * (1 - part) + COLOURS[low + 1] * part
-    return data_url(mixed.astype(np.uint8), kind="PNG")
-
-
-def sample_of(name: str) -> Path:
-    """The bundled file of a miniature.
-
-    Raises:
-        SoonerError: it is not installed, or takes none.
-    """
-    sample = miniatures.find(name).sample
-    if sample is None:
-        raise SoonerError(f"the '{name}' miniature has no sample; give a file")
-    return sample
+    level = 1 + np.log10(np.maximum(small, 1e-4)) / 4
+    return data_url(colormaps["magma"](level, bytes=True)[..., :3], kind="PNG")

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import base64
 import io
-import math
 import shlex
-from collections.abc import Callable, Sequence
-from dataclasses import fields
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from PIL import Image
 
+from .. import miniatures
 from ..methods import Autoregressive
-from ..models import adapt
-from ..tasks.clip import Clip, prepare
+from ..tasks.clip import Clip, prepare, shown_patches
 from ..tasks.comparison import check, plain_data, warm_up
 from ..tasks.loading import ModelPair
 from ..tasks.registry import build_method
-from ..tasks.round_records import RoundRecord, Watch, Watched
+from ..tasks.round_records import ORIGINS, RoundRecord, TokenPieces, Watch, Watched, lane
 from ..tasks.settings import CaptionSettings
 from ..tasks.streaming import run
 
@@ -27,11 +25,6 @@ VERSION = 1
 """Of records."""
 THUMB = 144
 """Longer side of a frame in a record, in pixels."""
-ORIGINS = {
-    "plain": "target", "prompt-lookup": "lookup", "onsd": "draft", "eagle": "head",
-    "dflash": "head", "ddtree": "head", "sparse-to-dense": "short",
-}  # fmt: skip
-"""Who proposes the tokens of a method; any other has a draft model."""
 LIVE = 0.15
 """Seconds between two records of a run that goes on."""
 
@@ -76,6 +69,7 @@ def record_race(
 
     watch, plain_watch = Watch(tell, is_stopped), Watch(is_stopped=is_stopped)
     made, text = run(pair, clip, settings, Watched(method, watch))
+    beside = watch.drafted_beside()
     origin = ORIGINS.get(made.stats.method, "draft")
     fast = lane(watch.rounds, texts, origin)
     live = "Now the same request plainly, for the race ..."
@@ -92,126 +86,17 @@ def record_race(
         "method": made.stats.method,
         "mode": made.stats.mode,
         "origin": origin,
-        "beside": made.stats.draft_is_hidden,
+        "beside": [[round(time, 5) for time in span] for span in beside],
         "text": text,
-        "kept": kept_patches(getattr(watch.drafter, "kept_tokens", None), clip, pair),
+        "kept": shown_patches(getattr(watch.drafter, "kept_tokens", None), clip, pair),
         "fast": fast,
         "plain": slow,
-        "stats": _stats(made),
+        "stats": made.stats.as_dict(),
         "parity": parity,
         "same": plain.tokens[0] == made.tokens[0],
         "speedup": None if is_red or not all(speeds) else speeds[1] / speeds[0],
         "notes": clip.notes,
     }
-
-
-def kept_patches(
-    kept: Sequence[Sequence[int]] | None, clip: Clip, pair: ModelPair
-) -> list[list[bool]] | None:
-    """Of each frame, which of its visual tokens the draft was shown.
-
-    Args:
-        kept: of each row, indices among its visual tokens; `None` where the draft saw all.
-
-    Returns:
-        Frame by frame, in the order of the tokens; `None` where nothing was pruned.
-    """
-    if not kept:
-        return None
-    adapter = adapt(pair.target.model)
-    seen = adapter.visual_tokens(clip.inputs)[0]
-    frames = adapter.packed_frames(clip.inputs)[0].to(seen.device)[seen].tolist()
-    shown = set(kept[0])
-    if len(shown) == len(frames):
-        return None
-    found: list[list[bool]] = [[] for _ in clip.frames.pixels]
-    for token, frame in enumerate(frames):
-        if 0 <= frame < len(found):
-            found[frame].append(token in shown)
-    return found
-
-
-class TokenPieces:
-    """The letters that each token adds to a text, found once.
-
-    Args:
-        tokenizer: of the model.
-    """
-
-    def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = tokenizer
-        self._words: dict[int, str] = {}
-
-    def word(self, token: int) -> str:
-        """A token by itself."""
-        if token not in self._words:
-            self._words[token] = self.tokenizer.decode([token]) or "·"
-        return self._words[token]
-
-    def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """What each token adds; detokenizers join punctuation and bytes, so a few tokens before
-        it are looked at."""
-        found = []
-        for index in range(len(tokens)):
-            start = max(index - 6, 0)
-            before = self._text(tokens[start:index])
-            whole = self._text(tokens[start : index + 1])
-            same = 0
-            while same < min(len(before), len(whole)) and before[same] == whole[same]:
-                same += 1
-            found.append(whole[same:])
-        return found
-
-    def _text(self, tokens: Sequence[int]) -> str:
-        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
-
-
-def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict[str, Any]:
-    """A run as plain data: `tokens`, each with its text, origin, probability, round and depth (0:
-    the target's own), and `rounds` with times, draft and accepted path."""
-    rounds = [one for one in rounds if one.tokens]
-    pieces = iter(texts.pieces([token for one in rounds for token in one.tokens]))
-    tokens: list[dict[str, Any]] = []
-    told = []
-    for number, one in enumerate(rounds):
-        chances = [] if one.logprobs is None else one.logprobs.exp().tolist()
-        path = one.path()
-        for index in range(len(one.tokens)):
-            is_drafted = index < one.drafted
-            tokens.append(
-                {
-                    "t": next(pieces),
-                    "o": origin if is_drafted else "target",
-                    "p": _rounded(chances[index]) if index < len(chances) else None,
-                    "r": number,
-                    "d": index + 1 if is_drafted else 0,
-                    "n": path[index] if is_drafted else None,
-                }
-            )
-        told.append(_round(one, texts, path))
-    return {
-        "tokens": tokens,
-        "rounds": told,
-        "first": told[0]["e"] if told else 0.0,
-        "seconds": told[-1]["e"] if told else 0.0,
-    }
-
-
-def _round(one: RoundRecord, texts: TokenPieces, path: list[int]) -> dict[str, Any]:
-    nodes, parents = one.nodes()
-    return {
-        "s": None if one.drafting is None else _rounded(one.drafting),
-        "v": _rounded(one.verifying),
-        "e": _rounded(one.ended),
-        "n": len(one.tokens),
-        "draft": [texts.word(node) for node in nodes],
-        "parents": parents,
-        "path": path,
-    }
-
-
-def _rounded(value: float) -> float | None:
-    return round(value, 5) if math.isfinite(value) else None
 
 
 def _asked(path: Path, pair: ModelPair, settings: CaptionSettings, clip: Clip) -> dict[str, Any]:
@@ -242,29 +127,10 @@ def data_url(pixels: Any, side: int | None = None, kind: str = "JPEG") -> str:
 
 def command(path: Path, pair: ModelPair, settings: CaptionSettings) -> str:
     """What does the same on a command line."""
-    words = ["sooner", "caption", path.name]
+    given, named = path.name, []
     if pair.miniature is None:
-        words += ["--model", pair.target.name]
-        words += ["--draft", pair.draft.name] if pair.draft is not None else []
-    elif path == _sample(pair):
-        words[2] = "--sample"
-    for one in fields(settings):
-        value = getattr(settings, one.name)
-        if value != one.default and one.name != "compare":
-            words += [f"--{one.name.replace('_', '-')}", str(value)]
-    return shlex.join([*words, "--compare"])
-
-
-def _sample(pair: ModelPair) -> Path | None:
-    from .. import miniatures
-
-    return miniatures.find(pair.miniature).sample if pair.miniature else None
-
-
-def _stats(made: Any) -> dict[str, Any]:
-    told = made.stats.as_dict()
-    kept = (
-        "tokens", "nfe", "acceptance_rate", "mean_acceptance_length", "tokens_per_second",
-        "decode_seconds", "num_draft_tokens", "num_accepted_draft_tokens", "seconds", "notes",
-    )  # fmt: skip
-    return {name: told[name] for name in kept}
+        named = ["--model", pair.target.name]
+        named += ["--draft", pair.draft.name] if pair.draft is not None else []
+    elif path == miniatures.find(pair.miniature).sample:
+        given = "--sample"
+    return shlex.join(["sooner", "caption", given, *named, *settings.as_options(), "--compare"])

@@ -14,8 +14,9 @@ from ..errors import SoonerError
 from ..serve.engine_thread import EngineThread
 from ..tasks.loading import ModelPair
 from .jobs import Jobs, Recording
-from .page import Tasks, build_page, mount_page
+from .page import build_page, mount_page
 from .site import PagePolicy
+from .tabs import tasks_of
 
 PATH = "/page"
 LOOK = 0.2
@@ -28,7 +29,7 @@ def mount_served(app: FastAPI, service: EngineThread, pair: ModelPair) -> None:
     Clients come first: a recording begins when none is answered, and ends when one comes.
     """
     jobs = Jobs(partial(record_between, service))
-    mount_page(app, build_page(Tasks(pair).all(), jobs, []), PATH)
+    mount_page(app, build_page(tasks_of(pair), jobs, []), PATH)
     app.add_middleware(PagePolicy, path=PATH)
 
     @app.get("/", include_in_schema=False)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ..models import adapt
 from .frames import Frames, Progress, Sampler, read
 from .loading import Loaded, ModelPair
 from .prompting import GENERAL_PROMPT, build_inputs, check_length, check_request
@@ -79,6 +80,32 @@ def prepare(
         seconds=seconds,
         notes=_notes(frames.info, settings, len(frames.indices), room),
     )
+
+
+def shown_patches(
+    kept: Sequence[Sequence[int]] | None, clip: Clip, pair: ModelPair
+) -> list[list[bool]] | None:
+    """Of each frame, which of its visual tokens a draft was shown.
+
+    Args:
+        kept: of each row, indices among its visual tokens; `None` where the draft saw all.
+
+    Returns:
+        Frame by frame, in the order of the tokens; `None` where nothing was pruned.
+    """
+    if not kept:
+        return None
+    adapter = adapt(pair.target.model)
+    seen = adapter.visual_tokens(clip.inputs)[0]
+    frames = adapter.packed_frames(clip.inputs)[0].to(seen.device)[seen].tolist()
+    shown = set(kept[0])
+    if len(shown) == len(frames):
+        return None
+    found: list[list[bool]] = [[] for _ in clip.frames.pixels]
+    for token, frame in enumerate(frames):
+        if 0 <= frame < len(found):
+            found[frame].append(token in shown)
+    return found
 
 
 def _seeing_draft(pair: ModelPair, settings: CaptionSettings) -> Loaded | None:

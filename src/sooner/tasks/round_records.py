@@ -1,9 +1,10 @@
-"""Notes what every round of a run drafted, verified and committed, and when."""
+"""Notes what every round of a run drafted, verified and committed, and when; as plain data too."""
 
 from __future__ import annotations
 
+import math
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -17,9 +18,21 @@ from ..decoding.tree import Tree
 from ..errors import SoonerError
 from ..methods import Method
 
+ORIGINS = {
+    "plain": "target", "prompt-lookup": "lookup", "onsd": "draft", "eagle": "head",
+    "dflash": "head", "ddtree": "head", "sparse-to-dense": "short",
+}  # fmt: skip
+"""Who proposes the tokens of a method; any other has a draft model."""
+
 
 class StoppedError(SoonerError):
     """Somebody stopped the run."""
+
+
+def stop_if(is_stopped: Callable[[], bool]) -> None:
+    """Raises `StoppedError` if so."""
+    if is_stopped():
+        raise StoppedError("stopped; run it again for the whole answer")
 
 
 @dataclass
@@ -90,6 +103,7 @@ class Watch:
         self._drafting: float | None = None
         self._logprobs: Tensor | None = None
         self._aside = 0.0  # seconds that `on_round` took, which are not the run's
+        self._asides: list[tuple[float, float]] = []  # when they ended, and `_aside` from then on
 
     def attach(self, session: Session) -> None:
         """Listen to a session that has not begun."""
@@ -113,10 +127,21 @@ class Watch:
         session.on_logits, session.on_tokens = hear, commit
 
     def start(self) -> None:
-        self._began, self._aside = time.perf_counter(), 0.0
+        self._began, self._aside, self._asides = time.perf_counter(), 0.0, []
 
     def now(self) -> float:
         return time.perf_counter() - self._began - self._aside
+
+    def drafted_beside(self) -> list[tuple[float, float]]:
+        """When forwards of a draft that works beside the target began and ended, in the run's
+        seconds; none for drafts that take turns with it."""
+        spans: list[tuple[float, float]] = getattr(self.drafter, "forward_spans", list)()
+        return [(self._in_run(begin), self._in_run(end)) for begin, end in spans]
+
+    def _in_run(self, when: float) -> float:
+        """Seconds of the run at a time of `time.perf_counter`."""
+        aside = max((total for ended, total in self._asides if ended <= when), default=0.0)
+        return when - self._began - aside
 
     def drafting(self) -> None:
         self._drafting = self.now()
@@ -134,10 +159,11 @@ class Watch:
         one.ended, one.tokens, one.drafted = self.now(), list(new), drafted
         one.logprobs = self._logprobs
         began = time.perf_counter()
-        if self.is_stopped():
-            raise StoppedError("stopped; run it again for the whole answer")
+        stop_if(self.is_stopped)
         self.on_round(self.rounds)
-        self._aside += time.perf_counter() - began
+        ended = time.perf_counter()
+        self._aside += ended - began
+        self._asides.append((ended, self._aside))
 
 
 @dataclass(frozen=True)
@@ -177,3 +203,86 @@ class _WatchedDrafter(Drafter):
 
     def close(self) -> None:
         self.inner.close()
+
+
+class TokenPieces:
+    """The letters that each token adds to a text, found once.
+
+    Args:
+        tokenizer: of the model.
+    """
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self._words: dict[int, str] = {}
+
+    def word(self, token: int) -> str:
+        """A token by itself."""
+        if token not in self._words:
+            self._words[token] = self.tokenizer.decode([token]) or "·"
+        return self._words[token]
+
+    def pieces(self, tokens: Sequence[int]) -> list[str]:
+        """What each token adds; detokenizers join punctuation and bytes, so a few tokens before
+        it are looked at."""
+        found = []
+        for index in range(len(tokens)):
+            start = max(index - 6, 0)
+            before = self._text(tokens[start:index])
+            whole = self._text(tokens[start : index + 1])
+            same = 0
+            while same < min(len(before), len(whole)) and before[same] == whole[same]:
+                same += 1
+            found.append(whole[same:])
+        return found
+
+    def _text(self, tokens: Sequence[int]) -> str:
+        return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
+
+
+def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict[str, Any]:
+    """A run as plain data: `tokens`, each with its text, origin, probability, round and depth (0:
+    the target's own), and `rounds` with times, draft and accepted path."""
+    rounds = [one for one in rounds if one.tokens]
+    pieces = iter(texts.pieces([token for one in rounds for token in one.tokens]))
+    tokens: list[dict[str, Any]] = []
+    told = []
+    for number, one in enumerate(rounds):
+        chances = [] if one.logprobs is None else one.logprobs.exp().tolist()
+        path = one.path()
+        for index in range(len(one.tokens)):
+            is_drafted = index < one.drafted
+            tokens.append(
+                {
+                    "t": next(pieces),
+                    "o": origin if is_drafted else "target",
+                    "p": _rounded(chances[index]) if index < len(chances) else None,
+                    "r": number,
+                    "d": index + 1 if is_drafted else 0,
+                    "n": path[index] if is_drafted else None,
+                }
+            )
+        told.append(_round(one, texts, path))
+    return {
+        "tokens": tokens,
+        "rounds": told,
+        "first": told[0]["e"] if told else 0.0,
+        "seconds": told[-1]["e"] if told else 0.0,
+    }
+
+
+def _round(one: RoundRecord, texts: TokenPieces, path: list[int]) -> dict[str, Any]:
+    nodes, parents = one.nodes()
+    return {
+        "s": None if one.drafting is None else _rounded(one.drafting),
+        "v": _rounded(one.verifying),
+        "e": _rounded(one.ended),
+        "n": len(one.tokens),
+        "draft": [texts.word(node) for node in nodes],
+        "parents": parents,
+        "path": path,
+    }
+
+
+def _rounded(value: float) -> float | None:
+    return round(value, 5) if math.isfinite(value) else None

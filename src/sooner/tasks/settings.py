@@ -107,6 +107,13 @@ class CaptionSettings(KnowsOldNames):
             return {"do_sample": False}
         return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p}
 
+    def as_options(self) -> list[str]:
+        """What differs from the defaults, as options of a command line."""
+        told = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)
+                if one.name != "compare" and getattr(self, one.name) != one.default}  # fmt: skip
+        return [part for name, value in told.items()
+                for part in (f"--{name.replace('_', '-')}", str(value))]  # fmt: skip
+
     def digest(self, *others: Any) -> str:
         """A short hash of these settings and `others` (models, dtype), stable between runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()

@@ -84,9 +84,11 @@
     } };
   }
 
+  const depths = parents => parents.reduce((found, parent) => [...found, parent < 0 ? 0 : found[parent] + 1], []);
+
   function tree(round) {
-    const depth = [], kids = new Map(), high = [];
-    round.parents.forEach((parent, node) => { depth[node] = parent < 0 ? 0 : depth[parent] + 1; kids.set(parent, [...(kids.get(parent) || []), node]); });
+    const depth = depths(round.parents), kids = new Map(), high = [];
+    round.parents.forEach((parent, node) => kids.set(parent, [...(kids.get(parent) || []), node]));
     let leaf = 0;
     (function lay(node) { const below = kids.get(node) || []; below.forEach(lay); if (node >= 0) high[node] = below.length ? high[below[0]] : leaf++; })(-1);
     const wide = 110, tall = 30, kept = new Set(round.path), levels = Math.max(...depth) + 1;
@@ -115,11 +117,8 @@
 
   function byDepth(run) {
     const offered = [], taken = [];
-    for (const round of run.rounds) {
-      const depth = []; round.parents.forEach((parent, node) => { depth[node] = parent < 0 ? 0 : depth[parent] + 1; });
-      for (let level = 0; level <= Math.max(-1, ...depth); level++) {
-        offered[level] = (offered[level] || 0) + 1; taken[level] = (taken[level] || 0) + (round.path.length > level ? 1 : 0); }
-    }
+    for (const round of run.rounds) for (let level = 0; level <= Math.max(-1, ...depths(round.parents)); level++) {
+      offered[level] = (offered[level] || 0) + 1; taken[level] = (taken[level] || 0) + (round.path.length > level ? 1 : 0); }
     const svg = el("svg", { width: 46 * offered.length + 10, height: 130, role: "img", "aria-label": "Accepted guesses by depth: " +
       offered.map((count, level) => `${level + 1}: ${share(taken[level] / count)}`).join(", ") });
     offered.forEach((count, level) => { const part = taken[level] / count, x = 5 + 46 * level;
@@ -131,6 +130,7 @@
   }
 
   function timeline(record) {
+    const beside = record.beside?.length ? record.beside : null;  // when each forward of a draft ran that works side by side
     const runs = [[record.plain, "plain"], [record.fast, "accelerated"]].filter(([run]) => run), length = Math.max(...runs.map(([run]) => run.seconds));
     const wide = 900, left = 150, scale = x => left + (wide - left - 10) * x / length;
     const svg = el("svg", { width: wide, height: 128, role: "img", "aria-label": "Who works when: plain, the big model alone; accelerated, small and big model" });
@@ -141,15 +141,16 @@
     for (const [run, name] of runs) {
       label(y, `${name}: big model`);
       run.rounds.forEach((one, index) => put(y, one.v, one.e, index ? "var(--target)" : "var(--line)", index ? `check of round ${index + 1}` : "reading video and question"));
-      if (name === "accelerated") { label(y + 30, NAMES[record.origin] ? NAMES[record.origin].replace("the ", "") + (record.beside ? ", beside" : "") : "draft");
-        if (record.beside) run.rounds.forEach((one, index) => { if (one.s !== null) put(y, one.s, one.v, "color-mix(in srgb,var(--bad) 55%,transparent)", `waiting for guesses of round ${index + 1}`); });
-        if (record.beside) put(y + 30, run.first, run.seconds, "color-mix(in srgb,var(--draft) 55%,transparent)", "guesses all the time, in a process of its own");
-        else run.rounds.forEach((one, index) => { if (one.s !== null) put(y + 30, one.s, one.v, "var(--draft)", `guessing for round ${index + 1}`); }); }
+      if (name === "accelerated") { label(y + 30, NAMES[record.origin] ? NAMES[record.origin].replace("the ", "") + (beside ? ", beside" : "") : "draft");
+        const waits = run.rounds.map((one, index) => [one.s, one.v, index]).filter(([begin]) => begin !== null);
+        if (beside) waits.forEach(([begin, end, index]) => put(y, begin, end, "color-mix(in srgb,var(--bad) 55%,transparent)", `waiting for guesses of round ${index + 1}`));
+        if (beside) beside.forEach(([begin, end], index) => put(y + 30, begin, end, "var(--draft)", `guess ${index + 1}`));
+        else waits.forEach(([begin, end, index]) => put(y + 30, begin, end, "var(--draft)", `guessing for round ${index + 1}`)); }
       y += 34;
     }
     const now = el("line", { x1: left, x2: left, y1: 0, y2: 104, stroke: "var(--bad)", "stroke-width": 2 });
     svg.append(now, el("text", { x: left, y: 122 }, "0"), el("text", { x: wide - 10, y: 122, "text-anchor": "end" }, secs(length)));
-    const waits = record.beside ? "They work side by side. Red: the big model waits, since the guesses are not there yet." : "They take turns: where one has a bar, the other waits.";
+    const waits = beside ? "They work side by side: a violet bar is one guess of the small model, in a process of its own. Red: the big model waits, since the guesses are not there yet." : "They take turns: where one has a bar, the other waits.";
     return { box: el("div", {}, heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the video. ${waits}`),
       el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Timeline" }, svg)), show(at) { now.setAttribute("x1", scale(at)); now.setAttribute("x2", scale(at)); } };
   }

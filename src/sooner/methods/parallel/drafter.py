@@ -81,6 +81,10 @@ class ParallelDrafter(Drafter):
         self.started = False
         self._warned = False
 
+    def forward_spans(self) -> list[tuple[float, float]]:
+        """When the worker's newest forwards began and ended, seconds on `time.perf_counter`."""
+        return self.worker.board.forward_spans()
+
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         self.pending = list(pending.host_sizes or pending.sizes.tolist())
         self.ran = RoundCost(pending.rows, 1 + pending.nodes)

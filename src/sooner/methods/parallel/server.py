@@ -308,7 +308,7 @@ class DraftServer:
             if p is not None:  # before the token, so that whoever sees the token finds it
                 self.board.show_probs(original, len(row.tokens) - 1, p[index])
             self.board.show(original, row.tokens)
-        self.board.count(1, time.perf_counter_ns() - start)
+        self.board.count(start, time.perf_counter_ns())
 
 
 def pruned(

@@ -19,6 +19,8 @@ from ...stats.run import Stats
 
 ALIGNMENT = 64
 CPU = torch.device("cpu")
+SPANS = 4096
+"""Draft forwards whose times are kept, the newest; a caption of 512 tokens has some thousand."""
 
 Shape = tuple[tuple[int, ...], torch.dtype]
 
@@ -198,6 +200,8 @@ class Board:
     Attributes:
         acknowledged: number of the last update that the worker has handled.
         forwards, nanoseconds: draft forwards so far, and the time that they took.
+        spans: when the newest of them began and ended, nanoseconds on `time.perf_counter_ns`, which
+            processes of one machine share; `[SPANS, 2]`, used in turn.
     """
 
     def __init__(
@@ -209,13 +213,15 @@ class Board:
         arena: Arena | None = None,
     ) -> None:
         shapes = self._shapes(rows, positions, ring, vocab)
-        self.tokens, self.lengths, self.counters, self.probs = (take(arena, *one) for one in shapes)
+        self.tokens, self.lengths, self.counters, self.spans, self.probs = (
+            take(arena, *one) for one in shapes
+        )
 
     @staticmethod
     def _shapes(rows: int, positions: int, ring: int, vocab: int) -> list[Shape]:
         ids = torch.long
         arrays: list[Shape] = [((rows, positions), ids), ((rows,), ids), ((4,), ids)]
-        return [*arrays, ((rows, ring, vocab), torch.float32)]
+        return [*arrays, ((SPANS, 2), ids), ((rows, ring, vocab), torch.float32)]
 
     @classmethod
     def room(cls, rows: int, positions: int, ring: int, vocab: int) -> int:
@@ -262,10 +268,17 @@ class Board:
     def acknowledged(self, update: int) -> None:
         self.counters[0] = update
 
-    def count(self, forwards: int, nanoseconds: int) -> None:
-        """Add to the worker's tally."""
-        self.counters[2] += nanoseconds
-        self.counters[1] += forwards
+    def count(self, began: int, ended: int) -> None:
+        """Add a draft forward to the worker's tally; times as in `spans`."""
+        self.spans[self.forwards % SPANS] = torch.tensor([began, ended])
+        self.counters[2] += ended - began
+        self.counters[1] += 1
+
+    def forward_spans(self) -> list[tuple[float, float]]:
+        """When the newest draft forwards began and ended, seconds on `time.perf_counter`."""
+        count = self.forwards
+        places = torch.arange(max(count - SPANS, 0), count) % SPANS
+        return [(begin / 1e9, end / 1e9) for begin, end in self.spans[places].tolist()]
 
     @property
     def forwards(self) -> int:

@@ -97,6 +97,17 @@ class Policy:
         """From a folder or hub id, or the bundled miniature; see `load`."""
         return load(model, head, **options)
 
+    def allowing(self, allowance: Allowance) -> Policy:
+        """The same policy, its weights shared, with another allowance.
+
+        Raises:
+            SoonerError: it does not fit the actions.
+        """
+        return Policy(
+            self.model, self.processor, self.head, allowance=allowance, name=self.name,
+            unnorm_key=self.unnorm_key, options=self.options,
+        )  # fmt: skip
+
     @property
     def default_method(self) -> str:
         return "plain" if self.head is None else "auto"

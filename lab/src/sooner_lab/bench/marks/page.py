@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..pages import ReportTable, cell, head, sections
-from .settings import ALPHA, CALIBRATED, NONE
+from .settings import ALPHA, CALIBRATED, ENDS, NONE
 from .speed_page import speed_tables
 
 SHARES = (
@@ -74,11 +74,15 @@ def _ways(draft: dict[str, Any], part: str) -> ReportTable:
     for one in draft[part]:
         over = one.get("over_random", {"share": None, "interval": None})
         beside = [cell(over["share"], "{:.1f}"), cell(_interval(over["interval"]), "{}")]
+        beside += [cell(100 * one["at_the_ends"] if "at_the_ends" in one else None, "{:.1f}")]
         rows.append([one["criterion"], f"{one[key]:g}", *_share(one), *beside])
     heads = ["criterion", sign, *[heading for _, heading, _ in SHARES]]
-    heads += ["of the random choice's M, %", "95 % interval"]
+    heads += ["of the random choice's M, %", "95 % interval", "kept at the ends, %"]
     closed = "" if draft["gate"]["may_judge"] else "The gate is closed: these judge nothing. "
-    remark = "A way is better than chance where its last interval lies above 100."
+    remark = (
+        "A way is better than chance where its last interval lies above 100. *At the ends*: share "
+        f"of the kept tokens in the first {ENDS[0]} and the last {ENDS[1]} frames."
+    )
     return ReportTable(f"{title}, {draft['draft']}", heads, rows, closed + remark)
 
 

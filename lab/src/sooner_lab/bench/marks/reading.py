@@ -84,6 +84,13 @@ def controlled(
     return np.sort(order[:count]).tolist()
 
 
+def at_the_ends(kept: Sequence[int], frames: int) -> float:
+    """Share of kept visual tokens that lies in the first and last frames (`settings.ENDS`)."""
+    first, last = settings.ENDS
+    low, high = first * world.CELLS, (frames - last) * world.CELLS
+    return sum(not low <= one < high for one in kept) / len(kept)
+
+
 class MarkReader:
     """A target, its drafts, and clips of the world.
 
@@ -117,7 +124,8 @@ class MarkReader:
 
         Returns:
             By draft and by the choice's label, `verdicts` of each token; and under "target" its
-            `text`, and its `score` against the world's own answer.
+            `text`, its `score` against the world's own answer, and by label the share of the kept
+            tokens that lies in the clip's `ends`.
         """
         film = draw.render(clip)
         inputs = build_inputs(self.processor, [film], clip.frames, architecture.PROMPT)
@@ -127,9 +135,12 @@ class MarkReader:
         adapter = adapt(self.target)
         visual = int(adapter.visual_tokens(inputs)[0].sum())
         grids = views(adapter, inputs)[0]
+        ends: dict[str, float] = {}
         found: dict[str, dict[str, Any]] = {
-            "target": {"text": text, "score": world.score(text, clip), "tokens": len(tokens)}
-        }
+            "target": {
+                "text": text, "score": world.score(text, clip), "tokens": len(tokens), "ends": ends
+            }
+        }  # fmt: skip
         heard: dict[bool, Heard] = {}  # the target's states and attention, whatever the draft
         states: dict[int, Tensor] = {}
         for name, draft in self.drafts.items():
@@ -138,6 +149,8 @@ class MarkReader:
                 if one.layer and not states:
                     states = states_after(self.target, inputs, settings.LAYERS)
                 kept = self.kept(one, clip, visual, heard, draft, inputs, seed, states)
+                if kept:
+                    ends[one.label] = at_the_ends(kept, clip.frames)
                 chosen = None if kept is None else (kept, grids)
                 told[one.label] = verdicts(draft, inputs, tokens, adapter.vocab_size, chosen)
         return found

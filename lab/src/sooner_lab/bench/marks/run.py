@@ -79,7 +79,7 @@ def _calibrate(
     both = (TokenChoice(fixed.WHOLE, 0.0), TokenChoice(fixed.BLIND, fixed.ALPHA))
     tried: list[Figures] = []
     for clear in fixed.CLEAR_TRIED:
-        arms, scores = _read(reader, both, few, fixed.CALIBRATION_SEED, clear, progress)
+        arms, scores, _ = _read(reader, both, few, fixed.CALIBRATION_SEED, clear, progress)
         found = share(arms[name][fixed.BLIND], arms[name][fixed.WHOLE], fixed.CALIBRATION_SEED)
         whole = share(arms[name][fixed.WHOLE], arms[name][fixed.WHOLE], fixed.CALIBRATION_SEED)
         told = {"clear": clear, "blind": found, "whole": whole, "target_score": scores}
@@ -96,19 +96,21 @@ def _judge(reader: MarkReader, settings: MarkSettings, progress: Callable[[str],
     asked = {part: ways[part] for part in ways if part in settings.parts}
     choices = [*GATE, *(one for told in asked.values() for one in told)]
     seed = fixed.CLIP_SEED
-    arms, score = _read(reader, choices, settings.clips, seed, fixed.CLEAR, progress)
+    arms, score, ends = _read(reader, choices, settings.clips, seed, fixed.CLEAR, progress)
     drafts = []
     for name, texts in arms.items():
         found: Figures = {"draft": name, "gate": gate(texts, seed)}
-        found |= {part: [_judged(one, texts) for one in told] for part, told in asked.items()}
+        found |= {part: [_judged(one, texts, ends) for one in told] for part, told in asked.items()}
         drafts.append(found)
     return {"target": {"score": score}, "drafts": drafts}
 
 
-def _judged(one: TokenChoice, texts: dict[str, Texts]) -> Figures:
-    """A way to prune: its M over the unpruned draft's, and over a random choice of as many."""
+def _judged(one: TokenChoice, texts: dict[str, Texts], ends: dict[str, float]) -> Figures:
+    """A way to prune: its M over the unpruned draft's, and over a random choice of as many; and
+    what it keeps of the clip's ends."""
     seed, told = fixed.CLIP_SEED, texts[one.label]
-    found = {"criterion": one.name, "alpha": one.alpha, **share(told, texts[fixed.WHOLE], seed)}
+    found = {"criterion": one.name, "alpha": one.alpha, "at_the_ends": ends[one.label]}
+    found |= share(told, texts[fixed.WHOLE], seed)
     if one.layer:
         found["layer"] = one.layer
     if one.alpha == fixed.ALPHA:
@@ -124,17 +126,20 @@ def _read(
     seed: int,
     clear: float,
     progress: Callable[[str], None],
-) -> tuple[dict[str, dict[str, Texts]], float]:
-    """Texts by draft and choice, and the mean score of the target's captions."""
+) -> tuple[dict[str, dict[str, Texts]], float, dict[str, float]]:
+    """Texts by draft and choice, the mean score of the target's captions, and by choice the mean
+    share of the kept tokens at the clips' ends."""
     arms: dict[str, dict[str, list[list[bool]]]] = {
         name: {one.label: [] for one in choices} for name in reader.drafts
     }
-    scores = []
+    scores, ends = [], []
     for index, clip in enumerate(clips(count, seed, clear)):
         found = reader.read(clip, choices, seed + index)
         scores.append(found["target"]["score"])
+        ends.append(found["target"]["ends"])
         for name, told in arms.items():
             for label, texts in told.items():
                 texts.append(found[name][label])
         progress(f"clip {index + 1} of {count}")
-    return {name: dict(told) for name, told in arms.items()}, sum(scores) / len(scores)
+    means = {label: sum(each[label] for each in ends) / len(ends) for label in ends[0]}
+    return {name: dict(told) for name, told in arms.items()}, sum(scores) / len(scores), means

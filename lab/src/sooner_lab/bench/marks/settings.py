@@ -32,9 +32,13 @@ NONE = "none"
 ALPHA = 0.9
 ALPHAS = (0.5, 0.9, 0.95, 1.0)
 JUDGED: tuple[Criterion, ...] = (
-    "uv-prune", "uv-prune-by-frame", "attention", "attention-by-frame", "uniform", "similarity",
+    "uv-prune", "uv-prune-by-frame", "attention", "attention-by-frame", "attention-variation",
+    "uniform", "similarity",
 )  # fmt: skip
 """Ways to prune that are judged where the gate lets them, the paper's own first."""
+ENDS = (1, 2)
+"""Frames at a clip's beginning and at its end whose share of the kept tokens is counted: 3 of 64,
+where figure 4 of ParallelVLM counts 1 and 4 of 128."""
 STATES: tuple[Criterion, ...] = ("uv-prune", "uv-prune-by-frame", "similarity")
 """Those that rank by states after layer L; where L is, is judged of these, at `ALPHA`."""
 LAYERS = (1, 3, 5, 6, 8, 10)
@@ -79,6 +83,8 @@ OF_THEORY = 0.9
 SPEED_RATIO = 1.5
 """c at alpha 0.9 over c without pruning (tables 3 and 5)."""
 BATCHES = (1, 8)
+BASELINE_TOKENS, SPARSE_TOKENS = 5, 9
+"""Draft tokens a round of the paper's other baselines, and of STD (table 1)."""
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,16 @@ from statistics import median
 from typing import Any
 
 from sooner.generation import generate
-from sooner.methods import Autoregressive, Method, ParallelVLM, StandingDraft
+from sooner.methods import (
+    Autoregressive,
+    Method,
+    OnSD,
+    ParallelVLM,
+    SDTree,
+    SparseToDense,
+    SpecVLM,
+    StandingDraft,
+)
 from sooner.models import adapt
 from sooner.parity import compare, reference_run
 
@@ -37,7 +46,9 @@ class SpeedArm:
     """A way to decode.
 
     Attributes:
-        name: `plain`, `by-turns`, `parallel`, or `self` (`parallel` whose draft is the target).
+        name: `plain`, `by-turns`, `parallel`, or a baseline of the paper: `onsd`, `sd-tree`,
+            `specvlm`, `sparse-to-dense` (whose draft is the target).
+        is_self: whether the target drafts for itself.
         alpha: share of the visual tokens that the draft does without.
         window: draft tokens of a round by turns; `None` is the number that measurably pays.
     """
@@ -45,11 +56,13 @@ class SpeedArm:
     name: str
     alpha: float = 0.0
     window: int | None = None
+    is_self: bool = False
 
     @property
     def label(self) -> str:
         window = f", window {self.window or 'auto'}" if self.name == "by-turns" else ""
-        return self.name if self.name == PLAIN else f"{self.name}, α {self.alpha:g}{window}"
+        own = ", its own draft" if self.is_self else ""
+        return self.name if self.name == PLAIN else f"{self.name}{own}, α {self.alpha:g}{window}"
 
 
 @dataclass(frozen=True)
@@ -80,7 +93,7 @@ class SpeedBench:
         self.target, self.reader = reader.target, reader
         self.draft = reader.drafts[draft]
         self.temperature = temperature
-        self.standing: dict[str, StandingDraft] = {}
+        self.standing: dict[bool, StandingDraft] = {}
 
     def batches(
         self, count: int, rows: int, seed: int, alphas: Sequence[float], has_reference: bool
@@ -122,16 +135,24 @@ class SpeedBench:
         if arm.name == "by-turns":
             window: Any = "auto" if arm.window is None else arm.window
             return PrunedSpeculative(self.draft, window, kept=batch.kept[arm.alpha])
-        draft = self.target if arm.name == "self" else self.draft
-        if arm.name not in self.standing:
-            self.standing[arm.name] = StandingDraft(draft)
+        draft = self.target if arm.is_self else self.draft
+        if arm.name == "onsd":
+            return OnSD(draft, num_draft_tokens=fixed.BASELINE_TOKENS)
+        if arm.name == "sd-tree":
+            return SDTree(draft)
+        if arm.name == "specvlm":
+            return SpecVLM(draft, prune=arm.alpha)
+        if arm.name == "sparse-to-dense":
+            return SparseToDense(fixed.SPARSE_TOKENS, prune=arm.alpha)
+        if arm.is_self not in self.standing:
+            self.standing[arm.is_self] = StandingDraft(draft)
         return ParallelVLM(
             draft,
             prune=arm.alpha,
             least=0,
             criterion=fixed.SPEED_CRITERION,
             placement="process",
-            standing=self.standing[arm.name],
+            standing=self.standing[arm.is_self],
         )
 
     def time(self, arm: SpeedArm, batch: Batch, seed: int) -> TimedRun:
@@ -215,6 +236,7 @@ class SpeedRun:
                 "label": arm.label,
                 "alpha": arm.alpha,
                 "window": arm.window,
+                "is_self": arm.is_self,
                 **_figures(arm, runs[arm], runs[plain], self.seed),
                 "parity": _worst(verdicts[arm]) if is_greedy else None,
                 "totals": _totals(runs[arm]),
@@ -261,6 +283,7 @@ def _figures(
     of_plain = [run.stats for each in plain for run in each if run.stats is not None]
     found: Figures = {"tokens_per_second": sum(tokens) / sum(seconds)}
     found["over_plain"] = quotient((tokens, seconds), _totals(plain), seed)
+    found["mean_acceptance_length"] = _mean([one.mean_acceptance_length for one in stats])
     forwards = sum(one.draft_forwards for one in stats)
     if not forwards:
         return found
@@ -272,8 +295,8 @@ def _figures(
         "speed_ratio": target_step / draft_step,
         "accepted_run_length": _mean([run for each in stats for run in each.runs]),
     }
-    if arm.name == "by-turns" and arm.window is None:
-        return found
+    if arm.name not in ("by-turns", "parallel") or (arm.name == "by-turns" and not arm.window):
+        return found  # what the simulator knows nothing of
     predicted = predicted_speedup(stats, of_plain, arm.window)
     if predicted is not None:
         found["simulated_speedup"] = predicted

@@ -7,8 +7,8 @@ from typing import Any
 from ..pages import ReportTable, cell
 
 HEADS = [
-    "arm", "tokens/s", "× plain", "95 % interval", "draft step, ms", "c", "M", "simulated",
-    "of simulated", "parity",
+    "arm", "tokens/s", "× plain", "95 % interval", "draft step, ms", "c", "tokens a round", "M",
+    "simulated", "of simulated", "parity",
 ]  # fmt: skip
 
 
@@ -35,8 +35,8 @@ def _run(one: dict[str, Any]) -> ReportTable:
     told = [f"{_ratio(found)} the {name} draft by turns" for name, found in one["compared"].items()]
     remark = (
         f"`parallel`, α 0.9, is {' and '.join(told)}, each at its best window. {one['batches']} "
-        "batch(es). c: target step over draft step; *simulated*: what step times and agreement "
-        "allow."
+        "batch(es). c: target step over draft step; M: tokens between two rejections; *simulated*: "
+        "what step times and agreement allow."
     )
     return ReportTable(f"Speed: {rows}, {how}", HEADS, [_arm(arm) for arm in one["arms"]], remark)
 
@@ -59,6 +59,7 @@ def _arm(arm: dict[str, Any]) -> list[str]:
         "–" if edges is None else f"{edges[0]:.2f} to {edges[1]:.2f}",
         cell(None if step is None else 1e3 * step, "{:.2f}"),
         cell(arm.get("speed_ratio"), "{:.2f}"),
+        cell(arm.get("mean_acceptance_length"), "{:.2f}"),
         cell(arm.get("accepted_run_length"), "{:.2f}"),
         cell(arm.get("simulated_speedup"), "{:.2f}"),
         cell(None if share is None else 100 * share, "{:.0f} %"),

@@ -32,7 +32,7 @@ def speeds(reader: MarkReader, draft: str, clips: int, progress: Progress) -> Fi
     pair = [*rivals, SpeedArm("parallel"), SpeedArm("parallel", fixed.ALPHA)]
     every = [*rivals, *(by_turns(alpha, None) for alpha in (0.0, fixed.ALPHA))]
     every += [SpeedArm("parallel", alpha) for alpha in fixed.SPEED_ALPHAS]
-    every += [SpeedArm("self", fixed.ALPHA)]
+    every += [SpeedArm("parallel", fixed.ALPHA, is_self=True), *baselines()]
     found = []
     for rows, temperature, arms in ((1, 0.0, every), (1, 1.0, pair), (fixed.BATCHES[1], 0.0, pair)):
         batches = count if rows == 1 else max(count // fixed.BATCHES[1], 1)
@@ -41,6 +41,13 @@ def speeds(reader: MarkReader, draft: str, clips: int, progress: Progress) -> Fi
         about = {"rows": rows, "temperature": temperature, "batches": batches}
         found.append({**about, "arms": told, "compared": _compared(told, best)})
     return {"draft": draft, "windows": windows, "runs": found, "goals": goals(found[0], best)}
+
+
+def baselines() -> list[SpeedArm]:
+    """The paper's other baselines (table 1), with the draft and with the target as its own."""
+    found = [SpeedArm("onsd"), SpeedArm("sd-tree"), SpeedArm("specvlm", fixed.ALPHA)]
+    found += [SpeedArm("onsd", is_self=True), SpeedArm("specvlm", fixed.ALPHA, is_self=True)]
+    return [*found, SpeedArm("sparse-to-dense", fixed.ALPHA, is_self=True)]
 
 
 def by_turns(alpha: float, window: int | None) -> SpeedArm:

@@ -1,0 +1,250 @@
+"""A tab a task: its controls, how a recording is made of them, the command that does the same."""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
+
+import shlex
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from pathlib import Path
+from typing import Any
+
+import gradio as gr
+
+from .. import miniatures
+from ..errors import SoonerError
+from ..models import adapt
+from ..registry import choices
+from ..robots.registry import METAWORLD, TABLE
+from ..tasks.act.allowance import Allowance
+from ..tasks.act.policy import Policy
+from ..tasks.imagine import ImagineSettings, load_drawing_model
+from ..tasks.imagine.drawing_model import DrawingModel
+from ..tasks.loading import ModelPair, load_pair
+from ..tasks.parse.loading import load_parser
+from ..tasks.parse.settings import ParseSettings
+from ..tasks.settings import CaptionSettings
+from . import others
+from .jobs import Recording
+from .race import record_race
+
+Named = ModelPair | DrawingModel | Policy
+PRUNING = ("parallel", "specvlm", "sparse-to-dense")
+"""Methods whose draft may be shown a part of the pixels."""
+
+
+@dataclass(frozen=True)
+class Task:
+    """A tab.
+
+    Attributes:
+        name: of the tab.
+        intro: what it is about, in Markdown.
+        controls: make Gradio's components, in the order of `plan`'s arguments.
+        plan: from the controls' values to the recording and the command that does the same.
+    """
+
+    name: str
+    intro: str
+    controls: Sequence[Callable[[], Any]]
+    plan: Callable[..., tuple[Recording, str]]
+
+
+def tasks_of(named: Named | None) -> list[Task]:
+    """The tabs that run a model; without one, or with the miniature of videos, those of all
+    miniatures that are installed, which are loaded when they are first asked for."""
+    if isinstance(named, DrawingModel):
+        return [pictures(lambda: named, True)]
+    if isinstance(named, Policy):
+        return [robot(lambda: named, True)]
+    if named is not None and named.miniature != "video":
+        tasks = [documents(lambda: named, named.miniature is None)]
+        if named.miniature is None:
+            tasks = [videos(lambda: named, True), *tasks, long_prompts(lambda: named, True)]
+        return tasks
+    small = cache(lambda: named or load_pair(miniature="video"))
+    known = {
+        "video": partial(videos, small), "document": partial(documents, cache(load_parser)),
+        "image": partial(pictures, cache(load_drawing_model)),
+        "robot": partial(robot, cache(Policy.load)),
+    }  # fmt: skip
+    tasks = [make() for name, make in known.items() if name in miniatures.names()]
+    return tasks + ([long_prompts(small)] if "video" in miniatures.names() else [])
+
+
+def file_of(given: str | None, miniature: str, is_named: bool) -> Path:
+    """An uploaded file, or the miniature's own.
+
+    Raises:
+        SoonerError: none was given, and the model is no miniature.
+    """
+    if given:
+        return Path(given)
+    if is_named:
+        raise SoonerError("no file given; upload one above")
+    return miniatures.sample_of(miniature)
+
+
+def slider(label: str, least: float, most: float, value: float, step: float) -> Callable[[], Any]:
+    return lambda: gr.Slider(least, most, value, step=step, label=label)
+
+
+def seed(label: str = "Seed", value: int = 0) -> Callable[[], Any]:
+    return lambda: gr.Number(value, label=label, precision=0)
+
+
+def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
+    methods = sorted(name for name, one in choices().items() if one.draft_model != "head")
+    heads = {} if is_named else bundled_heads()
+
+    def plan(
+        file: str | None, method: str, head: str | None, tokens: float, prune: float,
+        frames: float, most: float, heat: float, seed: float,
+    ) -> tuple[Recording, str]:  # fmt: skip
+        path = file_of(file, "video", is_named)
+        head = heads.get(head or "", head or "").strip()
+        if head and method != "auto":
+            raise SoonerError(
+                "a draft head decides how guesses are made; choose 'auto' beside it, or leave the "
+                "head out"
+            )
+        settings = CaptionSettings(
+            method=None if method == "auto" else method,
+            head=head or None, num_draft_tokens=int(tokens) or "auto",
+            prune=prune if method in PRUNING else None, frames=int(frames) or None,
+            max_new_tokens=int(most), temperature=heat, seed=int(seed),
+        )  # fmt: skip
+        return lambda tell, stopped: record_race(path, pair(), settings, tell, stopped), ""
+
+    return Task(
+        "Video", "A clip" + ("." if is_named else ", or nothing for the bundled one."),
+        (
+            lambda: gr.Video(label="Clip", sources=["upload"], height=180),
+            lambda: gr.Dropdown(["auto", *methods], label="How guesses are made (draft)"),
+            lambda: gr.Dropdown(["", *heads], value="", allow_custom_value=True,
+                                label="Draft head (a name, a folder or a hub id; or none)"),
+            slider("Guesses a round (0: what pays)", 0, 16, 0, 1),
+            slider(f"Pruned share of what the draft sees (α; for {', '.join(PRUNING)})",
+                   0, 0.95, 0.9, 0.05),
+            slider("Frames (0: the model's choice)", 0, 64, 0, 1),
+            slider("Longest answer, in tokens", 8, 512, 256, 8),
+            slider("Temperature (0: no chance)", 0, 1.5, 0, 0.1),
+            seed(),
+        ),
+        plan,
+    )  # fmt: skip
+
+
+def documents(pair: Callable[..., ModelPair], is_named: bool = False) -> Task:
+    def plan(file: str | None, drafter: str, tau: float) -> tuple[Recording, str]:
+        path = file_of(file, "document", is_named)
+        settings = ParseSettings(acceptance_threshold=tau)
+
+        def record(tell: Any, stopped: Any) -> dict[str, Any]:
+            return others.record_pages(path, pair(), settings, drafter, tell, stopped)
+
+        name = pair().target.name if is_named else "miniature"
+        what = ["sooner", "parse", path.name if file else "--sample", "--model", name,
+                "--drafter", drafter, "--acceptance-threshold", f"{tau:g}"]  # fmt: skip
+        return record, shlex.join([*what, "--compare", "-o", "parsed"])
+
+    kinds = [".pdf", ".png", ".jpg", ".jpeg", ".tiff", ".webp"]
+    ask = "A PDF or a picture of a page"
+    return Task(
+        "Document", ask + ("." if is_named else ", or nothing for the bundled one."),
+        (
+            lambda: gr.File(label="Document", type="filepath", height=140, file_types=kinds),
+            lambda: gr.Dropdown(["auto", "ocr", "text-layer", "none"], label="Who drafts"),
+            slider("Acceptance threshold (τ; 1: exact)", 0.5, 1, 1, 0.05),
+        ),
+        plan,
+    )  # fmt: skip
+
+
+def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task:
+    def plan(text: str, window: float, heat: float, seed: float) -> tuple[Recording, str]:
+        options = {"jacobi_window": int(window), "temperature": heat, "seed": int(seed)}
+        ImagineSettings(**options)  # type: ignore[arg-type]
+
+        def record(tell: Any, stopped: Any) -> dict[str, Any]:
+            return others.record_pictures(text, model(), options, tell, stopped)
+
+        told = [f"--{name.replace('_', '-')}={value:g}" for name, value in options.items()]
+        named = ["--model", model().name] if is_named else []
+        what = ["sooner", "imagine", text, *named, *told, "--compare", "-o", "picture.png"]
+        return record, shlex.join(what)
+
+    prompt = "" if is_named else miniatures.find("image").prompt
+    return Task(
+        "Picture", "A picture" + ("." if is_named else " of the bundled model's little world."),
+        (
+            lambda: gr.Textbox(prompt, label="Prompt"),
+            slider("Codes guessed ahead", 4, 64, 16, 4),
+            slider("Temperature", 0.1, 1.5, 1.0, 0.1),
+            seed(value=1),
+        ),
+        plan,
+    )  # fmt: skip
+
+
+def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
+    names = [*METAWORLD, "libero-goal/0", TABLE] if is_named else [TABLE]
+
+    def plan(env: str, bins: float, seed: float) -> tuple[Recording, str]:
+        def record(tell: Any, stopped: Any) -> dict[str, Any]:
+            allowed = policy().allowing(Allowance(int(bins)))
+            return others.record_robot(allowed, env, int(seed), tell, stopped)
+
+        named = f"--model {shlex.quote(policy().name)} " if is_named else ""
+        told = f"sooner act rollout {named}--env {env} --episodes 1 --seed {int(seed)} --compare"
+        return record, f"{told} --method relaxed --tolerance {int(bins)}"
+
+    return Task(
+        "Robot", "A simulated robot at work." if is_named else
+        "An arm on a drawn table reaches for a ball.",
+        (
+            lambda: gr.Dropdown(names, label="Environment", allow_custom_value=is_named),
+            slider("How many steps off is let pass (r)", 0, 15, 9, 1),
+            seed("Seed of the scene"),
+        ),
+        plan,
+    )  # fmt: skip
+
+
+def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
+    adapter = adapt(pair().target.model)
+    layers, heads = adapter.layers, adapter.text_config.num_attention_heads
+    tables: dict[int, Any] = {}  # searched patterns, by the frames of a clip
+
+    def plan(file: str | None, layer: float, head: float, frames: float) -> tuple[Recording, str]:
+        def record(tell: Any, stopped: Any) -> dict[str, Any]:
+            path = Path(file) if file else None
+            view = others.HeadView(int(layer), int(head), int(frames), path)
+            return others.record_heads(pair(), view, tables, tell, stopped)
+
+        what = ["--model", pair().target.name] if is_named else []
+        what += ["--sample", Path(file).name] if file else []
+        where = f"--layer {int(layer)} --head {int(head)} --frames {int(frames)}"
+        return record, shlex.join(["sooner", "show", "attention", *what]) + f" {where}"
+
+    return Task(
+        "Long prompts", "Where a model looks while it reads a video: one of yours, or a drawn one.",
+        (
+            lambda: gr.Video(label="Clip", sources=["upload"], height=140),
+            slider("Layer", 0, layers - 1, layers - 1, 1),
+            slider("Head", 0, heads - 1, min(2, heads - 1), 1),
+            slider("Frames", 8, 48, 24, 4),
+        ),
+        plan,
+    )  # fmt: skip
+
+
+def bundled_heads() -> dict[str, str]:
+    """Folders of the draft heads that came with the miniature of videos, by name."""
+    folder = miniatures.sample_of("video").parent / "weights"
+    return {one.parent.name: str(one.parent) for one in sorted(folder.glob("*/config.json"))
+            if one.parent.name not in ("target", "draft")}  # fmt: skip
