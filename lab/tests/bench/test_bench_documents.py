@@ -176,7 +176,7 @@ def test_prices_are_those_of_the_file(tmp_path) -> None:  # type: ignore[no-unty
 
 def test_the_command_reads_a_page_by_ocr(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "documents.json"
-    asked = "--pages 1 --timed 0 --curve-pages 0 --box-pages 1 --visual 64"
+    asked = "--pages 1 --timed 0 --curve-pages 0 --box-pages 1 --visual 64 --reader-pages 1"
     with pytest.raises(SystemExit) as end:
         main(["bench", "documents", *asked.split(), "--json", str(path)])
     assert not end.value.code
@@ -187,6 +187,10 @@ def test_the_command_reads_a_page_by_ocr(tmp_path) -> None:  # type: ignore[no-u
     assert all(0.5 < one["draft_quality"] < 1 for one in ocr)
     by_draft = {one["drafter"]: one for one in result["readings"] if one["part"] == "gate"}
     assert by_draft["truth"]["steps"] < by_draft["other"]["steps"] / 10
+    assert "hsd-unsure" in {one["method"] for one in ocr}
+    assert result["epsilon"]["pages"] == 1
+    assert result["epsilon"]["tokens"] >= 100
+    assert 0 <= result["epsilon"]["value"] < 0.5  # the miniature reads
     page = report.markdown(result, "documents.json")
-    for title in ("Gate", "Table 1", "Table 5", "Table 7", "Table 8", "Boxes"):
+    for title in ("Gate", "Table 1", "Table 5", "Table 7", "Table 8", "Boxes", "ε of a trained"):
         assert f"## {title}" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -25,11 +26,17 @@ def canvas(
     rho: Annotated[
         float | None, typer.Option(metavar="R", help="Dependence of the codes, 0 to below 1.")
     ] = None,
+    model: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="DIR", help="Draw by what `sooner train miniature leaves` wrote instead."
+        ),
+    ] = None,
     calibrate: Annotated[
         bool, typer.Option("--calibrate", help="Only tell SJD's forwards at every rho.")
     ] = False,
     threads: Annotated[int, count("torch threads.")] = 1,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of drawings and weights.")] = 20_261_124,
+    seed: Annotated[int, typer.Option(metavar="S", help="Of drawings and weights.")] = 20_261_126,
     json: Json = None,
     debug: options.Debug = False,
 ) -> None:
@@ -46,7 +53,7 @@ def canvas(
     asked = {name: value for name, value in given.items() if value is not None}
     settings = CanvasSettings.full() if full else CanvasSettings()
     settings = replace(settings, **asked)  # type: ignore[arg-type]
-    settings = replace(settings, calibrate=calibrate, threads=threads, seed=seed)
+    settings = replace(settings, model=model, calibrate=calibrate, threads=threads, seed=seed)
     settings.check()
     result = run_bench(run, settings, json, debug, words=1)
     for fault in (found := faults(result)):

@@ -26,6 +26,10 @@ def documents(
     box_pages: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Pages of a target that writes boxes.")
     ] = None,
+    reader_pages: Annotated[
+        int | None,
+        typer.Option(metavar="N", min=0, help="Pages that measure a trained reader's epsilon."),
+    ] = None,
     wear: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of the scans: clean, fair, poor or bad.")
     ] = None,
@@ -61,6 +65,7 @@ def documents(
         "timed": timed,
         "curve_pages": curve_pages,
         "box_pages": box_pages,
+        "reader_pages": reader_pages,
         "wear": wear,
         "drafts": drafts,
         "prices": prices,

@@ -37,9 +37,9 @@
       ...[1, 2, 5, 10, 20, 50].map(n => el("option", { value: n }, n === 1 ? "real time" : `${n}× slower`)));
     speed.value = [1, 2, 5, 10, 20, 50].reduce((a, b) => Math.abs(b - slow) < Math.abs(a - slow) ? b : a);
     const play = el("button", { type: "button", on: { click: () => { if (at >= length) at = 0; playing ? stop() : go(); } } }, "Play");
-    const end = el("button", { type: "button", on: { click: () => { stop(); set(length); } } }, "To the end");
+    const end = el("button", { type: "button", on: { click: () => { set(length); stop(); } } }, "To the end");
     const slider = el("input", { type: "range", min: 0, max: 1000, value: 0, "aria-label": "Time of the replay",
-      on: { input: () => { stop(); set(length * slider.value / 1000); } } });
+      on: { input: () => { set(length * slider.value / 1000); stop(); } } });
     const shown = el("span", { class: "soft" });
     function set(value) {
       at = Math.min(Math.max(value, 0), length);
@@ -248,7 +248,7 @@
         el("rect", { x: 0, y: y(one.tolerance), width: wide, height: 100 - y(one.tolerance), fill: "color-mix(in srgb,var(--good) 18%,transparent)" }), el("line", { x1: 0, x2: wide, y1: y(one.tolerance), y2: y(one.tolerance), stroke: "var(--good)" }),
         el("path", { fill: "none", stroke: "var(--draft)", "stroke-width": 2, d: one.off.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("") }));
       return el("figure", {}, heading(one.name), el("video", { class: "pic", src: one.film, controls: true, loop: true, muted: true, playsinline: true, "aria-label": `Film: ${one.name}` }),
-        el("p", { class: one.success ? "good" : "bad" }, one.success ? `✓ done after ${one.steps} moves` : `✗ not done after ${one.steps} moves`), soft(`${secs(one.seconds / Math.max(one.calls, 1))} a decision; ${one.asked.toFixed(1)} questions to the big model each`), svg, soft("Violet: how far from the exact action an accepted guess was, in steps of the action grid. Green: what is allowed.")); })));
+        el("p", { class: one.success ? "good" : "bad" }, one.success ? `✓ done after ${one.steps} moves` : `✗ not done after ${one.steps} moves`), soft(`${secs(one.seconds / Math.max(one.calls, 1))} a decision; ${one.asked.toFixed(1)} questions to the big model each`), ...one.tolerance ? [svg, soft("Violet: how far from the exact action an accepted guess was, in steps of the action grid. Green: what is allowed.")] : [soft("Every move is exactly the big model's own.")]); })));
   }
 
   function heads(record, root) {

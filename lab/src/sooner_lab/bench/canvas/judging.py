@@ -14,6 +14,7 @@ from .settings import (
     ENTROPY_RANGE,
     FALSE_ALARMS,
     JUDGED_WINDOW,
+    LEARNT,
     NEAR,
     OVER_SJD,
     PAPER_SJD,
@@ -46,7 +47,8 @@ def one_of(readings: Sequence[Figures], **wanted: Any) -> Figures | None:
 
 def gate(result: Figures, settings: CanvasSettings) -> list[Figures]:
     """What decides whether this world may judge; a line each."""
-    found = _judges(result["quality"]) + _worlds(result["entropy"])
+    found = _judges(result["quality"])
+    found += _worlds(result["entropy"]) if "entropy" in result else [_learnt(result["real"])]
     for kind, paper in PAPER_SJD.items():
         at = {"part": "counts", "kind": kind, "window": JUDGED_WINDOW[kind]}
         sjd = one_of(result["readings"], arm="sjd", start="random", **at)
@@ -96,6 +98,14 @@ def _judges(quality: Figures) -> list[Figures]:
          "passed": alarms <= FALSE_ALARMS}
     )  # fmt: skip
     return found
+
+
+def _learnt(real: Figures) -> Figures:
+    """Whether a decoder learnt what codes hang on."""
+    less = real["by_frequency"] - real["nats"]
+    return {"gate": "nats of a code of a real texture, less than by its frequency",
+            "wanted": f"at least {LEARNT:g}", "value": less, **NO_INTERVAL,
+            "passed": less >= LEARNT}  # fmt: skip
 
 
 def _worlds(entropy: Figures) -> list[Figures]:

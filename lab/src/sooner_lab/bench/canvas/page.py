@@ -18,6 +18,13 @@ ABOUT = (
     "question ([Pictures and clips](imagine.md))."
 )
 
+TRAINED = (
+    "> **Trained.** A transformer of 6 layers of 256 channels learnt to draw dead-leaves textures, "
+    "16 × 16 codes of patches (`sooner train miniature leaves`). It confirms on a law that was "
+    "learnt what [canvases of a known law](canvas.md) tell. *The law* below is the decoder itself, "
+    "drawn from by HF's `generate`."
+)
+
 
 def tables(result: Figures) -> list[ReportTable]:
     """Gate and goals, then what the result has readings for."""
@@ -29,12 +36,16 @@ def tables(result: Figures) -> list[ReportTable]:
 def markdown(result: Figures, source: str) -> str:
     """The page; `source` names the JSON that it came from."""
     asked = result["settings"]
-    lines = [*head(result, source, "Canvases of a known law"), "", ABOUT, ""]
-    lines += [
-        f"{asked['codes']} codes, ρ = {asked['rho']:g}, σ = {result['sigma']:.2f} bins "
-        f"({asked['entropy']:g} nats). {asked['drawings']} drawings an arm. Intervals: 95 %, "
-        "bootstrap over drawings."
-    ]
+    drawn = f"{asked['drawings']} drawings an arm. Intervals: 95 %, bootstrap over drawings."
+    if result["model"] == "leaves":
+        lines = [*head(result, source, "Dead leaves: a trained confirmation"), "", TRAINED, ""]
+        real = result["real"]
+        lines += [f"A code of a real texture has {real['nats']:.2f} nats, and "
+                  f"{real['by_frequency']:.2f} by its frequency. {drawn}"]  # fmt: skip
+    else:
+        lines = [*head(result, source, "Canvases of a known law"), "", ABOUT, ""]
+        lines += [f"{asked['codes']} codes, ρ = {asked['rho']:g}, σ = {result['sigma']:.2f} bins "
+                  f"({asked['entropy']:g} nats). {drawn}"]  # fmt: skip
     if any(not one["passed"] for one in result["gate"]):
         lines += ["", "**The gate is not passed: this world may not judge.**"]
     return "\n".join([*lines, *sections(tables(result))]) + "\n"
@@ -139,8 +150,8 @@ def _clocks(result: Figures) -> ReportTable:
     heads = ["kind", "arm", "start", "L", "a drawing", "plain over it", "SJD over it"]
     asked = result["settings"]
     remark = (
-        f"Seconds of decoding, {asked['timed']} drawings one by one, {asked['layers']} layers of "
-        f"{asked['width']} channels: on a CPU a large block costs more than a small one."
+        f"Seconds of decoding, {asked['timed']} drawings one by one: on a CPU a large block costs "
+        "more than a small one."
     )
     return ReportTable("This CPU's clock", heads, rows, remark)
 

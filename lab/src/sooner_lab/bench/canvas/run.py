@@ -26,10 +26,12 @@ from .settings import (
     JUDGED_WINDOW,
     LEVEL,
     PICTURE,
+    POOL,
     RHOS,
     CanvasSettings,
 )
 from .target import law_subject
+from .trained import TrainedLaw
 
 Figures = dict[str, Any]
 Progress = Callable[[str], None]
@@ -41,8 +43,8 @@ def run(settings: CanvasSettings, progress: Progress = print) -> Figures:
 
     Returns:
         `readings`, a row for each part, kind, arm, start and window, with what each drawing took;
-        `quality`, what the judge says of each arm's pictures; `entropy` of each kind; `gate`,
-        `goals`, `provenance`.
+        `quality`, what the judge says of each arm's pictures; `entropy` of each kind, or `real`,
+        nats of textures by a trained decoder; `gate`, `goals`, `provenance`.
     """
     from sooner.provenance import provenance
 
@@ -50,9 +52,12 @@ def run(settings: CanvasSettings, progress: Progress = print) -> Figures:
     bench = _Bench(settings, progress)
     result: Figures = {
         "bench": "canvas",
-        "model": "law",
-        "settings": asdict(settings),
-        "sigma": settings.law(PICTURE).sigma,
+        "model": "leaves" if bench.trained else "law",
+        "settings": {
+            **asdict(settings),
+            "model": None if settings.model is None else settings.model.name,
+        },
+        "sigma": None if bench.trained else settings.law(PICTURE).sigma,
         "provenance": provenance("cpu", "float32", settings.seed),
         "readings": [],
         "gate": [],
@@ -61,8 +66,13 @@ def run(settings: CanvasSettings, progress: Progress = print) -> Figures:
     if settings.calibrate:
         return result | {"readings": bench.calibration()}
     result["quality"] = bench.quality()
-    result["entropy"] = bench.entropy()
-    result["readings"] = [*bench.oracle(), *bench.counts(), *bench.dependence(), *bench.clocks()]
+    if bench.trained is None:
+        result["entropy"] = bench.entropy()
+        result["readings"] = [*bench.oracle(), *bench.counts(), *bench.dependence()]
+    else:
+        result["real"] = bench.trained.real(settings.judged, settings.seed)
+        result["readings"] = bench.counts()
+    result["readings"] += bench.clocks()
     return result | {
         "gate": gate(result, settings),
         "goals": goals(result["readings"], settings),
@@ -74,10 +84,14 @@ class _Bench:
 
     def __init__(self, settings: CanvasSettings, progress: Progress) -> None:
         self.settings, self.progress = settings, progress
+        self.trained = None if settings.model is None else TrainedLaw(settings.model)
+        self.kinds = KINDS if self.trained is None else (PICTURE,)
 
     def subject(self, kind: str, rho: float | None = None) -> Subject:
         """Whose forwards are counted."""
         settings = self.settings
+        if self.trained is not None:
+            return self.trained.subject
         sizes = settings.count_layers, settings.count_width
         law = settings.law(kind, rho)
         return law_subject(law, *sizes, settings.seed, settings.given(kind))
@@ -115,7 +129,7 @@ class _Bench:
     def counts(self) -> list[Figures]:
         """Every coupling from every start at every window, and plain decoding."""
         found = []
-        for kind in KINDS:
+        for kind in self.kinds:
             subject, part = self.subject(kind), {"part": "counts"}
             found.append(self._count(subject, "plain", None, None, part))
             for start in self.settings.starts_of(kind):
@@ -139,10 +153,13 @@ class _Bench:
         the arms in turns; the first drawing is a warm-up."""
         settings = self.settings
         found: list[Figures] = []
-        for kind in KINDS if settings.timed else ():
-            law, window = settings.law(kind), JUDGED_WINDOW[kind]
-            sizes = settings.layers, settings.width
-            subject = law_subject(law, *sizes, settings.seed, settings.given(kind))
+        for kind in self.kinds if settings.timed else ():
+            window, sizes = JUDGED_WINDOW[kind], (settings.layers, settings.width)
+            subject = (
+                self.subject(kind)
+                if self.trained is not None
+                else law_subject(settings.law(kind), *sizes, settings.seed, settings.given(kind))
+            )
             starts = dict.fromkeys(("random", DEFAULT_START[kind]))
             arms: list[tuple[str, int | None, str | None]] = [("plain", None, None)]
             arms += [(arm, window, start) for start in starts for arm in ARMS]
@@ -175,7 +192,8 @@ class _Bench:
 
     def quality(self) -> Figures:
         """What the judge says of pictures: by exact arms, by wrong ones, and of the same law."""
-        settings, law = self.settings, self.settings.law(PICTURE)
+        settings = self.settings
+        law = self.settings.law(PICTURE) if self.trained is None else self.trained
         count, subject = settings.judged, self.subject(PICTURE)
         # Drawings of the law for each arm its own, so that no two p-values hang together.
         arms: list[tuple[str, Figures, bool]] = [
@@ -193,14 +211,19 @@ class _Bench:
         blind = law.sample(count, settings.seed + 200)
         other = law.sample(count, settings.seed + 201)
         for name, drawn in (
-            ("random codes", _random(blind, settings.codes)),
+            ("random codes", _random(blind, law.codes)),
             ("codes of other pictures", _shuffled(blind)),
         ):
             found.append({"arm": name, "exact": False, **judge(drawn, other, law)})
         self.progress(f"quality: {settings.nulls} null splits")
         alarms = 0
+        pool = None if self.trained is None else law.sample(POOL, settings.seed + 300)
         for split in range(settings.nulls):
-            both = law.sample(2 * count, settings.seed + 1000 + split)
+            if pool is None:
+                both = law.sample(2 * count, settings.seed + 1000 + split)
+            else:
+                order = torch.Generator().manual_seed(settings.seed + 1000 + split)
+                both = pool[torch.randperm(len(pool), generator=order)[: 2 * count]]
             alarms += judge(both[:count], both[count:], law)["p"] < LEVEL
         share = alarms / settings.nulls
         return {"arms": found, "nulls": settings.nulls, "false_alarms": share, "drawings": count}

@@ -97,6 +97,10 @@ def goals(readings: Sequence[Figures], settings: DocumentsSettings) -> list[Figu
     if page and both:
         reached = speedup(both, page, "priced_decode", seed)
         found.append(("hsd over hsd-page, priced decoding", HIERARCHY, reached))
+    unsure = rows_of(counts, method="hsd-unsure")
+    if page and unsure:
+        reached = speedup(unsure, page, "priced_decode", seed)
+        found.append(("hsd-unsure over hsd-page, priced decoding", HIERARCHY, reached))
     if page and literal:
         reached = speedup(page, literal, "steps", seed)
         found.append(("hsd-page over paper-literal, forwards of the page", OVER_LITERAL, reached))

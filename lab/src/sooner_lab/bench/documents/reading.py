@@ -23,9 +23,10 @@ from sooner.tasks.parse.contexts import (
     region_pieces,
     with_region_texts,
 )
-from sooner.tasks.parse.crops import SPARE, TIMES
+from sooner.tasks.parse.crops import SPARE, TIMES, unsure
 from sooner.tasks.parse.decoding import DecodedRow, RowListener
 from sooner.tasks.parse.forms import FORMS, Ask
+from sooner.tasks.parse.settings import ParseSettings
 
 from .drafting import ScannedPage
 from .literal import LiteralHSD
@@ -40,6 +41,9 @@ WORDS = 16
 
 ROWS = 16
 """Crops of a batch."""
+
+SURE = ParseSettings().sure
+"""Of `hsd-unsure`: what `sooner parse` does by default."""
 
 PERIOD = 4
 """Tokens that a runaway repeats for ever."""
@@ -77,12 +81,15 @@ class PageArm:
         make: the method, given drafts and what earlier pages taught; `None`: plain decoding.
         stages: 2 reads regions first.
         visual: tokens of the page's picture.
+        sure: confidence of OCR above which stage 1 leaves a region out, as `ParseSettings.sure`; 1
+            reads all of them.
     """
 
     name: str
     make: Callable[[Any, Experience], Method] | None
     stages: int = 1
     visual: int = 1500
+    sure: float = 1.0
 
 
 def arms(visual: int, pruned: int, nodes: int | str) -> list[PageArm]:
@@ -100,6 +107,7 @@ def arms(visual: int, pruned: int, nodes: int | str) -> list[PageArm]:
         PageArm("paper-literal-both", literal, 2, visual),
         PageArm("hsd-page", ours, visual=visual),
         PageArm("hsd", ours, 2, visual),
+        PageArm("hsd-unsure", ours, 2, visual, SURE),
         PageArm("plain-pruned", None, visual=pruned),
         PageArm("hsd-pruned", ours, 2, pruned),
     ]
@@ -199,6 +207,8 @@ class PageReader:
         written = scanned.written
         rng = np.random.default_rng([self.seed, 3, written.number, len(written.kind)])
         pieces = [one for one in region_pieces(draft, self.ask) if one.region.bbox and one.texts[0]]
+        if arm.sure < 1:
+            pieces = unsure(pieces, arm.sure)
         heard: dict[int, str] = {}
         told, runs = dict[int, str](), list[tuple[Stats, list[int]]]()
         for start in range(0, len(pieces), ROWS):

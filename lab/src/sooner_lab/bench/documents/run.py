@@ -18,6 +18,7 @@ from ..parse.scores import shared_words
 from .drafting import Drafts, ScannedPage, off_by, scan
 from .judging import gate, goals
 from .prices import Prices
+from .reader import measured_epsilon
 from .reading import PageArm, PageReader, PageReading, RegionNoise, arms
 from .scripted import scripted_target
 from .settings import BOX_PIXELS, DRAFTERS, EPSILONS, WEARS, DocumentsSettings
@@ -26,7 +27,7 @@ from .wear import Wear
 
 Figures = dict[str, Any]
 Progress = Callable[[str], None]
-COUNTED = ("plain", "paper-literal", "paper-literal-both", "hsd-page", "hsd")
+COUNTED = ("plain", "paper-literal", "paper-literal-both", "hsd-page", "hsd", "hsd-unsure")
 
 
 def run(settings: DocumentsSettings, progress: Progress = print) -> Figures:
@@ -36,8 +37,8 @@ def run(settings: DocumentsSettings, progress: Progress = print) -> Figures:
         SoonerError: OCR is not installed, or the file of step times can't be read.
 
     Returns:
-        `calibration`, AAL of `paper-literal` by wear; `readings`, a row for each part, page, draft
-        and arm; `gate`, `goals`, `provenance`.
+        `epsilon`, what `measured_epsilon` tells; `calibration`, AAL of `paper-literal` by wear;
+        `readings`, a row for each part, page, draft and arm; `gate`, `goals`, `provenance`.
     """
     from sooner.provenance import provenance
 
@@ -53,6 +54,9 @@ def run(settings: DocumentsSettings, progress: Progress = print) -> Figures:
         readings += bench.curve()
         readings += bench.boxes()
         readings += bench.clocks()
+    epsilon = None
+    if settings.reader_pages and not settings.calibrate:
+        epsilon = measured_epsilon(settings.reader_pages, progress)
     plain = asdict(settings)
     plain |= {
         name: None if plain[name] is None else str(plain[name]) for name in ("drafts", "prices")
@@ -65,6 +69,7 @@ def run(settings: DocumentsSettings, progress: Progress = print) -> Figures:
         "priced_by": bench.prices.told,
         "provenance": provenance("cpu", "float32", settings.seed),
         "readings": readings,
+        "epsilon": epsilon,
         "gate": gate(readings, settings),
         "goals": goals(readings, settings),
     }

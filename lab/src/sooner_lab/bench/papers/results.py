@@ -115,7 +115,9 @@ def _parallel(result: Mapping[str, Any]) -> Figures:
 
 
 def _documents(result: Mapping[str, Any]) -> Figures:
-    """Rates of each arm on all pages, and the quality of drafts and of stage 1."""
+    """Rates of each arm on all pages, by priced forwards (`rates`) and by this CPU's clock on
+    pages that were timed (`clocked`, drafts included; pruned arms over the pruned plain one), and
+    the quality of drafts and of stage 1."""
     seed = result["settings"]["seed"]
     found = rows_of(result["readings"], part="counts", drafter="ocr")
     plain = rows_of(found, method="plain")
@@ -125,9 +127,18 @@ def _documents(result: Mapping[str, Any]) -> Figures:
         clocks = ("decode", "e2e")
         speeds = {one: speedup(own, plain, f"priced_{one}", seed)["value"] for one in clocks}
         rates.append({"method": method, "aal": aal(own, seed)["value"], **speeds})
+    timed, clocked = rows_of(result["readings"], part="clocks", drafter="ocr"), []
+    for method in dict.fromkeys(one["method"] for one in timed):
+        base = rows_of(timed, method="plain-pruned" if method.endswith("pruned") else "plain")
+        own = rows_of(timed, method=method)
+        speeds = {
+            one: speedup(own, base, f"cpu_{one}", seed, drafter=True)["value"]
+            for one in ("decode", "e2e")
+        }
+        clocked.append({"method": method, "aal": aal(own, seed)["value"], **speeds})
     both = rows_of(found, method="hsd")
     quality = {"draft": _mean(both, "draft_quality"), "stage 1": _mean(both, "stage_quality")}
-    return {"rates": rates, "quality": quality}
+    return {"rates": rates, "clocked": clocked, "quality": quality}
 
 
 def _mean(rows: list[Figures], name: str) -> float | None:
