@@ -18,7 +18,7 @@ def marks(
     ],
     drafts: Annotated[str | None, listed("Only these checkpoints of the draft.")] = None,
     parts: Annotated[
-        str | None, listed("gate, criteria, layers, speed; by default the gate.")
+        str | None, listed("gate, criteria, layers, speed, baselines; by default the gate.")
     ] = None,
     clips: Annotated[int | None, count("Held-out clips; fewer than 96 are a trial.")] = None,
     calibrate: Annotated[

@@ -6,7 +6,7 @@ from typing import Any
 
 from ..pages import ReportTable, cell, head, sections
 from .settings import ALPHA, CALIBRATED, ENDS, NONE
-from .speed_page import speed_tables
+from .speed_page import baseline_table, speed_tables
 
 SHARES = (
     ("run_length", "M", "{:.2f}"), ("share", "of the unpruned M, %", "{:.1f}"),
@@ -25,6 +25,8 @@ def tables(result: dict[str, Any]) -> list[ReportTable]:
             found += [_ways(draft, part) for draft in result["drafts"] if part in draft]
     if "speed" in result:
         found += speed_tables(result["speed"])
+    if "baselines" in result:
+        found.append(baseline_table(result["baselines"]))
     return found
 
 

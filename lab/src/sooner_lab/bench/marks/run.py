@@ -13,10 +13,11 @@ from sooner.provenance import provenance
 from . import settings as fixed
 from .gate import Texts, calibrated, gate, share
 from .reading import BY_LAYER, GATE, JUDGED, MarkReader, TokenChoice, clips
-from .speeds import speeds
+from .speeds import baselines, speeds
 
 Figures = dict[str, Any]
-PARTS = ("gate", "criteria", "layers", "speed")
+PARTS = ("gate", "criteria", "layers", "speed", "baselines")
+TIMED = {"speed": speeds, "baselines": baselines}
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class MarkSettings:
         models: folder of a run of `sooner train miniature marks`.
         drafts: checkpoints of the draft's run.
         parts: "gate", "criteria" for the ways to prune, "layers" for the layer that they rank
-            at, and "speed" of the last draft.
+            at, "speed" of the last draft, and "baselines" of the paper beside it.
         clips: held-out clips; fewer than `settings.CLIPS` are a trial.
         calibrate: find the contrast instead of judging.
         threads: torch threads.
@@ -48,7 +49,8 @@ def run(settings: MarkSettings, progress: Callable[[str], None] = print) -> Figu
         `drafts`: of each its `gate`, and of each criterion and alpha its share of M (`criteria`),
         of some by layer, too (`layers`); these may be read only where the gate `may_judge`. At the
         gate's alpha each has its share of the random choice's M, too (`over_random`). `target`:
-        how good its captions are; with `calibrate`, `calibration` instead; `speed`, see `speeds`.
+        how good its captions are; with `calibrate`, `calibration` instead; `speed` and
+        `baselines`, see `speeds`.
         `settings`, `provenance`.
 
     Raises:
@@ -62,10 +64,12 @@ def run(settings: MarkSettings, progress: Callable[[str], None] = print) -> Figu
         if settings.calibrate:
             result["calibration"] = _calibrate(reader, settings, progress)
         else:
-            if set(settings.parts) - {"speed"}:
+            if set(settings.parts) - TIMED.keys():
                 result |= _judge(reader, settings, progress)
-            if "speed" in settings.parts:
-                result["speed"] = speeds(reader, settings.drafts[-1], settings.clips, progress)
+            for part, measure in TIMED.items():
+                if part in settings.parts:
+                    last = settings.drafts[-1]
+                    result[part] = measure(reader, last, settings.clips, progress)
     seed = fixed.CALIBRATION_SEED if settings.calibrate else fixed.CLIP_SEED
     result["provenance"] = provenance("cpu", "float32", seed, threads.draft)
     return result

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ..pages import ReportTable, cell
+from .settings import BASELINE_TOKENS, SPARSE_TOKENS
 
 HEADS = [
     "arm", "tokens/s", "× plain", "95 % interval", "draft step, ms", "c", "tokens a round", "M",
@@ -18,6 +19,16 @@ def speed_tables(speed: dict[str, Any]) -> list[ReportTable]:
     found += [_run(one) for one in speed["runs"]]
     rows = [_arm(one) for one in speed["windows"]]
     return [*found, ReportTable("Windows by turns, on calibration clips", HEADS, rows, "")]
+
+
+def baseline_table(told: dict[str, Any]) -> ReportTable:
+    """Table 1's baselines, with the draft and with the target as its own."""
+    remark = (
+        f"{told['batches']} clips, one run each: {BASELINE_TOKENS} draft tokens a round, STD "
+        f"{SPARSE_TOKENS}, as in the paper."
+    )
+    rows = [_arm(one) for one in told["arms"]]
+    return ReportTable("The paper's baselines: one row, greedy", HEADS, rows, remark)
 
 
 def _goals(speed: dict[str, Any]) -> ReportTable:
