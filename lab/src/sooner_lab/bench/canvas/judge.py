@@ -9,11 +9,31 @@ nothing of the law, learns on one half to tell the sets apart and is held to cha
 from __future__ import annotations
 
 import math
+from typing import Protocol
 
 import numpy as np
 from torch import Tensor
 
-from ...worlds.canvas.law import CanvasLaw
+
+class PictureLaw(Protocol):
+    """What draws pictures and tells how likely one is: see `CanvasLaw` and `TrainedLaw`."""
+
+    @property
+    def height(self) -> int: ...
+
+    @property
+    def width(self) -> int: ...
+
+    @property
+    def codes(self) -> int: ...
+
+    @property
+    def length(self) -> int: ...
+
+    def log_likelihood(self, drawings: Tensor) -> Tensor: ...
+
+    def sample(self, count: int, seed: int) -> Tensor: ...
+
 
 LAGS = ((0, 1), (1, 0), (1, 1), (0, 2), (2, 0))
 """Rows and columns between two codes whose difference the classifier sees."""
@@ -21,7 +41,7 @@ RIDGE = 0.05
 """Share of the mean variance that is added to every direction's."""
 
 
-def judge(one: Tensor, two: Tensor, law: CanvasLaw) -> dict[str, float]:
+def judge(one: Tensor, two: Tensor, law: PictureLaw) -> dict[str, float]:
     """Compare two sets of pictures `[n, length]`, as many in each.
 
     Returns:
@@ -46,7 +66,7 @@ def mean_test(a: np.ndarray, b: np.ndarray) -> float:
     return math.erfc(abs(float(a.mean() - b.mean())) / max(spread, 1e-12) / math.sqrt(2))
 
 
-def features(drawings: Tensor, law: CanvasLaw) -> np.ndarray:
+def features(drawings: Tensor, law: PictureLaw) -> np.ndarray:
     """What the classifier sees of each picture, `[n, features]`."""
     codes = drawings.numpy().reshape(-1, law.height, law.width).astype(np.float64)
     told = [codes.mean((1, 2)), codes.std((1, 2)), (codes % 2).mean((1, 2))]

@@ -15,7 +15,7 @@ from sooner.methods import Autoregressive, Method
 from ..imagine.arms import BUILDERS, draw_rows
 from ..imagine.settings import ImagineBenchSettings
 from ..imagine.subjects import Subject
-from .judge import judge
+from .judge import PictureLaw, judge
 from .judging import gate, goals
 from .settings import (
     ARMS,
@@ -193,7 +193,7 @@ class _Bench:
     def quality(self) -> Figures:
         """What the judge says of pictures: by exact arms, by wrong ones, and of the same law."""
         settings = self.settings
-        law = self.settings.law(PICTURE) if self.trained is None else self.trained
+        law: PictureLaw = self.trained or self.settings.law(PICTURE)
         count, subject = settings.judged, self.subject(PICTURE)
         # Drawings of the law for each arm its own, so that no two p-values hang together.
         arms: list[tuple[str, Figures, bool]] = [
@@ -222,8 +222,8 @@ class _Bench:
             if pool is None:
                 both = law.sample(2 * count, settings.seed + 1000 + split)
             else:
-                order = torch.Generator().manual_seed(settings.seed + 1000 + split)
-                both = pool[torch.randperm(len(pool), generator=order)[: 2 * count]]
+                generator = torch.Generator().manual_seed(settings.seed + 1000 + split)
+                both = pool[torch.randperm(len(pool), generator=generator)[: 2 * count]]
             alarms += judge(both[:count], both[count:], law)["p"] < LEVEL
         share = alarms / settings.nulls
         return {"arms": found, "nulls": settings.nulls, "false_alarms": share, "drawings": count}

@@ -40,7 +40,11 @@ def measured_epsilon(pages: int, progress: Callable[[str], None] = print) -> Fig
     """
     model, processor = evaluate.load(miniatures.find("document").target)
     rng = np.random.default_rng(SEED)
-    apart, page_wrong, crop_wrong, words, regions, runaways = [], [], [], [], 0, 0
+    apart: list[float] = []
+    page_wrong: list[float] = []
+    crop_wrong: list[float] = []
+    words: list[float] = []
+    regions = runaways = 0
     while len(words) < pages:
         page = world.sample_page(rng)
         if not WORDS[0] <= len(page.pieces) <= WORDS[1]:
