@@ -14,7 +14,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from fakes import Table
 from sooner.decoding import loop
-from sooner.decoding.cache import SlotCache
+from sooner.decoding.cache import SlotCache, given_cache
 from sooner.decoding.grid import TokenGrid
 from sooner.decoding.interface import Prompt
 from sooner.methods import base, speculative
@@ -79,7 +79,7 @@ class FakeAdapter:
         self.forwards.append(entries)
         where = positions.expand(rows, -1)[..., None].float()
         states = torch.cat([embeds, where], -1)[:, None]  # [rows, 1 head, entries, 2]
-        seen, _ = kwargs["past_key_values"].update(states, states, 0)
+        seen, _ = given_cache(kwargs).update(states, states, 0)
         prefix = self._prefixes(seen[:, 0], where[..., 0], kwargs["attention_mask"])
         return self._distributions(prefix, seen[:, 0, 0, 0])
 

@@ -112,7 +112,7 @@ def test_a_cache_with_tokens_is_refused() -> None:
     model, inputs = tiny.model("llama"), tiny.inputs("llama")
     cache = model(**inputs, past_key_values=DynamicCache(config=model.config)).past_key_values
     count = cache.get_seq_length()
-    with refused(sooner.UnsupportedError, f"past_key_values with {count} tokens"):
+    with refused(sooner.UnsupportedError, f"a cache with {count} tokens"):
         model.generate(
             torch.cat([inputs["input_ids"], torch.tensor([[1]])], 1), **GREEDY,
             past_key_values=cache, custom_generate=sooner.Autoregressive(),

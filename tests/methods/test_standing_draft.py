@@ -24,7 +24,7 @@ from fake_models import FakeAdapter, say
 from fakes import ERROR, Table, chi_square
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import standing as standing_module
-from sooner.methods.parallel.shared_memory import Arena, Board, Parcel
+from sooner.methods.parallel.shared_memory import SPANS, Arena, Board, Parcel
 
 NEW = 24
 FAMILY = "llava_onevision"
@@ -242,12 +242,16 @@ def test_a_parcel_opens_to_what_was_laid_down() -> None:
 
 
 def test_a_board_in_an_arena_begins_empty() -> None:
-    arena = Arena(1 << 12)
-    Board(2, 8, 4, 0, arena=arena).show(1, [5, 6])
+    arena = Arena(1 << 17)
+    first = Board(2, 8, 4, 0, arena=arena)
+    first.show(1, [5, 6])
+    first.count(2_000, 5_000)
     arena.reset()
     again = Board(2, 8, 4, 0, arena=arena)
     assert again.read(1, 0, 8) == [5, 6]
+    assert again.forward_spans() == [(2e-6, 5e-6)]
     again.clear()
+    assert again.forward_spans() == []
     assert again.read(1, 0, 8) == []
     assert arena.used == Board.room(2, 8, 4, 0)
 
@@ -255,3 +259,14 @@ def test_a_board_in_an_arena_begins_empty() -> None:
 def test_a_full_arena_says_so() -> None:
     with pytest.raises(MemoryError, match="arena of 4096 bytes"):
         Arena(4096).take((2000,), torch.float32)
+
+
+def test_of_many_forwards_a_board_keeps_the_newest() -> None:
+    board = Board(1, 8, 4, 0)
+    for number in range(SPANS + 3):
+        board.count(1_000 * number, 1_000 * number + 500)
+    spans = board.forward_spans()
+    assert len(spans) == SPANS
+    assert spans[0] == pytest.approx((3e-6, 3.5e-6))
+    assert spans == sorted(spans)
+    assert (board.forwards, board.nanoseconds) == (SPANS + 3, 500 * (SPANS + 3))

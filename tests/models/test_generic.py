@@ -39,6 +39,7 @@ from transformers import (
 import sooner
 import tiny
 from same_drafts import SameDrafts
+from sooner.decoding.cache import given_cache
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.methods import Method
 from sooner.methods.calls import own_arguments
@@ -306,7 +307,7 @@ class Placed(MistralForCausalLM):
 
     @staticmethod
     def _count(_module: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        cache, block = kwargs["past_key_values"], kwargs["inputs_embeds"].shape[1]
+        cache, block = given_cache(kwargs), kwargs["inputs_embeds"].shape[1]
         start = cache.get_seq_length() if cache is not None else 0
         return args, {**kwargs, "position_ids": torch.arange(start, start + block)[None]}
 

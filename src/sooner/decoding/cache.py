@@ -6,14 +6,18 @@ separately, so trees, pruned prompts and M-RoPE families can number their tokens
 
 from __future__ import annotations
 
+import inspect
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import fields
+from functools import wraps
+from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeVar
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache
+from transformers.modeling_outputs import BaseModelOutputWithPast
 
 from ..attention.cpu import zero_slots
 from ..attention.slot_layer import SlotLayer
@@ -22,6 +26,17 @@ from .rows import RowTensor
 
 if TYPE_CHECKING:
     from .interface import Prompt
+
+
+OLD, NEW = "past_key_values", "cache"
+"""Names by which models take and return their cache: `cache` from transformers 5.24 on, the other
+before, and in remote code written for that."""
+CACHE_NAMES = (NEW, OLD)
+CACHE = NEW if NEW in {field.name for field in fields(BaseModelOutputWithPast)} else OLD
+"""The one of the transformers that is installed, in its outputs and in what `generate` hands on."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class HeldPages(Protocol):
@@ -397,3 +412,29 @@ class SlotCache(Cache):
 def _zeros(like: Tensor, *shape: int) -> Tensor:
     """Memory that outlives a mode: a compiled step may not write to tensors of inference mode."""
     return zero_slots(like, shape)
+
+
+def cache_argument(forward: Callable[..., Any]) -> str:
+    """The name of the argument by which a forward takes its cache.
+
+    That of the installed transformers where it names neither.
+    """
+    parameters = inspect.signature(forward).parameters
+    return next((name for name in CACHE_NAMES if name in parameters), CACHE)
+
+
+def given_cache(arguments: Mapping[str, Any]) -> Any:
+    """The cache among a forward's keyword arguments, under either name; `None` without one."""
+    return arguments.get(NEW, arguments.get(OLD))
+
+
+def takes_either_name(forward: Callable[P, R]) -> Callable[P, R]:
+    """A forward with an argument `cache` that is given it as `past_key_values`, too."""
+
+    @wraps(forward)
+    def renamed(*args: P.args, **kwargs: P.kwargs) -> R:
+        if OLD in kwargs:
+            kwargs[NEW] = kwargs.pop(OLD)
+        return forward(*args, **kwargs)
+
+    return renamed

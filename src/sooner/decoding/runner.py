@@ -142,7 +142,7 @@ class ModelRunner:
             embeds,
             prompt.positions[..., start:end],
             attention_mask=mask,  # at the prompt's start none: the model's own causal path
-            past_key_values=self.cache,
+            cache=self.cache,
             **extras,
         )
 
@@ -259,7 +259,7 @@ class ModelRunner:
             self.adapter.embed_tokens(tokens),
             positions,
             attention_mask=mask,
-            past_key_values=self.cache,
+            cache=self.cache,
             **self.adapter.step_extras(tokens),
         )
         self.cache.shift(-written)
@@ -277,7 +277,7 @@ class ModelRunner:
         if self.cache.page_table is not None:
             block = block._replace(page_table=self.cache.page_table)
         self.cache.block_slots = block_slots(block, embeds.shape[1], self.cache.capacity + 1)
-        arguments = {"past_key_values": self.cache, **block_arguments(block), **extras}
+        arguments = {"cache": self.cache, **block_arguments(block), **extras}
         try:
             if torch.compiler.is_compiling():  # whoever compiles a step holds the context
                 return self.adapter.decode(embeds, positions, **arguments)

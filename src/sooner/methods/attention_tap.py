@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..decoding.cache import SlotCache
+from ..decoding.cache import SlotCache, given_cache
 from ..errors import UnsupportedError
 from ..models.hooks import AttentionCall, AttentionHooks, prompt_attention
 from .context import Context, prompt_lengths, visual_tokens
@@ -128,7 +128,7 @@ class AttentionTap(AttentionHooks):
             self.around(attention, partial(self._heard, number))
 
     def _check_cache(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        cache = kwargs.get("past_key_values")
+        cache = given_cache(kwargs)
         if isinstance(cache, SlotCache):
             cache.require_whole("ranking visual tokens by attention")
 

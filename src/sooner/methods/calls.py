@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
+from ..decoding.cache import CACHE_NAMES
 from ..decoding.loop import OnTokens
 from ..errors import UnsupportedError
 from .requests import refuse_inputs
@@ -26,7 +27,7 @@ def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]
 
 
 GENERATED = {
-    "input_ids", "inputs_embeds", "attention_mask", "position_ids", "past_key_values", "use_cache",
+    "input_ids", "inputs_embeds", "attention_mask", "position_ids", *CACHE_NAMES, "use_cache",
     "cache_position", "labels", "logits_to_keep", "return_dict", "output_attentions",
     "output_hidden_states", "output_router_logits", "mm_encoder_outputs", "encoder_outputs",
 }  # fmt: skip

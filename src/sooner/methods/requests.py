@@ -12,6 +12,7 @@ from transformers import GenerationConfig, LogitsProcessor
 from transformers.generation import logits_process as hf
 
 from ..checks import check_whole
+from ..decoding.cache import CACHE_NAMES, given_cache
 from ..decoding.interface import AdapterLike
 from ..decoding.rows import RowSettings
 from ..decoding.sampling import Asked
@@ -37,7 +38,7 @@ REFUSED = {
 CACHES = (None, "dynamic", "static")
 """Cache kinds that only say where the same keys and values are kept."""
 
-LOOP_ONLY = ("use_cache", "logits_to_keep", "position_ids", "past_key_values", "cache_position")
+LOOP_ONLY = ("use_cache", "logits_to_keep", "position_ids", *CACHE_NAMES, "cache_position")
 """Arguments that `generate` prepared for its own loop."""
 
 
@@ -108,10 +109,10 @@ def refuse_inputs(model_kwargs: dict[str, Any], input_ids: Tensor) -> dict[str, 
         UnsupportedError: a cache that already holds tokens, embeddings instead of ids, or
             position ids of the caller's own.
     """
-    cache = model_kwargs.get("past_key_values")
+    cache = given_cache(model_kwargs)
     if cache is not None and cache.get_seq_length() > 0:
         raise UnsupportedError(
-            f"past_key_values with {cache.get_seq_length()} tokens can't be honoured: decoding "
+            f"a cache with {cache.get_seq_length()} tokens can't be honoured: decoding "
             "starts from the whole prompt; leave it out"
         )
     if model_kwargs.get("inputs_embeds") is not None:

@@ -7,13 +7,14 @@ is stopped where it calls its decoder; the arguments of that call are the prompt
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..decoding.cache import SlotCache
+from ..decoding.cache import NEW, SlotCache, cache_argument
 from ..decoding.grid import TokenGrid
 from ..decoding.interface import Prompt
 from ..errors import SoonerError, UnsupportedError
@@ -81,6 +82,10 @@ class Adapter:
                 "would take chains whose accepted tokens are replayed into it: decode it with its "
                 "own generate()"
             )
+
+    @cached_property
+    def _cache_argument(self) -> str:
+        return cache_argument(self.decoder.forward)
 
     @property
     def body(self) -> Any:
@@ -360,9 +365,18 @@ class Adapter:
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         """Run the decoder stack; `[rows, entries, hidden]` in and out."""
         outputs = self.decoder(
-            inputs_embeds=embeds, position_ids=positions, use_cache=True, **kwargs
+            inputs_embeds=embeds, position_ids=positions, use_cache=True, **self.named(kwargs)
         )
         return outputs.last_hidden_state
+
+    def named(self, arguments: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
+        """Arguments of a forward of the decoder, `cache` by the name that it has for it.
+
+        Args:
+            name: of another forward's, see `cache_argument`.
+        """
+        name = name or self._cache_argument
+        return {name if one == NEW else one: value for one, value in arguments.items()}
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[rows, entries, hidden]` to `[rows, entries, vocab]` on the device of the token ids."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from ..decoding.cache import CACHE_NAMES, given_cache
 from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
 from . import odd_ids
@@ -22,9 +23,8 @@ from .prompt_masks import handed, own_masks, packed_masks, refuse_parts, sees_ah
 from .scores import scores_of
 from .video import FEATURES, PLACES, DeepStack, TextModel
 
-DECODER = ("inputs_embeds", "position_ids", "attention_mask", "past_key_values")
-
-"""What a decoder has to take for a block of drafts."""
+DECODER = ("inputs_embeds", "position_ids", "attention_mask")
+"""What a decoder has to take for a block of drafts, beside its cache."""
 
 SCALED = ("dynamic", "longrope")
 
@@ -90,6 +90,8 @@ def has_axes(model: Any) -> bool:
 def _signatures(model: Any) -> str | None:
     decoder = decoder_of(model)
     lacking = [name for name in DECODER if not _takes(decoder, name)]
+    if not any(_takes(decoder, name) for name in CACHE_NAMES):
+        lacking.append("cache")
     if lacking:
         return f"has a decoder that takes no {' and no '.join(lacking)}"
     if head_of(model) is None:
@@ -133,7 +135,7 @@ ERNIE 4.5 VL sends what is no word to experts of its own.
 """
 
 CARRIED = {
-    "inputs_embeds", "input_ids", "attention_mask", "position_ids", "past_key_values", "use_cache",
+    "inputs_embeds", "input_ids", "attention_mask", "position_ids", *CACHE_NAMES, "use_cache",
     "cache_position", "return_dict", "output_attentions", "output_hidden_states", "labels",
     "logits_to_keep", *TOKENWISE, PLACES, FEATURES,
 }  # fmt: skip
@@ -342,14 +344,14 @@ class Generic(DeepStack):
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         if (masks := kwargs.pop(MASKS, None)) is not None:
             kwargs["attention_mask"] = handed(masks)
-        end, unscaled = kwargs["past_key_values"].get_seq_length() + embeds.shape[1], self._unscaled
+        end, unscaled = given_cache(kwargs).get_seq_length() + embeds.shape[1], self._unscaled
         if unscaled is not None and end > unscaled:
             raise UnsupportedError(
                 f"{type(self.model).__name__} scales queries from token {unscaled + 1} on by their "
                 f"numbers in the batch, and this text has {end}; decode it with its own generate()"
             )
         outputs = self.decoder(
-            inputs_embeds=embeds, position_ids=positions, use_cache=True, **kwargs
+            inputs_embeds=embeds, position_ids=positions, use_cache=True, **self.named(kwargs)
         )
         return outputs[0]  # by name it is not everywhere there
 

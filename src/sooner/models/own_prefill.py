@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from ..decoding.cache import SlotCache
+from ..decoding.cache import CACHE_NAMES, SlotCache, given_cache
 from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
 from .base import Adapter
@@ -66,7 +66,7 @@ class OwnPrefill(Adapter):
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         own = kwargs.pop(EXTRA, None)
         if own is not None:
-            return self._prefill(own, kwargs["past_key_values"])
+            return self._prefill(own, given_cache(kwargs))
         return self.step(embeds, positions, **kwargs)
 
     def step(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
@@ -76,8 +76,9 @@ class OwnPrefill(Adapter):
     def _prefill(self, own: OwnInputs, cache: SlotCache) -> Tensor:
         """The model's own prefill, its keys and values packed into the slots."""
         arguments = decoder_arguments(self.body, self.decoder, own.inputs)
+        arguments = {name: one for name, one in arguments.items() if name not in CACHE_NAMES}
         filled = DynamicCache()
-        hidden = self.decoder(**{**arguments, "past_key_values": filled, "use_cache": True})[0]
+        hidden = self.decoder(**self.named({**arguments, "cache": filled, "use_cache": True}))[0]
         layers: Any = filled.layers
         for layer, slots in zip(layers, cache.slot_layers, strict=True):
             slots.update(*(_packed_heads(states, own) for states in (layer.keys, layer.values)))

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..decoding.cache import cache_argument
 from ..errors import UnsupportedError
 from .base import Adapter
 from .own_prefill import OwnPrefill
@@ -99,8 +100,9 @@ class DeepSeekOCR(OwnPrefill):
         """
         parent = _textual(type(self.decoder))
         outputs = parent.forward(
-            self.decoder, inputs_embeds=embeds, position_ids=positions, use_cache=True, **kwargs
-        )
+            self.decoder, inputs_embeds=embeds, position_ids=positions, use_cache=True,
+            **self.named(kwargs, cache_argument(parent.forward)),
+        )  # fmt: skip
         return outputs[0]
 
 

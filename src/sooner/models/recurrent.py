@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
+from ..decoding.cache import NEW
 from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
 from .base import FULL, SLIDING, STATES
@@ -86,8 +87,11 @@ def _run_in_order(mixer: Any, number: int) -> None:
     own = mixer.forward
     if getattr(own, "func", None) is in_order:
         return
-    if "cache_params" in inspect.signature(own).parameters:
-        mixer.forward = partial(in_order, own, number)
+    parameters = inspect.signature(own).parameters
+    for name in ("cache_params", NEW):  # before transformers 5.24, and from then on
+        if name in parameters:
+            mixer.forward = partial(in_order, own, number, name)
+            return
 
 
 def recurrent(model: Any) -> Recurrent:

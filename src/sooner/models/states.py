@@ -257,8 +257,8 @@ class StateCache(SlotCache):
 def in_order(
     own: Callable[..., Tensor],
     number: int,
+    name: str,
     hidden_states: Tensor,
-    cache_params: Any = None,
     **kwargs: Any,
 ) -> Tensor:
     """A recurrent mixer's forward that leaves the state behind every entry in a `StateCache`.
@@ -269,20 +269,22 @@ def in_order(
     Args:
         own: the mixer's forward; with any other cache it alone is called.
         number: of its layer.
+        name: of its argument for the cache.
         hidden_states: `[rows, entries, hidden]`.
     """
-    if not isinstance(cache_params, StateCache):
-        return own(hidden_states, cache_params=cache_params, **kwargs)
-    layer, entries = cache_params.state_layer(number), hidden_states.shape[1]
+    cache = kwargs.get(name)
+    if not isinstance(cache, StateCache):
+        return own(hidden_states, **kwargs)
+    layer, entries = cache.state_layer(number), hidden_states.shape[1]
 
     def run(states: Tensor) -> Tensor:
-        output = own(states, cache_params=cache_params, **kwargs)
+        output = own(states, **kwargs)
         layer.settle()
         return output
 
-    if not cache_params.is_prefilling:
+    if not cache.is_prefilling:
         return torch.cat(list(_steps(layer, run, hidden_states)), 1)
-    real = cache_params.real_entries(entries)
+    real = cache.real_entries(entries)
     if min(real) == entries:
         return run(hidden_states)
     outputs = torch.zeros_like(hidden_states)

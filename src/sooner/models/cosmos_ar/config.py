@@ -7,6 +7,7 @@ from typing import Any, ClassVar
 
 from transformers import PreTrainedConfig
 
+from ...decoding.cache import CACHE_NAMES
 from ...errors import SoonerError
 
 
@@ -31,7 +32,7 @@ class CosmosARConfig(PreTrainedConfig):
     """
 
     model_type: ClassVar[str] = "cosmos_ar"
-    keys_to_ignore_at_inference: ClassVar[list[str]] = ["past_key_values"]
+    keys_to_ignore_at_inference: ClassVar[list[str]] = list(CACHE_NAMES)
 
     vocab_size: int = 64_000
     hidden_size: int = 4096

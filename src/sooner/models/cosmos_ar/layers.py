@@ -142,7 +142,7 @@ class CosmosAttention(nn.Module):
         hidden_states: Tensor,
         position_embeddings: tuple[Tensor, Tensor],
         attention_mask: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
     ) -> Tensor:
         """`[rows, entries, hidden]` to the same; the mask is bool or additive, or causal if `None`.
 
@@ -154,8 +154,8 @@ class CosmosAttention(nn.Module):
         value = self.v_proj(hidden_states).view(heads).transpose(1, 2)
         turn = [part.to(query.dtype) for part in position_embeddings]
         query, key = rotate(query, *turn), rotate(key, *turn)  # [rows, heads, entries, head_dim]
-        if past_key_values is not None:
-            key, value = past_key_values.update(key, value, self.layer_idx)
+        if cache is not None:
+            key, value = cache.update(key, value, self.layer_idx)
         if attention_mask is not None and key.is_cuda:
             # No fast CUDA kernel takes grouped heads together with a mask.
             key, value = (part.repeat_interleave(self.groups, 1) for part in (key, value))

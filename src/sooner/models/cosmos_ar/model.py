@@ -15,6 +15,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
+from ...decoding.cache import CACHE, CACHE_NAMES, takes_either_name
 from ...errors import SoonerError, UnsupportedError
 from .config import CosmosARConfig
 from .layers import CosmosLayer, CosmosRMSNorm, absolute, rotation
@@ -27,7 +28,7 @@ class CosmosARPreTrainedModel(PreTrainedModel):
     config_class = CosmosARConfig
     base_model_prefix = "model"
     _no_split_modules = ["CosmosLayer"]  # noqa: RUF012  # transformers reads it off the class
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _skip_keys_device_placement = list(CACHE_NAMES)  # noqa: RUF012
     _supports_sdpa = True
 
     def __init__(self, config: CosmosARConfig) -> None:
@@ -51,13 +52,14 @@ class CosmosARModel(CosmosARPreTrainedModel):
         self.norm = CosmosRMSNorm(config.hidden_size, config.rms_norm_eps)
         self.post_init()
 
+    @takes_either_name
     def forward(
         self,
         input_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
@@ -70,7 +72,7 @@ class CosmosARModel(CosmosARPreTrainedModel):
                 `[rows or 1, 1, entries, slots]`, bool or additive.
             position_ids: raster indices into the clip, `[rows or 1, entries]`; what follows the
                 cache when left out.
-            past_key_values: a cache to continue and fill.
+            cache: a cache to continue and fill.
             use_cache: make a cache where none is given; by default outside of training.
 
         Returns:
@@ -84,12 +86,12 @@ class CosmosARModel(CosmosARPreTrainedModel):
         states = self.embed_tokens(input_ids) if inputs_embeds is None else inputs_embeds
         if use_cache is None:
             use_cache = self.config.use_cache and not self.training
-        if use_cache and past_key_values is None:
-            past_key_values = DynamicCache(config=self.config)
+        if use_cache and cache is None:
+            cache = DynamicCache(config=self.config)
         if position_ids is None:
-            position_ids = _following(states, past_key_values)
+            position_ids = _following(states, cache)
         # Positions stay out of this: it would take a jump among them for the start of another text.
-        mask = create_causal_mask(self.config, states, attention_mask, past_key_values)
+        mask = create_causal_mask(self.config, states, attention_mask, cache)
         cosines, sines = (part.to(states.dtype) for part in rotation(self.config, position_ids))
         place = None
         if self.config.apply_abs_pos_emb:
@@ -99,11 +101,10 @@ class CosmosARModel(CosmosARPreTrainedModel):
                 states if place is None else states + place,
                 position_embeddings=(cosines, sines),
                 attention_mask=mask,
-                past_key_values=past_key_values,
+                cache=cache,
             )
-        return BaseModelOutputWithPast(
-            last_hidden_state=self.norm(states), past_key_values=past_key_values
-        )
+        kept: dict[str, Any] = {CACHE: cache}
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(states), **kept)
 
 
 class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
@@ -115,13 +116,14 @@ class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
         self.post_init()
 
+    @takes_either_name
     def forward(
         self,
         input_ids: Tensor | None = None,
         inputs_embeds: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         labels: Tensor | None = None,
         logits_to_keep: int = 0,
@@ -141,16 +143,14 @@ class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
             inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            cache=cache,
             use_cache=use_cache,
         )
         logits = self.lm_head(outputs.last_hidden_state[:, -logits_to_keep:])
         loss = None
         if labels is not None:
             loss = self.loss_function(logits, labels, self.config.vocab_size, **kwargs)
-        return CausalLMOutputWithPast(
-            loss=loss, logits=logits, past_key_values=outputs.past_key_values
-        )
+        return CausalLMOutputWithPast(loss=loss, logits=logits, **{CACHE: outputs.get(CACHE)})
 
 
 def _following(states: Tensor, cache: Cache | None) -> Tensor:

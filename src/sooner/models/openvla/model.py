@@ -15,6 +15,7 @@ from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers im
 )
 from transformers.models.siglip.modeling_siglip import SiglipVisionEmbeddings
 
+from ...decoding.cache import CACHE, CACHE_NAMES, takes_either_name
 from ...errors import SoonerError
 from .config import OpenVLAConfig
 from .vision import FusedProjector, VisionBackbone, renamed_projections
@@ -32,7 +33,7 @@ class OpenVLAPreTrainedModel(PreTrainedModel):
         "Dinov2WithRegistersLayer",
         "SiglipEncoderLayer",
     ]
-    _skip_keys_device_placement = ["past_key_values"]  # noqa: RUF012
+    _skip_keys_device_placement = list(CACHE_NAMES)  # noqa: RUF012
     _supports_sdpa = True
     _supports_attention_backend = True
 
@@ -77,6 +78,7 @@ class OpenVLAModel(OpenVLAPreTrainedModel):
         dtype = self.projector.fc1.weight.dtype
         return self.projector(self.vision_backbone(pixel_values.to(dtype)))
 
+    @takes_either_name
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -84,7 +86,7 @@ class OpenVLAModel(OpenVLAPreTrainedModel):
         inputs_embeds: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         **kwargs: Any,
     ) -> BaseModelOutputWithPast:
@@ -106,8 +108,8 @@ class OpenVLAModel(OpenVLAPreTrainedModel):
             inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
             use_cache=use_cache,
+            **{CACHE: cache},
             **kwargs,
         )
 
@@ -145,6 +147,7 @@ class OpenVLAForActionPrediction(OpenVLAPreTrainedModel, GenerationMixin):
     def get_output_embeddings(self) -> nn.Module:
         return self.lm_head
 
+    @takes_either_name
     def forward(
         self,
         input_ids: Tensor | None = None,
@@ -152,7 +155,7 @@ class OpenVLAForActionPrediction(OpenVLAPreTrainedModel, GenerationMixin):
         inputs_embeds: Tensor | None = None,
         attention_mask: Tensor | None = None,
         position_ids: Tensor | None = None,
-        past_key_values: Cache | None = None,
+        cache: Cache | None = None,
         use_cache: bool | None = None,
         logits_to_keep: int | Tensor = 0,
         **kwargs: Any,
@@ -171,7 +174,7 @@ class OpenVLAForActionPrediction(OpenVLAPreTrainedModel, GenerationMixin):
             inputs_embeds=inputs_embeds,
             attention_mask=attention_mask,
             position_ids=position_ids,
-            past_key_values=past_key_values,
+            cache=cache,
             use_cache=use_cache,
             **kwargs,
         )
@@ -180,9 +183,7 @@ class OpenVLAForActionPrediction(OpenVLAPreTrainedModel, GenerationMixin):
             states = states[:, -logits_to_keep:]
         else:
             states = states[:, logits_to_keep]
-        return CausalLMOutputWithPast(
-            logits=self.lm_head(states), past_key_values=outputs.past_key_values
-        )
+        return CausalLMOutputWithPast(logits=self.lm_head(states), **{CACHE: outputs.get(CACHE)})
 
     def prepare_inputs_for_generation(
         self,

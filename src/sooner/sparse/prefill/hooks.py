@@ -15,7 +15,7 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ...decoding.cache import SlotCache
+from ...decoding.cache import SlotCache, given_cache
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
@@ -130,7 +130,7 @@ class PrefillHooks(ForwardHooks):
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self.passages.append(None)
-        cache = kwargs.get("past_key_values")
+        cache = given_cache(kwargs)
         layouts = self._layouts(cache)
         if layouts is None:
             return
@@ -163,7 +163,7 @@ class PrefillHooks(ForwardHooks):
         report = passage.report()
         self.report.prefills.append(report)
         logger.info("%s: %s", NAME, report)
-        cache = kwargs.get("past_key_values")
+        cache = given_cache(kwargs)
         if isinstance(cache, SlotCache) and not report.is_exact:
             cache.approximations.append(f"{NAME}: {report}")
 

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ...decoding.cache import SlotCache
+from ...decoding.cache import SlotCache, given_cache
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
@@ -71,7 +71,7 @@ class PruningHooks(ForwardHooks):
     def _enter(
         self, module: nn.Module, args: tuple, kwargs: dict[str, Any]
     ) -> tuple[tuple, dict[str, Any]] | None:
-        cache = kwargs.get("past_key_values")
+        cache = given_cache(kwargs)
         if not isinstance(cache, SlotCache):
             return None  # a prompt that is only being embedded stops here; others fail in layer 0
         if cache.is_empty:
@@ -109,7 +109,7 @@ class PruningHooks(ForwardHooks):
     def _enter_layer(
         self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any]
     ) -> tuple[tuple, dict[str, Any]] | None:
-        cache = kwargs.get("past_key_values")
+        cache = given_cache(kwargs)
         if not isinstance(cache, SlotCache):
             raise UnsupportedError(
                 f"{self.pruner.name} prunes prompts that sooner prefills; pass "
@@ -132,7 +132,7 @@ class PruningHooks(ForwardHooks):
     def _attended(
         self, number: int, module: Any, args: tuple, kwargs: dict[str, Any], output: Any
     ) -> None:
-        cache = kwargs.get("past_key_values")
+        cache = given_cache(kwargs)
         passage = self.passages.get(cache) if isinstance(cache, SlotCache) else None
         if passage is None or not isinstance(cache, SlotCache):
             return
@@ -152,13 +152,13 @@ class PruningHooks(ForwardHooks):
     def _leave_layer(
         self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor
     ) -> Tensor | None:
-        passage = self.passages.get(kwargs["past_key_values"])
+        passage = self.passages.get(given_cache(kwargs))
         if passage is None or number >= len(passage.deepstack):
             return None
         return passage.add_features(number, output)
 
     def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> Any:
-        cache = kwargs.get("past_key_values")
+        cache = given_cache(kwargs)
         passage = self.passages.get(cache) if isinstance(cache, SlotCache) else None
         if passage is None or passage.is_over:
             return None
