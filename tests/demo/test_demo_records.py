@@ -160,8 +160,11 @@ def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
     drawing, robot = tasks_of(load_drawing_model())[0], tasks_of(Policy.load())[0]
     assert (drawing.name, robot.name) == ("Picture", "Robot")
     assert "sooner imagine 'a cat' --model " in drawing.plan("a cat", 16, 1.0, 0)[1]
-    assert " --model " in robot.plan("table", 3, 0)[1]
-    for task, values in ((0, ("auto", "", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0))):
+    told = robot.plan("table", 3, 0)[1]
+    assert " --model " in told
+    assert " --head " in told
+    asked = ((0, ("auto", "", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0)), (2, (0, 0, 8)))
+    for task, values in asked:
         with pytest.raises(SoonerError, match="upload one"):
             tasks_of(named)[task].plan(None, *values)
 

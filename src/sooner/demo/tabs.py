@@ -200,6 +200,8 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
             return others.record_robot(allowed, env, int(seed), tell, stopped)
 
         named = f"--model {shlex.quote(policy().name)} " if is_named else ""
+        if is_named and policy().head_name:
+            named += f"--head {shlex.quote(policy().head_name)} "
         told = f"sooner act rollout {named}--env {env} --episodes 1 --seed {int(seed)} --compare"
         return record, f"{told} --method relaxed --tolerance {int(bins)}"
 
@@ -221,8 +223,9 @@ def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
     tables: dict[int, Any] = {}  # searched patterns, by the frames of a clip
 
     def plan(file: str | None, layer: float, head: float, frames: float) -> tuple[Recording, str]:
+        path = file_of(file, "video", is_named) if file or is_named else None
+
         def record(tell: Any, stopped: Any) -> dict[str, Any]:
-            path = Path(file) if file else None
             view = others.HeadView(int(layer), int(head), int(frames), path)
             return others.record_heads(pair(), view, tables, tell, stopped)
 
@@ -232,7 +235,8 @@ def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
         return record, shlex.join(["sooner", "show", "attention", *what]) + f" {where}"
 
     return Task(
-        "Long prompts", "Where a model looks while it reads a video: one of yours, or a drawn one.",
+        "Long prompts", "Where a model looks while it reads a video: one of yours" +
+        ("." if is_named else ", or a drawn one."),
         (
             lambda: gr.Video(label="Clip", sources=["upload"], height=140),
             slider("Layer", 0, layers - 1, layers - 1, 1),

@@ -24,12 +24,10 @@
     made.append(...inside.filter(one => one !== null && one !== undefined));
     return made;
   }
-  const times = x => x === null || x === undefined ? "–" : x.toFixed(x < 10 ? 2 : 1) + "×";
-  const secs = x => x < 1 ? Math.round(1000 * x) + " ms" : x.toFixed(2) + " s";
+  const times = x => x === null || x === undefined ? "–" : x.toFixed(x < 10 ? 2 : 1) + "×", secs = x => x < 1 ? Math.round(1000 * x) + " ms" : x.toFixed(2) + " s";
   const share = x => x === null || x === undefined ? "–" : (100 * x).toFixed(x > .995 && x < 1 ? 2 : 0) + " %";
   const fact = (value, name, kind = "") => el("div", { class: "fact" }, el("b", { class: kind }, value), el("span", {}, name));
-  const heading = (text, level = "h3") => el(level, {}, text);
-  const soft = text => el("p", { class: "soft" }, text);
+  const heading = (text, level = "h3") => el(level, {}, text), soft = text => el("p", { class: "soft" }, text);
 
   function clock(length, slow, tell, key) {
     let at = still.matches ? length : 0, playing = false, last = 0;

@@ -44,7 +44,7 @@ class Policy:
         processor: makes inputs of pictures and instructions, `processor(pictures, instructions)`.
         head: an EAGLE draft head that was trained for this model.
         allowance: how far `relaxed` may go; the paper's 9 bins by default.
-        name: for reports.
+        name, head_name: of model and head, for reports.
         unnorm_key: data set of observations that name none.
         options: of `Eagle`. By default strict trees have the paper's 50 nodes on a GPU and 16
             elsewhere, and relaxed drafts are chains as long as an action; `nodes="auto"` takes as
@@ -66,11 +66,12 @@ class Policy:
         *,
         allowance: Allowance | None = None,
         name: str = "",
+        head_name: str = "",
         unnorm_key: str | None = None,
         options: Mapping[str, Any] | None = None,
     ) -> None:
         self.model, self.processor, self.head = model, processor, head
-        self.name = name or type(model).__name__
+        self.name, self.head_name = name or type(model).__name__, head_name
         self.adapter = adapt(model)
         self.tokens = ActionTokens.of(model.config)
         self.horizon = int(model.config.action_horizon)
@@ -105,7 +106,7 @@ class Policy:
         """
         return Policy(
             self.model, self.processor, self.head, allowance=allowance, name=self.name,
-            unnorm_key=self.unnorm_key, options=self.options,
+            head_name=self.head_name, unnorm_key=self.unnorm_key, options=self.options,
         )  # fmt: skip
 
     @property
@@ -299,6 +300,7 @@ def load(
         None if head is None else _head(head, loaded.model),
         allowance=allowance,
         name=model,
+        head_name=head or "",
         unnorm_key=unnorm_key,
         options=options,
     )
