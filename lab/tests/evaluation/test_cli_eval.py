@@ -11,13 +11,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from evaluation import benchmarks
 from evaluation.benchmarks import ONE, TWO
 from sooner.cli import parse_options
 from sooner.cli.main import main
+from sooner_lab.evaluation.documents import load
+from sooner_lab.evaluation.documents.speed import speed_lines, speeds
+from sooner_lab.worlds.document import render, world
 from tasks.drafting import EchoParser, pdf
 
 
@@ -144,6 +149,9 @@ KILLED = """
 import os, signal, sys
 from sooner.cli import parse_options
 from sooner.cli.main import main
+from sooner_lab.evaluation.documents import load
+from sooner_lab.evaluation.documents.speed import speed_lines, speeds
+from sooner_lab.worlds.document import render, world
 from tasks.drafting import EchoParser
 
 class Dying(EchoParser):
@@ -194,3 +202,69 @@ def test_wrong_asking_is_one_line(run: Run, parser: EchoParser, tmp_path: Path) 
     shown = run(folder, "-o", tmp_path / "o", "--model", tmp_path / "m")
     assert shown.code == 2
     assert "2 of 2 pages" in shown.err
+
+
+def _line(number: int, plain: float, steps: int, aal: float, **more: object) -> dict:
+    """A page that took a second with drafts, four tenths of it in decoding."""
+    compared = {"parity": "identical", "decode_speedup": plain, "e2e_speedup": 2.0,
+                "plain_seconds": 2.0}  # fmt: skip
+    return {"page": number, "mode": "exact", "steps": steps, "aal": aal,
+            "seconds": {"decode": 0.4}, "compared": compared, **more}  # fmt: skip
+
+
+def test_speed_is_a_rate_of_totals_by_category(tmp_path: Path) -> None:
+    benchmark = load(benchmarks.omnidocbench(tmp_path / "b", pictures=False))
+    one, two = (sample.name for sample in benchmark.samples)
+    found = speeds({one: _line(1, 3.0, 10, 4.0), two: _line(1, 5.0, 30, 2.0)}, benchmark)
+    by_group = {each.group: each for each in found}
+    whole = by_group["all", ""]
+    assert whole.aal is not None
+    assert whole.aal.value == pytest.approx((40 + 60) / 40)
+    assert whole.decode is not None
+    assert whole.decode.value == pytest.approx((1.2 + 2.0) / 0.8)
+    assert whole.decode.interval == pytest.approx((3.0, 5.0))
+    assert whole.e2e is not None
+    assert whole.e2e.value == pytest.approx(2.0)
+    english = by_group["language", "english"]
+    assert (english.pages, english.decode and english.decode.value) == (1, pytest.approx(3.0))
+    cut = _line(1, 3.0, 10, 4.0)
+    cut["compared"] = {**cut["compared"], "decode_speedup": None, "e2e_speedup": None}
+    wrong = {**cut, "compared": {**cut["compared"], "parity": "differs from letter 3 on"}}
+    (told, *_) = speeds({one: wrong, two: _line(1, 5.0, 30, 2.0)}, benchmark)
+    assert (told.pages, told.asked, told.wrong) == (1, 2, 1)
+    lines = list(speed_lines([told], 3))
+    assert any("a bug" in line for line in lines)
+    assert any("1 of 3 pages were not compared" in line for line in lines)
+    assert any("did not come to their end" in line for line in speed_lines(
+        speeds({one: cut, two: _line(1, 5.0, 30, 2.0)}, benchmark), 2))  # fmt: skip
+    assert "--compare --fresh" in next(iter(speed_lines([], 2)))
+
+
+@pytest.mark.lab
+def test_the_miniature_is_compared_on_pages_of_its_own(run: Run, tmp_path: Path) -> None:
+    rng = np.random.default_rng(3)
+    drawn = [world.sample_page(rng, 6, 16) for _ in range(2)]
+    pages = [
+        benchmarks.omni_page(f"{number}.png", [benchmarks.block("text_block", 1, text="x")],
+                             layout="single_column" if number else "double_column")
+        for number in range(2)
+    ]  # fmt: skip
+    folder = benchmarks.omnidocbench(tmp_path / "b", pages, pictures=False)
+    (tmp_path / "d").mkdir()
+    for number, page in enumerate(drawn):
+        picture = Image.fromarray(render.rgb(render.draw(page)))
+        picture.save(folder / "images" / f"{number}.png")
+        (tmp_path / "d" / f"{number}.md").write_text(page.markdown)
+    shown = run(folder, "-o", tmp_path / "o", "--compare", "--json", tmp_path / "r.json",
+                "--drafter", f"text:{tmp_path / 'd'}", "--model", "miniature", "-q")  # fmt: skip
+    assert shown.code == 0, shown.err
+    assert "SR decode" in shown.out
+    assert "layout: double_column" in shown.out
+    told = json.loads((tmp_path / "r.json").read_text())["speed"]
+    assert told[0]["pages"] == 2
+    assert told[0]["wrong"] == 0
+    assert told[0]["aal"]["value"] > 3  # the drafts are the truth, and the miniature reads
+    assert told[0]["decode"]["value"] > 1
+    again = run(folder, "--predictions", tmp_path / "o", "--compare")
+    assert again.code == 2
+    assert "leave --predictions out" in again.err

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from ..evaluation.documents import Benchmark
     from ..evaluation.documents.predictions import Texts
+    from ..evaluation.documents.speed import GroupSpeed
 
 Job = TypeVar("Job", "ParseJob", "RayJob")
 
@@ -73,6 +74,7 @@ class Scoring:
         """
         from ..evaluation.documents import read_predictions, write_predictions
         from ..evaluation.documents.parsing import failures
+        from ..evaluation.documents.speed import compared_lines, speeds
 
         benchmark = self._benchmark()
         job = self._run(wanted, benchmark)
@@ -82,7 +84,10 @@ class Scoring:
             texts = read_predictions(self.folder_for_predictions(), benchmark)
         texts = {name: one for name, one in texts.items() if name not in failed}
         write_predictions(self.folder_for_predictions(), benchmark, texts)
-        self._tell(benchmark, texts, failed, told(wanted))
+        speed: list[GroupSpeed] | None = None
+        if wanted.compare:
+            speed = speeds(compared_lines(job.manifest.lines, benchmark), benchmark)
+        self._tell(benchmark, texts, failed, told(wanted), speed)
         return len(failed)
 
     def _run(self, wanted: ParseOptions, benchmark: Benchmark) -> ParseJob | RayJob:
@@ -127,10 +132,12 @@ class Scoring:
         texts: Texts,
         failed: Mapping[str, str],
         settings: Mapping[str, Any],
+        speed: Sequence[GroupSpeed] | None = None,
     ) -> None:
         from sooner.tasks.parse.output import write_whole
 
         from ..evaluation.documents import lines_of, score
+        from ..evaluation.documents.speed import speed_lines
 
         with self.display.job():
             self.display.stage("score", len(benchmark.samples))
@@ -139,8 +146,14 @@ class Scoring:
             )
         for line in lines_of(result):
             typer.echo(line)
+        whole = result.to_json()
+        if speed is not None:
+            typer.echo("")
+            for line in speed_lines(speed, len(benchmark.samples)):
+                typer.echo(line)
+            whole["speed"] = [asdict(one) for one in speed]
         if self.json is not None:
-            text = json.dumps(result.to_json(), ensure_ascii=False, indent=1) + "\n"
+            text = json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
             write_whole(self.json, [text.encode()])
             typer.echo(f"wrote {self.json}", err=True)
 

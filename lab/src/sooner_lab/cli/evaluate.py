@@ -12,6 +12,7 @@ from sooner.cli import parse_options as asked
 from sooner.cli.display import Display
 from sooner.cli.from_settings import Fields, from_settings
 from sooner.cli.parse import WithAddress
+from sooner.errors import SoonerError
 from sooner.tasks.parse.settings import ParseSettings
 
 from .bench_parts import Json
@@ -56,6 +57,10 @@ def docs(
     limit: Annotated[
         int | None, typer.Option(metavar="N", help="Pages, evenly spread over the benchmark.")
     ] = None,
+    compare: Annotated[
+        bool,
+        typer.Option("--compare", help="Decode each page plainly too: speed and AAL by category."),
+    ] = False,
     model: options.Model = None,
     drafter: asked.Drafter = "auto",
     settings: Annotated[ParseSettings, PARSED],
@@ -81,6 +86,8 @@ def docs(
         options.log_decisions()
     scoring = Scoring(folder, benchmark, limit, json, output, Display(quiet))
     if predictions is not None:
+        if compare:
+            raise SoonerError("--compare times pages that are parsed; leave --predictions out")
         scoring.given(predictions)
         return
     wanted = asked.ParseOptions(
@@ -92,6 +99,7 @@ def docs(
         formats="md",
         overlay=False,
         workers=workers,
+        compare=compare,
         resume=resume,
         dpi=dpi,
         longest=longest,

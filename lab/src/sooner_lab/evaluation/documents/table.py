@@ -17,7 +17,7 @@ def lines_of(evaluation: Evaluation) -> Iterator[str]:
     kind = kind_of(benchmark)
     yield f"{kind.title}, {len(evaluation.pages)} pages"
     yield ""
-    yield from _aligned(list(_rows(evaluation)))
+    yield from aligned(list(_rows(evaluation)))
     yield ""
     shown = {one.metric for one in evaluation.means}
     yield from (f"{name}: {text}" for name, text in kind.metrics.items() if name in shown)
@@ -54,7 +54,7 @@ def _counted(means: Sequence[Mean | None]) -> str:
     return counts[0] if len(set(counts)) == 1 else "/".join(counts)
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *cells in rows:
         shown = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
