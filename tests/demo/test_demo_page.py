@@ -133,7 +133,7 @@ def test_the_race_is_there_at_once_and_explains_itself(visit: Visit) -> None:
     assert paint / 1e3 < PAINT * SLACK
     panel = visit.panel()
     assert "as fast" in panel.locator(".sooner h2").text_content()
-    assert "guessed by the small draft model" in panel.locator(".legend").text_content()
+    assert "guessed by the small model (the draft)" in panel.locator(".legend").text_content()
     panel.get_by_role("button", name="To the end").click()
     texts = [one.inner_text() for one in panel.locator(".lane .text").all()]
     assert texts[0] == texts[1]

@@ -2,7 +2,7 @@
 /* Shows records of `sooner demo`: every element with class "sooner" and a record in data-record. */
 (() => {
   const WHO = {
-    target: ["the big model itself", "no tint"], draft: ["guessed by the small draft model, kept by the big one", "tinted, underlined"],
+    target: ["the big model itself", "no tint"], draft: ["guessed by the small model (the draft), kept by the big one", "tinted, underlined"],
     lookup: ["copied from earlier in the text, kept by the big model", "tinted, underlined"],
     head: ["guessed by a trained draft head, kept by the big model", "tinted, underlined"],
     short: ["guessed by the big model on a shortened memory, kept by the whole one", "tinted, underlined"],
@@ -32,7 +32,7 @@
   function clock(length, slow, tell, key) {
     let at = still.matches ? length : 0, playing = false, last = 0;
     const speed = el("select", { "aria-label": "Speed of the replay" },
-      ...[1, 2, 5, 10, 20, 50].map(n => el("option", { value: n }, n === 1 ? "real time" : `${n}× slower`)));
+      ...[1, 2, 5, 10, 20, 50].map(n => el("option", { value: n }, n === 1 ? "in real time" : `shown ${n}× slower`)));
     speed.value = [1, 2, 5, 10, 20, 50].reduce((a, b) => Math.abs(b - slow) < Math.abs(a - slow) ? b : a);
     const play = el("button", { type: "button", on: { click: () => { if (at >= length) at = 0; playing ? stop() : go(); } } }, "Play");
     const end = el("button", { type: "button", on: { click: () => { set(length); stop(); } } }, "To the end");
@@ -77,7 +77,7 @@
       spans.forEach((span, index) => { span.hidden = index >= count; });
       fill.style.width = 100 * count / Math.max(spans.length, 1) + "%";
       const done = count >= spans.length;
-      told.textContent = `${count} of ${spans.length} words and word pieces · the big model was asked ${round} times` + (done ? ` · done in ${secs(run.seconds)}` : "");
+      told.textContent = `${count} of ${spans.length} words and parts of words · the big model was asked ${round} times` + (done ? ` · done in ${secs(run.seconds)}` : "");
       if (!done && count) text.scrollTop = text.scrollHeight;
     } };
   }
@@ -123,7 +123,7 @@
       svg.append(el("rect", { x, y: 18, width: 34, height: 84, fill: "var(--card)", stroke: "var(--line)" }),
         el("rect", { x, y: 18 + 84 * (1 - part), width: 34, height: 84 * part, fill: "var(--draft)" }),
         el("text", { x: x + 17, y: 13, "text-anchor": "middle" }, Math.round(100 * part)), el("text", { x: x + 17, y: 119, "text-anchor": "middle" }, level + 1)); });
-    return [heading("How often a guess is accepted, by its depth"), soft("First bar: the first guessed word of a round, in percent; further ones build on it."),
+    return [heading("How often a guess is accepted, by its depth"), soft("A round is one question to the big model. First bar: of the rounds that guessed at all, the percentage in which the first guessed word was kept; second bar: of those that guessed two words, in which the second was kept as well; and so on. Few rounds guess as far as the last bars."),
       offered.length ? el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Acceptance by depth" }, svg) : soft("Nothing was guessed.")];
   }
 
@@ -146,10 +146,10 @@
         else waits.forEach(([begin, end, index]) => put(y + 30, begin, end, "var(--draft)", `guessing for round ${index + 1}`)); }
       y += 34;
     }
-    const now = el("line", { x1: left, x2: left, y1: 0, y2: 104, stroke: "var(--bad)", "stroke-width": 2 });
+    const now = el("line", { x1: left, x2: left, y1: 0, y2: 104, stroke: "var(--ink)", "stroke-width": 2 });
     svg.append(now, el("text", { x: left, y: 122 }, "0"), el("text", { x: wide - 10, y: 122, "text-anchor": "end" }, secs(length)));
     const waits = beside ? "They work side by side: a violet bar is one guess of the small model, in a process of its own. Red: the big model waits, since the guesses are not there yet." : "They take turns: where one has a bar, the other waits.";
-    return { box: el("div", {}, heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the video. ${waits}`),
+    return { box: el("div", {}, heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the video${beside ? " (the small model does so at the same time)" : ""}. ${waits} The tall line is the time of the replay.`),
       el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Timeline" }, svg)), show(at) { now.setAttribute("x1", scale(at)); now.setAttribute("x2", scale(at)); } };
   }
 
@@ -177,17 +177,17 @@
     const who = NAMES[record.origin] || "a quick helper", length = Math.max(record.plain.seconds, record.fast.seconds), last = Math.max(...record.fast.rounds.map(one => one.draft.length));
     const verdict = record.parity ? record.parity.verdict : (record.same ? "identical" : null);
     const same = record.same ? "The same answer" : record.parity ? "Nearly the same answer" : "An answer drawn by the same odds";
-    root.append(heading(record.speedup > 1 ? `${same}, ${times(record.speedup)} as fast` : `${same}; here guessing does not pay`, "h2"),
+    root.append(heading(record.speedup > 1 ? `${same}, written ${times(record.speedup)} as fast` : `${same}; here guessing does not pay`, "h2"),
       el("p", {}, `Left, the big model writes alone: it is asked once for every single word. Right, ${who} guesses the next few words (up to ${last} here), and the big model checks all of them in one go, in about the time that one word takes. ` +
         (record.parity ? "Guesses that are exactly what it would have written are kept, tinted; from the first wrong one on they are thrown away. So the text cannot change, and " : "Guesses are kept, tinted, as often as its own odds allow, and thrown away from the first one on that they do not. So every answer stays as likely as before, and ") + " the big model is asked less often: ", el("b", {}, `${record.fast.rounds.length} times instead of ${record.plain.rounds.length}.`)),
-      legend(record.origin), frames(record), record.kept ? soft("Darkened patches were left out of what the draft sees, to make it quicker; the big model sees all.") : "", soft(`Asked: “${record.prompt}” · ${record.model} on ${record.device}`));
+      legend(record.origin), frames(record), record.kept ? soft("Darkened patches were left out of what the draft sees, to make it quicker; the big model sees all.") : "", soft(`Asked: “${record.prompt}” · the big model: ${record.model}, on ${record.device}`));
     const slow = lane(record, record.plain, "Plain: the big model alone", false, pick), fast = lane(record, record.fast, "Accelerated: guess, then check", true, pick), line = timeline(record);
     const ticking = clock(length, 10 / length, at => { slow.show(at); fast.show(at); line.show(at); }, record.key || record.title + length);
     root.append(ticking.bar, soft("Recorded one after the other on this machine, and replayed on one clock."),
       el("div", { class: "lanes" }, slow.box, fast.box),
-      el("div", { class: "facts" }, fact(times(record.speedup), "speed-up of writing"), fact(`${secs(record.plain.seconds)} → ${secs(record.fast.seconds)}`, "real time, reading the video included"),
-        fact(share(record.stats.acceptance_rate), "of what was guessed ahead was kept"), fact(record.stats.mean_acceptance_length.toFixed(1), "words for each question to the big model"),
-        fact(record.mode, "mode: may the text differ from plain?"), verdict === "identical" ? fact("✓ word for word", "the same text as plain", "good")
+      el("div", { class: "facts" }, fact(times(record.speedup), "speed-up of writing, reading the video left out"), fact(`${secs(record.plain.seconds)} → ${secs(record.fast.seconds)}`, "real time, reading the video included"),
+        fact(share(record.stats.acceptance_rate), "of what was guessed ahead was kept"), fact((record.fast.tokens.length / record.fast.rounds.length).toFixed(1), "words for each question to the big model"),
+        fact(record.mode, `mode: the text ${record.mode === "exact" ? "can’t" : "may"} differ from plain’s`), verdict === "identical" ? fact("✓ word for word", "the same text as plain", "good")
           : verdict === "tie" ? fact("a tie", "two words were equally likely within rounding") : verdict ? fact("✗ differs", "a bug: please report it", "bad") : fact("drawn", record.mode === "exact" ? "by chance: same distribution" : "by chance")),
       box, line.box, ...byDepth(record.fast), ...(record.notes || []).map(soft));
     ticking.begin();
