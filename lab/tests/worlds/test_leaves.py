@@ -17,7 +17,7 @@ from sooner_lab.bench.canvas.run import run
 from sooner_lab.bench.canvas.settings import CanvasSettings
 from sooner_lab.bench.canvas.trained import TrainedLaw
 from sooner_lab.bench.imagine.arms import draw_rows
-from sooner_lab.worlds.leaves import learn, world
+from sooner_lab.worlds.leaves import learn_leaves, world
 from sooner_lab.worlds.leaves.recipe import LeafRecipe, LeafShape, LeafStage
 from sooner_lab.worlds.leaves.train import train
 
@@ -33,7 +33,7 @@ TINY = LeafRecipe(
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("leaves")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(learn, "CARD_PICTURES", 8)
+        patch.setattr(learn_leaves, "CARD_PICTURES", 8)
         train(out / "target", TINY, progress=False)
     return out
 
@@ -66,10 +66,10 @@ def test_it_learns_resumes_and_tells(folder: Path, tmp_path: Path) -> None:
     card = json.loads((folder / "target" / "checkpoint" / "card.json").read_text())
     assert card["steps"] == 30
     assert card["nats"] < np.log(world.CODES)
-    whole = learn.load(folder / "target" / "checkpoint")[0]
+    whole = learn_leaves.load(folder / "target" / "checkpoint")[0]
     train(tmp_path / "target", TINY, progress=False, stop_after=11)
     train(tmp_path / "target", TINY, progress=False)
-    again = learn.load(tmp_path / "target" / "checkpoint")[0]
+    again = learn_leaves.load(tmp_path / "target" / "checkpoint")[0]
     for one, two in zip(whole.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, two)
     other = dataclasses.replace(TINY, seed=9)
@@ -90,7 +90,7 @@ def test_plain_drawings_have_the_likelihood_that_is_told(folder: Path) -> None:
         logits = law.model(torch.cat([opening, drawn[:, :place]], 1)).logits[:, -1]
         by_hand += logits.log_softmax(-1).gather(1, drawn[:, place : place + 1])[:, 0]
     with torch.inference_mode():
-        told = -learn.nats(law.model, drawn)[:, :5].double().sum(1)
+        told = -learn_leaves.nats(law.model, drawn)[:, :5].double().sum(1)
     assert told.tolist() == pytest.approx(by_hand.tolist(), abs=1e-3)
 
 

@@ -4,3 +4,7 @@
 noted by `tasks.round_records`); `assets/player.js` shows a record in a browser, within
 the page (`page`, Gradio, extra `demo`) or as one file without a server (`export`).
 """
+
+import os
+
+os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")  # before anything here imports gradio

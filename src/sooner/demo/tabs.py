@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-
-os.environ.setdefault("GRADIO_ANALYTICS_ENABLED", "False")
-
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -19,9 +15,9 @@ from .. import miniatures
 from ..errors import SoonerError
 from ..models import adapt
 from ..registry import choices
-from ..robots.registry import METAWORLD, TABLE
 from ..tasks.act.allowance import Allowance
 from ..tasks.act.policy import Policy
+from ..tasks.act.rollout import ENVIRONMENTS
 from ..tasks.imagine import ImagineSettings, load_drawing_model
 from ..tasks.imagine.drawing_model import DrawingModel
 from ..tasks.loading import ModelPair, load_pair
@@ -56,7 +52,7 @@ class Task:
 
 def tasks_of(named: Named | None) -> list[Task]:
     """The tabs that run a model; without one, or with the miniature of videos, those of all
-    miniatures that are installed, which are loaded when they are first asked for."""
+    miniatures that are installed: that of videos at once, the others when they are first run."""
     if isinstance(named, DrawingModel):
         return [pictures(lambda: named, True)]
     if isinstance(named, Policy):
@@ -192,7 +188,7 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
 
 
 def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
-    names = [*METAWORLD, "libero-goal/0", TABLE] if is_named else [TABLE]
+    names = list(ENVIRONMENTS) if is_named else ["table"]
 
     def plan(env: str, bins: float, seed: float) -> tuple[Recording, str]:
         def record(tell: Any, stopped: Any) -> dict[str, Any]:

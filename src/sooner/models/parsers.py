@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -98,12 +99,18 @@ class DeepSeekOCR(OwnPrefill):
         The decoder's own forward looks for pictures wherever several tokens come at once, and
         asks for ids to count them.
         """
-        parent = _textual(type(self.decoder))
-        outputs = parent.forward(
+        forward, name = self._text_forward
+        outputs = forward(
             self.decoder, inputs_embeds=embeds, position_ids=positions, use_cache=True,
-            **self.named(kwargs, cache_argument(parent.forward)),
+            **self.named(kwargs, name),
         )  # fmt: skip
         return outputs[0]
+
+    @cached_property
+    def _text_forward(self) -> tuple[Callable[..., Any], str]:
+        """That forward, and its name for the cache; looked up once, not at every step."""
+        forward = _textual(type(self.decoder)).forward
+        return forward, cache_argument(forward)
 
 
 def _textual(kind: type) -> Any:

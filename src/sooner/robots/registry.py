@@ -10,6 +10,8 @@ from .environment import Environment
 METAWORLD = ("reach", "push", "drawer-open")
 TABLE = "table"
 LIBERO = "libero-"
+KNOWN = (*METAWORLD, TABLE, "libero-goal/0")
+"""All, one task standing for each of LIBERO's."""
 
 
 def make(name: str) -> Environment:
@@ -25,7 +27,7 @@ def make(name: str) -> Environment:
     if name.startswith(LIBERO):
         return _libero(name)
     if name not in METAWORLD:
-        raise unknown("environment", name, (*METAWORLD, TABLE, "libero-goal/0"))
+        raise unknown("environment", name, KNOWN)
     from .metaworld import MetaWorld
 
     return MetaWorld(name)
@@ -42,7 +44,7 @@ def require(name: str) -> None:
 
         require_installed(name)
     elif name != TABLE and not name.startswith(LIBERO):
-        raise unknown("environment", name, (*METAWORLD, TABLE, "libero-goal/0"))
+        raise unknown("environment", name, KNOWN)
 
 
 def _libero(name: str) -> Environment:

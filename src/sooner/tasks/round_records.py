@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -140,8 +141,8 @@ class Watch:
 
     def _in_run(self, when: float) -> float:
         """Seconds of the run at a time of `time.perf_counter`."""
-        aside = max((total for ended, total in self._asides if ended <= when), default=0.0)
-        return when - self._began - aside
+        before = bisect_right(self._asides, (when, math.inf))
+        return when - self._began - (self._asides[before - 1][1] if before else 0.0)
 
     def drafting(self) -> None:
         self._drafting = self.now()

@@ -19,9 +19,11 @@ from av.video.stream import VideoStream
 from ...errors import SoonerError
 from ...io import part_of
 from ...robots import Environment
-from ...robots.registry import make
+from ...robots.registry import KNOWN, make
 from .observation import Observation
 
+ENVIRONMENTS = KNOWN
+"""Names that `run_rollouts` takes, one task standing for each of LIBERO's."""
 QUALITY = "23"
 
 

@@ -19,7 +19,7 @@ from sooner.decoding.grid import TokenGrid
 from sooner.models.canvas import Canvas, Sampling
 from sooner.models.video import TextModel
 
-from ...worlds.leaves import learn, world
+from ...worlds.leaves import learn_leaves, world
 from ..imagine.subjects import Subject
 from .settings import PICTURE
 
@@ -31,7 +31,7 @@ class LeafCanvas(TextModel, Canvas):
     """The decoder of the world of leaves; its prompt is the id that opens a drawing.
 
     Args:
-        model: of `learn.load`.
+        model: of `learn_leaves.load`.
         book: the codes' patches, `[CODES, PATCH * PATCH]`.
     """
 
@@ -68,12 +68,12 @@ class TrainedLaw:
 
     def __init__(self, folder: Path) -> None:
         inner = folder / "target" / "checkpoint"
-        self.model, self.book = learn.load(inner if inner.is_dir() else folder)
+        self.model, self.book = learn_leaves.load(inner if inner.is_dir() else folder)
 
     @torch.inference_mode()
     def log_likelihood(self, drawings: Tensor) -> Tensor:
         """Nats of each drawing `[n, length]`, `[n]` fp64."""
-        return -learn.nats(self.model, drawings).double().sum(1)
+        return -learn_leaves.nats(self.model, drawings).double().sum(1)
 
     @torch.inference_mode()
     def sample(self, count: int, seed: int) -> Tensor:
@@ -107,5 +107,5 @@ class TrainedLaw:
         drawn = world.codes(np.random.default_rng([seed, 5]), count, self.book)
         share = torch.bincount(drawn.flatten(), minlength=self.codes).double() / drawn.numel()
         with torch.inference_mode():
-            own = float(learn.nats(self.model, drawn).mean())
+            own = float(learn_leaves.nats(self.model, drawn).mean())
         return {"nats": own, "by_frequency": -float((share * share.clamp_min(1e-30).log()).sum())}

@@ -7,7 +7,7 @@ from typing import Unpack
 
 from .. import lessons
 from ..recipes import Options
-from .learn import FIXED, LeafLesson
+from .learn_leaves import FIXED, LeafLesson
 from .recipe import LeafRecipe
 
 

@@ -14,7 +14,7 @@ from .kinds import (
 )
 
 PAGES = "{settings.pages} pages"
-CLOCKED = "{settings.timed} pages by this CPU's clock, 300 visual tokens"
+CLOCKED = "{settings.timed} pages by this CPU's clock (the other core at work), 300 visual tokens"
 READ = "{arms[method=plain].pages} pages"
 COMPONENTS = {
     "page level only": "hsd-page",

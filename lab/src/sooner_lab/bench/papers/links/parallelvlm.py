@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from .kinds import (
     ANALYTIC,
@@ -44,10 +44,7 @@ CHEAP_DRAFT = (
 )
 SWEPT = "prompts of {prompt_tokens.visual} visual tokens"
 TIMED = "marks, 4,096 visual tokens, 8 clips"
-OWN = "baselines.arms[arm={}&is_self=True]"
-"""The target of the world of marks as its own draft."""
 SELF_ARMS = {"OnSD": "onsd", "SpecVLM": "specvlm", "STD": "sparse-to-dense"}
-DRAFTED = "baselines.arms[arm={}&is_self=False]"
 DRAFTED_ARMS = {
     "Vanilla SD": "by-turns",
     "OnSD": "onsd",
@@ -78,6 +75,28 @@ def _marks(criterion: str, alpha: float = 0.9) -> str:
 def _timed(arm: str, alpha: float, field: str) -> str:
     """Of one row in the world of marks, greedy."""
     return f"runs[rows=1&temperature=0.0].arms[arm={arm}&alpha={alpha}].{field}"
+
+
+def _baselines(
+    groups: Iterable[str], is_self: str, sequential: Mapping[str, str], why: str
+) -> Iterator[Comparison]:
+    """Table 1 beside the world of marks, by its draft or with the target as its own draft."""
+
+    def arms(names: Mapping[str, str], field: str) -> dict[str, str | Key]:
+        return {row: f"baselines.arms[arm={arm}&is_self={is_self}].{field}"
+                for row, arm in names.items()}  # fmt: skip
+
+    both = {**sequential, "ParallelVLM": "parallel"}
+    run = {row: Key(str(key), plus=-1) for row, key in
+           arms({"ParallelVLM": "parallel"}, "accepted_run_length").items()}  # fmt: skip
+    for group in groups:
+        for column, quantity, told in (
+            (SPEED, "decode", arms(both, "over_plain.value")),
+            (LENGTH, "round", arms(sequential, "mean_acceptance_length")),
+            (LENGTH, "run", run),
+        ):
+            yield Comparison("table 1", group, column, quantity, "marks-baselines", TRAINED, TIMED,
+                             told, why=why)  # fmt: skip
 
 
 def _trained() -> list[Comparison]:
@@ -118,32 +137,8 @@ def _trained() -> list[Comparison]:
                    _arms("tokens_per_second", SIDES)),
         Comparison("table 6", "", "total latency", "seconds", "parallel", TRAINED, CLIPS,
                    _arms("e2e_seconds", SIDES)),
-        *(
-            Comparison("table 1", group, column, quantity, "marks-baselines", TRAINED, TIMED, arms,
-                       why=FEWER_MISSES)
-            for group in PAIRS
-            for column, quantity, arms in (
-                (SPEED, "decode", {row: f"{DRAFTED.format(arm)}.over_plain.value" for row, arm in
-                                   {**DRAFTED_ARMS, "ParallelVLM": "parallel"}.items()}),
-                (LENGTH, "round", {row: f"{DRAFTED.format(arm)}.mean_acceptance_length"
-                                   for row, arm in DRAFTED_ARMS.items()}),
-                (LENGTH, "run", {"ParallelVLM": Key(
-                    DRAFTED.format("parallel") + ".accepted_run_length", plus=-1)}),
-            )
-        ),
-        *(
-            Comparison("table 1", group, column, quantity, "marks-baselines", TRAINED, TIMED, arms,
-                       why=OWN_DRAFT)
-            for group in SELF
-            for column, quantity, arms in (
-                (SPEED, "decode", {row: f"{OWN.format(arm)}.over_plain.value" for row, arm in
-                                   {**SELF_ARMS, "ParallelVLM": "parallel"}.items()}),
-                (LENGTH, "round", {row: f"{OWN.format(arm)}.mean_acceptance_length"
-                                   for row, arm in SELF_ARMS.items()}),
-                (LENGTH, "run", {"ParallelVLM":
-                                 Key(OWN.format("parallel") + ".accepted_run_length", plus=-1)}),
-            )
-        ),
+        *_baselines(PAIRS, "False", DRAFTED_ARMS, FEWER_MISSES),
+        *_baselines(SELF, "True", SELF_ARMS, OWN_DRAFT),
         Comparison("table 7", "", "speed-up", "decode", "parallel", TRAINED, CLIPS,
                    _alphas("decode_speedup", 0.9, 0.95, form="α = {:.2f}"),
                    why="which tokens are kept hardly matters to this draft"),
