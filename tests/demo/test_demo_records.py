@@ -107,8 +107,12 @@ def test_the_command_does_the_same(pair: ModelPair, clip: Path, tmp_path: Path) 
     assert record_race(clip, pair, settings)["command"] == wanted
     other = tmp_path / "a clip.mp4"
     other.write_bytes(clip.read_bytes())
-    told = record_race(other, pair, CaptionSettings(max_new_tokens=8))["command"]
-    assert told == "sooner caption 'a clip.mp4' --max-new-tokens 8 --compare"
+    made = record_race(other, pair, CaptionSettings(max_new_tokens=8))
+    assert made["command"] == "sooner caption 'a clip.mp4' --max-new-tokens 8 --compare"
+    assert made["notes"] == []  # the sample by another name
+    foreign = miniatures.find("video").function("clip")(tmp_path, 8, 5)
+    told = record_race(foreign, pair, CaptionSettings(max_new_tokens=8))["notes"]
+    assert any("name a model with --model" in note for note in told)
 
 
 @pytest.mark.lab

@@ -13,6 +13,7 @@ from PIL import Image
 
 from .. import miniatures
 from ..methods import Autoregressive
+from ..tasks.caption import foreign_notes
 from ..tasks.clip import Clip, prepare, shown_patches
 from ..tasks.comparison import check, plain_data, warm_up
 from ..tasks.loading import ModelPair
@@ -95,7 +96,7 @@ def record_race(
         "parity": parity,
         "same": plain.tokens[0] == made.tokens[0],
         "speedup": None if is_red or not all(speeds) else speeds[1] / speeds[0],
-        "notes": clip.notes,
+        "notes": [*foreign_notes(pair, path), *clip.notes],
     }
 
 

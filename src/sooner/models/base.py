@@ -7,7 +7,6 @@ is stopped where it calls its decoder; the arguments of that call are the prompt
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import cached_property
 from typing import Any, ClassVar
 
 import torch
@@ -57,12 +56,18 @@ class Adapter:
 
     def __init__(self, model: Any) -> None:
         self.model = model
-        self.decoder = model.get_decoder()
+        self.decoder = self._find_decoder()
         self.head = model.get_output_embeddings()
         self.embedding = model.get_input_embeddings()
         self.config = model.config
         self.text_config: Any = self.config.get_text_config(decoder=True)
+        # Looked up here: a step that is compiled may not look into signatures.
+        self._cache_argument = cache_argument(self.decoder.forward)
         self._check_attention()
+
+    def _find_decoder(self) -> Any:
+        """The module that runs the decoder's layers."""
+        return self.model.get_decoder()
 
     def _check_attention(self) -> None:
         name = type(self.model).__name__
@@ -82,10 +87,6 @@ class Adapter:
                 "would take chains whose accepted tokens are replayed into it: decode it with its "
                 "own generate()"
             )
-
-    @cached_property
-    def _cache_argument(self) -> str:
-        return cache_argument(self.decoder.forward)
 
     @property
     def body(self) -> Any:

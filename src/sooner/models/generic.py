@@ -167,10 +167,13 @@ class Generic(DeepStack):
         if (reason := unsuitable(model, self.kinds)) is not None:
             raise UnsupportedError(f"{type(model).__name__} {reason}")
         super().__init__(model)
-        self.decoder, self.head = decoder_of(model), head_of(model)
+        self.head = head_of(model)
         self._scores = scores_of(model)
         self._odd: OddIds | None = None
         self._odd = odd_ids.read(self, getattr(model, odd_ids.KNOWN, []))
+
+    def _find_decoder(self) -> Any:
+        return decoder_of(self.model)
 
     @property
     def body(self) -> Any:

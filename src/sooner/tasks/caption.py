@@ -93,7 +93,7 @@ def caption(
         **compared,
         **_frames(clip),
         "seconds": {**clip.seconds, **made.stats.seconds},
-        "notes": [*_foreign(pair, path), *clip.notes],
+        "notes": [*foreign_notes(pair, path), *clip.notes],
         "prefill": None if prefill is None else prefill.as_dict(),
         "decisions": made.stats.notes,
         "input_hash": sha256(path),
@@ -115,7 +115,7 @@ def _draft_threads(made: Generation, pair: ModelPair, settings: CaptionSettings)
     return plan_threads(pair, placement=settings.placement if beside else None).draft
 
 
-def _foreign(pair: ModelPair, path: Path | str) -> list[str]:
+def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
     """Notes for videos that a miniature was not trained on."""
     if pair.miniature is None:
         return []

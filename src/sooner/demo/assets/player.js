@@ -135,8 +135,7 @@
     const put = (y, from, to, colour, name) => svg.append(el("g", {}, el("title", {}, `${name}: ${secs(to - from)}`),
       el("rect", { x: scale(from), y, width: Math.max(scale(to) - scale(from) - .4, .8), height: 22, fill: colour })));
     const label = (y, text) => svg.append(el("text", { x: 0, y: y + 16 }, text));
-    let y = 6;
-    for (const [run, name] of runs) {
+    let y = 6; for (const [run, name] of runs) {
       label(y, `${name}: big model`);
       run.rounds.forEach((one, index) => put(y, one.v, one.e, index ? "var(--target)" : "var(--line)", index ? `check of round ${index + 1}` : "reading video and question"));
       if (name === "accelerated") { label(y + 30, NAMES[record.origin] ? NAMES[record.origin].replace("the ", "") + (beside ? ", beside" : "") : "draft");
