@@ -123,7 +123,8 @@ def test_a_race_tells_each_forward_of_a_draft_that_works_beside(
     record = record_race(clip, pair, settings, lambda record: time.sleep(0.01))
     spans, rounds = record["beside"], record["fast"]["rounds"]
     assert len(spans) >= record["stats"]["num_accepted_draft_tokens"] > 10
-    assert all(begin < end for begin, end in spans)
+    assert all(begin <= end for begin, end in spans)  # equal within what is told
+    assert sum(begin < end for begin, end in spans) > 10
     assert [begin for begin, _ in spans] == sorted(begin for begin, _ in spans)
     # Prompts are read first, and what is told meanwhile is no part of the run's time.
     assert spans[0][0] > rounds[0]["v"]

@@ -104,7 +104,7 @@ class Watch:
         self._drafting: float | None = None
         self._logprobs: Tensor | None = None
         self._aside = 0.0  # seconds that `on_round` took, which are not the run's
-        self._asides: list[tuple[float, float]] = []  # when they ended, and `_aside` from then on
+        self._asides: list[tuple[float, float, float]] = []  # begin, end, `_aside` until its begin
 
     def attach(self, session: Session) -> None:
         """Listen to a session that has not begun."""
@@ -135,14 +135,18 @@ class Watch:
 
     def drafted_beside(self) -> list[tuple[float, float]]:
         """When forwards of a draft that works beside the target began and ended, in the run's
-        seconds; none for drafts that take turns with it."""
+        seconds; none for drafts that take turns with it. A forward within `on_round` takes none."""
         spans: list[tuple[float, float]] = getattr(self.drafter, "forward_spans", list)()
         return [(self._in_run(begin), self._in_run(end)) for begin, end in spans]
 
     def _in_run(self, when: float) -> float:
         """Seconds of the run at a time of `time.perf_counter`."""
-        before = bisect_right(self._asides, (when, math.inf))
-        return when - self._began - (self._asides[before - 1][1] if before else 0.0)
+        before = bisect_right(self._asides, (when, math.inf, math.inf))
+        if not before:
+            return when - self._began
+        # The run's clock stands still within an aside, so that no span ends before it begins.
+        begin, end, aside = self._asides[before - 1]
+        return when - self._began - aside - (min(when, end) - begin)
 
     def drafting(self) -> None:
         self._drafting = self.now()
@@ -163,8 +167,8 @@ class Watch:
         stop_if(self.is_stopped)
         self.on_round(self.rounds)
         ended = time.perf_counter()
+        self._asides.append((began, ended, self._aside))
         self._aside += ended - began
-        self._asides.append((ended, self._aside))
 
 
 @dataclass(frozen=True)
