@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .act import page as act
+from .arm import page as arm
 from .canvas import page as canvas
 from .documents import page as documents
 from .drafters import page as drafters
@@ -26,6 +27,7 @@ from .step import page as step
 
 PAGES: dict[str, Any] = {
     "act": act,
+    "arm": arm,
     "canvas": canvas,
     "documents": documents,
     "drafters": drafters,
@@ -45,6 +47,7 @@ PAGES: dict[str, Any] = {
 """Pages of the benches that have more to show than one table of arms."""
 
 WITHOUT_FIGURES = (
+    "arm",
     "canvas",
     "documents",
     "drafters",

@@ -38,6 +38,7 @@ group = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
     from .bench_act import act
+    from .bench_arm import arm
     from .bench_canvas import canvas
     from .bench_documents import documents
     from .bench_drafters import drafters
@@ -55,6 +56,7 @@ def register(app: typer.Typer) -> None:
     from .bench_step import step
 
     group.command()(act)
+    group.command()(arm)
     group.command()(canvas)
     group.command()(documents)
     group.command()(drafters)

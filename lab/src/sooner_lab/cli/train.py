@@ -24,7 +24,8 @@ def miniature(
     name: Annotated[
         str,
         typer.Argument(
-            metavar="NAME", help="Such as: document, image, leaves, marks, motion, robot, video."
+            metavar="NAME",
+            help="Such as: arm, document, image, leaves, marks, motion, robot, video.",
         ),
     ],
     out: Annotated[

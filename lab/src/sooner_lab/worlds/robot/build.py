@@ -11,11 +11,14 @@ from ..training import save_half
 from . import words
 
 
-def save(model: OpenVLAForActionPrediction, folder: Path) -> None:
+def save(model: OpenVLAForActionPrediction, folder: Path, more: str = "") -> None:
     """Write a checkpoint folder: fp16 weights, config, tokenizer, processor.
 
     `model` keeps its own precision: a half copy is written.
+
+    Args:
+        more: words of its tokenizer, as `words.vocabulary` takes them.
     """
     folder.mkdir(parents=True, exist_ok=True)
     save_half(model, folder)
-    OpenVLAProcessor.of(words.build_tokenizer(), model.config).save_pretrained(folder)
+    OpenVLAProcessor.of(words.build_tokenizer(more), model.config).save_pretrained(folder)

@@ -108,10 +108,10 @@ class Reader:
         return ids, mask
 
 
-def prompt_ids(text: list[int]) -> list[int]:
+def prompt_ids(text: list[int], patches: int = GRID**2) -> list[int]:
     """A tokenised prompt with its patches behind the first token and the lone space at its end."""
     space = words.SPECIALS.index(words.SPACE)
-    return [text[0], *[words.IMAGE_ID] * GRID**2, *text[1:], space]
+    return [text[0], *[words.IMAGE_ID] * patches, *text[1:], space]
 
 
 def _targets(places: np.ndarray) -> tuple[Tensor, Tensor]:

@@ -55,6 +55,28 @@ def locate(
     return loss, {"patch": round(float(right), 3)}
 
 
+def said_states(
+    model: OpenVLAForActionPrediction, seen: Tensor, ids: Tensor, mask: Tensor, said: int
+) -> Tensor:
+    """States from which a policy says the last `said` ids of each row, `[rows, said, width]`.
+
+    Args:
+        seen: its patches, `[rows, patches, width]`.
+        ids: prompt and action tokens, `[rows, length]`, padding in front.
+        mask: 1 on real tokens, as `ids`.
+    """
+    inner = model.model
+    embeds = inner.language_model.embed_tokens(ids.clamp(max=words.IMAGE_ID))
+    patches = (ids == words.IMAGE_ID)[..., None]
+    embeds = embeds.masked_scatter(patches, seen.flatten(0, 1).to(embeds.dtype))
+    places = (mask.cumsum(1) - 1).clamp(min=0)
+    states = inner.language_model(
+        inputs_embeds=embeds[:, :-1], attention_mask=mask[:, :-1],
+        position_ids=places[:, :-1], use_cache=False,
+    ).last_hidden_state  # fmt: skip
+    return states[:, -said:]
+
+
 def act(
     model: OpenVLAForActionPrediction, hints: RobotHints, seen: Tensor, batch: DemonstrationBatch
 ) -> tuple[Tensor, dict[str, Any]]:
@@ -64,17 +86,7 @@ def act(
     Returns:
         The loss, the mean distance of the likeliest bin, and the share within 9 bins.
     """
-    inner = model.model
-    embeds = inner.language_model.embed_tokens(batch.ids.clamp(max=words.IMAGE_ID))
-    patches = (batch.ids == words.IMAGE_ID)[..., None]
-    embeds = embeds.masked_scatter(patches, seen.flatten(0, 1).to(embeds.dtype))
-    places = (batch.mask.cumsum(1) - 1).clamp(min=0)
-    states = inner.language_model(
-        inputs_embeds=embeds[:, :-1], attention_mask=batch.mask[:, :-1],
-        position_ids=places[:, :-1], use_cache=False,
-    ).last_hidden_state  # fmt: skip
-    said = batch.bins.shape[1]
-    states = states[:, -said:]  # [rows, said, width]
+    states = said_states(model, seen, batch.ids, batch.mask, batch.bins.shape[1])
     logits = model.lm_head(states).float()
     first = words.TEXT
     wanted = words.TEXT + words.ACTIONS - 1 - batch.bins  # ids

@@ -1,0 +1,84 @@
+"""How the policy of the world of the arm and its draft head are trained, as data.
+
+`target` imitates 600 noisy episodes; `head` learns from what the finished target says in closed
+loops of its own. Neither is trained on acceptance or success, which are judged.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from ..robot.architecture import RobotShape
+from .simulator import TASKS
+
+NOISE = 4.0
+"""Standard deviation of the demonstrations' noise, in bins."""
+
+
+SHAPE = RobotShape(6, 192, 6, 512, 2, 96, 4)
+
+
+@dataclass(frozen=True)
+class ArmStage:
+    """A stretch of training; see `lessons.TrainingStage`. `rows`: moments a step."""
+
+    steps: int
+    rows: int
+    lr: float
+    kind: Literal["imitate"] = "imitate"
+    over: int = 0
+    bf16: bool = False
+
+
+@dataclass(frozen=True)
+class ArmRecipe:
+    """All that determines the target, but for the machine's rounding.
+
+    Attributes:
+        shape: of the policy.
+        stages: in order.
+        episodes: demonstrations of each task.
+        held: of these, the last ones, which only checks see.
+        noise: of the demonstrations, in bins.
+        seed: of order and first weights.
+        data_seed: of the first demonstration.
+        save_every, check_every: as in `marks.recipe.MarkRecipe`.
+    """
+
+    shape: RobotShape = SHAPE
+    stages: tuple[ArmStage, ...] = (ArmStage(3000, 64, 1.5e-3),)
+    episodes: dict[str, int] = field(default_factory=lambda: dict.fromkeys(TASKS, 200))
+    held: int = 10
+    noise: float = NOISE
+    seed: int = 240
+    data_seed: int = 1000
+    save_every: int = 200
+    check_every: int = 500
+
+
+@dataclass(frozen=True)
+class ArmHeadRecipe:
+    """All that determines the head.
+
+    Attributes:
+        episodes: of each task, in which the target acts and is recorded.
+        data_seed: of the first.
+        settings: of `HeadTraining`.
+        keep: shares of its steps after which the head is kept, as `head-10` is after a tenth.
+    """
+
+    episodes: int = 40
+    data_seed: int = 500_000
+    settings: dict[str, Any] = field(
+        default_factory=lambda: {
+            "steps": 3000, "lr": 1e-3, "batch": 32, "warmup": 150, "noise": 0.02,
+            "token_weight": 1.0, "unroll": 3, "check_every": 500,
+        }
+    )  # fmt: skip
+    keep: tuple[float, ...] = (0.1, 0.3)
+
+
+TARGET = ArmRecipe()
+HEAD = ArmHeadRecipe()
+RECIPES: dict[str, Any] = {"target": TARGET, "head": HEAD}
