@@ -34,7 +34,7 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fake_records(out / "target" / "data")
     train(out / "target", TINY, progress=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollouts, "Arm", StubArm)
+        patch.setattr(rollouts, "ArmEnvironment", StubArm)
         train(out / "head", TINY_HEAD, progress=False)
     return out
 
@@ -206,8 +206,8 @@ def test_bigrams_fall_back_to_what_is_mostly_said_there() -> None:
 
 @pytest.fixture
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rollouts, "Arm", StubArm)
-    monkeypatch.setattr(loops, "Arm", StubArm)
+    monkeypatch.setattr(rollouts, "ArmEnvironment", StubArm)
+    monkeypatch.setattr(loops, "ArmEnvironment", StubArm)
     monkeypatch.setattr(simulator, "find_spec", lambda name: True)
 
 

@@ -28,7 +28,7 @@ TINY_HEAD = ArmHeadRecipe(
 
 
 class StubArm:
-    """Has the methods of `simulator.Arm` that a rollout uses; seeds below 0 never succeed."""
+    """Has what a rollout uses of `simulator.ArmEnvironment`; seeds below 0 never succeed."""
 
     def __init__(self, name: str) -> None:
         self.name, self.instruction, self.taken = name, TASKS[name].instruction, 0

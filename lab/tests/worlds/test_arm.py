@@ -17,7 +17,7 @@ from sooner_lab.worlds.arm import collect, gauges, rollouts, simulator
 from sooner_lab.worlds.arm.collect import BIN, ArmNoise
 from sooner_lab.worlds.arm.experts import CLOSE, FASTEST, OPEN, expert_action
 from sooner_lab.worlds.arm.learn_arm import ArmReader
-from sooner_lab.worlds.arm.simulator import NAMES, TASKS, Arm, ArmState
+from sooner_lab.worlds.arm.simulator import NAMES, TASKS, ArmEnvironment, ArmState
 from sooner_lab.worlds.arm.train import train
 from worlds.arm_stub import LONGEST, TINY, TINY_HEAD, StubArm, fake_records
 
@@ -43,7 +43,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     fake_records(out / "target" / "data")
     train(out / "target", TINY, progress=False)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollouts, "Arm", StubArm)
+        patch.setattr(rollouts, "ArmEnvironment", StubArm)
         train(out / "head", TINY_HEAD, progress=False)
     return out
 
@@ -158,7 +158,7 @@ def test_a_head_needs_its_target(tmp_path: Path) -> None:
 def test_episodes_side_by_side_are_those_one_by_one(
     policy: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rollouts, "Arm", StubArm)
+    monkeypatch.setattr(rollouts, "ArmEnvironment", StubArm)
     seeds = (5, -3, 9, 1, -8)
     ended: list[int] = []
     both = rollouts.walk(policy.act, "lift", seeds, rows=2, tell=ended.append)
@@ -173,15 +173,15 @@ def test_episodes_side_by_side_are_those_one_by_one(
 def test_a_simulator_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(simulator, "find_spec", lambda name: None)
     with pytest.raises(SoonerError, match="--no-deps robosuite"):
-        Arm("lift")
+        ArmEnvironment("lift")
     with pytest.raises(SoonerError, match="lift"):
-        Arm("lfit")
+        ArmEnvironment("lfit")
 
 
 @needs_robosuite
 @pytest.mark.parametrize("name", TASKS)
 def test_experts_do_their_tasks_and_seeds_repeat(name: str) -> None:
-    env = Arm(name)
+    env = ArmEnvironment(name)
     try:
         first, again, noisy = (
             collect.demonstrate(env, 41, ArmNoise(bins)) for bins in (0.0, 0.0, 4.0)

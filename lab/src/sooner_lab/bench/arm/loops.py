@@ -18,7 +18,7 @@ from sooner.tasks.act.policy import Policy, load
 
 from ...worlds.arm import collect
 from ...worlds.arm.rollouts import Walk, walk
-from ...worlds.arm.simulator import NAMES, Arm
+from ...worlds.arm.simulator import NAMES, ArmEnvironment
 from . import settings as fixed
 from .settings import ArmSettings
 
@@ -114,7 +114,7 @@ def _policy(models: str, head: str) -> Policy:
 
 
 def _by_expert(work: ArmWork) -> list[dict[str, Any]]:
-    env, none = Arm(work.task), collect.ArmNoise(0.0)
+    env, none = ArmEnvironment(work.task), collect.ArmNoise(0.0)
     try:
         found = [(seed, collect.demonstrate(env, seed, none)) for seed in work.seeds]
     finally:

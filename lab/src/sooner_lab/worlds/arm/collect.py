@@ -16,7 +16,7 @@ from sooner.io import replacing
 
 from .experts import expert_action
 from .gauges import ORDER, numbers
-from .simulator import NAMES, Arm
+from .simulator import NAMES, ArmEnvironment
 
 BIN = 2 / 255
 """Width of a bin of an action, whose range is that of the robot."""
@@ -67,7 +67,7 @@ class ArmEpisode:
     success: bool
 
 
-def demonstrate(env: Arm, seed: int, noise: ArmNoise) -> ArmEpisode:
+def demonstrate(env: ArmEnvironment, seed: int, noise: ArmNoise) -> ArmEpisode:
     """One noisy episode of the expert."""
     rng = np.random.default_rng([seed, ORDER.index(env.name)])
     env.reset(seed)
@@ -100,7 +100,7 @@ def collect(
     path = folder / f"{name}.npz"
     if path.exists():
         return
-    env, found = Arm(name), []
+    env, found = ArmEnvironment(name), []
     try:
         for number in range(count):
             tell(number)

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 from sooner.tasks.act.observation import Observation
+from sooner.tasks.act.rollout import RolloutPolicy
 
 from .gauges import draw, numbers
-from .simulator import Arm
+from .simulator import ArmEnvironment
 
 SIDE_BY_SIDE = 16
 """Episodes at once."""
-
-
-class Acting(Protocol):
-    """A policy with its method: an answer for each observation, `.values [1, 7]`."""
-
-    def __call__(self, observations: list[Observation]) -> Sequence[Any]: ...
 
 
 @dataclass
@@ -42,7 +37,7 @@ class Walk:
 
 
 def walk(
-    act: Acting,
+    act: RolloutPolicy,
     task: str,
     seeds: Sequence[int],
     *,
@@ -65,8 +60,8 @@ def walk(
         SoonerError: an unknown task, or robosuite is not installed.
     """
     waiting = list(seeds)[::-1]
-    envs = [Arm(task) for _ in range(min(rows, len(waiting)))]
-    live: list[tuple[Arm, Walk]] = []
+    envs = [ArmEnvironment(task) for _ in range(min(rows, len(waiting)))]
+    live: list[tuple[ArmEnvironment, Walk]] = []
     done: dict[int, Walk] = {}
     free = list(envs)
     try:

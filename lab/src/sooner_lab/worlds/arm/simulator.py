@@ -91,7 +91,7 @@ def require_installed() -> None:
         )
 
 
-class Arm:
+class ArmEnvironment:
     """One of `TASKS`.
 
     Args:
