@@ -140,6 +140,9 @@ def test_a_listener_counts_tries_up_to_the_first_rejection() -> None:
     assert dict(count.accepted) == {4: 4}
     assert count.tried == [0, 2, 1, 1, 1, 1, 0]
     assert count.hit == [0, 1, 1, 0, 1, 1, 0]
+    assert count.lengths == [1, 0, 2, 0, 0, 0]
+    assert count.begun == [2, 0, 0, 1, 0, 0]
+    assert count.gained == [2, 0, 0, 2, 0, 0]
 
 
 # --- drafts without a head
@@ -243,8 +246,10 @@ def test_a_result_has_its_page(
     settings = ArmSettings(models, parts=("acceptance",))
     result = run(settings, progress=lambda line: None)
     arms = result["acceptance"]["arms"]
-    # Three heads and bigrams as chains and trees, the last action as chains; four rules.
-    assert len(arms) == 4 * (2 * 4 + 1)
+    # Three heads and bigrams as chains and trees, the last action as chains, the paper's tree.
+    assert len(arms) == 4 * (2 * 4 + 1 + 1)
+    for one in arms:
+        assert sum(one["lengths"]) == pytest.approx(100)
     assert all(one["differing"] == 0 for one in arms if not one["tolerance"])
     whole = {**result, "episodes": made(3, 1) + made(3, 1, arm="r=5") + made(3, 1, arm="r=15")}
     whole["goals"] = judging.goals(whole["episodes"])

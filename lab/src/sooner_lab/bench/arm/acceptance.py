@@ -27,9 +27,14 @@ from .settings import ArmSettings
 ROWS = 32
 DEPTH = len(NAMES) - 2
 """Of a draft: the prefill says the first number, and a whole accepted draft leaves the last."""
-CHAIN, TREE = "chain", "tree"
-SHAPES = {CHAIN: {"nodes": DEPTH, "top_k": 1}, TREE: {"nodes": 16, "top_k": 8}}
-"""Of the heads: a policy's own on a CPU, relaxed and strict."""
+CHAIN, TREE, PAPER = "chain", "tree", "paper's tree"
+SHAPES = {
+    CHAIN: {"nodes": DEPTH, "top_k": 1},
+    TREE: {"nodes": 16, "top_k": 8},
+    PAPER: {"nodes": 50, "top_k": 8},
+}
+"""Of the heads: a policy's own on a CPU, relaxed and strict; and Spec-VLA's table 4, which the
+finished head alone drafts."""
 WIDTHS = {CHAIN: (1,), TREE: (3,)}
 """Children of the levels of a tree of bigrams: three chains, 15 nodes."""
 REPEAT, BIGRAM = "last action", "bigrams"
@@ -59,12 +64,18 @@ class AcceptanceCount:
     Attributes:
         rounds, accepted: by episode.
         tried, hit: by place of the action; a draft is tried up to its first rejection.
+        lengths: rounds that accepted 0, 1, ... draft tokens (table 2).
+        begun, gained: rounds that began behind so many numbers and what they accepted; 0 is behind
+            the first number, which the prefill says (table 3).
     """
 
     rounds: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     accepted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     tried: list[int] = field(default_factory=lambda: [0] * len(NAMES))
     hit: list[int] = field(default_factory=lambda: [0] * len(NAMES))
+    lengths: list[int] = field(default_factory=lambda: [0] * (DEPTH + 1))
+    begun: list[int] = field(default_factory=lambda: [0] * (DEPTH + 1))
+    gained: list[int] = field(default_factory=lambda: [0] * (DEPTH + 1))
 
     def listener(self, episodes: Sequence[int]) -> Callable[[int, list[int], int], None]:
         """An `on_tokens` callback for rows of these episodes."""
@@ -77,6 +88,9 @@ class AcceptanceCount:
                 return
             self.rounds[episodes[row]] += 1
             self.accepted[episodes[row]] += drafted
+            self.lengths[drafted] += 1
+            self.begun[place - 1] += 1
+            self.gained[place - 1] += drafted
             for one in range(place, place + drafted):
                 self.tried[one] += 1
                 self.hit[one] += 1
@@ -109,8 +123,9 @@ def acceptance(settings: ArmSettings, progress: Callable[[str], None]) -> dict[s
     Returns:
         `moments`, how many; `arms`, a row each: `draft`, `shape`, `tolerance` (0 is strict);
         `rounds` and `accepted`, by episode; `tried` and `hit` by number of the action, of chains;
-        `differing`, actions that are not those of HF's `generate`; `bins` by which axes are off
-        them on average.
+        `lengths` in percent of the rounds, and `positions`, draft tokens that a round accepted by
+        where it began, see `AcceptanceCount`; `differing`, actions that are not those of HF's
+        `generate`; `bins` by which axes are off them on average.
     """
     policy = load(str(settings.models / "target" / "checkpoint"), dtype="float32")
     moments = record_moments(policy, progress)
@@ -127,6 +142,11 @@ def acceptance(settings: ArmSettings, progress: Callable[[str], None]) -> dict[s
             "accepted": [count.accepted[one] for one in sorted(count.rounds)],
             "differing": int((said != exact).any(1).sum()), "bins": float(off.mean()),
         }  # fmt: skip
+        told["lengths"] = [100 * one / sum(count.lengths) for one in count.lengths]
+        told["positions"] = [
+            gained / begun if begun else None
+            for gained, begun in zip(count.gained, count.begun, strict=True)
+        ]
         if shape == CHAIN:
             told |= {"tried": count.tried, "hit": count.hit}
         rows.append(told)
@@ -147,8 +167,12 @@ def _arms(settings: ArmSettings, policy: Policy) -> Iterator[tuple[str, str, int
         rule = Tolerance(tokens, dims, tolerance) if tolerance else None
         for shape, sizes in SHAPES.items():
             for name, head in heads.items():
+                if shape == PAPER and name != settings.heads[-1]:
+                    continue
                 eagle = Eagle(head, tolerance=rule, depth=DEPTH, legal=legal, **sizes)
                 yield name, shape, tolerance, _always(eagle)
+            if shape == PAPER:
+                continue
             widths = WIDTHS[shape]
             drafted = _free(bigrams.guess(widths), widths[0] * DEPTH, rule)
             yield BIGRAM, shape, tolerance, _always(drafted)

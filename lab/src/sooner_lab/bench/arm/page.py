@@ -8,7 +8,7 @@ from ...worlds.arm.simulator import NAMES, TASKS
 from ..intervals import quotient
 from ..pages import ReportTable, head, sections
 from . import settings as fixed
-from .acceptance import CHAIN, SHAPES
+from .acceptance import CHAIN, DEPTH, PAPER, SHAPES
 from .judging import arm_in, by_deviation, length, paired, succeeded
 from .loops import arm_of
 
@@ -27,7 +27,7 @@ def tables(result: Figures) -> list[ReportTable]:
     episodes = result.get("episodes", [])
     found += [_success(episodes), _deviation(episodes)]
     arms = result.get("acceptance", {"arms": []})["arms"]
-    found += [_lengths(arms), _places(arms)]
+    found += [_lengths(arms), _places(arms), _rounds(arms)]
     return [one for one in found if one.rows]
 
 
@@ -154,3 +154,23 @@ def _places(arms: list[Figures]) -> ReportTable:
     heads = ["draft", "rule", *NAMES[1:-1]]
     remark = "Percent of the drafted numbers that were accepted, by axis, of chains."
     return ReportTable("Acceptance by dimension", heads, rows, remark)
+
+
+def _rounds(arms: list[Figures]) -> ReportTable:
+    rows = []
+    for one in arms:
+        if one["shape"] != PAPER:
+            continue
+        name = f"r={one['tolerance']}" if one["tolerance"] else "strict"
+        rows.append(
+            [name, *(f"{share:.1f}" for share in one["lengths"]),
+             *("–" if mean is None else f"{mean:.2f}" for mean in one["positions"])]
+        )  # fmt: skip
+    heads = ["rule", *(f"{length} accepted, %" for length in range(DEPTH + 1))]
+    heads += [f"from {place}" for place in range(DEPTH + 1)]
+    remark = (
+        "The finished head's trees of 50 nodes, depth 5, top 8. Left: percent of the rounds; "
+        "right: draft tokens that a round accepted, by where it began (0: behind the first number; "
+        "5: the fingers are left, which are never drafted)."
+    )
+    return ReportTable("Rounds of the paper's tree", rows=rows, heads=heads, remark=remark)
