@@ -99,6 +99,24 @@ class AcceptanceCount:
 
         return hear
 
+    def told(self, is_chain: bool) -> dict[str, Any]:
+        """For a result: `mean_acceptance_length`, a round's own token counted; `rounds` and
+        `accepted`, a number for each episode; `lengths` in percent of the rounds; `positions`,
+        draft tokens that a round accepted by where it began, `None` where none did; of chains
+        `tried` and `hit`."""
+        rounds, order = sum(self.lengths), sorted(self.rounds)
+        found: dict[str, Any] = {
+            "mean_acceptance_length": 1 + sum(self.gained) / rounds,
+            "rounds": [self.rounds[one] for one in order],
+            "accepted": [self.accepted[one] for one in order],
+            "lengths": [100 * one / rounds for one in self.lengths],
+            "positions": [
+                gained / begun if begun else None
+                for gained, begun in zip(self.gained, self.begun, strict=True)
+            ],
+        }
+        return {**found, "tried": self.tried, "hit": self.hit} if is_chain else found
+
 
 def record_moments(policy: Policy, progress: Callable[[str], None]) -> Moments:
     """Every third moment of plain closed loops, but the first ones."""
@@ -122,9 +140,7 @@ def acceptance(settings: ArmSettings, progress: Callable[[str], None]) -> dict[s
 
     Returns:
         `moments`, how many; `arms`, a row each: `draft`, `shape`, `tolerance` (0 is strict);
-        `rounds` and `accepted`, by episode; `tried` and `hit` by number of the action, of chains;
-        `lengths` in percent of the rounds, and `positions`, draft tokens that a round accepted by
-        where it began, see `AcceptanceCount`; `differing`, actions that are not those of HF's
+        what `AcceptanceCount.told` says; `differing`, actions that are not those of HF's
         `generate`; `bins` by which axes are off them on average.
     """
     policy = load(str(settings.models / "target" / "checkpoint"), dtype="float32")
@@ -136,20 +152,11 @@ def acceptance(settings: ArmSettings, progress: Callable[[str], None]) -> dict[s
         count = AcceptanceCount()
         said = _decoded(policy, moments, make, count)
         off = np.abs(said - exact)[:, :-1]
-        told = {
-            "draft": draft, "shape": shape, "tolerance": tolerance,
-            "rounds": [count.rounds[one] for one in sorted(count.rounds)],
-            "accepted": [count.accepted[one] for one in sorted(count.rounds)],
-            "differing": int((said != exact).any(1).sum()), "bins": float(off.mean()),
-        }  # fmt: skip
-        told["lengths"] = [100 * one / sum(count.lengths) for one in count.lengths]
-        told["positions"] = [
-            gained / begun if begun else None
-            for gained, begun in zip(count.gained, count.begun, strict=True)
-        ]
-        if shape == CHAIN:
-            told |= {"tried": count.tried, "hit": count.hit}
-        rows.append(told)
+        rows.append(
+            {"draft": draft, "shape": shape, "tolerance": tolerance,
+             **count.told(is_chain=shape == CHAIN),
+             "differing": int((said != exact).any(1).sum()), "bins": float(off.mean())}
+        )  # fmt: skip
     return {"moments": len(exact), "arms": rows}
 
 
