@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
 
-.PHONY: setup demo demo-pictures test test-all soak check lint types docs wheels clean
+.PHONY: setup demo demo-pictures test test-slow test-all soak check lint types docs wheels clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,10 @@ BY_FILES := -n auto --dist loadfile --no-loadscope-reorder --slowest-files 20
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(BY_FILES) -m "not slow and not soak"
+
+# What takes more than a few seconds each, ten minutes in all: before a merge, and on hosted runners.
+test-slow: $(STAMP)
+	$(BIN)/python -m pytest $(BY_FILES) --durations 20 -m "slow and not soak"
 
 test-all: $(STAMP)
 	$(BIN)/python -m pytest $(BY_FILES) --durations 20 -m "not soak"
@@ -51,10 +55,10 @@ wheels: $(STAMP)
 	$(BIN)/python -m build --quiet --outdir dist lab
 	$(BIN)/python tests/wheels/smoke.py dist
 
-# mypy and the site take a core each; the tests take all.
+# mypy and the site take a core each; the tests take all. Slow tests are `make test-slow`.
 check: $(STAMP)
 	$(MAKE) --jobs 2 --output-sync=target lint types docs
-	$(MAKE) test-all
+	$(MAKE) test
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
