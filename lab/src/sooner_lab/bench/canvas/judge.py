@@ -9,6 +9,7 @@ nothing of the law, learns on one half to tell the sets apart and is held to cha
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -41,14 +42,21 @@ RIDGE = 0.05
 """Share of the mean variance that is added to every direction's."""
 
 
-def judge(one: Tensor, two: Tensor, law: PictureLaw) -> dict[str, float]:
+def judge(
+    one: Tensor, two: Tensor, law: PictureLaw, likelihoods: Sequence[Tensor] | None = None
+) -> dict[str, float]:
     """Compare two sets of pictures `[n, length]`, as many in each.
+
+    Args:
+        likelihoods: log-likelihoods of both, `[n]`, where they are known.
 
     Returns:
         `likelihood` and `classifier`, the tests' p-values; `p`, of both; `gap`, by how many nats a
         code the first set is likelier; `accuracy` of the classifier.
     """
-    a, b = (law.log_likelihood(each).numpy() for each in (one, two))
+    if likelihoods is None:
+        likelihoods = [law.log_likelihood(each) for each in (one, two)]
+    a, b = (each.numpy() for each in likelihoods)
     likelihood = mean_test(a, b)
     accuracy, classifier = classifier_test(features(one, law), features(two, law))
     return {

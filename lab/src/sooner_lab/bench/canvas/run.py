@@ -218,13 +218,15 @@ class _Bench:
         self.progress(f"quality: {settings.nulls} null splits")
         alarms = 0
         pool = None if self.trained is None else law.sample(POOL, settings.seed + 300)
+        told = None if pool is None else law.log_likelihood(pool)  # of a decoder: once
         for split in range(settings.nulls):
-            if pool is None:
-                both = law.sample(2 * count, settings.seed + 1000 + split)
+            if pool is None or told is None:
+                both, known = law.sample(2 * count, settings.seed + 1000 + split), None
             else:
                 generator = torch.Generator().manual_seed(settings.seed + 1000 + split)
-                both = pool[torch.randperm(len(pool), generator=generator)[: 2 * count]]
-            alarms += judge(both[:count], both[count:], law)["p"] < LEVEL
+                picked = torch.randperm(len(pool), generator=generator)[: 2 * count]
+                both, known = pool[picked], told[picked].split(count)
+            alarms += judge(both[:count], both[count:], law, known)["p"] < LEVEL
         share = alarms / settings.nulls
         return {"arms": found, "nulls": settings.nulls, "false_alarms": share, "drawings": count}
 
