@@ -168,6 +168,9 @@ def test_episodes_side_by_side_are_those_one_by_one(
     for ours, theirs in zip(both, alone, strict=True):
         assert len(ours.numbers) == len(ours.answers) == LONGEST
         assert np.array_equal(np.stack(ours.numbers), np.stack(theirs.numbers))
+    short = rollouts.walk(policy.act, "lift", seeds, limit=LONGEST - 1)
+    assert [one.success for one in short] == [False] * 5
+    assert {len(one.answers) for one in short} == {LONGEST - 1}
 
 
 def test_a_simulator_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

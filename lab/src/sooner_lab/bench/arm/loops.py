@@ -98,7 +98,7 @@ def episodes(work: ArmWork) -> list[dict[str, Any]]:
         policy = policy.allowing(Allowance(int(work.arm[2:])))
         asked = {"method": "relaxed", "compare": True}
     act: Any = partial(policy.act, **asked)
-    more: dict[str, Any] = {}
+    more: dict[str, Any] = {"limit": fixed.LIMITS[work.task]}
     if work.arm == fixed.BLIND:
         more["is_blind"] = True
     elif work.arm == fixed.SHAKE:
@@ -114,9 +114,9 @@ def _policy(models: str, head: str) -> Policy:
 
 
 def _by_expert(work: ArmWork) -> list[dict[str, Any]]:
-    env, none = ArmEnvironment(work.task), collect.ArmNoise(0.0)
+    env, none, limit = ArmEnvironment(work.task), collect.ArmNoise(0.0), fixed.LIMITS[work.task]
     try:
-        found = [(seed, collect.demonstrate(env, seed, none)) for seed in work.seeds]
+        found = [(seed, collect.demonstrate(env, seed, none, limit)) for seed in work.seeds]
     finally:
         env.close()
     return [

@@ -13,6 +13,9 @@ TOLERANCES = (5, 9, 15)
 STARTS = {"lift": 106, "door": 107, "nut": 107}
 """Of each task, paired over the tolerances: 320."""
 FIRST_START = 900_000
+LIMITS = {"lift": 48, "door": 124, "nut": 176}
+"""Actions within which a start has to be done: a third more than the experts take on average. With
+twice the time the policy did 97 % of 60 other starts, which leaves little to lose."""
 FEW = 20
 """Starts of each task for the arms of the gate."""
 FIRST_MOMENT, MOMENT_EPISODES = 700_000, 8

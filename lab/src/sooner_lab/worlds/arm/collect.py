@@ -67,8 +67,10 @@ class ArmEpisode:
     success: bool
 
 
-def demonstrate(env: ArmEnvironment, seed: int, noise: ArmNoise) -> ArmEpisode:
-    """One noisy episode of the expert."""
+def demonstrate(
+    env: ArmEnvironment, seed: int, noise: ArmNoise, limit: int | None = None
+) -> ArmEpisode:
+    """One noisy episode of the expert, of at most `limit` actions if that is given."""
     rng = np.random.default_rng([seed, ORDER.index(env.name)])
     env.reset(seed)
     seen, taken, drift = [], [], noise.first(rng)
@@ -79,7 +81,7 @@ def demonstrate(env: ArmEnvironment, seed: int, noise: ArmNoise) -> ArmEpisode:
         taken.append(action.astype(np.float32))
         drift = noise.after(drift, rng)
         step = env.step(action)
-        if step.over:
+        if step.over or len(taken) == limit:
             return ArmEpisode(np.stack(seen), np.stack(taken), step.success)
 
 

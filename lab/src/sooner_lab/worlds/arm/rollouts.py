@@ -42,6 +42,7 @@ def walk(
     seeds: Sequence[int],
     *,
     rows: int = SIDE_BY_SIDE,
+    limit: int | None = None,
     is_blind: bool = False,
     change: Callable[[Walk, np.ndarray], np.ndarray] = lambda one, action: action,
     tell: Callable[[int], None] = lambda done: None,
@@ -52,6 +53,7 @@ def walk(
         act: asked about all live episodes at once.
         task: of `simulator.TASKS`.
         rows: episodes side by side.
+        limit: actions of an episode, where they are fewer than the task's own.
         is_blind: gauges show 0 whatever they should.
         change: makes another action `[7]` of the policy's, which is taken instead.
         tell: told how many have ended.
@@ -78,7 +80,7 @@ def walk(
                 one.numbers.append(told)
                 one.answers.append(answer)
                 step = env.step(change(one, answer.values[0]))
-                if step.over:
+                if step.over or len(one.answers) == limit:
                     one.success = step.success
                     done[one.seed] = one
                     free.append(env)
