@@ -118,11 +118,16 @@ def test_strayed_episodes_are_told_in_thirds_of_their_task() -> None:
 
 
 def test_an_acceptance_length_counts_the_round_s_own_token() -> None:
-    arm = {"rounds": [2, 4], "accepted": [2, 4], "draft": "head", "shape": "chain", "tolerance": 0}
+    arm = {"rounds": [2, 4], "accepted": [2, 4], "draft": "head", "shape": "chain", "tolerance": 0,
+           "mean_acceptance_length": 2.0}  # fmt: skip
     assert judging.length(arm)["value"] == 2
     (bound,) = judging.regime([arm], "head")
     assert bound["holds"]
     assert bound["reached"] == 2
+    better = {**arm, "draft": "head-30", "mean_acceptance_length": 1.9}
+    worse = {**arm, "draft": "head-10", "mean_acceptance_length": 1.2}
+    heads = ("head-10", "head-30", "head")
+    assert judging.head_like_the_paper_s([worse, arm, better], heads) == "head-30"
 
 
 # --- counting
@@ -227,7 +232,8 @@ def test_an_arm_acts_in_closed_loops(models: Path, stubbed: None, arm: str) -> N
 
 
 def test_all_starts_are_shared_out_once(models: Path) -> None:
-    jobs = list(loops._jobs(ArmSettings(models)))
+    jobs = list(loops._jobs(ArmSettings(models), "head-30"))
+    assert {Path(job.head).name for job in jobs} == {"head-30"}
     counts: dict[str, int] = {}
     for job in jobs:
         counts[job.arm] = counts.get(job.arm, 0) + len(job.seeds)
@@ -235,7 +241,7 @@ def test_all_starts_are_shared_out_once(models: Path) -> None:
         "plain": 320, "r=5": 320, "r=9": 320, "r=15": 320,
         "expert": 60, "blind": 60, "random": 60, "shaken": 60,
     }  # fmt: skip
-    only = list(loops._jobs(ArmSettings(models, parts=("gate",), starts=5)))
+    only = list(loops._jobs(ArmSettings(models, parts=("gate",), starts=5), "head"))
     assert sum(len(job.seeds) for job in only) == 5 * 5 * 3
 
 

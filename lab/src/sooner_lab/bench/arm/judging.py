@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -85,13 +86,25 @@ def arm_in(arms: Sequence[Figures], draft: str, shape: str, tolerance: int) -> F
     )
 
 
+def head_like_the_paper_s(arms: Sequence[Figures], heads: Sequence[str]) -> str:
+    """The head whose chains have the strict acceptance length nearest to the middle of the
+    paper's; it is chosen by acceptance alone, before anything acts."""
+    middle = (fixed.REGIME[0].low + fixed.REGIME[0].high) / 2
+
+    def apart(head: str) -> float:
+        found = arm_in(arms, head, CHAIN, 0)
+        return math.inf if found is None else abs(found["mean_acceptance_length"] - middle)
+
+    return min(heads, key=apart)
+
+
 def regime(arms: Sequence[Figures], head: str) -> list[Figures]:
-    """Whether the finished head's acceptance lengths lie where the paper's do."""
+    """Whether a head's acceptance lengths lie where the paper's do."""
     found = []
     for bound, tolerance in zip(fixed.REGIME, (0, 9), strict=True):
         one = arm_in(arms, head, CHAIN, tolerance)
         if one is not None:
-            found.append(_held(bound, length(one)["value"]))
+            found.append(_held(bound, one["mean_acceptance_length"]))
     return found
 
 

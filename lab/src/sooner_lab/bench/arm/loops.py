@@ -51,15 +51,20 @@ def arm_of(tolerance: int) -> str:
     return f"r={tolerance}"
 
 
-def loops(settings: ArmSettings, progress: Callable[[str], None]) -> list[dict[str, Any]]:
+def loops(
+    settings: ArmSettings, head: str, progress: Callable[[str], None]
+) -> list[dict[str, Any]]:
     """A row for each episode of the parts that are asked for.
+
+    Args:
+        head: of `settings.heads`, which drafts.
 
     Returns:
         `arm`, `task`, `seed`, `success`, `steps`; of relaxed arms `deviation`: bins by which each
         axis is off the exact action on average, summed over the first `COUNTED` actions, and
         `rounds` and `accepted` draft tokens.
     """
-    jobs = list(_jobs(settings))
+    jobs = list(_jobs(settings, head))
     rows: list[dict[str, Any]] = []
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(settings.processes, context) as pool:
@@ -70,21 +75,19 @@ def loops(settings: ArmSettings, progress: Callable[[str], None]) -> list[dict[s
     return sorted(rows, key=lambda row: (row["arm"], row["task"], row["seed"]))
 
 
-def _jobs(settings: ArmSettings) -> Iterator[ArmWork]:
+def _jobs(settings: ArmSettings, head: str) -> Iterator[ArmWork]:
     """The longest task first, so that no process is left alone with it."""
     relaxed = [arm_of(one) for one in fixed.TOLERANCES] if "loops" in settings.parts else []
     asked = dict.fromkeys((fixed.PLAIN, *relaxed), True)  # whether on all starts
     if "gate" in settings.parts:
         asked |= dict.fromkeys(fixed.GATE_ARMS, False)
-    target, head = (str(settings.models / one) for one in ("target/checkpoint", "head"))
+    target, draft = (str(settings.models / one) for one in ("target/checkpoint", f"head/{head}"))
     for task, count in sorted(settings.counts().items(), reverse=True):
         for arm, is_all in asked.items():
             many = count if is_all and relaxed else min(count, fixed.FEW)
             seeds = tuple(range(fixed.FIRST_START, fixed.FIRST_START + many))
             for at in range(0, many, CHUNK):
-                yield ArmWork(
-                    arm, task, seeds[at : at + CHUNK], target, f"{head}/{settings.heads[-1]}"
-                )
+                yield ArmWork(arm, task, seeds[at : at + CHUNK], target, draft)
 
 
 def episodes(work: ArmWork) -> list[dict[str, Any]]:

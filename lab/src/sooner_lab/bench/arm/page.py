@@ -54,7 +54,8 @@ def _bounds(result: Figures, part: str, title: str) -> ReportTable:
     remark = {
         "gate": "Percent of starts that succeed, each task counting as much; fixed before any "
         f"result. *shaken*: every axis off by {fixed.SHAKEN} bins, in points of plain's.",
-        "regime": "Acceptance lengths of the finished head's chains.",
+        "regime": f"Acceptance lengths of the chains of `{result.get('head', '')}`, the state of "
+        "the head that acts: its strict length is the nearest to 1.8.",
     }[part]
     return ReportTable(title, ["what", "wanted", "reached", "", "why"], rows, remark)
 

@@ -11,7 +11,7 @@ from sooner.methods.threads import torch_threads
 
 from ...worlds.arm.simulator import require_installed
 from .acceptance import acceptance
-from .judging import gate, goals, regime
+from .judging import gate, goals, head_like_the_paper_s, regime
 from .loops import loops
 from .settings import SEED, ArmSettings
 
@@ -29,8 +29,8 @@ def run(
         keep: handed the result as far as it is, after each part.
 
     Returns:
-        `episodes` of `loops`, `acceptance`; `gate`, `regime` and `goals` as far as these tell;
-        `settings`, `provenance`.
+        `acceptance`; `head`, which acts, and `episodes` of `loops`; `gate`, `regime` and `goals`
+        as far as these tell; `settings`, `provenance`.
 
     Raises:
         SoonerError: robosuite is not installed, or a checkpoint is missing.
@@ -45,18 +45,22 @@ def run(
     ]
     if missing:
         raise SoonerError(
-            f"'{settings.models}' has no {missing[0]}; train it: sooner train miniature arm -o DIR"
+            f"'{settings.models}' has no {missing[0]}; train it: sooner train miniature arm --out "
+            "DIR"
         )
     told = {**asdict(settings), "models": settings.models.name}
     result: dict[str, Any] = {"bench": "arm", "model": "arm", "settings": told}
+    result["head"] = settings.heads[-1]
     if "acceptance" in settings.parts:
         with torch_threads(1):
             result["acceptance"] = acceptance(settings, progress)
-        result["regime"] = regime(result["acceptance"]["arms"], settings.heads[-1])
+        arms = result["acceptance"]["arms"]
+        result["head"] = head_like_the_paper_s(arms, settings.heads)
+        result["regime"] = regime(arms, result["head"])
         result["provenance"] = provenance("cpu", "float32", SEED)
         keep(result)
     if {"gate", "loops"} & set(settings.parts):
-        result["episodes"] = loops(settings, progress)
+        result["episodes"] = loops(settings, result["head"], progress)
         if "gate" in settings.parts:
             result["gate"] = gate(result["episodes"])
         if "loops" in settings.parts:

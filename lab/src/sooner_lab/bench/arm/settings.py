@@ -61,10 +61,11 @@ GATE = (
 )
 STRICT, RELAXED = "strict", "relaxed r=9"
 REGIME = (
-    ArmBound(STRICT, 1.6, 2.0, "as in the paper: the noise of the demonstrations was chosen so"),
+    ArmBound(STRICT, 1.6, 2.0, "as in the paper"),
     ArmBound(RELAXED, 2.1, 2.9, "as in the paper"),
 )
-"""Acceptance lengths of the trained head's chains: whether this is the paper's regime."""
+"""Acceptance lengths of the chains of the head that acts: whether this is the paper's regime. Of
+its three states that one acts whose strict length is nearest to the middle of the first bound."""
 MARGIN = -5.0
 """Points of success that every tolerance may cost at most, by the paired 95 % lower bound."""
 
