@@ -7,7 +7,10 @@ hand's goal moves by 5 cm or turns by 0.5 rad in a step of 1/20 s, and the finge
 
 from __future__ import annotations
 
+import logging
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Any, ClassVar
@@ -33,13 +36,11 @@ class ArmTask:
         environment: robosuite's name.
         instruction: what the policy is told.
         max_steps: actions of an episode; the experts need about half.
-        options: of the environment.
     """
 
     environment: str
     instruction: str
     max_steps: int
-    options: tuple[tuple[str, Any], ...] = ()
 
 
 TASKS = {
@@ -214,23 +215,31 @@ def _turn(now: np.ndarray, wanted: np.ndarray) -> np.ndarray:
 
 
 def _make(task: ArmTask) -> Any:
-    import logging
+    with _quiet():
+        import robosuite
+        from robosuite.controllers import load_composite_controller_config
 
-    logging.getLogger("robosuite_logs").setLevel(logging.ERROR)
-    import robosuite
-    from robosuite.controllers import load_composite_controller_config
+        return robosuite.make(
+            task.environment,
+            robots="Panda",
+            controller_configs=load_composite_controller_config(robot="Panda"),
+            has_renderer=False,
+            has_offscreen_renderer=False,
+            use_camera_obs=False,
+            use_object_obs=False,
+            control_freq=20,
+            horizon=1_000_000,  # episodes end here, not there
+            ignore_done=True,
+            hard_reset=False,
+        )
 
-    return robosuite.make(
-        task.environment,
-        robots="Panda",
-        controller_configs=load_composite_controller_config(robot="Panda"),
-        has_renderer=False,
-        has_offscreen_renderer=False,
-        use_camera_obs=False,
-        use_object_obs=False,
-        control_freq=20,
-        horizon=1_000_000,  # episodes end here, not there
-        ignore_done=True,
-        hard_reset=False,
-        **dict(task.options),
-    )
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Without robosuite's notes on macros and robots that nobody asked for."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
+    finally:
+        logging.disable(before)
