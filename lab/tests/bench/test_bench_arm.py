@@ -216,6 +216,7 @@ def test_bigrams_fall_back_to_what_is_mostly_said_there() -> None:
 def stubbed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rollouts, "ArmEnvironment", StubArm)
     monkeypatch.setattr(loops, "ArmEnvironment", StubArm)
+    loops._environments.cache_clear()
     monkeypatch.setattr(simulator, "find_spec", lambda name: True)
 
 

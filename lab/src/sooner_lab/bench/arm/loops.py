@@ -17,15 +17,15 @@ from sooner.tasks.act.allowance import Allowance
 from sooner.tasks.act.policy import Policy, load
 
 from ...worlds.arm import collect
-from ...worlds.arm.rollouts import Walk, walk
+from ...worlds.arm.rollouts import SIDE_BY_SIDE, Walk, walk
 from ...worlds.arm.simulator import NAMES, ArmEnvironment
 from . import settings as fixed
 from .settings import ArmSettings
 
 AXES = len(NAMES) - 1
 """Numbers of an action that are relaxed; the last one is the fingers'."""
-CHUNK = 18
-"""Starts of one piece of work."""
+CHUNK = SIDE_BY_SIDE
+"""Starts of one piece of work: all at once."""
 
 
 @dataclass(frozen=True)
@@ -108,7 +108,14 @@ def episodes(work: ArmWork) -> list[dict[str, Any]]:
         more["change"] = _shaken
     elif work.arm == fixed.RANDOM:
         act, more["change"] = _still, _random
-    return [_row(work.arm, one) for one in walk(act, work.task, work.seeds, **more)]
+    envs = _environments(work.task)
+    return [_row(work.arm, one) for one in walk(act, work.task, work.seeds, envs=envs, **more)]
+
+
+@cache
+def _environments(task: str) -> list[ArmEnvironment]:
+    """Of this process, for all its work: making one takes most of a second."""
+    return [ArmEnvironment(task) for _ in range(SIDE_BY_SIDE)]
 
 
 @cache

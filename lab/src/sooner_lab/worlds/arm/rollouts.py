@@ -42,6 +42,7 @@ def walk(
     seeds: Sequence[int],
     *,
     rows: int = SIDE_BY_SIDE,
+    envs: Sequence[ArmEnvironment] | None = None,
     limit: int | None = None,
     is_blind: bool = False,
     change: Callable[[Walk, np.ndarray], np.ndarray] = lambda one, action: action,
@@ -53,6 +54,7 @@ def walk(
         act: asked about all live episodes at once.
         task: of `simulator.TASKS`.
         rows: episodes side by side.
+        envs: of this task, to act in; by default as many as `rows` are made, and closed.
         limit: actions of an episode, where they are fewer than the task's own.
         is_blind: gauges show 0 whatever they should.
         change: makes another action `[7]` of the policy's, which is taken instead.
@@ -62,7 +64,8 @@ def walk(
         SoonerError: an unknown task, or robosuite is not installed.
     """
     waiting = list(seeds)[::-1]
-    envs = [ArmEnvironment(task) for _ in range(min(rows, len(waiting)))]
+    own = [] if envs else [ArmEnvironment(task) for _ in range(min(rows, len(waiting)))]
+    envs = envs or own
     live: list[tuple[ArmEnvironment, Walk]] = []
     done: dict[int, Walk] = {}
     free = list(envs)
@@ -89,6 +92,6 @@ def walk(
                     going.append((env, one))
             live = going
     finally:
-        for env in envs:
+        for env in own:
             env.close()
     return [done[seed] for seed in seeds]
