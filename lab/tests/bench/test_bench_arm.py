@@ -267,6 +267,12 @@ def test_a_result_has_its_page(
     assert "may not judge" in page
     assert "| last action | chain |" in page
     assert "Success by tolerance" in page
+    lengths = {
+        one["tolerance"]: one["mean_acceptance_length"]
+        for one in arms
+        if (one["draft"], one["shape"]) == ("head", "chain")
+    }
+    assert f"| {lengths[9] / lengths[0]:.2f}× |" in page
 
 
 def test_what_is_not_trained_is_named(tmp_path: Path, stubbed: None) -> None:

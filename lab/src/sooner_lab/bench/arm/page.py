@@ -120,12 +120,12 @@ def _lengths(arms: list[Figures]) -> ReportTable:
                 continue
             strict, near = told[0], found[9]
             assert near is not None
-            both = [
+            sides = [
                 ([a + b for a, b in zip(one["rounds"], one["accepted"], strict=True)],
                  one["rounds"])
                 for one in (near, strict)
             ]  # fmt: skip
-            ratio = quotient(both[0], (both[1][1], both[1][0]), fixed.SEED)
+            ratio = quotient(*sides, fixed.SEED)
             spans = [length(one) for one in told]
             rows.append(
                 [draft, shape,
