@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from .kinds import CHECKPOINTS, TRAINED, UNLIKE, Comparison, Key, Links, Reason
+from .kinds import CHECKPOINTS, TRAINED, Comparison, Key, Links, Reason
 
 GOAL = "LIBERO-Goal"
 TREE = "trees[tree=50 nodes, depth 5, top 8]"
 WORLD = "our robot's world, not LIBERO"
 TASKS = "3 tasks, paper's tree"
 PLAIN = "arms[method=plain]"
+ARM_WORLD = "our arm's world (robosuite), not LIBERO"
+ON_ARM = "{acceptance.moments} moments, paper's tree"
 QUANTISED = ("int8", "int4")
 WEIGHTS = "3 tasks, r = 9, fp32 in bf16's row, a CPU"
 UNPACKED = (
@@ -16,13 +18,20 @@ UNPACKED = (
     "forward alike, and the fewer forwards there are, the less of it is paid"
 )
 PUBLISHED = Reason(CHECKPOINTS, "OpenVLA fine-tuned on the suite, and LIBERO")
-SHAPES = Reason(
-    UNLIKE, "strict drafts trees here and relaxed chains; the paper's have one shape"
-)  # fmt: skip
+
+
+def _arm(field: str) -> dict[str, str]:
+    """Strict and relaxed figures of the arm's head, of drafts of the paper's tree."""
+    found = "acceptance.arms[draft=head&shape=paper's tree&tolerance={r}].{field}"
+    return {
+        "strict": found.format(r=0, field=field), "relaxed": found.format(r=9, field=field)
+    }  # fmt: skip
+
+
 LINKS = Links(
     (
-        Comparison("table 1", GOAL, "length", "round", "act", TRAINED, TASKS,
-                   {"strict": f"{TREE}.strict", "relaxed": f"{TREE}.relaxed"}, only_order=WORLD),
+        Comparison("table 1", GOAL, "length", "round", "arm", TRAINED, ON_ARM,
+                   _arm("mean_acceptance_length"), only_order=ARM_WORLD),
         Comparison("table 1", GOAL, "speed-up", "decode", "act", TRAINED, TASKS,
                    {"autoregressive": f"{PLAIN}.decode_speedup",
                     "strict": f"{TREE}.strict_speedup", "relaxed": f"{TREE}.relaxed_speedup"},
@@ -34,6 +43,12 @@ LINKS = Links(
                    {"autoregressive": Key("loops[method=plain&env=all].success_rate", times=100),
                     "relaxed": Key("loops[method=relaxed r=9&env=all].success_rate", times=100)},
                    only_order=WORLD, why="too few episodes to tell such a difference"),
+        *(Comparison("table 2", GOAL, f"{count}", "share", "arm", TRAINED, ON_ARM,
+                     _arm(f"lengths[{count}]"), only_order=ARM_WORLD)
+          for count in range(6)),
+        *(Comparison("table 3", GOAL, f"{place}", "accepted", "arm", TRAINED, ON_ARM,
+                     _arm(f"positions[{place}]"), only_order=ARM_WORLD)
+          for place in range(5)),
         Comparison("figure 4", "", "length", "round", "act", TRAINED, "3 tasks, chains of 6",
                    {"r = 0": "trees[tree=chain of 6].strict",
                     **{f"r = {one}": f"arms[method=relaxed r={one}].mean_acceptance_length"
@@ -50,9 +65,7 @@ LINKS = Links(
     {
         "table 1": PUBLISHED,
         "table 2": PUBLISHED,
-        f"table 2 / {GOAL}": SHAPES,
         "table 3": PUBLISHED,
-        f"table 3 / {GOAL}": SHAPES,
         "table 5": PUBLISHED,
         "table 6": PUBLISHED,
     },
