@@ -18,8 +18,8 @@ UNPACKED = (
     "forward alike, and the fewer forwards there are, the less of it is paid"
 )
 NEAR = (
-    "nearly all drafts are near: relaxed rounds take all, or have the fingers alone left, which are "
-    "never drafted"
+    "nearly all drafts are near: relaxed rounds take all, or have the fingers alone left, which "
+    "are never drafted"
 )
 PUBLISHED = Reason(CHECKPOINTS, "OpenVLA fine-tuned on the suite, and LIBERO")
 
