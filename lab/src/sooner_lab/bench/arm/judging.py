@@ -74,8 +74,18 @@ def gate(rows: Sequence[Figures]) -> list[Figures]:
 def length(arm: Figures, seed: int = fixed.SEED) -> Figures:
     """Acceptance length, a round's own token counted, with the interval over episodes."""
     ones = [1.0] * len(arm["rounds"])
+    return quotient(_tokens(arm), (ones, ones), seed)
+
+
+def ratio(arm: Figures, base: Figures, seed: int = fixed.SEED) -> Figures:
+    """One arm's acceptance length over another's, of the same episodes."""
+    return quotient(_tokens(arm), _tokens(base), seed)
+
+
+def _tokens(arm: Figures) -> tuple[list[float], list[float]]:
+    """Of each episode the tokens of all its rounds, and how many rounds those are."""
     total = [a + b for a, b in zip(arm["rounds"], arm["accepted"], strict=True)]
-    return quotient((total, arm["rounds"]), (ones, ones), seed)
+    return total, list(arm["rounds"])
 
 
 def arm_in(arms: Sequence[Figures], draft: str, shape: str, tolerance: int) -> Figures | None:

@@ -5,11 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from ...worlds.arm.simulator import NAMES, TASKS
-from ..intervals import quotient
 from ..pages import ReportTable, head, sections
 from . import settings as fixed
 from .acceptance import CHAIN, DEPTH, PAPER, SHAPES
-from .judging import arm_in, by_deviation, length, paired, succeeded
+from .judging import arm_in, by_deviation, length, paired, ratio, succeeded
 from .loops import arm_of
 
 Figures = dict[str, Any]
@@ -120,17 +119,11 @@ def _lengths(arms: list[Figures]) -> ReportTable:
                 continue
             strict, near = told[0], found[9]
             assert near is not None
-            sides = [
-                ([a + b for a, b in zip(one["rounds"], one["accepted"], strict=True)],
-                 one["rounds"])
-                for one in (near, strict)
-            ]  # fmt: skip
-            ratio = quotient(*sides, fixed.SEED)
             spans = [length(one) for one in told]
             rows.append(
                 [draft, shape,
                  *(f"{one['value']:.2f} {_span(one['interval'], '{:.2f}')}" for one in spans),
-                 f"{ratio['value']:.2f}×", str(sum(strict["rounds"])), str(strict["differing"])]
+                 f"{ratio(near, strict)['value']:.2f}×", str(sum(strict["rounds"])), str(strict["differing"])]
             )  # fmt: skip
     heads = ["draft", "shape", "strict", *(arm_of(one) for one in fixed.TOLERANCES)]
     heads += ["r=9 over strict", "rounds", "differ"]
