@@ -123,7 +123,8 @@ def _lengths(arms: list[Figures]) -> ReportTable:
             rows.append(
                 [draft, shape,
                  *(f"{one['value']:.2f} {_span(one['interval'], '{:.2f}')}" for one in spans),
-                 f"{ratio(near, strict)['value']:.2f}×", str(sum(strict["rounds"])), str(strict["differing"])]
+                 f"{ratio(near, strict)['value']:.2f}×", str(sum(strict["rounds"])),
+                 str(strict["differing"])]
             )  # fmt: skip
     heads = ["draft", "shape", "strict", *(arm_of(one) for one in fixed.TOLERANCES)]
     heads += ["r=9 over strict", "rounds", "differ"]
