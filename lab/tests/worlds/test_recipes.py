@@ -22,7 +22,8 @@ def test_a_recipe_survives_being_written_down(name: str, part: str, config: Any)
     again = from_plain(type(config), told)
     assert again == config
     assert plain(again) == told
-    assert all(isinstance(stage, type(config.stages[0])) for stage in again.stages)
+    stages = getattr(again, "stages", ())  # of all but a draft head's
+    assert all(isinstance(stage, type(config.stages[0])) for stage in stages)
 
 
 @pytest.mark.parametrize(("name", "part", "config"), RECIPES)
@@ -30,5 +31,7 @@ def test_unknown_options_are_named_at_every_depth(name: str, part: str, config: 
     told = plain(config)
     with pytest.raises(SoonerError, match="did you mean 'seed'"):
         from_plain(type(config), {**told, "sede": 1})
+    if "stages" not in told:  # a draft head's
+        return
     with pytest.raises(SoonerError, match="did you mean 'steps'"):
         from_plain(type(config), {**told, "stages": [{**told["stages"][0], "step": 2}]})

@@ -65,6 +65,7 @@ class ArmHeadRecipe:
         episodes: of each task, in which the target acts and is recorded.
         data_seed: of the first.
         settings: of `HeadTraining`.
+        seed: of the head's first weights and the samples' order.
         keep: shares of its steps after which the head is kept, as `head-10` is after a tenth.
     """
 
@@ -76,6 +77,7 @@ class ArmHeadRecipe:
             "token_weight": 1.0, "unroll": 3, "check_every": 500,
         }
     )  # fmt: skip
+    seed: int = 0
     keep: tuple[float, ...] = (0.1, 0.3)
 
 

@@ -63,7 +63,7 @@ def _train_head(
     if not (target / "config.json").is_file():
         raise SoonerError(f"no target at '{target}'; train it first: --part target")
     policy = load(str(target), dtype="float32")
-    settings = HeadTraining.of(config.settings)
+    settings = HeadTraining.of({**config.settings, "seed": config.seed})
     with torch_threads(options.get("threads")):
         seen = _walked(out / "data.npz", policy, config, options.get("progress", True))
         data = record(policy.model, _batches(policy, seen), out / "data", len(NAMES))
