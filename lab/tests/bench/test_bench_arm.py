@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +14,7 @@ import pytest
 from sooner.errors import SoonerError
 from sooner.methods.tolerance import Relaxed, Tolerance
 from sooner.tasks.act.batch import decode
-from sooner.tasks.act.policy import Policy, load
+from sooner.tasks.act.policy import Policy
 from sooner_lab.bench import report
 from sooner_lab.bench.arm import acceptance as accepting
 from sooner_lab.bench.arm import judging, loops
@@ -22,27 +24,19 @@ from sooner_lab.bench.arm.run import run
 from sooner_lab.bench.arm.settings import ArmSettings
 from sooner_lab.worlds.arm import gauges, rollouts, simulator
 from sooner_lab.worlds.arm.simulator import NAMES
-from sooner_lab.worlds.arm.train import train
-from worlds.arm_stub import LONGEST, TINY, TINY_HEAD, StubArm, fake_records
+from worlds.arm_stub import LONGEST, StubArm, policy_of, trained
 
 ROWS = 12
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    out = tmp_path_factory.mktemp("arm")
-    fake_records(out / "target" / "data")
-    train(out / "target", TINY, progress=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollouts, "ArmEnvironment", StubArm)
-        train(out / "head", TINY_HEAD, progress=False)
-    return out
+    return trained(tmp_path_factory.mktemp("arm"))
 
 
 @pytest.fixture(scope="module")
 def policy(models: Path) -> Policy:
-    folders = models / "target" / "checkpoint", models / "head" / "head"
-    return load(str(folders[0]), str(folders[1]), dtype="float32")
+    return policy_of(models)
 
 
 def episode(arm: str, seed: int, success: bool, task: str = "lift", **more: Any) -> dict[str, Any]:
@@ -244,6 +238,26 @@ def test_all_starts_are_shared_out_once(models: Path) -> None:
     }  # fmt: skip
     only = list(loops._jobs(ArmSettings(models, parts=("gate",), starts=5), "head"))
     assert sum(len(job.seeds) for job in only) == 5 * 5 * 3
+
+
+def test_an_interrupted_run_begins_nothing_more(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[loops.ArmWork] = []
+
+    def act(work: loops.ArmWork) -> list[dict[str, Any]]:
+        begun.append(work)
+        time.sleep(0.01)
+        return []
+
+    def interrupted(line: str) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loops, "ProcessPoolExecutor", lambda count, how: ThreadPoolExecutor(1))
+    monkeypatch.setattr(loops, "episodes", act)
+    with pytest.raises(KeyboardInterrupt):
+        loops.loops(ArmSettings(models), "head", interrupted)
+    assert 1 <= len(begun) < len(list(loops._jobs(ArmSettings(models), "head"))) / 2
 
 
 def test_a_result_has_its_page(

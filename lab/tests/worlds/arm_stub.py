@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from sooner.robots.environment import StepResult
-from sooner_lab.worlds.arm import gauges
+from sooner.tasks.act.policy import Policy, load
+from sooner_lab.worlds.arm import gauges, rollouts
 from sooner_lab.worlds.arm.collect import KEYS
 from sooner_lab.worlds.arm.recipe import ArmHeadRecipe, ArmRecipe, ArmStage
 from sooner_lab.worlds.arm.simulator import TASKS, ArmState
+from sooner_lab.worlds.arm.train import train
 from sooner_lab.worlds.robot.architecture import RobotShape
 
 LONGEST = 6
@@ -64,3 +67,19 @@ def fake_records(folder: Path, steps: int = 12, episodes: int = 6) -> None:
             "episodes": np.repeat(np.arange(episodes), steps),
         }
         np.savez(folder / f"{name}.npz", **{key: found[key] for key in KEYS})
+
+
+def trained(out: Path) -> Path:
+    """A tiny target and its head in `out`, trained on made-up records, without a simulator."""
+    fake_records(out / "target" / "data")
+    train(out / "target", TINY, progress=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(rollouts, "ArmEnvironment", StubArm)
+        train(out / "head", TINY_HEAD, progress=False)
+    return out
+
+
+def policy_of(out: Path) -> Policy:
+    """The policy that `trained` wrote."""
+    folders = out / "target" / "checkpoint", out / "head" / "head"
+    return load(str(folders[0]), str(folders[1]), dtype="float32")

@@ -12,14 +12,14 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.tasks.act.observation import Observation
-from sooner.tasks.act.policy import Policy, load
+from sooner.tasks.act.policy import Policy
 from sooner_lab.worlds.arm import collect, gauges, rollouts, simulator
 from sooner_lab.worlds.arm.collect import BIN, ArmNoise
 from sooner_lab.worlds.arm.experts import CLOSE, FASTEST, OPEN, expert_action
 from sooner_lab.worlds.arm.learn_arm import ArmReader
 from sooner_lab.worlds.arm.simulator import NAMES, TASKS, ArmEnvironment, ArmState
 from sooner_lab.worlds.arm.train import train
-from worlds.arm_stub import LONGEST, TINY, TINY_HEAD, StubArm, fake_records
+from worlds.arm_stub import LONGEST, TINY, TINY_HEAD, StubArm, policy_of, trained
 
 needs_robosuite = pytest.mark.skipif(
     any(find_spec(name) is None for name in simulator.NEEDED),
@@ -38,19 +38,12 @@ def state(**changed: object) -> ArmState:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny target and its head, trained on made-up records, without a simulator."""
-    out = tmp_path_factory.mktemp("arm")
-    fake_records(out / "target" / "data")
-    train(out / "target", TINY, progress=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(rollouts, "ArmEnvironment", StubArm)
-        train(out / "head", TINY_HEAD, progress=False)
-    return out
+    return trained(tmp_path_factory.mktemp("arm"))
 
 
 @pytest.fixture(scope="module")
 def policy(home: Path) -> Policy:
-    return load(str(home / "target" / "checkpoint"), str(home / "head" / "head"), dtype="float32")
+    return policy_of(home)
 
 
 def test_a_gauge_tells_a_number_to_the_millimetre() -> None:

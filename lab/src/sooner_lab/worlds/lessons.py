@@ -236,6 +236,11 @@ class LessonTrainer:
             )
 
 
+def show_count(line: ProgressLine, kind: str, count: int, done: int) -> None:
+    """Show how much of what training needs beforehand is made, such as demonstrations."""
+    line.show({"stage": 0, "kind": kind, "step": done, "steps": count})
+
+
 def begin(lessons: Mapping[str, Callable[[Path, Any], Lesson]], out: Path, config: Any) -> Lesson:
     """The lesson of `config.part`, its first weights by `config.seed`; its files go to `out`."""
     with torch.random.fork_rng():  # HF draws first weights from the global generator

@@ -172,17 +172,15 @@ def _arms(settings: ArmSettings, policy: Policy) -> Iterator[tuple[str, str, int
              for name in settings.heads}  # fmt: skip
     for tolerance in (0, *fixed.TOLERANCES):
         rule = Tolerance(tokens, dims, tolerance) if tolerance else None
-        for shape, sizes in SHAPES.items():
+        for shape, widths in WIDTHS.items():
             for name, head in heads.items():
-                if shape == PAPER and name != settings.heads[-1]:
-                    continue
-                eagle = Eagle(head, tolerance=rule, depth=DEPTH, legal=legal, **sizes)
+                eagle = Eagle(head, tolerance=rule, depth=DEPTH, legal=legal, **SHAPES[shape])
                 yield name, shape, tolerance, _always(eagle)
-            if shape == PAPER:
-                continue
-            widths = WIDTHS[shape]
             drafted = _free(bigrams.guess(widths), widths[0] * DEPTH, rule)
             yield BIGRAM, shape, tolerance, _always(drafted)
+        name = settings.heads[-1]
+        eagle = Eagle(heads[name], tolerance=rule, depth=DEPTH, legal=legal, **SHAPES[PAPER])
+        yield name, PAPER, tolerance, _always(eagle)
         yield REPEAT, CHAIN, tolerance, _repeating(rule)
 
 

@@ -67,11 +67,15 @@ def loops(
     jobs = list(_jobs(settings, head))
     rows: list[dict[str, Any]] = []
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(settings.processes, context) as pool:
+    pool = ProcessPoolExecutor(settings.processes, context)
+    try:
         running = [pool.submit(episodes, job) for job in jobs]
         for number, one in enumerate(as_completed(running)):
             rows += one.result()
             progress(f"closed loops: {number + 1} of {len(jobs)} pieces")
+    finally:
+        # Interrupted, what has not begun is dropped; otherwise there is nothing left to drop.
+        pool.shutdown(cancel_futures=True)
     return sorted(rows, key=lambda row: (row["arm"], row["task"], row["seed"]))
 
 

@@ -16,6 +16,7 @@ from sooner.models.openvla.statistics import ActionTokens
 from sooner.tasks.train_draft.log import ProgressLine
 
 from .. import cards
+from ..lessons import show_count
 from ..recipes import plain
 from ..robot import architecture, build, words
 from ..robot.data import pixels, prompt_ids
@@ -100,7 +101,7 @@ class ArmLesson:
         noise = collect.ArmNoise(config.noise)
         with ProgressLine(progress) as line:
             for name, count in config.episodes.items():
-                tell = partial(told_progress, line, f"demonstrations of {name}", count)
+                tell = partial(show_count, line, f"demonstrations of {name}", count)
                 collect.collect(out / "data", name, count, config.data_seed, noise, tell)
         records = collect.load(out / "data")
         self.reader = ArmReader(records)
@@ -171,8 +172,3 @@ class ArmLesson:
             "held_out": self.check(),
         }
         cards.write(folder, told, plain(self.config), steps, seconds)
-
-
-def told_progress(line: ProgressLine, kind: str, count: int, done: int) -> None:
-    """Show how many of `count` episodes there are."""
-    line.show({"stage": 0, "kind": kind, "step": done, "steps": count})

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from ..recipes import PlainStage
 from ..robot.architecture import RobotShape
 from .simulator import TASKS
 
@@ -20,15 +21,10 @@ SHAPE = RobotShape(6, 192, 6, 512, 2, 96, 4)
 
 
 @dataclass(frozen=True)
-class ArmStage:
-    """A stretch of training; see `lessons.TrainingStage`. `rows`: moments a step."""
+class ArmStage(PlainStage):
+    """`rows`: moments a step."""
 
-    steps: int
-    rows: int
-    lr: float
     kind: Literal["imitate"] = "imitate"
-    over: int = 0
-    bf16: bool = False
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from sooner.tasks.train_draft.log import ProgressLine
 from .. import lessons
 from ..recipes import Options
 from .gauges import ORDER, draw
-from .learn_arm import FIXED, ArmLesson, told_progress
+from .learn_arm import FIXED, ArmLesson
 from .recipe import TARGET, ArmHeadRecipe, ArmRecipe
 from .rollouts import walk
 from .simulator import NAMES, TASKS
@@ -98,7 +98,7 @@ def _walked(
         with ProgressLine(progress) as line:
             for name in ORDER:
                 seeds = range(config.data_seed, config.data_seed + config.episodes)
-                tell = partial(told_progress, line, f"rollouts of {name}", config.episodes)
+                tell = partial(lessons.show_count, line, f"rollouts of {name}", config.episodes)
                 walks = walk(partial(policy.act, method="plain"), name, seeds, tell=tell)
                 found[name] = np.concatenate([np.stack(one.numbers) for one in walks])
         kept: Any = found

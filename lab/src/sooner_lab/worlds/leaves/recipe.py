@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..recipes import PlainStage
+
 
 @dataclass(frozen=True)
 class LeafShape:
@@ -23,14 +25,10 @@ class LeafShape:
 
 
 @dataclass(frozen=True)
-class LeafStage:
-    """A stretch of training; see `lessons.TrainingStage`. `rows`: pictures a step."""
+class LeafStage(PlainStage):
+    """`rows`: pictures a step."""
 
-    steps: int
-    rows: int
-    lr: float
     kind: Literal["draw"] = "draw"
-    over: int = 0
     bf16: bool = True
 
 

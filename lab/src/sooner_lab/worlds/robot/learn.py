@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from sooner.tasks.train_draft.log import ProgressLine
 
+from ..lessons import show_count
 from ..training import depth_of, write_depth
 from . import architecture, build, card, collect, data, losses
 from .recipe import RobotRecipe, RobotStage
@@ -38,7 +39,7 @@ class PolicyLesson:
         self.config = config
         with ProgressLine(progress) as line:
             for name, count in config.records.items():
-                tell = partial(_told, line, name, count)
+                tell = partial(show_count, line, f"demonstrations of {name}", count)
                 collect.collect(out / "data", name, count, config.data_seed, tell)
         records = collect.load(out / "data")
         self.kept, self.held = data.split(records, config.held)
@@ -98,7 +99,3 @@ class PolicyLesson:
         build.save(self.policy, folder)
         write_depth(folder, self.policy, self.config.shape.layers)
         card.write(folder, self.config, seconds, self.check())
-
-
-def _told(line: ProgressLine, name: str, count: int, done: int) -> None:
-    line.show({"stage": 0, "kind": f"demonstrations of {name}", "step": done, "steps": count})

@@ -9,7 +9,7 @@ TREE = "trees[tree=50 nodes, depth 5, top 8]"
 WORLD = "our robot's world, not LIBERO"
 TASKS = "3 tasks, paper's tree"
 PLAIN = "arms[method=plain]"
-ARM_WORLD = "our arm's world (robosuite), not LIBERO"
+ARM_WORLD = "our arm's world (robosuite, its gate on successes not passed), not LIBERO"
 ON_ARM = "{acceptance.moments} moments, paper's tree"
 QUANTISED = ("int8", "int4")
 WEIGHTS = "3 tasks, r = 9, fp32 in bf16's row, a CPU"
