@@ -152,3 +152,13 @@ def test_interrupt_and_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(entry.doctor, "versions", interrupted)
     assert code_of("doctor") == 130
+
+
+@pytest.mark.parametrize(
+    ("command", "extra"),
+    [("demo", "demo"), ("serve", "ray"), ("parse", "ray"), ("act rollout", "robots")],
+)
+def test_help_names_extras(command: str, extra: str) -> None:
+    """Brackets are no markup in it."""
+    shown = CliRunner().invoke(app, [*command.split(), "--help"], terminal_width=300)
+    assert f"sooner[{extra}]" in shown.output.replace("\n", "")

@@ -24,6 +24,7 @@ app = typer.Typer(
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
+    rich_markup_mode="markdown",  # as docstrings are written; rich's own would eat 'sooner[demo]'
 )
 PARTS = (caption, imagine, act, parse, serve, search, show, verify, doctor, train)
 for command in (*PARTS, *plugins("sooner.commands")):
