@@ -107,6 +107,17 @@ def test_noise_keeps_its_width_and_spares_the_fingers() -> None:
     assert kept == pytest.approx(1 - noise.pull, abs=0.03)
 
 
+def test_axes_lean_to_either_side_or_neither_and_forget_it() -> None:
+    noise, rng = ArmNoise(0.0, lean=12.0), np.random.default_rng(2)
+    leans = np.stack([noise.leaning(rng) for _ in range(6000)]) / BIN
+    assert not leans[:, 6].any()
+    sides, counts = np.unique(leans[:, :6].round(), return_counts=True)
+    assert sides.tolist() == [-12, 0, 12]
+    assert counts / counts.sum() == pytest.approx(np.full(3, 1 / 3), abs=0.01)
+    assert abs((leans[1:, 0] * leans[:-1, 0]).mean()) < 0.06 * (leans[:, 0] ** 2).mean()
+    assert not ArmNoise(4.0).leaning(rng).any()
+
+
 def test_training_reads_what_the_policy_will_be_asked(home: Path, policy: Policy) -> None:
     records = collect.load(home / "target" / "data")
     index = np.array([0, 80, 150])
@@ -125,6 +136,7 @@ def test_a_policy_and_its_heads_are_written(home: Path, policy: Policy) -> None:
     card = json.loads((home / "target" / "checkpoint" / "card.json").read_text())
     assert set(card["held_out"]) == set(TASKS)
     assert card["recipe"]["noise"] == TINY.noise
+    assert card["recipe"]["lean"] == TINY.lean
     (action,) = policy.act(
         [Observation(gauges.draw(np.zeros(gauges.NUMBERS, np.float32)), "open the door")]
     )

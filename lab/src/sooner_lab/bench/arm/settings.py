@@ -7,18 +7,19 @@ from pathlib import Path
 
 from sooner.checks import check_whole
 
-SEED = 20_261_126
+SEED = 20_261_127
 TOLERANCES = (5, 9, 15)
 """Bins of the relaxed arms; 0 is plain decoding, which strict acceptance equals."""
 STARTS = {"lift": 106, "door": 107, "nut": 107}
 """Of each task, paired over the tolerances: 320."""
-FIRST_START = 900_000
-LIMITS = {"lift": 48, "door": 124, "nut": 176}
-"""Actions within which a start has to be done: a third more than the experts take on average. With
-twice the time the policy did 97 % of 60 other starts, which leaves little to lose."""
+FIRST_START = 910_000
+LIMITS = {"lift": 48, "door": 170, "nut": 176}
+"""Actions within which a start has to be done: a third more than the experts take on average; of
+the door, which takes them 90 to 160, all that they take: with 124 they missed four of 20 starts. With
+twice the time a policy did 97 % of 60 other starts, which leaves little to lose."""
 FEW = 20
 """Starts of each task for the arms of the gate."""
-FIRST_MOMENT, MOMENT_EPISODES = 700_000, 8
+FIRST_MOMENT, MOMENT_EPISODES = 710_000, 8
 """Episodes of each task whose moments acceptance is counted on; the target acts in them."""
 EVERY = 3
 """Of those moments, every third one; drafts know the action before it."""

@@ -1,7 +1,10 @@
 """Demonstrations: what the experts do with noise on all six axes, which is what a policy learns.
 
 The noise is an Ornstein-Uhlenbeck process, as in continuous control (Lillicrap et al. 2016): it
-pushes the hand off its way for some steps, so that the demonstrations show how to come back.
+pushes the hand off its way for some steps, so that the demonstrations show how to come back. On
+top of it an axis leans to one side, to the other or to neither, each as likely, anew at every step:
+people, too, have several ways to go on, and a draft that takes another one is far off, as the
+drafts of Spec-VLA's paper often are.
 """
 
 from __future__ import annotations
@@ -27,14 +30,16 @@ KEYS = ("numbers", "tasks", "actions", "episodes")
 
 @dataclass(frozen=True)
 class ArmNoise:
-    """Ornstein-Uhlenbeck noise on the six axes of the hand; the fingers have none.
+    """Noise on the six axes of the hand; the fingers have none.
 
     Attributes:
-        bins: standard deviation, in bins.
-        pull: share that a step takes back.
+        bins: standard deviation of the Ornstein-Uhlenbeck process, in bins.
+        lean: bins by which an axis leans to a side where it does; 0: it never does.
+        pull: share of the process that a step takes back.
     """
 
     bins: float
+    lean: float = 0.0
     pull: float = PULL
 
     def first(self, rng: np.random.Generator) -> np.ndarray:
@@ -45,6 +50,12 @@ class ArmNoise:
         """One step on, `[7]`."""
         kept = 1 - self.pull
         return kept * noise + (1 - kept**2) ** 0.5 * self._shock(rng)
+
+    def leaning(self, rng: np.random.Generator) -> np.ndarray:
+        """What a step leans by, `[7]`, in units of the action; independent of other steps."""
+        lean = self.lean * BIN * rng.integers(-1, 2, len(NAMES))
+        lean[-1] = 0.0
+        return lean
 
     def _shock(self, rng: np.random.Generator) -> np.ndarray:
         shock = self.bins * BIN * rng.standard_normal(len(NAMES))
@@ -76,7 +87,8 @@ def demonstrate(
     seen, taken, drift = [], [], noise.first(rng)
     while True:
         state = env.state()
-        action = np.clip(expert_action(env.name, state) + drift, -1, 1)
+        off = drift + noise.leaning(rng)
+        action = np.clip(expert_action(env.name, state) + off, -1, 1)
         seen.append(numbers(env.name, state))
         taken.append(action.astype(np.float32))
         drift = noise.after(drift, rng)

@@ -25,7 +25,7 @@ from . import collect, gauges
 from .recipe import ArmRecipe, ArmStage
 from .simulator import NAMES, TASKS
 
-FIXED = ("shape", "episodes", "held", "noise", "seed", "data_seed")
+FIXED = ("shape", "episodes", "held", "noise", "lean", "seed", "data_seed")
 """Fields of the recipe in which a resumed run must agree."""
 CHUNK = 256
 NEAR = 9
@@ -98,7 +98,7 @@ class ArmLesson:
 
     def __init__(self, out: Path, config: ArmRecipe, progress: bool = False) -> None:
         self.config = config
-        noise = collect.ArmNoise(config.noise)
+        noise = collect.ArmNoise(config.noise, config.lean)
         with ProgressLine(progress) as line:
             for name, count in config.episodes.items():
                 tell = partial(show_count, line, f"demonstrations of {name}", count)
