@@ -14,9 +14,9 @@ STARTS = {"lift": 106, "door": 107, "nut": 107}
 """Of each task, paired over the tolerances: 320."""
 FIRST_START = 910_000
 LIMITS = {"lift": 48, "door": 170, "nut": 176}
-"""Actions within which a start has to be done: a third more than the experts take on average; of
-the door, which takes them 90 to 160, all that they take: with 124 they missed four of 20 starts. With
-twice the time a policy did 97 % of 60 other starts, which leaves little to lose."""
+"""Actions within which a start has to be done: a third more than the experts take on average; at
+the door, which takes them 90 to 160, all that they take: with 124 they missed four of 20 starts.
+With twice the time a policy did 97 % of 60 other starts, which leaves little to lose."""
 FEW = 20
 """Starts of each task for the arms of the gate."""
 FIRST_MOMENT, MOMENT_EPISODES = 710_000, 8
