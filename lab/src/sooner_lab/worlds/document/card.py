@@ -8,17 +8,20 @@ from typing import Any
 from .. import cards
 from ..recipes import plain
 from . import architecture, evaluate
-from .recipe import DocumentRecipe
+from .recipe import LARGE, DocumentRecipe
 
 HELD_OUT = 20_011
 SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}
+LARGE_PAGE = "large page"
+"""Only of a model that was trained on such."""
 
 
-def measure(model: Any, processor: Any, pages: int) -> dict[str, Any]:
+def measure(model: Any, processor: Any, recipe: DocumentRecipe) -> dict[str, Any]:
     """Held-out word accuracy by size of the page, by HF `generate`."""
+    is_large = any(LARGE in stage.sizes for stage in recipe.stages)
     return {
-        name: evaluate.measure(model, processor, HELD_OUT, pages, size)
-        for name, size in SIZES.items()
+        name: evaluate.measure(model, processor, HELD_OUT, recipe.card_pages, size)
+        for name, size in {**SIZES, **({LARGE_PAGE: LARGE} if is_large else {})}.items()
     }
 
 
@@ -29,11 +32,10 @@ def write(folder: Path, recipe: DocumentRecipe, seconds: float, start: Path) -> 
         start: the folder that the recipe starts from, as the run sees it.
     """
     model, processor = evaluate.load(folder)
-    pages = recipe.card_pages
     figures = {
         "parameters": architecture.parameters(model),
         **cards.depth(model, folder),
-        "accuracy": {"pages each": pages, **measure(model, processor, pages)},
+        "accuracy": {"pages each": recipe.card_pages, **measure(model, processor, recipe)},
     }
     steps = sum(stage.steps for stage in recipe.stages)
     begun = start if recipe.start else None

@@ -15,7 +15,7 @@ from . import render, words, world
 from .page import DrawnPage
 
 TOKENS = 480
-"""Most tokens of an answer; the longest pages of the world have about 250."""
+"""Most tokens of an answer; full pages have up to 250, large ones up to 430."""
 
 
 def load(folder: Path | str) -> tuple[Any, Any]:
