@@ -7,13 +7,16 @@ import json
 import numpy as np
 import pytest
 
+from sooner import miniatures
 from sooner.cli.main import main
 from sooner.documents import PageDraft, Region
 from sooner.documents.regions import overlap
+from sooner.errors import SoonerError
 from sooner_lab.bench import report
 from sooner_lab.bench.documents.drafting import Drafts, merged, off_by, scan
 from sooner_lab.bench.documents.judging import aal, gate, speedup
 from sooner_lab.bench.documents.prices import Prices
+from sooner_lab.bench.documents.reader import measured_epsilon
 from sooner_lab.bench.documents.reading import PageReader, RegionNoise, arms
 from sooner_lab.bench.documents.scripted import scripted_target
 from sooner_lab.bench.documents.settings import DocumentsSettings
@@ -189,8 +192,23 @@ def test_the_command_reads_a_page_by_ocr(tmp_path) -> None:  # type: ignore[no-u
     assert by_draft["truth"]["steps"] < by_draft["other"]["steps"] / 10
     assert "hsd-unsure" in {one["method"] for one in ocr}
     assert result["epsilon"]["pages"] == 1
-    assert result["epsilon"]["tokens"] >= 100
+    assert 150 <= result["epsilon"]["tokens"] <= 250
+    assert result["epsilon"]["reader"] == "miniature"
     assert 0 <= result["epsilon"]["value"] < 0.5  # the miniature reads
     page = report.markdown(result, "documents.json")
     for title in ("Gate", "Table 1", "Table 5", "Table 7", "Table 8", "Boxes", "ε of a trained"):
         assert f"## {title}" in page
+
+
+def test_a_reader_of_large_pages_reads_large_pages() -> None:
+    """The bundled draft can't follow such pages, and it is told what it gets wrong."""
+    found = measured_epsilon(1, miniatures.find("document").draft, lambda told: None)
+    assert found["reader"] == "reader"
+    assert 250 <= found["tokens"] <= 400
+    assert found["page_wrong"] > 0.2
+    assert found["crop_wrong"] < found["page_wrong"]
+
+
+def test_a_missing_reader_is_named(tmp_path) -> None:  # type: ignore[no-untyped-def]
+    with pytest.raises(SoonerError, match=r"has no config\.json; train a reader"):
+        measured_epsilon(1, tmp_path)

@@ -30,6 +30,14 @@ def documents(
         int | None,
         typer.Option(metavar="N", min=0, help="Pages that measure a trained reader's epsilon."),
     ] = None,
+    reader: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Checkpoint of the reader that `sooner train miniature document` trains; by "
+            "default the bundled miniature reads.",
+        ),
+    ] = None,
     wear: Annotated[
         str | None, typer.Option(metavar="NAME", help="Of the scans: clean, fair, poor or bad.")
     ] = None,
@@ -66,6 +74,7 @@ def documents(
         "curve_pages": curve_pages,
         "box_pages": box_pages,
         "reader_pages": reader_pages,
+        "reader": reader,
         "wear": wear,
         "drafts": drafts,
         "prices": prices,

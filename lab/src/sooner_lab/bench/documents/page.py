@@ -111,18 +111,25 @@ def _kinds(readings: Sequence[Figures], seed: int) -> ReportTable:
 
 def _epsilon(told: Figures | None) -> ReportTable:
     """How often a trained reader says otherwise of a crop than of the page."""
-    heads = ["pages", "tokens a page", "regions", "ε", "page wrong", "crops wrong", "run away"]
+    heads = ["reader", "pages", "words a page", "tokens a page", "regions", "ε", "page wrong",
+             "crops wrong", "run away"]  # fmt: skip
     rows = []
     if told is not None:
         share = {name: f"{100 * told[name]:.1f} %"
                  for name in ("page_wrong", "crop_wrong", "runaway")}  # fmt: skip
         low, high = (f"{100 * side:.1f}" for side in told["interval"])
-        rows = [[str(told["pages"]), f"{told['tokens']:.0f}", str(told["regions"]),
+        # Before there was a reader, results told the miniature's words alone, as tokens.
+        words, tokens = (
+            (told["words"], told["tokens"]) if "words" in told else (told["tokens"], None)
+        )
+        rows = [[told.get("reader", "miniature"), str(told["pages"]), cell(words, "{:.0f}"),
+                 cell(tokens, "{:.0f}"), str(told["regions"]),
                  f"{100 * told['value']:.1f} % [{low}, {high}]", *share.values()]]  # fmt: skip
     remark = (
-        "The document miniature reads pages whole and cut into their regions, greedily, by HF's "
-        "`generate`. ε: words to edit between crops and page, of the page's; *wrong*: the same "
-        "against the truth. Its pages are shorter than those above."
+        "Pages whole and cut into their regions, read greedily by HF's `generate`. ε: words to "
+        "edit between crops and page, of the page's; *wrong*: the same against the truth. The "
+        "*reader* was trained for this, on no page beside a crop of it; the *miniature* is the "
+        "bundled one. Their pages are shorter than those above."
     )
     return ReportTable("ε of a trained reader", heads, rows, remark)
 

@@ -1,58 +1,76 @@
 """The rate at which a trained reader says otherwise of a crop than of the page: the real epsilon.
 
 `RegionNoise` has texts of regions differ from the page's at a rate that is set. What rate a model
-has is measured here, on the bundled document miniature: it reads pages that it has never seen,
-whole, and each of their regions cut out, both greedily by HF's own `generate`, and the words of
-all crops are held against the words of the page.
+has is measured here: it reads pages that it has never seen, whole, and each of their regions cut
+out, both greedily by HF's own `generate`, and the words of all crops are held against the words of
+the page. The reader is `sooner train miniature document --part reader`, whose pages have 250 to 400
+tokens; without one, the bundled miniature on its own shorter pages.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from sooner import miniatures
+from sooner.errors import SoonerError
 
 from ...worlds.document import evaluate, render, world
 from ...worlds.document.page import CELL, DrawnRegion
+from ...worlds.document.recipe import LARGE
 from ..intervals import quotient
 
 Figures = dict[str, Any]
 SEED = 90_126
 """Of pages that training and the miniature's card never draw."""
-WORDS = (150, 400)
-"""Pages have so many tokens of Markdown; the world's longest have about 250."""
-LIMIT = 480
-"""Most tokens of an answer."""
+TOKENS = {world.PAGE: (150, 250), LARGE: (250, 400)}
+"""Pages of a size that are read have so many tokens of Markdown."""
 TIMES = 2
 """A crop's answer that is so many times longer than the region's text has run away."""
 
 
-def measured_epsilon(pages: int, progress: Callable[[str], None] = print) -> Figures:
+def measured_epsilon(
+    pages: int, reader: Path | None = None, progress: Callable[[str], None] = print
+) -> Figures:
     """Read `pages` pages whole and by regions.
+
+    Args:
+        reader: checkpoint folder of a reader of large pages; `None` is the bundled miniature.
 
     Returns:
         `value`, edits of words between crops and page over the page's words, with its `interval`
         (bootstrap over pages); `page_wrong` and `crop_wrong`, the same against the truth;
-        `runaway`, share of crops that ran away; `pages`, `regions`, and mean `tokens` of a page.
+        `runaway`, share of crops that ran away; `reader`; `pages`, `regions`, and of a page mean
+        `words` and `tokens` of Markdown.
+
+    Raises:
+        SoonerError: there is no checkpoint in `reader`.
     """
-    model, processor = evaluate.load(miniatures.find("document").target)
+    if reader is not None and not (reader / "config.json").is_file():
+        raise SoonerError(
+            f"'{reader}' has no config.json; train a reader: sooner train miniature document "
+            "--part reader, and name its folder 'checkpoint'"
+        )
+    size = world.PAGE if reader is None else LARGE
+    least, most = TOKENS[size]
+    model, processor = evaluate.load(reader or miniatures.find("document").target)
     rng = np.random.default_rng(SEED)
     apart: list[float] = []
     page_wrong: list[float] = []
     crop_wrong: list[float] = []
     words: list[float] = []
-    regions = runaways = 0
+    regions = runaways = tokens = 0
     while len(words) < pages:
-        page = world.sample_page(rng)
-        if not WORDS[0] <= len(page.pieces) <= WORDS[1]:
+        page = world.sample_page(rng, *size)
+        if not least <= len(page.pieces) <= most:
             continue
         picture = render.rgb(render.vary(render.draw(page), rng))
-        (whole,) = evaluate.parse(model, processor, [picture], LIMIT)
+        (whole,) = evaluate.parse(model, processor, [picture])
         crops = [cut(picture, region) for region in page.regions]
-        said = [evaluate.parse(model, processor, [crop], LIMIT)[0] for crop in crops]
+        said = [evaluate.parse(model, processor, [crop])[0] for crop in crops]
         runaways += sum(
             len(text.split()) > TIMES * len(region.text.split()) + 4
             for text, region in zip(said, page.regions, strict=True)
@@ -63,6 +81,7 @@ def measured_epsilon(pages: int, progress: Callable[[str], None] = print) -> Fig
         crop_wrong.append(float(evaluate.distance(joined, truth)))
         words.append(float(len(truth)))
         regions += len(crops)
+        tokens += len(page.pieces)
         progress(f"reader: page {len(words)} of {pages}")
     ones = [1.0] * pages
     return {
@@ -70,9 +89,11 @@ def measured_epsilon(pages: int, progress: Callable[[str], None] = print) -> Fig
         "page_wrong": sum(page_wrong) / sum(words),
         "crop_wrong": sum(crop_wrong) / sum(words),
         "runaway": runaways / regions,
+        "reader": "reader" if reader else "miniature",
         "pages": pages,
         "regions": regions,
-        "tokens": sum(words) / pages,
+        "words": sum(words) / pages,
+        "tokens": tokens / pages,
     }
 
 

@@ -27,6 +27,7 @@ from .wear import Wear
 
 Figures = dict[str, Any]
 Progress = Callable[[str], None]
+PATHS = ("drafts", "prices", "reader")
 COUNTED = ("plain", "paper-literal", "paper-literal-both", "hsd-page", "hsd", "hsd-unsure")
 
 
@@ -34,7 +35,8 @@ def run(settings: DocumentsSettings, progress: Progress = print) -> Figures:
     """Measure and return the result object.
 
     Raises:
-        SoonerError: OCR is not installed, or the file of step times can't be read.
+        SoonerError: OCR is not installed, there is no reader, or the file of step times can't be
+            read.
 
     Returns:
         `epsilon`, what `measured_epsilon` tells; `calibration`, AAL of `paper-literal` by wear;
@@ -56,11 +58,9 @@ def run(settings: DocumentsSettings, progress: Progress = print) -> Figures:
         readings += bench.clocks()
     epsilon = None
     if settings.reader_pages and not settings.calibrate:
-        epsilon = measured_epsilon(settings.reader_pages, progress)
+        epsilon = measured_epsilon(settings.reader_pages, settings.reader, progress)
     plain = asdict(settings)
-    plain |= {
-        name: None if plain[name] is None else str(plain[name]) for name in ("drafts", "prices")
-    }
+    plain |= {name: None if plain[name] is None else str(plain[name]) for name in PATHS}
     return {
         "bench": "documents",
         "model": "replay",

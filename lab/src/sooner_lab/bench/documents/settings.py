@@ -63,6 +63,7 @@ class DocumentsSettings:
         curve_pages: of figure 3 and of the curve over epsilon.
         box_pages: of the part about boxes.
         reader_pages: that a trained reader reads whole and by regions, see `measured_epsilon`.
+        reader: its checkpoint folder; `None` is the bundled miniature, whose pages are short.
         visual, pruned: tokens of a page's picture, and of a pruned one.
         epsilon: rate of `RegionNoise` where it is not varied.
         runaway: of `RegionNoise`.
@@ -94,6 +95,7 @@ class DocumentsSettings:
     count_width: int = 32
     calibrate: bool = False
     drafts: Path | None = None
+    reader: Path | None = None
     prices: Path | None = None
     threads: int = 1
     seed: int = 20_261_123
