@@ -200,6 +200,21 @@ def test_the_command_reads_a_page_by_ocr(tmp_path) -> None:  # type: ignore[no-u
         assert f"## {title}" in page
 
 
+def test_only_the_arms_that_are_asked_for_are_counted(tmp_path, capsys) -> None:  # type: ignore[no-untyped-def]
+    path = tmp_path / "documents.json"
+    nothing = "--pages 1 --timed 0 --curve-pages 0 --box-pages 0 --visual 64 --reader-pages 0"
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "documents", *nothing.split(), "--arms", "hsd-page", "--json", str(path)])
+    assert not end.value.code
+    result = json.loads(path.read_text())
+    assert [one["method"] for one in result["readings"]] == ["plain", "hsd-page"]
+    assert [one["gate"] for one in result["gate"]] == ["texts that are not the page's"]
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "documents", "--arms", "hsd-pages"])
+    assert end.value.code
+    assert "hsd-page" in capsys.readouterr().err
+
+
 def test_a_reader_of_large_pages_reads_large_pages() -> None:
     """The bundled draft can't follow such pages, and it is told what it gets wrong."""
     found = measured_epsilon(1, miniatures.find("document").draft, lambda told: None)

@@ -10,13 +10,14 @@ import typer
 
 from sooner.cli import options
 
-from .bench_parts import Json, count, run_bench
+from .bench_parts import Arms, Json, count, run_bench, some_of
 
 
 def documents(
     pages: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Pages that are counted; by default 100.")
     ] = None,
+    arms: Arms = None,
     timed: Annotated[
         int | None, typer.Option(metavar="N", min=0, help="Pages that are timed; by default 12.")
     ] = None,
@@ -66,10 +67,11 @@ def documents(
     """
     from ..bench.documents.page import faults
     from ..bench.documents.run import run
-    from ..bench.documents.settings import DocumentsSettings
+    from ..bench.documents.settings import COUNTED, DocumentsSettings
 
     given = {
         "pages": pages,
+        "arms": some_of("arm", arms, COUNTED, "plain"),
         "timed": timed,
         "curve_pages": curve_pages,
         "box_pages": box_pages,

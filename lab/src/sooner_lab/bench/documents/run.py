@@ -28,7 +28,6 @@ from .wear import Wear
 Figures = dict[str, Any]
 Progress = Callable[[str], None]
 PATHS = ("drafts", "prices", "reader")
-COUNTED = ("plain", "paper-literal", "paper-literal-both", "hsd-page", "hsd", "hsd-unsure")
 
 
 def run(settings: DocumentsSettings, progress: Progress = print) -> Figures:
@@ -113,7 +112,7 @@ class _Bench:
         return found
 
     def counts(self) -> list[Figures]:
-        """Every arm with OCR's drafts, and the gate's two drafts with `hsd-page`."""
+        """Arms with OCR's drafts, and the gate's two drafts with `hsd-page`."""
         found: list[Figures] = []
         settings = self.settings
         reader = self._reader(self.counting, settings.epsilon)
@@ -121,7 +120,11 @@ class _Bench:
         for place in range(settings.pages):
             scanned = self._scan(place, WEARS[settings.wear])
             part = {"part": "counts", "wear": settings.wear}
-            found += self._read(reader, scanned, "ocr", self._arms(COUNTED, settings.nodes), part)
+            found += self._read(
+                reader, scanned, "ocr", self._arms(settings.arms, settings.nodes), part
+            )
+            if "paper-literal" not in settings.arms:
+                continue
             page = self._arms(("hsd-page",), settings.nodes)
             for name, other in gates.items():
                 found += self._read(other, scanned, name, page, {**part, "part": "gate"})

@@ -35,6 +35,9 @@ ORACLE_AAL, BLIND_AAL = 30.0, 0.5
 """The gate: `hsd-page` at least so many with the page's truth as drafts, at most so many with the
 text of another page."""
 
+COUNTED = ("plain", "paper-literal", "paper-literal-both", "hsd-page", "hsd", "hsd-unsure")
+"""Arms that are counted."""
+
 DRAFTERS = ("ocr", "truth", "other", "letters 0.01", "letters 0.03", "letters 0.1")
 EPSILONS = (0.0, 0.01, 0.03, 0.1)
 
@@ -57,6 +60,8 @@ class DocumentsSettings:
 
     Attributes:
         pages: that are counted, of all kinds in turn.
+        arms: that are counted, of `COUNTED`; without `paper-literal` there is nothing to hold the
+            gate's drafts against, and they are not read either.
         timed: of them that are timed on the decoder of `layers` x `width`.
         kinds: of `writer.KINDS`.
         wear: of `WEARS`, for every part but figure 3.
@@ -78,6 +83,7 @@ class DocumentsSettings:
     """
 
     pages: int = 100
+    arms: tuple[str, ...] = COUNTED
     timed: int = 12
     kinds: tuple[str, ...] = KINDS
     wear: str = WEAR
