@@ -59,7 +59,8 @@ def _gate(result: Figures) -> ReportTable:
         [one["gate"], one["wanted"], _rate(one), "passed" if one["passed"] else "**not passed**"]
         for one in result["gate"]
     ]
-    return ReportTable("Gate: AAL", ["arm and draft", "wanted", "reached", ""], rows)
+    remark = "" if len(rows) > 1 else "Whether these pages may judge: [all arms](documents.md)."
+    return ReportTable("Gate: AAL", ["arm and draft", "wanted", "reached", ""], rows, remark)
 
 
 def _goals(result: Figures) -> ReportTable:
