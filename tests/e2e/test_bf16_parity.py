@@ -114,10 +114,12 @@ def test_pictures_of_one_seed_are_identical_or_a_tie(
 ) -> None:
     """Noise, guidance and a top-k that cuts otherwise are weighed, too."""
     found: list[Parity] = []
-    for seed in range(3):
+    for seed in range(12):  # which of them have a tie is the CPU's
         options = {"seed": seed, "guidance": guidance, "count": 4, "top_p": None, "top_k": top_k}
         inputs = tiny_canvas.inputs(family, 2)
         found += drawn_parities(half_canvas(family), inputs, (4, 16), **options)[0]
+        if seed >= 2 and any(one.verdict == "tie" for one in found):
+            break
     assert all(one.ok for one in found), [str(one) for one in found if not one.ok]
     assert any(one.verdict == "tie" for one in found)  # code for code the same holds in fp32 only
 

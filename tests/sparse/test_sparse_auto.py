@@ -80,14 +80,14 @@ def test_auto_leaves_sparse_attention_that_turns_out_slower(
 ) -> None:
     """Faster in the layer that was timed, but not behind it."""
     model, backend = local_model(6), Fused()
-    run, calls = backend.lines, 0
+    run, took = backend.lines, list[float]()
 
     def lines(*args: Any) -> None:
-        nonlocal calls
-        calls += 1
-        if calls > 4:  # two heads of a layer are one call; it may be timed twice
-            time.sleep(3.0)
+        began = time.perf_counter()
         run(*args)
+        took.append(time.perf_counter() - began)
+        if len(took) > 4:  # two heads of a layer are one call; it may be timed twice
+            time.sleep(10 * min(took))  # dense ones take two to three times as long
 
     monkeypatch.setattr(backend, "lines", lines)
     monkeypatch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: backend)
