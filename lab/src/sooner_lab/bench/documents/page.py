@@ -59,7 +59,7 @@ def _gate(result: Figures) -> ReportTable:
         [one["gate"], one["wanted"], _rate(one), "passed" if one["passed"] else "**not passed**"]
         for one in result["gate"]
     ]
-    remark = "" if len(rows) > 1 else "Whether these pages may judge: [all arms](documents.md)."
+    remark = "" if len(rows) > 1 else "The gate's own arms are in [documents.md](documents.md)."
     return ReportTable("Gate: AAL", ["arm and draft", "wanted", "reached", ""], rows, remark)
 
 
@@ -120,11 +120,11 @@ def _epsilon(told: Figures | None) -> ReportTable:
                  for name in ("page_wrong", "crop_wrong", "runaway")}  # fmt: skip
         low, high = (f"{100 * side:.1f}" for side in told["interval"])
         # Before there was a reader, results told the miniature's words alone, as tokens.
-        words, tokens = (
-            (told["words"], told["tokens"]) if "words" in told else (told["tokens"], None)
-        )
-        rows = [[told.get("reader", "miniature"), str(told["pages"]), cell(words, "{:.0f}"),
-                 cell(tokens, "{:.0f}"), str(told["regions"]),
+        told = told if "words" in told else {
+            **told, "reader": "miniature", "words": told["tokens"], "tokens": None
+        }  # fmt: skip
+        rows = [[told["reader"], str(told["pages"]), cell(told["words"], "{:.0f}"),
+                 cell(told["tokens"], "{:.0f}"), str(told["regions"]),
                  f"{100 * told['value']:.1f} % [{low}, {high}]", *share.values()]]  # fmt: skip
     remark = (
         "Pages whole and cut into their regions, read greedily by HF's `generate`. ε: words to "

@@ -52,7 +52,7 @@ def measured_epsilon(
     if reader is not None and not (reader / "config.json").is_file():
         raise SoonerError(
             f"'{reader}' has no config.json; train a reader: sooner train miniature document "
-            "--part reader, and name its folder 'checkpoint'"
+            "--part reader --out DIR, and give DIR/reader/checkpoint"
         )
     size = world.PAGE if reader is None else LARGE
     least, most = TOKENS[size]

@@ -2,9 +2,9 @@
 
 The noise is an Ornstein-Uhlenbeck process, as in continuous control (Lillicrap et al. 2016): it
 pushes the hand off its way for some steps, so that the demonstrations show how to come back. On
-top of it an axis leans to one side, to the other or to neither, each as likely, anew at every step:
-people, too, have several ways to go on, and a draft that takes another one is far off, as the
-drafts of Spec-VLA's paper often are.
+top of it an axis leans to one side, to the other or to neither, each as likely, anew at every step.
+So what is demonstrated has three modes on every axis, and a draft of another mode than the target's
+is far off: without them nearly every draft is near.
 """
 
 from __future__ import annotations

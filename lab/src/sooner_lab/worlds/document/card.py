@@ -19,9 +19,10 @@ LARGE_PAGE = "large page"
 def measure(model: Any, processor: Any, recipe: DocumentRecipe) -> dict[str, Any]:
     """Held-out word accuracy by size of the page, by HF `generate`."""
     is_large = any(LARGE in stage.sizes for stage in recipe.stages)
+    sizes = SIZES | {LARGE_PAGE: LARGE} if is_large else SIZES
     return {
         name: evaluate.measure(model, processor, HELD_OUT, recipe.card_pages, size)
-        for name, size in {**SIZES, **({LARGE_PAGE: LARGE} if is_large else {})}.items()
+        for name, size in sizes.items()
     }
 
 

@@ -44,7 +44,8 @@ LINKS = Links(
                    why="a strict tree of many siblings holds the neighbours that a tolerance "
                        "would let pass"),
         Comparison("table 1", GOAL, "success", "success", "arm", TRAINED,
-                   f"{{{RELAXED_STARTS}.starts}} paired starts",
+                   f"{{{RELAXED_STARTS}.starts}} paired starts, difference "
+                   f"{{{RELAXED_STARTS}.interval[0]}} to {{{RELAXED_STARTS}.interval[1]}} points",
                    {"autoregressive": f"{RELAXED_STARTS}.plain",
                     "relaxed": f"{RELAXED_STARTS}.success"},
                    only_order=ARM_WORLD, why="the interval of the paired difference holds 0"),
