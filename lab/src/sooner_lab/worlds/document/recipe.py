@@ -40,6 +40,7 @@ PAGES: tuple[Size, ...] = ((20, 16), (20, 16), (10, 16), (14, 16), (6, 16), (4, 
 LARGE: Size = (36, 24)
 CUTS: tuple[Size, ...] = ((12, 24), (6, 24), (3, 24), (8, 11), (4, 11), (1, 12))
 GROWN: tuple[Size, ...] = 5 * (LARGE,) + ((28, 20), (20, 16)) + CUTS
+AGAIN: tuple[Size, ...] = 4 * (LARGE,) + ((12, 24), (6, 24), (4, 11))
 FULL: tuple[Size, ...] = 3 * ((20, 16),) + PAGES + ((5, 16), (3, 16))
 
 
@@ -132,6 +133,7 @@ READER = DocumentRecipe(
     stages=(
         DocumentStage("language", 600, 2592, 6e-4, GROWN, pages=400, guide=0.3),
         DocumentStage("language", 400, 2592, 3e-4, GROWN, pages=400, guide=0.3),
+        DocumentStage("language", 400, 2592, 4e-4, AGAIN, pages=600, guide=0.3),
     ),
     seed=2,
     start="../draft/checkpoint",
