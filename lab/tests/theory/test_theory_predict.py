@@ -178,7 +178,7 @@ def test_a_result_file(run: Callable[..., Any], tmp_path: Path) -> None:
         (("missing.json",), "'missing.json' can't be read"),
         (("missing.json", "--paper", "x"), "both 'missing.json' and --paper"),
         ((*EXPLICIT, "--acceptance", 0.5, "--max-draft-tokens", 0), "max_draft_tokens is 0"),
-        ((*EXPLICIT, "--acceptance", 0.5, "--json", "/nowhere/x.json"), "can't be written"),
+        ((*EXPLICIT, "--acceptance", 0.5, "--json", "/proc/nowhere/x.json"), "can't write"),
     ],
 )
 def test_errors_are_one_line(run: Callable[..., Any], arguments: Any, told: str) -> None:

@@ -147,15 +147,15 @@ def show(made: Scale, times: StageTimes, cluster: Cluster) -> None:
 
 
 def write(path: str, told: Any) -> None:
-    """Write JSON.
+    """Write JSON, as `sooner bench` does: whole or not at all, its folder is made.
 
     Raises:
         SoonerError: the file can't be written.
     """
-    try:
-        Path(path).write_text(json.dumps(told, indent=1) + "\n")
-    except OSError as error:
-        raise SoonerError(f"'{path}' can't be written: {error.strerror}") from error
+    from sooner.io import check_writable, write_json
+
+    check_writable(Path(path))
+    write_json(told, path)
 
 
 def _sizes(text: str) -> list[int]:
