@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from ...checks import check_fields, check_keys, option
+from ...checks import option
 from ...errors import SoonerError
-from ...io import replacing
 from ...methods.dflash import loader
 from ...methods.dflash.config import DFlashConfig
 from ...methods.dflash.denoiser import DFlashModel
@@ -23,80 +21,36 @@ from ...models import adapt
 from . import log as provenance
 from .blocks import BlockAcceptance, BlockBatch, BlockLoss, collate_blocks
 from .dataset import DataSet, Order
-from .log import ProgressLine, TrainingLog, frozen
+from .log import TrainingLog, frozen
+from .settings import Recipe
+from .trainer import Trainer
 
 MEASURED = 128
 """Most held-out samples that a measurement looks at."""
 
 
 @dataclass(frozen=True)
-class BlockTraining:
-    """The recipe of a DFlash drafter.
+class BlockTraining(Recipe):
+    """The recipe of a DFlash drafter, beside what `Recipe` says.
 
     Attributes:
-        steps: optimiser steps.
-        lr: highest learning rate of AdamW; it rises over `warmup` steps and falls to 0 with the
-            last one, both linearly.
-        batch: samples of a step.
-        warmup: steps of the rise.
         layers: of the drafter.
         block_size: entries of a block, its anchor included.
         anchors: most blocks of a sample in a step.
         decay: gamma of the weights of a block's places; the authors take 7 for blocks of 16, 5 for
             10 and 4 for 8.
-        clip: largest norm of the gradient.
-        weight_decay: of AdamW.
-        holdout: share of the samples, the last ones, that are kept for measuring.
-        check_every, save_every: steps between measurements, and between saved states.
-        seed: of first weights, order and anchors.
 
     Raises:
         SoonerError: a value out of range.
     """
 
-    steps: int = option(20_000, 1)
     lr: float = option(6e-4, 0, above=True)
-    batch: int = option(16, 1)
     warmup: int = option(800, 0)
+    clip: float = option(1.0, 0, above=True)
     layers: int = option(5, 1)
     block_size: int = option(16, 2)
     anchors: int = option(64, 1)
     decay: float = option(7.0, 0, above=True)
-    clip: float = option(1.0, 0, above=True)
-    weight_decay: float = option(0.01, 0)
-    holdout: float = option(0.05, 0, 1, above=True)
-    check_every: int = option(500, 1)
-    save_every: int = option(500, 1)
-    seed: int = option(0, 0)
-
-    def __post_init__(self) -> None:
-        check_fields(self, "BlockTraining: ")
-        if self.warmup >= self.steps:
-            raise SoonerError(
-                f"BlockTraining: warmup is {self.warmup} of {self.steps} steps; it must be less "
-                "than steps"
-            )
-        if self.holdout == 1:
-            raise SoonerError("BlockTraining: holdout is 1.0; leave samples to train on")
-
-    @staticmethod
-    def of(told: Mapping[str, Any]) -> BlockTraining:
-        """From a mapping, such as a JSON file's.
-
-        Raises:
-            SoonerError: an unknown key, or a value out of range or of another type.
-        """
-        check_keys("training setting", told, BlockTraining)
-        return BlockTraining(**told)
-
-    def rate(self, step: int) -> float:
-        """Learning rate of step `step`, from 0."""
-        if step < self.warmup:
-            return self.lr * (step + 1) / self.warmup
-        return self.lr * (self.steps - step) / (self.steps - self.warmup)
-
-    def as_dict(self) -> dict[str, Any]:
-        return asdict(self)
 
     def config(self, adapter: Any, mask: int | None = None) -> DFlashConfig:
         """Layers of the shape of a target's.
@@ -184,8 +138,8 @@ def train_blocks(
         return trainer.run(TrainingLog(trainer.out, progress, on_step), stop_after)
 
 
-class BlockTrainer:
-    """One training. All that changes is in `state_dict`: order and anchors follow from the step.
+class BlockTrainer(Trainer):
+    """One training of a DFlash drafter; anchors follow from the step, as the order does.
 
     Args:
         model: the target.
@@ -194,14 +148,17 @@ class BlockTrainer:
         settings: the recipe.
     """
 
+    head: DFlashModel
+    settings: BlockTraining
+
     def __init__(self, model: Any, data: DataSet, out: Path, settings: BlockTraining) -> None:
-        self.adapter = adapt(model)
-        self.data, self.out, self.settings = data, out, settings
-        check_target(data.index["target"], self.adapter)
+        adapter = adapt(model)
+        self.data = data
+        check_target(data.index["target"], adapter)
         with torch.random.fork_rng():  # modules draw first weights from the global generator
             torch.manual_seed(settings.seed)
-            self.head = DFlashModel(settings.config(self.adapter)).to(self.adapter.device)
-        _check_layers(data, self.head.config)
+            head = DFlashModel(settings.config(adapter)).to(adapter.device)
+        _check_layers(data, head.config)
         held = max(round(settings.holdout * len(data)), 1)
         if held >= len(data):
             raise SoonerError(
@@ -211,42 +168,23 @@ class BlockTrainer:
         self.train = range(len(data) - held)
         rest = range(len(data) - held, len(data))
         self.held_out = rest[:: max(-(-len(rest) // MEASURED), 1)]
-        self.optimizer = torch.optim.AdamW(
-            self.head.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
-        )
         self.order = Order(len(self.train), settings.batch, settings.seed)
-        self.step, self.seconds = 0, 0.0
-        self.acceptance: dict[str, Any] = {}
+        optimizer = torch.optim.AdamW(
+            head.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
+        )
+        super().__init__(adapter, head, optimizer, settings, out)
 
     def run(self, log: TrainingLog, stop_after: int | None) -> DFlashModel:
         """Go on to the last step, or for `stop_after` steps."""
-        last = self.settings.steps
-        if stop_after is not None:
-            last = min(last, self.step + stop_after)
         loss = BlockLoss(self.head, self.adapter, self.settings.decay)
-        self.out.mkdir(parents=True, exist_ok=True)
-        with ProgressLine(log.shown) as line:
-            while self.step < last:
-                self._report(self._one(loss), log, line)
-            self.acceptance = self.measure()
-            self._save()
+        self.take_steps(loss, self.optimizer, self.until(stop_after), log)
+        self.acceptance = self.measure()
+        self.save()
         return self.head.eval()
 
-    def _one(self, loss: nn.Module) -> dict[str, Any]:
-        """One optimiser step."""
-        settings, begun = self.settings, time.perf_counter()
-        for group in self.optimizer.param_groups:
-            group["lr"] = settings.rate(self.step)
-        self.head.train()
-        parts = loss(self._batch(self.order.at(self.step), self.step))
-        self.optimizer.zero_grad(set_to_none=True)
-        parts["loss"].backward()
-        nn.utils.clip_grad_norm_(self.head.parameters(), settings.clip)
-        self.optimizer.step()
-        self.step += 1
-        self.seconds += time.perf_counter() - begun
-        told = {name: float(value.detach()) for name, value in parts.items()}
-        return {**told, "lr": settings.rate(self.step - 1)}
+    def losses(self, loss: nn.Module) -> dict[str, Tensor]:
+        told: dict[str, Tensor] = loss(self._batch(self.order.at(self.step), self.step))
+        return told
 
     def _batch(self, numbers: Sequence[int], step: int) -> BlockBatch:
         settings = self.settings
@@ -255,73 +193,22 @@ class BlockTrainer:
             settings.anchors, (settings.seed, step),
         )  # fmt: skip
 
-    @torch.no_grad()
-    def measure(self) -> dict[str, Any]:
-        """Acceptance by depth on held-out samples."""
-        self.head.eval()
-        found = BlockAcceptance(self.settings.block_size - 1)
-        for batch in self._held_out():
-            found.add(self.head, self.adapter, batch)
-        return found.as_dict()
-
-    def _held_out(self) -> Iterator[BlockBatch]:
+    def held_out_batches(self) -> Iterator[BlockBatch]:
         size = self.settings.batch
         for start in range(0, len(self.held_out), size):
             yield self._batch(self.held_out[start : start + size], self.settings.steps)
 
-    def _report(self, parts: dict[str, Any], log: TrainingLog, line: ProgressLine) -> None:
-        settings = self.settings
-        entry: dict[str, Any] = {
-            "step": self.step, "steps": settings.steps, "seconds": round(self.seconds, 1), **parts,
-        }  # fmt: skip
-        if self.step % settings.check_every == 0:
-            entry["check"] = self.acceptance = self.measure()
-        log.tell(entry, line)
-        if self.step % settings.save_every == 0:
-            self._save()
+    def measurement(self) -> BlockAcceptance:
+        return BlockAcceptance(self.settings.block_size - 1)
 
-    def _save(self) -> None:
-        """Write the state and the drafter, each whole or not at all."""
+    def digest(self) -> str:
+        return self.data.digest
+
+    def save_head(self, folder: Path) -> None:
         told = provenance.describe([self.data], self.settings, self.seconds, self.acceptance)
-        target = self.data.index["target"]
-        told |= {"step": self.step, "target": target}
+        told |= {"step": self.step, "target": self.data.index["target"]}
         self.head.config = replace(self.head.config, provenance=told)
-        loader.save(self.head, self.out / "head")
-        with replacing(self.out / "state.pt") as part:
-            torch.save(self.state_dict(), part)
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs."""
-        return {
-            "settings": self.settings.as_dict(),
-            "data": self.data.digest,
-            "step": self.step,
-            "seconds": self.seconds,
-            "head": self.head.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-
-    def resume(self) -> bool:
-        """Load `state.pt`, if there is one.
-
-        Raises:
-            SoonerError: it is of another recipe or other data.
-        """
-        path = self.out / "state.pt"
-        if not path.is_file():
-            return False
-        state = torch.load(path, weights_only=True, map_location=self.adapter.device)
-        now = {"settings": self.settings.as_dict(), "data": self.data.digest}
-        for name, value in now.items():
-            if state[name] != value:
-                raise SoonerError(
-                    f"'{path}' was trained with other {name}; train with those, into another "
-                    "folder, or with resume=False (--fresh)"
-                )
-        self.head.load_state_dict(state["head"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.seconds = state["step"], state["seconds"]
-        return True
+        loader.save(self.head, folder)
 
 
 def _check_layers(data: DataSet, config: DFlashConfig) -> None:

@@ -1,10 +1,10 @@
-"""How a draft head is trained; the defaults are those of Spec-VLA's table 4."""
+"""How a draft head is trained; the defaults of `HeadTraining` are those of Spec-VLA's table 4."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from ...checks import check_fields, check_keys, option
 from ...errors import SoonerError
@@ -15,8 +15,8 @@ OF_EAGLE3 = ("format", "layers", "draft_vocab_size", "step_decay")
 
 
 @dataclass(frozen=True)
-class HeadTraining:
-    """The recipe of a head.
+class Recipe:
+    """What every kind of draft is trained by.
 
     Attributes:
         steps: optimiser steps.
@@ -24,20 +24,73 @@ class HeadTraining:
             last one, both linearly.
         batch: samples of a step, over all devices.
         warmup: steps of the rise.
+        clip: largest norm of the gradient.
+        weight_decay: of AdamW.
+        holdout: share of the samples, the last ones, that are kept for measuring.
+        check_every, save_every: steps between measurements, and between saved states.
+        seed: of first weights, order and all that is drawn.
+    """
+
+    steps: int = option(20_000, 1)
+    lr: float = option(5e-5, 0, above=True)
+    batch: int = option(16, 1)
+    warmup: int = option(2000, 0)
+    clip: float = option(0.5, 0, above=True)
+    weight_decay: float = option(0.01, 0)
+    holdout: float = option(0.05, 0, 1, above=True)
+    check_every: int = option(500, 1)
+    save_every: int = option(500, 1)
+    seed: int = option(0, 0)
+
+    def __post_init__(self) -> None:
+        name = type(self).__name__
+        check_fields(self, f"{name}: ")
+        if self.warmup >= self.steps:
+            raise SoonerError(
+                f"{name}: warmup is {self.warmup} of {self.steps} steps; it must be less than steps"
+            )
+        if self.holdout == 1:
+            raise SoonerError(f"{name}: holdout is 1.0; leave samples to train on")
+
+    @classmethod
+    def of(cls, told: Mapping[str, Any]) -> Self:
+        """From a mapping, such as a JSON file's.
+
+        Raises:
+            SoonerError: an unknown key, or a value out of range or of another type.
+        """
+        check_keys("training setting", told, cls)
+        try:
+            return cls(**told)
+        except TypeError as error:
+            raise SoonerError(f"{cls.__name__}: {error}") from error
+
+    def rate(self, step: int) -> float:
+        """Learning rate of step `step`, from 0."""
+        if step < self.warmup:
+            return self.lr * (step + 1) / self.warmup
+        return self.lr * (self.steps - step) / (self.steps - self.warmup)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Plain data."""
+        return asdict(self)
+
+
+@dataclass(frozen=True)
+class HeadTraining(Recipe):
+    """The recipe of a head, beside what `Recipe` says.
+
+    Attributes:
         token_weight: p_w, of the cross-entropy with the target's distribution.
         state_weight: v_w, of the smooth L1 distance from the target's next state.
-        clip: largest norm of the gradient.
         noise: width of the uniform noise on the target's states, `noise * 512 / tokens` of the
             sample in all, half of it to each side: EAGLE's own, which keeps its size over long
             samples and is strong for short ones.
-        betas, weight_decay: of AdamW.
+        betas: of AdamW.
         unroll: steps over which the head goes on from its own estimates, as it does in drafting
             (HASS, Zhang et al. 2024; EAGLE-3's training-time test). 1 is EAGLE-2's and the paper's.
         span: loss on the tokens of the `answer`, or on `all`, the prompt's too.
-        holdout: share of the samples, the last ones, that are kept for measuring.
         depth: levels at which held-out acceptance is measured.
-        check_every, save_every: steps between measurements, and between saved states.
-        seed: of first weights, order and noise.
         format: `eagle` learns the target's next state, and drafts with its LM head; `eagle3` learns
             its tokens alone from states of three layers, without noise, and is written as SpecForge
             writes it; `mtp` learns them from the last states, by a decoder layer of the target's
@@ -52,23 +105,13 @@ class HeadTraining:
         SoonerError: a value out of range.
     """
 
-    steps: int = option(20_000, 1)
-    lr: float = option(5e-5, 0, above=True)
-    batch: int = option(16, 1)
-    warmup: int = option(2000, 0)
     token_weight: float = option(0.1, 0)
     state_weight: float = option(1.0, 0)
-    clip: float = option(0.5, 0, above=True)
     noise: float = option(0.2, 0)
     betas: tuple[float, float] = (0.9, 0.95)
-    weight_decay: float = option(0.01, 0)
     unroll: int = option(1, 1)
     span: Literal["answer", "all"] = option("answer", known=SPANS)
-    holdout: float = option(0.05, 0, 1, above=True)
     depth: int = option(5, 1)
-    check_every: int = option(500, 1)
-    save_every: int = option(500, 1)
-    seed: int = option(0, 0)
     format: Literal["eagle", "eagle3", "mtp"] = option("eagle", known=FORMATS)
     layers: tuple[int, ...] | None = None
     draft_vocab_size: int | None = option(None, 1)
@@ -76,7 +119,7 @@ class HeadTraining:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))
-        check_fields(self, "HeadTraining: ")
+        super().__post_init__()
         if self.layers is not None:
             object.__setattr__(self, "layers", tuple(self.layers))
             if len(self.layers) != 3:
@@ -87,13 +130,6 @@ class HeadTraining:
             raise SoonerError(
                 "HeadTraining: layers and draft_vocab_size are of format 'eagle3'; leave them out"
             )
-        if self.warmup >= self.steps:
-            raise SoonerError(
-                f"HeadTraining: warmup is {self.warmup} of {self.steps} steps; it must be less "
-                "than steps"
-            )
-        if self.holdout == 1:
-            raise SoonerError("HeadTraining: holdout is 1.0; leave samples to train on")
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise SoonerError(
                 f"HeadTraining: betas is {self.betas!r}; it must be two numbers from 0 to below 1"
@@ -101,27 +137,8 @@ class HeadTraining:
         if self.token_weight == self.state_weight == 0:
             raise SoonerError("HeadTraining: token_weight and state_weight are both 0; weigh one")
 
-    @staticmethod
-    def of(told: Mapping[str, Any]) -> HeadTraining:
-        """From a mapping, such as a JSON file's.
-
-        Raises:
-            SoonerError: an unknown key, or a value out of range or of another type.
-        """
-        check_keys("training setting", told, HeadTraining)
-        try:
-            return HeadTraining(**told)
-        except TypeError as error:
-            raise SoonerError(f"HeadTraining: {error}") from error
-
-    def rate(self, step: int) -> float:
-        """Learning rate of step `step`, from 0."""
-        if step < self.warmup:
-            return self.lr * (step + 1) / self.warmup
-        return self.lr * (self.steps - step) / (self.steps - self.warmup)
-
     def as_dict(self) -> dict[str, Any]:
         """Plain data; without what is EAGLE-3's alone for others, as sooner 0.2 wrote it."""
-        told = asdict(self)
+        told = super().as_dict()
         is_old = self.format == "eagle"
         return {name: one for name, one in told.items() if not is_old or name not in OF_EAGLE3}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,16 +10,16 @@ import torch
 from torch import Tensor, nn
 
 from ...errors import SoonerError
-from ...io import replacing
 from ...methods.eagle import Eagle3Config, Eagle3Head, EagleHead, MtpHead
 from ...methods.eagle.target_print import check_target
 from ...methods.threads import torch_threads
 from ...models import adapt
 from . import log as provenance
 from .dataset import DataSet, Order, PaddedBatch, TrainingSample, collate, state_noise
-from .log import ProgressLine, TrainingLog, frozen, workers
+from .log import TrainingLog, frozen, workers
 from .losses import DepthAcceptance, HeadLoss, TokenLoss, fit_temperature
 from .settings import HeadTraining
+from .trainer import Trainer
 
 MEASURED = 256
 """Most held-out samples that a measurement looks at."""
@@ -68,8 +67,8 @@ def train(
         return trainer.run(TrainingLog(trainer.out, progress, on_step), stop_after)
 
 
-class DraftTrainer:
-    """One training. All that changes is in `state_dict`: order and noise follow from the step.
+class DraftTrainer(Trainer):
+    """One training of a head, on all devices of a cluster.
 
     Args:
         model: the target.
@@ -78,38 +77,40 @@ class DraftTrainer:
         settings: the recipe.
     """
 
+    head: EagleHead | Eagle3Head | MtpHead
+    settings: HeadTraining
+
     def __init__(
         self, model: Any, data: Sequence[DataSet], out: Path, settings: HeadTraining
     ) -> None:
-        self.adapter = adapt(model)
-        self.data, self.out, self.settings = data, out, settings
+        adapter = self.adapter = adapt(model)
+        self.data = data
         for one in data:
-            check_target(one.index["target"], self.adapter)
-            check_layers(one, self.adapter, settings)
+            check_target(one.index["target"], adapter)
+            check_layers(one, adapter, settings)
         self.samples, self.held_out = _split(data, settings)
         with torch.random.fork_rng():  # modules draw first weights from the global generator
             torch.manual_seed(settings.seed)
-            self.head = self._first_head()
-        self.optimizer: torch.optim.Optimizer = torch.optim.AdamW(
-            self.head.parameters(),
-            lr=settings.lr,
-            betas=settings.betas,
-            weight_decay=settings.weight_decay,
-        )
-        self.workers = workers(self.adapter.device)
+            head = self._first_head(settings)
+        self.workers = workers(adapter.device)
+        self.rank = self.workers.rank
         if settings.batch % self.workers.count:
             raise SoonerError(
                 f"HeadTraining: batch is {settings.batch}, which {self.workers.count} devices "
                 "can't share; make it a multiple"
             )
         self.order = Order(len(self.samples), settings.batch, settings.seed)
-        self.step, self.seconds = 0, 0.0
-        self.acceptance: dict[str, Any] = {}
         self.temperature = 1.0
+        optimizer = torch.optim.AdamW(
+            head.parameters(),
+            lr=settings.lr,
+            betas=settings.betas,
+            weight_decay=settings.weight_decay,
+        )
+        super().__init__(adapter, head, optimizer, settings, out)
 
-    def _first_head(self) -> EagleHead | Eagle3Head | MtpHead:
+    def _first_head(self, settings: HeadTraining) -> EagleHead | Eagle3Head | MtpHead:
         """A head with random weights."""
-        settings = self.settings
         if settings.format == "eagle":
             return EagleHead.for_target(self.adapter)
         if settings.format == "mtp":
@@ -127,123 +128,54 @@ class DraftTrainer:
 
     def run(self, log: TrainingLog, stop_after: int | None) -> EagleHead | Eagle3Head | MtpHead:
         """Go on to the last step, or for `stop_after` steps."""
-        last = self.settings.steps
-        if stop_after is not None:
-            last = min(last, self.step + stop_after)
+        last = self.until(stop_after)
         loss, optimizer = self.workers.prepare(self._loss(), self.optimizer)
-        _make_folder(self.out)
-        with ProgressLine(log.shown and not self.workers.rank) as line:
-            while self.step < last:
-                self._report(self._one(loss, optimizer), log, line)
-            self.acceptance = self.measure()
-            self.temperature = fit_temperature(
-                self.head, self.adapter, self._held_out(), self.settings.depth
-            )
-            self._save()
+        self.take_steps(loss, optimizer, last, log)
+        self.acceptance = self.measure()
+        self.temperature = fit_temperature(
+            self.head, self.adapter, self.held_out_batches(), self.settings.depth
+        )
+        self.save()
         return self.head.eval()
 
-    def _one(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """One optimiser step."""
-        settings, begun = self.settings, time.perf_counter()
-        rate = settings.rate(self.step)
-        for group in optimizer.param_groups:
-            group["lr"] = rate
-        self.head.train()
+    def losses(self, loss: nn.Module) -> dict[str, Tensor]:
+        settings = self.settings
         mine = self.order.at(self.step)[self.workers.rank :: self.workers.count]
         batch = self._batch([self.samples[number] for number in mine])
         noise = None
         if settings.noise and settings.format == "eagle":
             key = (settings.seed, self.step, self.workers.rank)
             noise = state_noise(batch.states.shape, batch.lengths, settings.noise, key)
-        parts = loss(batch, noise)
-        optimizer.zero_grad(set_to_none=True)
-        self.workers.backward(parts["loss"])
-        nn.utils.clip_grad_norm_(self.head.parameters(), settings.clip)
-        optimizer.step()
-        self.step += 1
-        told = {name: float(value.detach()) for name, value in parts.items()}
-        self.seconds += time.perf_counter() - begun
-        return {**told, "lr": rate}
+        told: dict[str, Tensor] = loss(batch, noise)
+        return told
+
+    def backward(self, loss: Tensor) -> None:
+        self.workers.backward(loss)
 
     def _batch(self, where: Sequence[tuple[DataSet, int]]) -> PaddedBatch:
         samples: list[TrainingSample] = [data[index] for data, index in where]
         is_whole = self.settings.span == "all"
         return collate(samples, self.adapter.embed_tokens, self.adapter.device, is_whole)
 
-    @torch.no_grad()
-    def measure(self) -> dict[str, Any]:
-        """Acceptance by depth on held-out samples."""
-        self.head.eval()
-        found = DepthAcceptance(self.settings.depth)
-        for batch in self._held_out():
-            found.add(self.head, self.adapter, batch)
-        return found.as_dict()
-
-    def _held_out(self) -> Iterator[PaddedBatch]:
+    def held_out_batches(self) -> Iterator[PaddedBatch]:
         size = self.settings.batch
         for start in range(0, len(self.held_out), size):
             yield self._batch(self.held_out[start : start + size])
 
-    def _report(self, parts: dict[str, Any], log: TrainingLog, line: ProgressLine) -> None:
-        settings = self.settings
-        entry: dict[str, Any] = {
-            "step": self.step,
-            "steps": settings.steps,
-            "seconds": round(self.seconds, 1),
-        }
-        entry |= parts
-        if self.step % settings.check_every == 0:
-            entry["check"] = self.measure()
-        if not self.workers.rank:
-            log.tell(entry, line)
-        if self.step % settings.save_every == 0:
-            self._save()
+    def measurement(self) -> DepthAcceptance:
+        return DepthAcceptance(self.settings.depth)
 
-    def _save(self) -> None:
-        """Write the state and the head, each whole or not at all."""
+    def digest(self) -> list[str]:
+        return [one.digest for one in self.data]
+
+    def save(self) -> None:
         self.workers.wait()
-        if self.workers.rank:
-            return
+        super().save()
+
+    def save_head(self, folder: Path) -> None:
         told = provenance.describe(self.data, self.settings, self.seconds, self.acceptance)
         self.head.with_provenance({**told, "step": self.step}, self.temperature)
-        self.head.save_pretrained(self.out / "head")
-        with replacing(self.out / "state.pt") as part:
-            torch.save(self.state_dict(), part)
-
-    def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs."""
-        return {
-            "settings": self.settings.as_dict(),
-            "data": [one.digest for one in self.data],
-            "step": self.step,
-            "seconds": self.seconds,
-            "head": self.head.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
-        }
-
-    def resume(self) -> bool:
-        """Load `state.pt`, if there is one.
-
-        Raises:
-            SoonerError: it is of another recipe or other data.
-        """
-        path = self.out / "state.pt"
-        if not path.is_file():
-            return False
-        state = torch.load(path, weights_only=True, map_location=self.adapter.device)
-        for name, now in (
-            ("settings", self.settings.as_dict()),
-            ("data", [one.digest for one in self.data]),
-        ):
-            if state[name] != now:
-                raise SoonerError(
-                    f"'{path}' was trained with other {name}; train with those, into another "
-                    "folder, or with resume=False (--fresh)"
-                )
-        self.head.load_state_dict(state["head"])
-        self.optimizer.load_state_dict(state["optimizer"])
-        self.step, self.seconds = state["step"], state["seconds"]
-        return True
+        self.head.save_pretrained(folder)
 
 
 def recorded_layers(adapter: Any, settings: HeadTraining) -> tuple[int, ...]:
@@ -312,10 +244,3 @@ def _split(
             "more"
         )
     return learnt, held[:: max(-(-len(held) // MEASURED), 1)]
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error
