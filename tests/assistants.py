@@ -123,17 +123,17 @@ def fitted(
     right now and then."""
     made = loaded(model, clusters)
     heard: list[tuple[dict[int, list[int]], Tensor]] = []
-    own = AssistantDrafter._draft
+    own = AssistantDrafter.draft
 
-    def listen(drafter: AssistantDrafter, outcome: Outcome, depth: int) -> Tree:
+    def listen(drafter: AssistantDrafter, outcome: Outcome) -> Tree:
         states: list[Tensor] = []
         watch = drafter.model.norm.register_forward_hook(lambda *told: states.append(told[2]))
-        tree = own(drafter, outcome, depth)
+        tree = own(drafter, outcome)
         watch.remove()
         heard.append((texts_of(outcome), states[0][:, 0].clone()))
         return tree
 
-    with patch.object(AssistantDrafter, "_draft", listen):
+    with patch.object(AssistantDrafter, "draft", listen):
         method = sooner.Assistant(made, num_draft_tokens=1)
         said = sooner.generate(
             model, inputs, method, max_new_tokens=new, do_sample=False, eos_token_id=None

@@ -119,7 +119,7 @@ def test_a_step_is_what_the_published_layout_says(
         name: one if one.dtype == torch.long else one.double() for name, one in weights.items()
     }
     heard: list[Any] = []
-    own, step = AssistantDrafter._draft, AssistantModel.forward
+    own, step = AssistantDrafter.draft, AssistantModel.forward
 
     def forward(self: Any, *given: Any) -> Any:
         heard.append(step(self, *given))
@@ -128,11 +128,11 @@ def test_a_step_is_what_the_published_layout_says(
     monkeypatch.setattr(AssistantModel, "forward", forward)
     texts: list[dict[int, list[int]]] = []
 
-    def listen(self: AssistantDrafter, outcome: Outcome, depth: int) -> Tree:
+    def listen(self: AssistantDrafter, outcome: Outcome) -> Tree:
         texts.append(texts_of(outcome))
-        return own(self, outcome, depth)
+        return own(self, outcome)
 
-    monkeypatch.setattr(AssistantDrafter, "_draft", listen)
+    monkeypatch.setattr(AssistantDrafter, "draft", listen)
     sooner.generate(model, inputs, method, max_new_tokens=12, **GREEDY)
     assert len(texts) == len(heard) > 4
     for said, (states, logits) in zip(texts, heard, strict=True):
@@ -242,15 +242,15 @@ def test_drafts_are_those_of_transformers(
     assistant = assistant.double()
     assistant.generation_config.num_assistant_tokens = DRAFTED
     rounds: list[tuple[dict[int, list[int]], list[list[int]]]] = []
-    own = AssistantDrafter._draft
+    own = AssistantDrafter.draft
 
-    def listen(self: AssistantDrafter, outcome: Outcome, depth: int) -> Tree:
-        tree = own(self, outcome, depth)
+    def listen(self: AssistantDrafter, outcome: Outcome) -> Tree:
+        tree = own(self, outcome)
         drafts = [one[:many] for one, many in zip(tree.tokens.tolist(), self.levels, strict=True)]
         rounds.append((texts_of(outcome), drafts))
         return tree
 
-    monkeypatch.setattr(AssistantDrafter, "_draft", listen)
+    monkeypatch.setattr(AssistantDrafter, "draft", listen)
     method = Assistant(drafter, num_draft_tokens=DRAFTED)
     made = sooner.generate(model, inputs, method, max_new_tokens=NEW, **GREEDY)
     if not clusters:

@@ -177,7 +177,7 @@ def test_the_trees_of_a_run_are_those_of_the_paper(monkeypatch: pytest.MonkeyPat
     model, head = tiny.model("llama"), tiny.head("llama")
     inputs = tiny.inputs("llama", "text", 2)
     seen: list[tuple[list[Tensor], Tree]] = []
-    grow = EagleDrafter._grow
+    grow = EagleDrafter.draft
 
     def spy(self: EagleDrafter, outcome: Outcome) -> Tree:
         tree = grow(self, outcome)
@@ -189,7 +189,7 @@ def test_the_trees_of_a_run_are_those_of_the_paper(monkeypatch: pytest.MonkeyPat
         seen.append((said, tree))
         return tree
 
-    monkeypatch.setattr(EagleDrafter, "_grow", spy)
+    monkeypatch.setattr(EagleDrafter, "draft", spy)
     options = {"top_k": 4, "depth": 3, "nodes": 9}
     sooner.generate(
         model, inputs, Eagle(head, **options), max_new_tokens=9, eos_token_id=None, do_sample=False
@@ -283,14 +283,14 @@ def test_legal_ids_of_another_vocabulary_are_refused() -> None:
 
 def test_only_legal_tokens_are_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
     drafted: set[int] = set()
-    grow = EagleDrafter._grow
+    grow = EagleDrafter.draft
 
     def spy(self: EagleDrafter, outcome: Outcome) -> Tree:
         tree = grow(self, outcome)
         drafted.update(tree.tokens[tree.valid()].tolist())
         return tree
 
-    monkeypatch.setattr(EagleDrafter, "_grow", spy)
+    monkeypatch.setattr(EagleDrafter, "draft", spy)
     expected = matrix.reference("llama", "text", 2, 15)
     made = say("llama", Eagle(tiny.head("llama"), legal=range(20, 60)), "text", 2)
     assert made.sequences.tolist() == expected.tolist()

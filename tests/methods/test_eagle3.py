@@ -150,7 +150,7 @@ def test_the_trees_of_a_run_are_those_of_the_reference(
     inputs = tiny.inputs("llama", "text", 2)
     seen: list[tuple[list[Tensor], Tree]] = []
     levels: list[list[int]] = []
-    grow = EagleDrafter._grow
+    grow = EagleDrafter.draft
 
     def spy(self: EagleDrafter, outcome: Outcome) -> Tree:
         tree = grow(self, outcome)
@@ -163,7 +163,7 @@ def test_the_trees_of_a_run_are_those_of_the_reference(
         levels.append(self.levels)
         return tree
 
-    monkeypatch.setattr(EagleDrafter, "_grow", spy)
+    monkeypatch.setattr(EagleDrafter, "draft", spy)
     options = {"top_k": 3, "depth": 3, "nodes": 8}
     say("llama", sooner.load_drafter(tmp_path, **options), "text", 2, new=12)
     checked = 0

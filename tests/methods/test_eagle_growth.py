@@ -11,8 +11,8 @@ import torch
 import sooner
 import tiny
 from sooner.methods.eagle.drafter import Growth
-from sooner.methods.eagle.size import NOTHING, MeasuredSize, Size
 from sooner.methods.sizing.costs import RoundCost
+from sooner.methods.sizing.tree import NOTHING, MeasuredSize, Size
 
 VOCAB = 4
 

@@ -11,17 +11,17 @@ from torch import Tensor
 from ...attention.block import Block
 from ...attention.ops import block_attention
 from ...decoding.cache import SlotCache
-from ...decoding.interface import Drafter, Outcome
+from ...decoding.interface import Outcome
 from ...decoding.tree import Tree
 from ...errors import UnsupportedError
 from ..chain_draft import draw_next, match_vocabulary
 from ..context import Context
-from ..eagle.size import NOTHING, TreeSize, tell_sizing
-from ..sizing.costs import RoundCost
+from ..sized_draft import SizedDrafter
+from ..sizing.tree import TreeSize
 from .sizes import SLIDING
 
 
-class AssistantDrafter(Drafter):
+class AssistantDrafter(SizedDrafter):
     """Drafts a chain behind the last committed token, step by step.
 
     What it drafts from is the target's: its cache, which holds every committed token but the last,
@@ -35,45 +35,18 @@ class AssistantDrafter(Drafter):
     """
 
     def __init__(self, model: Any, context: Context, sizing: TreeSize) -> None:
-        self.model, self.context, self.sizing = model, context, sizing
+        super().__init__(context, sizing)
+        self.model = model
         self.sources: dict[str, int] = model.sources(context.target)
-        self.size, self.pending = NOTHING, RoundCost()  # of the pending drafts
-        self.levels: list[int] = []  # that each row may use of them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
         self.levels = [0] * len(outcome.rows.active)
         return iter(())
 
-    def keep_rows(self, rows: list[int]) -> None:
-        if self.levels:
-            self.levels = [self.levels[row] for row in rows]
-
     def join(self, other: AssistantDrafter) -> None:
         self.levels += other.levels
 
-    def close(self) -> None:
-        self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
-
-    def propose(self, outcome: Outcome) -> Tree:
-        if not outcome.is_first:
-            tell_sizing(self.sizing, self.size, self.levels, self.pending, outcome)
-        rows, stats = len(outcome.budget), self.context.stats
-        self.size = self.sizing.choose(max(outcome.budget) - 1, True, rows)
-        self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
-        depth, self.pending = max(self.levels), RoundCost(rows)
-        if not depth:
-            self.size = NOTHING
-            return Tree.empty(rows, outcome.hidden.device)
-        start = stats.mark()
-        tree = self._draft(outcome, depth)
-        spent = stats.between(start, stats.mark())
-        self.pending = RoundCost(rows, 1 + tree.nodes, forwards=depth)
-        spent.then(self.pending.add_drafting)
-        stats.record_drafting(depth, spent)
-        return tree
-
-    def _draft(self, outcome: Outcome, depth: int) -> Tree:
-        """Chains of `depth` tokens."""
+    def draft(self, outcome: Outcome) -> Tree:
         context, model = self.context, self.model
         target, processing = context.target, context.processing
         committed = outcome.committed
@@ -85,7 +58,7 @@ class AssistantDrafter(Drafter):
         rotations = model.rotations(positions.to(model.device))
         chain: list[Tensor] = []
         given: list[Tensor] = []
-        for _ in range(depth):
+        for _ in range(self.size.depth):
             states, logits = model(target.embed_tokens(token), states, rotations, self._attend)
             logits = match_vocabulary(logits.to(target.device), target.vocab_size)
             p, token = draw_next(logits, chain, outcome, processing)

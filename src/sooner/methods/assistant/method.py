@@ -15,8 +15,8 @@ from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context
-from ..eagle.size import MeasuredSize, Size, TreeSize
 from ..settings import MethodSettings
+from ..sizing.tree import MeasuredSize, Size, TreeSize
 from ..speculative import reject
 from ..trained import load_for
 from .drafter import AssistantDrafter

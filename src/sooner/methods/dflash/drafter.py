@@ -8,16 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Drafter, Outcome, Prompt
+from ...decoding.interface import Outcome, Prompt
 from ...decoding.noise import Purpose
 from ...decoding.sampling import pick
 from ...decoding.tree import Paths, Tree
 from ...errors import UnsupportedError
 from ..chain_draft import match_vocabulary
 from ..context import Context
-from ..eagle.runner import Backlog
-from ..eagle.size import NOTHING, TreeSize, tell_sizing
-from ..sizing.costs import RoundCost
+from ..sized_draft import ReadingDrafter
+from ..sizing.tree import TreeSize
 from ..target_layers import layer_states
 from .runner import BlockRunner
 from .tree import MarginalTree, RankPairs
@@ -59,12 +58,10 @@ class HeardContext:
         return context[:, :-1], [length - 1 for length in self.lengths]
 
 
-class BlockDrafter(Drafter):
+class BlockDrafter(ReadingDrafter[BlockRunner, HeardContext]):
     """Drafts a block with one forward of a DFlash drafter.
 
-    Its cache holds an entry for each committed token, made from the target's own states of it. The
-    prompt's entries are written with the first block, so that a run that stays plain pays one
-    projection a token for them.
+    A run that stays plain pays one projection a prompt token for the entries of the cache.
 
     *Chains*: greedy decoding takes the best token of each place; sampling draws each place from its
     marginal, which depends on no other place of the block, and the rule is told that marginal.
@@ -81,87 +78,42 @@ class BlockDrafter(Drafter):
     """
 
     def __init__(self, model: Any, context: Context, sizing: TreeSize, draws: bool) -> None:
+        super().__init__(context, sizing, HeardContext())
         self.model = model
-        self.context = context
-        self.sizing = sizing
         self.draws = draws
         self.pairs = RankPairs()
-        self.runner: BlockRunner | None = None
-        self.prompt: HeardContext | None = HeardContext()
-        self.backlog = Backlog()
-        self.size, self.pending = NOTHING, RoundCost()  # of the pending drafts
-        self.levels: list[int] = []  # that each row may use of them
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
             with self.context.stats.phase("draft_prefill"):
-                self.prompt.add(prompt, start, self._read(states))
+                self.prompt.add(prompt, start, self._entries(states))
 
-    def _read(self, states: Tensor) -> Tensor:
+    def _entries(self, states: Tensor) -> Tensor:
         """Entries of the context, `[rows, entries, hidden]`, of the target's states with those of
         its layers."""
         layers = len(self.model.config.layers)
         entries: Tensor = self.model.context(layer_states(states, layers))
         return entries
 
-    def keep_rows(self, rows: list[int]) -> None:
-        if self.prompt is not None:
-            self.prompt.keep_rows(rows)
-        if self.runner is not None:
-            self.runner.keep_rows(rows)
-        self.backlog.keep_rows(rows)
-        self.levels = [self.levels[row] for row in rows] if self.levels else []
+    def hear(self, outcome: Outcome) -> None:
+        super().hear(replace(outcome, hidden=self._entries(outcome.hidden)))
 
-    def join(self, other: BlockDrafter) -> None:
-        mine, theirs = self._opened(), other._opened()
-        joining = len(theirs.lengths)
-        mine.join(theirs)
-        self.backlog.join(other.backlog, joining)
-        if self.levels:
-            self.levels += [0] * joining  # nothing is pending of rows that have just begun
+    def make_runner(self, prompt: HeardContext) -> BlockRunner:
+        entries, sizes = prompt.entries()
+        limit = self.context.stopping.limit or 0
+        room = entries.shape[1] + 1 + limit + self.model.config.block_size
+        runner = BlockRunner(self.model, self.context.target, room)
+        runner.remember(entries, sizes)
+        return runner
 
-    def close(self) -> None:
-        self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
-        if self.runner is not None:
-            self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
+    def forwards(self) -> int:
+        return 1
 
-    def propose(self, outcome: Outcome) -> Tree:
-        if not outcome.is_first:
-            tell_sizing(self.sizing, self.size, self.levels, self.pending, outcome)
-        self.backlog.add(replace(outcome, hidden=self._read(outcome.hidden)))
-        room, rows = max(outcome.budget) - 1, len(outcome.budget)
-        self.size = self.sizing.choose(room, self.runner is not None, rows)
-        self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
-        depth, self.pending = max(self.levels), RoundCost(rows)
-        if not depth:
-            self.size = NOTHING
-            return Tree.empty(rows, outcome.hidden.device)
-        self.size = replace(self.size, depth=depth)
-        runner, stats = self._opened(), self.context.stats
-        start = stats.mark()
-        fed = self.backlog.take()
+    def draft(self, outcome: Outcome) -> Tree:
+        runner, fed = self.ready_runner(), self.backlog.take()
         runner.feed(fed.states, fed.sizes, fed.counts)
         logits = runner.draft(outcome.committed.last(1)[:, 0].to(self.model.device))
-        tree = self._tree(logits[:, :depth], outcome)
-        spent = stats.between(start, stats.mark())
-        self.pending = RoundCost(rows, 1 + tree.nodes, forwards=1)
-        spent.then(self.pending.add_drafting)
-        stats.record_drafting(1, spent)
-        return tree
-
-    def _opened(self) -> BlockRunner:
-        """The runner; at first it writes the prompts' context."""
-        if self.runner is None:
-            assert self.prompt is not None
-            context, limit = self.context, self.context.stopping.limit or 0
-            with context.stats.phase("draft_prefill") as spent:
-                entries, sizes = self.prompt.entries()
-                room = entries.shape[1] + 1 + limit + self.model.config.block_size
-                self.runner = BlockRunner(self.model, context.target, room)
-                self.runner.remember(entries, sizes)
-            self.prompt = None
-            spent.then(self.sizing.observe_prefill)
-        return self.runner
+        return self._tree(logits[:, : self.size.depth], outcome)
 
     def _tree(self, logits: Tensor, outcome: Outcome) -> Tree:
         """The draft from the logits of the places that it may use, `[rows, places, vocab]`."""

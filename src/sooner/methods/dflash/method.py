@@ -15,9 +15,9 @@ from ...registry import DraftModel
 from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context
-from ..eagle.size import NODES, MeasuredSize, Size, TreeSize
 from ..rules import follow_choices
 from ..settings import MethodSettings
+from ..sizing.tree import NODES, MeasuredSize, Size, TreeSize
 from ..speculative import reject
 from ..target_layers import read_layers
 from ..trained import load_for

@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Drafter, Outcome, Prompt
+from ...decoding.interface import Outcome, Prompt
 from ...decoding.tree import ROOT, Paths, Tree
 from ...models.packing import Packing
 from ..context import Context
-from ..sizing.costs import RoundCost
-from .runner import Backlog, HeadRunner, HeardPrompt
-from .size import NOTHING, TreeSize, tell_sizing
+from ..sized_draft import ReadingDrafter
+from ..sizing.tree import TreeSize
+from .runner import HeadRunner, HeardPrompt
 
 
 @dataclass(frozen=True)
@@ -150,11 +150,8 @@ class Growth:
         return Tree.of(self.tokens.gather(1, index), parents, sizes, is_chain=is_chain)
 
 
-class EagleDrafter(Drafter):
+class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
     """Grows a tree after each of the target's forwards.
-
-    The head's cache holds an entry for each committed token, made from the target's own states.
-    The prompt is fed with the first tree, so that a run that stays plain pays nothing for it.
 
     Args:
         head: the draft head.
@@ -172,19 +169,13 @@ class EagleDrafter(Drafter):
         top_k: int,
         legal: Sequence[int] | None = None,
     ) -> None:
+        super().__init__(context, sizing, HeardPrompt())
         self.head = head
-        self.context = context
-        self.sizing = sizing
         most = head.vocab_size or context.target.vocab_size  # that can be drafted at all
         self.top_k = min(top_k, most if legal is None else min(most, len(legal)))
         self.legal = (
             None if legal is None else torch.tensor(list(legal), device=context.target.device)
         )
-        self.runner: HeadRunner | None = None
-        self.prompt: HeardPrompt | None = HeardPrompt()
-        self.backlog = Backlog()
-        self.size, self.pending = NOTHING, RoundCost()  # of the pending trees
-        self.levels: list[int] = []  # that each row may use of them
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
@@ -200,80 +191,21 @@ class EagleDrafter(Drafter):
         own: Tensor = self.head.embed(prompt.embeds, ids, prompt.visual)
         return own
 
-    def keep_rows(self, rows: list[int]) -> None:
-        if self.prompt is not None:
-            self.prompt.keep_rows(rows)
-        if self.runner is not None:
-            self.runner.keep_rows(rows)
-        self.backlog.keep_rows(rows)
-        self.levels = [self.levels[row] for row in rows] if self.levels else []
-
-    def join(self, other: EagleDrafter) -> None:
-        if self.runner is None:
-            self._open()
-        if other.runner is None:
-            other._open()
-        assert self.runner is not None
-        assert other.runner is not None
-        joining = len(other.runner.lengths)
-        self.runner.join(other.runner)
-        self.backlog.join(other.backlog, joining)
-        if self.levels:
-            self.levels += [0] * joining  # nothing is pending of rows that have just begun
-
-    def close(self) -> None:
-        self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
-        if self.runner is not None:
-            self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
-
-    def propose(self, outcome: Outcome) -> Tree:
-        if not outcome.is_first:
-            tell_sizing(self.sizing, self.size, self.levels, self.pending, outcome)
-        self.backlog.add(outcome)
-        return self._next(outcome)
-
-    def _next(self, outcome: Outcome) -> Tree:
-        room = max(outcome.budget) - 1
-        rows = len(outcome.budget)
-        self.size = self.sizing.choose(room, self.runner is not None, rows)
-        self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
-        depth, self.pending = max(self.levels), RoundCost(rows)
-        if not depth:
-            self.size = NOTHING
-            return Tree.empty(len(self.levels), outcome.hidden.device)
-        self.size = replace(self.size, depth=depth)
-        if self.runner is None:
-            self._open()
-        stats = self.context.stats
-        start = stats.mark()
-        tree = self._grow(outcome)
-        spent = stats.between(start, stats.mark())
-        self.pending = RoundCost(rows, 1 + tree.nodes, forwards=depth)
-        spent.then(self.pending.add_drafting)
-        stats.record_drafting(depth, spent)
-        return tree
-
-    def _open(self) -> None:
-        """Let the head read the prompt."""
-        assert self.prompt is not None
+    def make_runner(self, prompt: HeardPrompt) -> HeadRunner:
         context = self.context
         limit, largest = context.stopping.limit or 0, self.sizing.largest
         block = (self.top_k + 1) * (largest.depth + 1)  # committed at once, or of one tree
-        width = self.prompt.embeds.shape[1]
-        with context.stats.phase("draft_prefill") as spent:
-            self.runner = HeadRunner(self.head, context.target, width + limit + block, block)
-            positions = None
-            if self.head.wants_positions:
-                self.runner.count_from(self.prompt.next_position, self.prompt.lengths)
-                positions = self.prompt.positions[..., :-1]
-            self.runner.remember(*self.prompt.entries(), positions)
-        self.prompt = None
-        spent.then(self.sizing.observe_prefill)
+        width = prompt.embeds.shape[1]
+        runner = HeadRunner(self.head, context.target, width + limit + block, block)
+        positions = None
+        if self.head.wants_positions:
+            runner.count_from(prompt.next_position, prompt.lengths)
+            positions = prompt.positions[..., :-1]
+        runner.remember(*prompt.entries(), positions)
+        return runner
 
-    def _grow(self, outcome: Outcome) -> Tree:
-        """The trees behind the committed tokens."""
-        runner = self.runner
-        assert runner is not None
+    def draft(self, outcome: Outcome) -> Tree:
+        runner = self.ready_runner()
         fed = self.backlog.take()
         tokens = fed.tokens.to(self.context.target.device)
         embeds = self.head.embed(self.context.target.embed_tokens(tokens), tokens)

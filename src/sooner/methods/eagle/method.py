@@ -17,11 +17,11 @@ from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
 from ..settings import MethodSettings
+from ..sizing.tree import MeasuredSize, Size, TreeSize
 from ..target_layers import read_layers
 from ..trained import load_for
 from .base import DraftHead
 from .drafter import EagleDrafter
-from .size import MeasuredSize, Size, TreeSize
 
 if TYPE_CHECKING:
     from ..tolerance import Tolerance

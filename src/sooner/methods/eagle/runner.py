@@ -1,18 +1,16 @@
-"""A draft head with its slot cache, and the target's states that it has not been fed yet."""
+"""A draft head with its slot cache, and what it hears of the prompts."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ...attention.block import MOST_ENTRIES, WORDS, Block, block_slots, pack_ancestors
 from ...decoding.cache import SlotCache
-from ...decoding.interface import Outcome, Prompt
+from ...decoding.interface import Prompt
 from ...decoding.rows import RowTensor
 from ...errors import UnsupportedError
 
@@ -70,93 +68,6 @@ class HeardPrompt:
         """
         sizes = [length - 1 for length in self.lengths]
         return self.embeds[:, 1:], self.states[:, :-1], sizes
-
-
-@dataclass(frozen=True)
-class CommittedTokens:
-    """Tokens that were committed behind each other, with the target's state in front of each.
-
-    Attributes:
-        states: `[rows, entries, hidden]`.
-        tokens: `[rows, entries]`.
-        sizes: real entries of each row, the first ones, `[rows]`.
-        counts: the same on the host.
-    """
-
-    states: Tensor
-    tokens: Tensor
-    sizes: Tensor
-    counts: list[int]
-
-    @staticmethod
-    def of(outcome: Outcome) -> CommittedTokens:
-        """What a round committed; copies, since a step writes its states where the last one did."""
-        counts = [len(path) for path in outcome.path]
-        width, kept, hidden = max(counts), outcome.committed, outcome.hidden
-        # Behind what is accepted a path may hold anything.
-        path = pad(kept.path, (1, 0))[:, :width].clamp(0, hidden.shape[1] - 1).to(hidden.device)
-        states = hidden.gather(1, path[..., None].expand(-1, -1, hidden.shape[2]))
-        return CommittedTokens(states, kept.tokens[:, :width], kept.entries, counts)
-
-    def keep_rows(self, rows: list[int]) -> CommittedTokens:
-        """Those of some rows."""
-        index = torch.tensor(rows, device=self.sizes.device)
-        states, counts = self.states[index.to(self.states.device)], [self.counts[r] for r in rows]
-        return CommittedTokens(states, self.tokens[index], self.sizes[index], counts)
-
-    def with_empty(self, rows: int) -> CommittedTokens:
-        """The same, and so many rows of none behind."""
-        return CommittedTokens(
-            pad(self.states, (0, 0, 0, 0, 0, rows)),
-            pad(self.tokens, (0, 0, 0, rows)),
-            pad(self.sizes, (0, rows)),
-            self.counts + [0] * rows,
-        )
-
-    @staticmethod
-    def joined(rounds: list[CommittedTokens]) -> CommittedTokens:
-        """Those of several rounds, with their padding moved to the end."""
-        if len(rounds) == 1:
-            return rounds[0]
-        counts = [sum(each) for each in zip(*(one.counts for one in rounds), strict=True)]
-        tokens = torch.cat([one.tokens for one in rounds], 1)
-        states = torch.cat([one.states for one in rounds], 1)
-        inside = torch.cat(
-            [
-                torch.arange(one.tokens.shape[1], device=one.sizes.device) < one.sizes[:, None]
-                for one in rounds
-            ],
-            1,
-        )
-        order = torch.where(inside, 0, 1).argsort(dim=1, stable=True)[:, : max(counts)]
-        index = order.to(states.device)[..., None].expand(-1, -1, states.shape[2])
-        sizes = torch.stack([one.sizes for one in rounds]).sum(0)
-        return CommittedTokens(states.gather(1, index), tokens.gather(1, order), sizes, counts)
-
-
-class Backlog:
-    """Committed tokens that the head has not been fed yet."""
-
-    def __init__(self) -> None:
-        self._rounds: list[CommittedTokens] = []
-
-    def add(self, outcome: Outcome) -> None:
-        """Take what a round committed."""
-        self._rounds.append(CommittedTokens.of(outcome))
-
-    def keep_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`."""
-        self._rounds = [one.keep_rows(rows) for one in self._rounds]
-
-    def join(self, other: Backlog, rows: int) -> None:
-        """Put the backlog of `rows` rows that have just begun, which is empty, behind."""
-        assert not other._rounds
-        self._rounds = [one.with_empty(rows) for one in self._rounds]
-
-    def take(self) -> CommittedTokens:
-        """All of it."""
-        rounds, self._rounds = self._rounds, []
-        return CommittedTokens.joined(rounds)
 
 
 class HeadRunner:

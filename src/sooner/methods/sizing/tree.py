@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ...decoding.interface import Outcome
-from ..sizing.costs import Costs, Recent, RoundCost, SizeTimes, rounded
-from ..sizing.pauses import Candidate, Pauses
+from .costs import Costs, Recent, RoundCost, SizeTimes, rounded
+from .pauses import Candidate, Pauses
 
 WHOLE_ROUNDS, WHOLE_EVERY = 6, 64
 """Rounds with the largest tree: the first ones, and now and then, since a small tree tells nothing
