@@ -62,6 +62,26 @@ class _Call(NamedTuple):
     group: int
 
 
+class _Plan(NamedTuple):
+    """The calls of torch's kernel that one call of block attention is made of.
+
+    Attributes:
+        is_apart: one for each row instead, since rows are of very different lengths.
+        prefix: slots from the first to before the second that all queries see; a call without a
+            mask.
+        ranges: the other slots, in a call of their own.
+        mask: of that call, `[rows, kv_heads, group * entries, slots]`; `None`: the block sees
+            itself causally.
+        free: slots of it that nobody sees, `[rows, 1, slots, 1]`; `None` if somebody sees each.
+    """
+
+    is_apart: bool = False
+    prefix: tuple[int, int] | None = None
+    ranges: tuple[tuple[int, int], ...] = ()
+    mask: Tensor | None = None
+    free: Tensor | None = None
+
+
 def attend(
     query: Tensor,
     keys: Tensor,
@@ -90,29 +110,22 @@ def attend(
         keys, values = keys[:, :, :end], values[:, :, :end]
         output = reference.attend(query, keys, values, block, scale, window, chunk, softcap, sinks)
         return output.transpose(1, 2).contiguous().transpose(1, 2)
-    call = _Call(scale, window, chunk, heads // keys.shape[1])
-    one_length = len(set(lengths)) == 1 and lengths[0] + entries <= keys.shape[2]
-    if whole == 1 and sinks is None and block.sizes is None and one_length:
+    kv_heads = keys.shape[1]
+    call = _Call(scale, window, chunk, heads // kv_heads)
+    one_length = whole == 1 and lengths.count(lengths[0]) == rows and lengths[0] < keys.shape[2]
+    if one_length and sinks is None and block.sizes is None:
         return _plain(query, keys, values, lengths[0], call)
-    if _lie_apart(lengths, keys):
-        parts = []
-        for row in range(rows):
-            one = slice(row, row + 1)
-            each = zip(Block._fields, block, strict=True)
-            own = {name: part[one] for name, part in each if isinstance(part, Tensor)}
-            alone = block._replace(**own)  # type: ignore[arg-type]
-            parts.append(_attend(query[one], keys[one], values[one], alone, lengths[one], call))
-        output, lse = (torch.cat(part) for part in zip(*parts, strict=True))
-    else:
-        output, lse = _attend(query, keys, values, block, lengths, call)
+    output, lse = _attend(query, keys, values, block, lengths, call)
     if call.group == 1 and sinks is None and output.dtype == query.dtype:
         return output  # in memory already [rows, entries, heads, dim]
     if sinks is not None:
-        sink = sinks.float().view(1, keys.shape[1], -1, 1).expand(-1, -1, -1, entries)
+        sink = sinks.float().view(1, kv_heads, -1, 1).expand(-1, -1, -1, entries)
         output = output * (lse - sink.flatten(2)).sigmoid()[..., None]
-    split = output.to(query.dtype).unflatten(2, (-1, entries))
-    whole = split.permute(0, 3, 1, 2, 4).contiguous()  # [rows, entries, kv_heads, group, dim]
-    return whole.view(rows, entries, heads, dim).transpose(1, 2)
+    if entries == 1:
+        return output.to(query.dtype).reshape(query.shape)
+    split = output.to(query.dtype).view(rows, kv_heads, call.group, entries, dim)
+    own = split.permute(0, 3, 1, 2, 4).contiguous()  # [rows, entries, kv_heads, group, dim]
+    return own.view(rows, entries, heads, dim).transpose(1, 2)
 
 
 def _plain(query: Tensor, keys: Tensor, values: Tensor, length: int, call: _Call) -> Tensor:
@@ -129,123 +142,105 @@ def _plain(query: Tensor, keys: Tensor, values: Tensor, length: int, call: _Call
     return output if call.group == 1 else output.reshape(query.shape)
 
 
-def _lie_apart(lengths: Sequence[int], keys: Tensor) -> bool:
-    """Whether rows are better attended to one by one than all as far as the longest."""
-    _, kv_heads, _, dim = keys.shape
-    beyond = len(lengths) * max(lengths) - sum(lengths)
-    return 2 * beyond * kv_heads * dim * keys.element_size() > APART * len(lengths)
-
-
 def _attend(
-    query: Tensor, keys: Tensor, values: Tensor, block: Block, lengths: Sequence[int], call: _Call
+    query: Tensor, keys: Tensor, values: Tensor, block: Block, lengths: list[int], call: _Call
 ) -> tuple[Tensor, Tensor]:
-    """Rows of nearly one length: output `[rows, kv_heads, group * entries, dim]` and its lse."""
+    """Output `[rows, kv_heads, group * entries, dim]`, and the log-sum-exp of its scores."""
     rows, _, entries, dim = query.shape
-    whole = block.written + entries
-    packed = query.reshape(rows, keys.shape[1], -1, dim)  # [rows, kv_heads, group * entries, dim]
-    shortest, longest = min(lengths), max(lengths)
-    low, common = _window(shortest, longest + whole - 1, call)
-    end = min(longest + whole, keys.shape[2])
-    is_full = block.sizes is None or min(block.sizes.tolist()) >= whole
-    is_even = is_full and shortest == longest and end == longest + whole
-    if whole == 1 and is_even:
-        return _fused(packed, keys[:, :, low:end], values[:, :, low:end], call)
-    is_chain = is_even and block.ancestors is None and call.window is call.chunk is None
-    if is_chain:
-        if not shortest or (entries <= LONG and longest <= SHORT):
-            return _chain(packed, keys[:, :, :end], values[:, :, :end], entries, call)
-    elif common >= shortest or (end - low) * packed.shape[2] <= MASKED:
-        whole_range = ((low, end),)
-        return _masked(packed, keys, values, block, lengths, whole_range, is_even, call)
-    output, lse = _fused(packed, keys[:, :, common:shortest], values[:, :, common:shortest], call)
-    if end == shortest:  # rows are full; torch's kernel can't take no keys
-        return output.float(), lse
-    if is_chain:
-        rest = _chain(packed, keys[:, :, shortest:end], values[:, :, shortest:end], entries, call)
-    else:
-        ranges = ((low, common), (shortest, end)) if low < common else ((shortest, end),)
-        rest = _masked(packed, keys, values, block, lengths, ranges, is_even, call)
-    return _merge(output, lse, *rest)
-
-
-def _window(first: int, last: int, call: _Call) -> tuple[int, int]:
-    """The first slot that any position from `first` to `last` sees, and that all of them see."""
-    low = common = 0
-    if call.window is not None:
-        low, common = max(first - call.window + 1, 0), max(last - call.window + 1, 0)
-    if call.chunk is not None:
-        low = max(low, first // call.chunk * call.chunk)
-        common = max(common, last // call.chunk * call.chunk)
-    return low, common
-
-
-def _masked(
-    packed: Tensor,
-    keys: Tensor,
-    values: Tensor,
-    block: Block,
-    lengths: Sequence[int],
-    ranges: tuple[tuple[int, int], ...],
-    is_even: bool,
-    call: _Call,
-) -> tuple[Tensor, Tensor]:
-    """Attention over the slots of `ranges`.
-
-    Args:
-        is_even: rows have one length and no padding, so that somebody sees each slot.
-    """
-    entries = packed.shape[2] // call.group
     has_places = call.window is not None or call.chunk is not None
-    mask, free = _mask(
+    plan = _plan(
         tuple(lengths),
         None if block.sizes is None else tuple(block.sizes.tolist()),
         None if block.ancestors is None else _bytes(block.ancestors),
         _bytes(block.depths) if block.depths is not None and has_places else None,
         block.written,
         entries,
-        ranges,
+        keys.shape[1:],
         call,
-        packed.dtype,
+        query.dtype,
     )
-    keys, values = (_slots(store, ranges) for store in (keys, values))
-    output, lse = _fused(packed, keys, values, call, mask)
-    if is_even or math.isfinite(output.sum().item()):
+    if plan.is_apart:
+        parts = []
+        for row in range(rows):
+            one = slice(row, row + 1)
+            each = zip(Block._fields, block, strict=True)
+            own = {name: part[one] for name, part in each if isinstance(part, Tensor)}
+            alone = block._replace(**own)  # type: ignore[arg-type]
+            parts.append(_attend(query[one], keys[one], values[one], alone, lengths[one], call))
+        output, lse = (torch.cat(part) for part in zip(*parts, strict=True))
+        return output, lse
+    packed = query.reshape(rows, keys.shape[1], -1, dim)  # [rows, kv_heads, group * entries, dim]
+    if plan.prefix is None:
+        return _rest(packed, keys, values, plan, call)
+    begin, end = plan.prefix
+    output, lse = FUSED(packed, keys[:, :, begin:end], values[:, :, begin:end], scale=call.scale)
+    if not plan.ranges:
+        return output, lse
+    return _merge(output, lse, *_rest(packed, keys, values, plan, call))
+
+
+def _rest(
+    packed: Tensor, keys: Tensor, values: Tensor, plan: _Plan, call: _Call
+) -> tuple[Tensor, Tensor]:
+    """Attention over the slots of `ranges`."""
+    keys, values = _slots(keys, plan.ranges), _slots(values, plan.ranges)
+    if plan.mask is None:
+        return _causal(packed, keys, values, call)
+    output, lse = FUSED(packed, keys, values, 0.0, False, attn_mask=plan.mask, scale=call.scale)
+    if plan.free is None or math.isfinite(output.sum().item()):
         return output, lse
     # What lies in a slot that nobody sees may be NaN, and 0 x NaN is NaN. It seldom is, and zeros
     # in its place cost more than the attention.
-    return _fused(packed, keys.masked_fill(free, 0.0), values.masked_fill(free, 0.0), call, mask)
-
-
-def _slots(store: Tensor, ranges: tuple[tuple[int, int], ...]) -> Tensor:
-    """Those of one range, a view, or of several, a copy: `[rows, kv_heads, slots, dim]`."""
-    parts = [store[:, :, first:end] for first, end in ranges]
-    return parts[0] if len(parts) == 1 else torch.cat(parts, 2)
-
-
-def _bytes(numbers: Tensor) -> bytes:
-    return numbers.int().numpy().tobytes()
+    keys, values = (store.masked_fill(plan.free, 0.0) for store in (keys, values))
+    output, lse = FUSED(packed, keys, values, 0.0, False, attn_mask=plan.mask, scale=call.scale)
+    return output, lse
 
 
 @lru_cache(maxsize=4)
-def _mask(
+def _plan(
     lengths: tuple[int, ...],
     sizes: tuple[int, ...] | None,
     ancestors: bytes | None,
     depths: bytes | None,
     written: int,
     entries: int,
-    ranges: tuple[tuple[int, int], ...],
+    store: tuple[int, int, int],
     call: _Call,
     dtype: torch.dtype,
-) -> tuple[Tensor, Tensor]:
-    """What is added to the scores of the slots in `ranges`; made once a forward for all layers.
+) -> _Plan:
+    """Made once a forward for all layers of a kind.
 
     Args:
+        sizes: real entries of each row.
         ancestors, depths: a block's, as bytes of int32.
-
-    Returns:
-        `[rows, 1, group * entries, slots]`, and the slots that nobody sees, `[rows, 1, slots, 1]`.
+        store: key heads, slots and channels of the keys.
     """
+    kv_heads, capacity, dim = store
+    if _lie_apart(lengths, kv_heads * dim * dtype.itemsize):
+        return _Plan(is_apart=True)
+    whole, queries = written + entries, call.group * entries
+    shortest, longest = min(lengths), max(lengths)
+    low, common = _window(shortest, longest + whole - 1, call)
+    end = min(longest + whole, capacity)
+    is_full = sizes is None or min(sizes) >= whole
+    is_even = is_full and shortest == longest and end == longest + whole
+    if whole == 1 and is_even:
+        return _Plan(prefix=(low, end))
+    shape = (len(lengths), kv_heads, queries, -1)
+    prefix: tuple[int, int] | None = (common, shortest)
+    ranges: tuple[tuple[int, int], ...]
+    if is_even and ancestors is None and call.window is call.chunk is None:
+        if not shortest or (entries <= LONG and longest <= SHORT):
+            prefix = None
+        begin = 0 if prefix is None else shortest
+        mask = None if entries > LONG else _chain_mask(entries, end - begin, call.group, dtype)
+        return _Plan(False, prefix, ((begin, end),), None if mask is None else mask.expand(shape))
+    if common >= shortest or (end - low) * queries <= MASKED:
+        prefix, ranges = None, ((low, end),)  # one masked call
+    elif end == shortest:  # rows are full; torch's kernel can't take no keys
+        return _Plan(prefix=prefix)
+    else:
+        ranges = ((low, common), (shortest, end)) if low < common else ((shortest, end),)
 
     def read(numbers: bytes | None, *shape: int) -> Tensor | None:
         if numbers is None:
@@ -259,32 +254,49 @@ def _mask(
         read(depths, -1),
         written=written,
     )
-    slots = torch.cat([torch.arange(first, end) for first, end in ranges])
+    slots = torch.cat([torch.arange(first, last) for first, last in ranges])
     seen = seen_slots(block, entries, slots, call.window, call.chunk)  # [rows, entries, slots]
-    free = ~seen.any(1)[:, None, :, None]
+    free = None if is_even else ~seen.any(1)[:, None, :, None]
     seen = seen | ~seen.any(2, keepdim=True)  # entries of padding get a mean of what is there
     mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)
-    return mask.repeat(1, call.group, 1)[:, None], free
+    return _Plan(False, prefix, ranges, mask.repeat(1, call.group, 1)[:, None].expand(shape), free)
 
 
-def _chain(
-    packed: Tensor, keys: Tensor, values: Tensor, entries: int, call: _Call
-) -> tuple[Tensor, Tensor]:
-    """A chain over itself, the last slots, and over the prefix that is given, of even rows."""
-    prefix = keys.shape[2] - entries
-    if entries > LONG:
-        return _causal(packed, keys, values, call)
-    mask = _chain_mask(entries, call.group, packed.dtype)
-    return _fused(packed, keys, values, call, mask[..., SHORT - prefix :])
+def _lie_apart(lengths: Sequence[int], slot_bytes: int) -> bool:
+    """Whether rows are better attended to one by one than all as far as the longest."""
+    beyond = len(lengths) * max(lengths) - sum(lengths)
+    return 2 * beyond * slot_bytes > APART * len(lengths)
 
 
-@lru_cache(maxsize=8)
-def _chain_mask(entries: int, group: int, dtype: torch.dtype) -> Tensor:
-    """What an entry sees of a chain and `SHORT` slots before it, to be added to the scores.
+def _window(first: int, last: int, call: _Call) -> tuple[int, int]:
+    """The first slot that any position from `first` to `last` sees, and that all of them see."""
+    low = common = 0
+    if call.window is not None:
+        low, common = max(first - call.window + 1, 0), max(last - call.window + 1, 0)
+    if call.chunk is not None:
+        low = max(low, first // call.chunk * call.chunk)
+        common = max(common, last // call.chunk * call.chunk)
+    return low, common
 
-    `[1, 1, group * entries, SHORT + entries]`; a view of it serves shorter prefixes.
+
+def _slots(store: Tensor, ranges: tuple[tuple[int, int], ...]) -> Tensor:
+    """Those of one range, a view, or of several, a copy: `[rows, kv_heads, slots, dim]`."""
+    if len(ranges) == 1:
+        first, end = ranges[0]
+        return store[:, :, first:end]
+    return torch.cat([store[:, :, first:end] for first, end in ranges], 2)
+
+
+def _bytes(numbers: Tensor) -> bytes:
+    return numbers.int().numpy().tobytes()
+
+
+def _chain_mask(entries: int, slots: int, group: int, dtype: torch.dtype) -> Tensor:
+    """What a chain sees of the last `slots` slots, its own behind them, to be added to the scores.
+
+    `[1, 1, group * entries, slots]`.
     """
-    mask = torch.full((entries, SHORT + entries), -torch.inf, dtype=dtype).triu_(SHORT + 1)
+    mask = torch.full((entries, slots), -torch.inf, dtype=dtype).triu_(slots - entries + 1)
     return mask.repeat(group, 1)[None, None]
 
 
@@ -297,16 +309,6 @@ def _causal(packed: Tensor, keys: Tensor, values: Tensor, call: _Call) -> tuple[
     )
     output, lse = FUSED(apart, keys, values, 0.0, True, scale=call.scale)
     return output.reshape(packed.shape), lse.reshape(packed.shape[:3])
-
-
-def _fused(
-    packed: Tensor, keys: Tensor, values: Tensor, call: _Call, mask: Tensor | None = None
-) -> tuple[Tensor, Tensor]:
-    """Torch's fused attention: output and log-sum-exp `[rows, kv_heads, queries]`."""
-    if mask is not None:
-        mask = mask.expand(*packed.shape[:3], -1)
-    output, lse = FUSED(packed, keys, values, 0.0, False, attn_mask=mask, scale=call.scale)
-    return output, lse
 
 
 def _merge(first: Tensor, lse: Tensor, other: Tensor, of_other: Tensor) -> tuple[Tensor, Tensor]:
