@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -24,7 +24,7 @@ class Chosen(DraftLength):
         super().__init__(3)
         self._takes = takes
 
-    def takes_rows(self, prompt: int, most: int | None) -> bool:
+    def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
         return self._takes()
 
 

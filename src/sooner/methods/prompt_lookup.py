@@ -16,6 +16,7 @@ from .forbidden import allowed_nodes
 from .rules import follow_choices
 from .settings import MethodSettings
 from .sizing.chain import AdaptiveDraftLength, DraftLength
+from .sizing.closed import tokens_left
 from .sizing.costs import RoundCost
 
 
@@ -83,6 +84,7 @@ class LookupDrafter(Drafter):
         self.context, self.sizing = context, sizing
         self.drafted: list[int] = []  # of each row, under verification
         self.round = RoundCost()  # that judges them
+        self.has_joined = False  # rows that began later
         self.indices = [
             NgramIndex(method.min_ngram, method.max_ngram, prompt)
             for prompt in context.rows.prompts
@@ -93,6 +95,7 @@ class LookupDrafter(Drafter):
         self.drafted = [self.drafted[row] for row in rows] if self.drafted else []
 
     def join(self, other: LookupDrafter) -> None:
+        self.has_joined = True
         self.indices += other.indices
         if self.drafted:
             self.drafted += [0] * len(other.indices)
@@ -101,7 +104,8 @@ class LookupDrafter(Drafter):
         if self.drafted:
             self._observe(outcome)
         drafts = []
-        sizes = self.sizing.choose(outcome.rows.active)
+        left = None if self.has_joined else tokens_left(self.context.stopping, outcome.rows)
+        sizes = self.sizing.choose(outcome.rows.active, left=left)
         lines = zip(self.indices, outcome.new, sizes, outcome.budget, strict=True)
         for row, (index, new, size, budget) in enumerate(lines):
             index.extend(new)

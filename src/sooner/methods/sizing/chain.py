@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+from .closed import rounds_to_the_end
 from .costs import FOUND, WEIGHT, Acceptance, Costs, RoundCost, SizeTimes, rounded, verdicts
 from .pauses import LEAST_GAIN, Candidate, Pauses
 
@@ -140,15 +141,20 @@ class CostModel:
                 would: beside one that always accepts, another that never does takes half of it, and
                 not all but the first token.
         """
+        return _sums(self.chances(largest, rates))
+
+    def chances(self, largest: int, rates: Sequence[float] | None) -> list[list[float]]:
+        """That the draft token of a row at a depth is accepted where those before it are, `[rows,
+        largest]`; of one row if `rates` is `None`."""
         overall, depths = self.acceptance, []
         for depth in range(largest):
             right, judged = self._depths[depth] if depth < len(self._depths) else (0.0, 0.0)
             depths.append((right + DEPTH_WEIGHT * overall) / (judged + DEPTH_WEIGHT))
         if rates is None:
-            return _sums([depths])
+            return [depths]
         # Deep tokens are judged where those before them were right, in the better rows.
         shape = [min(chance / overall, 1.0) for chance in depths]
-        return _sums([[rate * part for part in shape] for rate in rates])
+        return [[rate * part for part in shape] for rate in rates]
 
     def gains(
         self,
@@ -194,11 +200,12 @@ class DraftLength:
     def __init__(self, largest: int) -> None:
         self.largest = largest
 
-    def takes_rows(self, prompt: int, most: int | None) -> bool:
+    def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
         """Whether rows that begin should be drafted for, and so are worth the draft's prefill.
 
         Args:
             prompt: tokens of a row's prompt, and `most`: new tokens that it may say.
+            left: new tokens that each will say, as of `choose`.
         """
         return True
 
@@ -211,6 +218,7 @@ class DraftLength:
         may_draft: Sequence[bool] | None = None,
         began: Sequence[DraftLength] | None = None,
         found: Sequence[bool] | None = None,
+        left: Sequence[int] | None = None,
     ) -> list[int]:
         """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
 
@@ -218,6 +226,8 @@ class DraftLength:
             may_draft: those that can be drafted for; `None` is all of them.
             began: what sized the drafts of each when it was prefilled; `None` is this one.
             found: those that have a draft without a forward of the draft model.
+            left: tokens that each has yet to say, if that is known: unless requests come and go
+                (`RequestLoad.tell`), what counts is then when the last of them ends.
         """
         return [self.largest] * len(rows)
 
@@ -287,6 +297,11 @@ class _Row:
             self.refused = MEMORY * self.refused + (accepted < drafted)
 
 
+def _hopeless(rows: Sequence[_Row], has_draft: Sequence[bool]) -> list[bool]:
+    """Rows that draft nothing while others do."""
+    return [not can or one.is_hopeless for one, can in zip(rows, has_draft, strict=True)]
+
+
 class AdaptiveDraftLength(DraftLength):
     """The number with the highest expected tokens a second, plain decoding included.
 
@@ -317,11 +332,15 @@ class AdaptiveDraftLength(DraftLength):
         self._trial = min(TRIAL_TOKENS, largest)
         self._rows: dict[int, _Row] = {}
         self._had_others = False
+        # Of the gains of each size, and of what was chosen last, that which a closed batch keeps.
+        self._shares, self._share = [1.0], 1.0
         self._untimed = 0  # rounds that were judged and whose time is not known yet
 
-    def takes_rows(self, prompt: int, most: int | None) -> bool:
+    def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
         known = self.model.experience
         self.load.begin(known.kind)
+        if left is not None and len(left) > 1 and not self.load.rows:
+            return self.load.pays_together(known.kind, known.rate, prompt, left, self.largest)
         return self.load.pays(known.kind, known.rates, prompt, most, self.largest)
 
     def prefilled(self, prompt: int, seconds: float, steps: int) -> None:
@@ -337,6 +356,7 @@ class AdaptiveDraftLength(DraftLength):
         may_draft: Sequence[bool] | None = None,
         began: Sequence[DraftLength] | None = None,
         found: Sequence[bool] | None = None,
+        left: Sequence[int] | None = None,
     ) -> list[int]:
         may = may_draft or [True] * len(rows)
         self._had_others |= len({*rows, *self._rows}) > 1
@@ -346,23 +366,54 @@ class AdaptiveDraftLength(DraftLength):
                 self._rows[row] = _Row.beginning(sizing.model.experience, can)
                 if can:
                     self.pauses.reconsider()  # it may be a better one
-        states = [self._rows[row] for row in rows]
         has = [one or other for one, other in zip(may, found or may, strict=True)]
-        hopeless = [not can or one.is_hopeless for one, can in zip(states, has, strict=True)]
-        rates = None  # of a row that has always been alone: by the depth of its drafts
-        if self._had_others:
-            rates = [
-                0.0 if bad and not all(hopeless) else self._rate(one)
-                for one, bad in zip(states, hopeless, strict=True)
-            ]
-        size = self._size(len(rows), rates, sum(may)) or 0
+        if not any(has):
+            return [0] * len(rows)
+        states = [self._rows[row] for row in rows]
+        members, is_closed = sum(may), left is not None and not self.load.rows
+
+        def gains() -> list[float]:
+            rates = None  # of a row that has always been alone: by the depth of its drafts
+            if self._had_others:
+                rates = self._rates(states, has)
+            found = self.model.gains(self.largest, len(rows), rates, members)
+            self._shares = [1.0] * len(found)
+            if is_closed and left is not None and rates is not None and len(rows) > 1:
+                self._shares = self._shares_of(left, rates)
+            return [gain * share for gain, share in zip(found, self._shares, strict=True)]
+
+        size = self._size(len(rows), members, gains) or 0
+        if not size:
+            return [0] * len(rows)
+        hopeless = _hopeless(states, has)
         if all(hopeless):
             return [size] * len(rows)
         again = self.model.costs.rounds % ROW_TRIAL_EVERY == 0
         little = min(size, self._trial) if again else 0
         return [little if bad else size for bad in hopeless]
 
-    def _size(self, rows: int, rates: Sequence[float] | None, members: int) -> int | None:
+    def _rates(self, rows: Sequence[_Row], has_draft: Sequence[bool]) -> list[float]:
+        """Acceptance of each row, 0 of those that draft nothing."""
+        hopeless = _hopeless(rows, has_draft)
+        if all(hopeless):
+            return [self._rate(one) for one in rows]
+        return [0.0 if bad else self._rate(one) for one, bad in zip(rows, hopeless, strict=True)]
+
+    def _shares_of(self, left: Sequence[int], rates: Sequence[float]) -> list[float]:
+        """What the last row of a closed batch leaves of the gain of `0 .. largest` draft tokens.
+
+        Rows are taken to be alike: a few rounds do not tell them apart, and one that was guessed to
+        be slow would count for all.
+        """
+        alike, rows = [sum(rates) / len(rates)] * len(rates), len(rates)
+        chances = self.model.chances(self.largest, alike)
+        lasts = rounds_to_the_end(left, chances, self.load.of_half(rows))
+        each = self.model.tokens(self.largest, alike)  # of the mean row
+        return [lasts[0] / last / tokens for last, tokens in zip(lasts, each, strict=True)]
+
+    def _size(
+        self, rows: int, members: int, gains_of_sizes: Callable[[], list[float]]
+    ) -> int | None:
         model, is_likely = self.model, self.model.acceptance >= 1 / 2
         is_ready = model.is_ready or (model.costs.plain_rounds > 0 and not members)
         if not is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
@@ -373,8 +424,9 @@ class AdaptiveDraftLength(DraftLength):
             return 0
 
         def best() -> Candidate[int]:
-            gains = model.gains(self.largest, rows, rates, members)
+            gains = gains_of_sizes()
             size = max(range(1, self.largest + 1), key=gains.__getitem__)
+            self._share = self._shares[size]
             return Candidate(size, gains[size], size, f"{size} draft tokens a round")
 
         if is_likely and model.timed == 1 and best().gain < LEAST_GAIN:
@@ -400,7 +452,7 @@ class AdaptiveDraftLength(DraftLength):
             each = model.draft_seconds(done.drafting_rows) or 0.0
             self.pauses.catch_up = max(done.drafting - done.forwards * each, 0.0) / done.missed
         model.observe_cost(done)
-        self.pauses.observe(done, tokens, model.experience.is_known)
+        self.pauses.observe(done, tokens * self._share, model.experience.is_known)
         self.load.observe(done)
 
     def observe(

@@ -6,9 +6,10 @@ the row will say, how often its drafts are accepted, and how many rows share a r
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from .closed import rounds_to_the_end
 from .costs import FOUND, Acceptance, LinearTimes, RoundCost, SizeTimes, rounded
 
 FORGET = 0.98
@@ -149,7 +150,40 @@ class RequestLoad:
         tokens = own.tokens if own.ended else float(most or 1)
         tokens = min(tokens, most) if most else tokens
         saved = self.plan(rates, largest).get(kind, 0.0) * tokens
-        if saved > own.prefills.seconds(rounded(prompt)) or own.left_out >= EXPLORE_EVERY:
+        return self._takes(own, saved > own.prefills.seconds(rounded(prompt)))
+
+    def pays_together(
+        self, kind: Hashable, rate: float, prompt: int, left: Sequence[int], largest: int
+    ) -> bool:
+        """Whether rows that begin together, and that nobody joins, should be drafted for.
+
+        Args:
+            kind: of their prompts, and `rate`: acceptance of that kind.
+            prompt: tokens of a prompt, and `left`: what each row will say.
+            largest: draft length.
+        """
+        own, rows = self.kinds.setdefault(kind, Traffic()), len(left)
+        if not (self.is_known and own.prefills.sizes):
+            return True
+        lasts = rounds_to_the_end(left, [[rate] * largest] * rows, self.of_half(rows))
+        seconds = [
+            lasts[size] * (
+                self.round_times.seconds((1, rows, rows * size))
+                + size * self.draft_times.seconds((1, rows))
+            )
+            for size in (0, *(size for size in SIZES if size <= largest))
+        ]  # fmt: skip
+        saved = seconds[0] - min(seconds[1:]) - LEAST_SAVED * seconds[0]
+        return self._takes(own, saved > rows * own.prefills.seconds(rounded(prompt)))
+
+    def of_half(self, rows: int) -> float:
+        """Time of a round of half of `rows`, over that of all."""
+        whole = self.round_times.seconds((1, rows, 0))
+        return self.round_times.seconds((1, (rows + 1) // 2, 0)) / whole if whole else 1.0
+
+    def _takes(self, own: Traffic, is_worth: bool) -> bool:
+        """Whether a request is drafted for: some that are not worth it are, since drafts change."""
+        if is_worth or own.left_out >= EXPLORE_EVERY:
             own.left_out = 0
             return True
         own.left_out += 1

@@ -1,0 +1,205 @@
+"""A batch that nobody joins ends with its slowest row: what drafts are worth there."""
+
+from __future__ import annotations
+
+import copy
+import random
+from collections.abc import Sequence
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
+from sooner.methods.sizing.closed import BatchRounds, last_of, rounds_to_the_end, tokens_left
+from sooner.methods.sizing.costs import Acceptance, RoundCost
+from sooner.methods.sizing.load import EXPLORE_EVERY, load_of
+
+TOKENS = 96
+
+
+def played(rows: int, rate: float, size: int, seed: int = 0) -> tuple[float, float]:
+    """Rounds until a row has ended, in the mean over rows, and until all have; of 300 batches."""
+    draw = np.random.default_rng(seed)
+    said = np.zeros((300, rows))
+    ends = np.zeros((300, rows))
+    for number in range(1, TOKENS + 1):
+        goes_on = said < TOKENS
+        said += 1 + np.minimum(draw.geometric(1 - rate, said.shape) - 1, size)
+        ends = np.where(goes_on, number, ends)
+    return float(ends.mean()), float(ends.max(1).mean())
+
+
+@pytest.mark.parametrize("rows", [2, 8, 32])
+@pytest.mark.parametrize("rate", [0.5, 0.7, 0.9])
+def test_rounds_are_those_that_batches_take(rows: int, rate: float) -> None:
+    told = BatchRounds.of([TOKENS] * rows, [[rate] * 8] * rows)
+    for size in (1, 2, 4, 8):
+        typical, slowest = played(rows, rate, size)
+        assert told.typical[size] == pytest.approx(typical, rel=0.01)
+        assert told.slowest[size] == pytest.approx(slowest, rel=0.04)
+
+
+def test_plain_decoding_takes_the_longest_text() -> None:
+    told = BatchRounds.of([10, 40, 25], [[0.5]] * 3)
+    assert (told.typical[0], told.slowest[0]) == (25, 40)
+
+
+def test_a_row_that_is_behind_for_sure_is_the_last() -> None:
+    told = BatchRounds.of([20, 20, 90], [[0.8] * 4] * 3)
+    alone = BatchRounds.of([90], [[0.8] * 4])
+    assert 1.5 * told.typical[4] < alone.slowest[4] <= told.slowest[4] < 1.1 * alone.slowest[4]
+
+
+@pytest.mark.parametrize(("count", "largest"), [(1, 0.0), (2, 0.564), (8, 1.424), (32, 2.070)])
+def test_the_largest_of_some_normal_numbers(count: int, largest: float) -> None:
+    assert last_of(count) == pytest.approx(largest, rel=0.07, abs=1e-9)
+
+
+def test_many_rows_keep_less_of_a_gain_than_one() -> None:
+    def kept(rows: int, fewer: float = 1.0) -> float:
+        lasts = rounds_to_the_end([TOKENS] * rows, [[0.5] * 4] * rows, fewer)
+        return lasts[0] / lasts[4] / sum(0.5**depth for depth in range(5))
+
+    assert kept(32) < kept(8) < 0.95 < kept(1) <= 1
+    assert kept(32) < kept(32, fewer=0.5), "what is left behind is a smaller batch"
+
+
+def test_only_texts_that_end_by_their_limit_have_a_known_length() -> None:
+    def left(**told: Any) -> list[int] | None:
+        stopping = SimpleNamespace(
+            **{"limit": 30, "eos": set(), "asks_host": False, "budget": lambda said: 30 - said}
+            | told
+        )
+        texts = [[1, 2, 3], [4]]
+        return tokens_left(stopping, SimpleNamespace(active=[0, 2], said=texts.__getitem__))  # type: ignore[arg-type]
+
+    assert left() == [27, 29]
+    assert left(limit=None) is left(eos={2}) is left(asks_host=True) is None
+
+
+class Batch:
+    """A closed batch on a made-up clock, whose rounds cost more the more they hold.
+
+    Args:
+        rate: that a draft token is accepted.
+        rows: of the batch, `TOKENS` tokens each.
+    """
+
+    def __init__(self, rate: float, rows: int, seed: int) -> None:
+        self.rate, self.rows, self.random = rate, rows, random.Random(seed)
+        self.blocks: list[int] = []
+
+    def stall(self) -> float:
+        return self.random.lognormvariate(0, 0.05)
+
+    def accepted(self, most: int) -> int:
+        count = 0
+        while count < most and self.random.random() < self.rate:
+            count += 1
+        return count
+
+    def seconds(self, sizing: DraftLength, is_told: bool = True) -> float:
+        """What it takes to the end of the last row.
+
+        Args:
+            is_told: the sizing knows what is left.
+        """
+        left, spent = dict.fromkeys(range(self.rows), TOKENS), 0.0
+        while left:
+            rows = list(left)
+            told = list(left.values()) if is_told else None
+            sizes = sizing.choose(rows, left=told)
+            drafted = [min(size, left[row] - 1) for row, size in zip(rows, sizes, strict=True)]
+            accepted = [self.accepted(many) for many in drafted]
+            block = 1 + max(drafted)
+            drafting = (block - 1) * (0.8 + 0.09 * len(rows)) * self.stall()
+            step = (7.5 + 0.24 * len(rows) + 0.094 * len(rows) * block) * self.stall()
+            spent += drafting + step
+            self.blocks.append(block)
+            done = RoundCost(len(rows), block, drafting, block - 1, seconds=step)
+            sizing.observe_cost(done, 1 + sum(accepted) / len(rows))
+            for row, right in zip(rows, accepted, strict=True):
+                left[row] -= 1 + right
+            left = {row: many for row, many in left.items() if many > 0}
+            stay = [one for one in zip(rows, drafted, accepted, strict=True) if one[0] in left]
+            if stay:
+                sizing.observe(*zip(*stay, strict=True))
+        sizing.close()
+        return spent
+
+
+class Fixed(DraftLength):
+    """Always `largest`; 0 is plain decoding."""
+
+
+def total(sizings: Sequence[DraftLength], rate: float, rows: int, is_told: bool = True) -> float:
+    return sum(
+        Batch(rate, rows, seed).seconds(sizing, is_told) for seed, sizing in enumerate(sizings)
+    )
+
+
+@pytest.mark.parametrize("rows", [8, 32])
+@pytest.mark.parametrize("rate", [0.1, 0.3, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95])
+def test_a_closed_batch_is_no_slower_than_plain_and_near_the_best_length(
+    rows: int, rate: float
+) -> None:
+    runs = 12
+    best = min(total([Fixed(size)] * runs, rate, rows) for size in range(9))
+    plain = total([Fixed(0)] * runs, rate, rows)
+    known = Acceptance()
+    total([AdaptiveDraftLength(16, experience=known)], rate, rows)
+    ours = total([AdaptiveDraftLength(16, experience=known) for _ in range(runs)], rate, rows)
+    assert plain / ours >= 0.97
+    assert best / ours >= 0.92
+
+
+def test_many_rows_of_a_middling_draft_are_plain() -> None:
+    """By its mean row, drafting would promise a gain that the last row does not keep."""
+
+    def drafts(is_told: bool) -> int:
+        rate, rows, known = 0.4, 32, Acceptance()
+        Batch(rate, rows, 0).seconds(AdaptiveDraftLength(16, experience=known), is_told)
+        batches = [Batch(rate, rows, seed) for seed in range(1, 11)]
+        for batch in batches:
+            batch.seconds(AdaptiveDraftLength(16, experience=known), is_told)
+        return sum(block > 1 for batch in batches for block in batch.blocks)
+
+    assert 2 * drafts(is_told=True) < drafts(is_told=False)
+
+
+@pytest.mark.parametrize(("rate", "rows", "is_worth"), [
+    (0.3, 32, False), (0.4, 32, False), (0.8, 32, True), (0.3, 8, False), (0.8, 8, True),
+])  # fmt: skip
+def test_rows_that_begin_together_are_drafted_for_where_the_last_one_gains(
+    rate: float, rows: int, is_worth: bool
+) -> None:
+    """Once a batch was seen, before the draft reads any prompt of the next; but for one in some."""
+    known = Acceptance()
+    for seed in range(3):
+        sizing = AdaptiveDraftLength(16, experience=known)
+        if sizing.takes_rows(100, TOKENS, [TOKENS] * rows):
+            sizing.prefilled(100, 0.5, 1)
+        else:
+            assert seed, "nothing is known of the first"
+        Batch(rate, rows, seed).seconds(sizing)
+    taken = [
+        AdaptiveDraftLength(16, experience=known).takes_rows(100, TOKENS, [TOKENS] * rows)
+        for _ in range(EXPLORE_EVERY)
+    ]
+    assert sum(taken) == (EXPLORE_EVERY if is_worth else pytest.approx(0, abs=1))
+
+
+def test_requests_that_come_and_go_are_no_closed_batch() -> None:
+    """A server counts what requests take on average."""
+    known = Acceptance()
+    load_of(known).tell(rows=32, waiting=0, most_rows=32)
+    Batch(0.4, 32, 0).seconds(AdaptiveDraftLength(16, experience=known))
+
+    def blocks(is_told: bool) -> list[int]:
+        batch = Batch(0.4, 32, 1)
+        batch.seconds(AdaptiveDraftLength(16, experience=copy.deepcopy(known)), is_told)
+        return batch.blocks
+
+    assert blocks(is_told=True) == blocks(is_told=False)
