@@ -64,6 +64,7 @@ def in_small_memory() -> list[str]:
     return SMALL if works else []
 
 
+@pytest.mark.slow
 def test_the_command_runs_with_64_mb_of_shared_memory(paper: Path, tmp_path: Path) -> None:
     out = tmp_path / "plain"
     asked = ["parse", "paper.pdf", "--drafter", "text-layer", "-o"]
@@ -82,6 +83,7 @@ def test_the_command_runs_with_64_mb_of_shared_memory(paper: Path, tmp_path: Pat
     assert "ray" not in re.sub("by-ray", "", told.stderr.lower()), told.stderr
 
 
+@pytest.mark.slow
 def test_stages_alone(paper: Path, tmp_path: Path) -> None:
     example = next(one for one in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
                    if "sooner.ray" in one)  # fmt: skip

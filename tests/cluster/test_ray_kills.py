@@ -123,6 +123,7 @@ def test_an_actor_and_a_node_are_killed(
     assert told["memory"] <= 4 * 2 * 2**20  # pages in flight, megabytes each
 
 
+@pytest.mark.slow
 def test_the_driver_is_killed_and_a_page_kills_its_process(
     documents: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

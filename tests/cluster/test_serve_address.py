@@ -107,6 +107,7 @@ class Command:
             self.process.wait()
 
 
+@pytest.mark.slow
 def test_a_cluster_is_used_and_left_as_it_was(nodes: RayNodes, tmp_path: Path) -> None:
     command = Command(nodes, tmp_path / "log")
     try:

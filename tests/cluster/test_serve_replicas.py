@@ -247,6 +247,7 @@ def read(served: Served, said: str, tokens: int, begun: threading.Semaphore) -> 
         return Stream(told.headers["x-sooner-replica"], lines)
 
 
+@pytest.mark.slow
 def test_a_killed_replica(served: Served) -> None:
     """Streams that it began end with an error, the rest is answered, and another one comes."""
     before = served.well()

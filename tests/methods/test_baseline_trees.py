@@ -68,7 +68,7 @@ def test_forbidden_tokens_and_useless_drafts_keep_the_distribution(
 
 
 @pytest.mark.usefixtures("_fakes")
-@pytest.mark.parametrize("rows", [1, 2, 5])
+@pytest.mark.parametrize("rows", [1, pytest.param(2, marks=pytest.mark.slow), 5])
 def test_small_batches_of_trees_follow_the_joint_distribution(rows: int) -> None:
     table = Table(2, 4, seed=4)
     method = SDTree(FakeAdapter(Table(2, 4, seed=5, near=table)), branching=((2,), (1, 1), (2,)))

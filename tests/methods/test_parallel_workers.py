@@ -47,6 +47,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:
     return found
 
 
+@pytest.mark.slow
 def test_killed_at_random_moments(launched: list[ProcessWorker]) -> None:
     """kill -9 of the worker: same ids, no orphan."""
     family, kind = "llava_onevision", "video"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -38,6 +39,18 @@ FIGURES = {
 }  # fmt: skip
 
 
+COMPILED = ("plain", "sd-tree", "hsd-relaxed")
+"""Methods whose steps the fast run compiles and pads; the others' are slow, in no other way."""
+SOON = ("plain", "prompt-lookup", "speculative", "sd-tree", "jacobi", "hsd")
+"""Methods whose rounds the fast run counts."""
+
+
+def fast(names: Iterable[str], among: Sequence[str]) -> list[Any]:
+    """The cases of a test, those that are not `among` some marked slow."""
+    slow = pytest.mark.slow
+    return [one if one in among else pytest.param(one, marks=slow) for one in names]
+
+
 def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as end:
         main(["bench", "step", *arguments])
@@ -70,7 +83,7 @@ def test_steps_and_rounds_are_counted(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "Waits of plain" in page
 
 
-@pytest.mark.parametrize("method", engine.STATIC)
+@pytest.mark.parametrize("method", fast(engine.STATIC, COMPILED))
 def test_a_step_of_every_method_keeps_the_laws(method: str) -> None:
     """No wait, no upload, no growth, one graph, and a verification that moves a plain step's bytes;
     plain launches no more than HF's own round does."""
@@ -80,7 +93,7 @@ def test_a_step_of_every_method_keeps_the_laws(method: str) -> None:
     assert (row["host_reads_per_round"], row["uploads_per_round"]) == (0, 0)
 
 
-@pytest.mark.parametrize("method", engine.PADDED)
+@pytest.mark.parametrize("method", fast(engine.PADDED, COMPILED))
 def test_a_padded_step_keeps_them_too(method: str) -> None:
     """Nothing waits, and consecutive steps are the same: a graph may be replayed."""
     row = static_row(engine.PADDED[method], StepSettings((method,)), compiles=False)
@@ -188,7 +201,7 @@ ON_THE_HOST = ("prompt-lookup", "hsd")
 
 
 @pytest.mark.parametrize("do_sample", [False, True])
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", fast(METHODS, SOON))
 def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sample: bool) -> None:
     """Nothing is read but the step's report."""
     model = shapes.tiny(2)
@@ -202,7 +215,9 @@ def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sa
     assert one.uploads_between <= (1 if is_sent else 0.1), one.lines
 
 
-@pytest.mark.parametrize("name", ["speculative", "sd-tree", "eagle", "eagle3", "dflash", "jacobi"])
+@pytest.mark.parametrize(
+    "name", fast(["speculative", "sd-tree", "eagle", "eagle3", "dflash", "jacobi"], SOON)
+)
 def test_ragged_rows_upload_no_more(name: str) -> None:
     """Only where rows end the device is told which go on, and then how much each may say."""
     model = shapes.tiny(2)
