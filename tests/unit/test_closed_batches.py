@@ -5,14 +5,17 @@ from __future__ import annotations
 import copy
 import random
 from collections.abc import Sequence
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from transformers import MaxTimeCriteria, StoppingCriteria
+from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
+from sooner.decoding.rows import Rows
+from sooner.decoding.stopping import Stopping
 from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
-from sooner.methods.sizing.closed import BatchRounds, last_of, rounds_to_the_end, tokens_left
+from sooner.methods.sizing.closed import BatchRounds, last_of, rounds_to_the_end
 from sooner.methods.sizing.costs import Acceptance, RoundCost
 from sooner.methods.sizing.load import EXPLORE_EVERY, load_of
 
@@ -67,16 +70,18 @@ def test_many_rows_keep_less_of_a_gain_than_one() -> None:
 
 
 def test_only_texts_that_end_by_their_limit_have_a_known_length() -> None:
-    def left(**told: Any) -> list[int] | None:
-        stopping = SimpleNamespace(
-            **{"limit": 30, "eos": set(), "asks_host": False, "budget": lambda said: 30 - said}
-            | told
-        )
-        texts = [[1, 2, 3], [4]]
-        return tokens_left(stopping, SimpleNamespace(active=[0, 2], said=texts.__getitem__))  # type: ignore[arg-type]
+    rows = Rows(torch.tensor([[5, 6], [5, 6], [5, 6]]))
+    rows.said(0).extend([1, 2, 3])
+    rows.said(2).append(4)
 
-    assert left() == [27, 29]
-    assert left(limit=None) is left(eos={2}) is left(asks_host=True) is None
+    def left(*more: StoppingCriteria, length: int | None = 32) -> list[int] | None:
+        limits = [] if length is None else [MaxLengthCriteria(length)]
+        return Stopping([*limits, *more], width=2).tokens_left(rows)
+
+    assert left() == [27, 30, 29]
+    assert left(length=None) is None
+    assert left(EosTokenCriteria(2)) is None
+    assert left(MaxTimeCriteria(60)) is None
 
 
 class Batch:

@@ -69,6 +69,13 @@ class Stopping:
         """How many more tokens a row may say that has said `said`."""
         return max(self.limit - said, 0) if self.limit is not None else 1 << 30
 
+    def tokens_left(self, rows: Rows) -> list[int] | None:
+        """Tokens that each active row has yet to say, if all end by the limit alone; otherwise
+        nobody knows, and the longest text is rarely the one whose drafts fail most."""
+        if self.limit is None or self.eos or self.asks_host:
+            return None
+        return [self.budget(len(rows.said(row))) for row in range(len(rows.active))]
+
     def reason(self, new: list[int]) -> Reason:
         """Why a row ended that the device has ended behind its tokens `new`."""
         return "stop" if new and new[-1] in self.eos else "length"

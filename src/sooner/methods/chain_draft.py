@@ -20,7 +20,6 @@ from ..decoding.tree import Paths, Tree
 from .calls import to_device
 from .context import Context, embed
 from .sizing.chain import DraftLength
-from .sizing.closed import tokens_left
 from .sizing.costs import RoundCost
 
 if TYPE_CHECKING:
@@ -172,7 +171,7 @@ class ChainDrafter(Drafter):
         """Tokens that each row has yet to say, where that is known and no others have joined."""
         if self.has_joined:
             return None
-        return tokens_left(self.context.stopping, outcome.rows)
+        return self.context.stopping.tokens_left(outcome.rows)
 
     def _look_up(self, outcome: Outcome) -> list[int]:
         """How many draft tokens are found for each row without the model."""

@@ -16,7 +16,6 @@ from .forbidden import allowed_nodes
 from .rules import follow_choices
 from .settings import MethodSettings
 from .sizing.chain import AdaptiveDraftLength, DraftLength
-from .sizing.closed import tokens_left
 from .sizing.costs import RoundCost
 
 
@@ -104,7 +103,7 @@ class LookupDrafter(Drafter):
         if self.drafted:
             self._observe(outcome)
         drafts = []
-        left = None if self.has_joined else tokens_left(self.context.stopping, outcome.rows)
+        left = None if self.has_joined else self.context.stopping.tokens_left(outcome.rows)
         sizes = self.sizing.choose(outcome.rows.active, left=left)
         lines = zip(self.indices, outcome.new, sizes, outcome.budget, strict=True)
         for row, (index, new, size, budget) in enumerate(lines):

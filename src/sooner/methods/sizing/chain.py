@@ -6,7 +6,6 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from .closed import rounds_to_the_end
 from .costs import FOUND, WEIGHT, Acceptance, Costs, RoundCost, SizeTimes, rounded, verdicts
 from .pauses import LEAST_GAIN, Candidate, Pauses
 
@@ -405,6 +404,8 @@ class AdaptiveDraftLength(DraftLength):
         Rows are taken to be alike: a few rounds do not tell them apart, and one that was guessed to
         be slow would count for all.
         """
+        from .closed import rounds_to_the_end  # a single row needs none of it
+
         alike, rows = [sum(rates) / len(rates)] * len(rates), len(rates)
         chances = self.model.chances(self.largest, alike)
         lasts = rounds_to_the_end(left, chances, self.load.of_half(rows))

@@ -14,14 +14,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import NormalDist
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from ...decoding.rows import Rows
-    from ...decoding.stopping import Stopping
 
 
 @dataclass(frozen=True)
@@ -79,11 +74,3 @@ def rounds_to_the_end(
 def last_of(count: int) -> float:
     """Expected largest of `count` standard normal numbers (Blom 1958, to 6 %)."""
     return NormalDist().inv_cdf((count - math.pi / 8) / (count - math.pi / 4 + 1))
-
-
-def tokens_left(stopping: Stopping, rows: Rows) -> list[int] | None:
-    """Tokens that each active row has yet to say, if all end by the limit alone; otherwise
-    nobody knows, and the longest text is rarely the one whose drafts fail most."""
-    if stopping.limit is None or stopping.eos or stopping.asks_host:
-        return None
-    return [stopping.budget(len(rows.said(row))) for row in range(len(rows.active))]

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .closed import rounds_to_the_end
 from .costs import FOUND, Acceptance, LinearTimes, RoundCost, SizeTimes, rounded
 
 FORGET = 0.98
@@ -162,6 +161,8 @@ class RequestLoad:
             prompt: tokens of a prompt, and `left`: what each row will say.
             largest: draft length.
         """
+        from .closed import rounds_to_the_end  # a server's requests need none of it
+
         own, rows = self.kinds.setdefault(kind, Traffic()), len(left)
         if not (self.is_known and own.prefills.sizes):
             return True
