@@ -37,22 +37,21 @@ def played(rows: int, rate: float, size: int, seed: int = 0) -> tuple[float, flo
 @pytest.mark.parametrize("rows", [2, 8, 32])
 @pytest.mark.parametrize("rate", [0.5, 0.7, 0.9])
 def test_rounds_are_those_that_batches_take(rows: int, rate: float) -> None:
-    told = BatchRounds.of([TOKENS] * rows, [[rate] * 8] * rows)
+    told = BatchRounds.of([TOKENS] * rows, [rate] * 8)
     for size in (1, 2, 4, 8):
         typical, slowest = played(rows, rate, size)
-        assert told.typical[size] == pytest.approx(typical, rel=0.01)
-        assert told.slowest[size] == pytest.approx(slowest, rel=0.04)
+        assert told[size].typical == pytest.approx(typical, rel=0.01)
+        assert told[size].slowest == pytest.approx(slowest, rel=0.04)
 
 
 def test_plain_decoding_takes_the_longest_text() -> None:
-    told = BatchRounds.of([10, 40, 25], [[0.5]] * 3)
-    assert (told.typical[0], told.slowest[0]) == (25, 40)
+    told = BatchRounds.of([10, 40, 25], [0.5])[0]
+    assert (told.typical, told.slowest) == (25, 40)
 
 
 def test_a_row_that_is_behind_for_sure_is_the_last() -> None:
-    told = BatchRounds.of([20, 20, 90], [[0.8] * 4] * 3)
-    alone = BatchRounds.of([90], [[0.8] * 4])
-    assert 1.5 * told.typical[4] < alone.slowest[4] <= told.slowest[4] < 1.1 * alone.slowest[4]
+    told, alone = (BatchRounds.of(left, [0.8] * 4)[4] for left in ([20, 20, 90], [90]))
+    assert 1.5 * told.typical < alone.slowest <= told.slowest < 1.1 * alone.slowest
 
 
 @pytest.mark.parametrize(("count", "largest"), [(1, 0.0), (2, 0.564), (8, 1.424), (32, 2.070)])
@@ -62,7 +61,7 @@ def test_the_largest_of_some_normal_numbers(count: int, largest: float) -> None:
 
 def test_many_rows_keep_less_of_a_gain_than_one() -> None:
     def kept(rows: int, fewer: float = 1.0) -> float:
-        lasts = rounds_to_the_end([TOKENS] * rows, [[0.5] * 4] * rows, fewer)
+        lasts = rounds_to_the_end([TOKENS] * rows, [0.5] * 4, fewer)
         return lasts[0] / lasts[4] / sum(0.5**depth for depth in range(5))
 
     assert kept(32) < kept(8) < 0.95 < kept(1) <= 1
@@ -82,6 +81,9 @@ def test_only_texts_that_end_by_their_limit_have_a_known_length() -> None:
     assert left(length=None) is None
     assert left(EosTokenCriteria(2)) is None
     assert left(MaxTimeCriteria(60)) is None
+    joined = Stopping([MaxLengthCriteria(32)], width=2)
+    joined.batch = 3  # as where others have joined
+    assert joined.tokens_left(rows) is None
 
 
 class Batch:

@@ -40,7 +40,7 @@ FIGURES = {
 
 
 COMPILED = ("plain", "sd-tree", "hsd-relaxed")
-"""Methods whose steps the fast run compiles and pads; the others' are slow, in no other way."""
+"""Methods whose steps the fast run compiles and pads; others run with the slow tests."""
 SOON = ("plain", "prompt-lookup", "speculative", "sd-tree", "jacobi", "hsd")
 """Methods whose rounds the fast run counts."""
 

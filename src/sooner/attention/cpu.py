@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ LONG = 128
 
 SHORT = 1024
 """Committed slots up to which an even chain and its prefix are one masked call: merging costs more
-than a mask that is a view."""
+than a mask that is made once a forward."""
 
 MASKED = 1 << 16
 """Scores of one row and head up to which a tree, or rows of several lengths, are one masked call.
@@ -66,20 +66,20 @@ class _Plan(NamedTuple):
     """The calls of torch's kernel that one call of block attention is made of.
 
     Attributes:
-        is_apart: one for each row instead, since rows are of very different lengths.
         prefix: slots from the first to before the second that all queries see; a call without a
             mask.
         ranges: the other slots, in a call of their own.
         mask: of that call, `[rows, kv_heads, group * entries, slots]`; `None`: the block sees
             itself causally.
         free: slots of it that nobody sees, `[rows, 1, slots, 1]`; `None` if somebody sees each.
+        apart: plans of each row alone instead, where rows are of very different lengths.
     """
 
-    is_apart: bool = False
     prefix: tuple[int, int] | None = None
     ranges: tuple[tuple[int, int], ...] = ()
     mask: Tensor | None = None
     free: Tensor | None = None
+    apart: tuple[_Plan, ...] = ()
 
 
 def attend(
@@ -115,7 +115,20 @@ def attend(
     one_length = whole == 1 and lengths.count(lengths[0]) == rows and lengths[0] < keys.shape[2]
     if one_length and sinks is None and block.sizes is None:
         return _plain(query, keys, values, lengths[0], call)
-    output, lse = _attend(query, keys, values, block, lengths, call)
+    has_places = window is not None or chunk is not None
+    plan = _plan(
+        tuple(lengths),
+        None if block.sizes is None else tuple(block.sizes.tolist()),
+        None if block.ancestors is None else _bytes(block.ancestors),
+        _bytes(block.depths) if block.depths is not None and has_places else None,
+        block.written,
+        entries,
+        keys.shape[1:],
+        call,
+        query.dtype,
+    )
+    packed = query.reshape(rows, kv_heads, -1, dim)  # [rows, kv_heads, group * entries, dim]
+    output, lse = _attend(packed, keys, values, plan, call)
     if call.group == 1 and sinks is None and output.dtype == query.dtype:
         return output  # in memory already [rows, entries, heads, dim]
     if sinks is not None:
@@ -143,33 +156,17 @@ def _plain(query: Tensor, keys: Tensor, values: Tensor, length: int, call: _Call
 
 
 def _attend(
-    query: Tensor, keys: Tensor, values: Tensor, block: Block, lengths: list[int], call: _Call
+    packed: Tensor, keys: Tensor, values: Tensor, plan: _Plan, call: _Call
 ) -> tuple[Tensor, Tensor]:
     """Output `[rows, kv_heads, group * entries, dim]`, and the log-sum-exp of its scores."""
-    rows, _, entries, dim = query.shape
-    has_places = call.window is not None or call.chunk is not None
-    plan = _plan(
-        tuple(lengths),
-        None if block.sizes is None else tuple(block.sizes.tolist()),
-        None if block.ancestors is None else _bytes(block.ancestors),
-        _bytes(block.depths) if block.depths is not None and has_places else None,
-        block.written,
-        entries,
-        keys.shape[1:],
-        call,
-        query.dtype,
-    )
-    if plan.is_apart:
-        parts = []
-        for row in range(rows):
-            one = slice(row, row + 1)
-            each = zip(Block._fields, block, strict=True)
-            own = {name: part[one] for name, part in each if isinstance(part, Tensor)}
-            alone = block._replace(**own)  # type: ignore[arg-type]
-            parts.append(_attend(query[one], keys[one], values[one], alone, lengths[one], call))
+    if plan.apart:
+        rows = [slice(row, row + 1) for row in range(len(plan.apart))]
+        parts = [
+            _attend(packed[row], keys[row], values[row], own, call)
+            for row, own in zip(rows, plan.apart, strict=True)
+        ]
         output, lse = (torch.cat(part) for part in zip(*parts, strict=True))
         return output, lse
-    packed = query.reshape(rows, keys.shape[1], -1, dim)  # [rows, kv_heads, group * entries, dim]
     if plan.prefix is None:
         return _rest(packed, keys, values, plan, call)
     begin, end = plan.prefix
@@ -217,7 +214,16 @@ def _plan(
     """
     kv_heads, capacity, dim = store
     if _lie_apart(lengths, kv_heads * dim * dtype.itemsize):
-        return _Plan(is_apart=True)
+
+        def own(values: Any, row: int) -> Any:
+            """A row's share of what all rows have as much of."""
+            size = 0 if values is None else len(values) // len(lengths)
+            return values and values[row * size : (row + 1) * size]
+
+        told = (lengths, sizes, ancestors, depths)
+        rows = [[own(values, row) for values in told] for row in range(len(lengths))]
+        make, rest = _plan.__wrapped__, (written, entries, store, call, dtype)
+        return _Plan(apart=tuple(make(*row, *rest) for row in rows))
     whole, queries = written + entries, call.group * entries
     shortest, longest = min(lengths), max(lengths)
     low, common = _window(shortest, longest + whole - 1, call)
@@ -234,7 +240,7 @@ def _plan(
             prefix = None
         begin = 0 if prefix is None else shortest
         mask = None if entries > LONG else _chain_mask(entries, end - begin, call.group, dtype)
-        return _Plan(False, prefix, ((begin, end),), None if mask is None else mask.expand(shape))
+        return _Plan(prefix, ((begin, end),), None if mask is None else mask.expand(shape))
     if common >= shortest or (end - low) * queries <= MASKED:
         prefix, ranges = None, ((low, end),)  # one masked call
     elif end == shortest:  # rows are full; torch's kernel can't take no keys
@@ -259,7 +265,7 @@ def _plan(
     free = None if is_even else ~seen.any(1)[:, None, :, None]
     seen = seen | ~seen.any(2, keepdim=True)  # entries of padding get a mean of what is there
     mask = torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)
-    return _Plan(False, prefix, ranges, mask.repeat(1, call.group, 1)[:, None].expand(shape), free)
+    return _Plan(prefix, ranges, mask.repeat(1, call.group, 1)[:, None].expand(shape), free)
 
 
 def _lie_apart(lengths: Sequence[int], slot_bytes: int) -> bool:

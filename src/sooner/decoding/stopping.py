@@ -70,9 +70,10 @@ class Stopping:
         return max(self.limit - said, 0) if self.limit is not None else 1 << 30
 
     def tokens_left(self, rows: Rows) -> list[int] | None:
-        """Tokens that each active row has yet to say, if all end by the limit alone; otherwise
-        nobody knows, and the longest text is rarely the one whose drafts fail most."""
-        if self.limit is None or self.eos or self.asks_host:
+        """Tokens that each active row has yet to say, if all end by the limit alone and no others
+        have joined; otherwise nobody knows, and the longest text is rarely the one whose drafts
+        fail most."""
+        if self.limit is None or self.eos or self.asks_host or self.batch:
             return None
         return [self.budget(len(rows.said(row))) for row in range(len(rows.active))]
 

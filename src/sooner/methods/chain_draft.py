@@ -92,7 +92,6 @@ class ChainDrafter(Drafter):
         self._index: Tensor | None = None  # the same on the draft's device, unless they are all
         self.began: list[DraftLength] = []  # what sized each row's drafts when it was prefilled
         self.drafted: list[int] = []
-        self.has_joined = False  # rows that began later
         # Tokens of the pending draft that are in the draft's cache, uncommitted; `None`: no draft.
         self.written: int | None = None
         self.round = RoundCost()  # that judges them
@@ -100,7 +99,7 @@ class ChainDrafter(Drafter):
     def begin(self, outcome: Outcome) -> Iterator[None]:
         active, limit = outcome.rows.active, self.context.stopping.limit
         width = int(self.context.inputs["input_ids"].shape[1])
-        left = self._left(outcome)
+        left = self.context.stopping.tokens_left(outcome.rows)
         has_prompt = self.draft_length.takes_rows(width, limit, left)
         self.began = [self.draft_length] * len(active)
         self.drafted = [0] * len(active)
@@ -150,8 +149,9 @@ class ChainDrafter(Drafter):
         for row in self.members:
             may_draft[row] = True
         found = self._look_up(outcome)
-        active, has = outcome.rows.active, [many > 0 for many in found]
-        sizes = self.draft_length.choose(active, may_draft, self.began, has, self._left(outcome))
+        rows, has = outcome.rows, [many > 0 for many in found]
+        left = self.context.stopping.tokens_left(rows)
+        sizes = self.draft_length.choose(rows.active, may_draft, self.began, has, left)
         lines = zip(sizes, outcome.budget, may_draft, found, strict=True)
         self.drafted = [
             max(min(size, budget - 1), 0) if can else min(size, many)
@@ -166,12 +166,6 @@ class ChainDrafter(Drafter):
         if self.found is not None and any(found):
             tree = self.found.beside(tree, self.drafted)
         return tree
-
-    def _left(self, outcome: Outcome) -> list[int] | None:
-        """Tokens that each row has yet to say, where that is known and no others have joined."""
-        if self.has_joined:
-            return None
-        return self.context.stopping.tokens_left(outcome.rows)
 
     def _look_up(self, outcome: Outcome) -> list[int]:
         """How many draft tokens are found for each row without the model."""
@@ -207,7 +201,6 @@ class ChainDrafter(Drafter):
         self._index = self._index_of_members()
 
     def join(self, other: ChainDrafter) -> None:
-        self.has_joined = True
         self.members += [len(self.began) + row for row in other.members]
         self.began += other.began
         if self.found is not None and other.found is not None:

@@ -83,7 +83,6 @@ class LookupDrafter(Drafter):
         self.context, self.sizing = context, sizing
         self.drafted: list[int] = []  # of each row, under verification
         self.round = RoundCost()  # that judges them
-        self.has_joined = False  # rows that began later
         self.indices = [
             NgramIndex(method.min_ngram, method.max_ngram, prompt)
             for prompt in context.rows.prompts
@@ -94,7 +93,6 @@ class LookupDrafter(Drafter):
         self.drafted = [self.drafted[row] for row in rows] if self.drafted else []
 
     def join(self, other: LookupDrafter) -> None:
-        self.has_joined = True
         self.indices += other.indices
         if self.drafted:
             self.drafted += [0] * len(other.indices)
@@ -103,7 +101,7 @@ class LookupDrafter(Drafter):
         if self.drafted:
             self._observe(outcome)
         drafts = []
-        left = None if self.has_joined else self.context.stopping.tokens_left(outcome.rows)
+        left = self.context.stopping.tokens_left(outcome.rows)
         sizes = self.sizing.choose(outcome.rows.active, left=left)
         lines = zip(self.indices, outcome.new, sizes, outcome.budget, strict=True)
         for row, (index, new, size, budget) in enumerate(lines):

@@ -331,14 +331,13 @@ class AdaptiveDraftLength(DraftLength):
         self._trial = min(TRIAL_TOKENS, largest)
         self._rows: dict[int, _Row] = {}
         self._had_others = False
-        # Of the gains of each size, and of what was chosen last, that which a closed batch keeps.
-        self._shares, self._share = [1.0], 1.0
+        self._share = 1.0  # of the gain of what was chosen last, that a closed batch keeps
         self._untimed = 0  # rounds that were judged and whose time is not known yet
 
     def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
         known = self.model.experience
         self.load.begin(known.kind)
-        if left is not None and len(left) > 1 and not self.load.rows:
+        if left is not None and self._is_closed(left):
             return self.load.pays_together(known.kind, known.rate, prompt, left, self.largest)
         return self.load.pays(known.kind, known.rates, prompt, most, self.largest)
 
@@ -369,17 +368,16 @@ class AdaptiveDraftLength(DraftLength):
         if not any(has):
             return [0] * len(rows)
         states = [self._rows[row] for row in rows]
-        members, is_closed = sum(may), left is not None and not self.load.rows
+        members = sum(may)
 
-        def gains() -> list[float]:
+        def gains() -> tuple[list[float], list[float]]:
             rates = None  # of a row that has always been alone: by the depth of its drafts
             if self._had_others:
                 rates = self._rates(states, has)
             found = self.model.gains(self.largest, len(rows), rates, members)
-            self._shares = [1.0] * len(found)
-            if is_closed and left is not None and rates is not None and len(rows) > 1:
-                self._shares = self._shares_of(left, rates)
-            return [gain * share for gain, share in zip(found, self._shares, strict=True)]
+            if rates is None or left is None or not self._is_closed(left):
+                return found, [1.0] * len(found)
+            return found, self._shares(left, sum(rates) / len(rates))
 
         size = self._size(len(rows), members, gains) or 0
         if not size:
@@ -398,23 +396,35 @@ class AdaptiveDraftLength(DraftLength):
             return [self._rate(one) for one in rows]
         return [0.0 if bad else self._rate(one) for one, bad in zip(rows, hopeless, strict=True)]
 
-    def _shares_of(self, left: Sequence[int], rates: Sequence[float]) -> list[float]:
+    def _is_closed(self, left: Sequence[int]) -> bool:
+        """Whether these rows end together, since no requests come and go."""
+        return len(left) > 1 and not self.load.rows
+
+    def _shares(self, left: Sequence[int], rate: float) -> list[float]:
         """What the last row of a closed batch leaves of the gain of `0 .. largest` draft tokens.
 
-        Rows are taken to be alike: a few rounds do not tell them apart, and one that was guessed to
-        be slow would count for all.
+        Args:
+            rate: acceptance of its rows, which are taken to be alike.
         """
         from .closed import rounds_to_the_end  # a single row needs none of it
 
-        alike, rows = [sum(rates) / len(rates)] * len(rates), len(rates)
-        chances = self.model.chances(self.largest, alike)
-        lasts = rounds_to_the_end(left, chances, self.load.of_half(rows))
-        each = self.model.tokens(self.largest, alike)  # of the mean row
+        (chances,) = self.model.chances(self.largest, [rate])
+        lasts = rounds_to_the_end(left, chances, self.load.of_half(len(left)))
+        each = _sums([chances])
         return [lasts[0] / last / tokens for last, tokens in zip(lasts, each, strict=True)]
 
     def _size(
-        self, rows: int, members: int, gains_of_sizes: Callable[[], list[float]]
+        self,
+        rows: int,
+        members: int,
+        gains_of_sizes: Callable[[], tuple[list[float], list[float]]],
     ) -> int | None:
+        """How many tokens to draft.
+
+        Args:
+            gains_of_sizes: over plain decoding for the mean row, by number of draft tokens, and
+                what of each a closed batch keeps; asked only where a number is chosen.
+        """
         model, is_likely = self.model, self.model.acceptance >= 1 / 2
         is_ready = model.is_ready or (model.costs.plain_rounds > 0 and not members)
         if not is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
@@ -425,9 +435,10 @@ class AdaptiveDraftLength(DraftLength):
             return 0
 
         def best() -> Candidate[int]:
-            gains = gains_of_sizes()
+            of_mean_row, shares = gains_of_sizes()
+            gains = [gain * share for gain, share in zip(of_mean_row, shares, strict=True)]
             size = max(range(1, self.largest + 1), key=gains.__getitem__)
-            self._share = self._shares[size]
+            self._share = shares[size]
             return Candidate(size, gains[size], size, f"{size} draft tokens a round")
 
         if is_likely and model.timed == 1 and best().gain < LEAST_GAIN:

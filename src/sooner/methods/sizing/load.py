@@ -166,7 +166,7 @@ class RequestLoad:
         own, rows = self.kinds.setdefault(kind, Traffic()), len(left)
         if not (self.is_known and own.prefills.sizes):
             return True
-        lasts = rounds_to_the_end(left, [[rate] * largest] * rows, self.of_half(rows))
+        lasts = rounds_to_the_end(left, [rate] * largest, self.of_half(rows))
         seconds = [
             lasts[size] * (
                 self.round_times.seconds((1, rows, rows * size))
