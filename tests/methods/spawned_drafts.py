@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import re
 from pathlib import Path
@@ -25,11 +24,6 @@ def generate(draft: sooner.SpawnedDraft, kind: str = "video", rows: int = 1, **o
 def run(method: sooner.Method, family: str, kind: str, rows: int = 1, **options: Any) -> Any:
     options = {"max_new_tokens": NEW, "eos_token_id": None, "do_sample": False, **options}
     return sooner.generate(tiny.model(family), tiny.inputs(family, kind, rows), method, **options)
-
-
-def children() -> list[Any]:
-    """Draft processes; multiprocessing's resource tracker is none of them."""
-    return multiprocessing.active_children()
 
 
 def in_shm(process: int | str) -> set[str]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gc
-import multiprocessing
 import os
 import random
 import signal
@@ -17,20 +15,11 @@ import torch
 import method_matrix as matrix
 import sooner
 import tiny
+from methods.children import children
 from methods.parallel_runs import NEW, generate
 from sooner.methods.parallel.policy import IN_VAIN, Patience
 from sooner.methods.parallel.shared_memory import Board
 from sooner.methods.parallel.worker import ProcessWorker
-
-
-@pytest.fixture(autouse=True)
-def nobody_else() -> None:
-    """Processes of earlier tests end: a standing draft that nobody closed, when it is collected."""
-    gc.collect()
-    for one in multiprocessing.active_children():
-        one.join(5)
-        one.kill()
-        one.join()
 
 
 @pytest.fixture
@@ -65,7 +54,7 @@ def test_killed_at_random_moments(launched: list[ProcessWorker]) -> None:
         assert torch.equal(made.sequences, reference)
         assert sum("worker is gone" in note for note in made.stats.notes) <= 1
     assert struck >= 10  # otherwise the moments missed the run
-    assert not multiprocessing.active_children()
+    assert not children()
 
 
 def _kill(workers: list[ProcessWorker]) -> None:
@@ -93,7 +82,7 @@ def test_a_stopped_worker_does_not_stop_decoding(launched: list[ProcessWorker]) 
     made = generate(family, kind, 1, placement="process", prune=0)
     stopper.join()
     assert torch.equal(made.sequences, matrix.reference(family, kind, 1, NEW))
-    assert not multiprocessing.active_children()
+    assert not children()
 
 
 class Silent:
@@ -168,7 +157,7 @@ def test_an_interrupted_run_leaves_nothing(launched: list[ProcessWorker]) -> Non
             on_tokens=interrupt,
         )
     assert launched
-    assert not multiprocessing.active_children()
+    assert not children()
     assert [len(layer._forward_hooks) for layer in layers] == before
 
 
@@ -180,4 +169,4 @@ def test_a_failing_prompt_leaves_nothing(launched: list[ProcessWorker]) -> None:
     with pytest.raises(sooner.SoonerError, match="do not match"):
         sooner.generate(tiny.model("llava_onevision"), inputs, method, max_new_tokens=4)
     time.sleep(0.1)
-    assert not multiprocessing.active_children()
+    assert not children()

@@ -25,7 +25,8 @@ import method_matrix as matrix
 import sooner
 import tiny
 from fakes import ERROR, chi_square
-from methods.spawned_drafts import FAMILY, NEW, children, generate, in_shm, pid, run
+from methods.children import children
+from methods.spawned_drafts import FAMILY, NEW, generate, in_shm, pid, run
 from sooner.methods.parallel import spawned as spawned_module
 
 

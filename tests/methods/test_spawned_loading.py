@@ -15,7 +15,8 @@ import torch
 import method_matrix as matrix
 import sooner
 import tiny
-from methods.spawned_drafts import FAMILY, NEW, children, run
+from methods.children import children
+from methods.spawned_drafts import FAMILY, NEW, run
 from sooner.methods.parallel.draft_source import DraftSource, HandedOver
 from sooner.methods.parallel.shared_memory import Arena, SharedFile
 from sooner.methods.parallel.worker import spawns

@@ -20,7 +20,8 @@ import torch
 import method_matrix as matrix
 import sooner
 import tiny
-from methods.spawned_drafts import FAMILY, NEW, children, generate, in_shm, pid, run
+from methods.children import children
+from methods.spawned_drafts import FAMILY, NEW, generate, in_shm, pid, run
 
 
 def live(told: Any) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import multiprocessing
 import os
 import random
 import signal
@@ -22,6 +21,7 @@ import sooner
 import tiny
 from fake_models import FakeAdapter, say
 from fakes import ERROR, Table, chi_square
+from methods.children import children
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import standing as standing_module
 from sooner.methods.parallel.shared_memory import SPANS, Arena, Board, Parcel
@@ -34,7 +34,7 @@ FAMILY = "llava_onevision"
 def standing() -> Iterator[sooner.StandingDraft]:
     with sooner.StandingDraft(tiny.noisy(FAMILY)) as held:
         yield held
-    assert not multiprocessing.active_children()
+    assert not children()
 
 
 def generate(held: sooner.StandingDraft, family: str, kind: str, rows: int, **options: Any) -> Any:
@@ -66,7 +66,7 @@ def test_every_run_equals_hf_in_one_process(family: str) -> None:
             assert not made.stats.notes
             seen.add(pid(held))
         assert len(seen) == 1
-    assert not multiprocessing.active_children()
+    assert not children()
 
 
 def test_each_run_drafts_from_its_own_prompt() -> None:
@@ -154,7 +154,7 @@ def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> Non
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
     assert made.stats.num_draft_tokens > 0
     assert not standing.held
-    assert not multiprocessing.active_children()
+    assert not children()
 
 
 def test_a_second_run_at_the_same_time_forks_its_own(standing: sooner.StandingDraft) -> None:
@@ -168,7 +168,7 @@ def test_a_second_run_at_the_same_time_forks_its_own(standing: sooner.StandingDr
     outer = generate(standing, FAMILY, "video", 1, on_tokens=nested)
     assert torch.equal(outer.sequences, matrix.reference(FAMILY, "video", 1, NEW))
     assert torch.equal(inner[0].sequences, matrix.reference(FAMILY, "images", 1, NEW))
-    assert len(multiprocessing.active_children()) == 1
+    assert len(children()) == 1
 
 
 def test_an_interrupted_run_does_not_affect_the_next(standing: sooner.StandingDraft) -> None:
@@ -185,10 +185,10 @@ def test_an_interrupted_run_does_not_affect_the_next(standing: sooner.StandingDr
 def test_it_ends_when_nobody_holds_it() -> None:
     held = sooner.StandingDraft(tiny.noisy(FAMILY))
     generate(held, FAMILY, "video", 1)
-    assert multiprocessing.active_children()
+    assert children()
     del held
     gc.collect()
-    assert not multiprocessing.active_children()
+    assert not children()
 
 
 def test_another_draft_is_refused(standing: sooner.StandingDraft) -> None:

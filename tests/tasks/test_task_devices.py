@@ -176,6 +176,7 @@ def test_a_command_spawns_its_draft_and_holds_no_weights_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """`sooner caption --method parallel --placement spawn`, here on a CPU."""
+    others = set(multiprocessing.active_children())  # of pairs that await the garbage collector
     pairs: list[Any] = []
     monkeypatch.setattr(
         "sooner.tasks.loading.load_pair", lambda *names, **kw: noted(pairs, *names, **kw)
@@ -196,7 +197,7 @@ def test_a_command_spawns_its_draft_and_holds_no_weights_of_it(
     assert told["decisions"] == []
     assert told["draft_threads"] == 1
     pair.draft.spawned.close()
-    assert not multiprocessing.active_children()
+    assert set(multiprocessing.active_children()) <= others
 
 
 def noted(pairs: list[Any], *names: Any, **options: Any) -> Any:
