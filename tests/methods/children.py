@@ -1,0 +1,22 @@
+"""Draft processes that a module's tests start; those of earlier modules are none of them."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+from typing import Any
+
+OTHERS: set[Any] = set()
+"""Standing drafts of pairs that earlier tests left to the garbage collector, or that still live."""
+
+
+def forget_others() -> None:
+    """Let `children` tell of the processes that start from now on."""
+    gc.collect()
+    OTHERS.clear()
+    OTHERS.update(multiprocessing.active_children())
+
+
+def children() -> list[Any]:
+    """Living processes of this module; multiprocessing's resource tracker is none of them."""
+    return [one for one in multiprocessing.active_children() if one not in OTHERS]
