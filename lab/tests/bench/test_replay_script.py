@@ -137,7 +137,7 @@ def test_behind_a_wrong_token_a_target_guesses_only_where_it_is_asked_to(
 
 
 def theory(acceptance: float, correlation: float = 0.0) -> Theory:
-    return Theory(script(acceptance, correlation), TIMES, SMALL, rows=1)
+    return Theory(script(acceptance, correlation), {1: TIMES}, SMALL, rows=1)
 
 
 @pytest.mark.parametrize("acceptance", [0.5, 0.8, 0.95])
@@ -158,10 +158,10 @@ def test_closed_forms_are_what_rounds_over_the_script_give(acceptance: float) ->
 
 def test_speculative_is_leviathans_equation() -> None:
     flat = ForwardTimes(Curve.of({1: 6.0, 33: 6.0}), Curve.of({1: 1.0}), {})
-    made = Theory(script(0.8), flat, SMALL, rows=1).chain(5, 1.0)
+    made = Theory(script(0.8), {1: flat}, SMALL, rows=1).chain(5)
     assert made.speedup == pytest.approx(6.0 / renewal.vanilla_time(6.0, 5, 0.8))
     assert made.tokens == pytest.approx((1 - 0.8**6) / (1 - 0.8))
-    one = Theory(script(0.8), flat, SMALL, rows=1).parallel(16)
+    one = Theory(script(0.8), {1: flat}, SMALL, rows=1).parallel(16)
     length = renewal.best_draft_length(6.0, 0.8)
     assert one.draft_tokens == length
     assert one.speedup == pytest.approx(6.0 / renewal.parallel_time(6.0, length, 0.8))
@@ -169,14 +169,53 @@ def test_speculative_is_leviathans_equation() -> None:
 
 def test_an_arm_that_may_rest_is_never_below_plain() -> None:
     dear = ForwardTimes(Curve.of({1: 1.0, 17: 8.0}), Curve.of({1: 1.0}), {})
-    made = Theory(script(0.5), dear, SMALL, rows=1)
+    made = Theory(script(0.5), {1: dear}, SMALL, rows=1)
     auto, best = made.of("speculative-auto"), made.of("speculative-best")
     assert auto is not None
     assert best is not None
     assert (auto.speedup, auto.draft_tokens) == (1.0, 0)
     assert best.speedup < 1
     assert best.draft_tokens == 1
-    assert Theory(script(0.5), dear, SMALL, rows=8).of("parallel") is None
+    assert Theory(script(0.5), {8: dear}, SMALL, rows=8).of("parallel") is None
+
+
+ALONE = ForwardTimes(Curve.of({1: 2.0, 3: 3.0}), Curve.of({1: 0.5}), {})
+PAIR = ForwardTimes(Curve.of({1: 4.0, 3: 7.0}), Curve.of({1: 1.0}), {})
+
+
+def test_a_closed_batch_lasts_as_long_as_its_slowest_row() -> None:
+    """Of two rows that have nine tokens each to say one has a perfect draft, one a useless one."""
+    ranks = (*[0] * 10, *[CONTINUATIONS] * 10)
+    made = Theory(Script(20, 10, ranks, Process(0.5)), {1: ALONE, 2: PAIR}, SMALL, rows=2)
+    chain = made.chain(2)
+    seconds = 3 * (2 * 1.0 + 7.0) + 6 * (2 * 0.5 + 3.0)
+    assert chain.speedup == pytest.approx(9 * 4.0 / seconds)
+    assert chain.tokens == pytest.approx(9 / ((3 + 9) / 2))
+    # Nothing is found for the useless row, but it waits for the other's long rounds.
+    lookup = made.lookup(2)
+    assert lookup.speedup == pytest.approx(9 * 4.0 / (3 * 7.0 + 6 * 2.0))
+    assert lookup.tokens == pytest.approx(9 / ((3 + 9) / 2))
+
+
+def test_forwards_over_rows_that_were_not_measured_lie_between() -> None:
+    ranks = (*[0] * 20, *[CONTINUATIONS] * 10)  # two rows end after three rounds, one after nine
+    few = {1: ALONE, 3: ForwardTimes(Curve.of({1: 6.0, 3: 9.0}), Curve.of({1: 1.5}), {})}
+    three = Theory(Script(30, 10, ranks, Process(0.5)), few, SMALL, rows=3)
+    seconds = 3 * (2 * 1.5 + 9.0) + 6 * (2 * 0.5 + 3.0)
+    assert three.chain(2).speedup == pytest.approx(9 * 6.0 / seconds)
+    two = (*[0] * 10, *[CONTINUATIONS] * 20)
+    made = Theory(Script(30, 10, two, Process(0.5)), few, SMALL, rows=3)
+    seconds = 3 * (2 * 1.5 + 9.0) + 6 * (2 * 1.0 + 6.0)  # of two rows: the mean of one and three
+    assert made.chain(2).speedup == pytest.approx(9 * 6.0 / seconds)
+
+
+@pytest.mark.parametrize("acceptance", [0.5, 0.9])
+def test_guesses_of_a_closed_batch_are_drawn_as_alone(acceptance: float) -> None:
+    """Rounds of long texts, whose first window without a guess counts little."""
+    one = Theory(script(acceptance), {1: TIMES}, SMALL, rows=1).jacobi(16)
+    many = Theory(script(acceptance), {8: TIMES}, SMALL, rows=8).jacobi(16)
+    assert many.tokens == pytest.approx(one.tokens, rel=0.05)
+    assert many.speedup <= one.speedup * 1.02  # the last of eight
 
 
 def test_trees_know_their_path_length() -> None:

@@ -5,10 +5,9 @@ A method's speed-up over plain decoding is
     tokens a round * T(1) / seconds of a round
 
 with the tokens that the script's process gives, and the seconds of the forwards that a round has,
-as they were measured on the same decoders. Nothing is charged for the host's work between them, nor
-for the fewer rows at a batch's end.
+as they were measured on the same decoders. Nothing is charged for the host's work between them.
 
-Tokens a round are a closed form where every token is drawn alone:
+Tokens a round of one row are a closed form where every token is drawn alone:
 
 - chains: Leviathan et al. 2023, eq. 1, `1 + a + ... + a^n`;
 - trees: 1 + the expected path length;
@@ -19,20 +18,48 @@ Tokens a round are a closed form where every token is drawn alone:
   long as its drafting or its verification takes.
 
 Where they are clustered, the same rounds walk along the script itself.
+
+More rows are a closed batch: they begin together, and nobody takes the place of one that has ended,
+so it lasts as long as its slowest row. There, too, every row walks along its own stretch of the
+script, and a round costs what its forwards cost with the rows that are left.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import random
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
+from statistics import fmean
 from typing import Any
 
-from ...theory import StepCosts, parallel
+from ...theory import Curve, StepCosts, parallel
 from ...theory.speedup import expected_accepted
 from .script import Script
 from .settings import ReplaySettings
 from .steps import ForwardTimes
 from .trees import RankedTree
+
+Cost = Callable[[ForwardTimes], float]
+"""Seconds of forwards."""
+
+DRAWN_BATCHES = 16
+"""Batches that are drawn where every round draws its guesses anew."""
+
+
+def draft_step(times: ForwardTimes) -> float:
+    """A forward of the draft over a token of each row."""
+    return times.draft(1)
+
+
+def nothing(_: ForwardTimes) -> float:
+    """What drafts cost that were made beforehand."""
+    return 0.0
+
+
+def target_step(entries: int) -> Cost:
+    """A forward of the target over so many entries of each row."""
+    return lambda times: times.target(entries)
 
 
 @dataclass(frozen=True)
@@ -62,39 +89,40 @@ class Theory:
 
     Args:
         script: where drafts are right.
-        times: of forwards.
+        times: of forwards, by rows; those of `rows`, and of fewer for the end of a batch.
         settings: lengths and windows.
         rows: of the batch.
     """
 
     def __init__(
-        self, script: Script, times: ForwardTimes, settings: ReplaySettings, rows: int
+        self, script: Script, times: Mapping[int, ForwardTimes], settings: ReplaySettings, rows: int
     ) -> None:
-        self.script, self.times, self.settings, self.rows = script, times, settings, rows
+        self.script, self.settings, self.rows = script, settings, rows
+        self.times, self.by_rows = times[rows], times
         self.process = script.process
 
-    def of(self, method: str, level: float | None = None) -> Expectation | None:
-        """What is expected of a method; `None` of one that theory has nothing to say about.
-
-        Args:
-            level: seconds of a level of the tree of `eagle`'s head, as runs measured them.
-        """
-        settings, draft = self.settings, self.times.draft(1)
+    def of(self, method: str) -> Expectation | None:
+        """What is expected of a method; `None` of one that theory has nothing to say about."""
+        settings = self.settings
         if method == "plain":
             return Expectation(1.0, 1.0, 0)
         if method == "speculative":
-            return self.chain(settings.num_draft_tokens, draft)
+            return self.chain(settings.num_draft_tokens)
         if method in ("speculative-best", "speculative-auto"):
-            return self.best_chain(settings.max_draft_tokens, draft, method == "speculative-auto")
+            return self.best_chain(settings.max_draft_tokens, may_rest=method != "speculative-best")
         if method == "hsd":
-            return self.best_chain(settings.hsd_nodes, 0.0, may_rest=True)
+            return self.best_chain(settings.hsd_nodes, may_rest=True, draft=nothing)
         if method == "sd-tree":
             tree = static_tree()
-            return self.tree(method, tree, sum(map(self.times.draft, tree.sources)))
-        if method == "eagle":
+            return self.tree(
+                tree, lambda times: sum(map(times.draft, tree.sources)) + times.trees[method]
+            )
+        if method == "eagle" and self.times.head_level is not None:
             tree = RankedTree.dynamic(self.process, settings)
-            drafting = None if level is None else len(tree.sources) * level
-            return None if drafting is None else self.tree(method, tree, drafting)
+            return self.tree(
+                tree,
+                lambda times: len(tree.sources) * (times.head_level or 0) + times.trees[method],
+            )
         if method == "prompt-lookup":
             return self.lookup(settings.lookup_tokens)
         if method == "jacobi":
@@ -103,12 +131,13 @@ class Theory:
             return self.parallel(settings.max_draft_tokens)
         return None
 
-    def chain(self, length: int, draft: float) -> Expectation:
-        """Turns of `length` draft forwards and a verification."""
-        tokens = self._tokens(RankedTree.chain(length))
-        return self._speed(tokens, length * draft + self.times.target(1 + length), length)
+    def chain(self, length: int, draft: Cost = draft_step) -> Expectation:
+        """Turns of `length` draft forwards, of `draft` seconds each, and a verification."""
+        return self.tree(
+            RankedTree.chain(length), lambda times: length * draft(times) + times.target(1 + length)
+        )
 
-    def best_chain(self, most: int, draft: float, may_rest: bool) -> Expectation:
+    def best_chain(self, most: int, may_rest: bool, draft: Cost = draft_step) -> Expectation:
         """The fastest of the lengths up to `most`.
 
         Args:
@@ -117,16 +146,32 @@ class Theory:
         lengths = range(0 if may_rest else 1, most + 1)
         return max((self.chain(one, draft) for one in lengths), key=lambda one: one.speedup)
 
-    def tree(self, method: str, tree: RankedTree, drafting: float) -> Expectation:
-        """Turns of drafting a tree and verifying it."""
-        seconds = drafting + self.times.trees[method]
-        return self._speed(self._tokens(tree), seconds, tree.nodes)
+    def tree(self, tree: RankedTree, cost: Cost) -> Expectation:
+        """Turns of drafting a tree and verifying it, which take `cost`."""
+        if self.rows == 1:
+            return self._speed(self._tokens(tree), cost(self.times), tree.nodes)
+        ranks = self.script.ranks
+        walks = self._walks(lambda place, _: tree.accepted(ranks, place))
+        return self._closed([walks], lambda _: cost, tree.nodes)
 
     def lookup(self, length: int) -> Expectation:
-        """Rounds behind a token that the copy has right verify `length` tokens, others none."""
-        a, long, plain = self.process.acceptance, self.times.target(1 + length), self.times.plain
+        """Rounds behind a token that the copy has right verify `length` tokens, others none; a
+        batch's do where any row's does."""
+        a, verdicts = self.process.acceptance, self.script.agreement
+        if self.rows > 1:
+            walks = self._walks(
+                lambda place, _: verdicts.at(place - 1) and min(verdicts.run_from(place), length)
+            )
+            return self._closed(
+                [walks],
+                lambda places: target_step(
+                    1 + length * any(verdicts.at(one - 1) for one in places)
+                ),
+                length,
+            )
+        long, plain = self.times.target(1 + length), self.times.plain
         if self.process.correlation:
-            verdicts, place = self.script.agreement, 0
+            place = 0
             rounds: list[tuple[int, float]] = []
             while place < len(verdicts.verdicts):
                 found = verdicts.at(place - 1)
@@ -146,6 +191,16 @@ class Theory:
         """Rounds that look at `window` guesses, of which those behind the last window are filled in
         and wrong."""
         a, script = self.process.acceptance, self.script
+        if self.rows > 1:
+            draw = random.Random(self.settings.seed)
+
+            def accepted(_: int, before: int) -> int:
+                run = script.agreement.run_from(draw.randrange(len(script.used)))
+                return min(run, window - before)
+
+            # The first window holds no guess yet.
+            batches = [self._walks(accepted, window) for _ in range(DRAWN_BATCHES)]
+            return self._closed(batches, lambda _: target_step(1 + window), window)
         if self.process.correlation:
             good = rounds = total = place = 0
             while total < script.vocab:
@@ -193,6 +248,54 @@ class Theory:
 
     def _speed(self, tokens: float, seconds: float, length: int) -> Expectation:
         return Expectation(tokens * self.times.plain / seconds, tokens, length)
+
+    def _walks(self, accepted: Callable[[int, int], int], before: int = 0) -> list[list[int]]:
+        """Of each row of a batch the places where its rounds begin.
+
+        Args:
+            accepted: draft tokens of a round, by its place and what the round before accepted.
+            before: what the first round takes for that.
+        """
+        found, segment = [], self.script.segment
+        for row in range(self.rows):
+            place, end, last = (
+                row * segment + 1,
+                (row + 1) * segment,
+                before,
+            )  # behind the prefill's
+            places = []
+            while place < end:
+                places.append(place)
+                last = accepted(place, last)
+                place += last + 1
+            found.append(places)
+        return found
+
+    def _closed(
+        self,
+        batches: Sequence[Sequence[Sequence[int]]],
+        cost: Callable[[Sequence[int]], Cost],
+        length: int,
+    ) -> Expectation:
+        """A closed batch, or the mean of several.
+
+        Args:
+            batches: of each, what `_walks` gives.
+            cost: of a round, by the places where the rows that are left begin it.
+        """
+        said = self.script.segment - 1
+        seconds = 0.0
+        for walks in batches:
+            for together in zip_longest(*walks):
+                places = [one for one in together if one is not None]
+                seconds += self._seconds(cost(places), len(places))
+        seconds /= len(batches)
+        rounds = fmean(len(places) for walks in batches for places in walks)
+        return Expectation(said * self.times.plain / seconds, said / rounds, length)
+
+    def _seconds(self, cost: Cost, rows: int) -> float:
+        """Of forwards over some rows, linear between numbers of rows that were measured."""
+        return Curve.of({each: cost(times) for each, times in self.by_rows.items()})(rows)
 
 
 def walked(accepted: Callable[[int], int], length: int) -> float:

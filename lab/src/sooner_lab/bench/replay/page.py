@@ -13,6 +13,7 @@ Figures = dict[str, Any]
 
 FIGURES = {
     "curves": "Replay: speed-up of decoding against acceptance, one row; lines are theory",
+    "batches": "Replay: speed-up of batches against acceptance; lines are theory",
     "rows": "Replay: speed-up of decoding against rows, by acceptance",
 }
 ABOUT = (
@@ -55,7 +56,8 @@ def markdown(result: Figures, source: str) -> str:
 def drawable(result: Figures) -> list[str]:
     """Names of the figures that the result has data for."""
     rows = {point["rows"] for point in result["points"]}
-    return [name for name in FIGURES if {"curves": 1 in rows, "rows": len(rows) > 1}[name]]
+    has_data = {"curves": 1 in rows, "batches": bool(rows - {1}), "rows": len(rows) > 1}
+    return [name for name in FIGURES if has_data[name]]
 
 
 def faults(result: Figures) -> list[str]:
@@ -105,8 +107,8 @@ def _speeds(points: Sequence[Figures]) -> ReportTable:
     heads = ["method", *[f"a = {point['acceptance']:g}" for point in points]]
     remark = (
         "Decoding speed over plain decoding, and in brackets the share of what theory expects at "
-        "that acceptance from the forwards' own times. `parallel / sequential` is over the fastest "
-        "arm whose draft and target take turns."
+        "that acceptance from the forwards' own times; of a batch, until its last row has ended. "
+        "`parallel / sequential` is over the fastest arm whose draft and target take turns."
     )
     return ReportTable(f"Replay: speed-up, {_about(points)}", heads, lines, remark)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
@@ -20,7 +20,7 @@ from .goals import goals, place
 from .realized import realized
 from .script import PATTERNS, Process, Script
 from .settings import ReplaySettings
-from .steps import ForwardTimes, forward_times, pooled
+from .steps import PLAIN, ForwardTimes, forward_times, pooled
 from .trees import RankedTree
 
 Figures = dict[str, Any]
@@ -52,15 +52,17 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
         for rows in settings.rows
         if any(one.rows == rows for one in measured)
     }
-    times = {rows: ForwardTimes.of(seconds) for rows, seconds in steps.items()}
-    levels = {rows: _level(measured, rows, one.plain) for rows, one in times.items()}
-    points = [_figures_of(one, times[one.rows], levels[one.rows], settings) for one in measured]
+    times = {
+        rows: ForwardTimes.of(seconds, _level(measured, rows, seconds[PLAIN]))
+        for rows, seconds in steps.items()
+    }
+    points = [_figures_of(one, times, settings) for one in measured]
     result: Figures = {
         "bench": "replay",
         "model": "replay",
         "settings": asdict(settings),
         "steps": [
-            {"rows": rows, "seconds": seconds, "head_level": levels[rows]}
+            {"rows": rows, "seconds": seconds, "head_level": times[rows].head_level}
             for rows, seconds in steps.items()
         ],
         "points": points,
@@ -68,7 +70,7 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
         "goals": goals(points),
     }
     if 1 in steps:
-        result["curves"] = _curves(times[1], levels[1], settings)
+        result["curves"] = _curves(times, settings)
     result["provenance"] = provenance(settings.device, settings.dtype, settings.seed, threads.draft)
     return result
 
@@ -119,8 +121,11 @@ def _measure(
         script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
         tell("forwards")
         times = _times(decoders, script, settings, rows)
-        before = [one.times for one in found if one.rows == rows]
-        theory = Theory(script, ForwardTimes.of(pooled([*before, times])), settings, rows)
+        known: dict[int, list[dict[str, Any]]] = {rows: [times]}
+        for one in found:
+            known.setdefault(one.rows, []).append(one.times)
+        so_far = {count: ForwardTimes.of(pooled(each)) for count, each in known.items()}
+        theory = Theory(script, so_far, settings, rows)
         arms = _arms(decoders, script, settings, theory, tell)
         found.append(MeasuredPoint(rows, pattern, acceptance, script, times, arms))
         took[rows] = time.monotonic() - began
@@ -135,8 +140,7 @@ def _arms(
     progress: Callable[[str], None],
 ) -> list[ArmSamples]:
     """Every arm timed, its texts held against the script."""
-    draft = theory.times.draft(1)
-    best = theory.best_chain(settings.max_draft_tokens, draft, may_rest=False).draft_tokens
+    best = theory.best_chain(settings.max_draft_tokens, may_rest=False).draft_tokens
     made = PointArms(decoders, script, settings, theory.rows, best or 1)
     with made.arms() as arms:
         measured = measure(arms, settings.inputs(theory.rows), settings.repeats, progress)
@@ -184,19 +188,19 @@ def _level(measured: Sequence[MeasuredPoint], rows: int, plain: float) -> float 
 
 
 def _figures_of(
-    one: MeasuredPoint, times: ForwardTimes, level: float | None, settings: ReplaySettings
+    one: MeasuredPoint, times: Mapping[int, ForwardTimes], settings: ReplaySettings
 ) -> Figures:
     theory = Theory(one.script, times, settings, one.rows)
     plain = next(arm for arm in one.arms if arm.arm.name == "plain")
     return {
         **one.about,
         "steps": one.times,
-        "arms": [_figures(arm, plain, theory, level, settings.seed) for arm in one.arms],
+        "arms": [_figures(arm, plain, theory, settings.seed) for arm in one.arms],
     }
 
 
 def _curves(
-    times: ForwardTimes, level: float | None, settings: ReplaySettings
+    times: Mapping[int, ForwardTimes], settings: ReplaySettings
 ) -> dict[str, list[list[float]]]:
     """What theory expects of each method at one row between the points, `[acceptance, speed-up]`;
     tokens are independent."""
@@ -206,15 +210,13 @@ def _curves(
         script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
         theory = Theory(script, times, settings, 1)
         for method in settings.methods:
-            expected = theory.of(method, level)
+            expected = theory.of(method)
             if expected is not None:
                 found.setdefault(method, []).append([percent / 100, expected.speedup])
     return found
 
 
-def _figures(
-    one: ArmSamples, plain: ArmSamples, theory: Theory, level: float | None, seed: int
-) -> Figures:
+def _figures(one: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> Figures:
     """One arm against plain decoding, and both against theory.
 
     `expected_speedup` is theory's at the script's acceptance, `of_theory` the measured share of it;
@@ -232,7 +234,7 @@ def _figures(
     }  # fmt: skip
     found["speedup_of_counts"] = told.get("theory_speedup")
     found["divergences"] = told["divergences"][:4]
-    expected = theory.of(one.arm.name, level)
+    expected = theory.of(one.arm.name)
     once = [runs[0].stats for runs in one.samples if runs[0].stats is not None]
     found |= realized(one.arm.name, once, theory.process, seed)
     if expected is not None:

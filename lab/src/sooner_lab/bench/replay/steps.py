@@ -32,14 +32,16 @@ class ForwardTimes:
         target: by entries of a chain.
         draft: by entries.
         trees: of the target over a whole tree, by the arm that drafts it.
+        head_level: of a level of the tree of `eagle`'s head, where runs had one.
     """
 
     target: Curve
     draft: Curve
     trees: Mapping[str, float]
+    head_level: float | None = None
 
     @classmethod
-    def of(cls, seconds: Mapping[str, float]) -> Self:
+    def of(cls, seconds: Mapping[str, float], head_level: float | None = None) -> Self:
         """From the names that `forward_times` gives."""
         kinds: dict[str, dict[str, float]] = {"target": {}, "draft": {}, "tree": {}}
         for name, each in seconds.items():
@@ -49,7 +51,7 @@ class ForwardTimes:
             Curve.of({int(size): each for size, each in kinds[kind].items()})
             for kind in ("target", "draft")
         )
-        return cls(target, draft, kinds["tree"])
+        return cls(target, draft, kinds["tree"], head_level)
 
     @property
     def plain(self) -> float:
