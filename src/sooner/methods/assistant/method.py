@@ -2,23 +2,18 @@
 
 from __future__ import annotations
 
-import copy
-import weakref
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
-from ...errors import UnsupportedError
 from ...registry import DraftModel
-from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..settings import MethodSettings
 from ..sizing.tree import MeasuredSize, Size, TreeSize
 from ..speculative import reject
-from ..trained import load_for
+from ..trained_method import TrainedMethod
 from .drafter import AssistantDrafter
 
 
@@ -35,7 +30,7 @@ class ChainSize(MeasuredSize):
 
 
 @dataclass(frozen=True)
-class Assistant(Method):
+class Assistant(TrainedMethod):
     """Speculative decoding with an assistant that reads the target's keys and values (Gemma 4).
 
     A few layers without keys of their own draft a chain, token by token, from the target's last
@@ -61,9 +56,6 @@ class Assistant(Method):
     drafter: Any
     num_draft_tokens: int | Literal["auto"] = "auto"
     max_draft_tokens: int = 8
-    memory: weakref.WeakKeyDictionary[Any, _Memory] = field(
-        default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
-    )
     name: ClassVar[str] = "assistant"
     summary: ClassVar[str] = "a chain of an assistant that reads the target's keys and values"
     draft_model: ClassVar[DraftModel] = "head"
@@ -71,16 +63,11 @@ class Assistant(Method):
     def __post_init__(self) -> None:
         positive(self, "max_draft_tokens")
         positive_or_auto(self, "num_draft_tokens")
-        if isinstance(self.drafter, str | Path):
-            object.__setattr__(self, "drafter", load_for(self.name, self.drafter))
+        super().__post_init__()
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
         return cls(settings.head, num_draft_tokens=settings.num_draft_tokens)
-
-    @property
-    def needs_whole_target(self) -> bool:
-        return True
 
     def largest_block(self) -> int:
         return 1 + self._longest
@@ -91,35 +78,8 @@ class Assistant(Method):
         return int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        if context.guidance != 1.0:
-            raise UnsupportedError(
-                f"Assistant: guidance {context.guidance} can't be honoured: the assistant knows "
-                "one prompt a row; use guidance=1, or another method"
-            )
-        target = context.target
-        memory = self.memory.get(target.model)
-        if memory is None:
-            self.drafter.check(target)
-            memory = self.memory[target.model] = _Memory(self.drafter)
-        if (memory.drafter.device, memory.drafter.dtype) != (target.device, target.dtype):
-            memory.drafter = copy.deepcopy(self.drafter).to(target.device, target.dtype)
+        placed = self.placed(context)
         sizing = TreeSize(Size(self._longest, self._longest))
         if self.num_draft_tokens == "auto":
-            if memory.sizing is None:
-                memory.sizing = ChainSize(self._longest)
-            sizing = memory.sizing
-            memory.sizing.pauses.note = context.stats.note
-        return AssistantDrafter(memory.drafter, context, sizing), reject
-
-
-@dataclass
-class _Memory:
-    """What a method keeps of a target that it was checked against.
-
-    Attributes:
-        drafter: where the target is, and in its dtype.
-        sizing: what was measured.
-    """
-
-    drafter: Any
-    sizing: ChainSize | None = None
+            sizing = placed.sizing(lambda: ChainSize(self._longest), context)
+        return AssistantDrafter(placed.drafter, context, sizing), reject

@@ -2,17 +2,12 @@
 
 from __future__ import annotations
 
-import copy
-import weakref
-from dataclasses import dataclass, field
-from pathlib import Path
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
-from ...errors import UnsupportedError
 from ...registry import DraftModel
-from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
@@ -20,7 +15,7 @@ from ..settings import MethodSettings
 from ..sizing.tree import NODES, MeasuredSize, Size, TreeSize
 from ..speculative import reject
 from ..target_layers import read_layers
-from ..trained import load_for
+from ..trained_method import TrainedMethod
 from .drafter import BlockDrafter
 
 
@@ -43,22 +38,10 @@ class BlockSize(MeasuredSize):
 
 
 @dataclass(frozen=True)
-class BlockMethod(Method):
-    """What both methods share: the drafter, where it runs, and what was measured."""
+class BlockMethod(TrainedMethod):
+    """What both methods share: a drafter of blocks."""
 
     drafter: Any
-    memory: weakref.WeakKeyDictionary[Any, _Memory] = field(
-        default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
-    )
-    name: ClassVar[str] = ""
-
-    def __post_init__(self) -> None:
-        if isinstance(self.drafter, str | Path):
-            object.__setattr__(self, "drafter", load_for(self.name, self.drafter))
-
-    @property
-    def needs_whole_target(self) -> bool:
-        return True
 
     def slot_bytes(self) -> int:
         return int(self.drafter.slot_bytes)
@@ -76,26 +59,12 @@ class BlockMethod(Method):
             SoonerError: a target that the drafter was not trained for.
             UnsupportedError: guidance.
         """
-        if context.guidance != 1.0:
-            raise UnsupportedError(
-                f"{type(self).__name__}: guidance {context.guidance} can't be honoured: the "
-                "drafter knows one prompt a row; use guidance=1, or another method"
-            )
-        target = context.target
-        memory = self.memory.get(target.model)
-        if memory is None:
-            self.drafter.check(target)
-            memory = self.memory[target.model] = _Memory(self.drafter)
-        if (memory.drafter.device, memory.drafter.dtype) != (target.device, target.dtype):
-            memory.drafter = copy.deepcopy(self.drafter).to(target.device, target.dtype)
+        placed = self.placed(context)
         sizing = TreeSize(self._largest())
         if is_measured:
-            if memory.sizing is None:
-                memory.sizing = BlockSize(self._largest(), is_chain)
-            sizing = memory.sizing
-            memory.sizing.pauses.note = context.stats.note
-        read_layers(context, memory.drafter.config.layers)
-        return BlockDrafter(memory.drafter, context, sizing, draws=is_chain)
+            sizing = placed.sizing(lambda: BlockSize(self._largest(), is_chain), context)
+        read_layers(context, placed.drafter.config.layers)
+        return BlockDrafter(placed.drafter, context, sizing, draws=is_chain)
 
 
 @dataclass(frozen=True)
@@ -182,16 +151,3 @@ class DDTree(BlockMethod):
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         return self._drafter(context, False, self.nodes == "auto"), follow_choices
-
-
-@dataclass
-class _Memory:
-    """What a method keeps of a target that it was checked against.
-
-    Attributes:
-        drafter: where the target is, and in its dtype.
-        sizing: what was measured.
-    """
-
-    drafter: Any
-    sizing: BlockSize | None = None

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
-from ...errors import SoonerError, UnsupportedError
+from ...errors import SoonerError
 from ...registry import DraftModel
 from ...stats.run import EXACT, RELAXED
-from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
 from ..settings import MethodSettings
 from ..sizing.tree import MeasuredSize, Size, TreeSize
 from ..target_layers import read_layers
-from ..trained import load_for
-from .base import DraftHead
+from ..trained_method import Placed, TrainedMethod
 from .drafter import EagleDrafter
 
 if TYPE_CHECKING:
@@ -28,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Eagle(Method):
+class Eagle(TrainedMethod):
     """Speculative decoding with a trained head and dynamic trees (EAGLE-2, Li et al. 2024).
 
     The head reads the target's states and goes on from them; it was trained for this very target
@@ -64,16 +60,13 @@ class Eagle(Method):
     max_nodes: int = 50
     legal: tuple[int, ...] | None = field(default=None, repr=False)
     tolerance: Tolerance | None = None
-    memory: weakref.WeakKeyDictionary[Any, _Memory] = field(
-        default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
-    )
     name: ClassVar[str] = "eagle"
     summary: ClassVar[str] = "a tree of a trained head on the target's states"
     draft_model: ClassVar[DraftModel] = "head"
+    trained: ClassVar[str] = "head"
 
     def __post_init__(self) -> None:
-        if isinstance(self.head, str | Path):
-            object.__setattr__(self, "head", load_for(self.name, self.head))
+        super().__post_init__()
         if self.top_k is None:
             object.__setattr__(self, "top_k", getattr(self.head, "default_top_k", 8))
         positive(self, "depth", "top_k", "max_nodes")
@@ -91,10 +84,6 @@ class Eagle(Method):
         return EXACT if self.tolerance is None or self.tolerance.is_exact else RELAXED
 
     @property
-    def needs_whole_target(self) -> bool:
-        return True
-
-    @property
     def drafts_chains(self) -> bool:
         return self.top_k == 1
 
@@ -107,47 +96,24 @@ class Eagle(Method):
         return 1 + (self.max_nodes if self.nodes == "auto" else int(self.nodes))
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        if context.guidance != 1.0:
-            raise UnsupportedError(
-                f"Eagle: guidance {context.guidance} can't be honoured: the head knows one prompt "
-                "a row; use guidance=1, or another method"
-            )
-        target = context.target
-        memory = self.memory.get(target.model)
-        if memory is None:
-            self.head.check(target)
-            memory = self.memory[target.model] = _Memory(self.head.placed(target))
-        if (memory.head.device, memory.head.dtype) != (target.device, target.dtype):
-            memory.head = self.head.placed(target)
-        if layer_ids := memory.head.layer_ids_for(target):
+        placed = self.placed(context)
+        head = placed.drafter
+        if layer_ids := head.layer_ids_for(context.target):
             read_layers(context, layer_ids)
-        _check_legal(self.legal, target.vocab_size)
-        sizing = self._sizing(memory, context)
-        drafter = EagleDrafter(memory.head, context, sizing, self.top_k or 1, self.legal)
+        _check_legal(self.legal, context.target.vocab_size)
+        sizing = self._sizing(placed, context)
+        drafter = EagleDrafter(head, context, sizing, self.top_k or 1, self.legal)
         if self.tolerance is None or self.tolerance.is_exact:
             return drafter, follow_choices
         return drafter, self.tolerance.rule(context)
 
-    def _sizing(self, memory: _Memory, context: Context) -> TreeSize:
+    def copy_at(self, target: Any) -> Any:
+        return self.head.placed(target)  # some heads share parts of the target
+
+    def _sizing(self, placed: Placed, context: Context) -> TreeSize:
         if self.nodes != "auto":
             return TreeSize(Size(int(self.nodes), self.depth))
-        if memory.sizing is None:
-            memory.sizing = MeasuredSize(Size(self.max_nodes, self.depth))
-        memory.sizing.pauses.note = context.stats.note
-        return memory.sizing
-
-
-@dataclass
-class _Memory:
-    """What a method keeps of a target that it was checked against.
-
-    Attributes:
-        head: where the target is, and in its dtype.
-        sizing: what was measured.
-    """
-
-    head: DraftHead
-    sizing: MeasuredSize | None = None
+        return placed.sizing(lambda: MeasuredSize(Size(self.max_nodes, self.depth)), context)
 
 
 def _checked_ids(legal: Any) -> tuple[int, ...]:
