@@ -99,6 +99,7 @@ def test_stages_alone(paper: Path, tmp_path: Path) -> None:
     assert text.index("Page 1, line 0") < text.index("Page 2, line 19")
 
 
+@pytest.mark.slow
 def test_a_node_that_differs_is_named_before_anything_is_done(paper: Path, tmp_path: Path) -> None:
     """The second node has another `transformers`; it is the first that a search finds."""
     other = tmp_path / "other" / "transformers-0.0.1.dist-info"

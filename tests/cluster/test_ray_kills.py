@@ -104,6 +104,7 @@ def undisturbed(documents: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     return results(out)
 
 
+@pytest.mark.slow
 def test_an_actor_and_a_node_are_killed(
     nodes: RayNodes, documents: Path, undisturbed: dict[str, bytes], tmp_path: Path
 ) -> None:

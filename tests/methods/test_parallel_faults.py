@@ -116,6 +116,7 @@ def decode_stopped(stands: bool, place: int, new: int) -> sooner.Generation:
 
 
 @pytest.mark.parametrize("stands", [False, True], ids=["forked", "standing"])
+@pytest.mark.slow
 def test_a_stopped_worker_costs_two_seconds_at_most(plain: sooner.Generation, stands: bool) -> None:
     """SIGSTOP for 2,000 rounds: nothing that is sent to the worker may wait for it."""
     for _ in range(ATTEMPTS):

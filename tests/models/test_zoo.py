@@ -45,6 +45,7 @@ def test_greedy_ids_are_those_of_generate(species: Species, kind: str) -> None:
     assert 0 < accepted < drafted, "a draft has to be right now and then, and not always"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("species", "kind"), cases("text", "image"))
 def test_drawn_ids_are_those_of_generate(species: Species, kind: str) -> None:
     wanted = laws.reference(species, kind, is_sampled=True)

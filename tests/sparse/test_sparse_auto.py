@@ -52,6 +52,7 @@ def told_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
     return report.last
 
 
+@pytest.mark.slow
 def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None:
     """Unpatched: heads that look nearby, over a prompt so long that it pays on any CPU."""
     told = told_of(local_model(), LONG)
@@ -75,6 +76,7 @@ def test_auto_keeps_what_is_short_and_what_has_no_lines_dense() -> None:
     assert re.search(r"of dense attention's FLOPs|s dense, ", spread.layers[0].reason)
 
 
+@pytest.mark.slow
 def test_auto_leaves_sparse_attention_that_turns_out_slower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

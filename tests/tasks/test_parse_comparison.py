@@ -55,6 +55,7 @@ def test_a_page_that_was_cut_claims_no_speed() -> None:
 
 
 @pytest.mark.lab
+@pytest.mark.slow
 def test_the_bundled_page_by_command(tmp_path: Path) -> None:
     words = ["parse", "--sample", "--compare", "--drafter", "none", "-o", str(tmp_path)]
     result = CliRunner().invoke(app, words)

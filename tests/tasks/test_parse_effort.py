@@ -170,6 +170,7 @@ def test_rows_of_a_batch_end_on_their_own() -> None:
     assert stats.nfe == 12
 
 
+@pytest.mark.slow
 def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: ModelPair) -> None:
     """`auto` over twenty pages against a target whose crops all run away, counted in forwards.
 

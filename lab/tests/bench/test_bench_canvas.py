@@ -184,6 +184,7 @@ def test_what_makes_no_sense_is_refused(
     assert told in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_the_command_measures_every_part(tmp_path: Path) -> None:
     path = tmp_path / "canvas.json"
     asked = "--drawings 2 --judged 32 --nulls 10 --timed 0"

@@ -177,6 +177,7 @@ def test_prices_are_those_of_the_file(tmp_path) -> None:  # type: ignore[no-unty
         Prices.read(path)
 
 
+@pytest.mark.slow
 def test_the_command_reads_a_page_by_ocr(tmp_path) -> None:  # type: ignore[no-untyped-def]
     path = tmp_path / "documents.json"
     asked = "--pages 1 --timed 0 --curve-pages 0 --box-pages 1 --visual 64 --reader-pages 1"

@@ -83,6 +83,7 @@ SMALL = ["--jacobi-windows", "3,6", "--quality-samples", "4", "--batch", "2", "-
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.slow
 def test_a_small_run_measures_judges_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -172,6 +173,7 @@ def test_parts_can_be_left_out(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tiny")
+@pytest.mark.slow
 def test_parts_are_added_to_an_earlier_result(tmp_path: Path) -> None:
     target = tmp_path / "x.json"
     quick = ["--arms", "gumbel", *SMALL, "--json", str(target)]

@@ -177,6 +177,7 @@ def test_a_missing_checkpoint_gets_one_line(models: Path) -> None:
         MarkReader(models, ["checkpoint-10"])
 
 
+@pytest.mark.slow
 def test_speed_is_told_beside_the_strongest_baseline(
     models: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -39,7 +39,7 @@ FIGURES = {
 }  # fmt: skip
 
 
-COMPILED = ("plain", "sd-tree", "hsd-relaxed")
+COMPILED = ("plain", "hsd-relaxed")
 """Methods whose steps the fast run compiles and pads; others run with the slow tests."""
 SOON = ("plain", "prompt-lookup", "speculative", "sd-tree", "jacobi", "hsd")
 """Methods whose rounds the fast run counts."""

@@ -30,6 +30,7 @@ def scored(
     return told, {f"{one.name}: {one.read_text()}" for one in out.glob("*.md")}
 
 
+@pytest.mark.slow
 def test_the_same_scores_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a page that is drafted well, and of one that fails."""
     folder = benchmarks.omnidocbench(tmp_path / "b", pictures=True)

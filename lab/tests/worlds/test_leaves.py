@@ -62,6 +62,7 @@ def test_codes_are_the_nearest_patches() -> None:
     assert error < (world.pixels(drawn.flip(1), book) - seen).square().mean().sqrt() / 2
 
 
+@pytest.mark.slow
 def test_it_learns_resumes_and_tells(folder: Path, tmp_path: Path) -> None:
     card = json.loads((folder / "target" / "checkpoint" / "card.json").read_text())
     assert card["steps"] == 30
@@ -94,6 +95,7 @@ def test_plain_drawings_have_the_likelihood_that_is_told(folder: Path) -> None:
     assert told.tolist() == pytest.approx(by_hand.tolist(), abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_confirmation_can_fail_and_is_told(folder: Path, monkeypatch) -> None:
     from sooner_lab.bench.canvas import run as running
 
