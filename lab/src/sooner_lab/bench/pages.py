@@ -63,7 +63,7 @@ def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
         "",
         f"Made from [`{source}`]({source}) by `sooner bench report`; don't edit.",
         "",
-        f"`{' '.join(origin['argv'])}` · {origin['date']} · {_revision(origin)} · "
+        f"`{' '.join(origin['argv'])}` · {origin['date']} · {revision(origin)} · "
         f"{origin['device']}, {_threads(origin)}, {origin['dtype']} · torch "
         f"{versions['torch']}, transformers {versions['transformers']}",
         *_dirty(origin),
@@ -71,7 +71,8 @@ def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
     ]
 
 
-def _revision(origin: Mapping[str, Any]) -> str:
+def revision(origin: Mapping[str, Any]) -> str:
+    """The revision that a result's provenance names, and whether the tree was clean."""
     told = f"revision `{origin['git']}`"
     return f"{told} **+ uncommitted changes**" if origin.get("git_dirty") else told
 
@@ -93,7 +94,7 @@ def _kept(result: Mapping[str, Any]) -> list[str]:
         lines += [
             "",
             f"Of an earlier run: {', '.join(run['parts'])} (`{' '.join(made['argv'])}` · "
-            f"{made['date']} · {_revision(made)}).",
+            f"{made['date']} · {revision(made)}).",
         ]
     return lines
 

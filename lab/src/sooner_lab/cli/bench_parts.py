@@ -84,18 +84,19 @@ WIDE = 140
 """Columns of a table that goes to a file or a pipe."""
 
 
-def read_result(path: Path | None, bench: str) -> dict[str, Any]:
-    """The result that `--add` adds to.
+def read_result(path: Path | None, bench: str, option: str = "--add") -> dict[str, Any]:
+    """The earlier result that an option needs.
 
     Args:
         path: of an earlier `--json`.
         bench: the command that wrote it.
+        option: what needs it.
 
     Raises:
         SoonerError: no file was named, or it holds no result of that command.
     """
     if path is None or not path.is_file():
-        raise SoonerError(f"--add needs the FILE of an earlier --json, not {str(path)!r}")
+        raise SoonerError(f"{option} needs the FILE of an earlier --json, not {str(path)!r}")
     try:
         found = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..pages import ReportTable, cell, goals_table, head, pictures, sections
+from ..pages import ReportTable, cell, goals_table, head, pictures, revision, sections
 from .goals import fastest
 from .steps import PLAIN
 
@@ -41,7 +41,14 @@ def tables(result: Figures) -> list[ReportTable]:
 
 def markdown(result: Figures, source: str) -> str:
     """The page; `source` names the JSON that it came from."""
-    lines = [*head(result, source, "Replay: speed against acceptance"), "", ABOUT]
+    lines = head(result, source, "Replay: speed against acceptance")
+    if origin := result.get("theory_provenance"):
+        lines += [
+            "",
+            f"Theory is of {origin['date']} and {revision(origin)}, anew beside what was measured "
+            f"then (`{' '.join(origin['argv'])}`).",
+        ]
+    lines += ["", ABOUT]
     lines += pictures({name: FIGURES[name] for name in drawable(result)}, source)
     lines += sections(tables(result))
     if result["left_out"]:

@@ -15,7 +15,7 @@ from sooner.provenance import provenance
 from ..intervals import quotient
 from ..protocol import ArmSamples, measure, row
 from .arms import Decoders, PointArms
-from .expected import Theory, static_tree
+from .expected import Expectation, Theory, static_tree
 from .goals import goals, place
 from .realized import realized
 from .script import PATTERNS, Process, Script
@@ -72,6 +72,33 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
     if 1 in steps:
         result["curves"] = _curves(times, settings)
     result["provenance"] = provenance(settings.device, settings.dtype, settings.seed, threads.draft)
+    return result
+
+
+def anew(before: Figures) -> Figures:
+    """An earlier result beside today's theory; nothing is timed.
+
+    Args:
+        before: what `run` gave, read from its JSON. Its scripts are drawn again from its settings.
+
+    Returns:
+        The same with other `expected_...`, `of_theory`, `goals` and `curves`, and
+        `theory_provenance`; `provenance` stays that of the measurement.
+    """
+    settings = ReplaySettings.read(before["settings"])
+    times = {
+        one["rows"]: ForwardTimes.of(one["seconds"], one["head_level"]) for one in before["steps"]
+    }
+    points = []
+    for point in before["points"]:
+        process = Process(point["acceptance"], PATTERNS[point["pattern"]], settings.sibling)
+        script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
+        theory = Theory(script, times, settings, point["rows"])
+        points.append({**point, "arms": [_beside(theory, arm) for arm in point["arms"]]})
+    result = {**before, "points": points, "goals": goals(points)}
+    if 1 in times:
+        result["curves"] = _curves(times, settings)
+    result["theory_provenance"] = provenance(settings.device, settings.dtype, settings.seed)
     return result
 
 
@@ -234,18 +261,24 @@ def _figures(one: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> F
     }  # fmt: skip
     found["speedup_of_counts"] = told.get("theory_speedup")
     found["divergences"] = told["divergences"][:4]
-    expected = theory.of(one.arm.name)
     once = [runs[0].stats for runs in one.samples if runs[0].stats is not None]
     found |= realized(one.arm.name, once, theory.process, seed)
-    if expected is not None:
-        found |= expected.as_dict()
     if found.get("as_scripted") is False:
         found.pop("decode_speedup", None)
-    if "decode_speedup" not in found:
-        return found
-    found["interval"] = _interval(one, plain, seed)
+    if "decode_speedup" in found:
+        found["interval"] = _interval(one, plain, seed)
+    return _beside(theory, found)
+
+
+def _beside(theory: Theory, arm: Figures) -> Figures:
+    """An arm's figures with what theory expects of it, in the place of what it may have said."""
+    told = Expectation(0.0, 0.0).as_dict().keys() | {"of_theory"}
+    found = {name: value for name, value in arm.items() if name not in told}
+    expected = theory.of(arm["method"])
     if expected is not None:
-        found["of_theory"] = found["decode_speedup"] / expected.speedup
+        found |= expected.as_dict()
+        if "decode_speedup" in found:
+            found["of_theory"] = found["decode_speedup"] / expected.speedup
     return found
 
 
