@@ -142,9 +142,70 @@ def cluster(result: Data) -> list[str]:
     return table_lines(heads, rows)
 
 
+REPLAYED: tuple[tuple[int, tuple[float, ...]], ...] = ((1, (0.5, 0.7, 0.9)), (32, (0.5, 0.7, 0.9)))
+"""Rows of a batch, and the acceptances that are shown of them."""
+
+
+def replay(result: Data) -> list[str]:
+    """Arms by what they gain at a set acceptance, and the share of what theory expects there."""
+    places = [(rows, one) for rows, chances in REPLAYED for one in chances]
+    shown = [
+        value_at(result, f"points[rows={rows}&pattern=independent&acceptance={chance}].arms")
+        for rows, chance in places
+    ]
+    methods = [arm["method"] for arm in shown[0] if arm["method"] != "plain"]
+    lines = []
+    for method in methods:
+        arms = [next(arm for arm in point if arm["method"] == method) for point in shown]
+        lines.append([f"`{method}`", *map(_of_theory, arms)])
+    heads = [f"{'one row' if rows == 1 else f'{rows} rows'}, {chance:g}" for rows, chance in places]
+    return table_lines(["arm", *heads], lines)
+
+
+def _of_theory(arm: Data) -> str:
+    told = cell(arm.get("decode_speedup"), "{:.2f}×")
+    return f"{told} ({arm['of_theory']:.0%})" if "of_theory" in arm else told
+
+
+def marks(result: Data) -> list[str]:
+    """The draft that may judge: what the gate asks of it, then each way to prune at α = 0.9."""
+    draft = next(one for one in result["drafts"] if one["gate"]["may_judge"])
+    lines = [
+        ["gate", one["arm"], *_share(one), one["wanted"], "met" if one["met"] else "missed"]
+        for one in draft["gate"]["arms"]
+    ]
+    lines += [
+        ["", f"`{one['criterion']}`", *_share(one), "", ""]
+        for one in draft["criteria"]
+        if one["alpha"] == 0.9
+    ]
+    heads = ["", "kept tokens", "M", "of the unpruned M, %", "95 % interval", "wanted", ""]
+    return table_lines(heads, lines)
+
+
+def _share(arm: Data) -> list[str]:
+    low, high = arm["interval"]
+    return [f"{arm['run_length']:.2f}", f"{arm['share']:.1f}", f"{low:.1f} to {high:.1f}"]
+
+
+def goals(result: Data) -> list[str]:
+    """Goals that were fixed before any result, and what became of them."""
+    told = result["goals"] if "goals" in result else result["speed"]["goals"]
+    lines = []
+    for one in told:
+        reached = next(one[key] for key in ("reached", "value", "difference") if key in one)
+        low, high = one.get("interval") or (None, None)
+        edges = "–" if low is None else f"{low:.2f} to {high:.2f}"
+        wanted = one["wanted"] if isinstance(one["wanted"], str) else f"at least {one['wanted']:g}"
+        met = "met" if one["met"] else "**missed**"
+        lines.append([one["goal"], wanted, f"{reached:.2f}", edges, met])
+    return table_lines(["goal", "wanted", "reached", "95 % interval", ""], lines)
+
+
 TABLES: dict[str, Callable[[Data], list[str]]] = {
-    "act": act, "caption": caption, "cluster": cluster, "cluster-shards": cluster,
-    "imagine": imagine, "parse": parse, "prefill": prefill,
+    "act": act, "arm": goals, "canvas": goals, "canvas-leaves": goals, "caption": caption,
+    "cluster": cluster, "cluster-shards": cluster, "documents": goals, "imagine": imagine,
+    "marks": marks, "marks-speed": goals, "parse": parse, "prefill": prefill, "replay": replay,
 }  # fmt: skip
 """By the name of the result and of the marker."""
 
