@@ -220,5 +220,5 @@ def test_what_auto_measured_is_kept_from_call_to_call() -> None:
     for _ in range(3):
         sooner.generate(model, inputs, method, max_new_tokens=8, eos_token_id=None, do_sample=False)
         (memory,) = method.memory.values()
-        rounds.append(memory.sizing.costs.rounds)
+        rounds.append(memory.measured.costs.rounds)
     assert 0 < rounds[0] < rounds[1] < rounds[2]

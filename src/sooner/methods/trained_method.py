@@ -86,11 +86,7 @@ class TrainedMethod(Method):
 
     def copy_at(self, target: Any) -> Any:
         """The drafter itself where it lies with a target, else a copy that does."""
-        return moved(getattr(self, self.trained), target)
-
-
-def moved(drafter: Any, target: Any) -> Any:
-    """A drafter where a target is, and in its dtype; a copy if it has to move."""
-    if (drafter.device, drafter.dtype) == (target.device, target.dtype):
-        return drafter
-    return copy.deepcopy(drafter).to(target.device, target.dtype)
+        own = getattr(self, self.trained)
+        if (own.device, own.dtype) == (target.device, target.dtype):
+            return own
+        return copy.deepcopy(own).to(target.device, target.dtype)

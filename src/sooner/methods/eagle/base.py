@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import torch
@@ -11,7 +12,6 @@ from transformers.models.llama.modeling_llama import rotate_half
 
 from ...attention.block import Block
 from ...attention.ops import block_attention
-from ..trained_method import moved
 
 Rotation = tuple[Tensor, Tensor]
 
@@ -85,7 +85,9 @@ class DraftHead(nn.Module):
 
     def placed(self, target: Any) -> DraftHead:
         """This head where a target is, and in its dtype; a copy if it has to move."""
-        return moved(self, target)
+        if (self.device, self.dtype) == (target.device, target.dtype):
+            return self
+        return copy.deepcopy(self).to(target.device, target.dtype)
 
     def check(self, adapter: Any) -> None:
         """Refuse a target that this head was not made for.
