@@ -27,7 +27,7 @@ BY_FILES := -n auto --dist loadfile --no-loadscope-reorder --slowest-files 20
 test: $(STAMP)
 	$(BIN)/python -m pytest $(BY_FILES) -m "not slow and not soak"
 
-# What takes more than a few seconds each, some twenty-five minutes in all: before a merge, and on hosted runners.
+# Whole commands, timings and other tests of many seconds each: before a merge, and on hosted runners.
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest $(BY_FILES) --durations 20 -m "slow and not soak"
 

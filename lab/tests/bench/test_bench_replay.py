@@ -143,6 +143,17 @@ def test_theory_anew_needs_a_result_and_no_settings(
     assert "--json" in told
 
 
+def test_theory_anew_needs_what_was_measured(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "replay.json"
+    path.write_text('{"bench": "replay", "settings": {}}')
+    with pytest.raises(SystemExit) as end:
+        main(["bench", "replay", "--again", "--json", str(path)])
+    assert end.value.code == 2
+    assert "lacks points, steps" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("acceptance", [0.5, 0.9])
 def test_fixed_drafts_accept_what_the_script_says_round_by_round(

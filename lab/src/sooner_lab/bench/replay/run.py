@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
+from sooner.errors import SoonerError
 from sooner.methods.threads import Threads
 from sooner.parity import compare
 from sooner.provenance import provenance
@@ -84,7 +85,12 @@ def anew(before: Figures) -> Figures:
     Returns:
         The same with other `expected_...`, `of_theory`, `goals` and `curves`, and
         `theory_provenance`; `provenance` stays that of the measurement.
+
+    Raises:
+        SoonerError: a result that lacks what was measured.
     """
+    if missing := {"settings", "steps", "points"} - before.keys():
+        raise SoonerError(f"the result lacks {', '.join(sorted(missing))}; measure it anew")
     settings = ReplaySettings.read(before["settings"])
     times = {
         one["rows"]: ForwardTimes.of(one["seconds"], one["head_level"]) for one in before["steps"]
