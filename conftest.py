@@ -1,4 +1,4 @@
-"""What all tests share: one thread, one seed, an ear for Ctrl-C."""
+"""What all tests share: one thread, one seed, Ctrl-C, and no state that a test leaves behind."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ import importlib.util
 import os
 import re
 import signal
+import sys
+import threading
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -74,3 +77,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 def _seeded() -> None:
     """Draws from torch's global state are the same whatever ran before."""
     torch.manual_seed(0)
+
+
+@pytest.fixture(autouse=True)
+def _isolated() -> Iterator[None]:
+    """A test leaves no files in `memory://` and no thread that still reads pages.
+
+    fsspec keeps one store of `memory://` a process. Threads that read pages ahead end on their own
+    after a job has closed, and would go on into the next test with its `tempfile.tempdir`.
+    """
+    threads = set(threading.enumerate())
+    yield
+    for thread in threading.enumerate():
+        if thread not in threads and thread.name.startswith("pages-"):
+            thread.join(10)
+    memory = sys.modules.get("fsspec.implementations.memory")
+    if memory is not None:
+        memory.MemoryFileSystem.store.clear()
+        memory.MemoryFileSystem.pseudo_dirs[:] = [""]

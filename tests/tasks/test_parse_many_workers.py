@@ -81,7 +81,7 @@ def test_ten_kills_change_nothing(
     assert outputs(out) == alone
 
 
-@pytest.mark.parametrize("url", ["memory://two-workers/out"])
+@pytest.mark.parametrize("url", ["memory://out"])
 def test_two_workers_behind_a_url(source: Path, url: str, alone: dict[str, bytes]) -> None:
     threads = [threading.Thread(target=work, args=(source, url)) for _ in range(2)]
     for thread in threads:
