@@ -3,7 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
 
-.PHONY: setup demo demo-pictures test test-slow test-all soak check lint types docs wheels clean
+.PHONY: setup demo demo-pictures test test-random test-slow test-all soak check lint types docs wheels clean
 
 setup: $(STAMP)
 
@@ -26,6 +26,12 @@ BY_FILES := -n auto --dist loadfile --no-loadscope-reorder --slowest-files 20
 
 test: $(STAMP)
 	$(BIN)/python -m pytest $(BY_FILES) -m "not slow and not soak"
+
+# The same tests in a random order of files and of tests in them; SEED names the order.
+SEED ?= 1
+test-random: $(STAMP)
+	$(BIN)/python -m pytest $(BY_FILES) -m "not slow and not soak" \
+		--random-order-bucket=global --random-order-seed=$(SEED)
 
 # Whole commands, timings and other tests of many seconds each: before a merge, and on hosted runners.
 test-slow: $(STAMP)
