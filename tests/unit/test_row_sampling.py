@@ -12,6 +12,8 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as hf
 
+from sooner.decoding import parts
+from sooner.decoding.noise import RowNoise
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Paths, Tree
 from sooner.errors import SoonerError
@@ -61,9 +63,14 @@ def random_tokens(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(12) for _ in range(count)]
 
 
+@pytest.mark.parametrize("numbers", [parts.MOST_NUMBERS, 2 * ROWS * VOCAB])
 @pytest.mark.parametrize("seed", range(60))
-def test_scores_are_those_of_hfs_processors(seed: int) -> None:
-    """Rows of different requests, drawn and greedy; also after some of them have left."""
+def test_scores_are_those_of_hfs_processors(
+    seed: int, numbers: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows of different requests, drawn and greedy; also after some of them have left, and where
+    two entries are processed at a time."""
+    monkeypatch.setattr(parts, "MOST_NUMBERS", numbers)
     rng = random.Random(seed)
     draws = [True, rng.random() < 0.5, True, rng.random() < 0.8]
     prompts = [random_tokens(rng, PROMPT) for _ in range(ROWS)]
@@ -115,6 +122,16 @@ def test_scores_are_those_of_hfs_processors(seed: int) -> None:
 def processing(*processors: Any, draws: bool = True, rows: int = 1) -> Processing:
     prompt = torch.zeros(rows, 1, dtype=torch.long)
     return Processing(asked_rows(processors, draws, rows), prompt=prompt)
+
+
+def test_draws_are_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scores = 3 * torch.randn(ROWS, 5, VOCAB, generator=torch.Generator().manual_seed(1))
+    tree = Tree.chain(torch.zeros(ROWS, 4, dtype=torch.long), [4] * ROWS)
+    noise = RowNoise.start(7, torch.arange(ROWS))
+    whole = Processing(do_sample=True).choose(scores, tree, noise)
+    for entries in (1, 2, 4):
+        monkeypatch.setattr(parts, "MOST_NUMBERS", entries * ROWS * VOCAB)
+        assert torch.equal(Processing(do_sample=True).choose(scores, tree, noise), whole)
 
 
 def test_rows_as_they_come_cost_nothing() -> None:

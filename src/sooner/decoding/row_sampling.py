@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..errors import SoonerError
+from .parts import by_entries
 from .rows import RowSettings
 from .tree import Paths
 
@@ -152,6 +153,26 @@ class RowSampling:
             history: of the rows, where `counts`.
             paths: of the entries, where `counts`; tokens on them count as said.
         """
+        if self.bias_ids is None and history is None:
+            return scores
+        if history is None or paths is None or not paths.tokens.shape[1]:
+            return by_entries(lambda part: self._penalise(part, history), scores)
+        tokens = paths.tokens
+        same = tokens[:, :, None] == tokens[:, None]  # [rows, nodes, nodes]
+        above = paths.above.float() @ same.float()  # times that a token stands above an entry
+        return by_entries(
+            lambda part, times: self._penalise(part, history, tokens, times), scores, above
+        )
+
+    def _penalise(
+        self,
+        scores: Tensor,
+        history: History | None,
+        tokens: Tensor | None = None,
+        above: Tensor | None = None,
+    ) -> Tensor:
+        """`penalise` for a few entries; `above [rows, entries, nodes]` says how often the token of
+        a node stands above an entry."""
         if self.bias_ids is not None and self.bias_values is not None:
             entries = (-1, scores.shape[1], -1)
             index, values = self.bias_ids[:, None], self.bias_values[:, None]
@@ -159,15 +180,13 @@ class RowSampling:
         if history is None:
             return scores
         done = self._lower(scores, history.seen[:, None], history.counts[:, None])
-        if paths is None or not paths.tokens.shape[1]:
+        if tokens is None or above is None:
             return done
         # Only the scores of drafted tokens differ from the row's: they are worked out apart, the
         # same for all nodes of one token, and written over.
-        same = paths.tokens[:, :, None] == paths.tokens[:, None]  # [rows, nodes, nodes]
-        above = paths.above.float() @ same.float()  # times that a token stands above an entry
-        index = paths.tokens[:, None].expand_as(above)
-        known = history.seen.gather(1, paths.tokens)[:, None]
-        count = history.counts.gather(1, paths.tokens)[:, None] + above
+        index = tokens[:, None].expand_as(above)
+        known = history.seen.gather(1, tokens)[:, None]
+        count = history.counts.gather(1, tokens)[:, None] + above
         return done.scatter(2, index, self._lower(scores.gather(2, index), known, count))
 
     def _lower(self, scores: Tensor, seen: Tensor, counts: Tensor) -> Tensor:
@@ -185,6 +204,23 @@ class RowSampling:
     def warp(self, scores: Tensor, raw: Tensor, paths: Paths | None) -> Tensor:
         """Scores that tokens are drawn from, `[rows, entries, vocab]`; `raw` behind a token that
         can't be said, of which nobody asks what follows."""
+        if any(one is not None for one in (self.temperature, self.top_k, self.tail, self.min_p)):
+            scores = by_entries(self._filter, scores)
+        reads = None if paths is None else _wide(self.reads)
+        if (greedy := _wide(self.greedy)) is None and reads is None:
+            return scores
+        lost = torch.zeros_like(scores[..., :1], dtype=torch.bool)  # [rows, entries, 1]
+        if reads is not None and paths is not None:
+            lost = paths.lost(scores)[..., None] & reads
+
+        def finish(part: Tensor, raw: Tensor, lost: Tensor) -> Tensor:
+            part = part if reads is None else torch.where(lost, raw, part)
+            return part if greedy is None else _only_best(part, greedy)
+
+        return by_entries(finish, scores, raw, lost)
+
+    def _filter(self, scores: Tensor) -> Tensor:
+        """Temperature, top-k, top-p and min-p of a few entries, `[rows, entries, vocab]`."""
         if (temperature := _wide(self.temperature)) is not None:
             scores = scores / temperature
         if (k := _wide(self.top_k)) is not None:
@@ -200,14 +236,15 @@ class RowSampling:
         if (share := _wide(self.min_p)) is not None:
             p = scores.softmax(-1)
             scores = scores.masked_fill(p < share * p.amax(-1, keepdim=True), -torch.inf)
-        if (reads := _wide(self.reads)) is not None and paths is not None:
-            scores = torch.where(paths.lost(scores)[..., None] & reads, raw, scores)
-        if (greedy := _wide(self.greedy)) is None:
-            return scores
-        top, best = scores.max(-1, keepdim=True)
-        certain = torch.where(top.isnan(), top, 0.0)  # bad logits are told of where they are drawn
-        alone = torch.full_like(scores, -torch.inf).scatter_(-1, best, certain)
-        return torch.where(greedy, alone, scores)
+        return scores
+
+
+def _only_best(scores: Tensor, greedy: Tensor) -> Tensor:
+    """Scores `[rows, entries, vocab]` whose best is the only one left in `greedy [rows, 1, 1]`."""
+    top, best = scores.max(-1, keepdim=True)
+    certain = torch.where(top.isnan(), top, 0.0)  # bad logits are told of where they are drawn
+    alone = torch.full_like(scores, -torch.inf).scatter_(-1, best, certain)
+    return torch.where(greedy, alone, scores)
 
 
 def _wide(setting: Tensor | None) -> Tensor | None:

@@ -17,6 +17,7 @@ from torch import Tensor
 
 from ..errors import BadLogitsError
 from .noise import Purpose, RowNoise
+from .parts import by_entries
 from .rows import RowSettings
 from .tree import Paths, Tree
 
@@ -275,7 +276,10 @@ class Processing:
         """
         if not self.do_sample:
             return scores.argmax(-1)
-        return pick(self.probabilities(scores), noise.uniforms(Purpose.TOKEN, tree.depths()))
+        uniforms = noise.uniforms(Purpose.TOKEN, tree.depths())[..., None]  # [rows, entries, 1]
+        return by_entries(
+            lambda part, draws: _pick(self.probabilities(part), draws), scores, uniforms
+        )[..., 0]
 
     def probabilities(self, scores: Tensor) -> Tensor:
         """Softmax of processed scores, `[rows, entries, vocab]`, fp32."""
@@ -325,11 +329,15 @@ def pick(weights: Tensor, uniforms: Tensor) -> Tensor:
         weights: non-negative, at least one of each row positive.
         uniforms: in `[0, 1)`, `[...]`.
     """
+    return by_entries(_pick, weights, uniforms[..., None])[..., 0]
+
+
+def _pick(weights: Tensor, uniforms: Tensor) -> Tensor:
+    """`pick` with `uniforms [..., 1]` for a few entries, whose sums fit into memory: `[..., 1]`."""
     mass = weights.cumsum(-1, dtype=torch.float64)
-    total = mass[..., -1]
+    total = mass[..., -1:]
     mark = torch.minimum(uniforms * total, total.nextafter(torch.zeros_like(total)))
-    index = torch.searchsorted(mass, mark[..., None], right=True)[..., 0]
-    return index.clamp_(max=weights.shape[-1] - 1)
+    return torch.searchsorted(mass, mark, right=True).clamp_(max=weights.shape[-1] - 1)
 
 
 def bad_logits() -> BadLogitsError:
