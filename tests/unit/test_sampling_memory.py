@@ -1,4 +1,4 @@
-"""What processed scores and draws of a wide block take beside them, at the sizes of a real model."""
+"""What processed scores and draws of a wide block take beside them, at a real vocabulary."""
 
 from __future__ import annotations
 

@@ -14,8 +14,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sooner
 import tiny
+from live_memory import LiveMemory
 from method_matrix import METHODS
-from sooner.decoding.cache import SlotCache
+from sooner.decoding.cache import STACKED_LAYERS, SlotCache
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.rows import RowTensor
 from sooner.decoding.step import RowState
@@ -165,6 +166,21 @@ def test_more_room_than_planned_takes_new_memory() -> None:
     assert content(cache) == expected
     assert addresses(cache) != before
     assert cache.capacity == CAPACITY + 9
+
+
+def test_a_cache_that_grows_holds_a_few_layers_twice_at_once() -> None:
+    layers, width = 4 * STACKED_LAYERS, 64
+    states = torch.zeros(2, 1, 5, width, device="meta")  # a CPU gives memory when it is touched
+    with LiveMemory() as memory:
+        cache, other = SlotCache(layers, 40, 2), SlotCache(layers, 40, 1)
+        for one, rows in ((cache, 2), (other, 1)):
+            for layer in range(layers):
+                one.update(states[:rows], states[:rows], layer)
+            one.set_lengths([5] * rows)
+        beside, old = memory.live - cache.nbytes(), cache.nbytes()
+        cache.join(other)
+        assert memory.peak - beside <= cache.nbytes() + old // 4 + 4096
+        assert memory.live - beside <= cache.nbytes() + 4096
 
 
 def test_layers_that_differ_have_memory_of_their_own() -> None:

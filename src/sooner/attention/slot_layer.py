@@ -74,6 +74,15 @@ class SlotLayer(CacheLayerMixin):
         self.whole, self.is_initialized = whole, True
         self.use(rows)
 
+    def grow(self, rows: int) -> None:
+        """Move the first `rows` rows to new memory, as large as the owner says by now."""
+        if not self.is_initialized:
+            return
+        new = self.owner.allocate(self, *self.whole)
+        for store, old in zip(new, self.whole, strict=True):
+            store[:rows, :, : old.shape[2]] = old[:rows]
+        self.hold(new, rows)
+
     def use(self, rows: int) -> None:
         """Let the first so many rows be in use."""
         if self.is_initialized:

@@ -35,6 +35,9 @@ CACHE_NAMES = (NEW, OLD)
 CACHE = NEW if NEW in {field.name for field in fields(BaseModelOutputWithPast)} else OLD
 """The one of the transformers that is installed, in its outputs and in what `generate` hands on."""
 
+STACKED_LAYERS = 8
+"""Layers of one allocation: those that a growing cache holds twice at once."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -74,8 +77,8 @@ class SlotCache(Cache):
             after. While it is, `lengths` count what the earlier chunks wrote, padding included.
         chunk: tokens of a row of `prompt` that one forward takes.
         needs_masks: layers may drop tokens, or their attention is watched, while rows decode.
-        one_allocation: layers of one shape lie in one tensor, so that one copy moves the slots of
-            all. Not for layers on several devices, or that drop tokens.
+        one_allocation: layers of one shape lie in one tensor, `STACKED_LAYERS` in each, so that one
+            copy moves the slots of all. Not for layers on several devices, or that drop tokens.
         block_slots: slots that the block under way is written to, `[rows, entries]`; the layers
             then hand out whole stores. `None` where a forward is given a mask.
         prefix: slots of each row that held its prompt's beginning before its prefill.
@@ -100,7 +103,8 @@ class SlotCache(Cache):
         self.prefix = 0
         self.page_table: Tensor | None = None
         self.pages: HeldPages | None = None
-        self._stack: Tensor | None = None  # [2 x layers, max_rows, kv_heads, slots, head_dim]
+        # By group of layers: [2 x layers, max_rows, kv_heads, slots, head_dim].
+        self._stacks: dict[int, Tensor] = {}
         self._block = 0  # entries that were last given room behind the committed ones
         self._lengths: dict[torch.device, Tensor] = {}  # where they are what `lengths` says
         self._row_lengths: dict[torch.device, RowTensor] = {}
@@ -115,9 +119,11 @@ class SlotCache(Cache):
         rows, slots = max(self.max_rows, keys.shape[0]), self.capacity + 1 - layer.dropped
         shapes = [(rows, one.shape[1], slots, one.shape[3]) for one in (keys, values)]
         if self.one_allocation and not layer.dropped and shapes[0] == shapes[1]:
-            if self._stack is None:
-                self._stack = _zeros(keys, 2 * len(self.slot_layers), *shapes[0])
-            part = self._stack[2 * self.slot_layers.index(layer) :][:2]
+            group, place = divmod(self.slot_layers.index(layer), STACKED_LAYERS)
+            if group not in self._stacks:
+                layers = min(STACKED_LAYERS, len(self.slot_layers) - group * STACKED_LAYERS)
+                self._stacks[group] = _zeros(keys, 2 * layers, *shapes[0])
+            part = self._stacks[group][2 * place :][:2]
             if part.shape[1:] == shapes[0] and (part.dtype, part.device) == (
                 keys.dtype, keys.device,
             ):  # fmt: skip
@@ -128,16 +134,16 @@ class SlotCache(Cache):
     def separate(self) -> None:
         """Give each layer a tensor of its own."""
         self.one_allocation = False
-        if self._stack is not None:
-            self._stack = None
+        if self._stacks:
+            self._stacks = {}
             for layer in self.slot_layers:
                 if layer.is_initialized:
                     layer.hold(tuple(one.clone() for one in layer.whole), len(layer.stores[0]))
 
     def _slots(self, is_stacked: bool) -> Iterator[tuple[Tensor, int]]:
         """All slots, `[stores, max_rows, kv_heads, slots, dim]`, and how many tokens they lack."""
-        if is_stacked and self._stack is not None:
-            yield self._stack, 0
+        if is_stacked and self._stacks:
+            yield from ((stack, 0) for stack in self._stacks.values())
             return
         for layer in self.slot_layers:
             yield from ((store[None], layer.dropped) for store in layer.whole)
@@ -316,7 +322,7 @@ class SlotCache(Cache):
     def held(self) -> list[Tensor]:
         """Stores and lengths, as allocated."""
         apart = [store for layer in self.slot_layers for store in layer.whole]
-        slots = apart if self._stack is None else [self._stack]
+        slots = [*self._stacks.values()] or apart
         return [*slots, *(one.whole for one in self._row_lengths.values())]
 
     @property
@@ -363,8 +369,8 @@ class SlotCache(Cache):
             return
         other._borrower = weakref.ref(self)
         self.capacity, self.max_rows, part = other.capacity, rows, slice(start, start + rows)
-        self.one_allocation = other._stack is not None
-        self._stack = None if other._stack is None else other._stack[:, part]
+        self.one_allocation = bool(other._stacks)
+        self._stacks = {group: stack[:, part] for group, stack in other._stacks.items()}
         for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
             mine.hold(tuple(store[part] for store in theirs.whole), rows)
 
@@ -372,7 +378,7 @@ class SlotCache(Cache):
         """Put the rows of `other`, whose prompts are prefilled, behind these."""
         have, come = len(self.lengths), len(other.lengths)
         self._make_room(have + come, other)
-        is_stacked = self._stack is not None and other._stack is not None
+        is_stacked = bool(self._stacks and other._stacks)
         pairs = zip(self._slots(is_stacked), other._slots(is_stacked), strict=True)
         for (mine, _), (theirs, dropped) in pairs:
             for row, length in enumerate(other.lengths):
@@ -391,17 +397,14 @@ class SlotCache(Cache):
 
     def _make_room(self, rows: int, other: SlotCache) -> None:
         """Move to new memory if there is none for so many rows, as long as those of `other`."""
-        wholes = [layer.whole for layer in self.slot_layers]
-        fits = all(len(store) >= rows for whole in wholes for store in whole)
+        fits = all(len(store) >= rows for layer in self.slot_layers for store in layer.whole)
         if fits and self.capacity >= other.capacity and self.borrower in (None, other):
             return
-        self.max_rows, self._stack = max(rows, self.max_rows), None
+        # Old memory goes as soon as the last layer of its group has moved.
+        self.max_rows, self._stacks = max(rows, self.max_rows), {}
         self.capacity = max(self.capacity, other.capacity)
-        for layer, whole in zip(self.slot_layers, wholes, strict=True):
-            new, have = self.allocate(layer, *whole), len(self.lengths)
-            for store, old in zip(new, whole, strict=True):
-                store[:have, :, : old.shape[2]] = old[:have]
-            layer.hold(new, have)
+        for layer in self.slot_layers:
+            layer.grow(len(self.lengths))
 
     def nbytes(self) -> int:
         """Bytes of the slots of all rows and layers."""
