@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import cache
 from typing import Any, Protocol
 from weakref import WeakSet
 
@@ -42,7 +44,8 @@ class CudaGraphs:
     """
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.stream, self.nbytes = device, torch.cuda.Stream(device), 0
+        self.device, self.nbytes = device, 0
+        self.stream = _stream(device, threading.get_ident())
         self._graphs: WeakSet[Any] = WeakSet()
         self._pool: Any = None
 
@@ -79,6 +82,13 @@ class CudaGraphs:
             graph.replay()
 
         return replay
+
+
+@cache
+def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
+    """The stream on which a thread records, which all of its recorders share: cuBLAS keeps a
+    workspace of some 32 MiB for every stream that it has worked on."""
+    return torch.cuda.Stream(device)
 
 
 class Replays:
