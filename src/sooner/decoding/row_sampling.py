@@ -69,6 +69,10 @@ class History:
     def to(self, device: torch.device) -> History:
         return History(self.seen.to(device), self.counts.to(device))
 
+    def copy_to(self, device: torch.device) -> History:
+        """A copy that counts by itself."""
+        return History(self.seen.to(device), self.counts.to(device, copy=True))
+
 
 @dataclass(frozen=True)
 class RowSampling:

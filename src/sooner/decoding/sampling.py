@@ -9,6 +9,7 @@ block entry, the very prefix that plain decoding would have shown them, which th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -133,6 +134,14 @@ class Processing:
             return None
         names = sorted({type(each).__name__ for one in self._rows for each in one.host})
         return f"{', '.join(names)}: the host reads every block's tokens and asks at each of them"
+
+    def copy_to(self, device: torch.device) -> Processing:
+        """A copy on a device, which drops rows by itself and shows no scores to watchers."""
+        made = copy(self)
+        made._tensors, made._watchers = {}, []
+        made._prompt = None if self._prompt is None else self._prompt.to(device)
+        made._history = None if self._history is None else self._history.copy_to(device)
+        return made
 
     def asked(self, row: int) -> Asked:
         """What was asked for an active row."""

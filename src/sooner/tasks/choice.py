@@ -18,7 +18,7 @@ from torch import Tensor
 from ..decoding.runner import ModelRunner
 from ..methods.parallel.policy import best_policy
 from ..methods.parallel.shared_memory import Arena, room
-from ..methods.parallel.worker import ProcessWorker, place
+from ..methods.parallel.worker import ProcessWorker, can_fork, place
 from ..methods.sizing.chain import CostModel
 from ..methods.sizing.costs import Acceptance
 from ..methods.threads import DRAFT_THREADS
@@ -134,7 +134,7 @@ def busy(steps: Steps, placement: str) -> Iterator[Tensor]:
     """
     tally = Arena(room(*TALLY)).take(*TALLY)  # anonymous, so zeros
     device = steps.adapter.device
-    forks = device.type == "cpu" and place(placement, device) is ProcessWorker
+    forks = can_fork(device) and place(placement, device) is ProcessWorker
     from ..methods.parallel.side_stream import SideStream  # where a choice is measured
 
     stream = SideStream(device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from copy import copy
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
@@ -66,7 +65,8 @@ class ParallelVLM(Method):
         num_draft_tokens: most draft tokens verified at once; how many are taken is decided by
             measurement.
         placement: `process` (forked, own cores), `spawn` (a process that loads the draft itself),
-            `thread` (own CUDA stream), `inline` (for tests) or `auto`.
+            `thread` (own CUDA stream), `inline` (for tests) or `auto`: for a draft on a CPU
+            `process`, or `spawn` beside a target on CUDA, and for one on CUDA `thread`.
         draft_device: where a spawned process holds the draft, such as `cuda:1`; by default where
             `draft` is. By `auto`, a draft with such a device is spawned, except from CPU to CPU.
             The process stays for all runs of this object, see `SpawnedDraft`.
@@ -171,7 +171,7 @@ class ParallelVLM(Method):
         job = DraftJob(
             adapter=adapter,
             inputs=inputs if spawned is not None else to_device(inputs, adapter.device),
-            processing=copy(context.processing),  # whose rows it drops by itself
+            processing=context.processing.copy_to(adapter.device),
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,

@@ -231,7 +231,15 @@ def fork(serve: Callable[[Wakeup], None]) -> tuple[Any, ParentEnd]:
 
     Returns:
         The process, and the end that wakes it.
+
+    Raises:
+        SoonerError: CUDA is at work here, which a forked process does not survive.
     """
+    if torch.cuda.is_initialized():
+        raise SoonerError(
+            "a draft can't be forked from a process that uses CUDA; use placement='spawn' or "
+            "'thread'"
+        )
     ours, theirs = socket_ends()
     return _launch("fork", (serve, theirs, ours, os.getpid())), ours
 
@@ -307,34 +315,51 @@ PLACEMENTS: dict[str, type[Worker]] = {
 }
 
 
+def can_fork(device: torch.device) -> bool:
+    """Whether a draft on a device can work in a forked process of this one."""
+    return device.type == "cpu" and hasattr(os, "fork") and not torch.cuda.is_initialized()
+
+
+def default_placement(device: torch.device) -> str:
+    """The placement that `auto` is for a draft on a device.
+
+    On a CPU it is a process of its own, if there is a core for it: forked, or spawned where this
+    process uses CUDA. On CUDA it is a thread.
+    """
+    if device.type != "cpu" or not hasattr(os, "fork") or cores() < 2:
+        return "thread"
+    return "process" if can_fork(device) else "spawn"
+
+
 def place(placement: str, device: torch.device) -> type[Worker]:
-    """The worker class of a placement; `auto` is a process on CPUs, a thread on CUDA.
+    """The worker class of a placement, see `default_placement` for `auto`.
 
     Raises:
-        SoonerError: a forked process can't use CUDA.
+        SoonerError: a forked process can't use CUDA, nor be forked from one that does.
     """
-    can_fork = device.type == "cpu" and hasattr(os, "fork")
     if placement == "auto":
-        placement = "process" if can_fork and cores() > 1 else "thread"
-    if placement == "process" and not can_fork:
+        placement = default_placement(device)
+    if placement == "process" and not can_fork(device):
+        what = "a process that uses CUDA" if device.type == "cpu" else f"a draft on {device}"
         raise SoonerError(
-            f"placement='process' forks, which a draft on {device} does not survive; use 'spawn' "
-            "or 'thread'"
+            f"placement='process' forks, which {what} does not survive; use 'spawn' or 'thread'"
         )
     return PLACEMENTS[placement]
 
 
 def spawns(placement: str, own: str | None, device: torch.device | str | None) -> bool:
     """Whether a draft works in a spawned process: where that is asked for, and by `auto` if it has
-    a device of its own, unless it is on a CPU, which is forked on.
+    a device of its own that is no CPU, or if it can't be forked for CUDA.
 
     Args:
         own: device that the draft has for itself; `None`: it has none.
-        device: of the draft in this process.
+        device: of the draft in this process; `None`: nobody knows yet.
     """
-    if placement != "auto" or own is None or device is None:
+    if placement != "auto" or device is None:
         return placement == "spawn"
-    return {torch.device(own).type, torch.device(device).type} != {"cpu"}
+    if own is not None and {torch.device(own).type, torch.device(device).type} != {"cpu"}:
+        return True
+    return default_placement(torch.device(device)) == "spawn"
 
 
 @dataclass(frozen=True)

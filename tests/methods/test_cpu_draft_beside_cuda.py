@@ -1,0 +1,125 @@
+"""A draft on a CPU beside a target on CUDA: it is spawned, never forked. CUDA is only said to be at
+work."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from transformers import RepetitionPenaltyLogitsProcessor
+
+import method_matrix as matrix
+import sooner
+import tiny
+from methods.children import children
+from methods.parallel_runs import NEW, generate
+from sooner.decoding.sampling import Processing
+from sooner.methods.parallel import worker
+from sooner.methods.parallel.server import DraftServer
+from sooner.methods.requests import asked_rows
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CUDA is initialised in this process, which has two cores."""
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(worker, "cores", lambda: 2)
+
+
+@pytest.mark.usefixtures("cuda")
+def test_a_fork_is_refused() -> None:
+    def serve(wakeup: Any) -> None:
+        raise AssertionError("forked")
+
+    with pytest.raises(sooner.SoonerError, match="can't be forked from a process that uses CUDA"):
+        worker.fork(serve)
+    with pytest.raises(sooner.SoonerError, match="use 'spawn' or 'thread'"):
+        generate("llama", "text", 1, placement="process")
+    assert not children()
+
+
+@pytest.mark.usefixtures("cuda")
+@pytest.mark.parametrize("own", [None, "cpu"])
+def test_auto_spawns(own: str | None) -> None:
+    assert worker.spawns("auto", own, CPU)
+    assert not worker.spawns("thread", own, CPU)
+    draft = tiny.noisy("llama")
+    standing = sooner.StandingDraft(draft)  # as of a command, made before the target was loaded
+    for method in (
+        sooner.ParallelVLM(draft, draft_device=own),
+        sooner.ParallelVLM(draft, draft_device=own, standing=standing),
+    ):
+        spawned = method._spawned(CPU)
+        assert isinstance(spawned, sooner.SpawnedDraft)
+        assert spawned.device == CPU
+
+
+def test_without_cuda_or_a_second_core_it_is_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "cores", lambda: 2)
+    assert worker.default_placement(CPU) == "process"
+    assert worker.default_placement(torch.device("cuda")) == "thread"
+    monkeypatch.setattr(worker, "cores", lambda: 1)
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    assert worker.default_placement(CPU) == "thread"
+
+
+@pytest.mark.slow  # a process imports torch
+@pytest.mark.usefixtures("cuda")
+def test_the_spawned_run_equals_hf() -> None:
+    made = generate("llama", "text", 1)
+    assert torch.equal(made.sequences, matrix.reference("llama", "text", 1, NEW))
+    assert made.stats.draft_forwards
+    assert not made.stats.notes
+
+
+def test_what_a_draft_processes_with_lies_on_its_device() -> None:
+    prompt = torch.zeros(2, 3, dtype=torch.long)
+    penalty = [RepetitionPenaltyLogitsProcessor(1.3)]
+    processing = Processing(asked_rows(penalty, True, 2), prompt=prompt)
+    processing.scores(torch.zeros(2, 1, 8))
+    processing.watch(lambda *_: pytest.fail("of the target's scores"))
+    copied = processing.copy_to(torch.device("meta"))
+    tensors = [one for one in _tensors(vars(copied)) if one.device.type != "meta"]
+    assert not tensors
+    copied.scores(torch.zeros(2, 1, 8, device="meta"))
+
+    beside = processing.copy_to(CPU)
+    beside.recount([[5], [5]], 8)
+    beside.keep_rows([1])
+    assert processing._history is not None
+    assert processing._history.counts.sum() == 0, "the target's own"
+    assert len(processing._rows) == 2
+
+
+def test_a_workers_job_has_no_tensor_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
+    jobs: list[Any] = []
+    embed = DraftServer.embed
+
+    def noted(self: DraftServer) -> None:
+        jobs.append(self.job)
+        embed(self)
+
+    given: list[torch.device] = []
+    copy_to = Processing.copy_to
+
+    def copied(self: Processing, device: torch.device) -> Processing:
+        given.append(device)
+        return copy_to(self, device)
+
+    monkeypatch.setattr(DraftServer, "embed", noted)
+    monkeypatch.setattr(Processing, "copy_to", copied)
+    generate("llama", "text", 1, placement="inline")
+    assert given == [jobs[0].adapter.device]
+
+
+def _tensors(held: Any) -> list[torch.Tensor]:
+    if isinstance(held, torch.Tensor):
+        return [held]
+    if isinstance(held, dict):
+        return [one for each in held.values() for one in _tensors(each)]
+    if hasattr(held, "__dict__"):
+        return _tensors(vars(held))
+    return []
