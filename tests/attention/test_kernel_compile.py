@@ -1,105 +1,101 @@
-"""The kernel compiled for GPUs that are not here: registers, spills, shared memory."""
+"""The kernel compiled for GPUs that are not here: registers, spills, shared memory, loads ahead."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import tempfile
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-triton = pytest.importorskip("triton")
+from ahead_of_time import SHARED, Compiled, compiling, needs_compiler
+from sooner.attention import kernel
+from sooner.attention.block import PAGE, WORDS, Block
 
-from triton.backends.compiler import GPUTarget  # noqa: E402
-from triton.compiler import ASTSource  # noqa: E402
-
-from sooner.attention import kernel  # noqa: E402
-
-TOOLS = Path(triton.__file__).parent / "backends" / "nvidia" / "bin"
-ASSEMBLERS = sorted(TOOLS.glob("ptxas*"), key=lambda path: len(path.name))
-pytestmark = pytest.mark.skipif(
-    kernel.INTERPRETED or not ASSEMBLERS, reason="this Triton has no compiler for NVIDIA's GPUs"
-)
-
-POINTERS = {
-    **dict.fromkeys(("query", "keys", "values", "output"), "*bf16"),
-    **dict.fromkeys(("parts", "lse", "sinks"), "*fp32"),
-    **dict.fromkeys(("lengths", "sizes", "depths"), "*i64"),
-    **dict.fromkeys(("ancestors", "page_table"), "*i32"),
-}
-STRIDES = {f"{store}_{name}" for store in "qkv" for name in ("row", "head", "entry", "slot")}
-SIXTEENS = POINTERS.keys() | STRIDES | {"capacity"}
-"""What a launch finds divisible by 16, and tells the compiler."""
-
-PLAIN = dict.fromkeys(("SIZED", "TREE", "DEEP", "PAGED", "WINDOW", "CHUNK", "SOFTCAP"), False)
-EVERYTHING = dict.fromkeys(PLAIN, True)
-SHARED = {80: 164 * 1024, 90: 228 * 1024}
-"""Bytes of shared memory of a multiprocessor; each resident tile takes 1 KiB more than it asks."""
+pytestmark = needs_compiler
+KV_HEADS, GROUP = 4, 7
 
 
-def compiled(function: Any, constants: dict[str, Any], arch: int, **options: int) -> dict[str, int]:
-    """Registers a thread, bytes spilled a thread and bytes of shared memory a tile."""
-    signature = {
-        name: POINTERS.get(name, "fp32" if name in ("scale", "softcap") else "i32")
-        for name in function.arg_names
-        if name not in constants
-    }
-    attributes = {
-        (number,): [["tt.divisibility", 16]]
-        for number, name in enumerate(function.arg_names)
-        if name in SIXTEENS
-    }
-    source = ASTSource(
-        function, signature | dict.fromkeys(constants, "constexpr"), constants, attributes
-    )
-    made = triton.compile(source, target=GPUTarget("cuda", arch, 32), options=options)
-    with tempfile.NamedTemporaryFile(suffix=".ptx") as file:
-        file.write(made.asm["ptx"].encode())
-        file.flush()
-        target = f"-arch=sm_{arch}{'a' if arch >= 90 else ''}"
-        command = [ASSEMBLERS[-1], "-v", target, file.name, "-o", "/dev/null"]
-        said = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-    return {
-        "registers": int(re.findall(r"Used (\d+) registers", said)[0]),
-        "spilled": sum(int(count) for count in re.findall(r"(\d+) bytes spill", said)),
-        "shared": made.metadata.shared,
-    }
+@pytest.fixture(autouse=True)
+def large_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_processors", lambda device: 132)
+
+
+def launched(
+    dim: int,
+    entries: int,
+    arch: int = 90,
+    everything: bool = False,
+    paged: bool = False,
+    rows: int = 1,
+    written: int = 0,
+    capacity: int = 16384,
+) -> list[Compiled]:
+    """The split kernel and the merge of one call, compiled.
+
+    Args:
+        everything: trees, depths, windows, chunks, a soft cap and sinks as well.
+    """
+    query = torch.empty(rows, GROUP * KV_HEADS, entries, dim, dtype=torch.bfloat16)
+    shape = (70, KV_HEADS, PAGE, dim) if paged else (rows, KV_HEADS, capacity, dim)
+    keys = torch.empty(shape, dtype=torch.bfloat16)
+    table = torch.zeros(rows, capacity // PAGE, dtype=torch.int32) if paged else None
+    numbers = torch.zeros(rows, dtype=torch.long)
+    block = Block(numbers, page_table=table, written=written)
+    options: dict[str, Any] = {}
+    if everything:
+        block = Block(
+            numbers, numbers, torch.zeros(rows, entries, WORDS, dtype=torch.int32),
+            torch.zeros(rows, written + entries, dtype=torch.long), table, written,
+        )  # fmt: skip
+        sinks = torch.zeros(GROUP * KV_HEADS)
+        options = {"window": 100, "chunk": 200, "softcap": 50.0, "sinks": sinks}
+    with compiling(arch) as launches:
+        kernel.attend(query, keys, keys, block, dim**-0.5, **options)
+    return launches
 
 
 TILES = [
-    *((128, queries, flags) for queries in (7, 28, 119) for flags in (PLAIN, EVERYTHING)),
-    (64, 119, EVERYTHING),
-    (96, 119, EVERYTHING),
-    (256, 16, EVERYTHING),
-    (256, 119, EVERYTHING),
-]
+    *((128, entries, everything) for entries in (1, 4, 17) for everything in (False, True)),
+    (64, 17, True), (96, 17, True), (256, 2, True), (256, 17, True),
+]  # fmt: skip
 
 
+@pytest.mark.slow  # compiles 40 kernels
+@pytest.mark.parametrize("paged", [False, True])
 @pytest.mark.parametrize("arch", [80, 90])
-@pytest.mark.parametrize(("dim", "queries", "flags"), TILES)
+@pytest.mark.parametrize(("dim", "entries", "everything"), TILES)
 def test_tiles_spill_nothing_and_two_fit_a_multiprocessor(
-    dim: int, queries: int, flags: dict[str, bool], arch: int
+    dim: int, entries: int, everything: bool, arch: int, paged: bool
 ) -> None:
-    config = kernel.config_for(queries, dim, torch.bfloat16)
-    padded = triton.next_power_of_2(dim)
-    constants = {
-        "GROUP": 7, "DIM": dim, "PADDED": padded, "WIDTH": kernel.width_of(padded),
-        "ROWS": config.rows, "KEYS": config.keys, "MIXED": min(config.keys, 32), **flags,
-    }  # fmt: skip
-    found = compiled(
-        kernel.split_kernel, constants, arch, num_warps=config.warps, num_stages=config.stages
-    )
-    assert found["spilled"] == 0, found
-    assert found["shared"] <= SHARED[arch] - 1024, found
+    split, merge = launched(dim, entries, arch, everything, paged)
+    assert split.spilled == merge.spilled == 0, split
+    assert split.shared <= SHARED[arch] - 1024, split
     if dim <= 128:
-        assert found["registers"] * config.warps * 32 <= 32768, found
-        assert found["shared"] + 1024 <= SHARED[arch] / 2, found
+        assert split.registers * split.warps * 32 <= 32768, split
+        assert split.shared + 1024 <= SHARED[arch] / 2, split
 
 
-@pytest.mark.parametrize("arch", [80, 90])
-def test_the_merge_spills_nothing(arch: int) -> None:
-    constants = {"GROUP": 7, "DIM": 128, "PADDED": 128, "SPLITS": 64, "SINKS": True}
-    assert compiled(kernel.merge_kernel, constants, arch, num_warps=1)["spilled"] == 0
+def test_the_merge_loads_all_parts_at_once() -> None:
+    merge = launched(128, 1)[1]
+    assert merge.name == "merge_kernel"
+    assert merge.spilled == 0, merge
+    assert "bra" not in merge.ptx, "a loop, whose loads wait for one another"
+
+
+@pytest.mark.parametrize("dim", [128, 256])
+def test_pages_are_loaded_ahead_as_slots_are(dim: int) -> None:
+    """As many steps are in shared memory, and a step waits for its own loads alone."""
+    plain, paged = (launched(dim, 4, paged=paged)[0] for paged in (False, True))
+    assert 0 <= paged.shared - plain.shared < 64  # pages' numbers
+    waits = re.findall(r"cp\.async\.wait_group\s+(\d+)", paged.ptx)
+    assert any(int(count) for count in waits), waits
+
+
+def test_one_compiled_kernel_serves_all_numbers_of_rows_entries_and_slots() -> None:
+    calls = [
+        {"rows": 1, "written": 0}, {"rows": 2, "written": 1}, {"rows": 16, "written": 16},
+        {"entries": 16, "capacity": 4096}, {"entries": 17, "capacity": 4097},
+    ]  # fmt: skip
+    made = [launched(64, call.pop("entries", 18), **call) for call in calls]
+    assert len({split.ptx for split, _ in made}) == 1

@@ -40,6 +40,14 @@ class Config:
     warps: int
     stages: int
 
+    def stages_of(self, is_paged: bool) -> int:
+        """What the compiler has to be given for them.
+
+        Keys in pages are loaded from where another load says. It gives each of the two half of the
+        stages behind the first, rounded down, so that of three none would be loaded ahead.
+        """
+        return 2 * self.stages - 1 if is_paged else self.stages
+
 
 def config_for(queries: int, dim: int, dtype: torch.dtype) -> Config:
     """The tile of `queries` packed queries.
@@ -138,12 +146,12 @@ def attend(
             SIZED=block.sizes is not None, TREE=block.ancestors is not None,
             DEEP=block.depths is not None, PAGED=block.page_table is not None,
             WINDOW=window is not None, CHUNK=chunk is not None, SOFTCAP=softcap is not None,
-            num_warps=config.warps, num_stages=config.stages,
+            num_warps=config.warps, num_stages=config.stages_of(block.page_table is not None),
         )  # fmt: skip
         merge_kernel[(rows * heads * entries,)](
             parts, lse, sink, output, rows * heads * entries, entries, kv_heads,
             GROUP=group, DIM=dim, PADDED=padded, SPLITS=splits, SINKS=sinks is not None,
-            num_warps=1 if padded <= 128 else 2,
+            num_warps=min(max(splits * padded // 1024, 1), 8),  # 32 numbers a thread, or 64
         )  # fmt: skip
     return output.to(dtype).transpose(1, 2)
 
@@ -202,7 +210,13 @@ def add_values(weights, v, shrink, acc):
     return tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
 
 
-@triton.jit
+# Numbers that change from call to call, which a launch would compile anew for where they are 1, or
+# divisible by 16, and the last time were not.
+@triton.jit(
+    do_not_specialize=[
+        "rows", "entries", "written", "kv_heads", "capacity", "pages", "window", "chunk",
+    ]
+)  # fmt: skip
 def split_kernel(
     query, keys, values, parts, lse, lengths, sizes, ancestors, depths, page_table,
     scale, softcap, window, chunk,
@@ -366,7 +380,7 @@ def split_kernel(
         tl.store(to + WIDTH, acc_2 * factor, mask=keep & (columns < DIM - WIDTH)[None, :])
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["whole", "entries", "kv_heads"])
 def merge_kernel(
     parts, lse, sinks, output, whole, entries, kv_heads,
     GROUP: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, SPLITS: tl.constexpr,
@@ -387,13 +401,13 @@ def merge_kernel(
     if SINKS:
         total += tl.exp2(sink - top)
     dims = tl.arange(0, PADDED)
-    acc = tl.full((PADDED,), 0.0, tl.float32)
-    for split in range(SPLITS):
-        from_split = tl.cast(split, tl.int64) * whole + at
-        of_split = tl.load(lse + from_split + dims * 0)  # one value, of every dimension
-        some = of_split > float("-inf")  # a split that saw nothing has stored nothing
-        part = tl.load(parts + from_split * DIM + dims, mask=(dims < DIM) & some, other=0.0)
-        acc += tl.exp2(of_split - top) * part
+    # All parts at once: one after the other, each load would wait for the one before it.
+    from_split = tl.arange(0, SPLITS).to(tl.int64)[:, None] * whole + at
+    some = (each > float("-inf"))[:, None]  # a split that saw nothing has stored nothing
+    part = tl.load(
+        parts + from_split * DIM + dims[None, :], mask=some & (dims < DIM)[None, :], other=0.0
+    )  # [SPLITS, PADDED]
+    acc = tl.sum(tl.exp2(each - top)[:, None] * part, 0)
     acc = acc / tl.where(total > 0, total, 1.0)
     heads = kv_heads * GROUP
     to = ((row * entries + entry) * heads + head * GROUP + member).to(tl.int64) * DIM

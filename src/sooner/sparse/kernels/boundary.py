@@ -24,7 +24,7 @@ from .indices import LineLists, Spacings, block_table, class_table, passes, perm
 from .vertical_slash import lines_step
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["plane", "start"])  # of every prompt's own
 def boundary_dense(
     a, plane, first, start,
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
@@ -46,7 +46,7 @@ def boundary_dense(
     finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["plane", "lists"])  # of every prompt's own
 def boundary_lines(
     a, plane, lists, table,
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
@@ -71,7 +71,7 @@ def boundary_lines(
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["plane", "classes"])  # of every prompt's own
 def boundary_class(
     a, plane, s, classes,
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
@@ -99,7 +99,7 @@ def boundary_class(
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["plane"])  # of every prompt's own
 def boundary_band(
     a, plane, s,
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
@@ -168,4 +168,5 @@ def grid(
         )
     if todo.band:
         turns = triton.cdiv(count, tiles.rows)
-        boundary_band[turns, len(heads)](a, slots, spacing, PAIR=is_pair, **sizes(states, tiles))
+        constants = sizes(states, tiles.narrow)
+        boundary_band[turns, len(heads)](a, slots, spacing, PAIR=is_pair, **constants)

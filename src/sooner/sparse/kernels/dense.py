@@ -13,7 +13,7 @@ from ..plane import Plane
 from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["start", "count"])  # of every prompt's own
 def dense_kernel(
     a, first, start, count,
     DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,

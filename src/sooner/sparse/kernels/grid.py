@@ -133,7 +133,7 @@ def wanted(s, number):
     return without | near | (tl.load(s.segment + number) > 0)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])  # of every prompt's own
 def class_kernel(
     a, s, count,
     DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
@@ -164,7 +164,7 @@ def class_kernel(
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["count"])  # of every prompt's own
 def band_kernel(
     a, s, count,
     DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
@@ -201,4 +201,4 @@ def grid(
         class_kernel[turns, len(heads)](a, spacing, count, **sizes(states, fit))
     if todo.band:
         turns = triton.cdiv(count, tiles.rows)
-        band_kernel[turns, len(heads)](a, spacing, count, **sizes(states, tiles))
+        band_kernel[turns, len(heads)](a, spacing, count, **sizes(states, tiles.narrow))

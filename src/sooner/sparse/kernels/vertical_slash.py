@@ -64,7 +64,7 @@ def lines_step(
     return top, total, acc
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["lists", "count"])  # of every prompt's own
 def vertical_slash_kernel(
     a, lists, count,
     DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
