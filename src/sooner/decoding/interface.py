@@ -33,6 +33,7 @@ class Prompt:
         frames: video frame (temporal group) that a token belongs to, `[rows, width]`, -1 for every
             other token. Numbers rise by one from frame to frame, and by two or more to another
             video. `None` where nobody counted.
+        generated: the last tokens of each row that it generated before it was interrupted.
     """
 
     embeds: Tensor
@@ -42,6 +43,7 @@ class Prompt:
     visual: Tensor
     extras: dict[str, Any] = field(default_factory=dict)
     frames: Tensor | None = None
+    generated: int = 0
 
     @property
     def rows(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -25,6 +25,7 @@ from ..attention.reference import seen_slots
 from ..errors import UnsupportedError
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
+from .rope import LengthRope
 from .rows import RowTensor
 from .tree import Tree
 
@@ -70,6 +71,7 @@ class ModelRunner:
     def __init__(self, adapter: AdapterLike, capacity: int) -> None:
         self.adapter = adapter
         self.graphs: LaunchesForwards | None = None  # a draft's
+        self.rope = LengthRope.of(adapter)
         self.cache: SlotCache = adapter.open_cache(capacity)
         self.cache.one_allocation = not is_split(adapter.model)
         self._delta = RowTensor(torch.empty(0, dtype=torch.long))
@@ -103,6 +105,7 @@ class ModelRunner:
         Yields `None` behind every chunk but the last, then the result; arguments as of `prefill`.
         """
         self.cache.reserve(prompt.width)
+        lengths = 0 if self.rope is None else self.rope.prompt_lengths(prompt)
         size = prompt.width if chunk is None else chunk
         last = torch.empty(0)  # state of each row's last token, [rows, 1, hidden]
         with self.cache.prefilling(prompt, size):
@@ -111,7 +114,8 @@ class ModelRunner:
                 if start > first:
                     yield None
                 end = min(start + size, prompt.width)
-                hidden = self._run_chunk(prompt, start, end)
+                with self.rope_by_token(lengths):
+                    hidden = self._run_chunk(prompt, start, end)
                 if on_states is not None:
                     on_states(prompt, start, hidden)
                 if start == first:
@@ -245,7 +249,8 @@ class ModelRunner:
                 block = Block(lengths, sizes, bits, depths, written=written)
             extras = self.adapter.step_extras(tokens)
             embeds = self.adapter.embed_tokens(tokens)
-            hidden = self._forward_block(embeds, positions, block, extras)
+            with self.rope_by_token():
+                hidden = self._forward_block(embeds, positions, block, extras)
             return Forward(self.adapter.logits(hidden), hidden)
         mask = None
         if ancestors is not None:
@@ -255,15 +260,26 @@ class ModelRunner:
         self.cache.shift(written)
         if ancestors is None:
             mask = self._mask(tokens, None)
-        hidden = self.adapter.decode(
-            self.adapter.embed_tokens(tokens),
-            positions,
-            attention_mask=mask,
-            cache=self.cache,
-            **self.adapter.step_extras(tokens),
-        )
+        with self.rope_by_token():
+            hidden = self.adapter.decode(
+                self.adapter.embed_tokens(tokens),
+                positions,
+                attention_mask=mask,
+                cache=self.cache,
+                **self.adapter.step_extras(tokens),
+            )
         self.cache.shift(-written)
         return Forward(self.adapter.logits(hidden), hidden)
+
+    def rope_by_token(self, prompt_lengths: Tensor | int = 0) -> AbstractContextManager[None]:
+        """Where RoPE depends on the length, each token of a forward has that of its own.
+
+        Args:
+            prompt_lengths: of a prefill, `[rows]`.
+        """
+        if self.rope is None or torch.compiler.is_compiling():  # see `_forward_block`
+            return nullcontext()
+        return self.rope.by_token(prompt_lengths)
 
     def _takes_block(self, entries: int, ancestors: Tensor | None) -> bool:
         """Whether a block is described to the attention instead of being given a mask."""

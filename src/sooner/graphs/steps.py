@@ -292,7 +292,7 @@ def _compiled(target: ModelRunner, is_compiled: bool) -> Iterator[None]:
         yield
         return
     attending = attending_to_blocks(target.adapter.text_config)
-    with attending, torch.inference_mode(False), torch.no_grad():
+    with target.rope_by_token(), attending, torch.inference_mode(False), torch.no_grad():
         yield
 
 

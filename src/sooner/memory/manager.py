@@ -320,6 +320,9 @@ class EngineMemory:
             return f"{session.stats.method} listens to the whole prompt"
         if type(session.drafter).on_prefill is not Drafter.on_prefill:
             return f"{session.stats.method} listens to the states of the whole prompt"
+        rope = session.target.rope
+        if rope is not None and rope.is_behind_switch(prompt):
+            return f"keys of {model} are turned by the length of the whole prompt"
         if not self.adapter.may_split(prompt):
             return f"{model} takes its pixels in the decoder"
         if ForwardHooks.any_in(self.adapter.decoder):

@@ -258,7 +258,9 @@ class Method(KnowsOldNames):
         way = self if ranks is None else _sharded(self, ranks)
         drafter, rule = way.build(context)
         try:
-            prompt = _embed(context)
+            prompt = _embed(context, said)
+            if runner.rope is not None:
+                runner.rope.check(prompt, stopping.limit)
         except BaseException:
             drafter.close()  # it may have set a worker going
             raise
@@ -296,12 +298,13 @@ def _graphs(
     return open_graphs(target, graphs, entries, compile, stats)
 
 
-def _embed(context: Context) -> Prompt:
+def _embed(context: Context, generated: int) -> Prompt:
     with torch.inference_mode(), context.stats.phase("vision"):
         inputs, prompts = context.inputs, context.prompts
         if context.guidance != 1.0:  # every prompt once more, without what it asks for
             inputs, prompts = context.target.guided_inputs(inputs), 2 * prompts
         prompt = embed(context.target, inputs, prompts, context.copies, context.own)
+        prompt.generated = generated
     _check_positions(context.target, max(prompt.lengths))
     return prompt
 

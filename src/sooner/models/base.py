@@ -16,6 +16,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 from ..decoding.cache import NEW, SlotCache, cache_argument
 from ..decoding.grid import TokenGrid
 from ..decoding.interface import Prompt
+from ..decoding.rope import max_positions
 from ..errors import SoonerError, UnsupportedError
 from .packing import Packing, behind_last, decoder_arguments, each_axis, real_tokens
 
@@ -170,7 +171,7 @@ class Adapter:
 
     @property
     def max_positions(self) -> int | None:
-        return getattr(self.text_config, "max_position_embeddings", None)
+        return max_positions(self.text_config)
 
     @property
     def visual_ids(self) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from ..decoding.cache import CACHE_NAMES, given_cache
 from ..decoding.interface import Prompt
+from ..decoding.rope import rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
 from .base import Adapter, keeps_states
@@ -26,10 +27,6 @@ from .video import FEATURES, PLACES, DeepStack, TextModel
 DECODER = ("inputs_embeds", "position_ids", "attention_mask")
 """What a decoder has to take for a block of drafts, beside its cache."""
 
-SCALED = ("dynamic", "longrope")
-
-"""RoPE whose frequencies depend on how long a forward's sequence is: a block is not its steps."""
-
 
 def unsuitable(model: Any, kinds: frozenset[str] = Adapter.kinds) -> str | None:
     """Why a model with layers of these kinds can't be decoded by the generic adapter, as a
@@ -39,7 +36,7 @@ def unsuitable(model: Any, kinds: frozenset[str] = Adapter.kinds) -> str | None:
         return f"is an encoder and a decoder, not a causal model; it would take {OTHER_LOOP}"
     if getattr(model, "_is_stateful", False) and not keeps_states(model):
         return f"keeps a state that can't be rolled back; it would take {REPLAY}"
-    return _layers(text, kinds) or _rope(model, text) or _signatures(model)
+    return _layers(text, kinds) or _axes(model) or _signatures(model)
 
 
 REPLAY = "chains whose accepted tokens are replayed into the state"
@@ -63,26 +60,17 @@ def _layers(text: Any, known: frozenset[str]) -> str | None:
     return None
 
 
-def _rope(model: Any, text: Any) -> str | None:
+def _axes(model: Any) -> str | None:
     if has_axes(model) and not has_pixels(model):
         return "has positions of several axes (M-RoPE), and no pixels to place on them"
-    rope = rope_of(text)
-    kind = rope.get("rope_type", rope.get("type")) if isinstance(rope, dict) else None
-    if kind in SCALED:
-        return f"has '{kind}' RoPE, whose frequencies depend on the length of each forward"
     return None
-
-
-def rope_of(text: Any) -> Any:
-    """The parameters of a text config's RoPE, as transformers spells them now or did before."""
-    return getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
 
 
 def has_axes(model: Any) -> bool:
     """Whether a model's positions have several axes (M-RoPE)."""
     bodies = (model, getattr(model, "model", None))
     text = model.config.get_text_config(decoder=True)
-    return "mrope_section" in rope_of(text) or any(
+    return "mrope_section" in rope_parameters(text) or any(
         hasattr(body, "get_rope_index") for body in bodies
     )
 

@@ -10,7 +10,8 @@ from transformers import GenerationMixin, PreTrainedModel
 
 from ..errors import UnsupportedError
 from .base import Adapter
-from .generic import Generic, GenericText, has_axes, has_pixels, rope_of
+from ..decoding.rope import rope_parameters
+from .generic import Generic, GenericText, has_axes, has_pixels
 from .packing import Packing
 
 AXES = 3
@@ -32,7 +33,7 @@ class GenericAxes(Generic):
 
     @property
     def axes(self) -> int:
-        return len(rope_of(self.text_config).get("mrope_section") or ()) or AXES
+        return len(rope_parameters(self.text_config).get("mrope_section") or ()) or AXES
 
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """The inputs without positions: the model's own forward computes them."""
