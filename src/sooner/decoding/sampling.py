@@ -262,7 +262,7 @@ class Processing:
                 lines = zip(rows, some, strict=True)
                 done = torch.stack([self._rows[row].by_text(one, texts[row]) for row, one in lines])
             else:
-                unread, flat = _flat(some)
+                unread, flat = _flat(some.clone())  # which a processor may write to
                 for one in asked.host:
                     flat = one(unread, flat)
                 done = flat.view_as(some)

@@ -90,7 +90,7 @@ class StepGraphs:
         score: Callable[[Tensor], Tensor],
         on_forward: Callable[[], None] = lambda: None,
     ) -> tuple[JudgedBlock, Forward]:
-        """`step.step`, padded; its scores are gone with the next."""
+        """`step.step`, padded; its logits and scores are gone with the next."""
         target.cache.reserve(1 + tree.nodes)
         target.cache.lengths_on(state.roots.device)  # the host may have changed them
         if not self.records.keeps([*target.held, *state.held]):
@@ -108,19 +108,24 @@ class StepGraphs:
         launch = self.records.run
         launch((bucket, "forward"), lambda: padded.forward(target, state), padded.held)
         on_forward()
-        seen = padded.scores[:rows, :entries]
-        scores = score(seen)
-        if scores is not seen:
-            seen.copy_(scores)
-        states = Forward(seen, padded.hidden[:rows, :entries].clone())
+        logits = padded.logits[:rows, :entries]
+        scores = score(logits)
+        forward = Forward(logits, padded.hidden[:rows, :entries].clone())
         if getattr(rule, "is_pure", False) and not processing.counts_tokens:
-            key, run = (bucket, "judge"), lambda: padded.judge(target, state, rule, processing)
-            launch(key, run, padded.held)
-            return padded.judged(seen), states
-        judged = judge(tree, seen, rule, processing, state)
+            judged_scores = padded.logits
+            if scores is not logits:
+                judged_scores = self._part("scores", bucket)
+                judged_scores[:rows, :entries].copy_(scores)
+            launch(
+                (bucket, "judge", scores is logits),
+                lambda: padded.judge(target, state, rule, processing, judged_scores),
+                [*padded.held, judged_scores],
+            )
+            return padded.judged(scores), forward
+        judged = judge(tree, scores, rule, processing, state)
         kept = judged.committed
         target.commit_path(kept.path, kept.entries, is_chain=tree.is_chain)
-        return judged, states
+        return judged, forward
 
     @property
     def nbytes(self) -> int:
@@ -162,22 +167,28 @@ class StepGraphs:
         """Where buckets leave scores and states: one place for all, of which each step writes the
         beginning; outside the pool, where nothing survives the next replay."""
         cells = min(power_of_two(rows) * self.entries, MOST_CELLS)
-        widths = {"scores": forward.logits.shape[2], "hidden": forward.hidden.shape[2]}
-        kinds = {"scores": torch.float32, "hidden": forward.hidden.dtype}
         with torch.inference_mode(False):
             self._results = {
-                name: torch.empty(cells, width, dtype=kinds[name], device=forward.hidden.device)
-                for name, width in widths.items()
+                "logits": forward.logits.new_zeros(
+                    cells, forward.logits.shape[2], dtype=torch.float32
+                ),
+                "hidden": forward.hidden.new_zeros(cells, forward.hidden.shape[2]),
             }
+
+    def _part(self, name: str, bucket: Bucket) -> Tensor:
+        """A bucket's part of `logits` or `hidden`, or of what is like `logits` and made when it is
+        needed, `[rows, entries, ...]`: processed `scores`, and `probs` that drafts are drawn from.
+        """
+        if name not in self._results:
+            with torch.inference_mode(False):  # zeros: what is padding must be numbers, too
+                self._results[name] = torch.zeros_like(self._results["logits"])
+        shape = (bucket.rows, bucket.entries)
+        return self._results[name][: bucket.rows * bucket.entries].unflatten(0, shape)
 
     def _padded(self, bucket: Bucket) -> _Padded:
         if bucket not in self._buckets:
-            if bucket.is_drawn and "probs" not in self._results:
-                with torch.inference_mode(False):
-                    self._results["probs"] = torch.empty_like(self._results["scores"])
-            shape = (bucket.rows, bucket.entries)
-            cells = bucket.rows * bucket.entries
-            parts = {n: one[:cells].unflatten(0, shape) for n, one in self._results.items()}
+            names = ("logits", "hidden", "probs") if bucket.is_drawn else ("logits", "hidden")
+            parts = {name: self._part(name, bucket) for name in names}
             self._buckets[bucket] = _Padded(bucket, parts, self.compiled)
         return self._buckets[bucket]
 
@@ -186,7 +197,7 @@ class _Padded:
     """The inputs of a bucket's steps at their addresses, and what is done with them.
 
     Attributes:
-        scores: `[rows, entries, vocab]` fp32.
+        logits: `[rows, entries, vocab]` fp32.
         hidden: `[rows, entries, hidden]`.
     """
 
@@ -194,9 +205,9 @@ class _Padded:
         self, bucket: Bucket, results: Mapping[str, Tensor], compiled: Mapping[str, Any] | None
     ) -> None:
         self.bucket = bucket
-        self.scores, self.hidden = results["scores"], results["hidden"]
-        self.probs = results["probs"] if bucket.is_drawn else None
-        rows, nodes, device = bucket.rows, bucket.entries - 1, self.scores.device
+        self.logits, self.hidden = results["logits"], results["hidden"]
+        self.probs = results.get("probs")
+        rows, nodes, device = bucket.rows, bucket.entries - 1, self.logits.device
         with torch.inference_mode(False):
             self.tokens = torch.zeros(rows, nodes, dtype=torch.long, device=device)
             self.parents = torch.full_like(self.tokens, ROOT)
@@ -213,7 +224,7 @@ class _Padded:
 
     @property
     def held(self) -> list[Tensor]:
-        given = (self.tokens, self.parents, self.sizes, self.probs, self.scores, self.hidden)
+        given = (self.tokens, self.parents, self.sizes, self.probs, self.logits, self.hidden)
         return [one for one in given if one is not None]
 
     def fill(self, tree: Tree) -> None:
@@ -233,23 +244,28 @@ class _Padded:
             self.probs[:rows, : 1 + nodes].copy_(tree.probs)
 
     def forward(self, target: ModelRunner, state: RowState) -> None:
-        """Leave scores and states of the padded block."""
+        """Leave logits and states of the padded block."""
         rows, is_chain = self.bucket.rows, self.bucket.is_chain
         with target.using(rows), state.using(rows), _compiled(target, self.is_compiled):
             logits, hidden = self._forward(
                 target, state.roots, self.tokens, self.parents, self.sizes, is_chain
             )
-        self.scores.copy_(logits)
+        self.logits.copy_(logits)
         self.hidden.copy_(hidden)
 
     def judge(
-        self, target: ModelRunner, state: RowState, rule: Rule, processing: Processing
+        self,
+        target: ModelRunner,
+        state: RowState,
+        rule: Rule,
+        processing: Processing,
+        scores: Tensor,
     ) -> None:
         """Judge the scores and commit; inactive rows keep nothing."""
         rows, is_chain = self.bucket.rows, self.bucket.is_chain
         tree = Tree(self.tokens, self.parents, self.sizes, self.probs, is_chain)
         with target.using(rows), state.using(rows):
-            judged = judge(tree, self.scores, rule, processing, state)
+            judged = judge(tree, scores, rule, processing, state)
             kept = judged.committed
             entries = torch.where(self.sizes >= 0, kept.entries, 0)
             target.commit_path(kept.path, entries, is_chain=is_chain)
