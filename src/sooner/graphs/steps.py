@@ -18,14 +18,14 @@ from torch import Tensor
 
 from ..attention.context import attending_to_blocks
 from ..decoding.interface import CommittedBlock
-from ..decoding.runner import Forward, ModelRunner, is_split
+from ..decoding.runner import Forward, ModelRunner
 from ..decoding.sampling import Processing
 from ..decoding.step import JudgedBlock, RowState, Rule, judge, step
 from ..decoding.tree import ROOT, Tree
-from ..models.ranks import Ranks
 from ..stats.run import Stats
 from .forwards import ForwardGraphs
 from .recorder import MOST_CELLS, CudaGraphs, GraphRecorder, Replays, power_of_two
+from .support import why_not, why_not_padded
 
 ENTRIES = (1, 2, 4, 8, 16, 32, 64, 65, 128)
 """Entries of a bucket, the root included; a Jacobi window or HSD tree of 64 is a block of 65."""
@@ -327,29 +327,17 @@ def open_graphs(
         compile: the forward, with these arguments of `torch.compile`.
         stats: told why nothing is recorded on a GPU.
     """
-    reason = why_not(target)
-    if reason is not None:
+    if (reason := why_not_padded(target)) is not None:
         if graphs != "off":
             stats.note(f"graphs are off: {reason}")
         return None
     recorder: GraphRecorder | None = None if isinstance(graphs, str) else graphs
     if graphs == "auto" and target.adapter.device.type == "cuda":
         recorder = CudaGraphs(target.adapter.device)
+    if recorder is not None and (reason := why_not(target)) is not None:
+        stats.note(f"graphs are off: {reason}")
+        recorder = None
     if recorder is None and compile is False:
         return None
     compiled = {} if compile is True else compile
     return StepGraphs(recorder, entries, None if compiled is False else compiled)
-
-
-def why_not(runner: ModelRunner) -> str | None:
-    """Why forwards of a model can't be graphs; `None` if they can."""
-    model = runner.adapter.model
-    if type(runner) is not ModelRunner:
-        return "guidance forwards every row twice"
-    if is_split(model):
-        return "the model's layers lie on several devices"
-    if Ranks.of(model) is not None:
-        return "tensor parallelism waits for other ranks"
-    if not runner.adapter.takes_blocks:
-        return f"the attention of {type(model).__name__} takes masks"
-    return None
