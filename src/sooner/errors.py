@@ -52,6 +52,11 @@ def is_device_fault(error: BaseException) -> bool:
     return is_called or (isinstance(error, RuntimeError) and _says(error, DEVICE_FAULTS))
 
 
+def one_line(error: BaseException) -> str:
+    """An unexpected error in a line: its type, and the start of its message."""
+    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+
+
 def _is_called(error: BaseException, name: str) -> bool:
     return any(kind.__name__ == name for kind in type(error).__mro__)
 

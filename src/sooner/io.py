@@ -59,7 +59,8 @@ def write_json(content: Any, path: Path | str) -> None:
 
 def to_line(record: dict[str, Any]) -> bytes:
     """A record as a line of JSON, with its end."""
-    return json.dumps(record, ensure_ascii=False).encode() + b"\n"
+    # Lone surrogates, as of a file's name that is not UTF-8, become escapes that JSON knows.
+    return json.dumps(record, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:

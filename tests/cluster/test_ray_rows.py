@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,45 @@ def test_a_model_that_is_not_there_is_told_with_the_first_page(rows: dict[str, A
     parser = Parser(model="/no/such/folder")
     with pytest.raises(ValueError, match="'/no/such/folder' does not exist"):
         parsed(parser, rows)
+
+
+def test_a_document_that_can_not_be_written_is_a_row_that_says_why(tmp_path: Path) -> None:
+    import pyarrow
+
+    from sooner.documents import BrokenPage, find_documents
+    from sooner.ray.planning import PlanRows, read_list, write_list
+    from sooner.ray.rows import RowReader
+    from sooner.ray.write import WriteStage
+    from sooner.tasks.parse import FAILED, Delivery, ParsedPage
+    from sooner.tasks.parse.finishing import Finisher
+    from sooner.tasks.parse.manifest import Manifest
+    from sooner.tasks.parse.plan import DocumentPlanner, Intake
+
+    source, out = tmp_path / "in", tmp_path / "out"
+    source.mkdir()
+    for name in (b"caf\xe9.png", b"n" * 251 + b".png", b"z.png"):
+        Image.new("RGB", (60, 80), "white").save(source / os.fsdecode(name))
+    delivery, intake = Delivery(out, overlay=False), Intake()
+    kept = PageRecords(delivery.store), Manifest(delivery.store)
+    plan = PlanRows(
+        DocumentPlanner(intake, *kept, delivery, "s"), Finisher(intake, *kept, delivery)
+    )
+    listed = write_list(delivery.store, find_documents([source]))
+    planned = [
+        row
+        for batch in read_list({"store": str(out), "list": listed})
+        for columns in plan({"documents": [batch["documents"]]})
+        for row in rows_of(columns)
+    ]
+    pyarrow.Table.from_pylist(planned)
+    pages = [row for row in planned if row["page"] >= 0]
+    assert [row["page"] for row in pages] == [0, 0, 1]
+    assert [json.loads(row["told"])["todo"] for row in planned if row["page"] < 0] == [1, 1, 1]
+    write = WriteStage(delivery, settings_hash="s", finishes=False)
+    for row in pages[:2]:
+        page = RowReader(intake)(row)
+        assert isinstance(page, BrokenPage)
+        assert "rename it" in page.reason
+        parsed = ParsedPage("", 0, FAILED, page.reason)
+        (line,) = write(batch_of([{**row, "parsed": json.dumps(parsed.to_json())}]))["line"]
+        assert json.loads(line)["status"] == FAILED

@@ -181,9 +181,9 @@ def test_long_names(tmp_path: Path, bucket: str, s3_server: S3Server) -> None:
 def test_a_folder_in_the_way_is_told_in_one_line(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.write("a/b", b"1")
-    with pytest.raises(StorageError, match=r"a' can't be written: Is a directory; what is"):
+    with pytest.raises(StorageError, match=r"a' can't be written: Is a directory; check what"):
         store.write("a", b"2")
-    with pytest.raises(StorageError, match=r"a/b/c' can't be written: Not a directory; what is"):
+    with pytest.raises(StorageError, match=r"a/b/c' can't be written: Not a directory; check what"):
         store.write("a/b/c", b"2")
     with pytest.raises(MissingObjectError):
         store.read("a/b/c")

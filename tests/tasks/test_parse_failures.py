@@ -91,15 +91,30 @@ def test_the_run_may_stop_at_the_first_failure(mixed: Path, tmp_path: Path) -> N
     assert [name for name, _ in records(out)] == ["a-good.pdf", "b-locked.pdf"]
 
 
-def test_pages_that_are_not_there_are_told(tmp_path: Path) -> None:
-    source, out = pdf(tmp_path / "a.pdf", 2), tmp_path / "out"
-    beyond = Intake(PageRange.parse("2-5"), SMALL.resolution)
-    for _ in range(2):
-        counts = job(source, out, intake=beyond).run(EchoParser)
-        assert counts.failed == 1
-        assert records(out)["a.pdf", 0]["reason"] == "has 2 pages, not page 3-5"
-    run(source, out)
-    assert sorted(page for _, page in records(out)) == [1, 2]
+def test_a_range_ends_with_each_document(tmp_path: Path) -> None:
+    (source := tmp_path / "in").mkdir()
+    for name, pages in (("a", 1), ("b", 2), ("c", 4)):
+        pdf(source / f"{name}.pdf", pages)
+    out, some = tmp_path / "out", Intake(PageRange.parse("2-12"), SMALL.resolution)
+    for done in (4, 0):
+        counts = job(source, out, intake=some).run(EchoParser)
+        assert (counts.done, counts.failed, counts.total) == (done, 0, done)
+        assert sorted(records(out)) == [("b.pdf", 2), ("c.pdf", 2), ("c.pdf", 3), ("c.pdf", 4)]
+
+
+def test_a_page_that_no_document_has_is_an_error_in_the_end(tmp_path: Path) -> None:
+    (source := tmp_path / "in").mkdir()
+    pdf(source / "a.pdf", 1)
+    pdf(source / "b.pdf", 3)
+    out = tmp_path / "out"
+    for text, missing in (("2,5", "5"), ("1,7-9", "7-9"), ("4-", "4-")):
+        one = job(source, out, intake=Intake(PageRange.parse(text), SMALL.resolution))
+        with pytest.raises(SoonerError, match=f"no document has page {missing}: the longest has 3"):
+            one.run(EchoParser)
+        assert one.counts.failed == 0
+    assert sorted(records(out)) == [("a.pdf", 1), ("b.pdf", 1), ("b.pdf", 2)]
+    third = Intake(PageRange.parse("3"), SMALL.resolution)  # that one of them has is enough
+    assert job(source, out, intake=third).run(EchoParser).failed == 0
 
 
 @pytest.mark.parametrize("error", [SoonerError("the page is too large"), RuntimeError("a\nb")])

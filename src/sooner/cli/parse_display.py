@@ -133,7 +133,8 @@ def page_line(record: dict[str, Any], counts: Counts) -> str:
     """One page in a line."""
     done = counts.done + counts.failed
     page = f" page {record['page']}" if record["page"] else ""
-    line = f"[{done}/{known(counts)}] {record['document']}{page}: {record['status']}"
+    name = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in record["document"])
+    line = f"[{done}/{known(counts)}] {name}{page}: {record['status']}"
     is_draft = record["status"] == "DRAFT"  # the end of the run says once why
     if record["reason"] and not is_draft:
         line += f", {record['reason']}"

@@ -59,13 +59,13 @@ class PageRange:
         return list(dict.fromkeys(self._numbers(pages)))
 
     def missing(self, pages: int) -> str:
-        """Pages asked for by number that such a document lacks, such as `5-10`; mostly empty."""
-        gaps = []
-        for first, last in self.parts:
-            start, end = max(first, pages + 1), first if last is None else last
-            if start <= end:
-                gaps.append(f"{start}-{end}" if start < end else str(start))
-        return ",".join(gaps)
+        """Parts of which such a document has no page, such as `7`; mostly empty. Of `1-4` it may
+        lack some, as a range is what there is of it."""
+        return ",".join(
+            str(first) if last == first else f"{first}-{last or ''}"
+            for first, last in self.parts
+            if first > pages
+        )
 
     def _numbers(self, pages: int) -> Iterator[int]:
         for first, last in self.parts:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..documents import Document
 from ..errors import SoonerError
+from ..storage import ObjectError
 from ..tasks.parse.earlier import EarlierPages
 from ..tasks.parse.manifest import Line, Manifest
 from ..tasks.parse.page_records import PageTask
@@ -100,12 +101,14 @@ class RayJob:
         delivery = self.pipeline.delivery
         self.store = delivery.store
         for document in self.documents[:1]:
-            delivery.check(document)
+            if delivery.is_in_place_of(document):
+                delivery.check(document)
         self.store.check()
         self.counts.documents = len(self.documents)
         self.manifest = Manifest(self.store)
         self._open: dict[int, _Open] = {}
         self._looked = 0.0
+        self._longest = 0  # document, in pages
         self._expected = 0  # pages of the documents that were opened
         self._finishing: dict[Any, int] = {}
 
@@ -133,6 +136,7 @@ class RayJob:
                 with suppress(SoonerError):  # would hide what happened
                     self.store.remove(listed)
                     self.manifest.rebuild()
+        pipeline.intake.check(self._longest)
         return self.counts
 
     def _run_until_done(self, listed: str) -> None:
@@ -156,7 +160,8 @@ class RayJob:
         """Documents as they are put into the list; pages of sooner 0.2 become objects."""
         earlier = EarlierPages(self.store)
         for document in self.documents:
-            earlier.keep(document.place.as_posix())
+            with suppress(ObjectError):  # which fails that document when its turn comes
+                earlier.keep(document.place.as_posix())
             yield document
 
     def _run(self, listed: str) -> None:
@@ -199,8 +204,11 @@ class RayJob:
             self._look_at_memory()
         self._count(line)
         self._close_if_done(number, row)
+        self._check_failure(line)
+
+    def _check_failure(self, line: Line) -> None:
         if self.stop_on_error and line["status"] == FAILED:
-            where = f"'{row['path']}'" + (f", page {row['page']}" if row["page"] else "")
+            where = f"'{line['source']}'" + (f", page {line['page']}" if line["page"] else "")
             raise SoonerError(f"{where}: {line['reason']}")
 
     def _count(self, line: Line) -> None:
@@ -223,6 +231,7 @@ class RayJob:
 
     def _opened(self, row: Row, told: dict[str, int]) -> None:
         number = told["document"]
+        self._longest = max(self._longest, told["of"])
         if not self._is_seen[number]:
             self._is_seen[number] = True
             self.counts.opened += 1
@@ -255,7 +264,13 @@ class RayJob:
 
         while len(self._finishing) > most:
             (ready,), _ = ray.wait([*self._finishing], num_returns=1)
-            self._is_done[self._finishing.pop(ready)] = ray.get(ready)
+            is_done, failed = ray.get(ready)
+            self._is_done[self._finishing.pop(ready)] = is_done
+            if failed is not None:
+                self._expected += 1
+                self.manifest.append(failed)
+                self._count(failed)
+                self._check_failure(failed)
 
 
 @dataclass

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..documents import BrokenPage, Page, PageDraft
-from ..errors import SoonerError, is_device_fault
+from ..errors import SoonerError, is_device_fault, one_line
 from ..tasks.parse.page_records import page_key
 from ..tasks.parse.plan import Intake
 from ..tasks.parse.result import FAILED, ParsedPage
@@ -157,7 +157,8 @@ class ParserStage:
             page, parsed = await self._tried(row, key, f"{name}, page {number}")
         if parsed.status != FAILED:
             notes = [] if self.told_of is None else self.told_of(Path(row["path"]))
-            parsed = replace(parsed, notes=[*notes, *parsed.notes])
+            turned = getattr(page, "notes", ())
+            parsed = replace(parsed, notes=[*turned, *notes, *parsed.notes])
         seconds = {**parsed.seconds, "e2e": time.perf_counter() - began}
         parsed = replace(parsed, source=name, number=number, seconds=seconds)
         return self._told(row, parsed, getattr(page, "of", 0), starved=starved)
@@ -191,7 +192,7 @@ class ParserStage:
         except SoonerError as error:
             return ParsedPage("", page.number, FAILED, str(error), size=page.size)
         except Exception as error:
-            reason = " ".join(f"{type(error).__name__}: {error}".split())[:300]
+            reason = one_line(error)
             if is_device_fault(error):
                 logger.error("the device failed at '%s': %s", row["path"], reason)
                 os._exit(FAULT)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..documents import Document, fetched
-from ..storage import Store, open_store
+from ..storage import ObjectError, Store, open_store
 from ..tasks.parse.finishing import Finisher
 from ..tasks.parse.plan import DocumentPlanner, DocumentWork
 from ..tasks.parse.sharing import ATTEMPTS, Claims
@@ -101,8 +101,11 @@ class PlanRows:
         try:
             for line in lines:
                 number, source, place = json.loads(line)
-                with fetched(document_at(source, Path(place))) as document:
-                    yield from self._rows_of(document, number, claims)
+                try:
+                    with fetched(document_at(source, Path(place))) as document:
+                        yield from self._rows_of(document, number, claims)
+                except ObjectError as error:
+                    yield from self._rows_of_failed(source, Path(place), number, str(error))
         finally:
             claims.close()
 
@@ -114,13 +117,19 @@ class PlanRows:
             self.planner.manifest.forget(work.place)
         if not work.todo and not work.is_delivered:
             self.finisher(work)
-        yield {**_row(work, -1, ""), "told": json.dumps(_counts(work, number))}
+        yield {**_row(work, -1), "told": json.dumps(_counts(work, number))}
         told = json.dumps({"document": number})
         for page in work.left:
-            yield {**_row(work, page, ""), "told": told}
+            yield {**_row(work, page), "told": told}
         if work.todo > len(work.left):  # what is wrong with the document as a whole
-            asked = self.planner.intake.pages.missing(work.of)
-            yield {**_row(work, 0, asked), "told": told}
+            yield {**_row(work, 0), "told": told}
+
+    def _rows_of_failed(self, source: str, place: Path, number: int, problem: str) -> Iterator[Row]:
+        """Rows of a document whose files can't be written."""
+        document, settings_hash = document_at(source, place), self.planner.settings_hash
+        work = DocumentWork.unwritable(document, settings_hash, problem)
+        yield {**_row(work, -1), "told": json.dumps(_counts(work, number))}
+        yield {**_row(work, 0), "told": json.dumps({"document": number})}
 
 
 def _columns(rows: Sequence[Row]) -> dict[str, list[Any]]:
@@ -134,11 +143,12 @@ def _counts(work: DocumentWork, number: int) -> dict[str, int]:
     }  # fmt: skip
 
 
-def _row(work: DocumentWork, page: int, pages: str) -> Row:
+def _row(work: DocumentWork, page: int) -> Row:
     return {
-        "path": work.document.source,
-        "place": work.place,
+        # Columns are Unicode, which names of files need not be.
+        "path": work.document.source.encode(errors="backslashreplace").decode(),
+        "place": work.place.encode(errors="backslashreplace").decode(),
         "hash": work.input_hash,
         "page": page,
-        "pages": pages,
+        "problem": work.problem,
     }

@@ -4,7 +4,7 @@
 |---|---|---|
 | `path` | you | file of the document, the same on every machine, or its URL |
 | `page` | you | number from 1; 0 for what is wrong with the document, below 0 for no page |
-| `pages` | the job | for page 0, what was asked for, such as `5-10` |
+| `problem` | the job | why nothing of the document can be written; empty for nothing |
 | `place` | you, or left out | name of the document in the results; by default the file's |
 | `hash` | you, or left out | of the document's content |
 | `told` | the job | JSON for the driver; goes through as it is |
@@ -88,11 +88,10 @@ class RowReader:
         Raises:
             SoonerError: what reads such files is not installed.
         """
+        if problem := row.get("problem"):
+            return BrokenPage(Path(str(row["path"])), int(row["page"]), str(problem))
         document, number = self._fetched(row), int(row["page"])
-        if number:
-            wanted = PageRange(((number, number),))
-        else:
-            wanted = PageRange.parse(row["pages"]) if row.get("pages") else self.intake.pages
+        wanted = PageRange(((number, number),) if number else ())
         for page in self.intake.read(document, wanted):
             if page.number == number:
                 return page

@@ -7,9 +7,10 @@ import time
 from collections.abc import Collection
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from ..documents import BrokenPage, Page
+from ..documents import BrokenPage
+from ..storage import ObjectError
 from ..tasks.identity import sha256
 from ..tasks.parse.delivery import Delivery, line_of
 from ..tasks.parse.finishing import Finisher
@@ -98,7 +99,8 @@ class WriteStage:
         )  # fmt: skip
         line = self._keep(row, task)
         if self.finishes and line["status"] != FAILED:
-            finish_document(self.finisher, task, int(row["of"]))
+            _, failed = finish_document(self.finisher, task, int(row["of"]))
+            line = failed or line
         return {**told, "line": json.dumps(line)}
 
     def _keep(self, row: Row, task: PageTask) -> Line:
@@ -112,22 +114,24 @@ class WriteStage:
             if isinstance(page, BrokenPage):
                 parsed = replace(parsed, status=FAILED, reason=page.reason)
             else:
-                drawn = self.delivery.write_page(place, cast("Page", page), parsed)
-                files = self.delivery.files_of(place, parsed)
+                parsed, files, drawn = self.delivery.try_page(place, page, parsed)
                 took = time.perf_counter() - began
                 parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
         record = PageRecord(
             parsed, task.input_hash, task.settings_hash, drawn, bool(row.get("aside"))
         )
-        self.records.write(record)
-        if self.fresh:
-            self.records.forget(task.key, other_ends(record))
+        try:
+            self.records.write(record)
+            if self.fresh:
+                self.records.forget(task.key, other_ends(record))
+        except ObjectError as error:
+            record = replace(record, page=replace(parsed, status=FAILED, reason=str(error)))
         return line_of(task, record, files, self.delivery.choices)
 
 
 def finish_document(
     finisher: Finisher, task: PageTask, of: int, written: Collection[int] = ()
-) -> bool:
+) -> tuple[bool, Line | None]:
     """Write a document's files, if no page of it is still to come.
 
     Args:
@@ -137,10 +141,10 @@ def finish_document(
         written: those whose files are known to be there.
 
     Returns:
-        Whether none was to come.
+        Whether none was to come; and the line of a failure where a file can't be written.
 
     Raises:
-        SoonerError: a file can't be written.
+        StorageError: nothing more can be written, of whatever document.
     """
     work = DocumentWork(
         document_at(task.path, Path(task.place)),
@@ -150,4 +154,7 @@ def finish_document(
         numbers=finisher.intake.pages.select(of),
         written={*written},
     )
-    return finisher(work)
+    try:
+        return finisher(work), None
+    except ObjectError as error:
+        return True, finisher.fail(work, str(error))

@@ -3,7 +3,7 @@
 from .attempts import Attempts
 from .leases import Leases
 from .local import LocalStore
-from .store import MissingObjectError, ObjectInfo, StorageError, Store
+from .store import MissingObjectError, ObjectError, ObjectInfo, StorageError, Store
 from .urls import is_url, open_store
 
 __all__ = [
@@ -11,6 +11,7 @@ __all__ = [
     "Leases",
     "LocalStore",
     "MissingObjectError",
+    "ObjectError",
     "ObjectInfo",
     "StorageError",
     "Store",

@@ -9,7 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from .store import Data, MissingObjectError, ObjectInfo, StorageError, Store, check_name
+from .store import (
+    Data,
+    MissingObjectError,
+    ObjectError,
+    ObjectInfo,
+    StorageError,
+    Store,
+    check_name,
+)
 
 PART_BEGINS, PART_ENDS = ".sooner-", ".part"
 """Names of files that are being written; each writer's are its own, and none is an object."""
@@ -23,6 +31,12 @@ NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EM
 """How file systems say that they know no hard links."""
 
 NOTHING_THERE = (FileNotFoundError, NotADirectoryError)
+
+OF_OBJECT = {
+    errno.EACCES, errno.EILSEQ, errno.EINVAL, errno.EISDIR, errno.ELOOP, errno.ENAMETOOLONG,
+    errno.ENOTDIR, errno.EPERM,
+}  # fmt: skip
+"""What is wrong with one file or its folder. Anything else, such as a full disk, is with all."""
 
 
 class LocalStore(Store):
@@ -62,7 +76,7 @@ class LocalStore(Store):
         except NOTHING_THERE:
             raise MissingObjectError(f"object '{path}' is not there") from None
         except OSError as error:
-            raise StorageError(f"object '{path}' can't be read: {error.strerror}") from error
+            raise _failed(path, "read", error) from error
 
     def write(self, name: str, data: Data) -> None:
         path = self._file(name)
@@ -88,10 +102,8 @@ class LocalStore(Store):
     def exists(self, name: str) -> bool:
         try:
             return self._file(name).is_file()
-        except OSError as error:  # such as a name that is too long
-            raise StorageError(
-                f"object '{self.url(name)}' can't be looked for: {error.strerror}"
-            ) from error
+        except OSError as error:
+            raise _failed(self._file(name), "looked for", error) from error
 
     def remove(self, name: str) -> None:
         path = self._file(name)
@@ -99,7 +111,7 @@ class LocalStore(Store):
             with suppress(*NOTHING_THERE):
                 path.unlink()
         except OSError as error:
-            raise StorageError(f"object '{path}' can't be removed: {error.strerror}") from error
+            raise _failed(path, "removed", error) from error
         if name.startswith(OWN):
             self._prune(path.parent)
 
@@ -148,9 +160,7 @@ class LocalStore(Store):
             except NOTHING_THERE:
                 continue
             except OSError as error:
-                raise StorageError(
-                    f"folder '{self.folder / below}' can't be listed: {error.strerror}"
-                ) from error
+                raise _failed(self.folder / below, "listed", error) from error
 
     def _asked_now(self) -> float:
         """The time of a file that was just written, which is that of the machine that keeps it."""
@@ -164,7 +174,7 @@ class LocalStore(Store):
             finally:
                 part.unlink(missing_ok=True)
         except OSError as error:
-            raise _unwritable(path, error) from error
+            raise _failed(path, "written", error) from error
 
     def _may_refuse(self) -> bool:
         """Whether files can be linked here."""
@@ -209,7 +219,7 @@ def _written(path: Path, data: Data) -> Iterator[Path]:
         finally:
             part.unlink(missing_ok=True)
     except OSError as error:
-        raise _unwritable(path, error) from error
+        raise _failed(path, "written", error) from error
 
 
 def _make_room(part: Path) -> None:
@@ -227,8 +237,10 @@ def _make_room(part: Path) -> None:
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
 
-def _unwritable(path: Path, error: OSError) -> StorageError:
-    return StorageError(
-        f"object '{path}' can't be written: {error.strerror}; what is finished is kept, the same "
-        "command goes on from there"
-    )
+def _failed(path: Path, done: str, error: OSError) -> StorageError:
+    reason = f"object '{path}' can't be {done}: {error.strerror}"
+    if error.errno == errno.ENAMETOOLONG:
+        return ObjectError(f"{reason}; rename it")
+    if error.errno in OF_OBJECT:
+        return ObjectError(f"{reason}; check what lies there, and who may write it")
+    return StorageError(f"{reason}; what is finished is kept, the same command goes on from there")

@@ -12,7 +12,16 @@ from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any
 
-from .store import Data, MissingObjectError, ObjectInfo, StorageError, Store, check_name, joined
+from .store import (
+    Data,
+    MissingObjectError,
+    ObjectError,
+    ObjectInfo,
+    StorageError,
+    Store,
+    check_name,
+    joined,
+)
 
 TIMES = ("LastModified", "last_modified", "mtime", "modified", "updated", "created")
 """What file systems call the time at which an object was written."""
@@ -240,7 +249,7 @@ class S3Store(RemoteStore):
     def _check_length(self, name: str) -> None:
         _, key, _ = self.system.split_path(self._at(name))
         if len(key.encode()) > S3_NAME_BYTES:
-            raise StorageError(
+            raise ObjectError(
                 f"object name '{key[:80]}…' has {len(key.encode())} bytes; S3 takes up to "
                 f"{S3_NAME_BYTES}, a shorter folder helps"
             )

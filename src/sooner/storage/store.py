@@ -20,6 +20,11 @@ class StorageError(SoonerError):
     """A store can't be reached, or refuses to read or write; names the object and the way out."""
 
 
+class ObjectError(StorageError):
+    """An object can't be read or written, while others can: it is its name, its folder or what lies
+    in its place that is at fault."""
+
+
 class MissingObjectError(StorageError):
     """An object is not there."""
 
@@ -218,14 +223,24 @@ def check_name(name: str) -> str:
     """A name as it is, if it is one.
 
     Raises:
-        StorageError: it is empty, absolute, or has empty parts, `.`, `..` or a NUL.
+        ObjectError: it is empty, absolute, not Unicode, or has empty parts, `.`, `..` or a NUL.
     """
+    if not is_unicode(name):
+        raise ObjectError(f"object name {name!r} is not UTF-8; rename it")
     parts = name.split("/")
     if "\0" in name or any(part in ("", ".", "..") for part in parts):
-        raise StorageError(
-            f"object name {name!r} is no path below a store; write it as folder/name"
-        )
+        raise ObjectError(f"object name {name!r} is no path below a store; write it as folder/name")
     return name
+
+
+def is_unicode(text: str) -> bool:
+    """Whether a text can be encoded: names of files may hold any bytes, which Python reads as lone
+    surrogates."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def joined(data: Data) -> bytes:

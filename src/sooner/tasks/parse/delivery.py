@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from ...documents import Document, Page
-from ...storage import MissingObjectError, Store, open_store
-from ...storage.store import Data
+from ...errors import one_line
+from ...storage import MissingObjectError, ObjectError, StorageError, Store, open_store
+from ...storage.store import Data, check_name
 from .formats import FORMATS, PAGED, check_formats, render_document, render_page
 from .formats.figures import crops, is_figure, named
 from .formats.overlay import overlay
 from .manifest import AT_ONCE, Line
-from .output import OutputError
 from .page_records import PageRecord, PageTask, digest, told_hash
 from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
@@ -85,14 +85,25 @@ class Delivery:
         """Refuse, before any work, what could not be written afterwards.
 
         Raises:
-            OutputError: a file lies where the folder of a document's pages would be.
+            ObjectError: a file lies where the folder of a document's pages would be, or the names
+                of its files can't be those of files.
         """
-        place = self.store.local_path(document.place.as_posix())
-        if place is not None and place.is_file():
-            raise OutputError(
-                f"the pages of '{document.source}' would go to '{place}', which is a file; choose "
-                "another folder with -o"
+        name = document.place.as_posix()
+        if self.store.local_path() is None:
+            check_name(name)
+            return
+        if self.store.exists(name):
+            raise ObjectError(
+                f"the pages of '{document.source}' would go to '{self.store.url(name)}', which is "
+                "a file; choose another folder with -o"
             )
+        for file in self.document_files(document.place).values():
+            self.store.exists(file.as_posix())
+
+    def is_in_place_of(self, document: Document) -> bool:
+        """Whether a document itself lies where the folder of its pages would be."""
+        place = self.store.local_path(document.place.as_posix())
+        return place is not None and place.is_file() and place.samefile(document.path)
 
     def has(self, place: Path, lines: Mapping[int, Line]) -> bool:
         """Whether all files of a document are there that were written for these lines.
@@ -138,6 +149,30 @@ class Delivery:
             drawn[figure] = digest(data)
         self._write(files)
         return drawn
+
+    def try_page(
+        self, place: Path, page: Page | None, parsed: ParsedPage, debug: bool = False
+    ) -> tuple[ParsedPage, list[Path], dict[str, str]]:
+        """Write a page's files, if that can be done.
+
+        Returns:
+            The page, FAILED if it can't be put into a file; its files, none where they can't be
+            written, in which case the document fails in the end; hashes of its pictures.
+
+        Raises:
+            StorageError: nothing more can be written, of whatever document.
+        """
+        try:
+            drawn = self.write_page(place, cast("Page", page), parsed)
+        except ObjectError:
+            return parsed, [], {}
+        except StorageError:
+            raise
+        except Exception as error:  # what a format or a picture makes of a page's content
+            if debug:
+                raise
+            return replace(parsed, status=FAILED, reason=one_line(error)), [], {}
+        return parsed, self.files_of(place, parsed), drawn
 
     def _write(self, files: Mapping[Path, Data]) -> None:
         """Write files, at once where each of them waits for a network."""

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...documents import Page, PageRange, fetched
+from ...errors import one_line
+from ...storage import ObjectError, StorageError
 from .delivery import Delivery, document_told, line_of
 from .manifest import DocumentEntry, Line, Manifest
 from .page_records import DonePages, PageRecord, PageRecords
 from .plan import DocumentWork, Intake, chosen
-from .result import ParsedPage
+from .result import FAILED, ParsedPage
 
 IN_MEMORY = 64
 """Pages of a document that are read once for all of its files."""
@@ -33,6 +35,7 @@ class Finisher:
         manifest: gets an entry of each document.
         delivery: which files.
         drafts_only: see `plan.chosen`.
+        debug: let unexpected errors through.
     """
 
     intake: Intake
@@ -40,6 +43,7 @@ class Finisher:
     manifest: Manifest
     delivery: Delivery
     drafts_only: bool = False
+    debug: bool = False
 
     def __call__(self, work: DocumentWork) -> bool:
         """Write a document's files, if no page of it is still to come.
@@ -48,8 +52,29 @@ class Finisher:
             Whether none is: what is missing is being done by somebody else.
 
         Raises:
-            StorageError: a file can't be written.
+            ObjectError: a file of this document can't be written, or its pages can't be put into
+                one.
+            StorageError: nothing more can be written, of whatever document.
         """
+        try:
+            return self._finished(work)
+        except StorageError:
+            raise
+        except Exception as error:  # what a format or a picture makes of a page's content
+            if self.debug:
+                raise
+            raise ObjectError(one_line(error)) from error
+
+    def fail(self, work: DocumentWork, problem: str) -> Line:
+        """Record that a document's files can't be written; returns its line."""
+        work = DocumentWork.unwritable(work.document, work.settings_hash, problem)
+        failed = ParsedPage(work.place, 0, FAILED, problem)
+        record = PageRecord(failed, work.input_hash, work.settings_hash)
+        self.records.write(record)
+        self(work)
+        return line_of(work.task(0), record, [], self.delivery.choices)
+
+    def _finished(self, work: DocumentWork) -> bool:
         seen: tuple[dict[int, str], set[int]] | None = None
         for _ in range(ROUNDS):
             found = self._found(work)

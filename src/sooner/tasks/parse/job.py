@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import PageDrafter
-from ...errors import SoonerError, is_device_fault
+from ...errors import SoonerError, is_device_fault, one_line
+from ...storage import ObjectError
 from .as_they_end import as_they_end
 from .comparison import compare_plain, warm_up
 from .delivery import Delivery, line_of
@@ -22,7 +23,7 @@ from .manifest import Line, Manifest
 from .output import OutputError
 from .page_records import PageRecord, PageRecords, other_ends
 from .page_source import PageSource
-from .plan import DocumentPlanner, Intake
+from .plan import DocumentPlanner, DocumentWork, Intake
 from .prefetch import Drafted, ahead
 from .result import FAILED, Counts, ParsedPage
 from .sharing import ATTEMPTS, LEASE, Chunk, Claims, DocumentShard
@@ -97,7 +98,8 @@ class ParseJob:
 
     def __post_init__(self) -> None:
         for document in self.documents[:1]:  # the others when their turn comes
-            self.delivery.check(document)
+            if self.delivery.is_in_place_of(document):  # as of all others, most likely
+                self.delivery.check(document)
         self.store = self.delivery.store
         earlier = EarlierPages(self.store)  # before anything is written
         self.store.check()
@@ -112,7 +114,12 @@ class ParseJob:
             self.drafts_only,
         )
         self.finisher = Finisher(
-            self.intake, self.records, self.manifest, self.delivery, self.drafts_only
+            self.intake,
+            self.records,
+            self.manifest,
+            self.delivery,
+            self.drafts_only,
+            self.debug,
         )
         self.claims = Claims(self.store, self.lease, self.attempts, self.fresh)
         self.source = PageSource(
@@ -137,8 +144,8 @@ class ParseJob:
         Raises:
             OutputError: nothing more can be written; what is finished is kept.
             DeviceFaultError: the accelerator failed; what is finished is kept.
-            SoonerError: the model can't be loaded; or, with `stop_on_error`, what is wrong with a
-                page.
+            SoonerError: the model can't be loaded; no document has a page that was asked for; or,
+                with `stop_on_error`, what is wrong with a page.
         """
         try:
             self._run(load)
@@ -151,6 +158,8 @@ class ParseJob:
         self.manifest.rebuild()
         with suppress(OutputError):  # nobody reads what killed writers left
             self.store.sweep()
+        if self.shard is None:  # others may have longer documents
+            self.intake.check(self.source.longest)
         return self.counts
 
     def _run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> None:
@@ -177,8 +186,24 @@ class ParseJob:
 
     def _leave(self, chunk: Chunk, then: Chunk | None = None) -> None:
         self.claims.done(chunk.key)
-        if then is None or then.work is not chunk.work:
+        if then is not None and then.work is chunk.work:
+            return
+        try:
             self.finisher(chunk.work)
+        except ObjectError as error:
+            self._fail(chunk.work.document, str(error))
+
+    def _fail(self, document: Document, problem: str) -> None:
+        """A document's pages are parsed, and its files can't be written."""
+        began = time.perf_counter()
+        work = DocumentWork.unwritable(document, self.settings_hash, problem)
+        self.counts.skip(-work.todo)
+        self.claims.sent()
+        drafted = Drafted(Chunk.of_document(work), BrokenPage(document.path, 0, problem))
+        try:
+            self._done(drafted, self._parsed(None, drafted, _no_page), began)
+        finally:
+            self.finisher(work)
 
     def _is_done_by_now(self, drafted: Drafted[Chunk]) -> bool:
         """Whether a page was parsed since its document was opened: by another run, or where the
@@ -218,11 +243,11 @@ class ParseJob:
         where += f", page {parsed.number}" if parsed.number else ""
         if self._fault is not None:
             raise DeviceFaultError(
-                f"the device failed at {where}: {_one_line(self._fault)}; what is finished is "
+                f"the device failed at {where}: {one_line(self._fault)}; what is finished is "
                 "kept, the same command goes on there"
             ) from self._fault
-        if self.stop_on_error and parsed.status == FAILED:
-            raise SoonerError(f"{where}: {parsed.reason}")
+        if self.stop_on_error and line["status"] == FAILED:
+            raise SoonerError(f"{where}: {line['reason']}")
 
     def _side_by_side(self, parser: ConcurrentParser, coming: Iterator[Drafted[Chunk]]) -> None:
         """Parse several pages at once, and keep each as it ends."""
@@ -284,7 +309,7 @@ class ParseJob:
             if self.debug:
                 raise
             self._fault = error if is_device_fault(error) else None
-            return ParsedPage(name, page.number, FAILED, _one_line(error), size=page.size)
+            return ParsedPage(name, page.number, FAILED, one_line(error), size=page.size)
         draft = drafted.draft()  # known by now
         seconds = {
             "read": drafted.tag.read.get(page.number, 0.0),
@@ -293,26 +318,30 @@ class ParseJob:
         }
         seconds["wait"] = drafted.waited + seconds.get("wait", 0.0)
         notes = [] if self.told_of is None else self.told_of(work.document.path)
-        notes = [*notes, *parsed.notes]
+        notes = [*page.notes, *notes, *parsed.notes]
         form = parser.ask.form
-        return replace(parsed, source=name, form=form, seconds=seconds, notes=notes)
+        return parsed.encodable(source=name, form=form, seconds=seconds, notes=notes)
 
     def _keep(self, drafted: Drafted[Chunk], parsed: ParsedPage) -> Line:
         """Write a page's files, then its object: a run that is killed in between does it again."""
         work, page, files, drawn = drafted.tag.work, drafted.page, list[Path](), dict[str, str]()
-        task, place = work.task(parsed.number), work.document.place
+        task = work.task(parsed.number)
         if parsed.status != FAILED and isinstance(page, Page):
             began = time.perf_counter()
-            drawn = self.delivery.write_page(place, page, parsed)
+            place = work.document.place
+            parsed, files, drawn = self.delivery.try_page(place, page, parsed, self.debug)
+            work.written |= {parsed.number} if files else set()
             took = time.perf_counter() - began
             parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
-            files = self.delivery.files_of(place, parsed)
-            work.written.add(parsed.number)
         is_aside = parsed.number in work.dying
         record = PageRecord(parsed, work.input_hash, work.settings_hash, drawn, is_aside)
-        self.records.write(record)
-        if self.fresh:  # what was known before does not hide what is known now
-            self.records.forget(task.key, other_ends(record))
+        try:
+            self.records.write(record)
+            if self.fresh:  # what was known before does not hide what is known now
+                self.records.forget(task.key, other_ends(record))
+        except ObjectError as error:
+            parsed = replace(parsed, status=FAILED, reason=str(error))
+            record = replace(record, page=parsed)
         line = line_of(task, record, files, self.delivery.choices)
         self.manifest.append(line)
         is_settled = is_aside or (parsed.number in work.tried and parsed.status != FAILED)
@@ -342,5 +371,5 @@ def _behind(
     yield from coming
 
 
-def _one_line(error: Exception) -> str:
-    return " ".join(f"{type(error).__name__}: {error}".split())[:300]
+def _no_page() -> ParsedPage:
+    raise AssertionError("a document that fails as a whole has no page to be parsed")

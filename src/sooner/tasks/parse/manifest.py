@@ -19,7 +19,9 @@ from typing import IO, Any
 
 from ...io import read_line, to_line
 from ...storage import MissingObjectError, Store
+from ...storage.store import is_unicode
 from .output import writing
+from .page_records import digest_of_place
 
 NAME = "manifest.jsonl"
 HOME = ".sooner/documents"
@@ -30,6 +32,9 @@ Line = dict[str, Any]
 
 AT_ONCE = 16
 """Objects that are read or written at once where each takes a network's time."""
+
+LONGEST = 255
+"""Bytes of the longest name of a file or folder on common file systems."""
 
 EARLIER = ".sooner/earlier"
 """Is there as long as the manifest has lines of sooner 0.2, whose pages have no objects."""
@@ -172,7 +177,7 @@ class LooseLines:
         start = 0
         for raw in self._file:
             line = read_line(raw)
-            if line is not None and _is_page(line) and line["document"] not in known:
+            if line is not None and _is_page(line) and entry_key(line["document"]) not in known:
                 self.places.setdefault(line["document"], array("q")).append(start)
             start += len(raw)
 
@@ -194,4 +199,13 @@ def _is_page(line: Line) -> bool:
 
 
 def _name(place: str) -> str:
-    return f"{HOME}/{place}{END}"
+    return f"{HOME}/{entry_key(place)}{END}"
+
+
+def entry_key(place: str) -> str:
+    """What an entry is called: its document's place, or a hash of one that is no name for a file
+    with an ending more."""
+    longest = LONGEST - len(END)
+    if is_unicode(place) and all(len(part.encode()) <= longest for part in place.split("/")):
+        return place
+    return f"unnamed-{digest_of_place(place)}"

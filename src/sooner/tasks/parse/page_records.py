@@ -12,7 +12,7 @@ import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
-from ...storage import MissingObjectError, StorageError, Store
+from ...storage import MissingObjectError, ObjectError, Store
 from .result import DRAFT, FAILED, ParsedPage
 
 HOME = ".sooner/pages"
@@ -56,7 +56,12 @@ def page_key(input_hash: str, settings_hash: str, number: int) -> str:
 
 def key_of(input_hash: str, place: str) -> str:
     """A document's hash; a name of its own where its file can't be read, so that it has none."""
-    return input_hash or UNREADABLE + hashlib.sha256(place.encode()).hexdigest()[:32]
+    return input_hash or UNREADABLE + digest_of_place(place)
+
+
+def digest_of_place(place: str) -> str:
+    """A hash of a document's place, which may be no Unicode."""
+    return hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
 def told_hash(input_hash: str) -> str:
@@ -171,7 +176,7 @@ class PageRecords:
             try:
                 return PageRecord.from_bytes(data)
             except (AttributeError, KeyError, TypeError, ValueError) as error:
-                raise StorageError(
+                raise ObjectError(
                     f"object '{self.store.url(name)}' is no record of a page; remove it, and the "
                     "page is parsed again"
                 ) from error

@@ -8,7 +8,8 @@ from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from ...documents import BrokenPage, Document, Page, PageRange, fetched
+from ...documents import BrokenPage, Document, Page, fetched
+from ...storage import ObjectError
 from .earlier import EarlierPages
 from .finishing import Finisher
 from .plan import DocumentPlanner, DocumentWork
@@ -30,6 +31,7 @@ class PageSource:
         finisher: of documents whose pages are all there.
         earlier: pages of an earlier version.
         counts: told what is opened.
+        longest: pages of the longest document that was opened.
     """
 
     documents: Sequence[Document]
@@ -41,6 +43,7 @@ class PageSource:
     counts: Counts
 
     def __post_init__(self) -> None:
+        self.longest = 0
         self.own: Sequence[int] = range(len(self.documents))
         if self.shard is not None:
             places = (Path(document.place).as_posix() for document in self.documents)
@@ -54,13 +57,32 @@ class PageSource:
         while numbers:
             later = array("q")
             for number in numbers:
-                with fetched(self.documents[number]) as document:
-                    work = self._opened(document, is_first=numbers is self.own)
-                    if not (yield from self._read(work)):
-                        later.append(number)
+                if not (yield from self._pages_of(self.documents[number], numbers is self.own)):
+                    later.append(number)
             if later:
                 self.claims.wait(wait)
             numbers, wait = later, min(1.25 * wait, WAIT)  # so that little is waited in vain
+
+    def _pages_of(
+        self, document: Document, is_first: bool
+    ) -> Generator[tuple[Chunk, Page | BrokenPage], None, bool]:
+        """Pages of a document; returns whether that are all."""
+        # Paths remember what was asked of them: those of a hundred thousand documents must not.
+        document = replace(document, path=Path(document.path), place=Path(document.place))
+        if is_first:
+            self.counts.opened += 1
+        try:
+            with fetched(document) as local:
+                return (yield from self._read(self._opened(local, is_first)))
+        except ObjectError as error:
+            yield self._unwritable(document, str(error))
+            return True
+
+    def _unwritable(self, document: Document, problem: str) -> tuple[Chunk, BrokenPage]:
+        work = DocumentWork.unwritable(document, self.planner.settings_hash, problem)
+        self.counts.skip(-work.todo)
+        self.claims.sent()
+        return Chunk.of_document(work), BrokenPage(document.path, 0, problem)
 
     def _read(self, work: DocumentWork) -> Generator[tuple[Chunk, Page | BrokenPage], None, bool]:
         """Pages of a document that nobody else has in hand; returns whether that are all."""
@@ -70,7 +92,7 @@ class PageSource:
             self.claims.sent()
             told = f"{reason}; --fresh tries it again"
             broken = BrokenPage(work.document.path, number, told)
-            yield Chunk(work, [number], PageRange(()), ""), broken
+            yield Chunk.of_document(work, number), broken
         for chunk in chunks_of(work, self.claims.chunk):
             if not self.claims.take(chunk.key):
                 is_all = False
@@ -107,8 +129,6 @@ class PageSource:
             yield page
 
     def _opened(self, document: Document, is_first: bool) -> DocumentWork:
-        # Paths remember what was asked of them: those of a hundred thousand documents must not.
-        document = replace(document, path=Path(document.path), place=Path(document.place))
         self.planner.delivery.check(document)
         self.earlier.keep(document.place.as_posix())
         work = self.planner(document, self.claims.opening)
@@ -116,8 +136,8 @@ class PageSource:
         if not work.is_delivered:
             self.planner.manifest.forget(work.place)
         self.counts.skip(-work.todo)
+        self.longest = max(self.longest, work.of)
         if is_first:
-            self.counts.opened += 1
             self.counts.found(work.done)
             self.counts.aside += work.aside
         return work

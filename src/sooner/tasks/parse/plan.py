@@ -36,6 +36,21 @@ class Intake:
             return iter([BrokenPage(document.path, 0, document.problem)])
         return read_pages(document.path, pages, self.resolution, self.password)
 
+    def check(self, longest: int) -> None:
+        """Refuse pages that no document has.
+
+        Args:
+            longest: pages of the longest document; 0 if none could be opened.
+
+        Raises:
+            SoonerError: names them.
+        """
+        missing = self.pages.missing(longest) if longest else ""
+        if missing:
+            raise SoonerError(
+                f"no document has page {missing}: the longest has {longest}; give other --pages"
+            )
+
     def count(self, path: Path) -> int:
         """Pages of a document; 0 if it can't be opened."""
         if path.suffix.lower() in PICTURES:
@@ -58,12 +73,12 @@ class DocumentWork:
         of: pages that it has.
         numbers: pages that are wanted.
         left: those of them that are to be done now.
-        beyond: parts of what was asked for that the document does not have.
         todo: pages to be done; at least 1 where what is wrong with the document is to be told.
         done: how many were done before.
         aside: how many of the others are not tried again.
         dying: pages to be set aside now, with the reason; 0 for the document as a whole.
         tried: pages at which a process died, or is at work.
+        problem: why nothing of it can be written.
         is_delivered: its files are there, and are what they should be.
         written: pages whose files this run wrote.
     """
@@ -74,12 +89,12 @@ class DocumentWork:
     of: int = 0
     numbers: list[int] = field(default_factory=list)
     left: list[int] = field(default_factory=list)
-    beyond: tuple[tuple[int, int | None], ...] = ()
     todo: int = 0
     done: int = 0
     aside: int = 0
     dying: dict[int, str] = field(default_factory=dict)
     tried: set[int] = field(default_factory=set)
+    problem: str = ""
     is_delivered: bool = False
     written: set[int] = field(default_factory=set)
 
@@ -91,6 +106,13 @@ class DocumentWork:
         return PageTask(
             self.document.source, self.place, self.input_hash, self.settings_hash, number
         )
+
+    @classmethod
+    def unwritable(cls, document: Document, settings_hash: str, problem: str) -> DocumentWork:
+        """A document whose files can't be written. What it holds is parsed under another name, so
+        the failure is not recorded with the content but with the place."""
+        hashed = key_of("", document.place.as_posix())
+        return cls(document, hashed, settings_hash, todo=1, problem=problem)
 
 
 @dataclass(frozen=True)
@@ -144,23 +166,20 @@ class DocumentPlanner:
         except SetAsideError as error:
             work.dying, work.todo = {0: str(error)}, 1
             return work
-        work.numbers, missing = wanted.select(work.of), wanted.missing(work.of)
+        work.numbers = wanted.select(work.of)
         done = {*chosen(kept, self.settings_hash, self.drafts_only)} & {*work.numbers}
         aside = (own.aside.keys() - done) & {*work.numbers}
         if self.fresh:
             aside = set()
             done = {number for number in done if self._is_verified(kept, number)}
         # What is wrong with the document as a whole comes to light only where it is read.
-        is_sound = 0 not in own.failed and not missing
+        is_sound = work.of > 0 and 0 not in own.failed
         if 0 in own.failed:
             self.records.forget(page_key(hashed, self.settings_hash, 0), [BROKEN])
         work.done, work.aside = len(done), len(aside)
         work.left = [number for number in work.numbers if number not in done | aside]
-        gaps = PageRange.parse(missing).parts if missing else ()
-        work.beyond = tuple(part for part in gaps if part[0] not in work.left)
         work.todo = len(work.left) + (not is_sound)
-        if not work.numbers:
-            work.beyond, work.todo = wanted.parts, 1
+        work.is_delivered = is_sound and not work.numbers  # what others wanted of it stays
         return work
 
     def _is_verified(self, kept: Mapping[str, DonePages], number: int) -> bool:
@@ -171,7 +190,7 @@ class DocumentPlanner:
         wanted, lines = self.intake.pages, {line["page"]: line for line in entry.lines}
         numbers = wanted.select(entry.of)
         is_shut = lines.keys() == {0}  # as a whole set aside, or it would not fit
-        is_whole = numbers and lines.keys() >= {*numbers} and not wanted.missing(entry.of)
+        is_whole = numbers and lines.keys() >= {*numbers}
         if not is_shut and (not is_whole or 0 in lines):
             return False
         if not all(map(self._fits, lines.values())):

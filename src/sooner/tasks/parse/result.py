@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, ClassVar
 
 from ...documents import PageDraft, Region
@@ -210,6 +210,17 @@ class ParsedPage:
     def counts_for_speed(self) -> bool:
         return self.status != FAILED and self.truncated is None
 
+    def encodable(self, **changes: Any) -> ParsedPage:
+        """The page with `changes`, and with U+FFFD for lone surrogates, which a model's JSON or a
+        file's text may hold."""
+        return replace(
+            self,
+            markdown=_encodable(self.markdown),
+            raw=_encodable(self.raw),
+            regions=[replace(one, text=_encodable(one.text)) for one in self.regions],
+            **changes,
+        )
+
     def to_json(self) -> dict[str, Any]:
         """Plain data."""
         return asdict(self)
@@ -243,6 +254,10 @@ def _region(told: Mapping[str, Any]) -> ParsedRegion:
         if given.get(name) is not None:
             given[name] = tuple(given[name])
     return ParsedRegion(**given)
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def _known(kind: type[Any], told: Mapping[str, Any]) -> dict[str, Any]:

@@ -78,7 +78,7 @@ class Chunk:
     Attributes:
         work: the document.
         numbers: of the pages.
-        pages: the same, with what was asked for and is not there.
+        pages: the same.
         key: of the lease.
         read: seconds that reading each of its pages took, by number, so far.
     """
@@ -89,6 +89,11 @@ class Chunk:
     key: str
     read: dict[int, float] = field(default_factory=dict, compare=False)
 
+    @classmethod
+    def of_document(cls, work: DocumentWork, *numbers: int) -> Chunk:
+        """What is told of a document, or of pages of it, that nobody reads."""
+        return cls(work, [*numbers], PageRange(()), "")
+
 
 def chunks_of(work: DocumentWork, size: int) -> list[Chunk]:
     """The pages of a document that are to be read, in order, in parts of `size`."""
@@ -98,11 +103,10 @@ def chunks_of(work: DocumentWork, size: int) -> list[Chunk]:
         groups = [[]]  # what is wrong with the document as a whole
     chunks = []
     for group in groups:
-        parts: list[tuple[int, int | None]] = [(number, number) for number in group]
-        if group is groups[-1]:
-            parts += work.beyond
         key = page_key(work.input_hash, work.settings_hash, (group[0] - 1) // size if group else 0)
-        chunks.append(Chunk(work, group, PageRange(tuple(parts)), key))
+        chunks.append(
+            Chunk(work, group, PageRange(tuple((number, number) for number in group)), key)
+        )
     return chunks
 
 
