@@ -109,10 +109,11 @@ def test_pages_are_chosen_by_number(tmp_path: Path) -> None:
 
 def test_pages_that_a_document_lacks_are_said_and_the_others_come(tmp_path: Path) -> None:
     path = paper.page_numbers(tmp_path / "two.pdf", 2)
-    *good, missing = read_pages(path, "1-4", Resolution(longest=100))
+    *good, missing = read_pages(path, "1-4,3-4", Resolution(longest=100))
     assert [page.number for page in good] == [1, 2]
     assert isinstance(missing, BrokenPage)
     assert missing.reason == "has 2 pages, not page 3-4"
+    assert [page.number for page in read_pages(path, "1-4", Resolution(longest=100))] == [1, 2]
 
 
 def test_nothing_of_a_page_is_kept(tmp_path: Path) -> None:
@@ -160,9 +161,13 @@ def test_a_page_of_a_silly_size_is_broken_and_the_next_one_comes(tmp_path: Path)
     large, small, good = read_pages(tmp_path / "sizes.pdf", resolution=fitted)
     assert (large.size, good.size) == ((512, 512), (427, 640))
     assert "4 x 4 px, too small" in small.reason
-    large, small, good = read_pages(tmp_path / "sizes.pdf", resolution=Resolution(dpi=72))
+    asked = Resolution(longest=20_000)
+    large, _, _ = read_pages(tmp_path / "sizes.pdf", resolution=asked)
     assert isinstance(large, BrokenPage)
     assert "20000 x 20000 px, more than" in large.reason
+    large, small, good = read_pages(tmp_path / "sizes.pdf", resolution=Resolution(dpi=72))
+    assert isinstance(large, Page)
+    assert (large.size, large.notes) == ((4000, 4000), ("drawn at 14 dpi, as it is very large",))
     assert isinstance(small, BrokenPage)
     assert "too small" in small.reason
     assert isinstance(good, Page)

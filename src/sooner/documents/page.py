@@ -98,6 +98,7 @@ class Page:
         native: width and height in the file's own unit: points of a PDF, pixels of a picture.
         of: pages that the document has.
         text: the text layer of a PDF; `None` for pictures.
+        notes: what was done to it that should be known, such as a turn.
     """
 
     source: Path
@@ -107,6 +108,7 @@ class Page:
     native: tuple[float, float] = (0.0, 0.0)
     of: int = 1
     text: PageText | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def width(self) -> int:

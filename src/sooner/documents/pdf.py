@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import re
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -22,6 +24,13 @@ PASSWORD = 4
 
 NO_PAGES = re.compile(rb"/Kids\s*\[\s*\]")
 """An empty list of pages, which PDFium takes for damage."""
+
+TAIL, PADDING = 2048, b"\0 \t\r\n"
+"""Bytes in which a PDF's end is looked for, and those that may stand behind them."""
+
+SAMPLE, FEW, MOST_OF = 4000, 100, 2 / 3
+"""Characters of a page whose direction is looked at; as many as a stamp on a scan has; and the
+share of them that runs one way on a page that is turned."""
 
 _LOCK = threading.RLock()
 """PDFium may be used by one thread at a time in the whole process, hence one lock for all files."""
@@ -94,7 +103,9 @@ def _pages(
 def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenPage:
     try:
         with _LOCK:
-            return pdfium.PdfDocument(path, password=password)
+            document = pdfium.PdfDocument(path, password=password)
+            document.init_forms()  # without, values of fields are not drawn
+            return document
     except FileNotFoundError:
         return BrokenPage(path, 0, "does not exist")
     except (pdfium.PdfiumError, OSError) as error:
@@ -121,11 +132,15 @@ def _reason(path: Path, code: int | None, password: str | None) -> str:
 
 
 def _is_cut_off(path: Path) -> bool:
-    """Whether the end of a PDF is missing, as after a broken download."""
+    """Whether the end of a PDF is missing, as after a broken download; zeros and blanks behind it,
+    with which some disks and mail programs fill files up, do not count."""
     with open(path, "rb") as file:
-        file.seek(0, 2)
-        file.seek(max(file.tell() - 2048, 0))
-        return b"%%EOF" not in file.read()
+        start, end = file.seek(0, 2), b""
+        while start and len(end) < TAIL:
+            read = min(start, 16 * TAIL)
+            start = file.seek(start - read)
+            end = (file.read(read) + end).rstrip(PADDING)
+        return b"%%EOF" not in end[-TAIL:]
 
 
 def _page(
@@ -150,18 +165,45 @@ def _page(
 def _drawn(
     pdfium: ModuleType, page: Any, path: Path, number: int, count: int, resolution: Resolution
 ) -> Page | BrokenPage:
+    notes = list[str]()
+    if turn := text_turn(pdfium, page):
+        page.set_rotation((page.get_rotation() + turn) % 360)
+        notes.append(f"turned by {turn} degrees, as its text runs")
     drawn = draw_page(page, resolution)
     if isinstance(drawn, str):
         return BrokenPage(path, number, drawn)
     picture, scale = drawn
+    if scale < resolution.of_pdf(*page.get_size()):
+        notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
     text = page_text(pdfium, page, picture)
-    return Page(path, number, picture, scale * POINTS, page.get_size(), count, text)
+    size = page.get_size()
+    return Page(path, number, picture, scale * POINTS, size, count, text, tuple(notes))
+
+
+def text_turn(pdfium: ModuleType, page: Any) -> int:
+    """Degrees by which a page is to be turned clockwise for most of its text to run from left to
+    right: 0, 90, 180 or 270. A stamp on a scan says nothing about the scan."""
+    textpage, raw = page.get_textpage(), pdfium.raw
+    try:
+        counts: Counter[int] = Counter()
+        for index in range(min(textpage.count_chars(), SAMPLE)):
+            angle = raw.FPDFText_GetCharAngle(textpage, index)  # clockwise; -1 for none
+            if angle >= 0 and not chr(raw.FPDFText_GetUnicode(textpage, index)).isspace():
+                counts[round(math.degrees(angle) / 90) % 4] += 1
+    finally:
+        textpage.close()
+    if not counts:
+        return 0
+    (quarters, count), everything = counts.most_common(1)[0], counts.total()
+    turn = (-90 * quarters - page.get_rotation()) % 360
+    is_stamp = everything < FEW and any(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3))
+    return 0 if count < MOST_OF * everything or is_stamp else turn
 
 
 def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:
     """The picture of an open page, and its pixels a point; or why its size is not drawn."""
     native = page.get_size()  # as it is shown, so after rotation
-    scale = resolution.of_pdf(*native)
+    scale = resolution.that_fits(*native)
     way_out = "; lower the dpi, or give the longest side"
     for pixels in (scale, min(scale, FINEST)):
         if problem := size_problem(native[0] * pixels, native[1] * pixels, way_out):

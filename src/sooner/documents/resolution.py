@@ -10,6 +10,9 @@ from ..errors import SoonerError
 LEAST_SIDE, MOST_SIDE, MOST_PIXELS = 8, 16_000, 100_000_000
 """Shortest and longest side of a readable picture, and most pixels that fit into memory."""
 
+LARGE = 4000
+"""Pixels of the longer side of a page that would be larger than that: a poster, or a plan."""
+
 FINEST = 300.0 / 72.0
 """Pixels a point at which a page is judged to be too small: drawn larger, a dot is still a dot."""
 
@@ -53,6 +56,14 @@ class Resolution:
             return self.longest / max(width, height, 1e-6)
         return self.dpi / POINTS
 
+    def that_fits(self, width: float, height: float) -> float:
+        """The same; fewer where a size was not asked for and would be too large to be drawn."""
+        scale = self.of_pdf(width, height)
+        is_asked = self.within is not None or self.longest is not None
+        if is_asked or not is_too_large(width * scale, height * scale):
+            return scale
+        return LARGE / max(width, height)
+
     def of_picture(self, width: int, height: int, dpi: float) -> float:
         """Factor for a picture of that size in pixels, with `dpi` 0 for unknown; at most 1, unless
         it shall fit."""
@@ -72,8 +83,13 @@ def size_problem(width: float, height: float, way_out: str = "") -> str:
     size = f"{width:.0f} x {height:.0f} px"
     if min(width, height) < LEAST_SIDE:
         return f"is {size}, too small to hold text (at least {LEAST_SIDE} px a side)"
+    if not is_too_large(width, height):
+        return ""
     if max(width, height) > MOST_SIDE:
         return f"is {size}, more than {MOST_SIDE} px a side{way_out}"
-    if width * height > MOST_PIXELS:
-        return f"is {size}, more than {MOST_PIXELS // 1_000_000} million pixels{way_out}"
-    return ""
+    return f"is {size}, more than {MOST_PIXELS // 1_000_000} million pixels{way_out}"
+
+
+def is_too_large(width: float, height: float) -> bool:
+    """Whether a picture of so many pixels is more than memory is good for."""
+    return max(width, height) > MOST_SIDE or width * height > MOST_PIXELS

@@ -171,7 +171,7 @@ def _page(
 ) -> np.ndarray:
     try:
         page = document[number]
-        width, height = (side * resolution.of_pdf(*page.get_size()) for side in page.get_size())
+        width, height = (side * resolution.that_fits(*page.get_size()) for side in page.get_size())
         limits.check_size(round(width), round(height))
         drawn = draw_page(page, resolution)
         page.close()

@@ -1,0 +1,104 @@
+"""Pages as a person would hold them: turned, with their forms filled in, and of any size."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from reportlab.lib.pagesizes import A6
+from reportlab.pdfgen.canvas import Canvas
+
+from sooner.documents import BrokenPage, Page, Resolution, read_pages
+from sooner.documents.drafters import TextLayer
+
+SENTENCES = [f"Sentence number {number} of the report is here." for number in range(1, 13)]
+SMALL = Resolution(dpi=72)
+
+
+def only(path: Path, resolution: Resolution = SMALL) -> Page:
+    (page,) = read_pages(path, resolution=resolution)
+    assert isinstance(page, Page)
+    return page
+
+
+def report(path: Path, angle: int, rotate: int = 0, stamp: bool = False) -> Path:
+    """A page whose lines run at `angle` degrees counterclockwise, shown turned by `rotate`."""
+    width, height = A6 if angle % 180 == 0 else A6[::-1]
+    # reportlab takes the size that is shown.
+    canvas = Canvas(str(path), pagesize=(height, width) if rotate % 180 else (width, height))
+    canvas.setPageRotation(rotate)
+    canvas.translate(width / 2, height / 2)
+    canvas.rotate(angle)
+    canvas.setFont("Helvetica", 10)
+    for number, sentence in enumerate(SENTENCES):
+        canvas.drawString(-A6[0] / 2 + 20, A6[1] / 2 - 40 - 14 * number, sentence)
+    if stamp:
+        canvas.rotate(90)
+        canvas.drawString(-A6[1] / 2 + 20, A6[0] / 2 - 30, "arXiv: a stamp")
+    canvas.save()
+    return path
+
+
+@pytest.mark.parametrize("rotate", [0, 90, 180, 270])
+@pytest.mark.parametrize("angle", [0, 90, 180, 270])
+def test_a_page_is_turned_as_its_text_runs(tmp_path: Path, angle: int, rotate: int) -> None:
+    page = only(report(tmp_path / "a.pdf", angle, rotate, stamp=True))
+    turn = (angle - rotate) % 360
+    assert page.notes == ((f"turned by {turn} degrees, as its text runs",) if turn else ())
+    assert page.width < page.height  # as the sheet is held to be read
+    text = " ".join(TextLayer()(page).texts)
+    assert " ".join(SENTENCES) in " ".join(text.split())
+    ink = np.flatnonzero((page.picture < 128).all(axis=2).any(axis=1))
+    assert ink[0] < page.height / 4  # lines begin at the top
+
+
+def test_a_stamp_does_not_turn_a_scan(tmp_path: Path) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"), pagesize=A6)
+    picture = Canvas.drawImage
+    from PIL import Image
+    from reportlab.lib.utils import ImageReader
+
+    picture(canvas, ImageReader(Image.new("L", (90, 120), 200)), 0, 0, *A6)
+    canvas.rotate(90)
+    canvas.drawString(40, -20, "received: 3 May")
+    canvas.save()
+    assert only(tmp_path / "a.pdf").notes == ()
+
+
+def test_values_of_form_fields_are_drawn(tmp_path: Path) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"), pagesize=A6)
+    canvas.acroForm.textfield(
+        x=40, y=300, width=200, height=30, value="Ada Lovelace", borderWidth=0, fontSize=14
+    )
+    canvas.acroForm.checkbox(x=40, y=200, size=20, checked=True, borderWidth=0)
+    canvas.drawString(40, 350, "a form")
+    canvas.showPage()
+    canvas.save()
+    page = only(tmp_path / "a.pdf")
+    top = page.height - 330
+    field, box = page.picture[top : top + 30, 40:240], page.picture[-220:-200, 40:60]
+    assert (field < 100).all(axis=2).sum() > 50
+    assert (box < 100).all(axis=2).sum() > 10
+
+
+@pytest.mark.parametrize("padding", [b"\0" * 2_100, b"\n" * 50_000, b"\0\r\n " * 20_000])
+def test_what_fills_a_file_up_does_not_cut_it_off(tmp_path: Path, padding: bytes) -> None:
+    path = report(tmp_path / "a.pdf", 0)
+    whole = path.read_bytes()
+    path.write_bytes(whole + padding)
+    assert only(path).notes == ()
+    path.write_bytes(whole[: whole.rindex(b"startxref")] + padding)
+    *_, cut = read_pages(path, resolution=SMALL)
+    assert isinstance(cut, BrokenPage)
+    assert "truncated" in cut.reason
+
+
+@pytest.mark.parametrize(("size", "pixels"), [(6_000, 4_000), (14_400, 4_000), (1_000, 2_778)])
+def test_posters_are_drawn_as_large_as_is_good(tmp_path: Path, size: int, pixels: int) -> None:
+    canvas = Canvas(str(tmp_path / "a.pdf"), pagesize=(size, size / 20))
+    canvas.drawString(9, 9, "a plan")
+    canvas.save()
+    page = only(tmp_path / "a.pdf", Resolution())
+    assert max(page.size) == pixels
+    assert bool(page.notes) == (pixels == 4_000)
