@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,9 @@ import pytest
 from reportlab.lib.pagesizes import A6
 from reportlab.pdfgen.canvas import Canvas
 
-from sooner.documents import BrokenPage, Page, Resolution, read_pages
+from sooner.documents import BrokenPage, Page, Resolution, count_pages, find_documents, read_pages
 from sooner.documents.drafters import TextLayer
+from sooner.documents.inputs import HEIF
 
 SENTENCES = [f"Sentence number {number} of the report is here." for number in range(1, 13)]
 SMALL = Resolution(dpi=72)
@@ -102,3 +104,43 @@ def test_posters_are_drawn_as_large_as_is_good(tmp_path: Path, size: int, pixels
     page = only(tmp_path / "a.pdf", Resolution())
     assert max(page.size) == pixels
     assert bool(page.notes) == (pixels == 4_000)
+
+
+@pytest.mark.parametrize("suffix", [".heic", ".heif", ".avif", ".jp2", ".gif"])
+def test_pictures_of_phones_and_cameras_are_documents(tmp_path: Path, suffix: str) -> None:
+    import pillow_heif
+    from PIL import Image
+
+    path = tmp_path / f"photo{suffix}"
+    image = Image.new("RGB", (64, 48), "white")
+    image.paste("black", (0, 0, 16, 48))
+    if suffix in HEIF:
+        exif = Image.Exif()
+        exif[0x0112] = 6  # to be turned clockwise
+        pillow_heif.from_pillow(image).save(path, exif=exif.tobytes())
+    else:
+        image.save(path)
+    (document,) = find_documents([tmp_path])
+    assert document.place.name == path.name
+    assert count_pages(path) == 1
+    page = only(path)
+    dark = page.picture.mean(axis=2) < 90
+    if suffix in HEIF:
+        assert page.size == (48, 64)
+        assert dark[:14].all()
+        assert not dark[20:].any()
+    else:
+        assert page.size == (64, 48)
+        assert dark[:, :14].all()
+        assert not dark[:, 20:].any()
+    path.write_bytes(path.read_bytes()[:40])
+    (broken,) = read_pages(path)
+    assert isinstance(broken, BrokenPage)
+
+
+def test_what_reads_photos_may_be_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pillow_heif", None)
+    (tmp_path / "photo.heic").write_bytes(b"any")
+    (broken,) = read_pages(tmp_path / "photo.heic")
+    assert isinstance(broken, BrokenPage)
+    assert "pillow-heif; install it" in broken.reason

@@ -72,7 +72,11 @@ class PageRange:
             yield from range(first, min(pages if last is None else last, pages) + 1)
 
 
-PICTURES = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp")
+HEIF = (".heic", ".heif")
+
+PICTURES = (
+    ".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".webp", ".gif", ".jp2", ".avif", *HEIF,
+)  # fmt: skip
 
 SUFFIXES = (".pdf", *PICTURES)
 

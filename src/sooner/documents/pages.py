@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from .inputs import PICTURES, PageRange
+from ..errors import SoonerError
+from .inputs import HEIF, PICTURES, PageRange
 from .page import BrokenPage, Page, Picture
 from .pdf import count_pdf_pages, read_pdf
 from .resolution import Resolution, size_problem
@@ -21,7 +23,9 @@ SQUARE = 1.02
 
 """Ratio of horizontal to vertical resolution up to which pixels count as square."""
 
-ERRORS = (OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, MemoryError)
+ERRORS = (
+    OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, MemoryError, RuntimeError,
+)  # fmt: skip
 
 """What Pillow's decoders raise for damaged files."""
 
@@ -31,7 +35,7 @@ def read_picture(
 ) -> Iterator[Page | BrokenPage]:
     """Pages of a picture file: one, or the pages of a TIFF."""
     try:
-        image = Image.open(path)
+        image = _open(path)
     except (*ERRORS, Image.DecompressionBombError) as error:
         yield BrokenPage(path, 0, _reason(error))
         return
@@ -46,10 +50,26 @@ def read_picture(
 def count_frames(path: Path) -> int:
     """Pages of a picture file; 1 if it can't be read."""
     try:
-        with Image.open(path) as image:
+        with _open(path) as image:
             return _frames(image)
     except (*ERRORS, Image.DecompressionBombError):
         return 1
+
+
+def _open(path: Path) -> Image.Image:
+    """A picture file.
+
+    Raises:
+        SoonerError: what reads photos of phones is not installed.
+        OSError, ValueError and others of `ERRORS`: it is damaged.
+    """
+    if path.suffix.lower() not in HEIF:
+        return Image.open(path)
+    try:
+        import pillow_heif
+    except ImportError:
+        raise SoonerError("needs pillow-heif; install it with: pip install 'sooner[docs]'") from None
+    return cast(Image.Image, pillow_heif.open_heif(path).to_pillow())
 
 
 def _frames(image: Image.Image) -> int:
@@ -143,6 +163,8 @@ def _reason(error: BaseException) -> str:
         return "does not exist"
     if isinstance(error, IsADirectoryError | PermissionError):
         return "can't be opened; check that it is a file that may be read"
+    if isinstance(error, SoonerError):
+        return str(error)
     if isinstance(error, UnidentifiedImageError):
         return "is no picture, or damaged at its start"
     if isinstance(error, Image.DecompressionBombError):
