@@ -18,6 +18,7 @@ import assistants
 import sooner
 import tiny
 from same_drafts import SameDrafts
+from sooner.methods.tree_draft import STATIC_TREE
 
 BATCHES = (1, 2, 3, 5)
 SHORT = (1, 2, 3, 6)
@@ -49,7 +50,7 @@ def _larger_vocabulary(family: str) -> sooner.Method:
 
 def _eagle(**options: Any) -> Callable[[str], sooner.Method]:
     """An untrained head; with many siblings it is right now and then all the same."""
-    return lambda family: sooner.Eagle(tiny.head(family), **options)
+    return lambda family: sooner.Eagle(tiny.head(family), **{"nodes": 50, **options})
 
 
 def _eagle3(**options: Any) -> Callable[[str], sooner.Method]:
@@ -79,7 +80,7 @@ def aligned(**options: Any) -> Callable[[str], sooner.Method]:
 
 METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "plain": lambda family: sooner.Autoregressive(),
-    "prompt-lookup": lambda family: sooner.PromptLookup(),
+    "prompt-lookup": lambda family: sooner.PromptLookup(num_draft_tokens=10),
     "prompt-lookup-short": lambda family: sooner.PromptLookup(num_draft_tokens=2, max_ngram=1),
     "noisy-1": _noisy(1),
     "noisy-4": _noisy(4),
@@ -92,9 +93,9 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "parallel": lambda family: sooner.ParallelVLM(
         tiny.noisy(family), prune=0.5, least=0, num_draft_tokens=5, placement="inline"
     ),
-    "sd-tree": lambda family: sooner.SDTree(tiny.noisy(family)),
+    "sd-tree": lambda family: sooner.SDTree(tiny.noisy(family), STATIC_TREE),
     "onsd": lambda family: sooner.OnSD(tiny.noisy(family), num_draft_tokens=3),
-    "specvlm": lambda family: sooner.SpecVLM(tiny.noisy(family), prune=0.5),
+    "specvlm": lambda family: sooner.SpecVLM(tiny.noisy(family), STATIC_TREE, prune=0.5),
     "jacobi-1": lambda family: sooner.CoupledJacobi(1, "maximal"),
     "jacobi-4": lambda family: sooner.CoupledJacobi(4, "independent", init="random"),
     "jacobi-16": lambda family: sooner.CoupledJacobi(16, "gumbel", strength=0.5, init="left"),
@@ -112,6 +113,9 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "eagle3": _eagle3(top_k=24, nodes=48, depth=3),
     "eagle3-auto": _eagle3(nodes="auto", top_k=16),
     "assistant": lambda family: sooner.Assistant(assistants.of(family), num_draft_tokens=4),
+    "prompt-lookup-auto": lambda family: sooner.PromptLookup(),
+    "sd-tree-auto": lambda family: sooner.SDTree(tiny.noisy(family)),
+    "sparse-to-dense-auto": lambda family: sooner.SparseToDense(prune=0.5),
 }
 
 

@@ -26,6 +26,7 @@ from sooner.stats.run import Stats
 SEED = 3
 TIMED = (
     "noisy-auto", "eagle-auto", "hsd-auto", "ddtree-auto", "eagle3-auto", "parallel",
+    "prompt-lookup-auto", "sd-tree-auto", "sparse-to-dense-auto",
 )  # fmt: skip
 """Methods whose drafts are as long as the clock says: their greedy ids alone are kept."""
 

@@ -19,6 +19,7 @@ from sooner.methods.pruning import attention, attention_variation
 from sooner.methods.sd_tree import SDTree
 from sooner.methods.sparse_to_dense import SparseToDense
 from sooner.methods.specvlm import SpecVLM, staged
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
 
 
@@ -122,14 +123,14 @@ def test_full_focus_is_the_top_k_and_none_is_spread_evenly() -> None:
 @pytest.mark.parametrize("family", VISUAL)
 def test_specvlm_drafts_from_a_shorter_prompt(family: str) -> None:
     """Draft caches shrink with the prompt, and nothing else changes."""
-    methods = [SpecVLM(tiny.noisy(family), prune=prune) for prune in (0.0, 0.5, 0.9)]
+    methods = [SpecVLM(tiny.noisy(family), STATIC_TREE, prune=prune) for prune in (0.0, 0.5, 0.9)]
     sizes = [generate(one, family, "mixed", 1).stats.draft_cache_bytes for one in methods]
     assert sizes[0] > sizes[1] > sizes[2]
 
 
 @pytest.mark.parametrize("family", VISUAL)
 def test_a_sparse_cache_with_everything_agrees_with_the_dense_one(family: str) -> None:
-    stats = generate(SparseToDense(prune=0.0), family, "uneven", 3, 21).stats
+    stats = generate(SparseToDense(9, prune=0.0), family, "uneven", 3, 21).stats
     assert stats.acceptance_histogram == {9: 6}
     assert stats.seconds["draft_prefill"] > 0
 
@@ -137,7 +138,8 @@ def test_a_sparse_cache_with_everything_agrees_with_the_dense_one(family: str) -
 @pytest.mark.parametrize("family", VISUAL)
 def test_a_sparse_cache_is_smaller_and_still_agrees_often(family: str) -> None:
     whole, some = (
-        generate(SparseToDense(prune=prune), family, "video", 3, 30).stats for prune in (0.0, 0.6)
+        generate(SparseToDense(9, prune=prune), family, "video", 3, 30).stats
+        for prune in (0.0, 0.6)
     )
     assert some.draft_cache_bytes < whole.draft_cache_bytes
     assert 1.5 < some.mean_acceptance_length < whole.mean_acceptance_length

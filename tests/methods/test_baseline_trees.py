@@ -112,8 +112,8 @@ def test_siblings_drawn_with_replacement_would_be_seen(monkeypatch: pytest.Monke
 
 
 SAMPLED = {
-    "sd-tree": lambda family: SDTree(tiny.noisy(family)),
-    "sd-tree-top": lambda family: SDTree(tiny.noisy(family), siblings="top"),
+    "sd-tree": lambda family: SDTree(tiny.noisy(family), sd_tree.STATIC_TREE),
+    "sd-tree-top": lambda family: SDTree(tiny.noisy(family), sd_tree.STATIC_TREE, siblings="top"),
     "onsd": lambda family: OnSD(tiny.noisy(family)),
     "specvlm": lambda family: SpecVLM(tiny.noisy(family), prune=0.5, branching=WIDE),
     "sparse-to-dense": lambda family: SparseToDense(prune=0.5, num_draft_tokens=3),
@@ -169,7 +169,7 @@ def test_a_tree_is_accepted_further_than_a_chain_of_its_depth(family: str) -> No
     chain = sooner.Speculative(tiny.noisy(family), num_draft_tokens=5)
     lengths = [
         generate(method, family, kind, 5, 40).stats.mean_acceptance_length
-        for method in (chain, SDTree(tiny.noisy(family)))
+        for method in (chain, SDTree(tiny.noisy(family), sd_tree.STATIC_TREE))
     ]
     assert lengths[1] > lengths[0]
 
@@ -185,7 +185,7 @@ def test_a_perfect_tree_is_accepted_to_its_depth(kind: str) -> None:
 def test_accepted_nodes_are_not_fed_to_the_draft_again() -> None:
     """After a whole path, only the leaf, which was never forwarded, and the new token are."""
     family = "qwen2_5_vl"
-    method, widths = SDTree(tiny.model(family)), []
+    method, widths = SDTree(tiny.model(family), sd_tree.STATIC_TREE), []
     hook = (
         tiny.model(family)
         .get_decoder()

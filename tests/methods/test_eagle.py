@@ -314,7 +314,7 @@ class Anything:
 
 
 def test_a_tolerance_decides_and_makes_the_run_relaxed() -> None:
-    made = say("llama", Eagle(tiny.head("llama"), tolerance=Anything()), "text", 2)  # type: ignore[arg-type]
+    made = say("llama", Eagle(tiny.head("llama"), nodes=50, tolerance=Anything()), "text", 2)  # type: ignore[arg-type]
     assert made.stats.mode == "relaxed"
     assert made.stats.acceptance_histogram[0] <= 2  # where nothing could be drafted any more
     assert Eagle(tiny.head("llama")).mode == "exact"

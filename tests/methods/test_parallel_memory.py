@@ -18,7 +18,7 @@ from sooner.methods.parallel.worker import BoardSizes
 from sooner.tasks import choice as pace
 
 FAMILY = "llava_onevision"
-LENGTH = sooner.ParallelVLM.num_draft_tokens
+LENGTH = sooner.ParallelVLM.max_draft_tokens
 
 
 def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -> DraftJob:

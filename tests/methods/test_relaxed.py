@@ -13,6 +13,7 @@ import sooner
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive, Method, SDTree, Speculative
 from sooner.methods.tolerance import Relaxed, Tolerance
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
 from sooner.models.openvla.processing import OpenVLAProcessor
 from sooner.models.openvla.statistics import ActionTokens
@@ -49,7 +50,7 @@ def run(target: Any, method: Method, **options: Any) -> Decoded:
 
 METHODS: list[Callable[[Any], Method]] = [
     lambda draft: Speculative(draft, num_draft_tokens=3),
-    lambda draft: SDTree(draft),
+    lambda draft: SDTree(draft, STATIC_TREE),
 ]
 
 

@@ -15,6 +15,7 @@ from serve.real_service import serving, shaken, target
 from serve.test_grammar_drafts import METHODS as BOUND
 from sooner import HSD, PromptLookup, SDTree, Speculative
 from sooner.decoding.runner import ModelRunner
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.serve.chat_metrics import ChatMetrics
 from sooner.serve.following import Following
 from sooner.serve.jobs import GenerationJob, JobSampling
@@ -28,7 +29,7 @@ BODY = {"prompt": "the end, the end, the e", "max_tokens": NEW, "ignore_eos": Tr
 METHODS: dict[str, Any] = {
     "prompt-lookup": lambda: Following(PromptLookup(num_draft_tokens=6)),
     "speculative": lambda: Following(Speculative(shaken(), num_draft_tokens=5)),
-    "sd-tree": lambda: Following(SDTree(shaken())),
+    "sd-tree": lambda: Following(SDTree(shaken(), STATIC_TREE)),
     "hsd": lambda: HSD(drafts=[[]], nodes=8),
 }
 

@@ -17,6 +17,7 @@ from serve.test_openai_grammar import PERSON, matcher_of
 from sooner import HSD, Autoregressive, Eagle, EagleHead, PromptLookup, SDTree, Speculative
 from sooner.decoding import loop as decoding_loop
 from sooner.memory import manager
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.serve.engine_loop import EngineLoop
 from sooner.serve.engine_options import GrammarProcessor, JobOptions
 from sooner.serve.following import Following
@@ -45,7 +46,7 @@ METHODS: dict[str, Any] = {
     "prompt-lookup": lambda: Following(PromptLookup(num_draft_tokens=5, max_ngram=2)),
     "hsd": lambda: HSD(drafts=[[]], nodes=8),
     "speculative": lambda: Following(Speculative(shaken(), num_draft_tokens=4)),
-    "sd-tree": lambda: Following(SDTree(shaken())),
+    "sd-tree": lambda: Following(SDTree(shaken(), STATIC_TREE)),
     "eagle": lambda: Following(Eagle(head(), nodes=8)),
 }
 

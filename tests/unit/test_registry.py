@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import subprocess
 import sys
 from pathlib import Path
@@ -113,3 +114,23 @@ def test_a_name_that_two_classes_have_is_refused(
     path.with_name("other.py").write_text(path.read_text())
     with pytest.raises(SoonerError, match="method 'toy' is declared twice"):
         read(monkeypatch, tmp_path)
+
+
+DRAFT_SIZES = ("num_draft_tokens", "nodes", "branching")
+"""Options that say how much a method drafts a round."""
+NO_SIZE = {
+    "plain": "drafts nothing",
+    "relaxed": "drafts what another method drafts",
+    "jacobi": "the window is a part of the iteration: it says which places are drawn anew",
+    "gsd": "the same",
+}
+
+
+@pytest.mark.parametrize("name", methods())
+def test_every_method_drafts_what_pays_by_default(name: str) -> None:
+    fields = {one.name: one for one in dataclasses.fields(methods()[name].load())}
+    sizes = {option: fields[option].default for option in DRAFT_SIZES if option in fields}
+    if name in NO_SIZE:
+        assert not sizes
+    else:
+        assert list(sizes.values()) == ["auto"]

@@ -12,6 +12,7 @@ import torch
 import sooner
 import tiny
 from sooner.decoding.loop import Decoding
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.stats import timing
 from sooner.stats.run import Stats
 
@@ -121,7 +122,7 @@ def test_closing_waits_once_and_loses_nothing(device: Device) -> None:
 METHODS: dict[str, Any] = {
     "plain": sooner.Autoregressive,
     "speculative": lambda: sooner.Speculative(tiny.model("llama"), "auto"),
-    "sd-tree": lambda: sooner.SDTree(tiny.model("llama")),
+    "sd-tree": lambda: sooner.SDTree(tiny.model("llama"), STATIC_TREE),
     "eagle": lambda: sooner.Eagle(tiny.head("llama"), nodes="auto"),
     "hsd": lambda: sooner.HSD([[[5, 6, 7]]]),
     "jacobi": lambda: sooner.CoupledJacobi(4),

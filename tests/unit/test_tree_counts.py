@@ -15,6 +15,7 @@ import tiny
 from method_matrix import METHODS
 from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.tree import ROOT, Tree
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.stats.run import Stats
 
 # By hand: a root with two children, the first of which has two more and the second one.
@@ -176,7 +177,7 @@ def test_a_tree_that_holds_the_whole_answer_is_never_rejected(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The target drafts for itself with siblings: all that stands beside its own path is noise."""
-    itself = sooner.SDTree(tiny.model("llama"))
+    itself = sooner.SDTree(tiny.model("llama"), STATIC_TREE)
     stats, account = account_of(monkeypatch, itself, max_new_tokens=41)
     assert any(len(parents) > deepest(parents) for parents, _ in account.rounds()), "no branches"
     whole = [drafted == deepest(parents) for parents, (_, drafted) in account.rounds()]

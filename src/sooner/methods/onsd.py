@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal, Self
+from typing import Any, ClassVar, Self
 
 from ..decoding.interface import AdapterLike
 from ..registry import DraftModel
@@ -22,14 +22,12 @@ class OnSD(Speculative):
     video. What only the pixels tell it has to guess.
 
     Args:
-        num_draft_tokens: draft tokens a round (the baseline's 5), or `"auto"`.
-        others: as for `Speculative`.
+        all: as for `Speculative`; the baseline drafts 5 tokens a round.
 
     Raises:
         SoonerError: num_draft_tokens below 1, or draft and target of different tokenizers.
     """
 
-    num_draft_tokens: int | Literal["auto"] = 5
     name: ClassVar[str] = "onsd"
     summary: ClassVar[str] = "a chain of a draft model that gets the words alone"
     draft_model: ClassVar[DraftModel] = "words"

@@ -34,7 +34,7 @@ class PromptLookup(Method):
         SoonerError: a value below 1, or `min_ngram` above `max_ngram`.
     """
 
-    num_draft_tokens: int | Literal["auto"] = 10
+    num_draft_tokens: int | Literal["auto"] = "auto"
     max_draft_tokens: int = 10
     max_ngram: int = 3
     min_ngram: int = 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Literal, Self
@@ -23,6 +24,7 @@ from .checks import same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
 from .rules import follow_choices
 from .settings import MethodSettings
+from .sizing.tree import MeasuredSize, Size, TreeSize
 from .tree_draft import STATIC_TREE, Branching, TreeDrafter, TreeShape, check_branching
 
 SIBLINGS = ("drawn", "top")
@@ -32,7 +34,7 @@ SIBLINGS = ("drawn", "top")
 class SDTree(Method):
     """Speculative decoding with a static tree (SpecInfer, Miao et al. 2024; shape of EAGLE).
 
-    Each round drafts `branching` with one draft forward a level. Greedy decoding follows the
+    Each round drafts a tree with one draft forward a level. Greedy decoding follows the
     target's choices down the tree. Sampling is exact either way:
 
     - `drawn` siblings are drawn without replacement from the draft's processed distribution and
@@ -42,7 +44,9 @@ class SDTree(Method):
 
     Args:
         draft: a loaded HF model of one of the supported families.
-        branching: the tree, for each level the child counts of the nodes above; see `Branching`.
+        branching: the tree, for each level the child counts of the nodes above (see `Branching`),
+            or `"auto"` for as many levels of EAGLE's tree as measurably pay, which may be none.
+            What `"auto"` measures is kept from call to call of this object.
         siblings: how children are chosen when sampling.
         draft_inputs: the prompt as the draft's own processor gives it; the target's by default.
         tokenizer, draft_tokenizer: given both, they are compared token by token.
@@ -52,17 +56,20 @@ class SDTree(Method):
     """
 
     draft: Any
-    branching: Branching = STATIC_TREE
+    branching: Branching | Literal["auto"] = "auto"
     siblings: Literal["drawn", "top"] = "drawn"
     draft_inputs: Mapping[str, Any] | None = field(default=None, repr=False, compare=False)
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
+    measured: weakref.WeakKeyDictionary[Any, MeasuredSize] = field(
+        default_factory=weakref.WeakKeyDictionary, init=False, repr=False, compare=False
+    )
     name: ClassVar[str] = "sd-tree"
     summary: ClassVar[str] = "a static tree of a draft model"
     draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
-        check_branching(self, self.branching)
+        check_branching(self, self._largest)
         if self.siblings not in SIBLINGS:
             raise unknown("siblings", str(self.siblings), SIBLINGS)
         if self.tokenizer is not None and self.draft_tokenizer is not None:
@@ -73,7 +80,11 @@ class SDTree(Method):
         return cls(settings.draft, draft_inputs=settings.draft_inputs)
 
     def largest_block(self) -> int:
-        return 1 + TreeShape(self.branching).nodes
+        return 1 + TreeShape(self._largest).nodes
+
+    @property
+    def _largest(self) -> Branching:
+        return STATIC_TREE if self.branching == "auto" else self.branching
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter = adapt(self.draft)
@@ -81,9 +92,18 @@ class SDTree(Method):
         inputs = self.draft_inputs
         if inputs is None:
             inputs = prompt_for(adapter, context)
-        shape = TreeShape(self.branching, min(adapter.vocab_size, context.target.vocab_size))
-        drafter = self._drafter(adapter, inputs, context, shape, self.siblings == "drawn")
-        return drafter, reject_siblings
+        shape = TreeShape(self._largest, min(adapter.vocab_size, context.target.vocab_size))
+        sizing = self._sizing(shape, context)
+        return self._drafter(adapter, inputs, context, shape, sizing), reject_siblings
+
+    def _sizing(self, shape: TreeShape, context: Context) -> TreeSize:
+        levels = [Size(shape.sizes[depth], depth) for depth in range(1, shape.depth + 1)]
+        if self.branching != "auto":
+            return TreeSize(levels[-1])
+        model = context.target.model
+        measured = self.measured.setdefault(model, MeasuredSize(levels[-1], levels))
+        measured.pauses.note = context.stats.note
+        return measured
 
     def _drafter(
         self,
@@ -91,9 +111,9 @@ class SDTree(Method):
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,
-        draws: bool,
+        sizing: TreeSize,
     ) -> Drafter:
-        return TreeDrafter(adapter, inputs, context, shape, draws)
+        return TreeDrafter(adapter, inputs, context, shape, sizing, self.siblings == "drawn")
 
 
 @pure

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Literal, Self
 
 import torch
 from torch import Tensor
@@ -18,11 +18,11 @@ from ..registry import DraftModel
 from .attention_tap import AttentionTap, listen
 from .base import Method
 from .chain_draft import ChainDrafter
-from .checks import positive, share
+from .checks import positive, positive_or_auto, share
 from .context import Context
 from .pruning import keep_count
 from .settings import MethodSettings
-from .sizing.chain import DraftLength
+from .sizing.chain import AdaptiveDraftLength, DraftLength
 from .speculative import reject
 
 
@@ -36,7 +36,9 @@ class SparseToDense(Method):
     is copied over, so drafting never feeds a token twice.
 
     Args:
-        num_draft_tokens: draft tokens a round (the baseline's 9).
+        num_draft_tokens: draft tokens a round (the baseline's 9), or `"auto"` for the number that
+            measurably pays, which may be none.
+        max_draft_tokens: upper limit for `"auto"`.
         prune: share of the visual tokens that the short cache does without.
         queries: most text tokens behind the pixels whose attention counts.
 
@@ -44,7 +46,8 @@ class SparseToDense(Method):
         SoonerError: a value out of range.
     """
 
-    num_draft_tokens: int = 9
+    num_draft_tokens: int | Literal["auto"] = "auto"
+    max_draft_tokens: int = 16
     prune: float = 0.9
     queries: int = 64
     name: ClassVar[str] = "sparse-to-dense"
@@ -52,7 +55,8 @@ class SparseToDense(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        positive(self, "num_draft_tokens", "queries")
+        positive_or_auto(self, "num_draft_tokens")
+        positive(self, "max_draft_tokens", "queries")
         share(self, "prune")
 
     @classmethod
@@ -60,7 +64,8 @@ class SparseToDense(Method):
         return cls(**settings.given("prune", "num_draft_tokens"))
 
     def largest_block(self) -> int:
-        return 1 + self.num_draft_tokens
+        is_auto = self.num_draft_tokens == "auto"
+        return 1 + int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
 
     @property
     def needs_whole_target(self) -> bool:
@@ -71,7 +76,17 @@ class SparseToDense(Method):
         return True
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        return SparseDrafter(context, self), reject
+        longest, note = self.largest_block() - 1, context.stats.note
+        is_auto = self.num_draft_tokens == "auto"
+        sizing = MeasuredLength(longest, note=note) if is_auto else DraftLength(longest)
+        return SparseDrafter(context, self, sizing), reject
+
+
+class MeasuredLength(AdaptiveDraftLength):
+    """The draft length that measurably pays, of drafts whose prefill is a gather of slots."""
+
+    def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
+        return True
 
 
 class SparseDrafter(ChainDrafter):
@@ -82,8 +97,8 @@ class SparseDrafter(ChainDrafter):
         scores: attention that each token got in each layer, `[rows, heads, width]`.
     """
 
-    def __init__(self, context: Context, method: SparseToDense) -> None:
-        super().__init__(context.target, {}, context, DraftLength(method.num_draft_tokens))
+    def __init__(self, context: Context, method: SparseToDense, sizing: DraftLength) -> None:
+        super().__init__(context.target, {}, context, sizing)
         self.method = method
         self.dense = context.runner
         self.scores: list[Tensor] = []

@@ -20,6 +20,7 @@ from .context import Context
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
 from .settings import MethodSettings
+from .sizing.tree import TreeSize
 from .tree_draft import TreeDrafter, TreeShape
 from .visual_match import match, views
 
@@ -78,14 +79,14 @@ class SpecVLM(SDTree):
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,
-        draws: bool,
+        sizing: TreeSize,
     ) -> Drafter:
         depth = context.target.layers
         if self.layers is not None and self.layers > depth:
             raise SoonerError(
                 f"SpecVLM: layers is {self.layers}, but the target has {depth} layers"
             )
-        return _PrunedDrafter(adapter, inputs, context, shape, draws, self)
+        return _PrunedDrafter(adapter, inputs, context, shape, sizing, self)
 
 
 class _PrunedDrafter(TreeDrafter):
@@ -97,10 +98,11 @@ class _PrunedDrafter(TreeDrafter):
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,
-        draws: bool,
+        sizing: TreeSize,
         method: SpecVLM,
     ) -> None:
-        super().__init__(adapter, inputs, context, shape, draws)
+        draws = method.siblings == "drawn"
+        super().__init__(adapter, inputs, context, shape, sizing, draws)
         self.method = method
         self.tap: AttentionTap | None = None
         self.paid: Tensor | None = None  # attention to each token, `[rows, width]`

@@ -18,6 +18,8 @@ from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
 from .context import Context
 from .sizing.chain import DraftLength
+from .sizing.costs import RoundCost
+from .sizing.tree import NOTHING, TreeSize, tell_sizing
 
 Branching = tuple[tuple[int, ...], ...]
 
@@ -213,7 +215,8 @@ class TreeDrafter(ChainDrafter):
         adapter: the draft model's adapter.
         inputs: the draft's own processed inputs.
         context: the run.
-        shape: the tree.
+        shape: the largest tree.
+        sizing: chooses how many levels of it are drafted.
         draws: where rows draw, draw siblings without replacement and report their distribution;
             otherwise they are the draft's best tokens.
     """
@@ -224,10 +227,12 @@ class TreeDrafter(ChainDrafter):
         inputs: Mapping[str, Any],
         context: Context,
         shape: TreeShape,
+        sizing: TreeSize,
         draws: bool,
     ) -> None:
         super().__init__(adapter, inputs, context, DraftLength(shape.nodes))
         self.shape = shape
+        self.sizing, self.size = sizing, NOTHING
         self.draws = draws
         self.moved: Tensor | None = None  # slot of each pending node, if some were left out
         self.grown = 0  # levels of the pending tree
@@ -241,12 +246,18 @@ class TreeDrafter(ChainDrafter):
         self._sources = torch.tensor([ROOT, *shape.slots], device=device)
 
     def propose(self, outcome: Outcome) -> Tree:
+        if not outcome.is_first:
+            tell_sizing(self.sizing, self.size, self.drafted, self.round, outcome)
         kept, self.written = self._keep(outcome), None
+        rows, room = len(outcome.budget), max(outcome.budget) - 1
+        self.size = self.sizing.choose(room, self.runner is not None, rows)
         # For each row, how many levels it may still use; the last token is always the target's.
-        self.drafted = [max(min(self.shape.depth, budget - 1), 0) for budget in outcome.budget]
-        self.grown = max(self.drafted)
+        self.drafted = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
+        self.grown, self.round = max(self.drafted), RoundCost(rows)
         if not self.grown:
-            return Tree.empty(len(self.drafted), outcome.hidden.device)
+            self.size = NOTHING
+            return Tree.empty(rows, outcome.hidden.device)
+        self.size = replace(self.size, depth=self.grown)
         return self._draft(outcome, kept)
 
     def keep_rows(self, rows: list[int]) -> None:
@@ -294,8 +305,8 @@ class TreeDrafter(ChainDrafter):
     def _draft(self, outcome: Outcome, kept: Tensor | None) -> Tree:
         assert self.runner is not None
         stats = self.context.stats
-        start = stats.mark()
-        forward, _ = self._catch_up(outcome, kept)
+        start, began = stats.mark(), stats.work_mark()
+        forward, missing = self._catch_up(outcome, kept)
         logits, rows = forward.logits, len(outcome.budget)  # [rows, 1, vocab]
         none = torch.empty(rows, 0, dtype=torch.long, device=logits.device)
         growth = _Growth(none, none.bool())
@@ -308,6 +319,10 @@ class TreeDrafter(ChainDrafter):
             growth = self._extend(growth, depth, scores, outcome.noise.to(scores.device))
         self.written = len(self._levels[self.grown - 1].depths)
         tree = self._tree(growth, outcome.hidden.device)
+        missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
+        block = 1 + self.shape.sizes[self.grown]
+        self.round = RoundCost(rows, block, forwards=self.grown, missed=missed)
+        stats.between(began, stats.work_mark()).then(self.round.add_drafting)
         stats.record_drafting(self.grown, stats.between(start, stats.mark()))
         return tree
 

@@ -11,7 +11,7 @@ import torch
 
 from .. import __version__
 from ..errors import SoonerError
-from ..methods import HSD, Method, ParallelVLM, PromptLookup
+from ..methods import HSD, Method, ParallelVLM
 from ..methods.aligned.size import Experience
 from ..models import CANVASES
 from ..models.openvla.adapter import OpenVLA
@@ -81,8 +81,6 @@ def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
     method = build_method(_decoding(settings, pair), pair)
     if isinstance(method, ParallelVLM):
         method = replace(method, draws_as_target=True)
-    if isinstance(method, PromptLookup) and settings.num_draft_tokens == "auto":
-        method = replace(method, num_draft_tokens="auto")  # one row pays for drafts, eight may not
     return Following(method)
 
 

@@ -17,18 +17,6 @@ from ..trained_method import TrainedMethod
 from .drafter import AssistantDrafter
 
 
-class ChainSize(MeasuredSize):
-    """The chain with the highest expected tokens a second.
-
-    Args:
-        longest: upper limit.
-    """
-
-    def __init__(self, longest: int) -> None:
-        super().__init__(Size(longest, longest))
-        self.sizes = [Size(length, length) for length in range(1, longest + 1)]
-
-
 @dataclass(frozen=True)
 class Assistant(TrainedMethod):
     """Speculative decoding with an assistant that reads the target's keys and values (Gemma 4).
@@ -79,7 +67,8 @@ class Assistant(TrainedMethod):
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         placed = self.placed(context)
-        sizing = TreeSize(Size(self._longest, self._longest))
+        chains = [Size(length, length) for length in range(1, self._longest + 1)]
+        sizing = TreeSize(chains[-1])
         if self.num_draft_tokens == "auto":
-            sizing = placed.sizing(lambda: ChainSize(self._longest), context)
+            sizing = placed.sizing(lambda: MeasuredSize(chains[-1], chains), context)
         return AssistantDrafter(placed.drafter, context, sizing), reject

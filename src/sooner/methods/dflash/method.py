@@ -28,10 +28,8 @@ class BlockSize(MeasuredSize):
     """
 
     def __init__(self, largest: Size, is_chain: bool) -> None:
-        super().__init__(largest)
-        if is_chain:
-            lengths = sorted({n for n in NODES if n < largest.nodes} | {largest.nodes})
-            self.sizes = [Size(length, length) for length in lengths]
+        lengths = sorted({n for n in NODES if n < largest.nodes} | {largest.nodes})
+        super().__init__(largest, [Size(n, n) for n in lengths] if is_chain else None)
 
     def _drafting(self, size: Size, level: float) -> float:
         return level
@@ -130,7 +128,7 @@ class DDTree(BlockMethod):
         SoonerError, UnsupportedError: as of `DFlash`.
     """
 
-    nodes: int | Literal["auto"] = 48
+    nodes: int | Literal["auto"] = "auto"
     max_nodes: int = 48
     name: ClassVar[str] = "ddtree"
     summary: ClassVar[str] = "a tree of the marginals of a drafter's one forward"

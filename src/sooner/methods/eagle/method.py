@@ -54,7 +54,7 @@ class Eagle(TrainedMethod):
     """
 
     head: Any
-    nodes: int | Literal["auto"] = 50
+    nodes: int | Literal["auto"] = "auto"
     depth: int = 5
     top_k: int | None = None
     max_nodes: int = 50

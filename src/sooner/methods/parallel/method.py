@@ -19,7 +19,7 @@ from ...registry import DraftModel
 from ..attention_tap import listen_twice
 from ..base import Method
 from ..calls import to_device
-from ..checks import positive, same_tokenizer, same_vocabulary, share
+from ..checks import positive, positive_or_auto, same_tokenizer, same_vocabulary, share
 from ..context import Context, prompt_for
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
@@ -62,8 +62,9 @@ class ParallelVLM(Method):
             the layers of a model with fewer than 60.
         criterion: `uv-prune-by-frame`; `uv-prune` as in the paper, where all tokens of a prompt
             compete; or, to compare with, another of `sooner.methods.pruning.CRITERIA`.
-        num_draft_tokens: most draft tokens verified at once; how many are taken is decided by
-            measurement.
+        num_draft_tokens: most draft tokens verified at once, or `"auto"` for `max_draft_tokens`;
+            how many are taken, which may be none, is measured in either case.
+        max_draft_tokens: upper limit for `"auto"`.
         placement: `process` (forked, own cores), `spawn` (a process that loads the draft itself),
             `thread` (own CUDA stream), `inline` (for tests) or `auto`: for a draft on a CPU
             `process`, or `spawn` beside a target on CUDA, and for one on CUDA `thread`.
@@ -88,7 +89,8 @@ class ParallelVLM(Method):
     least: int = LEAST
     layer: int | None = None
     criterion: Criterion = "uv-prune-by-frame"
-    num_draft_tokens: int = 16
+    num_draft_tokens: int | Literal["auto"] = "auto"
+    max_draft_tokens: int = 16
     placement: Literal["auto", "process", "spawn", "thread", "inline"] = "auto"
     draft_device: str | None = None
     repack: bool = False
@@ -104,7 +106,8 @@ class ParallelVLM(Method):
     draft_model: ClassVar[DraftModel] = "pixels"
 
     def __post_init__(self) -> None:
-        positive(self, "num_draft_tokens")
+        positive_or_auto(self, "num_draft_tokens")
+        positive(self, "max_draft_tokens")
         share(self, "prune")
         positive(self, "least", at_least=0)
         if self.layer is not None:
@@ -158,7 +161,12 @@ class ParallelVLM(Method):
         return False
 
     def largest_block(self) -> int:
-        return 1 + self.num_draft_tokens
+        return 1 + self._longest
+
+    @property
+    def _longest(self) -> int:
+        is_auto = self.num_draft_tokens == "auto"
+        return int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
 
     def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
         adapter = adapt(self.draft)
@@ -175,7 +183,7 @@ class ParallelVLM(Method):
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
-            max_ahead=2 * self.num_draft_tokens,
+            max_ahead=2 * self._longest,
             seeds=context.noise.seeds.tolist(),
             repack=self.repack,
             purpose=Purpose.TOKEN if self.draws_as_target else Purpose.DRAFT,
@@ -186,9 +194,7 @@ class ParallelVLM(Method):
         )
         worker = self._worker(job, context.rows.active, spawned)
         rank, listen = self._rank(context), self._listen(context, depth)
-        drafter = ParallelDrafter(
-            context, worker, rank, listen, self.num_draft_tokens, self.experience
-        )
+        drafter = ParallelDrafter(context, worker, rank, listen, self._longest, self.experience)
         return drafter, drafter.judge
 
     def _worker(self, job: DraftJob, rows: list[int], spawned: SpawnedDraft | None) -> Worker:

@@ -88,14 +88,17 @@ class MeasuredSize(TreeSize):
 
     Args:
         largest: upper limits.
+        sizes: that are compared; by default trees of several numbers of nodes on all depths.
     """
 
     listens = True
 
-    def __init__(self, largest: Size) -> None:
+    def __init__(self, largest: Size, sizes: Sequence[Size] | None = None) -> None:
         super().__init__(largest)
-        counts = sorted({size for size in NODES if size < largest.nodes} | {largest.nodes})
-        self.sizes = [Size(n, d) for d in range(1, largest.depth + 1) for n in counts if n >= d]
+        if sizes is None:
+            counts = sorted({size for size in NODES if size < largest.nodes} | {largest.nodes})
+            sizes = [Size(n, d) for d in range(1, largest.depth + 1) for n in counts if n >= d]
+        self.sizes = sizes
         self.costs, self.drafted_rounds, self._counted = Costs(), 0, 0
         self.pauses: Pauses[Size] = Pauses(self.costs, "nodes", forget=self._forget)
         self._levels, self._prefills, self._calls = SizeTimes(), Recent(), Recent()
@@ -155,7 +158,7 @@ class MeasuredSize(TreeSize):
 
     def observe_cost(self, done: RoundCost, tokens: float | None) -> None:
         self.costs.add(done.rows, done.block, done.seconds)
-        if done.forwards:
+        if done.forwards and not done.missed:  # a long catch-up says nothing about a level
             self._levels.add(rounded(done.rows), done.drafting / done.forwards)
         self.pauses.observe(done, tokens, self.drafted_rounds >= WHOLE_ROUNDS)
 

@@ -23,6 +23,7 @@ from sooner.methods import (
     SpecVLM,
     StandingDraft,
 )
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
 from sooner.parity import compare, reference_run
 
@@ -139,9 +140,9 @@ class SpeedBench:
         if arm.name == "onsd":
             return OnSD(draft, num_draft_tokens=fixed.BASELINE_TOKENS)
         if arm.name == "sd-tree":
-            return SDTree(draft)
+            return SDTree(draft, STATIC_TREE)
         if arm.name == "specvlm":
-            return SpecVLM(draft, prune=arm.alpha)
+            return SpecVLM(draft, STATIC_TREE, prune=arm.alpha)
         if arm.name == "sparse-to-dense":
             return SparseToDense(fixed.SPARSE_TOKENS, prune=arm.alpha)
         if arm.is_self not in self.standing:

@@ -27,6 +27,7 @@ from sooner.methods.aligned.size import Experience
 from sooner.methods.parallel.standing import StandingDraft
 from sooner.methods.parallel.worker import ProcessWorker, place
 from sooner.methods.sizing.costs import Acceptance
+from sooner.methods.tree_draft import STATIC_TREE
 
 from ..protocol import Arm, TimedRun
 from .models import DecoderShape, ReplayAdapter, ReplayHead, build
@@ -105,7 +106,7 @@ class PointArms:
             "speculative": Speculative(drafts, settings.num_draft_tokens),
             "speculative-best": Speculative(drafts, best),
             "speculative-auto": Speculative(drafts, max_draft_tokens=most, experience=auto),
-            "sd-tree": SDTree(drafts),
+            "sd-tree": SDTree(drafts, STATIC_TREE),
             "prompt-lookup": PromptLookup(settings.lookup_tokens),
         }
         for name, method in fixed.items():

@@ -25,6 +25,7 @@ from sooner.decoding.tree import Tree
 from sooner.methods import Method
 from sooner.methods.context import Context
 from sooner.methods.eagle import Eagle3Config, Eagle3Head
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
 from sooner.stats.timing import EVENTS
 from sooner.tasks.train_draft.block_training import BlockTraining
@@ -84,9 +85,9 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
     draft = to_device(draft)
     return {
         "plain": sooner.Autoregressive,
-        "prompt-lookup": sooner.PromptLookup,
+        "prompt-lookup": lambda: sooner.PromptLookup(num_draft_tokens=10),
         "speculative": lambda: sooner.Speculative(draft, 4),
-        "sd-tree": lambda: sooner.SDTree(draft),
+        "sd-tree": lambda: sooner.SDTree(draft, STATIC_TREE),
         "eagle": lambda: sooner.Eagle(head, nodes=16),
         "eagle3": lambda: sooner.Eagle(reduced, nodes=16),
         "dflash": lambda: sooner.DFlash(drafter, 5),
