@@ -7,7 +7,7 @@ import argparse
 import json
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,6 +15,9 @@ from typing import Any, NoReturn
 from sooner.errors import SoonerError, unknown
 
 from .bench.gpu.settings import BUDGET, MORE, SECTIONS, GpuSettings
+
+LABELS = ("model", "rows", "arm", "acceptance")
+"""Keys of figures that say what they are of; lists under the same keys are figures themselves."""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -67,16 +70,24 @@ def faults(result: dict[str, Any]) -> list[str]:
             found.append(f"section {name} failed: {one['error']}")
         if one.get("ok") is False:
             found.append(f"section {name}: a kernel is red")
-    drafts = result["sections"].get("drafts", {}).get("rows", [])
-    cells = result["sections"].get("rows", {}).get("cells", [])
-    texts = [(f"{one['method']} at {one['acceptance']}", one) for one in drafts]
-    texts += [
-        (f"{name} of {one['rows']} rows", one[name])
-        for one in cells
-        for name in ("plain", "speculative")
-    ]
-    found += [f"{what}: not plain's text" for what, one in texts if one.get("identical") is False]
+        found += [f"{where}: not plain's text" for where in other_texts(name, one)]
     return found
+
+
+def other_texts(where: str, figures: Any) -> Iterator[str]:
+    """Where a section's figures say that an arm has another text than plain decoding."""
+    if isinstance(figures, list):
+        for one in figures:
+            yield from other_texts(where, one)
+    elif isinstance(figures, dict):
+        labels = [
+            str(figures[key]) for key in LABELS if isinstance(figures.get(key), str | int | float)
+        ]
+        where = " ".join([where, *labels])
+        if figures.get("identical") is False:
+            yield where
+        for key, one in figures.items():
+            yield from other_texts(f"{where} {key}" if isinstance(one, dict) else where, one)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -141,7 +141,7 @@ def show(made: Scale, times: StageTimes, cluster: Cluster) -> None:
     first = next(row for row in made.rows if row.machines == made.saturates)
     console.print(
         f"At {first.machines:,} machines the {first.bottleneck} saturates: each does "
-        f"{first.efficiency:.0%} of what it does in the smallest cluster.",
+        f"{first.efficiency:.0%} of what it does in the best of the smaller clusters.",
         highlight=False,
     )
 

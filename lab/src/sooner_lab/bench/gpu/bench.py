@@ -48,6 +48,23 @@ class GpuBench:
         return True
 
 
+DATA_SHEETS = {
+    "B200": 8.0e12, "H200": 4.8e12, "GH200": 4.0e12, "H100 NVL": 3.9e12, "H100 PCIe": 2.0e12,
+    "H100": 3.35e12, "A100-SXM4-40GB": 1.555e12, "A100-PCIE-40GB": 1.555e12, "A100": 2.0e12,
+    "L40S": 0.864e12, "L40": 0.864e12, "L4": 0.3e12, "A10": 0.6e12, "RTX 6000 Ada": 0.96e12,
+    "RTX 5090": 1.79e12, "RTX 4090": 1.008e12, "RTX 3090": 0.936e12,
+}  # fmt: skip
+"""Bytes a second of memory by the data sheets, by a part of the card's name; longer parts first."""
+
+
+def data_sheet(device: str) -> float | None:
+    """Bytes a second that a card's data sheet gives its memory; `None` for an unknown card."""
+    for part in sorted(DATA_SHEETS, key=len, reverse=True):
+        if part in device:
+            return DATA_SHEETS[part]
+    return None
+
+
 Section = Callable[[GpuBench, dict[str, Any]], None]
 """Measures into the dictionary that it is given, so that whatever ends it leaves what it has."""
 
@@ -64,4 +81,8 @@ def measure_bandwidth(bench: GpuBench, nbytes: int) -> dict[str, Any]:
     if isinstance(found, str):
         raise RuntimeError(found)
     bench.bandwidth = 2 * source.nbytes / found.seconds
-    return {"bytes": 2 * source.nbytes, **found.as_dict(), "bytes_per_second": bench.bandwidth}
+    name = torch.cuda.get_device_name(bench.device) if bench.clock.is_cuda else "cpu"
+    sheet, figures = data_sheet(name), {"bytes_per_second": bench.bandwidth}
+    if sheet is not None:
+        figures |= {"data_sheet": sheet, "share_of_data_sheet": bench.bandwidth / sheet}
+    return {"bytes": 2 * source.nbytes, **found.as_dict(), **figures}

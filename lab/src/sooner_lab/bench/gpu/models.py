@@ -57,24 +57,114 @@ SHAPES: dict[str, dict[str, Any]] = {
 checkpoint; here it is a copy of the same size, which costs the same time."""
 
 
+VIDEO = "/video"
+"""Behind the name of a shape: with a vision tower."""
+
+PATCH, MERGE = 14, 2
+"""Pixels of a patch's side, and patches of a token's side."""
+
+DRAFTED = 32_000
+"""Tokens that an EAGLE-3 head drafts."""
+
+
 def build(name: str, device: torch.device, dtype: torch.dtype, seed: int) -> Any:
-    """The model of `SHAPES[name]`, made on the device; its greedy text counts upwards."""
-    from transformers import AutoModelForCausalLM, Qwen2Config
+    """The model of `SHAPES[name]`, made on the device; its greedy text counts upwards.
+
+    Args:
+        name: with `VIDEO` behind it the model is Qwen2.5-VL of that text shape.
+    """
+    from transformers import AutoModelForCausalLM, AutoModelForImageTextToText, Qwen2Config
 
     torch.manual_seed(seed)
-    config = Qwen2Config(**SHAPES[name])
+    kind: Any = AutoModelForCausalLM
+    config: Any = Qwen2Config(**SHAPES[name.removesuffix(VIDEO)])
+    if name.endswith(VIDEO):
+        kind, config = AutoModelForImageTextToText, video_config(config)
     with torch.device(device):
-        model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+        model = kind.from_config(config, dtype=dtype, attn_implementation="sdpa")
     model = model.eval().requires_grad_(False)
     with torch.no_grad():
-        for layer in model.model.layers:
+        for layer in model.get_decoder().layers:
             for weights in (layer.self_attn.o_proj.weight, layer.mlp.down_proj.weight):
                 weights.normal_(0, QUIET)
         model.get_input_embeddings().weight.normal_()
     # Of no prompt: `generate` takes a prompt's padding ids for padding.
-    model.generation_config.pad_token_id = config.vocab_size - 1
-    set_script(model, torch.ones(config.vocab_size, dtype=torch.bool))
+    vocab = config.get_text_config().vocab_size
+    model.generation_config.pad_token_id = vocab - 1
+    set_script(model, torch.ones(vocab, dtype=torch.bool))
     return model
+
+
+def video_config(text: Any) -> Any:
+    """Qwen2.5-VL around a text shape; its vision tower has one layer of the real width, as pixels
+    are encoded once a prompt."""
+    from transformers import Qwen2_5_VLConfig
+
+    half = text.hidden_size // text.num_attention_heads // 2
+    sections = [half // 4, 3 * half // 8, 3 * half // 8]
+    rope = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": sections}
+    width = min(1280, text.hidden_size)
+    return Qwen2_5_VLConfig(
+        text_config={**text.to_dict(), "rope_parameters": rope},
+        vision_config={
+            "depth": 1, "hidden_size": width, "intermediate_size": 2 * width, "num_heads": 16,
+            "patch_size": PATCH, "spatial_merge_size": MERGE, "temporal_patch_size": 2,
+            "out_hidden_size": text.hidden_size, "fullatt_block_indexes": [0],
+        },
+        vision_start_token_id=text.vocab_size - 5,
+        vision_end_token_id=text.vocab_size - 4,
+        video_token_id=text.vocab_size - 3,
+        image_token_id=text.vocab_size - 2,
+        tie_word_embeddings=False,
+    )  # fmt: skip
+
+
+def video_prompt(model: Any, grid: tuple[int, int, int], seed: int) -> dict[str, Tensor]:
+    """A prompt with one video between a few words, as Qwen2.5-VL's processor gives it.
+
+    Args:
+        grid: frame pairs, and patches down and across; `MERGE ** 2` patches are one token.
+    """
+    time, height, width = grid
+    config, generator = model.config, torch.Generator().manual_seed(seed)
+    count = time * height * width // MERGE**2
+    video = [config.vision_start_token_id, *[config.video_token_id] * count]
+    ids = torch.tensor([[5, 6, 7, *video, config.vision_end_token_id, 8, 9, 0]])
+    patches = torch.randn(time * height * width, 3 * 2 * PATCH**2, generator=generator)
+    given = {
+        "input_ids": ids,
+        "attention_mask": torch.ones_like(ids),
+        "mm_token_type_ids": 2 * (ids == config.video_token_id).long(),
+        "pixel_values_videos": patches.to(model.dtype),
+        "video_grid_thw": torch.tensor([grid]),
+        "second_per_grid_ts": torch.tensor([1.0]),
+    }
+    return {name: value.to(model.device) for name, value in given.items()}
+
+
+def draft_head(kind: str, model: Any) -> Any:
+    """An untrained head of the published sizes: what a round costs does not depend on its weights.
+
+    Args:
+        kind: `eagle`, `eagle3` (three layers read, a vocabulary of 32k) or `dflash` (five layers,
+            blocks of 16).
+    """
+    import sooner
+    from sooner.methods.eagle import Eagle3Config, Eagle3Head
+    from sooner.models import adapt
+    from sooner.tasks.train_draft.block_training import BlockTraining
+
+    adapter = adapt(model)
+    if kind == "eagle":
+        head: Any = sooner.EagleHead.for_target(model)
+    elif kind == "eagle3":
+        layers = (1, adapter.layers // 2, adapter.layers - 1)
+        drafted = min(DRAFTED, adapter.vocab_size)
+        head = Eagle3Head(Eagle3Config.like(adapter, layers, drafted))
+    else:
+        recipe = BlockTraining(layers=min(5, adapter.layers), block_size=16)
+        head = sooner.DFlashModel(recipe.config(adapter))
+    return head.to(model.device, model.dtype).eval().requires_grad_(False)
 
 
 def set_script(model: Any, right: Tensor) -> None:
@@ -97,12 +187,15 @@ def script(acceptance: float, vocab: int, seed: int) -> Tensor:
     return torch.rand(vocab, generator=generator) < acceptance
 
 
-def prompts(rows: int, width: int, new: int, vocab: int, device: torch.device, seed: int) -> Tensor:
-    """Random prompts whose continuations have no token in common, `[rows, width]`."""
+def prompts(
+    rows: int, width: int, new: int, vocab: int, device: torch.device, seed: int
+) -> dict[str, Tensor]:
+    """Random prompts whose continuations have no token in common, as a tokenizer gives them."""
     generator = torch.Generator().manual_seed(seed)
     ids = torch.randint(0, vocab - 1, (rows, width), generator=generator)
     ids[:, -1] = torch.arange(rows) * max((vocab - 2 * new) // rows, 1)
-    return ids.to(device)
+    ids = ids.to(device)
+    return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
 
 def step_bytes(model: Any, rows: int, context: int) -> int:

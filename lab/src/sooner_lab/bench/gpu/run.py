@@ -48,8 +48,8 @@ def run(
     Returns:
         `bandwidth` of a copy; `sections` by name, each with `status` (`done`; `cut` by the budget,
         with what is missing; `skipped` for it, with the `reason`; `failed`, with the `error`;
-        `interrupted`) and `section_seconds`; `goals`, `provenance`, and `is_complete`: every
-        section that was asked for is done.
+        `interrupted`), `section_seconds`, and on GPUs `peak_bytes` and `reserved_bytes`; `goals`,
+        `provenance`, and `is_complete`: every section that was asked for is done.
 
     Raises:
         SoonerError: a budget that is none, or no CUDA device.
@@ -123,6 +123,8 @@ def _measure(bench: GpuBench, name: str, out: dict[str, Any], left: float) -> No
         return
     bench.deadline = Deadline(min(left, 2 * cost) if cost else left)
     start = time.monotonic()
+    if bench.clock.is_cuda:
+        torch.cuda.reset_peak_memory_stats(bench.device)
     try:
         section(name)(bench, out)
         bench.clock.wait()
@@ -133,6 +135,9 @@ def _measure(bench: GpuBench, name: str, out: dict[str, Any], left: float) -> No
         if bench.clock.is_cuda:
             bench.models.drop()
     out["section_seconds"] = time.monotonic() - start
+    if bench.clock.is_cuda:
+        out["peak_bytes"] = torch.cuda.max_memory_allocated(bench.device)
+        out["reserved_bytes"] = torch.cuda.max_memory_reserved(bench.device)
 
 
 def _why(out: dict[str, Any]) -> str:

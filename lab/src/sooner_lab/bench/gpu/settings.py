@@ -6,7 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Self
 
-SECTIONS = ("kernels", "step", "verify", "drafts", "graphs", "waits", "rows", "prefill")
+SECTIONS = (
+    "step", "methods", "verify", "video", "engine", "kernels", "rows", "graphs", "waits", "prefill",
+)  # fmt: skip
 """Sections of a default run, those of most worth first."""
 
 MORE = ("prefill-1m",)
@@ -16,14 +18,16 @@ BUDGET = 540.0
 """Seconds of a default run."""
 
 COSTS = {
-    "kernels": 100.0,
-    "step": 150.0,
-    "verify": 45.0,
-    "drafts": 90.0,
-    "graphs": 20.0,
+    "step": 130.0,
+    "methods": 110.0,
+    "verify": 40.0,
+    "video": 60.0,
+    "engine": 30.0,
+    "kernels": 70.0,
+    "rows": 35.0,
+    "graphs": 15.0,
     "waits": 5.0,
-    "rows": 60.0,
-    "prefill": 40.0,
+    "prefill": 35.0,
     "prefill-1m": 120.0,
 }
 """Seconds that each section is expected to take on an H200. One that finds less than half of them
@@ -41,15 +45,19 @@ class GpuSettings:
         dtype: of weights and states.
         heads, kv_heads, head_dim: of the attention that is timed.
         blocks, contexts, kernel_rows: entries, committed tokens and rows of block attention.
-        repeats: timed runs of each arm of a kernel or of a forward.
+        repeats: timed runs of each arm of a kernel or of a step.
         target, draft: names of `models.SHAPES`.
         shapes: models whose plain step is timed; the first one is compiled.
         step_context, step_tokens: prompt and new tokens of the plain steps.
-        step_runs, text_runs: timed runs of each arm, of plain steps and of drafted texts.
-        verify_blocks, verify_contexts: of the forwards that verify.
+        text_runs: timed calls of each arm that decodes a text, behind the first one.
+        profiled_rounds: rounds of a text that the profiler sees; 0 is none.
+        verify_blocks, verify_contexts: of the steps that verify.
         draft_context, draft_tokens: prompt and new tokens of the drafted texts.
-        num_draft_tokens: tokens of a draft.
-        acceptance: chances that a draft token is right.
+        num_draft_tokens: tokens of a draft; nodes: of a tree of a head.
+        acceptance: chances that a draft token is right; at the first every method is timed.
+        video_grid: frame pairs, patches down and across; video_tokens: new tokens behind it.
+        engine_rows, engine_context, engine_tokens, engine_waves: requests of a wave, tokens of
+            their prompts and new ones, and waves.
         rows, rows_context, rows_tokens: of the batches.
         rows_acceptance: the chance that their draft tokens are right.
         prefill_lengths: tokens of the sparse prefills.
@@ -67,8 +75,8 @@ class GpuSettings:
     heads: int = 28
     kv_heads: int = 4
     head_dim: int = 128
-    blocks: tuple[int, ...] = (1, 16, 64, 2, 4, 8, 32, 65, 128)
-    contexts: tuple[int, ...] = (32_768, 1_024, 131_072, 8_192)
+    blocks: tuple[int, ...] = (1, 16, 64, 4, 128)
+    contexts: tuple[int, ...] = (32_768, 1_024, 131_072)
     kernel_rows: tuple[int, ...] = (1, 8)
     repeats: int = 7
     target: str = "qwen2.5-vl-7b"
@@ -76,15 +84,22 @@ class GpuSettings:
     shapes: tuple[str, ...] = ("qwen2.5-vl-7b", "llava-onevision-0.5b", "llava-onevision-7b")
     step_context: int = 1_024
     step_tokens: int = 64
-    step_runs: int = 3
     text_runs: int = 2
-    verify_blocks: tuple[int, ...] = (1, 16, 2, 4, 8, 32, 64, 65, 128)
-    verify_contexts: tuple[int, ...] = (32_768, 1_024, 131_072, 8_192, 65_536)
+    profiled_rounds: int = 6
+    verify_blocks: tuple[int, ...] = (1, 16, 2, 4, 8, 26, 64, 128)
+    verify_contexts: tuple[int, ...] = (32_768, 1_024, 131_072)
     draft_context: int = 1_024
     draft_tokens: int = 128
     num_draft_tokens: int = 5
+    nodes: int = 48
     acceptance: tuple[float, ...] = (0.8, 0.6, 0.9)
-    rows: tuple[int, ...] = (1, 8, 32, 2, 4, 16, 64)
+    video_grid: tuple[int, int, int] = (32, 56, 56)
+    video_tokens: int = 96
+    engine_rows: int = 8
+    engine_context: int = 512
+    engine_tokens: int = 64
+    engine_waves: int = 3
+    rows: tuple[int, ...] = (1, 8, 32, 4)
     rows_context: int = 512
     rows_tokens: int = 32
     rows_acceptance: float = 0.8
@@ -113,14 +128,21 @@ class GpuSettings:
             shapes=("tiny", "tiny-draft"),
             step_context=24,
             step_tokens=8,
-            step_runs=1,
             text_runs=1,
+            profiled_rounds=0,
             verify_blocks=(1, 16, 4),
             verify_contexts=(128, 64),
             draft_context=24,
-            draft_tokens=24,
+            draft_tokens=10,
             num_draft_tokens=3,
+            nodes=8,
             acceptance=(0.8, 0.6),
+            video_grid=(1, 4, 4),
+            video_tokens=16,
+            engine_rows=2,
+            engine_context=16,
+            engine_tokens=10,
+            engine_waves=2,
             rows=(1, 3),
             rows_context=16,
             rows_tokens=8,

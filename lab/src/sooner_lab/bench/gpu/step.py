@@ -6,29 +6,21 @@ from typing import Any
 
 from .bench import GpuBench
 from .models import prompts, step_bytes
-from .texts import (
-    ArmTexts,
-    Decode,
-    compile_options,
-    graph_options,
-    hf,
-    interleaved,
-    sooner_arm,
-)
+from .texts import Decode, compile_options, hf, interleaved, sooner_arm
 
 ONE_COMPILE = "one compile a run"
 """Why an arm that compiles is timed on the first model alone."""
 
-COMPILING = 120.0
+COMPILING = 60.0
 """Seconds that compiling a 7B's step may take."""
 
 
 def step(bench: GpuBench, out: dict[str, Any]) -> None:
-    """Seconds a token of every arm by model.
+    """Every arm by model.
 
-    Writes `models`: of each `model` its `bytes` (what a step has to read), and `arms`: seconds of
-    a step, `share_of_copy` (the bytes a second of a step over a copy's) and `identical` (whether
-    the text is HF's own). An arm that was left out says why in `missing`.
+    Writes `models`: of each `model` its `bytes` (what a step has to read), and `arms`: the figures
+    of `ArmTexts` against HF's eager text, and `share_of_copy`, the bytes a second of a step over
+    a copy's. An arm that was left out says why in `missing`.
     """
     settings = bench.settings
     out["models"] = []
@@ -46,32 +38,34 @@ def of_model(bench: GpuBench, name: str, compiles: bool) -> dict[str, Any]:
     settings = bench.settings
     model = bench.models.get(name)
     context, new = settings.step_context, settings.step_tokens
-    ids = prompts(1, context, new, model.config.vocab_size, bench.device, settings.seed)
+    inputs = prompts(1, context, new, model.config.vocab_size, bench.device, settings.seed)
     nbytes = step_bytes(model, 1, context + new // 2)
-    arms: dict[str, Decode] = {"hf-eager": hf(bench, model)}
-    missing = {}
-    if not compiles:
-        missing["hf-compiled"] = ONE_COMPILE
-    elif bench.clock.is_cuda and bench.deadline.left < COMPILING:
-        missing["hf-compiled"] = f"compiling may take {COMPILING:.0f} s"
-    else:
-        arms["hf-compiled"] = hf(bench, model, **compiled(bench))
-    arms["sooner"] = sooner_arm(bench, model, graphs="off")
-    arms["sooner-graphs"] = sooner_arm(bench, model, **graph_options(bench))
-    if "hf-compiled" in arms:
-        arms["sooner-compiled"] = sooner_arm(bench, model, **compile_options(bench))
-    else:
-        missing["sooner-compiled"] = missing["hf-compiled"]
-    texts = interleaved(bench, arms, ids, new, settings.step_runs)
-    found = {arm: figures(bench, one, texts["hf-eager"], nbytes) for arm, one in texts.items()}
-    found |= {arm: {"missing": why} for arm, why in missing.items()}
-    return {"model": name, "context": context, "tokens": new, "bytes": nbytes, "arms": found}
+    arms: dict[str, Decode] = {
+        "hf-eager": hf(bench, model),
+        "sooner": sooner_arm(bench, model, graphs="off"),
+        "sooner-graphs": sooner_arm(bench, model),
+        "hf-compiled": hf(bench, model, **compiled(bench)),
+        "sooner-compiled": sooner_arm(bench, model, **compile_options(bench)),
+    }
+    missing = None if compiles else ONE_COMPILE
+    if compiles and bench.clock.is_cuda and bench.deadline.left < COMPILING:
+        missing = f"compiling may take {COMPILING:.0f} s"
+    if missing is not None:
+        del arms["hf-compiled"], arms["sooner-compiled"]
+    texts = interleaved(bench, arms, inputs, new)
+    figures = {arm: one.figures(texts["hf-eager"]) for arm, one in texts.items()}
+    for one in figures.values():
+        if "round_seconds" in one:
+            one["share_of_copy"] = nbytes / one["round_seconds"] / bench.bandwidth
+    if missing is not None:
+        figures |= {arm: {"missing": missing} for arm in ("hf-compiled", "sooner-compiled")}
+    return {"model": name, "context": context, "tokens": new, "bytes": nbytes, "arms": figures}
 
 
 def compiled(bench: GpuBench) -> dict[str, Any]:
     """`generate`'s arguments for its static cache and compiled steps.
 
-    `generate` compiles on GPUs alone unless told; a CPU proves the way without a compiler.
+    `generate` compiles on GPUs alone unless it is made to; a CPU proves the way without a compiler.
     """
     from transformers import CompileConfig
 
@@ -80,17 +74,3 @@ def compiled(bench: GpuBench) -> dict[str, Any]:
         config = CompileConfig(backend="eager", mode=None)  # type: ignore[arg-type]
         config._compile_all_devices = True  # type: ignore[assignment]
     return {"cache_implementation": "static", "compile_config": config}
-
-
-def figures(bench: GpuBench, one: ArmTexts, own: ArmTexts, nbytes: int) -> dict[str, Any]:
-    """The figures of an arm; `own` are HF's texts."""
-    if one.error is not None:
-        return {"missing": one.error}
-    found = one.step.as_dict()
-    rate = nbytes / found["seconds"]
-    return {
-        **found,
-        "ms_per_token": 1e3 * found["seconds"],
-        "share_of_copy": rate / bench.bandwidth,
-        "identical": None if own.tokens is None else one.tokens == own.tokens,
-    }

@@ -1,103 +1,23 @@
-"""Texts that HF and sooner decode from the same prompts, a mark behind every step."""
+"""Texts that HF and sooner decode from the same prompts, a mark behind every round."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-import torch
 from torch import Tensor
 
+from sooner.graphs.recorder import CudaGraphs
+
 from .bench import GpuBench
-from .timing import Run, Timing, told
+from .profile import RoundProfile
+from .timing import DeviceClock, Run, Timing, told
 
-
-@dataclass
-class DecodedText:
-    """One decoded batch.
-
-    Attributes:
-        tokens: new tokens of each row.
-        gaps: seconds of each round behind the prefill; of batches by `sooner`, of all together.
-        stats: of `sooner.generate`; `None` for HF.
-    """
-
-    tokens: list[list[int]]
-    gaps: list[float]
-    stats: Any = None
-
-    @property
-    def decode_tokens(self) -> int:
-        """New tokens behind each row's first."""
-        return sum(len(row) - 1 for row in self.tokens)
-
-    @property
-    def tokens_per_second(self) -> float:
-        return self.decode_tokens / sum(self.gaps)
-
-
-Decode = Callable[[Tensor, int], DecodedText]
-"""`(ids [rows, width], new tokens) -> text`."""
-
-
-def hf(bench: GpuBench, model: Any, **options: Any) -> Decode:
-    """HF's `generate`; `options` are its own."""
-    from transformers import LogitsProcessor, LogitsProcessorList
-
-    class StepMarks(LogitsProcessor):
-        """Called once a step; marks it and changes nothing."""
-
-        def __init__(self) -> None:
-            self.marks: list[Any] = []
-
-        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-            self.marks.append(bench.clock.mark())
-            return scores
-
-    def decode(ids: Tensor, new: int) -> DecodedText:
-        steps = StepMarks()
-        made = model.generate(
-            input_ids=ids,
-            attention_mask=torch.ones_like(ids),
-            max_new_tokens=new,
-            do_sample=False,
-            logits_processor=LogitsProcessorList([steps]),
-            **options,
-        )
-        tokens = made[:, ids.shape[1] :].tolist()
-        return DecodedText(tokens, bench.clock.gaps(steps.marks))
-
-    return decode
-
-
-def sooner_arm(bench: GpuBench, model: Any, method: Any = None, **options: Any) -> Decode:
-    """`sooner.generate` by a method; `options` are its own."""
-    from sooner.generation import generate
-
-    def decode(ids: Tensor, new: int) -> DecodedText:
-        rows, calls = len(ids), 0
-        marks: list[Any] = []
-
-        def on_tokens(row: int, tokens: list[int], drafted: int) -> None:
-            nonlocal calls
-            calls += 1
-            # Rows are told one by one, the prefill's tokens first: of a batch, begin and end.
-            kept = 0 if calls <= rows else len(marks) if rows == 1 else 1
-            marks[kept:] = [bench.clock.mark()]
-
-        made = generate(
-            model,
-            {"input_ids": ids, "attention_mask": torch.ones_like(ids)},
-            method,
-            max_new_tokens=new,
-            do_sample=False,
-            on_tokens=on_tokens,
-            **options,
-        )
-        return DecodedText(made.tokens, bench.clock.gaps(marks), made.stats)
-
-    return decode
+Inputs = Mapping[str, Tensor]
+"""What a processor returns; `input_ids` are `[rows, width]`."""
 
 
 class Rerun:
@@ -112,6 +32,149 @@ class Rerun:
         return run
 
 
+class Captures:
+    """How many graphs were captured; whoever captures them is counted."""
+
+    count = 0
+
+    @contextmanager
+    def counting(self) -> Iterator[None]:
+        kinds: tuple[Any, ...] = (CudaGraphs, Rerun)
+        originals = [kind.record for kind in kinds]
+
+        def counted(original: Callable[..., Run]) -> Callable[..., Run]:
+            def record(recorder: Any, run: Run, held: Sequence[Tensor]) -> Run:
+                self.count += 1
+                return original(recorder, run, held)
+
+            return record
+
+        for kind, original in zip(kinds, originals, strict=True):
+            kind.record = counted(original)
+        try:
+            yield
+        finally:
+            for kind, original in zip(kinds, originals, strict=True):
+                kind.record = original
+
+
+class Rounds:
+    """The rounds of a text: a mark at the end of each, and its tokens; the prefill is the first."""
+
+    def __init__(self, clock: DeviceClock, profile: RoundProfile | None = None) -> None:
+        self.clock, self.profile = clock, profile
+        self.marks: list[Any] = []
+        self.sizes: list[int] = []
+        self._row = -1
+
+    def end_round(self, tokens: int) -> None:
+        """A round has given `tokens` in all rows."""
+        if self.profile is not None:
+            self.profile.at_round(1 + len(self.sizes))
+        self.marks.append(self.clock.mark())
+        self.sizes.append(tokens)
+
+    def on_tokens(self, row: int, tokens: list[int], drafted: int) -> None:
+        """As `sooner.generate` reports: rows of a round one by one, ascending."""
+        if self.sizes and row > self._row:
+            self.sizes[-1] += len(tokens)
+        else:
+            self.end_round(len(tokens))
+        self._row = row
+
+
+@dataclass
+class DecodedText:
+    """One decoded batch.
+
+    Attributes:
+        tokens: new tokens of each row.
+        gaps: seconds of each round behind the prefill, and `sizes`: tokens of all rows in each.
+        seconds: of the whole call.
+        captures: graphs that it captured.
+        stats: of `sooner.generate`; `None` for HF.
+    """
+
+    tokens: list[list[int]]
+    gaps: list[float]
+    sizes: list[int]
+    seconds: float = 0.0
+    captures: int = 0
+    stats: Any = None
+
+    @property
+    def late(self) -> tuple[list[float], list[int]]:
+        """Gaps and sizes of the second half, where everything has been captured."""
+        half = len(self.gaps) // 2
+        return self.gaps[half:], self.sizes[half:]
+
+
+Decode = Callable[[Inputs, int, RoundProfile | None], DecodedText]
+"""`(inputs, new tokens, profile) -> text`."""
+
+
+def hf(bench: GpuBench, model: Any, **options: Any) -> Decode:
+    """HF's `generate`; `options` are its own."""
+    from transformers import LogitsProcessor, LogitsProcessorList
+
+    class RoundMarks(LogitsProcessor):
+        """Called once a step; marks it and changes nothing."""
+
+        def __init__(self, rounds: Rounds) -> None:
+            self.rounds = rounds
+
+        def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+            self.rounds.end_round(len(input_ids))
+            return scores
+
+    def decode(inputs: Inputs, new: int, profile: RoundProfile | None = None) -> DecodedText:
+        rounds = Rounds(bench.clock, profile)
+        start = time.perf_counter()
+        made = model.generate(
+            **inputs,
+            max_new_tokens=new,
+            do_sample=False,
+            logits_processor=LogitsProcessorList([RoundMarks(rounds)]),
+            **options,
+        )
+        tokens = made[:, inputs["input_ids"].shape[1] :].tolist()
+        seconds = time.perf_counter() - start
+        return DecodedText(tokens, bench.clock.gaps(rounds.marks), rounds.sizes[1:], seconds)
+
+    return decode
+
+
+def sooner_arm(
+    bench: GpuBench, model: Any, make: Callable[[], Any] = lambda: None, **options: Any
+) -> Decode:
+    """`sooner.generate` by a method.
+
+    Args:
+        make: the method, made with the first text and kept.
+        options: of `sooner.generate`; by default its steps are graphs.
+    """
+    from sooner.generation import generate
+
+    options = {**graph_options(bench), "do_sample": False, **options}
+    made: list[Any] = []
+
+    def decode(inputs: Inputs, new: int, profile: RoundProfile | None = None) -> DecodedText:
+        if not made:
+            made.append(make())
+        rounds, captures = Rounds(bench.clock, profile), Captures()
+        start = time.perf_counter()
+        with captures.counting():
+            text = generate(
+                model, inputs, made[0], max_new_tokens=new, on_tokens=rounds.on_tokens, **options
+            )
+        bench.clock.wait()
+        seconds = time.perf_counter() - start
+        gaps = bench.clock.gaps(rounds.marks)
+        return DecodedText(text.tokens, gaps, rounds.sizes[1:], seconds, captures.count, text.stats)
+
+    return decode
+
+
 def graph_options(bench: GpuBench) -> dict[str, Any]:
     """Arguments by which `sooner.generate` captures its steps."""
     return {"graphs": "auto" if bench.clock.is_cuda else Rerun()}
@@ -120,69 +183,109 @@ def graph_options(bench: GpuBench) -> dict[str, Any]:
 def compile_options(bench: GpuBench) -> dict[str, Any]:
     """Arguments by which it compiles the decoder as well; a CPU proves the way without a
     compiler."""
-    return {**graph_options(bench), "compile": bench.clock.is_cuda or {"backend": "eager"}}
+    return {"compile": bench.clock.is_cuda or {"backend": "eager"}}
 
 
 @dataclass
 class ArmTexts:
-    """All texts of one arm, or why there are none."""
+    """All texts of one arm, or why there are none.
+
+    Attributes:
+        runs: the first call, which compiles and captures, then the others.
+        profile: figures of a late round by the profiler.
+    """
 
     name: str
     runs: list[DecodedText] = field(default_factory=list)
     error: str | None = None
+    profile: dict[str, float] = field(default_factory=dict)
 
     @property
     def tokens(self) -> list[list[int]] | None:
         return self.runs[0].tokens if self.runs else None
 
     @property
-    def step(self) -> Timing:
-        """Of all rounds of all runs."""
-        return Timing.of([gap for one in self.runs for gap in one.gaps])
+    def round(self) -> Timing:
+        """Seconds of a late round of the later calls."""
+        return Timing.of([gap for one in self.runs[1:] for gap in one.late[0]])
 
     @property
     def rate(self) -> Timing:
-        """Tokens a second, a sample a run."""
-        return Timing.of([one.tokens_per_second for one in self.runs])
+        """Tokens a second of the late rounds, a sample a call."""
+        late = [one.late for one in self.runs[1:]]
+        return Timing.of([sum(sizes) / sum(gaps) for gaps, sizes in late])
 
-    @property
-    def tokens_a_round(self) -> float:
-        """Mean of a row, the target's own token included; of `sooner`'s texts."""
-        steps = sum(one.stats.num_spec_steps for one in self.runs)
-        return sum(one.stats.decode_tokens for one in self.runs) / steps
+    def figures(self, plain: ArmTexts) -> dict[str, Any]:
+        """The figures of an arm; none of speed if its text is not that of `plain`.
 
-
-WARM_UP = 8
-"""New tokens of a text by which nothing is compiled."""
+        Returns:
+            `identical`; `tokens_per_second` of late rounds with `interval` and `samples`;
+            `round_seconds`; `over_plain`; `break_even`, the tokens a round at which the arm is as
+            fast as `plain`; `tokens_a_round` of a row; `first_call_seconds` beside `call_seconds`;
+            `captures`, graphs by call; of the profiler `kernels`, `launches` and `busy_seconds` a
+            round, and `idle_share`: of a round without the profiler in which the GPU does nothing.
+        """
+        if self.error is not None or plain.error is not None:
+            return {"missing": self.error or f"{plain.name}: {plain.error}"}
+        if self.tokens != plain.tokens:
+            return {"identical": False}
+        rate, seconds = self.rate, self.round.seconds
+        first, *later = self.runs
+        sizes = [size for one in later for size in one.late[1]]
+        figures = {
+            "identical": True,
+            "tokens_per_second": rate.seconds,
+            "interval": list(rate.interval),
+            "samples": rate.samples,
+            "round_seconds": seconds,
+            "over_plain": rate.seconds / plain.rate.seconds,
+            "break_even": seconds / plain.round.seconds,
+            "tokens_a_round": sum(sizes) / len(sizes) / len(first.tokens),
+            "first_call_seconds": first.seconds,
+            "call_seconds": Timing.of([one.seconds for one in later]).seconds,
+            "captures": [one.captures for one in self.runs],
+            **self.profile,
+        }
+        if self.profile.get("kernels"):
+            figures["idle_share"] = max(1 - self.profile["busy_seconds"] / seconds, 0.0)
+        if later[-1].stats is not None:
+            figures["notes"] = later[-1].stats.notes[:4]
+        return figures
 
 
 def interleaved(
-    bench: GpuBench,
-    arms: Mapping[str, Decode],
-    ids: Tensor,
-    new: int,
-    runs: int,
-    warm_up: int | None = None,
+    bench: GpuBench, arms: Mapping[str, Decode], inputs: Inputs, new: int
 ) -> dict[str, ArmTexts]:
-    """Every arm once a round, after a text each that is thrown away.
+    """Every arm once a round: the first call, the timed ones, then one that is profiled.
 
-    An arm that fails is out; its error is kept.
-
-    Args:
-        new: new tokens of a row.
-        warm_up: those of the first text; as many by default, for arms that compile by shape.
+    An arm that fails is out; its error is kept, and what failed in the profiler costs the profile
+    alone.
     """
-    found = {name: ArmTexts(name) for name in arms}
-    for turn in range(1 + runs):
+    settings = bench.settings
+    texts = {name: ArmTexts(name) for name in arms}
+    for turn in range(1 + settings.text_runs + (settings.profiled_rounds > 0)):
         for name, decode in arms.items():
-            if found[name].error is not None:
+            one = texts[name]
+            if one.error is not None:
                 continue
             try:
-                text = decode(ids, new if turn or warm_up is None else warm_up)
+                if turn <= settings.text_runs:
+                    one.runs.append(decode(inputs, new, None))
+                else:
+                    one.profile = profiled(bench, decode, inputs, new)
             except Exception as error:
-                found[name].error = told(error)
+                if turn <= settings.text_runs:
+                    one.error = told(error)
                 bench.clock.free()
-                continue
-            if turn:
-                found[name].runs.append(text)
-    return found
+    return texts
+
+
+def profiled(bench: GpuBench, decode: Decode, inputs: Inputs, new: int) -> dict[str, float]:
+    """The figures of some rounds in the middle of one more text; empty where it ends before."""
+    rounds = bench.settings.profiled_rounds
+    profile = RoundProfile(bench.clock, max(2, new // 8), rounds)
+    try:
+        decode(inputs, new, profile)
+    finally:
+        profile.stop()
+    return profile.figures()

@@ -30,7 +30,8 @@ class ScaleRow:
     Attributes:
         machines, accelerators: how many, in all.
         rate: pages a second in the steady state.
-        efficiency: that, over the rate of the smallest cluster times its share of machines.
+        efficiency: that of a machine, over the best of a machine in clusters up to this size. A
+            small cluster wastes more: where pages differ, many machines even each other out.
         bottleneck: resource that is busiest.
         use: share of each that is busy.
         starved: share of the parsers' time without a page.
@@ -93,10 +94,12 @@ def scale(
     if not machines or list(machines) != sorted(set(machines)):
         raise SoonerError(f"machines are {list(machines)}; give rising numbers from 1 up")
     rows: list[ScaleRow] = []
+    best = 0.0
     for count in machines:
         some = replace(cluster, machines=count)
         run = simulate(replace(times, start=0.0), some, min(pages, _enough(some)), seed)
-        rows.append(_row(some, run, pages, times.start, rows[0] if rows else None))
+        best = max(best, run.rate / count)
+        rows.append(_row(some, run, pages, times.start, best))
     beyond = [row.machines for row in rows if row.efficiency < SATURATED]
     return Scale(pages, tuple(rows), min(beyond, default=None))
 
@@ -106,15 +109,14 @@ def _enough(cluster: Cluster) -> int:
 
 
 def _row(
-    cluster: Cluster, run: ClusterRun, pages: int, start: float, first: ScaleRow | None
+    cluster: Cluster, run: ClusterRun, pages: int, start: float, best: float
 ) -> ScaleRow:
     seconds = start + run.seconds + (pages - run.pages) / run.rate
-    alike = run.rate if first is None else first.rate * cluster.machines / first.machines
     return ScaleRow(
         machines=cluster.machines,
         accelerators=cluster.parsers,
         rate=run.rate,
-        efficiency=run.rate / alike,
+        efficiency=run.rate / cluster.machines / best,
         bottleneck=run.bottleneck,
         use=run.use,
         starved=run.starved,
