@@ -40,12 +40,10 @@ def shaken(noise: float = 0.1) -> Any:
 def serving(method: Method | None = None, max_rows: int = 4, **options: Any) -> Iterator[Any]:
     """The engine's thread over that model; `options` are the thread's."""
     method = method or Autoregressive()
-    asked = JobOptions(method)
     service = EngineThread(
         lambda: ModelEngine(target(), method, max_rows=max_rows),
         SchedulerLimits(max_rows=max_rows),
-        asked,
-        takes_predictions=asked.takes_predictions,
+        JobOptions(method),
         **options,
     )
     service.start()

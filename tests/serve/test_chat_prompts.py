@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import copy
 import io
 import json
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoProcessor, PreTrainedTokenizerFast
 
+from serve.spoken import byte_level
 from sooner import miniatures
 from sooner.serve.media.reader import MediaReader, media_reader
 from sooner.serve.openai.errors import BadRequestError
@@ -319,3 +321,49 @@ def test_the_template_is_used_by_one_thread_and_many_requests(reader: MediaReade
         return [one.prompt_tokens for one in got]
 
     assert asyncio.run(many()) == [3] * 50
+
+
+CALLS = {
+    "role": "assistant",
+    "tool_calls": [{"id": "1", "function": {"name": "weather", "arguments": "{}"}}],
+}
+TURN = [
+    {"role": "user", "content": "hello"}, CALLS,
+    {"role": "tool", "tool_call_id": "1", "content": "sun"},
+]  # fmt: skip
+JOINS = (
+    "{% for m in messages %}{{ '[' + m['role'] + ']' + m['content'] }}"
+    "{% for c in m.tool_calls or [] %}<{{ c.function.name }}>{% endfor %}{% endfor %}"
+)
+PRINTS = JOINS.replace("'[' + m['role'] + ']' + m['content']", "m['role'] }} {{ m.content")
+
+
+@pytest.mark.parametrize("content", [{"content": None}, {}, {"content": ""}])
+@pytest.mark.parametrize(
+    ("template", "wanted"),
+    [
+        (JOINS, "[user]hello[assistant]<weather>[tool]sun"),
+        (PRINTS, "user helloassistant <weather>tool sun"),
+    ],
+)
+def test_a_tool_turn_can_be_replayed(
+    content: dict[str, Any], template: str, wanted: str, reader: MediaReader
+) -> None:
+    tokenizer = copy.copy(byte_level())
+    tokenizer.chat_template = template
+    first, calls, result = TURN
+    prompts = chatting(tokenizer, reader, is_text=True)
+    got = ask(prompts, [first, {**calls, **content}, result])
+    assert tokenizer.decode(got.inputs["input_ids"][0]) == wanted
+
+
+@pytest.mark.lab
+def test_a_tool_turn_can_be_replayed_to_a_model_that_sees(
+    seeing: ChatPrompts, qwen: ChatPrompts
+) -> None:
+    for prompts in (seeing, qwen):
+        turn = [user(image(), text("read")), {**CALLS, "content": None}, user("read the page")]
+        without = [turn[0], {"role": "assistant", "content": ""}, turn[2]]
+        got, wanted = ask(prompts, turn), ask(prompts, without)
+        assert got.inputs["pixel_values"].shape == wanted.inputs["pixel_values"].shape
+        assert got.prompt_tokens >= wanted.prompt_tokens

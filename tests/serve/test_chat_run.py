@@ -133,8 +133,10 @@ def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> 
     assert got == wanted
 
 
-def test_a_prediction_is_drafted_from_and_changes_nothing() -> None:
-    with running(method="hsd", num_draft_tokens=8) as server:
+@pytest.mark.parametrize("method", ["hsd", "prompt-lookup", "plain"])
+def test_a_prediction_is_drafted_from_and_changes_nothing(method: str) -> None:
+    size = {"num_draft_tokens": 8} if method == "hsd" else {}
+    with running(method=method, **size) as server:
         plain = server.say()
         text = plain.choices[0].message.content
         told = server.say(prediction={"type": "content", "content": text})

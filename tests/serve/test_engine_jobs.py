@@ -25,7 +25,7 @@ def test_the_usage_tells_what_was_drafted() -> None:
 
 
 def test_the_usage_tells_how_much_of_a_prediction_held() -> None:
-    with running(lambda: StubEngine(blocks=(3,)), takes_predictions=True) as service:
+    with running(lambda: StubEngine(blocks=(3,))) as service:
         client = Listener(10)
         client.job.prediction = [1] * 8
         service.submit(client.job)

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 
 import tiny
-from sooner import HSD, PromptLookup, Speculative, generate
+from sooner import HSD, Autoregressive, Method, PromptLookup, SDTree, Speculative, generate
 from sooner.memory.media import media_of
 from sooner.serve.engine_options import JobOptions
 from sooner.serve.following import Following
@@ -85,6 +87,91 @@ def test_predictions_are_drafted_from_and_counted() -> None:
     assert with_one.num_draft_tokens >= NEW // 2
     assert 0 < with_one.num_drafts < NEW // 2
     assert without.num_draft_tokens == 0
+
+
+PREDICTED: dict[str, Callable[[], Method]] = {
+    "plain": lambda: Following(Autoregressive()),
+    "prompt-lookup": lambda: Following(PromptLookup()),
+    "speculative": lambda: Following(Speculative(shaken(), num_draft_tokens=5)),
+    "sd-tree": lambda: Following(SDTree(shaken())),
+}
+
+
+def shaken() -> Any:
+    """A draft that is rarely right."""
+    return tiny.model("qwen2", seed=1)
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+@pytest.mark.parametrize("drawn", [False, True])
+def test_a_prediction_is_the_draft_whatever_the_method(name: str, drawn: bool) -> None:
+    sampling = JobSampling(temperature=1.5, seed=3) if drawn else JobSampling(temperature=0.0)
+    [alone] = run(ModelEngine(model()), job(sampling=sampling))
+    wanted = alone.tokens[0]
+    assert len(set(wanted)) > NEW // 2 or not drawn  # it does not draft itself
+    # A wrong token in the middle: what follows is found again.
+    guess = [*wanted[: NEW // 2], 5, *wanted[NEW // 2 + 1 :]]
+    engine = ModelEngine(model(), PREDICTED[name](), max_rows=4)
+    predicted, other = run(engine, job(prediction=guess, sampling=sampling), job())
+    assert predicted.tokens[0] == wanted
+    assert other.tokens[0] == plain()
+    assert 0 < predicted.num_drafts < NEW // 2  # rounds
+    assert predicted.num_draft_tokens >= NEW // 2
+    together = name in ("prompt-lookup", "speculative")
+    assert (predicted.first == 0 and other.first == 1) == together
+
+
+def test_a_prediction_needs_no_more_memory_than_its_request() -> None:
+    options = JobOptions(Following(Autoregressive()), slots=len(PROMPT) + NEW + 1)
+    assert "method" not in options(job(prediction=[1, 2, 3]))
+    options.slots = len(PROMPT) + NEW + 4
+    assert options(job(prediction=[1, 2, 3]))["method"].largest_block() == 4
+
+
+LIMITED = {
+    "min_tokens": 6,
+    "bad_words": tuple((token,) for token in range(20, 40)),
+    "allowed_token_ids": frozenset(range(30, 60)) | {tiny.EOS},
+}
+
+
+@pytest.mark.parametrize("name", PREDICTED)
+@pytest.mark.parametrize("drawn", [False, True])
+def test_limits_on_tokens_hold_under_every_method(name: str, drawn: bool) -> None:
+    """Each alone, and the same as HF's own processors give where it has one."""
+    base = {"temperature": 1.2, "seed": 3} if drawn else {"temperature": 0.0}
+    bias = {tiny.EOS: 20.0}  # it would end at once
+    [early, forbidden, allowed] = run(
+        ModelEngine(model(), PREDICTED[name](), max_rows=4),
+        job(
+            stop_token_ids=frozenset([tiny.EOS]),
+            sampling=JobSampling(**base, logit_bias=bias, min_tokens=LIMITED["min_tokens"]),
+        ),
+        job(sampling=JobSampling(**base, bad_words=LIMITED["bad_words"])),
+        job(sampling=JobSampling(**base, allowed_token_ids=LIMITED["allowed_token_ids"])),
+    )
+    assert len(early.tokens[0]) == LIMITED["min_tokens"] + 1
+    assert early.tokens[0].index(tiny.EOS) == LIMITED["min_tokens"]
+    assert early.finish_reason == "stop"
+    assert not set(forbidden.tokens[0]) & set(range(20, 40))
+    assert set(allowed.tokens[0]) <= LIMITED["allowed_token_ids"]
+    if not drawn:
+        bad = [list(ids) for ids in LIMITED["bad_words"]]
+        assert forbidden.tokens[0] == plain(bad_words_ids=bad)
+        others = [one for one in range(tiny.VOCAB) if one not in LIMITED["allowed_token_ids"]]
+        assert allowed.tokens[0] == plain(suppress_tokens=others)
+
+
+def test_a_bad_word_of_several_tokens_is_forbidden_behind_its_beginning() -> None:
+    wanted = plain()
+    word = tuple(wanted[3:5])
+    [found] = run(
+        ModelEngine(model()), job(sampling=JobSampling(temperature=0.0, bad_words=(word,)))
+    )
+    said = found.tokens[0]
+    assert said[:4] == wanted[:4]
+    assert word not in set(itertools.pairwise(said))
+    assert said == plain(bad_words_ids=[list(word)])
 
 
 def test_openais_penalties_count_the_answer_alone() -> None:

@@ -14,13 +14,16 @@ from serve.asking import CHAT, chunks
 from serve.chatting import HELLO, VOCAB, scripted, talking
 from serve.spoken import byte_level, ids_of
 from sooner.serve.openai import compiling
+from sooner.serve.openai.errors import BadRequestError
 from sooner.serve.openai.grammar import (
     GrammarError,
     GuidanceGrammars,
     GuidanceMatcher,
-    schema_of,
+    NoGrammars,
+    structure_of,
 )
 from sooner.serve.openai.protocol import ChatRequest
+from sooner.serve.openai.reading import parse
 
 llguidance = pytest.importorskip("llguidance")
 
@@ -146,24 +149,109 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
     assert {type(city["big"]) for city in told} == {bool}
 
 
+def schema_of(**fields: Any) -> tuple[str, Any]:
+    """The field that asks for a schema, and the schema."""
+    structure = structure_of(request(**fields))
+    assert structure is not None
+    assert structure.kind == "json"
+    return structure.field, json.loads(structure.text)
+
+
 def test_the_schema_is_that_of_the_field() -> None:
-    assert schema_of(request()) is None
-    assert schema_of(request(response_format={"type": "text"})) is None
-    assert schema_of(request(response_format={"type": "json_object"})) == (
-        "response_format", {"type": "object"},
-    )  # fmt: skip
-    field, schema = schema_of(request(**as_schema(PERSON))) or ("", {})
-    assert (field, schema) == ("response_format.json_schema.schema", PERSON)
-    assert schema_of(request(tools=TOOLS)) is None
+    assert structure_of(request()) is None
+    assert structure_of(request(response_format={"type": "text"})) is None
+    wanted = ("response_format", {"type": "object"})
+    assert schema_of(response_format={"type": "json_object"}) == wanted
+    assert schema_of(**as_schema(PERSON)) == ("response_format.json_schema.schema", PERSON)
+    assert structure_of(request(tools=TOOLS)) is None
     named = {"type": "function", "function": {"name": "call"}}
-    assert schema_of(request(tools=TOOLS, tool_choice=named)) == ("tools", PERSON)
-    field, schema = schema_of(
-        request(tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
-    ) or ("", {})
+    assert schema_of(tools=TOOLS, tool_choice=named) == ("tools", PERSON)
+    _, schema = schema_of(tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
     assert schema["maxItems"] == schema["minItems"] == 1
     assert [one["properties"]["name"] for one in schema["items"]["anyOf"]] == [
         {"const": "find"}, {"const": "call"},
     ]  # fmt: skip
+
+
+SPACED = '{"name":"the","city":"Bern"}'
+GUIDED: list[tuple[dict[str, Any], list[str], list[str]]] = [
+    ({"guided_json": PERSON}, [SAID], ["the"]),
+    ({"guided_json": json.dumps(PERSON)}, [SAID], ["the"]),
+    ({"guided_json": PERSON, "guided_whitespace_pattern": ""}, [SPACED], [SAID]),
+    ({"guided_regex": r"\d{3}-[a-z]+"}, ["123-fox"], ["12", "fox"]),
+    ({"guided_choice": ['a "fox"', "a\nlist", "🦊 é"]}, ['a "fox"', "a\nlist", "🦊 é"], ["a", ""]),
+    ({"guided_grammar": 'start: "fox" END\nEND: /[.!]+/'}, ["fox.", "fox!!"], ["fox"]),
+    ({"guided_grammar": 'root ::= "fox" end\nend ::= "." | "!"'}, ["fox.", "fox!"], ["fox!!"]),
+    ({"structured_outputs": {"json": PERSON}}, [SAID], ["the"]),
+    ({"structured_outputs": {"json_object": True}}, ["{}", SAID], ["[]"]),
+    ({"structured_outputs": {"choice": ["fox"]}}, ["fox"], ["foxes"]),
+    ({"structured_outputs": {"regex": "fox|the"}}, ["fox", "the"], ["foxes"]),
+    ({"structured_outputs": {"grammar": 'start: "fox"'}}, ["fox"], ["the"]),
+]
+
+
+def test_vllms_guided_fields_are_grammars() -> None:
+    end = byte_level().eos_token_id
+
+    async def run() -> None:
+        made = grammars()
+        try:
+            for fields, right, wrong in GUIDED:
+                make = await made.of(request(**fields))
+                for text in right:
+                    matcher = make()
+                    assert matcher is not None
+                    matcher.accept([*ids_of(text), end])
+                for text in wrong:
+                    matcher = make()
+                    assert matcher is not None
+                    with pytest.raises(GrammarError):
+                        matcher.accept([*ids_of(text), end])
+            for fields, field in (
+                ({"guided_regex": "("}, "guided_regex"),
+                ({"guided_grammar": "((("}, "guided_grammar"),
+                ({"structured_outputs": {"regex": "("}}, "structured_outputs.regex"),
+            ):
+                with pytest.raises(BadRequestError, match="can't be made a grammar") as caught:
+                    await made.of(request(**fields))
+                assert caught.value.field == field
+        finally:
+            await made.close()
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize(
+    ("fields", "field"),
+    [
+        ({"guided_json": "{"}, "guided_json"),
+        ({"guided_json": {}, "guided_regex": "a"}, "guided_regex"),
+        ({"guided_choice": []}, "guided_choice"),
+        ({"guided_choice": ["a"], "response_format": {"type": "json_object"}}, "guided_choice"),
+        ({"guided_choice": ["a"], "tools": TOOLS, "tool_choice": "required"}, "guided_choice"),
+        ({"guided_whitespace_pattern": " "}, "guided_whitespace_pattern"),
+        ({"structured_outputs": {"structural_tag": "{}"}}, "structured_outputs.structural_tag"),
+        ({"guided_choice": ["a"], "min_tokens": 2}, "min_tokens"),
+        ({**as_schema(PERSON), "allowed_token_ids": [1]}, "allowed_token_ids"),
+        ({"tools": TOOLS, "tool_choice": "required", "bad_words": ["a"]}, "bad_words"),
+    ],
+)
+def test_what_can_not_be_one_grammar_is_refused(fields: dict[str, Any], field: str) -> None:
+    with pytest.raises(BadRequestError) as caught:
+        parse(ChatRequest, json.dumps({**HELLO, **fields}).encode())
+    assert caught.value.field == field
+
+
+def test_without_grammars_what_needs_one_is_refused_by_its_name() -> None:
+    for fields, field in (
+        ({"guided_regex": "a"}, "guided_regex"),
+        (as_schema(PERSON), "response_format"),
+        ({"structured_outputs": {"regex": "a"}}, "structured_outputs"),
+        ({"tools": TOOLS, "tool_choice": "required"}, "tool_choice"),
+    ):
+        with pytest.raises(BadRequestError, match=f"{field} needs a grammar") as caught:
+            asyncio.run(NoGrammars().of(request(**fields)))
+        assert caught.value.field == field
 
 
 BAD: list[tuple[Any, str]] = [

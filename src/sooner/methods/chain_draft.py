@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -68,10 +68,13 @@ class ChainDrafter(Drafter):
             tends to be what the target draws.
         looks_up: whether other rows have drafts that were found; only for a rule that asks for no
             probabilities of drafts.
+        prediction: what the rows are expected to say; where drafts are looked up, they are looked
+            up in it, and the model drafts nothing.
     """
 
     purpose = Purpose.DRAFT
     looks_up = False
+    prediction: Sequence[int] = ()
 
     def __init__(
         self,
@@ -100,7 +103,8 @@ class ChainDrafter(Drafter):
         active, limit = outcome.rows.active, self.context.stopping.limit
         width = int(self.context.inputs["input_ids"].shape[1])
         left = self.context.stopping.tokens_left(outcome.rows)
-        has_prompt = self.draft_length.takes_rows(width, limit, left)
+        is_predicted = self.looks_up and bool(self.prediction)
+        has_prompt = not is_predicted and self.draft_length.takes_rows(width, limit, left)
         self.began = [self.draft_length] * len(active)
         self.drafted = [0] * len(active)
         self.members = list(range(len(active))) if has_prompt else []
@@ -108,14 +112,17 @@ class ChainDrafter(Drafter):
             from .found_drafts import FoundDrafts  # not for those who draft for every row
 
             prompts = self.context.rows.prompts
-            self.found = FoundDrafts([None if has_prompt else prompts[row] for row in active])
+            self.found = FoundDrafts(
+                [None if has_prompt else prompts[row] for row in active], self.prediction
+            )
         self._index = self._index_of_members()
         if has_prompt:
             yield  # the target's last chunk was prefilled just before; other rows may decode
             yield from self._prefill(active, (limit or 0) + self.draft_length.largest + 1, width)
         else:
             self.memory = None
-            self.context.stats.note("joined without a draft, which would not pay for its prefill")
+            reason = "has a prediction" if is_predicted else "would not pay for its prefill"
+            self.context.stats.note(f"joined without a draft of the model: {reason}")
 
     def _prefill(self, active: list[int], room: int, width: int) -> Iterator[None]:
         """Read the prompts of these rows, `width` tokens wide, and tell the sizing what it took."""

@@ -10,7 +10,7 @@ from ..decoding.interface import Outcome
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
 from .forbidden import allowed_nodes
-from .prompt_lookup import NgramIndex
+from .prompt_lookup import NgramIndex, text_with_prediction
 
 NGRAM = 3
 """Longest n-gram behind which a draft is found, as in `PromptLookup`."""
@@ -23,10 +23,16 @@ class FoundDrafts:
 
     Args:
         prompts: of each row; `None` is a row that has other drafts.
+        prediction: what those rows are expected to say.
     """
 
-    def __init__(self, prompts: Sequence[list[int] | None]) -> None:
-        self._texts = [None if one is None else NgramIndex(1, NGRAM, one) for one in prompts]
+    def __init__(self, prompts: Sequence[list[int] | None], prediction: Sequence[int] = ()) -> None:
+        self._texts = [
+            None
+            if prompt is None
+            else NgramIndex(1, NGRAM, text_with_prediction(prompt, prediction, NGRAM))
+            for prompt in prompts
+        ]
         self._drafts: list[list[int]] = []
 
     def keep_rows(self, rows: Sequence[int]) -> None:

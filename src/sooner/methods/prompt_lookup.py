@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
@@ -80,12 +81,21 @@ class LookupDrafter(Drafter):
     """
 
     def __init__(self, method: PromptLookup, context: Context, sizing: DraftLength) -> None:
-        self.context, self.sizing = context, sizing
+        self.method, self.context, self.sizing = method, context, sizing
         self.drafted: list[int] = []  # of each row, under verification
         self.round = RoundCost()  # that judges them
-        self.indices = [
-            NgramIndex(method.min_ngram, method.max_ngram, prompt)
-            for prompt in context.rows.prompts
+        self.indices = self._indices(())
+
+    def predict(self, answer: Sequence[int]) -> None:
+        """Look up drafts in what the rows are expected to say, too; before the first round."""
+        self.indices = self._indices(answer)
+
+    def _indices(self, answer: Sequence[int]) -> list[NgramIndex]:
+        shortest, longest = self.method.min_ngram, self.method.max_ngram
+        prompts = self.context.rows.prompts
+        return [
+            NgramIndex(shortest, longest, text_with_prediction(prompt, answer, longest))
+            for prompt in prompts
         ]
 
     def keep_rows(self, rows: list[int]) -> None:
@@ -126,6 +136,15 @@ class LookupDrafter(Drafter):
         """A row's draft up to the first token that its processors forbid."""
         parents = range(-1, len(draft) - 1)
         return draft[: len(allowed_nodes(self.context.processing, row, draft, parents))]
+
+
+def text_with_prediction(prompt: list[int], answer: Sequence[int], longest: int) -> list[int]:
+    """A text to look up drafts in: the prompt with its predicted `answer`, then the prompt's end.
+
+    The first n-grams of the true answer begin with the prompt's end, so they match where the
+    prediction begins.
+    """
+    return [*prompt, *answer, *prompt[-longest:]] if answer else prompt
 
 
 class NgramIndex:

@@ -76,7 +76,6 @@ class ChatServer:
         self._standing = getattr(getattr(method, "method", method), "standing", None)
         memory = kv_memory(pair, method, settings)
         self.prompts = chat_prompts(pair, asked, settings, memory.max_model_len)
-        options = JobOptions(method)
         served = served_model(pair, asked, settings, self.prompts, method, memory.share)
         self.metrics = ChatMetrics(
             served.name,
@@ -86,11 +85,10 @@ class ChatServer:
         self.thread = EngineThread(
             partial(build_engine, pair.target.model, method, settings, memory.pages),
             SchedulerLimits(settings.max_rows, settings.prefill_chunk),
-            options,
+            JobOptions(method, memory.slots),
             max_waiting=settings.max_queue,
             warm_up=self._warm_up,
             listener=self.metrics,
-            takes_predictions=options.takes_predictions,
         )
         self.handler = OpenAIHandler(
             served,

@@ -68,7 +68,6 @@ class EngineLoop:
         options_of: a job's options of `Engine.admit`.
         clock: seconds, of any origin, the same as in `GenerationJob.arrived`.
         listener: hears of everything, for metrics.
-        takes_predictions: the engine drafts from `GenerationJob.prediction`.
         on_end: called when a job has ended, before it is told.
 
     Attributes:
@@ -82,12 +81,11 @@ class EngineLoop:
         options_of: OptionsOf,
         clock: Clock,
         listener: LoopListener | None = None,
-        takes_predictions: bool = False,
         on_end: Callable[[], None] = lambda: None,
     ) -> None:
         self.build, self.options_of, self.clock, self.listener = build, options_of, clock, listener
         self.scheduler = Scheduler(limits)
-        self.takes_predictions, self.on_end = takes_predictions, on_end
+        self.on_end = on_end
         self.engine: EngineLike | None = None
         self._fault: BaseException | None = None
         self._held: dict[GenerationJob, Held] = {}
@@ -285,7 +283,7 @@ class EngineLoop:
 
     def _usage(self, held: Held) -> JobUsage:
         stats = held.stats()
-        expected = len(held.job.prediction or ()) if self.takes_predictions else 0
+        expected = len(held.job.prediction or ())
         right = min(stats.num_accepted_tokens, expected)
         said = len(held.ticket.said)
         return JobUsage(held.job.prompt_tokens, said, held.cached, right, expected - right, stats)

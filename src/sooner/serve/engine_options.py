@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -11,10 +11,14 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from ..methods import HSD, Method
+from ..methods.aligned.size import Experience
+from .following import Following
 from .jobs import GenerationJob, JobSampling
 
 COPIED = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 """Settings that `generate` calls the same, and that are left to the model's config if unset."""
+PREDICTED_NODES = 16
+"""Draft tokens a round, at most, of a prediction in a server whose method looks nothing up."""
 
 
 class GrammarLike(Protocol):
@@ -65,21 +69,40 @@ class GrammarProcessor(LogitsProcessor):
         return self._masks
 
 
+class AllowedTokens(LogitsProcessor):
+    """Forbids every token but some.
+
+    Args:
+        tokens: ids that may be said.
+    """
+
+    def __init__(self, tokens: Collection[int]) -> None:
+        self.tokens = torch.tensor(sorted(tokens))
+        self._forbidden: Tensor | None = None  # `[vocab]` bool, on the device of the scores
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Scores `[rows, vocab]`, minus infinity where a token is forbidden."""
+        if self._forbidden is None:
+            forbidden = torch.ones(scores.shape[-1], dtype=torch.bool)
+            forbidden[self.tokens] = False
+            self._forbidden = forbidden.to(scores.device)
+        return scores.masked_fill(self._forbidden, -torch.inf)
+
+
 class JobOptions:
     """What `Engine.admit` is told of a job, but for its inputs, seed and priority.
 
+    A job's `prediction` is its draft, whatever the engine's method. Where that looks drafts up, it
+    looks there, too; otherwise the job is decoded by `HSD`, in a batch of such jobs.
+
     Args:
-        method: of the engine. Where it is `HSD`, a job's `prediction` is its draft, and a job
-            without one decodes plainly.
+        method: of the engine. Under `HSD` a job without a prediction decodes plainly.
+        slots: tokens that a row's memory has, drafts included; `None` is any number.
     """
 
-    def __init__(self, method: Method | None = None) -> None:
-        self.method = method
-
-    @property
-    def takes_predictions(self) -> bool:
-        """Whether `GenerationJob.prediction` is drafted from."""
-        return isinstance(self.method, HSD)
+    def __init__(self, method: Method | None = None, slots: int | None = None) -> None:
+        self.method, self.slots = method, slots
+        self._experience = Experience()
 
     def __call__(self, job: GenerationJob, said: Callable[[], int] = lambda: 0) -> dict[str, Any]:
         """Options of one job.
@@ -100,15 +123,38 @@ class JobOptions:
             options["sequence_bias"] = bias
         if sampling.logprobs is not None:
             options["logprobs"] = sampling.logprobs
-        if isinstance(self.method, HSD):
-            drafts = [job.prediction] if job.prediction else []
-            options["method"] = replace(self.method, drafts=[drafts])
+        if (method := self._method(job)) is not None:
+            options["method"] = method
         if job.num_draft_tokens is not None:
             options["num_draft_tokens"] = job.num_draft_tokens
+        if sampling.min_tokens and job.stop_token_ids:
+            options["min_new_tokens"] = sampling.min_tokens
+        if sampling.bad_words:
+            options["bad_words_ids"] = [list(ids) for ids in sampling.bad_words]
+        processors = LogitsProcessorList()
+        if sampling.allowed_token_ids:
+            processors.append(AllowedTokens(sampling.allowed_token_ids))
         if job.grammar is not None:
-            processor = GrammarProcessor(job.grammar, said, job.prompt_tokens)
-            options["logits_processor"] = LogitsProcessorList([processor])
+            processors.append(GrammarProcessor(job.grammar, said, job.prompt_tokens))
+        if processors:
+            options["logits_processor"] = processors
         return options
+
+    def _method(self, job: GenerationJob) -> Method | None:
+        """How a job is decoded, where that depends on its prediction."""
+        method, prediction = self.method, job.prediction
+        if isinstance(method, HSD):
+            return replace(method, drafts=[[prediction] if prediction else []])
+        if not prediction:
+            return None
+        if isinstance(method, Following) and method.takes_predictions:
+            return replace(method, prediction=prediction)
+        nodes = PREDICTED_NODES
+        if self.slots is not None:
+            nodes = min(nodes, self.slots - job.prompt_tokens - job.max_tokens - 1)
+        if nodes < 1:  # no room for a block
+            return None
+        return HSD(drafts=[[prediction]], max_nodes=nodes, experience=self._experience)
 
 
 def _settings(sampling: JobSampling) -> dict[str, Any]:

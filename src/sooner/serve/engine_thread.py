@@ -52,7 +52,6 @@ class EngineThread:
         max_waiting: jobs that may be held beside those that have a row; more are refused.
         warm_up: run on the new engine before the first job is taken.
         listener: hears of every job, in that thread, for metrics.
-        takes_predictions: the engine drafts from `GenerationJob.prediction`.
         clock: seconds; the one of `GenerationJob.arrived` and `deadline`.
         end_process: called with an exit status when the accelerator failed.
 
@@ -72,7 +71,6 @@ class EngineThread:
         max_waiting: int = 64,
         warm_up: Callable[[EngineLike], None] = lambda engine: None,
         listener: LoopListener | None = None,
-        takes_predictions: bool = False,
         clock: Clock = time.monotonic,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
@@ -81,9 +79,7 @@ class EngineThread:
         self.state: ServiceState = "warming"
         self.last_tick = clock()
         self.fault: str | None = None
-        self._loop = EngineLoop(
-            build, limits, options_of, clock, listener, takes_predictions, self._count_end
-        )
+        self._loop = EngineLoop(build, limits, options_of, clock, listener, self._count_end)
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
         self._submitted = 0  # jobs that have not ended, those in the queue of commands among them

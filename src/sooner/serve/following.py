@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..decoding.loop import Session
 from ..decoding.noise import Purpose
-from ..methods import Method
+from ..methods import Method, PromptLookup, Speculative
 from ..methods.chain_draft import ChainDrafter
+from ..methods.prompt_lookup import LookupDrafter
 from ..methods.rules import follow_choices
 from ..stats.run import EXACT
 
@@ -25,9 +26,16 @@ class Following(Method):
 
     Args:
         method: how to draft.
+        prediction: what the rows of a run are expected to say, of a method that looks drafts up.
     """
 
     method: Method
+    prediction: Sequence[int] = field(default=(), repr=False, compare=False)
+
+    @property
+    def takes_predictions(self) -> bool:
+        """Whether drafts are looked up in a `prediction`, in a batch with rows that have none."""
+        return isinstance(self.method, PromptLookup | Speculative) and self.mode == EXACT
 
     @property
     def mode(self) -> str:
@@ -64,4 +72,7 @@ class Following(Method):
         if isinstance(session.drafter, ChainDrafter):
             session.drafter.purpose = Purpose.TOKEN
             session.drafter.looks_up = self.mode == EXACT
+            session.drafter.prediction = self.prediction
+        elif isinstance(session.drafter, LookupDrafter):
+            session.drafter.predict(self.prediction)
         return session

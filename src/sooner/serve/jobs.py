@@ -30,6 +30,9 @@ class JobSampling:
             bits.
         logprobs: how many of the likeliest tokens are told at each place; `None` is none at all,
             0 the chosen token alone.
+        min_tokens: new tokens before any stop id.
+        bad_words: sequences of ids of which the last is never said behind the others.
+        allowed_token_ids: all that may be said; empty is anything.
     """
 
     temperature: float | None = None
@@ -42,6 +45,9 @@ class JobSampling:
     logit_bias: Mapping[int, float] = field(default_factory=dict)
     seed: int | None = None
     logprobs: int | None = None
+    min_tokens: int = 0
+    bad_words: tuple[tuple[int, ...], ...] = ()
+    allowed_token_ids: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,11 @@ class KvMemory:
     max_model_len: int
     share: int
 
+    @property
+    def slots(self) -> int:
+        """Tokens of a row that has every page."""
+        return self.pages * manager.PAGE
+
 
 def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemory:
     """What the settings say; without them what is free on a GPU, or what all rows may need.

@@ -87,6 +87,7 @@ class Answering:
 
     Attributes:
         is_done: every job has ended.
+        notes: what of the request was left out, for its client.
     """
 
     def __init__(
@@ -97,6 +98,7 @@ class Answering:
         mail: EventMail,
     ) -> None:
         self.service, self.asked, self.clock, self.mail = service, list(asked), clock, mail
+        self.notes: tuple[str, ...] = ()
         self._events: deque[tuple[AskedChoice, Event]] = deque()
         self._news = asyncio.Event()
         self._submitted: list[AskedChoice] = []

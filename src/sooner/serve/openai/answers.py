@@ -58,7 +58,12 @@ class SpeculativeDecoding(BaseModel):
 
 
 class AnswerMetrics(BaseModel):
+    """Attributes:
+    notes: what of the request was left out, such as `enable_thinking` where no template reads it.
+    """
+
     speculative_decoding: SpeculativeDecoding
+    notes: list[str] | None = None
 
 
 class TopLogprob(TypedDict):

@@ -59,6 +59,8 @@ class Choice:
         parser: reads it.
         stops: strings that end it.
         stop_token_ids: tokens that end it; they have no text.
+        min_tokens: up to which no stop string ends it.
+        includes_stop: what ends it, a string or a token, is part of its text.
 
     Attributes:
         is_over: nothing more will be told, though its job may still run.
@@ -72,10 +74,13 @@ class Choice:
         parser: AnswerParser,
         stops: list[str],
         stop_token_ids: frozenset[int],
+        min_tokens: int = 0,
+        includes_stop: bool = False,
     ) -> None:
         self.index, self.stop_token_ids = index, stop_token_ids
+        self._min_tokens, self._includes_stop = min_tokens, includes_stop
         self.finish_reason: FinishReason | None = None
-        self._text, self._stops, self._parser = text, StopStrings(stops), parser
+        self._text, self._stops, self._parser = text, StopStrings(stops, includes_stop), parser
         self._letters = self._tokens = self._drafts = 0
         self._has_calls = False
 
@@ -102,7 +107,7 @@ class Choice:
             update.tokens.append(told)
             self._tokens += 1
             self._drafts += is_drafted
-            if not is_end:
+            if not is_end or self._includes_stop:
                 self._say(update, self._text.add(token))
         return update
 
@@ -125,7 +130,7 @@ class Choice:
 
     def _say(self, update: Update, text: str) -> None:
         self._letters += len(text)
-        self._parse(update, self._stops.add(text))
+        self._parse(update, self._stops.add(text, self._tokens > self._min_tokens))
         if self._stops.found is not None:
             self._close(update, "stop")
 

@@ -1,6 +1,6 @@
 """Grammars are compiled on trial in a process that can be killed: a schema may take for ever.
 
-`python -m sooner.serve.openai.compiling` reads JSON lines: what the tokenizer is, then schemas; it
+`python -m sooner.serve.openai.compiling` reads JSON lines: what the tokenizer is, then grammars; it
 answers each with its error, empty if there is none.
 """
 
@@ -40,21 +40,25 @@ class CompileProcess:
         self._process: Process | None = None
         self._lock = asyncio.Lock()
 
-    async def error_of(self, schema: str) -> str:
-        """What is wrong with a schema; empty if nothing is."""
+    async def error_of(self, kind: str, text: str) -> str:
+        """What is wrong with a grammar; empty if nothing is.
+
+        Args:
+            kind, text: see `extras.Structure`.
+        """
         async with self._lock:
             try:
                 if self._process is None:
                     async with asyncio.timeout(START_SECONDS):
                         await self._start()
                 async with asyncio.timeout(self.seconds):
-                    return str(await self._ask({"schema": schema}))
+                    return str(await self._ask({"kind": kind, "text": text}))
             except TimeoutError:
                 await self._kill()
-                return f"it takes more than {self.seconds:g} s; send a simpler schema"
+                return f"it takes more than {self.seconds:g} s; send a simpler one"
             except (OSError, ValueError, asyncio.IncompleteReadError):
                 await self._kill()
-                return "compiling it failed; send a simpler schema"
+                return "compiling it failed; send a simpler one"
             except BaseException:  # the client left; what the process says now is not asked for
                 await self._kill()
                 raise
@@ -92,7 +96,7 @@ def main() -> None:
     """The process."""
     import resource
 
-    from llguidance import LLMatcher, LLTokenizer
+    from llguidance import LLMatcher, LLTokenizer, grammar_from
 
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     tokenizer: Any = None
@@ -104,7 +108,7 @@ def main() -> None:
                     told["tokenizer"], n_vocab=told["vocab"], eos_token=told["ends"]
                 )
             else:
-                grammar = LLMatcher.grammar_from_json_schema(told["schema"])
+                grammar = grammar_from(told["kind"], told["text"])
                 matcher = LLMatcher(tokenizer, grammar, log_level=0)
                 matcher.compute_bitmask()
                 error = matcher.get_error()

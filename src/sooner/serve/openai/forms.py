@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 from uuid import uuid4
 
@@ -24,7 +24,7 @@ from .answers import (
 )
 from .choice import Choice, ToldToken, Update
 from .logprobs import TokenTexts
-from .protocol import CompletionRequest, GenerationRequest
+from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 from .tools import AnswerPiece
 
 
@@ -106,17 +106,30 @@ class _Form:
 class ChatForm(_Form):
     """`POST /v1/chat/completions`. Calls get their ids here, the same in all their pieces."""
 
+    request: ChatRequest
+
     def opening(self, choices: Sequence[Choice]) -> list[Answered]:
-        return [
-            self._chunk(choice, AnswerMessage(role="assistant", content="", refusal=None), [], None)
-            for choice in choices
-        ]
+        first = AnswerMessage(role="assistant", content=self.request.echoed, refusal=None)
+        return [self._chunk(choice, first, [], None) for choice in choices]
 
     def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None:
         if self.is_silent(update) and not is_last:
             return None
         reason = choice.finish_reason if is_last else None
-        return self._chunk(choice, self._delta(update.pieces), update.tokens, reason)
+        return self._chunk(choice, self._delta(self._shown(update)), update.tokens, reason)
+
+    def is_silent(self, update: Update) -> bool:
+        return super().is_silent(replace(update, pieces=self._shown(update)))
+
+    def _shown(self, update: Update | Collected) -> list[AnswerPiece]:
+        """Pieces that the client wants: no reasoning, or no second call, where it says so."""
+        request = self.request
+        return [
+            piece
+            for piece in update.pieces
+            if not (piece.kind == "reasoning" and request.include_reasoning is False)
+            and not (piece.call > 0 and request.parallel_tool_calls is False)
+        ]
 
     def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered:
         head = {**self.head, "usage": usage, "metrics": metrics}
@@ -178,11 +191,16 @@ class ChatForm(_Form):
     def _message(self, all_of: Collected) -> AnswerMessage:
         names: dict[int, str] = {}
         arguments: dict[int, str] = defaultdict(str)
-        for piece in all_of.pieces:
+        shown = self._shown(all_of)
+        for piece in shown:
             if piece.kind == "call":
                 arguments[piece.call] += piece.text
                 names.setdefault(piece.call, piece.name or "")
-        content, reasoning = all_of.text("content"), all_of.text("reasoning")
+        content, reasoning = (
+            "".join(piece.text for piece in shown if piece.kind == kind)
+            for kind in ("content", "reasoning")
+        )
+        content = self.request.echoed + content
         told: dict[str, Any] = {"content": content if content or not names else None}
         told["refusal"] = None
         if reasoning:

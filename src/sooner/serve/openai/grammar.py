@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -21,7 +21,8 @@ from torch import Tensor
 from ...errors import SoonerError
 from .compiling import CompileProcess
 from .errors import BadRequestError
-from .planning import is_asked
+from .extras import Structure
+from .messages import Function
 from .protocol import ChatRequest, GenerationRequest, NamedTool
 
 MOST_LETTERS = 256 << 10
@@ -145,9 +146,9 @@ class NoGrammars:
         self.reason = reason
 
     async def of(self, request: GenerationRequest) -> Callable[[], TokenMatcher | None]:
-        for name in ("response_format", "tool_choice"):
-            if is_asked(request, name):
-                raise BadRequestError(name, f"{name} needs a grammar: {self.reason}")
+        if (structure := structure_of(request)) is not None:
+            field = structure.field.partition(".")[0].replace("tools", "tool_choice")
+            raise BadRequestError(field, f"{field} needs a grammar: {self.reason}")
         return lambda: None
 
     async def close(self) -> None:
@@ -192,67 +193,69 @@ class GuidanceGrammars:
         self._guidance = llguidance
         self._tokenizer = llguidance.LLTokenizer(text, n_vocab=vocab_size, eos_token=ends)
         self._process = CompileProcess(text, vocab_size, ends, compile_seconds)
-        self._compiled: OrderedDict[str, Any] = OrderedDict()
+        self._compiled: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
     async def of(self, request: GenerationRequest) -> Callable[[], TokenMatcher | None]:
-        found = schema_of(request)
-        if found is None:
+        structure = structure_of(request)
+        if structure is None:
             return lambda: None
-        field, schema = found
-        matcher = await self._matcher(field, json.dumps(schema))
+        matcher = await self._matcher(structure)
         return lambda: GuidanceMatcher(matcher.deep_copy(), self.vocab_size, self.stop_token_ids)
 
     async def close(self) -> None:
         await self._process.close()
 
-    async def _matcher(self, field: str, schema: str) -> Any:
-        if len(schema) > MOST_LETTERS:
+    async def _matcher(self, structure: Structure) -> Any:
+        field, key = structure.field, (structure.kind, structure.text)
+        if (size := len(structure.text)) > MOST_LETTERS:
             raise BadRequestError(
-                field, f"{field} has {len(schema)} letters as JSON, and may have {MOST_LETTERS}"
+                field, f"{field} has {size} letters as JSON, and may have {MOST_LETTERS}"
             )
-        if (kept := self._compiled.get(schema)) is not None:
-            self._compiled.move_to_end(schema)
+        if (kept := self._compiled.get(key)) is not None:
+            self._compiled.move_to_end(key)
             return kept
-        if told := await self._process.error_of(schema):
-            raise BadRequestError(field, f"{field} can't be made a grammar: {told}")
-        matcher = await asyncio.to_thread(self._compile, schema)
-        if told := matcher.get_error():
-            raise BadRequestError(field, f"{field} can't be made a grammar: {told}")
-        self._compiled[schema] = matcher
+        if error := await self._process.error_of(*key):
+            raise BadRequestError(field, f"{field} can't be made a grammar: {error}")
+        matcher = await asyncio.to_thread(self._compile, *key)
+        if error := matcher.get_error():
+            raise BadRequestError(field, f"{field} can't be made a grammar: {error}")
+        self._compiled[key] = matcher
         if len(self._compiled) > KEPT:
             self._compiled.popitem(last=False)
         return matcher
 
-    def _compile(self, schema: str) -> Any:
-        text = self._guidance.LLMatcher.grammar_from_json_schema(schema)
-        return self._guidance.LLMatcher(self._tokenizer, text, log_level=0)
+    def _compile(self, kind: Any, text: str) -> Any:
+        grammar = self._guidance.grammar_from(kind, text)
+        return self._guidance.LLMatcher(self._tokenizer, grammar, log_level=0)
 
 
-def schema_of(request: GenerationRequest) -> tuple[str, dict[str, Any]] | None:
-    """The JSON schema that an answer has to have, and the field that asks for it."""
+def structure_of(request: GenerationRequest) -> Structure | None:
+    """What an answer has to match, by a forced call or the fields that ask for a structure."""
     if isinstance(request, ChatRequest) and (choice := request.tool_choice) is not None:
         functions = {tool.function.name: tool.function for tool in request.tools or ()}
+        schema: dict[str, Any] | None = None
         if isinstance(choice, NamedTool):
-            return "tools", functions[choice.function.name].parameters or {"type": "object"}
-        if choice == "required":
-            calls = [
-                {
-                    "type": "object",
-                    "properties": {
-                        "name": {"const": name},
-                        "parameters": function.parameters or {"type": "object"},
-                    },
-                    "required": ["name", "parameters"],
-                    "additionalProperties": False,
-                }
-                for name, function in functions.items()
-            ]
-            most = {"maxItems": 1} if request.parallel_tool_calls is False else {}
-            return "tools", {"type": "array", "minItems": 1, **most, "items": {"anyOf": calls}}
-    wanted = request.response_format
-    if wanted is None or wanted.type == "text":
-        return None
-    if wanted.type == "json_object":
-        return "response_format", {"type": "object"}
-    assert wanted.json_schema is not None  # `check` has seen to it
-    return "response_format.json_schema.schema", wanted.json_schema.schema_ or {}
+            schema = functions[choice.function.name].parameters or {"type": "object"}
+        elif choice == "required":
+            schema = _calls_schema(functions, request.parallel_tool_calls is False)
+        if schema is not None:
+            return Structure("tools", "json", json.dumps(schema))
+    return request.structure
+
+
+def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
+    """The schema of a list of calls, at most one of them if it `is_single`."""
+    calls = [
+        {
+            "type": "object",
+            "properties": {
+                "name": {"const": name},
+                "parameters": function.parameters or {"type": "object"},
+            },
+            "required": ["name", "parameters"],
+            "additionalProperties": False,
+        }
+        for name, function in functions.items()
+    ]
+    most = {"maxItems": 1} if is_single else {}
+    return {"type": "array", "minItems": 1, **most, "items": {"anyOf": calls}}

@@ -38,13 +38,6 @@ class Planner:
         Raises:
             BadRequestError: names the field.
         """
-        for name in sorted(self.served.unsupported):
-            if is_asked(request, name):
-                raise BadRequestError(
-                    name,
-                    f"{name} is not supported by this server, which decodes by "
-                    f"'{self.served.method}'; leave it out",
-                )
         most = self.served.max_draft_tokens
         if (request.num_draft_tokens or 0) > most:
             raise BadRequestError(
@@ -52,12 +45,17 @@ class Planner:
                 f"num_draft_tokens is {request.num_draft_tokens}, and this server, which decodes "
                 f"by '{self.served.method}', drafts {most} a round at most; 0 decodes plainly",
             )
-        for token in request.logit_bias or ():
-            if int(token) >= self.served.vocab_size:
-                raise BadRequestError(
-                    "logit_bias",
-                    f"logit_bias names token {token}, and there are {self.served.vocab_size}",
-                )
+        for name in ("logit_bias", "allowed_token_ids"):
+            for token in getattr(request, name) or ():
+                if not 0 <= int(token) < self.served.vocab_size:
+                    raise BadRequestError(
+                        name, f"{name} names token {token}, and there are {self.served.vocab_size}"
+                    )
+        allowed = frozenset(request.allowed_token_ids or ())
+        if request.min_tokens and allowed and allowed <= self._stop_ids(request):
+            raise BadRequestError(
+                "min_tokens", "min_tokens forbids the end, and allowed_token_ids all else"
+            )
 
     def prediction_of(self, request: GenerationRequest) -> list[int] | None:
         """Token ids of `prediction`, no more than an answer can have; slow if it is long."""
@@ -85,6 +83,7 @@ class Planner:
         Raises:
             BadRequestError: a prompt does not fit.
         """
+        sampling = self._sampling(request)
         limits = [self._limit(request, prompt.prompt_tokens) for prompt in prompts]
         asked: list[AskedChoice] = []
         for prompt, limit in zip(prompts, limits, strict=True):
@@ -98,7 +97,7 @@ class Planner:
                     max_tokens=limit,
                     arrived=timing.arrived,
                     deadline=timing.deadline,
-                    sampling=_sampling(request),
+                    sampling=sampling,
                     choice=number,
                     stop_token_ids=self._stop_ids(request),
                     prediction=prediction,
@@ -115,9 +114,47 @@ class Planner:
         parser: AnswerParser = PlainAnswer()
         if isinstance(request, ChatRequest):
             parser = self._parsers.of(request, prompt)
-        skipped = frozenset() if parser.keeps_special else self._special
-        text = Detokenizer(self.served.tokenizer, skipped)
-        return Choice(index, text, parser, request.stops, job.stop_token_ids)
+        is_whole = parser.keeps_special or request.skip_special_tokens is False
+        text = Detokenizer(self.served.tokenizer, frozenset() if is_whole else self._special)
+        return Choice(
+            index, text, parser, request.stops, job.stop_token_ids,
+            min_tokens=request.min_tokens or 0,
+            includes_stop=bool(request.include_stop_str_in_output),
+        )  # fmt: skip
+
+    def _sampling(self, request: GenerationRequest) -> JobSampling:
+        return JobSampling(
+            temperature=request.temperature,
+            top_p=request.top_p,
+            top_k=0 if request.top_k == -1 else request.top_k,
+            min_p=request.min_p,
+            repetition_penalty=request.repetition_penalty,
+            presence_penalty=request.presence_penalty,
+            frequency_penalty=request.frequency_penalty,
+            logit_bias={int(token): bias for token, bias in (request.logit_bias or {}).items()},
+            seed=request.seed,
+            logprobs=request.num_logprobs,
+            min_tokens=request.min_tokens or 0,
+            bad_words=self._bad_words(request.bad_words or ()),
+            allowed_token_ids=frozenset(request.allowed_token_ids or ()),
+        )
+
+    def _bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
+        """Ids of words that an answer must not have, at its beginning and behind a space."""
+        found: dict[tuple[int, ...], None] = {}
+        for word in words:
+            if not word.strip():
+                raise BadRequestError("bad_words", "bad_words has an empty word; leave it out")
+            text = word.lstrip()
+            alone, behind = (
+                tuple(self.served.tokenizer(one, add_special_tokens=False)["input_ids"])
+                for one in (text, f" {text}")
+            )
+            found[alone] = None
+            # Where the space is a token of its own, forbidding `alone` behind it is enough.
+            if behind[:1] != alone[:1] and len(behind) == len(alone):
+                found[behind] = None
+        return tuple(found)
 
     def _stop_ids(self, request: GenerationRequest) -> frozenset[int]:
         own = frozenset() if request.ignore_eos else self.served.stop_token_ids
@@ -131,32 +168,6 @@ class Planner:
             raise too_long(prompt, asked or 1, most, request.prompt_field)
         default = self.served.default_max_tokens
         return asked or min(default or most, most - prompt)
-
-
-def is_asked(request: GenerationRequest, name: str) -> bool:
-    """Whether a request wants what a field of it is for."""
-    if name == "tool_choice":
-        return getattr(request, name, None) not in (None, "none", "auto")
-    if name == "logprobs":
-        return request.num_logprobs is not None
-    if name == "response_format":
-        return request.response_format is not None and request.response_format.type != "text"
-    return getattr(request, name, None) not in (None, False, 0, {}, [])
-
-
-def _sampling(request: GenerationRequest) -> JobSampling:
-    return JobSampling(
-        temperature=request.temperature,
-        top_p=request.top_p,
-        top_k=0 if request.top_k == -1 else request.top_k,
-        min_p=request.min_p,
-        repetition_penalty=request.repetition_penalty,
-        presence_penalty=request.presence_penalty,
-        frequency_penalty=request.frequency_penalty,
-        logit_bias={int(token): bias for token, bias in (request.logit_bias or {}).items()},
-        seed=request.seed,
-        logprobs=request.num_logprobs,
-    )
 
 
 def _ids_of(prompt: Prepared) -> list[int]:

@@ -40,6 +40,8 @@ LONGEST = 128
 """Characters that a token may stand for, at least: some tokenizers make one of any unknown word."""
 OURS = ("messages", "tools", "documents", "add_generation_prompt", "continue_final_message")
 """What a chat template is given that no request may set by `chat_template_kwargs`."""
+COMMON = ("enable_thinking", "thinking", "reasoning_effort")
+"""Variables of some templates that clients always send; where none reads them, a note says so."""
 ROLES = {"developer": "system", "function": "tool"}
 SANITIZES = "sanitize_control_tokens"
 
@@ -131,8 +133,13 @@ class ChatPrompts:
             raise BadRequestError(
                 "tools", f"the chat template of '{self.name}' takes no tools; leave them out"
             )
+        if request.documents and not self._knows("documents"):
+            raise BadRequestError(
+                "documents",
+                f"the chat template of '{self.name}' takes no documents; put them into a message",
+            )
         for name in request.chat_template_kwargs or ():
-            if name in OURS or not self._knows(name):
+            if name in OURS or not (self._knows(name) or name in COMMON):
                 raise BadRequestError(
                     f"chat_template_kwargs.{name[:64]}",
                     f"the chat template of '{self.name}' takes no '{name[:64]}'; leave it out",
@@ -162,17 +169,36 @@ class ChatPrompts:
         tokens = int(inputs["input_ids"].shape[1])
         if tokens >= self.max_model_len:
             raise too_long(tokens, 1, self.max_model_len)
-        return Prepared(inputs, tokens, tuple(chat.keys))
+        return Prepared(inputs, tokens, tuple(chat.keys), self._notes(request))
+
+    def _variables(self, request: ChatRequest) -> dict[str, Any]:
+        """What a request sets of the template's variables."""
+        variables = dict(request.chat_template_kwargs or {})
+        if request.reasoning_effort is not None:
+            variables.setdefault("reasoning_effort", request.reasoning_effort)
+        return variables
+
+    def _notes(self, request: ChatRequest) -> tuple[str, ...]:
+        return tuple(
+            f"{name} was left out: the chat template of '{self.name}' does not read it"
+            for name in self._variables(request)
+            if not self._knows(name)
+        )
 
     def _processed(self, chat: _Chat, request: ChatRequest) -> Any:
+        variables = self._variables(request)
         options: dict[str, Any] = {
             "tools": request.template_tools,
-            "add_generation_prompt": True,
+            "add_generation_prompt": request.adds_prompt,
             "tokenize": True,
             "return_dict": True,
             "return_tensors": "pt",
-            **(request.chat_template_kwargs or {}),
+            **{name: value for name, value in variables.items() if self._knows(name)},
         }
+        if request.documents:
+            options["documents"] = request.documents
+        if request.continue_final_message:
+            options["continue_final_message"] = True
         if not hasattr(self.processor, "chat_template"):
             options["chat_template"] = self.template
         if chat.frames:
@@ -223,7 +249,11 @@ class _Chat:
         told["role"] = ROLES.get(message.role, message.role)
         if isinstance(message.content, str):
             told["content"] = self._shaped([{"type": "text", "text": message.content}])
-        elif message.content is not None:
+        elif message.content is None:
+            # Calls alone. transformers drops keys whose value is None, and many templates join or
+            # print the content of every message.
+            told["content"] = ""
+        else:
             parts: list[dict[str, Any]] = []
             for index, part in enumerate(message.content):
                 parts += self._parts(f"{path}.content[{index}]", part)

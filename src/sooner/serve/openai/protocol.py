@@ -2,16 +2,17 @@
 
 Types are strict, so a wrong one is refused with its path. Fields that are not listed are ignored:
 clients send many (`user`, `store`, `metadata`, ...) that change nothing here. Those that would
-change the answer and can't be honoured are listed, and refused by name (`check`).
+change the answer and can't be honoured are refused by name (`extras.py`).
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any, ClassVar, Literal
 
-from pydantic import Discriminator, Field, Tag
+from pydantic import ConfigDict, Discriminator, Field, Tag
 
 from .errors import BadRequestError
+from .extras import GuidedRequest, Structure, check_extras, schema_text
 from .messages import (
     MOST_MESSAGES,
     MOST_PARTS,
@@ -65,6 +66,7 @@ class StreamOptions(ApiFields):
     """`include_usage` asks for a last chunk with usage and metrics, and no choices."""
 
     include_usage: bool | None = None
+    continuous_usage_stats: bool | None = None
 
 
 class PredictedContent(ApiFields):
@@ -80,8 +82,15 @@ class PredictedContent(ApiFields):
         return "".join(part.text for part in self.content)
 
 
-class GenerationRequest(ApiFields):
+TokenIds = Annotated[
+    list[Annotated[int, Field(ge=0, lt=INT64)]], Field(max_length=MOST_BIASES, fail_fast=True)
+]
+
+
+class GenerationRequest(GuidedRequest):
     """What both completions have. Sampling that is not set follows `generation_config.json`."""
+
+    model_config = ConfigDict(strict=True, extra="allow")
 
     model: str | None = None
     n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
@@ -105,14 +114,16 @@ class GenerationRequest(ApiFields):
         ]
         | None
     ) = None
-    stop_token_ids: (
-        Annotated[
-            list[Annotated[int, Field(ge=0, lt=INT64)]],
-            Field(max_length=MOST_BIASES, fail_fast=True),
-        ]
-        | None
-    ) = None
+    stop_token_ids: TokenIds | None = None
+    include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
+    min_tokens: Annotated[int, Field(ge=0, lt=INT64)] | None = None
+    bad_words: Annotated[list[Text], Field(max_length=MOST_BIASES, fail_fast=True)] | None = None
+    allowed_token_ids: Annotated[list[int], Field(min_length=1)] | None = None
+    skip_special_tokens: bool | None = None
+    best_of: int | None = None
+    echo: bool | None = None
+    return_tokens_as_token_ids: bool | None = None
     stream: bool | None = None
     stream_options: StreamOptions | None = None
     prediction: PredictedContent | None = None
@@ -147,22 +158,75 @@ class GenerationRequest(ApiFields):
     def wants_usage(self) -> bool:
         return bool(self.stream_options and self.stream_options.include_usage)
 
+    @property
+    def structure(self) -> Structure | None:
+        """What the text of the answer has to match, by `response_format` or vLLM's fields."""
+        wanted = self.response_format
+        if wanted is None or wanted.type == "text":
+            return next(iter(self.guided), None)
+        if wanted.type == "json_object":
+            return Structure("response_format", "json", schema_text("", {"type": "object"}))
+        assert wanted.json_schema is not None  # `check` has seen to it
+        path, schema = "response_format.json_schema.schema", wanted.json_schema.schema_ or {}
+        return Structure(path, "json", schema_text(path, schema))
+
     def check(self) -> None:
         """Require what no single field's type can say.
 
         Raises:
             BadRequestError: names the field.
         """
+        extras = self.model_extra or {}
+        check_extras(extras)
+        extras.clear()  # nobody reads them, and they may be large
         if self.stream_options is not None and not self.stream:
             raise BadRequestError("stream_options", "stream_options goes with stream: true alone")
+        if self.stream_options is not None and self.stream_options.continuous_usage_stats:
+            raise BadRequestError(
+                "stream_options.continuous_usage_stats",
+                "continuous_usage_stats is not supported; include_usage gives the last chunk usage",
+            )
+        if self.best_of is not None and self.best_of != self.choices:
+            raise BadRequestError("best_of", "best_of must be n; no choice is thrown away here")
+        least, most = self.min_tokens or 0, self.limit
+        if most is not None and least > most:
+            raise BadRequestError("min_tokens", f"min_tokens is {least}, and max_tokens {most}")
+        if self.echo and self.num_logprobs is not None:
+            raise BadRequestError(
+                "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
+            )
+        self._check_structure()
+
+    def _check_structure(self) -> None:
         wanted = self.response_format
-        if wanted is None or wanted.type != "json_schema":
-            return
-        if wanted.json_schema is None or wanted.json_schema.schema_ is None:
+        has_schema = wanted and wanted.json_schema and wanted.json_schema.schema_ is not None
+        if wanted is not None and wanted.type == "json_schema" and not has_schema:
             raise BadRequestError(
                 "response_format.json_schema",
                 "response_format is of type json_schema and has no json_schema.schema",
             )
+        self.check_guided()
+        if wanted is not None and wanted.type != "text" and self.guided:
+            field = self.guided[0].field
+            raise BadRequestError(field, f"{field} and response_format exclude each other")
+        if self.has_grammar:
+            for name in ("min_tokens", "bad_words", "allowed_token_ids"):
+                if getattr(self, name):
+                    raise BadRequestError(
+                        name, f"{name} goes without a grammar, which may leave no token; leave one "
+                        "of them out",
+                    )  # fmt: skip
+
+    @property
+    def has_grammar(self) -> bool:
+        """Whether a grammar decides which tokens may stand where."""
+        return self.structure is not None
+
+
+REFUSED_IN_CHATS = {
+    "add_special_tokens": "the chat template writes its own",
+    "truncate_prompt_tokens": "a template's turns can't be cut; send fewer messages",
+}
 
 
 class ChatRequest(GenerationRequest):
@@ -180,10 +244,14 @@ class ChatRequest(GenerationRequest):
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: int | None = None
+    reasoning_effort: Annotated[str, Field(max_length=64)] | None = None
+    include_reasoning: bool | None = None
     modalities: list[str] | None = None
-    functions: Any | None = None
-    function_call: Any | None = None
-    audio: Any | None = None
 
     @property
     def limit(self) -> int | None:
@@ -194,6 +262,25 @@ class ChatRequest(GenerationRequest):
         return (self.top_logprobs or 0) if self.logprobs else None
 
     @property
+    def has_grammar(self) -> bool:
+        return self.tool_choice not in (None, "none", "auto") or super().has_grammar
+
+    @property
+    def adds_prompt(self) -> bool:
+        """Whether the template opens an assistant's turn behind the messages."""
+        return not self.continue_final_message and self.add_generation_prompt is not False
+
+    @property
+    def echoed(self) -> str:
+        """Text of the last message, where the answer is to begin with it."""
+        last = self.messages[-1]
+        if not self.echo or (self.adds_prompt and last.role != "assistant"):
+            return ""
+        if isinstance(last.content, str):
+            return last.content
+        return "".join(part.text for part in last.content or () if isinstance(part, TextPart))
+
+    @property
     def template_tools(self) -> list[dict[str, Any]] | None:
         """Tools for the chat template; none where the model is told to call none."""
         if not self.tools or self.tool_choice == "none":
@@ -202,10 +289,14 @@ class ChatRequest(GenerationRequest):
 
     def check(self) -> None:
         super().check()
-        for name in ("functions", "function_call", "audio"):
-            if getattr(self, name) is not None:
-                hint = "; send tools and tool_choice" if name.startswith("function") else ""
-                raise BadRequestError(name, f"{name} is not supported here{hint}")
+        for name, reason in REFUSED_IN_CHATS.items():
+            if getattr(self, name):
+                raise BadRequestError(name, f"{name} is not supported in chats: {reason}")
+        if self.continue_final_message and self.add_generation_prompt:
+            raise BadRequestError(
+                "continue_final_message",
+                "continue_final_message and add_generation_prompt exclude each other",
+            )
         if self.modalities is not None and self.modalities != ["text"]:
             raise BadRequestError("modalities", 'modalities may be ["text"] only')
         if self.top_logprobs and not self.logprobs:
@@ -228,10 +319,9 @@ class ChatRequest(GenerationRequest):
                 "tool_choice.function.name",
                 f"tool_choice names '{choice.function.name[:64]}', which is none of the tools",
             )
-        if self.response_format is not None and self.response_format.type != "text":
-            raise BadRequestError(
-                "response_format", "response_format and a forced tool_choice exclude each other"
-            )
+        if (structure := self.structure) is not None:
+            field = structure.field.partition(".")[0]
+            raise BadRequestError(field, f"{field} and a forced tool_choice exclude each other")
 
     def _check_message(self, path: str, message: Message) -> None:
         has_calls = message.role == "assistant" and bool(message.tool_calls)
@@ -275,9 +365,8 @@ class CompletionRequest(GenerationRequest):
         ]
     )
     logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    echo: bool | None = None
-    suffix: str | None = None
-    best_of: int | None = None
+    add_special_tokens: bool | None = None
+    truncate_prompt_tokens: Annotated[int, Field(ge=-1, lt=INT64)] | None = None
 
     @property
     def num_logprobs(self) -> int | None:
@@ -293,14 +382,10 @@ class CompletionRequest(GenerationRequest):
 
     def check(self) -> None:
         super().check()
-        if self.echo and self.logprobs is not None:
+        if self.truncate_prompt_tokens == 0:
             raise BadRequestError(
-                "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
+                "truncate_prompt_tokens", "truncate_prompt_tokens is 0; give 1 or more"
             )
-        if self.suffix:
-            raise BadRequestError("suffix", "suffix is not supported; put it into the prompt")
-        if self.best_of is not None and self.best_of != self.choices:
-            raise BadRequestError("best_of", "best_of must be n; no choice is thrown away here")
         told: Any = self.prompt
         if isinstance(told, list):
             kinds = {type(one) for one in told}

@@ -32,7 +32,7 @@ from .errors import (
 )
 from .forms import AnswerForm, ChatForm, Collected, TextForm
 from .grammar import Grammars, NoGrammars
-from .logprobs import TokenTexts
+from .logprobs import TokenIdTexts, TokenTexts
 from .planning import Planner, RequestTimes
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 from .reading import deadline_seconds, parse
@@ -194,7 +194,8 @@ class OpenAIHandler:
             "model": asked.model or self.served.name,
             "system_fingerprint": self.served.fingerprint,
         }
-        writer = form(asked, head, self._texts)
+        as_ids = asked.return_tokens_as_token_ids
+        writer = form(asked, head, TokenIdTexts(self.served.tokenizer) if as_ids else self._texts)
         if not asked.stream:
             return await unless_gone(request, self._whole(answering, writer, asked))
         ping = self.settings.ping_seconds
@@ -228,6 +229,7 @@ class OpenAIHandler:
                 "for fewer at a time",
             )  # fmt: skip
         held.answering = Answering(self.service, choices, self.clock, self._mail)
+        held.answering.notes = tuple(dict.fromkeys(note for one in prompts for note in one.notes))
         held.answering.start()
         return held.answering
 
@@ -247,15 +249,18 @@ class OpenAIHandler:
     ) -> tuple[TokenUsage, AnswerMetrics]:
         usages = answering.usages()
         prompts = [one.job.prompt_tokens for one in answering.asked[:: asked.choices]]
-        drafts = speculative_decoding([one.job.stats for one in usages])
-        return token_usage(usages, prompts), drafts
+        metrics = speculative_decoding([one.job.stats for one in usages])
+        if answering.notes:
+            metrics.notes = list(answering.notes)
+        return token_usage(usages, prompts), metrics
 
     async def _chat_prompts(self, asked: ChatRequest) -> list[Prepared]:
         return [await self.served.prepare(asked)]
 
     async def _text_prompts(self, asked: CompletionRequest) -> list[Prepared]:
-        prompts = asked.prompts
-        return await self._on_reader(lambda: [prepare_text(self.served, one) for one in prompts])
+        return await self._on_reader(
+            lambda: [prepare_text(self.served, prompt, asked) for prompt in asked.prompts]
+        )
 
     async def _on_reader(self, work: Callable[[], Result], size: int = LARGE) -> Result:
         """Do what would block the event loop in a thread, if it is `size` enough."""

@@ -18,11 +18,13 @@ class Prepared:
             them.
         prompt_tokens: their number, placeholders of pixels included.
         media_keys: content hashes of pictures and videos, for caches.
+        notes: what of the request was left out, for its client.
     """
 
     inputs: Mapping[str, Any] = field(repr=False)
     prompt_tokens: int
     media_keys: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 Prepare = Callable[[ChatRequest], Awaitable[Prepared]]
@@ -43,8 +45,6 @@ class ServedModel:
         default_max_tokens: of answers that ask for no limit; by default what is left.
         response_template: how answers are parsed into content, reasoning and tool calls, as
             transformers' `parse_response` has it; by default the tokenizer's own.
-        unsupported: fields of requests that this way of decoding can't honour, such as
-            `response_format`; they are refused instead of being ignored.
         max_draft_tokens: that a round verifies at most.
         method, mode: how it decodes, for `GET /v1/models`.
         created: seconds since 1970.
@@ -59,7 +59,6 @@ class ServedModel:
     stop_token_ids: frozenset[int]
     default_max_tokens: int | None = None
     response_template: dict[str, Any] | None = field(default=None, repr=False)
-    unsupported: frozenset[str] = frozenset()
     max_draft_tokens: int = 0
     method: str = "plain"
     mode: str = "exact"

@@ -86,28 +86,34 @@ class StopStrings:
 
     Args:
         stops: strings that end it, none of them empty.
+        includes_stop: the string that ends it is part of it.
 
     Attributes:
         found: the one that ended it.
     """
 
-    def __init__(self, stops: Iterable[str]) -> None:
+    def __init__(self, stops: Iterable[str], includes_stop: bool = False) -> None:
+        self.includes_stop = includes_stop
         # Of two that end at the same letter, the longer one began first.
         self.stops = sorted(set(stops), key=len, reverse=True)
         self.found: str | None = None
         self._held = ""
 
-    def add(self, text: str) -> str:
-        """The part of the text so far that is certainly told; `found` if nothing follows."""
+    def add(self, text: str, may_end: bool = True) -> str:
+        """The part of the text so far that is certainly told; `found` if nothing follows.
+
+        Args:
+            may_end: a string that is completed in `text` ends it.
+        """
         if not self.stops or not text:
             return text
         start = len(self._held)
         whole = self._held + text
         hits = [(end, stop) for stop in self.stops if (end := _first_end(whole, stop, start))]
-        if hits:
+        if hits and may_end:
             end, self.found = min(hits, key=lambda hit: hit[0])  # the longest of several
             self._held = ""
-            return whole[: end - len(self.found)]
+            return whole[: end if self.includes_stop else end - len(self.found)]
         size = held_back(whole, self.stops)
         self._held = whole[len(whole) - size :]
         return whole[: len(whole) - size]

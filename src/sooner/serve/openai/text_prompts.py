@@ -7,18 +7,27 @@ from typing import Any
 import torch
 
 from .errors import BadRequestError
+from .protocol import CompletionRequest
 from .served import Prepared, ServedModel
 
 
-def prepare_text(served: ServedModel, prompt: str | list[int]) -> Prepared:
+def prepare_text(
+    served: ServedModel, prompt: str | list[int], request: CompletionRequest
+) -> Prepared:
     """Inputs of one prompt; a text gets the tokenizer's special tokens, ids are taken as they are.
+
+    Args:
+        request: says whether it does not, and how many of the last tokens are kept.
 
     Raises:
         BadRequestError: it has no token, or one that the model does not have.
     """
     ids: Any = prompt
     if isinstance(prompt, str):
-        ids = served.tokenizer(prompt)["input_ids"]
+        is_bare = request.add_special_tokens is False
+        ids = served.tokenizer(prompt, add_special_tokens=not is_bare)["input_ids"]
+    if (most := request.truncate_prompt_tokens) is not None:
+        ids = ids[-(served.max_model_len - (request.limit or 1) if most == -1 else most) :]
     if not ids:
         raise BadRequestError("prompt", "prompt has no token; send some text")
     if (largest := max(ids)) >= served.vocab_size:

@@ -12,14 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, Protocol
 
-from .protocol import ChatRequest, NamedTool, ResponseFormat
+from .protocol import ChatRequest, NamedTool
 
 logger = logging.getLogger("sooner.serve")
 
 CALLS = "tool_calls"
 REASONING = ("reasoning_content", "thinking", "reasoning")
 ARGUMENTS = "parameters"
-TEXT = ResponseFormat(type="text")
 PREFIX = 512
 """Last tokens of a prompt among which an assistant's turn begins."""
 
@@ -246,7 +245,7 @@ class AnswerParsers:
         if choice == "required":
             return ForcedCalls()
         template = self._without if tools is None else self._with_calls
-        if template is None or (request.response_format or TEXT).type != "text":
+        if template is None or request.structure is not None:
             return PlainAnswer()
         prefix = self.tokenizer.decode(list(prompt[-PREFIX:]), skip_special_tokens=False)
         return TemplateAnswer(template, prefix, tools)

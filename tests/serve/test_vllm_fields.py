@@ -1,0 +1,350 @@
+"""Fields of vLLM's requests are honoured, refused by name, or ignored, as `docs/serve.md` says."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import re
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from serve.asking import CHAT, TEXT, chunks, error_of
+from serve.chatting import VOCAB, ScriptedService, scripted, served, talking
+from serve.spoken import byte_level, ids_of
+from sooner.serve.openai.extras import IGNORED, REFUSED
+from sooner.serve.openai.grammar import GuidanceGrammars
+from sooner.serve.openai.prompts import ChatPrompts
+from sooner.tasks.loading import Loaded
+
+pytest.importorskip("llguidance")
+
+PAGE = Path(__file__).parents[2] / "docs" / "serve.md"
+ROW = re.compile(r"^\| (`[a-z_`, ()'OpenAI]+) \| (honoured|refused|ignored)(.*) \|$", re.MULTILINE)
+
+# Beyond OpenAI's, of vLLM 0.10 to 0.13: `vllm/entrypoints/openai/protocol.py`.
+SHARED = {
+    "add_special_tokens", "allowed_token_ids", "bad_words", "best_of", "cache_salt", "echo",
+    "guided_choice", "guided_decoding_backend", "guided_grammar", "guided_json", "guided_regex",
+    "guided_whitespace_pattern", "ignore_eos", "include_stop_str_in_output", "kv_transfer_params",
+    "length_penalty", "logits_processors", "min_p", "min_tokens", "priority", "prompt_logprobs",
+    "repetition_penalty", "request_id", "return_token_ids", "return_tokens_as_token_ids",
+    "skip_special_tokens", "spaces_between_special_tokens", "stop_token_ids", "structured_outputs",
+    "top_k", "truncate_prompt_tokens", "use_beam_search", "vllm_xargs",
+}  # fmt: skip
+CHATS = SHARED | {
+    "add_generation_prompt", "chat_template", "chat_template_kwargs", "continue_final_message",
+    "documents", "include_reasoning", "media_io_kwargs", "mm_processor_kwargs", "reasoning_effort",
+    "structural_tag", "thinking_token_budget",
+}  # fmt: skip
+TEXTS = SHARED | {"prompt_embeds", "suffix"}
+
+WORDS = ids_of("the quick")
+DRAWN = {"temperature": 1.0, "seed": 3}
+EXAMPLES: dict[str, Any] = {
+    "add_generation_prompt": False, "add_special_tokens": False, "allowed_token_ids": WORDS,
+    "bad_words": ["fox"], "best_of": 3, "cache_salt": "abc", "chat_template": "{{ messages }}",
+    "chat_template_kwargs": {"enable_thinking": True}, "continue_final_message": True,
+    "documents": [{"title": "a", "text": "b"}], "echo": True, "guided_choice": ["the", "fox"],
+    "guided_decoding_backend": "outlines", "guided_grammar": 'start: "fox"',
+    "guided_json": {"type": "object"}, "guided_regex": "a+", "guided_whitespace_pattern": " ?",
+    "ignore_eos": True, "include_reasoning": False, "include_stop_str_in_output": True,
+    "kv_transfer_params": {"a": 1}, "length_penalty": 2.0, "logits_processors": ["a.b"],
+    "media_io_kwargs": {"video": {"num_frames": 4}}, "min_p": 0.25, "min_tokens": 6,
+    "mm_processor_kwargs": {"num_crops": 4}, "priority": 7, "prompt_embeds": "AAAA",
+    "prompt_logprobs": 0, "reasoning_effort": "low", "repetition_penalty": 1.5, "request_id": "a",
+    "return_token_ids": True, "return_tokens_as_token_ids": True, "skip_special_tokens": False,
+    "spaces_between_special_tokens": False, "stop_token_ids": [WORDS[-1]],
+    "structural_tag": "{}", "structured_outputs": {"regex": "a+"}, "suffix": "b",
+    "thinking_token_budget": 4, "top_k": 3, "truncate_prompt_tokens": 2, "use_beam_search": True,
+    "vllm_xargs": {"a": 1},
+}  # fmt: skip
+BESIDE: dict[str, dict[str, Any]] = {
+    "guided_whitespace_pattern": {"guided_json": {"type": "object"}},
+    "include_stop_str_in_output": {"stop": "brown"},
+    "return_tokens_as_token_ids": {"logprobs": True},
+    **dict.fromkeys(("min_p", "top_k"), DRAWN),
+}
+"""What stands in both requests that are compared."""
+SEEN_ELSEWHERE = {"include_reasoning", "guided_whitespace_pattern"}
+"""What changes an answer with a response template, and what a grammar allows: they are tested below
+and in `test_openai_grammar.py`."""
+SCRIPT = "<think>the</think>the quick <think> brown fox"
+
+
+def model(**fields: Any) -> Any:
+    """A served model whose template reads documents, and whose tokenizer begins texts with one."""
+    tokenizer = copy.deepcopy(byte_level())
+    tokenizer.chat_template = (
+        "{% for one in documents or [] %}{{ one['text'] }}{% endfor %}{{ reasoning_effort or '' }}"
+        "{{ 'T' if enable_thinking else '' }}"
+    ) + tokenizer.chat_template
+    tokenizer._tokenizer.post_processor = byte_level_begin(tokenizer)
+    target = Loaded("tiny", SimpleNamespace(dtype=torch.float32), tokenizer, True)  # type: ignore[arg-type]
+    prompts = ChatPrompts("tiny", target, None, 2048)  # type: ignore[arg-type]
+    return served(tokenizer=tokenizer, prepare=prompts, **fields)
+
+
+def byte_level_begin(tokenizer: Any) -> Any:
+    from tokenizers.processors import TemplateProcessing
+
+    begin = "<|endoftext|>"
+    known = [(begin, tokenizer.convert_tokens_to_ids(begin))]
+    return TemplateProcessing(single=f"{begin} $A", special_tokens=known)
+
+
+def signature(service: ScriptedService) -> Any:
+    """What the engine is told of the last job, but for times and ids."""
+    job = service.jobs[-1]
+    return (
+        job.inputs["input_ids"].tolist(), job.max_tokens, job.sampling, job.choice,
+        job.stop_token_ids, job.prediction, None if job.grammar is None else "grammar",
+    )  # fmt: skip
+
+
+def compare(path: str, name: str) -> tuple[Any, Any, Any]:
+    """The answer to a request with a field, and what the engine and the client were told of it and
+    of the same request without."""
+    value = True if (path, name) == (CHAT, "add_special_tokens") else EXAMPLES[name]
+    beside = dict(BESIDE.get(name, {}))
+    if path == TEXT and beside.get("logprobs"):
+        beside["logprobs"] = 2
+    if path == CHAT:
+        messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "so"}]
+        body: dict[str, Any] = {"messages": messages}
+    else:
+        body = {"prompt": "a list of foxes"}
+
+    async def run() -> tuple[Any, Any, Any]:
+        tokenizer = byte_level()
+        grammars = GuidanceGrammars(tokenizer, VOCAB, [tokenizer.eos_token_id])
+        with scripted(SCRIPT) as service:
+            async with talking(service, model(), grammars=grammars) as client:
+                plain = await client.post(path, json={**body, **beside})
+                assert plain.status_code == 200, plain.text
+                without = signature(service), plain.json()["choices"]
+                answer = await client.post(path, json={**body, **beside, name: value})
+                if answer.status_code != 200:
+                    assert len(service.jobs) == 1
+                    return answer, None, without
+                return answer, (signature(service), answer.json()["choices"]), without
+
+    return asyncio.run(run())
+
+
+def documented() -> dict[str, str]:
+    """Of each field in the page's table: its row's first word and the rest."""
+    found: dict[str, str] = {}
+    for names, word, rest in ROW.findall(PAGE.read_text(encoding="utf-8")):
+        for name in re.findall(r"`([a-z_]+)`", names):
+            assert name not in found, name
+            found[name] = word + rest
+    return found
+
+
+def test_the_page_has_every_field() -> None:
+    table = documented()
+    assert set(table) >= CHATS | TEXTS
+    assert {name for name, word in table.items() if word.startswith("ignored")} == set(IGNORED)
+    openais = {"audio", "functions", "function_call", "web_search_options"}
+    named = {name for name, word in table.items() if word == "refused"}
+    assert named == set(REFUSED) - openais
+
+
+@pytest.mark.parametrize("name", sorted(CHATS))
+def test_fields_of_chats_do_what_the_page_says(name: str) -> None:
+    check(CHAT, name)
+
+
+@pytest.mark.parametrize("name", sorted(TEXTS))
+def test_fields_of_completions_do_what_the_page_says(name: str) -> None:
+    check(TEXT, name)
+
+
+def check(path: str, name: str) -> None:
+    word = documented()[name]
+    answer, got, without = compare(path, name)
+    is_elsewhere = path == CHAT and "refused in chats" in word
+    if word.startswith("refused") or is_elsewhere:
+        assert answer.status_code == 400
+        error = error_of(answer)
+        assert error["param"] == name
+        assert name in error["message"]
+        return
+    assert answer.status_code == 200, answer.text
+    if word.startswith("ignored"):
+        assert got == without
+    elif name not in SEEN_ELSEWHERE:
+        assert got != without
+
+
+@pytest.mark.parametrize("value", [None, False, [], {}])
+def test_a_refused_field_that_asks_for_nothing_is_ignored(value: Any) -> None:
+    async def run() -> None:
+        with scripted() as service:
+            async with talking(service) as client:
+                body = {"messages": [{"role": "user", "content": "hello"}]}
+                answer = await client.post(CHAT, json={**body, **dict.fromkeys(REFUSED, value)})
+                assert answer.status_code == 200, answer.text
+
+    asyncio.run(run())
+
+
+def ask(body: dict[str, Any], path: str = CHAT, script: str = SCRIPT, **options: Any) -> Any:
+    async def run() -> Any:
+        with scripted(script, blocks=(2,)) as service:
+            async with talking(service, model(**options)) as client:
+                return await client.post(path, json=body)
+
+    return asyncio.run(run())
+
+
+def said(answer: Any) -> str:
+    """The text of a whole answer or a stream."""
+    if answer.headers["content-type"].startswith("text/event-stream"):
+        told = [chunk["choices"][0] for chunk in chunks(answer)]
+        return "".join(one.get("text") or one.get("delta", {}).get("content") or "" for one in told)
+    [choice] = answer.json()["choices"]
+    return str(choice["text"] if "text" in choice else choice["message"]["content"])
+
+
+HELLO = {"messages": [{"role": "user", "content": "hello"}]}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_ends_an_answer_is_part_of_it_where_a_request_says_so(stream: bool) -> None:
+    plain = {**HELLO, "stream": stream, "stop": ["ick br", "zzz"]}
+    script = "the quick brown fox"
+    assert said(ask(plain, script=script)) == "the qu"
+    included = {**plain, "include_stop_str_in_output": True}
+    assert said(ask(included, script=script)) == "the quick br"
+    ids = ids_of("the quick")
+    by_token = {**HELLO, "stream": stream, "stop_token_ids": ids[-1:], "max_tokens": len(ids)}
+    assert said(ask(by_token, script=script)) == byte_level().decode(ids[:-1])
+    assert said(ask({**by_token, "include_stop_str_in_output": True}, script=script)) == "the quick"
+    end = {**HELLO, "include_stop_str_in_output": True, "skip_special_tokens": False}
+    assert said(ask(end, script="the")) == "the<|im_end|>"
+
+
+def test_a_stop_string_counts_from_min_tokens_on() -> None:
+    script, stop = "fox fox fox fox fox", "fox"
+    body = {**HELLO, "stop": stop}
+    assert said(ask(body, script=script)) == ""
+    first = len(ids_of("fox"))
+    assert said(ask({**body, "min_tokens": first - 1}, script=script)) == ""
+    later = said(ask({**body, "min_tokens": first}, script=script))
+    assert later == "fox "
+    # One that begins before and ends behind the limit does count.
+    whole = ids_of("the quick")
+    across = {**HELLO, "stop": "the quick", "min_tokens": len(whole) - 1}
+    assert said(ask(across, script="the quick brown")) == ""
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_an_answer_may_begin_with_the_message_that_it_continues(stream: bool) -> None:
+    messages = [*HELLO["messages"], {"role": "assistant", "content": "the quick"}]
+    body = {"messages": messages, "continue_final_message": True, "stream": stream}
+    assert said(ask(body, script=" fox")) == " fox"
+    assert said(ask({**body, "echo": True}, script=" fox")) == "the quick fox"
+    assert said(ask({**HELLO, "echo": True, "stream": stream}, script=" fox")) == " fox"
+
+
+def test_a_prompt_is_written_as_the_request_says() -> None:
+    async def run() -> None:
+        tokenizer = byte_level()
+        with scripted() as service:
+            async with talking(service, model()) as client:
+
+                async def prompt(**body: Any) -> str:
+                    path = TEXT if "prompt" in body else CHAT
+                    answer = await client.post(path, json=body)
+                    assert answer.status_code == 200, answer.text
+                    return str(tokenizer.decode(service.jobs[-1].inputs["input_ids"][0]))
+
+                messages = [*HELLO["messages"], {"role": "assistant", "content": "the quick"}]
+                continued = await prompt(messages=messages, continue_final_message=True)
+                assert continued.endswith("<|im_start|>assistant\nthe quick")
+                closed = await prompt(messages=messages, add_generation_prompt=False)
+                assert closed.endswith("the quick<|im_end|>\n")
+                documents = [{"title": "t", "text": "a list!"}]
+                assert (await prompt(**HELLO, documents=documents)).startswith("a list!")
+                assert (await prompt(**HELLO, reasoning_effort="low")).startswith("low")
+                assert await prompt(prompt="fox") == "<|endoftext|>fox"
+                assert await prompt(prompt="fox", add_special_tokens=False) == "fox"
+                last = tokenizer.decode(ids_of("the quick brown fox")[-3:])
+                cut = {"prompt": "the quick brown fox", "truncate_prompt_tokens": 3}
+                assert await prompt(**cut) == last
+
+    asyncio.run(run())
+
+
+def test_tokens_are_named_by_their_ids_where_a_request_says_so() -> None:
+    for path, body in (
+        (CHAT, {**HELLO, "logprobs": True}),
+        (TEXT, {"prompt": "a", "logprobs": 1}),
+    ):
+        answer = ask({**body, "return_tokens_as_token_ids": True}, path, "the fox").json()
+        logprobs = answer["choices"][0]["logprobs"]
+        names = logprobs.get("tokens") or [one["token"] for one in logprobs["content"]]
+        assert names == [f"token_id:{token}" for token in ids_of("the fox")]
+
+
+THINKING = {
+    "start_anchor": "<|im_start|>assistant\n",
+    "fields": {
+        "reasoning_content": {"open": "<think>", "close": "</think>", "content": "text"},
+        "tool_calls": {
+            "open_pattern": r"\s*<tool_call>", "close": "</tool_call>", "repeats": True,
+            "content": "json", "transform": {"type": "function", "function": "{content}"},
+        },
+        "content": {"close_pattern": r"\s*(?:<\|im_end\|>|<\|endoftext\|>)", "content": "text"},
+    },
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_reasoning_and_second_calls_are_left_out_where_a_request_says_so(stream: bool) -> None:
+    call = '<tool_call>{"name": "weather", "arguments": {"city": "Bern"}}</tool_call>'
+    script = f"<think>so</think>the fox{call}{call}"
+    tool = {"type": "function", "function": {"name": "weather"}}
+    body = {**HELLO, "tools": [tool], "stream": stream}
+
+    def read(answer: Any) -> tuple[str, int]:
+        """Its reasoning, and the number of its calls."""
+        if not stream:
+            message = answer.json()["choices"][0]["message"]
+            return message.get("reasoning_content", ""), len(message["tool_calls"])
+        deltas = [chunk["choices"][0]["delta"] for chunk in chunks(answer)]
+        calls = {one["index"] for delta in deltas for one in delta.get("tool_calls") or ()}
+        return "".join(delta.get("reasoning_content") or "" for delta in deltas), len(calls)
+
+    options = {"script": script, "response_template": THINKING}
+    assert read(ask(body, **options)) == ("so", 2)
+    short = {**body, "include_reasoning": False, "parallel_tool_calls": False}
+    answer = ask(short, **options)
+    assert read(answer) == ("", 1)
+    assert said(answer).strip() == "the fox"
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_what_no_template_reads_is_left_out_with_a_note(stream: bool) -> None:
+    more = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+    kwargs = {"chat_template_kwargs": {"enable_thinking": False, "thinking": True}}
+    answer = ask({**HELLO, **kwargs, **more})
+    told = chunks(answer)[-1] if stream else answer.json()
+    [note] = told["metrics"]["notes"]
+    assert "thinking was left out" in note
+    assert "'tiny'" in note
+    known = ask({**HELLO, "chat_template_kwargs": {"enable_thinking": False}}).json()
+    assert "notes" not in known["metrics"]
+    unknown = ask({**HELLO, "chat_template_kwargs": {"style": "brief"}})
+    assert error_of(unknown)["param"] == "chat_template_kwargs.style"
+
+
+def test_a_field_that_nobody_knows_costs_nothing() -> None:
+    answer = ask({**HELLO, "nobody": json.loads("[" * 50 + "]" * 50)})
+    assert answer.status_code == 200
