@@ -15,7 +15,7 @@ import time
 import unicodedata
 from pathlib import Path
 
-from rapidfuzz.distance import Indel
+from rapidfuzz.distance import Indel, LCSseq
 
 from sooner.documents import Page, read_pages, to_markdown
 from sooner.documents.drafters import TextLayer
@@ -41,6 +41,11 @@ def words(text: str) -> list[str]:
 def in_order(found: list[str], wanted: list[str]) -> float:
     """Twice the longest common subsequence over the sum of lengths: 1 for the same words."""
     return Indel.normalized_similarity(found, wanted)
+
+
+def share_in_order(found: list[str], wanted: list[str]) -> float:
+    """Share of the words that are wanted which stand in order among those that were read."""
+    return LCSseq.similarity(found, wanted) / max(len(wanted), 1)
 
 
 def markdown(page: Page) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from documents.pages import blank, words
+from documents.pages import blank, line
 from sooner.documents import Page, PageDraft, PageText, Region
 from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
 from sooner.errors import SoonerError
@@ -21,10 +21,10 @@ LONG = 60.0
 
 
 def test_a_text_layer_is_a_draft_where_it_is_good() -> None:
-    good = PageText(words("Some words of text", 10, 100), coverage=1.0)
+    good = PageText([line("Some words of text", 10, 100)], coverage=1.0)
     draft = TextLayer()(blank(text=good))
     assert (draft.texts, draft.reason, draft.size) == (["Some words of text"], "", (300, 400))
-    bad = PageText(good.words, garbled=0.5, coverage=1.0)
+    bad = PageText(good.lines, garbled=0.5, coverage=1.0)
     assert TextLayer()(blank(text=bad)).regions == []
     assert "garbage" in TextLayer()(blank(text=bad)).reason
     assert TextLayer(force=True)(blank(text=bad)).texts == draft.texts

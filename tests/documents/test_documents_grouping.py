@@ -6,27 +6,15 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from documents.pages import words
-from sooner.documents import Word
+from sooner.documents import Line
 from sooner.documents.drafters.ocr import with_bullets
 from sooner.documents.grouping import Area, regions_of
-from sooner.documents.lines import Line, blocks_of, is_formula, lines_of, table_text
+from sooner.documents.lines import blocks_of, is_formula, table_text
 from sooner.documents.regions import around
 
 
 def line(text: str, x: float, y: float, size: float = 10.0) -> Line:
     return Line(text, (x, y, x + 5 * len(text), y + size), size)
-
-
-def test_words_become_lines_that_end_at_gaps() -> None:
-    page = [*words("left one", 10, 10), *words("right", 120, 10), *words("left two", 10, 24)]
-    assert [one.text for one in lines_of(page)] == ["left one", "right", "left two"]
-
-
-def test_words_that_a_file_lists_out_of_order_become_lines() -> None:
-    page = words("one two three", 10, 10)
-    shuffled = [page[2], page[0], *words("below", 10, 24), page[1]]
-    assert [one.text for one in lines_of(shuffled)] == ["one two three", "below"]
 
 
 def test_lines_become_paragraphs() -> None:
@@ -115,13 +103,6 @@ def test_no_line_is_lost_or_doubled(page: list[Line], layout: list[Area]) -> Non
     texts = " ".join(draft for region in found for draft in region.drafts).split()
     assert sorted(texts) == sorted(" ".join(one.text for one in page).split())
     assert [region.order for region in found] == list(range(len(found)))
-
-
-@given(st.lists(st.tuples(st.text("abc", min_size=1, max_size=5), numbers, numbers), max_size=12))
-def test_no_word_is_lost_or_doubled(found: list[tuple[str, int, int]]) -> None:
-    page = [Word(text, (x, y, x + 5 * len(text), y + 10), 10.0) for text, x, y in found]
-    texts = " ".join(one.text for one in lines_of(page)).split()
-    assert sorted(texts) == sorted(word.text for word in page)
 
 
 def test_cells_beside_a_column_of_text_stay_out_of_it() -> None:

@@ -15,7 +15,7 @@ from documents.paper import HEIGHT, LEFT, PROSE, RIGHT, lines
 from sooner.documents import PageDraft, Region, Resolution, draft_texts, read_pages, to_markdown
 from sooner.documents.drafters import TextLayer
 from sooner.documents.illustrations import illustrations, with_illustrations
-from sooner.documents.page import PageText, Word
+from sooner.documents.page import Line, PageText
 
 RED = ImageReader(Image.fromarray(np.full((40, 60, 3), (255, 0, 0), np.uint8)))
 
@@ -61,7 +61,7 @@ def test_pictures_change_nothing_of_the_text_s_order(tmp_path: Path) -> None:
 
 def test_what_is_no_illustration() -> None:
     size = (600, 800)
-    words = [Word("word", (10.0 * n, 50.0, 10.0 * n + 8, 60.0)) for n in range(40)]
+    words = [Line("word", (10.0 * n, 50.0, 10.0 * n + 8, 60.0), 10.0) for n in range(40)]
     assert illustrations([(0, 0, 600, 800)], [], size) == []  # a scan
     assert illustrations([(0, 40, 500, 300)], words, size) == []  # behind the text
     assert illustrations([(0, 0, 600, 10)], [], size) == []  # a rule

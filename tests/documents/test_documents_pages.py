@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sooner.documents import BrokenPage, Page, PageText, Resolution, Word, count_pages, read_pages
+from sooner.documents import BrokenPage, Line, Page, PageText, Resolution, count_pages, read_pages
 from sooner.errors import SoonerError
 
 pytest.importorskip("reportlab")
@@ -42,7 +42,7 @@ def test_a_pdf_page_has_picture_size_and_words(tmp_path: Path) -> None:
     assert page.dpi == pytest.approx(144)
     assert page.text is not None
     assert page.text.good
-    assert [word.text for word in page.text.words[:3]] == ["Journal", "of", "Fruit"]
+    assert page.text.lines[0].text == "Journal of Fruit"
 
 
 def test_the_longest_side_can_be_given(tmp_path: Path) -> None:
@@ -56,7 +56,7 @@ def test_words_are_where_their_ink_is(tmp_path: Path) -> None:
         assert page.text is not None
         ink = page.picture.min(axis=2) < 128
         seen = np.zeros_like(ink)
-        for word in page.text.words:
+        for word in page.text.lines:
             x0, y0, x1, y1 = (round(edge) for edge in word.bbox)
             assert ink[y0:y1, x0:x1].any(), word
             seen[y0:y1, x0:x1] = True
@@ -67,15 +67,15 @@ def test_a_turned_page_is_upright(tmp_path: Path) -> None:
     page = only(paper.turned(tmp_path / "turned.pdf"))
     assert page.height > page.width
     assert page.text is not None
-    assert [word.text for word in page.text.words] == ["Upright", "after", "all"]
-    left, top, right, bottom = page.text.words[0].bbox
+    assert page.text.lines[0].text.split() == ["Upright", "after", "all"]
+    left, top, right, bottom = page.text.lines[0].bbox
     assert right - left > bottom - top
 
 
 def test_a_word_divided_at_the_end_of_a_line_stays_in_two(tmp_path: Path) -> None:
     page = only(paper.report(tmp_path / "report.pdf"))
     assert page.text is not None
-    words = [word.text for word in page.text.words]
+    words = " ".join(line.text for line in page.text.lines).split()
     assert words[words.index("hyphen-") + 1] == "ated,"
 
 
@@ -86,14 +86,14 @@ def test_a_scan_has_no_text_layer_and_a_stamp_is_none(tmp_path: Path) -> None:
     assert bare.text.problem == "no text layer"
     stamped = only(paper.scan(tmp_path / "stamped.pdf", report, dpi=100, note="Scanned by X"))
     assert stamped.text is not None
-    assert [word.text for word in stamped.text.words] == ["Scanned", "by", "X"]
+    assert [line.text for line in stamped.text.lines] == ["Scanned by X"]
     assert "covers" in stamped.text.problem
 
 
 def test_garbage_is_no_good_text() -> None:
-    words = [Word("\ufffd\ue001", (0, 0, 9, 9))]
-    assert "garbage" in PageText(words, garbled=1.0, coverage=1.0).problem
-    assert PageText(words, garbled=0.0, coverage=1.0).good
+    lines = [Line("\ufffd\ue001", (0, 0, 9, 9), 9.0)]
+    assert "garbage" in PageText(lines, garbled=1.0, coverage=1.0).problem
+    assert PageText(lines, garbled=0.0, coverage=1.0).good
 
 
 def test_pages_are_chosen_by_number(tmp_path: Path) -> None:
@@ -103,7 +103,7 @@ def test_pages_are_chosen_by_number(tmp_path: Path) -> None:
     for page in pages:
         assert isinstance(page, Page)
         assert page.text is not None
-        assert str(page.number) in [word.text for word in page.text.words]
+        assert str(page.number) in page.text.lines[0].text.split()
     assert count_pages(path) == 8
 
 

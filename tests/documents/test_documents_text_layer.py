@@ -9,7 +9,7 @@ import pytest
 
 from sooner.documents import Page, PageDraft, read_pages, to_markdown
 from sooner.documents.drafters import BLANK, OCR, FirstOf, TextLayer
-from sooner.documents.pdf_words import Font, Letter, words_of
+from sooner.documents.pdf_fonts import Font, font_of
 
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
@@ -28,14 +28,6 @@ def drafted(path: Path) -> PageDraft:
     return TextLayer()(only(path))
 
 
-def letters(text: str, x: float, step: float, width: float, y: float = 0.0) -> list[Letter]:
-    """Letters of 10 pixels, each `width` wide, at every `step` pixels."""
-    return [
-        Letter(one, (x + n * step, y, x + n * step + width, y + 10), 10.0)
-        for n, one in enumerate(text)
-    ]
-
-
 def test_words_end_at_gaps_though_no_blank_is_written(tmp_path: Path) -> None:
     text = markdown(only(layouts.manual(tmp_path / "manual.pdf")))
     wanted = layouts.prose(4)[0].split()
@@ -47,35 +39,11 @@ def test_words_of_tight_text_do_not_run_together(tmp_path: Path) -> None:
     assert text == "CHAPTER ONE OVERVIEW OF THE BREW"
 
 
-def test_letters_become_words_by_their_places() -> None:
-    near, far = letters("Admon", 0, 5, 5), letters("itions", 26, 5, 5)
-    assert [word.text for word in words_of([*near, *far])] == ["Admonitions"]
-    apart = letters("ition", 27.5, 5, 5)
-    assert [word.text for word in words_of([*near, *apart])] == ["Admon", "ition"]
-    below = letters("next", 0, 5, 5, y=14)
-    assert [word.text for word in words_of([*near, *below])] == ["Admon", "next"]
-
-
-def test_letters_that_are_set_apart_are_a_word_where_blanks_say_so() -> None:
-    spaced = letters("OVER THE SEA", 0, 8, 5)
-    assert [word.text for word in words_of(spaced)] == ["OVER", "THE", "SEA"]
-    assert [word.text for word in words_of(letters("abcdefgh", 0, 8, 5))] == list("abcdefgh")
-
-
-def test_superscripts_ligatures_and_accents_stay_with_their_word() -> None:
-    squared = [*letters("x", 0, 5, 5), Letter("2", (5, -3, 8, 4), 7.0)]
-    assert [word.text for word in words_of(squared)] == ["x2"]
-    ligature = [*letters("o", 0, 5, 5), *[Letter("f", (5, 0, 11, 10), 10.0)] * 2]
-    assert [word.text for word in words_of([*ligature, *letters("er", 11, 5, 5)])] == ["offer"]
-    accented = [*letters("Sch", 0, 5, 5), Letter("\u00a8", (15.5, 0, 19, 10), 10.0)]
-    assert [word.text for word in words_of([*accented, *letters("ogl", 15, 5, 5)])] == ["Schögl"]
-
-
 def test_fonts_are_known_by_their_names() -> None:
-    assert Font.told("ABCDEF+CMBX10", 4, 570) == Font(bold=True)
-    assert Font.told("CenturySchL-Roma", 524294, 625) == Font()
-    assert Font.told("NimbusMonL-Bold", 0, 400) == Font(bold=True, mono=True)
-    assert Font.told("F1", 1, 400) == Font(mono=True)
+    assert font_of("ABCDEF+CMBX10", 4, 570) == Font(bold=True)
+    assert font_of("CenturySchL-Roma", 524294, 625) == Font()
+    assert font_of("NimbusMonL-Bold", 0, 400) == Font(bold=True, mono=True)
+    assert font_of("F1", 1, 400) == Font(mono=True)
 
 
 def test_a_line_is_read_from_left_to_right_however_it_is_listed(tmp_path: Path) -> None:

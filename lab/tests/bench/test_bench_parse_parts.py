@@ -64,7 +64,7 @@ def test_a_scan_comes_out_of_its_pdf_pixel_by_pixel(tmp_path: Path, sheets: list
     for page, sheet in zip(pages, sheets, strict=False):
         assert isinstance(page, Page)
         assert (page.picture == sheet.page.picture).all()
-        assert page.text is None or not page.text.words
+        assert page.text is None or not page.text.lines
 
 
 def test_a_text_layer_says_what_stands_there(tmp_path: Path, sheets: list[Any]) -> None:

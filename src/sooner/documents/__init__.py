@@ -5,7 +5,7 @@ Needs the extra `docs` for PDFs and OCR; importing this loads neither.
 
 from .drafters.combine import merge
 from .inputs import Document, PageRange, fetched, find_documents
-from .page import BrokenPage, Page, PageText, Word
+from .page import BrokenPage, Line, Page, PageText
 from .pages import count_pages, read_pages
 from .regions import PageDraft, Region
 from .resolution import Resolution
@@ -16,6 +16,7 @@ __all__ = [
     "MARKDOWN",
     "BrokenPage",
     "Document",
+    "Line",
     "Page",
     "PageDraft",
     "PageRange",
@@ -23,7 +24,6 @@ __all__ = [
     "Region",
     "Resolution",
     "Style",
-    "Word",
     "count_pages",
     "draft_texts",
     "fetched",

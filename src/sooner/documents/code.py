@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .lines import CODE_BLANK, Line, least_confidence, rows_of
+from .lines import least_confidence, rows_of
+from .page import Line
+from .pdf_text import CODE_BLANK
 from .regions import TEXT, Region, around
 
 MOSTLY = 0.8

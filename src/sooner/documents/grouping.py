@@ -12,7 +12,6 @@ from . import code
 from .lines import (
     SAME_SIZE,
     Block,
-    Line,
     blocks_of,
     column_spans,
     is_formula,
@@ -24,6 +23,7 @@ from .lines import (
     with_markers,
 )
 from .order import columns_of, in_reading_order
+from .page import Line
 from .regions import (
     CAPTION,
     FORMULA,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .page import PageText, Word
+from .page import Line, PageText
 from .regions import PICTURE, Box, Region, Size, around, clipped, numbered, overlap, shared_width
 
 LEAST, SCAN = 0.005, 0.7
@@ -28,16 +28,16 @@ MOST, MOST_WORDS = 400, 30
 """Parts of a page that are looked at, and words upon a picture; with more it is a background."""
 
 
-def illustrations(boxes: Sequence[Box], words: Sequence[Word], size: Size) -> list[Box]:
+def illustrations(boxes: Sequence[Box], lines: Sequence[Line], size: Size) -> list[Box]:
     """Boxes of pictures that can be shown by themselves.
 
     Args:
         boxes: of all raster pictures on a page, in pixels.
-        words: upon the page.
+        lines: of text upon the page.
         size: its width and height.
     """
     whole = _merged([clipped(box, *size) for box in boxes[:MOST]])
-    return [box for box in whole if _is_picture(box, size) and not _is_background(box, words)]
+    return [box for box in whole if _is_picture(box, size) and not _is_background(box, lines)]
 
 
 def _merged(boxes: Sequence[Box]) -> list[Box]:
@@ -65,8 +65,9 @@ def _is_picture(box: Box, size: Size) -> bool:
     return min(width, height) >= NARROWEST and LEAST <= share < SCAN
 
 
-def _is_background(box: Box, words: Sequence[Word]) -> bool:
-    return sum(overlap(word.bbox, box) > 0 for word in words) > MOST_WORDS
+def _is_background(box: Box, lines: Sequence[Line]) -> bool:
+    upon = (line for line in lines if overlap(line.bbox, box) > 0)
+    return sum(len(line.text.split()) for line in upon) > MOST_WORDS
 
 
 def with_illustrations(regions: Sequence[Region], text: PageText) -> list[Region]:

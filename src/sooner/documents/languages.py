@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from unicodedata import bidirectional, normalize
 
 from .regions import FORMULA, LIST_ITEM, PICTURE, TABLE, Region
 from .serialise import BULLET, FENCE, NUMBER
@@ -21,10 +22,38 @@ UNSPACED = {
 """Languages without blanks between words, and the characters between which a line ends without one.
 Korean is not among them."""
 
+PRESENTED = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
+"""Forms of Hebrew and Arabic letters by their place in a word, and ligatures."""
+
+BESIDE_LATIN = re.compile("(?<=[\u05d0-\u06ff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u05d0-\u06ff])")
+"""Where a word in Latin script meets one that is written from right to left: some programs write
+the blank on its other side."""
+
 UNDIVIDED = frozenset(
     {*UNSPACED, "arabic", "devanagari", "ka", "korean", "ta", "te"}
 )  # fmt: skip
 """Languages whose words are not divided by hyphens at the end of a line."""
+
+
+def is_right_to_left(text: str) -> bool:
+    """Whether a letter of a text is of a script that is written from right to left."""
+    return any(char > "\u0590" and bidirectional(char) in ("R", "AL") for char in text)
+
+
+def logical(visual: str) -> str:
+    """A line's characters in the order in which they are read, presentation forms as letters.
+
+    Args:
+        visual: from left to right as they stand on the page.
+    """
+    from bidi import get_display  # of the extra `docs`
+
+    kinds = [bidirectional(char) for char in visual]
+    letters = sum(kind in ("R", "AL") for kind in kinds)
+    base = "R" if 2 * letters >= letters + kinds.count("L") else "L"
+    text = str(get_display(visual, base_dir=base))  # the algorithm is its own inverse, nearly
+    text = PRESENTED.sub(lambda found: normalize("NFKC", found[0]), text)
+    return BESIDE_LATIN.sub(" ", text)
 
 
 @dataclass(frozen=True)

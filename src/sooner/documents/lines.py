@@ -1,17 +1,13 @@
-"""Lines of text from words, and blocks and tables from lines."""
+"""Blocks and tables from lines of text."""
 
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from statistics import median
+from dataclasses import replace
 
-import numpy as np
-
-from .page import NO_MEANING, Word
-from .regions import Box, around, shared_height, shared_width
+from .page import Line
+from .regions import around, shared_height, shared_width
 
 WORD_GAP = 1.3
 """Gap, in font sizes, from which two words belong to two columns or cells, not to one line."""
@@ -53,133 +49,8 @@ RELATION = re.compile(r"[=<>≤≥≠≈]")
 FUNCTIONS = frozenset(["sin", "cos", "tan", "log", "exp", "ln", "lim", "max", "min", "det", "mod"])
 
 
-@dataclass(frozen=True)
-class Line:
-    """Text on one line, without a gap in it.
-
-    Attributes:
-        text: words with single spaces between them.
-        bbox: in pixels.
-        size: of its letters, in pixels.
-        confidence: of whoever read it that it is right, from 0 to 1; `None` for unknown.
-        bold: all of its letters are in a bold font, but for a sign or two.
-        mono: most of its letters are in a font for typewriters and code; then blanks are as many
-            as there is room for.
-    """
-
-    text: str
-    bbox: Box
-    size: float
-    confidence: float | None = None
-    bold: bool = False
-    mono: bool = False
-
-
 Block = list[Line]
 """Lines of a paragraph, a heading or an item, from top to bottom."""
-
-
-def lines_of(words: Sequence[Word]) -> list[Line]:
-    """Words put together to lines, which end at gaps as between columns.
-
-    A word is followed by the one that is nearest to its right, wherever the file lists it: links
-    and words in another font are often listed last.
-    """
-    after = _neighbours(words)
-    first = set(range(len(words))) - set(after.values())
-    lines = []
-    for start in sorted(first):
-        chain = [start]
-        while chain[-1] in after:
-            chain.append(after[chain[-1]])
-        lines.append(_line(_marked([words[place] for place in chain])))
-    return _rejoined(lines)
-
-
-def _neighbours(words: Sequence[Word]) -> dict[int, int]:
-    """For each word the next one on its line, if there is one to the right that is nearest to it,
-    and it to that one."""
-    if not words:
-        return {}
-    boxes = np.array([word.bbox for word in words])  # [words, 4]
-    ems = np.array([word.size or word.bbox[3] - word.bbox[1] for word in words])
-    mono = np.array([word.mono for word in words])
-    left, top, right, bottom = boxes.T
-    after: dict[int, tuple[float, int]] = {}  # the gap to the nearest word on the right, and which
-    before: dict[int, tuple[float, int]] = {}
-    for place in range(len(words)):
-        em = np.maximum(ems[place], ems)
-        gap = left - right[place]
-        low = np.minimum(bottom - top, bottom[place] - top[place])
-        beside = np.minimum(bottom, bottom[place]) - np.maximum(top, top[place]) > SAME_ROW * low
-        reach = np.where(mono & mono[place], CODE_GAP, WORD_GAP) * em
-        fits = beside & (gap > -em) & (gap < reach) & (left > left[place])
-        for other in np.flatnonzero(fits):
-            pair = (float(gap[other]), int(other))
-            after[place] = min(after.get(place, pair), pair)
-            back = (float(gap[other]), place)
-            before[int(other)] = min(before.get(int(other), back), back)
-    return {one: other for one, (_, other) in after.items() if before[other][1] == one}
-
-
-def _marked(words: list[Word]) -> list[Word]:
-    """A line, with a bullet for a lone sign in front of it that means nothing: TeX's symbol fonts
-    often don't say what they draw."""
-    first = words[0].text
-    is_sign = first == NO_MEANING or (len(first) == 1 and unicodedata.category(first) == "Co")
-    return [replace(words[0], text="•"), *words[1:]] if is_sign else words
-
-
-def _line(words: Sequence[Word]) -> Line:
-    letters = sum(len(word.text) for word in words)
-    mono = 2 * sum(len(word.text) for word in words if word.mono) > letters
-    return Line(
-        _spaced(words) if mono else " ".join(word.text for word in words),
-        around(word.bbox for word in words),
-        median(word.size for word in words),
-        bold=sum(len(word.text) for word in words if word.bold) > ALL_BOLD * letters,
-        mono=mono,
-    )
-
-
-def _spaced(words: Sequence[Word]) -> str:
-    """Words of a monospaced line, with the blanks between them that their gaps have room for."""
-    text = ""
-    before: Word | None = None
-    for word in words:
-        if before is not None:
-            blank = CODE_BLANK * max(word.size, before.size, 1.0)
-            text += " " * max(round((word.bbox[0] - before.bbox[2]) / blank), 1)
-        text += word.text
-        before = word
-    return text
-
-
-def _rejoined(lines: list[Line]) -> list[Line]:
-    """Lines of which a file lists the pieces out of order, in one piece."""
-    found: list[Line] = []
-    for line in sorted(lines, key=lambda line: (line.bbox[0], line.bbox[1])):
-        before = next((n for n, other in enumerate(found) if _adjoins(other, line)), None)
-        if before is None:
-            found.append(line)
-        else:
-            other = found[before]
-            text = f"{other.text} {line.text}"
-            found[before] = Line(
-                text,
-                around([other.bbox, line.bbox]),
-                max(other.size, line.size),
-                least_confidence([other, line]),
-                other.bold and line.bold,
-                other.mono and line.mono,
-            )
-    return sorted(found, key=lambda line: (line.bbox[1], line.bbox[0]))
-
-
-def _adjoins(left: Line, right: Line) -> bool:
-    gap = right.bbox[0] - left.bbox[2]
-    em = min(left.size, right.size)
-    return -0.5 * em < gap < WORD_GAP * em and shared_height(left.bbox, right.bbox) > SAME_ROW
 
 
 def with_markers(lines: Sequence[Line]) -> list[Line]:

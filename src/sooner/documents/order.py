@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import chain
 
-from .lines import Line, rows_of
+from .lines import rows_of
+from .page import Line
 from .regions import PAGE_FOOTER, PAGE_HEADER, Box, Region, around, numbered
 
 RANKS = {PAGE_HEADER: 0, PAGE_FOOTER: 2}

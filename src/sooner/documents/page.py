@@ -16,21 +16,27 @@ Picture = np.ndarray
 
 
 @dataclass(frozen=True)
-class Word:
-    """A word of a PDF's text layer.
+class Line:
+    """Text on one line, without a gap in it as between columns.
 
     Attributes:
-        text: without spaces.
-        bbox: in pixels of the page's picture, of the height of the font and not of the letters.
-        size: of the font, in pixels.
-        bold, mono: most of its letters are set in a bold font, or in one for typewriters and code.
+        text: words with single spaces between them, superscripts in `<sup>`.
+        bbox: in pixels.
+        size: of its letters, in pixels.
+        confidence: of whoever read it that it is right, from 0 to 1; `None` for unknown.
+        bold: all of its letters are in a bold font, but for a sign or two.
+        mono: most of its letters are in a font for typewriters and code; then blanks are as many
+            as there is room for.
+        angle: degrees clockwise by which it is turned away from left-to-right.
     """
 
     text: str
     bbox: Box
-    size: float = 0.0
+    size: float
+    confidence: float | None = None
     bold: bool = False
     mono: bool = False
+    angle: int = 0
 
 
 @dataclass(frozen=True)
@@ -38,30 +44,30 @@ class PageText:
     """The text layer of a PDF page.
 
     Attributes:
-        words: as the file lists them, which is mostly the reading order.
+        lines: as the file lists them, which is mostly the reading order.
         garbled: share of characters without a meaning, from 0 to 1: replacements, characters for
             private use, and such that the font maps to nothing.
-        coverage: share of the ink on the picture that the words cover, from 0 to 1, drawings and
+        coverage: share of the ink on the picture that the lines cover, from 0 to 1, drawings and
             photos left out unless they fill the page as a scan does.
         illustrations: boxes of raster pictures on the page, in pixels of its picture.
         rules: boxes of lines that are drawn from left to right or from top to bottom.
+        note: what of the text was left out; one line.
     """
 
-    words: list[Word] = field(default_factory=list)
+    lines: list[Line] = field(default_factory=list)
     garbled: float = 0.0
     coverage: float = 0.0
     illustrations: list[Box] = field(default_factory=list)
     rules: list[Box] = field(default_factory=list)
+    note: str = ""
 
     @property
     def problem(self) -> str:
         """Why the layer is not good enough to be used; empty if it is."""
-        if not self.words:
+        if not self.lines:
             return "no text layer"
         if self.garbled > MOST_GARBLED:
             return f"text layer is garbage: {self.garbled:.0%} of its characters have no meaning"
-        if self.sideways > MOST_SIDEWAYS:
-            return "text layer runs sideways"
         if self.coverage < LEAST_COVERAGE:
             return f"text layer covers {self.coverage:.0%} of what is on the page"
         return ""
@@ -70,14 +76,8 @@ class PageText:
     def good(self) -> bool:
         return not self.problem
 
-    @property
-    def sideways(self) -> float:
-        """Share of words that are written from the bottom to the top or the other way round."""
-        boxes = [word.bbox for word in self.words if len(word.text) > 3]
-        return sum(b[3] - b[1] > 1.5 * (b[2] - b[0]) for b in boxes) / max(len(boxes), 1)
 
-
-MOST_GARBLED, MOST_SIDEWAYS, LEAST_COVERAGE = 0.05, 0.5, 0.5
+MOST_GARBLED, LEAST_COVERAGE = 0.05, 0.5
 
 NO_MEANING = "\ufffd"
 """Replacement for a character that a font does not map to Unicode."""

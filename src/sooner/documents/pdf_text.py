@@ -1,50 +1,118 @@
-"""The text layer of a PDF page: words with boxes, and whether they can be trusted."""
+"""The text layer of a PDF page: PDFium's characters and words as lines, and what can't be trusted.
+
+PDFium says which characters belong to a word and which words to a line; this puts right-to-left
+lines into logical order, marks superscripts, and leaves out what nobody sees on the page.
+"""
 
 from __future__ import annotations
 
 import ctypes
+import math
 import unicodedata
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
+from dataclasses import dataclass
+from itertools import groupby, islice, pairwise
 from types import ModuleType
 from typing import Any
 
 import numpy as np
 
 from .illustrations import SCAN, illustrations
-from .page import INK, NO_MEANING, PageText, Picture, Word
-from .pdf_words import Font, Letter, words_of
-from .regions import Box, shared_height
+from .languages import is_right_to_left, logical
+from .page import INK, NO_MEANING, Line, PageText, Picture
+from .pdf_fonts import ACCENTS, DOTLESS, Font, font_of
+from .regions import Box, area, around, overlap, shared_height
 from .ruled import MOST, rules_of
 
 FINE = 1_000_000
 """Pixels of the imaginary screen on which PDFium is asked where a point of the page is."""
 
-HYPHEN = 2
-"""PDFium's character for a hyphen at the end of a line."""
+HYPHENS = (2, 0xFFFE)
+"""PDFium's characters for a hyphen at the end of a line."""
+
+INVISIBLE = 3
+"""Text rendering mode (ISO 32000-1, table 106) that draws nothing."""
+
+ASCENT, DESCENT = 0.8, 0.22
+"""Height of a line above and below its baseline, in font sizes: what fonts say of themselves may
+be several times as much."""
+
+WORD_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP = 1.3, 6.0, 0.6, 0.6
+"""In font sizes: the gap that divides a line, that which divides one of code, the width of a blank in
+code, and the gap up to which two lines that the file lists apart are one."""
+
+GLUED, MADE_UP = 0.12, 0.08
+"""Gaps, in font sizes, below which there is no blank: between two lines that are one, and between
+words that are written from right to left."""
+
+SMALLER, RAISED, LEVEL = 0.88, 0.15, 0.25
+"""Size of a superscript and its rise, and the rise of what is on the same line, in font sizes."""
+
+RAISED_SIGNS = "*\u2020\u2021\u00a7\u2212-+,()"
+"""Signs that may stand in a superscript."""
+
+ALL_BOLD, DOUBLED = 0.9, 0.6
+"""Share of a line's letters that are bold, and of a box that another one of that text covers."""
+
+LEAST_SIZE = 2.0
+"""Points below which nobody reads a text."""
+
+LEAST_CONTRAST = 12
+"""Difference in brightness within a word's box below which nothing is seen there."""
 
 STEP = 3
 """Every so many pixels are looked at for ink."""
 
 
 def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
-    """Words of a page in pixels of `picture`, with the signs of a bad layer measured."""
+    """Lines of a page in pixels of `picture`, with the signs of a bad layer measured."""
     textpage = page.get_textpage()
     try:
-        place = _Placement(pdfium, page, picture)
-        letters, garbled = _letters(pdfium, textpage, place)
-        words = words_of(letters)
+        place = Placement(pdfium, page, picture)
         images = [place.box(*image.get_bounds()) for image in _images(pdfium, page)]
         paths = [place.box(*path.get_bounds()) for path in _paths(pdfium, page)]
+        reader = _Reader(pdfium.raw, textpage, place, picture)
+        reader.is_scan = any(_share(box, picture) >= SCAN for box in images)
+        lines = reader.lines()
     finally:
         textpage.close()
     size = picture.shape[1], picture.shape[0]
-    shown = illustrations(images, words, size)
-    rules = rules_of(paths, size) if len(paths) < MOST else []
-    return PageText(words, garbled, _coverage(picture, words, images), shown, rules)
+    return PageText(
+        lines,
+        reader.bad / max(reader.seen, 1),
+        _coverage(picture, lines, images),
+        illustrations(images, lines, size),
+        rules_of(paths, size) if len(paths) < MOST else [],
+        f"{reader.hidden} hidden words were left out" if reader.hidden else "",
+    )
 
 
-class _Placement:
+def text_turn(pdfium: ModuleType, page: Any) -> int:
+    """Degrees, a multiple of 90, by which a page is to be turned clockwise so that most of its
+    text runs from left to right."""
+    textpage = page.get_textpage()
+    try:
+        raw, counts = pdfium.raw, Counter[int]()
+        matrix = raw.FS_MATRIX()
+        known: dict[int | None, int] = {}
+        for index in range(textpage.count_chars()):
+            thing = raw.FPDFText_GetTextObject(textpage, index)
+            key = ctypes.cast(thing, ctypes.c_void_p).value if thing else None
+            if key is None:
+                continue
+            if key not in known and raw.FPDFText_GetMatrix(textpage, index, matrix):
+                known[key] = round(math.degrees(math.atan2(matrix.b, matrix.a)) / 90) * 90
+            counts[known.get(key, 0)] += 1
+    finally:
+        textpage.close()
+    if not counts:
+        return 0
+    angle = counts.most_common(1)[0][0]
+    return (angle - page.get_rotation()) % 360
+
+
+class Placement:
     """Where a point of the page is in its picture: rotation and cropping are PDFium's affair."""
 
     def __init__(self, pdfium: ModuleType, page: Any, picture: Picture) -> None:
@@ -52,15 +120,25 @@ class _Placement:
         self.scale = np.array([width, height]) / FINE
         self.pdfium, self.page = pdfium, page
         origin, x, y = (self._device(*point) for point in ((0, 0), (1000, 0), (0, 1000)))
-        self.origin = origin
-        self.axes = np.stack([x - origin, y - origin]) / 1000  # [2 axes of the page, 2]
-        self.unit = float(np.hypot(*self.axes[1]))  # pixels a point
+        (ax, ay), (bx, by) = (x - origin) / 1000, (y - origin) / 1000
+        self.axes = float(ax), float(ay), float(bx), float(by)
+        self.origin = float(origin[0]), float(origin[1])
+        self.unit = math.hypot(self.axes[2], self.axes[3])  # pixels a point
+
+    def point(self, x: float, y: float) -> tuple[float, float]:
+        """A point of the page, in pixels."""
+        ax, ay, bx, by = self.axes
+        return self.origin[0] + x * ax + y * bx, self.origin[1] + x * ay + y * by
 
     def box(self, left: float, bottom: float, right: float, top: float) -> Box:
         """A box of the page, in pixels."""
-        corners = self.origin + np.array([[left, bottom], [right, top]]) @ self.axes
-        (x0, y0), (x1, y1) = corners.min(0), corners.max(0)
-        return float(x0), float(y0), float(x1), float(y1)
+        (x0, y0), (x1, y1) = self.point(left, bottom), self.point(right, top)
+        return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
+
+    def angle(self, x: float, y: float) -> int:
+        """Whole degrees clockwise from left-to-right of a direction on the page."""
+        ax, ay, bx, by = self.axes
+        return round(math.degrees(math.atan2(x * ay + y * by, x * ax + y * bx))) % 360
 
     def _device(self, x: float, y: float) -> np.ndarray:
         across, down = ctypes.c_int(), ctypes.c_int()
@@ -68,77 +146,133 @@ class _Placement:
         return np.array([across.value, down.value]) * self.scale
 
 
-def _letters(pdfium: ModuleType, textpage: Any, place: _Placement) -> tuple[list[Letter], float]:
-    """Characters that are drawn on a page, and the share of those without a meaning.
+@dataclass(frozen=True)
+class _Style:
+    """What all characters of one text object share; sizes in pixels, angle in degrees."""
 
-    Blanks and line ends that PDFium makes up are left out: where words end is told by places.
+    size: float
+    font: Font
+    angle: int
+    is_drawn: bool
+
+
+@dataclass
+class _Glyph:
+    """Characters that are one on the page: mostly one, the two or three of a ligature."""
+
+    text: str
+    box: Box
+    base: float
+    style: _Style
+
+
+_Word = list[_Glyph]
+
+
+class _Reader:
+    """Reads the characters of a page, in PDFium's order.
+
+    Attributes:
+        seen, bad: characters, and those without a meaning.
+        hidden: words that nobody sees.
+        is_scan: whether a picture fills the page, so that its text is meant to be invisible.
     """
-    raw = pdfium.raw
-    fonts, boxes = _Fonts(raw, textpage), _Boxes(raw, textpage)
-    letters: list[Letter] = []
-    seen = bad = 0
-    for index in range(textpage.count_chars()):
-        code = raw.FPDFText_GetUnicode(textpage, index)
-        if raw.FPDFText_IsGenerated(textpage, index) == 1 and code != HYPHEN:
-            continue
-        text = "-" if code == HYPHEN else _character(code)
-        corners = boxes.of(index, is_sign=not text.isalnum())
-        if not text.isspace():
-            seen += 1
-            unmapped = raw.FPDFText_HasUnicodeMapError(textpage, index) == 1
-            bad += unmapped or _is_garbage(text)
-        size = raw.FPDFText_GetFontSize(textpage, index) * place.unit
-        letters.append(Letter(text, place.box(*corners), size, fonts.of(index)))
-    return letters, bad / max(seen, 1)
 
+    def __init__(self, raw: Any, textpage: Any, place: Placement, picture: Picture) -> None:
+        self.raw, self.textpage, self.place = raw, textpage, place
+        self.grey = picture.mean(axis=2)  # [rows, columns]
+        self.seen = self.bad = self.hidden = 0
+        self.is_scan = False
+        self._styles: dict[int, _Style] = {}
+        self._rect, self._matrix = raw.FS_RECTF(), raw.FS_MATRIX()
+        self._doubles = [ctypes.c_double() for _ in range(4)]
+        self._name, self._flags = ctypes.create_string_buffer(128), ctypes.c_int()
 
-class _Boxes:
-    """Boxes of a page's characters, in points: left, bottom, right, top."""
+    def lines(self) -> list[Line]:
+        """Lines in the order of the file, those that it lists in pieces put together."""
+        pieces = [piece for words in self._runs() for piece in _pieces(self._visible(words))]
+        return [_line(piece) for piece in _whole(_once(pieces))]
 
-    def __init__(self, raw: Any, textpage: Any) -> None:
-        self.raw, self.textpage = raw, textpage
-        self._tight = [ctypes.c_double() for _ in range(4)]
-        self._loose = raw.FS_RECTF()
+    def _runs(self) -> Iterator[list[_Word]]:
+        """Words of each of PDFium's lines."""
+        words: list[_Word] = [[]]
+        for index in range(self.textpage.count_chars()):
+            code = self.raw.FPDFText_GetUnicode(self.textpage, index)
+            text = "-" if code in HYPHENS else _character(code)
+            if text in "\r\n":
+                yield words
+                words = [[]]
+            elif text.isspace():
+                words.append([])
+            elif glyph := self._glyph(index, text):
+                last = next((word[-1] for word in reversed(words) if word), None)
+                if last is not None and _is_elsewhere(last, glyph):
+                    yield words
+                    words = [[]]
+                if words[-1] and glyph.box == words[-1][-1].box:
+                    words[-1][-1].text += text
+                else:
+                    words[-1].append(glyph)
+        yield words
 
-    def of(self, index: int, is_sign: bool) -> Box:
-        """As high as the font and as wide as the character is meant to be.
+    def _glyph(self, index: int, text: str) -> _Glyph | None:
+        thing = self.raw.FPDFText_GetTextObject(self.textpage, index)
+        if not thing:
+            return None
+        key = ctypes.cast(thing, ctypes.c_void_p).value or 0
+        style = self._styles.get(key)
+        if style is None:
+            style = self._styles[key] = self._style(index, thing)
+        self.seen += 1
+        self.bad += text == NO_MEANING or unicodedata.category(text) in ("Co", "Cn")
+        x, y = self._doubles[:2]
+        self.raw.FPDFText_GetCharOrigin(self.textpage, index, x, y)
+        across, base = self.place.point(x.value, y.value)
+        rect = self._rect
+        self.raw.FPDFText_GetLooseCharBox(self.textpage, index, rect)
+        box = self.place.box(rect.left, rect.bottom, rect.right, rect.top)
+        if style.angle == 0:
+            box = box[0], base - ASCENT * style.size, box[2], base + DESCENT * style.size
+            if not text.isalnum():
+                box = self._of_sign(index, box)
+        elif style.angle % 180 == 90:
+            base = across
+        return _Glyph(text, box, base, style)
 
-        A sign gets the box of its ink if that is elsewhere: roots and large brackets of TeX's fonts
-        hang below the line that they stand on.
-        """
-        rect = self._loose
-        if not self.raw.FPDFText_GetLooseCharBox(self.textpage, index, rect):
-            return self._ink(index)
-        loose = rect.left, rect.bottom, rect.right, rect.top
-        if not is_sign:
-            return loose
-        ink = self._ink(index)
-        high = ink[3] - ink[1]
-        return ink if high > 0 and shared_height(ink, loose) < 0.5 else loose
-
-    def _ink(self, index: int) -> Box:
-        left, right, bottom, top = self._tight
+    def _of_sign(self, index: int, box: Box) -> Box:
+        """The box of a sign's ink if that is elsewhere: roots and large brackets of TeX's fonts
+        hang below the line that they stand on."""
+        left, right, bottom, top = self._doubles
         self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
-        return left.value, bottom.value, right.value, top.value
+        ink = self.place.box(left.value, bottom.value, right.value, top.value)
+        return ink if ink[3] > ink[1] and shared_height(ink, box) < 0.5 else box
 
+    def _style(self, index: int, thing: Any) -> _Style:
+        raw, matrix = self.raw, self._matrix
+        size = raw.FPDFText_GetFontSize(self.textpage, index)
+        x, y, scale = 1.0, 0.0, 1.0
+        if raw.FPDFText_GetMatrix(self.textpage, index, matrix):
+            x, y, scale = matrix.a, matrix.b, math.hypot(matrix.c, matrix.d)
+        raw.FPDFText_GetFontInfo(self.textpage, index, self._name, 128, self._flags)
+        name = self._name.value.decode("utf-8", "replace")
+        weight = raw.FPDFText_GetFontWeight(self.textpage, index)
+        font = font_of(name, max(self._flags.value, 0), weight)
+        is_drawn = raw.FPDFTextObj_GetTextRenderMode(thing) != INVISIBLE
+        is_drawn &= size * scale >= LEAST_SIZE
+        return _Style(size * scale * self.place.unit, font, self.place.angle(x, y), is_drawn)
 
-class _Fonts:
-    """Fonts of a page's characters."""
+    def _visible(self, words: Sequence[_Word]) -> list[_Word]:
+        """Words that are seen on the page; those of a scan's layer are meant to be invisible."""
+        visible = [word for word in words if word and self._is_seen(word)]
+        self.hidden += sum(map(bool, words)) - len(visible)
+        return visible
 
-    def __init__(self, raw: Any, textpage: Any) -> None:
-        self.raw, self.textpage = raw, textpage
-        self._flags = ctypes.c_int()
-        self._name = ctypes.create_string_buffer(128)
-        self._known: dict[tuple[bytes, int, int], Font] = {}
-
-    def of(self, index: int) -> Font:
-        self.raw.FPDFText_GetFontInfo(self.textpage, index, self._name, 128, self._flags)
-        weight = self.raw.FPDFText_GetFontWeight(self.textpage, index)
-        key = self._name.value, self._flags.value, weight
-        if key not in self._known:
-            name = key[0].decode("utf-8", "replace")
-            self._known[key] = Font.told(name, max(self._flags.value, 0), weight)
-        return self._known[key]
+    def _is_seen(self, word: _Word) -> bool:
+        if not self.is_scan and not word[0].style.is_drawn:
+            return False
+        x0, y0, x1, y1 = (round(edge) for edge in _box(word))
+        window = self.grey[max(y0, 0) : y1 + 1, max(x0, 0) : x1 + 1]
+        return bool(window.size) and float(window.max() - window.min()) >= LEAST_CONTRAST
 
 
 def _character(code: int) -> str:
@@ -152,9 +286,196 @@ def _character(code: int) -> str:
     return NO_MEANING if is_none and not text.isspace() else text
 
 
-def _is_garbage(text: str) -> bool:
-    """Replacements, private use and unassigned characters."""
-    return text == NO_MEANING or unicodedata.category(text) in ("Co", "Cn")
+def _is_elsewhere(last: _Glyph, glyph: _Glyph) -> bool:
+    """Whether a character is on another line than the one before it, or runs elsewhere."""
+    if last.style.angle != glyph.style.angle:
+        return True
+    if last.style.angle % 90:
+        return False
+    return abs(last.base - glyph.base) > 0.7 * max(last.style.size, glyph.style.size)
+
+
+def _box(word: _Word) -> Box:
+    return around(glyph.box for glyph in word)
+
+
+@dataclass
+class _Piece:
+    """Words beside each other, from left to right, without a gap as between columns.
+
+    Attributes:
+        words: none of them empty.
+        box: around them.
+        base, size: baseline and size of most of their letters, in pixels.
+    """
+
+    words: list[_Word]
+    box: Box
+    base: float
+    size: float
+
+    @classmethod
+    def of(cls, words: Sequence[_Word]) -> _Piece:
+        glyphs = [glyph for word in words for glyph in word]
+        size = Counter(glyph.style.size for glyph in glyphs).most_common(1)[0][0]
+        bases = Counter(glyph.base for glyph in glyphs if glyph.style.size == size)
+        return cls(list(words), around(map(_box, words)), bases.most_common(1)[0][0], size)
+
+    @property
+    def style(self) -> _Style:
+        return self.words[0][0].style
+
+    @property
+    def text(self) -> str:
+        return "".join(glyph.text for word in self.words for glyph in word)
+
+    def with_piece(self, right: _Piece) -> _Piece:
+        """This piece and one that goes on to the right of it."""
+        words = [*self.words, *right.words]
+        place = len(self.words)
+        if right.box[0] - self.box[2] < GLUED * max(self.size, right.size):
+            words[place - 1 : place + 1] = [[*words[place - 1], *words[place]]]
+        return _Piece.of(words)
+
+
+def _pieces(words: Sequence[_Word]) -> Iterator[_Piece]:
+    """Words of a line up to gaps as between columns, from left to right."""
+    if not words:
+        return
+    if words[0][0].style.angle:
+        yield _Piece.of(words)
+        return
+    if any(is_right_to_left(glyph.text) for word in words for glyph in word):
+        words = _as_seen(words)
+    words = sorted(words, key=lambda word: word[0].box[0])
+    part = [words[0]]
+    for word, following in pairwise(words):
+        styles = word[-1].style, following[0].style
+        limit = CODE_GAP if all(style.font.mono for style in styles) else WORD_GAP
+        gap = following[0].box[0] - _box(word)[2]
+        if gap > limit * max(style.size for style in styles):
+            yield _Piece.of(part)
+            part = []
+        part.append(following)
+    yield _Piece.of(part)
+
+
+def _as_seen(words: Sequence[_Word]) -> list[_Word]:
+    """Words from left to right, and so their letters; PDFium makes up blanks at vowel marks."""
+    words = [sorted(word, key=lambda glyph: glyph.box[0] + glyph.box[2]) for word in words]
+    whole: list[_Word] = []
+    for word in sorted(words, key=lambda word: word[0].box[0]):
+        if whole and word[0].box[0] - _box(whole[-1])[2] < MADE_UP * word[0].style.size:
+            whole[-1] = sorted([*whole[-1], *word], key=lambda glyph: glyph.box[0] + glyph.box[2])
+        else:
+            whole.append(word)
+    return whole
+
+
+def _once(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Pieces without those that stand a second time at the same place: shadows, fat print that is
+    drawn twice, a second layer."""
+    places: dict[str, list[Box]] = {}
+    single = []
+    for piece in pieces:
+        same = places.setdefault(piece.text, [])
+        if all(overlap(piece.box, other) < DOUBLED * area(piece.box) for other in same):
+            same.append(piece.box)
+            single.append(piece)
+    return single
+
+
+def _whole(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Pieces of one line as one: links and words in another font are often listed last."""
+    rows: dict[int, _Piece] = {}  # by the place of the first piece in the file
+    for place in sorted(range(len(pieces)), key=lambda place: pieces[place].box[0]):
+        piece = pieces[place]
+        before = next((n for n, other in rows.items() if _goes_on(other, piece)), None)
+        if before is None:
+            rows[place] = piece
+        else:
+            rows[min(before, place)] = rows.pop(before).with_piece(piece)
+    return [rows[place] for place in sorted(rows)]
+
+
+def _goes_on(left: _Piece, right: _Piece) -> bool:
+    size = max(left.size, right.size)
+    if left.style.angle or right.style.angle or abs(left.base - right.base) > LEVEL * size:
+        return False
+    return -0.3 * size < right.box[0] - left.box[2] < PIECE_GAP * size
+
+
+def _line(piece: _Piece) -> Line:
+    glyphs = [glyph for word in piece.words for glyph in word]
+    letters = sum(len(glyph.text) for glyph in glyphs)
+    bold = sum(len(glyph.text) for glyph in glyphs if glyph.style.font.bold)
+    mono = 2 * sum(len(glyph.text) for glyph in glyphs if glyph.style.font.mono) > letters
+    return Line(
+        _text(piece, mono),
+        piece.box,
+        piece.size,
+        confidence=1.0,
+        bold=bold > ALL_BOLD * letters,
+        mono=mono,
+        angle=piece.style.angle,
+    )
+
+
+def _text(piece: _Piece, mono: bool) -> str:
+    """A line's text as one reads it; blanks of code are as many as there is room for."""
+    if any(is_right_to_left(glyph.text) for word in piece.words for glyph in word):
+        return logical(" ".join("".join(glyph.text for glyph in word) for word in piece.words))
+    words = piece.words
+    if mono:
+        blank = CODE_BLANK * max(piece.size, 1.0)
+        gaps = [right[0].box[0] - left[-1].box[2] for left, right in pairwise(words)]
+        text = "".join(" " * max(round(gap / blank), 1) + _spelled(word)
+                       for gap, word in zip([0.0, *gaps], words, strict=True)).lstrip()  # fmt: skip
+    else:
+        text = " ".join(_with_superscripts(word, piece) for word in words)
+        text = text.replace("</sup> <sup>", " ")
+    first, _, rest = text.partition(" ")
+    is_sign = first == NO_MEANING or (len(first) == 1 and unicodedata.category(first) == "Co")
+    return (
+        f"\u2022 {rest}".strip() if is_sign else text
+    )  # TeX's symbol fonts don't say what they draw
+
+
+def _with_superscripts(word: _Word, piece: _Piece) -> str:
+    text = ""
+    for is_raised, group in groupby(word, lambda glyph: _is_raised(glyph, piece)):
+        spelled = _spelled(list(group))
+        text += f"<sup>{spelled}</sup>" if is_raised else spelled
+    return text
+
+
+def _is_raised(glyph: _Glyph, piece: _Piece) -> bool:
+    """Whether a glyph is a superscript; accents and signs that stand high by themselves are not."""
+    if piece.style.angle or (not glyph.text.isalnum() and glyph.text not in RAISED_SIGNS):
+        return False
+    rise = piece.base - glyph.base
+    return glyph.style.size < SMALLER * piece.size and rise > RAISED * piece.size
+
+
+def _spelled(glyphs: Sequence[_Glyph]) -> str:
+    """Text of a word, accents behind the letters that they are set on."""
+    text = [glyph.text for glyph in glyphs]
+    for place, glyph in enumerate(glyphs):
+        accent = ACCENTS.get(glyph.text)
+        if accent is None:
+            continue
+        for other in (place + 1, place - 1):
+            if 0 <= other < len(glyphs) and _is_on(glyph, glyphs[other]):
+                text[other] = DOTLESS.get(text[other], text[other]) + accent
+                text[place] = ""
+                break
+    return unicodedata.normalize("NFC", "".join(text))
+
+
+def _is_on(accent: _Glyph, letter: _Glyph) -> bool:
+    """Whether an accent's middle is above or below a letter."""
+    middle = (accent.box[0] + accent.box[2]) / 2
+    return letter.text.isalpha() and letter.box[0] <= middle <= letter.box[2]
 
 
 def _images(pdfium: ModuleType, page: Any) -> Iterator[Any]:
@@ -165,19 +486,22 @@ def _paths(pdfium: ModuleType, page: Any) -> Iterator[Any]:
     yield from islice(page.get_objects(filter=[pdfium.raw.FPDF_PAGEOBJ_PATH], max_depth=3), MOST)
 
 
-def _coverage(picture: Picture, words: Sequence[Word], images: Sequence[Box]) -> float:
-    """Share of the ink within words; ink of illustrations does not count."""
+def _share(box: Box, picture: Picture) -> float:
+    return area(box) / (picture.shape[0] * picture.shape[1])
+
+
+def _coverage(picture: Picture, lines: Sequence[Line], images: Sequence[Box]) -> float:
+    """Share of the ink within lines of text; ink of illustrations does not count."""
     grey = picture[::STEP, ::STEP].mean(axis=2)  # [rows, columns]
     ink = np.abs(grey - np.median(grey)) > INK
-    page = picture.shape[0] * picture.shape[1]
     for box in images:
-        if (box[2] - box[0]) * (box[3] - box[1]) < SCAN * page:
+        if _share(box, picture) < SCAN:
             ink[_window(box)] = False
     if not ink.any():
-        return 1.0 if words else 0.0
+        return 1.0 if lines else 0.0
     inside = np.zeros_like(ink)
-    for word in words:
-        inside[_window(word.bbox)] = True
+    for line in lines:
+        inside[_window(line.bbox)] = True
     return float((ink & inside).sum() / ink.sum())
 
 

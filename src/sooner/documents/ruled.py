@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from itertools import pairwise
 from statistics import median
 
-from .lines import Line, column_spans, rows_of
+from .lines import column_spans, rows_of
+from .page import Line
 from .regions import TABLE, Box, Region, Size, around
 
 THIN, SHORTEST = 0.004, 0.02

@@ -32,7 +32,7 @@ HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u2010\u00ad]\n(?=[a-zß-öø-ÿ])")
 
 """A word divided at the end of a line: letters before, a small letter after."""
 
-WIDE = "\u2e80-\u9fff\uac00-\ud7af\uf900-\ufaff\uff00-\uffef"
+WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 
 BETWEEN_WIDE = re.compile(f"(?<=[{WIDE}])[ \t]*\n[ \t]*(?=[{WIDE}])")
 

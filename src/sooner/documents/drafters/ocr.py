@@ -20,8 +20,8 @@ from ...checks import check_number, check_whole
 from ...errors import SoonerError
 from ..grouping import Area, regions_of
 from ..languages import Joining
-from ..lines import Line, is_item, with_markers
-from ..page import Page, Picture
+from ..lines import is_item, with_markers
+from ..page import Line, Page, Picture
 from ..regions import PageDraft, around, box, label_of, overlap
 from ..resolution import MOST_SIDE
 from .base import BLANK

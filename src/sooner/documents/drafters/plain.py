@@ -6,14 +6,13 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 from ...errors import SoonerError
 from ..grouping import EXACT, regions_of
 from ..illustrations import with_illustrations
 from ..inputs import natural
-from ..lines import is_item, lines_of, with_markers
+from ..lines import is_item, with_markers
 from ..order import in_reading_order
 from ..page import Page
 from ..regions import (
@@ -186,13 +185,12 @@ class TextLayer:
     def __call__(self, page: Page) -> PageDraft:
         began = time.perf_counter()
         problem = page.text.problem if page.text is not None else "no text layer"
-        if page.text is not None and not page.text.words and page.is_blank:
+        if page.text is not None and not page.text.lines and page.is_blank:
             problem = BLANK
-        if page.text is None or not page.text.words or (problem and not self.force):
+        if page.text is None or not page.text.lines or (problem and not self.force):
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         areas = self.layout(page) if self.layout is not None else []
-        words = [replace(line, confidence=1.0) for line in lines_of(page.text.words)]
-        lines = with_bullets(with_markers(words), page.picture)
+        lines = with_bullets(with_markers(page.text.lines), page.picture)
         tables, lines = ruled_tables(lines, page.text.rules, page.size)
         regions = regions_of(lines, page.size, areas, EXACT)
         if tables:
