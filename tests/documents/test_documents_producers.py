@@ -11,6 +11,7 @@ pytest.importorskip("bidi")
 
 from documents.reading import markdown, share_in_order, words
 from sooner.documents import Page, read_pages
+from sooner.documents.drafters import FirstOf, TextLayer
 
 DATA = Path(__file__).parent / "data"
 
@@ -21,3 +22,17 @@ def test_a_draft_has_the_words_that_were_typed(path: Path) -> None:
     assert all(page.text is not None and page.text.good for page in pages)
     text = "\n\n".join(map(markdown, pages))
     assert share_in_order(words(text), words(path.with_suffix(".txt").read_text())) >= 0.97
+
+
+@pytest.mark.parametrize("name, degrees", [("sideways", 270), ("upside-down", 180)])
+def test_a_page_whose_text_is_turned_is_drawn_upright_and_says_so(name: str, degrees: int) -> None:
+    (page,) = read_pages(DATA / f"reportlab-{name}.pdf")
+    assert isinstance(page, Page)
+    assert page.turned == degrees
+    draft = FirstOf(TextLayer())(page)
+    assert draft.reason == f"turned by {degrees} degrees"
+    heading = draft.regions[0].bbox
+    assert heading is not None
+    assert heading[1] < page.height / 4
+    assert heading[2] - heading[0] > heading[3] - heading[1]
+    assert page.crop(heading).min() < 128

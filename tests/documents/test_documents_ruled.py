@@ -13,9 +13,8 @@ from reportlab.lib.pagesizes import A4
 from reportlab.lib.styles import getSampleStyleSheet
 from reportlab.platypus import LongTable, Paragraph, SimpleDocTemplate
 
-from sooner.documents import Resolution, read_pages
+from sooner.documents import Line, Resolution, read_pages
 from sooner.documents.drafters import TextLayer
-from sooner.documents import Line
 from sooner.documents.regions import Box
 from sooner.documents.ruled import ruled_tables, rules_of
 from sooner.documents.tables import grid, read_table

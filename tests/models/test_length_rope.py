@@ -15,17 +15,13 @@ from transformers import (
     InternVLForConditionalGeneration,
     MistralConfig,
     MistralForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
     Qwen2_5_VLForConditionalGeneration,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 import sooner
 import tiny
-from sooner.decoding.rope import LengthRope, TokenRope
-from sooner.errors import UnsupportedError
-from sooner.models import FAMILIES, adapt
+from sooner.models import FAMILIES
 
 SWITCH, LONGEST = 24, 96
 HALF = 6  # of a head

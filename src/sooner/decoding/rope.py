@@ -20,8 +20,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from transformers import modeling_rope_utils
 from torch.utils._pytree import tree_leaves, tree_map
+from transformers import modeling_rope_utils
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ..errors import UnsupportedError
@@ -253,7 +253,9 @@ class TokenRope:
                 except Exception as error:  # a module of another kind may raise anything
                     logger.debug("%s: %r", type(self.module).__name__, error)
                     continue
-                parts = zip(tree_leaves(angles), zip(*map(tree_leaves, steps), strict=True), strict=True)
+                parts = zip(
+                    tree_leaves(angles), zip(*map(tree_leaves, steps), strict=True), strict=True
+                )
                 if all(_alike(part, torch.cat(one, -2)) for part, one in parts):
                     return True
         return False

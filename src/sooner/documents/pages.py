@@ -68,7 +68,9 @@ def _open(path: Path) -> Image.Image:
     try:
         import pillow_heif
     except ImportError:
-        raise SoonerError("needs pillow-heif; install it with: pip install 'sooner[docs]'") from None
+        raise SoonerError(
+            "needs pillow-heif; install it with: pip install 'sooner[docs]'"
+        ) from None
     return cast(Image.Image, pillow_heif.open_heif(path).to_pillow())
 
 

@@ -39,8 +39,8 @@ ASCENT, DESCENT = 0.8, 0.22
 be several times as much."""
 
 WORD_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP = 1.3, 6.0, 0.6, 0.6
-"""In font sizes: the gap that divides a line, that which divides one of code, the width of a blank in
-code, and the gap up to which two lines that the file lists apart are one."""
+"""In font sizes: the gap that divides a line, that which divides one of code, the width of a blank
+in code, and the gap up to which two lines that the file lists apart are one."""
 
 GLUED, MADE_UP = 0.12, 0.08
 """Gaps, in font sizes, below which there is no blank: between two lines that are one, and between
@@ -86,30 +86,6 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
         rules_of(paths, size) if len(paths) < MOST else [],
         f"{reader.hidden} hidden words were left out" if reader.hidden else "",
     )
-
-
-def text_turn(pdfium: ModuleType, page: Any) -> int:
-    """Degrees, a multiple of 90, by which a page is to be turned clockwise so that most of its
-    text runs from left to right."""
-    textpage = page.get_textpage()
-    try:
-        raw, counts = pdfium.raw, Counter[int]()
-        matrix = raw.FS_MATRIX()
-        known: dict[int | None, int] = {}
-        for index in range(textpage.count_chars()):
-            thing = raw.FPDFText_GetTextObject(textpage, index)
-            key = ctypes.cast(thing, ctypes.c_void_p).value if thing else None
-            if key is None:
-                continue
-            if key not in known and raw.FPDFText_GetMatrix(textpage, index, matrix):
-                known[key] = round(math.degrees(math.atan2(matrix.b, matrix.a)) / 90) * 90
-            counts[known.get(key, 0)] += 1
-    finally:
-        textpage.close()
-    if not counts:
-        return 0
-    angle = counts.most_common(1)[0][0]
-    return (angle - page.get_rotation()) % 360
 
 
 class Placement:

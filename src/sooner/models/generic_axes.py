@@ -8,9 +8,9 @@ from typing import Any
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 
+from ..decoding.rope import rope_parameters
 from ..errors import UnsupportedError
 from .base import Adapter
-from ..decoding.rope import rope_parameters
 from .generic import Generic, GenericText, has_axes, has_pixels
 from .packing import Packing
 

@@ -152,7 +152,7 @@ class FirstOf:
             tried = tried.and_then(draft)
             if draft.texts or draft.reason == BLANK:
                 break
-        reason = "" if draft.texts else "; ".join(tried.reasons)
+        reason = draft.reason if draft.texts else "; ".join(tried.reasons)
         return replace(draft, seconds=tried.seconds, reason=reason)
 
     def close(self) -> None:

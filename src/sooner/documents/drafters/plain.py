@@ -197,4 +197,5 @@ class TextLayer:
             regions = in_reading_order([*regions, *tables])
         if self.layout is None:  # which would see pictures itself
             regions = with_illustrations(regions, page.text)
-        return PageDraft(regions, time.perf_counter() - began, self.name, page.size)
+        seconds = time.perf_counter() - began
+        return PageDraft(regions, seconds, self.name, page.size, page.text.note)
