@@ -21,6 +21,7 @@ from sooner.documents import Page, read_pages, to_markdown
 from sooner.documents.drafters import TextLayer
 
 MARKS = re.compile(r"^(?:```\w*|#{1,6} |- |\|(?: --- \|)+$)", re.MULTILINE)
+CELLS, SUPERSCRIPTS = re.compile(r"</?t[a-z]+[^>]*>"), re.compile(r"</?sup>")
 HAS_PDFTOTEXT = shutil.which("pdftotext") is not None
 
 
@@ -31,9 +32,10 @@ def pdftotext(path: Path, page: int) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Words without the signs of Markdown; what has no letter or digit (bullets, rows of dots) is
+    """Words without the signs of Markdown and HTML; what has no letter or digit (bullets, rows of dots) is
     no word."""
     plain = MARKS.sub("", unicodedata.normalize("NFKC", text)).replace("\\|", "|")
+    plain = SUPERSCRIPTS.sub("", CELLS.sub(" ", plain))
     parts = (part.strip("|") for part in plain.replace("\u00ad", "").split())
     return [part for part in parts if any(letter.isalnum() for letter in part)]
 

@@ -12,6 +12,7 @@ pytest.importorskip("bidi")
 from documents.reading import markdown, share_in_order, words
 from sooner.documents import Page, read_pages
 from sooner.documents.drafters import FirstOf, TextLayer
+from sooner.documents.tables import Cell, grid, read_table
 
 DATA = Path(__file__).parent / "data"
 
@@ -24,7 +25,7 @@ def test_a_draft_has_the_words_that_were_typed(path: Path) -> None:
     assert share_in_order(words(text), words(path.with_suffix(".txt").read_text())) >= 0.97
 
 
-@pytest.mark.parametrize("name, degrees", [("sideways", 270), ("upside-down", 180)])
+@pytest.mark.parametrize(("name", "degrees"), [("sideways", 270), ("upside-down", 180)])
 def test_a_page_whose_text_is_turned_is_drawn_upright_and_says_so(name: str, degrees: int) -> None:
     (page,) = read_pages(DATA / f"reportlab-{name}.pdf")
     assert isinstance(page, Page)
@@ -36,3 +37,23 @@ def test_a_page_whose_text_is_turned_is_drawn_upright_and_says_so(name: str, deg
     assert heading[1] < page.height / 4
     assert heading[2] - heading[0] > heading[3] - heading[1]
     assert page.crop(heading).min() < 128
+
+
+def test_a_table_keeps_cells_that_go_over_rows_and_columns() -> None:
+    (page,) = read_pages(DATA / "reportlab-merged-cells.pdf")
+    assert isinstance(page, Page)
+    heading, table = TextLayer()(page).regions
+    assert (heading.label, table.label) == ("Section-header", "Table")
+    head = [Cell("Region", rows=2), Cell("2023", columns=2), Cell("2024", columns=2)]
+    assert read_table(table.drafts[0])[0] == head
+    assert grid(read_table(table.drafts[0]))[2:] == [
+        ["North", "10", "4", "12", "5"], ["South", "20", "9", "21", "8"],
+        ["Total", "30", "13", "33", "13"],
+    ]  # fmt: skip
+    assert markdown(page).count('colspan="2"') == 2
+
+
+def test_a_bold_head_stays_with_its_table() -> None:
+    (page,) = read_pages(DATA / "browser.pdf")
+    assert isinstance(page, Page)
+    assert "| Part | Slope, m/km | Load |\n| --- |" in markdown(page)

@@ -72,18 +72,20 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
         place = Placement(pdfium, page, picture)
         images = [place.box(*image.get_bounds()) for image in _images(pdfium, page)]
         paths = [place.box(*path.get_bounds()) for path in _paths(pdfium, page)]
+        size = picture.shape[1], picture.shape[0]
+        rules = rules_of(paths, size) if len(paths) < MOST else []
         reader = _Reader(pdfium.raw, textpage, place, picture)
+        reader.dividers = _dividers(rules)
         reader.is_scan = any(_share(box, picture) >= SCAN for box in images)
         lines = reader.lines()
     finally:
         textpage.close()
-    size = picture.shape[1], picture.shape[0]
     return PageText(
         lines,
         reader.bad / max(reader.seen, 1),
         _coverage(picture, lines, images),
         illustrations(images, lines, size),
-        rules_of(paths, size) if len(paths) < MOST else [],
+        rules,
         f"{reader.hidden} hidden words were left out" if reader.hidden else "",
     )
 
@@ -152,6 +154,7 @@ class _Reader:
         seen, bad: characters, and those without a meaning.
         hidden: words that nobody sees.
         is_scan: whether a picture fills the page, so that its text is meant to be invisible.
+        dividers: what divides lines of text: rules that are drawn from top to bottom.
     """
 
     def __init__(self, raw: Any, textpage: Any, place: Placement, picture: Picture) -> None:
@@ -159,6 +162,7 @@ class _Reader:
         self.grey = picture.mean(axis=2)  # [rows, columns]
         self.seen = self.bad = self.hidden = 0
         self.is_scan = False
+        self.dividers = _NONE
         self._styles: dict[int, _Style] = {}
         self._rect, self._matrix = raw.FS_RECTF(), raw.FS_MATRIX()
         self._doubles = [ctypes.c_double() for _ in range(4)]
@@ -166,8 +170,9 @@ class _Reader:
 
     def lines(self) -> list[Line]:
         """Lines in the order of the file, those that it lists in pieces put together."""
-        pieces = [piece for words in self._runs() for piece in _pieces(self._visible(words))]
-        return [_line(piece) for piece in _whole(_once(pieces))]
+        divide = self.dividers
+        pieces = [one for words in self._runs() for one in _pieces(self._visible(words), divide)]
+        return [_line(piece) for piece in _whole(_once(pieces), divide)]
 
     def _runs(self) -> Iterator[list[_Word]]:
         """Words of each of PDFium's lines."""
@@ -314,7 +319,29 @@ class _Piece:
         return _Piece.of(words)
 
 
-def _pieces(words: Sequence[_Word]) -> Iterator[_Piece]:
+@dataclass(frozen=True)
+class _Dividers:
+    """Rules that are drawn from top to bottom, `[rules, 4]`."""
+
+    boxes: np.ndarray
+
+    def between(self, left: Box, right: Box) -> bool:
+        """Whether one stands between two boxes that are beside each other."""
+        middle = (left[1] + left[3] + right[1] + right[3]) / 4
+        x0, y0, x1, y1 = self.boxes.T
+        low, high = (left[0] + left[2]) / 2, (right[0] + right[2]) / 2
+        return bool(((low < x0) & (x1 < high) & (y0 <= middle) & (middle <= y1)).any())
+
+
+_NONE = _Dividers(np.empty((0, 4)))
+
+
+def _dividers(rules: Sequence[Box]) -> _Dividers:
+    down = [rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0]]
+    return _Dividers(np.array(down)) if down else _NONE
+
+
+def _pieces(words: Sequence[_Word], dividers: _Dividers) -> Iterator[_Piece]:
     """Words of a line up to gaps as between columns, from left to right."""
     if not words:
         return
@@ -329,7 +356,8 @@ def _pieces(words: Sequence[_Word]) -> Iterator[_Piece]:
         styles = word[-1].style, following[0].style
         limit = CODE_GAP if all(style.font.mono for style in styles) else WORD_GAP
         gap = following[0].box[0] - _box(word)[2]
-        if gap > limit * max(style.size for style in styles):
+        is_wide = gap > limit * max(style.size for style in styles)
+        if is_wide or dividers.between(word[-1].box, following[0].box):
             yield _Piece.of(part)
             part = []
         part.append(following)
@@ -361,12 +389,12 @@ def _once(pieces: Sequence[_Piece]) -> list[_Piece]:
     return single
 
 
-def _whole(pieces: Sequence[_Piece]) -> list[_Piece]:
+def _whole(pieces: Sequence[_Piece], dividers: _Dividers) -> list[_Piece]:
     """Pieces of one line as one: links and words in another font are often listed last."""
     rows: dict[int, _Piece] = {}  # by the place of the first piece in the file
     for place in sorted(range(len(pieces)), key=lambda place: pieces[place].box[0]):
         piece = pieces[place]
-        before = next((n for n, other in rows.items() if _goes_on(other, piece)), None)
+        before = next((n for n, other in rows.items() if _goes_on(other, piece, dividers)), None)
         if before is None:
             rows[place] = piece
         else:
@@ -374,11 +402,12 @@ def _whole(pieces: Sequence[_Piece]) -> list[_Piece]:
     return [rows[place] for place in sorted(rows)]
 
 
-def _goes_on(left: _Piece, right: _Piece) -> bool:
+def _goes_on(left: _Piece, right: _Piece, dividers: _Dividers) -> bool:
     size = max(left.size, right.size)
     if left.style.angle or right.style.angle or abs(left.base - right.base) > LEVEL * size:
         return False
-    return -0.3 * size < right.box[0] - left.box[2] < PIECE_GAP * size
+    is_near = -0.3 * size < right.box[0] - left.box[2] < PIECE_GAP * size
+    return is_near and not dividers.between(left.box, right.box)
 
 
 def _line(piece: _Piece) -> Line:

@@ -24,7 +24,7 @@ from .regions import (
     Region,
     Size,
 )
-from .tables import read_table, to_html, to_otsl, to_pipes, to_tabs
+from .tables import read_table, to_html, to_markdown_table, to_otsl, to_pipes, to_tabs
 
 LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 
@@ -106,7 +106,13 @@ FORMULAS = {
     "bare": "{}",
 }
 
-TABLES = {"html": to_html, "otsl": to_otsl, "pipes": to_pipes, "tabs": to_tabs}
+TABLES = {
+    "markdown": to_markdown_table,
+    "html": to_html,
+    "otsl": to_otsl,
+    "pipes": to_pipes,
+    "tabs": to_tabs,
+}
 
 
 @dataclass(frozen=True)
@@ -114,7 +120,8 @@ class Style:
     """How a target writes what is in a region.
 
     Args:
-        tables: `"pipes"` of Markdown, `"html"`, `"otsl"`, or `"tabs"` between cells.
+        tables: `"markdown"`, which are pipes, and HTML where a cell goes over several rows or
+            columns; `"pipes"`, `"html"`, `"otsl"`, or `"tabs"` between cells.
         formulas: LaTeX in `"dollars"` (`$$x$$`), `"spaced"` ones (`$$ x $$`), dollars on `"lines"`
             of their own, `"brackets"` (`\\[x\\]`), brackets on lines of their own
             (`"bracket-lines"`), or `"bare"`.
@@ -125,7 +132,7 @@ class Style:
         SoonerError: an unknown way.
     """
 
-    tables: Literal["pipes", "html", "otsl", "tabs"] = "pipes"
+    tables: Literal["markdown", "pipes", "html", "otsl", "tabs"] = "markdown"
     formulas: Literal["dollars", "spaced", "lines", "brackets", "bracket-lines", "bare"] = "lines"
     headings: bool = True
     furniture: bool = True

@@ -52,6 +52,16 @@ def to_pipes(table: Table) -> str:
     return "\n".join([head, "|" + " --- |" * len(rows[0]), *body])
 
 
+def has_spans(table: Table) -> bool:
+    """Whether a cell goes over several rows or columns."""
+    return any(cell.rows > 1 or cell.columns > 1 for row in table for cell in row)
+
+
+def to_markdown_table(table: Table) -> str:
+    """Pipes, or HTML where these can't say which cells go over several rows or columns."""
+    return to_html(table) if has_spans(table) else to_pipes(table)
+
+
 def to_tabs(table: Table) -> str:
     return "\n".join("\t".join(row) for row in grid(table))
 

@@ -12,6 +12,7 @@ from ...errors import SoonerError
 from ..grouping import EXACT, regions_of
 from ..illustrations import with_illustrations
 from ..inputs import natural
+from ..lattice import lattice_tables
 from ..lines import is_item, with_markers
 from ..order import in_reading_order
 from ..page import Page
@@ -191,7 +192,9 @@ class TextLayer:
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         areas = self.layout(page) if self.layout is not None else []
         lines = with_bullets(with_markers(page.text.lines), page.picture)
-        tables, lines = ruled_tables(lines, page.text.rules, page.size)
+        tables, lines = lattice_tables(lines, page.text.rules, page.size)
+        more, lines = ruled_tables(lines, page.text.rules, page.size)
+        tables += more
         regions = regions_of(lines, page.size, areas, EXACT)
         if tables:
             regions = in_reading_order([*regions, *tables])

@@ -1,0 +1,69 @@
+"""Tables whose cells are drawn: which lines of text are in which cell."""
+
+from __future__ import annotations
+
+from sooner.documents import Line
+from sooner.documents.lattice import lattice_tables
+from sooner.documents.regions import Box
+from sooner.documents.tables import Cell, read_table
+
+SIZE = (1000, 1400)
+XS, YS = (100, 300, 500, 700), (200, 240, 280, 320)
+
+
+def line(text: str, column: int, row: int, down: float = 5.0) -> Line:
+    left, top = XS[column] + 10.0, YS[row] + down
+    return Line(text, (left, top, left + 10.0 * len(text), top + 15), 15.0)
+
+
+def drawn(*missing: Box) -> list[Box]:
+    """All sides of three rows and columns, each by itself, but those that are missing."""
+    across = [(x, y, x + 200, y + 2) for x in XS[:-1] for y in YS]
+    down = [(x, y, x + 2, y + 40) for x in XS for y in YS[:-1]]
+    return [(*map(float, box),) for box in [*across, *down] if box not in missing]
+
+
+CELLS = [line(f"{row}{column}", column, row) for row in range(3) for column in range(3)]
+
+
+def table(lines: list[Line], rules: list[Box]) -> list[list[Cell]]:
+    (region,), rest = lattice_tables(lines, rules, SIZE)
+    assert rest == []
+    return read_table(region.drafts[0])
+
+
+def test_each_cell_has_the_text_between_its_lines() -> None:
+    found = table(CELLS, drawn())
+    assert [[cell.text for cell in row] for row in found] == [
+        ["00", "01", "02"], ["10", "11", "12"], ["20", "21", "22"],
+    ]  # fmt: skip
+
+
+def test_a_missing_line_makes_one_cell_of_two() -> None:
+    lines = [one for one in CELLS if one.text not in ("01", "20")]
+    found = table(lines, drawn((300, 200, 302, 240), (100, 280, 300, 282)))
+    assert found[0] == [Cell("00", columns=2), Cell("02")]
+    assert found[1][0] == Cell("10", rows=2)
+    assert [cell.text for cell in found[2]] == ["21", "22"]
+
+
+def test_a_cell_of_several_lines_is_one_and_rows_without_a_line_between_them_are_several() -> None:
+    wrapped = [*CELLS, line("goes on", 1, 1, 21)]
+    assert table(wrapped, drawn())[1][1] == Cell("11 goes on")
+    open_rows = [(x, 280, x + 200, 282) for x in XS[:-1]]
+    assert len(table(CELLS, drawn(*open_rows))) == 3
+
+
+def test_a_table_from_right_to_left_begins_on_the_right() -> None:
+    hebrew = [Line("\u05d0" + one.text, one.bbox, one.size) for one in CELLS]
+    assert table(hebrew, drawn())[0][0].text.endswith("02")
+
+
+def test_boxes_on_a_page_are_no_table() -> None:
+    frame = [box for box in drawn() if box[0] in (100, 700) or box[1] in (200, 320)]
+    alone: list[Box] = [(100, 200, 700, 202), (100, 320, 700, 322), (100, 200, 102, 320)]
+    assert lattice_tables(CELLS, alone, SIZE) == ([], CELLS)
+    few = CELLS[:2]
+    assert lattice_tables(few, frame, SIZE)[1] == few
+    long = [Line("word " * 200, CELLS[0].bbox, 15.0), *CELLS[1:]]
+    assert lattice_tables(long, drawn(), SIZE) == ([], long)
