@@ -54,6 +54,12 @@ def test_a_cell_of_several_lines_is_one_and_rows_without_a_line_between_them_are
     assert len(table(CELLS, drawn(*open_rows))) == 3
 
 
+def test_lines_of_a_row_whose_texts_do_not_stand_in_rows_are_no_rows() -> None:
+    high = [line("one", 0, 0, 4), line("two", 0, 0, 20), line("a", 1, 0, -4), line("b", 1, 0, 12),
+            line("c", 1, 0, 28), *CELLS[3:]]  # fmt: skip
+    assert [cell.text for cell in table(high, drawn())[0]] == ["one two", "a b c", ""]
+
+
 def test_a_table_from_right_to_left_begins_on_the_right() -> None:
     hebrew = [Line("\u05d0" + one.text, one.bbox, one.size) for one in CELLS]
     assert table(hebrew, drawn())[0][0].text.endswith("02")

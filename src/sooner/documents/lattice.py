@@ -1,5 +1,5 @@
-"""Tables whose cells are drawn: a lattice of lines, of which some are missing where a cell goes over
-several rows or columns."""
+"""Tables whose cells are drawn: a lattice of lines, of which some are missing where a cell goes
+over several rows or columns."""
 
 from __future__ import annotations
 
@@ -22,6 +22,9 @@ COVERED = 0.6
 
 LEAST_CELLS, MOST_WORDS = 3, 150
 """Cells with text that a table has, and words of one; with more it is a box on the page."""
+
+OPEN = 4
+"""Lines from left to right of a table up to which several of its rows may stand between two."""
 
 Square = tuple[int, int]
 """Row and column of a lattice."""
@@ -153,8 +156,9 @@ class _Lattice:
                 )
                 for first in {cells[row, column] for column in range(width)}
             }
-            parts = _parted({first: inside.get(first, []) for first in spans}, spans)
-            for lines in parts:
+            lines_of = {first: inside.get(first, []) for first in spans}
+            is_open = len(self.ys) <= OPEN and all(rows == 1 for rows, _ in spans.values())
+            for lines in _parted(lines_of) if is_open else [lines_of]:
                 rows.append(
                     [
                         Cell(cell_text(lines[first]), *spans[first])
@@ -165,18 +169,16 @@ class _Lattice:
         return rows
 
 
-def _parted(
-    cells: dict[Square, list[Line]], spans: dict[Square, tuple[int, int]]
-) -> list[dict[Square, list[Line]]]:
-    """A row of cells as several, if no line is drawn between its rows of text: none of the cells
-    has a single line then."""
-    counts = [len(rows_of(lines)) for lines in cells.values() if lines]
-    if len(counts) < 2 or min(counts) < 2 or any(rows > 1 for rows, _ in spans.values()):
+def _parted(cells: dict[Square, list[Line]]) -> list[dict[Square, list[Line]]]:
+    """What is between two drawn lines, as several rows if the texts of its cells stand in rows."""
+    rows = rows_of(line for lines in cells.values() for line in lines)
+    counts = [len(rows_of(lines)) for lines in cells.values()]
+    if len(rows) < 2 or counts.count(len(rows)) < 2:
         return [cells]
     owner = {id(line): first for first, lines in cells.items() for line in lines}
     return [
         {first: [line for line in row if owner[id(line)] == first] for first in cells}
-        for row in rows_of(line for lines in cells.values() for line in lines)
+        for row in rows
     ]
 
 

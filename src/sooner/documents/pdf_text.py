@@ -12,7 +12,7 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby, islice, pairwise
+from itertools import groupby, pairwise
 from types import ModuleType
 from typing import Any
 
@@ -22,8 +22,9 @@ from .illustrations import SCAN, illustrations
 from .languages import is_right_to_left, logical
 from .page import INK, NO_MEANING, Line, PageText, Picture
 from .pdf_fonts import ACCENTS, DOTLESS, Font, font_of
+from .pdf_objects import drawn_boxes
 from .regions import Box, area, around, overlap, shared_height
-from .ruled import MOST, rules_of
+from .ruled import MOST_PATHS, rules_of
 
 FINE = 1_000_000
 """Pixels of the imaginary screen on which PDFium is asked where a point of the page is."""
@@ -70,10 +71,11 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
     textpage = page.get_textpage()
     try:
         place = Placement(pdfium, page, picture)
-        images = [place.box(*image.get_bounds()) for image in _images(pdfium, page)]
-        paths = [place.box(*path.get_bounds()) for path in _paths(pdfium, page)]
+        images, paths = (
+            [place.box(*box) for box in boxes] for boxes in drawn_boxes(pdfium.raw, page)
+        )
         size = picture.shape[1], picture.shape[0]
-        rules = rules_of(paths, size) if len(paths) < MOST else []
+        rules = rules_of(paths, size) if len(paths) < MOST_PATHS else []
         reader = _Reader(pdfium.raw, textpage, place, picture)
         reader.dividers = _dividers(rules)
         reader.is_scan = any(_share(box, picture) >= SCAN for box in images)
@@ -481,14 +483,6 @@ def _is_on(accent: _Glyph, letter: _Glyph) -> bool:
     """Whether an accent's middle is above or below a letter."""
     middle = (accent.box[0] + accent.box[2]) / 2
     return letter.text.isalpha() and letter.box[0] <= middle <= letter.box[2]
-
-
-def _images(pdfium: ModuleType, page: Any) -> Iterator[Any]:
-    yield from page.get_objects(filter=[pdfium.raw.FPDF_PAGEOBJ_IMAGE], max_depth=3)
-
-
-def _paths(pdfium: ModuleType, page: Any) -> Iterator[Any]:
-    yield from islice(page.get_objects(filter=[pdfium.raw.FPDF_PAGEOBJ_PATH], max_depth=3), MOST)
 
 
 def _share(box: Box, picture: Picture) -> float:

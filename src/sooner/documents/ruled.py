@@ -28,7 +28,7 @@ NEAR = 0.004
 
 """Share of the page's longer side by which ends of rules may miss each other."""
 
-MOST = 4000
+MOST_PATHS = 4000
 
 """Drawn things of a page that are looked at; with more they are a drawing."""
 
