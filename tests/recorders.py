@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -99,3 +102,79 @@ def poisoned(step: Callable[..., Any]) -> Callable[..., Any]:
         return step(graphs, target, *args, **kwargs)
 
     return wrapped
+
+
+class MockCuda:
+    """Streams, graphs and the allocator of `torch.cuda` as far as a capture meets them.
+
+    A capture in which something raised is invalid: `capture_end` raises before it ends the pool's
+    allocation, as in torch 2.11 and 2.15, and `empty_cache` asserts while some pool's is open. A
+    graph whose capture has ended gives its pool back when it is gone.
+
+    Attributes:
+        open: pools that allocations go to.
+        uses: captures that have taken a pool, and graphs that were captured in it.
+    """
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, fails_at: str = "") -> None:
+        self.open: set[tuple[int, int]] = set()
+        self.uses: Counter[tuple[int, int]] = Counter()
+        self.is_invalid = False
+        mock = self
+
+        class Stream:
+            device = torch.device("cuda", 0)
+
+            def __init__(self, device: Any = None) -> None: ...
+
+            def wait_stream(self, other: Any) -> None: ...
+
+        class Graph:
+            def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
+                self.pool, self.has_ended, mock.is_invalid = pool, False, False
+                mock.open.add(pool)
+                mock.uses[pool] += 1
+                mock.fail(fails_at == "begin")
+
+            def capture_end(self) -> None:
+                mock.fail(mock.is_invalid)
+                mock.end(0, self.pool)
+                self.has_ended = True
+                mock.fail(fails_at == "instantiate")
+
+            def __del__(self) -> None:
+                if self.has_ended:
+                    mock.release(0, self.pool)
+
+        monkeypatch.setattr(torch.cuda, "Stream", Stream)
+        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
+        monkeypatch.setattr(torch.cuda, "stream", lambda stream: nullcontext())
+        monkeypatch.setattr(torch.cuda, "current_stream", Stream)
+        monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+        monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+        monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
+        monkeypatch.setattr(torch.cuda, "empty_cache", self.empty_cache)
+        monkeypatch.setattr(torch._C, "_cuda_endAllocateToPool", self.end, raising=False)
+        monkeypatch.setattr(torch._C, "_cuda_releasePool", self.release, raising=False)
+
+    def fail(self, fails: bool = True) -> None:
+        """Raise what a capture raises, whatever it is that it met."""
+        if fails:
+            self.is_invalid = True
+            raise RuntimeError("operation not permitted when stream is capturing\nmore lines")
+
+    def end(self, device: int, pool: tuple[int, int]) -> None:
+        """As `_cuda_endAllocateToPool`, which knows the pools that are open."""
+        assert device == 0
+        if pool not in self.open:
+            raise RuntimeError("endAllocatePool: not currently recording to mempool_id")
+        self.open.remove(pool)
+
+    def release(self, device: int, pool: tuple[int, int]) -> None:
+        """As `_cuda_releasePool`, which asserts that somebody has the pool."""
+        assert device == 0
+        self.uses[pool] -= 1
+        assert self.uses[pool] >= 0, "a pool was released twice"
+
+    def empty_cache(self) -> None:
+        assert not self.open, "captures_underway.empty() INTERNAL ASSERT FAILED"

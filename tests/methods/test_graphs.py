@@ -14,11 +14,11 @@ import sooner
 import tiny
 from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
-from recorders import Refusing, StandIn, poisoned
+from recorders import MockCuda, Refusing, StandIn, poisoned
 from sooner.decoding.loop import Decoding, run
 from sooner.generation import session_of
 from sooner.graphs.forwards import ForwardGraphs
-from sooner.graphs.recorder import MOST_CELLS
+from sooner.graphs.recorder import MOST_CELLS, CudaGraphs, Replays
 from sooner.graphs.steps import ENTRIES, StepGraphs
 from sooner.methods.chain_draft import ChainDrafter
 from sooner.methods.sizing.chain import DraftLength
@@ -147,6 +147,26 @@ def test_what_cannot_be_recorded_is_run() -> None:
     made = said("llama", "noisy-4", Refusing(), **GREEDY)
     assert torch.equal(made.sequences, reference("llama", "text", 3, LONG))
     assert "graphs are off: operation not permitted when stream is capturing" in made.stats.notes
+
+
+@pytest.mark.parametrize("fails_at", ["begin", "run", "instantiate"])
+def test_a_capture_that_fails_leaves_the_allocator_as_it_was(
+    fails_at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`empty_cache`, which asserts within a capture, works behind it, and no pool is leaked."""
+    cuda = MockCuda(monkeypatch, fails_at)
+    replays, runs = Replays(CudaGraphs(torch.device("cuda", 0))), []
+
+    def run() -> None:
+        runs.append(not cuda.open)
+        cuda.fail(fails_at == "run" and bool(cuda.open))
+
+    for _ in range(3):
+        replays.run("step", run, [])
+    assert replays.failure == "operation not permitted when stream is capturing"
+    assert [outside for outside in runs if outside] == [True] * 3, "as it is, each time"
+    torch.cuda.empty_cache()
+    assert cuda.uses == {(0, 1): 0}
 
 
 def test_graphs_are_off_where_they_can_t_be_and_it_is_said(

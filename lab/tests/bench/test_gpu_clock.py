@@ -13,6 +13,7 @@ import pytest
 import torch
 from torch._subclasses import FakeTensorMode
 
+from recorders import MockCuda
 from sooner.graphs.steps import ENTRIES
 from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, rows, run, verify, waits
 from sooner_lab.bench.gpu.bench import GpuBench, data_sheet
@@ -118,6 +119,16 @@ def test_what_cannot_be_captured_is_called_one_by_one(monkeypatch: pytest.Monkey
     cuda.calls.clear()
     replay()
     assert cuda.calls == [0, 1]
+
+
+def test_memory_can_be_freed_behind_a_capture_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+    cuda = MockCuda(monkeypatch)
+    clock = DeviceClock(torch.device("cuda", 0))
+    replay, how = replayed(lambda call: cuda.fail(bool(cuda.open)), 2, clock, pool=(0, 1))
+    assert how == "RuntimeError: operation not permitted when stream is capturing"
+    replay()
+    clock.free()
+    assert cuda.uses == {(0, 1): 0}
 
 
 def test_arms_take_turns_and_one_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:

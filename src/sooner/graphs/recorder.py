@@ -59,22 +59,9 @@ class CudaGraphs:
     def record(self, run: Run, held: Sequence[Tensor]) -> Run:
         if not len(self._graphs):  # a pool whose graphs are all gone can't be used again
             self._pool, self.nbytes = torch.cuda.graph_pool_handle(), 0
-        graph = torch.cuda.CUDAGraph()
-
-        def captured() -> None:
-            # Other threads, such as a parallel draft's, may go on allocating meanwhile.
-            graph.capture_begin(pool=self._pool, capture_error_mode="thread_local")
-            try:
-                run()
-            except BaseException:
-                with suppress(Exception):  # says again that the capture has failed
-                    graph.capture_end()
-                raise
-            graph.capture_end()
-
         before = torch.cuda.memory_reserved(self.device)
         with _without_collector():  # what it frees might be another graph's
-            self.warm_up(captured)
+            graph = capture(run, self.stream, self._pool)
         self.nbytes += torch.cuda.memory_reserved(self.device) - before
         self._graphs.add(graph)
 
@@ -89,6 +76,49 @@ def _stream(device: torch.device, thread: int) -> torch.cuda.Stream:
     """The stream on which a thread records, which all of its recorders share: cuBLAS keeps a
     workspace of some 32 MiB for every stream that it has worked on."""
     return torch.cuda.Stream(device)
+
+
+def capture(run: Run, stream: Any, pool: Any) -> Any:
+    """A CUDA graph of what `run` launches, of which nothing is run.
+
+    `torch.cuda.graph` would collect garbage and wait for the device each time.
+
+    Args:
+        stream: to capture on; it waits for the current one, and that for it.
+        pool: for what `run` allocates, of `torch.cuda.graph_pool_handle`.
+
+    Raises:
+        Exception: whatever `run` raised, or why the capture is not valid.
+    """
+    graph, current = torch.cuda.CUDAGraph(), torch.cuda.current_stream(stream.device)
+    stream.wait_stream(current)
+    with torch.cuda.stream(stream):
+        try:
+            # Other threads, such as a parallel draft's, may go on allocating meanwhile.
+            graph.capture_begin(pool=pool, capture_error_mode="thread_local")
+            run()
+        except BaseException:
+            with suppress(Exception):  # says again that the capture has failed
+                _end_capture(graph, stream.device, pool)
+            raise
+        _end_capture(graph, stream.device, pool)
+    current.wait_stream(stream)
+    return graph
+
+
+def _end_capture(graph: Any, device: torch.device, pool: Any) -> None:
+    """End a capture, and where it has failed what it began in the allocator, too.
+
+    `capture_end` raises before it does that, and the graph's destructor would leave it; then the
+    next `empty_cache`, or a retry when memory ran out, would meet an assertion of torch's.
+    """
+    try:
+        graph.capture_end()
+    except BaseException:
+        with suppress(RuntimeError):  # it came as far as that, so the destructor does the rest
+            torch._C._cuda_endAllocateToPool(device.index, pool)
+            torch._C._cuda_releasePool(device.index, pool)
+        raise
 
 
 class Replays:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -12,6 +11,8 @@ from statistics import median
 from typing import Any
 
 import torch
+
+from sooner.graphs.recorder import capture
 
 Run = Callable[[], Any]
 
@@ -169,7 +170,7 @@ def replayed(
     torch.cuda.current_stream(clock.device).wait_stream(side)
     clock.wait()
     try:
-        graph = _captured(one_by_one, side, pool)
+        graph = capture(one_by_one, side, pool)
     except Exception as error:
         return one_by_one, told(error)
 
@@ -177,22 +178,6 @@ def replayed(
         graph.replay()
 
     return replay, "graph"
-
-
-def _captured(run: Run, stream: Any, pool: Any) -> Any:
-    """The graph of a call. Not by `torch.cuda.graph`, which may collect garbage each time."""
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.stream(stream):
-        graph.capture_begin(pool=pool, capture_error_mode="thread_local")
-        try:
-            run()
-        except BaseException:
-            with contextlib.suppress(Exception):  # says again that the capture has failed
-                graph.capture_end()
-            raise
-        graph.capture_end()
-    torch.cuda.current_stream(stream.device).wait_stream(stream)
-    return graph
 
 
 def told(error: BaseException) -> str:
