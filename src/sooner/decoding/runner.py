@@ -23,6 +23,7 @@ from ..attention.block import (
 from ..attention.context import attending_to_blocks, block_arguments
 from ..attention.reference import seen_slots
 from ..errors import UnsupportedError
+from ..fusion.decoder import fused
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt
 from .rope import LengthRope
@@ -297,7 +298,7 @@ class ModelRunner:
         try:
             if torch.compiler.is_compiling():  # whoever compiles a step holds the context
                 return self.adapter.decode(embeds, positions, **arguments)
-            with attending_to_blocks(self.adapter.text_config):
+            with attending_to_blocks(self.adapter.text_config), fused(self.adapter.decoder):
                 return self.adapter.decode(embeds, positions, **arguments)
         finally:
             self.cache.block_slots = None

@@ -1,0 +1,56 @@
+"""How many kernels a layer launches, on fake CUDA tensors at the size of a real model: a gate."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, LlamaConfig, Qwen2Config
+
+from sooner.fusion import decoder
+from sooner.methods.rules import follow_choices
+from sooner_lab.bench.step.engine import StaticSteps, chain
+from sooner_lab.bench.step.modes import fake_cuda
+from sooner_lab.bench.step.operations import Operations
+
+SIZES = {
+    "vocab_size": 1024, "hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14,
+    "num_key_value_heads": 2, "head_dim": 64,
+}  # fmt: skip
+"""Of Qwen2.5-0.5B, which drafts."""
+
+MOST = {"llama": 16, "qwen2": 16}
+"""Operations of a layer: 7 matrix products, 2 norms with their sums, RoPE, 2 writes of keys and
+values, attention, and 2 of the MLP's gate."""
+CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config}
+
+
+def launched(family: str, layers: int, entries: int) -> Counter[str]:
+    with fake_cuda(), torch.inference_mode():
+        config = CONFIGS[family](**SIZES, num_hidden_layers=layers)
+        model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16).eval()
+        steps = StaticSteps(model, 1, 256, chain, follow_choices)
+        with Operations() as operations:
+            steps.run(entries)
+    return operations.launched
+
+
+def of_a_layer(family: str, entries: int) -> Counter[str]:
+    return launched(family, 3, entries) - launched(family, 2, entries)
+
+
+@pytest.mark.parametrize("entries", [1, 8])
+@pytest.mark.parametrize("family", MOST)
+def test_a_layer_launches_few_kernels(family: str, entries: int) -> None:
+    layer = of_a_layer(family, entries)
+    assert layer.total() <= MOST[family], layer
+    assert layer["sooner::add_rms_norm"] == 2
+    assert layer["sooner::rope"] == 1
+
+
+def test_without_fusion_it_launches_more_than_twice_as_many(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(decoder, "DEVICES", frozenset())
+    assert of_a_layer("llama", 1).total() > 2 * MOST["llama"]

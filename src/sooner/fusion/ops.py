@@ -1,0 +1,83 @@
+"""The fused operators, each of which fake tensors see as one; see `reference` for what they do."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from . import reference
+
+_LIBRARY = torch.library.Library("sooner", "FRAGMENT")
+_LIBRARY.define("rms_norm(Tensor x, Tensor weight, float eps, bool is_gemma) -> Tensor")
+_LIBRARY.define(
+    "add_rms_norm(Tensor x, Tensor residual, Tensor weight, float eps, bool is_gemma) "
+    "-> (Tensor, Tensor)"
+)
+_LIBRARY.define("rope(Tensor queries, Tensor keys, Tensor cos, Tensor sin) -> (Tensor, Tensor)")
+
+
+def rms_norm(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
+    """The norm of `x [..., width]`."""
+    return torch.ops.sooner.rms_norm.default(x, weight, eps, is_gemma)
+
+
+def add_rms_norm(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, is_gemma: bool
+) -> tuple[Tensor, Tensor]:
+    """`residual + x`, and its norm, `[..., width]` each."""
+    return torch.ops.sooner.add_rms_norm.default(x, residual, weight, eps, is_gemma)
+
+
+def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    """Queries and keys `[rows, heads, entries, dim]` at their positions."""
+    return torch.ops.sooner.rope.default(queries, keys, cos, sin)
+
+
+def _rms_norm_on_cuda(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
+    from . import kernels  # imports Triton
+
+    if not kernels.norms(x, weight):
+        return reference.rms_norm(x, weight, eps, is_gemma)
+    return kernels.add_rms_norm(x, None, weight, eps, is_gemma)[1]
+
+
+def _add_rms_norm_on_cuda(
+    x: Tensor, residual: Tensor, weight: Tensor, eps: float, is_gemma: bool
+) -> tuple[Tensor, Tensor]:
+    from . import kernels
+
+    alike = x.shape == residual.shape and x.dtype == residual.dtype and residual.is_contiguous()
+    if not (alike and kernels.norms(x, weight)):
+        return reference.add_rms_norm(x, residual, weight, eps, is_gemma)
+    return kernels.add_rms_norm(x, residual, weight, eps, is_gemma)
+
+
+def _rope_on_cuda(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
+    from . import kernels
+
+    is_ours = kernels.turns(queries, keys, cos, sin)
+    return (kernels if is_ours else reference).rope(queries, keys, cos, sin)
+
+
+for name, plain, on_cuda in (
+    ("rms_norm", reference.rms_norm, _rms_norm_on_cuda),
+    ("add_rms_norm", reference.add_rms_norm, _add_rms_norm_on_cuda),
+    ("rope", reference.rope, _rope_on_cuda),
+):
+    _LIBRARY.impl(name, plain, "CompositeExplicitAutograd")
+    _LIBRARY.impl(name, on_cuda, "CUDA")
+
+
+@torch.library.register_fake("sooner::rms_norm", lib=_LIBRARY)
+def _(x: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(x)
+
+
+@torch.library.register_fake("sooner::add_rms_norm", lib=_LIBRARY)
+def _(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(x), torch.empty_like(x)
+
+
+@torch.library.register_fake("sooner::rope", lib=_LIBRARY)
+def _(queries: Tensor, keys: Tensor, *_: object) -> tuple[Tensor, Tensor]:
+    return torch.empty_like(queries), torch.empty_like(keys)
