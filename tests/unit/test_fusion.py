@@ -50,6 +50,7 @@ def nothing_stays() -> Iterator[None]:
         assert swap.namespace.get(swap.name) is not swap.value
 
 
+@torch.no_grad()  # tiny models are shared by tests, and may not be of inference mode
 def runner_of(family: str) -> ModelRunner:
     runner = ModelRunner(adapt(tiny.model(family)), 40)
     inputs = tiny.inputs(family, "text", 2)
@@ -68,8 +69,7 @@ def forwarded(runner: ModelRunner) -> tuple[Tensor, Tensor, Counter[str]]:
 def test_a_block_s_states_are_the_decoder_s_own(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with torch.inference_mode():
-        runner = runner_of(family)
+    runner = runner_of(family)
     logits, hidden, calls = forwarded(runner)
     assert not calls["rms_norm"] + calls["rope"], "on a CPU nothing is fused"
     monkeypatch.setattr(fusion, "DEVICES", frozenset({"cpu"}))
@@ -85,8 +85,7 @@ def test_a_block_s_states_are_the_decoder_s_own(
 
 @pytest.mark.usefixtures("on_cpus")
 def test_nothing_stays_when_a_forward_fails(monkeypatch: pytest.MonkeyPatch) -> None:
-    with torch.inference_mode():
-        runner = runner_of("llama")
+    runner = runner_of("llama")
     layer = runner.adapter.decoder.layers[1]
 
     def broken(*_: Any) -> None:
@@ -103,8 +102,7 @@ def test_nothing_stays_when_a_forward_fails(monkeypatch: pytest.MonkeyPatch) -> 
 
 @pytest.mark.usefixtures("on_cpus")
 def test_hooks_are_called_and_may_change_what_is_normed() -> None:
-    with torch.inference_mode():
-        runner = runner_of("llama")
+    runner = runner_of("llama")
     norm = runner.adapter.decoder.layers[1].post_attention_layernorm
     seen: list[Tensor] = []
 
@@ -123,8 +121,7 @@ def test_hooks_are_called_and_may_change_what_is_normed() -> None:
 
 @pytest.mark.usefixtures("on_cpus")
 def test_other_threads_and_gradients_are_left_alone() -> None:
-    with torch.no_grad():
-        runner = runner_of("llama")
+    runner = runner_of("llama")
     model, counts = tiny.model("llama"), []
 
     def beside() -> None:
