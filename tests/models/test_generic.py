@@ -155,12 +155,6 @@ def t5() -> Any:
     )
 
 
-def longrope() -> Any:
-    model = mistral()
-    model.config.rope_parameters = {"rope_type": "dynamic", "rope_theta": 1e4, "factor": 2.0}
-    return model
-
-
 WORDS: dict[str, Callable[[], Any]] = {
     "gpt2": gpt2, "mistral": mistral, "window": lambda: mistral(8), "gemma": gemma,
     "cohere": cohere,
@@ -253,7 +247,6 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "a window that is not kept": (blind_to_its_window, "see a window of None"),
     "state": (mamba, "no layer with attention"),
     "encoder": (t5, "an encoder and a decoder"),
-    "dynamic rope": (longrope, "'dynamic' RoPE"),
     "scaled logits": (louder, "otherwise than its own generate()"),
     "training": (lambda: mistral().train(), "in training mode; call .eval() first"),
 }

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
+import pickle
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -15,20 +18,27 @@ from transformers import (
     InternVLForConditionalGeneration,
     MistralConfig,
     MistralForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     Qwen2_5_VLForConditionalGeneration,
 )
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
+from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import sooner
 import tiny
-from sooner.models import FAMILIES
+from recorders import StandIn
+from sooner.decoding.rope import LengthRope
+from sooner.errors import UnsupportedError
+from sooner.memory import manager
+from sooner.models import FAMILIES, adapt
 
 SWITCH, LONGEST = 24, 96
 HALF = 6  # of a head
 TYPES: dict[str, dict[str, Any]] = {
     "default": {},
     "linear": {"factor": 2.0},
-    "dynamic": {"factor": 4.0},
+    "dynamic": {"factor": 16.0},
     "yarn": {"factor": 4.0, "original_max_position_embeddings": SWITCH},
     "longrope": {
         "short_factor": [1.0 + 0.1 * n for n in range(HALF)],
@@ -48,9 +58,11 @@ OPTIONS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def text_config(kind: str) -> dict[str, Any]:
+def text_config(kind: str, switch: int = SWITCH) -> dict[str, Any]:
     rope = {"rope_type": kind, "rope_theta": 1e4, **TYPES[kind]}
-    positions = SWITCH if kind == "dynamic" else LONGEST
+    if "original_max_position_embeddings" in rope:
+        rope["original_max_position_embeddings"] = switch
+    positions = switch if kind == "dynamic" else LONGEST
     return {
         **tiny.TEXT, "num_hidden_layers": 2, "max_position_embeddings": positions,
         "rope_parameters": rope,
@@ -67,8 +79,11 @@ def gemma3(text: dict[str, Any]) -> Any:
         "full_attention": text.pop("rope_parameters"),
         "sliding_attention": {"rope_type": "default", "rope_theta": 1e3},
     }
-    config = Gemma3TextConfig(**text, head_dim=12, sliding_window=16, rope_parameters=ropes)
-    config.layer_types = ["sliding_attention", "full_attention"]
+    kinds = ["sliding_attention", "full_attention"]
+    config = Gemma3TextConfig(
+        **text, head_dim=12, sliding_window=16, query_pre_attn_scalar=1, layer_types=kinds,
+        rope_parameters=ropes,
+    )  # fmt: skip
     return Gemma3ForCausalLM(config)
 
 
@@ -106,9 +121,9 @@ def filled(built: Any) -> Any:
 
 
 @functools.cache
-def model(family: str, kind: str) -> Any:
+def model(family: str, kind: str, switch: int = SWITCH) -> Any:
     torch.manual_seed(0)
-    return filled(BUILDERS[family](text_config(kind)))
+    return filled(BUILDERS[family](text_config(kind, switch)))
 
 
 def prompts() -> list[list[int]]:
@@ -130,7 +145,9 @@ def batch(rows: list[list[int]]) -> dict[str, Any]:
 def expected(family: str, kind: str) -> list[list[int]]:
     """What each prompt's own `generate` says, by a model that has seen no other."""
     return [
-        copy.deepcopy(model(family, kind)).generate(**batch([row]), **OPTIONS)[0, len(row) :].tolist()
+        copy.deepcopy(model(family, kind))
+        .generate(**batch([row]), **OPTIONS)[0, len(row) :]
+        .tolist()
         for row in prompts()
     ]
 
@@ -157,6 +174,33 @@ def test_rows_on_both_sides_of_the_switch_in_one_batch(family: str, kind: str, w
         assert made.stats.mean_acceptance_length > 4
 
 
+def picture(family: str, words: list[int]) -> dict[str, Any]:
+    """A prompt of words, and a picture behind them."""
+    if family == "llava_onevision":
+        shown = tiny.inputs(family, "image")
+        ids, pixels = shown["input_ids"], shown["pixel_values"].double()
+    else:
+        generator = torch.Generator().manual_seed(1)
+        ids = torch.tensor([[*[tiny.IMAGE] * 4, 5, 6]])
+        shown, pixels = {}, torch.randn(1, 3, 28, 28, generator=generator).double()
+    ids = torch.cat([torch.tensor([words]), ids], 1)
+    mask = torch.ones_like(ids)
+    return {**shown, "input_ids": ids, "attention_mask": mask, "pixel_values": pixels}
+
+
+@pytest.mark.parametrize("kind", DEPENDENT)
+@pytest.mark.parametrize(("family", "size"), [("llava_onevision", 60), ("internvl", 6)])
+def test_pictures(family: str, size: int, kind: str) -> None:
+    target = model(family, kind, size + 5)
+    for words in ([1], [1, 2, 3], list(range(8))):
+        shown = picture(family, words)
+        assert shown["input_ids"].shape[1] == size + len(words)
+        ids = copy.deepcopy(target).generate(**shown, **OPTIONS)
+        for way in ("itself", "tree"):
+            made = sooner.generate(target, shown, method(way, target), **OPTIONS)
+            assert torch.equal(made.sequences, ids)
+
+
 @pytest.mark.parametrize("kind", ["default", *ROPE_INIT_FUNCTIONS])
 @pytest.mark.parametrize("family", ["llama", "mistral"])
 def test_every_type_of_transformers(family: str, kind: str) -> None:
@@ -165,3 +209,221 @@ def test_every_type_of_transformers(family: str, kind: str) -> None:
         for way in ("prompt-lookup", "tree"):
             made = sooner.generate(target, batch([row]), method(way, target), **OPTIONS)
             assert made.tokens == [ids]
+
+
+@pytest.mark.parametrize("kind", DEPENDENT)
+@pytest.mark.parametrize("chunk", [4, 13])
+def test_a_prompt_in_chunks_has_the_frequencies_of_all_of_it(kind: str, chunk: int) -> None:
+    target = model("llama", kind)
+    options = {**OPTIONS, "prefill_chunk_size": chunk}
+    made = sooner.generate(target, batch(prompts()), method("itself", target), **options)
+    assert made.tokens == expected("llama", kind)
+
+
+@pytest.mark.parametrize("kind", DEPENDENT)
+@pytest.mark.parametrize("family", ["qwen2", "internvl"])
+def test_several_answers_to_a_prompt(family: str, kind: str) -> None:
+    target = model(family, kind)
+    options = {**OPTIONS, "do_sample": True, "top_k": 1, "num_return_sequences": 2}
+    made = sooner.generate(target, batch(prompts()), method("tree", target), **options)
+    assert made.tokens == [ids for ids in expected(family, kind) for _ in range(2)]
+
+
+@pytest.mark.parametrize("paged", [False, True])
+@pytest.mark.parametrize("kind", DEPENDENT)
+def test_requests_that_join_share_prefixes_and_are_interrupted(
+    kind: str, paged: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "PAGE", 4)
+    target = model("llama", kind)
+    engine = sooner.Engine(target, method("itself", target), pages=40, paged=paged)
+    for _ in range(2):
+        requests = [engine.admit(batch([row]), **OPTIONS) for row in prompts()]
+        engine.run()
+        assert [one.tokens for one in requests] == [[ids] for ids in expected("llama", kind)]
+    short, _, long = (request.cached_tokens for request in requests)
+    assert short > 0
+    assert long == 0  # its keys are those of its own length alone
+    for place in (3, 9, 12):
+        for row, ids in zip(prompts(), expected("llama", kind), strict=True):
+            request = engine.admit(batch([row]), said=tuple(ids[:place]), **OPTIONS)
+            engine.run()
+            assert request.tokens == [ids[place:]]
+
+
+@pytest.mark.parametrize("kind", DEPENDENT)
+@pytest.mark.parametrize("name", ["itself", "tree"])
+def test_graphs_and_compiled_steps(kind: str, name: str) -> None:
+    target = model("llama", kind)
+    recorder = StandIn()
+    made = sooner.generate(
+        target, batch(prompts()), method(name, target), graphs=recorder, **OPTIONS
+    )
+    assert made.tokens == expected("llama", kind)
+    assert recorder.replayed > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", DEPENDENT)
+def test_a_compiled_step_is_one_graph(kind: str) -> None:
+    target = model("llama", kind)
+    options = {"backend": "eager", "fullgraph": True}
+    made = sooner.generate(
+        target,
+        batch(prompts()),
+        sooner.PromptLookup(num_draft_tokens=5),
+        compile=options,
+        **OPTIONS,
+    )
+    assert made.tokens == expected("llama", kind)
+
+
+@pytest.mark.parametrize("kind", DEPENDENT)
+def test_the_module_stays_as_it_is(kind: str) -> None:
+    target = copy.deepcopy(model("llama", kind))
+    rotary = target.model.rotary_emb
+    before = {name: value.clone() for name, value in rotary.named_buffers()}
+    sooner.generate(target, batch(prompts()), method("itself", target), **OPTIONS)
+    after = dict(rotary.named_buffers())
+    assert before.keys() == after.keys()
+    assert all(torch.equal(before[name], after[name]) for name in before)
+    assert rotary.max_seq_len_cached == target.config.max_position_embeddings
+    assert "forward" not in vars(rotary)
+    copy.deepcopy(target)
+    pickle.loads(pickle.dumps(rotary))
+
+
+def test_a_model_that_generated_a_longer_text_before() -> None:
+    """transformers would go on with the frequencies of that text; a new row has its own."""
+    target = copy.deepcopy(model("llama", "dynamic"))
+    target.generate(**batch([prompts()[2] * 2]), **OPTIONS)
+    made = sooner.generate(target, batch(prompts()), method("itself", target), **OPTIONS)
+    assert made.tokens == expected("llama", "dynamic")
+
+
+def test_another_thread_decodes_by_itself_meanwhile() -> None:
+    target = model("llama", "longrope")
+    rope = LengthRope.of(adapt(target))
+    assert rope is not None
+    row = batch(prompts()[2:])
+    with rope.by_token(), ThreadPoolExecutor(1) as threads:
+        said = threads.submit(target.generate, **row, **OPTIONS).result()
+    assert said[0, LENGTHS["behind"] :].tolist() == expected("llama", "longrope")[2]
+
+
+class MatmulRotary(LlamaRotaryEmbedding):
+    """Angles by a product of matrices, as of transformers before 5.20."""
+
+    @torch.no_grad()
+    @dynamic_rope_update
+    def forward(self, x: torch.Tensor, position_ids: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        inverse = self.inv_freq[None, :, None].float().expand(position_ids.shape[0], -1, 1)
+        angles = (inverse @ position_ids[:, None, :].float()).transpose(1, 2)
+        both = torch.cat((angles, angles), dim=-1)
+        return both.cos().to(x.dtype), both.sin().to(x.dtype)
+
+
+@pytest.mark.parametrize("kind", DEPENDENT)
+def test_angles_as_older_versions_compute_them(kind: str) -> None:
+    target = copy.deepcopy(model("llama", kind))
+    target.model.rotary_emb = MatmulRotary(target.config)
+    made = sooner.generate(target, batch(prompts()), method("itself", target), **OPTIONS)
+    scaling = model("llama", kind).model.rotary_emb.attention_scaling
+    if scaling == 1:
+        assert made.tokens == expected("llama", kind)
+    for row, ids in zip(prompts(), made.tokens, strict=True):
+        own = copy.deepcopy(target)
+        own.model.rotary_emb = MatmulRotary(target.config)
+        assert own.generate(**batch([row]), **OPTIONS)[0, len(row) :].tolist() == ids
+
+
+# What is refused before it happens
+
+
+def phi3() -> Any:
+    text = {**text_config("longrope"), "original_max_position_embeddings": SWITCH}
+    return filled(Phi3ForCausalLM(Phi3Config(**text)))
+
+
+def test_a_model_that_computes_its_cache_anew_at_the_switch() -> None:
+    target, (before, reaches, behind) = phi3(), prompts()
+    for row in (before, behind):
+        ids = copy.deepcopy(target).generate(**batch([row]), **OPTIONS)[0, len(row) :].tolist()
+        made = sooner.generate(target, batch([row]), method("itself", target), **OPTIONS)
+        assert made.tokens == [ids]
+    with pytest.raises(UnsupportedError, match="anew there; use max_new_tokens=8") as caught:
+        sooner.generate(target, batch([before, reaches]), **OPTIONS)
+    assert "row 1 of 17 tokens" in str(caught.value)
+    fits = {**OPTIONS, "max_new_tokens": 8}
+    ids = copy.deepcopy(target).generate(**batch([reaches]), **fits)[0, len(reaches) :].tolist()
+    assert sooner.generate(target, batch([reaches]), **fits).tokens == [ids]
+
+
+def undecorated() -> Any:
+    """A rotary module of a checkpoint's own code."""
+    target = copy.deepcopy(model("llama", "dynamic"))
+
+    class Own(LlamaRotaryEmbedding):
+        forward = inspect.unwrap(LlamaRotaryEmbedding.forward)
+
+    target.model.rotary_emb = Own(target.config)
+    return target
+
+
+def other_formula() -> Any:
+    """A type called dynamic that is another."""
+    target = copy.deepcopy(model("llama", "dynamic"))
+    target.model.rotary_emb.rope_type = "dynamic_squared"
+    return target
+
+
+def squared(config: Any, device: Any = None, seq_len: Any = None, **kwargs: Any) -> Any:
+    frequencies, scale = ROPE_INIT_FUNCTIONS["dynamic"](config, device, seq_len=seq_len)
+    return frequencies**2, scale
+
+
+@pytest.mark.parametrize("build", [undecorated, other_formula])
+def test_frequencies_of_an_unknown_kind(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(ROPE_INIT_FUNCTIONS, "dynamic_squared", squared)
+    target, (before, reaches, behind) = build(), prompts()
+    fits = {**OPTIONS, "max_new_tokens": 1 + SWITCH - len(before)}
+    ids = copy.deepcopy(target).generate(**batch([before]), **fits)[0, len(before) :].tolist()
+    made = sooner.generate(target, batch([before]), method("tree", target), **fits)
+    assert made.tokens == [ids]
+    for row in (reaches, behind):
+        with pytest.raises(UnsupportedError, match="'?dynamic'? RoPE of a kind that is not known"):
+            sooner.generate(target, batch([row]), **OPTIONS)
+
+
+def test_a_fixed_alpha_never_depends_on_the_length() -> None:
+    rope = LengthRope.of(adapt(tiny.model("hunyuan_vl")))
+    assert rope is not None
+    assert rope.switch is None
+
+
+def test_positions_of_a_prompt_that_are_ahead_of_its_text() -> None:
+    """`dynamic` would keep the frequencies of the largest until the text has come as far."""
+    adapter = adapt(model("qwen2_5_vl", "dynamic"))
+    rope = LengthRope.of(adapter)
+    assert rope is not None
+    prompt = adapter.embed_prompt(batch(prompts()[:1]))
+    rope.check(prompt, 60)
+    prompt.positions = prompt.positions.clone()
+    prompt.positions[0, 0, 3] = SWITCH + 5
+    with pytest.raises(UnsupportedError, match="ahead of those behind it"):
+        rope.check(prompt, 60)
+
+
+def test_the_check_of_an_unknown_model_on_pictures_behind_the_switch() -> None:
+    """Its own `generate` mixes the frequencies of rows, and of calls; the check is not misled."""
+    target = copy.deepcopy(model("internvl", "dynamic", 11))
+    shown = [picture("internvl", list(range(count))) for count in (7, 7)]
+    ragged = {name: torch.cat([one[name] for one in shown]) for name in shown[0]}
+    ragged["attention_mask"][0, :4] = 0
+    made = sooner.generate(target, ragged, method("tree", target), **OPTIONS)
+    fresh = model("internvl", "dynamic", 11)
+    for row, count in enumerate((3, 7)):
+        one = {name: value[row : row + 1] for name, value in ragged.items()}
+        one |= {name: one[name][:, 7 - count :] for name in ("input_ids", "attention_mask")}
+        ids = copy.deepcopy(fresh).generate(**one, **OPTIONS)
+        assert made.tokens[row] == ids[0, 6 + count :].tolist()

@@ -161,6 +161,10 @@ class TokenRope:
             rope = module.__dict__[MARK] = cls(module)
         return rope
 
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """Nothing: a copy of the module makes its own."""
+        return type(None), ()
+
     def __call__(self, x: Tensor, position_ids: Tensor, layer_type: str | None = None) -> Any:
         lengths = 0 if torch.compiler.is_compiling() else _PROMPT_LENGTHS.get()
         if lengths is None:  # another thread's own forward
@@ -320,7 +324,7 @@ def _is_decorated(module: nn.Module) -> bool:
     """Whether a module's forward chooses frequencies by transformers' `dynamic_rope_update`."""
     forward: Any = type(module).forward
     while forward is not None:
-        if forward.__globals__.get("__name__") == modeling_rope_utils.__name__:
+        if getattr(forward, "__globals__", {}).get("__name__") == modeling_rope_utils.__name__:
             return True
         forward = getattr(forward, "__wrapped__", None)
     return False

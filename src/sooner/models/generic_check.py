@@ -136,6 +136,8 @@ def _difference(adapter: Adapter, inputs: dict[str, Any], rounds: Rounds) -> flo
     """The largest difference at any place, in units of the logits' spread there."""
     rows, prompt = inputs["input_ids"].shape[0], adapter.embed_prompt(inputs)
     runner = ModelRunner(adapter, prompt.width + 2 * (1 + len(PARENTS)))
+    # `generate` would choose frequencies by its longest row, and by longer texts of calls before.
+    lengths = 0 if runner.rope is None else runner.rope.prompt_lengths(prompt)
     parents, kept = (CHAIN, KEPT_OF_CHAIN) if adapter.chains_only else (PARENTS, KEPT)
     behind, said, worst = [runner.prefill(prompt).logits], list[int](), 0.0
     for stride, paths in rounds:
@@ -147,7 +149,8 @@ def _difference(adapter: Adapter, inputs: dict[str, Any], rounds: Rounds) -> flo
         roots = torch.tensor([root] * rows, device=adapter.device)
         logits = runner.forward_tree(roots, tree).logits  # [rows, 1 + nodes, vocab]
         for path in paths:
-            own = _own(adapter, inputs, [*said, root, *(nodes[node] for node in path)])
+            with runner.rope_by_token(lengths):
+                own = _own(adapter, inputs, [*said, root, *(nodes[node] for node in path)])
             ours = torch.cat([*behind, logits[:, _entries(path)]], 1)
             worst = max(worst, _apart(ours, own))
         runner.commit([_entries(kept)] * rows)
