@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from sooner.graphs.recorder import Run
+from sooner.graphs.recorder import Replay, Run
 
 
 class _Watched(TorchDispatchMode):
@@ -42,11 +42,11 @@ def _address(one: Tensor) -> int:
 
 
 class StandIn:
-    """A recorder that runs again, on the same tensors, what was to be recorded.
+    """A recorder that runs what a graph would replay, on the same tensors.
 
-    As a graph would, it reads and writes at the addresses of the first time: where a later replay
-    would take another tensor, it fails. What a replay makes is gone with the next one, in whichever
-    record: it is written over with NaN.
+    As a graph would, it reads and writes at the addresses of the first time: where a later replay,
+    be it of another call, would take another tensor, it fails. What a replay makes is gone with
+    the next one, in whichever record: it is written over with NaN.
 
     Attributes:
         recorded, replayed: how often.
@@ -60,12 +60,12 @@ class StandIn:
         self._poison()
         run()
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
         self.recorded += 1
         addresses = [one.data_ptr() for one in held]
         first: list[tuple[str, int]] = []
 
-        def replay() -> None:
+        def replay(run: Run) -> None:
             assert addresses == [one.data_ptr() for one in held]
             self._poison()
             with _Watched() as watched:
@@ -86,7 +86,7 @@ class StandIn:
 class Refusing(StandIn):
     """Can't record, as a decoder that reads from the device can't be."""
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
         raise RuntimeError("operation not permitted when stream is capturing\nmore lines")
 
 

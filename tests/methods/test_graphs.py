@@ -17,9 +17,10 @@ from methods.test_engine import schedule
 from recorders import MockCuda, Refusing, StandIn, poisoned
 from sooner.decoding.loop import Decoding, run
 from sooner.generation import session_of
+from sooner.graphs.buckets import ENTRIES
 from sooner.graphs.forwards import ForwardGraphs
 from sooner.graphs.recorder import MOST_CELLS, CudaGraphs, Replays
-from sooner.graphs.steps import ENTRIES, StepGraphs
+from sooner.graphs.steps import StepGraphs
 from sooner.methods.chain_draft import ChainDrafter
 from sooner.methods.sizing.chain import DraftLength
 
@@ -139,11 +140,11 @@ def test_a_larger_cache_lets_graphs_be_captured_again() -> None:
     for _ in range(8):
         engine.step()
     assert recorder.recorded == 2
-    long = engine.admit(tiny.inputs(family), max_new_tokens=200, **GREEDY, eos_token_id=None)
+    long = engine.admit(tiny.inputs(family), max_new_tokens=400, **GREEDY, eos_token_id=None)
     engine.run()
     assert recorder.recorded == 6, "anew, and for two rows"
     assert short.tokens == said(family, "plain", "off", 1, 30, **GREEDY).tokens
-    assert long.tokens == said(family, "plain", "off", 1, 200, **GREEDY).tokens
+    assert long.tokens == said(family, "plain", "off", 1, 400, **GREEDY).tokens
 
 
 def test_what_cannot_be_recorded_is_run() -> None:

@@ -14,7 +14,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from recorders import MockCuda
-from sooner.graphs.steps import ENTRIES
+from sooner.graphs.buckets import ENTRIES
 from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, rows, run, verify, waits
 from sooner_lab.bench.gpu.bench import GpuBench, data_sheet
 from sooner_lab.bench.gpu.models import BuiltModels, build, step_bytes

@@ -358,6 +358,23 @@ class SlotCache(Cache):
                     f"{mine.dropped} in the rows that decode already; admit such prompts together"
                 )
 
+    def can_take(self, other: SlotCache, rows: int) -> bool:
+        """Whether `take` may be given slots of another cache: as long ones, for so many rows."""
+        has_room = other.rows_held >= max(rows, self.max_rows) and other.capacity == self.capacity
+        return has_room and other.borrower is None
+
+    def take(self, other: SlotCache, rows: int) -> None:
+        """Before a prefill: lie where another cache of the model did, whose rows are gone.
+
+        Args:
+            rows: of the prompts.
+        """
+        self.max_rows, self._stack = other.rows_held, other._stack
+        self.one_allocation = other.one_allocation
+        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
+            mine.hold(theirs.whole, rows)
+        self._row_lengths, self._lengths = other._row_lengths, {}
+
     def borrow(self, other: SlotCache, rows: int) -> None:
         """Prefill `rows` rows into free ones of `other`, behind those that decode there, if any.
 

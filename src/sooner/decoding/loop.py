@@ -44,6 +44,12 @@ class StepLauncher(Protocol):
     def step(self) -> Callable[..., tuple[JudgedBlock, Forward]]:
         """Like `step.step`."""
 
+    def open(self, target: ModelRunner, rows: int) -> None:
+        """Prepare a runner for the prefill of so many rows."""
+
+    def release(self, target: ModelRunner, state: RowState) -> None:
+        """No step is taken any more."""
+
     def tell(self, stats: Stats) -> None:
         """Add what was launched to the statistics."""
 
@@ -125,6 +131,8 @@ class Decoding:
         cache = session.target.cache
         if beside is not None:
             cache.borrow(beside.session.target.cache, session.prompt.rows)
+        elif session.graphs is not None:
+            session.graphs.open(session.target, session.prompt.rows)
         eos, limit = sorted(session.stopping.eos), 1 << 30 if limit is None else limit
         self.state = RowState(session.noise, eos, limit, cache.max_rows)
         self.tree = Tree.empty(self.rows.batch, session.prompt.embeds.device)
@@ -263,6 +271,8 @@ class Decoding:
             self.session.graphs.tell(self.stats)
         self.session.target.cache.close()
         self.drafter.close()
+        if self.session.graphs is not None:
+            self.session.graphs.release(self.session.target, self.state)
         self.stats.timeline.close()
 
     def _score(self, logits: Tensor) -> Tensor:

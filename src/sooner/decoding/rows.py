@@ -186,6 +186,17 @@ class RowTensor:
             self.whole = torch.zeros(shape, dtype=kept.dtype, device=kept.device)
         self.use(have).copy_(kept)
 
+    def has_room(self, rows: Tensor, max_rows: int = 1) -> bool:
+        """Whether rows like these, and so many, can lie here in the place of others."""
+        mine, theirs = list(self.whole.shape), list(rows.shape)
+        most = max(max_rows, theirs.pop(self.axis))
+        likeness = (self.whole.dtype, self.whole.device) == (rows.dtype, rows.device)
+        return likeness and mine.pop(self.axis) >= most and mine == theirs
+
+    def replace(self, rows: Tensor) -> None:
+        """Hold these rows in the place of those in use; there is room for them."""
+        self.use(rows.shape[self.axis]).copy_(rows)
+
     def use(self, rows: int) -> Tensor:
         """The first so many rows, which are in use from now on."""
         self.used = self.whole.narrow(self.axis, 0, rows)

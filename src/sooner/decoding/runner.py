@@ -48,6 +48,9 @@ class Forward:
 class LaunchesForwards(Protocol):
     """Forwards blocks for a runner (`graphs.ForwardGraphs`); `None` leaves one to the runner."""
 
+    def release(self, runner: ModelRunner) -> None:
+        """The runner forwards no more."""
+
     def forward(
         self,
         runner: ModelRunner,
@@ -75,7 +78,7 @@ class ModelRunner:
         self.rope = LengthRope.of(adapter)
         self.cache: SlotCache = adapter.open_cache(capacity)
         self.cache.one_allocation = not is_split(adapter.model)
-        self._delta = RowTensor(torch.empty(0, dtype=torch.long))
+        self._delta = RowTensor(torch.empty(0, dtype=torch.long), axis=-1)
 
     @property
     def lengths(self) -> list[int]:
@@ -184,15 +187,20 @@ class ModelRunner:
         depths: Tensor | None,
         ancestors: Tensor | None,
         written: int,
+        behind: Tensor,
     ) -> Forward:
         """`forward_chain`, or with ancestors `forward_level`, of rows of which some are inactive.
 
         Args:
             sizes: as of `forward_padded`; of a level with what was written before it.
+            written: entries before a level; of a chain `behind` counts them.
+            behind: entries that a chain follows, on the device, `[]`.
         """
-        if ancestors is None and (whole := written + tokens.shape[1]) > 1:
-            depths = torch.arange(whole, device=tokens.device)
-        return self._forward(tokens, depths, ancestors, written, sizes)
+        if ancestors is not None:
+            return self._forward(tokens, depths, ancestors, written, sizes)
+        if (entries := tokens.shape[1]) > 1:
+            depths = torch.arange(entries, device=tokens.device)
+        return self._forward(tokens, depths, None, 0, sizes, behind)
 
     def forward_chain(self, tokens: Tensor, written: int = 0) -> Forward:
         """Forward `tokens [rows, entries]`, each continuing the one before it.
@@ -226,6 +234,7 @@ class ModelRunner:
         ancestors: Tensor | None,
         written: int = 0,
         sizes: Tensor | None = None,
+        behind: Tensor | None = None,
     ) -> Forward:
         if sizes is None and self.graphs is not None:
             made = self.graphs.forward(self, tokens, depths, ancestors, written)
@@ -234,6 +243,8 @@ class ModelRunner:
         if sizes is None:
             self.cache.reserve(written + tokens.shape[1])
         lengths = self.cache.lengths_on(tokens.device)
+        if behind is not None:
+            lengths = lengths + behind
         # [rows, entries], or [axes, rows, entries]
         positions = (self._delta.used + lengths)[..., None]
         if depths is not None:
@@ -388,7 +399,25 @@ class ModelRunner:
         """Go on behind `lengths` slots of the cache that were filled without a prefill."""
         self.cache.set_lengths(lengths)
         delta = next_position - self.cache.lengths_on(next_position.device)
-        self._delta = RowTensor(delta, self.cache.max_rows, axis=-1)
+        if self._delta.has_room(delta, self.cache.max_rows):
+            self._delta.replace(delta)
+        else:
+            self._delta = RowTensor(delta, self.cache.max_rows, axis=-1)
+
+    @property
+    def delta(self) -> RowTensor:
+        """How far each row's next position is ahead of its length, `[rows]`, or `[axes, rows]`."""
+        return self._delta
+
+    def move_to(self, delta: RowTensor) -> None:
+        """Keep `delta` where another runner of the model did, whose rows are gone."""
+        if not self._delta.used.numel():  # before a prefill
+            delta.use(0)
+        elif not delta.has_room(self._delta.used):
+            return
+        elif delta is not self._delta:
+            delta.replace(self._delta.used)
+        self._delta = delta
 
     def commit(self, paths: list[list[int]]) -> None:
         """Keep the block entries `paths[row]`; entry 0 is the root. For those with host lists."""

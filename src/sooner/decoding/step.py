@@ -77,6 +77,13 @@ class RowState:
         """What stays where it is as long as no row needs more room."""
         return [one.whole for one in self._each]
 
+    def move_to(self, other: RowState) -> None:
+        """Lie where another state did, whose rows are gone."""
+        other.keep_rows(torch.empty(0, dtype=torch.long, device=self.roots.device))
+        other.join(self)
+        self._each = other._each
+        self.use(len(other.roots))
+
     def keep_rows(self, rows: Tensor) -> None:
         """Drop every row but those with these indices, `[kept]`."""
         for one in self._each:

@@ -2,21 +2,81 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Mapping
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..decoding.runner import Forward, ModelRunner
+from .compiling import compiled_for, entering
 from .recorder import MOST_CELLS, GraphRecorder, Replays, power_of_two
+from .store import GraphStore, StaticMemory, capacity_for, is_static, key_of, may_move
+
+
+class ForwardRecords:
+    """Recorded forwards by shape, and their inputs and results.
+
+    Args:
+        recorder: of the device; `None` only pads.
+    """
+
+    def __init__(self, recorder: GraphRecorder | None) -> None:
+        self.replays = Replays(recorder)
+        self.inputs: dict[Hashable, _Inputs] = {}
+
+    @property
+    def nbytes(self) -> int:
+        """What results take; records lie in the pool of the target's."""
+        return sum(one.nbytes for inputs in self.inputs.values() for one in inputs.results)
 
 
 class ForwardGraphs:
-    """The forwards of a draft model, whose rows are padded; see `ModelRunner.graphs`."""
+    """The forwards of a draft model, whose rows are padded; see `ModelRunner.graphs`.
 
-    def __init__(self, recorder: GraphRecorder) -> None:
-        self.records = Replays(recorder)
-        self._inputs: dict[Hashable, _Inputs] = {}
+    Args:
+        recorder: of the device; `None` only pads.
+        compiled: arguments of `torch.compile`, which makes each shape's forward.
+        owner: see `store.key_of`; `None`: they end with their run.
+    """
+
+    def __init__(
+        self,
+        recorder: GraphRecorder | None,
+        compiled: Mapping[str, Any] | None = None,
+        owner: Hashable = None,
+    ) -> None:
+        self.records, self.compiled, self.owner = ForwardRecords(recorder), compiled, owner
+        self._key: Hashable = None
+
+    def open(self, runner: ModelRunner, rows: int) -> None:
+        """Give a runner, before its prompts are prefilled, memory that graphs know, if some is
+        idle.
+
+        Args:
+            rows: of the prompts.
+        """
+        if self.owner is None or not may_move(runner):
+            return
+        runner.cache.capacity = capacity_for(runner.cache.capacity)
+        self._key = key = ("forwards", key_of(runner, self.owner))
+        memory = GraphStore.of(runner).take(
+            lambda one: one.key == key and runner.cache.can_take(one.cache, rows)
+        )
+        if memory is not None:
+            runner.cache.take(memory.cache, rows)
+            memory.receive(runner)
+            self.records = memory.graphs
+
+    def release(self, runner: ModelRunner) -> None:
+        """Let other runs have the memory of a runner that forwards no more."""
+        if self._key is not None and is_static(runner.cache):
+            runner.cache.set_lengths([])
+            memory = StaticMemory(
+                self._key, runner.adapter, runner.cache, runner.delta, self.records
+            )
+            GraphStore.of(runner).give(memory)
+        self._key = None
 
     def forward(
         self,
@@ -28,63 +88,103 @@ class ForwardGraphs:
     ) -> Forward | None:
         """As `ModelRunner` does it, whose result is gone with the next of this shape.
 
-        `None` where it has to do it itself. Depths and ancestors of a tree's level are constants.
+        `None` where it has to do it itself.
         """
         count, entries = tokens.shape
         rows = min(power_of_two(count), runner.cache.rows_held)
-        wide = entries if ancestors is not None else power_of_two(entries)
-        if self.records.failure or not runner.takes_graphs or rows * wide > MOST_CELLS:
+        is_tree = ancestors is not None
+        wide = entries if is_tree else power_of_two(entries)
+        records = self.records
+        if records.replays.failure or not runner.takes_graphs or rows * wide > MOST_CELLS:
             return None
         runner.cache.reserve(written + entries)
         runner.cache.lengths_on(tokens.device)
-        if not self.records.keeps(runner.held):
-            self._inputs.clear()
-        key = (rows, wide, written, id(ancestors))
-        if key not in self._inputs:
-            self._inputs[key] = _Inputs(tokens, rows, wide, depths, ancestors, written)
-        given = self._inputs[key]
-        given.fill(tokens)
-        self.records.run(key, lambda: given.forward(runner), [given.tokens, given.sizes])
+        if not records.replays.keeps(runner.held):
+            records.inputs.clear()
+        key = (rows, wide, written if is_tree else None)
+        if key not in records.inputs:
+            records.inputs[key] = _Inputs(tokens, rows, wide, written if is_tree else 0)
+        given = records.inputs[key]
+        given.fill(tokens, depths, ancestors, written)
+        records.replays.run(key, lambda: given.forward(runner, self.compiled), given.tensors)
         logits, hidden = given.results
         return Forward(logits[:count, :entries], hidden[:count, :entries])
 
 
 class _Inputs:
-    """Inputs of one shape at their addresses, and where its results are left."""
+    """Inputs of one shape at their addresses, and where its results are left.
 
-    def __init__(
-        self,
-        tokens: Tensor,
-        rows: int,
-        entries: int,
-        depths: Tensor | None,
-        ancestors: Tensor | None,
-        written: int,
-    ) -> None:
+    Attributes:
+        behind: uncommitted entries that a chain follows, a number that graphs read, `[]`.
+        depths, ancestors: of a tree's level, copies.
+        written: entries before a tree's level.
+    """
+
+    def __init__(self, tokens: Tensor, rows: int, entries: int, written: int) -> None:
         with torch.inference_mode(False):
             self.tokens = torch.zeros(rows, entries, dtype=torch.long, device=tokens.device)
             self.sizes = torch.zeros(rows, dtype=torch.long, device=tokens.device)
-        self.depths, self.ancestors, self.written = depths, ancestors, written
+            self.behind = torch.zeros((), dtype=torch.long, device=tokens.device)
+        self.depths: Tensor | None = None
+        self.ancestors: Tensor | None = None
+        self.written = written
         self.results: tuple[Tensor, ...] = ()
         self._real: tuple[int, ...] = ()
+        self._level: tuple[Tensor | None, Tensor | None] = (None, None)  # that was copied last
+        self._chain = 0  # what `behind` says
+        self._compiled: Callable[..., Forward] | None = None
 
-    def fill(self, tokens: Tensor) -> None:
+    @property
+    def tensors(self) -> list[Tensor]:
+        given = (self.tokens, self.sizes, self.behind, self.depths, self.ancestors)
+        return [one for one in given if one is not None]
+
+    def fill(
+        self, tokens: Tensor, depths: Tensor | None, ancestors: Tensor | None, written: int
+    ) -> None:
         """Take what is to be forwarded."""
         rows, entries = real = tokens.shape
         self.tokens[:rows, :entries].copy_(tokens)
         if real != self._real:
-            self.sizes[:rows].fill_(entries if self.ancestors is None else self.written + entries)
+            self.sizes[:rows].fill_(self.written + entries)
             self.sizes[rows:].zero_()
             self._real = real
+        if ancestors is None or depths is None:
+            if written != self._chain:
+                self.behind.fill_(written)
+                self._chain = written
+        elif self._level[0] is not depths or self._level[1] is not ancestors:
+            if self.depths is None or self.ancestors is None:
+                with torch.inference_mode(False):
+                    self.depths = torch.empty_like(depths)
+                    self.ancestors = torch.empty_like(ancestors)
+            self.depths.copy_(depths)
+            self.ancestors.copy_(ancestors)
+            self._level = (depths, ancestors)
 
-    def forward(self, runner: ModelRunner) -> None:
-        with runner.using(len(self.tokens)):
-            made = runner.forward_sized(
-                self.tokens, self.sizes, self.depths, self.ancestors, self.written
-            )
+    def forward(self, runner: ModelRunner, compiled: Mapping[str, Any] | None) -> None:
+        """Leave logits and states."""
+        forward: Callable[..., Forward] = _forward
+        if compiled is not None:
+            if self._compiled is None:
+                shape = (*self.tokens.shape, self.written, self.depths is not None)
+                self._compiled = compiled_for(_forward, compiled, *shape, runner.cache.capacity)
+            forward = self._compiled
+        with runner.using(len(self.tokens)), entering(runner, compiled is not None):
+            made = forward(
+                runner, self.tokens, self.sizes, self.depths, self.ancestors, self.written,
+                self.behind,
+            )  # fmt: skip
         found = (made.logits, made.hidden)
         if not self.results:
             with torch.inference_mode(False):
                 self.results = tuple(torch.empty_like(one) for one in found)
-        for kept, one in zip(self.results, found, strict=True):
-            kept.copy_(one)
+        for result, one in zip(self.results, found, strict=True):
+            result.copy_(one)
+
+
+def _forward(
+    runner: ModelRunner, tokens: Tensor, sizes: Tensor, depths: Tensor | None,
+    ancestors: Tensor | None, written: int, behind: Tensor,
+) -> Forward:  # fmt: skip
+    return runner.forward_sized(tokens, sizes, depths, ancestors, written, behind)

@@ -18,6 +18,8 @@ MOST_CELLS = 1024
 """Rows times entries of the largest bucket."""
 
 Run = Callable[[], None]
+Replay = Callable[[Run], None]
+"""Launches what was recorded in the place of a function that would launch the same now."""
 
 
 class GraphRecorder(Protocol):
@@ -28,7 +30,7 @@ class GraphRecorder(Protocol):
     def warm_up(self, run: Run) -> None:
         """Run it where it would be recorded: what is made once must be there before."""
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
         """What `run` would launch, as a function that launches it; here it is not run.
 
         Args:
@@ -56,7 +58,7 @@ class CudaGraphs:
             run()
         current.wait_stream(self.stream)
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
+    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
         if not len(self._graphs):  # a pool whose graphs are all gone can't be used again
             self._pool, self.nbytes = torch.cuda.graph_pool_handle(), 0
         before = torch.cuda.memory_reserved(self.device)
@@ -65,7 +67,7 @@ class CudaGraphs:
         self.nbytes += torch.cuda.memory_reserved(self.device) - before
         self._graphs.add(graph)
 
-        def replay() -> None:
+        def replay(run: Run) -> None:
             graph.replay()
 
         return replay
@@ -122,24 +124,22 @@ def _end_capture(graph: Any, device: torch.device, pool: Any) -> None:
 
 
 class Replays:
-    """What was recorded of one runner, by key: run once as it is, then recorded, then replayed.
+    """What was recorded of one runner, by key: run once as it is and recorded, then replayed.
 
     Attributes:
         held: what records read and write beside their inputs.
         seconds: that recording took.
-        unsettled: runs that were the first or the second of their key.
+        unsettled: runs that were the first of their key.
+        recorded: keys that were recorded.
         failure: why nothing is recorded any more, if so.
     """
 
     def __init__(self, recorder: GraphRecorder | None) -> None:
         self.recorder = recorder
         self.held: list[Tensor] = []
-        self.seconds, self.unsettled = 0.0, 0
+        self.seconds, self.unsettled, self.recorded = 0.0, 0, 0
         self.failure: str | None = None
-        self._replays: dict[Hashable, Run | None] = {}
-
-    def __len__(self) -> int:
-        return sum(replay is not None for replay in self._replays.values())
+        self._replays: dict[Hashable, Replay] = {}
 
     def keeps(self, held: list[Tensor]) -> bool:
         """Whether the same tensors are held as before; if some row needed more room, others are,
@@ -151,26 +151,22 @@ class Replays:
         return False
 
     def run(self, key: Hashable, run: Run, inputs: Sequence[Tensor]) -> None:
-        """Launch a part of a step: its record, or what it is made of."""
+        """Launch a part of a step: its record, or what it is made of, which is recorded then."""
         if self.recorder is None:
             run()
-        elif key not in self._replays:
-            self._replays[key] = None
-            self.unsettled += 1
-            self.recorder.warm_up(run)
-        elif (replay := self._replays[key]) is not None:
-            replay()
+        elif (replay := self._replays.get(key)) is not None:
+            replay(run)
         else:
             self.unsettled += 1
+            self.recorder.warm_up(run)
             start = time.perf_counter()
             try:
-                replay = self.recorder.record(run, [*self.held, *inputs])
-            except Exception as error:  # nothing has run: it goes on without
-                self.recorder, self.failure, replay = None, str(error).splitlines()[0], run
+                self._replays[key] = self.recorder.record(run, [*self.held, *inputs])
+            except Exception as error:  # it has run all the same, and will without
+                self.recorder, self.failure = None, str(error).splitlines()[0]
                 self._replays.clear()
             else:
-                self._replays[key] = replay
-            replay()
+                self.recorded += 1
             self.seconds += time.perf_counter() - start
 
 

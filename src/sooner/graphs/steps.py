@@ -7,56 +7,46 @@ the scores stands between them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import cache
-from types import CodeType, FunctionType
-from typing import Any, NamedTuple
+from collections.abc import Callable, Hashable, Mapping
+from dataclasses import dataclass
+from typing import Any
 
-import torch
 from torch import Tensor
 
-from ..attention.context import attending_to_blocks
-from ..decoding.interface import CommittedBlock
 from ..decoding.runner import Forward, ModelRunner
 from ..decoding.sampling import Processing
 from ..decoding.step import JudgedBlock, RowState, Rule, judge, step
-from ..decoding.tree import ROOT, Tree
+from ..decoding.tree import Tree
 from ..stats.run import Stats
+from .buckets import StepRecords
 from .forwards import ForwardGraphs
-from .recorder import MOST_CELLS, CudaGraphs, GraphRecorder, Replays, power_of_two
+from .recorder import CudaGraphs, GraphRecorder, Replays
+from .store import GraphStore, StaticMemory, capacity_for, is_static, key_of, may_move
 from .support import why_not, why_not_padded
 
-ENTRIES = (1, 2, 4, 8, 16, 32, 64, 65, 128)
-"""Entries of a bucket, the root included; a Jacobi window or HSD tree of 64 is a block of 65."""
 
+@dataclass(frozen=True)
+class _Since:
+    """Counts of records when a run began to use them."""
 
-class Bucket(NamedTuple):
-    """Steps of one shape, which share graphs.
-
-    Attributes:
-        rows, entries: the shape.
-        is_chain: of the drafts.
-        is_drawn: drafts say what they were drawn from.
-        draws: some row draws.
-    """
-
-    rows: int
-    entries: int
-    is_chain: bool
-    is_drawn: bool
-    draws: bool
+    replays: Replays
+    recorded: int
+    unsettled: int
+    seconds: float
 
 
 class StepGraphs:
-    """The steps of one batch by bucket.
-
-    The first step of all is not padded; it says what scores and states look like.
+    """Launches the steps of one run by bucket, and the forwards of a draft beside them.
 
     Args:
         recorder: of the device; `None` only pads.
         entries: of the largest block that is expected; larger ones are not padded.
         compiled: arguments of `torch.compile` for the forward, a callable a bucket.
+        owner: see `store.key_of`: later runs go on with this one's memory and records. `None`: they
+            end with it.
+
+    Attributes:
+        least: entries that steps are padded to at least, for who warms up.
     """
 
     def __init__(
@@ -64,21 +54,115 @@ class StepGraphs:
         recorder: GraphRecorder | None,
         entries: int,
         compiled: Mapping[str, Any] | None = None,
+        owner: Hashable = None,
     ) -> None:
-        self.records, self.compiled = Replays(recorder), compiled
-        self.entries = next((size for size in ENTRIES if size >= entries), ENTRIES[-1])
-        self._recorder = recorder
-        self._buckets: dict[Bucket, _Padded] = {}
-        self._results: dict[str, Tensor] = {}  # of all buckets; flat
-        self._drafts: list[Replays] = []
+        self.compiled, self.owner, self.least = compiled, owner, 1
+        self._steps, self._expected = StepRecords(recorder, entries), entries
+        self._memory: StaticMemory | None = None
+        self._key: Hashable = None
+        self._is_settled = False
+        self._used: list[_Since] = []
+        self._count(self._steps.replays)
+        self._refusals: list[str] = []
 
-    def forwards(self, runner: ModelRunner) -> ForwardGraphs | None:
-        """Graphs for the forwards of a draft beside the target; `None` where it allows none."""
-        if self._recorder is None or why_not(runner) is not None:
+    @property
+    def records(self) -> Replays:
+        """What was recorded of the steps."""
+        return self._steps.replays
+
+    @property
+    def entries(self) -> int:
+        """Of the largest block that is padded."""
+        return self._steps.entries
+
+    def open(self, target: ModelRunner, rows: int) -> None:
+        """Give a runner, before its prompts are prefilled, memory that graphs know, if some is
+        idle.
+
+        Args:
+            rows: of the prompts.
+        """
+        if self.owner is None or not may_move(target):
+            return
+        cache = target.cache
+        cache.capacity = capacity_for(cache.capacity)
+        self._memory = self._find(target, lambda one: cache.can_take(one.cache, rows))
+        if self._memory is not None:
+            cache.take(self._memory.cache, rows)
+            self._memory.receive(target)
+
+    def release(self, target: ModelRunner, state: RowState) -> None:
+        """Let other runs have the memory of this one, which takes no more steps."""
+        owner, self.owner = self.owner, None
+        if owner is None:
+            return
+        memory, cache = None if self._is_settled else self._memory, target.cache
+        if self._is_settled and is_static(cache):
+            cache.set_lengths([])
+            memory = StaticMemory(
+                self._key, target.adapter, cache, target.delta, self._steps, state
+            )
+        if memory is not None:
+            GraphStore.of(target).give(memory)
+
+    def forwards(self, runner: ModelRunner, rows: int | None = None) -> ForwardGraphs | None:
+        """Graphs for the forwards of a draft beside the target; `None` where it allows none.
+
+        Args:
+            rows: of its prompts, where they are not prefilled yet.
+        """
+        recorder, refusal = self._steps.recorder, why_not_padded(runner)
+        may_compile = refusal is None and self.compiled is not None
+        if recorder is not None and (refusal := refusal or why_not(runner)) is not None:
+            self._refusals.append(f"graphs of the draft are off: {refusal}")
+            recorder = None
+        if recorder is None and not may_compile:
             return None
-        made = ForwardGraphs(self._recorder)
-        self._drafts.append(made.records)
+        made = ForwardGraphs(recorder, self.compiled, self.owner)
+        if rows is not None:
+            made.open(runner, rows)
+        self.count(made)
         return made
+
+    def count(self, forwards: ForwardGraphs) -> None:
+        """Count what is recorded from now on of a draft's forwards."""
+        self._count(forwards.records.replays)
+
+    def _count(self, replays: Replays) -> None:
+        if any(one.replays is replays for one in self._used):
+            return
+        since = _Since(replays, replays.recorded, replays.unsettled, replays.seconds)
+        self._used.append(since)
+
+    def _find(
+        self, target: ModelRunner, fits: Callable[[StaticMemory], bool]
+    ) -> StaticMemory | None:
+        """Idle memory whose graphs are right for a target."""
+        self._key = key = ("steps", key_of(target, self.owner))
+        return GraphStore.of(target).take(lambda one: one.key == key and fits(one))
+
+    def _settle(self, target: ModelRunner, state: RowState) -> None:
+        """Before the first step: let it read and write where recorded ones do."""
+        self._is_settled = True
+        if self.owner is None:
+            return
+        cache, memory = target.cache, self._memory
+        if memory is None and cache.page_table is not None:
+            rows = len(cache.lengths)
+            memory = self._find(target, lambda one: cache.can_take(one.cache, rows))
+            if memory is not None:
+                cache.take(memory.cache, rows)
+        elif memory is None:  # or its rows lie among those of a batch that has ended
+            memory = self._find(target, lambda one: one.cache.borrower is cache)
+            if memory is not None:
+                memory.cache.prefix = cache.prefix
+                memory.cache.join(cache)
+                target.cache = memory.cache
+        if memory is not None:
+            memory.receive(target, state)
+            self._steps = memory.graphs
+            self._count(self._steps.replays)
+            self._steps.expect(self._expected)
 
     def step(
         self,
@@ -91,21 +175,23 @@ class StepGraphs:
         on_forward: Callable[[], None] = lambda: None,
     ) -> tuple[JudgedBlock, Forward]:
         """`step.step`, padded; its logits and scores are gone with the next."""
+        if not self._is_settled:
+            self._settle(target, state)
         target.cache.reserve(1 + tree.nodes)
         target.cache.lengths_on(state.roots.device)  # the host may have changed them
-        if not self.records.keeps([*target.held, *state.held]):
-            self._buckets, self._results = {}, {}
-        bucket = self._bucket(target, tree, processing)
-        if bucket is None or not self._results:
+        steps = self._steps
+        steps.read([*target.held, *state.held])
+        bucket = steps.bucket(target, tree, self.least)
+        if bucket is None or not steps.results:
             judged, forward = step(target, tree, rule, processing, state, score, on_forward)
-            if not self._results:
-                self.records.unsettled += 1
-                self._make_results(forward, target.cache.rows_held)
+            if not steps.results:
+                steps.replays.unsettled += 1
+                steps.make_results(forward.logits, forward.hidden, target.cache.rows_held)
             return judged, forward
-        padded = self._padded(bucket)
+        padded = steps.padded(bucket, self.compiled)
         padded.fill(tree)
         rows, entries = tree.rows, 1 + tree.nodes
-        launch = self.records.run
+        launch = steps.replays.run
         launch((bucket, "forward"), lambda: padded.forward(target, state), padded.held)
         on_forward()
         logits = padded.logits[:rows, :entries]
@@ -114,10 +200,10 @@ class StepGraphs:
         if getattr(rule, "is_pure", False) and not processing.counts_tokens:
             judged_scores = padded.logits
             if scores is not logits:
-                judged_scores = self._part("scores", bucket)
+                judged_scores = steps.part("scores", bucket)
                 judged_scores[:rows, :entries].copy_(scores)
             launch(
-                (bucket, "judge", scores is logits),
+                (bucket, rule, processing.do_sample, scores is logits),
                 lambda: padded.judge(target, state, rule, processing, judged_scores),
                 [*padded.held, judged_scores],
             )
@@ -130,186 +216,28 @@ class StepGraphs:
     @property
     def nbytes(self) -> int:
         """Memory beside weights, keys and values: of records, and of what they leave."""
-        taken = sum(one.nbytes for one in self._results.values())
-        return taken + (0 if self._recorder is None else self._recorder.nbytes)
+        return self._steps.nbytes
 
     @property
     def unsettled(self) -> int:
-        """Launches that took longer than those after them."""
-        return sum(one.unsettled for one in (self.records, *self._drafts))
+        """Launches of this run that took longer than those after them."""
+        return sum(one.replays.unsettled - one.unsettled for one in self._used)
 
     @property
     def capture_seconds(self) -> float:
-        """That recording took."""
-        return sum(one.seconds for one in (self.records, *self._drafts))
+        """That recording took in this run."""
+        return sum(one.replays.seconds - one.seconds for one in self._used)
 
     def tell(self, stats: Stats) -> None:
         """Add what was recorded to the statistics."""
         stats.graph_bytes += self.nbytes
         stats.capture_seconds += self.capture_seconds
-        for one in (self.records, *self._drafts):
-            stats.graphs += len(one)
-            if one.failure is not None:
-                stats.note(f"graphs are off: {one.failure}")
-
-    def _bucket(self, target: ModelRunner, tree: Tree, processing: Processing) -> Bucket | None:
-        """The smallest that holds the step; `None` if there is none."""
-        if self.records.failure or not target.takes_graphs or tree.nodes >= self.entries:
-            return None
-        rows = min(power_of_two(tree.rows), target.cache.rows_held)
-        entries = next(size for size in ENTRIES if size > tree.nodes)
-        if rows * entries > MOST_CELLS:
-            return None
-        is_drawn = tree.probs is not None
-        return Bucket(rows, entries, tree.is_chain, is_drawn, processing.do_sample)
-
-    def _make_results(self, forward: Forward, rows: int) -> None:
-        """Where buckets leave scores and states: one place for all, of which each step writes the
-        beginning; outside the pool, where nothing survives the next replay."""
-        cells = min(power_of_two(rows) * self.entries, MOST_CELLS)
-        with torch.inference_mode(False):
-            self._results = {
-                "logits": forward.logits.new_zeros(
-                    cells, forward.logits.shape[2], dtype=torch.float32
-                ),
-                "hidden": forward.hidden.new_zeros(cells, forward.hidden.shape[2]),
-            }
-
-    def _part(self, name: str, bucket: Bucket) -> Tensor:
-        """A bucket's part of `logits` or `hidden`, or of what is like `logits` and made when it is
-        needed, `[rows, entries, ...]`: processed `scores`, and `probs` that drafts are drawn from.
-        """
-        if name not in self._results:
-            with torch.inference_mode(False):  # zeros: what is padding must be numbers, too
-                self._results[name] = torch.zeros_like(self._results["logits"])
-        shape = (bucket.rows, bucket.entries)
-        return self._results[name][: bucket.rows * bucket.entries].unflatten(0, shape)
-
-    def _padded(self, bucket: Bucket) -> _Padded:
-        if bucket not in self._buckets:
-            names = ("logits", "hidden", "probs") if bucket.is_drawn else ("logits", "hidden")
-            parts = {name: self._part(name, bucket) for name in names}
-            self._buckets[bucket] = _Padded(bucket, parts, self.compiled)
-        return self._buckets[bucket]
-
-
-class _Padded:
-    """The inputs of a bucket's steps at their addresses, and what is done with them.
-
-    Attributes:
-        logits: `[rows, entries, vocab]` fp32.
-        hidden: `[rows, entries, hidden]`.
-    """
-
-    def __init__(
-        self, bucket: Bucket, results: Mapping[str, Tensor], compiled: Mapping[str, Any] | None
-    ) -> None:
-        self.bucket = bucket
-        self.logits, self.hidden = results["logits"], results["hidden"]
-        self.probs = results.get("probs")
-        rows, nodes, device = bucket.rows, bucket.entries - 1, self.logits.device
-        with torch.inference_mode(False):
-            self.tokens = torch.zeros(rows, nodes, dtype=torch.long, device=device)
-            self.parents = torch.full_like(self.tokens, ROOT)
-            if bucket.is_chain:
-                self.parents = torch.arange(-1, nodes - 1, device=device).repeat(rows, 1)
-            self.sizes = torch.full((rows,), -1, device=device)
-        self.rows = 0  # that are active
-        self._packed: Tensor | None = None  # what judging found
-        self._forward = _padded_forward
-        if compiled is not None:
-            code = _code(rows, 1 + nodes, bucket.is_chain)
-            self._forward = torch.compile(FunctionType(code, globals()), dynamic=False, **compiled)
-        self.is_compiled = compiled is not None
-
-    @property
-    def held(self) -> list[Tensor]:
-        given = (self.tokens, self.parents, self.sizes, self.probs, self.logits, self.hidden)
-        return [one for one in given if one is not None]
-
-    def fill(self, tree: Tree) -> None:
-        """Take a draft."""
-        rows, nodes = tree.rows, tree.nodes
-        if rows != self.rows:
-            self.sizes[rows:].fill_(-1)
-        if rows != self.rows or self.bucket.entries > 1:
-            self.sizes[:rows].copy_(tree.sizes)
-        self.rows = rows
-        if not nodes:
-            return
-        self.tokens[:rows, :nodes].copy_(tree.tokens)
-        if not self.bucket.is_chain:
-            self.parents[:rows, :nodes].copy_(tree.parents)
-        if self.probs is not None and tree.probs is not None:
-            self.probs[:rows, : 1 + nodes].copy_(tree.probs)
-
-    def forward(self, target: ModelRunner, state: RowState) -> None:
-        """Leave logits and states of the padded block."""
-        rows, is_chain = self.bucket.rows, self.bucket.is_chain
-        with target.using(rows), state.using(rows), _compiled(target, self.is_compiled):
-            logits, hidden = self._forward(
-                target, state.roots, self.tokens, self.parents, self.sizes, is_chain
-            )
-        self.logits.copy_(logits)
-        self.hidden.copy_(hidden)
-
-    def judge(
-        self,
-        target: ModelRunner,
-        state: RowState,
-        rule: Rule,
-        processing: Processing,
-        scores: Tensor,
-    ) -> None:
-        """Judge the scores and commit; inactive rows keep nothing."""
-        rows, is_chain = self.bucket.rows, self.bucket.is_chain
-        tree = Tree(self.tokens, self.parents, self.sizes, self.probs, is_chain)
-        with target.using(rows), state.using(rows):
-            judged = judge(tree, scores, rule, processing, state)
-            kept = judged.committed
-            entries = torch.where(self.sizes >= 0, kept.entries, 0)
-            target.commit_path(kept.path, entries, is_chain=is_chain)
-        packed = torch.cat([judged.report, kept.path, kept.tokens, entries[:, None]], 1)
-        if self._packed is None:
-            with torch.inference_mode(False):
-                self._packed = torch.empty_like(packed)
-            self._widths = [one.shape[1] for one in (judged.report, kept.path, kept.tokens)]
-        self._packed.copy_(packed)
-
-    def judged(self, scores: Tensor) -> JudgedBlock:
-        """What judging found for the active rows."""
-        assert self._packed is not None
-        found = self._packed[: self.rows].clone()  # drafters may keep it
-        report, path, tokens, entries = found.split([*self._widths, 1], 1)
-        return JudgedBlock(report, scores, CommittedBlock(tokens, path, entries[:, 0]))
-
-
-def _padded_forward(
-    target: ModelRunner, roots: Tensor, tokens: Tensor, parents: Tensor, sizes: Tensor,
-    is_chain: bool,
-) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Logits and states of a padded block; `torch.compile` takes it as one graph."""
-    tree = Tree(tokens, parents, sizes, is_chain=is_chain)
-    forward = target.forward_padded(roots, tree, sizes + 1)
-    return forward.logits, forward.hidden
-
-
-@cache
-def _code(rows: int, entries: int, is_chain: bool) -> CodeType:
-    """Code of a bucket's own: dynamo keeps what it compiled by code, 8 graphs at most."""
-    kind = "chain" if is_chain else "tree"
-    return _padded_forward.__code__.replace(co_name=f"forward_{rows}_{entries}_{kind}")
-
-
-@contextmanager
-def _compiled(target: ModelRunner, is_compiled: bool) -> Iterator[None]:
-    """What a compiled forward can't enter by itself."""
-    if not is_compiled:
-        yield
-        return
-    attending = attending_to_blocks(target.adapter.text_config)
-    with target.rope_by_token(), attending, torch.inference_mode(False), torch.no_grad():
-        yield
+        for one in self._used:
+            stats.graphs += one.replays.recorded - one.recorded
+            if one.replays.failure is not None:
+                stats.note(f"graphs are off: {one.replays.failure}")
+        for refusal in dict.fromkeys(self._refusals):
+            stats.note(refusal)
 
 
 def open_graphs(
@@ -340,4 +268,8 @@ def open_graphs(
     if recorder is None and compile is False:
         return None
     compiled = {} if compile is True else compile
-    return StepGraphs(recorder, entries, None if compiled is False else compiled)
+    owner = (
+        "auto" if isinstance(graphs, str) else id(graphs),
+        None if compiled is False else repr(sorted(compiled.items())),
+    )
+    return StepGraphs(recorder, entries, None if compiled is False else compiled, owner)

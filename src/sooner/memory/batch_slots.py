@@ -128,6 +128,10 @@ class DraftMemory:
         self.may_share = shares and _shows_the_same(drafter.inputs, context.inputs)
 
     @property
+    def lends(self) -> bool:
+        return self._slots.reuses
+
+    @property
     def cache(self) -> SlotCache | None:
         """In whose free rows the prompt is to be prefilled."""
         if not self._slots.reuses:

@@ -253,6 +253,17 @@ class PagedCache(SlotCache):
         super().release(gone)
         self.sync()
 
+    def can_take(self, other: SlotCache, rows: int) -> bool:
+        same = isinstance(other, PagedCache) and other.table.whole.shape == self.table.whole.shape
+        return same and other.rows_held >= rows
+
+    def take(self, other: SlotCache, rows: int) -> None:
+        """Have the page table where another cache had it, whose rows are gone; whenever it is."""
+        assert isinstance(other, PagedCache)
+        self.table, self._version = other.table, -1
+        self._row_lengths, self._lengths = other._row_lengths, {}
+        self.sync()
+
     def borrow(self, other: SlotCache, rows: int) -> None:
         """Nothing has to be borrowed: the pages are one memory."""
 

@@ -30,6 +30,10 @@ class PromptMemory(Protocol):
     """What an engine's memory does for the prompt of a draft (`sooner.memory`)."""
 
     @property
+    def lends(self) -> bool:
+        """Whether batches take over the slots of those before."""
+
+    @property
     def cache(self) -> SlotCache | None:
         """In whose free rows it is to be prefilled, if in any's."""
 
@@ -146,7 +150,7 @@ class ChainDrafter(Drafter):
         spent.then(lambda last: self.draft_length.prefilled(width, sum(took) / len(active), steps))
         if len(active) < len(self.runner.lengths):
             self.runner.keep_rows(active)
-        self._launch_as_graphs()
+        self._launch_as_graphs(self.runner)
         self.prompt_lengths = list(self.runner.lengths)
 
     def propose(self, outcome: Outcome) -> Tree:
@@ -216,16 +220,27 @@ class ChainDrafter(Drafter):
         self.prompt_lengths += other.prompt_lengths
         if self.runner is not None and other.runner is not None:
             self.runner.join(other.runner)
+            if other.runner.graphs is not None:
+                other.runner.graphs.release(other.runner)
         elif other.runner is not None:
             self.runner = other.runner
             self.runner.cache.max_rows = self.context.runner.cache.max_rows
-            self._launch_as_graphs()
+            self._launch_as_graphs(self.runner)
         self._index = self._index_of_members()
 
-    def _launch_as_graphs(self) -> None:
-        graphs, device = self.context.graphs, self.context.target.device
-        if self.runner is not None and graphs is not None and self.adapter.device == device:
-            self.runner.graphs = graphs.forwards(self.runner)
+    def _launch_as_graphs(self, runner: ModelRunner, rows: int | None = None) -> None:
+        """Let a runner's forwards be graphs, beside the target's.
+
+        Args:
+            rows: of its prompts, where they are not prefilled yet.
+        """
+        graphs = self.context.graphs
+        if graphs is None or self.adapter.device != self.context.target.device:
+            return
+        if runner.graphs is None:
+            runner.graphs = graphs.forwards(runner, rows)
+        else:
+            graphs.count(runner.graphs)
 
     def _index_of_members(self) -> Tensor | None:
         """`members` where the draft is, or `None` if they are all rows."""
@@ -248,6 +263,8 @@ class ChainDrafter(Drafter):
         self.draft_length.close()
         if self.runner is not None:
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
+            if self.runner.graphs is not None:
+                self.runner.graphs.release(self.runner)
 
     def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
         """A runner with `room` slots behind the draft's prompt, and the steps of its prefill."""
@@ -278,6 +295,8 @@ class ChainDrafter(Drafter):
             runner.cache.capacity += -runner.cache.capacity % PAGE  # later rows are likely to fit
             if (slots := self.memory.cache) is not None:
                 runner.cache.borrow(slots, prompt.rows)
+        if self.memory is None or not self.memory.lends:
+            self._launch_as_graphs(runner, prompt.rows)
         return runner
 
     def prompt(self) -> Prompt:

@@ -124,6 +124,7 @@ class SparseDrafter(ChainDrafter):
         visual = visual[torch.tensor(active, device=visual.device)]
         kept, slots = self._slots(visual, active)
         runner = ModelRunner(self.adapter, max(kept) + room)
+        self._launch_as_graphs(runner, len(kept))
         for number, layer in enumerate(runner.cache.slot_layers):
             layer.fill(*self.dense.cache.slot_layers[number].gather(slots[number]))
         runner.resume(kept, self.dense.next_position)

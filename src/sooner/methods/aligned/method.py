@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, ClassVar, Literal
 
 import torch
@@ -31,6 +32,7 @@ from .index import DraftIndex, Drafts, alternatives, read_drafts
 from .size import Experience, MeasuredNodes, NodeCount
 
 
+@cache  # one rule, one graph
 def follow_threshold(acceptance_threshold: float) -> Rule:
     """A rule that descends by eq. 8 to 11 with an acceptance threshold below 1."""
 

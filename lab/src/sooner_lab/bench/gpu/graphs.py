@@ -6,8 +6,9 @@ from typing import Any
 
 import torch
 
+from sooner.graphs.buckets import ENTRIES
 from sooner.graphs.recorder import MOST_CELLS, CudaGraphs
-from sooner.graphs.steps import ENTRIES, StepGraphs
+from sooner.graphs.steps import StepGraphs
 from sooner.methods.rules import follow_choices
 from sooner_lab.bench.step.engine import StaticSteps, chain
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sooner.graphs.recorder import CudaGraphs
+from sooner.graphs.recorder import CudaGraphs, Replay
 
 from .bench import GpuBench
 from .profile import RoundProfile
@@ -28,8 +28,8 @@ class Rerun:
     def warm_up(self, run: Run) -> None:
         run()
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Run:
-        return run
+    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
+        return lambda same: same()
 
 
 class Captures:
@@ -42,8 +42,8 @@ class Captures:
         kinds: tuple[Any, ...] = (CudaGraphs, Rerun)
         originals = [kind.record for kind in kinds]
 
-        def counted(original: Callable[..., Run]) -> Callable[..., Run]:
-            def record(recorder: Any, run: Run, held: Sequence[Tensor]) -> Run:
+        def counted(original: Callable[..., Replay]) -> Callable[..., Replay]:
+            def record(recorder: Any, run: Run, held: Sequence[Tensor]) -> Replay:
                 self.count += 1
                 return original(recorder, run, held)
 

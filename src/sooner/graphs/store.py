@@ -1,0 +1,174 @@
+"""What outlives a run: memory at fixed addresses that nobody uses, and the graphs that read it.
+
+Each model has a store of its own, as an attribute, and so have the pages of an engine, whose rows
+lie in them. A run takes memory out of a store, or makes some; another that runs beside it finds
+none there and makes its own.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..decoding.cache import SlotCache
+from ..decoding.runner import ModelRunner
+from ..decoding.step import RowState
+from ..models.hooks import ForwardHooks
+
+if TYPE_CHECKING:
+    from ..decoding.rows import RowTensor
+
+MOST, MOST_BYTES = 4, 2 << 30
+"""Idle memory of a model: so many caches, of so many bytes with their graphs."""
+
+CAPACITY = 256
+"""Slots of a row in the smallest cache."""
+
+NAME = "_sooner_graphs"
+"""The attribute of a model, or of an engine's pages, that is its store."""
+
+LORA = ("scaling", "_active_adapter", "merged_adapters")
+"""What PEFT switches in a layer, beside flags."""
+
+_LOCK = threading.Lock()
+
+
+@dataclass(eq=False)
+class StaticMemory:
+    """Tensors of a run that has ended, where they were, and graphs that read and write there.
+
+    Attributes:
+        key: what the graphs depend on; see `key_of`.
+        adapter: by whose forwards they were made, and whose tensors they may read.
+        cache, delta: of the run's `ModelRunner`.
+        graphs: `StepRecords` of a target, `ForwardRecords` of a draft.
+        state: of a target's rows.
+    """
+
+    key: Hashable
+    adapter: Any
+    cache: SlotCache
+    delta: RowTensor
+    graphs: Any
+    state: RowState | None = None
+
+    @property
+    def nbytes(self) -> int:
+        """What it takes beside an engine's pages."""
+        slots = 0 if self.cache.page_table is not None else self.cache.nbytes()
+        return slots + int(self.graphs.nbytes)
+
+    def receive(self, runner: ModelRunner, state: RowState | None = None) -> None:
+        """Let a run that is about to take its first step take it here, as graphs do."""
+        runner.adapter = self.adapter
+        runner.move_to(self.delta)
+        if state is not None and self.state is not None:
+            state.move_to(self.state)
+
+
+class GraphStore:
+    """Memory that no run uses, the latest last; a copy of a model begins with an empty one."""
+
+    def __init__(self) -> None:
+        self._idle: list[StaticMemory] = []
+
+    @classmethod
+    def of(cls, runner: ModelRunner) -> GraphStore:
+        """That of a runner's model, or of the pages in which its rows lie."""
+        owner = getattr(runner.cache, "memory", runner.adapter.model)
+        with _LOCK:
+            return vars(owner).setdefault(NAME, cls())  # type: ignore[no-any-return]
+
+    def take(self, fits: Callable[[StaticMemory], bool]) -> StaticMemory | None:
+        """The latest that fits, which is the caller's from now on."""
+        with _LOCK:
+            for memory in reversed(self._idle):
+                if fits(memory):
+                    self._idle.remove(memory)
+                    return memory
+        return None
+
+    def give(self, memory: StaticMemory) -> None:
+        """Keep memory that a run has used; the oldest gives way to what is too much."""
+        with _LOCK:
+            self._idle.append(memory)
+            while len(self._idle) > MOST or sum(one.nbytes for one in self._idle) > MOST_BYTES:
+                self._idle.pop(0)
+
+    def clear(self) -> None:
+        """Let go of everything, such as when memory ran out."""
+        with _LOCK:
+            self._idle.clear()
+
+    def __deepcopy__(self, memo: Any) -> GraphStore:
+        return GraphStore()
+
+    def __reduce__(self) -> Any:
+        return GraphStore, ()
+
+
+def capacity_for(slots: int) -> int:
+    """Slots of the rows of a cache that has to have `slots`: a power of two, or 1.5 times one.
+
+    So runs of similar lengths share graphs, and compiled forwards.
+    """
+    power = max(CAPACITY, 1 << (slots - 1).bit_length())
+    return power * 3 // 4 if power > CAPACITY and slots <= power * 3 // 4 else power
+
+
+def is_static(cache: SlotCache) -> bool:
+    """Whether a cache may serve another run: as a whole, and if nobody else keeps it."""
+    is_owned = cache.pages is None or cache.page_table is not None
+    is_there = all(layer.is_initialized for layer in cache.slot_layers)
+    return is_owned and is_there and cache.takes_blocks and not cache.approximations
+
+
+def may_move(runner: ModelRunner) -> bool:
+    """Whether a runner, before its prefill, may be given slots: nothing rearranges its own."""
+    cache = runner.cache
+    is_new = cache.pages is None and not any(layer.is_initialized for layer in cache.slot_layers)
+    is_listened_to = runner.is_sparse or ForwardHooks.any_in(runner.adapter.decoder)
+    return is_new and not is_listened_to and not cache.needs_masks
+
+
+def key_of(runner: ModelRunner, owner: Hashable) -> Hashable:
+    """What graphs of a model depend on beside their shapes.
+
+    The weights where they are and as they are (PyTorch counts what is written to each), whatever
+    is switched in a module (a LoRA, dropout), hooks, the functions that the config names, and the
+    stream that the graphs are launched on.
+
+    Args:
+        owner: who records them.
+    """
+    adapter: Any = runner.adapter
+    text, device = adapter.text_config, adapter.device
+    parts: list[Any] = [
+        owner, type(adapter), getattr(adapter, "asked", ()), text._attn_implementation,
+        getattr(text, "_experts_implementation", None), torch.is_autocast_enabled(device.type),
+        None if adapter.grid is None else id(adapter),
+        torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None,
+    ]  # fmt: skip
+    for root in (adapter.decoder, adapter.head, adapter.embedding):
+        for module in root.modules() if root is not None else ():
+            parts.append(_switches(module))
+    return tuple(parts)
+
+
+def _switches(module: Any) -> tuple[Any, ...]:
+    own = vars(module)
+    tensors = [*own["_parameters"].values(), *own["_buffers"].values()]
+    return (
+        *((one.data_ptr(), _version(one)) for one in tensors if one is not None),
+        *own["_forward_hooks"], *own["_forward_pre_hooks"], "forward" in own,
+        *(value for value in own.values() if type(value) in (bool, int, float, str)),
+        *(repr(own[name]) for name in LORA if name in own),
+    )  # fmt: skip
+
+
+def _version(one: Any) -> int:
+    return -1 if one.is_inference() else int(one._version)

@@ -1,0 +1,245 @@
+"""Graphs outlive a call: the next one of a model captures nothing, in whatever way it comes."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import pickle
+import threading
+import weakref
+from typing import Any
+
+import pytest
+import torch
+
+import sooner
+import tiny
+from method_matrix import METHODS, reference
+from recorders import StandIn
+from sooner.decoding.runner import ModelRunner
+from sooner.generation import session_of
+from sooner.graphs.store import NAME, GraphStore, capacity_for, key_of
+from sooner.models import adapt
+
+GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
+NAMES = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "sparse-to-dense", "eagle3", "hsd")
+
+
+def said(name: str, graphs: Any, rows: int = 2, new: int = 23, **options: Any) -> Any:
+    return sooner.generate(
+        tiny.model("llama"), tiny.inputs("llama", "text", rows), METHODS[name]("llama"),
+        max_new_tokens=new, graphs=graphs, **{**GREEDY, **options},
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_later_calls_capture_nothing(name: str) -> None:
+    """Nor do they run a step as it is first; and they say the same."""
+    recorder = StandIn()
+    expected = reference("llama", "text", 2, 23)
+    assert torch.equal(said(name, recorder).sequences, expected)
+    recorded = recorder.recorded
+    assert recorded > 0
+    for _ in range(3):
+        made = said(name, recorder)
+        assert torch.equal(made.sequences, expected)
+        assert made.stats.graphs == 0
+        assert made.stats.capture_seconds == 0
+    assert recorder.recorded == recorded
+    assert recorder.replayed > recorded
+
+
+def test_calls_of_other_lengths_and_methods_share_them() -> None:
+    recorder = StandIn()
+    for name, new in (("plain", 9), ("plain", 40), ("prompt-lookup", 30), ("plain", 20)):
+        assert torch.equal(
+            said(name, recorder, 1, new).sequences, reference("llama", "text", 1, new)
+        )
+    recorded = recorder.recorded
+    said("plain", recorder, 1, 50)
+    said("prompt-lookup", recorder, 1, 30)
+    assert recorder.recorded == recorded
+
+
+def test_drawing_and_greedy_calls_share_the_forward() -> None:
+    recorder = StandIn()
+    drawn = {"do_sample": True, "top_k": 20, "seed": 5}
+    said("plain", recorder, 1)
+    assert recorder.recorded == 2, "a forward and its judge"
+    first = said("plain", recorder, 1, **drawn).tokens
+    assert recorder.recorded == 3, "another judge"
+    assert said("plain", recorder, 1, **drawn).tokens == first
+    assert recorder.recorded == 3
+    assert said("plain", "off", 1, **drawn).tokens == first
+
+
+@pytest.mark.parametrize("pages", [None, 24])
+@pytest.mark.parametrize("name", ["plain", "noisy-4", "hsd"])
+def test_an_engine_captures_nothing_behind_an_idle_gap(name: str, pages: int | None) -> None:
+    """With requests that come together, one by one, and as the last one ends."""
+    recorder, family = StandIn(), "llama"
+    engine = sooner.Engine(
+        tiny.model(family), METHODS[name](family), max_rows=2, graphs=recorder, pages=pages,
+        paged=None if pages is None else True,
+    )  # fmt: skip
+    expected = reference(family, "text", 1, 23)[0, -23:].tolist()
+
+    def serve() -> None:
+        requests = [engine.admit(tiny.inputs(family), max_new_tokens=23, **GREEDY)]
+        for _ in range(3):
+            engine.step()
+        requests.append(engine.admit(tiny.inputs(family), max_new_tokens=23, **GREEDY))
+        engine.run()
+        requests.append(engine.admit(tiny.inputs(family), max_new_tokens=23, **GREEDY))
+        engine.run()
+        assert [one.tokens for one in requests] == [[expected]] * 3
+
+    serve()
+    serve()
+    recorded = recorder.recorded
+    assert recorded > 0
+    for _ in range(3):
+        assert engine.is_idle
+        serve()
+    assert recorder.recorded == recorded
+
+
+def test_rows_that_outlive_the_batch_they_were_prefilled_beside_have_its_graphs() -> None:
+    recorder, family = StandIn(), "llama"
+    engine = sooner.Engine(
+        tiny.model(family), max_rows=3, graphs=recorder, prefill_chunk=2
+    )  # fmt: skip
+    long = tiny.inputs(family, "text", 3)
+    width = int(long["input_ids"].shape[1])
+    other = {name: values[2:] for name, values in long.items()}
+    expected = reference(family, "text", 3, 9)[2, width:].tolist()
+    for _ in range(3):
+        first = engine.admit(tiny.inputs(family), max_new_tokens=6, **GREEDY)
+        while engine.batch is None:
+            engine.step()
+        second = engine.admit(other, max_new_tokens=9, **GREEDY)
+        engine.run()
+        assert first.finish_reasons == ["length"]
+        assert second.tokens == [expected]
+    recorded = recorder.recorded
+    for _ in range(2):
+        first = engine.admit(tiny.inputs(family), max_new_tokens=6, **GREEDY)
+        while engine.batch is None:
+            engine.step()
+        second = engine.admit(other, max_new_tokens=9, **GREEDY)
+        engine.run()
+        assert second.tokens == [expected]
+    assert recorder.recorded == recorded
+
+
+def test_calls_beside_each_other_have_memory_of_their_own() -> None:
+    recorder, family = StandIn(), "llama"
+    said("plain", recorder, 1)
+    sessions = [
+        session_of(
+            tiny.model(family), tiny.inputs(family), METHODS["plain"](family), graphs=recorder,
+            max_new_tokens=23, **GREEDY,
+        )
+        for _ in range(2)
+    ]  # fmt: skip
+    from sooner.decoding.loop import Decoding
+
+    runs = [Decoding(session) for session in sessions]
+    for one in runs:
+        assert not list(one.prefill())
+    while any(one.rows.active for one in runs):
+        for one in runs:
+            if one.rows.active:
+                one.round()
+    stores = [one.session.target.cache.slot_layers[0].whole[0].data_ptr() for one in runs]
+    assert len(set(stores)) == 2
+    expected = reference(family, "text", 1, 23)[0, -23:].tolist()
+    assert [one.rows.generated for one in runs] == [[expected]] * 2
+    for one in runs:
+        one.close()
+
+
+def test_what_a_graph_has_read_decides_whether_it_is_used_again() -> None:
+    """Weights that were written or moved, hooks, switches in modules."""
+    model = copy.deepcopy(tiny.model("llama"))
+    runner = ModelRunner(adapt(model), 8)
+    keys = [key_of(runner, "auto")]
+
+    def changed() -> bool:
+        keys.append(key_of(ModelRunner(adapt(model), 8), "auto"))
+        return keys[-1] not in keys[:-1]
+
+    assert not changed()
+    with torch.no_grad():
+        model.model.layers[0].mlp.up_proj.weight.mul_(2)
+    assert changed()
+    model.model.layers[0].mlp.up_proj.weight = torch.nn.Parameter(torch.zeros(64, 48))
+    assert changed()
+    handle = model.model.layers[1].register_forward_hook(lambda *_: None)
+    assert changed()
+    handle.remove()
+    model.model.layers[1].self_attn._disable_adapters = True
+    assert changed()
+    model.lm_head.train()
+    assert changed()
+    model.set_attn_implementation("eager")
+    assert changed()
+
+
+def test_a_model_that_was_changed_says_what_it_says_then() -> None:
+    model, recorder = copy.deepcopy(tiny.model("llama")), StandIn()
+    inputs = tiny.inputs("llama")
+    options = {**GREEDY, "max_new_tokens": 12}
+    first = sooner.generate(model, inputs, graphs=recorder, **options).tokens
+    with torch.no_grad():
+        for weights in model.lm_head.parameters():
+            weights.copy_(weights.flip(0))
+    second = sooner.generate(model, inputs, graphs=recorder, **options).tokens
+    assert second == sooner.generate(model, inputs, graphs="off", **options).tokens != first
+
+
+def test_idle_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy.deepcopy(tiny.model("llama"))
+    for number in range(6):
+        sooner.generate(
+            model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=6 + number, **GREEDY
+        )
+    store = getattr(model, NAME)
+    assert len(store._idle) == 4
+    monkeypatch.setattr("sooner.graphs.store.MOST_BYTES", 2 * store._idle[0].nbytes + 1)
+    sooner.generate(model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=8, **GREEDY)
+    assert len(store._idle) == 2
+    store.clear()
+    assert not store._idle
+
+
+def test_a_store_goes_with_its_model_and_copies_have_none() -> None:
+    model = copy.deepcopy(tiny.model("llama"))
+    sooner.generate(model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=6, **GREEDY)
+    assert getattr(model, NAME)._idle
+    assert not getattr(copy.deepcopy(model), NAME)._idle
+    assert not pickle.loads(pickle.dumps(getattr(model, NAME)))._idle
+    alive = weakref.ref(model)
+    del model
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_store_is_made_once_whatever_threads_ask() -> None:
+    runner = ModelRunner(adapt(copy.deepcopy(tiny.model("llama"))), 8)
+    found: list[GraphStore] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(GraphStore.of(runner))) for _ in range(8)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(set(map(id, found))) == 1
+
+
+def test_capacities_are_few_and_never_twice_what_is_needed() -> None:
+    sizes = {slots: capacity_for(slots) for slots in range(1, 5000)}
+    assert all(size >= slots for slots, size in sizes.items())
+    assert all(size < 2 * slots for slots, size in sizes.items() if slots > 256)
+    assert sorted(set(sizes.values())) == [256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144]
