@@ -26,6 +26,7 @@ from ..regions import PageDraft, around, box, label_of, overlap
 from ..resolution import MOST_SIDE
 from .base import BLANK
 from .ocr_models import RecognitionModel, recognition_model
+from .straight import Lie, lie_of
 
 
 def needed(package: str, what: str) -> Any:
@@ -245,13 +246,26 @@ class OCR:
     def __call__(self, page: Page) -> PageDraft:
         self._ready()  # loading is no part of a page's time
         began = time.perf_counter()
-        lines = with_bullets(with_markers(self.lines(page)), page.picture)
-        areas = self.layout(page) if self.layout is not None and lines else []
-        regions = regions_of(lines, page.size, areas)
+        lie = self._lie(page)
+        straight = replace(page, picture=lie.straight(page.picture)) if lie else page
+        lines = with_bullets(with_markers(self.lines(straight)), straight.picture)
+        areas = self.layout(straight) if self.layout is not None and lines else []
+        regions = regions_of(lines, straight.size, areas)
         if self._joining is not None:
             regions = [self._joining.region(region) for region in regions]
-        reason = "" if lines else BLANK
+        if lie:
+            regions = [
+                replace(one, bbox=one.bbox and lie.back(one.bbox, straight.size, page.size))
+                for one in regions
+            ]
+        reason = BLANK if not lines else str(lie) if lie else ""
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
+
+    def _lie(self, page: Page) -> Lie:
+        if min(page.size) * min(1.0, self.longest / max(page.size)) < LEAST_SIDE:
+            return Lie()
+        with self._lock:
+            return lie_of(page.picture, self._engine)
 
     def lines(self, page: Page) -> list[Line]:
         """Lines of text with boxes in pixels of the page's picture."""
@@ -261,7 +275,13 @@ class OCR:
         picture = _shrunk(page.picture, scale, self.squeeze)
         self._ready()
         with self._lock:
-            found = self._engine(np.ascontiguousarray(picture[:, :, ::-1]))  # BGR
+            # Flags stay as the last call set them.
+            found = self._engine(
+                np.ascontiguousarray(picture[:, :, ::-1]),  # BGR
+                use_det=True,
+                use_cls=self.upside_down,
+                use_rec=True,
+            )
         boxes, texts = getattr(found, "boxes", None), getattr(found, "txts", None)
         if boxes is None or not texts:
             return []
