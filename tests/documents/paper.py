@@ -91,13 +91,15 @@ def turned(path: Path) -> Path:
     return path
 
 
-def scan(path: Path, source: Path, dpi: int = 150, note: str = "") -> Path:
+def scan(
+    path: Path, source: Path, dpi: int = 150, note: str = "", canvas_class: type[Canvas] = Canvas
+) -> Path:
     """The first page of a PDF as nothing but a picture, with a note as text on top of it."""
     page = next(iter(read_pages(source, resolution=Resolution(dpi=dpi))))
     assert isinstance(page, Page)
     file = io.BytesIO()
     Image.fromarray(page.picture).save(file, "PNG")
-    canvas = Canvas(str(path), pagesize=A4)
+    canvas = canvas_class(str(path), pagesize=A4)
     canvas.drawImage(ImageReader(file), 0, 0, WIDTH, HEIGHT)
     if note:
         canvas.drawString(72, 20, note)

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import math
+import logging
 import re
 import threading
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +15,7 @@ import numpy as np
 from ..errors import SoonerError
 from .inputs import PageRange
 from .page import BrokenPage, Page, Picture
-from .pdf_text import page_text
+from .pdf_text import page_text, text_turn
 from .resolution import FINEST, POINTS, Resolution, size_problem
 
 PASSWORD = 4
@@ -28,9 +27,6 @@ NO_PAGES = re.compile(rb"/Kids\s*\[\s*\]")
 TAIL, PADDING = 2048, b"\0 \t\r\n"
 """Bytes in which a PDF's end is looked for, and those that may stand behind them."""
 
-SAMPLE, FEW, MOST_OF = 4000, 100, 2 / 3
-"""Characters of a page whose direction is looked at; as many as a stamp on a scan has; and the
-share of them that runs one way on a page that is turned."""
 
 _LOCK = threading.RLock()
 """PDFium may be used by one thread at a time in the whole process, hence one lock for all files."""
@@ -69,6 +65,7 @@ def _pdfium() -> ModuleType:
         raise SoonerError(
             "PDFs need pypdfium2; install it with: pip install 'sooner[docs]'"
         ) from None
+    logging.getLogger("pypdfium2").setLevel(logging.ERROR)  # it warns of forms that it half knows
     return pypdfium2
 
 
@@ -104,7 +101,8 @@ def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenP
     try:
         with _LOCK:
             document = pdfium.PdfDocument(path, password=password)
-            document.init_forms()  # without, values of fields are not drawn
+            if document.get_formtype() != pdfium.raw.FORMTYPE_NONE:
+                document.init_forms()  # else their values are neither drawn nor read
             return document
     except FileNotFoundError:
         return BrokenPage(path, 0, "does not exist")
@@ -178,26 +176,6 @@ def _drawn(
     text = page_text(pdfium, page, picture)
     size = page.get_size()
     return Page(path, number, picture, scale * POINTS, size, count, text, tuple(notes))
-
-
-def text_turn(pdfium: ModuleType, page: Any) -> int:
-    """Degrees by which a page is to be turned clockwise for most of its text to run from left to
-    right: 0, 90, 180 or 270. A stamp on a scan says nothing about the scan."""
-    textpage, raw = page.get_textpage(), pdfium.raw
-    try:
-        counts: Counter[int] = Counter()
-        for index in range(min(textpage.count_chars(), SAMPLE)):
-            angle = raw.FPDFText_GetCharAngle(textpage, index)  # clockwise; -1 for none
-            if angle >= 0 and not chr(raw.FPDFText_GetUnicode(textpage, index)).isspace():
-                counts[round(math.degrees(angle) / 90) % 4] += 1
-    finally:
-        textpage.close()
-    if not counts:
-        return 0
-    (quarters, count), everything = counts.most_common(1)[0], counts.total()
-    turn = (-90 * quarters - page.get_rotation()) % 360
-    is_stamp = everything < FEW and any(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3))
-    return 0 if count < MOST_OF * everything or is_stamp else turn
 
 
 def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:

@@ -21,6 +21,7 @@ import numpy as np
 from .illustrations import SCAN, illustrations
 from .languages import is_right_to_left, logical
 from .page import INK, NO_MEANING, Line, PageText, Picture
+from .pdf_annotations import with_annotations
 from .pdf_fonts import ACCENTS, DOTLESS, Font, font_of
 from .pdf_objects import drawn_boxes
 from .regions import Box, area, around, overlap, shared_height
@@ -56,11 +57,21 @@ RAISED_SIGNS = "*\u2020\u2021\u00a7\u2212-+,()"
 ALL_BOLD, DOUBLED = 0.9, 0.6
 """Share of a line's letters that are bold, and of a box that another one of that text covers."""
 
+MOSTLY, FEW = 0.6, 100
+"""Share of a page's characters that run in one direction from which it is the page's, and the
+number below which they may be a stamp on a scan."""
+
 LEAST_SIZE = 2.0
 """Points below which nobody reads a text."""
 
+OTHER_SCRIPTS = 0x250
+"""The first character that PDFium's own fonts don't have."""
+
 LEAST_CONTRAST = 12
 """Difference in brightness within a word's box below which nothing is seen there."""
+
+PANEL = 0.001
+"""Share of a page from which something that is drawn may be a panel with text on it."""
 
 STEP = 3
 """Every so many pixels are looked at for ink."""
@@ -79,17 +90,49 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
         reader = _Reader(pdfium.raw, textpage, place, picture)
         reader.dividers = _dividers(rules)
         reader.is_scan = any(_share(box, picture) >= SCAN for box in images)
-        lines = reader.lines()
+        lines, fields = with_annotations(reader.lines(), pdfium.raw, page, place.box, place.unit)
     finally:
         textpage.close()
     return PageText(
         lines,
         reader.bad / max(reader.seen, 1),
-        _coverage(picture, lines, images),
+        _coverage(picture, [*(line.bbox for line in lines), *fields], images, paths),
         illustrations(images, lines, size),
         rules,
-        f"{reader.hidden} hidden words were left out" if reader.hidden else "",
+        _noted(reader.hidden),
     )
+
+
+def _noted(hidden: int) -> str:
+    count = "1 hidden word was" if hidden == 1 else f"{hidden} hidden words were"
+    return f"{count} left out" if hidden else ""
+
+
+def text_turn(pdfium: ModuleType, page: Any) -> int:
+    """Degrees, a multiple of 90, by which a page is to be turned clockwise so that most of its
+    text runs from left to right. A stamp on a scan says nothing about the scan."""
+    raw, matrix = pdfium.raw, pdfium.raw.FS_MATRIX()
+    textpage = page.get_textpage()
+    counts = Counter[int]()
+    angles: dict[int, int] = {}  # of each text object
+    try:
+        for index in range(textpage.count_chars()):
+            thing = raw.FPDFText_GetTextObject(textpage, index)
+            key = ctypes.cast(thing, ctypes.c_void_p).value if thing else None
+            if key is None:
+                continue
+            if key not in angles:
+                raw.FPDFText_GetMatrix(textpage, index, matrix)
+                sign = -1 if raw.FPDFText_GetFontSize(textpage, index) < 0 else 1
+                angle = math.degrees(math.atan2(sign * matrix.b, sign * matrix.a))
+                angles[key] = round(angle / 90) * 90 - page.get_rotation()
+            counts[angles[key] % 360] += 1
+    finally:
+        textpage.close()
+    turn, most = max(counts.items(), key=lambda item: item[1], default=(0, 0))
+    total = counts.total()
+    is_stamp = total < FEW and any(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3))
+    return turn if most > MOSTLY * total and not is_stamp else 0
 
 
 class Placement:
@@ -128,12 +171,20 @@ class Placement:
 
 @dataclass(frozen=True)
 class _Style:
-    """What all characters of one text object share; sizes in pixels, angle in degrees."""
+    """What all characters of one text object share.
+
+    Attributes:
+        size: in pixels.
+        angle: degrees clockwise by which it is turned away from left-to-right.
+        is_drawn: whether it is meant to be read.
+        has_shapes: whether the file says how the characters look.
+    """
 
     size: float
     font: Font
     angle: int
     is_drawn: bool
+    has_shapes: bool
 
 
 @dataclass
@@ -179,8 +230,15 @@ class _Reader:
     def _runs(self) -> Iterator[list[_Word]]:
         """Words of each of PDFium's lines."""
         words: list[_Word] = [[]]
+        high = 0  # the first half of a character that UTF-16 writes as two
         for index in range(self.textpage.count_chars()):
             code = self.raw.FPDFText_GetUnicode(self.textpage, index)
+            if 0xD800 <= code < 0xDC00:
+                high = code
+                continue
+            if high and 0xDC00 <= code < 0xE000:
+                code = 0x10000 + (high - 0xD800) * 0x400 + code - 0xDC00
+            high = 0
             text = "-" if code in HYPHENS else _character(code)
             if text in "\r\n":
                 yield words
@@ -236,13 +294,17 @@ class _Reader:
         x, y, scale = 1.0, 0.0, 1.0
         if raw.FPDFText_GetMatrix(self.textpage, index, matrix):
             x, y, scale = matrix.a, matrix.b, math.hypot(matrix.c, matrix.d)
+        if size < 0:  # stands on its head
+            size, x, y = -size, -x, -y
         raw.FPDFText_GetFontInfo(self.textpage, index, self._name, 128, self._flags)
         name = self._name.value.decode("utf-8", "replace")
         weight = raw.FPDFText_GetFontWeight(self.textpage, index)
         font = font_of(name, max(self._flags.value, 0), weight)
         is_drawn = raw.FPDFTextObj_GetTextRenderMode(thing) != INVISIBLE
         is_drawn &= size * scale >= LEAST_SIZE
-        return _Style(size * scale * self.place.unit, font, self.place.angle(x, y), is_drawn)
+        has_shapes = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(thing)) != 0
+        angle = self.place.angle(x, y)
+        return _Style(size * scale * self.place.unit, font, angle, is_drawn, has_shapes)
 
     def _visible(self, words: Sequence[_Word]) -> list[_Word]:
         """Words that are seen on the page; those of a scan's layer are meant to be invisible."""
@@ -254,8 +316,12 @@ class _Reader:
         if not self.is_scan and not word[0].style.is_drawn:
             return False
         x0, y0, x1, y1 = (round(edge) for edge in _box(word))
-        window = self.grey[max(y0, 0) : y1 + 1, max(x0, 0) : x1 + 1]
-        return bool(window.size) and float(window.max() - window.min()) >= LEAST_CONTRAST
+        window = self.grey[max(y0, 0) : max(y1 + 1, 0), max(x0, 0) : max(x1 + 1, 0)]
+        if not window.size:
+            return False
+        # Letters that no font of this machine has are missing on the picture alone.
+        is_drawn = word[0].style.has_shapes or ord(word[0].text[0]) < OTHER_SCRIPTS
+        return not is_drawn or float(window.max() - window.min()) >= LEAST_CONTRAST
 
 
 def _character(code: int) -> str:
@@ -489,21 +555,31 @@ def _share(box: Box, picture: Picture) -> float:
     return area(box) / (picture.shape[0] * picture.shape[1])
 
 
-def _coverage(picture: Picture, lines: Sequence[Line], images: Sequence[Box]) -> float:
-    """Share of the ink within lines of text; ink of illustrations does not count."""
+def _coverage(
+    picture: Picture, texts: Sequence[Box], images: Sequence[Box], paths: Sequence[Box]
+) -> float:
+    """Share of the ink within boxes of text; that of illustrations, lines and panels of one colour
+    does not count."""
     grey = picture[::STEP, ::STEP].mean(axis=2)  # [rows, columns]
     ink = np.abs(grey - np.median(grey)) > INK
+    for box in paths:
+        window = _window(box)
+        if PANEL < _share(box, picture) < SCAN and ink[window].any():
+            ink[window] = np.abs(grey[window] - np.median(grey[window])) > INK
+    for box in paths:
+        if min(box[2] - box[0], box[3] - box[1]) <= STEP:
+            ink[_window(box)] = False
     for box in images:
         if _share(box, picture) < SCAN:
             ink[_window(box)] = False
     if not ink.any():
-        return 1.0 if lines else 0.0
+        return 1.0 if texts else 0.0
     inside = np.zeros_like(ink)
-    for line in lines:
-        inside[_window(line.bbox)] = True
+    for box in texts:
+        inside[_window(box)] = True
     return float((ink & inside).sum() / ink.sum())
 
 
 def _window(box: Box) -> tuple[slice, slice]:
-    x0, y0, x1, y1 = (max(round(edge / STEP), 0) for edge in box)
-    return slice(y0, y1 + 1), slice(x0, x1 + 1)
+    x0, y0, x1, y1 = (round(edge / STEP) for edge in box)
+    return slice(max(y0, 0), max(y1 + 1, 0)), slice(max(x0, 0), max(x1 + 1, 0))
