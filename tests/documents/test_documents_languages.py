@@ -14,7 +14,8 @@ from PIL import Image, ImageDraw, ImageFont
 from sooner.documents import Page, Region
 from sooner.documents.drafters import OCR
 from sooner.documents.drafters.ocr_models import VERSION, languages, recognition_model
-from sooner.documents.languages import Joining
+from sooner.documents.languages import Joining, known_words, with_hyphens
+from sooner.documents.serialise import reflowed
 from sooner.errors import SoonerError
 from sooner.tasks.parse.drafters import drafter_hash, make_drafter
 
@@ -40,6 +41,24 @@ def test_lines_are_joined_as_the_language_is_written(
     language: str, lines: list[str], text: str
 ) -> None:
     assert Joining(language).lines(lines) == text
+
+
+@pytest.mark.parametrize(
+    ("text", "known", "wanted"),
+    [
+        ("A well-\nknown case", "", "A well-known case"),
+        ("It is a some-\nthing of", "", "It is a something of"),
+        ("for exam-\nple", "", "for example"),
+        ("a state-of-the-\nart model", "", "a state-of-the-art model"),
+        ("the Bundes-\ntag", "", "the Bundestag"),
+        ("the Bundes-\ntag", "Bundes-tag", "the Bundes-tag"),
+        ("a long-\nterm plan", "longterm", "a longterm plan"),
+        ("a soft\u00ad\nware", "", "a software"),
+    ],
+)
+def test_hyphens_of_compounds_stay(text: str, known: str, wanted: str) -> None:
+    pytest.importorskip("wordfreq")
+    assert reflowed(with_hyphens(text, known_words([known]))) == wanted
 
 
 def test_rows_items_and_code_stay_apart() -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from unicodedata import bidirectional, normalize
 
 from .regions import FORMULA, LIST_ITEM, PICTURE, TABLE, Region
@@ -33,6 +34,62 @@ UNDIVIDED = frozenset(
     {*UNSPACED, "arabic", "devanagari", "ka", "korean", "ta", "te"}
 )  # fmt: skip
 """Languages whose words are not divided by hyphens at the end of a line."""
+
+
+DIVIDED = re.compile(f"([^\\W\\d_]+)([{HYPHENS}])\n([a-zß-öø-ÿ]+)")
+"""A word, or a compound, that is divided at the end of a line."""
+
+WORD = re.compile(r"[^\W\d_]+(?:-[^\W\d_]+)*")
+
+COMMON, RARER = 3.0, 1.5
+"""Zipf frequencies (powers of ten in a thousand million words): of both parts of a compound, and by
+how much rarer the word is that they would be without a hyphen."""
+
+
+def known_words(texts: Iterable[str]) -> frozenset[str]:
+    """Words of a document, by which `with_hyphens` knows its compounds."""
+    return frozenset(word.lower() for text in texts for word in WORD.findall(text))
+
+
+def with_hyphens(text: str, known: Collection[str]) -> str:
+    """A text in which hyphens of compounds stand within a line, so that joining lines keeps them.
+
+    Args:
+        text: with the lines of the page.
+        known: small letters; words that the document has elsewhere.
+    """
+
+    def whole(found: re.Match[str]) -> str:
+        before, hyphen, after = found.groups()
+        start = text[: found.start()].rsplit(None, 1)[-1:]
+        is_compound = bool(start) and start[0].endswith("-")  # state-of-the-art
+        if hyphen == "-" and (is_compound or _is_compound(before.lower(), after, known)):
+            return f"{before}-{after}"
+        return found[0]
+
+    return DIVIDED.sub(whole, text)
+
+
+def _is_compound(before: str, after: str, known: Collection[str]) -> bool:
+    """Whether two parts are written with a hyphen, by the document's words or by English usage."""
+    if f"{before}{after}" in known:
+        return False
+    if f"{before}-{after}" in known:
+        return True
+    frequency = _frequencies()
+    if frequency is None:
+        return False
+    parts = min(frequency(before), frequency(after))
+    return parts >= COMMON and frequency(before + after) < parts - RARER
+
+
+@cache
+def _frequencies() -> Callable[[str], float] | None:
+    try:
+        from wordfreq import zipf_frequency
+    except ImportError:  # of the extra `docs`
+        return None
+    return lambda word: float(zipf_frequency(word, "en"))
 
 
 def is_right_to_left(text: str) -> bool:
@@ -81,6 +138,8 @@ class Joining:
         """A text with the lines of each paragraph in one; blank lines and code stay."""
         if FENCE in text:
             return text
+        if self.language not in UNDIVIDED:
+            text = with_hyphens(text, ())
         parts = re.split(r"\n[ \t]*\n", text)
         return "\n\n".join(self.lines(part.split("\n")) for part in parts)
 

@@ -6,12 +6,14 @@ import re
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...errors import SoonerError
 from ..grouping import EXACT, regions_of
 from ..illustrations import with_illustrations
 from ..inputs import natural
+from ..languages import known_words, with_hyphens
 from ..lattice import lattice_tables
 from ..lines import is_item, with_markers
 from ..order import in_reading_order
@@ -198,6 +200,13 @@ class TextLayer:
         regions = regions_of(lines, page.size, areas, EXACT)
         if tables:
             regions = in_reading_order([*regions, *tables])
+        known = known_words(line.text for line in page.text.lines)
+        regions = [
+            region
+            if region.label == TABLE
+            else replace(region, drafts=[with_hyphens(draft, known) for draft in region.drafts])
+            for region in regions
+        ]
         if self.layout is None:  # which would see pictures itself
             regions = with_illustrations(regions, page.text)
         seconds = time.perf_counter() - began
