@@ -140,6 +140,18 @@ def test_scale_tells_where_machines_stop_to_pay_and_what_a_job_costs() -> None:
     assert scale(times(), cluster, (1, 2), 1000).saturates is None
 
 
+def test_no_cluster_is_more_efficient_than_all_of_it() -> None:
+    """One machine waits for the next page now and then where pages differ; many even it out, and
+    do more than as many times one machine's rate."""
+    uneven = times(*(replace(PAGE, read=seconds) for seconds in (0.05, 0.05, 0.05, 4.0)))
+    made = scale(uneven, Cluster(), (1, 4, 16), 10**6)
+    each = [row.rate / row.machines for row in made.rows]
+    assert max(each) > 1.1 * each[0], "what the test is about"
+    assert all(row.efficiency <= 1 for row in made.rows)
+    assert made.rows[0].efficiency == 1
+    assert made.rows[-1].efficiency == pytest.approx(each[-1] / max(each))
+
+
 def test_a_short_job_pays_for_the_start_of_its_workers() -> None:
     with_start = scale(times(start=600.0), Cluster(cpus=2, in_flight=2), (1, 2), 100)
     without = scale(times(), Cluster(cpus=2, in_flight=2), (1, 2), 100)

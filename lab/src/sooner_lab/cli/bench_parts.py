@@ -171,7 +171,8 @@ def show_tables(tables: Sequence[Any], words: int, notes: Sequence[str] = ()) ->
     for one in tables:
         table = Table(title=one.title)
         for number, head in enumerate(one.heads):
-            table.add_column(head, justify="left" if number < words else "right")
+            # Names that do not fit go on in the next line; by default rich would cut them.
+            table.add_column(head, justify="left" if number < words else "right", overflow="fold")
         for row in one.rows:
             table.add_row(*row)
         console.print(table)

@@ -169,7 +169,11 @@ def show(made: Prediction) -> None:
     pair, best = made.pair, made.best
     table = Table(title=f"{pair.name}: predicted, {pair.tokens} tokens")
     for heading in ("method", "drafts", "placement", "decode", "tokens/s", "e2e", "e2e seconds"):
-        table.add_column(heading, justify="left" if heading in ("method", "placement") else "right")
+        table.add_column(
+            heading,
+            justify="left" if heading in ("method", "placement") else "right",
+            overflow="fold",
+        )
     for row in made.rows:
         table.add_row(
             f"[bold]{row.method}[/bold]" if row is best else row.method,

@@ -121,7 +121,9 @@ def show(made: Scale, times: StageTimes, cluster: Cluster) -> None:
         "time",
     ]
     for heading in [*headings, *(["cost"] if has_price else [])]:
-        table.add_column(heading, justify="left" if heading == "busiest" else "right")
+        table.add_column(
+            heading, justify="left" if heading == "busiest" else "right", overflow="fold"
+        )
     for row in made.rows:
         cells = [
             f"{row.machines:,}",

@@ -108,9 +108,7 @@ def _enough(cluster: Cluster) -> int:
     return EACH * cluster.parsers * max(cluster.in_flight, 2) + 100
 
 
-def _row(
-    cluster: Cluster, run: ClusterRun, pages: int, start: float, best: float
-) -> ScaleRow:
+def _row(cluster: Cluster, run: ClusterRun, pages: int, start: float, best: float) -> ScaleRow:
     seconds = start + run.seconds + (pages - run.pages) / run.rate
     return ScaleRow(
         machines=cluster.machines,
