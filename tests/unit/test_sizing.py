@@ -11,6 +11,8 @@ import pytest
 from sooner.methods.sizing.chain import AdaptiveDraftLength, CostModel, DraftLength
 from sooner.methods.sizing.costs import Acceptance, Costs, Quickest, RoundCost
 from sooner.methods.sizing.pauses import LONGEST_PAUSE, SHARE
+from sooner.methods.sizing.tree import MeasuredSize, Size, TreeSize
+from sooner.methods.tree_draft import STATIC_TREE, TreeShape
 
 Chance = Callable[[int, int], float]  # (row, round) -> chance of a draft token
 
@@ -312,3 +314,52 @@ def test_the_quickest_is_told_apart_by_rows() -> None:
             way = quickest.pick(rows)
             quickest.add(way, rows, seconds[way, rows])
     assert [quickest.best(rows) for rows in (1, 8)] == ["strict", "plain"]
+
+
+def tree_speed(rate: float, draft: float, sizing: TreeSize | None, tokens: int = 3000) -> float:
+    """Speed of a static tree's levels as a multiple of plain decoding's.
+
+    Args:
+        rate: chance that one of a level's nodes is right.
+        draft: plain steps' time that a level takes.
+        sizing: chooses the levels; `None` is the whole tree.
+    """
+    shape, chance = TreeShape(STATIC_TREE), random.Random(1)
+    levels = [Size(shape.sizes[depth], depth) for depth in range(1, shape.depth + 1)]
+    sizing = sizing or TreeSize(levels[-1])
+    given, spent = 0, 0.0
+    while given < tokens:
+        size = sizing.choose(room=tokens - given, is_open=True)
+        path: list[int] = []
+        while len(path) < size.depth and chance.random() < rate:
+            path.append(shape.sizes[len(path)])  # the level's first node
+        block, drafting = 1 + size.nodes, draft * size.depth
+        done = RoundCost(1, block, drafting, size.depth, seconds=1 + 0.02 * size.nodes)
+        sizing.observe_cost(done, 1 + len(path) if size.depth else None)
+        if size.depth:
+            sizing.observe(size, [path])
+        given += 1 + len(path)
+        spent += drafting + done.seconds
+    return given / spent
+
+
+def measured_levels() -> MeasuredSize:
+    """As `SDTree` has it."""
+    shape = TreeShape(STATIC_TREE)
+    levels = [Size(shape.sizes[depth], depth) for depth in range(1, shape.depth + 1)]
+    return MeasuredSize(levels[-1], levels)
+
+
+@pytest.mark.parametrize(("rate", "draft"), [(0.0, 0.1), (0.3, 0.5), (0.5, 0.9)])
+def test_a_static_tree_that_does_not_pay_is_left(rate: float, draft: float) -> None:
+    assert tree_speed(rate, draft, None) < 0.9
+    assert tree_speed(rate, draft, measured_levels()) > 0.95
+
+
+@pytest.mark.parametrize(("rate", "draft"), [(0.95, 0.05), (0.8, 0.1), (0.6, 0.1)])
+def test_a_static_tree_has_as_many_levels_as_pay(rate: float, draft: float) -> None:
+    shape = TreeShape(STATIC_TREE)
+    fixed = [TreeSize(Size(shape.sizes[depth], depth)) for depth in range(1, shape.depth + 1)]
+    best = max(tree_speed(rate, draft, one) for one in fixed)
+    assert best > 1.1
+    assert tree_speed(rate, draft, measured_levels()) > 0.93 * best
