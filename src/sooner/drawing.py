@@ -22,6 +22,7 @@ from .checks import check_number, check_whole
 from .decoding.loop import OnTokens, run
 from .errors import SoonerError
 from .methods import CoupledJacobi, Method
+from .methods.named import as_method
 from .models.canvas import Canvas, Sampling
 from .stats.run import Stats
 
@@ -50,7 +51,7 @@ class Drawing:
 def draw(
     canvas: Canvas,
     inputs: Mapping[str, Any],
-    method: Method | None = None,
+    method: Method | str | None = None,
     *,
     count: int = 1,
     seed: int | None = None,
@@ -87,7 +88,8 @@ def draw(
 
     ids = inputs["input_ids"]
     _check_room(canvas, ids)
-    session = (method or CoupledJacobi()).session(
+    chosen = CoupledJacobi() if method is None else as_method(method)
+    session = chosen.session(
         canvas,
         inputs,
         processors=_warpers(sampling) if do_sample else LogitsProcessorList(),

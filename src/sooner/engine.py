@@ -13,7 +13,9 @@ from .decoding.loop import Decoding, OnTokens
 from .decoding.rows import Reason
 from .errors import SoonerError
 from .generation import out_of_memory
-from .methods import Autoregressive, Method
+from .methods import Method
+from .methods.checks import check_inputs, check_model
+from .methods.named import as_method
 from .pacing import TokenPace, size_of
 from .prefilling import Prefiller, PrefillingRequest
 from .request import Ending, Request
@@ -76,7 +78,7 @@ class Engine:
     def __init__(
         self,
         model: Any,
-        method: Method | None = None,
+        method: Method | str | None = None,
         *,
         max_rows: int = 8,
         prefill_chunk: int | None = None,
@@ -89,8 +91,9 @@ class Engine:
         pace: TokenPace | None = None,
     ) -> None:
         check_whole("max_rows", max_rows)
+        check_model("model", model)
         self.pace = pace
-        self.model, self.method = model, method or Autoregressive()
+        self.model, self.method = model, as_method(method)
         self.max_rows, self.prefill_chunk = max_rows, prefill_chunk
         self.waiting: deque[Request] = deque()
         self.prefilling: PrefillingRequest | None = None
@@ -119,7 +122,7 @@ class Engine:
         self,
         inputs: Mapping[str, Any],
         *,
-        method: Method | None = None,
+        method: Method | str | None = None,
         seed: int | None = None,
         on_tokens: OnTokens | None = None,
         logprobs: int | None = None,
@@ -146,6 +149,7 @@ class Engine:
             arrived: when it came, in seconds of the pace's clock; now by default.
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
+        check_inputs(inputs)
         kept = {"logprobs": logprobs, "num_draft_tokens": num_draft_tokens}
         for name, number in kept.items():
             if number is not None:
@@ -154,7 +158,8 @@ class Engine:
         ids = inputs.get("input_ids")
         copies = options.get("num_return_sequences") or 1
         rows = copies * (1 if ids is None else len(ids))
-        request = Request(inputs, options, method or self.method, rows, priority=priority)
+        method = self.method if method is None else as_method(method)
+        request = Request(inputs, options, method, rows, priority=priority)
         self._admitted += 1
         request.number = self._admitted
         if self.pace is not None:

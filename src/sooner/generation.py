@@ -17,7 +17,9 @@ from transformers import LogitsProcessorList, StoppingCriteriaList, StopStringCr
 from .checks import check_number
 from .decoding.loop import OnTokens, Session
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
-from .methods import Autoregressive, Method
+from .methods import Method
+from .methods.checks import check_inputs, check_model
+from .methods.named import as_method
 from .methods.requests import SaidPenalty
 from .models.ranks import Ranks
 from .stats.run import Stats
@@ -44,11 +46,22 @@ class Generation:
     tokens: list[list[int]]
     stats: Stats
 
+    def __repr__(self) -> str:
+        """Sizes instead of tensors: notebooks print what a cell ends with."""
+        counts = ", ".join(str(len(row)) for row in self.tokens[:8])
+        more = ", ..." if len(self.tokens) > 8 else ""
+        stats = self.stats
+        return (
+            f"Generation({counts}{more} new tokens, {stats.tokens_per_second:.1f} tokens/s, "
+            f"method={stats.method}, mode={stats.mode}, "
+            f"mean_acceptance_length={stats.mean_acceptance_length:.2f})"
+        )
+
 
 def generate(
     model: Any,
     inputs: Mapping[str, Any],
-    method: Method | None = None,
+    method: Method | str | None = None,
     *,
     prefill: Prefill | None = None,
     seed: int | None = None,
@@ -66,7 +79,8 @@ def generate(
     Args:
         model: a loaded HF model.
         inputs: what its processor returned.
-        method: how to decode; plain by default.
+        method: how to decode; plain by default. One that needs no model may be given by its name,
+            such as `"prompt-lookup"`.
         prefill: a sparse prefill on the target for this call; what it changes makes the result
             *approximate*.
         seed: seeds every draw of this call and nothing else; `None` uses torch's global state.
@@ -84,6 +98,9 @@ def generate(
         SoonerError: the request can't be honoured.
         MemoryRanOutError: a `SoonerError`, too: what it takes, and what makes it less.
     """
+    check_model("model", model)
+    check_inputs(inputs)
+    method = as_method(method)
     options = _with_penalties(inputs, options)
     _refuse(model, inputs, options, prefill)
     inputs = _without_types(model, inputs)
@@ -97,7 +114,7 @@ def generate(
             on_tokens(row, tokens, drafted)
 
     loop = partial(
-        method or Autoregressive(),
+        method,
         generator=_generator(model, seed),
         on_tokens=keep,
         streamer=streamer,

@@ -35,6 +35,7 @@ from .calls import (
     tell_both,
     to_device,
 )
+from .checks import check_model
 from .context import Context, embed, without_said_pixels
 from .requests import asked_rows, check_chunk, check_states, refuse_config
 
@@ -218,6 +219,8 @@ class Method(KnowsOldNames):
             graphs, compile: see `sooner.generate`.
         """
         check_chunk(prefill_chunk)
+        for name, loaded in (("model", model), ("draft", getattr(self, "draft", None))):
+            check_model(name, loaded)
         target = adapt(model)
         check_states(self, target)
         inputs = to_device(inputs, target.device)

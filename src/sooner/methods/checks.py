@@ -1,7 +1,8 @@
-"""Checks that every method's options and model pairs go through."""
+"""Checks that every method's inputs, options and model pairs go through."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from ..checks import check_share, check_whole, check_whole_or
@@ -38,6 +39,44 @@ def share(config: Any, *names: str) -> None:
     """
     for name in names:
         check_share(f"{type(config).__name__}: {name}", getattr(config, name))
+
+
+def check_inputs(inputs: Any) -> None:
+    """Require what a processor or tokenizer returns.
+
+    Raises:
+        SoonerError: a text, a list or a tensor; says what to pass.
+    """
+    if isinstance(inputs, Mapping):
+        return
+    kind = "a text" if isinstance(inputs, str) else f"a {type(inputs).__name__}"
+    way = "{'input_ids': ids}, with ids of shape [rows, tokens]"
+    if isinstance(inputs, str) or (isinstance(inputs, list) and inputs[:1] != []):
+        way = "tokenizer(text, return_tensors='pt')"
+    raise SoonerError(f"inputs are {kind}; pass what the model's processor returns, such as {way}")
+
+
+def check_model(name: str, model: Any) -> None:
+    """Require a loaded model that is in evaluation mode, where its forwards are the same each time.
+
+    Args:
+        name: what it is for, such as `model` or `draft`.
+
+    Raises:
+        SoonerError: a name, a class, or a model in training mode; says what to do.
+    """
+    if isinstance(model, str):
+        raise SoonerError(
+            f"{name} is the text '{model}'; load the model and pass that: "
+            f"AutoModelForImageTextToText.from_pretrained('{model}'), or AutoModelForCausalLM"
+        )
+    if isinstance(model, type):
+        raise SoonerError(f"{name} is the class {model.__name__}; pass a model that is loaded")
+    if getattr(model, "training", False):
+        raise SoonerError(
+            f"{name} is a {type(model).__name__} in training mode, where dropout changes every "
+            "forward; call its eval() first"
+        )
 
 
 def same_tokenizer(target: Any, draft: Any) -> None:

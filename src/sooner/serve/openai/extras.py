@@ -147,12 +147,11 @@ class GuidedRequest(ApiFields):
         Raises:
             BadRequestError: names the field.
         """
-        outputs = self.structured_outputs
-        for name in ("structural_tag",) if outputs is not None else ():
-            if (outputs.model_extra or {}).get(name) is not None:
-                raise BadRequestError(
-                    f"structured_outputs.{name}", f"{name} is not supported: {REFUSED[name]}"
-                )
+        extras = getattr(self.structured_outputs, "model_extra", None) or {}
+        if extras.get(name := "structural_tag") is not None:
+            raise BadRequestError(
+                f"structured_outputs.{name}", f"{name} is not supported: {REFUSED[name]}"
+            )
         if len(found := self.guided) > 1:
             names = " and ".join(one.field for one in found)
             raise BadRequestError(found[1].field, f"{names} exclude each other; send one")
