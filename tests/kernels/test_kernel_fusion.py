@@ -55,7 +55,7 @@ def test_rotations_are_the_reference_s_to_the_bit(
         kernels.rope(queries, keys, cos, sin), reference.rope(queries, keys, cos, sin), strict=True
     ):
         assert torch.equal(made, peer)
-        assert made.stride() == peer.stride()
+        assert made.transpose(1, 2).is_contiguous(), "as attention leaves its result"
 
 
 def test_the_reference_is_what_transformers_computes() -> None:
