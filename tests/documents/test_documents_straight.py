@@ -13,6 +13,7 @@ from PIL import Image
 
 from sooner.documents import Page, PageDraft, Resolution, read_pages
 from sooner.documents.drafters import OCR, FirstOf, TextLayer
+from sooner.tasks.parse.unverified import DraftParser
 
 for package in ("reportlab", "pypdfium2", "rapidocr", "rapid_layout", "onnxruntime"):
     # OpenCV is there but can't be loaded where the system has no libGL.
@@ -67,7 +68,16 @@ def words(text: str) -> list[str]:
     return re.findall(r"\w+", text.lower())
 
 
-@pytest.mark.parametrize(("turn", "skew"), [(180, 0), (0, 5), (0, -3), (90, -2), (270, 1)])
+@pytest.mark.parametrize(
+    ("turn", "skew"),
+    [
+        (180, 0),
+        (90, -2),
+        (0, 5),
+        pytest.param(0, -3, marks=pytest.mark.slow),
+        pytest.param(270, 1, marks=pytest.mark.slow),
+    ],
+)
 def test_a_scan_is_read_however_it_lies(
     scan: Page, straight: PageDraft, ocr: OCR, turn: int, skew: float
 ) -> None:
@@ -125,6 +135,7 @@ def test_text_in_pictures_beside_a_text_layer_is_noted(tmp_path: Path) -> None:
     canvas.drawString(40, 360, "There is none on this page.")
     canvas.save()
     with_pictures, without = read_pages(tmp_path / "a.pdf", resolution=Resolution(dpi=72))
-    drafter = FirstOf(TextLayer(), OCR())
-    assert drafter(with_pictures).reason.startswith("text in 2 pictures, if any, was not read")
-    assert drafter(without).reason == ""
+    parse, drafter = DraftParser(), FirstOf(TextLayer(), OCR())
+    (note,) = parse(with_pictures, drafter(with_pictures)).notes
+    assert note.startswith("text in 2 pictures, if any, was not read")
+    assert parse(without, drafter(without)).notes == []

@@ -212,7 +212,7 @@ class PageDraft:
         seconds: that it took.
         drafter: its name.
         size: of the picture that the boxes are for.
-        reason: why there is nothing, or what should be known of what there is; one line.
+        reason: why there is nothing, where something went wrong; one line.
     """
 
     regions: list[Region]

@@ -132,22 +132,6 @@ class _Tried:
         return _Tried(self.seconds + draft.seconds, self.reasons + reason)
 
 
-LEAST_PICTURE = 0.02
-"""Share of the page that a picture takes in which text may be that matters."""
-
-
-def _unread(page: Page, draft: PageDraft) -> str:
-    """What a text layer leaves out: text in pictures. Empty if there are none of some size."""
-    if page.text is None or draft.drafter != "text-layer":
-        return ""
-    least = LEAST_PICTURE * page.width * page.height
-    count = sum(area(box) >= least for box in page.text.illustrations)
-    if not count:
-        return ""
-    which = "a picture" if count == 1 else f"{count} pictures"
-    return f"text in {which}, if any, was not read; --drafter ocr reads the page as a picture"
-
-
 class FirstOf:
     """The first drafter that has something to say: `FirstOf(TextLayer(), OCR())` reads scans, and
     takes a PDF's own text where it is good. A page with nothing on it is nobody else's either.
@@ -168,9 +152,7 @@ class FirstOf:
             tried = tried.and_then(draft)
             if draft.texts or draft.reason == BLANK:
                 break
-        reason = "; ".join(tried.reasons)
-        if draft.texts:
-            reason = draft.reason or _unread(page, draft)
+        reason = draft.reason if draft.texts else "; ".join(tried.reasons)
         return replace(draft, seconds=tried.seconds, reason=reason)
 
     def close(self) -> None:

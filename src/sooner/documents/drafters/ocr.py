@@ -22,7 +22,7 @@ from ..grouping import Area, regions_of
 from ..languages import Joining
 from ..lines import is_item, with_markers
 from ..page import Line, Page, Picture
-from ..regions import PageDraft, around, box, label_of, overlap
+from ..regions import FORMULA, PageDraft, around, box, label_of, overlap
 from ..resolution import MOST_SIDE
 from .base import BLANK
 from .ocr_models import RecognitionModel, recognition_model
@@ -185,6 +185,8 @@ def _is_round(ink: np.ndarray, height: float) -> bool:
     return bool(fits and even and solid and MIDDLE[0] <= middle <= MIDDLE[1])
 
 
+AS_TEXT = "formulas are read as text, not as LaTeX"
+
 LEAST_SIDE = 12
 
 """Pixels of a side below which no line of text fits."""
@@ -258,7 +260,9 @@ class OCR:
                 replace(one, bbox=one.bbox and lie.back(one.bbox, straight.size, page.size))
                 for one in regions
             ]
-        reason = BLANK if not lines else str(lie) if lie else ""
+        notes = [str(lie)] if lie else []
+        notes += [AS_TEXT] if any(region.label == FORMULA for region in regions) else []
+        reason = "; ".join(notes) if lines else BLANK
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
 
     def _lie(self, page: Page) -> Lie:

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterator
 from dataclasses import replace
 
-from ...documents import Page, PageDraft, to_markdown
-from ...documents.drafters import BLANK
+from ...documents import Page, PageDraft, Region, to_markdown
+from ...documents.drafters import BLANK, TextLayer
+from ...documents.escaping import PROSE, escaped
+from ...documents.regions import area
 from ...documents.serialise import MARKDOWN, texts_of
 from .forms import Ask
 from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, Late, ParsedPage, parsed_region
+
+LEAST_PICTURE = 0.05
+"""Share of the page that a picture takes in which there may be text that matters."""
 
 
 class DraftParser:
@@ -30,7 +36,7 @@ class DraftParser:
         told = replace(told, mode=DRAFTED, seconds={"wait": waited})
         if not found.regions and found.reason and not found.reason.endswith(BLANK):
             return replace(told, status=FAILED, reason=found.reason)
-        markdown = to_markdown(found.regions, MARKDOWN)
+        markdown = to_markdown([_escaped(region) for region in found.regions], MARKDOWN)
         return replace(
             told,
             status=DRAFT,
@@ -43,5 +49,23 @@ class DraftParser:
                 )
                 for order, region in enumerate(found.regions)
             ],
-            notes=[f"drafter {found.drafter}: {found.reason}"] if found.reason else [],
+            notes=list(_notes(page, found)),
         )
+
+
+def _notes(page: Page, draft: PageDraft) -> Iterator[str]:
+    if draft.reason:
+        yield f"drafter {draft.drafter}: {draft.reason}"
+    if page.text is None or draft.drafter != TextLayer.name:
+        return
+    least = LEAST_PICTURE * page.width * page.height
+    count = sum(area(box) >= least for box in page.text.illustrations)
+    if count:
+        which = "a picture" if count == 1 else f"{count} pictures"
+        yield f"text in {which}, if any, was not read; --drafter ocr reads the page as a picture"
+
+
+def _escaped(region: Region) -> Region:
+    """A region whose text is no Markdown, as Markdown; a model writes its own."""
+    texts = texts_of(region, MARKDOWN) if region.label in PROSE else []
+    return replace(region, drafts=[escaped(texts[0])]) if texts else region

@@ -14,6 +14,7 @@ from pathlib import PurePosixPath
 from typing import Any
 
 from ....documents import Region
+from ....documents.escaping import escaped
 from ....documents.regions import CAPTION, FOOTNOTE, FURNITURE, SECTION_HEADER, TABLE, TEXT, Box
 from ....documents.serialise import written
 from ..forms import FORMS, MARKDOWN_HTML
@@ -224,7 +225,7 @@ def _as_markdown(region: ParsedRegion, parsed: ParsedPage) -> str:
     own = None if form is None or form.has_boxes else form.style
     style = MARKDOWN_HTML if own is None else own
     others = written(Region(None, region.label, 0, [], region.level), region.text, style)
-    for text in (region.text.strip(), others):
+    for text in (region.text.strip(), others, escaped(others)):
         if _standing(parsed.markdown, text, is_last=False) is not None:
             return text
     return ""
