@@ -3,7 +3,8 @@ PYTHON ?= python3
 BIN := .venv/bin
 STAMP := .venv/.complete
 
-.PHONY: setup demo demo-pictures test test-random test-slow test-all soak check lint types docs wheels clean
+.PHONY: setup demo demo-pictures test test-random test-slow test-all test-floor soak check lint types docs wheels \
+	clean
 
 setup: $(STAMP)
 
@@ -40,6 +41,22 @@ test-slow: $(STAMP)
 test-all: $(STAMP)
 	$(BIN)/python -m pytest $(BY_FILES) --durations 20 -m "not soak"
 
+# The oldest versions that pyproject.toml allows, in an environment of their own: what steps, graphs
+# and attention ask of torch and transformers.
+FLOOR := .venv-floor
+FLOOR_TESTS := tests/attention tests/unit/test_acceptance.py tests/unit/test_row_sampling.py \
+	tests/unit/test_static_rows.py tests/methods/test_graphs.py tests/methods/test_generate_inputs.py \
+	lab/tests/bench/test_bench_step.py lab/tests/bench/test_gpu_clock.py
+
+$(FLOOR)/.complete: pyproject.toml lab/pyproject.toml
+	$(PYTHON) -m venv $(FLOOR)
+	$(FLOOR)/bin/python -m pip install --quiet --editable . --editable ./lab \
+		'torch==2.11.*' 'torchvision==0.26.*' 'transformers==5.17.*' pytest hypothesis scipy
+	touch $@
+
+test-floor: $(FLOOR)/.complete
+	$(FLOOR)/bin/python -m pytest --durations 10 -m "not slow and not soak" $(FLOOR_TESTS)
+
 # Hundreds of random schedules and ten thousand requests, in parts that run beside each other: an
 # hour, before a release. `sooner bench soak` keeps a server under load for half an hour more.
 soak: $(STAMP)
@@ -67,4 +84,4 @@ check: $(STAMP)
 	$(MAKE) test
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv $(FLOOR) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import time
 from collections.abc import Iterable, Sequence
@@ -11,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._subclasses.fake_tensor import DataDependentOutputException
 
 import sooner
 from bench.static_slots import FACTORY, build
@@ -57,7 +59,18 @@ def run(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
+@functools.cache
+def skip_where_hf_reads() -> None:
+    """Older releases of transformers read the length of a static cache on the host, which fake
+    memory has no answer to: there is nothing to compare with."""
+    try:
+        static_row(factories.HF[1], StepSettings(("plain",)), compiles=False)
+    except DataDependentOutputException:
+        pytest.skip("HF's own static step reads the device with this transformers")
+
+
 def test_steps_and_rounds_are_counted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    skip_where_hf_reads()
     target = tmp_path / "step.json"
     assert run("--methods", "plain,prompt-lookup", *QUICK, "--json", str(target)) == 0
     result = json.loads(target.read_text())
@@ -119,6 +132,7 @@ def test_a_path_is_kept_by_operations_whose_number_knows_no_layers() -> None:
 
 
 def test_a_static_step_passes_where_hfs_own_does_not() -> None:
+    skip_where_hf_reads()
     settings = StepSettings(("plain",))
     hf = static_row(factories.HF[1], settings, compiles=False)
     row = static_row(FACTORY, settings, compiles=True)

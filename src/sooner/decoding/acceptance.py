@@ -62,7 +62,7 @@ def _deepest(tree: Tree, hit: Tensor, choices: Tensor) -> Verdict:
     last = torch.where(whole, depths, -1).argmax(1)  # [rows]
     accepted = depths.gather(1, last[:, None])[:, 0]
     on_path = ancestors[torch.arange(tree.rows, device=last.device), last]
-    on_path[:, 0] = False
+    on_path[:, 0].fill_(False)  # a value that is assigned is uploaded by torch before 2.15
     # Parents precede children, so the entries of the path in ascending order are the path.
     order = torch.where(on_path, 0, 1).argsort(dim=1, stable=True)
     inside = torch.arange(order.shape[1], device=order.device) < accepted[:, None]

@@ -234,7 +234,7 @@ class RowSampling:
         if (tail := _wide(self.tail)) is not None:
             ranked, order = scores.sort(-1)  # ascending, as in HF, which keeps the last of equals
             outside = (ranked.softmax(-1).cumsum(-1) <= tail) & (tail > 0)
-            outside[..., -1] = False
+            outside[..., -1].fill_(False)
             scores = scores.masked_fill(torch.empty_like(outside).scatter(-1, order, outside),
                                         -torch.inf)  # fmt: skip
         if (share := _wide(self.min_p)) is not None:

@@ -89,7 +89,7 @@ def _longest(ancestors: Tensor, choices: Tensor, hit: Tensor, distance: Tensor) 
     last = _first_best(torch.where(whole, depths, -1), sums)  # [rows]
     accepted = depths.gather(1, last[:, None])[:, 0]
     on_path = ancestors[torch.arange(len(last), device=last.device), last]
-    on_path[:, 0] = False
+    on_path[:, 0].fill_(False)
     # Parents precede children, so the entries of the path in ascending order are the path.
     order = torch.where(on_path, 0, 1).argsort(dim=1, stable=True)
     inside = torch.arange(order.shape[1], device=order.device) < accepted[:, None]

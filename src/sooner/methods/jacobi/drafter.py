@@ -200,7 +200,7 @@ class JacobiDrafter(Drafter):
         draws = self._draws(outcome, shift)
         # One more entry, as every drawn chain has: the place behind the window is not drafted.
         probs = _take(p, shift.source)  # [rows, places + 1, vocab]
-        probs[:, -1] = 0.0
+        probs[:, -1].fill_(0.0)
         tokens = torch.zeros_like(shift.source[:, :-1])
         if drafted := max(shift.drafted):
             tokens[:, :drafted] = self._again(outcome, shift, probs[:, :drafted], draws)
