@@ -170,7 +170,7 @@ GOALS = (
     ),
     Goal("graphs captured by any call but an arm's first", 0.0, _late_captures, is_limit=True),
     Goal(
-        "parallel decoding over plain behind 25k visual tokens, at acceptance 0.8", 1.5,
+        "parallel decoding over plain behind 25k visual tokens, at acceptance 0.8", 1.4,
         _of("video", "rows", "over_plain", arm="parallel"),
     ),
     Goal(

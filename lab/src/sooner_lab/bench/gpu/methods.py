@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import torch
@@ -67,13 +68,14 @@ def arms(bench: GpuBench, target: Any, draft: Any, every: bool) -> dict[str, Dec
         "speculative": lambda: sooner.Speculative(draft, length),
         "parallel": lambda: sooner.ParallelVLM(draft, prune=0.0, placement=placement),
     }
+    head = cache(lambda kind: draft_head(kind, target))
     others: dict[str, Callable[[], Any]] = {
         "speculative-auto": lambda: sooner.Speculative(draft),
         "sd-tree": lambda: sooner.SDTree(draft, STATIC_TREE),
-        "eagle": lambda: sooner.Eagle(draft_head("eagle", target), nodes=settings.nodes),
-        "eagle3": lambda: sooner.Eagle(draft_head("eagle3", target), nodes=settings.nodes),
-        "dflash": lambda: sooner.DFlash(draft_head("dflash", target), 7),
-        "ddtree": lambda: sooner.DDTree(draft_head("dflash", target), nodes=settings.nodes),
+        "eagle": lambda: sooner.Eagle(head("eagle"), nodes=settings.nodes),
+        "eagle3": lambda: sooner.Eagle(head("eagle3"), nodes=settings.nodes),
+        "dflash": lambda: sooner.DFlash(head("dflash"), 7),
+        "ddtree": lambda: sooner.DDTree(head("dflash"), nodes=settings.nodes),
         "prompt-lookup": sooner.PromptLookup,
     }
     if not every:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import time
@@ -80,10 +81,11 @@ def run(
     progress("bandwidth of a copy")
     nbytes = COPY if bench.clock.is_cuda else COPY // 64
     result["bandwidth"] = measure_bandwidth(bench, nbytes)
-    bench.clock.free()
     for name in settings.sections:
         out: dict[str, Any] = {}
         result["sections"][name] = out
+        gc.collect()  # models and caches that the section before leaves in cycles
+        bench.clock.free()
         try:
             _measure(bench, name, out, end - time.monotonic())
         except KeyboardInterrupt:

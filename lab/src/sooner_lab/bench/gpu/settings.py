@@ -89,7 +89,7 @@ class GpuSettings:
     verify_blocks: tuple[int, ...] = (1, 16, 2, 4, 8, 26, 64, 128)
     verify_contexts: tuple[int, ...] = (32_768, 1_024, 131_072)
     draft_context: int = 1_024
-    draft_tokens: int = 128
+    draft_tokens: int = 96
     num_draft_tokens: int = 5
     nodes: int = 48
     acceptance: tuple[float, ...] = (0.8, 0.6, 0.9)

@@ -264,6 +264,8 @@ def interleaved(
     settings = bench.settings
     texts = {name: ArmTexts(name) for name in arms}
     for turn in range(1 + settings.text_runs + (settings.profiled_rounds > 0)):
+        if turn > 1 and bench.deadline.left < 0:
+            break  # each arm has a first call and another one
         for name, decode in arms.items():
             one = texts[name]
             if one.error is not None:
