@@ -347,7 +347,7 @@ def test_the_learning_rate_rises_and_falls() -> None:
         ({"learning_rate": 1.0}, "unknown training setting 'learning_rate'"),
         ({"warmpu": 1}, "did you mean 'warmup'"),
         ({"lr": -1}, "lr is -1; it must be above 0"),
-        ({"steps": 100}, "warmup is 2000 of 100 steps"),
+        ({"steps": 100, "warmup": 100}, "warmup is 100 of 100 steps"),
         ({"holdout": 1.0}, "holdout is 1.0"),
         ({"span": "question"}, "unknown span 'question'"),
         ({"token_weight": 0, "state_weight": 0}, "are both 0"),

@@ -22,7 +22,6 @@ app = typer.Typer(
     name="sooner",
     help="The same tokens, sooner: exact speculative decoding for multimodal models.",
     no_args_is_help=True,
-    add_completion=False,
     pretty_exceptions_enable=False,
     rich_markup_mode="markdown",  # as docstrings are written; rich's own would eat 'sooner[demo]'
 )

@@ -54,8 +54,11 @@ def patterns(
     fps: options.Fps = None,
     prompt: options.Prompt = None,
     output: Annotated[
-        Path, typer.Option("-o", "--output", metavar="FILE", help="Where the patterns go.")
-    ] = Path("patterns.json"),
+        Path | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="Where the patterns go; else patterns.json."
+        ),
+    ] = None,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace what is there already.")
     ] = False,
@@ -114,6 +117,12 @@ def patterns(
         cost=cost,
         break_even=break_even,
     )
+    if output is None and models.model is None and not sample:
+        raise SoonerError(
+            "nothing to search on; name --model and a long video with --sample, or -o FILE alone "
+            "for the patterns of the bundled miniature on clips of its own"
+        )
+    output = output or Path("patterns.json")
     if output.exists() and not overwrite:
         raise SoonerError(f"'{output}' is there already; use --overwrite, or another -o")
     if not output.parent.is_dir():

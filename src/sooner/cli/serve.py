@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -84,6 +85,7 @@ def serve(
     require()
     bound_heap()
     check_address(settings)
+    from ..miniatures import sample_of
     from ..serve.adapters import base_of
     from ..serve.bundled import miniature_of
     from .served_models import ServedModels, tell_end
@@ -91,6 +93,8 @@ def serve(
     if debug:
         options.log_decisions()
     small = miniature_of(model)
+    if small is not None and settings.media_root is None:  # so that a first request needs no file
+        settings = replace(settings, media_root=str(sample_of(small).parent))
     base = None if small is not None else base_of(model)
     if base is not None:
         model, adapter = base, adapter or model

@@ -69,9 +69,11 @@ class ServedModels:
         if self.is_beside:
             display.line("  one request decodes at a time, its draft beside it; others wait")
         if self.small is not None:
-            from ..miniatures import MADE_UP
+            from ..miniatures import MADE_UP, sample_of
 
             display.line(f"  the bundled {self.small} miniature {MADE_UP}", "yellow")
+            name = sample_of(self.small).name
+            display.line(f'  requests may name its sample: {{"url": "{name}"}}')
 
 
 def tell_end(display: Display, grace: float, count: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import mimetypes
 import os
 import re
 import tempfile
@@ -181,6 +182,11 @@ def _known(document: Document) -> Document:
     """
     suffix = document.place.suffix.lower()
     if suffix not in SUFFIXES:
+        kind = mimetypes.guess_type(document.place.name)[0] or ""
+        if kind.startswith("video/"):
+            raise SoonerError(
+                f"'{document.source}' is a video; caption it: sooner caption {document.source}"
+            )
         raise SoonerError(
             f"'{document.source}' is no document by its name{did_you_mean(suffix, SUFFIXES)}; "
             f"known are {', '.join(SUFFIXES)}"

@@ -8,6 +8,8 @@ from typing import Any
 from ..checks import check_share, check_whole, check_whole_or
 from ..errors import SoonerError
 
+HUB_SECONDS = 5.0
+"""What the model hub may take to answer at all."""
 PADDING = 1024
 """Vocabularies of one tokenizer differ by the padding of their embedding; more is another one."""
 
@@ -77,6 +79,26 @@ def check_model(name: str, model: Any) -> None:
             f"{name} is a {type(model).__name__} in training mode, where dropout changes every "
             "forward; call its eval() first"
         )
+
+
+def hub_problem() -> str | None:
+    """Why the model hub can't be asked, in words; `None` if it answers, or is not to be asked.
+
+    The hub's client tries for a minute where there is no network.
+    """
+    from huggingface_hub import constants
+    from huggingface_hub.utils import get_session
+
+    if constants.HF_HUB_OFFLINE:
+        return None
+    try:
+        get_session().head(constants.ENDPOINT, timeout=HUB_SECONDS)
+    except Exception as error:  # of whatever client this version has
+        return (
+            f"the model hub can't be reached ({type(error).__name__}: {constants.ENDPOINT}); check "
+            "the name and your connection, or give a folder"
+        )
+    return None
 
 
 def same_tokenizer(target: Any, draft: Any) -> None:

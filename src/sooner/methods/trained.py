@@ -12,7 +12,9 @@ from typing import Any
 from ..errors import SoonerError, UnsupportedError
 from ..registry import choices
 from .base import Method
+from .checks import hub_problem
 
+CONFIG, HEAD = "config.json", "head"
 Predicate = Callable[[Mapping[str, Any], set[str]], bool]
 Loader = Callable[..., Any]
 
@@ -211,15 +213,22 @@ def load_for(method: str, path_or_name: Path | str) -> Any:
 def find_folder(path_or_name: Path | str) -> Path:
     """The folder of a drafter, fetched from the model hub where it is none here.
 
+    What `sooner train draft -o FOLDER` wrote may be named by that folder, in which the drafter is
+    `head`.
+
     Raises:
         SoonerError: no such folder, and no such repository.
     """
     folder = Path(path_or_name)
+    if not (folder / CONFIG).is_file() and (folder / HEAD / CONFIG).is_file():
+        return folder / HEAD
     name = str(path_or_name)
     if folder.exists() or name.count("/") != 1 or name.startswith((".", "/", "~")):
         return folder
     from huggingface_hub import snapshot_download
 
+    if (reason := hub_problem()) is not None:
+        raise SoonerError(f"drafter '{name}' is no folder here, and {reason}")
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.bin"]))
     except Exception as error:  # a dozen kinds, of HTTP, of names, of files
@@ -236,7 +245,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         SoonerError: there is none, or it is no object.
     """
     try:
-        told = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        told = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SoonerError(
             f"draft head '{folder}' has no readable config.json; give a folder that `sooner train "

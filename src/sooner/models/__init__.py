@@ -58,9 +58,8 @@ def adapt(model: nn.Module | Adapter) -> Adapter:
         adapter.prove()
     except UnsupportedError as error:
         raise SoonerError(
-            f"model type '{model_type}' is not supported{did_you_mean(model_type, FAMILIES)}: "
-            f"{error}; supported: {', '.join(sorted(FAMILIES))} (docs/add-a-model.md says how to "
-            "add one)"
+            f"model type '{model_type}' is not supported: {error}; supported: "
+            f"{', '.join(sorted(FAMILIES))} (docs/add-a-model.md says how to add one)"
         ) from error
     return adapter
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import mimetypes
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -45,6 +46,9 @@ def _inside(folder: Path) -> list[Path]:
 def _existing(path: Path) -> Path:
     if not path.exists():
         raise SoonerError(f"file '{path}' does not exist; check the path")
+    kind = mimetypes.guess_type(path.name)[0] or ""
+    if path.suffix.lower() not in VIDEOS and (kind.startswith("image/") or kind == PDF):
+        raise SoonerError(f"'{path}' is a document, no video; parse it: sooner parse {path} -o out")
     return path
 
 
@@ -54,6 +58,7 @@ def natural(path: Path) -> list[tuple[int, int | str]]:
     return [(0, int(part)) if part.isdigit() else (1, part) for part in parts]
 
 
+PDF = "application/pdf"
 RECORDS = "0.1.0"
 """Part of every record's hash, raised when the same settings give another result. It is not the
 package's version: an upgrade redoes nothing that was finished."""

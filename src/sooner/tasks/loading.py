@@ -37,6 +37,7 @@ from .model_types import (
     is_text_only,
     model_type,
     one_line,
+    seeing_types,
     told_config,
     told_type,
 )
@@ -186,8 +187,8 @@ def load_pair(
     types = [model_type(name, trust) for name in names if name is not None]
     if sees and is_text_only(types[0]):
         raise SoonerError(
-            f"model '{names[0]}' of type '{types[0]}' reads text only; a video needs one of "
-            f"{', '.join(sorted(name for name in FAMILIES if not is_text_only(name)))}"
+            f"model '{names[0]}' of type '{types[0]}' reads text only; a video needs a model that "
+            f"sees: {seeing_types()}"
         )
     beside = where if draft_device is None else pick_device(draft_device)
     own = None if names[1] is None else own_device(draft_device, device, device_map)

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from huggingface_hub import try_to_load_from_cache
+from huggingface_hub.utils import HFValidationError
 from transformers import (
     AutoConfig,
     AutoModel,
@@ -21,6 +23,7 @@ from transformers.models.auto.modeling_auto import (
 )
 
 from ..errors import SoonerError, did_you_mean
+from ..methods.checks import hub_problem
 from ..models import FAMILIES, unproved
 from ..models.openvla.adapter import OpenVLA
 from ..models.video import TextModel
@@ -34,6 +37,9 @@ CLASSES: dict[str, Any] = {
 }
 
 """By which a config's `auto_map` may name a model, the best first."""
+
+COMMON = ("qwen3_vl", "qwen2_5_vl", "llava_onevision")
+"""Types that people look for when a model does not see."""
 
 
 def brings_code(config: dict[str, Any]) -> bool:
@@ -110,9 +116,22 @@ def model_type(name: str, trust_remote_code: bool = False) -> str:
     if (reason := _unsuited(name, kind)) is not None:
         raise SoonerError(
             f"model '{name}' is of type '{kind}', which is not supported"
-            f"{did_you_mean(kind, FAMILIES)}{reason}; supported: {', '.join(sorted(FAMILIES))}"
+            f"{misspelt(kind)}{reason}; supported: {', '.join(sorted(FAMILIES))}"
         )
     return kind
+
+
+def misspelt(kind: str) -> str:
+    """A hint for a type that is none; a type of transformers' own is meant as it is."""
+    return "" if kind in CONFIG_MAPPING_NAMES else did_you_mean(kind, FAMILIES)
+
+
+def seeing_types() -> str:
+    """Some types of models that answer questions about pictures, and where all are listed."""
+    return (
+        f"{', '.join(kind for kind in COMMON if kind in FAMILIES)} and others (sooner doctor "
+        "--models lists them)"
+    )
 
 
 def _unsuited(name: str, kind: str) -> str | None:
@@ -145,6 +164,8 @@ def told_config(name: str) -> dict[str, Any]:
     """
     if _looks_local(name) and not Path(name).is_dir():
         raise SoonerError(f"model folder '{name}' does not exist; check the path")
+    if not _is_here(name) and (reason := hub_problem()) is not None:
+        raise SoonerError(f"model '{name}' is no folder here, and {reason}")
     try:
         config, _ = PreTrainedConfig.get_config_dict(name)
     except (OSError, ValueError) as error:
@@ -155,6 +176,16 @@ def told_config(name: str) -> dict[str, Any]:
             "give a transformers checkpoint"
         )
     return dict(config)
+
+
+def _is_here(name: str) -> bool:
+    """Whether a model's config is in a folder, or was fetched before."""
+    if Path(name).is_dir():
+        return True
+    try:
+        return isinstance(try_to_load_from_cache(name, "config.json"), str)
+    except HFValidationError:  # no name of the hub; it says so itself
+        return True
 
 
 def is_text_only(kind: str) -> bool:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...errors import SoonerError
-from ...models import FAMILIES as ADAPTERS
 from ..loading import ModelPair, is_text_only, load_pair, model_type
+from ..model_types import seeing_types
 from .decoding import eos_ids
 from .families import FAMILIES, check_type
 from .habits import family_of
@@ -34,10 +34,9 @@ def load_parser(
     kind = model_type(name, trust_remote_code)
     check_type(kind, name)
     if is_text_only(kind):
-        known = sorted(family for family in ADAPTERS if not is_text_only(family))
         raise SoonerError(
-            f"model '{name}' of type '{kind}' reads text only; a page needs one of "
-            f"{', '.join(known)}"
+            f"model '{name}' of type '{kind}' reads text only; a page needs a model that sees: "
+            f"{seeing_types()}"
         )
     pair = load_pair(
         None if model == DEMO else model,

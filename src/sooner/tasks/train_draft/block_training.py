@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -45,7 +45,7 @@ class BlockTraining(Recipe):
     """
 
     lr: float = option(6e-4, 0, above=True)
-    warmup: int = option(800, 0)
+    most_warmup: ClassVar[int] = 800
     clip: float = option(1.0, 0, above=True)
     layers: int = option(5, 1)
     block_size: int = option(16, 2)

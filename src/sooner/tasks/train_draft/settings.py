@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any, Literal, Self
+from typing import Any, ClassVar, Literal, Self
 
 from ...checks import check_fields, check_keys, option
 from ...errors import SoonerError
@@ -23,7 +23,7 @@ class Recipe:
         lr: highest learning rate of AdamW; it rises over `warmup` steps and falls to 0 with the
             last one, both linearly.
         batch: samples of a step, over all devices.
-        warmup: steps of the rise.
+        warmup: steps of the rise; by default a tenth of all, `most_warmup` at most.
         clip: largest norm of the gradient.
         weight_decay: of AdamW.
         holdout: share of the samples, the last ones, that are kept for measuring.
@@ -34,7 +34,7 @@ class Recipe:
     steps: int = option(20_000, 1)
     lr: float = option(5e-5, 0, above=True)
     batch: int = option(16, 1)
-    warmup: int = option(2000, 0)
+    warmup: int | None = option(None, 0)
     clip: float = option(0.5, 0, above=True)
     weight_decay: float = option(0.01, 0)
     holdout: float = option(0.05, 0, 1, above=True)
@@ -42,9 +42,14 @@ class Recipe:
     save_every: int = option(500, 1)
     seed: int = option(0, 0)
 
+    most_warmup: ClassVar[int] = 2000
+
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_fields(self, f"{name}: ")
+        if self.warmup is None:
+            object.__setattr__(self, "warmup", min(self.most_warmup, self.steps // 10))
+        assert self.warmup is not None
         if self.warmup >= self.steps:
             raise SoonerError(
                 f"{name}: warmup is {self.warmup} of {self.steps} steps; it must be less than steps"
@@ -67,6 +72,7 @@ class Recipe:
 
     def rate(self, step: int) -> float:
         """Learning rate of step `step`, from 0."""
+        assert self.warmup is not None
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
         return self.lr * (self.steps - step) / (self.steps - self.warmup)

@@ -1,0 +1,186 @@
+"""What somebody who is new does wrong on the command line is answered with the right command."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+import tiny
+from serve.spoken import byte_level
+from sooner.cli.display import summary_lines
+from sooner.cli.main import app, main
+from sooner.cli.parse_display import comparison_line
+from sooner.errors import SoonerError
+from sooner.methods import checks, trained
+from sooner.models import adapt
+from sooner.tasks import model_types
+from sooner.tasks.loading import load_pair
+from sooner.tasks.parse.loading import load_parser
+from sooner.tasks.train_draft import HeadTraining
+from sooner.tasks.train_draft.block_training import BlockTraining
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+    """The one line by which a command line is refused."""
+    with pytest.raises(SystemExit) as left:
+        main([str(argument) for argument in arguments])
+    assert left.value.code == 2
+    line = capsys.readouterr().err.strip().splitlines()[-1]
+    assert line.startswith("sooner: ")
+    return line
+
+
+@pytest.fixture
+def text_model(tmp_path: Path) -> Path:
+    folder = tmp_path / "text"
+    tiny.model("qwen2", vocab=512).save_pretrained(folder)
+    byte_level().save_pretrained(folder)
+    return folder
+
+
+def test_a_file_for_another_command_is_told_that_command(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    for name in ("x.mp4", "x.webm"):
+        (tmp_path / name).write_bytes(b"")
+        line = fails(capsys, "parse", tmp_path / name, "-o", tmp_path / "out")
+        assert line.endswith(f"is a video; caption it: sooner caption {tmp_path / name}")
+        assert ".bmp" not in line
+    for name in ("x.pdf", "x.png"):
+        (tmp_path / name).write_bytes(b"")
+        line = fails(capsys, "caption", tmp_path / name, "--model", "org/any")
+        assert f"sooner parse {tmp_path / name}" in line
+    (tmp_path / "x.txt").write_bytes(b"")
+    assert "no document by its name" in fails(capsys, "parse", tmp_path / "x.txt", "-o", "out")
+
+
+@pytest.mark.parametrize("load", [load_pair, load_parser])
+def test_a_model_that_reads_text_only_is_told_others_that_see(load: Any, text_model: Path) -> None:
+    with pytest.raises(SoonerError, match=r"reads text only; .* qwen2_5_vl, ") as caught:
+        load(str(text_model))
+    assert "openvla" not in str(caught.value)
+    assert "chameleon" not in str(caught.value)
+
+
+def test_a_search_of_nothing_writes_nothing(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    line = fails(capsys, "search", "patterns")
+    assert "nothing to search on; name --model and a long video with --sample" in line
+    assert not list(tmp_path.iterdir())
+
+
+class Silent:
+    """A hub's client without a network."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, float]] = []
+
+    def head(self, url: str, timeout: float) -> None:
+        self.asked.append((url, timeout))
+        raise ConnectionError("Name or service not known")
+
+
+def test_without_a_network_an_unknown_model_is_refused_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The hub's own client, which tries again and again, is not asked at all."""
+
+    def never(*arguments: Any, **options: Any) -> None:
+        raise AssertionError("it tries for half a minute")
+
+    client = Silent()
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", False)
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: client)
+    monkeypatch.setattr(model_types.PreTrainedConfig, "get_config_dict", never)
+    monkeypatch.setattr("huggingface_hub.snapshot_download", never)
+    with pytest.raises(SoonerError, match="'org/unknown' is no folder here, and the model hub can"):
+        model_types.told_config("org/unknown")
+    with pytest.raises(SoonerError, match="drafter 'org/head' is no folder here, and the model hu"):
+        trained.find_folder("org/head")
+    assert [seconds for _, seconds in client.asked] == [checks.HUB_SECONDS] * 2
+
+
+def test_a_model_that_is_here_needs_no_network(
+    monkeypatch: pytest.MonkeyPatch, text_model: Path
+) -> None:
+    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: pytest.fail("no network"))
+    assert model_types.told_config(str(text_model))["model_type"] == "qwen2"
+
+
+def test_a_type_that_there_is_is_not_taken_for_a_slip() -> None:
+    assert model_types.misspelt("mamba") == ""
+    assert "did you mean 'qwen2_5_vl'" in model_types.misspelt("qwen2_5_v")
+    with pytest.raises(SoonerError, match="model type 'mamba' is not supported") as caught:
+        adapt(_mamba())
+    assert "did you mean" not in str(caught.value)
+
+
+def _mamba() -> Any:
+    from transformers import MambaConfig, MambaForCausalLM
+
+    config = MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, state_size=4)
+    return MambaForCausalLM(config).eval()
+
+
+def test_shells_can_complete() -> None:
+    shown = CliRunner().invoke(app, ["--help"]).output
+    assert "--install-completion" in shown
+
+
+@pytest.mark.parametrize(
+    ("recipe", "most"), [(HeadTraining, 2000), (BlockTraining, 800)], ids=["head", "dflash"]
+)
+def test_a_warm_up_scales_with_the_steps(recipe: Any, most: int) -> None:
+    assert recipe().warmup == most
+    assert recipe(steps=20).warmup == 2
+    assert recipe(steps=5).warmup == 0
+    assert recipe(steps=20, warmup=7).as_dict()["warmup"] == 7
+    assert recipe.of(json.loads(json.dumps(recipe(steps=20).as_dict()))) == recipe(steps=20)
+    rates = [recipe(steps=20).rate(step) for step in range(20)]
+    assert max(rates) == recipe().lr
+    assert min(rates) > 0
+
+
+def test_a_drafter_is_found_where_its_training_left_it(tmp_path: Path) -> None:
+    head = tmp_path / "out" / "head"
+    head.mkdir(parents=True)
+    (head / "config.json").write_text("{}")
+    (tmp_path / "out" / "data").mkdir()
+    assert trained.find_folder(tmp_path / "out") == head
+    assert trained.find_folder(str(head)) == head
+    assert trained.find_folder(tmp_path) == tmp_path  # nothing in it: the error names it
+
+
+def test_what_a_person_waits_stands_before_decoding() -> None:
+    compared = {"decode_speedup": 13.1, "e2e_speedup": 0.9, "plain_seconds": 2.0}
+    line, _ = comparison_line({**compared, "parity": "identical"}, "exact")
+    assert re.search(r"speed-up: 0\.90x from the page to its text.* 13\.10x decoding alone", line)
+    record: dict[str, Any] = {
+        "seconds": {"decode": 1.0}, "tokens": 5, "tokens_per_second": 5.0, "method": "hsd",
+        "mode": "exact", "acceptance": 2.0, "frames": 4, "video": {"frames": 8}, "finish": "stop",
+        "plain": {"tokens_per_second": 2.0}, "parity": {"verdict": "identical"},
+        "decode_speedup": 9.9, "e2e_speedup": 1.71,
+    }  # fmt: skip
+    text = "\n".join(line for line, _ in summary_lines(record))
+    assert re.search(r"speed-up: 1\.71x from the file to the text, 9\.90x decoding alone", text)
+
+
+@pytest.mark.lab
+def test_the_first_request_of_the_readme_shows_the_bundled_clip() -> None:
+    from sooner.miniatures import sample_of
+
+    text = README.read_text(encoding="utf-8")
+    [body] = re.findall(r"^curl \S+/v1/chat/completions -d '(.*?)'$", text, re.M | re.S)
+    [message] = json.loads(body)["messages"]
+    [video, words] = message["content"]
+    assert video["video_url"]["url"] == sample_of("video").name
+    assert words["text"] == "describe the scenes in order ."
