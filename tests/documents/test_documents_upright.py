@@ -84,6 +84,18 @@ def test_values_of_form_fields_are_drawn(tmp_path: Path) -> None:
     assert (box < 100).all(axis=2).sum() > 10
 
 
+def test_forms_that_pdfium_does_not_know_are_no_reason_to_speak(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    path = report(tmp_path / "a.pdf", 0)
+    root = b"/Type /Catalog"
+    assert path.read_bytes().count(root) == 1
+    form = b"/AcroForm << /Fields [] /XFA [(a) 1 0 R] >> "
+    path.write_bytes(path.read_bytes().replace(root, form + root))  # PDFium mends the offsets
+    assert only(path).text is not None
+    assert caplog.records == []
+
+
 @pytest.mark.parametrize("padding", [b"\0" * 2_100, b"\n" * 50_000, b"\0\r\n " * 20_000])
 def test_what_fills_a_file_up_does_not_cut_it_off(tmp_path: Path, padding: bytes) -> None:
     path = report(tmp_path / "a.pdf", 0)

@@ -65,7 +65,6 @@ def _pdfium() -> ModuleType:
         raise SoonerError(
             "PDFs need pypdfium2; install it with: pip install 'sooner[docs]'"
         ) from None
-    logging.getLogger("pypdfium2").setLevel(logging.ERROR)  # it warns of forms that it half knows
     return pypdfium2
 
 
@@ -101,13 +100,25 @@ def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenP
     try:
         with _LOCK:
             document = pdfium.PdfDocument(path, password=password)
-            if document.get_formtype() != pdfium.raw.FORMTYPE_NONE:
-                document.init_forms()  # else their values are neither drawn nor read
+            _init_forms(pdfium, document)
             return document
     except FileNotFoundError:
         return BrokenPage(path, 0, "does not exist")
     except (pdfium.PdfiumError, OSError) as error:
         return BrokenPage(path, 0, _reason(path, getattr(error, "err_code", None), password))
+
+
+def _init_forms(pdfium: ModuleType, document: Any) -> None:
+    """Have the values of form fields drawn, if there are any; XFA's are those of its AcroForm."""
+    logger = logging.getLogger(pdfium.__name__)
+    level = logger.level
+    logger.setLevel(logging.ERROR)  # or XFA would be a warning to build PDFium with more in it
+    try:
+        document.init_forms()
+    except pdfium.PdfiumError:  # the page's own text is still there
+        pass
+    finally:
+        logger.setLevel(level)
 
 
 def _reason(path: Path, code: int | None, password: str | None) -> str:
