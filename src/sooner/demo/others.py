@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import base64
 import tempfile
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,18 @@ from matplotlib import colormaps
 from .. import miniatures
 from ..documents import BrokenPage, read_pages
 from ..errors import SoonerError
+from ..models import adapt
 from ..sparse.attention import States
+from ..sparse.attention.run import backend_for
+from ..sparse.cost import measure
+from ..sparse.patterns import Grid, HeadPattern
 from ..sparse.search import SearchSettings
-from ..sparse.table import PatternTable
+from ..sparse.search.capture import capture
+from ..sparse.search.heads import decide, shortlist
+from ..sparse.search.run import OTHERS
+from ..sparse.search.score import survey, trial
+from ..sparse.search.space import Space
+from ..tasks.act.observation import Observation
 from ..tasks.act.policy import Policy
 from ..tasks.act.rollout import run_rollouts
 from ..tasks.imagine import DrawCallbacks, ImagineSettings, imagine
@@ -32,12 +42,12 @@ from ..tasks.parse.drafters import make_drafter
 from ..tasks.parse.parser import PageParser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.round_records import stop_if
-from ..tasks.search import SearchCallbacks, Wish, attention_map, generated_clip, search_patterns
+from ..tasks.search import SearchCallbacks, Wish, attention_map, generated_clip, read_sample
 from .race import VERSION, OnRecord, data_url
 
 IsStopped = Callable[[], bool]
 WAYS = (
-    ("plain", "One at a time", "Plain: every code is a step."),
+    ("plain", "One at a time", "Plain: every code takes an iteration."),
     ("sjd", "Guessed, drawn anew", "Uncoupled: each iteration draws its guesses by fresh chance."),
     ("jacobi", "Guessed, held on to", "Coupled: a guess stays as it was wherever chance allows."),
 )
@@ -77,14 +87,16 @@ def record_pictures(
     grid = model.canvas(options.get("size")).grid
     steps = [len(one["drawn"]) for one in lanes]
     words = (
-        f"A picture is a row of codes, and plain drawing asks the big model once for each: "
-        f"{steps[0]} times here. Jacobi decoding guesses many codes ahead from the iteration "
-        f"before, and keeps those that turn out right: {steps[1]} steps. If each new guess also "
-        f"holds on to the one before wherever the odds allow, more of them agree: {steps[2]} steps."
+        "A code is the number that stands for one small square of the picture. An iteration is one "
+        f"question to the big model, which plain drawing asks for every code: {steps[0]} times. "
+        "Jacobi decoding asks about many codes at once, guesses them from the iteration before and "
+        f"keeps those that turn out right: {steps[1]} iterations. If each new guess also holds on "
+        f"to the one before wherever the odds allow, more of them agree: {steps[2]} iterations. "
+        "Chance falls differently in each, so the pictures differ; their odds are the same."
     )
     return {
         "version": VERSION, "kind": "picture", "title": prompt, "prompt": prompt, "words": words,
-        "grid": [grid.height, grid.width], "lanes": lanes,
+        "is_toy": model.miniature, "grid": [grid.height, grid.width], "lanes": lanes,
     }  # fmt: skip
 
 
@@ -99,7 +111,6 @@ def record_pages(
     """Parse pages with drafts, and plainly; says of each region how much the draft had right."""
     draft_of, parser = make_drafter(drafter), PageParser(pair, settings)
     told: list[dict[str, Any]] = []
-    speedups: list[float] = []
     for page in islice(read_pages(path), MOST_PAGES):
         stop_if(is_stopped)
         if isinstance(page, BrokenPage):
@@ -108,14 +119,15 @@ def record_pages(
         if not told:
             warm_up(parser, page)
         draft = None if draft_of is None else draft_of(page)
+        drafting = 0.0 if draft is None else draft.seconds
         on_live({"kind": "race", "live": f"Page {page.number}: the model checks the draft ..."})
         parsed = parser(page, draft)
+        parsed = replace(parsed, seconds={**parsed.seconds, "drafter": drafting})
         stop_if(is_stopped)
         on_live({"kind": "race", "live": f"Page {page.number}: the model alone ..."})
         compared = compare_plain(parser, page, parsed)
         last = parsed.last
-        if (speedup := compared["decode_speedup"]) is not None:
-            speedups.append(speedup)
+        plain, e2e = compared["plain_seconds"], compared["e2e_speedup"]
         regions = [
             {"label": one.label, "text": one.text, "box": one.bbox_1000, "share": one.acceptance}
             for one in parsed.regions
@@ -123,7 +135,9 @@ def record_pages(
         told.append(
             {
                 "image": data_url(page.picture, PAGE_SIDE, "PNG"), "markdown": parsed.markdown,
-                "regions": regions, "speedup": speedup, "steps": last.steps,
+                "regions": regions, "speedup": compared["decode_speedup"],
+                "seconds": [plain, plain / e2e] if e2e else None, "drafting": drafting,
+                "steps": last.steps,
                 "tokens": last.tokens, "mode": parsed.mode, "parity": compared["parity"],
                 "drafter": parsed.drafter,
             }
@@ -133,10 +147,9 @@ def record_pages(
         "model follows the draft wherever it would have written the same, many words at a time, "
         "and corrects the rest. Colours say how much of each region came from the draft."
     )
-    mean = float(np.exp(np.log(speedups).mean())) if speedups else None
     return {
         "version": VERSION, "kind": "pages", "title": path.name, "words": words,
-        "pages": told, "speedup": mean,
+        "is_toy": pair.miniature is not None, "pages": told,
     }  # fmt: skip
 
 
@@ -160,6 +173,7 @@ def record_robot(
         on_live({"kind": "race", "live": f"The robot moves: {name.lower()} ..."})
         off: list[int] = []
         forwards: list[int] = []
+        times: list[float] = []
 
         def note(actions: list[Any], off: list[int] = off, forwards: list[int] = forwards) -> None:
             stop_if(is_stopped)
@@ -167,10 +181,17 @@ def record_robot(
             off.append(0 if distance is None else int(max(distance.max_bins, default=0)))
             forwards.append(actions[0].stats.nfe)
 
+        def decide(
+            observations: list[Observation], method: str = method, times: list[float] = times
+        ) -> list[Any]:
+            began = time.perf_counter()
+            actions = policy.act(observations, method=method)
+            times.append(time.perf_counter() - began)
+            return actions
+
         with tempfile.TemporaryDirectory() as folder:
             found = run_rollouts(
-                partial(policy.act, method=method), env,
-                episodes=1, seed=seed, batch=1, films=Path(folder), on_call=note,
+                decide, env, episodes=1, seed=seed, batch=1, films=Path(folder), on_call=note,
             )  # fmt: skip
             one = found.episodes[0]
             film = base64.b64encode(one.film.read_bytes()).decode() if one.film else ""
@@ -178,6 +199,7 @@ def record_robot(
             {
                 "name": name, "tolerance": tolerance, "off": off, "success": one.success,
                 "steps": one.steps, "calls": one.calls, "seconds": found.seconds,
+                "decision": median(times),  # the first one pays for allocations
                 "asked": sum(forwards) / max(len(forwards), 1),
                 "film": f"data:video/mp4;base64,{film}",
             }
@@ -188,11 +210,12 @@ def record_robot(
         "a neighbouring number does as well: within the green band a guess is let pass, so the "
         "policy is asked less often, and the move may differ by that much."
     )
+    bundled = "robot" in miniatures.names() and str(miniatures.find("robot").target)
     if not policy.head:
         words += " This policy was loaded without a head (--draft names one), so it moves plainly."
     return {
         "version": VERSION, "kind": "robot", "title": env, "words": words, "tolerance": allowed,
-        "lanes": lanes,
+        "is_toy": policy.name == bundled, "lanes": lanes,
     }  # fmt: skip
 
 
@@ -215,15 +238,15 @@ class HeadView:
 def record_heads(
     pair: ModelPair,
     view: HeadView,
-    tables: dict[int, PatternTable],
+    tables: dict[tuple[int, int], list[HeadPattern]],
     on_live: OnRecord = lambda record: None,
     is_stopped: IsStopped = lambda: False,
 ) -> dict[str, Any]:
-    """One head's attention over a video: as it is, permuted by its grid, and within its pattern.
+    """One head's attention over a video: as it is, and within its pattern.
 
     Args:
-        tables: searched patterns by the frames of a clip, which is a drawn one (or, without the
-            miniature, the first that was shown); filled here.
+        tables: searched patterns of a layer's heads by the layer and the frames of a clip, which is
+            a drawn one (or, without the miniature, the first that was shown); filled here.
     """
     on_live({"kind": "race", "live": "Looking into the model ..."})
     layer, head, frames = view.layer, view.head, view.frames
@@ -236,45 +259,76 @@ def record_heads(
         clips = ([view.clip] if view.clip else drawn[:1]) + drawn[1:]
         if not clips:
             raise SoonerError("no clip given; upload one above")
-        wish = Wish((clips[0],), frames)
-        shown = attention_map(pair, wish, layer, head, on_states=seen.append)
-        on_live({"kind": "race", "live": "Searching a pattern for every head ..."})
-        if frames not in tables:
-            asked = SearchCallbacks(step=lambda *_: stop_if(is_stopped))
-            other, how = Wish((clips[-1],), frames), SearchSettings(break_even=False)
-            tables[frames] = search_patterns(pair, other, how, callbacks=asked).table
-    pattern, states, weights = tables[frames].layers[layer][head].pattern, seen[0], shown.weights
-    stride, phase = shown.grid
-    order = torch.argsort((torch.arange(len(shown.layout)) - phase) % stride, stable=True)
+        shown = attention_map(pair, Wish((clips[0],), frames), layer, head, on_states=seen.append)
+        stop_if(is_stopped)
+        on_live({"kind": "race", "live": "Searching a pattern for every head of the layer ..."})
+        if (layer, frames) not in tables:
+            tables[layer, frames] = search_layer(pair, Wish((clips[-1],), frames), layer)
+        stop_if(is_stopped)
+    patterns, states, weights = tables[layer, frames], seen[0], shown.weights
+    pattern, layout = patterns[head], shown.layout
     keys = states.keys[head // states.group]
-    kept = pattern.mask(shown.layout, states.queries[head], keys, states.scale)  # [tokens, tokens]
+    kept = pattern.mask(layout, states.queries[head], keys, states.scale)  # [tokens, tokens]
     part = float((weights * kept).sum() / weights.sum())
     cost = float(kept.sum() / torch.ones_like(kept, dtype=torch.float).tril().sum())
+    timed = measure(patterns, states, layout, backend_for(states.queries.device))
     images = [
         {"name": "As it is", "png": _coloured(weights),
          "about": "A row for each token, a column for each earlier one that it may look at; "
                   "bright is much."},
-        {"name": "Sorted by the video's grid", "png": _coloured(weights[order][:, order]),
-         "about": f"The same numbers; tokens {stride} apart stand together now."},
         {"name": f"What its pattern computes ({pattern.name})", "png": _coloured(weights * kept),
-         "about": f"{cost:.0%} of all pairs, in which lie {part:.0%} of the attention. The pattern "
-                  f"was searched on {'another clip' if len(clips) > 1 else 'a clip'}."},
+         "about": f"The pattern was searched on {'another clip' if len(clips) > 1 else 'a clip'}."},
     ]  # fmt: skip
+    if isinstance(pattern, Grid):
+        stride, phase = shown.grid
+        order = torch.argsort((torch.arange(len(layout)) - phase) % stride, stable=True)
+        images.insert(
+            1,
+            {"name": "Sorted by the video's grid", "png": _coloured(weights[order][:, order]),
+             "about": f"The same numbers; tokens {stride} apart stand together now."},
+        )  # fmt: skip
     words = (
-        "Before the first word, the model compares every token of a long video with every earlier "
-        "one. Most of that finds little. Many heads look along a regular grid, the same column "
-        "or spot of other frames; sorted by it, what matters becomes dense blocks, and only those "
-        "need to be computed. Large models on long videos are much more regular than a miniature. "
-        "What is left out changes the reading a little, so results are marked approximate."
+        "This is another idea than guessing, and about the time before the first word: a model "
+        "compares every token of a long video with every earlier one, and most of that finds "
+        "little. Many heads look along lines or a grid; only those pairs need to be computed. What "
+        "is left out changes the reading a little, so results are marked approximate. Attention of "
+        f"this layer took {_ms(timed.dense)} in full and {_ms(timed.seconds)} by its patterns."
     )
-    where = (
-        f"Layer {layer}, head {head}, {len(shown.layout)} tokens of {frames} frames. "
-        f"Grid: every {stride} tokens, from {phase} on."
-    )
+    if timed.relative > 1:
+        words += (
+            f" So {len(layout)} tokens gain nothing: finding and gathering the pairs takes longer "
+            "than it saves. It is made for prompts of many thousands."
+        )
     return {
         "version": VERSION, "kind": "heads", "title": f"layer {layer}, head {head}",
-        "words": words, "images": images, "where": where,
+        "words": words, "images": images, "cost": cost, "part": part,
+        "seconds": [timed.dense, timed.seconds], "tokens": len(layout),
+        "is_toy": pair.miniature is not None,
+        "where": f"Layer {layer}, head {head}, {len(layout)} tokens of {frames} frames.",
     }  # fmt: skip
+
+
+def search_layer(pair: ModelPair, wish: Wish, layer: int) -> list[HeadPattern]:
+    """Patterns of one layer's heads, which `Search` finds for all layers; by counted pairs."""
+    adapter, settings = adapt(pair.target.model), SearchSettings()
+    sample, _ = read_sample(wish.files[0], pair, adapter, wish, settings, SearchCallbacks())
+    seen: list[States] = []
+    capture(
+        adapter, sample.embed(),
+        lambda number, states: seen.append(states) if number == layer else None,
+    )  # fmt: skip
+    states, queries = seen[0], settings.queries
+    layout = sample.layout.to(states.queries.device)
+    space = Space(len(layout.where()), settings.max_stride, settings.extended)
+    tried, prices = space.patterns, torch.ones(len(space.patterns), dtype=torch.double)
+    surveyed = survey(states, layout, tried, queries)
+    types = shortlist(surveyed, tried, prices, space.target(layout), settings)
+    trials = [trial(states, layout, one, queries, OTHERS) for one in types]
+    return decide(types, trials, settings)[0]
+
+
+def _ms(seconds: float) -> str:
+    return f"{1e3 * seconds:.1f} ms"
 
 
 def _coloured(weights: torch.Tensor, side: int = 320) -> str:

@@ -28,14 +28,16 @@ THEME = gr.themes.Default(
 SAME = "The same on your machine"
 """Label of a command."""
 WELCOME = (
-    "# sooner\n**Speculative decoding, to watch.** A quick helper guesses what a big model is "
-    "about to say, the big model checks many guesses at once, and what comes out is the same, "
-    "sooner."
+    "# sooner\n**Faster decoding, to watch.** A quick helper guesses what a big model is about to "
+    "say, and the big model checks many guesses at once: what it would have said comes out sooner."
 )
 STYLE = (
     ".gradio-container{max-width:80rem!important;margin:0 auto!important}"
+    ".tab-wrapper,.tab-container{overflow-x:clip}"
     "footer{display:none!important}.or,.max_value,.min_value{color:inherit!important}"
     "[role=tab].selected{color:inherit!important}.sooner li{list-style:none!important}"
+    ".html-container{padding:0!important}@media(max-width:640px){.gradio-container .main"
+    "{padding:1rem!important}[role=tab]{padding:0 .35rem!important;font-size:.8rem!important}}"
     "#gone{position:fixed;inset:auto 0 0 0;background:#b3131f;color:#fff;padding:.6rem;z-index:9}"
 )
 ALIVE = """
@@ -64,30 +66,39 @@ def build_page(tasks: Sequence[Task], jobs: Jobs, records: Sequence[dict[str, An
     """
     with gr.Blocks(title="sooner: see why it is faster", analytics_enabled=False) as page:
         gr.Markdown(WELCOME)
+        # Outside of the tabs, whose inside a browser makes once they are opened.
+        keys = [
+            gr.BrowserState(None, storage_key=f"sooner-{task.name}", secret="sooner")
+            for task in tasks
+        ]
         with gr.Tabs():
-            for index, task in enumerate(tasks):
+            for index, (task, key) in enumerate(zip(tasks, keys, strict=True)):
                 with gr.Tab(task.name):
-                    _tab(page, task, jobs, records[0] if records and not index else None)
+                    _tab(page, task, key, jobs, records[0] if records and not index else None)
             for record in records[: None if not tasks else 0]:
                 with gr.Tab(str(record.get("title", record["kind"]))[:40]):
-                    gr.HTML(fragment(record))
+                    gr.HTML(fragment(record), padding=False)
                     if command := record.get("command"):
-                        gr.Code(command, language=None, interactive=False, label=SAME)
+                        gr.Code(
+                            command, language=None, interactive=False, label=SAME, wrap_lines=True
+                        )
     return page
 
 
-def _tab(page: gr.Blocks, task: Task, jobs: Jobs, first: dict[str, Any] | None) -> None:
-    key = gr.BrowserState(None, storage_key=f"sooner-{task.name}", secret="sooner")
+def _tab(
+    page: gr.Blocks, task: Task, key: gr.BrowserState, jobs: Jobs, first: dict[str, Any] | None
+) -> None:
     gr.Markdown(task.intro)
     with gr.Accordion("What to run", open=first is None), gr.Row():
         given = [make() for make in task.controls]
     with gr.Row():
         start = gr.Button("Run it", variant="primary")
         stop = gr.Button("Stop")
-    message = gr.HTML()
-    shown = gr.HTML("" if first is None else fragment(first))
+    message = gr.HTML(padding=False)
+    shown = gr.HTML("" if first is None else fragment(first), padding=False)
     told = gr.Code("" if first is None else first.get("command", ""), language=None,
-                   label=SAME, interactive=False, lines=1, visible=first is not None)  # fmt: skip
+                   label=SAME, interactive=False, lines=1, wrap_lines=True,
+                   visible=first is not None)  # fmt: skip
     outputs = [shown, message, told, key]
 
     def run(*values: Any) -> Iterator[Any]:
@@ -133,11 +144,11 @@ def _alert(text: str) -> str:
 def mount_page(app: FastAPI, page: gr.Blocks, path: str = "/") -> FastAPI:
     """Put the page on an application."""
     head = (
-        f"<style>{asset('player.css')}</style><script>{asset('player.js')}</script>"
+        f"<style>{asset('player.css')}{STYLE}</style><script>{asset('player.js')}</script>"
         f"<script>{ALIVE}</script>"
     )
     return gr.mount_gradio_app(
         app, page.queue(default_concurrency_limit=4, api_open=False), path, ssr_mode=False,
-        footer_links=[], theme=THEME, css=STYLE, head=head, max_file_size=MAX_FILE,
+        footer_links=[], theme=THEME, head=head, max_file_size=MAX_FILE,
         show_error=True, enable_monitoring=False, run_history=False,
     )  # fmt: skip

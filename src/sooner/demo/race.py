@@ -106,6 +106,7 @@ def _asked(path: Path, pair: ModelPair, settings: CaptionSettings, clip: Clip) -
         "prompt": clip.prompt,
         "model": _name(pair.target.name, pair),
         "draft": None if pair.draft is None else _name(pair.draft.name, pair),
+        "is_toy": pair.miniature is not None,
         "device": str(pair.target.device),
         "frames": [data_url(one, THUMB) for one in clip.frames.pixels],
         "command": command(path, pair, settings),

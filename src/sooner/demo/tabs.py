@@ -85,12 +85,14 @@ def file_of(given: str | None, miniature: str, is_named: bool) -> Path:
     return miniatures.sample_of(miniature)
 
 
-def slider(label: str, least: float, most: float, value: float, step: float) -> Callable[[], Any]:
-    return lambda: gr.Slider(least, most, value, step=step, label=label)
+def slider(
+    label: str, least: float, most: float, value: float, step: float, about: str | None = None
+) -> Callable[[], Any]:
+    return lambda: gr.Slider(least, most, value, step=step, label=label, info=about, min_width=270)
 
 
 def seed(label: str = "Seed", value: int = 0) -> Callable[[], Any]:
-    return lambda: gr.Number(value, label=label, precision=0)
+    return lambda: gr.Number(value, label=label, precision=0, min_width=270)
 
 
 def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
@@ -120,15 +122,15 @@ def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
         "Video", "A clip" + ("." if is_named else ", or nothing for the bundled one."),
         (
             lambda: gr.Video(label="Clip", sources=["upload"], height=180),
-            lambda: gr.Dropdown(["auto", *methods], label="How guesses are made (draft)"),
-            lambda: gr.Dropdown(["", *heads], value="", allow_custom_value=True,
-                                label="Draft head (a name, a folder or a hub id; or none)"),
-            slider("Guesses a round (0: what pays)", 0, 16, 0, 1),
-            slider(f"Pruned share of what the draft sees (α; for {', '.join(PRUNING)})",
-                   0, 0.95, 0.9, 0.05),
-            slider("Frames (0: the model's choice)", 0, 64, 0, 1),
-            slider("Longest answer, in tokens", 8, 512, 256, 8),
-            slider("Temperature (0: no chance)", 0, 1.5, 0, 0.1),
+            lambda: gr.Dropdown(["auto", *methods], label="How guesses are made", min_width=270),
+            lambda: gr.Dropdown(["", *heads], value="", allow_custom_value=True, min_width=270,
+                                label="Draft head", info="A name, a folder, a hub id, or none."),
+            slider("Guesses a round", 0, 16, 0, 1, "0: as many as pay."),
+            slider("Hidden from the guesser", 0, 0.95, 0.9, 0.05,
+                   f"Share of the video; only for {', '.join(PRUNING)}."),
+            slider("Frames", 0, 64, 0, 1, "0: as many as the model likes."),
+            slider("Longest answer", 8, 512, 256, 8, "In words and parts of words."),
+            slider("Temperature", 0, 1.5, 0, 0.1, "0: always the likeliest word."),
             seed(),
         ),
         plan,
@@ -154,8 +156,10 @@ def documents(pair: Callable[..., ModelPair], is_named: bool = False) -> Task:
         "Document", ask + ("." if is_named else ", or nothing for the bundled one."),
         (
             lambda: gr.File(label="Document", type="filepath", height=140, file_types=kinds),
-            lambda: gr.Dropdown(["auto", "ocr", "text-layer", "none"], label="Who drafts"),
-            slider("Acceptance threshold (τ; 1: exact)", 0.5, 1, 1, 0.05),
+            lambda: gr.Dropdown(["auto", "ocr", "text-layer", "none"], label="Who drafts",
+                                min_width=270),
+            slider("Acceptance threshold", 0.5, 1, 1, 0.05,
+                   "1: the text stays the model's own; below, the draft's word counts for more."),
         ),
         plan,
     )  # fmt: skip
@@ -179,8 +183,8 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
         "Picture", "A picture" + ("." if is_named else " of the bundled model's little world."),
         (
             lambda: gr.Textbox(prompt, label="Prompt"),
-            slider("Codes guessed ahead", 4, 64, 16, 4),
-            slider("Temperature", 0.1, 1.5, 1.0, 0.1),
+            slider("Codes guessed ahead", 4, 64, 32, 4),
+            slider("Temperature", 0.1, 1.5, 0.7, 0.1, "Low: the likeliest codes; high: variety."),
             seed(value=1),
         ),
         plan,
@@ -205,8 +209,10 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
         "Robot", "A simulated robot at work." if is_named else
         "An arm on a drawn table reaches for a ball.",
         (
-            lambda: gr.Dropdown(names, label="Environment", allow_custom_value=is_named),
-            slider("How many steps off is let pass (r)", 0, 15, 9, 1),
+            lambda: gr.Dropdown(names, label="Environment", allow_custom_value=is_named,
+                                min_width=270),
+            slider("Tolerance", 0, 15, 9, 1,
+                   "Steps of the action grid by which an accepted guess may be off."),
             seed("Seed of the scene"),
         ),
         plan,
@@ -216,7 +222,8 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
 def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
     adapter = adapt(pair().target.model)
     layers, heads = adapter.layers, adapter.text_config.num_attention_heads
-    tables: dict[int, Any] = {}  # searched patterns, by the frames of a clip
+    tables: dict[tuple[int, int], Any] = {}  # searched patterns, by layer and frames
+    first = (3, 2, 48) if not is_named else (layers - 1, 0, 24)  # a head that shows it well
 
     def plan(file: str | None, layer: float, head: float, frames: float) -> tuple[Recording, str]:
         path = file_of(file, "video", is_named) if file or is_named else None
@@ -235,9 +242,9 @@ def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
         ("." if is_named else ", or a drawn one."),
         (
             lambda: gr.Video(label="Clip", sources=["upload"], height=140),
-            slider("Layer", 0, layers - 1, layers - 1, 1),
-            slider("Head", 0, heads - 1, min(2, heads - 1), 1),
-            slider("Frames", 8, 48, 24, 4),
+            slider("Layer", 0, layers - 1, min(first[0], layers - 1), 1),
+            slider("Head", 0, heads - 1, min(first[1], heads - 1), 1),
+            slider("Frames", 8, 48, first[2], 4),
         ),
         plan,
     )  # fmt: skip

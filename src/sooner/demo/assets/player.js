@@ -9,6 +9,7 @@
     ocr: ["read by OCR, kept by the big model", "tinted, underlined"],
     before: ["drawn in the iteration before, kept", "tinted, underlined"] };
   const NAMES = { draft: "the small model", lookup: "the earlier text", head: "the draft head", short: "the shortened memory" };
+  const FILM = 8;  // seconds of the longest film of an episode
   const SVG = "http://www.w3.org/2000/svg";
   const still = matchMedia("(prefers-reduced-motion: reduce)");
   const memory = new Map();  // where each record stood, so that nothing is lost when the page draws itself again
@@ -24,9 +25,13 @@
     made.append(...inside.filter(one => one !== null && one !== undefined));
     return made;
   }
-  const times = x => x === null || x === undefined ? "–" : x.toFixed(x < 10 ? 2 : 1) + "×", secs = x => x < 1 ? Math.round(1000 * x) + " ms" : x.toFixed(2) + " s";
+  const secs = x => x < 1 ? Math.round(1000 * x) + "\u00a0ms" : x.toFixed(x < 10 ? 2 : 1) + "\u00a0s";
+  // A ratio of two single runs is no more exact than this.
+  const rough = x => x.toFixed(x < 2 ? 1 : 0) + "×";
+  const pace = x => x === null || x === undefined ? "–" : x > 1.05 ? `about ${rough(x)} as fast` : x < 1 / 1.05 ? `slower (about ${rough(1 / x)} the time)` : "about as fast";
   const share = x => x === null || x === undefined ? "–" : (100 * x).toFixed(x > .995 && x < 1 ? 2 : 0) + " %";
   const fact = (value, name, kind = "") => el("div", { class: "fact" }, el("b", { class: kind }, value), el("span", {}, name));
+  const toy = record => record.is_toy ? el("p", { class: "soft toy" }, "The bundled models are toys that run anywhere: what they gain says nothing about large models.") : "";
   const heading = (text, level = "h3") => el(level, {}, text), soft = text => el("p", { class: "soft" }, text);
 
   function clock(length, slow, tell, key) {
@@ -56,7 +61,7 @@
     function go() { playing = true; play.textContent = "Pause"; last = performance.now(); requestAnimationFrame(step); }
     function stop() { playing = false; play.textContent = at >= length ? "Replay" : "Play"; }
     const bar = el("div", { class: "bar" }, play, end, slider, shown, speed);
-    return { bar, set, begin() { const seen = memory.get(key); if (seen !== undefined) set(seen); else if (still.matches) set(length); else { set(0); go(); } stopped(); } };
+    return { bar, set, begin() { const seen = memory.get(key); if (seen !== undefined) set(seen); else if (still.matches) set(length); else { set(0); go(); } stopped(); }, isPlaying: () => playing };
     function stopped() { if (!playing) stop(); }
   }
 
@@ -71,7 +76,7 @@
     }
     const fill = el("i"), told = el("span", { class: "soft" }), text = el("div", { class: "text", role: "group", "aria-label": `${name}: the answer, word by word` }, ...spans);
     const box = el("div", { class: won ? "lane won" : "lane" }, heading(name), told, el("div", { class: "meter", "aria-hidden": true }, fill), text);
-    return { box, spans, show(at) {
+    return { box, text, show(at) {
       let count = 0, round = 0;
       for (const one of run.rounds) { if (one.e > at) break; count += one.n; round += 1; }
       spans.forEach((span, index) => { span.hidden = index >= count; });
@@ -84,22 +89,31 @@
 
   const depths = parents => parents.reduce((found, parent) => [...found, parent < 0 ? 0 : found[parent] + 1], []);
 
-  function tree(round) {
-    const depth = depths(round.parents), kids = new Map(), high = [];
-    round.parents.forEach((parent, node) => kids.set(parent, [...(kids.get(parent) || []), node]));
-    let leaf = 0;
-    (function lay(node) { const below = kids.get(node) || []; below.forEach(lay); if (node >= 0) high[node] = below.length ? high[below[0]] : leaf++; })(-1);
-    const wide = 110, tall = 30, kept = new Set(round.path), levels = Math.max(...depth) + 1;
-    const svg = el("svg", { width: wide * (levels + 1) + 20, height: tall * Math.max(leaf, 1) + 12, role: "img",
-      "aria-label": `The draft of this round: ${round.draft.length} guesses, accepted: ${round.path.map(node => round.draft[node]).join(" ") || "none"}` });
-    const x = node => node < 0 ? 8 : 8 + wide * (depth[node] + 1) - 40, y = node => 20 + tall * (node < 0 ? 0 : high[node]);
-    round.parents.forEach((parent, node) => svg.append(el("path", { fill: "none", stroke: kept.has(node) ? "var(--draft)" : "var(--line)",
-      "stroke-width": kept.has(node) ? 3 : 1.5, d: `M${parent < 0 ? 8 : x(parent) + 16 + 8 * Math.min(round.draft[parent].trim().length, 9)} ${y(parent)} L${x(node) - 4} ${y(node)}` })));
-    round.draft.forEach((word, node) => { const taken = kept.has(node);
-      svg.append(el("g", {}, el("title", {}, taken ? "accepted" : "thrown away"), el("text", { x: x(node), y: y(node) + 4,
-        style: taken ? "font-weight:700" : "fill:var(--soft);text-decoration:line-through" }, (taken ? "✓" : "✗") + word.trim().slice(0, 9)))); });
-    svg.prepend(el("circle", { cx: 6, cy: 20, r: 5, fill: "var(--ink)" }));
-    return el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Draft of the round" }, svg);
+  function follow(first, second, isBusy) {  // readers scroll both lanes, or neither
+    for (const [one, other] of [[first, second], [second, first]]) one.addEventListener("scroll", () => {
+      const to = one.scrollTop / Math.max(one.scrollHeight - one.clientHeight, 1) * (other.scrollHeight - other.clientHeight);
+      if (!isBusy() && Math.abs(other.scrollTop - to) > 1) other.scrollTop = to;
+    });
+  }
+
+  function guesses(round) {  // a line for each branch of the draft; a chain has one
+    const kept = new Set(round.path), rows = [];
+    const below = node => round.parents.flatMap((parent, kid) => parent === node ? [kid] : []).sort((a, b) => kept.has(b) - kept.has(a));
+    for (const open = [[-1, below(-1)]]; open.length;) {
+      const [from, kids] = open.shift();
+      for (const kid of kids) {
+        const nodes = [];
+        rows.push({ after: rows.length ? from : null, nodes });
+        for (let node = kid; node !== undefined;) {
+          nodes.push(node);
+          const [next, ...others] = below(node);
+          if (others.length) open.push([node, others]);
+          node = next;
+        }
+      }
+    }
+    const word = node => el("span", { class: kept.has(node) ? "guess kept" : "guess", title: kept.has(node) ? "accepted" : "thrown away" }, (kept.has(node) ? "✓ " : "✗ ") + (round.draft[node].trim() || "space"));
+    return el("div", { class: "guesses" }, ...rows.map(row => el("p", {}, row.after === null ? "" : el("span", { class: "soft" }, row.after < 0 ? "or: " : `or, after “${round.draft[row.after].trim()}”: `), ...row.nodes.map(word))));
   }
 
   function detail(record, run, index, box) {
@@ -110,46 +124,40 @@
     box.replaceChildren(heading("The word that you picked"), el("table", {}, ...rows.map(([a, b]) => el("tr", {}, el("th", { scope: "row" }, a), el("td", {}, b)))),
       round.draft.length ? heading(`Round ${token.r + 1}: ${round.draft.length} guesses, ${round.path.length} accepted, then 1 word of the big model's own`)
         : soft(token.r ? "Nothing was guessed in this round." : "The first round reads video and question; nothing is guessed yet."),
-      round.draft.length ? tree(round) : null);
+      round.draft.length ? guesses(round) : null);
   }
 
   function byDepth(run) {
     const offered = [], taken = [];
     for (const round of run.rounds) for (let level = 0; level <= Math.max(-1, ...depths(round.parents)); level++) {
       offered[level] = (offered[level] || 0) + 1; taken[level] = (taken[level] || 0) + (round.path.length > level ? 1 : 0); }
-    const svg = el("svg", { width: 46 * offered.length + 10, height: 130, role: "img", "aria-label": "Accepted guesses by depth: " +
-      offered.map((count, level) => `${level + 1}: ${share(taken[level] / count)}`).join(", ") });
-    offered.forEach((count, level) => { const part = taken[level] / count, x = 5 + 46 * level;
-      svg.append(el("rect", { x, y: 18, width: 34, height: 84, fill: "var(--card)", stroke: "var(--line)" }),
-        el("rect", { x, y: 18 + 84 * (1 - part), width: 34, height: 84 * part, fill: "var(--draft)" }),
-        el("text", { x: x + 17, y: 13, "text-anchor": "middle" }, Math.round(100 * part)), el("text", { x: x + 17, y: 119, "text-anchor": "middle" }, level + 1)); });
+    const parts = offered.map((count, level) => Math.round(100 * taken[level] / count));
     return [heading("How often a guess is accepted, by its depth"), soft("A round is one question to the big model. First bar: of the rounds that guessed at all, the percentage in which the first guessed word was kept; second bar: of those that guessed two words, in which the second was kept as well; and so on. Few rounds guess as far as the last bars."),
-      offered.length ? el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Acceptance by depth" }, svg) : soft("Nothing was guessed.")];
+      parts.length ? el("div", { class: "depths", role: "img", "aria-label": "Accepted guesses by depth: " + parts.map((part, level) => `${level + 1}: ${part} %`).join(", ") },
+        ...parts.map((part, level) => el("span", {}, String(part), el("i", { style: `--part:${part}%` }), String(level + 1)))) : soft("Nothing was guessed.")];
   }
 
   function timeline(record) {
     const beside = record.beside?.length ? record.beside : null;  // when each forward of a draft ran that works side by side
     const runs = [[record.plain, "plain"], [record.fast, "accelerated"]].filter(([run]) => run), length = Math.max(...runs.map(([run]) => run.seconds));
-    const wide = 900, left = 150, scale = x => left + (wide - left - 10) * x / length;
-    const svg = el("svg", { width: wide, height: 128, role: "img", "aria-label": "Who works when: plain, the big model alone; accelerated, small and big model" });
-    const put = (y, from, to, colour, name) => svg.append(el("g", {}, el("title", {}, `${name}: ${secs(to - from)}`),
-      el("rect", { x: scale(from), y, width: Math.max(scale(to) - scale(from) - .4, .8), height: 22, fill: colour })));
-    const label = (y, text) => svg.append(el("text", { x: 0, y: y + 16 }, text));
-    let y = 6; for (const [run, name] of runs) {
-      label(y, `${name}: big model`);
-      run.rounds.forEach((one, index) => put(y, one.v, one.e, index ? "var(--target)" : "var(--line)", index ? `check of round ${index + 1}` : "reading video and question"));
-      if (name === "accelerated") { label(y + 30, NAMES[record.origin] ? NAMES[record.origin].replace("the ", "") + (beside ? ", beside" : "") : "draft");
-        const waits = run.rounds.map((one, index) => [one.s, one.v, index]).filter(([begin]) => begin !== null);
-        if (beside) waits.forEach(([begin, end, index]) => put(y, begin, end, "color-mix(in srgb,var(--bad) 55%,transparent)", `waiting for guesses of round ${index + 1}`));
-        if (beside) beside.forEach(([begin, end], index) => put(y + 30, begin, end, "var(--draft)", `guess ${index + 1}`));
-        else waits.forEach(([begin, end, index]) => put(y + 30, begin, end, "var(--draft)", `guessing for round ${index + 1}`)); }
-      y += 34;
+    const box = el("div"), lines = [], scale = x => 1000 * x / length;
+    let svg;
+    const strip = name => { const line = el("line", { x1: 0, x2: 0, y1: 0, y2: 22, stroke: "var(--ink)", "stroke-width": 2, "vector-effect": "non-scaling-stroke" });
+      lines.push(line); svg = el("svg", { width: "100%", height: 22, viewBox: "0 0 1000 22", preserveAspectRatio: "none", role: "img", "aria-label": name }, line); box.append(el("div", { class: "strip" }, name), svg); };
+    const put = (from, to, colour, name) => svg.insertBefore(el("rect", { x: scale(from), y: 0, width: Math.max(scale(to) - scale(from) - .4, .8), height: 22, fill: colour }, el("title", {}, `${name}: ${secs(to - from)}`)), svg.lastChild);
+    for (const [run, name] of runs) {
+      strip(`${name}: the big model`);
+      run.rounds.forEach((one, index) => put(one.v, one.e, index ? "var(--target)" : "var(--line)", index ? `check of round ${index + 1}` : "reading video and question"));
+      if (name === "plain") continue;
+      const waits = run.rounds.map((one, index) => [one.s, one.v, index]).filter(([begin]) => begin !== null);
+      if (beside) waits.forEach(([begin, end, index]) => put(begin, end, "color-mix(in srgb,var(--bad) 55%,transparent)", `waiting for guesses of round ${index + 1}`));
+      strip(`accelerated: ${NAMES[record.origin] || "the draft"}${beside ? ", beside" : ""}`);
+      if (beside) beside.forEach(([begin, end], index) => put(begin, end, "var(--draft)", `guess ${index + 1}`));
+      else waits.forEach(([begin, end, index]) => put(begin, end, "var(--draft)", `guessing for round ${index + 1}`));
     }
-    const now = el("line", { x1: left, x2: left, y1: 0, y2: 104, stroke: "var(--ink)", "stroke-width": 2 });
-    svg.append(now, el("text", { x: left, y: 122 }, "0"), el("text", { x: wide - 10, y: 122, "text-anchor": "end" }, secs(length)));
     const waits = beside ? "They work side by side: a violet bar is one guess of the small model, in a process of its own. Red: the big model waits, since the guesses are not there yet." : "They take turns: where one has a bar, the other waits.";
-    return { box: el("div", {}, heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the video${beside ? " (the small model does so at the same time)" : ""}. ${waits} The tall line is the time of the replay.`),
-      el("div", { class: "scroll", tabindex: 0, role: "group", "aria-label": "Timeline" }, svg)), show(at) { now.setAttribute("x1", scale(at)); now.setAttribute("x2", scale(at)); } };
+    box.prepend(heading("Who waits for whom"), soft(`Grey: the big model. Violet: guesses. Light: reading the video${beside ? " (the small model does so at the same time)" : ""}. ${waits} The tall line is the time of the replay; the whole width is ${secs(length)}.`));
+    return { box, show(at) { lines.forEach(line => { line.setAttribute("x1", scale(at)); line.setAttribute("x2", scale(at)); }); } };
   }
 
   function legend(origin) {
@@ -176,7 +184,8 @@
     const who = NAMES[record.origin] || "a quick helper", length = Math.max(record.plain.seconds, record.fast.seconds), last = Math.max(...record.fast.rounds.map(one => one.draft.length));
     const verdict = record.parity ? record.parity.verdict : (record.same ? "identical" : null);
     const same = record.same ? "The same answer" : record.parity ? "Nearly the same answer" : "An answer drawn by the same odds";
-    root.append(heading(record.speedup > 1 ? `${same}, written ${times(record.speedup)} as fast` : `${same}; here guessing does not pay`, "h2"),
+    const [before, now] = [record.plain.seconds, record.fast.seconds];
+    root.append(heading(verdict === "bug" ? "Another answer, which is a bug: please report it" : `${same} after ${secs(now)} instead of ${secs(before)}: ${pace(before / now)}`, "h2"), toy(record),
       el("p", {}, `Left, the big model writes alone: it is asked once for every single word. Right, ${who} guesses the next few words (up to ${last} here), and the big model checks all of them in one go, in about the time that one word takes. ` +
         (record.parity ? "Guesses that are exactly what it would have written are kept, tinted; from the first wrong one on they are thrown away. So the text cannot change, and " : "Guesses are kept, tinted, as often as its own odds allow, and thrown away from the first one on that they do not. So every answer stays as likely as before, and ") + " the big model is asked less often: ", el("b", {}, `${record.fast.rounds.length} times instead of ${record.plain.rounds.length}.`)),
       legend(record.origin), frames(record), record.kept ? soft("Darkened patches were left out of what the draft sees, to make it quicker; the big model sees all.") : "", soft(`Asked: “${record.prompt}” · the big model: ${record.model}, on ${record.device}`));
@@ -184,38 +193,45 @@
     const ticking = clock(length, 10 / length, at => { slow.show(at); fast.show(at); line.show(at); }, record.key || record.title + length);
     root.append(ticking.bar, soft("Recorded one after the other on this machine, and replayed on one clock."),
       el("div", { class: "lanes" }, slow.box, fast.box),
-      el("div", { class: "facts" }, fact(times(record.speedup), "speed-up of writing, reading the video left out"), fact(`${secs(record.plain.seconds)} → ${secs(record.fast.seconds)}`, "real time, reading the video included"),
+      el("div", { class: "facts" }, fact(`${secs(before)} → ${secs(now)}`, "waited for the answer, reading the video included"), fact(pace(record.speedup), "writing alone, reading the video left out"),
         fact(share(record.stats.acceptance_rate), "of what was guessed ahead was kept"), fact((record.fast.tokens.length / record.fast.rounds.length).toFixed(1), "words for each question to the big model"),
         fact(record.mode, `mode: the text ${record.mode === "exact" ? "can’t" : "may"} differ from plain’s`), verdict === "identical" ? fact("✓ word for word", "the same text as plain", "good")
           : verdict === "tie" ? fact("a tie", "two words were equally likely within rounding") : verdict ? fact("✗ differs", "a bug: please report it", "bad") : fact("drawn", record.mode === "exact" ? "by chance: same distribution" : "by chance")),
       box, line.box, ...byDepth(record.fast), ...(record.notes || []).map(soft));
+    follow(slow.text, fast.text, ticking.isPlaying);
     ticking.begin();
   }
 
   function picture(record, root) {
-    const most = Math.max(...record.lanes.map(one => one.drawn.length)), [rows, columns] = record.grid, boxes = [];
-    root.append(heading("A picture, drawn in fewer steps", "h2"), el("p", {}, record.words), soft(`Prompt: “${record.prompt}”. Each square is one code of the picture; each step asks the big model once. The three were drawn one after the other and are replayed step by step.`));
-    for (const one of record.lanes) {
+    const [rows, columns] = record.grid, all = rows * columns, [plain, ...rest] = record.lanes, best = rest.at(-1), length = Math.max(...record.lanes.map(one => one.seconds));
+    root.append(heading(`A picture in ${best.drawn.length} iterations instead of ${plain.drawn.length}: ${secs(best.seconds)} instead of ${secs(plain.seconds)}, ${pace(plain.seconds / best.seconds)}`, "h2"), toy(record), el("p", {}, record.words), soft(`Prompt: “${record.prompt}”. The three were drawn one after the other, and are replayed on one clock.`));
+    const boxes = record.lanes.map(one => {
       const canvas = el("canvas", { width: 192, height: Math.round(192 * rows / columns), role: "img", "aria-label": `${one.name}: the picture` }), told = el("p", { class: "soft" }), image = new Image();
-      image.src = one.png; const pen = canvas.getContext("2d");
-      const show = step => { const drawn = one.drawn[Math.min(step, one.drawn.length) - 1] || 0, w = canvas.width / columns, h = canvas.height / rows;
+      image.src = one.png; const pen = canvas.getContext("2d"), w = canvas.width / columns, h = canvas.height / rows, square = code => [w * (code % columns), h * Math.floor(code / columns)];
+      let last = 0;
+      const show = at => { last = at; const step = Math.min(Math.floor(one.drawn.length * at / one.seconds + 1e-6), one.drawn.length), drawn = one.drawn[step - 1] || 0;
         pen.clearRect(0, 0, canvas.width, canvas.height); if (image.complete && image.naturalWidth) pen.drawImage(image, 0, 0, canvas.width, canvas.height);
-        pen.fillStyle = "#808080"; for (let code = drawn; code < rows * columns; code++) pen.fillRect(w * (code % columns), h * Math.floor(code / columns), w + .5, h + .5);
-        const before = one.drawn[Math.min(step, one.drawn.length) - 2] || 0; pen.strokeStyle = "#ff00c8"; pen.lineWidth = 2;
-        if (drawn < rows * columns) for (let code = before; code < drawn; code++) pen.strokeRect(w * (code % columns) + 1, h * Math.floor(code / columns) + 1, w - 2, h - 2);
-        told.textContent = `${drawn} of ${rows * columns} squares` + (step >= one.drawn.length ? ` · done after ${one.drawn.length} steps, ${secs(one.seconds)}` : ""); };
-      boxes.push({ show, image, box: el("figure", {}, heading(one.name), soft(one.about), canvas, told) });
-    }
-    const ticking = clock(most, 10 / most, at => boxes.forEach(one => one.show(Math.floor(at))), record.key || "picture" + most);
-    const slider = ticking.bar.querySelector("input"); slider.setAttribute("aria-label", "Step of the replay"); ticking.bar.querySelector("span").hidden = true; ticking.bar.querySelector("select").hidden = true;
-    boxes.forEach(one => { one.image.onload = () => ticking.set(Number(slider.value) / 1000 * most); });
-    root.append(ticking.bar, el("div", { class: "three" }, ...boxes.map(one => one.box)), soft("Pink: squares that the last step fixed. Grey: not drawn yet."));
+        pen.fillStyle = "#808080"; for (let code = drawn; code < all; code++) pen.fillRect(...square(code), w + .5, h + .5);
+        pen.strokeStyle = "#ff00c8"; pen.lineWidth = 2;
+        if (drawn < all) for (let code = one.drawn[step - 2] || 0; code < drawn; code++) { const [x, y] = square(code); pen.strokeRect(x + 1, y + 1, w - 2, h - 2); }
+        told.textContent = `${drawn} of ${all} codes after ${step} iterations` + (step >= one.drawn.length ? ` · done in ${secs(one.seconds)}` : ""); };
+      image.onload = () => show(last);
+      return { show, box: el("figure", {}, heading(one.name), soft(one.about), canvas, told) };
+    });
+    const ticking = clock(length, 10 / length, at => boxes.forEach(one => one.show(at)), record.key || "picture" + length);
+    root.append(ticking.bar, el("div", { class: "three" }, ...boxes.map(one => one.box)), soft("A square is one code. Pink: codes that the last iteration fixed. Grey: not drawn yet."));
     ticking.begin();
+  }
+
+  function waited(pages) {
+    if (!pages.every(one => one.seconds)) return "A page, read with the help of a draft; no speed-up, since the two texts can’t be compared";
+    const [before, now] = [0, 1].map(way => pages.reduce((sum, one) => sum + one.seconds[way], 0));
+    return `${pages.every(one => one.parity === "identical") ? "The same Markdown" : "Nearly the same Markdown"} after ${secs(now)} instead of ${secs(before)}: ${pace(before / now)}`;
   }
 
   function pages(record, root) {
     let at = 0, zoom = 1; const body = el("div"), tell = part => part === null ? "var(--target)" : part > .9 ? "var(--good)" : part > .5 ? "var(--short)" : "var(--bad)";
-    root.append(heading(record.speedup ? `The same Markdown, ${times(record.speedup)} as fast` : "A page, read with the help of a draft", "h2"), el("p", {}, record.words));
+    root.append(heading(waited(record.pages), "h2"), toy(record), el("p", {}, record.words));
     const move = step => { at = Math.min(Math.max(at + step, 0), record.pages.length - 1); show(); }, grow = step => { zoom = Math.min(Math.max(zoom + step, 1), 4); show(); };
     const press = (text, act) => el("button", { type: "button", on: { click: act } }, text), number = el("span", { class: "soft", "aria-live": "polite" });
     root.append(el("div", { class: "bar" }, press("◀ Page", () => move(-1)), press("Page ▶", () => move(1)), press("Zoom in", () => grow(.5)), press("Zoom out", () => grow(-.5)), number),
@@ -233,23 +249,39 @@
           on: { click: choose, keydown: event => { if (event.key === "Enter" || event.key === " ") { event.preventDefault(); choose(); } } } }); });
       number.textContent = `page ${at + 1} of ${record.pages.length}, ${Math.round(100 * zoom)} %`;
       body.replaceChildren(el("div", { class: "two" }, el("div", { class: "sheet", tabindex: 0, role: "group", "aria-label": "The page" }, el("div", { style: `width:${100 * zoom}%` }, el("img", { src: page.image, alt: `page ${at + 1}` }), ...boxes)), el("div", {}, read, text, el("details", {}, el("summary", {}, "As Markdown"), mark))),
-        el("div", { class: "facts" }, fact(times(page.speedup), "speed-up of writing"), fact(page.steps, "times the big model was asked"), fact(page.tokens, "words and signs of the page"), fact(page.mode, "mode"), fact(page.parity === "identical" ? "✓ letter by letter" : page.parity || "not compared", "the same text as plain", page.parity === "identical" ? "good" : "")));
+        el("div", { class: "facts" }, fact(page.seconds ? `${secs(page.seconds[0])} → ${secs(page.seconds[1])}` : "–", `waited for the page, ${secs(page.drafting)} of it for the draft`), fact(pace(page.speedup), "decoding alone"), fact(page.steps, "times the big model was asked"), fact(page.tokens, "words and signs of the page"), fact(page.mode, "mode"), fact(page.parity === "identical" ? "✓ letter by letter" : page.parity || "not compared", "the same text as plain", page.parity === "identical" ? "good" : "")));
     }
     show();
   }
 
   function robot(record, root) {
-    root.append(heading("A robot that moves sooner", "h2"), el("p", {}, record.words), el("div", { class: "three" }, ...record.lanes.map(one => {
+    const [plain, ...rest] = record.lanes, longest = Math.max(...record.lanes.map(one => one.seconds));
+    const said = rest.reverse().map(one => `${one.tolerance ? "within the tolerance" : "strictly checked"} ${pace(plain.decision / one.decision)}`);
+    const films = record.lanes.map(one => el("video", { class: "pic", src: one.film, muted: true, playsinline: true, preload: "auto", "aria-label": `Film: ${one.name}` }));
+    let isPaused = still.matches;
+    const press = el("button", { type: "button", on: { click: () => { isPaused = !isPaused; play(); } } });
+    function play() {  // they begin together, and again once the last one has ended
+      press.textContent = isPaused ? "Play the films" : "Pause the films";
+      if (!isPaused && films.every(film => film.ended)) films.forEach(film => { film.currentTime = 0; });
+      films.forEach(film => { if (isPaused) film.pause(); else if (!film.ended) film.play().catch(() => {}); });
+    }
+    films.forEach((film, index) => { film.muted = true;
+      film.addEventListener("loadedmetadata", () => { film.playbackRate = Math.min(Math.max(film.duration / (FILM * record.lanes[index].seconds / longest), 1 / 16), 16); play(); });
+      film.addEventListener("ended", () => { if (films.every(one => one.ended)) setTimeout(() => film.isConnected && play(), 1500); }); });
+    root.append(heading(said.length ? `The robot decides ${said.join("; ")}` : `The robot decides in ${secs(plain.decision)}, plainly`, "h2"), toy(record), el("p", {}, record.words), el("div", { class: "bar" }, press, el("span", { class: "soft" }, "A film lasts in proportion to the time that its decisions took.")), el("div", { class: "three" }, ...record.lanes.map((one, index) => {
       const wide = 300, tall = 110, most = Math.max(record.tolerance + 2, ...one.off), x = index => 6 + (wide - 12) * index / Math.max(one.off.length - 1, 1), y = value => 100 - 90 * value / most;
       const svg = el("svg", { width: "100%", viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": `Largest distance of an accepted guess from the exact action, at each step: at most ${Math.max(0, ...one.off)} of ${one.tolerance} allowed` },
         el("rect", { x: 0, y: y(one.tolerance), width: wide, height: 100 - y(one.tolerance), fill: "color-mix(in srgb,var(--good) 18%,transparent)" }), el("line", { x1: 0, x2: wide, y1: y(one.tolerance), y2: y(one.tolerance), stroke: "var(--good)" }),
         el("path", { fill: "none", stroke: "var(--draft)", "stroke-width": 2, d: one.off.map((value, index) => `${index ? "L" : "M"}${x(index)} ${y(value)}`).join("") }));
-      return el("figure", {}, heading(one.name), el("video", { class: "pic", src: one.film, controls: true, loop: true, muted: true, playsinline: true, "aria-label": `Film: ${one.name}` }),
-        el("p", { class: one.success ? "good" : "bad" }, one.success ? `✓ done after ${one.steps} moves` : `✗ not done after ${one.steps} moves`), soft(`${secs(one.seconds / Math.max(one.calls, 1))} a decision; ${one.asked.toFixed(1)} questions to the big model each`), ...one.tolerance ? [svg, soft("Violet: how far from the exact action an accepted guess was, in steps of the action grid. Green: what is allowed.")] : [soft("Every move is exactly the big model's own.")]); })));
+      return el("figure", {}, heading(one.name), films[index],
+        el("p", { class: one.success ? "good" : "bad" }, one.success ? `✓ done after ${one.steps} moves` : `✗ not done after ${one.steps} moves`), soft(`${secs(one.decision)} a decision (the median of ${one.calls}); ${one.asked.toFixed(1)} questions to the big model each`), ...one.tolerance ? [svg, soft("Violet: how far from the exact action an accepted guess was, in steps of the action grid. Green: what is allowed.")] : [soft("Every move is exactly the big model's own.")]); })));
+    play();
   }
 
+  const saved = x => x > 1.05 ? `computing only those is ${pace(x)}` : `computing only those saves no time (about ${rough(1 / x)} as long)`;
+
   function heads(record, root) {
-    root.append(heading("What one attention head looks at", "h2"), el("p", {}, record.words), el("div", { class: "three" }, ...record.images.map(one =>
+    root.append(heading(`${share(record.cost)} of the pairs hold ${share(record.part)} of this head’s attention; ${saved(record.seconds[0] / record.seconds[1])} at ${record.tokens} tokens`, "h2"), toy(record), el("p", {}, record.words), el("div", { class: "three" }, ...record.images.map(one =>
       el("figure", {}, heading(one.name), el("img", { class: "pic", src: one.png, alt: one.name }), soft(one.about)))), soft(record.where));
   }
 
