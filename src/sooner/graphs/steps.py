@@ -20,6 +20,7 @@ from ..decoding.tree import Tree
 from ..stats.run import Stats
 from .buckets import StepRecords
 from .forwards import ForwardGraphs
+from .parts import PartGraphs
 from .recorder import CudaGraphs, GraphRecorder, Replays
 from .store import GraphStore, StaticMemory, capacity_for, is_static, key_of, may_move
 from .support import why_not, why_not_padded
@@ -122,6 +123,15 @@ class StepGraphs:
         if rows is not None:
             made.open(runner, rows)
         self.count(made)
+        return made
+
+    def parts(self) -> PartGraphs | None:
+        """Graphs for the parts of a draft that reads the target's states; `None` where nothing is
+        recorded."""
+        if self._steps.recorder is None:
+            return None
+        made = PartGraphs(Replays(self._steps.recorder))
+        self._count(made.records)
         return made
 
     def count(self, forwards: ForwardGraphs) -> None:

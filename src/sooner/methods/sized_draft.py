@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from abc import abstractmethod
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from typing import Any, Generic, Protocol, Self, TypeVar
+
+import torch
+from torch import Tensor
 
 from ..decoding.cache import SlotCache
 from ..decoding.interface import Drafter, Outcome
@@ -81,10 +85,27 @@ class SizedDrafter(Drafter):
         self.sizing.observe_call(self.context.stats.tokens / self.context.stats.rows)
 
 
+class LaunchesParts(Protocol):
+    """Launches the parts of a draft (`graphs.PartGraphs`), which read and change nothing on the
+    host; results are gone with the next call of their key."""
+
+    def run(
+        self,
+        key: Hashable,
+        function: Callable[..., tuple[Tensor, ...]],
+        inputs: Sequence[Tensor],
+        held: list[Tensor],
+    ) -> tuple[Tensor, ...]: ...
+
+
 class DraftRunner(Protocol):
     """Runs a draft model over a cache of its own."""
 
     cache: SlotCache
+    graphs: LaunchesParts | None
+
+    @property
+    def device(self) -> torch.device: ...
 
     @property
     def lengths(self) -> list[int]:
@@ -148,7 +169,9 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Heard]):
             assert self.prompt is not None
             with self.context.stats.phase("draft_prefill") as spent:
                 self.runner = self.make_runner(self.prompt)
-            self.prompt = None
+            self.prompt, graphs = None, self.context.graphs
+            if graphs is not None and self.runner.device == self.context.target.device:
+                self.runner.graphs = graphs.parts()
             spent.then(self.sizing.observe_prefill)
         return self.runner
 

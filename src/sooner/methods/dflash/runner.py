@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor
 from ...attention.block import MOST_ENTRIES, WORDS, Block, block_slots, pack_ancestors
 from ...attention.ops import block_attention
 from ...decoding.cache import SlotCache
+from ..sized_draft import LaunchesParts
 
 
 class BlockRunner:
@@ -24,6 +26,9 @@ class BlockRunner:
         model: the drafter.
         adapter: the target's adapter, for its embedding and LM head.
         capacity: slots a row, a block included.
+
+    Attributes:
+        graphs: launch its parts, whose results are gone with the next of their kind.
     """
 
     def __init__(self, model: Any, adapter: Any, capacity: int) -> None:
@@ -37,6 +42,12 @@ class BlockRunner:
         whole = torch.ones(1, size, size, dtype=torch.bool, device=device)
         self._all = pack_ancestors(whole, words=words)  # every entry sees every other
         self._line = torch.arange(size, device=device)
+        self.graphs: LaunchesParts | None = None
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.model.device
+        return device
 
     @property
     def lengths(self) -> list[int]:
@@ -65,7 +76,13 @@ class BlockRunner:
             counts: the same on the host.
         """
         cache, sizes = self.cache, sizes.to(context.device)
-        lengths = cache.lengths_on(context.device)
+        cache.lengths_on(context.device)
+        self._launch("feed", self._feed, context, sizes)
+        cache.commit_path(sizes[:, None], sizes, is_chain=True)
+        cache.note_commit(counts)
+
+    def _feed(self, context: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
+        cache, lengths = self.cache, self.cache.lengths_on(context.device)
         slots = lengths[:, None] + torch.arange(context.shape[1], device=context.device)
         rotation = self._at(slots.clamp(max=cache.capacity - 1))
         block = Block(lengths, sizes)  # padding goes to the trash slot
@@ -73,8 +90,7 @@ class BlockRunner:
         for layer in range(self.model.config.num_hidden_layers):
             cache.update(*self.model.keys_values(layer, context, rotation), layer)
         cache.block_slots = None
-        cache.commit_path(sizes[:, None], sizes, is_chain=True)
-        cache.note_commit(counts)
+        return ()
 
     def draft(self, anchors: Tensor) -> Tensor:
         """Logits of each place of a block, `[rows, places, vocab]`, in one forward.
@@ -82,10 +98,14 @@ class BlockRunner:
         Args:
             anchors: the last committed token of each row, `[rows]`.
         """
+        self.cache.reserve(self.model.config.block_size)
+        self.cache.lengths_on(self.model.device)
+        (logits,) = self._launch("draft", self._draft, anchors)
+        return logits
+
+    def _draft(self, anchors: Tensor) -> tuple[Tensor, ...]:
         model, config, cache = self.model, self.model.config, self.cache
-        size, device = config.block_size, model.device
-        cache.reserve(size)
-        lengths = cache.lengths_on(device)
+        size, lengths = config.block_size, cache.lengths_on(model.device)
         tokens = anchors.new_full((len(anchors), size), config.mask_token_id)
         tokens[:, 0] = anchors
         rows = len(anchors)
@@ -103,7 +123,15 @@ class BlockRunner:
         states = model.denoise(model.embed(tokens, self.adapter), rotation, attend)
         cache.block_slots = None
         first = 0 if config.from_anchor else 1
-        return model.logits(states[:, first:], self.adapter)
+        return (model.logits(states[:, first:], self.adapter),)
+
+    def _launch(
+        self, key: str, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """A part of a draft, as a graph where those are wanted."""
+        if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
+            return run(*inputs)
+        return self.graphs.run(key, run, inputs, [*self.cache.held, *self._rotation])
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Hashable
+from functools import partial
 from typing import Any
 
 import torch
@@ -13,6 +15,7 @@ from ...decoding.cache import SlotCache
 from ...decoding.interface import Prompt
 from ...decoding.rows import RowTensor
 from ...errors import UnsupportedError
+from ..sized_draft import LaunchesParts
 
 
 class HeardPrompt:
@@ -82,6 +85,9 @@ class HeadRunner:
         adapter: the target's adapter, for its embedding and LM head.
         capacity: slots a row, the largest tree included.
         largest: entries of the largest tree's levels.
+
+    Attributes:
+        graphs: launch its parts, whose results are gone with the next of their kind.
     """
 
     def __init__(self, head: Any, adapter: Any, capacity: int, largest: int = MOST_ENTRIES) -> None:
@@ -94,6 +100,12 @@ class HeadRunner:
         self._words = max(WORDS, math.ceil(largest / 32))
         entries = torch.eye(32 * self._words, dtype=torch.bool, device=head.device)
         self._own = pack_ancestors(entries[None], words=self._words)  # [1, entries, words]
+        self.graphs: LaunchesParts | None = None
+
+    @property
+    def device(self) -> torch.device:
+        device: torch.device = self.head.device
+        return device
 
     @property
     def lengths(self) -> list[int]:
@@ -146,7 +158,7 @@ class HeadRunner:
             sizes: real entries of each row, at least one, `[rows]`.
             counts: the same on the host.
         """
-        head, cache = self.head, self.cache
+        cache = self.cache
         # A block is as wide for all rows, and a row near its end has room for its own entries only.
         while embeds.shape[1] > (room := cache.capacity - cache.longest):
             now = [min(max(count - room, 0), room) for count in counts]
@@ -155,38 +167,43 @@ class HeadRunner:
             counts = [count - some for count, some in zip(counts, now, strict=True)]
             embeds, states = (_without(one, first, max(counts)) for one in (embeds, states))
             sizes = sizes.to(first.device) - first
-        fused, slots, keys, values = self._commit(embeds, states, sizes, counts)
+        (estimate,) = self._commit(embeds, states, sizes, counts)
+        return estimate
+
+    def _commit(
+        self, embeds: Tensor, states: Tensor, sizes: Tensor, counts: list[int]
+    ) -> tuple[Tensor, ...]:
+        """`feed` for entries that fit into the cache."""
+        cache, device = self.cache, self.head.device
+        cache.reserve(embeds.shape[1])
+        cache.lengths_on(device)
+        given, sizes = [embeds.to(device), states.to(device)], sizes.to(device)
         if len(set(counts)) == 1:
+            made = self._launch("feed", self._feed, *given)
+            cache.shift(embeds.shape[1])
+        else:
+            made = self._launch("ragged feed", self._feed, *given, sizes)
+            cache.commit_path(sizes[:, None], sizes, is_chain=True)
+            cache.note_commit(counts)
+        return made
+
+    def _feed(
+        self, embeds: Tensor, states: Tensor, sizes: Tensor | None = None
+    ) -> tuple[Tensor, ...]:
+        """Write entries, and estimate behind the last of each row's `sizes [rows]`, or of all."""
+        head, lengths = self.head, self.cache.lengths_on(self.head.device)
+        slots = lengths[:, None] + torch.arange(embeds.shape[1], device=head.device)
+        fused = head.fuse(embeds, states)
+        keys, values = self._write(Block(lengths), *head.keys_values(fused, self._at(slots)))
+        if sizes is None:
             last, slots = fused[:, -1:], slots[:, -1:]
         else:
-            index = sizes.to(head.device)[:, None] - 1  # [rows, 1]
+            index = (sizes[:, None] - 1).clamp(min=0)  # [rows, 1]
             last = fused.gather(1, index[..., None].expand(-1, -1, fused.shape[2]))
             slots = slots.gather(1, index)
         queries = head.queries(last, self._at(slots))
         own = Block(slots[:, 0])  # the last entry, behind all others
-        return head.estimate(last, head.attend_block(queries, keys, values, own))
-
-    def _commit(
-        self, embeds: Tensor, states: Tensor, sizes: Tensor, counts: list[int]
-    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Write entries behind each row, and keep them; arguments as of `feed`.
-
-        Returns:
-            The fused entries `[rows, entries, hidden]`, their slots, and the stores.
-        """
-        head, cache, entries = self.head, self.cache, embeds.shape[1]
-        cache.reserve(entries)
-        lengths = cache.lengths_on(head.device)
-        slots = lengths[:, None] + torch.arange(entries, device=head.device)
-        fused = head.fuse(embeds.to(head.device), states.to(head.device))
-        keys, values = self._write(Block(lengths), *head.keys_values(fused, self._at(slots)))
-        if len(set(counts)) == 1:
-            cache.shift(entries)
-        else:
-            sizes = sizes.to(head.device)
-            cache.commit_path(sizes[:, None], sizes, is_chain=True)
-            cache.note_commit(counts)
-        return fused, slots, keys, values
+        return (head.estimate(last, head.attend_block(queries, keys, values, own)),)
 
     def level(
         self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
@@ -203,8 +220,16 @@ class HeadRunner:
         Returns:
             The estimates `[rows, entries, hidden]`, and what each entry itself sees.
         """
+        self.cache.reserve(written + tokens.shape[1])
+        self.cache.lengths_on(self.head.device)
+        run = partial(self._level, depth, written)
+        states, visible = self._launch(("level", depth, written), run, tokens, states, visible)
+        return states, visible
+
+    def _level(
+        self, depth: int, written: int, tokens: Tensor, states: Tensor, visible: Tensor
+    ) -> tuple[Tensor, ...]:
         head, whole = self.head, written + tokens.shape[1]
-        self.cache.reserve(whole)
         lengths = self.cache.lengths_on(head.device)
         visible = visible | self._own[:, written:whole]
         block = Block(lengths, ancestors=visible, written=written)
@@ -214,6 +239,17 @@ class HeadRunner:
         keys, values = self._write(block, *head.keys_values(fused, rotation))
         queries = head.queries(fused, rotation)
         return head.estimate(fused, head.attend_block(queries, keys, values, block)), visible
+
+    def _launch(
+        self, key: Hashable, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
+    ) -> tuple[Tensor, ...]:
+        """A part of a draft, as a graph where those are wanted."""
+        if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
+            return run(*inputs)
+        held = [*self.cache.held, *self._rotation]
+        if self._delta is not None:
+            held.append(self._delta.whole)
+        return self.graphs.run(key, run, inputs, held)
 
     def _write(self, block: Block, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         """Write a block's keys and values; the whole stores."""
@@ -225,7 +261,9 @@ class HeadRunner:
 
     def logits(self, states: Tensor) -> Tensor:
         """Logits behind estimates, `[rows, entries, vocab]` of the target's vocabulary."""
-        logits: Tensor = self.head.scores(states, self.adapter)
+        (logits,) = self._launch(
+            "logits", lambda given: (self.head.scores(given, self.adapter),), states
+        )
         return logits
 
     def keep_rows(self, rows: list[int]) -> None:
