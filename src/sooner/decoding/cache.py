@@ -369,7 +369,7 @@ class SlotCache(Cache):
         Args:
             rows: of the prompts.
         """
-        self.max_rows, self._stack = other.rows_held, other._stack
+        self.max_rows, self._stacks = other.rows_held, dict(other._stacks)
         self.one_allocation = other.one_allocation
         for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
             mine.hold(theirs.whole, rows)
