@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList, StoppingCriteriaList, StopStringCriteria
+from transformers import LogitsProcessorList
 
 from .checks import check_number
 from .decoding.loop import OnTokens, Session
@@ -20,7 +20,7 @@ from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_
 from .methods import Method
 from .methods.checks import check_inputs, check_model
 from .methods.named import as_method
-from .methods.requests import SaidPenalty
+from .methods.requests import SaidPenalty, refuse_assistant
 from .models.ranks import Ranks
 from .stats.run import Stats
 
@@ -67,9 +67,6 @@ def generate(
     seed: int | None = None,
     streamer: Any = None,
     on_tokens: OnTokens | None = None,
-    tokenizer: Any = None,
-    stop_strings: str | list[str] | None = None,
-    stopping_criteria: StoppingCriteriaList | None = None,
     graphs: str | GraphRecorder = "auto",
     compile: bool | Mapping[str, Any] = False,
     **options: Any,
@@ -86,13 +83,13 @@ def generate(
         seed: seeds every draw of this call and nothing else; `None` uses torch's global state.
         streamer: an HF streamer (one row only).
         on_tokens: called with `(row, new tokens, how many were drafted)` after each commit.
-        tokenizer: needed for `stop_strings`.
         graphs: `"auto"` captures the steps as CUDA graphs where one GPU holds the model, else
             `stats.notes` says why not; `"off"` launches every operation.
         compile: let `torch.compile` make the target's forward of each shape that steps have, which
             takes a minute or so for each; `True`, or arguments of `torch.compile`.
-        options: anything that `model.generate` takes, such as `max_new_tokens`; and OpenAI's
-            `presence_penalty` and `frequency_penalty`, which count what was generated.
+        options: anything that `model.generate` takes, such as `max_new_tokens`, or `stop_strings`
+            with their `tokenizer`; and OpenAI's `presence_penalty` and `frequency_penalty`, which
+            count what was generated.
 
     Raises:
         SoonerError: the request can't be honoured.
@@ -104,7 +101,6 @@ def generate(
     options = _with_penalties(inputs, options)
     _refuse(model, inputs, options, prefill)
     inputs = _without_types(model, inputs)
-    criteria = _criteria(stopping_criteria, stop_strings, tokenizer)
     ids = inputs["input_ids"]
     said: dict[int, list[int]] = defaultdict(list)
 
@@ -123,7 +119,7 @@ def generate(
     )
     if streamer is not None:
         streamer.put(ids.cpu())
-    options = {**options, "return_dict_in_generate": True, "stopping_criteria": criteria}
+    options = {**options, "return_dict_in_generate": True}
     try:
         with prefill(model) if prefill is not None else nullcontext():
             output = model.generate(**inputs, **options, custom_generate=loop)
@@ -142,9 +138,6 @@ def session_of(
     *,
     seed: int | None = None,
     on_tokens: OnTokens | None = None,
-    tokenizer: Any = None,
-    stop_strings: str | list[str] | None = None,
-    stopping_criteria: StoppingCriteriaList | None = None,
     graphs: str | GraphRecorder = "auto",
     compile: bool | Mapping[str, Any] = False,
     said: Sequence[int] = (),
@@ -178,7 +171,7 @@ def session_of(
         "compile": compile, "said": len(said),
     }  # fmt: skip
     key = None
-    if calls is not None and stop_strings is None and stopping_criteria is None:
+    if calls is not None:
         key = calls.key(model, inputs, method, options)
         if (known := calls.find(model, key)) is not None:
             return known.session(model, inputs, method, options["max_new_tokens"], **own)
@@ -191,8 +184,7 @@ def session_of(
     begin = partial(method, decode=hold, **own)
     if calls is not None:
         begin = calls.watch(key, begin, inputs)
-    criteria = _criteria(stopping_criteria, stop_strings, tokenizer)
-    model.generate(**inputs, **options, stopping_criteria=criteria, custom_generate=begin)
+    model.generate(**inputs, **options, custom_generate=begin)
     return held[0]
 
 
@@ -229,17 +221,6 @@ def _with_penalties(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> di
     return left
 
 
-def _criteria(
-    given: StoppingCriteriaList | None, stop_strings: str | list[str] | None, tokenizer: Any
-) -> StoppingCriteriaList:
-    criteria = StoppingCriteriaList(given or [])
-    if stop_strings is not None:
-        if tokenizer is None:
-            raise SoonerError(f"stop_strings={stop_strings!r} needs tokenizer=")
-        criteria.append(StopStringCriteria(tokenizer=tokenizer, stop_strings=stop_strings))
-    return criteria
-
-
 def _without_types(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """Inputs as the model takes them.
 
@@ -271,14 +252,13 @@ def _refuse(
         )
     if inputs.get("input_ids") is None:
         raise UnsupportedError(f"inputs have no input_ids, only {sorted(inputs)}; pass token ids")
-    if options.get("assistant_model") is not None:
-        raise UnsupportedError(
-            "assistant_model can't be honoured beside a method; use sooner.Speculative(draft)"
-        )
+    refuse_assistant(options.get("assistant_model"))
     if options.get("generation_mode", "text") != "text":
         raise UnsupportedError(
             f"generation_mode='{options['generation_mode']}' can't be honoured; use sooner.draw"
         )
+    if options.get("stop_strings") is not None and options.get("tokenizer") is None:
+        raise SoonerError(f"stop_strings={options['stop_strings']!r} needs tokenizer=")
     if options.get("custom_generate") is not None:
         raise UnsupportedError("custom_generate can't be honoured beside a method; leave it out")
 

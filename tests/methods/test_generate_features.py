@@ -63,15 +63,22 @@ def characters(size: int = tiny.VOCAB, shift: int = 0) -> PreTrainedTokenizerFas
     return PreTrainedTokenizerFast(tokenizer_object=built, name_or_path=f"chars-{size}-{shift}")
 
 
-def test_stop_strings_end_the_text_where_generate_does(method: sooner.Method) -> None:
+@both_doors
+@pytest.mark.parametrize("place", ["call", "config"])
+def test_stop_strings_end_the_text_where_generate_does(
+    door: str, place: str, method: sooner.Method
+) -> None:
     inputs, tokenizer = tiny.inputs(FAMILY, KIND), characters()
     free = decode("session", sooner.Autoregressive(), inputs, **GREEDY)
     stop = tokenizer.decode(free[0, -8:-6])
     assert len(stop) == 2
-    options = {**GREEDY, "stop_strings": stop, "tokenizer": tokenizer}
+    options = {**GREEDY, "stop_strings": stop}
+    if place == "config":
+        options = {"generation_config": GenerationConfig(**options)}
+    options["tokenizer"] = tokenizer
     expected = tiny.model(FAMILY).generate(**inputs, **options)
     assert expected.shape[1] < inputs["input_ids"].shape[1] + GREEDY["max_new_tokens"]
-    assert decode("session", method, inputs, **options).tolist() == expected.tolist()
+    assert decode(door, method, inputs, **options).tolist() == expected.tolist()
 
 
 def test_stop_strings_without_a_tokenizer_are_refused() -> None:

@@ -138,6 +138,7 @@ class Method(KnowsOldNames):
         compile: bool | Mapping[str, Any] = False,
         said: int = 0,
         decode: Callable[[Session], list[list[int]]] = run,
+        tokenizer: Any = None,
         **model_kwargs: Any,
     ) -> Tensor | SoonerOutput:
         """Decode in place of HF's loop. Called by `generate`; see `sooner.generate` for a session.
@@ -147,6 +148,7 @@ class Method(KnowsOldNames):
             said: see `session`.
             decode: what is done with the session that is set up; returns the new tokens of each
                 row. The rest is what `generate` has prepared.
+            tokenizer: of stop strings, which `generate` has made criteria of.
 
         Returns:
             Sequences `[rows, width]`, or a `SoonerOutput` under `return_dict_in_generate`.

@@ -15,7 +15,7 @@ from transformers import GenerationConfig
 from ..decoding.cache import CACHE_NAMES
 from ..decoding.loop import OnTokens
 from ..errors import UnsupportedError
-from .requests import refuse_inputs
+from .requests import refuse_assistant, refuse_inputs
 
 
 def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
@@ -69,21 +69,35 @@ class CallSignature:
             raise AttributeError("__signature__")  # the class has that of its constructor
         own = inspect.signature(kind.__call__)
         _, *names = own.parameters.values()
-        model = _caller_of_generate()
+        call = _call_of_generate()
+        _restore_tokenizer(call)
         known = {one.name for one in names}
-        for name in sorted(own_arguments(model) - known) if model is not None else ():
+        arguments = own_arguments(call["self"]) if "self" in call else frozenset()
+        for name in sorted(arguments - known):
             names.insert(-1, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None))
         return own.replace(parameters=names)
 
 
-def _caller_of_generate() -> Any:
-    """The model whose `generate` asks for a signature; `None` if nobody's does."""
+def _call_of_generate() -> Mapping[str, Any]:
+    """The variables of the `generate` call that reads a signature; none if nobody's does."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "_extract_generation_mode_kwargs":
-            return frame.f_locals.get("self")
+            return frame.f_locals
         frame = frame.f_back
-    return None
+    return {}
+
+
+def _restore_tokenizer(call: Mapping[str, Any]) -> None:
+    """Put a `generate` call's tokenizer back among its arguments.
+
+    `generate` takes it out before it reads a custom loop's signature, and up to transformers 5.23
+    drops it then, though stop strings and token healing need it. A loop that has an argument of
+    that name is handed what is among the arguments now.
+    """
+    tokenizer = call.get("generation_mode_kwargs", {}).get("tokenizer")
+    if tokenizer is not None:
+        call["kwargs"].setdefault("tokenizer", tokenizer)
 
 
 def prompt_inputs(
@@ -106,8 +120,11 @@ def prompt_inputs(
 def streamer_of_caller(model: Any) -> Any:
     """The streamer given to the `generate` call that called the method.
 
-    Up to transformers 5.23 `generate` hands a custom loop everything but the streamer (it is
-    dropped together with the other mode arguments), so it is read from the caller's frame.
+    Up to transformers 5.23 `generate` hands a custom loop everything but its mode arguments, the
+    streamer among them, so they are read from the caller's frame.
+
+    Raises:
+        UnsupportedError: the call has an assistant model, which would be dropped, too.
     """
     frame = sys._getframe(1)
     for _ in range(3):
@@ -115,6 +132,7 @@ def streamer_of_caller(model: Any) -> Any:
         if frame is None:
             return None
         if frame.f_code.co_name == "generate" and frame.f_locals.get("self") is model:
+            refuse_assistant(frame.f_locals.get("assistant_model"))
             return frame.f_locals.get("streamer")
     return None
 

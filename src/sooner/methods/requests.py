@@ -91,6 +91,18 @@ def refuse_config(config: GenerationConfig, synced_gpus: bool = False) -> None:
         raise UnsupportedError("synced_gpus=True can't be honoured: rows end on their own")
 
 
+def refuse_assistant(assistant: Any) -> None:
+    """Refuse HF's assistant model beside a method, which drafts itself.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    if assistant is not None:
+        raise UnsupportedError(
+            "assistant_model can't be honoured beside a method; use sooner.Speculative(draft)"
+        )
+
+
 def check_chunk(size: Any) -> None:
     """Require `size`, the config's `prefill_chunk_size`, to be a number of tokens or `None`.
 
