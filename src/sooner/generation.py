@@ -15,12 +15,13 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 
 from .checks import check_number
+from .decoding.cache import given_cache
 from .decoding.loop import OnTokens, Session
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Method
 from .methods.checks import check_inputs, check_model
 from .methods.named import as_method
-from .methods.requests import SaidPenalty, refuse_assistant
+from .methods.requests import SaidPenalty, refuse_assistant, refuse_cache
 from .models.ranks import Ranks
 from .stats.run import Stats
 
@@ -253,6 +254,7 @@ def _refuse(
     if inputs.get("input_ids") is None:
         raise UnsupportedError(f"inputs have no input_ids, only {sorted(inputs)}; pass token ids")
     refuse_assistant(options.get("assistant_model"))
+    refuse_cache(given_cache({**inputs, **options}))
     if options.get("generation_mode", "text") != "text":
         raise UnsupportedError(
             f"generation_mode='{options['generation_mode']}' can't be honoured; use sooner.draw"

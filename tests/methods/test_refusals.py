@@ -12,6 +12,7 @@ from transformers import DynamicCache, GenerationConfig, GPT2Config, GPT2LMHeadM
 
 import sooner
 import tiny
+from methods.doors import both_doors
 from sooner.decoding.sampling import Processing
 from sooner.methods import base, requests
 from sooner.methods.checks import PADDING, same_tokenizer
@@ -117,6 +118,50 @@ def test_a_cache_with_tokens_is_refused() -> None:
             torch.cat([inputs["input_ids"], torch.tensor([[1]])], 1), **GREEDY,
             past_key_values=cache, custom_generate=sooner.Autoregressive(),
         )  # fmt: skip
+
+
+@both_doors
+def test_an_empty_cache_is_refused_which_generate_would_fill(door: str) -> None:
+    model, inputs, cache = tiny.model("llama"), tiny.inputs("llama"), DynamicCache()
+    model.generate(**inputs, **GREEDY, past_key_values=cache)
+    assert cache.get_seq_length() > 0
+    cache = DynamicCache()
+    with refused(sooner.UnsupportedError, "a cache can't be honoured", "leave it out"):
+        if door == "session":
+            sooner.generate(model, inputs, **GREEDY, past_key_values=cache)
+        else:
+            method = sooner.Autoregressive()
+            model.generate(**inputs, **GREEDY, past_key_values=cache, custom_generate=method)
+
+
+@both_doors
+@pytest.mark.parametrize(
+    ("mask", "words"),
+    [
+        (torch.ones(1, 0), "the prompt of row 0 is empty"),
+        (torch.tensor([[1, 1, 1], [0, 0, 0]]), "the prompt of row 1 is empty"),
+        (torch.ones(0, 3), "no prompt"),
+        (None, "the prompt of row 0 is empty"),
+    ],
+    ids=["no token", "padding alone", "no row", "no mask"],
+)
+def test_an_empty_prompt_is_refused_by_its_row(
+    door: str, mask: torch.Tensor | None, words: str
+) -> None:
+    model = tiny.model("llama")
+    shape = (1, 0) if mask is None else mask.shape
+    inputs = {"input_ids": torch.ones(shape, dtype=torch.long)}
+    if mask is not None:
+        inputs["attention_mask"] = mask.long()
+    with refused(sooner.SoonerError, words):
+        if door == "session":
+            sooner.generate(model, inputs, **GREEDY)
+        else:
+            model.generate(**inputs, **GREEDY, custom_generate=sooner.PromptLookup())
+    engine = sooner.Engine(model)
+    request = engine.admit(inputs, **GREEDY)
+    engine.run()
+    assert words in str(request.error)
 
 
 def test_embeddings_instead_of_ids_are_refused() -> None:

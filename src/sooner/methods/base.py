@@ -37,7 +37,14 @@ from .calls import (
 )
 from .checks import check_model
 from .context import Context, embed, without_said_pixels
-from .requests import asked_rows, check_chunk, check_states, refuse_config
+from .requests import (
+    asked_rows,
+    check_chunk,
+    check_states,
+    foreign_names,
+    refuse_config,
+    refuse_empty,
+)
 
 if TYPE_CHECKING:
     from ..graphs.recorder import GraphRecorder
@@ -164,7 +171,7 @@ class Method(KnowsOldNames):
         pixels = {name: value for name, value in handed.items() if value is not None}
         copies = config.num_return_sequences or 1
         inputs = prompt_inputs(input_ids, pixels, model_kwargs, copies)
-        streamer = streamer if streamer is not None else streamer_of_caller(model)
+        streamer = streamer_of_caller(model) if streamer is None else streamer
         session = self.session(
             model,
             inputs,
@@ -226,6 +233,7 @@ class Method(KnowsOldNames):
         target = adapt(model)
         check_states(self, target)
         inputs = to_device(inputs, target.device)
+        refuse_empty(inputs)
         ids = inputs["input_ids"].repeat_interleave(copies, 0)
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
         stopping = Stopping(criteria or [], ids.shape[1])
@@ -234,6 +242,11 @@ class Method(KnowsOldNames):
         processing = Processing(asked, prompt=rows.prompt, said=said)
         if (costs := processing.costs) is not None:
             stats.note(costs)
+        if names := foreign_names(processors or []):
+            stats.note(
+                f"{', '.join(names)}: asked once for each drafted token; with a state of its own, "
+                "such as a count of its calls, ids may be others than generate's"
+            )
         inputs, own = without_said_pixels(target, inputs, said) if said else (inputs, None)
         seed = draw_seed(generator) if do_sample else 0
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)

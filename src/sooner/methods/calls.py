@@ -12,10 +12,10 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from ..decoding.cache import CACHE_NAMES
+from ..decoding.cache import CACHE_NAMES, given_cache
 from ..decoding.loop import OnTokens
 from ..errors import UnsupportedError
-from .requests import refuse_assistant, refuse_inputs
+from .requests import refuse_assistant, refuse_cache, refuse_inputs
 
 
 def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
@@ -124,7 +124,7 @@ def streamer_of_caller(model: Any) -> Any:
     streamer among them, so they are read from the caller's frame.
 
     Raises:
-        UnsupportedError: the call has an assistant model, which would be dropped, too.
+        UnsupportedError: the call has an assistant model or a cache, which nobody would use.
     """
     frame = sys._getframe(1)
     for _ in range(3):
@@ -133,6 +133,7 @@ def streamer_of_caller(model: Any) -> Any:
             return None
         if frame.f_code.co_name == "generate" and frame.f_locals.get("self") is model:
             refuse_assistant(frame.f_locals.get("assistant_model"))
+            refuse_cache(given_cache(frame.f_locals.get("kwargs", {})))
             return frame.f_locals.get("streamer")
     return None
 

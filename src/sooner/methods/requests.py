@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,7 +16,7 @@ from ..decoding.cache import CACHE_NAMES, given_cache
 from ..decoding.interface import AdapterLike
 from ..decoding.rows import RowSettings
 from ..decoding.sampling import Asked
-from ..errors import UnsupportedError
+from ..errors import SoonerError, UnsupportedError
 from ..models.base import keeps_states
 from ..models.ranks import Ranks
 
@@ -103,6 +103,38 @@ def refuse_assistant(assistant: Any) -> None:
         )
 
 
+def refuse_cache(cache: Any) -> None:
+    """Refuse a cache of the caller's own, which HF's loop would leave filled.
+
+    Raises:
+        UnsupportedError: there is one.
+    """
+    if cache is None:
+        return
+    count = cache.get_seq_length()
+    reason = (
+        f"with {count} tokens can't be honoured: decoding starts from the whole prompt" if count
+        else "can't be honoured: keys and values stay in slots of the run, and it would stay empty"
+    )  # fmt: skip
+    raise UnsupportedError(f"a cache {reason}; leave it out")
+
+
+def refuse_empty(inputs: Mapping[str, Any]) -> None:
+    """Refuse prompts without a token.
+
+    Raises:
+        SoonerError: names the row.
+    """
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if not ids.shape[0]:
+        raise SoonerError("input_ids hold no prompt; give at least one")
+    sizes = [ids.shape[1]] * ids.shape[0] if mask is None else mask.sum(1).tolist()
+    if 0 in sizes:
+        raise SoonerError(
+            f"the prompt of row {sizes.index(0)} is empty; give it at least one token"
+        )
+
+
 def check_chunk(size: Any) -> None:
     """Require `size`, the config's `prefill_chunk_size`, to be a number of tokens or `None`.
 
@@ -121,12 +153,8 @@ def refuse_inputs(model_kwargs: dict[str, Any], input_ids: Tensor) -> dict[str, 
         UnsupportedError: a cache that already holds tokens, embeddings instead of ids, or
             position ids of the caller's own.
     """
-    cache = given_cache(model_kwargs)
-    if cache is not None and cache.get_seq_length() > 0:
-        raise UnsupportedError(
-            f"a cache with {cache.get_seq_length()} tokens can't be honoured: decoding "
-            "starts from the whole prompt; leave it out"
-        )
+    if (cache := given_cache(model_kwargs)) is not None and cache.get_seq_length() > 0:
+        refuse_cache(cache)
     if model_kwargs.get("inputs_embeds") is not None:
         raise UnsupportedError("inputs_embeds can't be honoured: pass input_ids")
     _refuse_positions(
@@ -191,6 +219,17 @@ class SaidPenalty(LogitsProcessor):
         said = input_ids[:, self.width :]
         counts = torch.zeros_like(scores).scatter_add_(1, said, torch.ones_like(said).to(scores))
         return scores - self.frequency * counts - self.presence * (counts > 0)
+
+
+def foreign_names(processors: Sequence[Any]) -> list[str]:
+    """Names of processors that are neither transformers' nor this package's own, and of functions
+    that one of transformers' calls: whether they keep a state is not known."""
+    names = set()
+    for one in processors:
+        calls_back = type(one) is hf.PrefixConstrainedLogitsProcessor
+        if calls_back or type(one).__module__.partition(".")[0] not in ("transformers", "sooner"):
+            names.add(getattr(one, "__name__", type(one).__name__))
+    return sorted(names)
 
 
 def asked_rows(processors: Sequence[Any], draws: bool, batch: int) -> list[Asked]:
