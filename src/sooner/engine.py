@@ -192,6 +192,14 @@ class Engine:
         return self._running.decoding
 
     @property
+    def launches_graphs(self) -> bool:
+        """Whether steps are graphs or compiled, which each shape of them waits for once."""
+        graphs, is_compiled = self._prefiller.launch["graphs"], self._prefiller.launch["compile"]
+        device = self.model.get_input_embeddings().weight.device
+        is_auto = isinstance(graphs, str)
+        return bool(is_compiled or (graphs != "off" and (not is_auto or device.type == "cuda")))
+
+    @property
     def alone(self) -> str | None:
         """Why no request may join another, in words; `None` if they may."""
         return self._prefiller.alone

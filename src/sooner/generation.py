@@ -17,6 +17,7 @@ from transformers import LogitsProcessorList
 from .checks import check_number
 from .decoding.cache import given_cache
 from .decoding.loop import OnTokens, Session
+from .decoding.runner import GRAPHS
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Method
 from .methods.checks import check_inputs, check_model
@@ -86,8 +87,8 @@ def generate(
         on_tokens: called with `(row, new tokens, how many were drafted)` after each commit.
         graphs: `"auto"` captures the steps as CUDA graphs where one GPU holds the model, else
             `stats.notes` says why not; `"off"` launches every operation.
-        compile: let `torch.compile` make the target's forward of each shape that steps have, which
-            takes a minute or so for each; `True`, or arguments of `torch.compile`.
+        compile: let `torch.compile` make the forwards of target and draft for each shape that steps
+            have, which takes a minute or so for each; `True`, or arguments of `torch.compile`.
         options: anything that `model.generate` takes, such as `max_new_tokens`, or `stop_strings`
             with their `tokenizer`; and OpenAI's `presence_penalty` and `frequency_penalty`, which
             count what was generated.
@@ -271,6 +272,8 @@ def out_of_memory(
     """If memory ran out, the error to show: an estimate and a way out."""
     if not is_out_of_memory(error) or isinstance(error, MemoryRanOutError):
         return None  # the latter says itself what was too much
+    if (idle := vars(model).get(GRAPHS)) is not None:
+        idle.clear()  # caches and graphs that earlier calls left for later ones
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads

@@ -16,9 +16,9 @@ import sooner
 import tiny
 from method_matrix import METHODS, reference
 from recorders import StandIn
-from sooner.decoding.runner import ModelRunner
+from sooner.decoding.runner import GRAPHS, ModelRunner
 from sooner.generation import session_of
-from sooner.graphs.store import NAME, GraphStore, capacity_for, key_of
+from sooner.graphs.store import GraphStore, capacity_for, key_of
 from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
@@ -204,7 +204,7 @@ def test_idle_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         sooner.generate(
             model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=6 + number, **GREEDY
         )
-    store = getattr(model, NAME)
+    store = getattr(model, GRAPHS)
     assert len(store._idle) == 4
     monkeypatch.setattr("sooner.graphs.store.MOST_BYTES", 2 * store._idle[0].nbytes + 1)
     sooner.generate(model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=8, **GREEDY)
@@ -216,9 +216,9 @@ def test_idle_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_store_goes_with_its_model_and_copies_have_none() -> None:
     model = copy.deepcopy(tiny.model("llama"))
     sooner.generate(model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=6, **GREEDY)
-    assert getattr(model, NAME)._idle
-    assert not getattr(copy.deepcopy(model), NAME)._idle
-    assert not pickle.loads(pickle.dumps(getattr(model, NAME)))._idle
+    assert getattr(model, GRAPHS)._idle
+    assert not getattr(copy.deepcopy(model), GRAPHS)._idle
+    assert not pickle.loads(pickle.dumps(getattr(model, GRAPHS)))._idle
     alive = weakref.ref(model)
     del model
     gc.collect()

@@ -38,6 +38,9 @@ CACHE = NEW if NEW in {field.name for field in fields(BaseModelOutputWithPast)} 
 STACKED_LAYERS = 8
 """Layers of one allocation: those that a growing cache holds twice at once."""
 
+MOST_TIMES = 8
+"""Slots of a row that a run may be given, over those that it needs."""
+
 P = ParamSpec("P")
 R = TypeVar("R")
 
@@ -359,9 +362,10 @@ class SlotCache(Cache):
                 )
 
     def can_take(self, other: SlotCache, rows: int) -> bool:
-        """Whether `take` may be given slots of another cache: as long ones, for so many rows."""
-        has_room = other.rows_held >= max(rows, self.max_rows) and other.capacity == self.capacity
-        return has_room and other.borrower is None
+        """Whether `take` may be given slots of another cache: enough, for so many rows."""
+        # Attention takes longer over a store of many times as many slots, whatever is in use.
+        is_long = self.capacity <= other.capacity <= MOST_TIMES * self.capacity
+        return is_long and other.rows_held >= max(rows, self.max_rows) and other.borrower is None
 
     def take(self, other: SlotCache, rows: int) -> None:
         """Before a prefill: lie where another cache of the model did, whose rows are gone.
@@ -369,8 +373,8 @@ class SlotCache(Cache):
         Args:
             rows: of the prompts.
         """
-        self.max_rows, self._stacks = other.rows_held, dict(other._stacks)
-        self.one_allocation = other.one_allocation
+        self.capacity, self.max_rows = other.capacity, other.rows_held
+        self._stacks, self.one_allocation = dict(other._stacks), other.one_allocation
         for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
             mine.hold(theirs.whole, rows)
         self._row_lengths, self._lengths = other._row_lengths, {}

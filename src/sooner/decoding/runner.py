@@ -36,6 +36,9 @@ OnPrefill = Callable[[Prompt, int, Tensor], None]
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
 
+GRAPHS = "_sooner_graphs"
+"""The attribute of a model, or of an engine's pages, in which graphs wait for the next run."""
+
 
 @dataclass(frozen=True)
 class Forward:

@@ -29,6 +29,10 @@ def pure(rule: Rule) -> Rule:
     return rule
 
 
+STOP_IDS = 4
+"""Stop ids of a row that there is room for at least, so that a row with more moves no tensor."""
+
+
 class RowState:
     """What a step knows of each row; tensors on the target's device, which stay where they are.
 
@@ -50,7 +54,9 @@ class RowState:
     ) -> None:
         rows, device = len(noise.seeds), noise.seeds.device
         none = torch.zeros(rows, dtype=torch.long, device=device)
-        ids = torch.tensor([list(stop_ids)], dtype=torch.long, device=device).expand(rows, -1)
+        width = max(STOP_IDS, 1 << (len(stop_ids) - 1).bit_length())
+        listed = [*stop_ids, *[-1] * (width - len(stop_ids))]
+        ids = torch.tensor([listed], dtype=torch.long, device=device).expand(rows, -1)
         each = (none, noise.seeds, noise.places, ids, torch.full_like(none, limit))
         self._each = [RowTensor(one, max_rows) for one in each]
         self.use(rows)

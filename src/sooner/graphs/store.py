@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from ..decoding.cache import SlotCache
-from ..decoding.runner import ModelRunner
+from ..decoding.runner import GRAPHS, ModelRunner
 from ..decoding.step import RowState
 from ..models.hooks import ForwardHooks
 
@@ -27,9 +27,6 @@ MOST, MOST_BYTES = 4, 2 << 30
 
 CAPACITY = 256
 """Slots of a row in the smallest cache."""
-
-NAME = "_sooner_graphs"
-"""The attribute of a model, or of an engine's pages, that is its store."""
 
 LORA = ("scaling", "_active_adapter", "merged_adapters")
 """What PEFT switches in a layer, beside flags."""
@@ -81,16 +78,16 @@ class GraphStore:
         """That of a runner's model, or of the pages in which its rows lie."""
         owner = getattr(runner.cache, "memory", runner.adapter.model)
         with _LOCK:
-            return vars(owner).setdefault(NAME, cls())  # type: ignore[no-any-return]
+            return vars(owner).setdefault(GRAPHS, cls())  # type: ignore[no-any-return]
 
     def take(self, fits: Callable[[StaticMemory], bool]) -> StaticMemory | None:
-        """The latest that fits, which is the caller's from now on."""
+        """The shortest that fits, the latest of those; it is the caller's from now on."""
         with _LOCK:
-            for memory in reversed(self._idle):
-                if fits(memory):
-                    self._idle.remove(memory)
-                    return memory
-        return None
+            fitting = [memory for memory in reversed(self._idle) if fits(memory)]
+            memory = min(fitting, key=lambda one: one.cache.capacity, default=None)
+            if memory is not None:
+                self._idle.remove(memory)
+            return memory
 
     def give(self, memory: StaticMemory) -> None:
         """Keep memory that a run has used; the oldest gives way to what is too much."""

@@ -203,7 +203,7 @@ def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int)
     limit = settings.time_per_token_ms
     return ModelEngine(
         model, method, max_rows=settings.max_rows, prefill_chunk=settings.prefill_chunk,
-        pages=pages, prefix_caching=settings.prefix_caching,
+        pages=pages, prefix_caching=settings.prefix_caching, compile=settings.compile,
         pace=None if limit is None else TokenPace(limit / 1e3),
     )  # fmt: skip
 
@@ -222,3 +222,7 @@ def warm_up(target: Loaded, engine: Any) -> None:
         engine.step()
     if request.error is not None:
         raise request.error
+    if engine.launches_graphs:
+        from ..graphs.warming import warm_graphs  # on GPUs
+
+        warm_graphs(engine, inputs)

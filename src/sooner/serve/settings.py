@@ -110,6 +110,8 @@ class ChatSettings(ServerSettings):
         gpu_memory_utilization: share of a GPU that weights, keys and values take; the rest is for
             what is computed.
         prefix_caching: reuse keys and values of what prompts have in common.
+        compile: let `torch.compile` make the forwards of target and draft, which takes minutes
+            before the first request, and makes steps of small models shorter.
         prefill_chunk: prompt tokens of one step; others decode in between.
         max_queue: requests that may wait for a row; more are told to come back.
         time_per_token_ms: that a stream may take, on average; prompts are held back for it, 4 s at
@@ -145,6 +147,7 @@ class ChatSettings(ServerSettings):
     kv_cache_memory_bytes: int | None = option(None, 1, metavar="BYTES", parse=parse_bytes)
     gpu_memory_utilization: float = option(0.85, 0, 1, above=True)
     prefix_caching: bool = True
+    compile: bool = False
     prefill_chunk: int = option(512, 1)
     max_queue: int = option(64, 0)
     time_per_token_ms: float | None = option(None, 0, above=True, metavar="MS")

@@ -104,8 +104,8 @@ class Stats:
         rank_seconds: time spent ranking visual tokens within the prefill.
         notes: decisions worth telling, such as why a draft length was chosen.
         cache_bytes, draft_cache_bytes: allocated key-value slots of target and draft.
-        graphs, graph_bytes, capture_seconds: captured graphs, the memory that they take beside
-            weights, keys and values, and the time that capturing took.
+        graphs, graph_bytes, capture_seconds: graphs that the run captured, the memory that all take
+            beside weights, keys and values, and the time that capturing took.
         deviation: of accepted tokens from the target's own, where a tolerance accepts others.
     """
 
