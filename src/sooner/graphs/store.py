@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..attention.context import CHUNKED, PREFIX
 from ..decoding.cache import SlotCache
 from ..decoding.runner import GRAPHS, ModelRunner
 from ..decoding.step import RowState
@@ -145,13 +146,14 @@ def key_of(runner: ModelRunner, owner: Hashable) -> Hashable:
     adapter: Any = runner.adapter
     text, device = adapter.text_config, adapter.device
     parts: list[Any] = [
-        owner, type(adapter), getattr(adapter, "asked", ()), text._attn_implementation,
+        owner, type(adapter), getattr(adapter, "asked", ()),
+        text._attn_implementation.removeprefix(PREFIX).removeprefix(CHUNKED),  # of runs beside it
         getattr(text, "_experts_implementation", None), torch.is_autocast_enabled(device.type),
         None if adapter.grid is None else id(adapter),
         torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None,
     ]  # fmt: skip
     for root in (adapter.decoder, adapter.head, adapter.embedding):
-        for module in root.modules() if root is not None else ():
+        for module in root.modules() if isinstance(root, torch.nn.Module) else ():
             parts.append(_switches(module))
     return tuple(parts)
 

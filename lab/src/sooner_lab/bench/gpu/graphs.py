@@ -37,7 +37,7 @@ def graphs(bench: GpuBench, out: dict[str, Any]) -> None:
                 if rows * entries > MOST_CELLS or bench.is_late(out, f"{rows} x {entries}"):
                     continue
                 before = held.capture_seconds
-                for _ in range(3):  # as it is, captured, replayed
+                for _ in range(3):  # captured, then replayed
                     steps(rows, entries)
                 seconds = held.capture_seconds - before
                 out["buckets"].append(
