@@ -34,6 +34,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "penalty": {"do_sample": False, "repetition_penalty": 1.3},
     "in place": {"do_sample": False, "logits_processor": LogitsProcessorList([InPlace()])},
 }
+DRAWN = ("greedy", "top-1", "drawn")
+"""Ways of the slowest, whose head reads layers."""
 NAMES = (
     "plain", "prompt-lookup", "noisy-4", "sd-tree", "sparse-to-dense", "eagle", "eagle-chain",
     "eagle3", "hsd", "jacobi-4", "dflash", "ddtree",
@@ -103,8 +105,10 @@ def results(
     return found
 
 
-@pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("name", "way"),
+    [(name, way) for name in NAMES for way in WAYS if name != "eagle3" or way in DRAWN],
+)
 def test_a_step_returns_the_same_as_a_graph(
     name: str, way: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
