@@ -13,7 +13,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..decoding.runner import Forward, ModelRunner
+from ..decoding.runner import Forward, LaunchesForwards, ModelRunner
 from ..decoding.sampling import Processing
 from ..decoding.step import JudgedBlock, RowState, Rule, judge, step
 from ..decoding.tree import Tree
@@ -134,9 +134,10 @@ class StepGraphs:
         self._count(made.records)
         return made
 
-    def count(self, forwards: ForwardGraphs) -> None:
+    def count(self, forwards: LaunchesForwards) -> None:
         """Count what is recorded from now on of a draft's forwards."""
-        self._count(forwards.records.replays)
+        if isinstance(forwards, ForwardGraphs):
+            self._count(forwards.records.replays)
 
     def _count(self, replays: Replays) -> None:
         if any(one.replays is replays for one in self._used):

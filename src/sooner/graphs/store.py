@@ -79,7 +79,7 @@ class GraphStore:
         """That of a runner's model, or of the pages in which its rows lie."""
         owner = getattr(runner.cache, "memory", runner.adapter.model)
         with _LOCK:
-            return vars(owner).setdefault(GRAPHS, cls())  # type: ignore[no-any-return]
+            return vars(owner).setdefault(GRAPHS, cls())
 
     def take(self, fits: Callable[[StaticMemory], bool]) -> StaticMemory | None:
         """The shortest that fits, the latest of those; it is the caller's from now on."""

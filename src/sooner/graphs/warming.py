@@ -70,7 +70,7 @@ def _warm(engine: Any, inputs: Mapping[str, Any], rows: int, do_sample: bool) ->
 @torch.inference_mode()
 def _forward_draft(drafter: Any) -> None:
     """Let a draft model forward blocks as wide as it is behind; nothing of them is committed."""
-    runner = getattr(drafter, "runner", None)
+    runner: Any = getattr(drafter, "runner", None)
     if getattr(runner, "graphs", None) is None:
         return
     for width in BEHIND:
