@@ -19,7 +19,7 @@ from method_matrix import METHODS
 from sooner.decoding.cache import STACKED_LAYERS, SlotCache
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.rows import RowTensor
-from sooner.decoding.step import RowState
+from sooner.decoding.step import STOP_IDS, RowState
 
 aten = torch.ops.aten
 HEADS, WIDTH, CAPACITY, LAYERS = 2, 3, 20, 3
@@ -230,13 +230,14 @@ def test_row_tensors_and_states_stay_where_they_are() -> None:
     def tensors(one: RowState) -> tuple[Tensor, ...]:
         return one.roots, one.noise.seeds, one.noise.places, one.stop_ids, one.budget
 
-    first, second = state(2, 1, (3, 4)), state(1, 2, (5,))
+    first, second = state(2, 1, (3,)), state(1, 2, (5, 6))
     places = [tensor.data_ptr() for tensor in tensors(first)]
     seeds = [*first.noise.seeds.tolist(), *second.noise.seeds.tolist()]
     second.roots.fill_(9)
     first.join(second)
     assert first.noise.seeds.tolist() == seeds
-    assert first.stop_ids.tolist() == [[3, 4], [3, 4], [5, -1]]
+    none = [-1] * (STOP_IDS - 2)  # room for those of a row with more
+    assert first.stop_ids.tolist() == [[3, -1, *none], [3, -1, *none], [5, 6, *none]]
     first.keep_rows(torch.tensor([0, 2]))
     assert first.roots.tolist() == [0, 9]
     assert [tensor.data_ptr() for tensor in tensors(first)] == places

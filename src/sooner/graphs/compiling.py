@@ -24,7 +24,7 @@ def compiled_for(
     """
     code = _code(function.__code__, shape)
     made = FunctionType(code, function.__globals__)
-    return torch.compile(made, dynamic=False, **options)  # type: ignore[no-any-return]
+    return torch.compile(made, dynamic=False, **options)
 
 
 @cache
