@@ -43,6 +43,7 @@ def test_twelve_lengths_are_two_graphs(dynamo: Any) -> None:
     assert dynamo() == 2
 
 
+@pytest.mark.slow
 def test_a_draft_is_compiled_as_well_and_not_for_each_length(dynamo: Any) -> None:
     """The target's blocks of 1, 4 and 8, and of the draft one token and two."""
     for length in LENGTHS[:6]:

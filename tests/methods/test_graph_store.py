@@ -22,7 +22,11 @@ from sooner.graphs.store import GraphStore, capacity_for, key_of
 from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
-NAMES = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "sparse-to-dense", "eagle3", "hsd")
+SLOW = ("sd-tree", "sparse-to-dense", "eagle3")
+NAMES = (
+    "plain", "prompt-lookup", "noisy-4", "hsd",
+    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
+)  # fmt: skip
 
 
 def said(name: str, graphs: Any, rows: int = 2, new: int = 23, **options: Any) -> Any:
@@ -74,7 +78,7 @@ def test_drawing_and_greedy_calls_share_the_forward() -> None:
 
 
 @pytest.mark.parametrize("pages", [None, 24])
-@pytest.mark.parametrize("name", ["plain", "noisy-4", "hsd"])
+@pytest.mark.parametrize("name", ["plain", "noisy-4", pytest.param("hsd", marks=pytest.mark.slow)])
 def test_an_engine_captures_nothing_behind_an_idle_gap(name: str, pages: int | None) -> None:
     """With requests that come together, one by one, and as the last one ends."""
     recorder, family = StandIn(), "llama"
