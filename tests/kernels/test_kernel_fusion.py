@@ -56,6 +56,8 @@ def test_rotations_are_the_reference_s_to_the_bit(
     ):
         assert torch.equal(made, peer)
         assert made.transpose(1, 2).is_contiguous(), "as attention leaves its result"
+    alone = kernels.turn_one(keys, cos, sin)
+    assert torch.equal(alone, reference.turn(keys, cos[:, None], sin[:, None]))
 
 
 def test_the_reference_is_what_transformers_computes() -> None:

@@ -16,8 +16,7 @@ import sooner
 import tiny
 from method_matrix import METHODS, reference
 from recorders import StandIn
-from sooner.graphs.parts import MOST_PARTS, PartGraphs
-from sooner.graphs.recorder import Replays, Run
+from sooner.graphs.recorder import Run
 
 FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach",
         "_unsafe_view", "lift_fresh", "alias"}  # fmt: skip
@@ -91,6 +90,5 @@ MOST = {"plain": 10, "noisy-4": 80, "eagle": 200, "eagle3": 200, "dflash": 60}
 @pytest.mark.parametrize("name", MOST)
 def test_a_round_launches_little_beside_its_graphs(name: str) -> None:
     eager, graphed = of_a_round(name, graphs=False), of_a_round(name, graphs=True)
-    print(name, eager, graphed)
     assert graphed <= MOST[name]
     assert graphed < eager / 2

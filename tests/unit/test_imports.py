@@ -34,7 +34,7 @@ MAY_USE: dict[str, set[str]] = {
     "memory": {"attention", "decoding", "methods", "models"},
     "models": {"attention", "decoding"},
     "sparse": {"decoding", "models"},
-    "methods": {"attention", "decoding", "graphs", "models", "sparse", "stats"},
+    "methods": {"attention", "decoding", "fusion", "graphs", "models", "sparse", "stats"},
     "generation": {"decoding", "graphs", "methods", "models", "prepared", "stats"},
     "prepared": {"decoding", "methods"},
     "request": {"decoding", "memory", "methods", "stats"},

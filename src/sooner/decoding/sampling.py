@@ -123,6 +123,11 @@ class Processing:
         return list(dict.fromkeys(each for one in self._rows for each in one.processors))
 
     @property
+    def is_plain(self) -> bool:
+        """Whether the scores of all rows are their logits, and nobody watches them."""
+        return self._is_plain and not self._watchers
+
+    @property
     def counts_tokens(self) -> bool:
         """Whether penalties ask what was said."""
         return self._history is not None

@@ -73,7 +73,7 @@ def fused(decoder: nn.Module) -> Iterator[None]:
     Args:
         decoder: transformers' text model, with `layers`.
     """
-    first = next(decoder.parameters(), None)
+    first = next(decoder.parameters(), None) if isinstance(decoder, nn.Module) else None
     if first is None or first.device.type not in DEVICES:
         yield
         return

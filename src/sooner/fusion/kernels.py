@@ -59,6 +59,17 @@ def turns(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> bool:
 
 def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """`reference.rope`, as `[rows, entries, heads, dim]` in memory."""
+    return _rope(queries, keys, cos, sin, 2)
+
+
+def turn_one(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """`reference.turn`, likewise, by angles `[rows or 1, entries, dim]`."""
+    return _rope(states, states[:, :0], cos, sin, 1)[0]
+
+
+def _rope(
+    queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor, both: int
+) -> tuple[Tensor, Tensor]:
     rows, heads, entries, dim = queries.shape
     kv_heads = keys.shape[1]
     turned = [
@@ -67,13 +78,13 @@ def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
     # A compiler that makes one operation of a product and a sum would round once, not twice.
     options: dict[str, Any] = {} if INTERPRETED else {"enable_fp_fusion": False}
     with _on(queries):
-        rope_kernel[(rows * entries, 2)](
+        rope_kernel[(rows * entries, both)](
             queries, keys, cos, sin, *turned, entries,
             *queries.stride()[:3], *keys.stride()[:3],
             cos.stride(0) if len(cos) > 1 else 0, cos.stride(1),
             HEADS=heads, KV_HEADS=kv_heads, HALF=dim // 2,
             PADDED_HEADS=triton.next_power_of_2(heads),
-            PADDED_KV_HEADS=triton.next_power_of_2(kv_heads),
+            PADDED_KV_HEADS=triton.next_power_of_2(max(kv_heads, 1)),
             PADDED=triton.next_power_of_2(dim // 2), num_warps=4, **options,
         )  # fmt: skip
     return turned[0], turned[1]

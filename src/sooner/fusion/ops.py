@@ -14,6 +14,7 @@ _LIBRARY.define(
     "-> (Tensor, Tensor)"
 )
 _LIBRARY.define("rope(Tensor queries, Tensor keys, Tensor cos, Tensor sin) -> (Tensor, Tensor)")
+_LIBRARY.define("turn(Tensor states, Tensor cos, Tensor sin) -> Tensor")
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
@@ -31,6 +32,13 @@ def add_rms_norm(
 def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Queries and keys `[rows, heads, entries, dim]` at their positions."""
     return torch.ops.sooner.rope.default(queries, keys, cos, sin)
+
+
+def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Queries or keys `[rows, heads, entries, dim]` by angles `[rows or 1, 1, entries, dim]`."""
+    if torch.is_grad_enabled():
+        return reference.turn(states, cos, sin)
+    return torch.ops.sooner.turn.default(states, cos, sin)
 
 
 def _rms_norm_on_cuda(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
@@ -59,10 +67,20 @@ def _rope_on_cuda(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tu
     return (kernels if is_ours else reference).rope(queries, keys, cos, sin)
 
 
+def _turn_on_cuda(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    from . import kernels
+
+    angles = cos[:, 0], sin[:, 0]
+    if not (states.dim() == 4 == cos.dim() and kernels.turns(states, states, *angles)):
+        return reference.turn(states, cos, sin)
+    return kernels.turn_one(states, *angles)
+
+
 for name, plain, on_cuda in (
     ("rms_norm", reference.rms_norm, _rms_norm_on_cuda),
     ("add_rms_norm", reference.add_rms_norm, _add_rms_norm_on_cuda),
     ("rope", reference.rope, _rope_on_cuda),
+    ("turn", reference.turn, _turn_on_cuda),
 ):
     _LIBRARY.impl(name, plain, "CompositeExplicitAutograd")
     _LIBRARY.impl(name, on_cuda, "CUDA")
@@ -81,3 +99,8 @@ def _(x: Tensor, *_: object) -> tuple[Tensor, Tensor]:
 @torch.library.register_fake("sooner::rope", lib=_LIBRARY)
 def _(queries: Tensor, keys: Tensor, *_: object) -> tuple[Tensor, Tensor]:
     return torch.empty_like(queries), torch.empty_like(keys)
+
+
+@torch.library.register_fake("sooner::turn", lib=_LIBRARY)
+def _(states: Tensor, cos: Tensor, *_: object) -> Tensor:
+    return torch.empty_like(states, dtype=torch.promote_types(states.dtype, cos.dtype))

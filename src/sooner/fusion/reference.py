@@ -37,7 +37,12 @@ def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
         cos, sin: `[rows or 1, entries, dim]`.
     """
     cos, sin = cos.unsqueeze(1), sin.unsqueeze(1)
-    return queries * cos + _half_turned(queries) * sin, keys * cos + _half_turned(keys) * sin
+    return turn(queries, cos, sin), turn(keys, cos, sin)
+
+
+def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    """Queries or keys `[rows, heads, entries, dim]` by angles `[rows or 1, 1, entries, dim]`."""
+    return states * cos + _half_turned(states) * sin
 
 
 def _half_turned(x: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3DecoderLayer,
     Qwen3RMSNorm,
     Qwen3RotaryEmbedding,
-    rotate_half,
 )
 
 from ...errors import SoonerError
+from ...fusion.ops import turn
 from ..eagle.target_print import check_target
 from .config import DFlashConfig
 
@@ -182,5 +182,4 @@ class DFlashModel(nn.Module):
 
 
 def _rotated(states: Tensor, rotation: Rotation) -> Tensor:
-    cos, sin = rotation
-    return states * cos + rotate_half(states) * sin
+    return turn(states, *rotation)

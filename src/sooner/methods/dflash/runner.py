@@ -12,6 +12,7 @@ from torch import Tensor
 from ...attention.block import MOST_ENTRIES, WORDS, Block, block_slots, pack_ancestors
 from ...attention.ops import block_attention
 from ...decoding.cache import SlotCache
+from ...fusion.decoder import fused
 from ..sized_draft import LaunchesParts
 
 
@@ -129,9 +130,14 @@ class BlockRunner:
         self, key: str, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
     ) -> tuple[Tensor, ...]:
         """A part of a draft, as a graph where those are wanted."""
+
+        def fused_run(*given: Tensor) -> tuple[Tensor, ...]:
+            with fused(self.model):
+                return run(*given)
+
         if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
-            return run(*inputs)
-        return self.graphs.run(key, run, inputs, [*self.cache.held, *self._rotation])
+            return fused_run(*inputs)
+        return self.graphs.run(key, fused_run, inputs, [*self.cache.held, *self._rotation])
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""

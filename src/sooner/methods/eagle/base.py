@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
-from transformers.models.llama.modeling_llama import rotate_half
 
 from ...attention.block import Block
 from ...attention.ops import block_attention
+from ...fusion.ops import turn
 
 Rotation = tuple[Tensor, Tensor]
 
@@ -147,7 +147,7 @@ class DraftHead(nn.Module):
     def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
         """Queries or keys `[rows, heads, entries, head_dim]` at their positions."""
         cos, sin = rotation
-        return states * cos + rotate_half(states) * sin
+        return turn(states, cos, sin)
 
     def attend(self, queries: Tensor, keys: Tensor, values: Tensor, mask: Tensor | None) -> Tensor:
         """Attention with an additive mask `[rows or 1, 1, entries, slots]`; `None` hides nothing.

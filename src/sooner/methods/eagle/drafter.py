@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -63,9 +64,22 @@ class Growth:
         self._parents: list[Tensor] = []
         self._scores: list[Tensor] = []
 
+    @classmethod
+    def of(cls, top_k: int, depth: int, tokens: Tensor, parents: Tensor, scores: Tensor) -> Growth:
+        """The candidates of `depth` whole levels, `[rows, candidates]` each; it grows no more."""
+        made = cls(top_k, len(tokens), tokens.device)
+        made.counts = [top_k] + [top_k * top_k] * (depth - 1)
+        made._tokens, made._parents, made._scores = [tokens], [parents], [scores]
+        return made
+
     @property
     def total(self) -> int:
         return sum(self.counts)
+
+    @property
+    def scores(self) -> Tensor:
+        """Log of the value of each candidate, `[rows, candidates]`."""
+        return torch.cat(self._scores, 1)
 
     @property
     def tokens(self) -> Tensor:
@@ -119,7 +133,7 @@ class Growth:
         """
         counts = [sum(self.counts[:level]) for level in levels]
         width, sizes = min(nodes, max(counts)), None
-        scores = torch.cat(self._scores, 1)  # [rows, candidates]
+        scores = self.scores
         if min(counts) < self.total:
             line = torch.arange(self.total, device=scores.device)
             limits = torch.tensor(counts, device=scores.device)
@@ -211,18 +225,49 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
         embeds = self.head.embed(self.context.target.embed_tokens(tokens), tokens)
         read = self.head.read(fed.states)
         states = runner.feed(embeds, read, fed.sizes, fed.counts)  # [rows, 1, hidden]
+        if runner.graphs is None or not self.context.processing.is_plain:
+            growth = self._grown(runner, outcome, runner.level, runner.logits, states)
+        else:  # choices and all, for the host has nothing to say
+            depth = self.size.depth
+            parts = runner.launch_levels(
+                ("tree", depth),
+                (depth - 1) * self.top_k,
+                partial(self._tree, runner, outcome),
+                states,
+            )
+            growth = Growth.of(self.top_k, depth, *parts)
+        return growth.best(self.size.nodes, self.levels, self._is_open)
+
+    def _tree(self, runner: HeadRunner, outcome: Outcome, states: Tensor) -> tuple[Tensor, ...]:
+        """Candidates of a tree: tokens, parents and scores, `[rows, candidates]` each."""
+        growth = self._grown(runner, outcome, runner.forward_level, runner.forward_logits, states)
+        return growth.tokens, growth.parents, growth.scores
+
+    def _grown(
+        self,
+        runner: HeadRunner,
+        outcome: Outcome,
+        level: Callable[..., tuple[Tensor, Tensor]],
+        logits: Callable[[Tensor], Tensor],
+        states: Tensor,
+    ) -> Growth:
+        """All levels of a tree behind the estimates `[rows, 1, hidden]` of committed entries.
+
+        Args:
+            level, logits: how the runner forwards a level, and scores its estimates.
+        """
         visible, written = runner.visible, 0
         growth = Growth(self.top_k, len(states), states.device)
-        growth.extend(*self._continuations(runner.logits(states), growth, outcome))
+        growth.extend(*self._continuations(logits(states), growth, outcome))
         for depth in range(self.size.depth - 1):
             front = growth.frontier
             above = front.parents[..., None]
             states = states.gather(1, above.expand(-1, -1, states.shape[2]))
             visible = visible.gather(1, above.expand(-1, -1, visible.shape[2]))
-            states, visible = runner.level(front.tokens, states, depth, visible, written)
+            states, visible = level(front.tokens, states, depth, visible, written)
             written += front.tokens.shape[1]
-            growth.extend(*self._continuations(runner.logits(states), growth, outcome))
-        return growth.best(self.size.nodes, self.levels, self._is_open)
+            growth.extend(*self._continuations(logits(states), growth, outcome))
+        return growth
 
     @property
     def _is_open(self) -> bool:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable
-from functools import partial
 from typing import Any
 
 import torch
@@ -15,6 +14,7 @@ from ...decoding.cache import SlotCache
 from ...decoding.interface import Prompt
 from ...decoding.rows import RowTensor
 from ...errors import UnsupportedError
+from ...fusion.decoder import fused
 from ..sized_draft import LaunchesParts
 
 
@@ -220,15 +220,37 @@ class HeadRunner:
         Returns:
             The estimates `[rows, entries, hidden]`, and what each entry itself sees.
         """
-        self.cache.reserve(written + tokens.shape[1])
-        self.cache.lengths_on(self.head.device)
-        run = partial(self._level, depth, written)
-        states, visible = self._launch(("level", depth, written), run, tokens, states, visible)
+
+        def run(tokens: Tensor, states: Tensor, visible: Tensor) -> tuple[Tensor, ...]:
+            return self.forward_level(tokens, states, depth, visible, written)
+
+        whole = written + tokens.shape[1]
+        key = ("level", depth, written)
+        states, visible = self.launch_levels(key, whole, run, tokens, states, visible)
         return states, visible
 
-    def _level(
-        self, depth: int, written: int, tokens: Tensor, states: Tensor, visible: Tensor
+    def launch_levels(
+        self,
+        key: Hashable,
+        entries: int,
+        run: Callable[..., tuple[Tensor, ...]],
+        *inputs: Tensor,
     ) -> tuple[Tensor, ...]:
+        """`run(*inputs)`, as a graph where those are wanted.
+
+        Args:
+            key: tells levels apart whose inputs have the same shapes.
+            entries: of all levels up to these.
+            run: forwards levels by `forward_level` and `forward_logits`.
+        """
+        self.cache.reserve(entries)
+        self.cache.lengths_on(self.head.device)
+        return self._launch(key, run, *inputs)
+
+    def forward_level(
+        self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
+    ) -> tuple[Tensor, Tensor]:
+        """`level`, for which room is reserved."""
         head, whole = self.head, written + tokens.shape[1]
         lengths = self.cache.lengths_on(head.device)
         visible = visible | self._own[:, written:whole]
@@ -244,12 +266,17 @@ class HeadRunner:
         self, key: Hashable, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
     ) -> tuple[Tensor, ...]:
         """A part of a draft, as a graph where those are wanted."""
+
+        def fused_run(*given: Tensor) -> tuple[Tensor, ...]:
+            with fused(self.head):
+                return run(*given)
+
         if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
-            return run(*inputs)
+            return fused_run(*inputs)
         held = [*self.cache.held, *self._rotation]
         if self._delta is not None:
             held.append(self._delta.whole)
-        return self.graphs.run(key, run, inputs, held)
+        return self.graphs.run(key, fused_run, inputs, held)
 
     def _write(self, block: Block, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         """Write a block's keys and values; the whole stores."""
@@ -261,9 +288,12 @@ class HeadRunner:
 
     def logits(self, states: Tensor) -> Tensor:
         """Logits behind estimates, `[rows, entries, vocab]` of the target's vocabulary."""
-        (logits,) = self._launch(
-            "logits", lambda given: (self.head.scores(given, self.adapter),), states
-        )
+        (logits,) = self._launch("logits", lambda given: (self.forward_logits(given),), states)
+        return logits
+
+    def forward_logits(self, states: Tensor) -> Tensor:
+        """`logits`, within what is launched."""
+        logits: Tensor = self.head.scores(states, self.adapter)
         return logits
 
     def keep_rows(self, rows: list[int]) -> None:
