@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from types import CodeType
 from typing import Any
 
@@ -109,7 +110,7 @@ def _plan(decoder: nn.Module) -> list[_Swap]:
     following.append(getattr(decoder, "norm", None))
     for layer, after in zip(layers, following, strict=False):  # there may be no layer
         if _is_layer(layer):
-            swaps.append(_forward_swap(layer, lambda module, after=after: _layer(module, after)))
+            swaps.append(_forward_swap(layer, partial(_layer, after=after)))
     # A forward that somebody else has put on a module, such as accelerate, stays.
     return [one for one in dict.fromkeys(swaps) if one.users or one.replaces_nothing_else]
 
@@ -121,7 +122,7 @@ def _rotation_swap(attention: nn.Module) -> _Swap | None:
     if code is None or ROTATION not in code.co_names:
         return None
     if id(names) not in _ROTATIONS:
-        rotation = names.get(ROTATION)
+        rotation: Any = names.get(ROTATION)
         if not _same(rotation, llama.apply_rotary_pos_emb):
             return None
         _ROTATIONS[id(names)] = _Swap(names, ROTATION, _rotation(rotation))
