@@ -167,6 +167,6 @@ def grid(
             a, slots, spacing, classes, PAIR=is_pair, **sizes(states, fit)
         )
     if todo.band:
-        turns = triton.cdiv(count, tiles.rows)
+        turns = triton.cdiv(count, tiles.narrow.rows)
         constants = sizes(states, tiles.narrow)
         boundary_band[turns, len(heads)](a, slots, spacing, PAIR=is_pair, **constants)

@@ -49,8 +49,8 @@ class TileSizes:
 
     @property
     def narrow(self) -> TileSizes:
-        """The same with half the keys of a step, for a mask that takes registers of its own."""
-        return replace(self, keys=min(self.keys, 32))
+        """The same with fewer queries and keys, for a mask that takes registers of its own."""
+        return replace(self, rows=min(self.rows, 64), keys=min(self.keys, 32))
 
 
 def tiles_for(head_dim: int, dtype: torch.dtype) -> TileSizes:

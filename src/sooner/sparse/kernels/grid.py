@@ -200,5 +200,5 @@ def grid(
         )
         class_kernel[turns, len(heads)](a, spacing, count, **sizes(states, fit))
     if todo.band:
-        turns = triton.cdiv(count, tiles.rows)
+        turns = triton.cdiv(count, tiles.narrow.rows)
         band_kernel[turns, len(heads)](a, spacing, count, **sizes(states, tiles.narrow))
