@@ -24,7 +24,7 @@ GRID = [(5, 2, 1, 1, 1, 0, 0, 1), (7, 6, 0, 1, 0, 1, 0, 1), (5, 0, 0, 0, 1, 0, 0
 FLAGS = range(2, 6)
 PLANES = {
     "whole": whole,
-    "query": partial(by_query, query="text"),
+    "query": partial(by_query, modality="text"),
     "pair": partial(by_pair, query="text", key="video"),
 }
 
