@@ -9,7 +9,7 @@ from sooner.hub import run
 
 def generate(
     model,
-    nodes=48,
+    nodes="auto",
     max_nodes=48,
     **arguments,
 ):

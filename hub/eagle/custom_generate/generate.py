@@ -9,7 +9,7 @@ from sooner.hub import run
 
 def generate(
     model,
-    nodes=50,
+    nodes="auto",
     depth=5,
     top_k=None,
     max_nodes=50,

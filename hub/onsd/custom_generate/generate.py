@@ -9,7 +9,7 @@ from sooner.hub import run
 
 def generate(
     model,
-    num_draft_tokens=5,
+    num_draft_tokens="auto",
     max_draft_tokens=16,
     **arguments,
 ):

@@ -13,7 +13,8 @@ def generate(
     least=256,
     layer=None,
     criterion="uv-prune-by-frame",
-    num_draft_tokens=16,
+    num_draft_tokens="auto",
+    max_draft_tokens=16,
     placement="auto",
     draft_device=None,
     **arguments,
@@ -26,6 +27,7 @@ def generate(
         "layer": layer,
         "criterion": criterion,
         "num_draft_tokens": num_draft_tokens,
+        "max_draft_tokens": max_draft_tokens,
         "placement": placement,
         "draft_device": draft_device,
     }

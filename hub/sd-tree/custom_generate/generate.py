@@ -9,7 +9,7 @@ from sooner.hub import run
 
 def generate(
     model,
-    branching=((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,)),
+    branching="auto",
     siblings="drawn",
     **arguments,
 ):

@@ -9,7 +9,8 @@ from sooner.hub import run
 
 def generate(
     model,
-    num_draft_tokens=9,
+    num_draft_tokens="auto",
+    max_draft_tokens=16,
     prune=0.9,
     queries=64,
     **arguments,
@@ -17,6 +18,7 @@ def generate(
     """The target drafts for itself on the part of its cache that its attention looks at."""
     options = {
         "num_draft_tokens": num_draft_tokens,
+        "max_draft_tokens": max_draft_tokens,
         "prune": prune,
         "queries": queries,
     }

@@ -10,7 +10,7 @@ from sooner.hub import run
 def generate(
     model,
     bins=0,
-    nodes=50,
+    nodes="auto",
     depth=5,
     top_k=None,
     **arguments,

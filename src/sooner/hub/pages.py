@@ -89,7 +89,7 @@ OWN = {
     "table": "a file that `sooner search patterns` wrote, here or as `org/name/patterns.json`; "
     "none takes defaults that suit the model",
     "bins": "r: how far a drafted token may be from the policy's choice",
-    "branching": "children of the nodes of each level",
+    "branching": 'children of the nodes of each level; "auto" takes as many levels as pay',
     "num_draft_tokens": 'how many tokens are drafted at once; "auto" takes what measurably pays',
 }
 """Of what no class is told in these words."""

@@ -53,7 +53,7 @@ REPOSITORIES = (
         "A small model drafts while the target verifies, each on cores or a device of its own, and "
         "sees only the visual tokens that the target's own ranking keeps.",
         "model",
-        ("prune", "least", "layer", "criterion", "num_draft_tokens", "placement", "draft_device"),
+        ("prune", "least", "layer", "criterion", *CHAIN, "placement", "draft_device"),
         paper="ParallelVLM: Lossless Video-LLM Acceleration with Visual Alignment Aware Parallel "
         "Speculative Decoding",
         task="video-text-to-text",
@@ -77,7 +77,7 @@ REPOSITORIES = (
     Repository(
         "sparse-to-dense", "Sparse to dense", "SparseToDense",
         "The target drafts for itself on the part of its cache that its attention looks at.",
-        "none", ("num_draft_tokens", "prune", "queries"),
+        "none", (*CHAIN, "prune", "queries"),
         task="video-text-to-text",
     ),
     Repository(
