@@ -32,13 +32,13 @@ def engine(bench: GpuBench, out: dict[str, Any]) -> None:
     out["arms"] = []
     drafted = sooner.Speculative(draft, settings.num_draft_tokens)
     each = settings.engine_context + settings.engine_tokens + drafted.largest_block()
-    pages = 2 * settings.engine_rows * (1 + -(-each // PAGE))
-    for name, method, options in (
-        ("plain", None, {}),
-        ("speculative", drafted, {}),
-        ("plain paged", None, {"pages": pages, "paged": True}),
-        ("speculative paged", drafted, {"pages": pages, "paged": True}),
-    ):
+    paged: dict[str, Any] = {"pages": 2 * settings.engine_rows * (1 + -(-each // PAGE))}
+    paged["paged"] = True
+    arms: list[tuple[str, Any, dict[str, Any]]] = [
+        ("plain", None, {}), ("speculative", drafted, {}),
+        ("plain paged", None, paged), ("speculative paged", drafted, paged),
+    ]  # fmt: skip
+    for name, method, options in arms:
         if bench.is_late(out, name):
             continue
         bench.progress(f"engine: {name}")

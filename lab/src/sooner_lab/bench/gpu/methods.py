@@ -62,7 +62,7 @@ def methods(bench: GpuBench, out: dict[str, Any]) -> None:
 def arms(bench: GpuBench, target: Any, draft: Any, every: bool) -> dict[str, Decode]:
     """Plain decoding, chains of the draft, and if asked for `every` other kind of draft."""
     settings, length = bench.settings, bench.settings.num_draft_tokens
-    placement = "auto" if bench.clock.is_cuda else "thread"
+    placement: Any = "auto" if bench.clock.is_cuda else "thread"
     made: dict[str, Callable[[], Any]] = {
         "plain": sooner.Autoregressive,
         "speculative": lambda: sooner.Speculative(draft, length),

@@ -31,7 +31,7 @@ def video(bench: GpuBench, out: dict[str, Any]) -> None:
     set_script(draft, script(settings.acceptance[0], vocab, settings.seed))
     inputs = video_prompt(target, settings.video_grid, settings.seed)
     own = video_prompt(draft, settings.video_grid, settings.seed)  # its own ids of placeholders
-    placement = "auto" if bench.clock.is_cuda else "thread"
+    placement: Any = "auto" if bench.clock.is_cuda else "thread"
     length = settings.num_draft_tokens
     made: dict[str, Callable[[], Any]] = {
         "plain": sooner.Autoregressive,
