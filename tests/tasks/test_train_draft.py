@@ -291,7 +291,7 @@ def test_training_teaches_what_the_target_says_and_leaves_the_target_alone(tmp_p
     counts = []
     for one in (tiny.head("openvla"), sooner.EagleHead.from_pretrained(tmp_path / "head")):
         made = sooner.generate(
-            model, tiny.inputs("openvla", kind, 3, 0), sooner.Eagle(one),
+            model, tiny.inputs("openvla", kind, 3, 0), sooner.Eagle(one, nodes=50),
             max_new_tokens=NEW, eos_token_id=None, do_sample=False,
         )  # fmt: skip
         counts.append(made.stats.num_accepted_draft_tokens)
