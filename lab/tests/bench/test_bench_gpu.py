@@ -229,12 +229,12 @@ def test_what_does_not_fit_the_budget_is_skipped_and_said(monkeypatch: pytest.Mo
         return measure
 
     monkeypatch.setattr(run, "section", section)
-    costs = {**COSTS, "step": 40.0, "verify": 3.0}
-    result = quiet(GpuSettings.tiny(budget=10.0, costs=costs, sections=("step", "verify")))
+    costs = {**COSTS, "step": 4000.0, "verify": 300.0}
+    result = quiet(GpuSettings.tiny(budget=1000.0, costs=costs, sections=("step", "verify")))
     assert ran == ["verify"]
     assert result["sections"]["step"]["status"] == "skipped"
-    assert "takes about 40 s" in result["sections"]["step"]["reason"]
-    assert 0 < result["sections"]["verify"]["left"] <= 6.0, "no more than twice its own"
+    assert "takes about 4000 s" in result["sections"]["step"]["reason"]
+    assert 0 < result["sections"]["verify"]["left"] <= 600.0, "no more than twice its own"
     assert not result["is_complete"]
 
     monkeypatch.setattr(Deadline, "left", -1.0)
