@@ -53,11 +53,11 @@ def test_padded_steps_give_plain_ids_out_of_a_cache_of_nans(
         assert made.stats.graphs == recorder.recorded
 
 
-SIZED_BY_A_CLOCK = {"noisy-auto", "sd-tree-auto", "sparse-to-dense-auto", "parallel"}
-"""Methods that draw what they draft, as much of it as measurably pays."""
+CLOCKED = {"noisy-auto", "parallel", "sd-tree-auto", "sparse-to-dense-auto"}
+"""Methods whose drafts are as long as the clock says, and decide what is drawn."""
 
 
-@pytest.mark.parametrize("name", sorted({*METHODS} - SIZED_BY_A_CLOCK))
+@pytest.mark.parametrize("name", sorted({*METHODS} - CLOCKED))
 def test_padded_steps_draw_what_others_draw(name: str) -> None:
     recorder = StandIn()
     assert (
