@@ -94,6 +94,8 @@ def decode(name: str, *ears: Ear, pages: int | None = None) -> int:
     )
     loop.open()
     for ear in ears:
+        if name == "plain":
+            ear.job.prediction = None  # which any method would draft from
         loop.add(ear.job)
     while not loop.is_idle:
         loop.turn()
