@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -21,6 +22,13 @@ class BadLogitsError(SoonerError):
 
 class MemoryRanOutError(SoonerError):
     """Memory ran out; a smaller batch, prompt or picture may succeed."""
+
+
+def reason_of(error: BaseException) -> str:
+    """What is wrong with a file, in a line without its name, which the message has already."""
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return re.sub(r"( file)?:? '[^']*/[^']*'$", "", " ".join(str(error).split()))
 
 
 OUT_OF_MEMORY = ("out of memory", "allocate memory", "not enough memory", "alloc_failed")

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image, UnidentifiedImageError
 from typer.testing import CliRunner
 
 import tiny
@@ -15,7 +16,7 @@ from serve.spoken import byte_level
 from sooner.cli.display import summary_lines
 from sooner.cli.main import app, main
 from sooner.cli.parse_display import comparison_line
-from sooner.errors import SoonerError
+from sooner.errors import SoonerError, reason_of
 from sooner.methods import checks, trained
 from sooner.models import adapt
 from sooner.tasks import model_types
@@ -23,6 +24,7 @@ from sooner.tasks.loading import load_pair
 from sooner.tasks.parse.loading import load_parser
 from sooner.tasks.train_draft import HeadTraining
 from sooner.tasks.train_draft.block_training import BlockTraining
+from sooner.tasks.train_draft.prompts import read_questions
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -184,3 +186,19 @@ def test_the_first_request_of_the_readme_shows_the_bundled_clip() -> None:
     [video, words] = message["content"]
     assert video["video_url"]["url"] == sample_of("video").name
     assert words["text"] == "describe the scenes in order ."
+
+
+def test_an_error_names_its_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    missing = tmp_path / "nowhere.json"
+    lines = [fails(capsys, "train", "draft", "-o", tmp_path / "out", "--settings", missing)]
+    with pytest.raises(SoonerError) as caught:
+        read_questions(missing)
+    lines.append(str(caught.value))
+    for line in lines:
+        assert line.count(missing.name) == 1, line
+        assert "Errno" not in line
+    junk = tmp_path / "junk.png"
+    junk.write_bytes(b"junk")
+    with pytest.raises(UnidentifiedImageError) as unread, Image.open(junk):
+        pass
+    assert reason_of(unread.value) == "cannot identify image"

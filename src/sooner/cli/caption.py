@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from ..errors import SoonerError
+from ..errors import SoonerError, reason_of
 from ..tasks.settings import CaptionSettings
 from . import options
 from .display import Display, RankGroup, heading, unbroken
@@ -131,8 +131,8 @@ class _Job:
         except Exception as error:
             if self.debug:
                 raise
-            text = " ".join(str(error).split())
-            self._fail(f"'{path}': {type(error).__name__}: {text} (--debug shows where)")
+            told = f"{type(error).__name__}: {reason_of(error)}"
+            self._fail(f"'{path}': {told} (--debug shows where)")
         return False
 
     def _found(self, given: list[Path]) -> list[Path]:

@@ -13,7 +13,7 @@ import typer
 
 from .. import miniatures
 from ..checks import check_whole
-from ..errors import SoonerError, unknown
+from ..errors import SoonerError, reason_of, unknown
 
 LONGEST = 256
 """Tokens of an answer in words."""
@@ -53,7 +53,7 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
         try:
             told = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
-            raise SoonerError(f"settings '{path}' can't be read: {error}") from error
+            raise SoonerError(f"settings '{path}' can't be read: {reason_of(error)}") from error
         if not isinstance(told, dict):
             raise SoonerError(f"settings '{path}' must be one JSON object")
     flags = {name: value for name, value in given.items() if value is not None}

@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from ..errors import SoonerError
+from ..errors import SoonerError, reason_of
 
 CONFIG = "adapter_config.json"
 
@@ -80,4 +80,4 @@ def _config(name: str) -> dict[str, Any] | None:
             raise ValueError("no object")
         return told
     except (OSError, ValueError) as error:
-        raise SoonerError(f"'{path}' can't be read: {error}") from error
+        raise SoonerError(f"'{path}' can't be read: {reason_of(error)}") from error

@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
-from ...errors import SoonerError, did_you_mean
+from ...errors import SoonerError, did_you_mean, reason_of
 from ...io import replacing
 from .config import DFlashConfig
 from .denoiser import DFlashModel
@@ -115,7 +115,9 @@ def _tensors(home: Path) -> dict[str, Tensor]:
         try:
             found.update(load_file(path))
         except (OSError, SafetensorError) as error:
-            raise SoonerError(f"'{path}' can't be read: {error}; fetch it anew") from error
+            raise SoonerError(
+                f"'{path}' can't be read: {reason_of(error)}; fetch it anew"
+            ) from error
     return found
 
 

@@ -11,7 +11,7 @@ from itertools import islice
 from pathlib import Path
 
 from ...checks import check_whole
-from ...errors import SoonerError, unknown
+from ...errors import SoonerError, reason_of, unknown
 from ...plugins import LAB, plugins
 from ..identity import find
 
@@ -110,7 +110,9 @@ def _lines(path: Path) -> Iterator[ImagePrompt]:
     try:
         text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
-        raise SoonerError(f"prompt file '{path}' can't be read as text ({error})") from error
+        raise SoonerError(
+            f"prompt file '{path}' can't be read as text ({reason_of(error)})"
+        ) from error
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip():
             yield ImagePrompt(f"{path.name}/{number}", line.strip())

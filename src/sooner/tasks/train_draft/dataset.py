@@ -18,7 +18,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
-from ...errors import SoonerError
+from ...errors import SoonerError, reason_of
 from ...io import replacing, write_json
 from ..identity import sha256
 
@@ -125,7 +125,7 @@ class Shard:
             embeds = self._file.get_tensor("embed_counts").tolist()
         except (OSError, SafetensorError) as error:
             raise SoonerError(
-                f"shard '{path}' can't be read ({error}); record the data anew"
+                f"shard '{path}' can't be read ({reason_of(error)}); record the data anew"
             ) from error
         self.ends = [0, *accumulate(lengths)]
         self.embed_ends = [0, *accumulate(embeds)]
@@ -218,7 +218,9 @@ def read_index(folder: Path) -> dict[str, Any] | None:
     try:
         index = json.loads(path.read_text())
     except (OSError, ValueError) as error:
-        raise SoonerError(f"'{path}' can't be read ({error}); record the data anew") from error
+        raise SoonerError(
+            f"'{path}' can't be read ({reason_of(error)}); record the data anew"
+        ) from error
     if index.get("format") != FORMAT:
         raise SoonerError(
             f"'{path}' is of format {index.get('format')!r}, this version reads {FORMAT}; record "

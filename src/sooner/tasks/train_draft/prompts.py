@@ -11,7 +11,7 @@ from typing import Any
 import torch
 from PIL import Image, UnidentifiedImageError
 
-from ...errors import SoonerError, did_you_mean
+from ...errors import SoonerError, did_you_mean, reason_of
 from ...models.openvla.processing import OpenVLAProcessor
 from ..clip import prepare
 from ..identity import find
@@ -51,7 +51,7 @@ def read_questions(source: Path | str) -> list[FilePrompt]:
     try:
         lines = root.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        raise SoonerError(f"'{root}' can't be read: {error}") from error
+        raise SoonerError(f"'{root}' can't be read: {reason_of(error)}") from error
     questions = [
         _question(line, f"'{root}' line {number}", root.parent)
         for number, line in enumerate(lines, start=1)
@@ -109,7 +109,7 @@ def _image_inputs(
     try:
         picture = Image.open(question.path).convert("RGB")
     except (OSError, UnidentifiedImageError) as error:
-        raise SoonerError(f"image '{question.path}' can't be read: {error}") from error
+        raise SoonerError(f"image '{question.path}' can't be read: {reason_of(error)}") from error
     prompt = question.prompt or settings.prompt or pair.prompt or GENERAL_PROMPT
     if isinstance(target.processor, OpenVLAProcessor):  # the prompt is the instruction
         return _pixels_in(target.processor([picture], [prompt]), target.model.dtype)
