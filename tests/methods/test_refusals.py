@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from test_generate_features import characters
-from transformers import DynamicCache, GenerationConfig, GPT2Config, GPT2LMHeadModel
+from transformers import DynamicCache, GenerationConfig, MambaConfig, MambaForCausalLM
 
 import sooner
 import tiny
@@ -204,8 +204,9 @@ def test_placeholders_without_enough_pixels_are_refused(family: str) -> None:
 
 
 def test_an_unknown_model_type_is_refused_with_those_that_are_known() -> None:
-    model = GPT2LMHeadModel(GPT2Config(n_layer=1, n_head=2, n_embd=8, vocab_size=16))
-    with refused(sooner.SoonerError, "'gpt2'", *FAMILIES):
+    config = MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, state_size=4)
+    model = MambaForCausalLM(config).eval()
+    with refused(sooner.SoonerError, "'mamba'", *FAMILIES):
         sooner.generate(model, {"input_ids": torch.ones(1, 2, dtype=torch.long)}, **GREEDY)
 
 

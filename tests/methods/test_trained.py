@@ -102,6 +102,7 @@ def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
         return str(tmp_path)
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", fetch)
+    monkeypatch.setattr("sooner.methods.trained.hub_problem", lambda: None)
     assert isinstance(sooner.load_drafter("org/head"), sooner.Eagle)
     with pytest.raises(sooner.SoonerError, match="'org/none' is no folder here"):
         sooner.load_drafter("org/none")

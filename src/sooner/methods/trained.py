@@ -225,9 +225,10 @@ def find_folder(path_or_name: Path | str) -> Path:
     name = str(path_or_name)
     if folder.exists() or name.count("/") != 1 or name.startswith((".", "/", "~")):
         return folder
-    from huggingface_hub import snapshot_download
+    from huggingface_hub import snapshot_download, try_to_load_from_cache
 
-    if (reason := hub_problem()) is not None:
+    is_here = isinstance(try_to_load_from_cache(name, CONFIG), str)  # fetched before
+    if not is_here and (reason := hub_problem()) is not None:
         raise SoonerError(f"drafter '{name}' is no folder here, and {reason}")
     try:
         return Path(snapshot_download(name, allow_patterns=["*.json", "*.safetensors", "*.bin"]))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import transformers
 from torch import nn
 from transformers.cache_utils import Cache
+from transformers.models.auto.configuration_auto import CONFIG_MAPPING_NAMES
 
 from ..errors import SoonerError, UnsupportedError, did_you_mean
 from .base import Adapter, keeps_states
@@ -57,8 +58,11 @@ def adapt(model: nn.Module | Adapter) -> Adapter:
         adapter = unproved(model)
         adapter.prove()
     except UnsupportedError as error:
+        # A type of transformers' own is meant as it is: 'mamba' is no slip for 'llama'.
+        is_known = model_type in CONFIG_MAPPING_NAMES
+        hint = "" if is_known else did_you_mean(model_type, FAMILIES)
         raise SoonerError(
-            f"model type '{model_type}' is not supported: {error}; supported: "
+            f"model type '{model_type}' is not supported{hint}: {error}; supported: "
             f"{', '.join(sorted(FAMILIES))} (docs/add-a-model.md says how to add one)"
         ) from error
     return adapter
