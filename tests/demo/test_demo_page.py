@@ -201,7 +201,7 @@ MEASURED = {
     "Video": r"The same answer after [\d.]+\sm?s instead of [\d.]+\sm?s: ",
     "Document": r"The same Markdown after [\d.]+\sm?s instead of [\d.]+\sm?s: ",
     "Picture": r"A picture in \d+ iterations instead of 256: [\d.]+\sm?s instead of [\d.]+\sm?s, ",
-    "Robot": r"The robot decides within the tolerance .*(fast|time\)); strictly checked .*",
+    "Robot": r"The robot decides, within the tolerance, .*(fast|time\)); strictly checked, .*",
     "Long prompts": r"\d+ % of the pairs hold \d+ % of .* attention; .* at 780 tokens",
 }
 """What each tab's headline says of its run; a pattern."""

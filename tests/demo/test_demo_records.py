@@ -134,13 +134,12 @@ def test_a_race_tells_each_forward_of_a_draft_that_works_beside(
 
 
 @pytest.mark.lab
-@pytest.mark.slow
 def test_a_head_is_shown_on_a_clip_of_ones_own(pair: ModelPair, clip: Path) -> None:
     tables: dict = {}
     record = record_heads(pair, HeadView(1, 2, 8, clip), tables)
     assert "Layer 1, head 2" in record["where"]
     assert len(record["images"]) == 3
-    assert list(tables) == [8]
+    assert list(tables) == [(1, 8)]
     with pytest.raises(StoppedError):
         record_heads(pair, HeadView(1, 2, 12), {}, is_stopped=lambda: True)
 

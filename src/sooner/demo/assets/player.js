@@ -256,7 +256,7 @@
 
   function robot(record, root) {
     const [plain, ...rest] = record.lanes, longest = Math.max(...record.lanes.map(one => one.seconds));
-    const said = rest.reverse().map(one => `${one.tolerance ? "within the tolerance" : "strictly checked"} ${pace(plain.decision / one.decision)}`);
+    const said = rest.reverse().map(one => `${one.tolerance ? "within the tolerance" : "strictly checked"}, ${pace(plain.decision / one.decision)}`);
     const films = record.lanes.map(one => el("video", { class: "pic", src: one.film, muted: true, playsinline: true, preload: "auto", "aria-label": `Film: ${one.name}` }));
     let isPaused = still.matches;
     const press = el("button", { type: "button", on: { click: () => { isPaused = !isPaused; play(); } } });
@@ -268,7 +268,7 @@
     films.forEach((film, index) => { film.muted = true;
       film.addEventListener("loadedmetadata", () => { film.playbackRate = Math.min(Math.max(film.duration / (FILM * record.lanes[index].seconds / longest), 1 / 16), 16); play(); });
       film.addEventListener("ended", () => { if (films.every(one => one.ended)) setTimeout(() => film.isConnected && play(), 1500); }); });
-    root.append(heading(said.length ? `The robot decides ${said.join("; ")}` : `The robot decides in ${secs(plain.decision)}, plainly`, "h2"), toy(record), el("p", {}, record.words), el("div", { class: "bar" }, press, el("span", { class: "soft" }, "A film lasts in proportion to the time that its decisions took.")), el("div", { class: "three" }, ...record.lanes.map((one, index) => {
+    root.append(heading(said.length ? `The robot decides, ${said.join("; ")}` : `The robot decides in ${secs(plain.decision)}, plainly`, "h2"), toy(record), el("p", {}, record.words), el("div", { class: "bar" }, press, el("span", { class: "soft" }, "A film lasts in proportion to the time that its decisions took.")), el("div", { class: "three" }, ...record.lanes.map((one, index) => {
       const wide = 300, tall = 110, most = Math.max(record.tolerance + 2, ...one.off), x = index => 6 + (wide - 12) * index / Math.max(one.off.length - 1, 1), y = value => 100 - 90 * value / most;
       const svg = el("svg", { width: "100%", viewBox: `0 0 ${wide} ${tall}`, role: "img", "aria-label": `Largest distance of an accepted guess from the exact action, at each step: at most ${Math.max(0, ...one.off)} of ${one.tolerance} allowed` },
         el("rect", { x: 0, y: y(one.tolerance), width: wide, height: 100 - y(one.tolerance), fill: "color-mix(in srgb,var(--good) 18%,transparent)" }), el("line", { x1: 0, x2: wide, y1: y(one.tolerance), y2: y(one.tolerance), stroke: "var(--good)" }),
