@@ -334,6 +334,8 @@ def _check_heads(visit: Visit) -> None:
     gains = record["seconds"][0] > record["seconds"][1]
     text = visit.panel().locator(".sooner[data-record]").inner_text()
     assert ("gain nothing" in text) != gains
+    assert "worth little" not in text
+    assert "Another idea than guessing" in visit.panel().inner_text()
 
 
 CHECKS = {

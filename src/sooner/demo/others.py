@@ -288,12 +288,14 @@ def record_heads(
              "about": f"The same numbers; tokens {stride} apart stand together now."},
         )  # fmt: skip
     words = (
-        "This is another idea than guessing, and about the time before the first word: a model "
-        "compares every token of a long video with every earlier one, and most of that finds "
-        "little. Many heads look along lines or a grid; only those pairs need to be computed. What "
-        "is left out changes the reading a little, so results are marked approximate. Attention of "
-        f"this layer took {_ms(timed.dense)} in full and {_ms(timed.seconds)} by its patterns."
+        "This is about the time before the first word. A model compares every token of a long "
+        "video with every earlier one, and most of that finds little. Many heads look along lines "
+        "or a grid; only those pairs need to be computed. What is left out changes the reading a "
+        "little, so results are marked approximate. Attention of this layer took "
+        f"{_ms(timed.dense)} in full and {_ms(timed.seconds)} by its patterns."
     )
+    if part < 2 * cost:
+        words += " This head looks at a little of everything, so its pattern is worth little."
     if timed.relative > 1:
         words += (
             f" So {len(layout)} tokens gain nothing: finding and gathering the pairs takes longer "

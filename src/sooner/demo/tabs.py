@@ -238,8 +238,8 @@ def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
         return record, shlex.join(["sooner", "show", "attention", *what]) + f" {where}"
 
     return Task(
-        "Long prompts", "Where a model looks while it reads a video: one of yours" +
-        ("." if is_named else ", or a drawn one."),
+        "Long prompts", "Another idea than guessing: a model that reads a video looks only where "
+        "it matters. A clip" + ("." if is_named else ", or nothing for a drawn one."),
         (
             lambda: gr.Video(label="Clip", sources=["upload"], height=140),
             slider("Layer", 0, layers - 1, min(first[0], layers - 1), 1),
