@@ -265,6 +265,17 @@ def pdf(pages: int, claim: int | None = None, media: str = "[0 0 144 72]") -> by
     return text + f"{end}startxref\n{len(text)}\n%%EOF\n".encode()
 
 
+def test_values_of_a_pdfs_form_are_drawn(processes: DecodeProcesses) -> None:
+    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
+    written = io.BytesIO()
+    form = canvas.Canvas(written, pagesize=(144, 72))
+    form.acroForm.textfield(x=10, y=10, width=120, height=40, value="Ada", borderWidth=0)
+    form.showPage()
+    form.save()
+    found = processes.decode("pages", written.getvalue(), dpi=72)
+    assert (found.pictures[0][22:62, 10:130] < 100).all(axis=2).sum() > 20
+
+
 def test_pages_of_a_pdf_are_pictures(processes: DecodeProcesses) -> None:
     pytest.importorskip("pypdfium2")
     found = processes.decode("pages", pdf(2), dpi=72)

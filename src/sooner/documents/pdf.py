@@ -100,7 +100,7 @@ def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenP
     try:
         with _LOCK:
             document = pdfium.PdfDocument(path, password=password)
-            _init_forms(pdfium, document)
+            init_forms(pdfium, document)
             return document
     except FileNotFoundError:
         return BrokenPage(path, 0, "does not exist")
@@ -108,7 +108,7 @@ def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenP
         return BrokenPage(path, 0, _reason(path, getattr(error, "err_code", None), password))
 
 
-def _init_forms(pdfium: ModuleType, document: Any) -> None:
+def init_forms(pdfium: ModuleType, document: Any) -> None:
     """Have the values of form fields drawn, if there are any; XFA's are those of its AcroForm."""
     logger = logging.getLogger(pdfium.__name__)
     level = logger.level

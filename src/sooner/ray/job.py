@@ -82,6 +82,7 @@ class RayJob:
         debug: let Ray and the actors print.
         counts, starvation: of the run so far.
         memory: most bytes of the object stores that were in use at once, by Ray's figures.
+        longest: pages of the longest document so far.
     """
 
     documents: Sequence[Document]
@@ -96,6 +97,7 @@ class RayJob:
     counts: Counts = field(default_factory=Counts)
     starvation: Starvation = field(default_factory=Starvation)
     memory: int = 0
+    longest: int = 0
 
     def __post_init__(self) -> None:
         delivery = self.pipeline.delivery
@@ -108,7 +110,6 @@ class RayJob:
         self.manifest = Manifest(self.store)
         self._open: dict[int, _Open] = {}
         self._looked = 0.0
-        self._longest = 0  # document, in pages
         self._expected = 0  # pages of the documents that were opened
         self._finishing: dict[Any, int] = {}
 
@@ -136,7 +137,7 @@ class RayJob:
                 with suppress(SoonerError):  # would hide what happened
                     self.store.remove(listed)
                     self.manifest.rebuild()
-        pipeline.intake.check(self._longest)
+        pipeline.intake.check(self.longest)
         return self.counts
 
     def _run_until_done(self, listed: str) -> None:
@@ -231,7 +232,7 @@ class RayJob:
 
     def _opened(self, row: Row, told: dict[str, int]) -> None:
         number = told["document"]
-        self._longest = max(self._longest, told["of"])
+        self.longest = max(self.longest, told["of"])
         if not self._is_seen[number]:
             self._is_seen[number] = True
             self.counts.opened += 1

@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from ...documents.pages import as_rgb
-from ...documents.pdf import draw_page
+from ...documents.pdf import PASSWORD, draw_page, init_forms
 from ...documents.resolution import Resolution
 from ...errors import SoonerError
 from ...tasks.frames import read
@@ -25,8 +25,6 @@ from .limits import MediaError, MediaLimits
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 """What Pillow may try. It knows forty others, and hands some of them (EPS) to another program."""
-PASSWORD = 4
-"""PDFium's error code for a password that is missing or wrong."""
 
 
 @dataclass(frozen=True)
@@ -145,6 +143,7 @@ def pages(task: DecodeTask) -> dict[str, Any]:
     resolution = Resolution(**task.options)
     try:
         document = pypdfium2.PdfDocument(task.data)
+        init_forms(pypdfium2, document)
     except pypdfium2.PdfiumError as error:
         is_locked = getattr(error, "err_code", None) == PASSWORD
         told = "is encrypted; send it without its password" if is_locked else "is damaged"
