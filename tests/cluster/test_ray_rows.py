@@ -160,3 +160,27 @@ def test_a_document_that_can_not_be_written_is_a_row_that_says_why(tmp_path: Pat
         parsed = ParsedPage("", 0, FAILED, page.reason)
         (line,) = write(batch_of([{**row, "parsed": json.dumps(parsed.to_json())}]))["line"]
         assert json.loads(line)["status"] == FAILED
+
+
+def test_files_of_a_document_that_can_not_be_written_are_a_failure(tmp_path: Path) -> None:
+    from sooner.ray.write import finish_document
+    from sooner.tasks.parse import FAILED, SUCCESS, Delivery, ParsedPage
+    from sooner.tasks.parse.finishing import Finisher
+    from sooner.tasks.parse.manifest import Manifest
+    from sooner.tasks.parse.page_records import PageRecord, PageTask
+    from sooner.tasks.parse.plan import Intake
+
+    delivery = Delivery(tmp_path / "out", ("md",), overlay=False)
+    records, manifest = PageRecords(delivery.store), Manifest(delivery.store)
+    finisher = Finisher(Intake(), records, manifest, delivery)
+    records.write(PageRecord(ParsedPage("", 1, SUCCESS, markdown="text\n"), "h", "s"))
+    task = PageTask(str(tmp_path / "a.png"), "a.png", "h", "s", 1)
+    (tmp_path / "out" / "a.png.md").mkdir()
+    is_done, line = finish_document(finisher, task, 1)
+    assert is_done
+    assert line is not None
+    assert (line["document"], line["page"], line["status"]) == ("a.png", 0, FAILED)
+    assert manifest.lines("a.png") == [line]
+    (tmp_path / "out" / "a.png.md").rmdir()
+    assert finish_document(finisher, task, 1) == (True, None)
+    assert [one["status"] for one in manifest.lines("a.png")] == [SUCCESS]
