@@ -227,3 +227,17 @@ def test_names_of_objects_are_unicode(tmp_path: Path) -> None:
     for call in (store.read, store.exists, store.remove, lambda name: store.write(name, b"")):
         with pytest.raises(StorageError, match="UTF-8"):
             call(LATIN)
+
+
+def test_a_page_that_json_can_not_hold_fails_alone(tmp_path: Path) -> None:
+    class Odd(EchoParser):
+        def __call__(self, page: Any, draft: Any = None) -> ParsedPage:
+            parsed = super().__call__(page, draft)
+            return replace(parsed, stages={"page": object()}) if page.number == 1 else parsed
+
+    source, out = documents(tmp_path / "in"), tmp_path / "out"
+    one = job(source, out, SayNumber(), delivery=Delivery(out, ("md",)))
+    counts = one.run(Odd)
+    assert (counts.done, counts.failed) == (1, 1)
+    assert records(out)["b.pdf", 1]["reason"].startswith("TypeError: ")
+    assert run(source, out, SayNumber(), delivery=Delivery(out, ("md",))).told == [1]

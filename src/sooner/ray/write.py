@@ -15,7 +15,7 @@ from ..tasks.identity import sha256
 from ..tasks.parse.delivery import Delivery, line_of
 from ..tasks.parse.finishing import Finisher
 from ..tasks.parse.manifest import Line, Manifest
-from ..tasks.parse.page_records import PageRecord, PageRecords, PageTask, other_ends
+from ..tasks.parse.page_records import PageRecord, PageRecords, PageTask
 from ..tasks.parse.plan import DocumentWork, Intake
 from ..tasks.parse.result import FAILED
 from .rows import (
@@ -120,12 +120,7 @@ class WriteStage:
         record = PageRecord(
             parsed, task.input_hash, task.settings_hash, drawn, bool(row.get("aside"))
         )
-        try:
-            self.records.write(record)
-            if self.fresh:
-                self.records.forget(task.key, other_ends(record))
-        except ObjectError as error:
-            record = replace(record, page=replace(parsed, status=FAILED, reason=str(error)))
+        record = self.records.keep(record, self.fresh)
         return line_of(task, record, files, self.delivery.choices)
 
 

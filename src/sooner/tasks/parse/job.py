@@ -21,7 +21,7 @@ from .earlier import EarlierPages
 from .finishing import Finisher
 from .manifest import Line, Manifest
 from .output import OutputError
-from .page_records import PageRecord, PageRecords, other_ends
+from .page_records import PageRecord, PageRecords
 from .page_source import PageSource
 from .plan import DocumentPlanner, DocumentWork, Intake
 from .prefetch import Drafted, ahead
@@ -335,16 +335,11 @@ class ParseJob:
             parsed = replace(parsed, seconds={**parsed.seconds, "write": took})
         is_aside = parsed.number in work.dying
         record = PageRecord(parsed, work.input_hash, work.settings_hash, drawn, is_aside)
-        try:
-            self.records.write(record)
-            if self.fresh:  # what was known before does not hide what is known now
-                self.records.forget(task.key, other_ends(record))
-        except ObjectError as error:
-            parsed = replace(parsed, status=FAILED, reason=str(error))
-            record = replace(record, page=parsed)
+        record = self.records.keep(record, self.fresh, self.debug)
         line = line_of(task, record, files, self.delivery.choices)
         self.manifest.append(line)
-        is_settled = is_aside or (parsed.number in work.tried and parsed.status != FAILED)
+        is_parsed = record.page.status != FAILED
+        is_settled = is_aside or (parsed.number in work.tried and is_parsed)
         self.claims.kept(task, forget=is_settled)
         return line
 

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Collection, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ...storage import MissingObjectError, ObjectError, Store
+from ...errors import one_line
+from ...storage import MissingObjectError, ObjectError, StorageError, Store
 from .result import DRAFT, FAILED, ParsedPage
 
 HOME = ".sooner/pages"
@@ -156,6 +158,41 @@ class PageRecords:
             StorageError: it can't be written.
         """
         self.store.write(_name(record), record.to_bytes())
+
+    def keep(self, record: PageRecord, is_fresh: bool = False, debug: bool = False) -> PageRecord:
+        """Keep a page as `write` does, if its record can be written.
+
+        Args:
+            is_fresh: what was known before shall not hide what is known now.
+            debug: let unexpected errors through.
+
+        Returns:
+            The record; or one of the same page that FAILED, which is tried again.
+
+        Raises:
+            StorageError: nothing more can be written, of whatever page.
+        """
+        reason = ""
+        try:
+            self.write(record)
+            if is_fresh:
+                key = page_key(record.input_hash, record.settings_hash, record.page.number)
+                self.forget(key, other_ends(record))
+        except ObjectError as error:
+            reason = str(error)
+        except StorageError:
+            raise
+        except Exception as error:  # such as numbers that JSON does not know
+            if debug:
+                raise
+            reason = one_line(error)
+        if not reason:
+            return record
+        failed = ParsedPage(record.page.source, record.page.number, FAILED, reason)
+        record = replace(record, page=failed, pictures={})
+        with suppress(ObjectError):
+            self.write(record)
+        return record
 
     def create(self, record: PageRecord) -> bool:
         """Keep a page unless it is kept; returns whether this call did."""
