@@ -156,3 +156,29 @@ def test_what_reads_photos_may_be_missing(tmp_path: Path, monkeypatch: pytest.Mo
     (broken,) = read_pages(tmp_path / "photo.heic")
     assert isinstance(broken, BrokenPage)
     assert "pillow-heif; install it" in broken.reason
+
+
+def test_whatever_a_page_raises_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OverflowError("Python int too large")
+
+    path = report(tmp_path / "a.pdf", 0)
+    with monkeypatch.context() as patch:
+        patch.setattr("sooner.documents.pdf.page_text", fail)
+        page = only(path)
+        assert page.text is None
+        assert page.notes == ("its text layer can't be read (OverflowError: Python int too large)",)
+    monkeypatch.setattr("sooner.documents.pdf.draw_page", fail)
+    (broken,) = read_pages(path)
+    assert isinstance(broken, BrokenPage)
+    assert (broken.number, broken.reason) == (1, "is damaged (Python int too large)")
+
+
+def test_characters_of_no_unicode_are_no_reason_to_fail(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pypdfium2
+
+    path = report(tmp_path / "a.pdf", 90)
+    monkeypatch.setattr(pypdfium2.raw, "FPDFText_GetUnicode", lambda *_: 0xFFFF_FFFF)
+    assert only(path).notes[0] == "turned by 90 degrees, as its text runs"

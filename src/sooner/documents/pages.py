@@ -102,7 +102,7 @@ def _read(
         if problem := size_problem(*image.size):
             return BrokenPage(path, number, problem)
         picture, dpi = _upright(image, resolution)
-    except ERRORS as error:
+    except Exception as error:  # whatever a damaged file makes of those who decode it
         return BrokenPage(path, number, _reason(error))
     return Page(path, number, picture, dpi, _native(image), count)
 

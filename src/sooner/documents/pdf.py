@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SoonerError
+from ..errors import SoonerError, one_line
 from .inputs import PageRange
 from .page import BrokenPage, Page, Picture
 from .pdf_text import page_text, text_turn
@@ -167,8 +167,8 @@ def _page(
                 return _drawn(pdfium, page, path, number, count, resolution)
             finally:
                 page.close()
-    except (pdfium.PdfiumError, MemoryError, ValueError, OSError) as error:
-        return BrokenPage(path, number, f"is damaged ({str(error)[:80]})")
+    except Exception as error:  # whatever a damaged page makes of those who read it
+        return BrokenPage(path, number, f"is damaged ({str(error)[:80] or type(error).__name__})")
 
 
 def _drawn(
@@ -184,7 +184,11 @@ def _drawn(
     picture, scale = drawn
     if scale < resolution.of_pdf(*page.get_size()):
         notes.append(f"drawn at {scale * POINTS:.0f} dpi, as it is very large")
-    text = page_text(pdfium, page, picture)
+    try:
+        text = page_text(pdfium, page, picture)
+    except Exception as error:  # the picture is still good for OCR and for a model
+        text = None
+        notes.append(f"its text layer can't be read ({one_line(error)[:80]})")
     size = page.get_size()
     return Page(path, number, picture, scale * POINTS, size, count, text, tuple(notes))
 
