@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from reportlab.lib.pagesizes import A6
 from reportlab.pdfgen.canvas import Canvas
 
@@ -58,7 +60,6 @@ def test_a_page_is_turned_as_its_text_runs(tmp_path: Path, angle: int, rotate: i
 def test_a_stamp_does_not_turn_a_scan(tmp_path: Path) -> None:
     canvas = Canvas(str(tmp_path / "a.pdf"), pagesize=A6)
     picture = Canvas.drawImage
-    from PIL import Image
     from reportlab.lib.utils import ImageReader
 
     picture(canvas, ImageReader(Image.new("L", (90, 120), 200)), 0, 0, *A6)
@@ -121,7 +122,6 @@ def test_posters_are_drawn_as_large_as_is_good(tmp_path: Path, size: int, pixels
 @pytest.mark.parametrize("suffix", [".heic", ".heif", ".avif", ".jp2", ".gif"])
 def test_pictures_of_phones_and_cameras_are_documents(tmp_path: Path, suffix: str) -> None:
     import pillow_heif
-    from PIL import Image
 
     path = tmp_path / f"photo{suffix}"
     image = Image.new("RGB", (64, 48), "white")
@@ -182,3 +182,31 @@ def test_characters_of_no_unicode_are_no_reason_to_fail(
     path = report(tmp_path / "a.pdf", 90)
     monkeypatch.setattr(pypdfium2.raw, "FPDFText_GetUnicode", lambda *_: 0xFFFF_FFFF)
     assert only(path).notes[0] == "turned by 90 degrees, as its text runs"
+
+
+def test_whatever_a_picture_raises_is_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import struct
+
+    def fail(*_: object) -> None:
+        raise struct.error("unpack requires 4 bytes")
+
+    path = tmp_path / "a.png"
+    Image.new("RGB", (64, 48), "white").save(path)
+    with monkeypatch.context() as patch:
+        patch.setattr("sooner.documents.pages.as_rgb", fail)
+        (broken,) = read_pages(path)
+        assert isinstance(broken, BrokenPage)
+        assert (broken.number, broken.reason) == (1, "is damaged (unpack requires 4 bytes)")
+    monkeypatch.setattr(Image, "open", fail)
+    (broken,) = read_pages(path)
+    assert isinstance(broken, BrokenPage)
+    assert (broken.number, count_pages(path)) == (0, 1)
+
+
+def test_a_name_that_is_no_unicode_is_said_in_a_line(tmp_path: Path) -> None:
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.pdf"))
+    os.rename(report(tmp_path / "a.pdf", 0), path)
+    found = list(read_pages(path, resolution=SMALL))
+    assert all(isinstance(one, BrokenPage | Page) for one in found)

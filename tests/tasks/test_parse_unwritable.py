@@ -16,6 +16,7 @@ from sooner.errors import SoonerError
 from sooner.storage import LocalStore, StorageError
 from sooner.tasks.parse import FAILED, Delivery
 from sooner.tasks.parse.formats import FORMATS
+from sooner.tasks.parse.plan import Intake
 from sooner.tasks.parse.result import ParsedPage
 from tasks.drafting import EchoParser, SayNumber, pdf
 from tasks.parse_jobs import job, listing, records, run
@@ -241,3 +242,25 @@ def test_a_page_that_json_can_not_hold_fails_alone(tmp_path: Path) -> None:
     assert (counts.done, counts.failed) == (1, 1)
     assert records(out)["b.pdf", 1]["reason"].startswith("TypeError: ")
     assert run(source, out, SayNumber(), delivery=Delivery(out, ("md",))).told == [1]
+
+
+def test_a_document_that_can_not_be_opened_by_surprise_fails_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    source, out = documents(tmp_path / "in", "z.pdf"), tmp_path / "out"
+    count = Intake.count
+
+    def surprise(self: Intake, path: Path) -> int:
+        if path.name == "b.pdf":
+            raise OverflowError("Python int too large")
+        return count(self, path)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Intake, "count", surprise)
+        failed, lines = outcome(source, out)
+        assert failed == {("b.pdf", 0): "OverflowError: Python int too large"}
+        assert len(lines) == 3
+        with pytest.raises(OverflowError):
+            job(source, out, SayNumber(), debug=True).run(EchoParser)
+    assert run(source, out, SayNumber()).told == [1, 2]
+    assert all(line["status"] != FAILED for line in records(out).values())

@@ -23,12 +23,6 @@ SQUARE = 1.02
 
 """Ratio of horizontal to vertical resolution up to which pixels count as square."""
 
-ERRORS = (
-    OSError, ValueError, SyntaxError, EOFError, TypeError, IndexError, MemoryError, RuntimeError,
-)  # fmt: skip
-
-"""What Pillow's decoders raise for damaged files."""
-
 
 def read_picture(
     path: Path, wanted: PageRange, resolution: Resolution
@@ -36,7 +30,7 @@ def read_picture(
     """Pages of a picture file: one, or the pages of a TIFF."""
     try:
         image = _open(path)
-    except (*ERRORS, Image.DecompressionBombError) as error:
+    except Exception as error:  # each decoder has its own
         yield BrokenPage(path, 0, _reason(error))
         return
     with image:
@@ -52,7 +46,7 @@ def count_frames(path: Path) -> int:
     try:
         with _open(path) as image:
             return _frames(image)
-    except (*ERRORS, Image.DecompressionBombError):
+    except Exception:
         return 1
 
 
@@ -61,7 +55,7 @@ def _open(path: Path) -> Image.Image:
 
     Raises:
         SoonerError: what reads photos of phones is not installed.
-        OSError, ValueError and others of `ERRORS`: it is damaged.
+        Exception: it is damaged; each decoder has its own.
     """
     if path.suffix.lower() not in HEIF:
         return Image.open(path)
@@ -80,7 +74,7 @@ def _frames(image: Image.Image) -> int:
         return 1
     try:
         return int(getattr(image, "n_frames", 1))
-    except ERRORS:  # a chain of pages that is cut off: read what `seek` finds
+    except Exception:  # a chain of pages that is cut off: read what `seek` finds
         return _reachable(image)
 
 
@@ -90,7 +84,7 @@ def _reachable(image: Image.Image) -> int:
         while True:
             image.seek(count)
             count += 1
-    except ERRORS:
+    except Exception:
         return max(count, 1)
 
 

@@ -104,7 +104,7 @@ def _open(pdfium: ModuleType, path: Path, password: str | None) -> Any | BrokenP
             return document
     except FileNotFoundError:
         return BrokenPage(path, 0, "does not exist")
-    except (pdfium.PdfiumError, OSError) as error:
+    except Exception as error:  # PDFium's, and what a name that is no Unicode makes
         return BrokenPage(path, 0, _reason(path, getattr(error, "err_code", None), password))
 
 

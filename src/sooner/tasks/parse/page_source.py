@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...documents import BrokenPage, Document, Page, fetched
+from ...errors import SoonerError, one_line
 from ...storage import ObjectError
 from .earlier import EarlierPages
 from .finishing import Finisher
@@ -75,8 +76,15 @@ class PageSource:
             with fetched(document) as local:
                 return (yield from self._read(self._opened(local, is_first)))
         except ObjectError as error:
-            yield self._unwritable(document, str(error))
-            return True
+            problem = str(error)
+        except SoonerError:  # which any document would meet
+            raise
+        except Exception as error:
+            if self.finisher.debug:
+                raise
+            problem = one_line(error)
+        yield self._unwritable(document, problem)
+        return True
 
     def _unwritable(self, document: Document, problem: str) -> tuple[Chunk, BrokenPage]:
         work = DocumentWork.unwritable(document, self.planner.settings_hash, problem)
