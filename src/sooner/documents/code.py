@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from .lines import least_confidence, rows_of
+from .lines import blocks_of, least_confidence, rows_of
 from .page import Line
 from .pdf_text import CODE_BLANK
-from .regions import TEXT, Region, around
+from .regions import TEXT, Region, around, shared_height
 
 MOSTLY = 0.8
 """Share of a page's characters in a monospaced font from which they are its text, not code."""
 
 ROW_GAP = 1.6
 """Heights of a line that may be free between two rows of code; an empty one is kept."""
+
+BESIDE, NUMBER_LETTERS = 8.0, 3
+"""Font sizes between parts of one listing beside each other, and letters of a line's number."""
 
 FENCE = "```"
 
@@ -24,31 +27,48 @@ def is_typed(lines: Sequence[Line]) -> bool:
     return sum(len(line.text) for line in lines if line.mono) > MOSTLY * max(letters, 1)
 
 
-def code_of(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
-    """Runs of rows that are code, from top to bottom, and the other lines.
+def code_of(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], list[Line]]:
+    """Blocks of code, and the other lines.
 
-    A row is code if most of its letters are: numbers of its lines may be in another font.
+    Typed words alone on a line of a paragraph are no code. Numbers of lines of code may be in
+    another font.
     """
-    runs: list[list[Line]] = []
-    others: list[Line] = []
-    goes_on = False
-    for row in rows_of(lines):
-        letters = sum(len(line.text) for line in row)
-        is_code = 2 * sum(len(line.text) for line in row if line.mono) > letters
-        if not is_code:
-            others += row
-        elif goes_on and _follows(runs[-1], row):
-            runs[-1] += row
-        else:
-            runs.append(list(row))
-        goes_on = is_code
-    return runs, others
+    blocks = blocks_of(lines, same_size)
+    listings: list[list[Line]] = []
+    for block in blocks:
+        letters = sum(len(line.text) for line in block)
+        if 2 * sum(len(line.text) for line in block if line.mono) <= letters:
+            continue
+        near = [one for one in listings if _is_near(one, block)]
+        listings = [one for one in listings if not any(one is other for other in near)]
+        listings.append([line for one in near for line in one] + list(block))
+    used = {id(line) for listing in listings for line in listing}
+    others = [line for line in lines if id(line) not in used]
+    for listing in listings:
+        numbers = [line for line in others if _is_number(line, listing)]
+        listing += numbers
+        others = [line for line in others if not any(line is number for number in numbers)]
+    return listings, others
 
 
-def _follows(run: Sequence[Line], row: Sequence[Line]) -> bool:
-    upper = around(line.bbox for line in run)
-    lower = around(line.bbox for line in row)
-    return lower[1] - upper[3] <= ROW_GAP * max(line.size for line in row)
+def _is_near(listing: Sequence[Line], block: Sequence[Line]) -> bool:
+    """Whether a block of code goes on below a listing, or beside it."""
+    upper, lower = (around(line.bbox for line in lines) for lines in (listing, block))
+    size = max(line.size for line in block)
+    down = max(lower[1] - upper[3], upper[1] - lower[3])
+    across = max(lower[0] - upper[2], upper[0] - lower[2])
+    return down <= ROW_GAP * size and across <= BESIDE * size
+
+
+def _is_number(line: Line, listing: Sequence[Line]) -> bool:
+    """Whether a line is the number of one of code, or a sign beside it."""
+    if len(line.text) > NUMBER_LETTERS:
+        return False
+    return any(
+        shared_height(line.bbox, other.bbox) > 0.5
+        and 0 <= other.bbox[0] - line.bbox[2] < BESIDE * other.size
+        for other in listing
+    )
 
 
 def code_region(lines: Sequence[Line]) -> Region:

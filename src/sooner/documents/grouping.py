@@ -22,7 +22,7 @@ from .lines import (
     table_text,
     with_markers,
 )
-from .order import columns_of, in_reading_order
+from .order import column_groups, in_reading_order
 from .page import Line
 from .regions import (
     CAPTION,
@@ -96,6 +96,10 @@ CELL_WORDS, PAIR_WORDS = 4.0, 2.5
 
 """Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
 
+PROSE_LINES, PROSE_WORDS = 3, 4.0
+
+"""Lines of a text, and words of each, on average."""
+
 ROW_GAP = 1.5
 
 """Heights of a line that may be free between two rows of a table."""
@@ -135,7 +139,12 @@ SEEN = SizeLimits(SAME_SIZE, 1.18)
 
 
 def regions_of(
-    lines: Sequence[Line], size: Size, layout: Sequence[Area] = (), sizes: SizeLimits = SEEN
+    lines: Sequence[Line],
+    size: Size,
+    layout: Sequence[Area] = (),
+    sizes: SizeLimits = SEEN,
+    tables: Sequence[Region] = (),
+    listed: Sequence[Line] = (),
 ) -> list[Region]:
     """Regions in reading order.
 
@@ -149,21 +158,43 @@ def regions_of(
         size: width and height of the page, in pixels.
         layout: boxes that a layout model found, in any order.
         sizes: how far those of lines can be relied on.
+        tables: regions of other lines of the page.
+        listed: all lines as a file lists them, if one does.
     """
     lines = with_markers(lines)
     inside, rest = _assigned(lines, layout)
     body = _body(lines)
-    is_typed = code.is_typed(lines)
-    regions = []
+    regions = list(tables)
     for place, found in enumerate(layout):
-        regions += _of_area(found, inside[place], body, size, sizes)
-    for group in columns_of(rest, size[0]):
-        listings, group = ([], group) if is_typed else code.code_of(group)
-        regions += [code.code_region(listing) for listing in listings]
-        tables, others = _tables(joined_formulas(group))
-        regions += [_table(table) for table in tables]
-        regions += [_of_block(block, body, size, sizes) for block in blocks_of(others, sizes.same)]
-    return in_reading_order(_one_title(regions))
+        regions += _of_area(found, inside[place], body, sizes)
+    listings, rest = ([], rest) if code.is_typed(lines) else code.code_of(rest, sizes.same)
+    regions += [code.code_region(listing) for listing in listings]
+    aligned, blocks = _arranged(rest, sizes)
+    regions += [_table(table) for table in aligned]
+    regions += [_of_block(block, body, size, sizes) for block in blocks]
+    return in_reading_order(_one_title(regions), listed)
+
+
+def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[Line]], list[Block]]:
+    """Lines as tables and blocks, by nothing but where they stand."""
+    rank = {id(line): place for place, line in enumerate(lines)}
+    blocks = blocks_of(lines, sizes.same)
+    boxes = [around(line.bbox for line in block) for block in blocks]
+    tables: list[Sequence[Line]] = []
+    rest: list[Block] = []
+    for group in column_groups(boxes, [[rank[id(line)] for line in block] for block in blocks]):
+        prose = [blocks[place] for place in group if _is_prose(blocks[place])]
+        short = [line for place in group if not _is_prose(blocks[place]) for line in blocks[place]]
+        aligned, others = _tables(joined_formulas(short))
+        tables += aligned
+        rest += [*prose, *blocks_of(others, sizes.same)]
+    return tables, rest
+
+
+def _is_prose(block: Block) -> bool:
+    """Whether lines below each other are a text, which stands in no table of short cells."""
+    words = sum(len(line.text.split()) for line in block)
+    return len(block) >= PROSE_LINES and words >= PROSE_WORDS * len(block)
 
 
 def _body(lines: Sequence[Line]) -> float:
@@ -195,9 +226,7 @@ def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[
     return inside, rest
 
 
-def _of_area(
-    found: Area, lines: Sequence[Line], body: float, size: Size, sizes: SizeLimits
-) -> list[Region]:
+def _of_area(found: Area, lines: Sequence[Line], body: float, sizes: SizeLimits) -> list[Region]:
     if found.label == PICTURE:
         return [Region(found.bbox, PICTURE)]
     if not lines:
@@ -210,13 +239,9 @@ def _of_area(
         return [_table(table, frame) for table in tables]
     if found.label != TEXT:
         return [_region([line for row in rows for line in row], found.label)]
-    regions = []
-    for group in columns_of(lines, size[0]):
-        tables, others = _tables(joined_formulas(group))
-        regions += [_table(table) for table in tables]
-        blocks = blocks_of(others, sizes.same)
-        regions += [_region(block, _text_label(block, body, sizes)) for block in blocks]
-    return regions
+    aligned, blocks = _arranged(lines, sizes)
+    regions = [_table(table) for table in aligned]
+    return regions + [_region(block, _text_label(block, body, sizes)) for block in blocks]
 
 
 def _text_label(block: Block, body: float, sizes: SizeLimits) -> str:

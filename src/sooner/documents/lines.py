@@ -9,15 +9,6 @@ from dataclasses import replace
 from .page import Line
 from .regions import around, shared_height, shared_width
 
-WORD_GAP = 1.3
-"""Gap, in font sizes, from which two words belong to two columns or cells, not to one line."""
-
-CODE_GAP, CODE_BLANK = 6.0, 0.6
-"""The same gap in a monospaced font, and the width of its characters."""
-
-ALL_BOLD = 0.9
-"""Share of letters."""
-
 SAME_ROW = 0.5
 """Share of the lower box in which two words are beside each other."""
 
@@ -29,6 +20,12 @@ LINE_GAP, MOST_LINE_GAP = 0.45, 0.95
 
 INDENT = 0.8
 """Heights by which the first line of a paragraph starts further right."""
+
+CODE_GAP, CODE_REACH = 1.6, 8.0
+"""Heights that may be free between lines of code, and font sizes by which one may be set in."""
+
+LEADER = re.compile(r"(?:\.\s?){5}|(?:\s\.){4}")
+"""Dots in front of a page number, in tables of contents."""
 
 MARKER = re.compile(r"\s*(?:[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)])\s+\S")
 """How an item of a list begins."""
@@ -141,11 +138,20 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
     height = last.bbox[3] - last.bbox[1]
     limit = min(max(LINE_GAP, 1.5 * usual), MOST_LINE_GAP) * height
     gap = line.bbox[1] - last.bbox[3]
+    if last.mono and line.mono:
+        is_below = line.bbox[0] < around(other.bbox for other in block)[2] + CODE_REACH * last.size
+        return (
+            -0.5 * height < gap <= CODE_GAP * height and is_below and line.bbox[2] > first.bbox[0]
+        )
     if not -0.5 * height < gap <= limit or shared_width(last.bbox, line.bbox) < SAME_ROW:
         return False
     if max(last.size, line.size) > same_size * min(last.size, line.size):
         return False
     if last.bold != line.bold or _begins_item(block, line):
+        return False
+    if last.mono != line.mono and abs(line.bbox[0] - first.bbox[0]) > INDENT * height:
+        return False  # code, set in from the text around it
+    if LEADER.search(last.text) or LEADER.search(line.text):
         return False
     if is_formula(last.text) != is_formula(line.text):
         return False

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Sequence
-from itertools import chain
+from dataclasses import dataclass
+from itertools import chain, combinations, pairwise
 
-from .lines import rows_of
+from .languages import is_right_to_left
 from .page import Line
 from .regions import PAGE_FOOTER, PAGE_HEADER, Box, Region, around, numbered
 
@@ -15,20 +17,38 @@ SLACK = 0.15
 """Part of a box's height or width that may reach over a cut: detected boxes are never exact."""
 
 
-def reading_order(boxes: Sequence[Box]) -> list[int]:
+FEW = 0.1
+"""Share of pairs that a file may list the other way round where its order is that of a cut."""
+
+
+def reading_order(
+    boxes: Sequence[Box], ranks: Sequence[float] = (), from_right: bool = False
+) -> list[int]:
     """Indices of `boxes` in reading order: columns from left to right, each from top to bottom.
 
-    A recursive XY-cut. A gutter between columns that nothing crosses is cut first. Where something
-    does cross it, such as a title or a footer, the page is cut above and below the most boxes that
-    are free of it. What is left is read from top to bottom.
+    A recursive XY-cut. A gutter between columns that nothing crosses is cut first, unless the
+    file's own order goes over it row by row. Where something does cross it, such as a title or a
+    footer, the page is cut above and below the most boxes that are free of it. What is left is read
+    from top to bottom.
+
+    Args:
+        boxes: in pixels.
+        ranks: their places in the order of the file, which says in doubt how a page is cut.
+        from_right: columns are read from right to left.
     """
-    return _ordered(list(range(len(boxes))), boxes)
+    items = list(range(len(boxes)))
+    each = [[rank] for rank in ranks] or [[0.0]] * len(boxes)
+    return _Cuts(boxes, each, from_right).ordered(items)
 
 
-def in_reading_order(regions: Sequence[Region]) -> list[Region]:
+def in_reading_order(regions: Sequence[Region], lines: Sequence[Line] = ()) -> list[Region]:
     """Regions sorted and numbered, page headers first and page footers last.
 
     Those without a box stay behind the one before them.
+
+    Args:
+        regions: in any order.
+        lines: of the page as its file lists them, if a file does.
     """
     head: list[Region] = []
     groups: list[tuple[Box, list[Region]]] = []
@@ -37,21 +57,91 @@ def in_reading_order(regions: Sequence[Region]) -> list[Region]:
             groups.append((region.bbox, [region]))
         else:
             (groups[-1][1] if groups else head).append(region)
+    turned = sum(is_right_to_left(draft) for region in regions for draft in region.drafts[:1])
+    boxes = [bbox for bbox, _ in groups]
     order = sorted(
-        reading_order([bbox for bbox, _ in groups]),
+        reading_order(boxes, _ranks(boxes, lines), from_right=2 * turned > len(regions)),
         key=lambda rank: RANKS.get(groups[rank][1][0].label, 1),
     )
     return numbered([*head, *(region for rank in order for region in groups[rank][1])])
 
 
-def _ordered(items: list[int], boxes: Sequence[Box]) -> list[int]:
-    if len(items) < 2:
-        return items
-    if columns := _columns(items, boxes):
-        return [item for column in columns for item in _ordered(column, boxes)]
-    if parts := _split(items, boxes):
-        return [item for part in parts for item in _ordered(part, boxes)]
-    return sorted(items, key=lambda item: (boxes[item][1], boxes[item][0]))
+def _ranks(boxes: Sequence[Box], lines: Sequence[Line]) -> list[float]:
+    """Where the first line of each box stands in the file; behind all for a box without one."""
+    ranks = [float(len(lines))] * len(boxes)
+    for rank, line in enumerate(lines):
+        x, y = (line.bbox[0] + line.bbox[2]) / 2, (line.bbox[1] + line.bbox[3]) / 2
+        for place, box in enumerate(boxes):
+            if rank < ranks[place] and box[0] <= x <= box[2] and box[1] <= y <= box[3]:
+                ranks[place] = float(rank)
+    return ranks if lines else []
+
+
+@dataclass(frozen=True)
+class _Cuts:
+    """Cuts boxes into columns and bands; see `reading_order`."""
+
+    boxes: Sequence[Box]
+    ranks: Sequence[Sequence[float]]
+    from_right: bool
+
+    def ordered(self, items: list[int]) -> list[int]:
+        """Items in reading order."""
+        if len(items) < 2:
+            return items
+        columns = _columns(items, self.boxes)
+        if columns and self.from_right:
+            columns = columns[::-1]
+        bands = _cut(items, self.boxes, 1)
+        if columns and len(bands) > 1 and self._goes_row_by_row(columns):
+            return [item for band in bands for item in self.ordered(band)]
+        parts = columns or _split(items, self.boxes)
+        if parts:
+            return [item for part in parts for item in self.ordered(part)]
+        return sorted(items, key=lambda item: (self.boxes[item][1], self.boxes[item][0]))
+
+    def columns(self, items: list[int]) -> list[list[int]]:
+        """Items of each column that the file lists one after the other; of a table it lists rows,
+        so that stays whole."""
+        columns = _columns(items, self.boxes)
+        if columns and self._follows(columns):
+            return [part for column in columns for part in self.columns(column)]
+        parts = [] if columns else _split(items, self.boxes) or []
+        found = [self.columns(part) for part in parts]
+        return [group for part in found for group in part] if any(map(_several, found)) else [items]
+
+    def _goes_row_by_row(self, columns: Sequence[Sequence[int]]) -> bool:
+        """Whether the file goes down all columns at once, as with headings beside their texts."""
+        column = {item: place for place, part in enumerate(columns) for item in part}
+        order = sorted(column, key=lambda item: self.ranks[item][0])
+        pairs = list(pairwise(order))
+        if not any(column[one] > column[other] for one, other in pairs):
+            return False
+        return all(self.boxes[other][3] > self.boxes[one][1] for one, other in pairs)
+
+    def _follows(self, parts: Sequence[Sequence[int]]) -> bool:
+        """Whether the file's order is that of these parts, if it has any."""
+        ranks = [sorted(rank for item in part for rank in self.ranks[item]) for part in parts]
+        turned = whole = 0
+        for before, after in combinations(ranks, 2):
+            whole += len(before) * len(after)
+            turned += sum(bisect_left(after, rank) for rank in before)
+        is_listed = len({rank for part in ranks for rank in part}) > 1
+        return is_listed and turned <= FEW * whole
+
+
+def _several(groups: Sequence[Sequence[int]]) -> bool:
+    return len(groups) > 1
+
+
+def column_groups(boxes: Sequence[Box], ranks: Sequence[Sequence[float]]) -> list[list[int]]:
+    """Indices of boxes in columns that a file lists one after the other, in no special order.
+
+    Args:
+        boxes: in pixels.
+        ranks: the places of their lines in the order of the file.
+    """
+    return _Cuts(boxes, ranks, False).columns(list(range(len(boxes))))
 
 
 def _columns(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
@@ -105,90 +195,3 @@ def _cut(items: list[int], boxes: Sequence[Box], axis: int) -> list[list[int]]:
         groups[-1].append(item)
         end = max(end, stop)
     return groups
-
-
-MIDDLE = (0.15, 0.85)
-"""Where a gutter between columns may be, in widths of what stands beside each other."""
-
-LEAST_LINES = 3
-"""Lines of a column."""
-
-PROSE_LINES, PROSE_WORDS = 2, 3
-"""Minimum of lines alone in their row, and of words in each, that make a column text, no table."""
-
-
-def columns_of(lines: Sequence[Line], width: float) -> list[list[Line]]:
-    """Groups of lines that belong together: columns, and what goes over several of them.
-
-    Two columns are told apart at the widest gutter that the fewest lines cross; each of them may
-    be two columns again.
-
-    Args:
-        lines: in any order.
-        width: of the page, in pixels.
-
-    Returns:
-        Groups in reading order.
-    """
-    if not lines:
-        return []
-    gutter = _gutter(lines)
-    if gutter is None:
-        return [list(lines)]
-    groups: list[list[Line]] = [[]]
-    for band, crosses in _bands(lines, gutter):
-        sides = [] if crosses else _sides(band, gutter, width)
-        if sides:
-            groups += [*(part for side in sides for part in columns_of(side, width)), []]
-        else:
-            groups[-1] += band
-    return [group for group in groups if group]
-
-
-def _bands(lines: Sequence[Line], gutter: float) -> list[tuple[list[Line], bool]]:
-    """Lines from top to bottom that all cross the gutter, or all do not."""
-    bands: list[tuple[list[Line], bool]] = []
-    for line in sorted(lines, key=lambda line: line.bbox[1]):
-        crosses = line.bbox[0] < gutter < line.bbox[2]
-        if not bands or bands[-1][1] != crosses:
-            bands.append(([], crosses))
-        bands[-1][0].append(line)
-    return bands
-
-
-def _gutter(lines: Sequence[Line]) -> float | None:
-    """Where the fewest lines cross, in the widest gap; `None` if no line ends to the left of one
-    that begins to the right."""
-    left, _, right, _ = around(line.bbox for line in lines)
-    low, high = (left + share * (right - left) for share in MIDDLE)
-    edges = sorted({edge for line in lines for edge in line.bbox[::2] if low <= edge <= high})
-    places = [(b - a, (a + b) / 2) for a, b in zip([low, *edges], [*edges, high], strict=True)]
-    best: tuple[int, float, float] | None = None
-    for gap, place in places:
-        if gap > 0 and _has_sides(lines, place):
-            crossing = sum(line.bbox[0] < place < line.bbox[2] for line in lines)
-            best = min(best or (crossing, -gap, place), (crossing, -gap, place))
-    return None if best is None else best[2]
-
-
-def _has_sides(lines: Sequence[Line], place: float) -> bool:
-    left = sum(line.bbox[2] <= place for line in lines)
-    return min(left, sum(line.bbox[0] >= place for line in lines)) >= LEAST_LINES
-
-
-def _sides(band: list[Line], gutter: float, width: float) -> list[list[Line]]:
-    """Both columns of a band, if it is two columns of text."""
-    sides = [
-        [line for line in band if line.bbox[2] <= gutter],
-        [line for line in band if line.bbox[0] >= gutter],
-    ]
-    return sides if all(_is_text(side, width) for side in sides) else []
-
-
-def _is_text(lines: Sequence[Line], width: float) -> bool:
-    """Whether lines are a column of text, or several."""
-    if len(lines) < LEAST_LINES:
-        return False
-    rows = rows_of(lines)
-    prose = sum(len(row) == 1 and len(row[0].text.split()) >= PROSE_WORDS for row in rows)
-    return prose >= PROSE_LINES or len(columns_of(lines, width)) > 1

@@ -16,7 +16,6 @@ from ..inputs import natural
 from ..languages import known_words, with_hyphens
 from ..lattice import lattice_tables
 from ..lines import is_item, with_markers
-from ..order import in_reading_order
 from ..page import Page
 from ..regions import (
     FORMULA,
@@ -197,9 +196,7 @@ class TextLayer:
         tables, lines = lattice_tables(lines, page.text.rules, page.size)
         more, lines = ruled_tables(lines, page.text.rules, page.size)
         tables += more
-        regions = regions_of(lines, page.size, areas, EXACT)
-        if tables:
-            regions = in_reading_order([*regions, *tables])
+        regions = regions_of(lines, page.size, areas, EXACT, tables, page.text.lines)
         known = known_words(line.text for line in page.text.lines)
         regions = [
             region
