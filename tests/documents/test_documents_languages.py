@@ -14,7 +14,13 @@ from PIL import Image, ImageDraw, ImageFont
 from sooner.documents import Page, Region
 from sooner.documents.drafters import OCR
 from sooner.documents.drafters.ocr_models import VERSION, languages, recognition_model
-from sooner.documents.languages import Joining, known_words, with_hyphens
+from sooner.documents.languages import (
+    Joining,
+    are_words,
+    is_repetitive,
+    known_words,
+    with_hyphens,
+)
 from sooner.documents.serialise import reflowed
 from sooner.errors import SoonerError
 from sooner.tasks.parse.drafters import drafter_hash, make_drafter
@@ -142,3 +148,17 @@ def test_another_language_is_another_draft() -> None:
     drafter = make_drafter("ocr", "ja")
     assert isinstance(drafter, OCR)
     assert drafter.language == "ja"
+
+
+def test_words_are_told_from_letters_that_stand_for_others() -> None:
+    pytest.importorskip("wordfreq")
+    assert are_words(["The cup is on the table."])
+    assert are_words(["Die Tasse steht nicht auf dem Tisch, sondern daneben."])
+    assert not are_words(["Uif dvq jt po uif ubcmf, cvu opu uif tqppo."])
+    assert not are_words([""])
+
+
+def test_a_layer_of_the_same_letters_is_told() -> None:
+    assert is_repetitive(["\u00c3\u00c3\u00c3 \u00c3\u00c3\u00c3\u00c3", "abc \u00c3\u00c3\u00c3"])
+    assert not is_repetitive(["The www is one of many webs, see http"])
+    assert not is_repetitive(["12 345"])

@@ -96,6 +96,10 @@ CELL_WORDS, PAIR_WORDS = 4.0, 2.5
 
 """Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
 
+SET_IN = 0.8
+
+"""Font sizes by which an item of a list within a list begins further right."""
+
 PROSE_LINES, PROSE_WORDS = 3, 4.0
 
 """Lines of a text, and words of each, on average."""
@@ -172,7 +176,24 @@ def regions_of(
     aligned, blocks = _arranged(rest, sizes)
     regions += [_table(table) for table in aligned]
     regions += [_of_block(block, body, size, sizes) for block in blocks]
-    return in_reading_order(_one_title(regions), listed)
+    return _nested(in_reading_order(_one_title(regions), listed), body)
+
+
+def _nested(regions: list[Region], size: float) -> list[Region]:
+    """Regions, items of lists within lists with their levels, by how far they are set in."""
+    edges: list[float] = []
+    found: list[Region] = []
+    for region in regions:
+        box, before = region.bbox, found[-1].bbox if found else None
+        if region.label != LIST_ITEM or box is None or before is None or box[1] < before[1]:
+            edges = []
+        if region.label == LIST_ITEM and box is not None:
+            while edges and box[0] < edges[-1] - SET_IN * size:
+                edges.pop()
+            if not edges or box[0] > edges[-1] + SET_IN * size:
+                edges.append(box[0])
+        found.append(replace(region, level=len(edges)) if len(edges) > 1 else region)
+    return found
 
 
 def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[Line]], list[Block]]:

@@ -83,6 +83,27 @@ def _is_compound(before: str, after: str, known: Collection[str]) -> bool:
     return parts >= COMMON and frequency(before + after) < parts - RARER
 
 
+LEAST_LETTERS, LEAST_KNOWN, QUOTED = 3, 0.3, 2.0
+"""Letters of words that are looked at, share of them that is known in a text, and Zipf frequency of
+the rarest of these."""
+
+
+def are_words(texts: Iterable[str]) -> bool:
+    """Whether texts are of words: English ones, and the many that English texts quote, which tells
+    a language in Latin script from letters that stand for others."""
+    frequency = _frequencies()
+    words = [word for word in known_words(texts) if len(word) >= LEAST_LETTERS]
+    if frequency is None or not words:
+        return False
+    return sum(frequency(word) >= QUOTED for word in words) >= LEAST_KNOWN * len(words)
+
+
+def is_repetitive(texts: Iterable[str]) -> bool:
+    """Whether most words are the same one or two letters again and again."""
+    words = [word for text in texts for word in WORD.findall(text) if len(word) >= LEAST_LETTERS]
+    return 2 * sum(len(set(word)) <= len(word) / 2 for word in words) > len(words)
+
+
 @cache
 def _frequencies() -> Callable[[str], float] | None:
     try:

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 
 from .illustrations import SCAN, illustrations
-from .languages import is_right_to_left, logical
-from .page import INK, NO_MEANING, Line, PageText, Picture
+from .languages import are_words, is_repetitive, is_right_to_left, logical
+from .page import INK, MOST_GARBLED, NO_MEANING, Line, PageText, Picture
 from .pdf_annotations import with_annotations
 from .pdf_fonts import ACCENTS, DOTLESS, Font, font_of
 from .pdf_objects import drawn_boxes
@@ -95,7 +95,7 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
         textpage.close()
     return PageText(
         lines,
-        reader.bad / max(reader.seen, 1),
+        reader.garbled(lines),
         _coverage(picture, [*(line.bbox for line in lines), *fields], images, paths),
         illustrations(images, lines, size),
         rules,
@@ -204,7 +204,8 @@ class _Reader:
     """Reads the characters of a page, in PDFium's order.
 
     Attributes:
-        seen, bad: characters, and those without a meaning.
+        seen, bad, unmapped: characters, those without a meaning, and those of fonts that don't
+            say what they mean: what PDFium guesses is right in many Type 3 fonts.
         hidden: words that nobody sees.
         is_scan: whether a picture fills the page, so that its text is meant to be invisible.
         dividers: what divides lines of text: rules that are drawn from top to bottom.
@@ -213,7 +214,7 @@ class _Reader:
     def __init__(self, raw: Any, textpage: Any, place: Placement, picture: Picture) -> None:
         self.raw, self.textpage, self.place = raw, textpage, place
         self.grey = picture.mean(axis=2)  # [rows, columns]
-        self.seen = self.bad = self.hidden = 0
+        self.seen = self.bad = self.unmapped = self.hidden = 0
         self.is_scan = False
         self.dividers = _NONE
         self._styles: dict[int, _Style] = {}
@@ -226,6 +227,15 @@ class _Reader:
         divide = self.dividers
         pieces = [one for words in self._runs() for one in _pieces(self._visible(words), divide)]
         return [_line(piece) for piece in _whole(_once(pieces), divide)]
+
+    def garbled(self, lines: Sequence[Line]) -> float:
+        """Share of the characters that mean nothing, from 0 to 1."""
+        texts = [line.text for line in lines]
+        if self.is_scan and is_repetitive(texts):
+            return 1.0
+        bad = self.bad / max(self.seen, 1)
+        unmapped = self.unmapped / max(self.seen, 1)
+        return bad if unmapped <= MOST_GARBLED or are_words(texts) else max(bad, unmapped)
 
     def _runs(self) -> Iterator[list[_Word]]:
         """Words of each of PDFium's lines."""
@@ -266,6 +276,7 @@ class _Reader:
             style = self._styles[key] = self._style(index, thing)
         self.seen += 1
         self.bad += text == NO_MEANING or unicodedata.category(text) in ("Co", "Cn")
+        self.unmapped += self.raw.FPDFText_HasUnicodeMapError(self.textpage, index) == 1
         x, y = self._doubles[:2]
         self.raw.FPDFText_GetCharOrigin(self.textpage, index, x, y)
         across, base = self.place.point(x.value, y.value)

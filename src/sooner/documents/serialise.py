@@ -42,6 +42,10 @@ BULLET = re.compile(r"[ \t]*[•●▪◦‣∙·*\-–—○□■][ \t]+")
 
 NUMBER = re.compile(r"[ \t]*\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)][ \t]+")
 
+NESTED = "   "
+
+"""How far an item of a list within a list is set in: below the text of a numbered one."""
+
 HEADING = re.compile(r"#{1,6}\s")
 
 FENCE = "```"
@@ -158,7 +162,8 @@ def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
         formula = bare_formula(draft)
         return FORMULAS[style.formulas].format(formula) if formula else ""
     if region.label == LIST_ITEM:
-        return items(draft)
+        indent = NESTED * (region.level - 1)
+        return "\n".join(indent + line for line in items(draft).split("\n"))
     if region.label in (TITLE, SECTION_HEADER) and style.headings:
         return heading(draft, region.level or (1 if region.label == TITLE else 2))
     return reflowed(draft)
