@@ -85,7 +85,6 @@ def test_vertical_rules_tell_columns_and_parts_of_a_rule_are_one() -> None:
 @pytest.mark.parametrize(
     "rules",
     [
-        across(200, 230, 310),  # as in books: two rows between the second and the third
         across(200, 310),
         [*across(200, 230, 280, 310), (390, 255, 900, 257)],  # beside a cell over two rows
         [*across(200, 230), *across(280, 310, right=700)],
@@ -98,6 +97,15 @@ def test_rules_that_do_not_tell_rows_leave_the_lines_alone(rules: list[Box]) -> 
         for left, text in ((110, "pear"), (400, "12.5"))
     ]
     assert found(lines, rules) == ([], len(lines))
+
+
+def test_each_line_is_a_row_where_several_stand_between_two_rules() -> None:
+    lines = [
+        line(text, left, top)
+        for top in (205, 240, 262, 287)
+        for left, text in ((110, "pear"), (400, "12.5"))
+    ]
+    assert found(lines, across(200, 230, 310)) == ([[["pear", "12.5"]] * 4], 0)
 
 
 def test_the_last_row_may_have_no_rule_below_it() -> None:

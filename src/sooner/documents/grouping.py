@@ -26,6 +26,7 @@ from .order import column_groups, in_reading_order
 from .page import Line
 from .regions import (
     CAPTION,
+    FOOTNOTE,
     FORMULA,
     LIST_ITEM,
     PAGE_FOOTER,
@@ -109,6 +110,11 @@ ROW_GAP = 1.5
 """Heights of a line that may be free between two rows of a table."""
 
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
+
+
+NOTE = re.compile(r"<sup>[\d*\u2020\u2021]+</sup>")
+
+"""How a footnote begins."""
 
 
 @dataclass(frozen=True)
@@ -283,6 +289,8 @@ def _of_block(block: Block, body: float, size: Size, sizes: SizeLimits) -> Regio
         label = CAPTION
     elif is_formula(block[0].text):
         label = FORMULA
+    elif NOTE.match(block[0].text) and max(line.size for line in block) < body:
+        label = FOOTNOTE
     elif bottom < EDGE * size[1] and len(block) == 1 and not _is_heading(block, body, TITLE_SIZE):
         label = PAGE_HEADER
     elif is_item(block[0].text) and not _is_heading(block, body, sizes.heading):

@@ -15,6 +15,14 @@ ACCENTS = {
 
 DOTLESS = {"\u0131": "i", "\u0237": "j"}
 
+TEX_SIGNS = {
+    0x0B: "ff", 0x0C: "fi", 0x0D: "fl", 0x0E: "ffi", 0x0F: "ffl",
+    0x1B: "ff", 0x1C: "fi", 0x1D: "fl", 0x1E: "ffi", 0x1F: "ffl",
+    0x15: "\u2013", 0x16: "\u2014",
+}  # fmt: skip
+"""What the codes of control characters are in TeX's fonts of old and of Cork encoding, which don't
+say so where they are bitmaps."""
+
 MONOSPACED = re.compile(r"cour|mono|typewriter|cmtt|sftt|consol|menlo|monaco|nimbusmon|fixed", re.I)
 BOLD = re.compile(r"bold|black|heavy|demi|-medi|cmbx|sfbx|cmssbx|-bd", re.I)
 FIXED_PITCH, FORCE_BOLD, HEAVY = 1, 1 << 18, 700

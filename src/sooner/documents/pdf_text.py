@@ -22,10 +22,10 @@ from .illustrations import SCAN, illustrations
 from .languages import are_words, is_repetitive, is_right_to_left, logical
 from .page import INK, MOST_GARBLED, NO_MEANING, Line, PageText, Picture
 from .pdf_annotations import with_annotations
-from .pdf_fonts import ACCENTS, DOTLESS, Font, font_of
+from .pdf_fonts import ACCENTS, DOTLESS, TEX_SIGNS, Font, font_of
 from .pdf_objects import drawn_boxes
-from .regions import Box, area, around, overlap, shared_height
-from .ruled import MOST_PATHS, rules_of
+from .regions import Box, Size, area, around, overlap, shared_height
+from .ruled import MOST_PATHS, ruled_areas, rules_of
 
 FINE = 1_000_000
 """Pixels of the imaginary screen on which PDFium is asked where a point of the page is."""
@@ -40,9 +40,9 @@ ASCENT, DESCENT = 0.8, 0.22
 """Height of a line above and below its baseline, in font sizes: what fonts say of themselves may
 be several times as much."""
 
-WORD_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP = 1.3, 6.0, 0.6, 0.6
-"""In font sizes: the gap that divides a line, that which divides one of code, the width of a blank
-in code, and the gap up to which two lines that the file lists apart are one."""
+WORD_GAP, CELL_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP = 1.3, 0.7, 6.0, 0.6, 0.6
+"""In font sizes: the gaps that divide a line, one between the rules of a table and one of code, the
+width of a blank in code, and the gap up to which two lines that the file lists apart are one."""
 
 GLUED, MADE_UP = 0.12, 0.08
 """Gaps, in font sizes, below which there is no blank: between two lines that are one, and between
@@ -88,7 +88,7 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
         size = picture.shape[1], picture.shape[0]
         rules = rules_of(paths, size) if len(paths) < MOST_PATHS else []
         reader = _Reader(pdfium.raw, textpage, place, picture)
-        reader.dividers = _dividers(rules)
+        reader.dividers = _Dividers.of(rules, size)
         reader.is_scan = any(_share(box, picture) >= SCAN for box in images)
         lines, fields = with_annotations(reader.lines(), pdfium.raw, page, place.box, place.unit)
     finally:
@@ -208,7 +208,7 @@ class _Reader:
             say what they mean: what PDFium guesses is right in many Type 3 fonts.
         hidden: words that nobody sees.
         is_scan: whether a picture fills the page, so that its text is meant to be invisible.
-        dividers: what divides lines of text: rules that are drawn from top to bottom.
+        dividers: what divides lines of text that are beside each other.
     """
 
     def __init__(self, raw: Any, textpage: Any, place: Placement, picture: Picture) -> None:
@@ -216,7 +216,7 @@ class _Reader:
         self.grey = picture.mean(axis=2)  # [rows, columns]
         self.seen = self.bad = self.unmapped = self.hidden = 0
         self.is_scan = False
-        self.dividers = _NONE
+        self.dividers = _Dividers.of([], (1, 1))
         self._styles: dict[int, _Style] = {}
         self._rect, self._matrix = raw.FS_RECTF(), raw.FS_MATRIX()
         self._doubles = [ctypes.c_double() for _ in range(4)]
@@ -250,7 +250,9 @@ class _Reader:
                 code = 0x10000 + (high - 0xD800) * 0x400 + code - 0xDC00
             high = 0
             text = "-" if code in HYPHENS else _character(code)
-            if text in "\r\n":
+            if code in TEX_SIGNS and self._has_ink(index):
+                text = TEX_SIGNS[code]
+            if text in ("\r", "\n"):
                 yield words
                 words = [[]]
             elif text.isspace():
@@ -275,7 +277,7 @@ class _Reader:
         if style is None:
             style = self._styles[key] = self._style(index, thing)
         self.seen += 1
-        self.bad += text == NO_MEANING or unicodedata.category(text) in ("Co", "Cn")
+        self.bad += text == NO_MEANING or unicodedata.category(text[0]) in ("Co", "Cn")
         self.unmapped += self.raw.FPDFText_HasUnicodeMapError(self.textpage, index) == 1
         x, y = self._doubles[:2]
         self.raw.FPDFText_GetCharOrigin(self.textpage, index, x, y)
@@ -290,6 +292,12 @@ class _Reader:
         elif style.angle % 180 == 90:
             base = across
         return _Glyph(text, box, base, style)
+
+    def _has_ink(self, index: int) -> bool:
+        """Whether a character is drawn, and no control character that a program left in a text."""
+        left, right, bottom, top = self._doubles
+        found = self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
+        return bool(found) and top.value > bottom.value and right.value > left.value
 
     def _of_sign(self, index: int, box: Box) -> Box:
         """The box of a sign's ink if that is elsewhere: roots and large brackets of TeX's fonts
@@ -400,24 +408,35 @@ class _Piece:
 
 @dataclass(frozen=True)
 class _Dividers:
-    """Rules that are drawn from top to bottom, `[rules, 4]`."""
+    """What divides lines of text that are beside each other.
 
-    boxes: np.ndarray
+    Attributes:
+        down: rules that are drawn from top to bottom, `[rules, 4]`.
+        areas: what lies between two rules of a table, `[areas, 4]`.
+    """
+
+    down: np.ndarray
+    areas: np.ndarray
+
+    @classmethod
+    def of(cls, rules: Sequence[Box], size: Size) -> _Dividers:
+        down = [rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0]]
+        areas = ruled_areas(rules, size)
+        return cls(*(np.array(boxes).reshape(-1, 4) for boxes in (down, areas)))
 
     def between(self, left: Box, right: Box) -> bool:
-        """Whether one stands between two boxes that are beside each other."""
+        """Whether a rule stands between two boxes that are beside each other."""
         middle = (left[1] + left[3] + right[1] + right[3]) / 4
-        x0, y0, x1, y1 = self.boxes.T
+        x0, y0, x1, y1 = self.down.T
         low, high = (left[0] + left[2]) / 2, (right[0] + right[2]) / 2
         return bool(((low < x0) & (x1 < high) & (y0 <= middle) & (middle <= y1)).any())
 
-
-_NONE = _Dividers(np.empty((0, 4)))
-
-
-def _dividers(rules: Sequence[Box]) -> _Dividers:
-    down = [rule for rule in rules if rule[3] - rule[1] > rule[2] - rule[0]]
-    return _Dividers(np.array(down)) if down else _NONE
+    def gap(self, box: Box) -> float:
+        """Font sizes that divide a line at a box."""
+        x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
+        x0, y0, x1, y1 = self.areas.T
+        is_inside = (x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1)
+        return CELL_GAP if is_inside.any() else WORD_GAP
 
 
 def _pieces(words: Sequence[_Word], dividers: _Dividers) -> Iterator[_Piece]:
@@ -433,7 +452,8 @@ def _pieces(words: Sequence[_Word], dividers: _Dividers) -> Iterator[_Piece]:
     part = [words[0]]
     for word, following in pairwise(words):
         styles = word[-1].style, following[0].style
-        limit = CODE_GAP if all(style.font.mono for style in styles) else WORD_GAP
+        is_code = all(style.font.mono for style in styles)
+        limit = CODE_GAP if is_code else dividers.gap(following[0].box)
         gap = following[0].box[0] - _box(word)[2]
         is_wide = gap > limit * max(style.size for style in styles)
         if is_wide or dividers.between(word[-1].box, following[0].box):

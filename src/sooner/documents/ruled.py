@@ -2,7 +2,7 @@
 
 A row is what stands between two horizontal rules that begin and end at the same places. Columns are
 told by vertical rules, or else by what is free between texts. Where several rows stand between two
-rules, as in books, the rules say too little, and texts are arranged by their places alone.
+rules, as in books, each line of text is one.
 """
 
 from __future__ import annotations
@@ -35,6 +35,10 @@ MOST_PATHS = 4000
 HEAD = 1.2
 
 """Heights of a line by which a head may stand above the first rule."""
+
+HIGHEST = 0.4
+
+"""Share of the page's height up to which two rules are of one table."""
 
 SPANNED = 0.8
 
@@ -79,6 +83,17 @@ def _merged(boxes: list[Box], axis: int, near: float) -> list[Box]:
                 parts.append(box)
         found += parts
     return found
+
+
+def ruled_areas(rules: Sequence[Box], size: Size) -> list[Box]:
+    """What lies between two rules of a group that may be those of a table."""
+    groups = _groups(rules, NEAR * max(size), TABLE_WIDTH * size[0])
+    return [
+        around([upper, lower])
+        for group in groups
+        for upper, lower in pairwise(group)
+        if lower[3] - upper[1] < HIGHEST * size[1]
+    ]
 
 
 @dataclass(frozen=True)
@@ -242,7 +257,7 @@ def _is_apart(lines: Sequence[Line], columns: Sequence[tuple[float, float]]) -> 
 
 
 def _is_spread(lines: Sequence[Line]) -> bool:
-    """Whether more is free between lines than within a cell."""
+    """Whether more is free between lines than within a table."""
     height = median(line.bbox[3] - line.bbox[1] for line in lines)
     frames = [around(line.bbox for line in row) for row in rows_of(lines)]
     return any(lower[1] - upper[3] > height for upper, lower in pairwise(frames))
@@ -260,8 +275,8 @@ def _table(bands: Sequence[_Band], rule: Box, rules: Sequence[Box], near: float)
     if _is_parted(rules, (rule[0], top, rule[2], bottom), near):
         return None
     rows = [_cells(band.lines, edges) for band in bands]
-    if median(max(1, begun) for _, begun in rows[1:]) > 1:
-        return None  # several rows between two rules
+    if median(max(1, begun) for _, begun in rows[1:]) > 1:  # several rows between two rules
+        rows = [_cells(row, edges) for band in bands for row in rows_of(band.lines)]
     text = "\n".join("\t".join(cells) for cells, _ in rows)
     frame = around([(rule[0], top, rule[2], bottom), *(line.bbox for line in lines)])
     return Region(frame, TABLE, 0, [text])
