@@ -32,10 +32,8 @@ def pdftotext(path: Path, page: int) -> str:
 
 
 def words(text: str) -> list[str]:
-    """Words without the signs of Markdown and HTML.
-
-    What has no letter or digit, such as bullets and rows of dots, is no word.
-    """
+    """Words without the signs of Markdown and HTML; what has no letter or digit (bullets, rows of
+    dots) is no word."""
     plain = MARKS.sub("", unicodedata.normalize("NFKC", text)).replace("\\|", "|")
     plain = SUPERSCRIPTS.sub("", CELLS.sub(" ", plain))
     parts = (part.strip("|") for part in plain.replace("\u00ad", "").split())

@@ -1,4 +1,4 @@
-"""Values of form fields, check boxes and notes are part of a page's text and picture."""
+"""Form fields, check boxes and notes on a page are part of its text and of its picture."""
 
 from __future__ import annotations
 

@@ -56,3 +56,23 @@ def test_a_bold_head_stays_with_its_table() -> None:
     (page,) = read_pages(DATA / "browser.pdf")
     assert isinstance(page, Page)
     assert "| Part | Slope, m/km | Load |\n| --- |" in markdown(page)
+
+
+def test_stamps_and_watermarks_are_no_part_of_the_text() -> None:
+    (page,) = read_pages(DATA / "reportlab-stamped.pdf")
+    assert isinstance(page, Page)
+    regions = TextLayer()(page).regions
+    assert regions[0].label == "Title"
+    assert regions[0].drafts == ["On clocks in towers"]
+    aside = [region for region in regions if region.label == "Page-footer"]
+    assert [region.drafts[0] for region in aside] == [
+        "12", "DRAFT ONLY", "arXiv:2601.01234v2 [cs.CL] 3 Jan 2026",
+    ]  # fmt: skip
+
+
+def test_a_footnote_is_told_from_the_text() -> None:
+    (page,) = read_pages(DATA / "latex-bitmap-fonts.pdf")
+    assert isinstance(page, Page)
+    (note,) = [region for region in TextLayer()(page).regions if region.label == "Footnote"]
+    assert note.drafts[0].startswith("<sup>1</sup>")
+    assert "unlikely.<sup>1</sup> Where" in markdown(page)

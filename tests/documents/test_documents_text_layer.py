@@ -148,8 +148,11 @@ def test_a_superscript_is_told_from_its_word(tmp_path: Path) -> None:
 
     canvas = Canvas(str(tmp_path / "notes.pdf"))
     text = canvas.beginText(72, 700)
-    for part, size, rise in [("Water boils at 100", 11, 0), ("1", 7, 4), (" degrees, 10", 11, 0),
-                             ("-3", 7, 4), (" of a part is H", 11, 0), ("2", 7, -2), ("O.", 11, 0)]:  # fmt: skip
+    parts = [
+        ("Water boils at 100", 11, 0), ("1", 7, 4), (" degrees, 10", 11, 0), ("-3", 7, 4),
+        (" of a part is H", 11, 0), ("2", 7, -2), ("O.", 11, 0),
+    ]  # fmt: skip
+    for part, size, rise in parts:
         text.setFont("Times-Roman", size)
         text.setRise(rise)
         text.textOut(part)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from .lines import blocks_of, least_confidence, rows_of
 from .page import Line
@@ -30,14 +31,19 @@ def is_typed(lines: Sequence[Line]) -> bool:
 def code_of(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], list[Line]]:
     """Blocks of code, and the other lines.
 
-    Typed words alone on a line of a paragraph are no code. Numbers of lines of code may be in
+    Typed words alone on a line of a paragraph are no code, nor are those that a file lists each
+    with a text beside it, as in reference cards. Numbers of lines of code may be in
     another font.
     """
     blocks = blocks_of(lines, same_size)
+    beside = {id(one) for one, other in pairwise(lines) if _is_key(one, other)}
     listings: list[list[Line]] = []
     for block in blocks:
         letters = sum(len(line.text) for line in block)
-        if 2 * sum(len(line.text) for line in block if line.mono) <= letters:
+        keys = sum(id(line) in beside for line in block)
+        if 2 * sum(len(line.text) for line in block if line.mono) <= letters or 2 * keys > len(
+            block
+        ):
             continue
         near = [one for one in listings if _is_near(one, block)]
         listings = [one for one in listings if not any(one is other for other in near)]
@@ -49,6 +55,12 @@ def code_of(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], 
         listing += numbers
         others = [line for line in others if not any(line is number for number in numbers)]
     return listings, others
+
+
+def _is_key(line: Line, following: Line) -> bool:
+    """Whether a typed line has a text of another font right beside it."""
+    is_beside = following.bbox[0] >= line.bbox[2] and shared_height(line.bbox, following.bbox) > 0.5
+    return line.mono and not following.mono and is_beside
 
 
 def _is_near(listing: Sequence[Line], block: Sequence[Line]) -> bool:

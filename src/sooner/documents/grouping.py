@@ -93,9 +93,10 @@ HEADING_WORDS, FOOTER_WORDS = 16, 6
 
 """Words at most."""
 
-CELL_WORDS, PAIR_WORDS = 4.0, 2.5
+CELL_WORDS, PAIR_WORDS, LISTED_WORDS = 4.0, 2.5, 6.0
 
-"""Words of a cell up to which columns, and only two columns, are a table and no text in columns."""
+"""Words of a cell up to which columns, and only two columns, are a table and no text in columns;
+and where a file lists them row by row."""
 
 SET_IN = 0.8
 
@@ -212,7 +213,7 @@ def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[L
     for group in column_groups(boxes, [[rank[id(line)] for line in block] for block in blocks]):
         prose = [blocks[place] for place in group if _is_prose(blocks[place])]
         short = [line for place in group if not _is_prose(blocks[place]) for line in blocks[place]]
-        aligned, others = _tables(joined_formulas(short))
+        aligned, others = _tables(joined_formulas(short), rank)
         tables += aligned
         rest += [*prose, *blocks_of(others, sizes.same)]
     return tables, rest
@@ -333,7 +334,7 @@ def _one_title(regions: list[Region]) -> list[Region]:
     ]
 
 
-def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
+def _tables(lines: Sequence[Line], rank: dict[int, int]) -> tuple[list[list[Line]], list[Line]]:
     """Runs of rows with cells above each other, and the other lines."""
     runs: list[list[list[Line]]] = []
     for row in rows_of(lines):
@@ -341,7 +342,7 @@ def _tables(lines: Sequence[Line]) -> tuple[list[list[Line]], list[Line]]:
             runs[-1].append(row)
         else:
             runs.append([row])
-    found = [(_is_table(run), [line for row in run for line in row]) for run in runs]
+    found = [(_is_table(run, rank), [line for row in run for line in row]) for run in runs]
     tables = [cells for is_table, cells in found if is_table]
     return tables, [line for is_table, cells in found if not is_table for line in cells]
 
@@ -352,14 +353,22 @@ def _follows(above: list[Line], row: list[Line]) -> bool:
     return lower[1] - upper[3] <= ROW_GAP * (upper[3] - upper[1])
 
 
-def _is_table(rows: Sequence[Sequence[Line]]) -> bool:
+def _is_table(rows: Sequence[Sequence[Line]], rank: dict[int, int]) -> bool:
     cells = [line for row in rows for line in row]
     if len(rows) < 2 or len(column_spans(cells)) < 2:
         return False
     if all(is_item(f"{row[0].text} x") and len(row) == 2 for row in rows):
         return False  # numbers of a list, set apart from its items
     limit = CELL_WORDS if max(map(len, rows)) > 2 else PAIR_WORDS
+    if len(rows) > 2 and all(_are_listed(row, rank) for row in rows):
+        limit = LISTED_WORDS
     return sum(len(line.text.split()) for line in cells) / len(cells) <= limit
+
+
+def _are_listed(row: Sequence[Line], rank: dict[int, int]) -> bool:
+    """Whether a file lists the cells of a row one right after the other."""
+    places = [rank.get(id(line), 0) for line in row]
+    return all(other - one == 1 for one, other in pairwise(places))
 
 
 def _table(lines: Sequence[Line], frame: Sequence[Box] = ()) -> Region:

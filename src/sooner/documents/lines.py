@@ -37,6 +37,9 @@ so many sizes of a letter."""
 LONE_MARKER = re.compile(r"[•●▪◦‣∙·*\-–—○□■]|\(?(?:\d{1,2}|[a-z]|[ivx]{1,4})[.)]")
 """Such a beginning alone, which stands too far from its item to be of one line with it."""
 
+CAP_SIZE = 1.6
+"""Size of a drop cap, in sizes of the lines beside it."""
+
 MARKER_GAP = 4.0
 """Heights of a line between a mark and its item at most."""
 
@@ -68,6 +71,31 @@ def with_markers(lines: Sequence[Line]) -> list[Line]:
             found[place] = replace(line, text=f"{mark.text} {line.text}", bbox=bbox)
         else:
             found.append(mark)
+    return found
+
+
+def with_drop_caps(lines: Sequence[Line]) -> list[Line]:
+    """Lines, with a large first letter that reaches over several of them put to the first one.
+
+    The others begin where it does, so that they are one paragraph with those below.
+    """
+    found = list(lines)
+    for cap in [line for line in lines if len(line.text) == 1 and line.text.isupper()]:
+        beside = [
+            place
+            for place, line in enumerate(found)
+            if line.size * CAP_SIZE < cap.size
+            and -0.3 * line.size < line.bbox[0] - cap.bbox[2] < 1.5 * line.size
+            and cap.bbox[1] - line.size < (line.bbox[1] + line.bbox[3]) / 2 < cap.bbox[3]
+        ]
+        if len(beside) < 2:
+            continue
+        first = min(beside, key=lambda place: found[place].bbox[1])
+        for place in beside:
+            line = found[place]
+            text = f"{cap.text}{line.text}" if place == first else line.text
+            found[place] = replace(line, text=text, bbox=(cap.bbox[0], *line.bbox[1:]))
+        found = [line for line in found if line is not cap]
     return found
 
 

@@ -104,9 +104,15 @@ class _Cuts:
         """Items of each column that the file lists one after the other; of a table it lists rows,
         so that stays whole."""
         columns = _columns(items, self.boxes)
-        if columns and self._follows(columns):
-            return [part for column in columns for part in self.columns(column)]
-        parts = [] if columns else _split(items, self.boxes) or []
+        if columns:
+            whole = [columns[0]]
+            for column in columns[1:]:
+                if self._follows([whole[-1], column]):
+                    whole.append(column)
+                else:
+                    whole[-1] = [*whole[-1], *column]
+            return [p for one in whole for p in self.columns(one)] if len(whole) > 1 else [items]
+        parts = _split(items, self.boxes) or []
         found = [self.columns(part) for part in parts]
         return [group for part in found for group in part] if any(map(_several, found)) else [items]
 

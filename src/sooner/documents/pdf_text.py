@@ -44,6 +44,9 @@ WORD_GAP, CELL_GAP, CODE_GAP, CODE_BLANK, PIECE_GAP = 1.3, 0.7, 6.0, 0.6, 0.6
 """In font sizes: the gaps that divide a line, one between the rules of a table and one of code, the
 width of a blank in code, and the gap up to which two lines that the file lists apart are one."""
 
+CAP_SIZE = 2.0
+"""Ratio of sizes from which two pieces of a line are a drop cap and what stands beside it."""
+
 GLUED, MADE_UP = 0.12, 0.08
 """Gaps, in font sizes, below which there is no blank: between two lines that are one, and between
 words that are written from right to left."""
@@ -504,6 +507,8 @@ def _whole(pieces: Sequence[_Piece], dividers: _Dividers) -> list[_Piece]:
 def _goes_on(left: _Piece, right: _Piece, dividers: _Dividers) -> bool:
     size = max(left.size, right.size)
     if left.style.angle or right.style.angle or abs(left.base - right.base) > LEVEL * size:
+        return False
+    if size > CAP_SIZE * min(left.size, right.size):
         return False
     is_near = -0.3 * size < right.box[0] - left.box[2] < PIECE_GAP * size
     return is_near and not dividers.between(left.box, right.box)

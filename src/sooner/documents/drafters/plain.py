@@ -15,11 +15,12 @@ from ..illustrations import with_illustrations
 from ..inputs import natural
 from ..languages import known_words, with_hyphens
 from ..lattice import lattice_tables
-from ..lines import is_item, with_markers
+from ..lines import is_item, with_drop_caps, with_markers
 from ..page import Page
 from ..regions import (
     FORMULA,
     LIST_ITEM,
+    PAGE_FOOTER,
     PICTURE,
     SECTION_HEADER,
     TABLE,
@@ -192,11 +193,13 @@ class TextLayer:
         if page.text is None or not page.text.lines or (problem and not self.force):
             return PageDraft([], time.perf_counter() - began, self.name, page.size, problem)
         areas = self.layout(page) if self.layout is not None else []
-        lines = with_bullets(with_markers(page.text.lines), page.picture)
+        upright = [line for line in page.text.lines if not line.angle]
+        lines = with_bullets(with_markers(with_drop_caps(upright)), page.picture)
         tables, lines = lattice_tables(lines, page.text.rules, page.size)
         more, lines = ruled_tables(lines, page.text.rules, page.size)
         tables += more
         regions = regions_of(lines, page.size, areas, EXACT, tables, page.text.lines)
+        regions = numbered([*regions, *_turned(page)])
         known = known_words(line.text for line in page.text.lines)
         regions = [
             region
@@ -208,3 +211,20 @@ class TextLayer:
             regions = with_illustrations(regions, page.text)
         seconds = time.perf_counter() - began
         return PageDraft(regions, seconds, self.name, page.size, page.text.note)
+
+
+MARGIN = 0.08
+"""Share of a page's width at its left and right edges."""
+
+
+def _turned(page: Page) -> list[Region]:
+    """Lines that run elsewhere than the page's text, as regions: stamps in the margin and
+    watermarks, which are furniture, and others such as names of axes."""
+    regions = []
+    for line in page.text.lines if page.text is not None else ():
+        middle = (line.bbox[0] + line.bbox[2]) / 2 / page.width
+        is_aside = line.angle % 90 != 0 or not MARGIN < middle < 1 - MARGIN
+        if line.angle:
+            label = PAGE_FOOTER if is_aside else TEXT
+            regions.append(Region(line.bbox, label, 0, [line.text], confidence=line.confidence))
+    return regions
