@@ -18,9 +18,9 @@ def line(text: str, column: int, row: int, down: float = 5.0) -> Line:
 
 def drawn(*missing: Box) -> list[Box]:
     """All sides of three rows and columns, each by itself, but those that are missing."""
-    across = [(x, y, x + 200, y + 2) for x in XS[:-1] for y in YS]
-    down = [(x, y, x + 2, y + 40) for x in XS for y in YS[:-1]]
-    return [(*map(float, box),) for box in [*across, *down] if box not in missing]
+    across: list[Box] = [(x, y, x + 200, y + 2) for x in XS[:-1] for y in YS]
+    down: list[Box] = [(x, y, x + 2, y + 40) for x in XS for y in YS[:-1]]
+    return [box for box in [*across, *down] if box not in missing]
 
 
 CELLS = [line(f"{row}{column}", column, row) for row in range(3) for column in range(3)]
@@ -50,7 +50,7 @@ def test_a_missing_line_makes_one_cell_of_two() -> None:
 def test_a_cell_of_several_lines_is_one_and_rows_without_a_line_between_them_are_several() -> None:
     wrapped = [*CELLS, line("goes on", 1, 1, 21)]
     assert table(wrapped, drawn())[1][1] == Cell("11 goes on")
-    open_rows = [(x, 280, x + 200, 282) for x in XS[:-1]]
+    open_rows: list[Box] = [(x, 280, x + 200, 282) for x in XS[:-1]]
     assert len(table(CELLS, drawn(*open_rows))) == 3
 
 

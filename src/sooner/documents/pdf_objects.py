@@ -6,7 +6,7 @@ PDFium gives an object of a form its place within the form, so each form's matri
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice, pairwise
 from typing import Any
 
@@ -41,22 +41,22 @@ def drawn_boxes(raw: Any, page: Any) -> tuple[list[Box], list[Box]]:
 
 
 def _objects(raw: Any, page: Any) -> Iterator[tuple[Any, int, Matrix]]:
-    def walk(count: int, member: Callable[[int], Any], matrix: Matrix, depth: int) -> Any:
-        for place in range(count):
-            thing = member(place)
-            kind = raw.FPDFPageObj_GetType(thing)
-            if kind in (raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_PATH):
-                yield thing, kind, matrix
-            elif kind == raw.FPDF_PAGEOBJ_FORM and depth < DEEPEST:
-                inner = _times(_matrix(raw, thing), matrix)
-                count_inside = raw.FPDFFormObj_CountObjects(thing)
-                yield from walk(
-                    count_inside, lambda n, form=thing: raw.FPDFFormObj_GetObject(form, n),
-                    inner, depth + 1,
-                )  # fmt: skip
+    """Pictures and paths of a page and of its forms, their kinds, and their forms' matrices."""
+    things = [raw.FPDFPage_GetObject(page, n) for n in range(raw.FPDFPage_CountObjects(page))]
+    yield from _walked(raw, things, WHOLE, DEEPEST)
 
-    count = raw.FPDFPage_CountObjects(page)
-    yield from walk(count, lambda n: raw.FPDFPage_GetObject(page, n), WHOLE, 0)
+
+def _walked(
+    raw: Any, things: list[Any], matrix: Matrix, levels: int
+) -> Iterator[tuple[Any, int, Matrix]]:
+    for thing in things:
+        kind = raw.FPDFPageObj_GetType(thing)
+        if kind in (raw.FPDF_PAGEOBJ_IMAGE, raw.FPDF_PAGEOBJ_PATH):
+            yield thing, kind, matrix
+        elif kind == raw.FPDF_PAGEOBJ_FORM and levels:
+            count = raw.FPDFFormObj_CountObjects(thing)
+            inside = [raw.FPDFFormObj_GetObject(thing, n) for n in range(count)]
+            yield from _walked(raw, inside, _times(_matrix(raw, thing), matrix), levels - 1)
 
 
 def _path(raw: Any, path: Any, matrix: Matrix) -> list[Box]:
