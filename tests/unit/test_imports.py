@@ -55,8 +55,8 @@ MAY_USE: dict[str, set[str]] = {
         "miniatures", "models", "parity", "request", "robots", "sparse", "stats", "storage",
     },
     "serve": {
-        "decoding", "documents", "engine", "generation", "memory", "methods", "miniatures",
-        "models", "pacing", "request", "stats", "storage", "tasks",
+        "decoding", "documents", "engine", "generation", "graphs", "memory", "methods",
+        "miniatures", "models", "pacing", "request", "stats", "storage", "tasks",
     },
     "demo": {
         "decoding", "documents", "methods", "miniatures", "models", "parity", "serve", "sparse",
