@@ -32,6 +32,7 @@ LISTENING = {
     "parallel-attention": "ranking visual tokens by attention",
     "specvlm": "ranking visual tokens by attention",
     "sparse-to-dense": "ranking visual tokens by attention",
+    "sparse-to-dense-auto": "ranking visual tokens by attention",
 }
 
 

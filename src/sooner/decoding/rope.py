@@ -71,6 +71,11 @@ class LengthRope:
         kinds = {kind for kind in types if depends_on_length(kind)}
         return cls(adapter, kinds) if kinds else None
 
+    @property
+    def is_known(self) -> bool:
+        """Whether every rotary module that depends on the length has a stand-in."""
+        return not self._is_opaque
+
     def prompt_lengths(self, prompt: Prompt) -> Tensor:
         """Length of each row's prompt by its positions, as transformers counts it, `[rows]`.
 

@@ -148,7 +148,7 @@ def key_of(runner: ModelRunner, owner: Hashable) -> Hashable:
     parts: list[Any] = [
         owner, type(adapter), getattr(adapter, "asked", ()),
         text._attn_implementation.removeprefix(PREFIX).removeprefix(CHUNKED),  # of runs beside it
-        getattr(text, "_experts_implementation", None), torch.is_autocast_enabled(device.type),
+        getattr(text, "_experts_implementation", None), _is_autocast(device),
         None if adapter.grid is None else id(adapter),
         torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None,
     ]  # fmt: skip
@@ -171,3 +171,9 @@ def _switches(module: Any) -> tuple[Any, ...]:
 
 def _version(one: Any) -> int:
     return -1 if one.is_inference() else int(one._version)
+
+
+def _is_autocast(device: torch.device) -> bool:
+    """Whether operations of a device are cast; some devices know no autocast."""
+    kind = device.type
+    return torch.amp.is_autocast_available(kind) and torch.is_autocast_enabled(kind)

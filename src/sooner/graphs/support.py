@@ -14,7 +14,8 @@ WAITING = {
 """What the host does within a forward of a decoder, by its package in `transformers.models`."""
 
 UPDATED = ("dynamic", "longrope")
-"""Kinds of RoPE for which each forward reads the largest position."""
+"""Kinds of RoPE for which transformers reads the largest position in each forward; a runner that
+turns each token by itself (`decoding/rope.py`) does not."""
 
 
 def why_not_padded(runner: ModelRunner) -> str | None:
@@ -44,13 +45,14 @@ def why_not(runner: ModelRunner) -> str | None:
     package = type(decoder).__module__.removeprefix("transformers.models.").split(".")[0]
     if package in WAITING:
         return f"{name} {WAITING[package]}"
+    is_by_token = runner.rope is not None and runner.rope.is_known
     for module in decoder.modules():
         if _runs_experts_in_turn(module):
             return (
                 f"{name} reads which of its experts are chosen; load it with "
                 "experts_implementation='grouped_mm'"
             )
-        if (kind := _updated(module)) is not None:
+        if not is_by_token and (kind := _updated(module)) is not None:
             return f"the '{kind}' RoPE of {name} reads the largest position"
     return None
 
