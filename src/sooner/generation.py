@@ -21,7 +21,6 @@ from .decoding.runner import GRAPHS
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Method
 from .methods.checks import check_inputs, check_model
-from .methods.named import as_method
 from .methods.requests import SaidPenalty, refuse_assistant, refuse_cache
 from .models.ranks import Ranks
 from .stats.run import Stats
@@ -99,7 +98,10 @@ def generate(
     """
     check_model("model", model)
     check_inputs(inputs)
-    method = as_method(method)
+    if not isinstance(method, Method):
+        from .methods.named import as_method
+
+        method = as_method(method)
     options = _with_penalties(inputs, options)
     _refuse(model, inputs, options, prefill)
     inputs = _without_types(model, inputs)

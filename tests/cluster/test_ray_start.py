@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
@@ -86,7 +87,12 @@ def none_runs(ray: FailingRay) -> bool:
 
 
 def none_is_left(ray: FailingRay) -> bool:
-    return none_runs(ray) and not any(folder.exists() for folder in ray.folders)
+    """Whether its processes and folders go; a killed process may take a moment."""
+    for _ in range(100):
+        if none_runs(ray) and not any(folder.exists() for folder in ray.folders):
+            return True
+        time.sleep(0.1)
+    return False
 
 
 def test_a_start_that_fails_once_is_tried_again_in_a_new_folder(

@@ -28,6 +28,9 @@ from ray_nodes import children
 from cluster.stub_server import THRESHOLD
 from serve.test_chat_run import running, streamed
 
+pytestmark = pytest.mark.random_order(disabled=True)
+"""Its tests share a server, count what it has cached, and the last ones end it."""
+
 pytest.importorskip("ray.serve")
 openai = pytest.importorskip("openai")
 grpc = pytest.importorskip("grpc")

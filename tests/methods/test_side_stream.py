@@ -11,6 +11,7 @@ import torch
 
 import sooner
 import tiny
+from sooner.decoding.sampling import Processing
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel.server import DraftServer
 from sooner.methods.parallel.side_stream import SideStream
@@ -103,6 +104,7 @@ def test_the_workers_stream_waits_for_the_copies_of_its_inputs(
     monkeypatch.setattr(method_module, "adapt", OnCuda)
     monkeypatch.setattr(method_module, "to_device", copied)
     monkeypatch.setattr(DraftServer, "serve", serve)
+    monkeypatch.setattr(Processing, "copy_to", lambda self, device: self)
     method = sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0)
     sooner.generate(
         tiny.model(FAMILY), tiny.inputs(FAMILY, "video"), method,

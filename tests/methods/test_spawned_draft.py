@@ -123,13 +123,12 @@ def test_processors_travel_or_the_run_does_without(held: sooner.SpawnedDraft) ->
     made = generate(held, logits_processor=LogitsProcessorList([suppressed]))
     prompt = tiny.inputs(FAMILY, "video")["input_ids"].shape[1]
     assert int(made.sequences[:, prompt:].min()) >= 40
-    assert not made.stats.notes
+    assert not [note for note in made.stats.notes if "can't take this run" in note]
     assert made.stats.draft_forwards > 0
     other = generate(held, logits_processor=LogitsProcessorList([Unpicklable()]))
     assert torch.equal(other.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    of_host, of_worker = other.stats.notes
-    assert "the host reads" in of_host
-    assert "can't take this run" in of_worker
+    for reason in ("the host reads", "can't take this run"):
+        assert len([note for note in other.stats.notes if reason in note]) == 1
 
 
 def test_a_second_run_at_the_same_time_goes_on_without(held: sooner.SpawnedDraft) -> None:

@@ -16,7 +16,10 @@ from serve.test_chat_run import Running, running
 from sooner import miniatures
 from sooner.tasks.loading import Loaded, ModelPair, load_pair
 
-pytestmark = pytest.mark.lab
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.random_order(disabled=True),
+]  # its tests share a server, whose state they count
 PAGE = 256
 QUESTIONS = ("describe the scenes in order .", "what comes last ?")
 

@@ -40,6 +40,7 @@ class Calls(TorchDispatchMode):
 @pytest.fixture
 def on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fusion, "DEVICES", frozenset({"cpu"}))
+    monkeypatch.setattr("sooner.decoding.runner.FUSED", fusion.DEVICES)
 
 
 @pytest.fixture(autouse=True)
@@ -73,6 +74,7 @@ def test_a_block_s_states_are_the_decoder_s_own(
     logits, hidden, calls = forwarded(runner)
     assert not calls["rms_norm"] + calls["rope"], "on a CPU nothing is fused"
     monkeypatch.setattr(fusion, "DEVICES", frozenset({"cpu"}))
+    monkeypatch.setattr("sooner.decoding.runner.FUSED", fusion.DEVICES)
     fused_logits, fused_hidden, calls = forwarded(runner)
     assert torch.equal(logits, fused_logits)
     assert torch.equal(hidden, fused_hidden)

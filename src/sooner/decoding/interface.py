@@ -285,3 +285,10 @@ class Drafter:
 
     def close(self) -> None:
         """Decoding ended, by success or by an exception."""
+
+
+def names_rope(text: Any, *kinds: str) -> bool:
+    """Whether a text config names one of these kinds of RoPE, for whatever layers."""
+    fields = ("rope_parameters", "rope_scaling")
+    names = [str(getattr(text, field, None)) for field in fields]
+    return any(kind in name for kind in kinds for name in names)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import torch
 from torch import Tensor
@@ -23,18 +23,22 @@ from ..attention.block import (
 from ..attention.context import attending_to_blocks, block_arguments
 from ..attention.reference import seen_slots
 from ..errors import UnsupportedError
-from ..fusion.decoder import fused
 from .cache import SlotCache
-from .interface import AdapterLike, Prompt
-from .rope import LengthRope
+from .interface import AdapterLike, Prompt, names_rope
 from .rows import RowTensor
 from .tree import Tree
+
+if TYPE_CHECKING:
+    from .rope import LengthRope
 
 OnPrefill = Callable[[Prompt, int, Tensor], None]
 """Told `(prompt, first token, states [rows, tokens, hidden])` of each chunk of a prefill."""
 
 
 NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+FUSED = frozenset({"cuda"})
+"""Types of devices on which norms and RoPE may be fused, see `fusion`."""
 
 GRAPHS = "_sooner_graphs"
 """The attribute of a model, or of an engine's pages, in which graphs wait for the next run."""
@@ -78,7 +82,7 @@ class ModelRunner:
     def __init__(self, adapter: AdapterLike, capacity: int) -> None:
         self.adapter = adapter
         self.graphs: LaunchesForwards | None = None  # a draft's
-        self.rope = LengthRope.of(adapter)
+        self.rope = _length_rope(adapter)
         self.cache: SlotCache = adapter.open_cache(capacity)
         self.cache.one_allocation = not is_split(adapter.model)
         self._delta = RowTensor(torch.empty(0, dtype=torch.long), axis=-1)
@@ -296,6 +300,14 @@ class ModelRunner:
             return nullcontext()
         return self.rope.by_token(prompt_lengths)
 
+    def _fused(self) -> AbstractContextManager[None]:
+        """Norms and RoPE of the decoder as one kernel each, where it lies on a GPU."""
+        if self.adapter.device.type not in FUSED:
+            return nullcontext()
+        from ..fusion.decoder import fused
+
+        return fused(self.adapter.decoder)
+
     def _takes_block(self, entries: int, ancestors: Tensor | None) -> bool:
         """Whether a block is described to the attention instead of being given a mask."""
         fits = ancestors is None or entries <= MOST_ENTRIES
@@ -312,7 +324,7 @@ class ModelRunner:
         try:
             if torch.compiler.is_compiling():  # whoever compiles a step holds the context
                 return self.adapter.decode(embeds, positions, **arguments)
-            with attending_to_blocks(self.adapter.text_config), fused(self.adapter.decoder):
+            with attending_to_blocks(self.adapter.text_config), self._fused():
                 return self.adapter.decode(embeds, positions, **arguments)
         finally:
             self.cache.block_slots = None
@@ -485,3 +497,12 @@ def _within(entries: int, ancestors: Tensor | None, device: torch.device) -> Ten
     if ancestors is not None:
         return ancestors
     return torch.ones(1, entries, entries, dtype=torch.bool, device=device).tril_()
+
+
+def _length_rope(adapter: AdapterLike) -> LengthRope | None:
+    """The RoPE of a model whose frequencies depend on the length; the rest needs no such module."""
+    if not names_rope(adapter.text_config, "dynamic", "longrope"):
+        return None
+    from .rope import LengthRope
+
+    return LengthRope.of(adapter)

@@ -13,7 +13,6 @@ from ..methods import Method, StandingDraft
 from ..methods.parallel.worker import spawns
 from ..methods.settings import MethodSettings
 from ..methods.sizing.costs import Acceptance
-from ..methods.trained import method_of
 from ..registry import choices
 from .choice import StepTimes, choose, measure
 from .loading import Loaded, ModelPair
@@ -31,6 +30,8 @@ def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
     if settings.method is not None:
         return settings.method
     if settings.head is not None:
+        from ..methods.trained import method_of
+
         return method_of(settings.head)
     return "speculative" if pair.draft is not None else "prompt-lookup"
 

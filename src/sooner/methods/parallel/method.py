@@ -176,10 +176,12 @@ class ParallelVLM(Method):
             self.draft_inputs if self.draft_inputs is not None else prompt_for(adapter, context)
         )
         spawned = self._spawned(adapter.device)
+        # It reaches a spawned process through the host; the draft here may have no weights.
+        beside = adapter.device if spawned is None else torch.device("cpu")
         job = DraftJob(
             adapter=adapter,
             inputs=inputs if spawned is not None else to_device(inputs, adapter.device),
-            processing=context.processing.copy_to(adapter.device),
+            processing=context.processing.copy_to(beside),
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,

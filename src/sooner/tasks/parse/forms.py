@@ -23,7 +23,7 @@ MARKDOWN_HTML = Style(tables="html", formulas="dollars")
 
 FORMS: dict[str, PageForm] = {
     "markdown": Blocks(),
-    "markdown-spaced": Blocks(Style(formulas="spaced")),
+    "markdown-spaced": Blocks(Style(tables="pipes", formulas="spaced")),
     "markdown-html": Blocks(MARKDOWN_HTML),
     "markdown-brackets": Blocks(Style(tables="html", formulas="brackets", furniture=False)),
     "text": Blocks(Style(tables="html", formulas="dollars", headings=False)),
