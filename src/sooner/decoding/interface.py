@@ -292,3 +292,14 @@ def names_rope(text: Any, *kinds: str) -> bool:
     fields = ("rope_parameters", "rope_scaling")
     names = [str(getattr(text, field, None)) for field in fields]
     return any(kind in name for kind in kinds for name in names)
+
+
+def max_positions(text: Any) -> int | None:
+    """Tokens of the longest text that a model is made for, by its text config; `None` is any
+    number."""
+    if names_rope(text, "dynamic"):
+        from . import rope  # few models need it
+
+        return rope.max_positions(text)
+    positions: int | None = getattr(text, "max_position_embeddings", None)
+    return positions

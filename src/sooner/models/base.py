@@ -15,7 +15,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..decoding.cache import NEW, SlotCache, cache_argument
 from ..decoding.grid import TokenGrid
-from ..decoding.interface import Prompt, names_rope
+from ..decoding.interface import Prompt, max_positions
 from ..errors import SoonerError, UnsupportedError
 from .packing import Packing, behind_last, decoder_arguments, each_axis, real_tokens
 
@@ -170,11 +170,6 @@ class Adapter:
 
     @property
     def max_positions(self) -> int | None:
-        positions: int | None = getattr(self.text_config, "max_position_embeddings", None)
-        if not names_rope(self.text_config, "dynamic"):
-            return positions
-        from ..decoding.rope import max_positions  # few models need it
-
         return max_positions(self.text_config)
 
     @property

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..decoding import rope
+from ..decoding import interface
 from ..errors import SoonerError
 from .frames import Frames, metadata
 from .video import VideoInfo
@@ -72,7 +72,7 @@ def _placed(name: str, value: Any, device: torch.device, dtype: torch.dtype) -> 
 
 def max_positions(model: Any) -> int | None:
     """Longest sequence that the model has positions for."""
-    return rope.max_positions(model.config.get_text_config(decoder=True))
+    return interface.max_positions(model.config.get_text_config(decoder=True))
 
 
 def check_request(processor: Any, model: Any, info: VideoInfo, frames: int, prompt: str) -> None:
