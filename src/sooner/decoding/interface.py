@@ -295,11 +295,24 @@ def names_rope(text: Any, *kinds: str) -> bool:
 
 
 def max_positions(text: Any) -> int | None:
-    """Tokens of the longest text that a model is made for, by its text config; `None` is any
-    number."""
-    if names_rope(text, "dynamic"):
-        from . import rope  # few models need it
+    """Tokens of the longest text that a model is made for, by its text config: `dynamic` RoPE
+    stretches its positions by a factor. `None` is any number."""
+    positions = getattr(text, "max_position_embeddings", None)
+    factors = [one.get("factor") or 1 for one in each_rope(text) if rope_type(one) == "dynamic"]
+    return positions if positions is None else int(positions * max(factors, default=1))
 
-        return rope.max_positions(text)
-    positions: int | None = getattr(text, "max_position_embeddings", None)
-    return positions
+
+def rope_parameters(text: Any) -> Any:
+    """The parameters of a text config's RoPE, as transformers spells them now or did before."""
+    return getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+
+
+def each_rope(text: Any) -> list[Mapping[str, Any]]:
+    """The RoPE parameters of a text config, and those of each kind of layer where it names some."""
+    params = rope_parameters(text)
+    parts = [params, *params.values()] if isinstance(params, Mapping) else []
+    return [part for part in parts if isinstance(part, Mapping)]
+
+
+def rope_type(params: Mapping[str, Any]) -> Any:
+    return params.get("rope_type", params.get("type"))

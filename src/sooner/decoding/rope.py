@@ -25,7 +25,7 @@ from transformers import modeling_rope_utils
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from ..errors import UnsupportedError
-from .interface import AdapterLike, Prompt
+from .interface import AdapterLike, Prompt, each_rope, rope_parameters, rope_type
 
 DYNAMIC, LONGROPE = "dynamic", "longrope"
 
@@ -67,7 +67,7 @@ class LengthRope:
     @classmethod
     def of(cls, adapter: AdapterLike) -> LengthRope | None:
         """That of a model; `None` if its config names no such RoPE."""
-        types = map(_type, _each(adapter.text_config))
+        types = map(rope_type, each_rope(adapter.text_config))
         kinds = {kind for kind in types if depends_on_length(kind)}
         return cls(adapter, kinds) if kinds else None
 
@@ -292,30 +292,6 @@ class _View:
 def depends_on_length(kind: Any) -> bool:
     """Whether transformers chooses the frequencies of a rope type in each forward."""
     return isinstance(kind, str) and (DYNAMIC in kind or kind == LONGROPE)
-
-
-def max_positions(text: Any) -> int | None:
-    """Tokens of the longest text that a model is made for, by its text config: `dynamic` RoPE
-    stretches its positions by a factor. `None` is any number."""
-    positions = getattr(text, "max_position_embeddings", None)
-    factors = [one.get("factor") or 1 for one in _each(text) if _type(one) == DYNAMIC]
-    return positions if positions is None else int(positions * max(factors, default=1))
-
-
-def rope_parameters(text: Any) -> Any:
-    """The parameters of a text config's RoPE, as transformers spells them now or did before."""
-    return getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-
-
-def _each(text: Any) -> list[Mapping[str, Any]]:
-    """The same, and those of each kind of layer where a config names some."""
-    params = rope_parameters(text)
-    parts = [params, *params.values()] if isinstance(params, Mapping) else []
-    return [part for part in parts if isinstance(part, Mapping)]
-
-
-def _type(params: Mapping[str, Any]) -> Any:
-    return params.get("rope_type", params.get("type"))
 
 
 def _config_switch(text: Any) -> int:

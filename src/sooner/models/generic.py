@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 from torch import Tensor
 
 from ..decoding.cache import CACHE_NAMES, given_cache
-from ..decoding.interface import Prompt
-from ..decoding.rope import rope_parameters
+from ..decoding.interface import Prompt, rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
 from .base import Adapter, keeps_states
