@@ -6,6 +6,7 @@
 |---|---|
 | `sooner.commands` | a module with `register(app)`, `app` the `typer` application of `sooner` |
 | `sooner.miniatures` | a mapping of names to `sooner.miniatures.Miniature` |
+| `sooner.checkpoints` | a mapping of model names to functions that return a checkpoint's folder |
 | `sooner.prompts` | a mapping of names to functions `(name, source) -> Iterator[Prompt]` |
 | `sooner.clips` | a function `(folder, limit) -> list[StartClip] | None`; `None`: not its layout |
 """

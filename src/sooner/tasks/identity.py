@@ -5,12 +5,18 @@ from __future__ import annotations
 import hashlib
 import mimetypes
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
+from typing import Any, NamedTuple
 
 from .. import miniatures
 from ..errors import SoonerError
+from ..plugins import plugins
 from .settings import CaptionSettings
+
+GGUF_SUFFIX = ".gguf"
+GGUF_MAGIC = b"GGUF"
 
 VIDEOS = (
     *(".mp4", ".m4v", ".mov", ".mkv", ".webm", ".avi", ".mpg", ".mpeg", ".ts", ".m2ts", ".mts"),
@@ -85,12 +91,14 @@ def settings_hash(
 
 
 def fingerprint(model: str) -> str:
-    """Fingerprint of a model folder's files; a hub id is its own."""
-    folder = Path(model)
+    """Fingerprint of a model folder's files, or of a GGUF file; a hub id is its own."""
+    source = checkpoint(model)
+    folder = Path(source.folder)
     if not folder.is_dir():
         return model
     digest = hashlib.sha256()
-    for path in sorted(folder.iterdir()):
+    files = sorted(folder.iterdir()) if source.gguf_file is None else [folder / source.gguf_file]
+    for path in files:
         if path.is_file():
             stat = path.stat()
             digest.update(f"{path.name} {stat.st_size} {stat.st_mtime_ns}\n".encode())
@@ -111,3 +119,67 @@ def sha256(path: Path | str) -> str:
     except OSError as error:
         raise SoonerError(f"'{path}' can't be read: {error.strerror}") from error
     return digest.hexdigest()
+
+
+class Checkpoint(NamedTuple):
+    """What `from_pretrained` takes to find a model.
+
+    Attributes:
+        folder: a folder or hub id.
+        gguf_file: the name of the GGUF file in it; `None` where it is a checkpoint of transformers.
+    """
+
+    folder: str
+    gguf_file: str | None = None
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """Keyword arguments of `from_pretrained` of a config, tokenizer or model."""
+        return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
+
+
+def installed() -> dict[str, Callable[[], Path]]:
+    """The models that installed distributions bring by name, see `sooner.plugins`."""
+    groups: tuple[Mapping[str, Callable[[], Path]], ...] = plugins("sooner.checkpoints")
+    return {name: folder for group in groups for name, folder in group.items()}
+
+
+def checkpoint(name: str) -> Checkpoint:
+    """Find a model by what a user calls it.
+
+    Args:
+        name: a hub id; a folder; a `.gguf` file, or a folder with one such file and no
+            `config.json`; or the name of an installed model.
+
+    Raises:
+        SoonerError: a folder of several GGUF files, a file that is no GGUF or does not exist, or
+            the package `gguf` is missing.
+    """
+    path = Path(name)
+    if path.is_dir():
+        if (path / "config.json").is_file():
+            return Checkpoint(name)
+        files = sorted(path.glob(f"*{GGUF_SUFFIX}"))
+        if len(files) > 1:
+            names = ", ".join(file.name for file in files)
+            raise SoonerError(f"model folder '{name}' has several GGUF files ({names}); name one")
+        return _gguf(files[0]) if files else Checkpoint(name)
+    if path.suffix.lower() == GGUF_SUFFIX:
+        if not path.is_file():
+            raise SoonerError(f"model file '{name}' does not exist; check the path")
+        return _gguf(path)
+    models = installed()
+    return Checkpoint(str(models[name]())) if name in models else Checkpoint(name)
+
+
+def _gguf(path: Path) -> Checkpoint:
+    """The checkpoint of a GGUF file that begins as one."""
+    if find_spec("gguf") is None:
+        raise SoonerError(
+            f"'{path}' is a GGUF file, which needs the package gguf: pip install 'sooner[gguf]'"
+        )
+    with path.open("rb") as file:
+        magic = file.read(len(GGUF_MAGIC))
+    if magic != GGUF_MAGIC:
+        raise SoonerError(f"'{path}' is no GGUF file: it begins with {magic!r}, not {GGUF_MAGIC!r}")
+    return Checkpoint(str(path.parent), path.name)

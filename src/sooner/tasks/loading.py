@@ -29,7 +29,7 @@ from ..models import FAMILIES
 from ..models.openvla.adapter import OpenVLA
 from ..models.ranks import Ranks
 from ..models.silent import as_run
-from .identity import model_names
+from .identity import checkpoint, model_names
 from .model_types import (
     auto_class,
     brings_code,
@@ -250,8 +250,12 @@ def load(
     if brings_code(config):
         check_trust(name, config, trust_remote_code)
         auto, options = auto_class(config), {"trust_remote_code": True}
+    source = checkpoint(name)
+    options |= source.options
     with explained(name, device):
-        processor = maker.from_pretrained(name, **options)
+        processor = maker.from_pretrained(source.folder, **options)
+        if source.gguf_file is not None and dtype == "auto":
+            dtype = torch.float32  # its blocks are unpacked to it
         if device_map is not None:
             options["device_map"] = device_map
         if memory is not None:
@@ -260,7 +264,7 @@ def load(
             from .sharding import plan_options
 
             options |= plan_options(tp_plan)
-        model = as_run(_from_pretrained(auto, name, dtype=dtype, **options), name)
+        model = as_run(_from_pretrained(auto, source.folder, dtype=dtype, **options), name)
         if device_map is None and Ranks.of(model) is None:
             model = model.to(device)
     return Loaded(name, model.eval(), processor, is_text)
@@ -279,16 +283,17 @@ def load_empty(name: str, dtype: Any) -> Loaded:
     Raises:
         SoonerError: config or processor can't be read.
     """
-    is_text = is_text_only(model_type(name))
+    is_text, source = is_text_only(model_type(name)), checkpoint(name)
     auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
     maker: Any = AutoTokenizer if is_text else AutoProcessor
     with explained(name, torch.device("meta")):
-        processor, config = maker.from_pretrained(name), AutoConfig.from_pretrained(name)
+        processor = maker.from_pretrained(source.folder, **source.options)
+        config = AutoConfig.from_pretrained(source.folder, **source.options)
         kind = (getattr(config, "dtype", None) or torch.float32) if dtype == "auto" else dtype
         with torch.device("meta"):
             model = auto.from_config(config, dtype=kind, attn_implementation="sdpa")
         with suppress(OSError):  # not every checkpoint has one
-            model.generation_config = GenerationConfig.from_pretrained(name)
+            model.generation_config = GenerationConfig.from_pretrained(source.folder)
     return Loaded(name, model.eval(), processor, is_text)
 
 

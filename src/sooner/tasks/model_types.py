@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import struct
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +29,7 @@ from ..methods.checks import hub_problem
 from ..models import FAMILIES, unproved
 from ..models.openvla.adapter import OpenVLA
 from ..models.video import TextModel
+from .identity import checkpoint
 
 logger = logging.getLogger("sooner")
 
@@ -139,9 +142,13 @@ def _unsuited(name: str, kind: str) -> str | None:
     if kind not in _SEEING and kind not in _READING:
         return ""
     auto: Any = AutoModelForImageTextToText if kind in _SEEING else AutoModelForCausalLM
+    source = checkpoint(name)
     try:
         with torch.device("meta"):
-            unproved(auto.from_config(AutoConfig.from_pretrained(name, trust_remote_code=False)))
+            config = AutoConfig.from_pretrained(
+                source.folder, trust_remote_code=False, **source.options
+            )
+            unproved(auto.from_config(config))
     except Exception as error:
         return f" ({one_line(error)})"
     return None
@@ -162,12 +169,15 @@ def told_config(name: str) -> dict[str, Any]:
     Raises:
         SoonerError: no such model, or none that transformers could load.
     """
+    source = checkpoint(name)
+    if source.gguf_file is not None:
+        return _gguf_config(name, Path(source.folder, source.gguf_file).stat().st_mtime_ns)
     if _looks_local(name) and not Path(name).is_dir():
         raise SoonerError(f"model folder '{name}' does not exist; check the path")
-    if not _is_here(name) and (reason := hub_problem()) is not None:
+    if not _is_here(source.folder) and (reason := hub_problem()) is not None:
         raise SoonerError(f"model '{name}' is no folder here, and {reason}")
     try:
-        config, _ = PreTrainedConfig.get_config_dict(name)
+        config, _ = PreTrainedConfig.get_config_dict(source.folder)
     except (OSError, ValueError) as error:
         raise SoonerError(_not_found(name)) from error
     if config.get("model_type") is None:
@@ -186,6 +196,16 @@ def _is_here(name: str) -> bool:
         return isinstance(try_to_load_from_cache(name, "config.json"), str)
     except HFValidationError:  # no name of the hub; it says so itself
         return True
+
+
+@lru_cache(maxsize=8)
+def _gguf_config(name: str, modified: int) -> dict[str, Any]:
+    """The config in a GGUF file, whose header takes seconds to read, as of its last change."""
+    source = checkpoint(name)
+    try:
+        return dict(AutoConfig.from_pretrained(source.folder, **source.options).to_dict())
+    except (ValueError, KeyError, OSError, IndexError, struct.error) as error:
+        raise SoonerError(f"GGUF file '{name}' can't be read: {one_line(error)}") from error
 
 
 def is_text_only(kind: str) -> bool:
