@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from sooner.cli.main import main
+from sooner_lab.bench.report import STUDIES, STUDIES_COMMIT
 
 
 def run(*arguments: str) -> int:
@@ -93,3 +94,14 @@ def test_a_report_of_something_else_is_refused(
     (tmp_path / "x.json").write_text("{}")
     assert run("bench", "report", str(tmp_path / "x.json")) == 2
     assert "is no result of `sooner bench`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("bench", STUDIES)
+def test_a_report_of_a_study_names_the_commit_that_can_write_it(
+    bench: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    committed = Path(__file__).parents[3] / "docs" / "results" / f"{bench}.json"
+    (tmp_path / "x.json").write_text(committed.read_text())
+    assert run("bench", "report", str(tmp_path / "x.json")) == 2
+    assert f"write its page at commit {STUDIES_COMMIT}" in capsys.readouterr().err
+    assert not (tmp_path / "x.md").exists()

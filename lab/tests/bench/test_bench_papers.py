@@ -17,6 +17,7 @@ from sooner_lab.bench.papers.links import LINKS
 from sooner_lab.bench.papers.links.kinds import DIRTY, NO_FIGURE, NOT_YET, Comparison, Key, Links
 from sooner_lab.bench.papers.page import markdown
 from sooner_lab.bench.papers.quantities import QUANTITIES
+from sooner_lab.bench.papers.rates import aal, speedup
 from sooner_lab.bench.papers.results import Results
 from sooner_lab.bench.papers.tables import NOTHING, Paper, PaperColumn, PaperItem, PaperRow, papers
 from sooner_lab.theory.tables import LATENCY, PAIRS, PRUNING
@@ -281,3 +282,20 @@ def run(*arguments: str) -> int:
     with pytest.raises(SystemExit) as end:
         main(list(arguments))
     return int(end.value.code or 0)
+
+
+def test_rates_pair_pages_and_draw_them_whole() -> None:
+    rows = [page_row("a", 30, 10, 2.0), page_row("b", 10, 10, 2.0)]
+    assert aal(rows, 0) == {"value": 2.0, "interval": [1.0, 3.0]}
+    plain = [page_row("b", 0, 99, 12.0), page_row("a", 0, 99, 6.0), page_row("c", 0, 99, 99.0)]
+    assert speedup(rows, plain, "cpu_decode", 0)["value"] == pytest.approx(4.5)
+    without = [{**row, "draft_seconds": 0} for row in plain]
+    assert speedup(rows, without, "cpu_decode", 0, drafter=True)["value"] == pytest.approx(3.0)
+    assert aal([], 0) == {"value": None, "interval": None}
+
+
+def page_row(page: str, accepted: int, steps: int, seconds: float) -> Figures:
+    return {
+        "page": page, "accepted": accepted, "steps": steps, "tokens": 100, "cpu_decode": seconds,
+        "draft_seconds": 1.0,
+    }  # fmt: skip

@@ -6,14 +6,12 @@ import importlib
 from pathlib import Path
 from typing import Any
 
+from sooner.errors import SoonerError
+
 from .act import page as act
-from .arm import page as arm
-from .canvas import page as canvas
-from .documents import page as documents
 from .drafters import page as drafters
 from .gpu import page as gpu
 from .imagine import page as imagine
-from .marks import page as marks
 from .pages import ReportTable, cell, figures_folder, head, table_lines
 from .papers import page as papers
 from .parallel import page as parallel
@@ -27,13 +25,9 @@ from .step import page as step
 
 PAGES: dict[str, Any] = {
     "act": act,
-    "arm": arm,
-    "canvas": canvas,
-    "documents": documents,
     "drafters": drafters,
     "gpu": gpu,
     "imagine": imagine,
-    "marks": marks,
     "papers": papers,
     "parallel": parallel,
     "parse": parse,
@@ -46,18 +40,13 @@ PAGES: dict[str, Any] = {
 }
 """Pages of the benches that have more to show than one table of arms."""
 
-WITHOUT_FIGURES = (
-    "arm",
-    "canvas",
-    "documents",
-    "drafters",
-    "gpu",
-    "marks",
-    "papers",
-    "scale",
-    "soak",
-    "step",
-)
+WITHOUT_FIGURES = ("drafters", "gpu", "papers", "scale", "soak", "step")
+
+STUDIES = ("arm", "canvas", "documents", "marks")
+"""Benches that left the tree; their results and pages stay as they are."""
+
+STUDIES_COMMIT = "9362df8"
+"""The last commit that has their code."""
 
 COLUMNS = (
     ("method", "method", "{}"),
@@ -96,7 +85,16 @@ def tables(result: dict[str, Any]) -> list[ReportTable]:
 
 
 def markdown(result: dict[str, Any], source: str) -> str:
-    """A page of tables from one result object; `source` names the JSON it came from."""
+    """The page of tables of one result object; `source` names the JSON that it came from.
+
+    Raises:
+        SoonerError: the bench left the tree; the message names the last commit that has it.
+    """
+    if result["bench"] in STUDIES:
+        raise SoonerError(
+            f"'{source}' is a result of `sooner bench {result['bench']}`, which left the tree; "
+            f"write its page at commit {STUDIES_COMMIT}"
+        )
     if result["bench"] in PAGES:
         return PAGES[result["bench"]].markdown(result, source)
     title = f"{result['bench'].capitalize()}: {result['model']}"

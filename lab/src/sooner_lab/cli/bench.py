@@ -38,13 +38,9 @@ group = typer.Typer(
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
     from .bench_act import act
-    from .bench_arm import arm
-    from .bench_canvas import canvas
-    from .bench_documents import documents
     from .bench_drafters import drafters
     from .bench_gpu import gpu
     from .bench_imagine import imagine
-    from .bench_marks import marks
     from .bench_papers import papers
     from .bench_parallel import parallel
     from .bench_parse import parse
@@ -56,13 +52,9 @@ def register(app: typer.Typer) -> None:
     from .bench_step import step
 
     group.command()(act)
-    group.command()(arm)
-    group.command()(canvas)
-    group.command()(documents)
     group.command()(drafters)
     group.command()(gpu)
     group.command()(imagine)
-    group.command()(marks)
     group.command()(papers)
     group.command()(parallel)
     group.command()(parse)
@@ -145,6 +137,8 @@ def report(
         try:
             result = json.loads(path.read_text())
             page = markdown(result, path.name)
+        except SoonerError:
+            raise
         except (OSError, ValueError, KeyError) as error:
             raise SoonerError(
                 f"'{path}' is no result of `sooner bench`: {type(error).__name__} {error}; make "

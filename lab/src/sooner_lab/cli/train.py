@@ -12,7 +12,7 @@ from sooner.cli.train import commands
 from sooner.errors import SoonerError, unknown
 
 from .. import worlds as miniatures
-from ..worlds import WORLDS
+from ..worlds import MINIATURES
 
 
 def register(_app: typer.Typer) -> None:
@@ -25,7 +25,7 @@ def miniature(
         str,
         typer.Argument(
             metavar="NAME",
-            help="Such as: arm, document, image, leaves, marks, motion, robot, video.",
+            help="Such as: document, image, motion, robot, video.",
         ),
     ],
     out: Annotated[
@@ -73,8 +73,8 @@ def find_recipe(name: str) -> Any:
     Raises:
         SoonerError: no miniature of this name.
     """
-    if name not in WORLDS:
-        raise unknown("miniature", name, WORLDS)
+    if name not in MINIATURES:
+        raise unknown("miniature", name, MINIATURES)
     return _module(name, "recipe")
 
 

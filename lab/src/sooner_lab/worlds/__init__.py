@@ -51,5 +51,3 @@ MINIATURES = dict(
     )
 )
 """Entry point of the group `sooner.miniatures`."""
-WORLDS = (*MINIATURES, "arm", "leaves", "marks")
-"""What `sooner train miniature` trains: the miniatures, and worlds without weights here."""

@@ -13,8 +13,8 @@ from typing import Any
 from sooner.errors import SoonerError
 
 from ...theory import reproduce, tables
-from ..documents.judging import aal, rows_of, speedup
 from ..parallel.summary import lossy_rows
+from .rates import aal, rows_of, speedup
 
 Figures = dict[str, Any]
 THEORY = "theory"

@@ -1,1 +1,0 @@
-"""`sooner bench canvas`: coupled Jacobi decoding on pictures whose law is known."""

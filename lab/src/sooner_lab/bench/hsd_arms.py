@@ -1,0 +1,103 @@
+"""The arms of HSD: the paper's alignment to the letter, and this library's own.
+
+The paper looks up windows of n tokens and does nothing beside that: no draft opens where none
+matches, no shorter window is tried, no draft is taken up again behind a token that it had wrongly,
+and a tree holds every continuation to its end (eq. 4 to 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, Literal
+
+from sooner.methods import HSD, Method
+from sooner.methods.aligned import Experience
+from sooner.methods.aligned.alignment import Alignment, Branch, Cursor
+from sooner.methods.aligned.index import Drafts
+from sooner.methods.aligned.size import LONGEST
+from sooner.methods.context import Context
+from sooner.tasks.parse.settings import ParseSettings
+
+UNLIMITED = 1024
+"""The limit of nodes, depth and width of a literal tree: more tokens than a region has. Where many
+windows match, a tree ends there."""
+
+
+class LiteralAlignment(Alignment):
+    """An alignment that follows a text by matches of its last `n` tokens alone."""
+
+    def __init__(self, base: Alignment) -> None:
+        super().__init__(base.index, base.trust)
+        self.cursors: list[Cursor] = []
+
+    def advance(self, new: Sequence[int]) -> None:
+        self.text += new
+        index, size = self.index, self.index.ngram_size
+        places = index.matches(self.text, most=len(index.tokens))
+        self.cursors = [
+            (index.tokens, place, LONGEST)
+            for place in places
+            if index.agreement(self.text, place, size) == size
+        ]
+
+    def branches(self, cursors: Sequence[Cursor]) -> dict[int, Branch]:
+        children: dict[int, Branch] = {}
+        for tokens, place, kind in cursors:
+            if (token := tokens[place]) >= 0:
+                branch = children.setdefault(token, (kind, len(children), []))
+                branch[2].append((tokens, place + 1, kind))
+        return children
+
+
+@dataclass(frozen=True)
+class LiteralHSD(HSD):
+    """`HSD` as the paper has it; its options for openings and sizes have no effect."""
+
+    name: ClassVar[str] = "paper-literal"
+
+    @classmethod
+    def unlimited(cls, drafts: Any) -> LiteralHSD:
+        """The method without a limit to its trees; `drafts` are as `HSD` takes them."""
+        return cls(drafts, nodes=UNLIMITED, depth=UNLIMITED, width=UNLIMITED)
+
+    def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
+        return [LiteralAlignment(row) for row in super()._rows(drafts, context, experience)]
+
+
+@dataclass(frozen=True)
+class PageArm:
+    """A way to read a page with a draft of it.
+
+    Attributes:
+        name: of the arm.
+        make: the method, given drafts and what earlier pages taught; `None` is plain decoding.
+        stages: 1 reads the page alone, 2 reads crops of its regions first.
+        sure: confidence of OCR above which stage 1 leaves a region out, as `ParseSettings.sure`; 1
+            reads every region.
+    """
+
+    name: str
+    make: Callable[[Any, Experience], Method] | None
+    stages: int = 1
+    sure: float = 1.0
+
+
+def page_arms(nodes: int | Literal["auto"] = "auto") -> dict[str, PageArm]:
+    """The arms by name, plain decoding first; `nodes` is the size of this library's trees."""
+
+    def aligned(drafts: Any, experience: Experience) -> Method:
+        return HSD(drafts, nodes=nodes, experience=experience)
+
+    def literal(drafts: Any, experience: Experience) -> Method:
+        return LiteralHSD.unlimited(drafts)
+
+    arms = (
+        PageArm("plain", None),
+        PageArm("paper-literal", literal),
+        PageArm("paper-literal-both", literal, stages=2),
+        PageArm("hsd-page", aligned),
+        PageArm("hsd", aligned, stages=2),
+        PageArm("hsd-unsure", aligned, stages=2, sure=ParseSettings().sure),
+    )
+    return {arm.name: arm for arm in arms}
