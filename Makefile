@@ -8,10 +8,11 @@ STAMP := .venv/.complete
 
 setup: $(STAMP)
 
-$(STAMP): pyproject.toml lab/pyproject.toml
+$(STAMP): pyproject.toml miniatures/pyproject.toml lab/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]' --editable ./lab
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' \
+		--editable ./miniatures --editable ./lab
 	touch $(STAMP)
 
 demo: $(STAMP)
@@ -48,9 +49,9 @@ FLOOR_TESTS := tests/attention/test_block_attention.py tests/unit/test_acceptanc
 	tests/unit/test_static_rows.py tests/methods/test_graphs.py \
 	lab/tests/bench/test_bench_step.py lab/tests/bench/test_gpu_clock.py
 
-$(FLOOR)/.complete: pyproject.toml lab/pyproject.toml
+$(FLOOR)/.complete: pyproject.toml miniatures/pyproject.toml lab/pyproject.toml
 	$(PYTHON) -m venv $(FLOOR)
-	$(FLOOR)/bin/python -m pip install --quiet --editable . --editable ./lab \
+	$(FLOOR)/bin/python -m pip install --quiet --editable . --editable ./miniatures --editable ./lab \
 		'torch==2.11.*' 'torchvision==0.26.*' 'transformers==5.17.*' pytest hypothesis scipy
 	touch $@
 
@@ -72,9 +73,10 @@ types: $(STAMP)
 docs: $(STAMP)
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet
 
-# Both distributions, installed and run in an empty environment.
+# The three distributions, installed and run in an empty environment.
 wheels: $(STAMP)
 	$(BIN)/python -m build --quiet --outdir dist .
+	$(BIN)/python -m build --quiet --outdir dist miniatures
 	$(BIN)/python -m build --quiet --outdir dist lab
 	$(BIN)/python tests/wheels/smoke.py dist
 
@@ -84,4 +86,4 @@ check: $(STAMP)
 	$(MAKE) test
 
 clean:
-	rm -rf .venv $(FLOOR) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info
+	rm -rf .venv $(FLOOR) .mypy_cache .ruff_cache .pytest_cache .hypothesis build dist src/*.egg-info */src/*.egg-info

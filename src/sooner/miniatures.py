@@ -15,7 +15,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from .errors import SoonerError, unknown
-from .plugins import LAB, plugins
+from .plugins import LAB, MINIATURES, plugins
 
 MADE_UP = "knows its own made-up world alone; what it says of anything else means nothing"
 """Of every miniature."""
@@ -23,7 +23,7 @@ MADE_UP = "knows its own made-up world alone; what it says of anything else mean
 
 @dataclass(frozen=True)
 class Miniature:
-    """The files and functions of one miniature.
+    """The files of one miniature.
 
     Attributes:
         name: what `find` knows it by.
@@ -35,9 +35,6 @@ class Miniature:
         tokenizer: folder of what turns frames into codes, if that is a model of its own.
         judge: folder of the small network that names what is in its pictures, if it has one.
         places: simulated environments that it learnt to act in, if it acts.
-        functions: what its world can do, by name, as `module:function` (imported when called):
-            `ask(pair, samples)` yields processed inputs, `clip(folder, frames, seed)` writes a
-            video and returns its path.
     """
 
     name: str
@@ -49,7 +46,6 @@ class Miniature:
     tokenizer: Path | None = None
     judge: Path | None = None
     places: tuple[str, ...] = ()
-    functions: tuple[tuple[str, str], ...] = ()
 
     def foreign(self, *given: Path | str) -> list[str]:
         """A line to be told with a result, if anything of `given` is none of its own samples.
@@ -87,17 +83,30 @@ class Miniature:
         }
         return found if self.sample is None else {**found, "sample": self.sample}
 
+    @property
+    def functions(self) -> dict[str, str]:
+        """What its world can do, by name, as `module:function`; empty where no installed
+        distribution has its world."""
+        worlds = [world.get(self.name, {}) for world in plugins("sooner.worlds")]
+        return {name: place for world in worlds for name, place in world.items()}
+
     def function(self, name: str) -> Any:
-        """One of `functions`.
+        """One of `functions`, imported.
+
+        Args:
+            name: `ask(pair, samples)` yields processed inputs; `clip(folder, frames, seed)` writes
+                a video and returns its path.
 
         Raises:
-            SoonerError: this miniature's world has none of that name.
+            SoonerError: no installed distribution has this miniature's world, or it has no such
+                function.
         """
-        known = dict(self.functions)
+        known = self.functions
         if name not in known:
-            raise SoonerError(
-                f"the '{self.name}' miniature has no '{name}' of its own; give files instead"
-            )
+            way = "give files instead"
+            if not plugins("sooner.worlds"):
+                way = f"give files, or `pip install {LAB}`, which has its world"
+            raise SoonerError(f"the '{self.name}' miniature has no '{name}' of its own; {way}")
         return resolve_name(known[name])
 
 
@@ -106,7 +115,7 @@ def _installed() -> dict[str, Miniature]:
 
 
 def names() -> list[str]:
-    """The miniatures that are installed, in alphabetical order; none without `sooner-lab`."""
+    """The installed miniatures, in alphabetical order; none without `sooner-miniatures`."""
     return sorted(_installed())
 
 
@@ -120,7 +129,7 @@ def find(name: str) -> Miniature:
     if not found:
         raise SoonerError(
             f"the '{name}' miniature is not installed; name a model (with --model; `sooner serve "
-            f"MODEL`), or `pip install {LAB}`"
+            f"MODEL`), or `pip install {MINIATURES}`"
         )
     if name not in found:
         raise unknown("miniature", name, found)

@@ -1,11 +1,13 @@
 """What other installed distributions add to the library, found by their entry points.
 
-`sooner-lab` adds commands, miniatures and data sets this way; so can anyone. Groups:
+`sooner-miniatures` adds trained models this way, and `sooner-lab` commands and data sets; so can
+anyone. Groups:
 
 | group | an entry point is |
 |---|---|
 | `sooner.commands` | a module with `register(app)`, `app` the `typer` application of `sooner` |
 | `sooner.miniatures` | a mapping of names to `sooner.miniatures.Miniature` |
+| `sooner.worlds` | for names of miniatures, a mapping of functions' names to `module:function` |
 | `sooner.checkpoints` | a mapping of model names to functions that return a checkpoint's folder |
 | `sooner.prompts` | a mapping of names to functions `(name, source) -> Iterator[Prompt]` |
 | `sooner.clips` | a function `(folder, limit) -> list[StartClip] | None`; `None`: not its layout |
@@ -18,7 +20,9 @@ from importlib.metadata import entry_points
 from typing import Any
 
 LAB = "sooner-lab"
-"""The distribution with the miniatures, benchmarks and data sets."""
+"""The distribution with the worlds of the miniatures, benchmarks and data sets."""
+MINIATURES = "sooner-miniatures"
+"""The distribution with the trained miniatures."""
 
 
 @cache

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from sooner import miniatures
+from sooner import miniatures, plugins
+from sooner.errors import SoonerError
 
 
 def test_found_by_name() -> None:
@@ -28,10 +29,35 @@ def test_unknown_name_gets_a_hint() -> None:
         miniatures.find("zzz")
 
 
+@pytest.mark.lab
 def test_prompt_is_the_one_trained_on() -> None:
     from sooner_lab.worlds.video import words
 
     assert miniatures.find("video").prompt == words.PROMPT
+
+
+@pytest.mark.lab
+def test_the_world_of_a_miniature_adds_its_functions() -> None:
+    assert miniatures.find("video").functions.keys() == {"ask", "clip"}
+    assert miniatures.find("robot").function("ask").__name__ == "ask"
+    with pytest.raises(SoonerError, match="'robot' miniature has no 'clip' of its own; give files"):
+        miniatures.find("robot").function("clip")
+
+
+def test_without_the_lab_a_miniature_has_no_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    bundled = plugins.plugins("sooner.miniatures")
+    monkeypatch.setattr(
+        miniatures, "plugins", lambda group: bundled if group == "sooner.miniatures" else ()
+    )
+    video = miniatures.find("video")
+    assert video.functions == {}
+    with pytest.raises(SoonerError, match="or `pip install sooner-lab`, which has its world"):
+        video.function("clip")
+
+
+def test_the_package_of_miniatures_has_no_code_but_its_paths() -> None:
+    home = miniatures.find("video").target.parents[2]
+    assert [path.name for path in home.rglob("*.py")] == ["__init__.py"]
 
 
 def test_finding_imports_no_torch() -> None:

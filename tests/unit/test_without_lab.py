@@ -1,4 +1,4 @@
-"""What the commands say where no distribution brings miniatures: one line, with the way out."""
+"""What the commands say without miniatures or the lab: one line, with the way out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ NONE: Callable[[str], tuple[Any, ...]] = lambda group: ()  # noqa: E731
 
 
 @pytest.fixture(autouse=True)
-def _no_lab(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def _no_plugins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(plugins, "plugins", NONE)
     monkeypatch.setattr(miniatures, "plugins", NONE)
     monkeypatch.chdir(tmp_path)
@@ -54,7 +54,7 @@ def test_one_line_says_what_to_install_or_name(
     assert left.value.code == 2
     assert "miniature is not installed" in line
     assert "--model" in line
-    assert "`pip install sooner-lab`" in line
+    assert "`pip install sooner-miniatures`" in line
 
 
 def test_drafts_need_neither_model_nor_miniature(
@@ -83,7 +83,7 @@ def test_doctor_names_both_distributions_and_what_they_would_add(
     assert "no-such-thing (missing); pip install 'sooner-lab[bench]' adds what is missing" in out
 
 
-def test_doctor_without_the_lab(
+def test_doctor_without_the_others(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def none(name: str) -> Any:
@@ -92,4 +92,6 @@ def test_doctor_without_the_lab(
     monkeypatch.setattr(importlib.metadata, "version", none)
     with pytest.raises(SystemExit):
         main(["doctor"])
-    assert "missing: pip install sooner-lab" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "missing: pip install sooner-miniatures" in out
+    assert "missing: pip install sooner-lab" in out

@@ -1,8 +1,9 @@
-"""Smoke test of both wheels: the library alone, then with the lab, in an empty environment.
+"""Smoke test of the wheels: the library alone, with the miniatures, then with the lab as well.
 
     python tests/wheels/smoke.py dist
 
-What the wheels depend on is linked from the environment that runs this; nothing is downloaded.
+They are installed into an empty environment. What they depend on is linked from the environment
+that runs this; nothing is downloaded.
 """
 
 from __future__ import annotations
@@ -21,6 +22,9 @@ LARGEST = 2_000_000
 OURS = ("sooner", "__editable__")
 """What entries of `site-packages` begin with that the wheels are to bring themselves."""
 
+ATTENTION = ("show", "attention", "--layer", "1", "--head", "0", "--frames", "8", "--threads", "1")
+"""A command on a clip that the lab's world draws."""
+
 
 def check(dist: Path, scratch: Path) -> None:
     """Install the newest wheels of a folder one after the other, and run the command after each.
@@ -32,27 +36,59 @@ def check(dist: Path, scratch: Path) -> None:
     Raises:
         AssertionError: a command failed, or said something else; tells which.
     """
-    library, lab = (_newest(dist, name) for name in ("sooner-", "sooner_lab-"))
+    library, bundled, lab = (
+        _newest(dist, name) for name in ("sooner-", "sooner_miniatures-", "sooner_lab-")
+    )
     size = library.stat().st_size
     assert size < LARGEST, f"{library.name} has {size:,} bytes"
-    with zipfile.ZipFile(library) as opened:
-        assert not [name for name in opened.namelist() if name.startswith("sooner_lab")]
+    others = ("sooner_lab", "sooner_miniatures")
+    assert not [name for name in _files(library) if name.startswith(others)]
+    assert [one for one in _files(bundled) if one.endswith(".py")] == [
+        "sooner_miniatures/__init__.py"
+    ]
+    assert not [name for name in _files(lab) if name.endswith((".safetensors", ".mp4"))]
     home = _environment(scratch / "environment")
     _install(home, library)
     listed = _sooner(home, scratch, "--help")
     assert "caption" in listed, listed
     assert "bench" not in listed, listed
-    assert "missing: pip install sooner-lab" in _sooner(home, scratch, "doctor")
+    answer = _sooner(home, scratch, "doctor")
+    assert "missing: pip install sooner-miniatures" in answer, answer
+    assert "missing: pip install sooner-lab" in answer, answer
     for words in ("caption clip.mp4", "caption --sample", "parse --sample -o out", "imagine words"):
-        told = _sooner(home, scratch, *words.split(), code=2)
-        (line,) = [one for one in told.splitlines() if one.startswith("sooner: ")]
-        assert "`pip install sooner-lab`" in line, told
+        answer = _sooner(home, scratch, *words.split(), code=2)
+        (line,) = [one for one in answer.splitlines() if one.startswith("sooner: ")]
+        assert "`pip install sooner-miniatures`" in line, answer
+    _install(home, bundled)
+    _check_miniatures(home, scratch)
     _install(home, lab)
     listed = _sooner(home, scratch, "--help")
     assert all(f" {name} " in listed for name in ("bench", "eval", "predict")), listed
-    assert "complete" in _sooner(home, scratch, "doctor")
-    said = _sooner(home, scratch, "caption", "--sample", "--threads", "1")
-    assert "scene" in said or "tokens" in said, said
+    _sooner(home, scratch, *ATTENTION, "-o", "attention.png")
+    assert (scratch / "attention.png").is_file()
+
+
+def _check_miniatures(home: Path, scratch: Path) -> None:
+    """Run every command that takes a miniature, where the lab is not installed."""
+    answer = _sooner(home, scratch, "doctor")
+    assert answer.count(" complete") == 5, answer
+    answer = _sooner(home, scratch, "caption", "--sample", "--compare", "--threads", "1")
+    assert "scene" in answer or "tokens" in answer, answer
+    _sooner(home, scratch, "parse", "--sample", "-o", "out", "--threads", "1")
+    assert list((scratch / "out").rglob("*.md"))
+    words = ("imagine", "a red circle left of a blue square on green", "-o", "picture.png")
+    _sooner(home, scratch, *words, "--threads", "1")
+    assert (scratch / "picture.png").is_file()
+    _sooner(home, scratch, "act", "once", "picture.png", "reach the red ball", "--threads", "1")
+    _sooner(home, scratch, "demo", "--save", "race.json", "--threads", "1")
+    assert (scratch / "race.json").is_file()
+    answer = _sooner(home, scratch, *ATTENTION, code=2)
+    assert "`pip install sooner-lab`" in answer, answer
+
+
+def _files(wheel: Path) -> list[str]:
+    with zipfile.ZipFile(wheel) as opened:
+        return opened.namelist()
 
 
 def _newest(dist: Path, name: str) -> Path:
@@ -98,4 +134,4 @@ def _sooner(home: Path, folder: Path, *words: str, code: int = 0) -> str:
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as made:
         check(Path(sys.argv[1]).resolve(), Path(made))
-    print("both wheels hold")
+    print("the three wheels hold")

@@ -1,4 +1,4 @@
-"""Both distributions build, and their wheels work alone and together."""
+"""The three distributions build, and their wheels work alone and together."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 @pytest.mark.lab
 def test_the_wheels_hold(tmp_path: Path) -> None:
     pytest.importorskip("build")
-    for folder in (ROOT, ROOT / "lab"):
+    for folder in (ROOT, ROOT / "miniatures", ROOT / "lab"):
         command = [sys.executable, "-m", "build", "--quiet", "--outdir", str(tmp_path / "dist")]
         subprocess.run([*command, str(folder)], check=True)
     check(tmp_path / "dist", tmp_path)

@@ -1,1 +1,1 @@
-"""Benchmarks, evaluations, trained miniatures, theory and data sets for `sooner`."""
+"""Benchmarks, evaluations, theory, data sets and the worlds of the miniatures for `sooner`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,9 +11,11 @@ import sooner
 from sooner.methods.eagle import Eagle3Head
 from sooner.tasks.loading import load_pair
 from sooner_lab.bench.caption_settings import BenchSettings
-from sooner_lab.bench.drafters.arms import GOALS, TRAINED, WEIGHTS
+from sooner_lab.bench.drafters.arms import GOALS, TRAINED
 from sooner_lab.bench.drafters.run import depths, judged, run
 from sooner_lab.bench.report import markdown, tables
+
+WEIGHTS = TRAINED["eagle3"].folder.parent
 
 
 @pytest.fixture(scope="module")
@@ -92,7 +93,7 @@ def test_the_weights_say_how_they_came_about(name: str, kind: type[Any]) -> None
 
 
 def test_the_folder_is_one_that_others_read() -> None:
-    told = json.loads((Path(WEIGHTS) / "eagle3" / "config.json").read_text())
+    told = json.loads((WEIGHTS / "eagle3" / "config.json").read_text())
     assert told["architectures"] == ["LlamaForCausalLMEagle3"]
     assert told["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
     assert told["draft_vocab_size"] == 128

@@ -16,7 +16,7 @@ import typer
 
 from .. import __version__
 from ..errors import SoonerError
-from ..plugins import LAB
+from ..plugins import LAB, MINIATURES
 
 
 def register(app: typer.Typer) -> None:
@@ -99,10 +99,12 @@ Rows = list[tuple[str, str]]
 
 
 def versions() -> Rows:
-    """This package and its lab, Python, and what the package needs."""
+    """This package, its miniatures and its lab, Python, and what the package needs."""
     needed = [name for name, extra in requirements("sooner") if extra is None]
-    lab = installed(LAB) or f"missing: pip install {LAB} (miniatures, benchmarks, data sets)"
-    rows = [("sooner", __version__), (LAB, lab), ("python", platform.python_version())]
+    rows = [("sooner", __version__)]
+    for name, brings in ((MINIATURES, "trained tiny models"), (LAB, "benchmarks, data sets")):
+        rows.append((name, installed(name) or f"missing: pip install {name} ({brings})"))
+    rows.append(("python", platform.python_version()))
     return rows + [(name, installed(name) or "missing: pip install " + name) for name in needed]
 
 

@@ -246,16 +246,19 @@ def record_heads(
 
     Args:
         tables: searched patterns of a layer's heads by the layer and the frames of a clip, which is
-            a drawn one (or, without the miniature, the first that was shown); filled here.
+            a drawn one (or, without the miniature's world, the first that was shown); filled here.
     """
     on_live({"kind": "race", "live": "Looking into the model ..."})
     layer, head, frames = view.layer, view.head, view.frames
     seen: list[States] = []
     with tempfile.TemporaryDirectory() as folder:
+        small = miniatures.find("video") if "video" in miniatures.names() else None
         drawn = [
             generated_clip(Path(folder), frames, seed)
-            for seed in (7, 8) if "video" in miniatures.names()
+            for seed in (7, 8) if small is not None and "clip" in small.functions
         ]  # fmt: skip
+        if not drawn and small is not None and small.sample is not None:
+            drawn = [small.sample]
         clips = ([view.clip] if view.clip else drawn[:1]) + drawn[1:]
         if not clips:
             raise SoonerError("no clip given; upload one above")

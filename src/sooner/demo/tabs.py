@@ -252,6 +252,6 @@ def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
 
 def bundled_heads() -> dict[str, str]:
     """Folders of the draft heads that came with the miniature of videos, by name."""
-    folder = miniatures.sample_of("video").parent / "weights"
+    folder = miniatures.find("video").target.parent
     return {one.parent.name: str(one.parent) for one in sorted(folder.glob("*/config.json"))
             if one.parent.name not in ("target", "draft")}  # fmt: skip

@@ -15,7 +15,7 @@ from ..tasks.parse.identity import DEMO
 Facts = Mapping[str, str]
 """What a machine says of itself, by what it is about."""
 
-PACKAGES = ("sooner", "sooner-lab", "ray", "torch", "transformers")
+PACKAGES = ("sooner", "sooner-miniatures", "sooner-lab", "ray", "torch", "transformers")
 
 WAIT = 120.0
 """Seconds that a machine has to answer."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from sooner import miniatures
 from sooner.methods import Method, load_drafter
 from sooner.registry import choices
-from sooner_lab import worlds
 
-WEIGHTS = Path(worlds.__file__).parent / "video" / "weights"
 DEPTH = 5
 """Levels of every tree and tokens of every chain, so that ratios are of one depth."""
 BLOCK = 15
@@ -36,7 +35,7 @@ class TrainedArm:
 
     @property
     def folder(self) -> Path:
-        return WEIGHTS / self.drafter
+        return miniatures.find("video").target.parent / self.drafter
 
     def method(self) -> Method:
         """The method; loads the weights."""
