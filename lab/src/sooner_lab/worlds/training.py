@@ -125,11 +125,15 @@ def share_weights(folders: Sequence[Path]) -> Path:
     save_file(same, common, metadata={"format": "pt"})
     for folder, weights in zip(folders, held, strict=True):
         own = {name: value for name, value in weights.items() if name not in same}
-        save_file(own, folder / OWN, metadata={"format": "pt"})
+        if own:
+            save_file(own, folder / OWN, metadata={"format": "pt"})
+        else:
+            (folder / OWN).unlink(missing_ok=True)
         told = {name: f"../{SHARED}" if name in same else OWN for name in sorted(weights)}
         size = sum(value.numel() * value.element_size() for value in weights.values())
         write_json({"metadata": {"total_size": size}, "weight_map": told}, folder / INDEX)
         (folder / WHOLE).unlink(missing_ok=True)
     for path in (common, *(folder / OWN for folder in folders)):
-        path.chmod(0o644)
+        if path.is_file():
+            path.chmod(0o644)
     return common
