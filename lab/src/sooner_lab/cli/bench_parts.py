@@ -121,14 +121,13 @@ def run_bench(
         words: leading columns of the tables that hold words; the others hold figures.
         more: what this bench's `run` takes besides, such as `keep`.
     """
-    from sooner.io import write_json
-
     from ..bench.report import footnotes, tables
+    from ..bench.result_file import write_result
 
     result = measured(partial(run, **more), settings, debug)
     show_tables(tables(result), words, footnotes(result))
     if json is not None:
-        write_json(result, json)
+        write_result(result, json)
         typer.echo(f"wrote {json}", err=True)
     return result
 
@@ -139,11 +138,11 @@ def keep_in(json: Path | None) -> Callable[[dict[str, Any]], None]:
     Args:
         json: the file; `None` keeps nothing.
     """
-    from sooner.io import write_json
+    from ..bench.result_file import write_result
 
     def keep(result: dict[str, Any]) -> None:
         if json is not None:
-            write_json(result, json)
+            write_result(result, json)
 
     return keep
 

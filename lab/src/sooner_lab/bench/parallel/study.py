@@ -7,12 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sooner.io import write_json
 from sooner.provenance import provenance
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.threads import plan_threads
 
 from ..clips import Clips, from_dataset, rendered
+from ..result_file import write_result
 from .agreement import read_name
 from .book import Book, book_path
 from .contenders import ParallelContender, contenders
@@ -168,7 +168,7 @@ class Study:
         device = str(target.model.device)
         result["provenance"] = provenance(device, dtype, settings.seed, draft_threads)
         if self.json_file is not None:
-            write_json(result, self.json_file)
+            write_result(result, self.json_file)
         return result
 
     def prompt_tokens(self) -> dict[str, int]:

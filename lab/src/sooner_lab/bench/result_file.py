@@ -1,0 +1,34 @@
+"""The JSON file of a result: small, and a line for each of its rows."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from sooner.io import write_text
+
+LEVELS = 2
+"""Levels of a result whose entries have a line each; what is deeper stands on its line."""
+
+
+def write_result(result: dict[str, Any], path: Path | str) -> None:
+    """Write a result whole or not at all.
+
+    Indented, the committed results are 0.8 MB larger; on one line, no change of a row is seen.
+    """
+    write_text(_lines(result, LEVELS) + "\n", path)
+
+
+def _lines(content: Any, levels: int) -> str:
+    """JSON without blanks, the entries of the outer `levels` on lines of their own."""
+    if levels == 0 or not content or not isinstance(content, (dict, list)):
+        return json.dumps(content, separators=(",", ":"))
+    if isinstance(content, dict):
+        # JSON's names are texts; its own writer makes them of numbers.
+        entries = [
+            f"{json.dumps({name: 0}, separators=(',', ':'))[1:-3]}:{_lines(one, levels - 1)}"
+            for name, one in content.items()
+        ]
+        return "{\n" + ",\n".join(entries) + "\n}"
+    return "[\n" + ",\n".join(_lines(one, levels - 1) for one in content) + "\n]"
