@@ -154,7 +154,7 @@ def check_report(target: Path) -> None:
         for name in FIGURES:
             stem = f"figures/imagine-{kind}-{name}"
             assert f"({stem}.png)" in page
-            for suffix in ("png", *(["gif"] if name == "story" else [])):
+            for suffix in ("png", *(["webp"] if name == "story" else [])):
                 assert (target.parent / f"{stem}.{suffix}").stat().st_size > 500
 
 

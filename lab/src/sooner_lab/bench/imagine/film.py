@@ -57,12 +57,20 @@ def tell(
 
 
 def write(subject: Subject, records: Sequence[DrawingHistory], stem: Path) -> list[str]:
-    """Write `stem`.png and .gif; returns the files' names."""
+    """Write `stem`.png and .webp; returns the files' names."""
     files = save(still(subject, records), stem)
     frames = animation(subject, records)
-    path = stem.with_suffix(".gif")
+    path = stem.with_suffix(".webp")
     times = [PAUSE] * (len(frames) - 1) + [LAST]
-    frames[0].save(path, save_all=True, append_images=frames[1:], duration=times, loop=0)
+    frames[0].save(
+        path,
+        save_all=True,
+        append_images=frames[1:],
+        duration=times,
+        loop=0,
+        lossless=True,
+        method=3,  # a tenth of the size of what method 0 writes
+    )
     return [*files, path.name]
 
 

@@ -56,7 +56,7 @@ def _figures(result: dict[str, Any]) -> list[str]:
             if has if name == "windows" else result.get(kind, {}).get(data):
                 stem = f"figures/imagine-{kind}-{name}"
                 lines += ["", f"![{caption}: {kind}]({stem}.png)"]
-                also = f" ([gif]({stem}.gif))" if name == "story" else ""
+                also = f" ([animation]({stem}.webp))" if name == "story" else ""
                 lines += ["", f"*{caption}, {kind}*{also}"]
     return ["", "## Figures", *lines] if lines else []
 

@@ -1,6 +1,6 @@
 """One picture that explains the method: each token coloured by the iteration that accepted it.
 
-Needs the model, so the run itself makes it: a still (PNG) and an animation (GIF) of SJD beside
+Needs the model, so the run itself makes it: a still (PNG) and an animation (WebP) of SJD beside
 coupled draws on the same prompt.
 """
 
