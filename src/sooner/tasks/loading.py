@@ -175,12 +175,7 @@ def load_pair(
     where = pick_device(device) if ranks is None else ranks.device
     small = None
     if model is None:
-        small = miniatures.find(miniature)
-        if not (small.target / "config.json").is_file():
-            raise SoonerError(
-                f"the '{miniature}' miniature is not in this installation; run `sooner train "
-                f"miniature {miniature}`, or give --model"
-            )
+        small = miniatures.whole(miniature)
     kind = pick_dtype(dtype, where, is_small=small is not None)
     names = model_names(model, draft, miniature)
     trust = trust_remote_code

@@ -310,17 +310,11 @@ def _bundled(head: str | None) -> tuple[str, str | None]:
     """Folders of the miniature and of a head.
 
     Raises:
-        SoonerError: it is not installed.
+        SoonerError: it is not installed, or files of it are missing.
     """
-    small = miniatures.find(MINIATURE)
-    if not (small.target / "config.json").is_file():
-        raise SoonerError(
-            f"the '{MINIATURE}' miniature is not in this installation; run `sooner train "
-            f"miniature {MINIATURE}`, or give --model"
-        )
-    own = small.target.parent / "head"
-    if head is None and (own / "config.json").is_file():
-        head = str(own)
+    small = miniatures.whole(MINIATURE)
+    if head is None and small.head is not None:
+        head = str(small.head)
     return str(small.target), head
 
 

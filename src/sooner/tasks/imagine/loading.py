@@ -223,7 +223,7 @@ def load_drawing_model(
     kept = pick_dtype(dtype, where, is_small=model is None)
     folder = name = find_model(model, kind)
     if model is None:
-        small = _bundled(MINIATURES[kind])
+        small = miniatures.whole(MINIATURES[kind])
         name = f"miniature {small.name}"
         tokenizer = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
     planned.apply()
@@ -237,17 +237,6 @@ def load_drawing_model(
 def find_model(model: str | None, kind: Kind) -> str:
     """Hub id or folder of a model; without one, the bundled miniature's."""
     return str(miniatures.find(MINIATURES[kind]).target) if model is None else model
-
-
-def _bundled(name: str) -> miniatures.Miniature:
-    small = miniatures.find(name)
-    needed = [small.target, *([small.tokenizer] if small.tokenizer else [])]
-    if not all((folder / "config.json").is_file() for folder in needed):
-        raise SoonerError(
-            f"the '{name}' miniature is not in this installation; run `sooner train miniature "
-            f"{name}`, or give --model"
-        )
-    return small
 
 
 def _load_image_model(folder: str, asked: LoadOptions) -> dict[str, Any]:
