@@ -1,19 +1,24 @@
 """How much of what poppler's `pdftotext` reads in a PDF our drafts have, word for word, in order.
 
-    python tests/documents/reading.py 1-20 manual.pdf paper.pdf
+    python tests/documents/reading.py 1-20 manual.pdf paper.pdf --json results.json
+    python tests/documents/reading.py 1-20 sources/*.pdf --truth groundtruth/
 
-prints a table: words of pdftotext, share of words in order, seconds a page.
+print a line a document: words that are wanted, share of them in order, the worst page, seconds; and
+write the same as JSON.
 """
 
 from __future__ import annotations
 
+import argparse
+import html
+import json
 import re
 import shutil
 import subprocess
-import sys
 import time
 import unicodedata
 from pathlib import Path
+from typing import Any
 
 from rapidfuzz.distance import Indel, LCSseq
 
@@ -22,6 +27,7 @@ from sooner.documents.drafters import TextLayer
 
 MARKS = re.compile(r"^(?:```\w*|#{1,6} |- |\|(?: --- \|)+$)", re.MULTILINE)
 CELLS, SUPERSCRIPTS = re.compile(r"</?t[a-z]+[^>]*>"), re.compile(r"</?sup>")
+COMMENTS = re.compile(r"<!--.*?-->", re.DOTALL)
 HAS_PDFTOTEXT = shutil.which("pdftotext") is not None
 
 
@@ -55,28 +61,69 @@ def markdown(page: Page) -> str:
     return to_markdown(TextLayer(force=True)(page).regions)
 
 
-def main(pages: str, *files: str) -> None:
-    print(f"{'PDF':40} {'pages':>5} {'words':>6} {'in order':>8} {'worst':>6} {'s/page':>6}")
-    for name in files:
-        path = Path(name)
-        shares, weights, seconds, worst = [], [], 0.0, (1.0, 0)
-        began = time.perf_counter()
-        for page in read_pages(path, pages):
-            if not isinstance(page, Page):
-                continue
-            found = words(markdown(page))
-            seconds += time.perf_counter() - began
+def measured(path: Path, pages: str, truth: Path | None = None) -> dict[str, Any]:
+    """Words of a PDF's ground truth, or else those of `pdftotext`, and how many a draft has.
+
+    Args:
+        path: the PDF.
+        pages: which are read, such as `1-20`.
+        truth: Markdown of the whole document.
+    """
+    found: list[str] = []
+    shares, weights, seconds, worst = [], [], 0.0, (1.0, 0)
+    began = time.perf_counter()
+    for page in read_pages(path, pages):
+        if not isinstance(page, Page):
+            continue
+        found += (draft := words(markdown(page)))
+        seconds += time.perf_counter() - began
+        if truth is None:
             wanted = words(pdftotext(path, page.number))
-            shares.append(in_order(found, wanted))
+            shares.append(share_in_order(draft, wanted))
             weights.append(len(wanted))
             worst = min(worst, (shares[-1], page.number))
-            began = time.perf_counter()
-        total = sum(share * weight for share, weight in zip(shares, weights, strict=True))
-        print(
-            f"{path.name[-40:]:40} {len(shares):5} {sum(weights):6} {total / sum(weights):8.4f} "
-            f"{worst[0]:.3f} (page {worst[1]}) {seconds / len(shares):6.2f}"
-        )
+        began = time.perf_counter()
+    if truth is not None:
+        wanted = words(html.unescape(COMMENTS.sub("", truth.read_text())).replace("\\", ""))
+        shares, weights = [share_in_order(found, wanted)], [len(wanted)]
+    total = sum(share * weight for share, weight in zip(shares, weights, strict=True))
+    return {
+        "file": path.name,
+        "words": sum(weights),
+        "in order": round(total / max(sum(weights), 1), 4),
+        "worst page": worst[1],
+        "seconds": round(seconds, 2),
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("pages", help="such as 1-20")
+    parser.add_argument("files", nargs="+", type=Path)
+    parser.add_argument("--truth", type=Path, help="folder of Markdown files named as the PDFs are")
+    parser.add_argument("--least", type=int, default=1, help="words below which a PDF is left out")
+    parser.add_argument("--json", type=Path, help="file that the results are written to")
+    given = parser.parse_args()
+    results = []
+    for path in given.files:
+        truth = given.truth / f"{path.stem}.md" if given.truth else None
+        if truth is not None and not truth.exists():
+            continue
+        result = measured(path, given.pages, truth)
+        if result["words"] >= given.least:
+            results.append(result)
+            print("  ".join(str(value) for value in result.values()), flush=True)
+    shares = [result["in order"] for result in results]
+    summary = {
+        "files": len(shares),
+        "mean": round(sum(shares) / max(len(shares), 1), 4),
+        "at 0.9 or more": sum(share >= 0.9 for share in shares),
+        "below 0.6": sum(share < 0.6 for share in shares),
+    }
+    print(summary)
+    if given.json:
+        given.json.write_text(json.dumps({"summary": summary, "files": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()
