@@ -282,8 +282,6 @@ def test_bad_pictures_are_said_in_a_line(tmp_path: Path) -> None:
     assert "no picture" in broken(tmp_path / "text.png").reason
     Image.new("1", (20_000, 20_000)).save(tmp_path / "large.png")
     assert "too large" in broken(tmp_path / "large.png").reason
-    Image.new("1", (20_000, 10)).save(tmp_path / "long.png")
-    assert "20000 x 10 px, more than" in broken(tmp_path / "long.png").reason
     Image.new("L", (1, 1)).save(tmp_path / "small.png")
     assert "too small" in broken(tmp_path / "small.png").reason
     assert "does not exist" in broken(tmp_path / "nowhere.png").reason

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import tomllib
 from pathlib import Path
 
 import numpy as np
@@ -121,12 +122,11 @@ def test_posters_are_drawn_as_large_as_is_good(tmp_path: Path, size: int, pixels
 
 @pytest.mark.parametrize("suffix", [".heic", ".heif", ".avif", ".jp2", ".gif"])
 def test_pictures_of_phones_and_cameras_are_documents(tmp_path: Path, suffix: str) -> None:
-    import pillow_heif
-
     path = tmp_path / f"photo{suffix}"
     image = Image.new("RGB", (64, 48), "white")
     image.paste("black", (0, 0, 16, 48))
     if suffix in HEIF:
+        pillow_heif = pytest.importorskip("pillow_heif")
         exif = Image.Exif()
         exif[0x0112] = 6  # to be turned clockwise
         pillow_heif.from_pillow(image).save(path, exif=exif.tobytes())
@@ -155,7 +155,32 @@ def test_what_reads_photos_may_be_missing(tmp_path: Path, monkeypatch: pytest.Mo
     (tmp_path / "photo.heic").write_bytes(b"any")
     (broken,) = read_pages(tmp_path / "photo.heic")
     assert isinstance(broken, BrokenPage)
-    assert "pillow-heif; install it" in broken.reason
+    assert broken.reason.endswith("pip install 'sooner[heic]'")
+    tables = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())["project"]
+    extras = {name for name, packages in tables["optional-dependencies"].items()
+              if "pillow-heif" in packages}  # fmt: skip
+    assert extras == {"heic", "dev"}
+
+
+@pytest.mark.parametrize(
+    ("size", "suffix", "seen"),
+    [((20_000, 400), ".png", (16_000, 320)), ((300, 17_000), ".jpg", (282, 16_000))],
+)
+def test_a_very_large_picture_is_made_smaller_and_says_so(
+    tmp_path: Path, size: tuple[int, int], suffix: str, seen: tuple[int, int]
+) -> None:
+    image = Image.new("L", size, 255)
+    image.paste(0, (0, 0, size[0], size[1] // 4))
+    image.save(tmp_path / f"strip{suffix}")
+    page = only(tmp_path / f"strip{suffix}", Resolution())
+    assert page.size == seen
+    assert page.native == size
+    assert page.notes == (f"made smaller, {seen[0]} x {seen[1]} px, as it is very large",)
+    assert page.picture[: seen[1] // 5].max() < 64
+    assert page.picture[seen[1] // 3 :].min() > 192
+    (asked,) = read_pages(tmp_path / f"strip{suffix}", resolution=Resolution(longest=18_000))
+    assert isinstance(asked, BrokenPage)
+    assert "more than 16000 px a side" in asked.reason
 
 
 def test_whatever_a_page_raises_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -13,7 +13,7 @@ from ..errors import SoonerError
 from .inputs import HEIF, PICTURES, PageRange
 from .page import BrokenPage, Page, Picture
 from .pdf import count_pdf_pages, read_pdf
-from .resolution import Resolution, size_problem
+from .resolution import LEAST_SIDE, Resolution, is_too_large, size_problem
 
 LEAST_DPI, MOST_DPI = 36.0, 2400.0
 
@@ -63,7 +63,8 @@ def _open(path: Path) -> Image.Image:
         import pillow_heif
     except ImportError:
         raise SoonerError(
-            "needs pillow-heif; install it with: pip install 'sooner[docs]'"
+            "needs pillow-heif, whose wheels hold a library under the GPL; install it with: "
+            "pip install 'sooner[heic]'"
         ) from None
     return cast(Image.Image, pillow_heif.open_heif(path).to_pillow())
 
@@ -93,12 +94,17 @@ def _read(
 ) -> Page | BrokenPage:
     try:
         image.seek(number - 1)
-        if problem := size_problem(*image.size):
-            return BrokenPage(path, number, problem)
+        native = _native(image)
+        if min(image.size) < LEAST_SIDE:
+            return BrokenPage(path, number, size_problem(*image.size))
         picture, dpi = _upright(image, resolution)
     except Exception as error:  # whatever a damaged file makes of those who decode it
         return BrokenPage(path, number, _reason(error))
-    return Page(path, number, picture, dpi, _native(image), count)
+    height, width = picture.shape[:2]
+    notes = (f"made smaller, {width} x {height} px, as it is very large",)
+    return Page(
+        path, number, picture, dpi, native, count, notes=notes if is_too_large(*native) else ()
+    )
 
 
 def _native(image: Image.Image) -> tuple[float, float]:
@@ -119,6 +125,10 @@ def _upright(image: Image.Image, resolution: Resolution) -> tuple[Picture, float
         square = (float(width), float(height))
     factor = resolution.of_picture(round(square[0]), round(square[1]), dpi)
     size = (max(round(square[0] * factor), 1), max(round(square[1] * factor), 1))
+    if is_too_large(*size):
+        raise SoonerError(size_problem(*size, "; give a smaller size"))
+    if is_too_large(*image.size):
+        image.draft("RGB", size)  # a JPEG is decoded no larger than need be
     image.load()
     exif = image.getexif()
     picture = as_rgb(image)

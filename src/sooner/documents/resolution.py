@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from ..checks import check_number
@@ -66,12 +67,14 @@ class Resolution:
 
     def of_picture(self, width: int, height: int, dpi: float) -> float:
         """Factor for a picture of that size in pixels, with `dpi` 0 for unknown; at most 1, unless
-        it shall fit."""
+        it shall fit, and less where the picture would be too large."""
         if self.within is not None:
             return self._fit(width, height)
         if self.longest is not None:
             return min(1.0, self.longest / max(width, height))
-        return min(1.0, self.dpi / dpi) if dpi else 1.0
+        factor = min(1.0, self.dpi / dpi) if dpi else 1.0
+        most = min(MOST_SIDE / max(width, height), math.sqrt(MOST_PIXELS / (width * height)))
+        return min(factor, most)
 
     def _fit(self, width: float, height: float) -> float:
         assert self.within is not None
