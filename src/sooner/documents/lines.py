@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from .footnotes import NOTE
 from .page import Line
 from .regions import around, shared_height, shared_width
 
@@ -176,6 +177,8 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
     if max(last.size, line.size) > same_size * min(last.size, line.size):
         return False
     if last.bold != line.bold or _begins_item(block, line):
+        return False
+    if NOTE.match(line.text) and NOTE.match(first.text):
         return False
     if last.mono != line.mono and abs(line.bbox[0] - first.bbox[0]) > INDENT * height:
         return False  # code, set in from the text around it

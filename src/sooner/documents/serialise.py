@@ -50,6 +50,8 @@ HEADING = re.compile(r"#{1,6}\s")
 
 FENCE = "```"
 
+RAISED = re.compile("&lt;(/?su[bp])&gt;")
+
 WRAPPERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 
 
@@ -238,5 +240,6 @@ def _element(region: Region) -> str:
         text = text.lstrip("# ")
     elif region.label in FURNITURE:
         tag = "header" if region.label == PAGE_HEADER else "footer"
-    paragraphs = html.escape(reflowed(text), quote=False).split("\n\n")
+    plain = html.escape(reflowed(text), quote=False)
+    paragraphs = RAISED.sub(r"<\1>", plain).split("\n\n")
     return "".join(f"<{tag}>{part}</{tag}>" for part in paragraphs)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from ...documents import Page, PageDraft, Region, to_markdown
 from ...documents.drafters import BLANK, TextLayer
 from ...documents.escaping import PROSE, escaped
+from ...documents.footnotes import MARKED, linked_marks, with_links
 from ...documents.regions import area
 from ...documents.serialise import MARKDOWN, texts_of
 from .forms import Ask
@@ -36,7 +37,7 @@ class DraftParser:
         told = replace(told, mode=DRAFTED, seconds={"wait": waited})
         if not found.regions and found.reason and not found.reason.endswith(BLANK):
             return replace(told, status=FAILED, reason=found.reason)
-        markdown = to_markdown([_escaped(region) for region in found.regions], MARKDOWN)
+        markdown = _markdown(found.regions, page.number)
         return replace(
             told,
             status=DRAFT,
@@ -65,7 +66,20 @@ def _notes(page: Page, draft: PageDraft) -> Iterator[str]:
         yield f"text in {which}, if any, was not read; --drafter ocr reads the page as a picture"
 
 
-def _escaped(region: Region) -> Region:
-    """A region whose text is no Markdown, as Markdown; a model writes its own."""
-    texts = texts_of(region, MARKDOWN) if region.label in PROSE else []
-    return replace(region, drafts=[escaped(texts[0])]) if texts else region
+def _markdown(regions: Sequence[Region], number: int) -> str:
+    """A page's Markdown: what only looks like Markdown is escaped, and footnotes are linked."""
+    texts = [(region.label, "".join(texts_of(region, MARKDOWN)[:1])) for region in regions]
+    marks = linked_marks(texts)
+    return to_markdown(
+        [
+            replace(region, drafts=[with_links(_escaped(text, label), label, marks, number)])
+            if label in (*PROSE, *MARKED)
+            else region
+            for region, (label, text) in zip(regions, texts, strict=True)
+        ],
+        MARKDOWN,
+    )
+
+
+def _escaped(text: str, label: str) -> str:
+    return escaped(text) if label in PROSE else text

@@ -15,6 +15,7 @@ from typing import Any
 
 from ....documents import Region
 from ....documents.escaping import escaped
+from ....documents.footnotes import linked_marks, with_links
 from ....documents.regions import CAPTION, FOOTNOTE, FURNITURE, SECTION_HEADER, TABLE, TEXT, Box
 from ....documents.serialise import written
 from ..forms import FORMS, MARKDOWN_HTML
@@ -90,7 +91,8 @@ class DocumentPage:
             labels: of regions, by order, where they are not what the page says.
         """
         told = labels or {}
-        blocks = [_block(one, parsed, told.get(one.order)) for one in parsed.regions]
+        marks = linked_marks([(one.label, one.text) for one in parsed.regions])
+        blocks = [_block(one, parsed, marks, told.get(one.order)) for one in parsed.regions]
         return cls(parsed, parsed.markdown, blocks)
 
     @property
@@ -209,15 +211,17 @@ def is_told(block: DocumentBlock) -> bool:
     return is_text and TOLD.fullmatch(block.text.strip()) is not None
 
 
-def _block(region: ParsedRegion, parsed: ParsedPage, label: str | None = None) -> DocumentBlock:
+def _block(
+    region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str], label: str | None = None
+) -> DocumentBlock:
     """A region's block; its Markdown is that of its own label, whatever it is told to be."""
     part = BlockPart(parsed.number, region.bbox, 0, len(region.text))
-    markdown = _as_markdown(region, parsed)
+    markdown = _as_markdown(region, parsed, marks)
     label = label or region.label
     return DocumentBlock(label, region.text, region.level, region.picture, markdown, [part])
 
 
-def _as_markdown(region: ParsedRegion, parsed: ParsedPage) -> str:
+def _as_markdown(region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str]) -> str:
     """A region's text as it stands in its page's Markdown, which may write it in another way."""
     if not region.text.strip():
         return ""
@@ -225,7 +229,8 @@ def _as_markdown(region: ParsedRegion, parsed: ParsedPage) -> str:
     own = None if form is None or form.has_boxes else form.style
     style = MARKDOWN_HTML if own is None else own
     others = written(Region(None, region.label, 0, [], region.level), region.text, style)
-    for text in (region.text.strip(), others, escaped(others)):
+    linked = with_links(escaped(others), region.label, marks, parsed.number)
+    for text in (region.text.strip(), others, escaped(others), linked):
         if _standing(parsed.markdown, text, is_last=False) is not None:
             return text
     return ""
