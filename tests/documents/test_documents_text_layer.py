@@ -14,6 +14,9 @@ from sooner.documents.pdf_fonts import Font, font_of
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
 
+from reportlab.pdfbase.pdfmetrics import stringWidth
+from reportlab.pdfgen.canvas import Canvas
+
 from documents import layouts, paper
 from documents.reading import HAS_PDFTOTEXT, in_order, markdown, pdftotext, words
 
@@ -161,3 +164,32 @@ def test_a_superscript_is_told_from_its_word(tmp_path: Path) -> None:
     assert markdown(only(tmp_path / "notes.pdf")) == (
         "Water boils at 100<sup>1</sup> degrees, 10<sup>-3</sup> of a part is H2O.\n"
     )
+
+
+def test_words_of_two_lines_are_not_glued(tmp_path: Path) -> None:
+    """What begins below the end of a large line: PDFium's own text has `Logic gatesGate`."""
+    canvas = Canvas(str(tmp_path / "page.pdf"))
+    paper.lines(canvas, 72, 760, paper.PROSE)
+    canvas.setFont("Helvetica-Bold", 24)
+    canvas.drawString(72, 600, "Logic gates")
+    canvas.setFont("Helvetica", 10)
+    canvas.drawString(72 + stringWidth("Logic gates", "Helvetica-Bold", 24), 590, "Gate")
+    canvas.save()
+    texts = [text for text in drafted(tmp_path / "page.pdf").texts if "at" in text]
+    assert "Logic gates" in texts
+    assert "Gate" in texts
+
+
+@pytest.mark.parametrize("number", ["12", "\u2013 12 \u2013", "Page 12 of 340", "xii"])
+@pytest.mark.parametrize(("y", "label"), [(765, "Page-header"), (78, "Page-footer")])
+def test_the_number_of_a_page_is_no_heading(
+    tmp_path: Path, number: str, y: int, label: str
+) -> None:
+    """One that is as large and bold as a heading, and further from the edge than most."""
+    canvas = Canvas(str(tmp_path / "page.pdf"), pagesize=(paper.WIDTH, paper.HEIGHT))
+    paper.lines(canvas, 72, 600, paper.PROSE)
+    canvas.setFont("Helvetica-Bold", 18)
+    canvas.drawCentredString(paper.WIDTH / 2, y, number)
+    canvas.save()
+    found = [region for region in drafted(tmp_path / "page.pdf").regions if number in region.drafts]
+    assert [region.label for region in found] == [label]

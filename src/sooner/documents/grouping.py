@@ -9,6 +9,7 @@ from itertools import pairwise
 from statistics import median
 
 from . import code
+from .footnotes import NOTE
 from .lines import (
     SAME_SIZE,
     Block,
@@ -81,6 +82,14 @@ EDGE = 0.07
 
 """Share of the page's height, above and below, where headers and footers are."""
 
+NUMBER_EDGE = 0.12
+
+"""The same for a page's number alone, which may be as large as a heading."""
+
+PAGE_NUMBER = re.compile(
+    r"(?:page )?[-\u2013 ]*(?:\d{1,4}|[ivxl]{1,6})[-\u2013 ]*(?:(?:of|/) ?\d+)?", re.I
+)
+
 TITLE_SIZE = 1.5
 
 """Size of a title, in sizes of the text."""
@@ -111,11 +120,6 @@ ROW_GAP = 1.5
 """Heights of a line that may be free between two rows of a table."""
 
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
-
-
-NOTE = re.compile(r"<sup>[\d*\u2020\u2021]+</sup>")
-
-"""How a footnote begins."""
 
 
 @dataclass(frozen=True)
@@ -292,6 +296,14 @@ def _of_block(block: Block, body: float, size: Size, sizes: SizeLimits) -> Regio
         label = FORMULA
     elif NOTE.match(block[0].text) and max(line.size for line in block) < body:
         label = FOOTNOTE
+    elif PAGE_NUMBER.fullmatch(block[0].text) and len(block) == 1 and top < NUMBER_EDGE * size[1]:
+        label = PAGE_HEADER
+    elif (
+        PAGE_NUMBER.fullmatch(block[0].text)
+        and len(block) == 1
+        and top > (1 - NUMBER_EDGE) * size[1]
+    ):
+        label = PAGE_FOOTER
     elif bottom < EDGE * size[1] and len(block) == 1 and not _is_heading(block, body, TITLE_SIZE):
         label = PAGE_HEADER
     elif is_item(block[0].text) and not _is_heading(block, body, sizes.heading):

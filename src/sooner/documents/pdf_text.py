@@ -51,8 +51,9 @@ GLUED, MADE_UP = 0.12, 0.08
 """Gaps, in font sizes, below which there is no blank: between two lines that are one, and between
 words that are written from right to left."""
 
-SMALLER, RAISED, LEVEL = 0.88, 0.15, 0.25
-"""Size of a superscript and its rise, and the rise of what is on the same line, in font sizes."""
+SMALLER, RAISED, MOST_RAISED, LOWERED, LEVEL = 0.88, 0.15, 0.6, 0.35, 0.25
+"""Size of a superscript, its least and most rise, how much lower an index stands at most, and the
+rise of what is on the same line, in font sizes."""
 
 RAISED_SIGNS = "*\u2020\u2021\u00a7\u2212-+,()"
 """Signs that may stand in a superscript."""
@@ -253,6 +254,8 @@ class _Reader:
                 code = 0x10000 + (high - 0xD800) * 0x400 + code - 0xDC00
             high = 0
             text = "-" if code in HYPHENS else _character(code)
+            if code in HYPHENS and not self._has_ink(index):
+                text = " "
             if code in TEX_SIGNS and self._has_ink(index):
                 text = TEX_SIGNS[code]
             if text in ("\r", "\n"):
@@ -363,7 +366,11 @@ def _is_elsewhere(last: _Glyph, glyph: _Glyph) -> bool:
         return True
     if last.style.angle % 90:
         return False
-    return abs(last.base - glyph.base) > 0.7 * max(last.style.size, glyph.style.size)
+    larger, smaller = sorted((last, glyph), key=lambda one: -one.style.size)
+    if smaller.style.size < SMALLER * larger.style.size:  # lower than an index stands
+        if smaller.base - larger.base > LOWERED * larger.style.size:
+            return True
+    return abs(last.base - glyph.base) > 0.7 * larger.style.size
 
 
 def _box(word: _Word) -> Box:
@@ -506,7 +513,9 @@ def _whole(pieces: Sequence[_Piece], dividers: _Dividers) -> list[_Piece]:
 
 def _goes_on(left: _Piece, right: _Piece, dividers: _Dividers) -> bool:
     size = max(left.size, right.size)
-    if left.style.angle or right.style.angle or abs(left.base - right.base) > LEVEL * size:
+    rise = abs(left.base - right.base)
+    is_mark = left.size < SMALLER * right.size and 0 < right.base - left.base < MOST_RAISED * size
+    if left.style.angle or right.style.angle or (rise > LEVEL * size and not is_mark):
         return False
     if size > CAP_SIZE * min(left.size, right.size):
         return False
