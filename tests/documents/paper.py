@@ -109,14 +109,20 @@ def scan(
 
 def without_pages(path: Path) -> Path:
     """A PDF whose list of pages is empty."""
-    objects = [b"<< /Type /Catalog /Pages 2 0 R >>", b"<< /Type /Pages /Kids [] /Count 0 >>"]
-    data, places = b"%PDF-1.4\n", []
+    pages = b"<< /Type /Pages /Kids [] /Count 0 >>"
+    return of_objects(path, b"<< /Type /Catalog /Pages 2 0 R >>", pages)
+
+
+def of_objects(path: Path, *objects: bytes) -> Path:
+    """A PDF of these objects, numbered from 1, of which the first one is the catalog."""
+    data, places = b"%PDF-1.5\n", []
     for number, body in enumerate(objects, 1):
         places.append(len(data))
         data += b"%d 0 obj\n%s\nendobj\n" % (number, body)
     table = b"".join(b"%010d 00000 n \n" % place for place in places)
-    data += b"xref\n0 3\n0000000000 65535 f \n%strailer << /Size 3 /Root 1 0 R >>\n" % table
-    start = data.index(b"xref")
+    start, count = len(data), len(objects) + 1
+    data += b"xref\n0 %d\n0000000000 65535 f \n%s" % (count, table)
+    data += b"trailer << /Size %d /Root 1 0 R >>\n" % count
     path.write_bytes(data + b"startxref\n%d\n%%%%EOF\n" % start)
     return path
 

@@ -284,7 +284,9 @@ class ParseOptions:
     def _drafter(self) -> PageDrafter | None:
         from ..tasks.parse.drafters import make_drafter
 
-        return make_drafter(self.drafter, self.language, self.ocr_model_dir)
+        # A model sees the pictures itself.
+        pictures = self.model is None
+        return make_drafter(self.drafter, self.language, self.ocr_model_dir, pictures)
 
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
         """Notes on documents that a miniature was not trained on."""

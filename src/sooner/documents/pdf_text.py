@@ -367,9 +367,9 @@ def _is_elsewhere(last: _Glyph, glyph: _Glyph) -> bool:
     if last.style.angle % 90:
         return False
     larger, smaller = sorted((last, glyph), key=lambda one: -one.style.size)
-    if smaller.style.size < SMALLER * larger.style.size:  # lower than an index stands
-        if smaller.base - larger.base > LOWERED * larger.style.size:
-            return True
+    is_lower = smaller.base - larger.base > LOWERED * larger.style.size  # than an index is
+    if smaller.style.size < SMALLER * larger.style.size and is_lower:
+        return True
     return abs(last.base - glyph.base) > 0.7 * larger.style.size
 
 

@@ -6,11 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
 
+import numpy as np
+
 from ...errors import SoonerError
 from ..order import in_reading_order
 from ..page import Page
-from ..regions import PageDraft, Region, area, iou, overlap, scaled
+from ..regions import PICTURE, PageDraft, Region, area, iou, overlap, scaled
 from .base import BLANK, PageDrafter
+
+LEAST_PICTURE = 0.05
+"""Share of the page that a picture takes in which there may be text that matters."""
 
 SAME = 0.5
 
@@ -138,10 +143,11 @@ class FirstOf:
 
     Args:
         drafters: one or more, the best or cheapest first.
+        pictures: the last one reads large pictures of a page that another one drafted.
     """
 
-    def __init__(self, *drafters: PageDrafter) -> None:
-        self.drafters = drafters
+    def __init__(self, *drafters: PageDrafter, pictures: bool = False) -> None:
+        self.drafters, self.pictures = drafters, pictures
         self.name = "|".join(drafter.name for drafter in drafters)
 
     def __call__(self, page: Page) -> PageDraft:
@@ -153,10 +159,42 @@ class FirstOf:
             if draft.texts or draft.reason == BLANK:
                 break
         reason = draft.reason if draft.texts else "; ".join(tried.reasons)
-        return replace(draft, seconds=tried.seconds, reason=reason)
+        draft = replace(draft, seconds=tried.seconds, reason=reason)
+        last = self.drafters[-1]
+        reads = self.pictures and draft.drafter != last.name
+        return with_read_pictures(page, draft, last) if reads else draft
 
     def close(self) -> None:
         """End the processes of those that have any."""
         for drafter in self.drafters:
             if (close := getattr(drafter, "close", None)) is not None:
                 close()
+
+
+def large_pictures(page: Page, draft: PageDraft) -> list[int]:
+    """Places of a draft's regions that are pictures without a text, and large enough for some."""
+    least = LEAST_PICTURE * page.width * page.height
+    return [
+        place
+        for place, region in enumerate(draft.regions)
+        if region.label == PICTURE and region.bbox and not region.drafts
+        if area(region.bbox) >= least
+    ]
+
+
+def with_read_pictures(page: Page, draft: PageDraft, drafter: PageDrafter) -> PageDraft:
+    """A draft with what another drafter reads in its large pictures as their texts."""
+    regions, seconds, reasons = list(draft.regions), draft.seconds, [draft.reason]
+    places = large_pictures(page, draft)
+    for place in places:
+        picture = np.ascontiguousarray(page.crop(regions[place].bbox or ()))
+        read = drafter(replace(page, picture=picture, text=None))
+        seconds += read.seconds
+        text = "\n".join(read.texts)
+        if text:
+            regions[place] = replace(regions[place], drafts=[text])
+        elif read.reason and read.reason != BLANK:
+            reasons.append(f"a picture was not read: {read.reason}")
+    name = f"{draft.drafter}+{drafter.name}" if places else draft.drafter
+    reason = "; ".join(filter(None, reasons))
+    return replace(draft, regions=regions, seconds=seconds, drafter=name, reason=reason)

@@ -25,7 +25,10 @@ _FROM_FILES: dict[str, Callable[[str], PageDrafter]] = {"saved": SavedJson, "tex
 
 
 def make_drafter(
-    spec: str, language: str | None = None, ocr_models: str | Path | None = None
+    spec: str,
+    language: str | None = None,
+    ocr_models: str | Path | None = None,
+    pictures: bool = False,
 ) -> PageDrafter | None:
     """The drafter that `spec` names; several of them, put together, where it has commas.
 
@@ -34,6 +37,7 @@ def make_drafter(
     Args:
         language: that OCR reads, by rapidocr's names.
         ocr_models: a folder of recognition models for languages that rapidocr's wheel lacks.
+        pictures: `auto` reads large pictures beside a text layer by OCR.
 
     Raises:
         SoonerError: an unknown name or language, a file that does not exist, OCR that is not
@@ -52,7 +56,7 @@ def make_drafter(
         return None
     if NONE in names:
         raise SoonerError(f"drafter is '{spec}', but 'none' drafts nothing; leave it or the rest")
-    drafters = [_one(name, ocr) for name in names]
+    drafters = [_one(name, ocr, pictures) for name in names]
     return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
 
 
@@ -67,7 +71,7 @@ class OcrOptions:
         return OCR(language=self.language, models=self.models)
 
 
-def _one(name: str, ocr: OcrOptions) -> PageDrafter:
+def _one(name: str, ocr: OcrOptions, pictures: bool) -> PageDrafter:
     kind, path = name.partition(":")[::2]
     if kind in _FROM_FILES:
         if not path:
@@ -77,7 +81,9 @@ def _one(name: str, ocr: OcrOptions) -> PageDrafter:
     if name == "text-layer":
         return TextLayer()
     _check_ocr(name)
-    return ocr.make() if name == OCR.name else FirstOf(TextLayer(), ocr.make())
+    if name == OCR.name:
+        return ocr.make()
+    return FirstOf(TextLayer(), ocr.make(), pictures=pictures)
 
 
 def _check_ocr(name: str) -> None:
@@ -106,7 +112,8 @@ def guard(
     if drafter is None:
         return None
     if isinstance(drafter, FirstOf):
-        return FirstOf(*(_guard(one, one.name, timeout, workers) for one in drafter.drafters))
+        drafters = (_guard(one, one.name, timeout, workers) for one in drafter.drafters)
+        return FirstOf(*drafters, pictures=drafter.pictures)
     return _guard(drafter, spec, timeout, workers)
 
 

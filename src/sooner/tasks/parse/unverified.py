@@ -8,15 +8,13 @@ from dataclasses import replace
 
 from ...documents import Page, PageDraft, Region, to_markdown
 from ...documents.drafters import BLANK, TextLayer
+from ...documents.drafters.combine import large_pictures
 from ...documents.escaping import PROSE, escaped
 from ...documents.footnotes import MARKED, linked_marks, with_links
-from ...documents.regions import area
+from ...documents.regions import PICTURE
 from ...documents.serialise import MARKDOWN, texts_of
 from .forms import Ask
 from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, Late, ParsedPage, parsed_region
-
-LEAST_PICTURE = 0.05
-"""Share of the page that a picture takes in which there may be text that matters."""
 
 
 class DraftParser:
@@ -57,11 +55,8 @@ class DraftParser:
 def _notes(page: Page, draft: PageDraft) -> Iterator[str]:
     if draft.reason:
         yield f"drafter {draft.drafter}: {draft.reason}"
-    if page.text is None or draft.drafter != TextLayer.name:
-        return
-    least = LEAST_PICTURE * page.width * page.height
-    count = sum(area(box) >= least for box in page.text.illustrations)
-    if count:
+    count = len(large_pictures(page, draft))
+    if draft.drafter == TextLayer.name and count:
         which = "a picture" if count == 1 else f"{count} pictures"
         yield f"text in {which}, if any, was not read; --drafter ocr reads the page as a picture"
 
@@ -73,7 +68,7 @@ def _markdown(regions: Sequence[Region], number: int) -> str:
     return to_markdown(
         [
             replace(region, drafts=[with_links(_escaped(text, label), label, marks, number)])
-            if label in (*PROSE, *MARKED)
+            if text and label in (*PROSE, *MARKED, PICTURE)
             else region
             for region, (label, text) in zip(regions, texts, strict=True)
         ],
@@ -82,4 +77,4 @@ def _markdown(regions: Sequence[Region], number: int) -> str:
 
 
 def _escaped(text: str, label: str) -> str:
-    return escaped(text) if label in PROSE else text
+    return escaped(text) if label in (*PROSE, PICTURE) else text
