@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sooner.documents import Line
-from sooner.documents.lattice import lattice_tables
+from sooner.documents.ruled import drawn_tables
 from sooner.documents.regions import Box
 from sooner.documents.tables import Cell, read_table
 
@@ -27,7 +27,7 @@ CELLS = [line(f"{row}{column}", column, row) for row in range(3) for column in r
 
 
 def table(lines: list[Line], rules: list[Box]) -> list[list[Cell]]:
-    (region,), rest = lattice_tables(lines, rules, SIZE)
+    (region,), rest = drawn_tables(lines, rules, SIZE)
     assert rest == []
     return read_table(region.drafts[0])
 
@@ -68,8 +68,8 @@ def test_a_table_from_right_to_left_begins_on_the_right() -> None:
 def test_boxes_on_a_page_are_no_table() -> None:
     frame = [box for box in drawn() if box[0] in (100, 700) or box[1] in (200, 320)]
     alone: list[Box] = [(100, 200, 700, 202), (100, 320, 700, 322), (100, 200, 102, 320)]
-    assert lattice_tables(CELLS, alone, SIZE) == ([], CELLS)
+    assert drawn_tables(CELLS, alone, SIZE) == ([], CELLS)
     few = CELLS[:2]
-    assert lattice_tables(few, frame, SIZE)[1] == few
+    assert drawn_tables(few, frame, SIZE)[1] == few
     long = [Line("word " * 200, CELLS[0].bbox, 15.0), *CELLS[1:]]
-    assert lattice_tables(long, drawn(), SIZE) == ([], long)
+    assert drawn_tables(long, drawn(), SIZE) == ([], long)

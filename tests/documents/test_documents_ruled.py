@@ -16,7 +16,7 @@ from reportlab.platypus import LongTable, Paragraph, SimpleDocTemplate
 from sooner.documents import Line, Resolution, read_pages
 from sooner.documents.drafters import TextLayer
 from sooner.documents.regions import Box
-from sooner.documents.ruled import ruled_tables, rules_of
+from sooner.documents.ruled import drawn_tables, rules_of
 from sooner.documents.tables import grid, read_table
 from sooner.tasks.parse.formats import render_document
 from sooner.tasks.parse.unverified import DraftParser
@@ -44,7 +44,7 @@ WRAPPED = [
 
 
 def found(lines: list[Line], rules: list[Box]) -> tuple[list[list[list[str]]], int]:
-    tables, rest = ruled_tables(lines, rules_of(rules, SIZE), SIZE)
+    tables, rest = drawn_tables(lines, rules_of(rules, SIZE), SIZE)
     return [grid(read_table(table.drafts[0])) for table in tables], len(rest)
 
 

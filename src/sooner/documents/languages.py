@@ -9,7 +9,7 @@ from functools import cache
 from unicodedata import bidirectional, normalize
 
 from .regions import FORMULA, LIST_ITEM, PICTURE, TABLE, Region
-from .serialise import BULLET, FENCE, NUMBER
+from .serialise import FENCE, item_texts
 
 HYPHENS = "-\u2010\u00ad"
 
@@ -166,13 +166,7 @@ class Joining:
 
     def items(self, text: str) -> str:
         """Items of a list, each with its further lines on one."""
-        found: list[list[str]] = []
-        for line in text.split("\n"):
-            if found and not BULLET.match(line) and not NUMBER.match(line):
-                found[-1].append(line)
-            else:
-                found.append([line])
-        return "\n".join(map(self.lines, found))
+        return "\n".join(self.lines(item.split("\n")) for item in item_texts(text))
 
     def lines(self, lines: Sequence[str]) -> str:
         """Lines as one."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 from .footnotes import NOTE
 from .page import Line
@@ -215,16 +216,27 @@ def is_item(text: str) -> bool:
 
 def table_text(lines: Sequence[Line]) -> str:
     """A table as rows of cells with tabs between them; cells keep their columns."""
-    columns = column_spans(lines)
-    rows = []
-    for row in rows_of(lines):
-        cells = [""] * len(columns)
+    edges = column_edges(lines)
+    rows = ([" ".join(cell) for cell in in_cells([row], edges)] for row in rows_of(lines))
+    return "\n".join("\t".join(cells) for cells in rows)
+
+
+def in_cells(rows: Iterable[Sequence[Line]], edges: Sequence[float]) -> list[list[str]]:
+    """Texts of the cells between edges, each row's as one."""
+    cells: list[list[str]] = [[] for _ in range(len(edges) + 1)]
+    for row in rows:
+        texts: dict[int, list[str]] = {}
         for line in row:
-            middle = (line.bbox[0] + line.bbox[2]) / 2
-            at = next((n for n, (_, end) in enumerate(columns) if middle <= end), len(columns) - 1)
-            cells[at] = f"{cells[at]} {line.text}".strip()
-        rows.append("\t".join(cells))
-    return "\n".join(rows)
+            place = sum(edge < (line.bbox[0] + line.bbox[2]) / 2 for edge in edges)
+            texts.setdefault(place, []).append(line.text)
+        for place, words in texts.items():
+            cells[place].append(" ".join(words))
+    return cells
+
+
+def column_edges(lines: Iterable[Line]) -> list[float]:
+    """The middles of what is free between columns."""
+    return [(one[1] + other[0]) / 2 for one, other in pairwise(column_spans(lines))]
 
 
 def column_spans(lines: Iterable[Line]) -> list[tuple[float, float]]:

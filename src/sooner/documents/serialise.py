@@ -75,13 +75,18 @@ def heading(text: str, level: int) -> str:
 
 def items(text: str) -> str:
     """Items of a list, each on a line that begins with `-` or its number."""
+    return "\n".join(map(_item, item_texts(text)))
+
+
+def item_texts(text: str) -> list[str]:
+    """Items of a list as they are, their further lines included."""
     parts: list[str] = []
     for line in text.strip().splitlines():
         if parts and not BULLET.match(line) and not NUMBER.match(line):
             parts[-1] = f"{parts[-1]}\n{line}"
         else:
             parts.append(line)
-    return "\n".join(_item(part) for part in parts)
+    return parts
 
 
 def _item(text: str) -> str:

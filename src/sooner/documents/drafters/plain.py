@@ -14,7 +14,6 @@ from ..grouping import EXACT, regions_of
 from ..illustrations import with_illustrations
 from ..inputs import natural
 from ..languages import known_words, with_hyphens
-from ..lattice import lattice_tables
 from ..lines import is_item, with_drop_caps, with_markers
 from ..page import Page
 from ..regions import (
@@ -30,7 +29,7 @@ from ..regions import (
     Region,
     numbered,
 )
-from ..ruled import ruled_tables
+from ..ruled import drawn_tables
 from .base import BLANK
 from .ocr import LayoutModel, with_bullets
 
@@ -195,9 +194,7 @@ class TextLayer:
         areas = self.layout(page) if self.layout is not None else []
         upright = [line for line in page.text.lines if not line.angle]
         lines = with_bullets(with_markers(with_drop_caps(upright)), page.picture)
-        tables, lines = lattice_tables(lines, page.text.rules, page.size)
-        more, lines = ruled_tables(lines, page.text.rules, page.size)
-        tables += more
+        tables, lines = drawn_tables(lines, page.text.rules, page.size)
         regions = regions_of(lines, page.size, areas, EXACT, tables, page.text.lines)
         regions = numbered([*regions, *_turned(page)])
         known = known_words(line.text for line in page.text.lines)

@@ -27,7 +27,7 @@ from ..regions import (
     around,
     box,
 )
-from ..serialise import BULLET, FENCE, NUMBER, bare_formula, reflowed
+from ..serialise import BULLET, FENCE, NUMBER, bare_formula, item_texts, reflowed
 from ..tables import OTSL, is_otsl, read_table, to_html, to_otsl
 from .base import FormAnswer, PageForm, placed, stripped
 
@@ -196,22 +196,12 @@ def parts_of(region: Region, text: str) -> list[str]:
     if label == FORMULA:
         return [formula] if (formula := bare_formula(text)) else []
     if label == LIST_ITEM:
-        return [part for part in map(_unmarked, _items(text)) if part]
+        return [part for part in map(_unmarked, item_texts(text)) if part]
     if label in (TITLE, SECTION_HEADER):
         text = text.lstrip("# ")
     if label == TEXT and text.lstrip().startswith(FENCE):
         return [f"<_unknown_>{_code(text)}"]
     return [part] if (part := reflowed(text)) else []
-
-
-def _items(text: str) -> list[str]:
-    found: list[str] = []
-    for line in text.strip().splitlines():
-        if found and not BULLET.match(line) and not NUMBER.match(line):
-            found[-1] += f"\n{line}"
-        else:
-            found.append(line)
-    return found
 
 
 def _unmarked(item: str) -> str:
