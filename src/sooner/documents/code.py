@@ -7,7 +7,7 @@ from itertools import pairwise
 
 from .lines import blocks_of, least_confidence, rows_of
 from .page import Line
-from .pdf_text import CODE_BLANK
+from .pdf_lines import CODE_BLANK
 from .regions import TEXT, Region, around, shared_height
 
 MOSTLY = 0.8
