@@ -1,5 +1,4 @@
-"""Characters of a PDF's page as PDFium tells them: where they stand, how they look, whether they are
-seen."""
+"""Characters of a PDF's page as PDFium tells them: where they stand, and whether they are seen."""
 
 from __future__ import annotations
 
@@ -34,9 +33,9 @@ OTHER_SCRIPTS = 0x250
 LEAST_CONTRAST = 12
 """Difference in brightness within a word's box below which nothing is seen there."""
 
-SMALLER, LOWERED, LINE = 0.88, 0.35, 0.7
-"""Size of a superscript or index, how much lower an index stands at most, and how much higher or
-lower what is on the same line does, in font sizes."""
+SMALLER, SMALLEST, LOWERED, LINE = 0.88, 0.5, 0.35, 0.7
+"""Most and least size of a superscript or index, how much lower smaller letters stand at most, and
+how much higher or lower what is on the same line does, in font sizes."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +223,6 @@ def _is_elsewhere(last: Glyph, glyph: Glyph) -> bool:
         return False
     larger, smaller = sorted((last, glyph), key=lambda one: -one.style.size)
     is_lower = smaller.base - larger.base > LOWERED * larger.style.size  # than an index is
-    if smaller.style.size < SMALLER * larger.style.size and is_lower:
+    if smaller.style.size < SMALLEST * larger.style.size and is_lower:
         return True
     return abs(last.base - glyph.base) > LINE * larger.style.size
