@@ -17,6 +17,7 @@ import shutil
 import subprocess
 import time
 import unicodedata
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,9 +32,20 @@ COMMENTS = re.compile(r"<!--.*?-->", re.DOTALL)
 HAS_PDFTOTEXT = shutil.which("pdftotext") is not None
 
 
-def pdftotext(path: Path, page: int) -> str:
+def pdftotext(path: Path, page: int, *options: str) -> str:
     """A page as poppler reads it."""
-    command = ["pdftotext", "-enc", "UTF-8", "-f", str(page), "-l", str(page), str(path), "-"]
+    command = [
+        "pdftotext",
+        *options,
+        "-enc",
+        "UTF-8",
+        "-f",
+        str(page),
+        "-l",
+        str(page),
+        str(path),
+        "-",
+    ]
     return subprocess.run(command, check=True, capture_output=True).stdout.decode()
 
 
@@ -61,13 +73,16 @@ def markdown(page: Page) -> str:
     return to_markdown(TextLayer(force=True)(page).regions)
 
 
-def measured(path: Path, pages: str, truth: Path | None = None) -> dict[str, Any]:
+def measured(
+    path: Path, pages: str, truth: Path | None = None, options: Sequence[str] = ()
+) -> dict[str, Any]:
     """Words of a PDF's ground truth, or else those of `pdftotext`, and how many a draft has.
 
     Args:
         path: the PDF.
         pages: which are read, such as `1-20`.
         truth: Markdown of the whole document.
+        options: of `pdftotext`.
     """
     found: list[str] = []
     shares, weights, seconds, worst = [], [], 0.0, (1.0, 0)
@@ -78,7 +93,7 @@ def measured(path: Path, pages: str, truth: Path | None = None) -> dict[str, Any
         found += (draft := words(markdown(page)))
         seconds += time.perf_counter() - began
         if truth is None:
-            wanted = words(pdftotext(path, page.number))
+            wanted = words(pdftotext(path, page.number, *options))
             shares.append(share_in_order(draft, wanted))
             weights.append(len(wanted))
             worst = min(worst, (shares[-1], page.number))
@@ -101,6 +116,11 @@ def main() -> None:
     parser.add_argument("pages", help="such as 1-20")
     parser.add_argument("files", nargs="+", type=Path)
     parser.add_argument("--truth", type=Path, help="folder of Markdown files named as the PDFs are")
+    parser.add_argument(
+        "--raw",
+        action="store_true",
+        help="pdftotext's words in the order of the file, as TeX has it",
+    )
     parser.add_argument("--least", type=int, default=1, help="words below which a PDF is left out")
     parser.add_argument("--json", type=Path, help="file that the results are written to")
     given = parser.parse_args()
@@ -109,7 +129,7 @@ def main() -> None:
         truth = given.truth / f"{path.stem}.md" if given.truth else None
         if truth is not None and not truth.exists():
             continue
-        result = measured(path, given.pages, truth)
+        result = measured(path, given.pages, truth, ["-raw"] if given.raw else [])
         if result["words"] >= given.least:
             results.append(result)
             print("  ".join(str(value) for value in result.values()), flush=True)

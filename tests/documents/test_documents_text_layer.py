@@ -193,3 +193,20 @@ def test_the_number_of_a_page_is_no_heading(
     canvas.save()
     found = [region for region in drafted(tmp_path / "page.pdf").regions if number in region.drafts]
     assert [region.label for region in found] == [label]
+
+
+def test_a_heading_in_the_upper_margin_stays_with_its_column(tmp_path: Path) -> None:
+    """Columns that begin right at the top of a page, as those of reference cards."""
+    canvas = Canvas(str(tmp_path / "page.pdf"), pagesize=(paper.WIDTH, paper.HEIGHT))
+    for x, heading, texts in ((60, "Baking", paper.LEFT), (320, "Cooking", paper.RIGHT)):
+        canvas.setFont("Helvetica-Bold", 13)
+        canvas.drawString(x, 810, heading)
+        paper.lines(canvas, x, 796, texts)
+    canvas.save()
+    found = [
+        (region.label, region.drafts[0][:9]) for region in drafted(tmp_path / "page.pdf").regions
+    ]
+    assert found == [
+        ("Section-header", "Baking"), ("Text", paper.LEFT[0][:9]),
+        ("Section-header", "Cooking"), ("Text", paper.RIGHT[0][:9]),
+    ]  # fmt: skip

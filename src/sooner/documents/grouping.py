@@ -43,6 +43,7 @@ from .regions import (
     area,
     around,
     overlap,
+    shared_width,
 )
 
 APART, WIDER = 1.0, 3.0
@@ -97,6 +98,10 @@ TITLE_SIZE = 1.5
 BOLD_SIZE, BOLD_LEVEL = 0.9, 3
 
 """Size of a heading that is told by its weight, in sizes of the text, and its level."""
+
+HEADED = 0.5
+
+"""Font sizes that are free at most between a heading in the upper margin and its text."""
 
 HEADING_WORDS, FOOTER_WORDS = 16, 6
 
@@ -186,7 +191,9 @@ def regions_of(
     regions += [code.code_region(listing) for listing in listings]
     aligned, blocks = _arranged(rest, sizes)
     regions += [_table(table) for table in aligned]
-    regions += [_of_block(block, body, size, sizes) for block in blocks]
+    boxes = [region.bbox for region in regions if region.bbox is not None]
+    boxes += [around(line.bbox for line in block) for block in blocks]
+    regions += [_of_block(block, body, size, sizes, boxes) for block in blocks]
     return _nested(in_reading_order(_one_title(regions), listed), body)
 
 
@@ -285,7 +292,10 @@ def _text_label(block: Block, body: float, sizes: SizeLimits) -> str:
     return SECTION_HEADER if _is_heading(block, body, sizes.heading) else TEXT
 
 
-def _of_block(block: Block, body: float, size: Size, sizes: SizeLimits) -> Region:
+def _of_block(
+    block: Block, body: float, size: Size, sizes: SizeLimits, boxes: Sequence[Box]
+) -> Region:
+    """A block as a region; `boxes` are those of all that is on the page."""
     region = _region(block, TEXT)
     top, bottom = around(line.bbox for line in block)[1::2]
     words = sum(len(line.text.split()) for line in block)
@@ -304,7 +314,7 @@ def _of_block(block: Block, body: float, size: Size, sizes: SizeLimits) -> Regio
         and top > (1 - NUMBER_EDGE) * size[1]
     ):
         label = PAGE_FOOTER
-    elif bottom < EDGE * size[1] and len(block) == 1 and not _is_heading(block, body, TITLE_SIZE):
+    elif bottom < EDGE * size[1] and len(block) == 1 and not _is_top(block, body, sizes, boxes):
         label = PAGE_HEADER
     elif is_item(block[0].text) and not _is_heading(block, body, sizes.heading):
         label = LIST_ITEM
@@ -317,6 +327,19 @@ def _of_block(block: Block, body: float, size: Size, sizes: SizeLimits) -> Regio
     elif _is_bold_heading(block, body):
         return replace(region, label=SECTION_HEADER, level=BOLD_LEVEL)
     return replace(region, label=label)
+
+
+def _is_top(block: Block, body: float, sizes: SizeLimits, boxes: Sequence[Box]) -> bool:
+    """Whether a line in the upper margin is a title, or the heading of a text right below it."""
+    line = block[0]
+    is_heading = _is_heading(block, body, sizes.heading) or _is_bold_heading(block, body)
+    return _is_heading(block, body, TITLE_SIZE) or (
+        is_heading
+        and any(
+            0 <= box[1] - line.bbox[3] < HEADED * line.size and shared_width(line.bbox, box) > 0
+            for box in boxes
+        )
+    )
 
 
 def _is_heading(block: Block, body: float, larger: float) -> bool:
