@@ -1,8 +1,25 @@
-# ruff: noqa: F401
 """sooner: the same tokens, sooner.
 
-Exact, batched speculative decoding for multimodal models on Hugging Face transformers. Importing
-this package patches nothing and loads no model; the names below are imported on first use.
+Exact, batched speculative decoding for multimodal models on Hugging Face transformers.
+
+    >>> import sooner
+    >>> output = model.generate(**inputs, custom_generate=sooner.PromptLookup(), max_new_tokens=256)
+    >>> output.stats.mode, output.stats.mean_acceptance_length
+
+    >>> result = sooner.generate(model, inputs, sooner.ParallelVLM(draft), max_new_tokens=256)
+    >>> result.tokens, result.stats
+
+| method | drafts with | for |
+|---|---|---|
+| `PromptLookup` | n-grams of the prompt and the output | answers that copy from their prompt |
+| `Speculative`, `Assistant`, `SDTree`, `OnSD` | a smaller model | any pair with one vocabulary |
+| `ParallelVLM`, `SpecVLM`, `SparseToDense` | a smaller model that sees fewer pixels | video |
+| `HSD` | texts that are given, such as OCR or a prediction | documents, edits |
+| `Eagle`, `DFlash`, `DDTree` | a head that was trained for the model | chats, robot actions |
+| `CoupledJacobi`, `GSD` | the last iteration of the model itself | pictures, clips |
+| `Autoregressive` | nothing | plain decoding |
+
+Importing this package patches nothing and loads no model: each name is imported on first use.
 """
 
 from __future__ import annotations
@@ -15,10 +32,38 @@ __version__ = "0.2.0"
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .drawing import Drawing, draw
     from .engine import Engine
-    from .errors import SoonerError, UnsupportedError
+    from .errors import MemoryRanOutError, SoonerError, UnsupportedError
     from .generation import Generation, generate
-    from .methods import *  # noqa: F403
+    from .methods import (
+        GSD,
+        HSD,
+        Assistant,
+        AssistantModel,
+        Autoregressive,
+        CoupledJacobi,
+        DDTree,
+        DFlash,
+        DFlashModel,
+        Eagle,
+        Eagle3Head,
+        EagleHead,
+        Method,
+        MtpHead,
+        OnSD,
+        ParallelVLM,
+        PromptLookup,
+        Relaxed,
+        SDTree,
+        SparseToDense,
+        SpawnedDraft,
+        Speculative,
+        SpecVLM,
+        StandingDraft,
+        Tolerance,
+        load_drafter,
+    )
     from .models import canvas
+    from .options import GenerateOptions
     from .parity import compare
     from .request import Request
     from .sparse.compression import VisionZip
@@ -26,52 +71,91 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
     from .stats.run import Stats
 
-_HOME = {
-    "AssistantModel": "methods",
-    "DFlashModel": "methods",
+__all__ = [  # noqa: RUF022  (in groups)
+    # Verbs.
+    "generate",
+    "draw",
+    "canvas",
+    "compare",
+    "load_drafter",
+    # Many requests at once.
+    "Engine",
+    "Request",
+    # Results and options.
+    "Drawing",
+    "GenerateOptions",
+    "Generation",
+    "Stats",
+    # Methods.
+    "Assistant",
+    "Autoregressive",
+    "CoupledJacobi",
+    "DDTree",
+    "DFlash",
+    "Eagle",
+    "GSD",
+    "HSD",
+    "Method",
+    "OnSD",
+    "ParallelVLM",
+    "PromptLookup",
+    "Relaxed",
+    "SDTree",
+    "SparseToDense",
+    "SpecVLM",
+    "Speculative",
+    "Tolerance",
+    # Trained heads and drafts in processes of their own.
+    "AssistantModel",
+    "DFlashModel",
+    "Eagle3Head",
+    "EagleHead",
+    "MtpHead",
+    "SpawnedDraft",
+    "StandingDraft",
+    # Context managers over a model: sparse prefill, pruning, compression.
+    "DyCoke",
+    "FastV",
+    "MMInference",
+    "PyramidDrop",
+    "SparseVLM",
+    "VisionZip",
+    # Errors.
+    "MemoryRanOutError",
+    "SoonerError",
+    "UnsupportedError",
+]
+
+_MODULES = {
     "Drawing": "drawing",
     "DyCoke": "sparse.pruning",
-    "Eagle3Head": "methods",
-    "MtpHead": "methods",
-    "EagleHead": "methods",
     "Engine": "engine",
     "FastV": "sparse.pruning",
+    "GenerateOptions": "options",
     "Generation": "generation",
     "MMInference": "sparse.prefill",
-    "Method": "methods",
+    "MemoryRanOutError": "errors",
     "PyramidDrop": "sparse.pruning",
     "Request": "request",
     "SoonerError": "errors",
     "SparseVLM": "sparse.pruning",
-    "SpawnedDraft": "methods",
-    "StandingDraft": "methods",
     "Stats": "stats.run",
-    "Tolerance": "methods",
     "UnsupportedError": "errors",
     "VisionZip": "sparse.compression",
     "canvas": "models",
     "compare": "parity",
     "draw": "drawing",
     "generate": "generation",
-    "load_drafter": "methods",
 }
-"""Where the public names are; the methods themselves are in the registry."""
+"""The modules of public names; all others are names of `sooner.methods`."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _HOME:
-        return getattr(importlib.import_module(f".{_HOME[name]}", __name__), name)
-    if name == "__all__":
-        return __dir__()
-    if name[:1].isupper():
-        from .registry import method_types
-
-        if name in method_types():
-            return method_types()[name].load()
-    raise AttributeError(f"module 'sooner' has no attribute '{name}'")
+    if name not in __all__:
+        raise AttributeError(f"module 'sooner' has no attribute '{name}'")
+    module = importlib.import_module(f".{_MODULES.get(name, 'methods')}", __name__)
+    return getattr(module, name)
 
 
 def __dir__() -> list[str]:
-    from .registry import method_types
-
-    return sorted([*_HOME, *method_types()])
+    return sorted(__all__)

@@ -6,7 +6,7 @@ import time
 import traceback
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 from .checks import check_whole
 from .decoding.loop import Decoding, OnTokens
@@ -24,6 +24,7 @@ from .running import RunningBatch
 if TYPE_CHECKING:
     from .graphs.recorder import GraphRecorder
     from .memory.manager import EngineMemory
+    from .options import GenerateOptions
 
 
 class Engine:
@@ -130,7 +131,7 @@ class Engine:
         media_keys: Sequence[str] = (),
         priority: float = 0.0,
         arrived: float | None = None,
-        **options: Any,
+        **options: Unpack[GenerateOptions],
     ) -> Request:
         """Queue a request; its pixels are encoded when its turn comes.
 
@@ -154,19 +155,19 @@ class Engine:
         for name, number in kept.items():
             if number is not None:
                 check_whole(name, number, 0)
-        options |= {"seed": seed, "on_tokens": on_tokens, **kept}
+        arguments: dict[str, Any] = {**options, "seed": seed, "on_tokens": on_tokens, **kept}
         ids = inputs.get("input_ids")
-        copies = options.get("num_return_sequences") or 1
+        copies = arguments.get("num_return_sequences") or 1
         rows = copies * (1 if ids is None else len(ids))
         method = self.method if method is None else as_method(method)
-        request = Request(inputs, options, method, rows, priority=priority)
+        request = Request(inputs, arguments, method, rows, priority=priority)
         self._admitted += 1
         request.number = self._admitted
         if self.pace is not None:
             request.arrived = self.pace.clock() if arrived is None else arrived
         if self.memory is not None:
             shown = self.memory.describe(inputs, media_keys)
-            request.shown = shown.continued(options.get("said", ()))
+            request.shown = shown.continued(arguments.get("said", ()))
         self._wait(request)
         return request
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
@@ -27,6 +27,7 @@ from .stats.run import Stats
 
 if TYPE_CHECKING:
     from .graphs.recorder import GraphRecorder
+    from .options import GenerateOptions
     from .prepared import PreparedCalls
 
 Prefill = Callable[[Any], AbstractContextManager]
@@ -70,15 +71,19 @@ def generate(
     on_tokens: OnTokens | None = None,
     graphs: str | GraphRecorder = "auto",
     compile: bool | Mapping[str, Any] = False,
-    **options: Any,
+    **options: Unpack[GenerateOptions],
 ) -> Generation:
-    """Generate with a method, and return its statistics.
+    """Generates with a method, and returns the tokens with statistics.
+
+        >>> result = sooner.generate(model, inputs, sooner.PromptLookup(), max_new_tokens=256)
+        >>> processor.batch_decode(result.sequences)
+        >>> result.stats.mode, result.stats.mean_acceptance_length
 
     Args:
         model: a loaded HF model.
         inputs: what its processor returned.
-        method: how to decode; plain by default. One that needs no model may be given by its name,
-            such as `"prompt-lookup"`.
+        method: how to decode; plain by default. `help(sooner)` lists the methods. One that needs no
+            model may be given by its name, such as `"prompt-lookup"`.
         prefill: a sparse prefill on the target for this call; what it changes makes the result
             *approximate*.
         seed: seeds every draw of this call and nothing else; `None` uses torch's global state.
@@ -90,7 +95,11 @@ def generate(
             have, which takes a minute or so for each; `True`, or arguments of `torch.compile`.
         options: anything that `model.generate` takes, such as `max_new_tokens`, or `stop_strings`
             with their `tokenizer`; and OpenAI's `presence_penalty` and `frequency_penalty`, which
-            count what was generated.
+            count what was generated. `GenerateOptions` has the list.
+
+    Returns:
+        The sequences, the new tokens of each row, and statistics, whose `mode` says whether the
+        output is exact.
 
     Raises:
         SoonerError: the request can't be honoured.
@@ -102,8 +111,8 @@ def generate(
         from .methods.named import as_method
 
         method = as_method(method)
-    options = _with_penalties(inputs, options)
-    _refuse(model, inputs, options, prefill)
+    arguments = _with_penalties(inputs, options)
+    _refuse(model, inputs, arguments, prefill)
     inputs = _without_types(model, inputs)
     ids = inputs["input_ids"]
     said: dict[int, list[int]] = defaultdict(list)
@@ -123,12 +132,12 @@ def generate(
     )
     if streamer is not None:
         streamer.put(ids.cpu())
-    options = {**options, "return_dict_in_generate": True}
+    arguments["return_dict_in_generate"] = True
     try:
         with prefill(model) if prefill is not None else nullcontext():
-            output = model.generate(**inputs, **options, custom_generate=loop)
+            output = model.generate(**inputs, **arguments, custom_generate=loop)
     except (RuntimeError, MemoryError) as error:
-        if (told := out_of_memory(error, model, ids, options)) is None:
+        if (told := out_of_memory(error, model, ids, arguments)) is None:
             raise
         raise told from error
     tokens = [said[row] for row in range(output.sequences.shape[0])]

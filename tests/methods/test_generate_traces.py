@@ -19,6 +19,7 @@ from transformers import (
 import sooner
 import tiny
 from methods.doors import FAMILY, GREEDY, KIND, methods
+from sooner.registry import method_types
 
 
 def hooks(model: torch.nn.Module) -> int:
@@ -123,5 +124,6 @@ def test_importing_the_package_imports_no_torch() -> None:
 def test_every_public_name_is_there() -> None:
     for name in sooner.__all__:
         assert getattr(sooner, name) is not None
+    assert set(method_types()) <= set(sooner.__all__)
     with pytest.raises(AttributeError, match="no attribute 'Speculativ'"):
         _ = sooner.Speculativ

@@ -8,13 +8,11 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner_lab.cli.train import find_recipe
-from sooner_lab.worlds import MINIATURES
+from sooner_lab.worlds import WORLDS
 from sooner_lab.worlds.recipes import from_plain, plain
 
 RECIPES = [
-    (name, part, config)
-    for name in MINIATURES
-    for part, config in find_recipe(name).RECIPES.items()
+    (name, part, config) for name in WORLDS for part, config in find_recipe(name).RECIPES.items()
 ]
 
 

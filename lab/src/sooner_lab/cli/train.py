@@ -12,7 +12,7 @@ from sooner.cli.train import commands
 from sooner.errors import SoonerError, unknown
 
 from .. import worlds as miniatures
-from ..worlds import MINIATURES
+from ..worlds import WORLDS
 
 
 def register(_app: typer.Typer) -> None:
@@ -73,8 +73,8 @@ def find_recipe(name: str) -> Any:
     Raises:
         SoonerError: no miniature of this name.
     """
-    if name not in MINIATURES:
-        raise unknown("miniature", name, MINIATURES)
+    if name not in WORLDS:
+        raise unknown("miniature", name, WORLDS)
     return _module(name, "recipe")
 
 
