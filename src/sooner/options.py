@@ -35,34 +35,34 @@ class GenerateOptions(TypedDict, total=False):
     """
 
     generation_config: GenerationConfig
-    max_new_tokens: int
-    max_length: int
-    min_new_tokens: int
-    min_length: int
-    max_time: float
-    do_sample: bool
-    temperature: float
-    top_k: int
-    top_p: float
-    min_p: float
-    top_h: float
-    typical_p: float
-    epsilon_cutoff: float
-    eta_cutoff: float
-    num_return_sequences: int
-    repetition_penalty: float
-    no_repeat_ngram_size: int
-    presence_penalty: float
-    frequency_penalty: float
-    bad_words_ids: Sequence[Sequence[int]]
-    suppress_tokens: Sequence[int]
+    max_new_tokens: int | None
+    max_length: int | None
+    min_new_tokens: int | None
+    min_length: int | None
+    max_time: float | None
+    do_sample: bool | None
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    min_p: float | None
+    top_h: float | None
+    typical_p: float | None
+    epsilon_cutoff: float | None
+    eta_cutoff: float | None
+    num_return_sequences: int | None
+    repetition_penalty: float | None
+    no_repeat_ngram_size: int | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    bad_words_ids: Sequence[Sequence[int]] | None
+    suppress_tokens: Sequence[int] | None
     sequence_bias: Any
     eos_token_id: int | Sequence[int] | None
     pad_token_id: int | None
-    stop_strings: str | Sequence[str]
+    stop_strings: str | Sequence[str] | None
     tokenizer: Any
     logits_processor: LogitsProcessorList | list[Any]
     stopping_criteria: StoppingCriteriaList | list[Any]
-    prefill_chunk_size: int
-    output_scores: bool
-    output_logits: bool
+    prefill_chunk_size: int | None
+    output_scores: bool | None
+    output_logits: bool | None

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from sooner.documents import Line
-from sooner.documents.ruled import drawn_tables
 from sooner.documents.regions import Box
+from sooner.documents.ruled import drawn_tables
 from sooner.documents.tables import Cell, read_table
 
 SIZE = (1000, 1400)

@@ -64,9 +64,7 @@ def test_a_miniature_without_its_weights_is_one_line(
     video = miniatures.find("video")
     broken = replace(video, draft=tmp_path)
     monkeypatch.setattr(miniatures, "plugins", lambda group: ({"video": broken},))
-    with pytest.raises(
-        SoonerError, match=r"missing \(draft\); .* sooner-miniatures`, or give"
-    ):
+    with pytest.raises(SoonerError, match=r"missing \(draft\); .* sooner-miniatures`, or give"):
         load_pair()
     (tmp_path / "config.json").write_text("{}")
     assert miniatures.whole("video") == broken
