@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from page_answers import page_text
 from sooner.documents import PageDraft, Region
-from sooner.documents.forms import PageForm, page_text, resized
+from sooner.documents.forms import PageForm, resized
 from sooner.documents.tables import Cell, from_otsl, from_rows, grid, read_table, to_html, to_otsl
 from sooner.tasks.parse.forms import FORMS
 

@@ -7,13 +7,13 @@ from functools import partial
 import pytest
 import torch
 from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+from reference import grid, q_boundary, two_d_boundary, vertical_slash
 from test_kernel_grid import HEADS, index_of
 from test_kernel_vertical_slash import lines
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.kernels.indices import block_table, class_table
-from sooner.sparse.kernels.reference import grid, q_boundary, two_d_boundary, vertical_slash
 from sooner.sparse.pairs import GridIndex, LineIndex
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TriShape, TwoDBoundary
 from sooner.sparse.plane import Plane, by_pair, by_query

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+from reference import dense
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference, States
 from sooner.sparse.attention.triton import TritonBackend
-from sooner.sparse.kernels.reference import dense
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+from reference import grid
 
 from sooner.sparse.attention import Partial
 from sooner.sparse.attention.triton import TritonBackend
-from sooner.sparse.kernels.reference import grid
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex
 from sooner.sparse.plane import whole

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+from reference import vertical_slash
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference
 from sooner.sparse.attention.triton import TritonBackend
-from sooner.sparse.kernels.reference import vertical_slash
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import LineIndex
 from sooner.sparse.plane import Plane, whole

@@ -15,7 +15,6 @@ from sooner.models.openvla.statistics import (
     ActionStatistics,
     ActionTokens,
     decode_actions,
-    encode_actions,
     read_statistics,
 )
 
@@ -96,29 +95,8 @@ def test_ids_become_physical_actions_as_published() -> None:
             assert actions[row, step].tolist() == expected
 
 
-def test_actions_survive_the_way_there_and_back_within_a_bin() -> None:
-    statistics = ActionStatistics.choose(STATS, "bridge_orig")
-    generator = np.random.default_rng(4)
-    low, high = np.where(MASK, Q01, -1), np.where(MASK, Q99, 1)
-    actions = generator.uniform(low, high, (5, 3, 4))
-    ids = encode_actions(actions, TOKENS, statistics)
-    assert ids.shape == (5, 12)
-    back = decode_actions(ids, TOKENS, statistics)
-    assert (np.abs(back - actions) <= statistics.bin_width(TOKENS) / 2 + 1e-12).all()
-    assert (np.abs(back - actions) > statistics.bin_width(TOKENS) / 9).any()
-
-
-def test_normalising_clips_and_leaves_dimensions_without_mask() -> None:
-    statistics = ActionStatistics.choose(STATS, "bridge_orig")
-    middle = (np.array(Q01) + Q99) / 2
-    assert np.allclose(statistics.normalise(middle), [0, 0, 0, 0.5])
-    assert statistics.normalise(np.array([9, -9, 1.5, 9])).tolist() == [1, -1, 1, 9]
-    assert np.allclose(statistics.unnormalise(statistics.normalise(middle)), middle)
-
-
 def test_a_dimension_that_never_moved_is_in_the_middle() -> None:
     still = ActionStatistics("still", [0.1, 0.2], [0.1, 0.3], [True, True])  # type: ignore[arg-type]
-    assert still.normalise(np.array([0.1, 0.2])).tolist() == [0, -1]
     assert still.unnormalise(np.array([0.7, -1])).tolist() == [0.1, 0.2]
     assert still.bin_width(TOKENS)[0] == 0
 

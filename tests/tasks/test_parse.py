@@ -20,7 +20,7 @@ from sooner.methods import Autoregressive
 from sooner.stats.run import Stats
 from sooner.tasks.loading import Loaded, ModelPair, load_pair
 from sooner.tasks.parse import PARTIAL, SUCCESS, PageParser, ParseSettings
-from sooner.tasks.parse.decoding import LONGEST, PERIODS, DecodedRow, decode_rows, runaway
+from sooner.tasks.parse.decoding import LONGEST, PERIODS, DecodedRow, RunawayWatch, decode_rows
 from sooner.tasks.parse.drafting import Drafting
 from sooner.tasks.parse.model_inputs import cells_of, picture_inputs
 from tasks.parsing import BROKEN, draft_of, noise_page, qwen3_vl
@@ -226,6 +226,15 @@ def test_runaways_are_what_their_definition_says(
     ends = [end for end in range(1, len(tokens) + 1) if is_runaway(tokens[:end])]
     found = runaway(tokens, limit)
     assert (found[0] if found else None) == (ends[0] if ends else None)
+
+
+def runaway(tokens: list[int], limit: int) -> tuple[int, int] | None:
+    """How many tokens a runaway has where the watch stops it, and how many of them are sound."""
+    watch = RunawayWatch(limit)
+    for count, token in enumerate(tokens, start=1):
+        if watch.add(token):
+            return count, watch.sound
+    return None
 
 
 def test_rows_of_a_table_are_no_runaway() -> None:

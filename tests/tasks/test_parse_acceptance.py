@@ -13,8 +13,8 @@ from transformers import LogitsProcessor, LogitsProcessorList, PreTrainedTokeniz
 
 import sooner
 import tiny
+from page_answers import page_text
 from sooner.documents import PageDraft, Region
-from sooner.documents.forms import page_text
 from sooner.tasks.parse.contexts import page_drafts, pieces_of
 from sooner.tasks.parse.forms import FORMS
 

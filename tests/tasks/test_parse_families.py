@@ -11,9 +11,9 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
+from page_answers import page_text
 from sooner.cli.parse_options import ParseOptions
 from sooner.documents import PageDraft, Region, Resolution
-from sooner.documents.forms import page_text
 from sooner.documents.tables import Cell, grid, read_table, to_html
 from sooner.errors import SoonerError
 from sooner.models import FAMILIES as ADAPTERS

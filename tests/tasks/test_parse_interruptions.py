@@ -14,10 +14,11 @@ from typing import Any
 
 import pytest
 
+from sooner.io import write_bytes
 from sooner.storage import open_store
 from sooner.tasks.parse import FAILED, Delivery
 from sooner.tasks.parse.manifest import NAME, DocumentEntry, Manifest
-from sooner.tasks.parse.output import OutputError, write_whole
+from sooner.tasks.parse.output import OutputError, writing
 from tasks.drafting import SayNumber, pdf
 from tasks.parse_jobs import listing, records, run
 from tasks.parse_workers import left_over
@@ -69,14 +70,14 @@ def test_a_full_disk_leaves_nothing_half_written(
 
 def test_a_file_keeps_its_old_content_if_writing_fails(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
-    write_whole(path, [b"old"])
+    path.write_bytes(b"old")
 
     def broken() -> Any:
         yield b"new"
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(OutputError):
-        write_whole(path, broken())
+    with pytest.raises(OutputError), writing(path):
+        write_bytes(broken(), path)
     assert listing(tmp_path) == ["a.md"]
     assert path.read_bytes() == b"old"
 

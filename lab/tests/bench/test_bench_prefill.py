@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from sooner.cli.main import app
 from sooner.sparse.attention import Reference, States
-from sooner.sparse.cost import pair_share
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import AShape, Dense, Grid, VerticalSlash
 from sooner.sparse.plane import whole
 from sooner_lab.bench.prefill import arms, layer, page, plots
+from sooner_lab.bench.prefill.compare import pair_share
 from sooner_lab.bench.prefill.goals import goals, longest
 from sooner_lab.bench.prefill.regions import claims, found_stretches, stretch_index
 from sooner_lab.bench.prefill.settings import FULL_LENGTHS, PARTS, PrefillSettings

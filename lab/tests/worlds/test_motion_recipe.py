@@ -14,8 +14,6 @@ from sooner.errors import SoonerError
 from sooner.models.clip_tokenizer import (
     MotionTokenizer,
     MotionTokenizerConfig,
-    to_frames,
-    to_pixels,
 )
 from sooner_lab.worlds.motion import (
     architecture,
@@ -27,6 +25,7 @@ from sooner_lab.worlds.motion import (
     world,
 )
 from sooner_lab.worlds.motion.learn_tokenizer import CodebookAverages
+from sooner_lab.worlds.motion.pixels import to_frames, to_pixels
 from sooner_lab.worlds.motion.recipe import MotionRecipe, MotionStage
 from sooner_lab.worlds.motion.train import train
 from sooner_lab.worlds.recipes import from_plain

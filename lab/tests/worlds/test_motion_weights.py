@@ -9,9 +9,10 @@ import pytest
 import torch
 
 from sooner import miniatures
-from sooner.models.clip_tokenizer import MotionTokenizer, to_pixels
+from sooner.models.clip_tokenizer import MotionTokenizer
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 from sooner_lab.worlds.motion import card, evaluate, film, probe, world
+from sooner_lab.worlds.motion.pixels import to_pixels
 
 MOTION = miniatures.find("motion")
 HOME = MOTION.target.parent

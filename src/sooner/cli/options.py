@@ -20,12 +20,9 @@ Model = Annotated[
 Draft = Annotated[
     str | None, typer.Option(metavar="ID_OR_PATH", help="Draft model of the same family.")
 ]
-Prune = Annotated[float | None, option_of(CaptionSettings, "prune")]
 Frames = Annotated[int | None, option_of(CaptionSettings, "frames")]
 Fps = Annotated[float | None, option_of(CaptionSettings, "fps")]
 Prompt = Annotated[str | None, option_of(CaptionSettings, "prompt")]
-Placement = Annotated[str, option_of(CaptionSettings, "placement")]
-MaxNewTokens = Annotated[int, option_of(CaptionSettings, "max_new_tokens")]
 Device = Annotated[str, typer.Option(metavar="NAME", help="auto, cpu, cuda, cuda:1, ...")]
 DeviceMap = Annotated[
     str | None,

@@ -6,7 +6,7 @@ Needs the extra `docs` for PDFs and OCR; importing this loads neither.
 from .drafters.combine import merge
 from .inputs import Document, PageRange, fetched, find_documents
 from .page import BrokenPage, Line, Page, PageText
-from .pages import count_pages, read_pages
+from .pages import read_pages
 from .regions import PageDraft, Region
 from .resolution import Resolution
 from .serialise import DOTS, MARKDOWN, Style, draft_texts, page_html, texts_of, to_markdown
@@ -24,7 +24,6 @@ __all__ = [
     "Region",
     "Resolution",
     "Style",
-    "count_pages",
     "draft_texts",
     "fetched",
     "find_documents",

@@ -136,13 +136,6 @@ def cell_json(region: Region, text: str, size: Size, boxes: Size | None = None) 
     return json.dumps(cell, ensure_ascii=False)
 
 
-def to_layout_json(
-    regions: Sequence[tuple[Region, str]], size: Size, boxes: Size | None = None
-) -> str:
-    """A page: pairs of a region and its text, boxes as in `cell_json`."""
-    return f"[{', '.join(cell_json(region, text, size, boxes) for region, text in regions)}]"
-
-
 def read_layout_json(text: str) -> LayoutParse:
     """Read a model's answer, as far as it can be read.
 

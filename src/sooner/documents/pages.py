@@ -12,7 +12,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from ..errors import SoonerError
 from .inputs import HEIF, PICTURES, PageRange
 from .page import BrokenPage, Page, Picture
-from .pdf import count_pdf_pages, read_pdf
+from .pdf import read_pdf
 from .resolution import LEAST_SIDE, Resolution, is_too_large, size_problem
 
 LEAST_DPI, MOST_DPI = 36.0, 2400.0
@@ -208,16 +208,3 @@ def read_pages(
     if path.suffix.lower() in PICTURES:
         return read_picture(path, wanted, size)
     return read_pdf(path, wanted, size, password)
-
-
-def count_pages(
-    path: str | Path, pages: PageRange | None = None, password: str | None = None
-) -> int:
-    """How many pages `read_pages` will give; 1 for a document that can't be read at all."""
-    path = Path(path)
-    if path.suffix.lower() in PICTURES:
-        count = count_frames(path)
-    else:
-        count = count_pdf_pages(path, password)
-    wanted = pages or PageRange()
-    return max(len(wanted.select(count)) + bool(wanted.missing(count)), 1)

@@ -174,14 +174,3 @@ class MotionTokenizer(PreTrainedModel):
         groups = groups.permute(0, 1, 4, 2, 3, 5).flatten(1, 2)  # [rows, g * (t - 1), h, w, patch]
         cells = torch.cat([first, groups], dim=1).unflatten(-1, (3, s, s))
         return cells.permute(0, 4, 1, 2, 5, 3, 6).flatten(5, 6).flatten(3, 4)
-
-
-def to_pixels(frames: torch.Tensor) -> torch.Tensor:
-    """uint8 frames [rows, frames, H, W, 3] to pixels [rows, 3, frames, H, W], -1..1."""
-    return frames.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
-
-
-def to_frames(pixels: torch.Tensor) -> torch.Tensor:
-    """The way back, rounded: uint8 [rows, frames, H, W, 3]."""
-    scaled = (pixels.clamp(-1, 1) + 1) * 127.5
-    return scaled.round().to(torch.uint8).permute(0, 2, 3, 4, 1)

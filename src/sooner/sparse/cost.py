@@ -119,13 +119,6 @@ def dense(states: States) -> Tensor:
     )[0]
 
 
-def pair_share(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout) -> float:
-    """Share of causal attention's query-key pairs that the heads compute, counted exactly."""
-    tokens = len(layout.where())
-    total = sum(int(job.pairs.sum()) for job in jobs(states, layout, patterns))
-    return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))
-
-
 def flops(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout) -> float:
     """Share of causal attention's FLOPs, counted from the indices.
 

@@ -134,8 +134,3 @@ class _Board:
             sheared = self.room.as_strided((rows, frontier + rows), (width + 1, 1), start)
             total[: frontier + rows] += (each[first:end] @ sheared).flip(0)
         return total
-
-
-def recall(lse: Tensor, kept: Tensor) -> Tensor:
-    """Share of attention that a sparse set holds, from log-sum-exps of all and of the set."""
-    return (kept - lse).exp().clamp(max=1.0)

@@ -18,6 +18,7 @@ from .bench_parts import (
     MaxNewTokens,
     MinSeconds,
     NumDraftTokens,
+    Placement,
     Repeats,
     Retention,
     Videos,
@@ -61,7 +62,7 @@ def parallel(
     retention: Retention = 0.1,
     num_draft_tokens: NumDraftTokens = 5,
     max_new_tokens: MaxNewTokens = 256,
-    placement: options.Placement = "auto",
+    placement: Placement = "auto",
     full: Annotated[
         bool,
         typer.Option(

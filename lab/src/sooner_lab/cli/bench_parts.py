@@ -15,8 +15,10 @@ import typer
 
 from sooner.checks import check_whole
 from sooner.cli import options
+from sooner.cli.from_settings import option_of
 from sooner.errors import SoonerError, unknown
 from sooner.io import check_writable
+from sooner.tasks.settings import CaptionSettings
 
 
 def _check_count(param: typer.CallbackParam, value: int | None) -> int | None:
@@ -48,6 +50,8 @@ Videos = Annotated[
 Arms = Annotated[str | None, listed("Only these arms (plain is always in).")]
 Repeats = Annotated[int, count("Timed runs of each arm.")]
 MaxNewTokens = Annotated[int, count("Where an answer is cut.")]
+Prune = Annotated[float | None, option_of(CaptionSettings, "prune")]
+Placement = Annotated[str, option_of(CaptionSettings, "placement")]
 NumDraftTokens = Annotated[int, count("Of the `speculative` arm.")]
 OneThread = Annotated[int, count("torch threads.")]
 SEED = 20_261_121

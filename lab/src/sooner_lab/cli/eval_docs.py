@@ -134,9 +134,8 @@ class Scoring:
         settings: Mapping[str, Any],
         speed: Sequence[GroupSpeed] | None = None,
     ) -> None:
-        from sooner.tasks.parse.output import write_whole
-
         from ..evaluation.documents import lines_of, score
+        from ..evaluation.documents.files import write_text
         from ..evaluation.documents.speed import speed_lines
 
         with self.display.job():
@@ -154,7 +153,7 @@ class Scoring:
             whole["speed"] = [asdict(one) for one in speed]
         if self.json is not None:
             text = json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
-            write_whole(self.json, [text.encode()])
+            write_text(self.json, text)
             typer.echo(f"wrote {self.json}", err=True)
 
 

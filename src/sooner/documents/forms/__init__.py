@@ -4,7 +4,7 @@
 DeepSeek-OCR's tags, `doctags` and `doclang` those of docling's models, `chandra` HTML with boxes.
 """
 
-from .base import FormAnswer, PageForm, page_text, resized
+from .base import FormAnswer, PageForm, resized
 from .blocks import Blocks, FrontMatter, Html
 from .chandra import Chandra
 from .doclang import DocLang
@@ -23,6 +23,5 @@ __all__ = [
     "Html",
     "LayoutJson",
     "PageForm",
-    "page_text",
     "resized",
 ]

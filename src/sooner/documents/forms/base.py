@@ -6,9 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 
-from ..regions import Box, PageDraft, Region, Size, clipped, scaled
+from ..regions import Box, Region, Size, clipped, scaled
 from ..serialise import MARKDOWN, Style, texts_of
 
 FENCES = ("markdown", "md")
@@ -97,18 +96,6 @@ class PageForm:
             return self.body(text).strip()
         drafts = [one for region in self.read(text).regions for one in region.drafts]
         return "\n\n".join(drafts) or text.strip()
-
-
-def page_text(form: PageForm, draft: PageDraft, seen: Size | None = None) -> str:
-    """A page of first drafts as a model writes it; regions without a text in it are left out."""
-    found = [(one, form.texts(one, draft.size, seen)[:1]) for one in draft.regions]
-    kept = [(region, texts[0]) for region, texts in found if texts]
-    if not kept:
-        return ""
-    ends = [form.between(a, b) for (a, _), (b, _) in pairwise(kept)]
-    ends.append(form.end(kept[-1][0]))
-    texts = (text + end for (_, text), end in zip(kept, ends, strict=True))
-    return form.start(kept[0][0]) + "".join(texts)
 
 
 def placed(box: Box, size: Size, frame: Size, most: int | None = None) -> tuple[int, ...]:

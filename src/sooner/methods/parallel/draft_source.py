@@ -17,8 +17,6 @@ from .shared_memory import Arena, Parcel, SharedFile
 SAMPLED = 8
 """First values of each weight by which two copies of a model are compared."""
 TOLERANCE = 1e-3
-LOADERS = ("transformers", "transformers_modules")
-"""Packages of classes that read a checkpoint by themselves; the second are brought by one."""
 
 
 @dataclass(frozen=True)

@@ -160,17 +160,6 @@ class ActionStatistics:
         scaled = 0.5 * (normed + 1) * (self.q99 - self.q01) + self.q01
         return np.where(self.mask, scaled, normed)
 
-    def normalise(self, actions: np.ndarray) -> np.ndarray:
-        """`[..., dims]` in physical units to [-1, 1], clipped; without mask as they are.
-
-        A dimension that never moved (q01 = q99) becomes 0.
-        """
-        actions = self._fitting(actions)
-        spread = self.q99 - self.q01
-        share = (actions - self.q01) / np.where(spread == 0, 1, spread)
-        normed = np.where(spread == 0, 0, np.clip(2 * share - 1, -1, 1))
-        return np.where(self.mask, normed, actions)
-
     def bin_width(self, tokens: ActionTokens) -> np.ndarray:
         """`[dims]`: how far one bin is in physical units; without mask in normalised ones."""
         return tokens.width * np.where(self.mask, 0.5 * (self.q99 - self.q01), 1)
@@ -224,14 +213,6 @@ def decode_actions(
             "[rows, horizon * dims]"
         )
     return statistics.unnormalise(tokens.decode(ids).reshape(len(ids), -1, dims))
-
-
-def encode_actions(
-    actions: np.ndarray, tokens: ActionTokens, statistics: ActionStatistics
-) -> np.ndarray:
-    """Actions `[rows, horizon, dims]` in physical units to ids `[rows, horizon * dims]`."""
-    normed = statistics.normalise(actions)
-    return tokens.encode(normed).reshape(len(normed), -1)
 
 
 def _numbers(name: str, field: str, values: Any) -> np.ndarray:

@@ -65,15 +65,6 @@ class RunawayWatch:
         return True
 
 
-def runaway(tokens: Sequence[int], limit: int) -> tuple[int, int] | None:
-    """How many tokens a runaway text has where it is stopped, and how many of them are sound."""
-    watch = RunawayWatch(limit)
-    for count, token in enumerate(tokens, start=1):
-        if watch.add(token):
-            return count, watch.sound
-    return None
-
-
 @dataclass
 class DecodedRow:
     """The tokens that were decoded for one row.

@@ -12,7 +12,7 @@ from sooner.methods import Autoregressive, Method, PromptLookup, Speculative
 from sooner.stats.run import EXACT, RELAXED, Stats
 from sooner.tasks.loading import ModelPair, load, pick_device, pick_dtype
 from sooner.tasks.parse import PageParser, ParseSettings, load_parser
-from sooner.tasks.parse.decoding import decode_rows, runaway
+from sooner.tasks.parse.decoding import RunawayWatch, decode_rows
 from sooner.tasks.parse.model_inputs import picture_inputs, room_for
 from sooner.tasks.parse.result import LENGTH, REPETITION
 
@@ -235,3 +235,12 @@ class Stable:
 
     def text(self, tokens: list[int]) -> str:
         return str(self.pair.target.tokenizer.decode(tokens, skip_special_tokens=True))
+
+
+def runaway(tokens: Sequence[int], limit: int) -> tuple[int, int] | None:
+    """Return how many tokens a runaway text has where it is stopped, and how many are sound."""
+    watch = RunawayWatch(limit)
+    for count, token in enumerate(tokens, start=1):
+        if watch.add(token):
+            return count, watch.sound
+    return None

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from sooner.sparse.attention import States
-from sooner.sparse.cost import pair_share
+from sooner.sparse.attention.run import jobs
 from sooner.sparse.modality import MODALITIES, PromptLayout
 from sooner.sparse.patterns import HeadPattern, VerticalSlash
 from sooner.sparse.patterns.static import FIRST, NEAR
@@ -105,3 +105,10 @@ def _sized(lines: int, ratio: float) -> VerticalSlash:
 def total_error(measured: Trial) -> float:
     """Relative error of all heads' outputs together."""
     return float(torch.sqrt(measured.tally.error.sum() / measured.norm.sum()))
+
+
+def pair_share(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout) -> float:
+    """Return the share of causal attention's query-key pairs that the heads compute, exactly."""
+    tokens = len(layout.where())
+    total = sum(int(job.pairs.sum()) for job in jobs(states, layout, patterns))
+    return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))

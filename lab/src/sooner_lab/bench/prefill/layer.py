@@ -13,11 +13,11 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.sparse.attention import Backend, Partial, States, sparse_attention
 from sooner.sparse.attention.run import backend_for, jobs
-from sooner.sparse.cost import pair_share
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import Dense, HeadPattern
 
 from .arms import pattern
+from .compare import pair_share
 from .searched import search_states
 from .settings import PrefillSettings
 from .states import grid_states, video_layout

@@ -1,4 +1,4 @@
-"""Reading a benchmark's own files, with errors that say which one is wrong."""
+"""Reads a benchmark's own files and writes answers, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from sooner.errors import SoonerError
+from sooner.io import write_bytes
+from sooner.tasks.parse.output import writing
 
 
 def read_text(path: Path) -> str:
@@ -64,3 +66,13 @@ def field_of(record: Any, name: str, kind: type, place: str) -> Any:
         found = "missing" if value is None else f"{type(value).__name__}, not {kind.__name__}"
         raise SoonerError(f"{place}: '{name}' is {found}; the layout is not the published one")
     return value
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write a UTF-8 file whole or not at all.
+
+    Raises:
+        OutputError: it can't be written, such as on a full disk; nothing is left of it.
+    """
+    with writing(path):
+        write_bytes([text.encode()], path)

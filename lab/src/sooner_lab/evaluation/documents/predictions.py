@@ -10,11 +10,10 @@ from pathlib import Path, PurePosixPath
 
 from sooner.errors import SoonerError
 from sooner.tasks.parse.delivery import document_file, page_file
-from sooner.tasks.parse.output import write_whole
 
 from . import ocean, olmocr
 from .benchmark import Benchmark, BenchmarkPage
-from .files import read_text
+from .files import read_text, write_text
 
 Texts = Mapping[str, Sequence[str]]
 """Predictions of each page by `BenchmarkPage.name`: one text or several; none is missing."""
@@ -108,7 +107,7 @@ def write_predictions(folder: Path, benchmark: Benchmark, texts: Texts) -> None:
         said = texts.get(sample.name) or [""]
         for number, text in enumerate(said, start=1):
             path = str(folder / name).replace("_repeat1.md", f"_repeat{number}.md")
-            write_whole(Path(path), [text.encode()])
+            write_text(Path(path), text)
     if benchmark.kind == ocean.NAME:
         _write_answers(folder, benchmark, texts)
 
@@ -121,4 +120,4 @@ def _write_answers(folder: Path, benchmark: Benchmark, texts: Texts) -> None:
         sets.setdefault(sample.groups["set"], []).append(answer)
     for name, answers in sets.items():
         text = json.dumps(answers, ensure_ascii=False, indent=1) + "\n"
-        write_whole(folder / f"{name}.json", [text.encode()])
+        write_text(folder / f"{name}.json", text)

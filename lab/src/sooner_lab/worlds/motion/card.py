@@ -9,13 +9,14 @@ import numpy as np
 import torch
 from torch import nn
 
-from sooner.models.clip_tokenizer import MotionTokenizer, to_pixels
+from sooner.models.clip_tokenizer import MotionTokenizer
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 from .. import cards
 from ..recipes import plain
 from . import evaluate, world
 from . import probe as probing
+from .pixels import to_pixels
 from .recipe import MotionRecipe
 
 CLIPS = 64

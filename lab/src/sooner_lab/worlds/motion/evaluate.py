@@ -8,10 +8,11 @@ import torch
 from torch.nn import functional
 from transformers import DynamicCache
 
-from sooner.models.clip_tokenizer import MotionTokenizer, to_frames, to_pixels
+from sooner.models.clip_tokenizer import MotionTokenizer
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 from . import world
+from .pixels import to_frames, to_pixels
 
 
 def load_target(folder: Path | str) -> CosmosARForCausalLM:

@@ -9,10 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sooner.models.clip_tokenizer import to_pixels
-
 from . import card, world
 from .learn_target import load_tokenizer
+from .pixels import to_pixels
 from .probe import ABSENT, MotionProbe, MotionProbeConfig, labels
 from .recipe import MotionRecipe, MotionStage
 

@@ -11,9 +11,10 @@ from torch.nn import functional
 
 from sooner.errors import SoonerError
 from sooner.io import replacing
-from sooner.models.clip_tokenizer import MotionTokenizer, to_pixels
+from sooner.models.clip_tokenizer import MotionTokenizer
 
 from . import architecture, card, evaluate, hints, world
+from .pixels import to_pixels
 from .recipe import MotionRecipe, MotionStage
 
 # A stretch's first latent frame comes out of nowhere, so little is to be learnt from it.

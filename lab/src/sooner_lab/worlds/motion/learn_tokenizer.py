@@ -9,10 +9,11 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig, to_pixels
+from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
 from ..codebook import RunningAverages
 from . import card, world
+from .pixels import to_pixels
 from .recipe import MotionRecipe, MotionStage
 
 

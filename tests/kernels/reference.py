@@ -7,9 +7,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from ..attention.partial import Partial, States
-from ..pairs import GridIndex, LineIndex
-from ..plane import Plane
+from sooner.sparse.attention.partial import Partial, States
+from sooner.sparse.pairs import GridIndex, LineIndex
+from sooner.sparse.plane import Plane
 
 
 def dense(
