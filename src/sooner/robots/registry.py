@@ -33,20 +33,6 @@ def make(name: str) -> Environment:
     return MetaWorld(name)
 
 
-def require(name: str) -> None:
-    """See that the simulator of environment `name` is installed, without starting it.
-
-    Raises:
-        SoonerError: it is not (names the extra), or there is no environment of this name.
-    """
-    if name in METAWORLD:
-        from .metaworld import require_installed
-
-        require_installed(name)
-    elif name != TABLE and not name.startswith(LIBERO):
-        raise unknown("environment", name, KNOWN)
-
-
 def _libero(name: str) -> Environment:
     from .libero import Libero
 

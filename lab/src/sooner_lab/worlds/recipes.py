@@ -23,19 +23,6 @@ class Options(TypedDict, total=False):
     on_step: Callable[[dict[str, Any]], None] | None
 
 
-@dataclasses.dataclass(frozen=True)
-class PlainStage:
-    """A stretch of training that nothing but its length and rate tells from another; see
-    `lessons.TrainingStage`. `rows`: examples a step."""
-
-    steps: int
-    rows: int
-    lr: float
-    kind: str = ""
-    over: int = 0
-    bf16: bool = False
-
-
 def plain(config: Any) -> dict[str, Any]:
     """A recipe as JSON holds it."""
     return json.loads(json.dumps(dataclasses.asdict(config)))

@@ -10,8 +10,9 @@ from typing import Any
 
 import torch
 
-from sooner.errors import SoonerError
-from sooner.robots.registry import require as require_world
+from sooner.errors import SoonerError, unknown
+from sooner.robots.metaworld import require_installed
+from sooner.robots.registry import KNOWN, LIBERO, METAWORLD, TABLE
 
 from .arms import contenders, loader
 from .cases import cases
@@ -95,13 +96,20 @@ def require(settings: ActSettings) -> None:
     """
     if settings.data is None:
         for name in settings.envs:
-            require_world(name)
+            _require_simulator(name)
     missing = [name for name in ("httpx", "fastapi", "uvicorn") if find_spec(name) is None]
     if "clients" in settings.parts and missing:
         raise SoonerError(
             f"the clients part needs {', '.join(missing)}; pip install 'sooner[dev]', or leave it "
             "out of --parts"
         )
+
+
+def _require_simulator(name: str) -> None:
+    if name in METAWORLD:
+        require_installed(name)
+    elif name != TABLE and not name.startswith(LIBERO):
+        raise unknown("environment", name, KNOWN)
 
 
 def _observations(settings: ActSettings) -> tuple[list[Recorded], list[Recorded]]:

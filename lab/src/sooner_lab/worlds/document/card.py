@@ -8,21 +8,17 @@ from typing import Any
 from .. import cards
 from ..recipes import plain
 from . import architecture, evaluate
-from .recipe import LARGE, DocumentRecipe
+from .recipe import DocumentRecipe
 
 HELD_OUT = 20_011
 SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}
-LARGE_PAGE = "large page"
-"""Only of a model that was trained on such."""
 
 
 def measure(model: Any, processor: Any, recipe: DocumentRecipe) -> dict[str, Any]:
     """Held-out word accuracy by size of the page, by HF `generate`."""
-    is_large = any(LARGE in stage.sizes for stage in recipe.stages)
-    sizes = SIZES | {LARGE_PAGE: LARGE} if is_large else SIZES
     return {
         name: evaluate.measure(model, processor, HELD_OUT, recipe.card_pages, size)
-        for name, size in sizes.items()
+        for name, size in SIZES.items()
     }
 
 

@@ -16,12 +16,6 @@ heads would spoil it. Forwards of one token have to be slow beside the draft's: 
 forty of which are silent (`models/silent.py`) and neither trained nor stored. The shipped one had
 them in while its last stage ran, which moved their output projections by 2e-4 at most; without them
 its figures are the same, and they were taken out.
-
-The *reader* is the draft gone on to pages of 250 to 400 tokens (a page of 20 x 16 has 130), which
-the draft names nearly every word of but can't follow: its tower stays as it is. It is trained on no
-page beside a crop of it; how often it reads the two differently is what is measured on it. It can
-start from the bundled draft as well: copy `weights/draft` to `DIR/draft/checkpoint`, and
-`weights/shared.safetensors` to `DIR/draft/`.
 """
 
 from __future__ import annotations
@@ -37,10 +31,6 @@ MIXED: tuple[Size, ...] = ((20, 16), (20, 16), (10, 16), (6, 16), (3, 16), (4, 8
 LINES: tuple[Size, ...] = ((1, 16), (1, 8), (2, 16), (3, 8))
 PARTS: tuple[Size, ...] = ((3, 16), (4, 8), (5, 16), (7, 8), (8, 16))
 PAGES: tuple[Size, ...] = ((20, 16), (20, 16), (10, 16), (14, 16), (6, 16), (4, 8))
-LARGE: Size = (36, 24)
-CUTS: tuple[Size, ...] = ((12, 24), (6, 24), (3, 24), (8, 11), (4, 11), (1, 12))
-GROWN: tuple[Size, ...] = 5 * (LARGE,) + ((28, 20), (20, 16)) + CUTS
-AGAIN: tuple[Size, ...] = 4 * (LARGE,) + ((12, 24), (6, 24), (4, 11))
 FULL: tuple[Size, ...] = 3 * ((20, 16),) + PAGES + ((5, 16), (3, 16))
 
 
@@ -128,14 +118,4 @@ TARGET = DocumentRecipe(
     seed=1,
     start="../draft/checkpoint",
 )
-READER = DocumentRecipe(
-    shape=architecture.DRAFT,
-    stages=(
-        DocumentStage("language", 600, 2592, 6e-4, GROWN, pages=400, guide=0.3),
-        DocumentStage("language", 400, 2592, 3e-4, GROWN, pages=400, guide=0.3),
-        DocumentStage("language", 400, 2592, 4e-4, AGAIN, pages=600, guide=0.3),
-    ),
-    seed=2,
-    start="../draft/checkpoint",
-)
-RECIPES: dict[str, Any] = {"draft": DRAFT, "target": TARGET, "reader": READER}
+RECIPES: dict[str, Any] = {"draft": DRAFT, "target": TARGET}
