@@ -10,6 +10,7 @@ anyone. Groups:
 | `sooner.worlds` | for names of miniatures, a mapping of functions' names to `module:function` |
 | `sooner.checkpoints` | a mapping of model names to functions that return a checkpoint's folder |
 | `sooner.prompts` | a mapping of names to functions `(name, source) -> Iterator[Prompt]` |
+| `sooner.environments` | a module with `NAMES` and `make(name) -> Environment | None` |
 | `sooner.clips` | a function `(folder, limit) -> list[StartClip] | None`; `None`: not its layout |
 """
 

@@ -7,8 +7,7 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner.robots.registry import make
-from sooner.robots.table import HIGH, LOW, NEAR, TableEnvironment
-from sooner.robots.views import HALF, WIDTH
+from sooner.robots.table import HALF, HIGH, LOW, NEAR, WIDTH, TableEnvironment
 
 
 @pytest.mark.parametrize("seed", range(5))

@@ -11,8 +11,7 @@ import pytest
 from scipy.stats import binomtest
 
 from sooner.errors import SoonerError
-from sooner.robots.table import PIXELS
-from sooner.robots.views import HALF
+from sooner.robots.table import HALF, PIXELS
 from sooner.tasks.act.observation import Observation
 from sooner.tasks.act.rollout import run_rollouts, wilson
 

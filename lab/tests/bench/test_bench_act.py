@@ -15,13 +15,13 @@ import tiny_policy
 from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner.io import write_json
-from sooner.robots import metaworld
 from sooner.tasks.act import Allowance
 from sooner_lab.bench import report
 from sooner_lab.bench.act import arms, observations, page, run
 from sooner_lab.bench.act.arms import Positions
 from sooner_lab.bench.act.distance import steps
 from sooner_lab.bench.act.settings import ActSettings
+from sooner_lab.robots import metaworld
 
 SETTINGS = ActSettings(
     envs=("table",), tolerances=(3, 31), chosen=31, observations=2, repeats=1, episodes=2,

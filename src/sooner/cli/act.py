@@ -125,7 +125,7 @@ def rollout(
 ) -> None:
     """Closed loops in a simulator: how often the task is done, how quickly it is acted.
 
-    Names of Meta-World need `pip install 'sooner[robots]'`; `table` needs nothing.
+    Names of Meta-World need `pip install 'sooner[robots]' sooner-lab`; `table` needs nothing.
     """
     from ..provenance import provenance
     from ..tasks.act.rollout import run_rollouts

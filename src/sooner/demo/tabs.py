@@ -17,7 +17,7 @@ from ..models import adapt
 from ..registry import choices
 from ..tasks.act.allowance import Allowance
 from ..tasks.act.policy import Policy
-from ..tasks.act.rollout import ENVIRONMENTS
+from ..tasks.act.rollout import environment_names
 from ..tasks.imagine import ImagineSettings, load_drawing_model
 from ..tasks.imagine.drawing_model import DrawingModel
 from ..tasks.loading import ModelPair, load_pair
@@ -192,7 +192,7 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
 
 
 def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
-    names = list(ENVIRONMENTS) if is_named else ["table"]
+    names = list(environment_names()) if is_named else ["table"]
 
     def plan(env: str, bins: float, seed: float) -> tuple[Recording, str]:
         def record(tell: Any, stopped: Any) -> dict[str, Any]:

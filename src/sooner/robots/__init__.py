@@ -1,4 +1,7 @@
-"""Simulated environments for closed-loop rollouts. Importing this loads no simulator."""
+"""The interface of environments for closed-loop rollouts, and a table drawn by numpy.
+
+Simulators are in `sooner-lab`, which adds them by an entry point.
+"""
 
 from __future__ import annotations
 

@@ -1,21 +1,22 @@
-"""Environments by name."""
+"""Environments by name: the drawn table, and what installed distributions add."""
 
 from __future__ import annotations
 
-import re
-
-from ..errors import SoonerError, unknown
+from ..errors import unknown
+from ..plugins import plugins
 from .environment import Environment
 
-METAWORLD = ("reach", "push", "drawer-open")
 TABLE = "table"
-LIBERO = "libero-"
-KNOWN = (*METAWORLD, TABLE, "libero-goal/0")
-"""All, one task standing for each of LIBERO's."""
+GROUP = "sooner.environments"
+
+
+def names() -> tuple[str, ...]:
+    """The names that `make` takes here; of LIBERO one task stands for each."""
+    return (*(name for module in plugins(GROUP) for name in module.NAMES), TABLE)
 
 
 def make(name: str) -> Environment:
-    """The environment `name`: a task of Meta-World, `table`, or such as `libero-goal/3`.
+    """Make the environment `name`: `table`, or what a distribution such as `sooner-lab` adds.
 
     Raises:
         SoonerError: an unknown name, or its simulator is not installed.
@@ -24,21 +25,7 @@ def make(name: str) -> Environment:
         from .table import TableEnvironment
 
         return TableEnvironment()
-    if name.startswith(LIBERO):
-        return _libero(name)
-    if name not in METAWORLD:
-        raise unknown("environment", name, KNOWN)
-    from .metaworld import MetaWorld
-
-    return MetaWorld(name)
-
-
-def _libero(name: str) -> Environment:
-    from .libero import Libero
-
-    found = re.fullmatch(r"libero-([a-z]+)/(\d+)", name)
-    if found is None:
-        raise SoonerError(
-            f"environment is '{name}'; LIBERO's are named by suite and task, such as libero-goal/3"
-        )
-    return Libero(found[1], int(found[2]))
+    for module in plugins(GROUP):
+        if (environment := module.make(name)) is not None:
+            return environment
+    raise unknown("environment", name, names())

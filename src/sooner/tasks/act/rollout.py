@@ -19,11 +19,10 @@ from av.video.stream import VideoStream
 from ...errors import SoonerError
 from ...io import part_of
 from ...robots import Environment
-from ...robots.registry import KNOWN, make
+from ...robots.registry import make, names
 from .observation import Observation
 
-ENVIRONMENTS = KNOWN
-"""Names that `run_rollouts` takes, one task standing for each of LIBERO's."""
+environment_names = names
 QUALITY = "23"
 
 
@@ -172,9 +171,9 @@ def run_rollouts(
     """
     if episodes < 1 or batch < 1:
         raise SoonerError(f"{episodes} episodes, {batch} side by side: both must be at least 1")
-    names = [env] if isinstance(env, str) else list(env)
+    wanted = [env] if isinstance(env, str) else list(env)
     found = Rollouts()
-    for name in names:
+    for name in wanted:
         lanes = [_Lane(make(name)) for _ in range(min(batch, episodes))]
         waiting = [
             (number, _film(films, name, number, index < film_limit))

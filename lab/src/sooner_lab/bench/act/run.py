@@ -11,9 +11,10 @@ from typing import Any
 import torch
 
 from sooner.errors import SoonerError, unknown
-from sooner.robots.metaworld import require_installed
-from sooner.robots.registry import KNOWN, LIBERO, METAWORLD, TABLE
+from sooner.robots.registry import TABLE, names
 
+from ...robots import LIBERO, METAWORLD
+from ...robots.metaworld import require_installed
 from .arms import contenders, loader
 from .cases import cases
 from .clients import clients
@@ -109,7 +110,7 @@ def _require_simulator(name: str) -> None:
     if name in METAWORLD:
         require_installed(name)
     elif name != TABLE and not name.startswith(LIBERO):
-        raise unknown("environment", name, KNOWN)
+        raise unknown("environment", name, names())
 
 
 def _observations(settings: ActSettings) -> tuple[list[Recorded], list[Recorded]]:

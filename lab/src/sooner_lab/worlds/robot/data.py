@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from sooner.models.openvla.statistics import ActionTokens
-from sooner.robots.registry import METAWORLD
 
+from ...robots import METAWORLD
 from . import words
 from .architecture import GRID, PATCH
 from .collect import NAMES

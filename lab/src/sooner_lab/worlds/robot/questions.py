@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import Any
 
-from sooner.robots.registry import METAWORLD, TABLE, make
+from sooner.robots.registry import TABLE, make
 
+from ...robots import METAWORLD
 from .collect import DemonstrationStep, demonstrate
 
 logger = logging.getLogger("sooner")

@@ -12,8 +12,8 @@ import pytest
 from PIL import Image
 
 from sooner.errors import SoonerError
-from sooner.robots.openvla_pictures import as_trained, middle
 from sooner.robots.registry import make
+from sooner_lab.robots.openvla_pictures import as_trained, middle
 
 
 class FakeEnv:

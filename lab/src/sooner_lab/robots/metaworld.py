@@ -17,8 +17,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import SoonerError, unknown
-from .environment import StepResult
+from sooner.errors import SoonerError, unknown
+from sooner.robots import StepResult
+
 from .views import SceneRenderer
 
 SCALE = np.array([0.01, 0.01, 0.01, 1.0])

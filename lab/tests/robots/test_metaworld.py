@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.robots.registry import METAWORLD
+from sooner_lab.robots import METAWORLD
 
 pytestmark = pytest.mark.skipif(
     importlib.util.find_spec("metaworld") is None, reason="the robots extra is not installed"
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def worlds() -> dict:
-    from sooner.robots.metaworld import MetaWorld
+    from sooner_lab.robots.metaworld import MetaWorld
 
     try:
         made = {name: MetaWorld(name) for name in METAWORLD}
@@ -72,7 +72,7 @@ def test_pictures_are_the_policy_s_and_films_are_larger(worlds: dict) -> None:
 
 
 def test_unknown_task_is_named() -> None:
-    from sooner.robots.metaworld import MetaWorld
+    from sooner_lab.robots.metaworld import MetaWorld
 
     with pytest.raises(SoonerError, match="push"):
         MetaWorld("pusch")

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SoonerError
+from sooner.errors import SoonerError
 
 HALF, WIDTH = 56, 112
 FILM = (360, 480)

@@ -18,8 +18,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from ..errors import SoonerError, unknown
-from .environment import StepResult
+from sooner.errors import SoonerError, unknown
+from sooner.robots import StepResult
+
 from .metaworld import headless
 from .openvla_pictures import as_trained, middle
 
