@@ -15,7 +15,7 @@ from fastapi.testclient import TestClient
 
 from serve.job_listener import WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine
-from sooner import SoonerError, miniatures
+from sooner import SoonerError, miniatures, plugins
 from sooner.demo.export import fragment, read_record, rendered, whole_page
 from sooner.demo.jobs import Jobs
 from sooner.demo.others import HeadView, record_heads, record_robot
@@ -142,6 +142,19 @@ def test_a_head_is_shown_on_a_clip_of_ones_own(pair: ModelPair, clip: Path) -> N
     assert list(tables) == [(1, 8)]
     with pytest.raises(StoppedError):
         record_heads(pair, HeadView(1, 2, 12), {}, is_stopped=lambda: True)
+
+
+@pytest.mark.lab
+def test_without_the_lab_a_head_is_shown_on_the_bundled_clip(
+    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bundled = plugins.plugins("sooner.miniatures")
+    monkeypatch.setattr(
+        miniatures, "plugins", lambda group: bundled if group == "sooner.miniatures" else ()
+    )
+    record = record_heads(pair, HeadView(1, 2, 8), {})
+    assert "8 frames" in record["where"]
+    assert "searched on a clip" in record["images"][-1]["about"]
 
 
 def test_a_policy_without_a_head_moves_plainly() -> None:

@@ -82,8 +82,37 @@ def _check_miniatures(home: Path, scratch: Path) -> None:
     _sooner(home, scratch, "act", "once", "picture.png", "reach the red ball", "--threads", "1")
     _sooner(home, scratch, "demo", "--save", "race.json", "--threads", "1")
     assert (scratch / "race.json").is_file()
+    _check_server(home, scratch)
     answer = _sooner(home, scratch, *ATTENTION, code=2)
     assert "`pip install sooner-lab`" in answer, answer
+
+
+def _check_server(home: Path, folder: Path) -> None:
+    """Start `sooner serve miniature`, and end it once it answers."""
+    command = [str(home / "bin" / "sooner"), "serve", "miniature", "--port", "0"]
+    server = subprocess.Popen(
+        command,
+        cwd=folder,
+        env=_without_python(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    with server:
+        assert server.stdout is not None
+        lines = []
+        for line in server.stdout:
+            lines.append(line)
+            if "answers at http" in line:
+                break
+        server.terminate()
+    assert "answers at http" in lines[-1], "".join(lines)
+
+
+def _without_python() -> dict[str, str]:
+    """The environment without what tells Python where to look, on one thread."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    return {**kept, "OMP_NUM_THREADS": "1"}
 
 
 def _files(wheel: Path) -> list[str]:
@@ -118,11 +147,10 @@ def _install(home: Path, wheel: Path) -> None:
 
 def _sooner(home: Path, folder: Path, *words: str, code: int = 0) -> str:
     """What the command says, as a user would type it."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     done = subprocess.run(
         [str(home / "bin" / "sooner"), *words],
         cwd=folder,
-        env={**kept, "OMP_NUM_THREADS": "1"},
+        env=_without_python(),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
