@@ -210,3 +210,22 @@ def test_a_heading_in_the_upper_margin_stays_with_its_column(tmp_path: Path) -> 
         ("Section-header", "Baking"), ("Text", paper.LEFT[0][:9]),
         ("Section-header", "Cooking"), ("Text", paper.RIGHT[0][:9]),
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("language", "lines", "wanted"),
+    [
+        ("fr-FR", ["Il viendra peut-", "être demain."], "Il viendra peut-être demain."),
+        ("de", ["Das ist ein alter apfel-", "kuchen."], "Das ist ein alter apfelkuchen."),
+        ("de", ["Der stahl-", "topf war da, well-", "known."], "Der stahltopf war da, wellknown."),
+        ("", ["It is a well-", "known case."], "It is a well-known case."),
+    ],
+)
+def test_hyphens_are_those_of_the_language_that_the_file_names(
+    tmp_path: Path, language: str, lines: list[str], wanted: str
+) -> None:
+    pytest.importorskip("wordfreq")
+    canvas = Canvas(str(tmp_path / "page.pdf"), lang=language or None)
+    paper.lines(canvas, 72, 700, lines)
+    canvas.save()
+    assert markdown(only(tmp_path / "page.pdf")).strip() == wanted

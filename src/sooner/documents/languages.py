@@ -51,37 +51,41 @@ def known_words(texts: Iterable[str]) -> frozenset[str]:
     return frozenset(word.lower() for text in texts for word in WORD.findall(text))
 
 
-def with_hyphens(text: str, known: Collection[str]) -> str:
+def with_hyphens(text: str, known: Collection[str], language: str = "en") -> str:
     """A text in which hyphens of compounds stand within a line, so that joining lines keeps them.
 
     Args:
         text: with the lines of the page.
         known: small letters; words that the document has elsewhere.
+        language: in two letters.
     """
 
     def whole(found: re.Match[str]) -> str:
         before, hyphen, after = found.groups()
         start = text[: found.start()].rsplit(None, 1)[-1:]
         is_compound = bool(start) and start[0].endswith("-")  # state-of-the-art
-        if hyphen == "-" and (is_compound or _is_compound(before.lower(), after, known)):
+        if hyphen == "-" and (is_compound or _is_compound(before.lower(), after, known, language)):
             return f"{before}-{after}"
         return found[0]
 
     return DIVIDED.sub(whole, text)
 
 
-def _is_compound(before: str, after: str, known: Collection[str]) -> bool:
-    """Whether two parts are written with a hyphen, by the document's words or by English usage."""
+def _is_compound(before: str, after: str, known: Collection[str], language: str) -> bool:
+    """Whether two parts are written with a hyphen, by the document's words or by usage."""
     if f"{before}{after}" in known:
         return False
     if f"{before}-{after}" in known:
         return True
-    frequency = _frequencies()
+    frequency = None if language in CLOSED else _frequencies(language)
     if frequency is None:
         return False
     parts = min(frequency(before), frequency(after))
     return parts >= COMMON and frequency(before + after) < parts - RARER
 
+
+CLOSED = frozenset(["da", "de", "fi", "hu", "is", "nb", "nl", "no", "sv"])
+"""Languages that write most compounds as one word, so that rare ones are no sign of a hyphen."""
 
 LEAST_LETTERS, LEAST_KNOWN, QUOTED = 3, 0.3, 2.0
 """Letters of words that are looked at, share of them that is known in a text, and Zipf frequency of
@@ -105,12 +109,15 @@ def is_repetitive(texts: Iterable[str]) -> bool:
 
 
 @cache
-def _frequencies() -> Callable[[str], float] | None:
+def _frequencies(language: str = "en") -> Callable[[str], float] | None:
+    """Zipf frequencies of a language's words; `None` where they are not known."""
     try:
-        from wordfreq import zipf_frequency
+        from wordfreq import available_languages, zipf_frequency
     except ImportError:  # of the extra `docs`
         return None
-    return lambda word: float(zipf_frequency(word, "en"))
+    if language not in available_languages():
+        return None
+    return lambda word: float(zipf_frequency(word, language))
 
 
 def is_right_to_left(text: str) -> bool:

@@ -60,7 +60,17 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
         illustrations(images, lines, size),
         rules,
         _noted(reader.hidden),
+        _language(pdfium.raw, page.pdf),
     )
+
+
+def _language(raw: Any, document: Any) -> str:
+    """The language that a document's catalog names (`de` of `de-AT`); empty for none."""
+    ask = getattr(raw, "FPDFCatalog_GetLanguage", None)  # of PDFium's newer builds
+    buffer = (ctypes.c_ushort * 16)()
+    count = ask(document, buffer, ctypes.sizeof(buffer)) if ask is not None else 0
+    text = bytes(buffer)[:count].decode("utf-16-le", "replace") if count <= 32 else ""
+    return text.rstrip("\0").partition("-")[0].lower()
 
 
 def _noted(hidden: int) -> str:

@@ -198,10 +198,13 @@ class TextLayer:
         regions = regions_of(lines, page.size, areas, EXACT, tables, page.text.lines)
         regions = numbered([*regions, *_turned(page)])
         known = known_words(line.text for line in page.text.lines)
+        language = page.text.language or "en"
         regions = [
             region
             if region.label == TABLE
-            else replace(region, drafts=[with_hyphens(draft, known) for draft in region.drafts])
+            else replace(
+                region, drafts=[with_hyphens(draft, known, language) for draft in region.drafts]
+            )
             for region in regions
         ]
         if self.layout is None:  # which would see pictures itself
