@@ -9,6 +9,7 @@ from .lines import blocks_of, least_confidence, rows_of
 from .page import Line
 from .pdf_lines import CODE_BLANK
 from .regions import TEXT, Region, around, shared_height
+from .serialise import FENCE
 
 MOSTLY = 0.8
 """Share of a page's characters in a monospaced font from which they are its text, not code."""
@@ -18,8 +19,6 @@ ROW_GAP = 1.6
 
 BESIDE, NUMBER_LETTERS = 8.0, 3
 """Font sizes between parts of one listing beside each other, and letters of a line's number."""
-
-FENCE = "```"
 
 
 def is_typed(lines: Sequence[Line]) -> bool:

@@ -47,11 +47,9 @@ from .regions import (
 )
 
 APART, WIDER = 1.0, 3.0
-
 """Gap between two tables, in heights of a row, and in gaps that rows have there."""
 
 LEAST_ROWS = 2
-
 """Rows of a table that is told from its neighbour."""
 
 
@@ -76,15 +74,12 @@ def parted(rows: Sequence[Sequence[Line]]) -> list[list[Sequence[Line]]]:
 
 
 INSIDE = 0.5
-
 """Share of a line that must be inside a layout box."""
 
 EDGE = 0.07
-
 """Share of the page's height, above and below, where headers and footers are."""
 
 NUMBER_EDGE = 0.12
-
 """The same for a page's number alone, which may be as large as a heading."""
 
 PAGE_NUMBER = re.compile(
@@ -92,36 +87,28 @@ PAGE_NUMBER = re.compile(
 )
 
 TITLE_SIZE = 1.5
-
 """Size of a title, in sizes of the text."""
 
 BOLD_SIZE, BOLD_LEVEL = 0.9, 3
-
 """Size of a heading that is told by its weight, in sizes of the text, and its level."""
 
 HEADED = 0.5
-
 """Font sizes that are free at most between a heading in the upper margin and its text."""
 
 HEADING_WORDS, FOOTER_WORDS = 16, 6
-
 """Words at most."""
 
 CELL_WORDS, PAIR_WORDS, LISTED_WORDS = 4.0, 2.5, 6.0
-
 """Words of a cell up to which columns, and only two columns, are a table and no text in columns;
 and where a file lists them row by row."""
 
 SET_IN = 0.8
-
 """Font sizes by which an item of a list within a list begins further right."""
 
 PROSE_LINES, PROSE_WORDS = 3, 4.0
-
 """Lines of a text, and words of each, on average."""
 
 ROW_GAP = 1.5
-
 """Heights of a line that may be free between two rows of a table."""
 
 CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IGNORECASE)
@@ -150,11 +137,9 @@ class SizeLimits:
 
 
 EXACT = SizeLimits(1.1, 1.1)
-
 """Sizes of fonts, as a PDF has them."""
 
 SEEN = SizeLimits(SAME_SIZE, 1.18)
-
 """Heights of lines on a picture, which depend on their letters."""
 
 
@@ -193,7 +178,7 @@ def regions_of(
     regions += [_table(table) for table in aligned]
     boxes = [region.bbox for region in regions if region.bbox is not None]
     boxes += [around(line.bbox for line in block) for block in blocks]
-    regions += [_of_block(block, body, size, sizes, boxes) for block in blocks]
+    regions += [_of_block(block, body, sizes, (size, boxes)) for block in blocks]
     return _nested(in_reading_order(_one_title(regions), listed), body)
 
 
@@ -232,8 +217,7 @@ def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[L
 
 def _is_prose(block: Block) -> bool:
     """Whether lines below each other are a text, which stands in no table of short cells."""
-    words = sum(len(line.text.split()) for line in block)
-    return len(block) >= PROSE_LINES and words >= PROSE_WORDS * len(block)
+    return len(block) >= PROSE_LINES and _words(block) >= PROSE_WORDS * len(block)
 
 
 def _body(lines: Sequence[Line]) -> float:
@@ -280,53 +264,70 @@ def _of_area(found: Area, lines: Sequence[Line], body: float, sizes: SizeLimits)
         return [_region([line for row in rows for line in row], found.label)]
     aligned, blocks = _arranged(lines, sizes)
     regions = [_table(table) for table in aligned]
-    return regions + [_region(block, _text_label(block, body, sizes)) for block in blocks]
-
-
-def _text_label(block: Block, body: float, sizes: SizeLimits) -> str:
-    """What a layout model calls text may be an item, or a heading that it missed."""
-    if is_item(block[0].text) and not _is_heading(block, body, sizes.heading):
-        return LIST_ITEM
-    if is_formula(block[0].text):
-        return FORMULA
-    return SECTION_HEADER if _is_heading(block, body, sizes.heading) else TEXT
+    return regions + [_of_block(block, body, sizes) for block in blocks]
 
 
 def _of_block(
-    block: Block, body: float, size: Size, sizes: SizeLimits, boxes: Sequence[Box]
+    block: Block,
+    body: float,
+    sizes: SizeLimits,
+    page: tuple[Size, Sequence[Box]] | None = None,
 ) -> Region:
-    """A block as a region; `boxes` are those of all that is on the page."""
-    region = _region(block, TEXT)
-    top, bottom = around(line.bbox for line in block)[1::2]
-    words = sum(len(line.text.split()) for line in block)
-    label = TEXT
-    if CAPTIONED.match(block[0].text):
-        label = CAPTION
-    elif is_formula(block[0].text):
+    """A block as a region.
+
+    Args:
+        block: its lines.
+        body: size of the page's text.
+        sizes: how far sizes can be relied on.
+        page: its size, and the boxes of all that is on it; without, a layout model said that the
+            block is text, which may be an item, or a heading that it missed.
+    """
+    text = block[0].text
+    is_heading = _is_heading(block, body, sizes.heading)
+    label, level = TEXT, 0
+    if page is not None and (found := _aside(block, body, sizes, *page)):
+        label = found
+    elif is_item(text) and not is_heading:
+        label = LIST_ITEM
+    elif is_formula(text):
         label = FORMULA
-    elif NOTE.match(block[0].text) and max(line.size for line in block) < body:
-        label = FOOTNOTE
-    elif PAGE_NUMBER.fullmatch(block[0].text) and len(block) == 1 and top < NUMBER_EDGE * size[1]:
-        label = PAGE_HEADER
     elif (
-        PAGE_NUMBER.fullmatch(block[0].text)
-        and len(block) == 1
-        and top > (1 - NUMBER_EDGE) * size[1]
+        page is not None and _words(block) <= FOOTER_WORDS and _top(block) > (1 - EDGE) * page[0][1]
     ):
         label = PAGE_FOOTER
-    elif bottom < EDGE * size[1] and len(block) == 1 and not _is_top(block, body, sizes, boxes):
-        label = PAGE_HEADER
-    elif is_item(block[0].text) and not _is_heading(block, body, sizes.heading):
-        label = LIST_ITEM
-    elif top > (1 - EDGE) * size[1] and words <= FOOTER_WORDS:
-        label = PAGE_FOOTER
-    elif _is_heading(block, body, TITLE_SIZE) and top < size[1] / 2:
+    elif page is not None and _is_heading(block, body, TITLE_SIZE) and _top(block) < page[0][1] / 2:
         label = TITLE
-    elif _is_heading(block, body, sizes.heading):
+    elif is_heading:
         label = SECTION_HEADER
-    elif _is_bold_heading(block, body):
-        return replace(region, label=SECTION_HEADER, level=BOLD_LEVEL)
-    return replace(region, label=label)
+    elif page is not None and _is_bold_heading(block, body):
+        label, level = SECTION_HEADER, BOLD_LEVEL
+    return replace(_region(block, label), level=level)
+
+
+def _aside(block: Block, body: float, sizes: SizeLimits, size: Size, boxes: Sequence[Box]) -> str:
+    """The label of captions, notes, headers and numbers beside the text; empty for none."""
+    top, bottom = around(line.bbox for line in block)[1::2]
+    is_number = len(block) == 1 and PAGE_NUMBER.fullmatch(block[0].text) is not None
+    if CAPTIONED.match(block[0].text):
+        return CAPTION
+    if is_formula(block[0].text):
+        return FORMULA
+    if NOTE.match(block[0].text) and max(line.size for line in block) < body:
+        return FOOTNOTE
+    if is_number and top < NUMBER_EDGE * size[1]:
+        return PAGE_HEADER
+    if is_number and top > (1 - NUMBER_EDGE) * size[1]:
+        return PAGE_FOOTER
+    is_line = bottom < EDGE * size[1] and len(block) == 1
+    return PAGE_HEADER if is_line and not _is_top(block, body, sizes, boxes) else ""
+
+
+def _words(lines: Sequence[Line]) -> int:
+    return sum(len(line.text.split()) for line in lines)
+
+
+def _top(lines: Sequence[Line]) -> float:
+    return min(line.bbox[1] for line in lines)
 
 
 def _is_top(block: Block, body: float, sizes: SizeLimits, boxes: Sequence[Box]) -> bool:
@@ -343,16 +344,14 @@ def _is_top(block: Block, body: float, sizes: SizeLimits, boxes: Sequence[Box]) 
 
 
 def _is_heading(block: Block, body: float, larger: float) -> bool:
-    words = sum(len(line.text.split()) for line in block)
     ends = block[-1].text.rstrip().endswith((".", ",", ";", ":"))
     is_large = min(line.size for line in block) >= larger * body
-    return is_large and words <= HEADING_WORDS and not (ends and larger < TITLE_SIZE)
+    return is_large and _words(block) <= HEADING_WORDS and not (ends and larger < TITLE_SIZE)
 
 
 def _is_bold_heading(block: Block, body: float) -> bool:
     """Whether a block is a heading by its weight, as large as the text or nearly so."""
-    words = sum(len(line.text.split()) for line in block)
-    is_bold = all(line.bold for line in block) and words <= HEADING_WORDS
+    is_bold = all(line.bold for line in block) and _words(block) <= HEADING_WORDS
     is_large = min(line.size for line in block) > BOLD_SIZE * body
     return is_bold and is_large and not block[-1].text.rstrip().endswith((".", ",", ";"))
 
@@ -397,7 +396,7 @@ def _is_table(rows: Sequence[Sequence[Line]], rank: dict[int, int]) -> bool:
     limit = CELL_WORDS if max(map(len, rows)) > 2 else PAIR_WORDS
     if len(rows) > 2 and all(_are_listed(row, rank) for row in rows):
         limit = LISTED_WORDS
-    return sum(len(line.text.split()) for line in cells) / len(cells) <= limit
+    return _words(cells) / len(cells) <= limit
 
 
 def _are_listed(row: Sequence[Line], rank: dict[int, int]) -> bool:

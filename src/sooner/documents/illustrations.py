@@ -12,19 +12,15 @@ from .page import Line, PageText
 from .regions import PICTURE, Box, Region, Size, around, clipped, numbered, overlap, shared_width
 
 LEAST, SCAN = 0.005, 0.7
-
 """Shares of the page: smaller ones are bullets, icons and rules, larger ones the page itself."""
 
 NARROWEST = 24
-
 """Pixels of the shorter side."""
 
 GAP = 3
-
 """Pixels between parts of one picture: many programs write pictures in strips."""
 
 MOST, MOST_WORDS = 400, 30
-
 """Parts of a page that are looked at, and words upon a picture; with more it is a background."""
 
 

@@ -80,7 +80,6 @@ PICTURES = (
 )  # fmt: skip
 
 SUFFIXES = (".pdf", *PICTURES)
-
 """File names that are documents."""
 
 

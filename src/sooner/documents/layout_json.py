@@ -14,17 +14,14 @@ from ..errors import SoonerError
 from .regions import PICTURE, Region, Size, box, label_of, numbered, scaled
 
 ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|["\\/bfnrt])?')
-
 """An escape that JSON knows, or a backslash that is none."""
 
 COMMAND = re.compile(
     r"\\(?:\\|[bfrt](?=[a-zA-Z])|n(?=abla|eq|u\b|ot|i\b|earrow|warrow|leq|geq|mid))?"
 )
-
 """A backslash that begins a command of LaTeX where none are escaped, such as that of `\\frac`."""
 
 OPEN_END = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
-
 """An escape that was cut off."""
 
 
@@ -101,7 +98,6 @@ def _scan(part: str) -> tuple[int | None, int | None, int | None]:
 
 
 START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
-
 """How an element begins; within a text its quotes would be escaped."""
 
 

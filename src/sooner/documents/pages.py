@@ -16,11 +16,9 @@ from .pdf import read_pdf
 from .resolution import LEAST_SIDE, Resolution, is_too_large, size_problem
 
 LEAST_DPI, MOST_DPI = 36.0, 2400.0
-
 """Plausible resolutions (dpi); values outside are defaults of the writing program, and ignored."""
 
 SQUARE = 1.02
-
 """Ratio of horizontal to vertical resolution up to which pixels count as square."""
 
 

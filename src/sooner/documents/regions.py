@@ -81,7 +81,6 @@ LABELS = (
 )
 
 FURNITURE = (PAGE_HEADER, PAGE_FOOTER)
-
 """Repeated from page to page, no part of the text."""
 
 _OTHERS = {
@@ -125,7 +124,6 @@ def label_of(name: str) -> str:
 
 
 Size = tuple[int, int]
-
 """Width and height of a page's picture, in pixels."""
 
 

@@ -29,13 +29,11 @@ from .tables import read_table, to_html, to_markdown_table, to_otsl, to_pipes, t
 LINE_END = re.compile(r"[ \t]*\n[ \t]*")
 
 HYPHENATED = re.compile(r"(?<=[^\W\d_])[-\u2010\u00ad]\n(?=[a-zß-öø-ÿ])")
-
 """A word divided at the end of a line: letters before, a small letter after."""
 
 WIDE = "\u2e80-\u9fff\uf900-\ufaff\uff00-\uffef"
 
 BETWEEN_WIDE = re.compile(f"(?<=[{WIDE}])[ \t]*\n[ \t]*(?=[{WIDE}])")
-
 """Chinese and Japanese have no spaces between words, so none where a line ends."""
 
 BULLET = re.compile(r"[ \t]*[•●▪◦‣∙·*\-–—○□■][ \t]+")
@@ -43,7 +41,6 @@ BULLET = re.compile(r"[ \t]*[•●▪◦‣∙·*\-–—○□■][ \t]+")
 NUMBER = re.compile(r"[ \t]*\(?(?:\d{1,3}|[a-zA-Z]|[ivx]{1,4})[.)][ \t]+")
 
 NESTED = "   "
-
 """How far an item of a list within a list is set in: below the text of a numbered one."""
 
 HEADING = re.compile(r"#{1,6}\s")
@@ -156,7 +153,6 @@ class Style:
 MARKDOWN = Style()
 
 DOTS = Style(tables="html", formulas="dollars")
-
 """Texts within dots.ocr's JSON, as its prompt asks for them: LaTeX, HTML and Markdown."""
 
 

@@ -10,7 +10,6 @@ from ..page import Page
 from ..regions import PageDraft, Region, clipped, scaled
 
 BLANK = "no text found on the page"
-
 """Reason of an empty draft of a blank page, which is no failure."""
 
 

@@ -18,11 +18,9 @@ LEAST_PICTURE = 0.05
 """Share of the page that a picture takes in which there may be text that matters."""
 
 SAME = 0.5
-
 """Intersection over union from which two boxes are the same region."""
 
 INSIDE = 0.8
-
 """Share of the smaller box inside the other one from which a lone pair is the same region."""
 
 

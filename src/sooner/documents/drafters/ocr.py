@@ -110,27 +110,21 @@ class LayoutModel:
 
 
 REACH = 2.2
-
 """Heights of a line to the left of it in which a bullet is looked for."""
 
 APART = 0.4
-
 """Heights that are free to the left of a bullet, which a last letter of another column's is not."""
 
 SMALLEST, LARGEST = 0.12, 0.6
-
 """Width and height of a bullet in heights of its line."""
 
 MIDDLE = (0.3, 0.7)
-
 """Where the middle of a bullet is, in heights of its line from the top: a full stop is lower."""
 
 SOLID = 0.6
-
 """Share of a bullet's box that is ink at least."""
 
 CONTRAST = 64
-
 """Difference in brightness to the paper from which a pixel is ink."""
 
 
@@ -188,7 +182,6 @@ def _is_round(ink: np.ndarray, height: float) -> bool:
 AS_TEXT = "formulas are read as text, not as LaTeX"
 
 LEAST_SIDE = 12
-
 """Pixels of a side below which no line of text fits."""
 
 

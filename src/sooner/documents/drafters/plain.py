@@ -34,13 +34,11 @@ from .base import BLANK
 from .ocr import LayoutModel, with_bullets
 
 FROM_ZERO = re.compile(r"_page_(\d+)(?:_\w+)?|_(\d+)_res")
-
 """Page numbers as dots.ocr (`paper_page_0`) and PaddleX (`paper_0_res`) put them into names."""
 
 FROM_ONE = re.compile(r"[-_](\d+)")
 
 WHOLE = re.compile(r"|_res|_content_list|_middle")
-
 """What stands behind a document's name if a file is about all of it, in order of preference."""
 
 
