@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from page_answers import page_text
 from sooner.documents import PageDraft, Region
 from sooner.documents.forms import PageForm, resized
-from sooner.documents.tables import Cell, from_otsl, from_rows, grid, read_table, to_html, to_otsl
+from sooner.documents.tables import Cell, from_otsl, grid, read_table, to_html, to_otsl
 from sooner.tasks.parse.forms import FORMS
 
 SIZE = (1000, 1400)
@@ -83,7 +83,7 @@ def pages(draw: st.DrawFn) -> list[Region]:
         label, text = draw(st.sampled_from(LABELS)), " ".join(draw(WORDS))
         drafts = [f"- {text}" if label == "List-item" else text]
         if label == "Table":
-            drafts = [to_html(from_rows([[text, ""], ["1", text]]))]
+            drafts = [to_html([[Cell(text), Cell("")], [Cell("1"), Cell(text)]])]
         box = (left, top, left + width, top + height)
         level = 2 if label == "Section-header" else 0
         drafts = [] if label == "Picture" else drafts
@@ -184,7 +184,7 @@ def test_broken_otsl_is_read_as_far_as_possible() -> None:
         ["", "a", "", ""],
         ["b", "", "", ""],
     ]
-    assert to_otsl(from_rows([["a", "b"], ["c"]])) == "<fcel>a<fcel>b<nl><fcel>c<ecel><nl>"
+    assert to_otsl([[Cell("a"), Cell("b")], [Cell("c")]]) == "<fcel>a<fcel>b<nl><fcel>c<ecel><nl>"
 
 
 def test_what_docling_writes_is_what_is_written_here() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from .regions import CAPTION, FOOTNOTE, FURNITURE, TEXT
+from .serialise import FENCE
 
 PROSE = (TEXT, CAPTION, FOOTNOTE, *FURNITURE)
 """Labels of regions whose text has no marks of its own."""
@@ -16,8 +17,6 @@ MARK = re.compile(
 )
 """Begins of headings, quotes, items, fences, tables, rules and HTML, superscripts apart. Numbers
 are left alone: a list shows them as they are."""
-
-FENCE = "```"
 
 
 def escaped(text: str) -> str:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import html
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
 
@@ -173,10 +172,6 @@ def _extent(
     while mark(down, 0) == UP and all(mark(down, n) == CROSS for n in range(1, across)):
         down += 1
     return down, across
-
-
-def from_rows(rows: Sequence[Sequence[str]]) -> Table:
-    return [[Cell(text) for text in row] for row in rows]
 
 
 def _pipes(line: str) -> list[Cell]:
