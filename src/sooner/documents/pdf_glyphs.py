@@ -114,8 +114,6 @@ class GlyphReader:
                 code = 0x10000 + (high - 0xD800) * 0x400 + code - 0xDC00
             high = 0
             text = "-" if code in HYPHENS else _character(code)
-            if code in HYPHENS and not self._has_ink(index):
-                text = " "
             if code in TEX_SIGNS and self._has_ink(index):
                 text = TEX_SIGNS[code]
             if text in ("\r", "\n"):
