@@ -3,9 +3,9 @@
     python tools/cli_reference.py            writes the page
     python tools/cli_reference.py --check    exits with 1 if the page is not up to date
 
-Names, arguments, options, defaults and help are those that `sooner COMMAND --help` prints. The lab's
-commands (`bench`, `eval`, `predict`, `train miniature`) are on the page where `sooner-lab` is
-installed, as it is in the development environment.
+Names, arguments, options, defaults and help are those that `sooner COMMAND --help` prints. The
+lab's commands (`bench`, `eval`, `predict`, `train miniature`) are on the page where `sooner-lab`
+is installed, as it is in the development environment.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 HEAD = """# Commands
 
 This page is written by `python tools/cli_reference.py` from the commands; don't edit it by hand.
-`sooner COMMAND --help` prints the same. Every command has `--help` and ends with 0 when it is done, 1 when it
-found a parity bug, 2 for bad input or usage, and 130 when it was interrupted.
+`sooner COMMAND --help` prints the same. Every command ends with 0 when it is done, 1 when it found a
+parity bug, 2 for bad input or usage, and 130 when it was interrupted.
 
 Commands of the lab need the distribution `sooner-lab`; see [installation](../installation.md).
 """
@@ -64,8 +64,7 @@ def _section(name: str, command: Any) -> list[str]:
     context = typer.Context(command, info_name=name)
     usage = " ".join([name, *command.collect_usage_pieces(context)])
     lines = [f"### {name}", "", _prose(command.help), "", "```", usage, "```", ""]
-    rows = [_row(parameter, context) for parameter in command.params]
-    rows = [row for row in rows if row is not None]
+    rows = [row for parameter in command.params if (row := _row(parameter, context)) is not None]
     if rows:
         lines += ["| option | meaning | default |", "|---|---|---|", *rows]
     return lines
