@@ -1,14 +1,15 @@
 """The one exactness matrix: every method that calls itself exact joins `METHODS`.
 
 A method is listed by a factory that takes a family of `tiny` and returns the method for a target of
-that family. `cases()` is a covering subset of the full product: every (family, method), every
-(method, batch), every (family, kind) and every (method, short length) appears.
+that family. `cases()` covers all pairs of `FACTORS`, `product()` is the whole product of those that
+matter most.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,11 +18,11 @@ import torch
 import assistants
 import sooner
 import tiny
+from covering import pairwise
 from same_drafts import SameDrafts
 from sooner.methods.tree_draft import STATIC_TREE
 
 BATCHES = (1, 2, 3, 5)
-SHORT = (1, 2, 3, 6)
 LONG = 23
 
 
@@ -121,45 +122,86 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
 
 @dataclass(frozen=True)
 class Case:
-    """One cell: a method on a batch of a family, generating `LONG` and `short` tokens.
+    """One cell: a method on a batch of a family, and how it is asked.
 
     Attributes:
-        entry: `custom_generate` or `session`.
+        new: limit on new tokens.
+        entry: `session`, `custom_generate`, `engine`, or `paged` (an engine whose rows take pages).
         ends: whether a token that appears half-way is the end of sequence.
+        chunk: prompt tokens of a row that are prefilled at once; all of them without it.
+        attention: the implementation in the target.
     """
 
     family: str
     method: str
     kind: str
     rows: int
-    short: int
+    new: int
     entry: str
     ends: bool
+    chunk: int | None = None
+    attention: str = "sdpa"
 
     def __str__(self) -> str:
         end = "eos" if self.ends else "no-eos"
-        return "-".join((self.family, self.method, self.kind, f"b{self.rows}", self.entry, end))
+        parts = (
+            self.family, self.method, self.kind, f"b{self.rows}", f"n{self.new}", self.entry, end
+        )  # fmt: skip
+        more = () if self.chunk is None else (f"c{self.chunk}",)
+        return "-".join((*parts, *more, *(() if self.attention == "sdpa" else (self.attention,))))
 
 
-def cases() -> list[Case]:
-    """The covering subset, in a fixed order."""
-    found = []
-    for i, family in enumerate(tiny.FAMILIES):
-        kinds = tiny.kinds(family)
-        for j, method in enumerate(METHODS):
-            turn = i + j
-            found.append(
-                Case(
-                    family,
-                    method,
-                    kind=kinds[(turn + i) % len(kinds)],
-                    rows=BATCHES[turn % len(BATCHES)],
-                    short=SHORT[(i + 2 * j) % len(SHORT)],
-                    entry=("session", "custom_generate")[turn % 2 ^ (i // 2) % 2],
-                    ends=turn % 3 != 0,
-                )
-            )
-    return found
+FACTORS: dict[str, Sequence[Any]] = {
+    "method": tuple(METHODS),
+    "family": tiny.FAMILIES,
+    "kind": tiny.KINDS,
+    "rows": BATCHES,
+    "new": (LONG, 17, 10, 6, 3, 1),
+    "entry": ("session", "custom_generate", "engine", "paged"),
+    "ends": (False, True),
+    "chunk": (None, 5),
+    "attention": ("sdpa", "eager"),
+}
+
+RANKING = ("parallel", "specvlm", "sparse-to-dense", "sparse-to-dense-auto")
+"""Methods that rank visual tokens by the target's prefill, which must not come in chunks."""
+
+
+def allowed(setting: Mapping[str, Any]) -> bool:
+    """Whether values go together; factors that are missing forbid nothing."""
+    get = setting.get
+    if {"family", "kind"} <= setting.keys() and setting["kind"] not in tiny.kinds(get("family")):
+        return False
+    if get("chunk") and get("method") in RANKING:
+        return False
+    if get("method") == "parallel" and get("entry") in ("engine", "paged"):
+        return False  # it decodes only rows that were admitted together
+    return not (get("ends") and get("new", LONG) < 17)  # the end would stand behind the limit
+
+
+@functools.cache
+def cases() -> tuple[Case, ...]:
+    """The cells of the core lane: every pair of values of two factors appears."""
+    return tuple(Case(**setting) for setting in pairwise(FACTORS, allowed))
+
+
+def product() -> Iterator[Case]:
+    """The cells of the merge lane: method by family by rows, from slots and pages, else in turn."""
+    main = (FACTORS[name] for name in ("method", "family", "rows"))
+    for turn, (method, family, rows) in enumerate(itertools.product(*main)):
+        for entry in (
+            ("session", "custom_generate")[turn % 2],
+            ("paged", "engine")[turn // 5 % 2],
+        ):
+            kinds, new = tiny.kinds(family), FACTORS["new"][turn // 3 % 6]
+            setting = {
+                "method": method, "family": family, "kind": kinds[turn // 3 % len(kinds)],
+                "rows": rows, "new": new, "entry": entry, "ends": new >= 17 and turn % 2 == 1,
+                "chunk": None if method in RANKING else FACTORS["chunk"][turn // 5 % 2],
+                "attention": FACTORS["attention"][turn // 7 % 2],
+            }  # fmt: skip
+            if allowed(setting):
+                yield Case(**setting)
 
 
 @functools.cache

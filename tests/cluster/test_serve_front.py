@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from typing import Any
 
 import httpx
@@ -21,8 +21,6 @@ CHAT = "/v1/chat/completions"
 JSON = [(b"content-type", b"application/json")]
 EVENTS = [(b"content-type", b"text/event-stream; charset=utf-8")]
 FULL = b'{"error": {"message": "failed", "type": "x", "param": null, "code": null}}'
-
-Script = Callable[[PassedRequest], list[Any]]
 
 
 class Scripted:

@@ -1,8 +1,7 @@
-"""The runs whose ids are frozen: every method and family, greedy and sampled, in fp32.
+"""The runs whose counts and sampled ids are frozen, in fp32: each method once greedy, once sampled.
 
-Text runs are the cells of `method_matrix` (ragged batches, ends inside drafts, limits), those of
-the parsers beside it, and some under processors that read prefixes; picture runs are the cells of
-`models.test_canvas_exactness`.
+That greedy ids are those of HF is for `method_matrix` to prove; what was drafted and accepted on
+the way, and what a seed draws, is not.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ import sooner
 import tiny
 import tiny_canvas
 from models import test_canvas_exactness as pictures
-from models import test_parsers as parsers
 from sooner.stats.run import Stats
 
 SEED = 3
@@ -28,21 +26,13 @@ TIMED = (
     "noisy-auto", "eagle-auto", "hsd-auto", "ddtree-auto", "eagle3-auto", "parallel",
     "prompt-lookup-auto", "sd-tree-auto", "sparse-to-dense-auto",
 )  # fmt: skip
-"""Methods whose drafts are as long as the clock says: their greedy ids alone are kept."""
-
-METHODS_AT_FIRST = 29
-"""Length of `method_matrix.METHODS` when the runs were numbered: settings go by it."""
+"""Methods whose drafts are as long as the clock says, so that nothing of them is frozen."""
 
 DRAWN: tuple[dict[str, Any], ...] = (
     {"do_sample": True},
     {"do_sample": True, "temperature": 0.8, "top_k": 24, "top_p": 0.95},
     {"do_sample": True, "repetition_penalty": 1.2},
 )
-READING: tuple[dict[str, Any], ...] = (
-    {"do_sample": False, "repetition_penalty": 1.3},
-    {"do_sample": False, "no_repeat_ngram_size": 2, "min_new_tokens": 9},
-)
-
 Ids = list[list[int]]
 
 
@@ -54,9 +44,8 @@ class TextRun:
         entry: `session`, `custom_generate`.
         new: limit on new tokens.
         ends: whether a token that appears half-way is the end of sequence.
-        turn: which of `DRAWN` or `READING` it is decoded with.
-        kind_of: `greedy`, `reading` (greedy under processors that read prefixes) or `sampled`.
-        is_slow: left out of a quick run of the tests.
+        turn: which of `DRAWN` it is decoded with.
+        kind_of: `greedy` or `sampled`.
     """
 
     family: str
@@ -68,16 +57,11 @@ class TextRun:
     ends: bool
     turn: int = 0
     kind_of: str = "greedy"
-    is_slow: bool = False
 
     def __str__(self) -> str:
         parts = (self.family, self.method, self.kind, f"b{self.rows}", self.entry, f"n{self.new}")
         more = ("eos",) if self.ends else ()
         return "-".join((*parts, *more, *(() if self.kind_of == "greedy" else (self.kind_of,))))
-
-    @property
-    def is_timed(self) -> bool:
-        return self.method in TIMED
 
     @property
     def is_greedy(self) -> bool:
@@ -91,8 +75,7 @@ class TextRun:
         limits = {"max_new_tokens": self.new, "eos_token_id": end}
         if self.kind_of == "greedy":
             return {**limits, "do_sample": False}
-        settings = READING if self.kind_of == "reading" else DRAWN
-        return {**limits, **settings[self.turn % len(settings)]}
+        return {**limits, **DRAWN[self.turn % len(DRAWN)]}
 
     def decode(self, end: int | None) -> tuple[Ids, Stats]:
         """New tokens of each row, and what the run counted."""
@@ -123,8 +106,6 @@ class PictureRun:
     case: pictures.Case
     do_sample: bool
 
-    is_timed = False
-    is_slow = True
     family = ""  # of `tiny`; pictures are drafted without a model
 
     @property
@@ -170,44 +151,34 @@ def cut(row: list[int], end: int | None) -> list[int]:
     return row[: row.index(end) + 1] if end is not None and end in row else row
 
 
-def turns() -> Iterator[tuple[int, matrix.Case]]:
-    """The cells, each with a number that does not change where further methods are listed last."""
-    for place, case in enumerate(matrix.cases()):
-        family, method = divmod(place, len(matrix.METHODS))
-        yield family * METHODS_AT_FIRST + method, case
+def cell(family: int, method: int) -> dict[str, Any]:
+    """Kind of prompt, batch and entry of a method with a family, by their numbers."""
+    kinds, turn = tiny.kinds(tiny.FAMILIES[family]), family + method
+    return {
+        "family": tiny.FAMILIES[family],
+        "method": tuple(matrix.METHODS)[method],
+        "kind": kinds[(turn + family) % len(kinds)],
+        "rows": matrix.BATCHES[turn % len(matrix.BATCHES)],
+        "entry": ("session", "custom_generate")[turn % 2 ^ (family // 2) % 2],
+        "ends": turn % 3 != 0,
+    }
 
 
 def greedy() -> Iterator[Run]:
-    """Runs whose ids no change of the engine may touch."""
-    for case in matrix.cases():
-        for new in (matrix.LONG, case.short):
-            yield TextRun(
-                case.family, case.method, case.kind, case.rows, case.entry, new, case.ends,
-                is_slow=new != matrix.LONG,
-            )  # fmt: skip
-    for case in parsers.CASES:
-        yield TextRun(
-            case.family, case.method, case.kind, case.rows, case.entry, matrix.LONG, case.ends,
-            is_slow=True,
-        )  # fmt: skip
-    for turn, case in turns():
-        if turn % 5 == 0:
-            yield TextRun(
-                case.family, case.method, case.kind, case.rows, "session", 13, case.ends,
-                turn // 5, "reading", is_slow=True,
-            )  # fmt: skip
-    yield from (PictureRun(case, do_sample=False) for case in pictures.cases())
+    """Runs whose counts no change of the engine may touch."""
+    for number, method in enumerate(matrix.METHODS):
+        if method not in TIMED:
+            yield TextRun(**cell(number % len(tiny.FAMILIES), number), new=matrix.LONG)
 
 
 def sampled() -> Iterator[Run]:
     """Runs of one seed: other random numbers give other ids, and are frozen anew."""
-    for turn, case in turns():
-        if case.method not in TIMED:
-            yield TextRun(
-                case.family, case.method, case.kind, case.rows, "session", 13, case.ends, turn,
-                "sampled", is_slow=turn % 3 != 0,
-            )  # fmt: skip
-    yield from (PictureRun(case, do_sample=True) for case in pictures.cases())
+    for number, method in enumerate(matrix.METHODS):
+        if method not in TIMED:
+            family = (number + 3) % len(tiny.FAMILIES)
+            run = {**cell(family, number), "entry": "session"}
+            yield TextRun(**run, new=13, turn=29 * family + number, kind_of="sampled")
+    yield from (PictureRun(case, do_sample=True) for case in pictures.cases()[::12])
 
 
 PARTS = {"greedy": greedy, "sampled": sampled}

@@ -30,7 +30,7 @@ def _one_thread() -> Any:
 
 def listed() -> list[Any]:
     return [
-        pytest.param(part, run, id=f"{part}-{run}", marks=[pytest.mark.slow] * run.is_slow)
+        pytest.param(part, run, id=f"{part}-{run}")
         for part, runs in PARTS.items()
         for run in runs()
     ]
@@ -40,12 +40,11 @@ def listed() -> list[Any]:
 def test_ids_and_counts_are_the_frozen_ones(part: str, run: Run) -> None:
     entry = FROZEN[part]["runs"][str(run)]
     ids, stats = run.decode(entry.get("end"))
-    told = None if run.is_timed else counts(stats)
-    if ids == entry["ids"] and told == entry.get("counts"):
+    if ids == entry["ids"] and counts(stats) == entry["counts"]:
         return
     skip_elsewhere(run, entry)
     assert ids == entry["ids"]
-    assert told == entry.get("counts"), "forwards, draft tokens, accepted tokens -> row steps"
+    assert counts(stats) == entry["counts"], "forwards, draft tokens, accepted tokens -> row steps"
 
 
 def skip_elsewhere(run: Run, entry: dict[str, Any]) -> None:
@@ -65,13 +64,9 @@ def test_every_run_is_frozen_and_nothing_else() -> None:
         )
 
 
-def test_the_file_stays_small() -> None:
-    assert IDS.stat().st_size < 300 * 1024
-
-
 def test_another_window_shows_in_the_counts() -> None:
     """Ids of exact methods are HF's whatever is drafted; the counts tell engines apart."""
-    run = next(run for run in PARTS["greedy"]() if "noisy-4" in str(run) and not run.is_slow)
+    run = next(run for run in PARTS["greedy"]() if "noisy-4" in str(run))
     entry = FROZEN["greedy"]["runs"][str(run)]
     ids, stats = replace(run, method="noisy-7").decode(entry.get("end"))
     assert ids == entry["ids"]

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from sooner.errors import SoonerError
 from sooner.models.cosmos_ar.tokenizer import PublishedTokenizer
 
-LEVELS = (8, 8, 8, 5, 5, 5)
 HALF, PLACE = [4, 4, 4, 2, 2, 2], [1, 8, 64, 512, 2560, 12_800]
 
 

@@ -33,7 +33,6 @@ texts = some.text(
     max_size=40,
 )
 blocks = some.lists(some.integers(1, 7), min_size=1, max_size=12)
-TOKENIZERS = {"bytes": byte_level, "fallback": byte_fallback}
 
 
 def in_blocks(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:

@@ -12,8 +12,6 @@ from transformers import GenerationConfig, JanusImageProcessor, JanusProcessor
 import tiny_canvas
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
-POSITIONS = 128
-
 
 def painter(folder: Path, scale: float = 0.1) -> Path:
     """A Janus that draws 4 x 4 codes from the image miniature's words.

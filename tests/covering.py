@@ -1,0 +1,73 @@
+"""Covering arrays: few settings in which every allowed pair of values of two factors appears."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+Setting = dict[str, Any]
+Allowed = Callable[[Mapping[str, Any]], bool]
+"""Tells whether values go together; it is asked about settings that lack factors, too."""
+
+
+def pairwise(factors: Mapping[str, Sequence[Any]], allowed: Allowed) -> list[Setting]:
+    """Settings that cover every pair which some allowed setting holds, in an order that is fixed.
+
+    Each setting begins with the first pair that none has covered yet. Its other factors take the
+    value which covers most further pairs, and among equals the one that was taken least.
+    """
+    names = list(factors)
+    open_pairs = dict.fromkeys(
+        pair for pair in _pairs(factors) if _completed(dict(pair), names, factors, allowed)
+    )
+    taken = {name: [0] * len(factors[name]) for name in names}
+    settings: list[Setting] = []
+    while open_pairs:
+        setting = dict(next(iter(open_pairs)))
+        for name in sorted((n for n in names if n not in setting), key=lambda n: -len(factors[n])):
+
+            def worth(number: int, name: str = name, setting: Setting = setting) -> tuple[int, int]:
+                value = factors[name][number]
+                new = sum(
+                    _pair(names, name, value, *item) in open_pairs for item in setting.items()
+                )
+                return new, -taken[name][number]
+
+            for number in sorted(range(len(factors[name])), key=worth, reverse=True):
+                trial = {**setting, name: factors[name][number]}
+                if _completed(trial, names, factors, allowed):
+                    setting = trial
+                    break
+        for name, value in setting.items():
+            taken[name][list(factors[name]).index(value)] += 1
+        for one, other in itertools.combinations(setting.items(), 2):
+            open_pairs.pop(_pair(names, *one, *other), None)
+        settings.append({name: setting[name] for name in names})
+    return settings
+
+
+def _pairs(factors: Mapping[str, Sequence[Any]]) -> Iterator[tuple[tuple[str, Any], ...]]:
+    for one, other in itertools.combinations(factors, 2):
+        for value, another in itertools.product(factors[one], factors[other]):
+            yield (one, value), (other, another)
+
+
+def _pair(
+    names: Sequence[str], one: str, value: Any, other: str, another: Any
+) -> tuple[tuple[str, Any], ...]:
+    """Two values in the order of their factors."""
+    both = (one, value), (other, another)
+    return both if names.index(one) < names.index(other) else (both[1], both[0])
+
+
+def _completed(
+    setting: Setting, names: Sequence[str], factors: Mapping[str, Sequence[Any]], allowed: Allowed
+) -> bool:
+    """Whether some allowed setting of all factors holds these values."""
+    if not allowed(setting):
+        return False
+    left = next((name for name in names if name not in setting), None)
+    return left is None or any(
+        _completed({**setting, left: value}, names, factors, allowed) for value in factors[left]
+    )
