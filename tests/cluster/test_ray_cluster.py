@@ -118,11 +118,3 @@ def test_a_node_that_differs_is_named_before_anything_is_done(paper: Path, tmp_p
     (line,) = told.stderr.strip().splitlines()
     assert re.search(r"node '\S+:\d+' has transformers 0\.0\.1, and this one has [\d.]+;", line)
     assert not list((tmp_path / "out").rglob("*.md"))
-
-
-def test_a_cluster_that_is_not_there(paper: Path, tmp_path: Path) -> None:
-    asked = ["parse", str(paper), "-o", str(tmp_path / "out"), "--drafter", "text-layer"]
-    told = sooner(*asked, "--ray", "127.0.0.1:9")
-    assert told.returncode == 2
-    (line,) = told.stderr.strip().splitlines()
-    assert "no Ray cluster at '127.0.0.1:9'" in line

@@ -151,48 +151,6 @@ def test_the_driver_is_killed_and_a_page_kills_its_process(
 
 
 @pytest.mark.soak
-def test_twenty_kills(undisturbed: dict[str, bytes], documents: Path, tmp_path: Path) -> None:
-    """Actors, nodes and drivers, one after the other, at random; no page is blamed for it."""
-    nodes, out, dice = RayNodes(2), tmp_path / "out", random.Random(20)
-    run: subprocess.Popen | None = None
-    try:
-        nodes.add(2)
-        nodes.wait(2)
-        for number in range(20):
-            if run is None or run.poll() is not None:
-                if run is not None:
-                    ended(run)
-                    for record in (out / ".sooner" / "pages").rglob("*.json"):
-                        if dice.random() < 0.5:  # so that there is something to be done
-                            record.unlink()
-                run = start(documents, out, nodes.address, 0.5, **nodes.environment)
-            goal = done(out) + 2
-            end = time.monotonic() + 120
-            while run.poll() is None and done(out) < goal:
-                assert time.monotonic() < end, f"kill {number}: no page in two minutes"
-                time.sleep(0.1)
-            stage = dice.choice(["ParserStage", "WriteStage", "node", "driver"])
-            if stage == "driver":
-                run.kill()
-                run.communicate()
-                run = None
-            elif stage == "node":
-                nodes.lose(1)
-                nodes.add(2)
-                nodes.wait_for_all()
-            elif found := nodes.actors(stage):
-                dice.choice(found).kill()
-        if run is not None:
-            ended(run)
-        ended(start(documents, out, nodes.address, 0.0, **nodes.environment))
-    finally:
-        if run is not None:
-            run.kill()
-        nodes.close()
-    assert results(out) == undisturbed
-
-
-@pytest.mark.soak
 def test_the_driver_keeps_nothing_of_a_hundred_thousand_files(tmp_path: Path) -> None:
     """Its memory at a tenth of them and at the last one; blocks of 16 pages, which take no time."""
     many, count = tmp_path / "many", int(os.environ.get("SOONER_DOCUMENTS", "100000"))

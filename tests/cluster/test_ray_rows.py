@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +17,7 @@ from ray.data._internal.output_buffer import BlockOutputBuffer, OutputBlockSizeO
 
 from sooner.documents import PageDraft, Region
 from sooner.ray import OCR, Parser, Write
-from sooner.ray.pressure import RECENT, RecentFigures, configured
+from sooner.ray.pressure import configured
 from sooner.ray.rows import batch_of, draft_of, draft_to_text, rows_of
 from sooner.storage import open_store
 from sooner.tasks.parse.page_records import PageRecords
@@ -39,14 +37,6 @@ def test_a_draft_comes_back_as_it_was() -> None:
     assert draft_of({"draft": draft_to_text(draft)}) == draft
     assert draft_of({"draft": draft_to_text(None)}) is None
     assert draft_of({}) is None
-
-
-def test_only_the_last_figures_are_kept() -> None:
-    kept = RecentFigures()
-    for number in range(100 * RECENT):
-        kept.extend([number])
-    assert len(kept) <= 2 * RECENT
-    assert kept[-1] == 100 * RECENT - 1
 
 
 @pytest.mark.parametrize(("rows_a_block", "count"), [(1, 16), (16, 1)])
@@ -112,75 +102,3 @@ def test_what_a_stage_raised_is_told_and_not_rays_advice() -> None:
         "ray failed: AttributeError: 'NoneType' object has no attribute 'size'"
     )
     assert str(_ours(RuntimeError("lost"))) == "ray failed: lost"
-
-
-def test_a_model_that_is_not_there_is_told_with_the_first_page(rows: dict[str, Any]) -> None:
-    parser = Parser(model="/no/such/folder")
-    with pytest.raises(ValueError, match="'/no/such/folder' does not exist"):
-        parsed(parser, rows)
-
-
-def test_a_document_that_can_not_be_written_is_a_row_that_says_why(tmp_path: Path) -> None:
-    import pyarrow
-
-    from sooner.documents import BrokenPage, find_documents
-    from sooner.ray.planning import PlanRows, read_list, write_list
-    from sooner.ray.rows import RowReader
-    from sooner.ray.write import WriteStage
-    from sooner.tasks.parse import FAILED, Delivery, ParsedPage
-    from sooner.tasks.parse.finishing import Finisher
-    from sooner.tasks.parse.manifest import Manifest
-    from sooner.tasks.parse.plan import DocumentPlanner, Intake
-
-    source, out = tmp_path / "in", tmp_path / "out"
-    source.mkdir()
-    for name in (b"caf\xe9.png", b"n" * 251 + b".png", b"z.png"):
-        Image.new("RGB", (60, 80), "white").save(source / os.fsdecode(name))
-    delivery, intake = Delivery(out, overlay=False), Intake()
-    kept = PageRecords(delivery.store), Manifest(delivery.store)
-    plan = PlanRows(
-        DocumentPlanner(intake, *kept, delivery, "s"), Finisher(intake, *kept, delivery)
-    )
-    listed = write_list(delivery.store, find_documents([source]))
-    planned = [
-        row
-        for batch in read_list({"store": str(out), "list": listed})
-        for columns in plan({"documents": [batch["documents"]]})
-        for row in rows_of(columns)
-    ]
-    pyarrow.Table.from_pylist(planned)
-    pages = [row for row in planned if row["page"] >= 0]
-    assert [row["page"] for row in pages] == [0, 0, 1]
-    assert [json.loads(row["told"])["todo"] for row in planned if row["page"] < 0] == [1, 1, 1]
-    write = WriteStage(delivery, settings_hash="s", finishes=False)
-    for row in pages[:2]:
-        page = RowReader(intake)(row)
-        assert isinstance(page, BrokenPage)
-        assert "rename it" in page.reason
-        parsed = ParsedPage("", 0, FAILED, page.reason)
-        (line,) = write(batch_of([{**row, "parsed": json.dumps(parsed.to_json())}]))["line"]
-        assert json.loads(line)["status"] == FAILED
-
-
-def test_files_of_a_document_that_can_not_be_written_are_a_failure(tmp_path: Path) -> None:
-    from sooner.ray.write import finish_document
-    from sooner.tasks.parse import FAILED, SUCCESS, Delivery, ParsedPage
-    from sooner.tasks.parse.finishing import Finisher
-    from sooner.tasks.parse.manifest import Manifest
-    from sooner.tasks.parse.page_records import PageRecord, PageTask
-    from sooner.tasks.parse.plan import Intake
-
-    delivery = Delivery(tmp_path / "out", ("md",), overlay=False)
-    records, manifest = PageRecords(delivery.store), Manifest(delivery.store)
-    finisher = Finisher(Intake(), records, manifest, delivery)
-    records.write(PageRecord(ParsedPage("", 1, SUCCESS, markdown="text\n"), "h", "s"))
-    task = PageTask(str(tmp_path / "a.png"), "a.png", "h", "s", 1)
-    (tmp_path / "out" / "a.png.md").mkdir()
-    is_done, line = finish_document(finisher, task, 1)
-    assert is_done
-    assert line is not None
-    assert (line["document"], line["page"], line["status"]) == ("a.png", 0, FAILED)
-    assert manifest.lines("a.png") == [line]
-    (tmp_path / "out" / "a.png.md").rmdir()
-    assert finish_document(finisher, task, 1) == (True, None)
-    assert [one["status"] for one in manifest.lines("a.png")] == [SUCCESS]

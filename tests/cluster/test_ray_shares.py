@@ -19,16 +19,6 @@ def test_all_actors_find_room_and_reading_has_some(cpus: list[int]) -> None:
     assert left >= SPARE * len(cpus) - 1e-9
 
 
-def test_two_actors_of_one_cpu_on_two_cpus_would_leave_none_for_reading() -> None:
-    shares = Shares.plan([RayNode("one", 2)], parsers=1, drafters=1)
-    assert shares.heavy < 1
-
-
-def test_a_lost_node_leaves_room_for_all() -> None:
-    shares = Shares.plan([RayNode("one", 2), RayNode("two", 2)], parsers=2, drafters=2)
-    assert shares.heavy * 4 <= 2 - SPARE
-
-
 @pytest.mark.parametrize(
     ("nodes", "parsers", "told"),
     [
@@ -42,8 +32,3 @@ def test_too_many_are_refused_with_the_way_out(
 ) -> None:
     with pytest.raises(SoonerError, match=told):
         Shares.plan(nodes, parsers)
-
-
-def test_parsers_are_one_a_gpu() -> None:
-    shares = Shares.plan([RayNode("one", 8, 4), RayNode("two", 8, 4)])
-    assert (shares.parsers, shares.gpus) == (8, 1.0)

@@ -17,7 +17,6 @@ import psutil
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.interrupts import ended_as_interrupted
 from sooner.ray import cluster
 
 LATE = "The current node timed out during startup.\nThis could happen."
@@ -123,20 +122,6 @@ def test_a_start_that_fails_twice_is_one_line(monkeypatch: pytest.MonkeyPatch) -
     assert none_is_left(ray)
 
 
-def test_an_interrupted_start_is_not_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = failing(monkeypatch, 1, KeyboardInterrupt)
-    with pytest.raises(KeyboardInterrupt), cluster.connected():
-        raise AssertionError("connected")
-    assert len(ray.folders) == 1
-    assert none_is_left(ray)
-
-
-def test_sigterm_goes_on_as_an_interrupt(monkeypatch: pytest.MonkeyPatch) -> None:
-    failing(monkeypatch, 0)
-    with ended_as_interrupted(), cluster.connected():
-        assert signal.getsignal(signal.SIGTERM) is signal.default_int_handler
-
-
 @pytest.fixture
 def no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is said of tokens, and no file has one."""
@@ -158,49 +143,3 @@ def test_a_local_cluster_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch)
         assert ray.told == ("", "")
     assert len(tokens) == 2
     assert all(len(one) == 64 for one in tokens)
-
-
-@pytest.mark.usefixtures("no_tokens")
-@pytest.mark.parametrize(
-    ("address", "given", "told"),
-    [
-        ("local", {"RAY_AUTH_MODE": "disabled"}, ("disabled", "")),
-        ("local", {"RAY_AUTH_TOKEN": "mine"}, ("token", "mine")),
-        ("head:1", {"RAY_AUTH_TOKEN": "mine"}, ("token", "mine")),
-        ("head:1", {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "mine"}, ("disabled", "mine")),
-    ],
-)
-def test_what_the_environment_says_of_tokens_counts(
-    address: str, given: dict[str, str], told: tuple[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    ray = failing(monkeypatch, 0)
-    for name, value in given.items():
-        monkeypatch.setenv(name, value)
-    with cluster.connected(address):
-        assert ray.told == told
-    assert {name: os.environ.get(name) for name in given} == given
-
-
-@pytest.mark.usefixtures("no_tokens")
-def test_a_cluster_is_told_the_users_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = failing(monkeypatch, 0)
-    with cluster.connected("head:1"):
-        assert ray.told == ("", "")
-    cluster.TOKEN.write_text("secret")
-    with cluster.connected("head:1"):
-        assert ray.told == ("token", "")
-    assert ray.told == ("", "")
-
-
-@pytest.mark.usefixtures("no_tokens")
-def test_an_address_is_tried_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    ray = failing(monkeypatch, 1)
-    with (
-        pytest.raises(SoonerError, match=r"^no Ray cluster at 'head:1'"),
-        cluster.connected("head:1"),
-    ):
-        raise AssertionError("connected")
-    assert len(ray.folders) == 1
-    for one in ray.processes:
-        one.kill()
-        one.wait()

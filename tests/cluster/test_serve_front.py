@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
-from sooner.ray.exchange import Exchange, Head, PassedRequest, Taken
+from sooner.ray.exchange import Head, PassedRequest, Taken
 from sooner.ray.front import TRIES, Front, ReplicaLostError
 from sooner.ray.replica import ReplicaReport
 from sooner.serve.settings import ChatSettings
@@ -120,16 +120,6 @@ def test_a_request_that_has_not_begun_is_asked_again() -> None:
     assert b"sooner:requests_retried_total 2.0" in served.metrics.text([])
 
 
-def test_a_stream_that_has_not_begun_is_asked_again() -> None:
-    replicas = Scripted(
-        lost(Taken("a"), Head(200, EVENTS)),
-        [Taken("b"), Head(200, EVENTS), b"data: 1\n\n", b"data: [DONE]\n\n"],
-    )
-    answer = asyncio.run(post(front(replicas)))
-    assert answer.text == "data: 1\n\ndata: [DONE]\n\n"
-    assert answer.headers["content-type"] == "text/event-stream; charset=utf-8"
-
-
 def test_what_kills_replicas_is_not_asked_for_ever() -> None:
     replicas = Scripted(lost(Taken("a")))
     answer = asyncio.run(post(front(replicas)))
@@ -160,20 +150,6 @@ def test_a_failed_engine_is_passed_over_and_a_full_answer_is_not() -> None:
     everywhere = Scripted(failed)
     answer = asyncio.run(post(front(everywhere)))
     assert (answer.status_code, answer.content) == (503, FULL)
-
-
-def test_more_than_all_replicas_hold_come_back_later() -> None:
-    async def run() -> list[int]:
-        going = asyncio.Event()
-        served = front(Scripted([going, *whole("a")]))
-        coming = [asyncio.ensure_future(post(served)) for _ in range(2)]
-        await asyncio.sleep(0.1)
-        refused = await post(served)
-        assert refused.headers["retry-after"]
-        going.set()
-        return [refused.status_code, *(one.status_code for one in await asyncio.gather(*coming))]
-
-    assert asyncio.run(run()) == [429, 200, 200]
 
 
 @pytest.mark.parametrize("before", [[], [Head(200, EVENTS), b"data: 1\n\n"]])
@@ -231,33 +207,6 @@ def test_draining_lets_answers_end_and_takes_none() -> None:
     asyncio.run(run())
 
 
-@pytest.mark.parametrize("is_hurried", [False, True])
-def test_the_grace_ends(is_hurried: bool) -> None:
-    async def run() -> tuple[httpx.Response, httpx.Response]:
-        never = asyncio.Event()
-        replicas = Scripted(
-            [Taken("a"), Head(200, EVENTS), b"data: 1\n\n", never],
-            [Taken("a"), never],
-        )
-        served = front(replicas, grace_seconds=30.0 if is_hurried else 0.2)
-        stream = asyncio.ensure_future(post(served))
-        await asyncio.sleep(0.05)
-        answer = asyncio.ensure_future(post(served))
-        await asyncio.sleep(0.05)
-        if is_hurried:
-            asyncio.get_running_loop().call_later(0.1, served.hurry)
-        await asyncio.wait_for(served.close(), 5)
-        both = await asyncio.wait_for(asyncio.gather(stream, answer), 5)
-        assert replicas.closed == 2
-        return both[0], both[1]
-
-    stream, answer = asyncio.run(run())
-    assert '"code": "draining"' in stream.text
-    assert "[DONE]" not in stream.text
-    assert answer.status_code == 503
-    assert answer.json()["error"]["code"] == "draining"
-
-
 def test_health_and_readiness_are_the_replicas() -> None:
     served = front(Scripted(well=2))
     assert asyncio.run(get(served, "/ready")).json() == {"status": "ready"}
@@ -267,33 +216,3 @@ def test_health_and_readiness_are_the_replicas() -> None:
     nobody = front(Scripted(well=0))
     assert asyncio.run(get(nobody, "/ready")).status_code == 503
     assert asyncio.run(get(nobody, "/health")).status_code == 503
-
-
-def test_metrics_of_replicas_are_told_apart() -> None:
-    text = asyncio.run(get(front(Scripted(well=2)), "/metrics")).text
-    assert text.count("# TYPE sooner:tokens_total counter") == 1
-    assert 'sooner:tokens_total{m="x",replica="r0"} 3.0' in text
-    assert 'sooner:tokens_total{m="x",replica="r1"} 3.0' in text
-    assert 'sooner:replicas{status="ok"} 2.0' in text
-
-
-def test_an_exchange_gathers_what_waits_and_tells_of_hang_ups() -> None:
-    async def app(scope: Any, receive: Any, send: Any) -> None:
-        body = (await receive())["body"]
-        await send({"type": "http.response.start", "status": 201, "headers": [(b"a", b"b")]})
-        for part in (b"1", b"2", body):
-            await send({"type": "http.response.body", "body": part, "more_body": True})
-        await receive()
-        await send({"type": "http.response.body", "body": b"nobody reads this"})
-
-    async def run() -> None:
-        exchange = Exchange(PassedRequest("POST", "/x", body=b"3"))
-        work = asyncio.ensure_future(exchange.run(app))
-        pieces = exchange.pieces()
-        assert await anext(pieces) == Head(201, [(b"a", b"b")])
-        assert await anext(pieces) == b"123"
-        exchange.hang_up()
-        await asyncio.wait_for(work, 5)
-        assert [one async for one in pieces] == []
-
-    asyncio.run(run())

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
 from sooner.cli.main import main
 from sooner.errors import SoonerError
-from sooner.ray.shares import RayNode, ReplicaShare, check_free, replica_share
-from sooner.serve.settings import ReplicaSettings
+from sooner.ray.shares import RayNode, ReplicaShare, replica_share
 
 pytest.importorskip("uvicorn")
 
@@ -46,16 +44,6 @@ def test_what_can_not_be_is_refused_before_ray_starts(
     assert told in refused(capsys, *arguments)
 
 
-def test_a_missing_ray_is_one_line(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    find = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda name: None if name == "ray" else find(name)
-    )
-    assert "pip install 'sooner[ray]'" in refused(capsys, "miniature", "--ray")
-
-
 def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
     told = refused(capsys, "miniature", "--ray", "127.0.0.1:9", "--quiet")
     assert "no Ray cluster at '127.0.0.1:9'" in told
@@ -76,29 +64,6 @@ def test_shares_of_replicas() -> None:
         replica_share(two, 10)
     # A machine may go: its replicas find room on the others.
     assert replica_share([RayNode("a", 4.0), RayNode("b", 2.0)], 3).cpus == pytest.approx(0.6)
-
-
-def test_a_gpu_each() -> None:
-    nodes = [RayNode("a", 8.0, 2.0)]
-    assert replica_share(nodes, 2) == ReplicaShare(1.0, 1.0)
-    with pytest.raises(SoonerError, match=r"3 replicas need a GPU each, .* at most 2"):
-        replica_share(nodes, 3)
-    assert replica_share(nodes, 3, needs_gpu=False).gpus == 0.0
-
-
-def test_what_others_have_taken_is_told() -> None:
-    check_free(ReplicaShare(0.6, 1.0), 2, 1.2, 2.0)
-    with pytest.raises(SoonerError, match=r"--replicas 2 takes 1\.2 CPUs .* others leave 1;"):
-        check_free(ReplicaShare(0.6), 2, 1.0, 0.0)
-    with pytest.raises(SoonerError, match=r"--replicas 2 takes 2 GPUs .* others leave 1;"):
-        check_free(ReplicaShare(0.6, 1.0), 2, 4.0, 1.0)
-
-
-def test_replicas_are_checked() -> None:
-    assert ReplicaSettings(2).most == 2
-    assert ReplicaSettings(2, 5).most == 5
-    with pytest.raises(SoonerError, match="less than the 2"):
-        ReplicaSettings(2, 1)
 
 
 def test_the_front_loads_no_torch(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -25,7 +24,6 @@ import psutil
 import pytest
 from ray_nodes import children
 
-from cluster.stub_server import THRESHOLD
 from serve.test_chat_run import running, streamed
 
 pytestmark = pytest.mark.random_order(disabled=True)
@@ -37,9 +35,7 @@ grpc = pytest.importorskip("grpc")
 
 TESTS = Path(__file__).parents[1]
 CHAT = "/v1/chat/completions"
-SYSTEM = "You are careful. " * 5
 START, SOON = 150.0, 60.0
-LOOPBACKS = ("127.0.0.1", "::ffff:127.0.0.1", "::1")
 HELD = 0.02
 """Seconds of a forward."""
 
@@ -154,34 +150,6 @@ def test_replicas_say_what_one_server_says(served: Served) -> None:
             assert streamed(stream)[0] == text
 
 
-def test_probes_and_metrics(served: Served) -> None:
-    assert httpx.get(served.address + "/ready").status_code == 200
-    assert len(served.well()) == 2
-    assert [one.id for one in served.client.models.list()] == ["tiny", "org/tiny"]
-    text = httpx.get(served.address + "/metrics", timeout=SOON).text
-    for name in served.well():
-        assert f'sooner:prompt_tokens_total{{model_name="tiny",replica="{name}"}}' in text
-    assert 'sooner:replicas{status="ok"} 2.0' in text
-    assert served.ask("hello", max_tokens="many").status_code == 400
-
-
-def test_nothing_of_ray_listens_beyond_the_loopback(served: Served) -> None:
-    """But for Ray Serve's port of each replica, which it opens on all addresses (2.60): nobody is
-    let in there without the run's token."""
-    replicas, beyond = served.replicas(), []
-    for one in (psutil.Process(served.process.pid), *children(served.process.pid)):
-        for socket in one.net_connections("inet"):
-            if socket.status != psutil.CONN_LISTEN or socket.laddr.ip in LOOPBACKS:
-                continue
-            assert one in replicas, (one, socket)
-            beyond.append((socket.laddr.port, one.environ()["RAY_AUTH_TOKEN"]))
-    assert len(beyond) == 2
-    assert len({token for _, token in beyond}) == 1
-    for port, token in beyond:
-        assert refusal(port) == refusal(port, "wrong" * 8) == grpc.StatusCode.UNAUTHENTICATED
-        assert refusal(port, token) not in (None, grpc.StatusCode.UNAUTHENTICATED)
-
-
 def refusal(port: int, token: str = "") -> Any:
     """The status of a call that says nothing."""
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
@@ -191,32 +159,6 @@ def refusal(port: int, token: str = "") -> Any:
         except grpc.RpcError as error:
             return error.code()  # type: ignore[attr-defined]
     return None
-
-
-def test_what_begins_the_same_goes_to_the_same_replica(served: Served) -> None:
-    clip = {"type": "image_url", "image_url": {"url": "data:image/png;base64,iVBORw0KGgo="}}
-    homes = []
-    for first in "abcdefghijklm":  # all at one of two: once in 4,096 runs
-        said = first + SYSTEM
-        answers = [served.ask(said + str(at), 1) for at in range(2)]
-        assert {one.status_code for one in answers} == {200}
-        told = {one.headers["x-sooner-replica"] for one in answers}
-        assert len(told) == 1
-        homes += told
-    assert len(set(homes)) == 2
-    # Refused by a model without eyes, but by the same one each time.
-    asking = [served.ask([clip, {"type": "text", "text": f"{at}?"}]) for at in range(4)]  # type: ignore[arg-type]
-    assert {one.status_code for one in asking} == {400}
-    assert len({one.headers["x-sooner-replica"] for one in asking}) == 1
-
-
-def test_a_busy_replica_yields(served: Served) -> None:
-    with ThreadPoolExecutor(6) as pool:
-        told = list(pool.map(lambda at: served.ask(f"{SYSTEM}{at}", 40), range(6)))
-    counts = Counter(one.headers["x-sooner-replica"] for one in told)
-    assert {one.status_code for one in told} == {200}
-    assert len(counts) == 2, counts
-    assert max(counts.values()) - min(counts.values()) <= THRESHOLD
 
 
 @dataclass

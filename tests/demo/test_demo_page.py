@@ -356,19 +356,6 @@ def test_a_bad_file_is_told_in_words(visit: Visit, tmp_path: Path) -> None:
     assert "Traceback" not in told
 
 
-def test_a_draft_head_is_chosen_by_its_name(visit: Visit) -> None:
-    panel = visit.panel()
-    panel.get_by_role("button", name="What to run").click()
-    field = panel.get_by_role("combobox", name="Draft head")
-    field.fill("eagle3")
-    field.press("Enter")
-    visit.run()
-    assert "draft head" in panel.locator(".legend").text_content()
-    field.fill("no-such-head")
-    field.press("Enter")
-    assert "draft head 'no-such-head'" in visit.run()
-
-
 def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> None:
     own = Server(
         tmp_path, "miniature", "--token", "open sesame", command="serve", says="watch it at "

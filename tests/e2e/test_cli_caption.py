@@ -88,13 +88,6 @@ def test_text_is_streamed_and_summed_up(
     assert "vision and prefill" in done.err
 
 
-def test_quiet_is_the_text_alone(run: Run, clip: Path, models: list[object]) -> None:
-    done = run("caption", clip, *models, "--quiet")
-    assert done.code == 0
-    assert done.err == ""
-    assert len(done.out.splitlines()) == 1
-
-
 class Terminal(io.StringIO):
     """Both streams of a terminal, as they mix on the screen."""
 
@@ -152,15 +145,6 @@ def test_folders_and_reruns(
     assert names == ["three10.avi", "two.mkv", "one.mp4", "one.mp4"]
 
 
-def test_changed_content_is_done_again(run: Run, models: list[object], tmp_path: Path) -> None:
-    path, output = tmp_path / "a.mp4", tmp_path / "out.jsonl"
-    for frames in (8, 9):
-        videos.write(path, frames=frames)
-        for _ in range(2):
-            assert run("caption", path, *models, "-o", output).code == 0
-    assert len(records(output)) == 2
-
-
 def test_one_bad_file_does_not_stop_the_others(
     run: Run, folder: Path, models: list[object], tmp_path: Path
 ) -> None:
@@ -176,39 +160,6 @@ def test_one_bad_file_does_not_stop_the_others(
     for said in ("gone.mp4' does not exist", "a_broken.mp4' is not a video", "has only sound"):
         assert sum(said in line for line in complaints) == 1
     assert "3 of 6 videos captioned, 3 failed" in done.err
-
-
-def test_errors_of_the_engine_are_one_line(
-    run: Run, folder: Path, target_folder: Path, tmp_path: Path
-) -> None:
-    import shutil
-
-    from safetensors.torch import load_file, save_file
-
-    shutil.copytree(target_folder, tmp_path / "nan")
-    weights = load_file(tmp_path / "nan" / "model.safetensors")
-    for name in weights:
-        if "lm_head" in name:
-            weights[name] = weights[name] * float("nan")
-    save_file(weights, tmp_path / "nan" / "model.safetensors", metadata={"format": "pt"})
-    done = run("caption", folder / "one.mp4", "--model", tmp_path / "nan", "--frames", 4)
-    assert done.code == 2
-    (line,) = lines_of(done)
-    assert "NaN" in line
-
-
-def test_unexpected_errors_are_one_line_too(
-    run: Run, folder: Path, models: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def stumble(*args: object) -> None:
-        raise RuntimeError("two\nlines")
-
-    monkeypatch.setattr("sooner.tasks.caption.caption", stumble)
-    done = run("caption", folder / "one.mp4", *models)
-    assert done.code == 2
-    assert "RuntimeError: two lines (--debug shows where)" in done.err
-    with pytest.raises(RuntimeError):
-        main([str(part) for part in ("caption", folder / "one.mp4", *models, "--debug")])
 
 
 @pytest.mark.parametrize(
@@ -235,20 +186,6 @@ def test_wrong_use_is_one_line(run: Run, clip: Path, arguments: list[str], said:
     (line,) = lines_of(done)
     assert said in line
     assert done.out == ""
-
-
-def test_too_many_frames(run: Run, target_folder: Path, tmp_path: Path) -> None:
-    path = videos.write(tmp_path / "a.mkv", "mpeg4", 100, (16, 16))
-    done = run("caption", path, "--model", target_folder, "--frames", 100)
-    assert done.code == 2
-    assert "--frames" in lines_of(done)[0]
-    assert "fits" in lines_of(done)[0]
-
-
-def test_output_is_refused_before_any_work(run: Run, clip: Path, tmp_path: Path) -> None:
-    done = run("caption", clip, "-o", tmp_path)
-    assert done.code == 2
-    assert "loading" not in done.err
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

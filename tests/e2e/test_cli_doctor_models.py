@@ -6,12 +6,10 @@ import json
 import re
 from pathlib import Path
 
-import pytest
 from typer.testing import CliRunner
 
-from sooner.cli import doctor
 from sooner.cli.main import app
-from sooner.models.support import page, supported
+from sooner.models.support import supported
 
 runner = CliRunner()
 
@@ -33,22 +31,9 @@ def test_the_table_is_printed_and_written(tmp_path: Path) -> None:
     )
 
 
-def test_types_of_another_version_say_so(monkeypatch: pytest.MonkeyPatch) -> None:
-    here = doctor.known_types() - {"qwen3_vl"} | {"of_tomorrow"}
-    monkeypatch.setattr(doctor, "known_types", lambda: here)
-    output = runner.invoke(app, ["doctor", "--models"]).output
-    assert re.search(r"^qwen3_vl .*not of the one here$", output, re.M)
-    assert re.search(r"^of_tomorrow: not tried", output, re.M)
-
-
 def test_whatever_is_refused_says_why_and_what_it_would_take() -> None:
     for one in supported():
         if one.status != "exact":
             assert re.search(
                 "would take|would have to|write an adapter|its own generate", one.reason
             ), one
-
-
-def test_the_page_is_the_table() -> None:
-    path = Path(__file__).parents[2] / "docs" / "models.md"
-    assert path.read_text(encoding="utf-8") == page(), "python -m sooner.models.support writes it"

@@ -18,7 +18,6 @@ from PIL import Image
 from sooner import miniatures
 from sooner.cli.main import main
 from sooner.tasks.imagine.progress import GREY
-from tasks import videos
 
 
 class Outcome(NamedTuple):
@@ -53,11 +52,6 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def painter(painter_folder: Path) -> list[object]:
     return ["--model", painter_folder, "--threads", 1]
-
-
-@pytest.fixture
-def filmer(camera_folder: Path) -> list[object]:
-    return ["--model", camera_folder, "--threads", 1]
 
 
 def told(path: Path) -> dict[str, str]:
@@ -102,60 +96,6 @@ def test_a_grid_and_its_pictures(run: Run, painter: list[object], tmp_path: Path
     assert sheet.shape == (34, 34, 3)
     assert np.array_equal(sheet[:16, 18:], pixels(names[2]))
     assert told(names[2])["picture"] == "2"
-
-
-def test_other_draws_of_one_distribution_are_called_so(
-    run: Run, painter: list[object], tmp_path: Path
-) -> None:
-    path = tmp_path / "out.png"
-    done = run(PROMPT, *painter, "--coupling", "maximal", "--seed", 7, "--compare", "-o", path)
-    assert done.code == 0
-    assert "same distribution" in done.err
-
-
-def test_greedy_parity_is_told(run: Run, painter: list[object], tmp_path: Path) -> None:
-    done = run(PROMPT, *painter, "--greedy", "--compare", "-o", tmp_path / "a.png")
-    assert done.code == 0
-    assert "parity: identical" in done.err
-
-
-def test_a_name_is_made_of_the_seed(
-    run: Run, painter: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = run(PROMPT, *painter, "--quiet")
-    assert done.code == 0
-    (path,) = tmp_path.iterdir()
-    assert path.name == f"imagine-{told(path)['seed']}.png" == done.out.strip()
-
-
-def test_previews_are_kept(run: Run, painter: list[object], tmp_path: Path) -> None:
-    folder, path = tmp_path / "steps", tmp_path / "a.png"
-    done = run(PROMPT, *painter, "--method", "plain", "--preview-dir", folder,
-               "--preview-every", 4, "--seed", 1, "-o", path)  # fmt: skip
-    assert done.code == 0
-    assert [one.name for one in sorted(folder.iterdir())] == [
-        f"step-{step:05d}.png" for step in (4, 8, 12, 16)
-    ]
-    early, last = pixels(folder / "step-00004.png"), pixels(folder / "step-00016.png")
-    assert (early[4:] == GREY).all()
-    assert np.array_equal(last, pixels(path))
-
-
-def test_clips(run: Run, filmer: list[object], tmp_path: Path) -> None:
-    clip = videos.write(tmp_path / "clip.mp4", frames=12)
-    path = tmp_path / "out.mp4"
-    done = run("--continue", clip, *filmer, "--seed", 2, "-o", path, "--compare")
-    assert done.code == 0
-    assert done.out == f"{path}\n"
-    with av.open(str(path)) as container:
-        story = json.loads(container.metadata["comment"])
-        assert len(list(container.decode(video=0))) == 17
-    assert (story["file"], story["seed"], story["mode"]) == ("clip.mp4", 2, "exact")
-    new = tmp_path / "new.mp4"
-    assert run("--continue", clip, *filmer, "--only-new", "--mark", "-o", new).code == 0
-    with av.open(str(new)) as container:
-        assert len(list(container.decode(video=0))) == 8
 
 
 class Terminal(io.StringIO):
@@ -210,18 +150,6 @@ def test_many_prompts_and_a_rerun(
         assert "2 done before" in run(*call, "--limit", 2).err
 
 
-def test_many_clips(run: Run, filmer: list[object], tmp_path: Path) -> None:
-    for index, name in enumerate(("b.mp4", "a.mp4")):
-        videos.write(tmp_path / name, frames=10 + index)
-    (tmp_path / "c.mp4").write_bytes(b"no video" * 99)
-    call = ("--continue", tmp_path, *filmer, "-o", tmp_path / "out", "--seed", 1, "-n", 2)
-    done = run(*call)
-    assert done.code == 2
-    assert "2 of 3 drawn, 1 failed" in done.err
-    assert len(list((tmp_path / "out").glob("*.mp4"))) == 4
-    assert "2 done before, 1 failed" in run(*call).err
-
-
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -262,16 +190,6 @@ def test_wrong_use_is_one_line(
     assert said in line
     assert done.out == ""
     assert not list(tmp_path.iterdir())
-
-
-def test_a_full_folder_of_previews_is_refused_first(
-    run: Run, painter: list[object], tmp_path: Path
-) -> None:
-    (tmp_path / "file").touch()
-    done = run(PROMPT, *painter, "-o", tmp_path / "a.png", "--preview-dir", tmp_path / "file")
-    assert done.code == 2
-    assert "can't be made" in done.complaints[0]
-    assert "loading" not in done.err
 
 
 @pytest.mark.parametrize("keep", [False, True])

@@ -8,23 +8,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from PIL import Image, UnidentifiedImageError
 from typer.testing import CliRunner
 
 import tiny
 from serve.spoken import byte_level
-from sooner.cli.display import summary_lines
 from sooner.cli.main import app, main
-from sooner.cli.parse_display import comparison_line
-from sooner.errors import SoonerError, reason_of
+from sooner.errors import SoonerError
 from sooner.methods import checks, trained
-from sooner.models import adapt
 from sooner.tasks import model_types
 from sooner.tasks.loading import load_pair
 from sooner.tasks.parse.loading import load_parser
-from sooner.tasks.train_draft import HeadTraining
-from sooner.tasks.train_draft.block_training import BlockTraining
-from sooner.tasks.train_draft.prompts import read_questions
 
 README = Path(__file__).parents[2] / "README.md"
 
@@ -71,15 +64,6 @@ def test_a_model_that_reads_text_only_is_told_others_that_see(load: Any, text_mo
     assert "chameleon" not in str(caught.value)
 
 
-def test_a_search_of_nothing_writes_nothing(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    line = fails(capsys, "search", "patterns")
-    assert "nothing to search on; name --model and a long video with --sample" in line
-    assert not list(tmp_path.iterdir())
-
-
 class Silent:
     """A hub's client without a network."""
 
@@ -111,45 +95,9 @@ def test_without_a_network_an_unknown_model_is_refused_at_once(
     assert [seconds for _, seconds in client.asked] == [checks.HUB_SECONDS] * 2
 
 
-def test_a_model_that_is_here_needs_no_network(
-    monkeypatch: pytest.MonkeyPatch, text_model: Path
-) -> None:
-    monkeypatch.setattr("huggingface_hub.utils.get_session", lambda: pytest.fail("no network"))
-    assert model_types.told_config(str(text_model))["model_type"] == "qwen2"
-
-
-def test_a_type_that_there_is_is_not_taken_for_a_slip() -> None:
-    assert model_types.misspelt("mamba") == ""
-    assert "did you mean 'qwen2_5_vl'" in model_types.misspelt("qwen2_5_v")
-    with pytest.raises(SoonerError, match="model type 'mamba' is not supported") as caught:
-        adapt(_mamba())
-    assert "did you mean" not in str(caught.value)
-
-
-def _mamba() -> Any:
-    from transformers import MambaConfig, MambaForCausalLM
-
-    config = MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, state_size=4)
-    return MambaForCausalLM(config).eval()
-
-
 def test_shells_can_complete() -> None:
     shown = CliRunner().invoke(app, ["--help"]).output
     assert "--install-completion" in shown
-
-
-@pytest.mark.parametrize(
-    ("recipe", "most"), [(HeadTraining, 2000), (BlockTraining, 800)], ids=["head", "dflash"]
-)
-def test_a_warm_up_scales_with_the_steps(recipe: Any, most: int) -> None:
-    assert recipe().warmup == most
-    assert recipe(steps=20).warmup == 2
-    assert recipe(steps=5).warmup == 0
-    assert recipe(steps=20, warmup=7).as_dict()["warmup"] == 7
-    assert recipe.of(json.loads(json.dumps(recipe(steps=20).as_dict()))) == recipe(steps=20)
-    rates = [recipe(steps=20).rate(step) for step in range(20)]
-    assert max(rates) == recipe().lr
-    assert min(rates) > 0
 
 
 def test_a_drafter_is_found_where_its_training_left_it(tmp_path: Path) -> None:
@@ -162,20 +110,6 @@ def test_a_drafter_is_found_where_its_training_left_it(tmp_path: Path) -> None:
     assert trained.find_folder(tmp_path) == tmp_path  # nothing in it: the error names it
 
 
-def test_what_a_person_waits_stands_before_decoding() -> None:
-    compared = {"decode_speedup": 13.1, "e2e_speedup": 0.9, "plain_seconds": 2.0}
-    line, _ = comparison_line({**compared, "parity": "identical"}, "exact")
-    assert re.search(r"speed-up: 0\.90x from the page to its text.* 13\.10x decoding alone", line)
-    record: dict[str, Any] = {
-        "seconds": {"decode": 1.0}, "tokens": 5, "tokens_per_second": 5.0, "method": "hsd",
-        "mode": "exact", "acceptance": 2.0, "frames": 4, "video": {"frames": 8}, "finish": "stop",
-        "plain": {"tokens_per_second": 2.0}, "parity": {"verdict": "identical"},
-        "decode_speedup": 9.9, "e2e_speedup": 1.71,
-    }  # fmt: skip
-    text = "\n".join(line for line, _ in summary_lines(record))
-    assert re.search(r"speed-up: 1\.71x from the file to the text, 9\.90x decoding alone", text)
-
-
 @pytest.mark.lab
 def test_the_first_request_of_the_readme_shows_the_bundled_clip() -> None:
     from sooner.miniatures import sample_of
@@ -186,19 +120,3 @@ def test_the_first_request_of_the_readme_shows_the_bundled_clip() -> None:
     [video, words] = message["content"]
     assert video["video_url"]["url"] == sample_of("video").name
     assert words["text"] == "describe the scenes in order ."
-
-
-def test_an_error_names_its_file_once(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    missing = tmp_path / "nowhere.json"
-    lines = [fails(capsys, "train", "draft", "-o", tmp_path / "out", "--settings", missing)]
-    with pytest.raises(SoonerError) as caught:
-        read_questions(missing)
-    lines.append(str(caught.value))
-    for line in lines:
-        assert line.count(missing.name) == 1, line
-        assert "Errno" not in line
-    junk = tmp_path / "junk.png"
-    junk.write_bytes(b"junk")
-    with pytest.raises(UnidentifiedImageError) as unread, Image.open(junk):
-        pass
-    assert reason_of(unread.value) == "cannot identify image"

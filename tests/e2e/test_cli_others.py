@@ -66,35 +66,11 @@ def test_verify_exits_with_1_on_a_bug(
     assert "top-2 gap" in out
 
 
-def test_verify_of_something_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert code_of("verify", tmp_path / "gone.mp4") == 2
-    assert "does not exist" in capsys.readouterr().err
-
-
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("doctor") == 0
     out = capsys.readouterr().out
     for said in (__version__, torch.__version__, "threads", "h264", "video", "extras", "dev"):
         assert said in out
-
-
-def test_doctor_without_what_it_looks_for(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    import importlib.metadata
-    import sys
-
-    def none(name: str) -> str:
-        raise importlib.metadata.PackageNotFoundError(name)
-
-    monkeypatch.setattr(importlib.metadata, "version", none)
-    monkeypatch.setitem(sys.modules, "torch", None)
-    monkeypatch.setitem(sys.modules, "av", None)
-    assert code_of("doctor") == 0
-    out = capsys.readouterr().out
-    assert "missing: pip install torch" in out
-    assert "pip install 'sooner[dev]'" in out
-    assert "unknown" in out
 
 
 def test_train_goes_on_where_it_stopped(
@@ -136,14 +112,6 @@ def test_wrong_use(
     assert said in shown.err
     assert len(shown.err.strip().splitlines()) == 1
     assert shown.out == ""
-
-
-def test_typer_app_stands_alone() -> None:
-    """Others may embed the app: the same commands, through typer's own runner."""
-    shown = CliRunner().invoke(app, ["caption", "--help"])
-    assert shown.exit_code == 0
-    assert "--draft" in shown.output
-    assert CliRunner().invoke(app, ["--version"]).output.strip() == f"sooner {__version__}"
 
 
 def test_interrupt_and_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:

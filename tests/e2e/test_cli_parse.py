@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
 
-from sooner import miniatures
 from sooner.cli.main import main
 from sooner.cli.parse_options import ParseOptions
 from sooner.errors import SoonerError
@@ -116,15 +113,6 @@ def test_the_same_command_goes_on(
     assert len(records(out)) == 3
 
 
-def test_results_within_the_inputs_are_no_documents(
-    run: Run, tree: Path, how: list[object]
-) -> None:
-    out = tree / "parsed"
-    assert run("parse", tree, "-o", out, *how).code == 0
-    again = run("parse", tree, "-o", out, *how)
-    assert "0 of 0 pages parsed, 4 done before" in again.err
-
-
 def test_failures_are_told_and_counted(
     run: Run, tree: Path, tmp_path: Path, how: list[object]
 ) -> None:
@@ -168,41 +156,12 @@ def test_ctrl_c_says_how_to_go_on(
     assert "2 of 2 pages parsed" in run("parse", tree / "sub", "-o", out, *how).err
 
 
-def test_sigterm_is_as_ctrl_c(
-    run: Run, tree: Path, tmp_path: Path, how: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is in hand is given back, and no page is blamed for it."""
-    from sooner.tasks.parse import PageParser
-
-    def ended(self: Any, page: Any, draft: Any = None) -> Any:
-        os.kill(os.getpid(), signal.SIGTERM)
-        raise AssertionError("goes on")
-
-    out, before = tmp_path / "out", signal.getsignal(signal.SIGTERM)
-    with monkeypatch.context() as patch:
-        patch.setattr(PageParser, "__call__", ended)
-        done = run("parse", tree / "sub", "-o", out, *how)
-    assert done.code == 130
-    assert signal.getsignal(signal.SIGTERM) == before
-    assert [path for path in (out / ".sooner").rglob("*") if path.is_file()] == []
-
-
 def test_a_shard_is_a_part(run: Run, tree: Path, tmp_path: Path, how: list[object]) -> None:
     out = tmp_path / "out"
     for number in (1, 2):
         assert run("parse", tree, "-o", out, *how, "--shard", f"{number}/2").code == 0
     again = run("parse", tree, "-o", out, *how, "--no-leases")
     assert "0 of 0 pages parsed, 4 done before" in again.err
-
-
-def test_a_terminal_shows_a_bar(
-    run: Run, tree: Path, tmp_path: Path, how: list[object], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-    done = run("parse", tree / "sub", "-o", tmp_path / "out", *how)
-    assert done.code == 0
-    assert "3/3 pages" in done.err
 
 
 @pytest.mark.parametrize(
@@ -230,22 +189,6 @@ def test_bad_options_are_one_line(
     assert done.code == 2
     (line,) = done.err.splitlines()
     assert told in line
-
-
-def test_nothing_to_parse_is_one_line(run: Run, tmp_path: Path, how: list[object]) -> None:
-    done = run("parse", tmp_path / "nothing", "-o", tmp_path / "out", *how)
-    assert (done.code, len(done.err.splitlines())) == (2, 1)
-
-
-def test_a_miniature_that_is_not_here_is_one_line(
-    run: Run, tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(miniatures, "names", lambda: ["video"])
-    done = run("parse", tree, "-o", tmp_path / "out", "--model", "miniature")
-    assert done.code == 2
-    assert errors(done) == [
-        "sooner: the 'document' miniature is not in this installation; give a model with --model"
-    ]
 
 
 def test_a_model_s_folder_says_what_it_is_asked_and_how_large_pages_are(

@@ -109,21 +109,6 @@ def test_scans_and_pictures_are_drafted_by_ocr(run: Run, manual: Path, tmp_path:
     assert drafters == {"photo.png": "ocr", "scan.pdf": "ocr"}
 
 
-def test_a_model_named_later_verifies_what_was_drafted(
-    run: Run, manual: Path, tmp_path: Path, target_folder: Path
-) -> None:
-    out = tmp_path / "out"
-    model = ["--model", target_folder, "--max-new-tokens", 8, "--dpi", 36]
-    assert run("parse", manual, "-o", out).code == 0
-    again = run("parse", manual, "-o", out)
-    assert "0 of 0 pages parsed, 1 done before" in again.err
-    verified = run("parse", manual, "-o", out, *model)
-    assert "1 of 1 pages parsed" in verified.err
-    (record,) = records(out)
-    assert record["status"] != "DRAFT"
-    assert record["mode"] == "exact"
-
-
 @pytest.mark.parametrize("fresh", [[], ["--fresh"]])
 def test_a_draft_does_not_replace_what_a_model_verified(
     run: Run, manual: Path, tmp_path: Path, target_folder: Path, fresh: list[str]
@@ -142,13 +127,6 @@ def test_a_draft_does_not_replace_what_a_model_verified(
     assert statuses["two.pdf"] == "DRAFT"
     assert statuses["manual.pdf"] != "DRAFT"
     assert second.exists()
-
-
-def test_a_page_that_nobody_can_read_failed(run: Run, manual: Path, tmp_path: Path) -> None:
-    scan = paper.scan(tmp_path / "scan.pdf", manual, dpi=50)
-    done = run("parse", scan, "-o", tmp_path / "out", "--drafter", "text-layer")
-    assert done.code == 2
-    assert errors(done) == ["sooner: [1/1] scan.pdf page 1: FAILED, no text layer"]
 
 
 @pytest.mark.parametrize("options", [["--compare"], ["--drafter", "none"]])

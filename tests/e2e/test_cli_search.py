@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -11,7 +10,6 @@ import pytest
 from PIL import Image
 
 from sooner.cli.main import main
-from sooner.sparse.search import run as searching
 from sooner.sparse.table import PatternTable
 from sooner.tasks import search as job
 
@@ -69,38 +67,6 @@ def test_a_search_writes_a_table_that_can_be_loaded_and_drawn(
         assert picture.size[0] > 300
 
 
-def test_ctrl_c_leaves_a_line_and_the_same_command_goes_on(
-    run: Run, wanted: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    real, seen = searching.survey, []
-
-    def broken(*arguments: object) -> object:
-        seen.append(1)
-        if len(seen) == 2:
-            raise KeyboardInterrupt
-        return real(*arguments)
-
-    monkeypatch.setattr(searching, "survey", broken)
-    left = run(*wanted)
-    assert left.code == 130
-    assert "interrupted at 1 of 2 layers" in left.complaints[0]
-    assert not (tmp_path / "patterns.json").exists()
-    calls: list[int] = []
-    monkeypatch.setattr(searching, "survey", lambda *a: (calls.append(1), real(*a))[1])
-    assert run(*wanted).code == 0
-    assert len(calls) == 1  # the other layer was on record
-
-
-def test_what_is_there_is_not_overwritten_unasked(
-    run: Run, wanted: list[object], tmp_path: Path
-) -> None:
-    (tmp_path / "patterns.json").write_text("mine")
-    done = run(*wanted)
-    assert done.code == 2
-    assert "--overwrite" in done.complaints[0]
-    assert (tmp_path / "patterns.json").read_text() == "mine"
-
-
 def test_a_sample_too_long_for_the_memory_says_what_fits(
     run: Run, wanted: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,11 +106,3 @@ def test_attention_is_drawn(run: Run, target_folder: Path, clip: Path, tmp_path:
     wrong = run("show", "attention", "--layer", 9, "--head", 0, *given, "-o", picture)
     assert wrong.code == 2
     assert "layer is 9; the model has 2, from 0 to 1" in wrong.complaints[0]
-
-
-def test_a_file_that_is_no_table_is_named(run: Run, tmp_path: Path) -> None:
-    path = tmp_path / "other.json"
-    path.write_text(json.dumps({"kind": "something"}))
-    done = run("show", "patterns", path)
-    assert done.code == 2
-    assert "no pattern file" in done.complaints[0]

@@ -11,7 +11,6 @@ import tiny
 from memory.test_prefix_reuse import PLACES, Counted, counted
 from page_prompts import GREEDY, SLOTS, alone, asked
 from sooner.memory import manager
-from sooner.models import hooks
 
 QUESTION, OTHER = (5, 6, 7), (60, 61, 62, 63)
 DRAFTS = 3
@@ -70,23 +69,6 @@ def test_a_second_question_is_drafted_for_from_what_is_known(
 
 
 @PLACES
-def test_a_draft_that_was_given_other_pixels_reads_its_own_prompt(paged: bool) -> None:
-    family, kind = "qwen2_5_vl", "image"
-    draft, engine = tiny.noisy(family, 0.02), None
-    for tail in (QUESTION, OTHER):
-        inputs = asked(family, kind, tail)
-        own = {**inputs, "pixel_values": inputs["pixel_values"] + 0.5}
-        method = sooner.Speculative(draft, num_draft_tokens=DRAFTS, draft_inputs=own)
-        engine = engine or sooner.Engine(tiny.model(family), method, pages=400, paged=paged)
-        with counted(draft) as count:
-            request = engine.admit(inputs, method=method, max_new_tokens=23, **GREEDY)
-            engine.run()
-        assert request.tokens == alone(family, kind, tail, 1)
-        assert count.tokens[0] == inputs["input_ids"].shape[1]
-        assert count.encoded == 1
-
-
-@PLACES
 def test_rows_that_join_and_leave_keep_their_own(paged: bool) -> None:
     """Drafts of rows that left others behind, or took their places, belong to the right text."""
     family, kind = "qwen2_5_vl", "image"
@@ -104,16 +86,6 @@ def test_rows_that_join_and_leave_keep_their_own(paged: bool) -> None:
         again, request = drafted(engine, draft, family, kind, tail)
         assert again.tokens[1:] == fresh.tokens[1:]
         assert request.num_draft_tokens == wanted.num_draft_tokens
-
-
-def test_a_context_on_the_draft_sees_whole_prompts() -> None:
-    family = "qwen2_5_vl"
-    engine, draft = engine_of(family, paged=False)
-    drafted(engine, draft, family, "image", QUESTION)
-    with hooks.ForwardHooks() as watching:
-        watching.before(draft.get_decoder().layers[1], lambda *call: None)
-        second, _ = drafted(engine, draft, family, "image", OTHER)
-    assert second.tokens[0] == asked(family, "image", OTHER)["input_ids"].shape[1]
 
 
 def test_pages_that_are_gone_take_their_drafts_with_them() -> None:

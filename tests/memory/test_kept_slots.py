@@ -44,56 +44,6 @@ def test_a_batch_takes_the_slots_of_the_one_before(taken: list[tuple[int, ...]])
     assert len(taken) == 1
 
 
-def test_longer_requests_take_new_slots_once(taken: list[tuple[int, ...]]) -> None:
-    engine = sooner.Engine(tiny.model(FAMILY), pages=200, paged=False, max_rows=3)
-    for tokens in (5, 23, 9, 20):
-        request = said(engine, TAILS[0], tokens)
-        engine.run()
-        assert request.tokens == [alone(FAMILY, "image", TAILS[0], 1)[0][:tokens]]
-    assert len(taken) == 2
-
-
-def test_who_is_left_alone_while_it_is_prefilled_has_room_beside_it(
-    taken: list[tuple[int, ...]],
-) -> None:
-    """Its row was lent by a batch that has ended; others join it without new memory."""
-    model = tiny.model(FAMILY)
-    engine = sooner.Engine(model, pages=200, paged=False, max_rows=3, prefill_chunk=2)
-    first = said(engine, TAILS[0], 3)
-    while engine.batch is None:
-        engine.step()
-    second = said(engine, TAILS[1], 20)
-    while first.tokens is None:
-        engine.step()
-    assert engine.batch is None
-    assert not engine.is_idle
-    while engine.batch is None:
-        engine.step()
-    third = said(engine, TAILS[2], 9)
-    engine.run()
-    for request, tail, count in ((second, TAILS[1], 20), (third, TAILS[2], 9)):
-        assert request.tokens == [alone(FAMILY, "image", tail, 1)[0][:count]]
-    assert len(taken) == 2  # the second request is longer than the first
-
-
-def test_rows_of_a_failed_batch_are_not_kept(
-    taken: list[tuple[int, ...]], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model = tiny.model(FAMILY)
-    engine = sooner.Engine(model, pages=200, paged=False)
-    said(engine, TAILS[0])
-    while engine.batch is None:
-        engine.step()
-    with monkeypatch.context() as patch:
-        patch.setattr(type(engine.batch), "round", lambda self: 1 / 0)
-        engine.step()
-    assert engine.is_idle
-    request = said(engine, TAILS[0])
-    engine.run()
-    assert request.tokens == [alone(FAMILY, "image", TAILS[0], 1)[0][:9]]
-    assert len(taken) == 2
-
-
 @pytest.mark.parametrize("beside", [False, True])
 def test_a_draft_takes_the_slots_of_the_one_before(
     taken: list[tuple[int, ...]], beside: bool

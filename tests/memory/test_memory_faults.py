@@ -95,36 +95,6 @@ def test_a_row_that_finds_no_memory_takes_no_page(
     assert batch.pages_used == 0
 
 
-def test_pages_that_can_not_be_had_say_how_much_they_take(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = engine(True)
-    Fails(
-        monkeypatch,
-        torch,
-        "zeros",
-        lambda *shape: isinstance(shape[0], tuple) and len(shape[0]) == 5,
-    )
-    first, second = ask(batch), ask(batch)
-    batch.run()
-    assert "60 pages take 0.00 GiB of keys and values" in str(first.error)
-    assert second.tokens == right()
-    assert batch.pages_used == 0
-
-
-def test_a_copy_that_can_not_be_kept_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    batch = engine(False)
-    ask(batch)
-    while batch.batch is None or not batch.batch.rows.active:
-        batch.step()
-    Fails(monkeypatch, row_pages, "read_page")
-    batch.run()
-    pool = batch.memory.pool
-    assert pool.used == 0
-    assert len(batch.memory._kept.content) == pool.cached > 0
-    again = ask(batch)
-    batch.run()
-    assert again.tokens == right()
-
-
 @PLACES
 def test_a_row_that_a_forward_lost_gives_its_pages_back(
     paged: bool, monkeypatch: pytest.MonkeyPatch
@@ -172,18 +142,6 @@ def test_what_holds_no_numbers_is_not_given_to_others(paged: bool, at: int) -> N
     again = ask(batch)
     batch.run()
     assert (again.cached_tokens, again.tokens) == (0, right())
-
-
-@PLACES
-def test_a_prefix_is_not_looked_for_where_nobody_wants_it(paged: bool) -> None:
-    batch = engine(paged, prefix_caching=False)
-    for _ in range(2):
-        request = ask(batch)
-        batch.run()
-        assert (request.cached_tokens, request.tokens) == (0, right())
-    pool = batch.memory.pool
-    assert (pool.used, pool.cached) == (0, 0)
-    assert batch.memory.features.reused > 0, "what towers said is known by its content"
 
 
 @PLACES

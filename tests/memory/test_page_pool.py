@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from sooner.errors import MemoryRanOutError
 from sooner.memory.pages import PageName, PagePool
-from sooner.memory.prefix import Medium, Prefix
+from sooner.memory.prefix import Prefix
 
 SLOTS, SIZE, BLOCK = 3, 9, 4
 
@@ -156,41 +155,9 @@ def test_the_least_recently_used_prefix_goes_first_and_its_end_before_its_beginn
     assert pool.find([b"0", b"1"]) == first[:1]
 
 
-def test_too_many_pages_are_refused_with_the_numbers() -> None:
-    pool = PagePool(3, 4)
-    pool.take(2)
-    with pytest.raises(MemoryRanOutError, match="2 pages of 4 slots are wanted, 1 of 3 are free"):
-        pool.take(2)
-    assert pool.available == 1
-
-
 TEXT = list(range(9))
 
 
 def names(**changes: object) -> list[PageName]:
     given: dict = {"ids": TEXT, "positions": [list(range(9))] * 3, "next_position": (9, 9, 9)}
     return Prefix(**{**given, **changes}).names(SLOTS)
-
-
-def test_a_page_is_another_if_ids_media_or_positions_before_its_end_are() -> None:
-    def same(one: list[PageName], other: list[PageName]) -> int:
-        pairs = zip(one, other, strict=True)
-        return next((number for number, (a, b) in enumerate(pairs) if a != b), len(one))
-
-    assert names() == names()
-    assert same(names(), names(ids=[*TEXT[:4], 7, *TEXT[5:]])) == 1
-    grid = [list(range(9)), [0, 1, 2, 3, 3, 4, 4, 5, 5], list(range(9))]
-    assert same(names(), names(positions=grid)) == 1
-    shown = [Medium(b"clip", [4, 5])]
-    assert same(names(), names(media=shown)) == 1
-    assert same(names(media=shown), names(media=[Medium(b"other", [4, 5])])) == 1
-    assert same(names(media=shown), names(media=[Medium(b"clip", [3, 4])])) == 1
-    assert names(media=shown) == names(media=[Medium(b"clip", [4, 5])])
-
-
-def test_what_a_row_says_has_the_positions_behind_its_prompt() -> None:
-    prompt = Prefix(TEXT[:5], positions=[list(range(5))] * 3, next_position=(5, 5, 5))
-    assert prompt.names(SLOTS, TEXT[5:]) == names()
-    apart = Prefix(TEXT[:5], positions=[list(range(5))] * 3, next_position=(8, 8, 8))
-    assert apart.names(SLOTS, TEXT[5:])[0] == names()[0]
-    assert apart.names(SLOTS, TEXT[5:])[1:] != names()[1:]

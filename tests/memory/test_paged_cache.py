@@ -14,7 +14,6 @@ import tiny
 from sooner.decoding.cache import SlotCache
 from sooner.decoding.runner import Forward, ModelRunner
 from sooner.decoding.tree import Tree
-from sooner.errors import UnsupportedError
 from sooner.memory.paged import PagedCache, PageStores
 from sooner.memory.pages import PagePool
 from sooner.memory.row_pages import RowMemory, RowPages
@@ -92,67 +91,6 @@ def test_blocks_trees_and_rows_that_leave(family: str, chunk: int | None) -> Non
         assert pair[0].lengths == pair[1].lengths
     held = sum(len(row.pages) for row in pair[0].cache.pages.rows)
     assert memory.pool.used == held
-
-
-def test_a_tree_of_more_entries_than_bits_is_read_with_a_mask() -> None:
-    memory = stores("llama", 200)
-    pair = [runner("llama", made, 2, capacity=400) for made in (memory, None)]
-    prompt = tiny.inputs("llama", "text", 2)
-    same(*(one.prefill(one.adapter.embed_prompt(prompt)) for one in pair))
-    poison(memory)
-    parents = [-1, *(node // 2 for node in range(139))]
-    generator = torch.Generator().manual_seed(5)
-    tree = Tree.from_lists(tokens(generator, 2, 140).tolist(), [parents] * 2)
-    same(*(one.forward_tree(torch.tensor([3, 4]), tree) for one in pair))
-
-
-def test_rows_that_join_copy_no_slot_and_share_a_prefix() -> None:
-    """The second row begins on the pages of the first, and copies the one that it writes to."""
-    family = "llama"
-    memory = stores(family)
-    first = runner(family, memory, 1)
-    adapter = first.adapter
-    ids = tokens(torch.Generator().manual_seed(1), 1, 2 * SLOTS)
-    prompt = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    wanted = first.prefill(adapter.embed_prompt(prompt))
-    own = first.cache.pages.rows[0].pages
-    before = memory.stack[:, own].clone()
-
-    fresh = memory.pool.take(5)
-    memory.pool.hold(own[:1])
-    second = ModelRunner(adapter, 64)
-    pages = RowPages(memory.pool, [RowMemory([own[0], *fresh])])
-    memory.copy(own[1], fresh[0])
-    second.cache = PagedCache(memory, 64, 1, pages, CPU)
-    second.cache.prefix = 2 * SLOTS - 1
-    same(second.prefill(adapter.embed_prompt(prompt)), wanted)
-
-    first.join(second)
-    poison(memory)
-    alone = runner(family, None, 1)
-    alone.prefill(adapter.embed_prompt(prompt))
-    roots = torch.tensor([7, 9])
-    both = first.forward_chain(torch.stack([roots, roots + 1], 1))
-    for row in range(2):
-        one = alone.forward_chain(torch.stack([roots, roots + 1], 1)[row : row + 1])
-        torch.testing.assert_close(both.logits[row], one.logits[0], atol=2e-5, rtol=1e-4)
-    assert torch.equal(memory.stack[:, own[:1]], before[:, :1]), "a shared page was written to"
-    assert torch.equal(memory.stack[:, own[1]], before[:, 1])
-
-
-def test_what_rearranges_slots_is_refused() -> None:
-    memory = stores("llama")
-    one = runner("llama", memory, 1)
-    one.prefill(one.adapter.embed_prompt(tiny.inputs("llama")))
-    with pytest.raises(UnsupportedError, match="paged=False"):
-        one.cache.slot_layers[0].shrink(4, 2)
-
-
-def test_layers_of_different_width_are_refused() -> None:
-    memory = PageStores(PagePool(2, SLOTS), 2)
-    memory.of(0, torch.zeros(1, 2, 1, 8), torch.zeros(1, 2, 1, 8))
-    with pytest.raises(UnsupportedError, match="layer 1 are not like those"):
-        memory.of(1, torch.zeros(1, 2, 1, 6), torch.zeros(1, 2, 1, 6))
 
 
 def kept(cache: SlotCache) -> list[Any]:

@@ -13,7 +13,6 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, asked
-from sooner.errors import SoonerError
 from sooner.memory import manager
 
 QUESTION, OTHER = (5, 6, 7), (60, 61, 62, 63)
@@ -148,38 +147,6 @@ def test_what_only_looks_alike_is_not_shared(paged: bool) -> None:
         assert request.tokens == wanted[:, other["input_ids"].shape[1] :].tolist()
 
 
-@PLACES
-def test_an_answer_is_part_of_the_next_prompt(paged: bool) -> None:
-    """A conversation goes on: what was said is not prefilled either."""
-    family = "qwen2_5_vl"
-    model = tiny.model(family)
-    engine = sooner.Engine(model, pages=60, paged=paged)
-    inputs = asked(family, "video", QUESTION)
-    first = answer(engine, inputs, max_new_tokens=23)
-    more = (*QUESTION, *first.tokens[0], *OTHER)
-    width = inputs["input_ids"].shape[1] + 22  # the last token is in no slot
-    second = answer(engine, asked(family, "video", more))
-    assert second.cached_tokens == width // SLOTS * SLOTS
-    assert second.tokens == [alone(family, "video", more, 1)[0][:9]]
-
-
-@PLACES
-def test_the_same_prompt_again_forwards_one_token_or_a_page(paged: bool) -> None:
-    """The page that the last token is written to is copied, not written."""
-    inputs = tiny.inputs("llama")
-    ids = torch.randint(0, 80, (1, 3 * SLOTS), generator=torch.Generator().manual_seed(2))
-    inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
-    model = tiny.model("llama")
-    engine = sooner.Engine(model, pages=30, paged=paged)
-    first = answer(engine, inputs)
-    with counted(model) as count:
-        second, third = (engine.admit(inputs, max_new_tokens=9, **GREEDY) for _ in range(2))
-        engine.run()
-    assert [second.cached_tokens, third.cached_tokens] == [3 * SLOTS - 1] * 2
-    assert max(count.tokens) == 1
-    assert first.tokens == second.tokens == third.tokens
-
-
 NOT_SHARED = {
     "eagle": "listens to the states of the whole prompt",
     "specvlm": "listens to the whole prompt",
@@ -200,22 +167,3 @@ def test_methods_that_listen_to_a_prompt_share_nothing_and_say_so(name: str) -> 
         assert request.cached_tokens == 0
         assert request.tokens == [alone(family, "video", QUESTION, 1)[0][:9]]
         assert any(NOT_SHARED[name] in note for note in notes), notes
-
-
-def test_a_sparse_context_shares_nothing() -> None:
-    family = "qwen2_5_vl"
-    model = tiny.model(family)
-    engine = sooner.Engine(model, pages=60)
-    with sooner.FastV()(model):
-        pruned = [answer(engine, asked(family, "video", QUESTION)) for _ in range(2)]
-    assert [one.cached_tokens for one in pruned] == [0, 0]
-    whole = [answer(engine, asked(family, "video", QUESTION)) for _ in range(2)]
-    assert whole[0].cached_tokens == 0, "a pruned prompt's slots are not the model's own"
-    assert whole[1].cached_tokens > 0
-    assert whole[0].tokens == whole[1].tokens == [alone(family, "video", QUESTION, 1)[0][:9]]
-
-
-def test_keys_have_to_be_as_many_as_media() -> None:
-    engine = sooner.Engine(tiny.model("qwen2_5_vl"), pages=60)
-    with pytest.raises(SoonerError, match="media_keys has 1 keys, the inputs show 2"):
-        engine.admit(asked("qwen2_5_vl", "images", QUESTION), media_keys=["one"], **GREEDY)

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import pytest
-
 import sooner
 import tiny
 from sooner.methods.base import Method
@@ -36,16 +34,6 @@ METHODS: dict[str, Callable[[str], Method]] = {
     "sparse-to-dense": lambda family: SparseToDense(prune=0.5, num_draft_tokens=4),
     "sparse-to-dense-most": lambda family: SparseToDense(9),
 }
-PLACES = [
-    pytest.param(
-        family, kind, rows, id=f"{family}-{kind}-{rows}",
-        # One row says little that three do not; the videos of all families are run with both.
-        marks=[pytest.mark.slow] if rows == 1 and kind != "video" else [],
-    )
-    for family in VISUAL
-    for kind in tiny.kinds(family)
-    for rows in (1, 3)
-]  # fmt: skip
 
 
 def generate(

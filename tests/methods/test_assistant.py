@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import functools
 import importlib
@@ -282,25 +281,6 @@ def test_drafts_are_those_of_transformers(
 # --- runs
 
 
-@pytest.mark.parametrize("kind", ["text", "image", "images", "video"])
-@pytest.mark.parametrize("name", NAMES)
-def test_ids_are_those_of_generate(name: str, kind: str) -> None:
-    model, inputs = model_of(ZOO[name]), inputs_of(name, kind)
-    wanted = model.generate(**inputs, max_new_tokens=NEW, **GREEDY)
-    method = Assistant(fitted(name, kind), num_draft_tokens=DRAFTED)
-    made = model.generate(
-        **inputs, max_new_tokens=NEW, **GREEDY, custom_generate=method,
-        return_dict_in_generate=True,
-    )  # fmt: skip
-    assert torch.equal(made.sequences, wanted)
-    assert made.stats.num_accepted_draft_tokens > 0
-    ending = {**GREEDY, "eos_token_id": int(wanted[0, inputs["input_ids"].shape[1] + 9])}
-    stopped = model.generate(**inputs, max_new_tokens=NEW, **ending)
-    assert not torch.equal(stopped, wanted[:, : stopped.shape[1]])
-    again = model.generate(**inputs, max_new_tokens=NEW, **ending, custom_generate=method)
-    assert torch.equal(again, stopped)
-
-
 def test_layers_that_see_all_may_have_wider_heads_and_fewer_of_them(
     theirs: Callable[[dict[str, Any]], Any], tmp_path: Path
 ) -> None:
@@ -330,52 +310,6 @@ def test_layers_that_see_all_may_have_wider_heads_and_fewer_of_them(
     assert made_by.stats.num_accepted_draft_tokens > 0
 
 
-@pytest.mark.parametrize("length", ["auto", 1, 7])
-def test_any_length_of_draft_says_the_same(length: Any) -> None:
-    model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
-    wanted = model.generate(**inputs, max_new_tokens=NEW, **GREEDY)
-    method = Assistant(fitted("gemma4"), num_draft_tokens=length, max_draft_tokens=5)
-    for _ in range(2):
-        made = model.generate(**inputs, max_new_tokens=NEW, **GREEDY, custom_generate=method)
-        assert torch.equal(made, wanted)
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_rows_join_while_others_decode(name: str) -> None:
-    model = model_of(ZOO[name])
-    engine = sooner.Engine(model, Assistant(fitted(name), num_draft_tokens=DRAFTED), max_rows=3)
-    prompts = inputs_of(name)
-    asked, accepted = [], 0
-    for number, new in enumerate((NEW, 4, 15, 9, NEW)):
-        row = number % ROWS
-        real = prompts["attention_mask"][row].bool()
-        inputs = {key: one[row : row + 1, real] for key, one in prompts.items()}
-        asked.append((engine.admit(inputs, max_new_tokens=new, **GREEDY), inputs, new))
-        engine.step()
-        engine.step()
-    engine.run()
-    for request, inputs, new in asked:
-        wanted = model.generate(**inputs, max_new_tokens=new, **GREEDY)
-        assert request.tokens == wanted[:, inputs["input_ids"].shape[1] :].tolist()
-        accepted += len(request.tokens[0]) - 1 - request.drafts.rounds
-    assert accepted > 0
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen3_vl"])
-def test_pages_are_read_as_slots_are(family: str) -> None:
-    """An engine's pages, of which requests share those of a prefix."""
-    model, inputs = tiny.model(family), tiny.inputs(family, "text", 1)
-    method = Assistant(assistants.of(family), num_draft_tokens=DRAFTED)
-    engine = sooner.Engine(model, method, max_rows=3, pages=40)
-    wanted = model.generate(**inputs, max_new_tokens=NEW, do_sample=False, eos_token_id=None)
-    said = wanted[:, inputs["input_ids"].shape[1] :].tolist()
-    options: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": False, "eos_token_id": None}
-    for _ in range(2):
-        requests = [engine.admit(inputs, **options) for _ in range(2)]
-        engine.run()
-        assert [request.tokens for request in requests] == [said, said]
-
-
 @pytest.mark.parametrize("clusters", [0, CLUSTERS])
 def test_sampled_drafts_are_taken_and_refused(clusters: int) -> None:
     """Text is its seed's alone; that it has the target's distribution: test_distributions."""
@@ -400,20 +334,6 @@ def test_a_processor_may_forbid_all_that_clusters_hold() -> None:
     method = Assistant(fitted("gemma4", "text", CLUSTERS), num_draft_tokens=DRAFTED)
     made = model.generate(**inputs, max_new_tokens=8, **options, custom_generate=method)
     assert torch.equal(made, wanted)
-
-
-def test_another_dtype_is_drafted_for_by_a_copy() -> None:
-    drafter = assistants.of("llama")
-    model = tiny.model("llama")
-    half = copy.deepcopy(model).to(torch.bfloat16)
-    method = Assistant(drafter, num_draft_tokens=DRAFTED)
-    options: dict[str, Any] = {"max_new_tokens": 8, "do_sample": False, "eos_token_id": None}
-    for target in (model, half):
-        sooner.generate(target, tiny.inputs("llama"), method, **options)
-    assert drafter.dtype == torch.float32
-    assert {memory.drafter.dtype for memory in method.memory.values()} == {
-        torch.float32, torch.bfloat16,
-    }  # fmt: skip
 
 
 # --- files and what is refused
@@ -484,31 +404,6 @@ def test_options_that_are_not_run_are_refused_by_name(
     weights = weights_for(config_for(model_of(ZOO["gemma4"])))
     with pytest.raises(sooner.SoonerError, match=told):
         load_drafter(written(tmp_path, {**config, **changes}, weights))
-
-
-def test_a_key_that_is_needed_is_named() -> None:
-    config = config_for(model_of(ZOO["gemma4"]))
-    del config["backbone_hidden_size"]
-    with pytest.raises(sooner.SoonerError, match="lacks 'backbone_hidden_size'"):
-        read_config(config, "here")
-
-
-def test_sizes_are_gemma_4s_own_where_a_config_is_short() -> None:
-    text = {
-        "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 7,
-        "num_attention_heads": 4, "vocab_size": 160,
-    }  # fmt: skip
-    found = read_config({"backbone_hidden_size": 32, "text_config": text}, "here")
-    assert found.layer_types == (SLIDING,) * 5 + (FULL,) * 2
-    assert found.head_dims == {SLIDING: 256, FULL: 512}
-    assert found.ropes[FULL]["partial_rotary_factor"] == 0.25
-    by_kind = {**text, "head_dim": 8, "per_layer_config": {FULL: {"head_dim": 16}}}
-    found = read_config({"backbone_hidden_size": 32, "text_config": by_kind}, "here")
-    assert found.head_dims == {SLIDING: 8, FULL: 16}
-    by_layer = {**text, "head_dim": 8, "per_layer_config": {"5": {"head_dim": 16}}}
-    assert (
-        read_config({"backbone_hidden_size": 32, "text_config": by_layer}, "").head_dims[FULL] == 16
-    )
 
 
 def test_a_target_that_it_was_not_trained_for_is_refused() -> None:

@@ -43,15 +43,6 @@ def test_the_tap_hears_what_eager_attention_shows(family: str, kind: str) -> Non
         torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
 
 
-def test_only_the_words_behind_the_pixels_ask() -> None:
-    visual = torch.zeros(3, 9, dtype=torch.bool)
-    visual[0, 2:4], visual[1, 1:6] = True, True
-    asking = asking_tokens(visual, [7, 6, 9], 4)
-    rows = zip(asking.slots.tolist(), asking.valid.tolist(), strict=True)
-    asked = [[slot for slot, valid in zip(*row, strict=True) if valid] for row in rows]
-    assert asked == [[4, 5, 6], [5], [5, 6, 7, 8]]
-
-
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @torch.no_grad()
 def test_attention_criteria_are_told_in_the_middle_of_the_prefill(depth: int) -> None:
@@ -114,12 +105,6 @@ def test_staged_pruning_keeps_its_share(ratio: float, focus: float) -> None:
     assert focus == 0 or int(scores.argmax()) in kept
 
 
-def test_full_focus_is_the_top_k_and_none_is_spread_evenly() -> None:
-    scores = torch.arange(20.0)
-    assert staged(scores, 0.75, 1.0).tolist() == [15, 16, 17, 18, 19]
-    assert staged(scores, 0.75, 0.0).tolist() == [0, 4, 8, 12, 16]
-
-
 @pytest.mark.parametrize("family", VISUAL)
 def test_specvlm_drafts_from_a_shorter_prompt(family: str) -> None:
     """Draft caches shrink with the prompt, and nothing else changes."""
@@ -133,16 +118,6 @@ def test_a_sparse_cache_with_everything_agrees_with_the_dense_one(family: str) -
     stats = generate(SparseToDense(9, prune=0.0), family, "uneven", 3, 21).stats
     assert stats.acceptance_histogram == {9: 6}
     assert stats.seconds["draft_prefill"] > 0
-
-
-@pytest.mark.parametrize("family", VISUAL)
-def test_a_sparse_cache_is_smaller_and_still_agrees_often(family: str) -> None:
-    whole, some = (
-        generate(SparseToDense(9, prune=prune), family, "video", 3, 30).stats
-        for prune in (0.0, 0.6)
-    )
-    assert some.draft_cache_bytes < whole.draft_cache_bytes
-    assert 1.5 < some.mean_acceptance_length < whole.mean_acceptance_length
 
 
 def test_the_sparse_draft_is_fed_one_token_a_step() -> None:
@@ -208,8 +183,3 @@ def test_bad_options_are_named(build: Callable[[], Method], word: str) -> None:
     with pytest.raises(sooner.SoonerError, match=word) as caught:
         build()
     assert "\n" not in str(caught.value)
-
-
-def test_more_layers_than_the_target_has_are_refused() -> None:
-    with pytest.raises(sooner.SoonerError, match="layers is 9"):
-        generate(SpecVLM(tiny.noisy("qwen3_vl"), layers=9), "qwen3_vl", "video", 1)

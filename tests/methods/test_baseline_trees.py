@@ -6,8 +6,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessorList
-from transformers.generation import logits_process as hf
 
 import fake_models
 import sooner
@@ -67,50 +65,6 @@ def test_forbidden_tokens_and_useless_drafts_keep_the_distribution(
     assert chi_square(said, target.joint()) > ERROR
 
 
-@pytest.mark.usefixtures("_fakes")
-@pytest.mark.parametrize("rows", [1, pytest.param(2, marks=pytest.mark.slow), 5])
-def test_small_batches_of_trees_follow_the_joint_distribution(rows: int) -> None:
-    table = Table(2, 4, seed=4)
-    method = SDTree(FakeAdapter(Table(2, 4, seed=5, near=table)), branching=((2,), (1, 1), (2,)))
-    said = [say(method, FakeAdapter(table), rows, 4) for _ in range(1200 // rows)]
-    assert chi_square(torch.cat(said), table.joint()) > ERROR
-
-
-class AwayFromLast(hf.LogitsProcessor):
-    """Lowers the token just said: a processor that reads the prefix."""
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        scores = scores.clone()
-        scores[torch.arange(len(scores)), input_ids[:, -1]] -= 1.0
-        return scores
-
-
-@pytest.mark.usefixtures("_fakes")
-def test_sampled_trees_are_processed_like_the_target() -> None:
-    table, wanted = Table(2, 4, seed=4), Table(2, 4, seed=4)
-    logits = table.p.log()
-    logits[0, 0] -= 1.0  # prompts are zeros
-    for prefix in range(1, len(logits)):
-        logits[prefix, (prefix - 1) % 2] -= 1.0
-    wanted.p = logits.softmax(-1)
-    method = SDTree(FakeAdapter(Table(2, 4, seed=5, near=table)), branching=((2,), (1, 1), (2,)))
-    processors = LogitsProcessorList([AwayFromLast()])
-    said = [say(method, FakeAdapter(table), 40, 4, processors=processors) for _ in range(40)]
-    assert chi_square(torch.cat(said), wanted.joint()) > ERROR
-    assert chi_square(torch.cat(said), table.joint()) < ERROR
-
-
-@pytest.mark.usefixtures("_fakes")
-def test_siblings_drawn_with_replacement_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A planted bias: the best tokens, claimed to have been drawn."""
-    monkeypatch.setattr(
-        "sooner.methods.tree_draft.race", lambda p, generator: p + torch.zeros_like(p)
-    )
-    method = SDTree(FakeAdapter(NEAR), branching=WIDE, siblings="drawn")
-    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
-    assert chi_square(said, TARGET.joint()) < ERROR
-
-
 SAMPLED = {
     "sd-tree": lambda family: SDTree(tiny.noisy(family), sd_tree.STATIC_TREE),
     "sd-tree-top": lambda family: SDTree(tiny.noisy(family), sd_tree.STATIC_TREE, siblings="top"),
@@ -161,17 +115,6 @@ def test_real_models_sample_the_enumerated_distribution(name: str) -> None:
 
 
 # Drafts
-
-
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_a_tree_is_accepted_further_than_a_chain_of_its_depth(family: str) -> None:
-    kind = tiny.kinds(family)[-1]
-    chain = sooner.Speculative(tiny.noisy(family), num_draft_tokens=5)
-    lengths = [
-        generate(method, family, kind, 5, 40).stats.mean_acceptance_length
-        for method in (chain, SDTree(tiny.noisy(family), sd_tree.STATIC_TREE))
-    ]
-    assert lengths[1] > lengths[0]
 
 
 @pytest.mark.parametrize("kind", ["text", "uneven"])
@@ -229,26 +172,6 @@ def test_levels_one_by_one_equal_the_whole_tree_at_once(family: str) -> None:
     assert runner.lengths == [length + 1 for length in before]
 
 
-def test_one_draft_forward_a_level() -> None:
-    stats = generate(METHODS["sd-tree-itself"]("llama"), "llama", "text", 2, 19).stats
-    assert stats.draft_forwards == 3 * 5
-
-
-def test_shapes_are_read_level_by_level() -> None:
-    shape = TreeShape(((2,), (2, 1), (0, 1)))
-    assert shape.parents == [-1, -1, 0, 0, 1, 3]
-    assert shape.ranks == [0, 1, 0, 1, 0, 0]
-    assert shape.sizes == [0, 2, 5, 6]
-    assert [level.sources for level in shape.levels] == [[-1], [0, 1], [3]]
-    assert shape.slots == {0: 0, 1: 1, 3: 2}
-    assert shape.levels[2].seen == [[True, False, True]]
-
-
 def test_a_small_vocabulary_clips_a_shape() -> None:
     shape = TreeShape(((4,), (1, 1, 3, 1), (1, 1, 1)), most=2)
     assert shape.parents == [-1, -1, 0, 1, 2, 3]
-
-
-def test_the_default_tree_has_five_levels() -> None:
-    shape = TreeShape(sd_tree.STATIC_TREE)
-    assert (shape.depth, shape.nodes) == (5, 25)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -18,14 +17,6 @@ from sooner.errors import SoonerError, UnsupportedError
 
 NEW = 9
 METHODS = ("plain", "noisy-4", "prompt-lookup")
-SIZES: dict[str, Callable[[int], int]] = {
-    "1": lambda width: 1,
-    "3": lambda width: 3,
-    "7": lambda width: 7,
-    "width-1": lambda width: width - 1,
-    "width": lambda width: width,
-    "width+5": lambda width: width + 5,
-}
 GREEDY: dict[str, Any] = {"max_new_tokens": NEW, "eos_token_id": None, "do_sample": False}
 LISTENING = {
     "parallel": "ranking visual tokens",
@@ -53,34 +44,6 @@ def ids(family: str, kind: str, rows: int, method: Any, **options: Any) -> list[
     inputs = tiny.inputs(family, kind, rows)
     options = {**GREEDY, **options}
     return sooner.generate(tiny.model(family), inputs, method, **options).sequences.tolist()
-
-
-@pytest.mark.parametrize("size", SIZES)
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_greedy_ids_equal_those_of_generate(family: str, method: str, size: str) -> None:
-    """Three padded prompts, the first of them without pixels where a family takes any."""
-    kind = tiny.kinds(family)[-1]
-    chunk = SIZES[size](prompt_width(family, kind, 3))
-    expected = matrix.reference(family, kind, 3, NEW).tolist()
-    given = matrix.METHODS[method](family)
-    assert ids(family, kind, 3, given, prefill_chunk_size=chunk) == expected
-
-
-@pytest.mark.parametrize("kind", ["text", "image", "images", "video", "mixed"])
-@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
-def test_every_kind_of_prompt_is_exact_in_chunks(family: str, kind: str) -> None:
-    for rows, method in ((1, "plain"), (2, "noisy-4")):
-        expected = matrix.reference(family, kind, rows, NEW).tolist()
-        given = matrix.METHODS[method](family)
-        assert ids(family, kind, rows, given, prefill_chunk_size=5) == expected
-
-
-@pytest.mark.parametrize("method", [name for name in matrix.METHODS if name not in LISTENING])
-def test_every_method_that_leaves_the_prefill_alone_is_exact_in_chunks(method: str) -> None:
-    expected = matrix.reference("qwen3_vl", "mixed", 2, NEW).tolist()
-    given = matrix.METHODS[method]("qwen3_vl")
-    assert ids("qwen3_vl", "mixed", 2, given, prefill_chunk_size=6) == expected
 
 
 def test_parallel_decoding_without_pruning_prefills_both_models_in_chunks() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import heapq
-import itertools
 from pathlib import Path
 from typing import Any
 
@@ -243,15 +242,6 @@ def test_a_tree_holds_the_most_probable_prefixes(nodes: int, spread: float) -> N
         assert chances == sorted(chances, reverse=True), "the best come first"
 
 
-def test_rows_near_their_limit_have_lower_trees() -> None:
-    torch.manual_seed(1)
-    p = torch.randn(3, 4, 9).log_softmax(-1)
-    values, tokens = p.topk(9)
-    tree = MarginalTree(values, tokens, 20).best([4, 1, 2], is_open=False)
-    for row, levels in enumerate((4, 1, 2)):
-        assert set(paths_of(tree, row)) == set(literal_tree(p[row, :levels], 20))
-
-
 def test_what_can_not_be_said_is_in_no_tree() -> None:
     p = torch.tensor([[[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]]).log()
     values, tokens = p.topk(3)
@@ -260,39 +250,6 @@ def test_what_can_not_be_said_is_in_no_tree() -> None:
 
 
 # --- runs
-
-
-@pytest.mark.parametrize("rows", [1, 3])
-@pytest.mark.parametrize("name", ["dflash", "ddtree", "auto"])
-def test_drafts_are_taken_and_refused_and_the_text_is_the_targets(
-    name: str, rows: int, fitted: DFlashModel
-) -> None:
-    methods: dict[str, Any] = {
-        "dflash": DFlash(fitted, num_draft_tokens=5), "ddtree": DDTree(fitted, nodes=12),
-        "auto": DFlash(fitted),
-    }  # fmt: skip
-    made = say("llama", methods[name], "text", rows)
-    assert torch.equal(made.sequences, matrix.reference("llama", "text", rows, NEW))
-    stats = made.stats
-    if name != "auto":
-        assert 0 < stats.num_accepted_draft_tokens < stats.num_draft_tokens
-        assert stats.mean_acceptance_length > 1.2
-
-
-def test_a_tree_holds_more_than_the_chain_of_the_same_weights(fitted: DFlashModel) -> None:
-    chain = say("llama", DFlash(fitted, num_draft_tokens=5), "text", 3).stats
-    tree = say("llama", DDTree(fitted, nodes=24), "text", 3).stats
-    assert tree.mean_acceptance_length > chain.mean_acceptance_length
-
-
-@pytest.mark.parametrize("chunk", [1, 5])
-@pytest.mark.parametrize("kind", ["mixed", "uneven"])
-def test_a_prefill_in_chunks_changes_no_draft(chunk: int, kind: str) -> None:
-    method = DDTree(tiny.block_drafter("qwen2_5_vl"), nodes=60)
-    whole = say("qwen2_5_vl", method, kind, 3)
-    split = say("qwen2_5_vl", method, kind, 3, prefill_chunk_size=chunk)
-    assert split.tokens == whole.tokens
-    assert split.stats.acceptance_histogram == whole.stats.acceptance_histogram
 
 
 @pytest.mark.parametrize("name", ["dflash", "ddtree"])
@@ -315,18 +272,6 @@ def test_requests_join_and_leave_and_say_what_they_say_alone(name: str, fitted: 
         assert request.tokens == wanted[:, width:].tolist()
         accepted += len(request.tokens[0]) - 1 - request.drafts.rounds  # a round says one more
     assert accepted > 0
-
-
-def test_sampled_drafts_are_taken_and_refused(fitted: DFlashModel) -> None:
-    options: dict[str, Any] = {"do_sample": True, "temperature": 0.5, "seed": 4}
-    plain = say("llama", sooner.Autoregressive(), "text", 3, **options)
-    tree = say("llama", DDTree(fitted, nodes=12), "text", 3, **options)
-    assert tree.tokens == plain.tokens
-    chain = say("llama", DFlash(fitted, num_draft_tokens=5), "text", 3, **options)
-    again = say("llama", DFlash(fitted, num_draft_tokens=5), "text", 3, **options)
-    assert chain.tokens == again.tokens
-    for made in (tree, chain):
-        assert 0 < made.stats.num_accepted_draft_tokens < made.stats.num_draft_tokens
 
 
 def test_processors_that_read_the_text_are_asked_behind_what_was_drafted(fitted: Any) -> None:
@@ -371,18 +316,3 @@ def test_options_are_checked() -> None:
     with pytest.raises(sooner.SoonerError, match="nodes"):
         DDTree(model, nodes=0)
     assert DFlash(model, num_draft_tokens=9).largest_block() == 4, "a block has three drafts"
-
-
-def test_every_combination_of_depth_and_rank_is_weighed() -> None:
-    """Of all products of three marginals none outside of the tree is more probable than one in."""
-    torch.manual_seed(4)
-    p = torch.randn(3, 4).log_softmax(-1)
-    values, tokens = (one[None] for one in p.topk(4))
-    inside = set(paths_of(MarginalTree(values, tokens, 15).best([3], is_open=False), 0))
-    chance = {
-        path: float(sum(p[place, token] for place, token in enumerate(path)))
-        for depth in (1, 2, 3)
-        for path in itertools.product(range(4), repeat=depth)
-    }
-    least = min(chance[path] for path in inside)
-    assert all(chance[path] <= least for path in chance.keys() - inside)

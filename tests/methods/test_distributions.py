@@ -20,16 +20,15 @@ import tiny
 from fake_models import FakeAdapter, FakeAssistant, FakeBlockDrafter, FakeHead, adapt_fakes, say
 from fakes import ERROR, Table, chi_square
 from same_drafts import SameDrafts
-from sooner.decoding.acceptance import reject_tree, residual
+from sooner.decoding.acceptance import reject_tree
 from sooner.decoding.cache import SlotCache
 from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.loop import Rule
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Tree
-from sooner.methods import chain_draft, speculative
+from sooner.methods import speculative
 from sooner.methods.context import Context
-from sooner.methods.dflash import drafter as block_drafter
 from sooner.methods.rules import follow_choices
 from sooner.methods.speculative import reject
 
@@ -177,15 +176,6 @@ def test_rows_that_end_on_their_own_follow_the_joint_distribution(name: str) -> 
     assert chi_square(said, cut(TARGET.joint(), 2)) > ERROR
 
 
-@pytest.mark.parametrize("rows", [1, 2, 5])
-def test_small_batches_follow_the_joint_distribution_too(rows: int) -> None:
-    """Rows of a small batch often end apart and differ in what they accepted."""
-    table = Table(2, 4, seed=4)
-    method = speculate(2, Table(2, 4, seed=5, near=table))
-    said = [say(method, FakeAdapter(table), rows, 4) for _ in range(800 // rows)]
-    assert chi_square(torch.cat(said), table.joint()) > ERROR
-
-
 class Processed(Table):
     """A table after logits processors, as a reference that never saw the engine."""
 
@@ -245,12 +235,6 @@ def test_processors_that_read_the_prefix_change_the_joint_distribution_as_they_s
 # Planted biases: were one of these not seen, the tests above would prove nothing.
 
 
-def test_drawing_from_p_after_a_rejection_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sooner.decoding.acceptance.residual", lambda p, q: p)
-    said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH)
-    assert chi_square(said, TARGET.joint()) < ERROR
-
-
 def test_a_draft_distribution_without_the_targets_processing_is_seen() -> None:
     """The draft stores probabilities that it did not draw from."""
 
@@ -261,22 +245,6 @@ def test_a_draft_distribution_without_the_targets_processing_is_seen() -> None:
         return reject(tree, scores, processing, noise)
 
     said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge)
-    assert chi_square(said, TARGET.joint()) < ERROR
-
-
-def test_a_draft_that_took_its_best_token_but_claims_to_have_drawn_it_is_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(chain_draft, "pick", lambda p, uniforms: p.argmax(-1))
-    said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH)
-    assert chi_square(said, TARGET.joint()) < ERROR
-
-
-def test_a_block_that_was_drawn_from_other_marginals_is_seen(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(block_drafter, "pick", lambda p, uniforms: p.argmax(-1))
-    said = say(METHODS["dflash"], FakeAdapter(TARGET), SAMPLES, LENGTH)
     assert chi_square(said, TARGET.joint()) < ERROR
 
 
@@ -297,19 +265,6 @@ def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     assert chi_square(said, TARGET.joint()) < ERROR
 
 
-def test_the_residual_is_what_the_loop_uses(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The monkeypatched biases above really sit on the path that is run."""
-    calls = []
-
-    def spy(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-        calls.append(p.shape)
-        return residual(p, q)
-
-    monkeypatch.setattr("sooner.decoding.acceptance.residual", spy)
-    say(speculate(2), FakeAdapter(TARGET), 3, LENGTH)
-    assert calls
-
-
 @pytest.mark.parametrize(
     "name", sorted(METHODS.keys() - {"auto"})
 )  # its windows depend on the clock
@@ -322,36 +277,6 @@ def test_a_seeded_generator_repeats_the_run_and_leaves_the_global_state(name: st
         assert torch.equal(torch.get_rng_state(), state)
         torch.rand(7)
     assert torch.equal(*runs)
-
-
-@pytest.mark.parametrize("name", sorted(METHODS.keys() - {"auto"}))
-def test_a_row_says_what_it_would_say_alone(name: str) -> None:
-    """Its seed and number decide, whoever else is in the batch and whenever they end."""
-    method = METHODS[name]
-    together = say(method, FakeAdapter(TARGET), 6, LENGTH, generator=seeded(3), end=1)
-    assert len(together.unique(dim=0)) > 1
-    for row in range(6):
-        alone = say(
-            method, FakeAdapter(TARGET), 1, LENGTH, generator=seeded(3), end=1, requests=[row]
-        )
-        assert torch.equal(alone[0], together[row])
-
-
-FOLLOWED = (
-    "prompt-lookup", "prompt-lookup-1", "top-tree", "hsd", "eagle", "eagle-wide", "eagle-reduced",
-    "ddtree", "ddtree-reduced",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("name", FOLLOWED)
-def test_drafts_that_are_followed_give_the_ids_of_plain_decoding(name: str) -> None:
-    plain = say(METHODS["plain"], FakeAdapter(TARGET), 400, LENGTH, generator=seeded(4))
-    said = say(METHODS[name], FakeAdapter(TARGET), 400, LENGTH, generator=seeded(4))
-    assert torch.equal(said, plain)
-
-
-def seeded(seed: int) -> torch.Generator:
-    return torch.Generator().manual_seed(seed)
 
 
 @pytest.mark.parametrize("rows", [1, 3])

@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import MaxLengthCriteria, StoppingCriteriaList
 
 import method_matrix as matrix
 import sooner
@@ -18,8 +17,6 @@ from sooner.decoding.acceptance import follow
 from sooner.decoding.interface import Outcome
 from sooner.decoding.tree import Tree
 from sooner.methods.eagle.drafter import EagleDrafter
-from sooner.methods.eagle.runner import HeadRunner
-from sooner.models import adapt
 
 WIDE = {"top_k": 32, "nodes": 48, "depth": 4}
 
@@ -28,35 +25,6 @@ def say(family: str, method: Any, kind: str, rows: int, new: int = 15, **options
     options = {"eos_token_id": None, "do_sample": False, **options}
     model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
     return sooner.generate(model, inputs, method, max_new_tokens=new, **options)
-
-
-@pytest.mark.parametrize("new", [1, 2, 3, 5, 6])
-def test_the_limit_cuts_a_tree_where_plain_decoding_stops(new: int) -> None:
-    expected = matrix.reference("openvla", "image", 2, new)
-    made = say("openvla", Eagle(tiny.head("openvla"), **WIDE), "image", 2, new)
-    assert made.sequences.tolist() == expected.tolist()
-    assert (made.stats.num_draft_tokens > 0) == (new > 2)
-
-
-@pytest.mark.parametrize("at", [1, 2, 3, 5, 8])
-def test_an_end_inside_a_tree_ends_the_row(at: int) -> None:
-    family, kind, rows = "llava_onevision", "uneven", 3
-    width = tiny.inputs(family, kind, rows)["input_ids"].shape[1]
-    end = matrix.reference(family, kind, rows, matrix.LONG)[1, width + at].item()
-    expected = matrix.reference(family, kind, rows, matrix.LONG, end)
-    method = Eagle(tiny.head(family), **WIDE)
-    made = say(family, method, kind, rows, matrix.LONG, eos_token_id=end)
-    assert made.sequences.tolist() == expected.tolist()
-    assert made.stats.num_accepted_draft_tokens > 0
-
-
-@pytest.mark.parametrize("chunk", [1, 5, 64])
-def test_a_prefill_in_chunks_changes_no_draft(chunk: int) -> None:
-    method = Eagle(tiny.head("qwen2_5_vl"), **WIDE)
-    whole = say("qwen2_5_vl", method, "mixed", 3)
-    split = say("qwen2_5_vl", method, "mixed", 3, prefill_chunk_size=chunk)
-    assert split.tokens == whole.tokens
-    assert split.stats.acceptance_histogram == whole.stats.acceptance_histogram
 
 
 def test_rows_draft_alone_as_they_do_together() -> None:
@@ -92,48 +60,6 @@ def literal_states(head: EagleHead, embeds: Tensor, states: Tensor, tail: list[T
         embeds, states = torch.cat([embeds, embed[None]]), torch.cat([states, estimate[None]])
         estimate = head(embeds[None], states[None])[0, -1]
     return estimate
-
-
-def test_drafting_with_a_cache_equals_computing_everything_anew() -> None:
-    torch.manual_seed(3)
-    model = tiny.model("llama")
-    adapter, head = adapt(model), tiny.head("llama")
-    hidden, lengths, fed = 48, [6, 2, 4], [1, 3, 2]
-    embeds, states = torch.randn(3, 9, hidden), torch.randn(3, 9, hidden)
-    runner = HeadRunner(head, adapter, 64)
-    with torch.no_grad():
-        runner.remember(embeds[:, :6], states[:, :6], lengths)
-        more = [torch.stack([part[row, 6:9] for row in range(3)]) for part in (embeds, states)]
-        got = runner.feed(*more, torch.tensor(fed), fed)
-        real = [
-            [
-                torch.cat([part[row, : lengths[row]], part[row, 6 : 6 + fed[row]]])
-                for row in range(3)
-            ]
-            for part in (embeds, states)
-        ]
-        for row in range(3):
-            wanted = literal_states(head, real[0][row], real[1][row], [])
-            torch.testing.assert_close(got[row, 0], wanted)
-        # A tree: two children of the root, then three below them.
-        first = torch.randint(0, 80, (3, 2))
-        above = torch.tensor([[0, 1, 1], [1, 1, 0], [0, 0, 0]])
-        second = torch.randint(0, 80, (3, 3))
-        visible = runner.visible.expand(-1, 2, -1)
-        level, visible = runner.level(first, got.expand(-1, 2, -1), 0, visible, 0)
-        deeper, _ = runner.level(
-            second,
-            level.gather(1, above[..., None].expand(-1, -1, hidden)),
-            1,
-            visible.gather(1, above[..., None].expand(-1, -1, visible.shape[2])),
-            2,
-        )
-        for row in range(3):
-            for node in range(3):
-                path = [first[row, above[row, node]], second[row, node]]
-                tail = [model.get_input_embeddings()(token) for token in path]
-                wanted = literal_states(head, real[0][row], real[1][row], tail)
-                torch.testing.assert_close(deeper[row, node], wanted)
 
 
 def literal_tree(
@@ -232,18 +158,6 @@ def test_a_target_in_another_dtype_is_still_the_same(dtype: torch.dtype) -> None
     assert {one.dtype for one in head.parameters()} == {torch.float32}
 
 
-def test_a_saved_head_drafts_the_same(tmp_path: Any) -> None:
-    head = tiny.head("qwen3_vl").with_provenance({"steps": 3})
-    head.save_pretrained(tmp_path / "head")
-    loaded = EagleHead.from_pretrained(tmp_path / "head")
-    assert loaded.config == head.config
-    ours, theirs = (
-        say("qwen3_vl", Eagle(one, **WIDE), "image", 2) for one in (head, tmp_path / "head")
-    )
-    assert theirs.tokens == ours.tokens
-    assert theirs.stats.acceptance_histogram == ours.stats.acceptance_histogram
-
-
 def test_files_that_are_no_head_are_refused_in_a_line(tmp_path: Any) -> None:
     with pytest.raises(sooner.SoonerError, match=r"no readable config\.json"):
         Eagle(tmp_path)
@@ -274,11 +188,6 @@ def test_files_that_are_no_head_are_refused_in_a_line(tmp_path: Any) -> None:
 def test_options_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(sooner.SoonerError, match=told):
         Eagle(tiny.head("llama"), **options)
-
-
-def test_legal_ids_of_another_vocabulary_are_refused() -> None:
-    with pytest.raises(sooner.SoonerError, match="legal has id 96"):
-        say("llama", Eagle(tiny.head("llama"), legal=range(90, 97)), "text", 1)
 
 
 def test_only_legal_tokens_are_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -318,12 +227,3 @@ def test_a_tolerance_decides_and_makes_the_run_relaxed() -> None:
     assert made.stats.mode == "relaxed"
     assert made.stats.acceptance_histogram[0] <= 2  # where nothing could be drafted any more
     assert Eagle(tiny.head("llama")).mode == "exact"
-
-
-def test_guidance_is_refused() -> None:
-    inputs = tiny.inputs("llama", "text", 1)
-    criteria = StoppingCriteriaList([MaxLengthCriteria(max_length=30)])
-    with pytest.raises(sooner.UnsupportedError, match=r"guidance 2\.0"):
-        Eagle(tiny.head("llama")).session(
-            tiny.model("llama"), inputs, criteria=criteria, guidance=2.0
-        )

@@ -179,27 +179,6 @@ def test_the_trees_of_a_run_are_those_of_the_reference(
     assert checked > 6
 
 
-def test_the_default_layers_are_low_middle_and_high(tmp_path: Path) -> None:
-    head = read(write_eagle3(tmp_path, layers=None))
-
-    class Target:
-        layers = 32
-
-    assert head.layer_ids_for(Target()) == (2, 16, 29)
-    Target.layers = 3
-    with pytest.raises(sooner.SoonerError, match="3 layers"):
-        head.layer_ids_for(Target())
-
-
-@pytest.mark.parametrize("chunk", [1, 5])
-def test_a_prefill_in_chunks_changes_no_draft(chunk: int, tmp_path: Path) -> None:
-    method = sooner.load_drafter(write_eagle3(tmp_path, **LAYOUTS["m-rope"]), **WIDE)
-    whole = say("qwen2_5_vl", method, "mixed", 3)
-    split = say("qwen2_5_vl", method, "mixed", 3, prefill_chunk_size=chunk)
-    assert split.tokens == whole.tokens
-    assert split.stats.acceptance_histogram == whole.stats.acceptance_histogram
-
-
 def test_rows_draft_alone_as_they_do_together(tmp_path: Path) -> None:
     """Positions by row: drafts of a ragged batch are those of its rows."""
     method = sooner.load_drafter(write_eagle3(tmp_path), **WIDE)
@@ -265,15 +244,6 @@ def test_a_saved_head_is_the_same_head(tmp_path: Path) -> None:
     names = set(load_file(tmp_path / "b" / "model.safetensors"))
     assert {"midlayer.hidden_norm.weight", "fc.weight", "norm.weight", "lm_head.weight"} <= names
     assert {"d2t", "t2d"} <= names
-
-
-def test_weights_in_pytorchs_own_format_are_read(tmp_path: Path) -> None:
-    write_eagle3(tmp_path)
-    wanted = read(tmp_path).state_dict()
-    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
-    (tmp_path / "model.safetensors").unlink()
-    head = sooner.load_drafter(tmp_path).head
-    assert all(torch.equal(head.state_dict()[name], one) for name, one in wanted.items())
 
 
 def test_a_table_that_is_the_targets_own_is_not_kept_twice(tmp_path: Path) -> None:
@@ -355,10 +325,3 @@ def test_another_target_is_refused(made: dict[str, Any], told: str, tmp_path: Pa
     method = sooner.load_drafter(write_eagle3(tmp_path, **made))
     with pytest.raises(sooner.SoonerError, match=told):
         say("llama", method, "text", 1)
-
-
-def test_layers_can_be_named(tmp_path: Path) -> None:
-    write_eagle3(tmp_path, layers=(0, 1, 5))
-    method = sooner.load_drafter(tmp_path, layer_ids=(1, 2, 0), **WIDE)
-    made = say("llama", method, "text", 2)
-    assert made.sequences.tolist() == matrix.reference("llama", "text", 2, 15).tolist()

@@ -32,15 +32,6 @@ def confidences(seed: int, rows: int, depth: int) -> list[dict[tuple[int, ...], 
     ]
 
 
-def values_of(table: dict[tuple[int, ...], torch.Tensor], depth: int) -> Paths:
-    """Log-confidence of every path of 1 to `depth` tokens."""
-    return {
-        path: sum(float(table[path[:end]][path[end]]) for end in range(len(path)))
-        for length in range(1, depth + 1)
-        for path in itertools.product(range(VOCAB), repeat=length)
-    }
-
-
 def grow(tables: list[Any], top_k: int, depth: int) -> Growth:
     growth = Growth(top_k, len(tables), torch.device("cpu"))
     frontier: list[list[tuple[int, ...]]] = [[()] for _ in tables]
@@ -67,21 +58,6 @@ def paths_in_order(tree: Any, row: int) -> list[tuple[int, ...]]:
     for token, parent in zip(tree.tokens[row].tolist(), tree.parents[row].tolist(), strict=True):
         found.append((*(() if parent < 0 else found[parent]), token))
     return found[: tree.sizes[row]]
-
-
-@pytest.mark.parametrize("nodes", [1, 2, 7, 20, 84])
-@pytest.mark.parametrize("seed", range(4))
-def test_with_room_for_all_the_best_of_all_paths_are_kept(nodes: int, seed: int) -> None:
-    """`top_k` as large as a level: nothing is pruned on the way, so only the ranking counts."""
-    depth, tables = 3, confidences(seed, 3, 3)
-    tree = grow(tables, VOCAB**depth, depth).best(nodes, [depth] * 3, False)
-    for row, table in enumerate(tables):
-        values = values_of(table, depth)
-        wanted = sorted(values, key=lambda path: -values[path])[:nodes]
-        found = paths_in_order(tree, row)
-        assert set(found) == set(wanted)
-        assert len(found) == len(set(found)) == nodes
-        assert found == wanted, "the best first"
 
 
 def literal(table: dict[tuple[int, ...], torch.Tensor], top_k: int, depth: int) -> Paths:
@@ -115,17 +91,6 @@ def test_expansion_and_ranking_equal_those_of_the_paper(
         assert set(paths_in_order(tree, row)) == set(wanted)
 
 
-def test_rows_near_their_limit_get_lower_trees() -> None:
-    tables = confidences(1, 4, 4)
-    levels = [4, 0, 1, 2]
-    tree = grow(tables, 3, 4).best(9, levels, False)
-    for row, (table, depth) in enumerate(zip(tables, levels, strict=True)):
-        values = literal(table, 3, depth)
-        wanted = sorted(values, key=lambda path: -values[path])[:9]
-        assert set(paths_in_order(tree, row)) == set(wanted)
-    assert tree.sizes[1] == 0
-
-
 def test_what_can_not_be_said_is_left_out_with_all_below_it() -> None:
     tables = confidences(2, 2, 3)
     for path in tables[0]:
@@ -140,14 +105,6 @@ def test_what_can_not_be_said_is_left_out_with_all_below_it() -> None:
         wanted = sorted(values, key=lambda path: -values[path])[:30]
         assert set(paths_in_order(tree, row)) == set(wanted)
     assert tree.sizes[0] == 14  # 2 + 4 + 8 paths of two symbols
-
-
-def test_of_equal_confidence_the_parent_comes_first() -> None:
-    """A certain child has its parent's value; neither may be kept without it."""
-    certain = torch.tensor([0.0, -torch.inf, -torch.inf, -torch.inf])
-    tables = [dict.fromkeys(confidences(0, 1, 4)[0], certain)]
-    tree = grow(tables, 2, 4).best(3, [4], True)
-    assert paths_in_order(tree, 0) == [(0,), (0, 0), (0, 0, 0)]
 
 
 # --- how large
@@ -173,22 +130,6 @@ def measured(verify: Any, level: float, paths: list[list[int]], rounds: int = 60
     return sizing
 
 
-def chosen(sizing: MeasuredSize) -> Size:
-    return max(sizing.sizes, key=sizing.gain)
-
-
-def test_a_forward_that_costs_the_same_for_all_blocks_takes_what_is_accepted() -> None:
-    sizing = measured(lambda block: 1.0, 0.01, [[0, 5, 20, 40]])
-    assert chosen(sizing).depth == 4
-    assert chosen(sizing).nodes > 40
-
-
-def test_nodes_that_cost_more_than_they_give_are_left_out() -> None:
-    sizing = measured(lambda block: 1.0 + 0.05 * (block - 1), 0.01, [[0, 1, 30]])
-    assert chosen(sizing).depth == 2
-    assert chosen(sizing).nodes == 2
-
-
 def test_drafts_that_are_never_accepted_end_in_plain_decoding() -> None:
     notes: list[str] = []
     sizing = MeasuredSize(Size(48, 5))
@@ -202,15 +143,6 @@ def test_drafts_that_are_never_accepted_end_in_plain_decoding() -> None:
     assert sizes.count(NOTHING) > 150
     assert any("plain decoding for" in note for note in notes)
     assert any(size.nodes for size in sizes[100:])  # tried again
-
-
-def test_a_prompt_that_costs_more_than_is_left_to_win_is_not_read() -> None:
-    sizing = measured(lambda block: 1.0, 0.05, [[0, 1]])
-    size = chosen(sizing)
-    assert sizing.gain(size, 4, True) > 1
-    sizing.observe_prefill(1e6)
-    assert sizing.gain(size, 4, False) < 1
-    assert sizing.gain(size, 4, True) > 1
 
 
 def test_what_auto_measured_is_kept_from_call_to_call() -> None:

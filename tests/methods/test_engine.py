@@ -247,16 +247,6 @@ def test_prompts_under_a_sparse_prefill_join_and_say_what_they_say_alone(context
     assert max(together) > 1
 
 
-def test_a_request_that_fails_ends_alone() -> None:
-    engine = sooner.Engine(tiny.model("llama"))
-    good = engine.admit(tiny.inputs("llama", "text"), max_new_tokens=9, do_sample=False)
-    bad = engine.admit(tiny.inputs("llama", "text"), max_new_tokens=9, num_beams=3)
-    engine.run()
-    assert isinstance(bad.error, sooner.UnsupportedError)
-    assert good.error is None
-    assert good.tokens
-
-
 def test_greedy_and_sampled_requests_share_a_batch() -> None:
     """A greedy row among drawn ones says what it says alone."""
     family = "llama"

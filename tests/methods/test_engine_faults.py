@@ -12,15 +12,12 @@ from torch import Tensor
 from transformers import (
     LogitsProcessor,
     LogitsProcessorList,
-    StoppingCriteria,
-    StoppingCriteriaList,
 )
 
 import sooner
 import tiny
 from method_matrix import METHODS
 from methods.test_engine import alone, greedy
-from sooner.decoding.interface import Outcome
 from sooner.decoding.runner import ModelRunner
 
 FAMILY, NEW = "llama", 12
@@ -105,35 +102,6 @@ def test_a_processor_that_raises_fails_its_own_request(name: str, behind: int) -
         )  # fmt: skip
 
 
-def test_one_row_that_fails_fails_all_rows_of_its_request() -> None:
-    batch = engine()
-
-    def tell(row: int, tokens: list[int], drafted: int) -> None:
-        if row == 1:
-            raise FaultError("one of two")
-
-    pair = batch.admit(words(2), on_tokens=tell, **greedy(NEW))
-    batch.run()
-    assert isinstance(pair.error, FaultError)
-    assert pair.finish_reasons == ["error", "error"]
-
-
-class Raises(StoppingCriteria):
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> bool:
-        if input_ids.shape[1] > words()["input_ids"].shape[1] + 3:
-            raise FaultError("a criterion")
-        return False
-
-
-def test_a_criterion_that_raises_fails_its_own_request() -> None:
-    batch = engine()
-    good = batch.admit(words(), **greedy(NEW))
-    bad = batch.admit(words(), stopping_criteria=StoppingCriteriaList([Raises()]), **greedy(NEW))
-    batch.run()
-    assert isinstance(bad.error, FaultError)
-    assert good.tokens == right()
-
-
 class Breaks(LogitsProcessor):
     """Makes its row's scores no numbers behind so many tokens."""
 
@@ -208,27 +176,6 @@ def test_a_forward_that_fails_fails_all_that_decode_and_nothing_else(
     assert (late.tokens, after.tokens) == (right(), right(2))
 
 
-def test_a_method_that_fails_in_a_round_leaves_a_usable_engine(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    batch = engine("prompt-lookup")
-    lost = batch.admit(words(), **greedy(NEW))
-    batch.step()
-    drafter = type(batch.batch.drafter)  # type: ignore[union-attr]
-
-    def propose(self: Any, outcome: Outcome) -> Any:
-        raise FaultError("a drafter")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(drafter, "propose", propose)
-        batch.step()
-    assert isinstance(lost.error, FaultError)
-    assert batch.is_idle
-    found = batch.admit(words(), **greedy(NEW))
-    batch.run()
-    assert found.tokens == right()
-
-
 def test_a_prompt_that_fails_leaves_the_batch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = engine()
     good = batch.admit(words(), **greedy(NEW))
@@ -299,28 +246,6 @@ def test_callbacks_may_cancel_and_admit(chunk: int | None) -> None:
             assert request.tokens[0] == right()[0][: len(request.tokens[0])]
             assert (len(request.tokens[0]) < NEW) == (number == whom)
         assert late[0].tokens == right(new=3)
-
-
-def test_a_request_says_why_it_ended() -> None:
-    said = right()[0]
-    batch = engine()
-    requests = {
-        "length": batch.admit(words(), **greedy(NEW)),
-        "stop": batch.admit(words(), **{**greedy(NEW), "eos_token_id": said[4]}),
-        "criterion": batch.admit(
-            words(), stopping_criteria=StoppingCriteriaList([Ends()]), **greedy(NEW)
-        ),
-        "one": batch.admit(words(), **greedy(1)),
-    }
-    assert requests["length"].finish_reason is None
-    batch.run()
-    reasons = {name: request.finish_reason for name, request in requests.items()}
-    assert reasons == {"length": "length", "stop": "stop", "criterion": "stop", "one": "length"}
-
-
-class Ends(StoppingCriteria):
-    def __call__(self, input_ids: Tensor, scores: Any, **kwargs: Any) -> bool:
-        return input_ids.shape[1] > words()["input_ids"].shape[1] + 3
 
 
 @pytest.mark.parametrize("name", ["plain", "noisy-4", "sd-tree"])

@@ -22,27 +22,6 @@ class Seconds:
         return self.now
 
 
-def test_each_row_needs_slack_for_the_piece_and_the_round_behind_it() -> None:
-    clock = Seconds()
-    pace = TokenPace(2.0, patience=50.0, clock=clock)
-    pace.round = 1.0
-    pace.took("chunk", 4.0)
-    assert pace.allows("chunk", 100.0, [])
-    assert not pace.allows("chunk", 100.0, [(100.0, 2)])  # 4 s for 4 + 1
-    assert pace.allows("chunk", 100.0, [(100.0, 3)])
-    assert not pace.allows("chunk", 100.0, [(100.0, 3), (90.0, 7)])  # 14 s, 10 of them gone
-    assert pace.allows("chunk", 100.0, [(100.0, 3), (90.0, 8)])
-    assert pace.allows("whole", 100.0, [(100.0, 2)])  # never seen
-
-
-def test_nobody_waits_for_longer_than_patience() -> None:
-    clock = Seconds()
-    pace = TokenPace(0.1, patience=2.0, clock=clock)
-    pace.took("chunk", 9.0)
-    assert not pace.allows("chunk", 98.1, [(100.0, 1)])
-    assert pace.allows("chunk", 98.0, [(100.0, 1)])
-
-
 def test_a_piece_that_was_interrupted_tells_nothing_of_the_next() -> None:
     pace = TokenPace(1.0)
     for seconds in (0.2, 60.0, 0.3, 0.1):

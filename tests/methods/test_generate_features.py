@@ -40,13 +40,6 @@ def test_custom_stopping_criteria_end_each_row_where_generate_does(
     assert decode(door, method, inputs, **options).tolist() == expected.tolist()
 
 
-def test_criteria_of_the_caller_are_not_changed() -> None:
-    criteria = StoppingCriteriaList([])
-    decode("session", sooner.Autoregressive(), tiny.inputs(FAMILY), **GREEDY,
-           stopping_criteria=criteria, stop_strings="ab", tokenizer=characters())  # fmt: skip
-    assert len(criteria) == 0
-
-
 @both_doors
 def test_max_time_ends_decoding_early(door: str, method: sooner.Method) -> None:
     inputs = tiny.inputs(FAMILY, KIND, 2)
@@ -101,19 +94,6 @@ def test_a_dictionary_holds_the_sequences_and_the_statistics(rows: int) -> None:
     assert output.stats.tokens == rows * GREEDY["max_new_tokens"]
 
 
-def test_tokens_are_the_sequences_without_prompt_and_padding() -> None:
-    inputs = tiny.inputs(FAMILY, KIND, 3)
-    width = inputs["input_ids"].shape[1]
-    free = decode("session", sooner.Autoregressive(), inputs, **GREEDY)
-    end = free[1, width + 4].item()
-    options = {**GREEDY, "eos_token_id": end}
-    result = sooner.generate(tiny.model(FAMILY), inputs, methods()["speculative"], **options)
-    assert len({len(row) for row in result.tokens}) > 1
-    for row, said in enumerate(result.tokens):
-        assert result.sequences[row, width:].tolist()[: len(said)] == said
-        assert set(result.sequences[row, width + len(said) :].tolist()) <= {tiny.PAD}
-
-
 @both_doors
 @pytest.mark.parametrize("pad", [None, 3])
 def test_ended_rows_are_padded_as_generate_pads_them(door: str, pad: int | None) -> None:
@@ -136,11 +116,3 @@ def test_a_generation_config_is_honoured_and_left_alone(door: str) -> None:
     ours = decode(door, methods()["speculative"], inputs, generation_config=config)
     assert ours.tolist() == expected.tolist()
     assert config.to_dict() == before
-
-
-@both_doors
-def test_max_length_counts_the_prompt(door: str, method: sooner.Method) -> None:
-    inputs = tiny.inputs(FAMILY, KIND, 2)
-    limit = inputs["input_ids"].shape[1] + 5
-    sequences = decode(door, method, inputs, max_length=limit, eos_token_id=None)
-    assert sequences.shape[1] == limit

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-
 import pytest
 import torch
 
@@ -40,24 +38,6 @@ def test_several_sequences_of_a_prompt_see_its_pixels(family: str, kind: str, na
     )
     assert drawn.sequences.tolist() == greedy.repeat_interleave(3, 0).tolist()
     assert len(drawn.tokens) == 6
-
-
-def test_several_sequences_with_the_drafts_own_inputs() -> None:
-    inputs = tiny.inputs("qwen2_5_vl", "image", 2)
-    method = sooner.Speculative(
-        tiny.model("llava_onevision"), num_draft_tokens=2,
-        draft_inputs=tiny.inputs("llava_onevision", "image", 2),
-    )  # fmt: skip
-    options = {"max_new_tokens": 5, "do_sample": True, "top_k": 1, "num_return_sequences": 2}
-    drawn = sooner.generate(tiny.model("qwen2_5_vl"), inputs, method, **options, eos_token_id=None)
-    assert drawn.sequences.shape[0] == 4
-
-
-def test_several_sequences_by_the_models_own_config() -> None:
-    model = copy.deepcopy(tiny.model("llama"))
-    model.generation_config.update(num_return_sequences=2, do_sample=True)
-    result = sooner.generate(model, tiny.inputs("llama"), max_new_tokens=3)
-    assert len(result.tokens) == 2
 
 
 def test_token_types_may_be_left_to_generate() -> None:

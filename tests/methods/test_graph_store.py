@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import gc
 import pickle
-import threading
 import weakref
 from typing import Any
 
@@ -18,7 +17,7 @@ from method_matrix import METHODS, reference
 from recorders import StandIn
 from sooner.decoding.runner import GRAPHS, ModelRunner
 from sooner.generation import session_of
-from sooner.graphs.store import GraphStore, capacity_for, key_of
+from sooner.graphs.store import capacity_for, key_of
 from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
@@ -51,30 +50,6 @@ def test_later_calls_capture_nothing(name: str) -> None:
         assert made.stats.capture_seconds == 0
     assert recorder.recorded == recorded
     assert recorder.replayed > recorded
-
-
-def test_calls_of_other_lengths_and_methods_share_them() -> None:
-    recorder = StandIn()
-    for name, new in (("plain", 9), ("plain", 40), ("prompt-lookup", 30), ("plain", 20)):
-        assert torch.equal(
-            said(name, recorder, 1, new).sequences, reference("llama", "text", 1, new)
-        )
-    recorded = recorder.recorded
-    said("plain", recorder, 1, 50)
-    said("prompt-lookup", recorder, 1, 30)
-    assert recorder.recorded == recorded
-
-
-def test_drawing_and_greedy_calls_share_the_forward() -> None:
-    recorder = StandIn()
-    drawn = {"do_sample": True, "top_k": 20, "seed": 5}
-    said("plain", recorder, 1)
-    assert recorder.recorded == 2, "a forward and its judge"
-    first = said("plain", recorder, 1, **drawn).tokens
-    assert recorder.recorded == 3, "another judge"
-    assert said("plain", recorder, 1, **drawn).tokens == first
-    assert recorder.recorded == 3
-    assert said("plain", "off", 1, **drawn).tokens == first
 
 
 @pytest.mark.parametrize("pages", [None, 24])
@@ -227,19 +202,6 @@ def test_a_store_goes_with_its_model_and_copies_have_none() -> None:
     del model
     gc.collect()
     assert alive() is None
-
-
-def test_a_store_is_made_once_whatever_threads_ask() -> None:
-    runner = ModelRunner(adapt(copy.deepcopy(tiny.model("llama"))), 8)
-    found: list[GraphStore] = []
-    threads = [
-        threading.Thread(target=lambda: found.append(GraphStore.of(runner))) for _ in range(8)
-    ]
-    for one in threads:
-        one.start()
-    for one in threads:
-        one.join()
-    assert len(set(map(id, found))) == 1
 
 
 def test_capacities_are_few_and_never_twice_what_is_needed() -> None:

@@ -14,7 +14,7 @@ import sooner
 import tiny
 from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
-from recorders import MockCuda, Refusing, StandIn, poisoned
+from recorders import MockCuda, StandIn, poisoned
 from sooner.decoding.loop import Decoding, run
 from sooner.generation import session_of
 from sooner.graphs.buckets import ENTRIES
@@ -133,26 +133,6 @@ def test_more_rows_than_planned_let_graphs_be_captured_again() -> None:
     assert recorders[0].recorded > 2
 
 
-def test_a_larger_cache_lets_graphs_be_captured_again() -> None:
-    family, recorder = "llama", StandIn()
-    engine = sooner.Engine(tiny.model(family), METHODS["plain"](family), graphs=recorder)
-    short = engine.admit(tiny.inputs(family), max_new_tokens=30, **GREEDY, eos_token_id=None)
-    for _ in range(8):
-        engine.step()
-    assert recorder.recorded == 2
-    long = engine.admit(tiny.inputs(family), max_new_tokens=400, **GREEDY, eos_token_id=None)
-    engine.run()
-    assert recorder.recorded == 6, "anew, and for two rows"
-    assert short.tokens == said(family, "plain", "off", 1, 30, **GREEDY).tokens
-    assert long.tokens == said(family, "plain", "off", 1, 400, **GREEDY).tokens
-
-
-def test_what_cannot_be_recorded_is_run() -> None:
-    made = said("llama", "noisy-4", Refusing(), **GREEDY)
-    assert torch.equal(made.sequences, reference("llama", "text", 3, LONG))
-    assert "graphs are off: operation not permitted when stream is capturing" in made.stats.notes
-
-
 @pytest.mark.parametrize("fails_at", ["begin", "run", "instantiate"])
 def test_a_capture_that_fails_leaves_the_allocator_as_it_was(
     fails_at: str, monkeypatch: pytest.MonkeyPatch
@@ -223,12 +203,6 @@ def test_rounds_that_capture_are_not_taken_for_what_rounds_cost() -> None:
     rounds = session.stats.nfe - 1
     assert 0 < len(told) < rounds
     assert rounds - len(told) <= session.graphs.unsettled
-
-
-def test_a_length_that_is_measured_does_not_wait_for_rounds_that_capture() -> None:
-    made = said("llama", "noisy-auto", StandIn(), rows=1, new=80, **GREEDY)
-    assert made.tokens == said("llama", "plain", "off", 1, 80, **GREEDY).tokens
-    assert made.stats.num_draft_tokens > 0
 
 
 def test_memory_and_time_are_told() -> None:

@@ -90,21 +90,6 @@ def test_greedy_ids_equal_those_of_generate_whatever_the_drafts(family: str, mak
             assert made.stats.mode == "exact"
 
 
-@pytest.mark.parametrize("at", [1, 2, 5, 11, 30])
-def test_an_end_at_any_place_of_a_draft_ends_the_row(at: int) -> None:
-    drafts = [[text] for text in texts("qwen2_5_vl", "image", 3)]
-    end = drafts[0][0][at]
-    expected = matrix.reference("qwen2_5_vl", "image", 3, NEW, end)
-    made = tiny.model("qwen2_5_vl").generate(
-        **tiny.inputs("qwen2_5_vl", "image", 3),
-        custom_generate=HSD(drafts, nodes=16),
-        max_new_tokens=NEW,
-        eos_token_id=end,
-        do_sample=False,
-    )
-    assert made.tolist() == expected.tolist()
-
-
 def run(drafts: list[Any], family: str = "llama", new: int = NEW, **options: Any) -> Any:
     inputs = tiny.inputs(family, "text", len(drafts))
     method = HSD(drafts, **options)
@@ -128,20 +113,6 @@ def test_seams_between_regions_cost_no_step() -> None:
     assert stats.num_spec_steps <= 3
 
 
-def test_the_order_of_the_drafts_matters_little() -> None:
-    (text,) = texts("llama", "text", 1)
-    regions = [text[start : start + 8] for start in range(0, NEW, 8)]
-    for seed in range(4):
-        random.Random(seed).shuffle(regions)
-        assert run([regions], nodes=40).stats.num_spec_steps <= 8
-
-
-def test_one_wrong_token_costs_one_step() -> None:
-    (text,) = texts("llama", "text", 1)
-    draft = [*text[:20], (text[20] + 1) % 90, *text[21:]]
-    assert run([[draft]], nodes=40).stats.num_spec_steps <= 3
-
-
 def test_drafts_of_which_nothing_is_accepted_are_hardly_verified() -> None:
     """By chances alone, so that no clock matters."""
     (text,) = texts("llama", "text", 1, 120)
@@ -153,14 +124,6 @@ def test_drafts_of_which_nothing_is_accepted_are_hardly_verified() -> None:
     assert stats.num_draft_tokens <= 30, "of thousands"
 
 
-def test_rows_of_a_batch_have_their_own_drafts() -> None:
-    own = texts("llama", "text", 3)
-    right = run([[own[0]], [], [own[2]]], nodes=12).stats
-    crossed = run([[own[2]], [], [own[0]]], nodes=12).stats
-    assert right.num_accepted_draft_tokens >= 2 * 34
-    assert crossed.num_accepted_draft_tokens < 20
-
-
 def test_copies_of_a_prompt_share_its_drafts() -> None:
     drafts = [[text] for text in texts("llama", "text", 2)]
     inputs = tiny.inputs("llama", "text", 2)
@@ -170,13 +133,6 @@ def test_copies_of_a_prompt_share_its_drafts() -> None:
     )
     assert [row[:NEW] for row in made.tokens] == [drafts[0][0]] * 2 + [drafts[1][0]] * 2
     assert made.stats.aal >= 9
-
-
-def test_a_fixed_size_repeats_its_run_exactly() -> None:
-    drafts = [several(text, random.Random(1)) for text in texts("llama", "text", 2)]
-    first, second = (run(drafts, nodes=20).stats for _ in range(2))
-    assert first.acceptance_histogram == second.acceptance_histogram
-    assert first.num_draft_tokens == second.num_draft_tokens
 
 
 def test_a_tolerance_accepts_more_and_says_so() -> None:
@@ -191,18 +147,6 @@ def test_a_tolerance_accepts_more_and_says_so() -> None:
     assert relaxed.stats.aal > exact.stats.aal
     assert HSD([], acceptance_threshold=0.75).mode == "relaxed"
     assert HSD([]).mode == HSD([], acceptance_threshold=1).mode == "exact"
-
-
-def test_a_tolerance_over_certain_targets_changes_nothing() -> None:
-    """With a temperature near zero log p of the best token is 0."""
-    (text,) = texts("llama", "text", 1)
-    draft = [token if place % 5 else 7 for place, token in enumerate(text)]
-    inputs = tiny.inputs("llama", "text", 1)
-    made = sooner.generate(
-        tiny.model("llama"), inputs, HSD([[draft]], acceptance_threshold=0.3, nodes=16),
-        max_new_tokens=NEW, eos_token_id=None, do_sample=True, temperature=1e-4,
-    )  # fmt: skip
-    assert made.tokens == [text]
 
 
 def test_experience_is_handed_on() -> None:

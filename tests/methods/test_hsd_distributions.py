@@ -53,15 +53,3 @@ def test_rows_that_end_on_their_own_follow_the_joint_distribution() -> None:
     method = SameDrafts([[[0, 0, 1], [0, 1], [1, 0]]], reference_window=2, nodes=5)
     said = torch.cat([say(method, FakeAdapter(table), 5, 4, end=end) for _ in range(150)])
     assert chi_square(said, cells) > ERROR
-
-
-def test_batches_whose_rows_end_apart_are_repeated_by_a_seed() -> None:
-    method = SameDrafts([DRAFTS["several"]], nodes=6)
-    runs = [
-        say(
-            method, FakeAdapter(TARGET), 30, LENGTH, end=2,
-            generator=torch.Generator().manual_seed(8),
-        )
-        for _ in range(2)
-    ]  # fmt: skip
-    assert torch.equal(*runs)

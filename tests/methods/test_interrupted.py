@@ -92,13 +92,6 @@ def test_penalties_count_what_was_said_before() -> None:
     assert whole("llama", "text", "plain", free) != expected
 
 
-def test_several_rows_can_not_be_continued_at_once() -> None:
-    engine = sooner.Engine(tiny.model("llama"))
-    request = engine.admit(tiny.inputs("llama", "text", 2), said=(1,), max_new_tokens=4)
-    engine.run()
-    assert "said= is for one row" in str(request.error)
-
-
 @pytest.mark.parametrize(
     ("family", "name"),
     [(family, "plain") for family in tiny.FAMILIES]

@@ -7,10 +7,6 @@ from typing import Any
 import pytest
 import torch
 
-import method_matrix as matrix
-import sooner
-import tiny
-import tiny_canvas
 from fake_models import FakeAdapter, adapt_fakes, say, say_with_stats
 from fakes import Markov
 from sooner import CoupledJacobi
@@ -71,33 +67,6 @@ def test_a_seeded_generator_repeats_the_run_and_leaves_the_global_state(
 
 
 @pytest.mark.usefixtures("_fakes")
-def test_other_seeds_and_other_rows_say_other_things() -> None:
-    said = [
-        say(CoupledJacobi(5), FakeAdapter(IMAGE), 6, 20, generator=torch.Generator().manual_seed(i))
-        for i in range(3)
-    ]
-    assert len(torch.cat(said).unique(dim=0)) == 18
-
-
-def test_greedy_rows_do_not_depend_on_the_batch() -> None:
-    model = tiny.model("qwen2_5_vl")
-    inputs = tiny.inputs("qwen2_5_vl", "image", 3)
-    expected = matrix.reference("qwen2_5_vl", "image", 3, 17)
-    options = {"max_new_tokens": 17, "eos_token_id": None, "do_sample": False}
-    said = sooner.generate(model, inputs, CoupledJacobi(6), **options).sequences
-    assert said.tolist() == expected.tolist()
-
-
-def test_copies_of_one_prompt_are_different_pictures() -> None:
-    canvas, inputs = tiny_canvas.canvas(), tiny_canvas.prompts(1)
-    options = {"count": 4, "seed": 5, "temperature": 9.0}
-    first = sooner.draw(canvas, inputs, CoupledJacobi(8), **options)
-    again = sooner.draw(canvas, inputs, CoupledJacobi(8), **options)
-    assert torch.equal(first.tokens, again.tokens)
-    assert len(first.tokens.unique(dim=0)) == 4
-
-
-@pytest.mark.usefixtures("_fakes")
 @pytest.mark.parametrize("coupling", ["independent", "maximal", "gumbel"])
 def test_a_trace_shows_agreement_as_often_as_the_coupling_says(coupling: str) -> None:
     trace = Trace()
@@ -114,12 +83,3 @@ def test_a_trace_shows_agreement_as_often_as_the_coupling_says(coupling: str) ->
     if coupling == "gumbel":
         assert ((1 - apart) / (1 + apart)).mean().item() - slack < agree
         assert agree < (1 - apart).mean().item() + slack
-
-
-@pytest.mark.usefixtures("_fakes")
-@pytest.mark.parametrize("new", [1, 2, 3, 9])
-def test_a_window_longer_than_what_is_left_is_cut(new: int) -> None:
-    target = FakeAdapter(IMAGE)
-    said = say(CoupledJacobi(64), target, 3, new)
-    assert said.shape == (3, new)
-    assert all(entries <= new for entries in target.forwards[1:]), "never more than may be said"

@@ -5,9 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 
-import sooner
-import tiny
-import tiny_canvas
 from fake_models import FakeAdapter, FakeCanvas, adapt_fakes, say_with_stats
 from fakes import ERROR, Table, chi_square, row_noise
 from sooner import GSD, SoonerError
@@ -49,12 +46,6 @@ def test_larger_groups_accept_more_and_say_that_they_are_not_exact() -> None:
     assert accepted[0] * 1.05 < accepted[1] < accepted[2]
 
 
-@pytest.mark.usefixtures("_fakes")
-def test_a_group_of_all_codes_accepts_every_draft_that_is_a_code() -> None:
-    _, stats = say_with_stats(GSD(2, group=4), canvas(), 500, LENGTH)
-    assert stats.num_accepted_draft_tokens == stats.num_draft_tokens
-
-
 def test_groups_are_the_nearest_codes_and_weigh_together() -> None:
     """A draft that the target gives nothing is taken for its neighbour's sake."""
     neighbours = torch.tensor([[0, 0], [1, 2], [2, 1], [3, 4], [4, 3]])
@@ -78,13 +69,6 @@ def test_twins_in_the_codebook_still_belong_to_their_own_group(
     assert chi_square(said, target.joint()) > ERROR
 
 
-def test_a_real_canvas_is_drawn_with_groups() -> None:
-    canvas = tiny_canvas.canvas()
-    drawing = sooner.draw(canvas, tiny_canvas.prompts(2), GSD(8, group=5), seed=3)
-    assert drawing.stats.mode == "relaxed"
-    assert drawing.tokens.shape == (2, canvas.grid.length)
-
-
 @pytest.mark.parametrize(
     "options", [{"group": 0}, {"group": 2.5}, {"jacobi_window": 0}, {"init": "lst"}]
 )
@@ -106,9 +90,3 @@ def test_a_model_without_a_codebook_is_refused() -> None:
     for target in (FakeAdapter(CODES), FakeCanvas(CODES, GRID)):
         with pytest.raises(SoonerError, match="has no codebook; use CoupledJacobi"):
             say_with_stats(GSD(2), target, 1, LENGTH)
-
-
-def test_a_text_model_has_no_codebook_either() -> None:
-    inputs = tiny.inputs("qwen2", "text", 1)
-    with pytest.raises(SoonerError, match="has no codebook"):
-        sooner.generate(tiny.model("qwen2"), inputs, GSD(), max_new_tokens=3, do_sample=True)

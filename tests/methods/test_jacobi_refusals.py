@@ -9,7 +9,6 @@ import pytest
 import torch
 
 import sooner
-import tiny
 import tiny_canvas
 from fake_models import FakeAdapter, adapt_fakes, say
 from fakes import Table
@@ -22,13 +21,6 @@ def refused(error: pytest.ExceptionInfo[Any], *words: str) -> None:
     assert "\n" not in text
     for word in words:
         assert word in text
-
-
-@pytest.mark.parametrize("window", [0, -1, 2.5, "x", None, True])
-def test_windows_that_are_no_number_of_places(window: Any) -> None:
-    with pytest.raises(SoonerError) as error:
-        CoupledJacobi(jacobi_window=window)
-    refused(error, "CoupledJacobi", f"window is {window!r}", "1 or more")
 
 
 @pytest.mark.parametrize("strength", [-0.1, 1.1, math.nan, math.inf, "x", None])
@@ -51,24 +43,6 @@ def test_unknown_names_get_the_nearest_known_one(option: str, value: str, meant:
     with pytest.raises(SoonerError) as error:
         CoupledJacobi(**{option: value})
     refused(error, f"unknown {option} '{value}'", f"did you mean '{meant}'?")
-
-
-@pytest.mark.parametrize("option", ["coupling", "init", "verify"])
-@pytest.mark.parametrize("value", ["", 3, ["gumbel"]], ids=str)
-def test_names_that_are_no_names(option: str, value: Any) -> None:
-    with pytest.raises(SoonerError) as error:
-        CoupledJacobi(**{option: value})
-    refused(error, option, str(value))
-
-
-@pytest.mark.parametrize("init", ["above", "previous-frame"])
-def test_copying_across_rows_needs_a_grid(init: str) -> None:
-    inputs = tiny.inputs("qwen2", "text", 1)
-    with pytest.raises(SoonerError) as error:
-        sooner.generate(
-            tiny.model("qwen2"), inputs, CoupledJacobi(init=init), max_new_tokens=3, do_sample=True
-        )
-    refused(error, f"init='{init}'", "grid", "'left'")
 
 
 @pytest.mark.parametrize(

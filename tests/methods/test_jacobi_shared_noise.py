@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import pytest
 import torch
-from test_distributions import Processed
-from transformers import LogitsProcessorList, TopKLogitsWarper
 
 import sooner
 import tiny_canvas
-from fake_models import FakeAdapter, FakeGuided, adapt_fakes, say
+from fake_models import FakeAdapter, adapt_fakes, say
 from fakes import ERROR, Table, chi_square
-from sooner import Autoregressive, CoupledJacobi, PromptLookup
+from sooner import Autoregressive, CoupledJacobi
 from sooner.methods.jacobi.couplings import COUPLINGS
 
 TABLE = Table(3, 4, seed=4)
@@ -28,15 +26,6 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_one_noise_draws_has_the_models_distribution(method: sooner.Method) -> None:
     said = say(method, FakeAdapter(TABLE), 12_000, 4, generator=_seeded(3))
     assert chi_square(said, TABLE.joint()) > ERROR
-
-
-@pytest.mark.usefixtures("_fakes")
-def test_so_it_has_after_guidance_and_top_k() -> None:
-    target = FakeGuided(Table(3, 4, seed=7), Table(3, 4, seed=8))
-    processors = LogitsProcessorList([TopKLogitsWarper(2)])
-    options = {"processors": processors, "guidance": 2.0, "generator": _seeded(5)}
-    said = say(CoupledJacobi(3), target, 8000, 4, **options)
-    assert chi_square(said, Processed(target.mixed(2.0), processors).joint()) > ERROR
 
 
 @pytest.mark.usefixtures("_fakes")
@@ -65,24 +54,6 @@ def test_a_real_model_draws_the_same_picture_faster(family: str, guidance: float
         drawn = sooner.draw(canvas, inputs, CoupledJacobi(window, init="above"), **options)
         assert torch.equal(drawn.tokens, plain.tokens)
         assert drawn.stats.nfe <= plain.stats.nfe
-
-
-def test_the_judge_follows_from_the_coupling_unless_it_is_named() -> None:
-    assert CoupledJacobi().judges_by_noise
-    assert not CoupledJacobi(strength=0.9).judges_by_noise
-    assert not CoupledJacobi(coupling="maximal").judges_by_noise
-    assert not CoupledJacobi(verify="ratio").judges_by_noise
-    with pytest.raises(sooner.SoonerError, match="did you mean 'noise'"):
-        CoupledJacobi(verify="nose")
-
-
-@pytest.mark.usefixtures("_fakes")
-def test_another_seed_says_another_thing_and_noise_is_not_the_generators() -> None:
-    first = say(CoupledJacobi(3), FakeAdapter(TABLE), 50, 4, generator=_seeded(1))
-    other = say(CoupledJacobi(3), FakeAdapter(TABLE), 50, 4, generator=_seeded(2))
-    looked_up = say(PromptLookup(), FakeAdapter(TABLE), 50, 4, generator=_seeded(1))
-    assert not torch.equal(first, other)
-    assert not torch.equal(first, looked_up)
 
 
 def _seeded(seed: int) -> torch.Generator:

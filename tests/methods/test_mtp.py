@@ -10,7 +10,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-import method_matrix as matrix
 import sooner
 import tiny
 from published_heads import draw
@@ -21,8 +20,6 @@ from sooner.models import adapt
 from zoo import laws
 from zoo.species import model_of
 from zoo.zoo import ZOO
-
-WIDE = {"top_k": 24, "nodes": 48, "depth": 4}
 
 
 def target(name: str) -> Any:
@@ -55,32 +52,6 @@ def test_logits_are_those_of_the_published_layout(name: str, layout: str, tmp_pa
             torch.testing.assert_close(made[0], states, atol=1e-5, rtol=1e-5)
             given = made if head.config.layout.goes_on_normed else head.norm(made)
             torch.testing.assert_close(given[0], wanted, atol=1e-5, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("family", "kind", "layout"),
-    [
-        ("glm_ocr", "uneven", GLM),
-        ("glm_ocr", "mixed", GLM),
-        ("llava_onevision", "mixed", QWEN),
-        ("qwen2", "uneven", QWEN),
-    ],
-)
-def test_greedy_and_sampled_ids_are_plain_decodings(
-    family: str, kind: str, layout: str, tmp_path: Path
-) -> None:
-    method = sooner.load_drafter(write_mtp(tmp_path, tiny.model(family), layout), **WIDE)
-
-    def say(one: Any, **options: Any) -> Any:
-        options = {"eos_token_id": None, "do_sample": False, "max_new_tokens": 15, **options}
-        return sooner.generate(tiny.model(family), tiny.inputs(family, kind, 3), one, **options)
-
-    made = say(method)
-    assert made.sequences.tolist() == matrix.reference(family, kind, 3, 15).tolist()
-    assert made.stats.num_accepted_draft_tokens > 0
-    assert made.stats.mode == "exact"
-    drawn = {"do_sample": True, "temperature": 1.2, "top_p": 0.9}
-    assert say(None, seed=5, **drawn).tokens == say(method, seed=5, **drawn).tokens
 
 
 def taught(head: MtpHead, model: Any, rows: list[list[int]], steps: int = 80) -> MtpHead:

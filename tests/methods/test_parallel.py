@@ -12,14 +12,11 @@ import method_matrix as matrix
 import sooner
 import tiny
 from fake_models import FakeAdapter, say
-from fakes import ERROR, Table, chi_square, row_noise
+from fakes import ERROR, Table, chi_square
 from methods.parallel_runs import NEW, generate
-from sooner.decoding.acceptance import Guess, couple
-from sooner.methods import pruning
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import policy as policy_module
 from sooner.methods.parallel.policy import BoardView
-from sooner.methods.parallel.server import DraftRow
 from sooner.methods.parallel.shared_memory import Board
 from sooner.methods.sizing.costs import Acceptance
 
@@ -44,18 +41,6 @@ def test_ids_equal_hf(family: str, kind: str, rows: int, placement: str) -> None
     assert torch.equal(made.sequences, matrix.reference(family, kind, rows, NEW))
 
 
-@pytest.mark.parametrize("criterion", pruning.CRITERIA)
-@pytest.mark.parametrize("prune", [0.0, 0.3, 0.9, 1.0])
-def test_any_pruning_is_exact(prune: float, criterion: Any) -> None:
-    made = generate("qwen3_vl", "video", 2, prune=prune, criterion=criterion, placement="inline")
-    assert torch.equal(made.sequences, matrix.reference("qwen3_vl", "video", 2, NEW))
-
-
-def test_repacked_positions_are_exact() -> None:
-    made = generate("llava_onevision", "video", 2, prune=0.5, repack=True, placement="inline")
-    assert torch.equal(made.sequences, matrix.reference("llava_onevision", "video", 2, NEW))
-
-
 def test_the_draft_runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """A draft equal to the target is verified in full windows, without waiting between them."""
     target = tiny.model("llava_onevision")
@@ -69,16 +54,6 @@ def test_the_draft_runs_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     made = sooner.generate(target, inputs, method, max_new_tokens=NEW, eos_token_id=None)
     assert made.stats.acceptance_rate == 1.0
     assert made.stats.mean_acceptance_length > 4
-
-
-def test_a_row_keeps_what_it_guessed_right() -> None:
-    row = DraftRow(tokens=[1, 2, 3, 4], committed=1, fed=4)
-    row.commit([2, 3])
-    assert (row.tokens, row.committed, row.fed, row.rollbacks) == ([1, 2, 3, 4], 3, 4, 0)
-    row.commit([9])
-    assert (row.tokens, row.committed, row.fed, row.rollbacks) == ([1, 2, 3, 9], 4, 3, 1)
-    row.commit([5, 6])
-    assert (row.tokens, row.committed, row.fed, row.rollbacks) == ([1, 2, 3, 9, 5, 6], 6, 3, 1)
 
 
 # Sampling ---------------------------------------------------------------------------------------
@@ -112,36 +87,6 @@ def test_sampling_keeps_the_joint_distribution(placement: Any, num_draft_tokens:
     samples = SAMPLES if placement == "inline" else SAMPLES // 3
     said = say(method, PrunableFake(TARGET), samples, LENGTH)
     assert chi_square(said, TARGET.joint()) > ERROR
-
-
-@pytest.mark.usefixtures("_fakes")
-def test_a_guess_taken_for_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Planted bias: the worker's next token is said without asking the target."""
-    monkeypatch.setattr(
-        "sooner.decoding.acceptance.couple",
-        lambda p, guess, noise, ahead: torch.where(
-            guess.known, guess.tokens, torch.multinomial(p, 1)[:, 0]
-        ),
-    )
-    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, num_draft_tokens=3, placement="inline")
-    said = say(method, PrunableFake(TARGET), SAMPLES, LENGTH)
-    assert chi_square(said, TARGET.joint()) < ERROR
-
-
-def test_a_coupled_draw_follows_p() -> None:
-    torch.manual_seed(0)
-    p, q = torch.tensor([0.1, 0.6, 0.3]), torch.tensor([0.5, 0.2, 0.3])
-    rows = 60_000
-    guess = Guess(
-        torch.multinomial(q.expand(rows, -1), 1)[:, 0],
-        q.expand(rows, -1),
-        torch.rand(rows) < 0.8,
-    )
-    ahead = torch.zeros(rows, dtype=torch.long)
-    drawn = couple(p.expand(rows, -1), guess, row_noise(rows), ahead)
-    assert chi_square(drawn[:, None], {(x,): float(p[x]) for x in range(3)}) > ERROR
-    taken = (drawn == guess.tokens)[guess.known].float().mean()
-    assert taken > 0.6  # sum of min(p, q); independent draws would agree 0.26 of the time
 
 
 # Learning ---------------------------------------------------------------------------------------
@@ -214,8 +159,3 @@ def test_a_view_shows_nothing_that_an_update_throws_away() -> None:
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(sooner.SoonerError, match=message):
         sooner.ParallelVLM(object(), **options)
-
-
-def test_a_layer_beyond_the_target_is_named() -> None:
-    with pytest.raises(sooner.SoonerError, match="layer is 9, but the target has 3 layers"):
-        generate("llama", "text", 1, layer=9, placement="inline")

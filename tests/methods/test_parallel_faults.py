@@ -215,16 +215,6 @@ def _is_readable(end: Any) -> bool:
     return bool(select.select([end._socket], [], [], 0)[0])
 
 
-def test_a_worker_that_is_gone_is_noticed_by_waking_it() -> None:
-    ours, theirs = socket_ends()
-    theirs.say("MemoryError: no room")
-    theirs.close()
-    with pytest.raises(BrokenPipeError):
-        ours.notify()
-    assert ours.last_words() == "MemoryError: no room"
-    ours.close()
-
-
 def test_updates_that_nobody_read_add_up() -> None:
     """Read at once or at the end, rows say the same, and rows that ended are not told of."""
     arena = Arena(Mailbox.room(3, 16, 5))
@@ -245,13 +235,6 @@ def test_updates_that_nobody_read_add_up() -> None:
     assert reader.read(2, 1) == [3, 2, 1]
     mail.stop()
     assert reader.is_stopped
-
-
-def test_a_text_longer_than_the_mailbox_is_cut() -> None:
-    mail = Mailbox(1, 4, 0)
-    mail.commit(1, {0: (2, [1, 2, 3, 4])})
-    mail.commit(2, {0: (6, [5])})
-    assert mail.read(0, 2) == [1, 2]
 
 
 def test_a_draft_thread_that_does_not_end_is_told_and_not_used_again(

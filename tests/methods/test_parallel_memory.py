@@ -15,7 +15,6 @@ from sooner.decoding.sampling import Processing
 from sooner.methods.parallel.server import DraftJob
 from sooner.methods.parallel.shared_memory import Arena
 from sooner.methods.parallel.worker import BoardSizes
-from sooner.tasks import choice as pace
 
 FAMILY = "llava_onevision"
 LENGTH = sooner.ParallelVLM.max_draft_tokens
@@ -68,15 +67,6 @@ def test_nothing_lies_in_dev_shm(
     assert not any({*one} - others for one in seen)
 
 
-def test_timing_a_draft_puts_nothing_there_either(monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(self: Any) -> Any:
-        raise AssertionError("a tensor was put into /dev/shm")
-
-    monkeypatch.setattr(torch.Tensor, "share_memory_", refused)
-    measured = pace.measure(tiny.model(FAMILY), tiny.noisy(FAMILY), 60, 0.5, "process")
-    assert measured.draft_beside > 0
-
-
 def shared_mappings() -> list[str]:
     """Mappings of files in /dev/shm, torch's own names among them."""
     lines = Path("/proc/self/maps").read_text().splitlines()
@@ -99,16 +89,3 @@ def test_the_ring_holds_every_distribution_that_may_be_read(num_draft_tokens: in
     assert read[:, 0].tolist() == [
         float(committed + place) for place in range(num_draft_tokens + 1)
     ]
-
-
-def test_a_board_of_a_worker_is_shared_with_its_process() -> None:
-    sizes = BoardSizes.of(job(True, vocab=7), rows=2)
-    arena = Arena(sizes.room)
-    ours, mail = sizes.lay_out(arena)
-    arena.reset()
-    theirs, its_mail = sizes.lay_out(arena)
-    mail.clear()
-    mail.commit(1, {1: (0, [4])})
-    theirs.show(1, [4, 5])
-    assert ours.read(1, 0, 9) == [4, 5]
-    assert its_mail.read(1, 0) == [4]

@@ -76,22 +76,6 @@ def test_by_frame_every_frame_keeps_its_share(ratio: float) -> None:
     assert len(kept) == count
 
 
-@pytest.mark.parametrize(
-    ("ratio", "least", "kept"), [(0.9, 0, 2), (0.9, 7, 7), (0.9, 99, 20), (0.5, 7, 10), (1.0, 7, 1)]
-)
-def test_few_tokens_are_not_pruned(ratio: float, least: int, kept: int) -> None:
-    visual = torch.ones(20, dtype=torch.bool)
-    first, last = torch.randn(2, 20, 4)
-    found = pruning.rank("attention", ratio, first[:, 0], last[:, 0], visual, least=least)
-    assert len(found) == kept
-
-
-def test_pictures_and_frames_are_groups_of_their_own() -> None:
-    visual = torch.tensor([False, True, True, False, True, True, True, True, True])
-    frames = torch.tensor([-1, -1, -1, -1, 0, 0, 1, 1, -1])  # a picture, words, a video of two
-    assert pruning.groups_of(visual, frames).tolist() == [0, 0, 1, 1, 2, 2, 3]
-
-
 @pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
 def test_a_pruned_draft_sees_every_frame(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The paper's choice may drop a frame whole; by frame none is."""
@@ -129,12 +113,3 @@ def test_what_closes_a_video_is_kept() -> None:
             assert len(kept) == max(1, round(9 * (1 - ratio)))
             assert kept[-1] == 8, criterion
         assert pruning.rank(criterion, 1.0, *states, visual, frames).tolist() == [8]
-
-
-def test_pictures_and_videos_without_a_newline_have_nothing_that_closes_them() -> None:
-    visual = torch.tensor([True] * 6 + [False] + [True] * 3)
-    none = torch.full((10,), -1)
-    assert not pruning.closings(visual, none).any()
-    behind = torch.tensor([0] * 3 + [-1] * 7)  # a picture of three right behind a video
-    assert not pruning.closings(visual, behind).any()
-    assert not pruning.closings(torch.zeros(10, dtype=torch.bool), none).any()

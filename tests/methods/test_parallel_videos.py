@@ -10,7 +10,6 @@ import torch
 import method_matrix as matrix
 import sooner
 import tiny
-from sooner.methods import Method
 from sooner.methods.parallel import drafter as drafter_module
 from sooner.sparse.modality import keep_count
 
@@ -58,16 +57,6 @@ def clips(family: str) -> dict[str, Any]:
     if family == "qwen2_5_vl":
         batch["second_per_grid_ts"] = torch.tensor([1.0, 3.0])
     return batch
-
-
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
-@pytest.mark.parametrize("name", METHODS)
-def test_clips_of_different_length_in_one_batch(family: str, name: str) -> None:
-    method: Method = METHODS[name](tiny.noisy(family))
-    inputs, options = clips(family), {"max_new_tokens": NEW, "eos_token_id": None}
-    made = sooner.generate(tiny.model(family), inputs, method, do_sample=False, **options)
-    whole = tiny.model(family).generate(**inputs, do_sample=False, **options)
-    assert torch.equal(made.sequences, whole)
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])

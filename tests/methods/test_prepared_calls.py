@@ -96,16 +96,3 @@ def test_what_asks_for_something_else_is_prepared_anew(
         engine.run()
         assert request.error is None
     assert len(prepared) == 2
-
-
-def test_a_config_that_was_changed_counts(
-    prepared: list[None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY)
-    options = {"max_new_tokens": 6, "do_sample": False}
-    engine = sooner.Engine(model)
-    (first,) = answers(engine, [inputs], **options)
-    monkeypatch.setattr(model.generation_config, "eos_token_id", first[0][2])
-    (second,) = answers(engine, [inputs], **options)
-    assert second[0] == first[0][: first[0].index(first[0][2]) + 1]
-    assert len(prepared) == 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from typing import Any
 
 import pytest
@@ -12,10 +11,8 @@ from transformers.generation import logits_process as hf
 
 import sooner
 import tiny
-from fakes import row_noise
 from method_matrix import METHODS
 from sooner.decoding.sampling import Processing
-from sooner.decoding.tree import Tree
 from sooner.methods.requests import PREFIX_FREE, asked_rows
 
 FAMILY, KIND, NEW = "qwen2_5_vl", "image", 16
@@ -83,27 +80,6 @@ def test_greedy_output_under_a_processor_equals_generates(name: str, rows: int) 
         assert result.sequences.tolist() == expected.tolist(), method.name
 
 
-class Recorder(LogitsProcessor):
-    """Keeps the prefixes that it was shown."""
-
-    def __init__(self) -> None:
-        self.seen: set[tuple[int, ...]] = set()
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        self.seen |= {tuple(row) for row in input_ids.tolist()}
-        return scores
-
-
-def test_a_custom_processor_sees_at_least_the_prefixes_of_plain_decoding() -> None:
-    model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, KIND, 2)
-    plain, ours = Recorder(), Recorder()
-    options = {"max_new_tokens": 9, "eos_token_id": None}
-    model.generate(**inputs, **options, logits_processor=LogitsProcessorList([plain]))
-    method = sooner.Speculative(tiny.noisy(FAMILY), num_draft_tokens=3)
-    sooner.generate(model, inputs, method, **options, logits_processor=LogitsProcessorList([ours]))
-    assert plain.seen <= ours.seen
-
-
 class RowBias(LogitsProcessor):
     """Favours another token in each row of the batch."""
 
@@ -124,25 +100,6 @@ def test_a_processor_that_knows_its_row_finds_it_after_others_have_ended() -> No
     ):
         result = sooner.generate(model, inputs, method, **options, eos_token_id=end)
         assert result.sequences.tolist() == expected.tolist()
-
-
-FALLING = list(range(95, -1, -1))
-"""A prompt in which every token is followed by a smaller one."""
-
-
-def grammar(_batch: int, ids: torch.Tensor) -> list[int]:
-    """Tokens must rise; a text that broke the rule has no continuation."""
-    said = ids[len(FALLING) :].tolist()
-    legal = all(before < after for before, after in itertools.pairwise(said))
-    return list(range(said[-1] + 1 if said else 0, 96))[:10] if legal else []
-
-
-def test_a_grammar_without_continuation_of_illegal_drafts_still_decodes() -> None:
-    model, inputs = tiny.model("llama"), {"input_ids": torch.tensor([FALLING])}
-    options = {"max_new_tokens": 6, "eos_token_id": None, "prefix_allowed_tokens_fn": grammar}
-    expected = model.generate(**inputs, **options)
-    result = sooner.generate(model, inputs, sooner.PromptLookup(max_ngram=1), **options)
-    assert result.sequences.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("kind", PREFIX_FREE, ids=lambda kind: kind.__name__)
@@ -186,21 +143,6 @@ def test_processors_with_a_state_of_their_own_are_refused_by_name(
         asked_rows([processor], False, 1)
     assert type(processor).__name__ in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_scores_are_fp32_and_leave_the_logits_alone() -> None:
-    logits = torch.randn(1, 2, 8, dtype=torch.bfloat16)
-    before = logits.clone()
-    processing = Processing(asked_rows([hf.TemperatureLogitsWarper(0.5)], False, 1))
-    assert processing.scores(logits).dtype == torch.float32
-    assert torch.equal(logits, before)
-
-
-def test_the_first_of_equal_scores_wins_as_in_generate() -> None:
-    scores = torch.zeros(1, 1, 50)
-    scores[..., [7, 30, 49]] = 2.0
-    chosen = Processing().choose(scores, Tree.empty(1), row_noise(1))
-    assert chosen.item() == scores.argmax(-1).item() == 7
 
 
 @pytest.mark.parametrize("name", ["parallel", "sd-tree", "eagle", "jacobi-4", "hsd", "stranger"])

@@ -7,15 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from test_generate_features import characters
 from transformers import DynamicCache, GenerationConfig, MambaConfig, MambaForCausalLM
 
 import sooner
 import tiny
 from methods.doors import both_doors
-from sooner.decoding.sampling import Processing
 from sooner.methods import base, requests
-from sooner.methods.checks import PADDING, same_tokenizer
+from sooner.methods.checks import PADDING
 from sooner.models import FAMILIES, adapt
 
 GREEDY = {"max_new_tokens": 5, "eos_token_id": None, "do_sample": False}
@@ -49,13 +47,6 @@ def test_an_option_that_changes_the_output_is_refused_by_name_and_value(name: st
     setattr(config, name, 7)
     with refused(sooner.UnsupportedError, f"{name}=7", requests.REFUSED[name], "leave it unset"):
         requests.refuse_config(config)
-
-
-@pytest.mark.parametrize("name", requests.REFUSED)
-def test_an_option_that_is_unset_is_not_refused(name: str) -> None:
-    config = GenerationConfig()
-    setattr(config, name, None)
-    requests.refuse_config(config)
 
 
 @pytest.mark.parametrize(
@@ -93,14 +84,6 @@ def test_caches_of_another_make_are_refused(kind: str) -> None:
         requests.refuse_config(config)
 
 
-@pytest.mark.parametrize("kind", ["dynamic", "static"])
-def test_caches_that_only_say_where_keys_are_kept_change_nothing(kind: str) -> None:
-    model, inputs = tiny.model("llama"), tiny.inputs("llama", rows=2)
-    expected = model.generate(**inputs, **GREEDY)
-    ours = sooner.generate(model, inputs, **GREEDY, cache_implementation=kind)
-    assert ours.sequences.tolist() == expected.tolist()
-
-
 def test_an_unknown_option_is_refused_as_by_generate() -> None:
     with pytest.raises(ValueError, match="max_new_tokenz"):
         sooner.generate(tiny.model("llama"), tiny.inputs("llama"), max_new_tokenz=3)
@@ -118,20 +101,6 @@ def test_a_cache_with_tokens_is_refused() -> None:
             torch.cat([inputs["input_ids"], torch.tensor([[1]])], 1), **GREEDY,
             past_key_values=cache, custom_generate=sooner.Autoregressive(),
         )  # fmt: skip
-
-
-@both_doors
-def test_an_empty_cache_is_refused_which_generate_would_fill(door: str) -> None:
-    model, inputs, cache = tiny.model("llama"), tiny.inputs("llama"), DynamicCache()
-    model.generate(**inputs, **GREEDY, past_key_values=cache)
-    assert cache.get_seq_length() > 0
-    cache = DynamicCache()
-    with refused(sooner.UnsupportedError, "a cache can't be honoured", "leave it out"):
-        if door == "session":
-            sooner.generate(model, inputs, **GREEDY, past_key_values=cache)
-        else:
-            method = sooner.Autoregressive()
-            model.generate(**inputs, **GREEDY, past_key_values=cache, custom_generate=method)
 
 
 @both_doors
@@ -210,19 +179,6 @@ def test_an_unknown_model_type_is_refused_with_those_that_are_known() -> None:
         sooner.generate(model, {"input_ids": torch.ones(1, 2, dtype=torch.long)}, **GREEDY)
 
 
-def test_a_model_type_with_a_typing_error_is_answered_with_the_nearest() -> None:
-    model = copy.deepcopy(tiny.model("qwen2"))
-    model.config.model_type = "qwen-2"
-    model._is_stateful = True  # nothing generic either
-    with refused(sooner.SoonerError, "'qwen-2'", "did you mean 'qwen2'?"):
-        adapt(model)
-
-
-def test_something_that_is_no_model_is_refused_by_its_type() -> None:
-    with refused(sooner.SoonerError, "'Linear'"):
-        adapt(torch.nn.Linear(2, 2))
-
-
 def test_layers_that_keep_a_state_can_not_be_rolled_back_and_are_refused() -> None:
     model = copy.deepcopy(tiny.model("qwen2"))
     model.config.layer_types = ["full_attention", "linear_attention", "full_attention"]
@@ -269,28 +225,10 @@ def test_a_draft_that_ends_texts_otherwise_has_another_tokenizer() -> None:
     )
 
 
-def test_two_tokenizers_are_compared_token_by_token() -> None:
-    same_tokenizer(characters(), characters())
-    with refused(
-        sooner.SoonerError, "chars-90-0", "chars-90-1", "gives ' ' the id 89", "gives it 0"
-    ):
-        same_tokenizer(characters(90), characters(90, shift=1))
-    with refused(sooner.SoonerError, "different tokenizers", "None"):
-        same_tokenizer(characters(90), characters(91))
-    with refused(sooner.SoonerError, "different tokenizers"):
-        sooner.Speculative(None, tokenizer=characters(90), draft_tokenizer=characters(90, shift=2))
-
-
 @pytest.mark.parametrize("num_draft_tokens", [0, -1, "foo", "", 2.5, True, None])
 def test_a_window_that_is_no_count_is_refused(num_draft_tokens: Any) -> None:
     with refused(sooner.SoonerError, "Speculative", "num_draft_tokens", repr(num_draft_tokens)):
         sooner.Speculative(None, num_draft_tokens=num_draft_tokens)
-
-
-@pytest.mark.parametrize("largest", [0, -4, 1.5, "auto"])
-def test_a_largest_window_that_is_no_count_is_refused(largest: Any) -> None:
-    with refused(sooner.SoonerError, "Speculative", "max_draft_tokens", repr(largest)):
-        sooner.Speculative(None, max_draft_tokens=largest)
 
 
 def test_a_smaller_vocabulary_never_meets_a_token_that_it_does_not_have() -> None:
@@ -313,26 +251,6 @@ def test_draft_inputs_of_another_batch_are_refused(rows: int) -> None:
     )
     with refused(sooner.SoonerError, "draft_inputs"):
         sooner.generate(tiny.model("llama"), tiny.inputs("llama", rows=2), method, **GREEDY)
-
-
-def test_a_prompt_without_words_does_not_break_a_text_draft() -> None:
-    whole = tiny.inputs("qwen2_5_vl", "image")
-    inputs = {name: whole[name] for name in ("pixel_values", "image_grid_thw")}
-    for name in ("input_ids", "attention_mask", "mm_token_type_ids"):
-        inputs[name] = whole[name][:, 4:10]
-    assert set(inputs["input_ids"].flatten().tolist()) == {tiny.IMAGE}
-    expected = tiny.model("qwen2_5_vl").generate(**inputs, **GREEDY)
-    method = sooner.Speculative(tiny.model("llama"), num_draft_tokens=2)
-    result = sooner.generate(tiny.model("qwen2_5_vl"), inputs, method, **GREEDY)
-    assert result.sequences.tolist() == expected.tolist()
-
-
-def test_an_assistant_model_beside_a_method_is_refused() -> None:
-    with refused(sooner.SoonerError, "assistant_model", "Speculative"):
-        sooner.generate(
-            tiny.model("llama"), tiny.inputs("llama"), **GREEDY,
-            assistant_model=tiny.model("llama", seed=1),
-        )  # fmt: skip
 
 
 # Logits
@@ -366,32 +284,6 @@ def test_nan_logits_end_decoding_with_an_error_of_their_own(name: str, sampling:
         )  # fmt: skip
 
 
-def test_nan_scores_are_seen_wherever_they_are() -> None:
-    for place in (0, 3, 7):
-        scores = torch.zeros(2, 2, 8)
-        scores[1, 1, place] = torch.nan
-        for sampling in (False, True):
-            found = Processing(do_sample=sampling).broken(scores)
-            assert found.tolist() == [[False, False], [False, True]]
-
-
-def test_scores_that_nothing_can_be_drawn_from_are_seen() -> None:
-    scores = torch.zeros(3, 4)
-    scores[0], scores[1, 2] = -torch.inf, torch.inf
-    scores[2, :3] = -torch.inf
-    assert Processing(do_sample=True).broken(scores).tolist() == [True, True, False]
-    assert Processing().broken(scores).tolist() == [False] * 3
-
-
-def test_nan_of_a_draft_that_is_drawn_from_ends_decoding_with_the_same_error() -> None:
-    method = sooner.Speculative(with_nan("llama"), num_draft_tokens=2)
-    with refused(sooner.SoonerError, "NaN logits"):
-        sooner.generate(
-            tiny.model("llama"), tiny.inputs("llama"), method,
-            max_new_tokens=6, do_sample=True, eos_token_id=None,
-        )  # fmt: skip
-
-
 def test_nan_of_a_draft_alone_does_not_change_greedy_output() -> None:
     """A broken draft costs speed, never the output."""
     expected = tiny.model("llama").generate(**tiny.inputs("llama"), **GREEDY)
@@ -411,13 +303,4 @@ def test_running_out_of_memory_says_the_estimate_and_what_to_lower(
 
     monkeypatch.setattr("sooner.attention.slot_layer.SlotLayer.lazy_initialization", full)
     with refused(sooner.SoonerError, "out of memory", "GiB", "max_new_tokens", "lower"):
-        sooner.generate(tiny.model("llama"), tiny.inputs("llama"), **GREEDY)
-
-
-def test_another_runtime_error_passes_through_unchanged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(*_args: Any, **_options: Any) -> None:
-        raise RuntimeError("something else")
-
-    monkeypatch.setattr("sooner.attention.slot_layer.SlotLayer.lazy_initialization", broken)
-    with pytest.raises(RuntimeError, match="something else"):
         sooner.generate(tiny.model("llama"), tiny.inputs("llama"), **GREEDY)

@@ -9,8 +9,6 @@ import numpy as np
 import pytest
 import torch
 
-import sooner
-from sooner.errors import SoonerError
 from sooner.methods import Autoregressive, Method, SDTree, Speculative
 from sooner.methods.tolerance import Relaxed, Tolerance
 from sooner.methods.tree_draft import STATIC_TREE
@@ -77,13 +75,3 @@ def test_more_tolerance_accepts_more_and_says_how_far_it_went(
     assert relaxed.deviation.accepted.sum() == relaxed.num_accepted_draft_tokens
     assert relaxed.deviation.largest[: DIMS - 1].max() > 0
     assert relaxed.deviation.largest[DIMS - 1] == 0  # the gripper
-
-
-def test_two_tolerances_exclude_each_other(target: Any) -> None:
-    from sooner.methods.eagle import Eagle, EagleHead
-
-    tolerance = Tolerance(ActionTokens.of(target.config), DIMS, 1)
-    with pytest.raises(SoonerError, match="Eagle has a tolerance of its own"):
-        Relaxed(Eagle(EagleHead.for_target(target), tolerance=tolerance), tolerance)
-    with pytest.raises(SoonerError, match="HSD has a tolerance of its own"):
-        Relaxed(sooner.HSD([]), tolerance)

@@ -15,16 +15,10 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import (
-    LogitsProcessor,
-    LogitsProcessorList,
-    SuppressTokensLogitsProcessor,
-)
 
 import method_matrix as matrix
 import sooner
 import tiny
-from fakes import ERROR, chi_square
 from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, generate, in_shm, pid, run
 from sooner.methods.parallel import spawned as spawned_module
@@ -73,92 +67,6 @@ def test_memory_grows_in_place(held: sooner.SpawnedDraft) -> None:
     mapped = Path(f"/proc/{before}/maps").read_text().splitlines()
     ends = [line.split()[0].split("-") for line in mapped if "memfd:sooner" in line]
     assert held.held[0].arena.size in [int(end, 16) - int(begin, 16) for begin, end in ends]
-
-
-def test_sampling_keeps_the_joint_distribution(held: sooner.SpawnedDraft) -> None:
-    """Three tokens of the best two each, against the target's own probabilities."""
-    rows, sampled = 400, {"do_sample": True, "top_k": 2, "temperature": 2.0}
-    inputs, target = tiny.inputs(FAMILY, "text"), tiny.model(FAMILY)
-    method = sooner.ParallelVLM(held.draft, num_draft_tokens=2, prune=0, standing=held)
-    width, said, drafted = inputs["input_ids"].shape[1], [], 0
-    for seed in range(4):
-        made = sooner.generate(
-            target, inputs, method, max_new_tokens=3, eos_token_id=None, seed=seed,
-            num_return_sequences=rows, **sampled,
-        )  # fmt: skip
-        said.append(made.sequences[:, width:])
-        drafted += made.stats.num_draft_tokens
-    assert drafted > 0
-    assert chi_square(torch.cat(said), joint(target, inputs["input_ids"], 3)) > ERROR
-
-
-def joint(target: Any, ids: torch.Tensor, length: int) -> dict[tuple[int, ...], float]:
-    """Probabilities of all texts of `length` tokens, of the best two at temperature 2."""
-    found = {(): 1.0}
-    for _ in range(length):
-        texts = list(found)
-        prompts = torch.cat([ids.expand(len(texts), -1), torch.tensor(texts).long()], 1)
-        with torch.inference_mode():
-            best = (target(input_ids=prompts).logits[:, -1] / 2.0).topk(2)
-        shares = zip(best.indices.tolist(), best.values.softmax(-1).tolist(), strict=True)
-        found = {
-            (*text, token): found[text] * share
-            for text, pair in zip(texts, shares, strict=True)
-            for token, share in zip(*pair, strict=True)
-        }
-    return found
-
-
-class Unpicklable(LogitsProcessor):
-    def __init__(self) -> None:
-        self.scale = lambda scores: scores * 1.0
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        return self.scale(scores)
-
-
-def test_processors_travel_or_the_run_does_without(held: sooner.SpawnedDraft) -> None:
-    suppressed = SuppressTokensLogitsProcessor(list(range(40)))
-    assert isinstance(suppressed.suppress_tokens, torch.Tensor)  # which has to travel
-    made = generate(held, logits_processor=LogitsProcessorList([suppressed]))
-    prompt = tiny.inputs(FAMILY, "video")["input_ids"].shape[1]
-    assert int(made.sequences[:, prompt:].min()) >= 40
-    assert not [note for note in made.stats.notes if "can't take this run" in note]
-    assert made.stats.draft_forwards > 0
-    other = generate(held, logits_processor=LogitsProcessorList([Unpicklable()]))
-    assert torch.equal(other.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    for reason in ("the host reads", "can't take this run"):
-        assert len([note for note in other.stats.notes if reason in note]) == 1
-
-
-def test_a_second_run_at_the_same_time_goes_on_without(held: sooner.SpawnedDraft) -> None:
-    inner: list[Any] = []
-
-    def nested(*_: Any) -> None:
-        if not inner:
-            inner.append(None)
-            inner[0] = generate(held, "images")
-
-    outer = generate(held, on_tokens=nested)
-    assert torch.equal(outer.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    assert torch.equal(inner[0].sequences, matrix.reference(FAMILY, "images", 1, NEW))
-    assert len(children()) == 1
-    assert "another run has it" in inner[0].stats.notes[0]
-    assert not outer.stats.notes
-
-
-def test_an_interrupted_run_does_not_affect_the_next(held: sooner.SpawnedDraft) -> None:
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    before = pid(held)
-    with pytest.raises(KeyboardInterrupt):
-        generate(held, on_tokens=interrupt)
-    os.kill(pid(held), signal.SIGINT)  # Ctrl-C reaches it, too
-    made = generate(held, "images")
-    assert torch.equal(made.sequences, matrix.reference(FAMILY, "images", 1, NEW))
-    assert not made.stats.notes
-    assert pid(held) == before
 
 
 def test_nothing_is_named_in_dev_shm(held: sooner.SpawnedDraft) -> None:

@@ -80,15 +80,6 @@ def test_what_is_no_drafter_is_told_in_a_line(tmp_path: Path) -> None:
         sooner.load_drafter(tmp_path)
 
 
-def test_layers_are_named_where_a_kind_reads_any(tmp_path: Path) -> None:
-    write_eagle3(tmp_path / "a")
-    made = sooner.load_drafter(tmp_path / "a", layer_ids=[2, 1, 1])
-    assert made.head.layer_ids_for(None) == (2, 1, 1)  # type: ignore[attr-defined]
-    tiny.head("llama").save_pretrained(tmp_path / "own")
-    with pytest.raises(sooner.SoonerError, match="reads no layers by layer_ids"):
-        sooner.load_drafter(tmp_path / "own", layer_ids=[1, 2, 3])
-
-
 def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import huggingface_hub
 

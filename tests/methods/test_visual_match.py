@@ -16,29 +16,8 @@ def square(side: int, frames: int = 1, *behind: tuple[int, int]) -> VisualGrids:
     return VisualGrids(((side, side),) * frames + behind)
 
 
-def at(*places: tuple[int, int], width: int, frame: int = 0, size: int | None = None) -> list[int]:
-    """Indices of `(line, column)` places of a frame."""
-    start = frame * (size or width * width)
-    return [start + line * width + column for line, column in places]
-
-
 def found(kept: list[int], target: VisualGrids, draft: VisualGrids) -> list[int]:
     return match(torch.tensor(kept, dtype=torch.long), target, draft).tolist()
-
-
-def test_the_second_line_of_fourteen_is_in_the_first_of_seven() -> None:
-    target, draft = square(14), square(7)
-    assert found(at((1, 0), width=14), target, draft) == at((0, 0), width=7)
-    assert found(at((0, 1), width=14), target, draft) == at((0, 0), width=7)
-    assert found(at((2, 5), (13, 13), width=14), target, draft) == at((1, 2), (6, 6), width=7)
-    everything = list(range(14 * 14))
-    assert found(everything, target, draft) == list(range(7 * 7))
-
-
-def test_a_finer_draft_keeps_the_same_piece_of_the_picture() -> None:
-    target, draft = square(7), square(14)
-    wanted = at((2, 4), (2, 5), (3, 4), (3, 5), width=14)
-    assert found(at((1, 2), width=7), target, draft) == wanted
 
 
 @pytest.mark.parametrize(("h", "w", "to_h", "to_w"), [(14, 14, 9, 9), (6, 10, 4, 15), (3, 8, 7, 5)])
@@ -60,24 +39,6 @@ def test_every_token_is_where_its_centre_is(h: int, w: int, to_h: int, to_w: int
             ]
             kept = [line * w + column]
             assert found(kept, VisualGrids(((h, w),)), VisualGrids(((to_h, to_w),))) == literal
-
-
-def test_frames_stay_frames() -> None:
-    """The last line of one frame must not turn up in the next one."""
-    target, draft = square(14, 3), square(7, 3)
-    kept = at((13, 3), width=14, frame=1) + at((0, 0), width=14, frame=2)
-    wanted = at((6, 1), width=7, frame=1) + at((0, 0), width=7, frame=2)
-    assert found(kept, target, draft) == wanted
-
-
-def test_a_draft_that_sees_half_the_frames_has_them_by_their_time() -> None:
-    target, draft = square(4, 8), square(2, 4)
-    kept = at((3, 3), width=4, frame=5)
-    assert found(kept, target, draft) == at((1, 1), width=2, frame=2)
-    assert found(at((1, 1), width=2, frame=2), draft, target) == sorted(
-        at((2, 2), (2, 3), (3, 2), (3, 3), width=4, frame=4)
-        + at((2, 2), (2, 3), (3, 2), (3, 3), width=4, frame=5)
-    )
 
 
 def test_a_newline_stays_one_and_unknown_grids_go_by_the_share_of_the_way() -> None:

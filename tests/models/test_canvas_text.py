@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import functools
 from typing import Any
 
@@ -54,14 +53,6 @@ def test_words_after_a_picture_equal_those_of_generate(family: str, method: soon
     wordless = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     blind = sooner.generate(model, wordless, method, **options)
     assert blind.sequences.tolist() != expected.tolist(), "the pixels should matter"
-
-
-def test_janus_writes_whatever_its_guidance_for_pictures_is() -> None:
-    model, inputs = copy.deepcopy(tiny.janus()), seen("janus", 2)
-    model.generation_config.guidance_scale = 5.0
-    expected = tiny.janus().generate(**inputs, max_new_tokens=8, do_sample=False)
-    found = sooner.generate(model, inputs, max_new_tokens=8, do_sample=False)
-    assert found.sequences.tolist() == expected.tolist()
 
 
 def test_pixels_that_fit_no_placeholder_are_refused() -> None:
@@ -167,11 +158,3 @@ def test_only_the_picture_is_decoded_by_jacobi() -> None:
     assert set(drafted) <= set(range(4, 4 + 16)), "drafts stand on codes alone"
     codes = {place for place, token in enumerate(said) if 4 <= token < 28}
     assert codes == set(range(4, 20))
-
-
-def test_a_text_family_without_codes_stays_a_text_family() -> None:
-    """Lumina-mGPT 2 names its codes otherwise: no grid, and the words are HF's own."""
-    model, inputs = tiny.chameleon(second=True), tiny.inputs("lumina2", 2)
-    options = {"max_new_tokens": 12, "do_sample": False, "eos_token_id": None}
-    expected = model.generate(**inputs, **options)
-    assert sooner.generate(model, inputs, **options).sequences.tolist() == expected.tolist()

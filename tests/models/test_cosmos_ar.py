@@ -9,15 +9,14 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn import functional
-from transformers import AutoConfig, DynamicCache
+from transformers import DynamicCache
 
 from sooner.decoding.runner import ModelRunner
 from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models.cosmos_ar.canvas import CosmosAR
 from sooner.models.cosmos_ar.config import CosmosARConfig
-from sooner.models.cosmos_ar.layers import absolute, coordinates, rotate, rotation
+from sooner.models.cosmos_ar.layers import absolute, rotate, rotation
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 SHAPE = (3, 4, 5)
@@ -105,12 +104,6 @@ def test_absolute_positions_equal_literal_loops() -> None:
         close(ours[entry], torch.tensor(expected))
 
 
-def test_coordinates_are_the_raster_and_go_on_behind_the_clip() -> None:
-    t, h, w = coordinates(torch.arange(80), SHAPE)
-    raster = [(a, b, c) for a in range(4) for b in range(4) for c in range(5)]
-    assert list(zip(t.tolist(), h.tolist(), w.tolist(), strict=True)) == raster
-
-
 @pytest.mark.parametrize("kind", KINDS, ids=["base", "absolute", "yarn"])
 @pytest.mark.parametrize("steps", [[30, *[1] * 30], [17, 9, 1, 33]], ids=["single", "blocks"])
 @torch.no_grad()
@@ -118,28 +111,6 @@ def test_incremental_decoding_equals_a_full_forward(kind: dict, steps: list[int]
     model, cache = tiny(**kind), DynamicCache()
     parts = [model(part, past_key_values=cache).logits for part in CODES.split(steps, 1)]
     close(torch.cat(parts, 1), model(CODES, use_cache=False).logits)
-
-
-@torch.no_grad()
-def test_positions_decide_and_not_the_order_of_slots() -> None:
-    model = tiny()
-    shifted = model(CODES[:, :8], position_ids=torch.arange(23, 31)[None]).logits
-    assert not torch.allclose(shifted, model(CODES[:, :8]).logits, atol=1e-3)
-    # The same places by embeddings, each row on its own.
-    embeds = model.get_input_embeddings()(CODES[:, :8])
-    rows = torch.arange(23, 31).expand(3, -1)
-    close(model(inputs_embeds=embeds, position_ids=rows).logits, shifted)
-
-
-@torch.no_grad()
-def test_generate_is_the_argmax_of_full_forwards_with_padding_too() -> None:
-    model = tiny(apply_abs_pos_emb=True)
-    mask = torch.ones(3, 12, dtype=torch.long)
-    mask[1, :5] = 0
-    said = model.generate(CODES[:, :12], attention_mask=mask, max_new_tokens=10, do_sample=False)
-    for row, start in ((0, 0), (1, 5), (2, 0)):
-        logits = model(said[row : row + 1, start:-1]).logits
-        assert torch.equal(logits[0, 11 - start :].argmax(-1), said[row, 12:])
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["base", "absolute", "yarn"])
@@ -205,25 +176,6 @@ def test_a_saved_model_loads_as_it_was(tmp_path: Path) -> None:
     torch.testing.assert_close(half(CODES).logits.float(), model(CODES).logits, atol=0.5, rtol=0.1)
 
 
-@torch.no_grad()
-def test_loss_and_kept_logits_are_those_of_the_logits() -> None:
-    model = tiny()
-    outputs = model(CODES, labels=CODES)
-    loss = functional.cross_entropy(outputs.logits[:, :-1].flatten(0, 1), CODES[:, 1:].flatten())
-    close(outputs.loss, loss)
-    close(model(CODES, logits_to_keep=2).logits, outputs.logits[:, -2:])
-
-
-@pytest.mark.parametrize("autocast", [False, True])
-def test_every_weight_learns(autocast: bool) -> None:
-    model = tiny(apply_abs_pos_emb=True).train()
-    with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-        outputs = model(CODES, labels=CODES)
-    assert outputs.past_key_values is None
-    outputs.loss.backward()
-    assert all(weights.grad.abs().sum() > 0 for weights in model.parameters())
-
-
 def test_what_does_not_fit_is_refused_in_one_line() -> None:
     model = tiny()
     with pytest.raises(SoonerError, match="either input_ids or inputs_embeds"):
@@ -236,8 +188,3 @@ def test_what_does_not_fit_is_refused_in_one_line() -> None:
         CosmosARConfig(**{**TINY, "num_key_value_heads": 3})
     with pytest.raises(UnsupportedError, match="attention 'eager'"):
         CosmosARForCausalLM(CosmosARConfig(**TINY, attn_implementation="eager"))
-
-
-def test_importing_registers_nothing() -> None:
-    with pytest.raises(ValueError, match="cosmos_ar"):
-        AutoConfig.for_model("cosmos_ar")

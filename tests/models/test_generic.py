@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import inspect
-import logging
 from collections.abc import Callable
 from typing import Any
 
@@ -42,7 +40,6 @@ from same_drafts import SameDrafts
 from sooner.decoding.cache import given_cache
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.methods import Method
-from sooner.methods.calls import own_arguments
 from sooner.models import FAMILIES, adapt, self_check
 from sooner.models.generic import Generic, GenericText
 from sooner.models.generic_axes import generic
@@ -219,27 +216,6 @@ def test_unknown_models_that_see_are_exact(name: str, method: str) -> None:
     assert type(adapt(model)) is Generic
 
 
-def test_a_mask_of_pixels_is_not_lost_on_the_way() -> None:
-    """`generate` uses up what an encoder takes, unless the method names it."""
-    model, inputs = filled(idefics3()), pictures("idefics3")
-    without = {key: value for key, value in inputs.items() if key != "pixel_attention_mask"}
-    said = [model.generate(**given, **OPTIONS).tolist() for given in (inputs, without)]
-    assert said[0] != said[1]
-    assert sooner.generate(model, inputs, **OPTIONS).sequences.tolist() == said[0]
-
-
-def test_a_method_is_handed_what_the_model_takes_and_nothing_else() -> None:
-    """`generate` complains of what neither the model nor the method names."""
-    model, method = filled(mistral()), sooner.Autoregressive()
-    with pytest.raises(ValueError, match="pixel_values"):
-        model.generate(**words(), pixel_values=torch.zeros(1), custom_generate=method, **OPTIONS)
-    names = inspect.signature(method).parameters
-    assert "generator" in names
-    assert "pixel_values" not in names
-    assert {"pixel_values", "pixel_attention_mask"} <= own_arguments(idefics3())
-    assert "input_ids" not in own_arguments(idefics3())
-
-
 # Refusals
 
 
@@ -331,45 +307,6 @@ def test_positions_of_its_own_are_refused_at_the_first_picture() -> None:
 
 
 # The self-check
-
-
-def counted(model: Any) -> list[int]:
-    """Grows with each call of the model's `generate`."""
-    calls, own = list[int](), model.generate
-
-    def generate(*args: Any, **kwargs: Any) -> Any:
-        calls.append(len(calls))
-        return own(*args, **kwargs)
-
-    model.generate = generate
-    return calls
-
-
-def test_a_model_is_checked_once_and_says_so(caplog: pytest.LogCaptureFixture) -> None:
-    model = filled(llava())
-    calls = counted(model)
-    with caplog.at_level(logging.WARNING, logger="sooner"):
-        adapt(model)
-        words_alone = len(calls)
-        adapt(model)
-        assert len(calls) == words_alone
-        for _ in range(2):
-            sooner.generate(model, pictures("llava"), **OPTIONS)
-    assert len(calls) == words_alone + 2 + 1, "two of ours, and one check behind pictures"
-    told = [record.getMessage() for record in caplog.records if record.name == "sooner"]
-    assert len(told) == 2
-    assert "'llava' has no adapter of its own" in told[0]
-    assert "behind words" in told[0]
-    assert "behind pictures" in told[1]
-
-
-def test_other_attention_is_checked_anew() -> None:
-    model = filled(mistral())
-    adapt(model)
-    model.set_attn_implementation("eager")
-    calls = counted(model)
-    adapt(model)
-    assert calls
 
 
 def test_the_self_check_can_be_asked_for() -> None:

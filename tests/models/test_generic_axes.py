@@ -13,7 +13,6 @@ import sooner
 from sooner import PromptLookup
 from sooner.errors import UnsupportedError
 from sooner.models import adapt
-from sooner.models.generic_axes import GenericAxes
 from zoo import laws, words
 from zoo.plain import TEXT
 from zoo.species import filled, model_of
@@ -28,15 +27,6 @@ HEARD = {"qwen2_5_omni_thinker": 10, "qwen3_omni_moe_thinker": 5}
 
 def inputs(name: str, kind: str, rows: int = laws.ROWS) -> dict[str, Any]:
     return ZOO[name].inputs(model_of(ZOO[name]), kind, rows, 0)
-
-
-def test_axes_are_those_of_the_prompt_and_text_has_as_many() -> None:
-    adapter = adapt(model_of(ZOO["qwen2_vl"]))
-    assert type(adapter) is GenericAxes
-    shown = adapter.embed_prompt(inputs("qwen2_vl", "video"))
-    assert shown.positions.shape == (3, laws.ROWS, shown.width)
-    assert not torch.equal(shown.positions[0], shown.positions[1])
-    assert adapter.embed_prompt(inputs("qwen2_vl", "text")).next_position.shape == (3, laws.ROWS)
 
 
 @pytest.mark.parametrize("name", ["qwen3_vl_moe", "ernie4_5_vl_moe"])
@@ -101,16 +91,6 @@ def test_a_video_is_checked_though_pictures_passed() -> None:
     sooner.generate(model, inputs("qwen2_vl", "image"), do_sample=False, **NEW)
     with pytest.raises(UnsupportedError, match="otherwise than its own generate"):
         sooner.generate(model, inputs("qwen2_vl", "video"), do_sample=False, **NEW)
-
-
-def test_a_video_between_whole_positions_is_refused() -> None:
-    name = "qwen3_omni_moe_thinker"
-    given = inputs(name, "video")
-    adapter = adapt(model_of(ZOO[name]))
-    assert adapter.embed_prompt(given).positions.dtype == torch.long
-    given["video_second_per_grid"] = given["video_second_per_grid"] * 0.5  # 25 positions a second
-    with pytest.raises(UnsupportedError, match="between whole positions"):
-        adapter.embed_prompt(given)
 
 
 def test_axes_without_pixels_are_refused() -> None:

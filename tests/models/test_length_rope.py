@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
-import pickle
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -18,8 +17,6 @@ from transformers import (
     InternVLForConditionalGeneration,
     MistralConfig,
     MistralForCausalLM,
-    Phi3Config,
-    Phi3ForCausalLM,
     Qwen2_5_VLForConditionalGeneration,
 )
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS, dynamic_rope_update
@@ -27,7 +24,6 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import sooner
 import tiny
-from recorders import StandIn
 from sooner.decoding.rope import LengthRope
 from sooner.errors import UnsupportedError
 from sooner.memory import manager
@@ -211,24 +207,6 @@ def test_every_type_of_transformers(family: str, kind: str) -> None:
             assert made.tokens == [ids]
 
 
-@pytest.mark.parametrize("kind", DEPENDENT)
-@pytest.mark.parametrize("chunk", [4, 13])
-def test_a_prompt_in_chunks_has_the_frequencies_of_all_of_it(kind: str, chunk: int) -> None:
-    target = model("llama", kind)
-    options = {**OPTIONS, "prefill_chunk_size": chunk}
-    made = sooner.generate(target, batch(prompts()), method("itself", target), **options)
-    assert made.tokens == expected("llama", kind)
-
-
-@pytest.mark.parametrize("kind", DEPENDENT)
-@pytest.mark.parametrize("family", ["qwen2", "internvl"])
-def test_several_answers_to_a_prompt(family: str, kind: str) -> None:
-    target = model(family, kind)
-    options = {**OPTIONS, "do_sample": True, "top_k": 1, "num_return_sequences": 2}
-    made = sooner.generate(target, batch(prompts()), method("tree", target), **options)
-    assert made.tokens == [ids for ids in expected(family, kind) for _ in range(2)]
-
-
 @pytest.mark.parametrize("paged", [False, True])
 @pytest.mark.parametrize("kind", DEPENDENT)
 def test_requests_that_join_share_prefixes_and_are_interrupted(
@@ -249,48 +227,6 @@ def test_requests_that_join_share_prefixes_and_are_interrupted(
             request = engine.admit(batch([row]), said=tuple(ids[:place]), **OPTIONS)
             engine.run()
             assert request.tokens == [ids[place:]]
-
-
-@pytest.mark.parametrize("kind", DEPENDENT)
-@pytest.mark.parametrize("name", ["itself", "tree"])
-def test_graphs_and_compiled_steps(kind: str, name: str) -> None:
-    target = model("llama", kind)
-    recorder = StandIn()
-    made = sooner.generate(
-        target, batch(prompts()), method(name, target), graphs=recorder, **OPTIONS
-    )
-    assert made.tokens == expected("llama", kind)
-    assert recorder.replayed > 0
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", DEPENDENT)
-def test_a_compiled_step_is_one_graph(kind: str) -> None:
-    target = model("llama", kind)
-    options = {"backend": "eager", "fullgraph": True}
-    made = sooner.generate(
-        target,
-        batch(prompts()),
-        sooner.PromptLookup(num_draft_tokens=5),
-        compile=options,
-        **OPTIONS,
-    )
-    assert made.tokens == expected("llama", kind)
-
-
-@pytest.mark.parametrize("kind", DEPENDENT)
-def test_the_module_stays_as_it_is(kind: str) -> None:
-    target = copy.deepcopy(model("llama", kind))
-    rotary = target.model.rotary_emb
-    before = {name: value.clone() for name, value in rotary.named_buffers()}
-    sooner.generate(target, batch(prompts()), method("itself", target), **OPTIONS)
-    after = dict(rotary.named_buffers())
-    assert before.keys() == after.keys()
-    assert all(torch.equal(before[name], after[name]) for name in before)
-    assert rotary.max_seq_len_cached == target.config.max_position_embeddings
-    assert "forward" not in vars(rotary)
-    copy.deepcopy(target)
-    pickle.loads(pickle.dumps(rotary))
 
 
 def test_a_model_that_generated_a_longer_text_before() -> None:
@@ -340,25 +276,6 @@ def test_angles_as_older_versions_compute_them(kind: str) -> None:
 # What is refused before it happens
 
 
-def phi3() -> Any:
-    text = {**text_config("longrope"), "original_max_position_embeddings": SWITCH}
-    return filled(Phi3ForCausalLM(Phi3Config(**text)))
-
-
-def test_a_model_that_computes_its_cache_anew_at_the_switch() -> None:
-    target, (before, reaches, behind) = phi3(), prompts()
-    for row in (before, behind):
-        ids = copy.deepcopy(target).generate(**batch([row]), **OPTIONS)[0, len(row) :].tolist()
-        made = sooner.generate(target, batch([row]), method("itself", target), **OPTIONS)
-        assert made.tokens == [ids]
-    with pytest.raises(UnsupportedError, match="anew there; use max_new_tokens=8") as caught:
-        sooner.generate(target, batch([before, reaches]), **OPTIONS)
-    assert "row 1 of 17 tokens" in str(caught.value)
-    fits = {**OPTIONS, "max_new_tokens": 8}
-    ids = copy.deepcopy(target).generate(**batch([reaches]), **fits)[0, len(reaches) :].tolist()
-    assert sooner.generate(target, batch([reaches]), **fits).tokens == [ids]
-
-
 def undecorated() -> Any:
     """A rotary module of a checkpoint's own code."""
     target = copy.deepcopy(model("llama", "dynamic"))
@@ -393,25 +310,6 @@ def test_frequencies_of_an_unknown_kind(build: Any, monkeypatch: pytest.MonkeyPa
     for row in (reaches, behind):
         with pytest.raises(UnsupportedError, match="dynamic RoPE of a kind that is not known"):
             sooner.generate(target, batch([row]), **OPTIONS)
-
-
-def test_a_fixed_alpha_never_depends_on_the_length() -> None:
-    rope = LengthRope.of(adapt(tiny.model("hunyuan_vl")))
-    assert rope is not None
-    assert rope.switch is None
-
-
-def test_positions_of_a_prompt_that_are_ahead_of_its_text() -> None:
-    """`dynamic` would keep the frequencies of the largest until the text has come as far."""
-    adapter = adapt(model("qwen2_5_vl", "dynamic"))
-    rope = LengthRope.of(adapter)
-    assert rope is not None
-    prompt = adapter.embed_prompt(batch(prompts()[:1]))
-    rope.check(prompt, 60)
-    prompt.positions = prompt.positions.clone()
-    prompt.positions[0, 0, 3] = SWITCH + 5
-    with pytest.raises(UnsupportedError, match="ahead of those behind it"):
-        rope.check(prompt, 60)
 
 
 def test_the_check_of_an_unknown_model_on_pictures_behind_the_switch() -> None:

@@ -8,7 +8,6 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-import sooner
 import tiny_canvas as tiny
 from movqgan_reference import FEATURES, literal, weights
 from sooner.errors import SoonerError
@@ -33,23 +32,6 @@ def test_movqgan_decodes_as_published(name: str, blocks: int, tmp_path: Path) ->
     assert expected.std() > 0.1
     torch.testing.assert_close(pixels, expected.clamp(-1, 1), atol=1e-4, rtol=1e-4)
     assert decoder.codebook.shape == (tiny.CODES, FEATURES)
-
-
-def test_lumina_2_draws_with_it(tmp_path: Path) -> None:
-    torch.manual_seed(0)
-    state = weights(tiny.CODES)
-    save_file(state, tmp_path / "movqgan_270M.safetensors")
-    decoder = MoVQGANDecoder(tmp_path / "movqgan_270M.safetensors")
-    model = tiny.chameleon(second=True)
-    canvas = sooner.canvas(model, layout="lumina2", height=32, width=64, decoder=decoder)
-    tokens = sooner.draw(canvas, tiny.inputs("lumina2", 1), seed=0).tokens
-    pixels = canvas.pixels(tokens)
-    assert pixels.shape == (1, 1, 32, 64, 3)
-    codes = canvas.grid.pick_codes(tokens)[:, 0]  # MoVQGAN counts as the ids do
-    expected = literal(state, codes).clamp(-1, 1)
-    torch.testing.assert_close(
-        pixels[:, 0], (expected.movedim(1, -1) + 1) / 2, atol=1e-3, rtol=1e-3
-    )
 
 
 def test_other_files_are_refused_by_what_is_missing(tmp_path: Path) -> None:

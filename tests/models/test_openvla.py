@@ -13,7 +13,6 @@ import openvla_published as published
 import sooner
 import tiny
 from sooner.errors import SoonerError
-from sooner.models import adapt
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.models.openvla.pictures import PictureForm
 from sooner.models.openvla.processing import OpenVLAProcessor
@@ -45,28 +44,6 @@ def test_observations_decoded_together_say_what_each_says_alone(
         expected = model.generate(**alone, max_new_tokens=8, do_sample=False)
         assert said[row] == expected[0, alone["input_ids"].shape[1] :].tolist()
     assert said[0] != said[1] != said[2]
-
-
-def test_the_prompt_is_embedded_as_the_model_does(processor: OpenVLAProcessor) -> None:
-    model = tiny.model("openvla")
-    adapter, inputs = adapt(model), processor(photos(2), INSTRUCTIONS[:2])
-    with torch.no_grad():
-        prompt = adapter.embed_prompt(inputs)
-        patches = model.model.see(inputs["pixel_values"])
-    assert adapter.visual_ids == (tiny.IMAGE,)
-    for row in range(2):
-        assert prompt.visual[row].nonzero()[:, 0].tolist() == list(range(1, 17))
-        assert torch.allclose(prompt.embeds[row, 1:17], patches[row], atol=1e-6)
-    assert prompt.lengths == inputs["attention_mask"].sum(1).tolist()
-    assert prompt.next_position.tolist() == prompt.lengths
-
-
-def test_a_placeholder_that_is_generated_is_embedded_as_the_model_does() -> None:
-    model = tiny.model("openvla")
-    with torch.no_grad():
-        embedded = adapt(model).embed_tokens(torch.tensor([[tiny.IMAGE, 5]]))
-        expected = model.model._embed(torch.tensor([[tiny.IMAGE, 5]]), None)
-    assert torch.equal(embedded, expected)
 
 
 def test_pixels_that_do_not_match_the_prompt_are_refused_in_one_line(

@@ -53,21 +53,6 @@ def test_ids_around_every_edge() -> None:
     assert set(expected) == set(range(VOCAB - 256, VOCAB))
 
 
-def test_values_of_all_ids_and_of_those_beyond() -> None:
-    ids = [0, 1, VOCAB - 300, *range(VOCAB - 257, VOCAB + 1), VOCAB + 63]
-    expected = [published_value(token) for token in ids]
-    assert TOKENS.decode(np.array(ids)).tolist() == expected
-    assert len(set(expected)) == 255
-
-
-def test_a_value_comes_back_within_half_a_bin() -> None:
-    values = np.linspace(-1, 1, 4001)
-    back = TOKENS.decode(TOKENS.encode(values))
-    assert np.abs(back - values).max() <= TOKENS.width / 2 + 1e-12
-    centers = TOKENS.centers
-    assert np.array_equal(TOKENS.decode(TOKENS.encode(centers)), centers)
-
-
 def test_bins_name_ids_and_nothing_else() -> None:
     ids = torch.arange(VOCAB - 300, VOCAB + 64)
     expected = [VOCAB - 1 - i if VOCAB - 256 <= i < VOCAB else -1 for i in ids.tolist()]
@@ -93,19 +78,6 @@ def test_ids_become_physical_actions_as_published() -> None:
             said = ids[row, 4 * step : 4 * step + 4].tolist()
             expected = literal_unnormalised([published_value(token) for token in said])
             assert actions[row, step].tolist() == expected
-
-
-def test_a_dimension_that_never_moved_is_in_the_middle() -> None:
-    still = ActionStatistics("still", [0.1, 0.2], [0.1, 0.3], [True, True])  # type: ignore[arg-type]
-    assert still.unnormalise(np.array([0.7, -1])).tolist() == [0.1, 0.2]
-    assert still.bin_width(TOKENS)[0] == 0
-
-
-def test_the_width_of_a_bin_in_physical_units() -> None:
-    statistics = ActionStatistics.choose(STATS, "bridge_orig")
-    neighbours = statistics.unnormalise(np.stack([np.full(4, c) for c in TOKENS.centers[7:9]]))
-    assert np.allclose(statistics.bin_width(TOKENS), np.diff(neighbours, axis=0)[0])
-    assert statistics.bin_width(TOKENS)[3] == TOKENS.width
 
 
 def test_one_data_set_needs_no_key_and_no_mask() -> None:

@@ -121,27 +121,6 @@ def _moves(model: OpenVLAForActionPrediction) -> dict[str, list[Any]]:
     return moves(published.DEPTHS, model.config.dino_config.hidden_size, published.LAYERS)
 
 
-def test_one_file_and_the_older_name_of_layer_scale_load_the_same(
-    model: OpenVLAForActionPrediction, state: State, tmp_path: Path
-) -> None:
-    older = {name.replace("scale_factor", "gamma"): tensor for name, tensor in state.items()}
-    older["language_model.model.layers.0.self_attn.rotary_emb.inv_freq"] = torch.ones(4)
-    again = load_published(write(tmp_path, older, shards=1)).state_dict()
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(again[name], tensor), name
-
-
-def test_dtype_is_the_checkpoint_s_unless_told(state: State, tmp_path: Path) -> None:
-    half = {name: tensor.bfloat16() for name, tensor in state.items()}
-    write(tmp_path, half)
-    assert load_published(tmp_path).dtype == torch.bfloat16
-    assert load_published(tmp_path, "auto").dtype == torch.bfloat16
-    loaded = load_published(tmp_path, torch.float32, "cpu")
-    assert {tensor.dtype for tensor in loaded.parameters()} == {torch.float32}
-    assert not loaded.training
-    assert loaded.config.text_config._attn_implementation == "sdpa"
-
-
 def test_statistics_of_a_fine_tuned_checkpoint_replace_those_of_the_config(
     state: State, tmp_path: Path
 ) -> None:
@@ -299,7 +278,3 @@ class TestRefused:
         save_file(weights, tmp_path / "model.safetensors", {"format": "pt"})
         with pytest.raises(SoonerError, match=r"lacks model\.projector\.fc2\.bias \(1 in all\)"):
             loading.load(str(tmp_path), CPU, "auto")
-
-
-def test_ids_in_front_of_the_padding_are_actions(model: OpenVLAForActionPrediction) -> None:
-    assert model.config.action_vocab_size == VOCAB - 64

@@ -60,19 +60,6 @@ def test_the_prompt_is_the_published_one(processor: OpenVLAProcessor) -> None:
     assert processor.text("{} {instruction}").endswith("take to {} {instruction}?\nOut:")
 
 
-def test_ids_have_patches_behind_bos_and_a_space_at_the_end(processor: OpenVLAProcessor) -> None:
-    words = ["In", ":", "What", "action", "should", "the", "robot", "take", "to"]
-    words += ["open", "the", "drawer", "?", "Out", ":"]
-    expected = [ID["<s>"], 50, 50, 50, 50, *[ID[word] for word in words], ID["▁"]]
-    assert processor.ids("Open the DRAWER") == expected
-
-
-def test_a_prompt_that_ends_so_already_gets_no_second_space(config: OpenVLAConfig) -> None:
-    config.trailing_token_id = ID[":"]
-    ids = OpenVLAProcessor.of(published.tokenizer(), config).ids("push")
-    assert ids[-2:] == [ID["Out"], ID[":"]]
-
-
 def test_prompts_are_padded_on_the_left(processor: OpenVLAProcessor) -> None:
     batch = processor([photo(), photo()], ["push", "open the drawer"])
     ids, mask = batch["input_ids"], batch["attention_mask"]

@@ -11,12 +11,10 @@ import torch
 import method_matrix as matrix
 import sooner
 import tiny
-from fakes import ERROR, chi_square
 from method_matrix import LONG, METHODS, Case
-from methods.test_baseline_trees import joint
 from methods.test_exactness import decode
 from models.test_tree_forward import ROOTS, TREES, close, incremental, path_to, prefilled
-from sooner.models import FAMILIES, adapt, self_check
+from sooner.models import FAMILIES, adapt
 
 SMALL = [family for family in tiny.PARSERS if family not in tiny.FAMILIES]
 SEEING = [family for family in SMALL if family != "deepseek_ocr2"]
@@ -42,14 +40,6 @@ def test_greedy_ids_equal_those_of_generate(case: Case) -> None:
     expected = matrix.reference(case.family, case.kind, case.rows, LONG, end)
     actual = decode(case, METHODS[case.method](case.family), LONG, end)
     assert actual.tolist() == expected.tolist()
-
-
-@pytest.mark.parametrize("kind", ["image", "images", "uneven"])
-@pytest.mark.parametrize("family", SEEING)
-def test_every_kind_of_prompt_is_exact_with_a_draft_model(family: str, kind: str) -> None:
-    case = Case(family, "noisy-4", kind, 3, 0, "session", ends=False)
-    expected = matrix.reference(family, kind, 3, 13)
-    assert decode(case, METHODS["noisy-4"](family), 13, None).tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("family", SMALL)
@@ -101,24 +91,6 @@ def test_pictures_take_fewer_positions_than_tokens_or_others(family: str) -> Non
         assert [int((numbers == picture).sum()) for picture in (0, 1)] == [8, 8]
     else:
         assert (prompt.next_position < torch.tensor(prompt.lengths)).all()
-
-
-@pytest.mark.parametrize(("family", "name"), [("paddleocr_vl", "noisy-4"), ("hunyuan_vl", "hsd")])
-def test_samples_have_the_enumerated_distribution(family: str, name: str) -> None:
-    length, options = 3, {"top_k": 2, "temperature": 1.2}
-    one = tiny.inputs(family, "image", 1)
-    expected = joint(family, one, options, length)
-    many = {key: value.repeat(300, *[1] * (value.ndim - 1)) for key, value in one.items()}
-    made = sooner.generate(
-        tiny.model(family), many, METHODS[name](family), max_new_tokens=length,
-        eos_token_id=None, do_sample=True, seed=1, **options,
-    )  # fmt: skip
-    assert chi_square(torch.tensor(made.tokens), expected) > ERROR
-
-
-@pytest.mark.parametrize("family", ["paddleocr_vl", "hunyuan_vl", "llama", "qwen2_5_vl"])
-def test_the_self_check_passes_what_the_matrix_passes(family: str) -> None:
-    self_check(adapt(tiny.model(family)), tiny.inputs(family, tiny.kinds(family)[-1], 2))
 
 
 def test_published_types_have_an_adapter(tmp_path: Path) -> None:

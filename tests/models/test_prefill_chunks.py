@@ -23,7 +23,6 @@ TREES = Tree.from_lists(
 )
 ROOTS = torch.tensor([7, 8, 9])
 LAST = [(family, tiny.kinds(family)[-1]) for family in tiny.FAMILIES]
-PAIRS = [(family, kind) for family in tiny.FAMILIES for kind in tiny.kinds(family)]
 ROOM = 12
 
 
@@ -75,19 +74,6 @@ def test_a_prompt_in_chunks_of_any_size_is_the_whole_prompt(family: str, kind: s
         same(adapter, prompt, chunk)
 
 
-@pytest.mark.parametrize(("family", "kind"), PAIRS)
-@torch.no_grad()
-def test_every_kind_of_prompt_can_be_cut(family: str, kind: str) -> None:
-    same(*embedded(family, kind), chunk=5)
-
-
-@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl", "qwen3_vl"])
-@torch.no_grad()
-def test_eager_attention_can_be_cut_too(family: str) -> None:
-    adapter = adapt(tiny.eager(family))
-    same(adapter, adapter.embed_prompt(tiny.inputs(family, tiny.kinds(family)[-1], 3)), chunk=4)
-
-
 @pytest.mark.parametrize(("family", "kind"), LAST)
 @torch.no_grad()
 def test_a_ragged_tree_behind_chunks_sees_what_it_sees_behind_a_whole_prompt(
@@ -100,23 +86,6 @@ def test_a_ragged_tree_behind_chunks_sees_what_it_sees_behind_a_whole_prompt(
     ours = runner.forward_tree(ROOTS, TREES).logits
     for row, nodes in enumerate(TREES.sizes):
         close(ours[row, : 1 + nodes], expected[row, : 1 + nodes])
-
-
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-@torch.no_grad()
-def test_repeated_rows_can_be_cut(family: str) -> None:
-    adapter, prompt = embedded(family, tiny.kinds(family)[-1], 2)
-    same(adapter, adapter.repeat_prompt(prompt, 3), chunk=4)
-
-
-@pytest.mark.parametrize(
-    "family", [name for name in tiny.FAMILIES if tiny.kinds(name) != ("text",)]
-)
-@torch.no_grad()
-def test_a_pruned_prompt_can_be_cut(family: str) -> None:
-    adapter, prompt = embedded(family, tiny.kinds(family)[-1])
-    kept = [torch.arange(0, int(row.sum()), 2 + n) for n, row in enumerate(prompt.visual)]
-    same(adapter, adapter.prune_prompt(prompt, kept), chunk=4)
 
 
 @torch.no_grad()
@@ -185,12 +154,6 @@ def test_guided_prompts_can_be_cut(
         torch.testing.assert_close(ours.logits, theirs.logits, atol=1e-4, rtol=1e-4)
 
 
-@torch.no_grad()
-def test_a_canvas_without_guidance_can_be_cut() -> None:
-    adapter = tiny_canvas.canvas("cosmos_ar")
-    same(adapter, adapter.embed_prompt(tiny_canvas.inputs("cosmos_ar", 3)), chunk=2)
-
-
 # Memory
 
 WIDE, HIDDEN, LONG, CHUNK = 1024, 48, 256, 16
@@ -217,12 +180,6 @@ def memory_of(chunk: int | None, width: int = LONG) -> LiveMemory:
 
 
 @torch.no_grad()
-def test_the_largest_intermediate_is_that_of_one_chunk() -> None:
-    assert memory_of(None).largest == LONG * WIDE * FLOAT
-    assert memory_of(CHUNK).largest == CHUNK * WIDE * FLOAT
-
-
-@torch.no_grad()
 def test_all_that_is_held_at_once_is_that_of_one_chunk_and_the_keys_it_sees() -> None:
     """Keys and values, repeated for each head, and a mask are as long as the prompt, but no wider
     than states and chunk."""
@@ -231,14 +188,6 @@ def test_all_that_is_held_at_once_is_that_of_one_chunk_and_the_keys_it_sees() ->
     mask = CHUNK * LONG * FLOAT
     assert chunked.peak < 3 * CHUNK * WIDE * FLOAT + 2 * keys + 2 * mask
     assert whole.peak > 8 * chunked.peak
-
-
-@torch.no_grad()
-def test_states_of_earlier_chunks_are_not_kept() -> None:
-    """Twice the prompt adds only what attention reads: longer keys, values and masks."""
-    short, long = memory_of(CHUNK), memory_of(CHUNK, 2 * LONG)
-    longer = LONG * (2 * 2 * HIDDEN + 2 * CHUNK) * FLOAT
-    assert long.peak - short.peak <= longer
 
 
 def test_the_mask_of_a_later_chunk_is_no_square() -> None:

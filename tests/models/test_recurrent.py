@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 import torch
-from transformers.cache_utils import Cache
 
 import sooner
 from sooner.decoding.runner import ModelRunner
@@ -19,7 +18,7 @@ from sooner.models import adapt
 from sooner.models.states import StateCache
 from sooner.tasks.model_types import model_type
 from zoo import laws
-from zoo.species import Species, draft_of, filled, model_of
+from zoo.species import Species, draft_of, model_of
 from zoo.zoo import DECODED, ZOO
 
 SPECIES = [
@@ -126,18 +125,6 @@ def test_rows_keep_states_of_what_they_accepted(species: Species) -> None:
 
 
 @each
-def test_states_of_tokens_that_are_counted_as_committed_are_let_go(species: Species) -> None:
-    """A draft whose rows go on evenly counts its tokens without a commit."""
-    runner, cache = prefilled(species)
-    with torch.inference_mode():
-        for token in range(8):
-            runner.forward_chain(torch.full((laws.ROWS, 2), 20 + token))
-            cache.shift(2)
-            held = [len(one) for layer in cache.state_layers for one in layer.states.values()]
-            assert held == [3] * len(held)
-
-
-@each
 @pytest.mark.parametrize("name", ["plain", "prompt-lookup", "chain"])
 @pytest.mark.parametrize("memory", [{}, {"pages": 400}], ids=["rows", "pages"])
 def test_requests_join_and_leave(species: Species, name: str, memory: dict[str, Any]) -> None:
@@ -159,42 +146,6 @@ def test_requests_join_and_leave(species: Species, name: str, memory: dict[str, 
 
 
 @each
-def test_generate_itself_is_left_as_it_was(species: Species) -> None:
-    fresh = filled(species)
-    inputs = species.inputs(fresh, "text", laws.ROWS, 0)
-    before = fresh.generate(**inputs, pad_token_id=0, **greedy())
-    adapt(fresh)
-    adapt(fresh)
-    assert torch.equal(fresh.generate(**inputs, pad_token_id=0, **greedy()), before)
-
-
-@each
-def test_several_texts_of_a_prompt(species: Species) -> None:
-    model = model_of(species)
-    inputs = species.inputs(model, "text", 2, 0)
-    options: dict[str, Any] = {"max_new_tokens": NEW, "do_sample": True, "eos_token_id": None}
-    made = [
-        sooner.generate(
-            model, inputs, method, num_return_sequences=2,
-            generator=torch.Generator().manual_seed(3), **options,
-        ).tokens
-        for method in (sooner.Autoregressive(), sooner.PromptLookup(4, max_ngram=1))
-    ]  # fmt: skip
-    assert made[0] == made[1]
-    assert made[0][0] != made[0][1]
-
-
-@each
 def test_a_checkpoint_s_type_is_known_by_its_config(species: Species, tmp_path: Path) -> None:
     model_of(species).config.save_pretrained(tmp_path)
     assert model_type(str(tmp_path)) == species.model_type
-
-
-@each
-def test_a_transformers_that_hands_out_states_otherwise_is_told(
-    species: Species, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(Cache, "get_conv_state")
-    with pytest.raises(sooner.SoonerError, match=r"otherwise than 5\.23") as told:
-        adapt(filled(species))
-    assert "\n" not in str(told.value)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -116,33 +115,10 @@ def test_ids_are_those_of_the_model_s_own_generate(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_pictures_are_seen_where_they_are(loaded: dict[str, Loaded], name: str) -> None:
-    inputs = inputs_of(loaded, name)
-    prompt = adapt(loaded[name].model).embed_prompt(inputs)
-    counted = (inputs["input_ids"] == tiny.IMAGE).sum(1)
-    assert prompt.visual.sum(1).tolist() == counted.tolist()
-    assert prompt.lengths == inputs["attention_mask"].sum(1).tolist()
-
-
-@pytest.mark.parametrize("name", NAMES)
 def test_a_tree_behind_pictures_is_what_generate_says_step_by_step(
     loaded: dict[str, Loaded], name: str
 ) -> None:
     self_check(adapt(loaded[name].model), inputs_of(loaded, name))
-
-
-@pytest.mark.parametrize("name", NAMES)
-def test_several_answers_to_a_prompt_share_its_prefill(
-    loaded: dict[str, Loaded], name: str
-) -> None:
-    """Drawn at a temperature so low that each is the greedy one."""
-    model, inputs = loaded[name].model, inputs_of(loaded, name)
-    greedy = model.generate(**inputs, max_new_tokens=8, eos_token_id=None, do_sample=False)
-    result = sooner.generate(
-        model, inputs, sooner.PromptLookup(), max_new_tokens=8, eos_token_id=None, do_sample=True,
-        temperature=1e-6, top_k=0, num_return_sequences=2, seed=1,
-    )  # fmt: skip
-    assert result.sequences.tolist() == greedy.repeat_interleave(2, 0).tolist()
 
 
 def test_what_deepseek_ocr_can_not_do_is_said(loaded: dict[str, Loaded]) -> None:
@@ -152,14 +128,6 @@ def test_what_deepseek_ocr_can_not_do_is_said(loaded: dict[str, Loaded]) -> None
         sooner.generate(model, inputs, prefill_chunk_size=4, **options)
     with pytest.raises(UnsupportedError, match="can't be pruned"):
         sooner.generate(model, inputs, sooner.SpecVLM(model, prune=0.5), **options)
-
-
-def test_what_a_processor_tells_beyond_the_model_is_left_out(loaded: dict[str, Loaded]) -> None:
-    model, inputs = loaded["dots_ocr"].model, dots_inputs(loaded)
-    assert "mm_token_type_ids" in inputs
-    options = {"max_new_tokens": 4, "eos_token_id": None, "do_sample": False}
-    expected = model.generate(**inputs_of(loaded, "dots_ocr"), **options)
-    assert sooner.generate(model, inputs, **options).sequences.tolist() == expected.tolist()
 
 
 # Trust
@@ -197,27 +165,6 @@ def test_running_code_is_said_in_one_line(
     told = record.getMessage()
     assert told.startswith("running code of the checkpoint '")
     assert told.endswith("configuration_dots.py, modeling_dots_ocr.py")
-
-
-def test_a_class_of_transformers_comes_before_the_checkpoint_s(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """PaddleOCR-VL, say, is published with code; transformers has its own."""
-    folder = tmp_path / "text"
-    tiny.model("qwen2").save_pretrained(folder)
-    tokenizer().save_pretrained(folder)
-    config = json.loads((folder / "config.json").read_text())
-    config["auto_map"] = {"AutoModelForCausalLM": "modeling_evil.Evil"}
-    (folder / "config.json").write_text(json.dumps(config))
-    (folder / "modeling_evil.py").write_text("raise SystemExit('run')\n")
-    for trust in (False, True):
-        assert type(load(str(folder), CPU, F32, None, trust).model).__name__ == "Qwen2ForCausalLM"
-
-
-def test_deepseek_vl2_is_no_deepseek_ocr() -> None:
-    model = tiny.model("qwen2")
-    with pytest.raises(UnsupportedError, match="no images_seq_mask"):
-        DeepSeekOCR(model)
 
 
 # Pages

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch import Tensor
@@ -171,41 +169,10 @@ def test_packing_moves_real_tokens_to_the_front_and_marks_the_visual_ones(family
         assert not prompt.visual[row, length:].any()
 
 
-def mask_of(runner: ModelRunner, entries: int, ancestors: Tensor | None = None) -> Any:
-    mask = runner._mask(torch.zeros(len(runner.lengths), entries), ancestors)
-    return None if mask is None else (mask == 0)[:, 0].int().tolist()
-
-
 def runner_with(lengths: list[int]) -> ModelRunner:
     runner = ModelRunner(adapt(tiny.model("llama")), 12)
     runner.cache.set_lengths(lengths)
     return runner
-
-
-def test_ragged_rows_hide_each_others_slots() -> None:
-    assert mask_of(runner_with([1, 3]), 2) == [
-        [[1, 1, 0, 0, 0], [1, 1, 1, 0, 0]],
-        [[1, 1, 1, 1, 0], [1, 1, 1, 1, 1]],
-    ]
-
-
-def test_a_ragged_single_token_hides_the_slots_behind_it() -> None:
-    assert mask_of(runner_with([1, 3]), 1) == [[[1, 1, 0, 0]], [[1, 1, 1, 1]]]
-
-
-def test_uniform_rows_share_one_mask_and_a_single_token_needs_none() -> None:
-    assert mask_of(runner_with([2, 2]), 1) is None
-    assert mask_of(runner_with([2, 2]), 2) == [[[1, 1, 1, 0], [1, 1, 1, 1]]]
-
-
-@pytest.mark.parametrize("lengths", [[2, 2], [1, 2]])
-def test_siblings_do_not_see_each_other(lengths: list[int]) -> None:
-    tree = Tree.from_lists([[1, 2, 3]] * 2, [[-1, -1, 0]] * 2)
-    rows = mask_of(runner_with(lengths), 4, tree.ancestors())
-    for row, length in zip(rows, lengths, strict=True):
-        blocks = [line[length : length + 4] for line in row]
-        assert blocks == [[1, 0, 0, 0], [1, 1, 0, 0], [1, 0, 1, 0], [1, 1, 0, 1]]
-        assert all(line[:length] == [1] * length for line in row)
 
 
 def test_a_block_beyond_the_capacity_is_refused() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sooner.errors import SoonerError
-from sooner.robots.registry import make
 from sooner.robots.table import HALF, HIGH, LOW, NEAR, WIDTH, TableEnvironment
 
 
@@ -18,14 +16,6 @@ def test_the_expert_reaches_the_ball(seed: int) -> None:
         pass
     assert step.success
     assert np.linalg.norm(world.hand - world.goal) <= NEAR
-
-
-def test_doing_nothing_ends_without_success() -> None:
-    world = TableEnvironment()
-    world.reset(0)
-    steps = [world.step(np.zeros(4)) for _ in range(world.max_steps)]
-    assert [step.over for step in steps] == [False] * (world.max_steps - 1) + [True]
-    assert not any(step.success for step in steps)
 
 
 def test_a_seed_is_an_episode() -> None:
@@ -62,10 +52,3 @@ def test_the_picture_shows_the_hand_where_it_is() -> None:
         rows, columns = np.nonzero(cyan)
         assert abs(rows.mean() - places[half, 0, 0]) < 1
         assert abs(columns.mean() - places[half, 0, 1]) < 1
-
-
-def test_unknown_environment_is_named() -> None:
-    with pytest.raises(SoonerError, match=r"reach"):
-        make("reech")
-    with pytest.raises(SoonerError, match=r"libero-goal/3"):
-        make("libero-goal")

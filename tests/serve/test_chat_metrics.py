@@ -13,7 +13,7 @@ from stub_engine import StubClock, StubEngine, job_options
 
 from sooner.serve.chat_metrics import PREFIX, ChatMetrics
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.jobs import Event, GenerationJob, JobSampling, ServiceLoad
+from sooner.serve.jobs import GenerationJob, JobSampling, ServiceLoad
 from sooner.serve.scheduler import SchedulerLimits
 
 BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "sooner.json"
@@ -129,37 +129,6 @@ def test_drafts_are_counted_by_place() -> None:
     assert by_place == [3, 2, None]
 
 
-def test_drafts_are_counted_as_rounds_go_and_once() -> None:
-    server = Server()
-    job = server.add(40)
-    counts = []
-    for _ in range(4):
-        server.loop.turn()
-        counts.append(
-            [server.value(f"spec_decode_num_{name}_total") for name in
-             ("drafts", "draft_tokens", "accepted_tokens")]
-        )  # fmt: skip
-    assert counts == [[0, 0, 0], [1, 2, 2], [2, 4, 4], [3, 6, 6]]  # the first is the prefill's
-    server.loop.cancel(job)
-    assert server.value("spec_decode_num_drafts_total") == 3
-
-
-def test_what_requests_ask_of_drafts_is_told() -> None:
-    server = Server()
-    server.add(3).num_draft_tokens = 0
-    server.add(3)
-    server.run()
-    assert server.value("request_params_num_draft_tokens_count") == 1
-    assert server.value("request_params_num_draft_tokens_bucket", le="0.0") == 1
-
-
-def test_plain_rounds_are_no_drafts() -> None:
-    server = Server(blocks=(1,))
-    server.add(8)
-    server.run()
-    assert server.value("spec_decode_num_drafts_total") == 0
-
-
 def test_the_state_is_read_when_the_metrics_are() -> None:
     server = Server(rows=2, pages=8)
     for _ in range(3):
@@ -203,16 +172,6 @@ def test_preempted_rows_are_counted_and_their_prompts_only_once() -> None:
     assert server.value("time_to_first_token_seconds_count") == 3
 
 
-def test_an_error_of_the_metrics_is_no_jobs(caplog: pytest.LogCaptureFixture) -> None:
-    server = Server()
-    server.metrics.first_token = None  # type: ignore[assignment]
-    told: list[Event] = []
-    server.add(5).events = told.append
-    server.run()
-    assert told
-    assert "metrics of a request are lost" in caplog.text
-
-
 def expressions(node: object) -> Iterator[str]:
     """Every query of the board."""
     if isinstance(node, dict):
@@ -238,9 +197,3 @@ def test_the_board_shows_metrics_that_exist() -> None:
     assert shown - known == set()
     plain = {re.sub("_(total|bucket)$", "", name).removeprefix(PREFIX) for name in shown}
     assert set(VLLM) | {"pages", "pages_used", "engine_tick_age_seconds"} == plain
-
-
-def test_the_boards_panels_do_not_overlap() -> None:
-    panels = json.loads(BOARD.read_text(encoding="utf-8"))["panels"]
-    places = {(panel["gridPos"]["x"], panel["gridPos"]["y"]) for panel in panels}
-    assert len(places) == len({panel["id"] for panel in panels}) == len(panels)

@@ -106,19 +106,6 @@ def test_the_openai_client_streams_what_sooner_caption_says(video: Started, fold
     assert drafts["num_accepted_draft_tokens"] > drafts["num_spec_steps"]
 
 
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not here")
-def test_curl_gets_the_stream_line_by_line(video: Started) -> None:
-    body = {"messages": [{"role": "user", "content": "hi"}], "max_tokens": 5, "stream": True}
-    told = subprocess.run(
-        ["curl", "-sN", f"{video.address}/v1/chat/completions", "-d", json.dumps(body)],
-        check=True, capture_output=True, text=True, timeout=WAIT,
-    )  # fmt: skip
-    lines = [line for line in told.stdout.split("\n\n") if line]
-    assert lines[-1] == "data: [DONE]"
-    first = json.loads(lines[0].removeprefix("data: "))
-    assert first["choices"][0]["delta"]["role"] == "assistant"
-
-
 def test_probes_and_prometheus_read_it(video: Started) -> None:
     assert httpx.get(f"{video.address}/health").json()["status"] == "ok"
     assert httpx.get(f"{video.address}/ready").status_code == 200
@@ -174,39 +161,8 @@ def test_a_second_ctrl_c_refuses_what_is_under_way(folder: Path) -> None:
         started.process.wait()
 
 
-def test_a_port_that_is_taken_is_told_before_a_model_is_loaded(video: Started) -> None:
-    port = video.address.rpartition(":")[2]
-    ended = sooner("serve", "miniature", "--port", port)
-    assert ended.returncode == 2
-    assert "loading" not in ended.stderr
-    assert re.search(rf"can't listen on 127.0.0.1 port {port}: .*--port", ended.stderr)
-
-
-@pytest.mark.parametrize("missing", ["fastapi", "uvicorn", "prometheus_client"])
-def test_a_package_that_is_missing_is_told(missing: str) -> None:
-    program = (
-        f"import sys; sys.modules['{missing}'] = None\n"
-        "from sooner.cli.main import main; main(['serve', 'miniature'])"
-    )
-    ended = subprocess.run(
-        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=WAIT
-    )
-    assert ended.returncode == 2
-    assert f"needs {missing}, which is not installed; pip install 'sooner[serve]'" in ended.stderr
-
-
 def sooner(*arguments: str, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "sooner.cli", *arguments],
         cwd=folder, check=False, capture_output=True, text=True, timeout=WAIT,
     )  # fmt: skip
-
-
-def test_what_can_not_be_served_is_a_line_and_a_status(folder: Path) -> None:
-    for given, told in (
-        (["miniature:image"], "does not chat"), (["./nothing"], "does not exist"),
-        ([], "(sooner serve miniature)"),
-    ):  # fmt: skip
-        ended = sooner("serve", *given, folder=folder)
-        assert ended.returncode == 2
-        assert told in ended.stderr.strip().splitlines()[-1]

@@ -115,59 +115,6 @@ def test_a_video_is_what_sooner_caption_makes_of_it(name: str, tmp_path: Path) -
 
 
 @pytest.mark.lab
-def test_pixels_take_the_models_type_and_times_do_not(qwen: ChatPrompts) -> None:
-    got = ask(qwen, [user(image(), video(), text("read"))])
-    assert got.inputs["pixel_values"].dtype == torch.bfloat16
-    assert got.inputs["pixel_values_videos"].dtype == torch.bfloat16
-    assert got.inputs["input_ids"].dtype == torch.int64
-    assert all(value.device.type == "cpu" for value in got.inputs.values())
-
-
-@pytest.mark.lab
-def test_media_keep_their_order_over_messages(qwen: ChatPrompts, tmp_path: Path) -> None:
-    blue = io.BytesIO()
-    Image.new("RGBA", (40, 60), "blue").save(blue, "PNG")
-    uri = "data:image/png;base64," + base64.b64encode(blue.getvalue()).decode()
-    said = [
-        {"role": "system", "content": "read the page"},
-        user(image(), text("read"), image(uri)),
-        {"role": "assistant", "content": "the page"},
-        user(text("and"), image()),
-    ]
-    got = ask(qwen, said)
-    red, other, again = got.media_keys
-    assert red == again != other
-    grids = got.inputs["image_grid_thw"].tolist()
-    assert grids[0] == grids[2] != grids[1]
-    assert grids[0][1] < grids[0][2]
-    assert grids[1][1] > grids[1][2]
-    ids = got.inputs["input_ids"][0]
-    assert int((ids == 6).sum()) == sum(h * w // 4 for _, h, w in grids)
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize("name", ["video", "document"])
-def test_pixels_that_were_processed_are_known(name: str, reader: MediaReader) -> None:
-    """By what is shown, in this order; what is said of it is read anew."""
-    shown, other = ([video()], [image()]) if name == "video" else ([image()], [image("blue.png")])
-    processor = _processor(name)
-    kept = chatting(processor, reader)
-    for parts, counts in (
-        ([*shown, text("describe the scenes in order .")], (1, 0)),
-        ([text("what comes last ?"), *shown], (1, 1)),
-        ([*other, text("read the page")], (2, 1)),
-        ([*shown, *other, text("what comes last ?")], (3 + (name == "video"), 1)),
-        ([text("what comes last ?"), *shown, text("and why ?")], (3 + (name == "video"), 2)),
-    ):
-        found = ask(kept, [user(*parts)])
-        wanted = ask(chatting(processor, reader), [user(*parts)])
-        assert found.inputs.keys() == wanted.inputs.keys()
-        for key, value in wanted.inputs.items():
-            assert torch.equal(found.inputs[key], value), key
-        assert (kept.processed.made, kept.processed.reused) == counts
-
-
-@pytest.mark.lab
 def test_a_pdf_is_a_picture_a_page(qwen: ChatPrompts) -> None:
     pytest.importorskip("pypdfium2")
     canvas = pytest.importorskip("reportlab.pdfgen.canvas")
@@ -235,24 +182,6 @@ def test_audio_is_refused_by_name(seeing: ChatPrompts) -> None:
         ask(seeing, [user(part)])
 
 
-@pytest.mark.lab
-def test_too_long_a_prompt_is_told_in_numbers(seeing: ChatPrompts, reader: MediaReader) -> None:
-    refused(seeing, [user("red " * 2000)], "messages", r"prompt has 2\d+ tokens.* takes 1000")
-    refused(seeing, [user("red " * 200_000)], "messages", "800000 characters")
-    field = "messages[0].content[0].video_url.url"
-    qwen = chatting(_processor("document"), reader, limit=300)
-    refused(qwen, [user(video("long.mkv"))], field, r"make \d+ tokens, and the model takes 300")
-
-
-@pytest.mark.lab
-def test_pictures_of_a_request_have_a_limit_together(seeing: ChatPrompts) -> None:
-    big = io.BytesIO()
-    Image.new("RGB", (1000, 1000)).save(big, "PNG")
-    uri = "data:;base64," + base64.b64encode(big.getvalue()).decode()
-    field = "messages[0].content[1].image_url.url"
-    refused(seeing, [user(image(uri), image(uri))], field, "take 6000000 bytes up to here")
-
-
 def words(template: str | None = None) -> PreTrainedTokenizerFast:
     """A tokenizer of words, as of a model that reads text only."""
     known = ["<unk>", "<eos>", "hi", "user", "system", "tool", "f", "x", "1", "{", "}", ":", "'"]
@@ -268,10 +197,6 @@ TEMPLATE = (
     "{% for c in m.tool_calls or [] %}{{ c.function.name }} {{ c.function.arguments.x }} "
     "{% endfor %}{% endfor %}{% if tools %}tool {{ tools[0].function.name }}{% endif %}"
 )
-
-
-def test_a_model_without_a_chat_template_does_not_chat(reader: MediaReader) -> None:
-    refused(chatting(words(), reader, is_text=True), [user("hi")], "messages", "/v1/completions")
 
 
 def test_text_parts_tools_and_calls_reach_the_template(reader: MediaReader) -> None:
@@ -294,33 +219,10 @@ def test_text_parts_tools_and_calls_reach_the_template(reader: MediaReader) -> N
     assert not prompts.tokenizer.decode(told.inputs["input_ids"][0]).endswith("tool f")
 
 
-def test_a_template_that_refuses_is_a_bad_request(reader: MediaReader) -> None:
-    strict = "{{ raise_exception('roles must alternate') }}"
-    prompts = chatting(words(strict), reader, is_text=True)
-    refused(prompts, [user("hi")], "messages", "roles must alternate")
-    broken = chatting(words("{{ messages[0].content + 1 }}"), reader, is_text=True)
-    refused(broken, [user("hi")], "messages", "refuse these messages")
-    call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": "{x"}}
-    said = [user("hi"), {"role": "assistant", "tool_calls": [call]}]
-    field = "messages[1].tool_calls[0].function.arguments"
-    refused(chatting(words(TEMPLATE), reader, is_text=True), said, field, "no JSON")
-
-
 def test_a_model_that_reads_text_only_takes_no_pixels(reader: MediaReader) -> None:
     prompts = chatting(words(TEMPLATE), reader, is_text=True)
     refused(prompts, [user(image())], "messages[0].content[0].image_url.url", "takes no pictures")
     refused(prompts, [user(video())], "messages[0].content[0].video_url.url", "takes no videos")
-
-
-def test_the_template_is_used_by_one_thread_and_many_requests(reader: MediaReader) -> None:
-    prompts = chatting(words(TEMPLATE), reader, is_text=True)
-
-    async def many() -> list[int]:
-        body = json.dumps({"messages": [user("hi")]}).encode()
-        got = await asyncio.gather(*(prompts(parse(ChatRequest, body)) for _ in range(50)))
-        return [one.prompt_tokens for one in got]
-
-    assert asyncio.run(many()) == [3] * 50
 
 
 CALLS = {
@@ -355,15 +257,3 @@ def test_a_tool_turn_can_be_replayed(
     prompts = chatting(tokenizer, reader, is_text=True)
     got = ask(prompts, [first, {**calls, **content}, result])
     assert tokenizer.decode(got.inputs["input_ids"][0]) == wanted
-
-
-@pytest.mark.lab
-def test_a_tool_turn_can_be_replayed_to_a_model_that_sees(
-    seeing: ChatPrompts, qwen: ChatPrompts
-) -> None:
-    for prompts in (seeing, qwen):
-        turn = [user(image(), text("read")), {**CALLS, "content": None}, user("read the page")]
-        without = [turn[0], {"role": "assistant", "content": ""}, turn[2]]
-        got, wanted = ask(prompts, turn), ask(prompts, without)
-        assert got.inputs["pixel_values"].shape == wanted.inputs["pixel_values"].shape
-        assert got.prompt_tokens >= wanted.prompt_tokens

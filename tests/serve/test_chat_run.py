@@ -105,16 +105,6 @@ def plain() -> Iterator[Running]:
         yield one
 
 
-def test_a_stream_says_what_an_answer_says(plain: Running) -> None:
-    whole = plain.say("hello hello hello")
-    told = plain.say("hello hello hello", stream=True, stream_options={"include_usage": True})
-    text, usage, reason = streamed(told)
-    assert text == whole.choices[0].message.content != ""
-    assert usage.completion_tokens == whole.usage.completion_tokens
-    assert reason == whole.choices[0].finish_reason
-    assert [one.id for one in plain.client.models.list()] == ["tiny", "org/tiny"]
-
-
 def test_company_changes_nothing(plain: Running) -> None:
     drawn = {"temperature": 1.0, "seed": 5}
     alone = [plain.say(f"say {n}", **(drawn if n % 2 else {})) for n in range(6)]
@@ -123,14 +113,6 @@ def test_company_changes_nothing(plain: Running) -> None:
     texts = [one.choices[0].message.content for one in alone]
     assert [one.choices[0].message.content for one in many] == texts
     assert len(set(texts)) > 1
-
-
-def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> None:
-    wanted = plain.say(temperature=1.1, seed=11).choices[0].message.content
-    with running(pair(draft=True)) as drafting:
-        assert drafting.client.models.list().data[0].model_extra["method"] == "speculative"
-        got = drafting.say(temperature=1.1, seed=11).choices[0].message.content
-    assert got == wanted
 
 
 @pytest.mark.parametrize("method", ["hsd", "prompt-lookup", "plain"])
@@ -147,26 +129,6 @@ def test_a_prediction_is_drafted_from_and_changes_nothing(method: str) -> None:
     assert drafts["num_accepted_draft_tokens"] > 0
 
 
-def test_what_this_engine_can_not_do_is_refused_by_name(plain: Running) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        plain.client.completions.create(model="tiny", prompt="a", echo=True, logprobs=1)
-    assert caught.value.body["param"] == "echo"
-    with pytest.raises(openai.BadRequestError) as caught:
-        plain.say(max_tokens=600)
-    assert caught.value.body["code"] == "context_length_exceeded"
-
-
-def test_a_model_without_a_chat_template_completes_texts() -> None:
-    with running(pair(template=None)) as server:
-        with pytest.raises(openai.BadRequestError) as caught:
-            server.say()
-        assert caught.value.body["code"] == "no_chat_template"
-        told = server.client.completions.create(model="tiny", prompt=["hello", "he"], max_tokens=4)
-        ids = server.client.completions.create(model="tiny", prompt=[104, 105], max_tokens=4)
-    assert len(told.choices) == 2
-    assert ids.usage.prompt_tokens == 2
-
-
 def test_a_hang_up_frees_the_row(plain: Running) -> None:
     told = plain.say(stream=True, max_tokens=400)
     next(iter(told))
@@ -174,15 +136,6 @@ def test_a_hang_up_frees_the_row(plain: Running) -> None:
     told.response.close()
     wait_for(lambda: plain.server.thread.load().running == 0)
     assert plain.say().choices[0].message.content
-
-
-def test_grammars_bind_answers(plain: Running) -> None:
-    pytest.importorskip("llguidance")
-    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
-              "additionalProperties": False}  # fmt: skip
-    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    told = plain.say(response_format=wanted, max_tokens=60)
-    assert told.choices[0].message.content.replace(" ", "").replace("\n", "")[:4] == '{"a"'
 
 
 class Slow:

@@ -17,10 +17,10 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+from serve.test_parser_process import save
 
 from serve.robots import WAIT
 from serve.test_chat_process import Started, start
-from serve.test_parser_process import save
 
 CLIENT = Path(__file__).parents[2] / "examples" / "docling_client.py"
 

@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import Any
 
 import pytest
 import torch
 
 from serve.asking import CHAT, TEXT, asked, chunks, error_of
-from serve.chatting import HELLO, scripted, served, talking
+from serve.chatting import HELLO, scripted, served
 from serve.job_listener import until
 from serve.real_service import serving, shaken, target
 from serve.test_grammar_drafts import METHODS as BOUND
 from sooner import HSD, PromptLookup, SDTree, Speculative
-from sooner.decoding.runner import ModelRunner
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.serve.chat_metrics import ChatMetrics
 from sooner.serve.following import Following
-from sooner.serve.jobs import GenerationJob, JobSampling
 from sooner.serve.model_engine import ModelEngine
-from sooner.stats.run import Stats
-from sooner.stats.timing import Interval
 
 NEW = 40
 BODY = {"prompt": "the end, the end, the e", "max_tokens": NEW, "ignore_eos": True,
@@ -76,23 +71,6 @@ def test_rows_of_one_batch_have_their_own_limits_under_any_method(name: str) -> 
     assert [one.error for one in requests] == [None] * 4
     assert len({tuple(one.tokens[0]) for one in requests}) == 1
     assert [bool(one.num_draft_tokens) for one in requests] == [False, True, True, False]
-
-
-def test_rows_of_one_batch_have_their_own_limits() -> None:
-    method = Following(Speculative(shaken(), num_draft_tokens=4))
-    engine = ModelEngine(target(), method, max_rows=3)
-    ids = torch.tensor([[7, 8, 9, 7, 8, 9]])
-    options = {"max_new_tokens": NEW, "eos_token_id": [], "do_sample": False}
-    requests = [
-        engine.admit({"input_ids": ids}, num_draft_tokens=limit, **options)
-        for limit in (None, 0, 2)
-    ]
-    engine.run()
-    free, plain, short = requests
-    assert free.tokens == plain.tokens == short.tokens
-    assert plain.num_drafts == plain.num_draft_tokens == 0
-    assert 0 < short.num_draft_tokens <= 2 * short.num_drafts
-    assert free.num_draft_tokens > 3 * free.num_drafts
 
 
 WRONG = [-1, 1.5, "2", True, 6, 1 << 64]
@@ -162,72 +140,3 @@ def test_origins_are_those_of_the_rounds(name: str, path: str) -> None:
             if two["index"] == choice["index"] for one in two["token_origins"]
         ]  # fmt: skip
         assert streamed == choice["token_origins"]
-
-
-class MadeUpTimes:
-    """A machine that takes a second for up to 4 tokens of a forward, and as much longer for more.
-
-    Attributes:
-        blocks: rows and entries of every forward.
-    """
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.blocks: list[tuple[int, int]] = []
-        usual = ModelRunner.forward_tree
-
-        def forward(runner: Any, roots: Any, tree: Any) -> Any:
-            self.blocks.append((tree.rows, 1 + tree.nodes))
-            return usual(runner, roots, tree)
-
-        patch.setattr(ModelRunner, "forward_tree", forward)
-        patch.setattr(Stats, "between", lambda *told: Interval(self.seconds))
-
-    @property
-    def seconds(self) -> float:
-        rows, entries = self.blocks[-1] if self.blocks else (1, 1)
-        return max(1.0, rows * entries / 4)
-
-
-def test_a_full_batch_drafts_less_than_a_row_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    times = MadeUpTimes(monkeypatch)
-    shares = {}
-    for rows in (1, 8):
-        times.blocks.clear()
-        engine = ModelEngine(target(), Following(PromptLookup("auto")), max_rows=rows)
-        ids = torch.tensor([[7, 8, 9, 7, 8, 9]])
-        for _ in range(rows):
-            engine.admit({"input_ids": ids}, max_new_tokens=120, eos_token_id=[], do_sample=False,
-                         frequency_penalty=-1.5)  # fmt: skip
-        engine.run()
-        whole = [entries for held, entries in times.blocks if held == rows]
-        shares[rows] = sum(entries > 1 for entries in whole) / len(whole)
-    assert shares[1] > 0.7
-    assert shares[8] < 0.3
-
-
-def test_a_hang_up_is_counted_up_to_it() -> None:
-    ends: list[Any] = []
-
-    class Ends:
-        def __getattr__(self, hook: str) -> Any:
-            return lambda *told: ends.append(told) if hook == "ended" else None
-
-    async def run(service: Any) -> None:
-        async with talking(service) as client:
-            body = {**BODY, "max_tokens": 400, "stream": True}
-            asking = asyncio.ensure_future(client.post(TEXT, json=body))
-            while not (service._loop._held and next(iter(service._loop._held.values())).drafts):
-                await asyncio.sleep(0.001)
-            asking.cancel()
-            service.cancel(next(iter(service._loop._held)))
-
-    with serving(METHODS["speculative"](), listener=Ends()) as service:
-        asyncio.run(run(service))
-        until(lambda: bool(ends))
-    job, end, _ = ends[0]
-    stats = end.usage.stats
-    assert isinstance(job, GenerationJob)
-    assert job.sampling == JobSampling(temperature=0, frequency_penalty=-0.06)
-    assert end.reason == "cancelled"
-    assert stats.num_spec_steps >= stats.num_drafts > 0
-    assert stats.num_draft_tokens >= stats.num_accepted_tokens

@@ -6,8 +6,6 @@ import pytest
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, said_alone
-from sooner.errors import BadLogitsError
-from sooner.serve.engine_loop import StepFailedError
 from sooner.serve.engine_thread import DEVICE_FAULT
 from sooner.serve.refusal import RefusedError
 from sooner.serve.scheduler import SchedulerLimits
@@ -35,36 +33,6 @@ def test_a_step_that_raises_ends_its_jobs_and_no_others() -> None:
         assert service.state == "ready"
     assert len(engines) == 2
     assert engines[0].is_closed
-
-
-def test_a_step_that_refuses_something_is_nobodys_fault_in_particular() -> None:
-    engines = [StubEngine() for _ in range(3)]
-    made = [MemoryError(), BadLogitsError("NaN")]
-    for engine, error in zip(engines[1:], made, strict=True):
-        engine.failures.append(("step", error))
-    with running(engines.pop) as service:
-        ends = []
-        for _ in range(3):
-            client = Listener()
-            service.submit(client.job)
-            ends.append(client.wait().error)
-        assert isinstance(ends[0], StepFailedError)
-        assert "NaN" in str(ends[0])
-        assert ends[1:] == [made[0], None]
-
-
-def test_a_request_that_can_not_be_begun_fails_alone() -> None:
-    engine = StubEngine()
-    with running(lambda: engine) as service:
-        engine.failures += [
-            ("prefill", ValueError("a picture of no pixels")),
-            ("admit", ValueError("no")),
-        ]
-        clients = [Listener(seed=seed) for seed in range(3)]
-        for client in clients:
-            service.submit(client.job)
-            client.wait()
-        assert sorted(client.wait().reason for client in clients) == ["error", "error", "length"]
 
 
 def test_an_engine_that_can_not_be_made_again_is_told_to_all() -> None:

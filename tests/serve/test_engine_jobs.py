@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import time
 
-from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
-from serve.stub_engine import StubEngine, logprob, said_alone
+from serve.job_listener import PROMPT, WAIT, Gate, Listener, running
+from serve.stub_engine import StubEngine, said_alone
 from sooner.serve.held import seed_of
-from sooner.serve.jobs import Event, JobSampling, Tokens
+from sooner.serve.jobs import Event
 from sooner.serve.scheduler import SchedulerLimits
 
 
@@ -24,27 +24,6 @@ def test_the_usage_tells_what_was_drafted() -> None:
     assert usage.accepted_prediction_tokens == usage.rejected_prediction_tokens == 0
 
 
-def test_the_usage_tells_how_much_of_a_prediction_held() -> None:
-    with running(lambda: StubEngine(blocks=(3,))) as service:
-        client = Listener(10)
-        client.job.prediction = [1] * 8
-        service.submit(client.job)
-        usage = client.wait().usage
-    assert (usage.accepted_prediction_tokens, usage.rejected_prediction_tokens) == (6, 2)
-
-
-def test_a_job_without_a_seed_draws_one() -> None:
-    engine = StubEngine()
-    with running(lambda: engine) as service:
-        clients = [Listener() for _ in range(2)]
-        for client in clients:
-            client.job.sampling = JobSampling()
-            service.submit(client.job)
-            client.wait()
-    assert clients[0].ids != clients[1].ids
-    assert [request.seed for request in engine.admitted] != [1, 1]
-
-
 def test_the_choices_of_a_request_draw_apart_and_the_first_by_the_seed_itself() -> None:
     jobs = [Listener(seed=7).job for _ in range(4)]
     for number, job in enumerate(jobs):
@@ -54,18 +33,6 @@ def test_the_choices_of_a_request_draw_apart_and_the_first_by_the_seed_itself() 
     assert len(set(seeds)) == 4
     assert all(0 <= seed < 1 << 63 for seed in seeds)
     assert seeds == [seed_of(job) for job in jobs]
-
-
-def test_logprobs_come_with_the_tokens() -> None:
-    with running(lambda: StubEngine(blocks=(1, 3))) as service:
-        client = Listener(10)
-        client.job.sampling = JobSampling(seed=1, logprobs=1)
-        service.submit(client.job)
-        client.wait()
-    told = [
-        one for event in client.events if isinstance(event, Tokens) for one in event.logprobs or []
-    ]
-    assert told == [logprob(one) for one in client.ids]
 
 
 class Digits:
@@ -109,21 +76,6 @@ def test_a_hang_up_frees_the_row_within_a_round() -> None:
         assert other.wait().reason == "length"
         assert len(client.ids) <= 2
     assert engine.steps - steps < 50
-
-
-def test_whoever_can_not_be_told_anything_is_taken_to_have_left() -> None:
-    with running() as service:
-
-        def raises(event: Event) -> None:
-            raise RuntimeError("Event loop is closed")
-
-        client = Listener(10_000)
-        client.job.events = raises
-        service.submit(client.job)
-        until(lambda: service.load().running == service.load().waiting == 0)
-        other = Listener()
-        service.submit(other.job)
-        assert other.wait().reason == "length"
 
 
 def test_a_job_whose_deadline_passes_in_line_never_starts() -> None:

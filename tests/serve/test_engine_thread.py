@@ -30,16 +30,6 @@ def test_jobs_of_many_threads_say_what_they_say_alone() -> None:
         assert service.load().running == service.load().waiting == 0
 
 
-def test_an_engine_may_say_that_it_decodes_one_request_at_a_time() -> None:
-    engine = StubEngine(max_rows=1)
-    engine.alone = "drafts beside the target"  # type: ignore[attr-defined]
-    with running(lambda: engine) as service:  # the limits say 8 rows, and the stub refuses two
-        clients = [Listener(seed=seed) for seed in range(3)]
-        for client in clients:
-            service.submit(client.job)
-        assert [client.wait().reason for client in clients] == ["length"] * 3
-
-
 def test_more_jobs_than_it_holds_are_told_to_come_back() -> None:
     gate = Gate()
     with running(
@@ -59,14 +49,6 @@ def test_more_jobs_than_it_holds_are_told_to_come_back() -> None:
         again = Listener()
         service.submit(again.job)
         assert again.wait().reason == "length"
-
-
-def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
-    with running(lambda: StubEngine(pages=2)) as service:
-        told = "3 prompt tokens and 510 new ones are more than the 511 that the server has memory"
-        with pytest.raises(RefusedError, match=told) as refused:
-            service.submit(Listener(510).job)
-        assert refused.value.status == 400
 
 
 def test_it_takes_nothing_before_it_is_warm() -> None:
@@ -89,13 +71,6 @@ def test_it_takes_nothing_before_it_is_warm() -> None:
     client.wait()
     assert len(seen) == 1
     assert service.close()
-
-
-def test_it_ticks_while_it_has_nothing_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sooner.serve.engine_thread.IDLE_TICK", 0.01)
-    with running() as service:
-        before = service.last_tick
-        until(lambda: service.last_tick > before)
 
 
 def test_it_does_not_tick_while_a_step_hangs() -> None:
@@ -140,10 +115,6 @@ def test_what_outlives_the_grace_is_told_that_the_server_stops() -> None:
     assert end.reason == "error"
     assert isinstance(end.error, RefusedError)
     assert end.error.status == 503
-
-
-def test_a_service_that_never_started_can_be_closed() -> None:
-    assert EngineThread(StubEngine, SchedulerLimits(), job_options).close(0)
 
 
 def test_preempted_jobs_end_as_if_nobody_else_had_been_there() -> None:

@@ -19,7 +19,7 @@ from sooner.decoding import loop as decoding_loop
 from sooner.memory import manager
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.engine_options import GrammarProcessor, JobOptions
+from sooner.serve.engine_options import JobOptions
 from sooner.serve.following import Following
 from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
 from sooner.serve.model_engine import ModelEngine
@@ -154,24 +154,6 @@ def test_what_a_grammar_forbids_is_never_verified(
     assert watch.nodes > 0
     assert watch.forbidden == 0
     assert ear.ids == plainly(sampling, True) != plainly(sampling, False)
-
-
-@pytest.mark.parametrize("name", ["prompt-lookup", "hsd"])
-def test_it_would_be_verified_if_nobody_asked(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(
-        GrammarProcessor, "allowed",
-        lambda self, tokens, parents: (self._made().update(masks_of(self, tokens)), [True] * 99)[1],
-    )  # fmt: skip
-    ear = Ear("greedy", matcher_of(PERSON))
-    watch = Watch(monkeypatch, ear)
-    decode(name, ear)
-    assert watch.forbidden > 0
-    assert ear.ids == plainly("greedy", True)  # the masks bind all the same
-
-
-def masks_of(processor: GrammarProcessor, tokens: Any) -> dict[tuple[int, ...], torch.Tensor]:
-    made = processor.grammar.masks(tokens, range(-1, len(tokens) - 1)).masks
-    return {tuple(tokens[:size]): mask for size, mask in enumerate(made)}
 
 
 @pytest.mark.parametrize("name", METHODS)

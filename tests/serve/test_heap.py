@@ -44,10 +44,6 @@ def test_large_blocks_are_mapped_on_their_own_whatever_was_freed_before() -> Non
     assert told("bounded") == ["True", "8"]
 
 
-def test_the_environment_comes_first() -> None:
-    assert told("bounded", MALLOC_ARENA_MAX="3")[0] == "False"
-
-
 HOLES = """
 import ctypes, os, time
 from sooner.serve.heap import trimming_heap

@@ -41,25 +41,6 @@ def test_without_a_gpu_there_is_room_for_all_rows() -> None:
     assert not build_engine(tiny.model("qwen2"), PLAIN, off, 9).memory.prefix_caching
 
 
-def test_a_large_model_gets_no_more_than_a_few_gigabytes(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(module, "ON_CPUS", 256 * TOKEN * 2 - 1)
-    found = kv_memory(PAIR, PLAIN, ChatSettings())
-    assert (found.pages, found.max_model_len) == (1, 255)
-    assert "requests have 255 tokens at most, not the model's 512: there are 1 pages" in caplog.text
-
-
-def test_what_is_asked_for_is_given() -> None:
-    asked = ChatSettings(kv_cache_memory_bytes=7 * 256 * TOKEN + 5, max_model_len=300)
-    found = kv_memory(PAIR, PLAIN, asked)
-    assert (found.pages, found.max_model_len) == (7, 300)
-    assert found.share == 256, "of 8 rows, each has less than a page"
-    more = ChatSettings(kv_cache_memory_bytes=7 * 256 * TOKEN, max_rows=5)
-    assert kv_memory(PAIR, PLAIN, more).share == 7 * 256 // 5 - 1
-    assert kv_memory(PAIR, PLAIN, ChatSettings(max_model_len=200, max_rows=4)).pages == 4
-
-
 def test_the_draft_counts_as_well() -> None:
     pair = ModelPair(loaded(), loaded("llama"))
     drafting = Following(sooner.Speculative(pair.draft.model, num_draft_tokens=4))
@@ -107,11 +88,3 @@ def test_a_gpu_gives_a_share_of_itself(
         monkeypatch.setattr(module.manager, "page_bytes", lambda adapter, method: 2 * GIB // 1000)
         monkeypatch.setattr(module, "KEPT", 1000)
     assert kv_memory(PAIR, PLAIN, asked).pages == pages
-
-
-def test_devices_are_those_that_the_layers_lie_on() -> None:
-    assert module._gpus(tiny.model("qwen2")) == []
-    split = type("Split", (), {"hf_device_map": {"a": 0, "b": 1, "c": 0}})()
-    assert sorted(map(str, module._gpus(split))) == ["cuda:0", "cuda:1"]
-    split.hf_device_map["b"] = "cpu"
-    assert module._gpus(split) == []

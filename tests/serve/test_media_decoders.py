@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import struct
-import threading
 import time
 import zlib
 from collections.abc import Iterator
@@ -17,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from sooner.serve.media.limits import MEBI, MediaBusyError, MediaError, MediaLimits
+from sooner.serve.media.limits import MEBI, MediaError, MediaLimits
 from sooner.serve.media.processes import DecodeProcesses
 from tasks import videos
 
@@ -67,23 +66,6 @@ def test_pngs_of_every_mode_become_rgb(processes: DecodeProcesses, mode: str) ->
     )
 
 
-def test_a_cmyk_jpeg_and_a_transparent_png_are_pictures_of_what_is_seen(
-    processes: DecodeProcesses,
-) -> None:
-    red = Image.new("RGB", (32, 32), (200, 30, 30)).convert("CMYK")
-    found = decode_picture(processes, png(red, "JPEG"))
-    assert abs(found[16, 16].astype(int) - [200, 30, 30]).max() < 12
-    clear = Image.new("RGBA", (8, 8), (0, 0, 0, 0))
-    assert decode_picture(processes, png(clear)).min() == 255  # on white, not what it hides
-
-
-def test_exif_turns_a_picture(processes: DecodeProcesses) -> None:
-    image = Image.new("RGB", (40, 20), "blue")
-    exif = image.getexif()
-    exif[0x0112] = 6
-    assert decode_picture(processes, png(image, "JPEG", exif=exif)).shape == (40, 20, 3)
-
-
 @pytest.mark.parametrize("kind", ["GIF", "WEBP", "BMP", "TIFF"])
 def test_other_formats_are_read_and_of_several_frames_the_first(
     processes: DecodeProcesses, kind: str
@@ -121,14 +103,6 @@ def test_a_decompression_bomb_is_refused_by_its_header(
     assert time.monotonic() - start < 2
 
 
-def test_a_tiny_gif_with_a_huge_frame_is_refused(processes: DecodeProcesses) -> None:
-    """The screen is 1 x 1, and the picture on it claims 65,535 x 65,535."""
-    screen = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0x80, 0, 0) + bytes(6)
-    frame = b"," + struct.pack("<HHHHB", 0, 0, 65_535, 65_535, 0) + b"\x02\x02D\x01\x00;"
-    with pytest.raises(MediaError, match="pixels"):
-        processes.decode("picture", screen + frame)
-
-
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -164,26 +138,6 @@ def test_the_frames_that_are_asked_for_come(processes: DecodeProcesses, tmp_path
         == [0, 7, 19]  # fmt: skip
     assert found.told["indices"] == [0, 7, 19]
     assert found.told["info"]["damage"] is None
-
-
-@pytest.mark.parametrize(("suffix", "codec"), [("mkv", "h264"), ("avi", "mpeg4"), ("ts", "h264")])
-def test_other_containers(
-    processes: DecodeProcesses, tmp_path: Path, suffix: str, codec: str
-) -> None:
-    data = videos.write(tmp_path / f"a.{suffix}", codec, frames=8).read_bytes()
-    assert processes.decode("video", data, every).pictures[0].shape[1:] == (48, 64, 3)
-
-
-def test_a_truncated_mp4_is_told_and_a_truncated_mkv_is_read_as_far_as_it_goes(
-    processes: DecodeProcesses, tmp_path: Path
-) -> None:
-    whole = videos.write(tmp_path / "a.mp4", frames=30, noise=True).read_bytes()
-    with pytest.raises(MediaError, match="it is not a video, or its beginning or index is missing"):
-        processes.decode("video", whole[: len(whole) // 2], every)
-    half = videos.write(tmp_path / "a.mkv", frames=30, noise=True).read_bytes()
-    found = processes.decode("video", half[: len(half) // 2], every)
-    assert 0 < len(found.told["indices"]) < 30
-    assert found.told["info"]["damage"]
 
 
 SECRET = "sooner-secret-file"
@@ -237,17 +191,6 @@ def test_large_frames_and_many_of_them_are_refused(
         processes.decode("video", many, every)
 
 
-def test_the_server_may_refuse_the_frames(processes: DecodeProcesses, tmp_path: Path) -> None:
-    data = videos.write(tmp_path / "a.mp4", frames=4).read_bytes()
-
-    def refuse(question: dict[str, Any]) -> dict[str, Any]:
-        raise MediaError("it makes 9000 tokens")
-
-    with pytest.raises(MediaError, match="it makes 9000 tokens"):
-        processes.decode("video", data, refuse)
-    assert processes.decode("video", data, every).pictures
-
-
 def pdf(pages: int, claim: int | None = None, media: str = "[0 0 144 72]") -> bytes:
     """A PDF with so many pages, or one that only says so."""
     kids = " ".join(f"{number + 3} 0 R" for number in range(pages))
@@ -274,14 +217,6 @@ def test_values_of_a_pdfs_form_are_drawn(processes: DecodeProcesses) -> None:
     form.save()
     found = processes.decode("pages", written.getvalue(), dpi=72)
     assert (found.pictures[0][22:62, 10:130] < 100).all(axis=2).sum() > 20
-
-
-def test_pages_of_a_pdf_are_pictures(processes: DecodeProcesses) -> None:
-    pytest.importorskip("pypdfium2")
-    found = processes.decode("pages", pdf(2), dpi=72)
-    assert [page.shape for page in found.pictures] == [(72, 144, 3)] * 2
-    fitting = processes.decode("pages", pdf(1), within=[512, 640])
-    assert fitting.pictures[0].shape == (256, 512, 3)
 
 
 @pytest.mark.parametrize(
@@ -352,29 +287,3 @@ def test_a_process_is_reused_knows_no_secrets_and_writes_nothing(
     assert told[0]["pid"] == told[1]["pid"] != os.getpid()
     assert "SOONER_TOKEN" not in told[0]["environment"]
     assert not told[0]["wrote"]
-
-
-def test_who_waits_too_long_is_told_to_come_back_and_close_ends_all() -> None:
-    processes = DecodeProcesses(1, replace(LIMITS, seconds=1.0))
-    pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").told["pid"]
-    errors: list[Exception] = []
-
-    def slow() -> None:
-        try:
-            processes.decode(f"{PLANTED}:hang", b"")
-        except MediaError as error:
-            errors.append(error)
-
-    slow_one = threading.Thread(target=slow)
-    slow_one.start()
-    time.sleep(0.2)
-    processes.limits = replace(LIMITS, seconds=0.2)
-    with pytest.raises(MediaBusyError, match="come back"):
-        processes.decode("picture", b"")
-    processes.close()
-    slow_one.join(5)
-    assert len(errors) == 1
-    with pytest.raises(ProcessLookupError):
-        os.kill(pid, 0)
-    with pytest.raises(MediaBusyError, match="stopping"):
-        processes.decode("picture", b"")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -121,13 +120,6 @@ def test_a_prediction_is_the_draft_whatever_the_method(name: str, drawn: bool) -
     assert (predicted.first == 0 and other.first == 1) == together
 
 
-def test_a_prediction_needs_no_more_memory_than_its_request() -> None:
-    options = JobOptions(Following(Autoregressive()), slots=len(PROMPT) + NEW + 1)
-    assert "method" not in options(job(prediction=[1, 2, 3]))
-    options.slots = len(PROMPT) + NEW + 4
-    assert options(job(prediction=[1, 2, 3]))["method"].largest_block() == 4
-
-
 LIMITED = {
     "min_tokens": 6,
     "bad_words": tuple((token,) for token in range(20, 40)),
@@ -160,43 +152,6 @@ def test_limits_on_tokens_hold_under_every_method(name: str, drawn: bool) -> Non
         assert forbidden.tokens[0] == plain(bad_words_ids=bad)
         others = [one for one in range(tiny.VOCAB) if one not in LIMITED["allowed_token_ids"]]
         assert allowed.tokens[0] == plain(suppress_tokens=others)
-
-
-def test_a_bad_word_of_several_tokens_is_forbidden_behind_its_beginning() -> None:
-    wanted = plain()
-    word = tuple(wanted[3:5])
-    [found] = run(
-        ModelEngine(model()), job(sampling=JobSampling(temperature=0.0, bad_words=(word,)))
-    )
-    said = found.tokens[0]
-    assert said[:4] == wanted[:4]
-    assert word not in set(itertools.pairwise(said))
-    assert said == plain(bad_words_ids=[list(word)])
-
-
-def test_openais_penalties_count_the_answer_alone() -> None:
-    again = JobSampling(temperature=0.0, frequency_penalty=2.0, presence_penalty=2.0)
-    (found,) = run(ModelEngine(model()), job(sampling=again))
-    said: list[int] = []
-    for _ in range(NEW):
-        with torch.no_grad():
-            scores = model()(torch.tensor([[*PROMPT, *said]])).logits[0, -1]
-        for token in set(said):
-            scores[token] -= 2.0 + 2.0 * said.count(token)
-        said.append(int(scores.argmax()))
-    assert found.tokens[0] == said
-    assert said != plain()
-
-
-def test_without_stop_ids_an_answer_goes_on_behind_the_models_own() -> None:
-    bias = JobSampling(temperature=0.0, logit_bias={tiny.EOS: 100.0})
-    stopped, endless = run(
-        ModelEngine(model(), max_rows=2),
-        job(sampling=bias, stop_token_ids=frozenset([tiny.EOS])),
-        job(sampling=bias),
-    )
-    assert stopped.tokens[0] == [tiny.EOS]
-    assert endless.tokens[0] == [tiny.EOS] * NEW
 
 
 @pytest.mark.parametrize("keys", [(), ("one", "two"), ("one", "two", "tile", "tile")])

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
 from typing import Any
 
 import pytest
 
-from serve.asking import CHAT, TEXT, asked, chunks
-from serve.chatting import HELLO, ScriptedService, scripted, served, talking
+from serve.asking import TEXT, asked, chunks
+from serve.chatting import HELLO, scripted
 from serve.spoken import byte_level, ids_of
 
 
@@ -64,12 +63,6 @@ def test_a_stream_has_the_role_first_and_the_usage_last() -> None:
     assert told[0]["object"] == "chat.completion.chunk"
 
 
-def test_usage_is_told_to_those_who_ask() -> None:
-    with scripted() as service:
-        told = chunks(asked(service, {**HELLO, "stream": True}))
-    assert all(chunk["choices"] and "usage" not in chunk for chunk in told)
-
-
 BODIES: dict[str, dict[str, Any]] = {
     "plain": {},
     "stop": {"stop": ["STOP", "brown f"]},
@@ -109,17 +102,6 @@ def test_a_stream_says_what_an_answer_says(name: str, blocks: tuple[int, ...]) -
     assert "�" not in json.dumps(told, ensure_ascii=False)
 
 
-def test_the_answer_is_the_same_at_every_block_size() -> None:
-    script = "the quick 漢字 brown fox, naïve 🦊🦊 café STOP it"
-    answers = []
-    for blocks in [(1,), (2,), (5, 3), (64,)]:
-        with scripted(script, blocks=blocks) as service:
-            told = asked(service, {**HELLO, "stop": ["é S", "xyz"]}).json()
-            answers.append((told["choices"], told["usage"]["completion_tokens"]))
-    assert all(answer == answers[0] for answer in answers)
-    assert answers[0][0][0]["message"]["content"] == "the quick 漢字 brown fox, naïve 🦊🦊 caf"
-
-
 def test_a_stop_string_frees_the_row() -> None:
     with scripted("the END of it" + " and on" * 300, blocks=[2], pause=0.002) as service:
         told = asked(service, {**HELLO, "stop": "END"}).json()
@@ -127,17 +109,6 @@ def test_a_stop_string_frees_the_row() -> None:
         assert told["usage"]["completion_tokens"] < 10
         assert not service.rows
         assert service.rounds < 300
-
-
-def test_each_choice_has_a_job_with_its_number() -> None:
-    with scripted(lambda job: f"fox {job.choice}") as service:
-        told = asked(service, {**HELLO, "n": 3, "seed": 5, "temperature": 0.5}).json()
-        assert [one["message"]["content"] for one in told["choices"]] == ["fox 0", "fox 1", "fox 2"]
-        assert [job.choice for job in service.jobs] == [0, 1, 2]
-        assert {job.sampling.seed for job in service.jobs} == {5}
-        assert told["usage"]["prompt_tokens"] == service.jobs[0].prompt_tokens
-        assert told["usage"]["completion_tokens"] == 3 * (len(ids_of("fox 0")) + 1)
-        assert told["usage"]["prompt_tokens_details"]["cached_tokens"] == 2
 
 
 def test_a_job_gets_what_was_asked() -> None:
@@ -174,32 +145,6 @@ def test_what_is_not_asked_is_left_to_the_generation_config() -> None:
         assert sampling.temperature is sampling.top_p is sampling.top_k is sampling.seed is None
         assert job.max_tokens == 2048 - job.prompt_tokens
         assert job.deadline is None
-
-
-def test_the_default_limit_is_the_models() -> None:
-    async def run(service: ScriptedService) -> None:
-        async with talking(service, served(default_max_tokens=5)) as client:
-            told = (await client.post(CHAT, json=HELLO)).json()
-            assert told["choices"][0]["finish_reason"] == "length"
-            assert told["usage"]["completion_tokens"] == 5
-
-    with scripted("the quick brown fox and on") as service:
-        asyncio.run(run(service))
-
-
-def test_an_ignored_end_token_is_one_like_others() -> None:
-    with scripted("fox") as service:
-        told = asked(service, {**HELLO, "ignore_eos": True}).json()
-        assert service.jobs[0].stop_token_ids == frozenset()
-        assert told["choices"][0]["finish_reason"] == "length"
-
-
-def test_logprobs_have_bytes_and_no_infinity() -> None:
-    with scripted("é漢") as service:
-        told = asked(service, {**HELLO, "logprobs": True, "top_logprobs": 1}).json()
-    rows = told["choices"][0]["logprobs"]["content"]
-    assert bytes(itertools.chain(*(row["bytes"] for row in rows))).decode() == "é漢"
-    assert all(row["logprob"] >= -9999 and len(row["top_logprobs"]) == 1 for row in rows)
 
 
 def test_origins_say_which_tokens_were_drafted() -> None:

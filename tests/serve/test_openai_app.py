@@ -6,10 +6,9 @@ import asyncio
 import json
 from typing import Any
 
-from serve.asking import CHAT, asked, error_of
-from serve.chatting import HELLO, NAMES, ScriptedService, prepare, scripted, talking
+from serve.asking import CHAT, error_of
+from serve.chatting import HELLO, NAMES, ScriptedService, scripted, talking
 from serve.robots import until
-from serve.spoken import byte_level
 
 
 def test_models_are_listed() -> None:
@@ -63,35 +62,6 @@ def test_silence_is_filled_with_pings() -> None:
     assert lines[0].startswith("data: ")  # the role
     assert lines[1] == lines[2] == ": ping"
     assert lines[-2] == "data: [DONE]"
-
-
-def test_deadlines_come_from_header_body_and_settings() -> None:
-    with scripted() as service:
-        asked(service, {**HELLO, "deadline_ms": 5000})
-        asked(service, {**HELLO, "deadline_ms": 5000}, headers={"X-Deadline-Ms": "70000"})
-        asked(service, HELLO, settings={"deadline": 9.0})
-        left = [round(job.deadline - job.arrived) for job in service.jobs if job.deadline]
-        assert left == [5, 70, 9]
-        answer = asked(service, HELLO, headers={"X-Deadline-Ms": "soon"})
-        assert (answer.status_code, error_of(answer)["param"]) == (400, "deadline_ms")
-
-
-def test_there_are_no_other_paths_and_methods() -> None:
-    async def run(service: ScriptedService) -> None:
-        async with talking(service) as client:
-            for method, path, status in [
-                ("GET", "/", 404), ("GET", CHAT, 405), ("POST", "/health", 405),
-                ("HEAD", "/v1/models", 405), ("POST", CHAT + "/", 404), ("GET", "/v1", 404),
-            ]:  # fmt: skip
-                answer = await client.request(method, path)
-                assert answer.status_code == status, path
-                if method != "HEAD":
-                    assert error_of(answer)["message"].endswith("see /docs")
-                if status == 405:
-                    assert answer.headers["allow"]
-
-    with scripted() as service:
-        asyncio.run(run(service))
 
 
 def test_metrics_and_pages_need_nothing_from_elsewhere() -> None:
@@ -171,12 +141,3 @@ def test_hanging_up_frees_the_row() -> None:
     with scripted("and on " * 2000, blocks=[1]) as service:
         service.go.clear()
         asyncio.run(run(service))
-
-
-def test_the_fake_prepares_as_the_template_has_it() -> None:
-    from sooner.serve.openai.protocol import ChatRequest
-
-    request = ChatRequest.model_validate(HELLO)
-    prepared = asyncio.run(prepare(request))
-    text = byte_level().decode(prepared.inputs["input_ids"][0])
-    assert text == "<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n"

@@ -5,9 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
-import logging
 import socket
-import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -18,13 +16,12 @@ import pytest
 
 from serve.asking import CHAT
 from serve.chatting import HELLO, ScriptedService, handler_of, listening, scripted, served
-from serve.robots import WAIT, raw
+from serve.robots import WAIT
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine, job_options, said_alone
 from serve.test_openai_tools import CALL, WEATHER
 from sooner.serve.engine_thread import EngineThread
 from sooner.serve.openai.app import create_app
-from sooner.serve.openai.stream import DONE
 from sooner.serve.scheduler import SchedulerLimits
 
 openai = pytest.importorskip("openai")
@@ -161,27 +158,6 @@ def test_many_clients_on_a_socket_get_what_each_gets_alone() -> None:
         assert thread.load().running == thread.load().waiting == 0
 
 
-def test_choices_with_a_seed_differ() -> None:
-    with stub_thread() as thread, listening(thread) as address:
-        told = ask(client_of(address), n=3, seed=4, max_tokens=20)
-        assert len({one.message.content for one in told.choices}) == 3
-        again = ask(client_of(address), n=3, seed=4, max_tokens=20)
-        assert [one.message for one in again.choices] == [one.message for one in told.choices]
-
-
-def test_a_full_server_says_when_to_come_back() -> None:
-    with scripted() as service, listening(service, settings={"max_rows": 1, "max_queue": 0}) as at:
-        service.go.clear()
-        with ThreadPoolExecutor(1) as pool:
-            first = pool.submit(ask, client_of(at))
-            _until(lambda: bool(service.jobs))
-            with pytest.raises(openai.RateLimitError) as full:
-                ask(client_of(at))
-            assert full.value.response.headers["retry-after"] == "1"
-            service.go.set()
-            assert first.result(WAIT).choices[0].message.content == "hello"
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_hangs_up_frees_its_row(stream: bool) -> None:
     body = json.dumps({**HELLO, "stream": stream}).encode()
@@ -198,74 +174,6 @@ def test_a_client_that_hangs_up_frees_its_row(stream: bool) -> None:
                 service.go.clear()
             assert service.rows
         _until(lambda: not service.rows)
-
-
-def test_a_client_that_reads_nothing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sooner.serve.openai.stream.SEND_SECONDS", 0.3)
-    body = json.dumps({**HELLO, "stream": True, "logprobs": True, "top_logprobs": 20, "n": 8})
-    head = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n"
-    settings = {"head_seconds": 0.2}
-    model = served(max_model_len=1 << 20)
-    with (
-        scripted("and on " * 400, blocks=[64]) as service,
-        listening(service, model, settings=settings) as address,
-    ):
-        host, port = address.removeprefix("http://").split(":")
-        with socket.socket() as connection:
-            connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-            connection.settimeout(WAIT)
-            connection.connect((host, int(port)))
-            connection.sendall((head + body).encode())
-            _until(lambda: bool(service.jobs))
-            _until(lambda: not service.rows)
-            time.sleep(1.0)  # it is cut off, and its connection is aborted
-            assert DONE not in read_to_the_end(connection)
-        assert http_status(address, "/health") == 200
-
-
-def test_a_server_that_is_stopped_ends_what_is_under_way() -> None:
-    with stub_thread(spend=lambda seconds: time.sleep(0.01)) as thread:
-        done = threading.Event()
-        texts: list[str] = []
-
-        def talk(address: str) -> None:
-            chunks = ask(client_of(address), max_tokens=30, stream=True)
-            texts.append("".join(chunk.choices[0].delta.content or "" for chunk in chunks))
-            done.set()
-
-        closing = {"on_close": lambda: thread.close(WAIT)}
-        with ThreadPoolExecutor(1) as pool, listening(thread, **closing) as address:
-            asked = pool.submit(talk, address)
-            _until(lambda: thread.load().running == 1)
-            # leaving the context stops the server
-        asked.result(WAIT)
-        assert done.is_set()
-        assert len(texts[0]) > 20
-        assert thread.state == "draining"
-
-
-def test_curl_and_nonsense_get_answers(caplog: pytest.LogCaptureFixture) -> None:
-    caplog.set_level(logging.ERROR, "sooner.serve")
-    with scripted() as service, listening(service) as address:
-        for data, status in [
-            (b"nonsense\r\n\r\n", b"400"),
-            (b"GET /health HTTP/1.0\r\n\r\n", b"200"),
-            (b"GET /health HTTP/1.1\r\nHost: evil.example\r\n\r\n", b"403"),
-            (f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Length: 5\r\n\r\nhello".encode(),
-             b"400"),
-        ]:  # fmt: skip
-            assert raw(address, data).split(b" ")[1] == status
-    assert not caplog.records
-
-
-def read_to_the_end(connection: socket.socket) -> bytes:
-    data = b""
-    try:
-        while piece := connection.recv(1 << 16):
-            data += piece
-    except ConnectionResetError:
-        pass
-    return data
 
 
 def http_status(address: str, path: str) -> int:

@@ -15,15 +15,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from serve.chatting import HELLO
-from serve.spoken import byte_fallback, byte_level, ids_of
+from serve.spoken import byte_level, ids_of
 from sooner.serve.jobs import Finished, GenerationJob, JobUsage, Tokens
-from sooner.serve.openai.answering import Answering, AskedChoice, EventMail, _Quiet
+from sooner.serve.openai.answering import Answering, AskedChoice, EventMail
 from sooner.serve.openai.choice import Choice, Update
 from sooner.serve.openai.forms import ChatForm, TextForm
 from sooner.serve.openai.logprobs import TokenTexts
 from sooner.serve.openai.protocol import ChatRequest, CompletionRequest
 from sooner.serve.openai.stream import TextFrames
-from sooner.serve.openai.text import Detokenizer, decoder_of
+from sooner.serve.openai.text import Detokenizer
 from sooner.serve.openai.tools import AnswerPiece, PlainAnswer
 
 HEAD = {"id": 'chatcmpl-"x\\y', "created": 5, "model": 'a "model"', "system_fingerprint": None}
@@ -59,15 +59,6 @@ def test_a_frame_of_text_is_the_chunk_that_the_form_makes(kind: str, said: list[
         assert b"\n" not in frame[:-2]
         made = form.chunk(choice, update, False).model_dump_json(exclude_unset=True)
         assert json.loads(frame[6:]) == json.loads(made)
-
-
-def test_what_has_more_than_text_is_left_to_the_form() -> None:
-    form = form_of("chat")
-    assert form.bare_text(Update()) is None
-    assert form.bare_text(Update([AnswerPiece("reasoning", "hm")])) is None
-    assert form.bare_text(Update([AnswerPiece("content", "a"), AnswerPiece("call", "{}")])) is None
-    assert form_of("chat", return_token_origins=True).bare_text(update_of("a")) is None
-    assert form_of("chat", logprobs=True).bare_text(update_of("a")) is None
 
 
 def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None:
@@ -191,71 +182,3 @@ def test_first_tokens_ends_and_what_may_end_by_its_text_are_urgent(
     found, told = asyncio.run(run())
     assert found == urgent
     assert told == [3, 0]  # what waits behind one another is one update
-
-
-def test_mail_that_nobody_follows_is_taken_when_the_interval_ends() -> None:
-    async def run() -> list[int]:
-        loop, mail = asyncio.get_running_loop(), EventMail(interval=0.002)
-        found: list[int] = []
-
-        def put() -> None:
-            for number in range(500):
-                mail.put(loop, partial(found.append, number), False)
-                if number % 7 == 0:
-                    time.sleep(0.0005)
-
-        await asyncio.to_thread(put)
-        async with asyncio.timeout(5):
-            while len(found) < 500:
-                await asyncio.sleep(0.001)
-        return found
-
-    assert asyncio.run(run()) == [*range(500)]
-
-
-def test_mail_to_a_loop_that_is_closed_is_refused_each_time() -> None:
-    loop, mail = asyncio.new_event_loop(), EventMail()
-    loop.close()
-    for _ in range(2):
-        with pytest.raises(RuntimeError):
-            mail.put(loop, lambda: None)
-
-
-def test_silence_is_told_once_for_each_time_it_lasted() -> None:
-    async def run() -> list[float]:
-        news = asyncio.Event()
-        quiet = _Quiet(news, 0.1)
-        told, start = [], time.monotonic()
-        await asyncio.sleep(0.07)
-        quiet.begin()  # there was something
-        for _ in range(2):
-            await news.wait()
-            news.clear()
-            told.append(time.monotonic() - start)
-        quiet.close()
-        return told
-
-    first, second = asyncio.run(run())
-    assert first >= 0.165
-    assert second - first >= 0.095
-
-
-def test_ids_are_decoded_as_transformers_does() -> None:
-    for tokenizer in (byte_level(), byte_fallback()):
-        ids = ids_of("the 漢字 and 🦊 stop") if tokenizer is byte_level() else [5, 9, 12, 3]
-        ids = [one % len(tokenizer) for one in ids] + list(tokenizer.all_special_ids)
-        wanted = tokenizer.decode(
-            ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
-        )
-        assert decoder_of(tokenizer)(ids) == wanted
-
-
-def test_a_tokenizer_that_decodes_otherwise_does_it_itself() -> None:
-    class Loud(type(byte_level())):  # type: ignore[misc]
-        def _decode(self, *told: Any, **options: Any) -> str:
-            return str(super()._decode(*told, **options)).upper()
-
-    tokenizer = byte_level()
-    loud = Loud(tokenizer_object=tokenizer.backend_tokenizer)
-    assert decoder_of(loud)(ids_of("stop")) == "STOP"
-    assert decoder_of(tokenizer)(ids_of("stop")) == "stop"

@@ -112,21 +112,6 @@ def test_masks_of_a_tree_are_those_of_its_paths(seed: int) -> None:
     matcher.accept(said[start:])
 
 
-def test_the_end_is_allowed_where_the_grammar_is_complete() -> None:
-    end = byte_level().eos_token_id
-    matcher = matcher_of(PERSON)
-    assert not matcher.masks([], []).masks[0, end]
-    matcher.accept(ids_of(SAID))
-    assert matcher.masks([], []).masks[0].nonzero().flatten().tolist() == [end]
-    matcher.accept([end])
-
-
-def test_tokens_that_leave_the_grammar_are_an_error() -> None:
-    matcher = matcher_of(PERSON)
-    with pytest.raises(GrammarError, match="the answer left its grammar"):
-        matcher.accept(ids_of('{"other'))
-
-
 @pytest.mark.parametrize("seed", range(5))
 def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
     schema = {

@@ -97,21 +97,6 @@ def test_chats_tell_ids_bytes_and_the_likeliest_tokens(name: str) -> None:
         assert mine[0]["logprobs"] is None  # the role's
 
 
-@pytest.mark.parametrize("size", [1, 3, 7])
-def test_a_stop_string_within_a_block_cuts_the_logprobs_there(size: int) -> None:
-    body = {"prompt": "a the the", "max_tokens": NEW, "temperature": 0, "logprobs": 1}
-    with serving(Following(PromptLookup(num_draft_tokens=size))) as service:
-        whole = asked(service, body, TEXT).json()["choices"][0]
-        stop = whole["text"][12:15]
-        cut = asked(service, {**body, "stop": stop}, TEXT).json()
-    [choice] = cut["choices"]
-    assert choice["text"] == whole["text"][: whole["text"].index(stop)]
-    many = cut["usage"]["completion_tokens"]
-    assert 0 < many < NEW
-    for key, values in choice["logprobs"].items():
-        assert values == whole["logprobs"][key][:many], key
-
-
 @pytest.mark.parametrize("blocks", [(1,), (4,), (2, 7, 1), (100,)])
 @pytest.mark.parametrize("stop", [None, "fox", "é S"])
 def test_streams_and_answers_agree_at_every_split(blocks: tuple[int, ...], stop: Any) -> None:
@@ -145,21 +130,3 @@ def test_bytes_of_the_tokens_are_the_bytes_of_the_text(text: str, falls_back: bo
     whole = tokenizer.decode(ids)
     rows = TokenTexts(tokenizer).chat_logprobs(told(ids)).content
     assert b"".join(bytes(row["bytes"] or []) for row in rows).decode() == whole
-
-
-def test_bytes_that_are_no_letter_are_written_as_openai_writes_them() -> None:
-    texts = TokenTexts(byte_level())
-    ids = ids_of("é🦉")  # the owl is in no word of the vocabulary
-    [row, *_, last] = texts.chat_logprobs(told(ids)).content
-    assert (row["token"], row["bytes"]) == ("é", list("é".encode()))
-    assert last["token"] == f"\\x{'🦉'.encode()[-1]:02x}"
-    named = texts.text_logprobs(told(ids))
-    assert named.tokens[-1] == f"bytes:{last['token']}"
-    assert set(named.top_logprobs[-1]) == {named.tokens[-1], texts.text(65)}
-    assert "\ufffd" not in "".join(named.tokens)
-
-
-def test_what_was_said_is_among_the_likeliest() -> None:
-    token = ToldToken(70, False, 0, TokenLogprob(70, -9.0, ((65, -0.1),)), False)
-    found = TokenTexts(byte_level()).text_logprobs([token])
-    assert sorted(found.top_logprobs[0].values()) == [-9.0, -0.1]

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
 import pytest
 
-from serve.asking import CHAT, TEXT, asked, chunks, error_of
+from serve.asking import CHAT, TEXT, asked, error_of
 from serve.chatting import HELLO, ScriptedService, scripted, served, talking
 from serve.robots import until
 from sooner.errors import SoonerError, UnsupportedError
@@ -69,13 +68,6 @@ def test_completions_that_can_not_be_are_refused() -> None:
         assert not service.jobs
 
 
-def test_another_model_is_unknown() -> None:
-    with scripted() as service:
-        answer = asked(service, {**HELLO, "model": "gpt-4"})
-        assert (answer.status_code, error_of(answer)["code"]) == (404, "model_not_found")
-        assert "this server has 'tiny'" in error_of(answer)["message"]
-
-
 def test_prompts_that_can_not_be_prepared_are_refused() -> None:
     async def refuse(request: Any) -> Any:
         raise BadRequestError("messages[0].content[1].image_url.url", "that is no picture")
@@ -106,21 +98,6 @@ def test_what_the_service_refuses_has_its_status() -> None:
         assert error_of(answer)["type"] == "rate_limit_error"
         service.refusal = RefusedError(400, "it takes 9 pages, and there are 4")
         assert asked(service, {**HELLO, "stream": True}).status_code == 400
-
-
-def test_choices_of_which_one_is_refused_are_all_cancelled() -> None:
-    class Half(ScriptedService):
-        def submit(self, job: Any) -> None:
-            if job.choice == 2:
-                raise too_many(2, 1)
-            super().submit(job)
-
-    service = Half("fox" * 100)
-    service.go.clear()
-    assert asked(service, {**HELLO, "n": 3}).status_code == 429
-    assert len(service.jobs) == 2
-    assert not service.rows
-    service.close()
 
 
 @pytest.mark.parametrize(
@@ -173,15 +150,6 @@ def test_a_job_that_fails_has_a_status(
     assert ("/secret" in caplog.text) == (code == "engine_error")  # whoever runs it has to know
 
 
-def test_a_late_error_is_told_in_the_stream() -> None:
-    with scripted("the fox", blocks=[2]) as service:
-        service.failure = RuntimeError("/secret")
-        told = chunks(asked(service, {**HELLO, "stream": True}))
-    assert told[0]["choices"][0]["delta"]["role"] == "assistant"
-    assert told[-1]["error"]["code"] == "engine_error"
-    assert "secret" not in json.dumps(told)
-
-
 def test_an_early_error_of_a_stream_has_its_status() -> None:
     class Failing(ScriptedService):
         def _round(self, job: Any) -> None:
@@ -191,26 +159,6 @@ def test_an_early_error_of_a_stream_has_its_status() -> None:
     answer = asked(service, {**HELLO, "stream": True})
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
     service.close()
-
-
-def test_preparing_that_takes_too_long_is_ended() -> None:
-    async def hang(request: Any) -> Any:
-        await asyncio.sleep(100)
-
-    async def own_timeout(request: Any) -> Any:
-        raise TimeoutError
-
-    async def run(service: ScriptedService) -> None:
-        async with talking(service, served(prepare=hang)) as client:
-            answer = await client.post(CHAT, json={**HELLO, "deadline_ms": 20})
-            assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
-        async with talking(service, served(prepare=own_timeout)) as client:
-            answer = await client.post(CHAT, json={**HELLO, "deadline_ms": 20_000})
-            assert answer.status_code == 500
-        assert not service.jobs
-
-    with scripted() as service:
-        asyncio.run(run(service))
 
 
 def test_a_full_server_refuses_before_it_reads() -> None:
@@ -230,13 +178,6 @@ def test_a_full_server_refuses_before_it_reads() -> None:
     with scripted() as service:
         service.go.clear()
         asyncio.run(run(service))
-
-
-def test_choices_that_never_fit_are_no_reason_to_come_back() -> None:
-    with scripted() as service:
-        answer = asked(service, {**HELLO, "n": 4}, settings={"max_rows": 2, "max_queue": 1})
-        assert (answer.status_code, error_of(answer)["param"]) == (400, "n")
-        assert not service.jobs
 
 
 def test_bodies_are_limited() -> None:

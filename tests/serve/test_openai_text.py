@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
-from serve.spoken import RESPONSE_TEMPLATE, byte_fallback, byte_level, ids_of
+from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner.serve.jobs import Finished, JobUsage, TokenLogprob, Tokens
 from sooner.serve.openai.choice import Choice, Update
 from sooner.serve.openai.text import (
@@ -18,11 +18,9 @@ from sooner.serve.openai.text import (
     MOST_PENDING,
     Detokenizer,
     StopStrings,
-    held_back,
     special_ids,
 )
 from sooner.serve.openai.tools import AnswerParser, PlainAnswer
-from sooner_lab.worlds.document import words
 
 texts = some.text(
     some.one_of(
@@ -96,33 +94,6 @@ def test_byte_fallback_joins_its_bytes(text: str) -> None:
     assert not any(BROKEN in piece for piece in pieces)
 
 
-def test_word_pieces_are_joined_and_special_tokens_left_out() -> None:
-    tokenizer = words.build_tokenizer()
-    text = "# read the page.\n\n- convert, the page"
-    ids = [*tokenizer(text, add_special_tokens=False).input_ids, tokenizer.eos_token_id]
-    ids[3:3] = [tokenizer.pad_token_id] * (2 * MOST_PENDING)
-    pieces = pieces_of(tokenizer, ids)
-    assert "".join(pieces) == tokenizer.decode(ids, skip_special_tokens=True)
-    kept = Detokenizer(tokenizer)
-    assert "".join([*(kept.add(one) for one in ids), kept.end()]).endswith(words.END)
-
-
-def test_the_window_stays_small() -> None:
-    seen: list[int] = []
-
-    class Counting:
-        added_tokens_decoder: dict[int, Any] = {}  # noqa: RUF012
-
-        def decode(self, ids: list[int], **options: Any) -> str:
-            seen.append(len(ids))
-            return str(byte_level().decode(ids, **options))
-
-    stream = Detokenizer(Counting())
-    for token in [*ids_of("漢字 and 🦊 " * 40), *[ids_of("é")[0]] * 200]:
-        stream.add(token)
-    assert max(seen) <= 2 * MOST_PENDING + 2
-
-
 # Stop strings.
 
 
@@ -156,17 +127,6 @@ def test_stop_strings_end_a_text_wherever_it_is_cut(
 ) -> None:
     pieces = ["".join(map(chr, block)) for block in in_blocks(list(map(ord, text)), sizes)]
     assert told(stops, pieces) == by_hand(stops, text)
-
-
-def test_only_what_may_begin_a_stop_string_is_held_back() -> None:
-    stream = StopStrings(["STOP", "\n\n"])
-    assert stream.add("a S") == "a "
-    assert stream.add("T") == ""
-    assert stream.add("A\n") == "STA"
-    assert stream.add("b") == "\nb"
-    assert (held_back("xST", ["STOP", "TO"]), held_back("STOP", ["STOP"])) == (2, 0)
-    assert stream.add("x STOP y") == "x "
-    assert stream.found == "STOP"
 
 
 # Choices.
@@ -215,26 +175,3 @@ def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes:
     assert [(one.id, one.offset) for one in told] == [(one.id, one.offset) for one in expected]
     assert choice.usage(JobUsage(1)).told == len(told)
     assert all(one.logprob and one.logprob.token == one.id for one in told)
-
-
-def test_tokens_behind_a_stop_are_neither_told_nor_counted() -> None:
-    ids = ids_of("go STOP the END of it")
-    choice, updates = run(ids, [len(ids)], ["STOP"])
-    [told] = [update.tokens for update in updates if update.tokens]
-    assert byte_level().decode([one.id for one in told]).rstrip() in ("go STOP", "go STO P")
-    assert choice.usage(JobUsage(1, len(ids))).told == len(told) < len(ids)
-    assert choice.usage(JobUsage(1)).told_drafts == min(len(ids) // 2, len(told))
-    assert text_of(updates) == "go "
-
-
-def test_an_end_token_counts_and_has_no_text() -> None:
-    end = byte_level().eos_token_id
-    choice, updates = run([*ids_of("fox"), end], [9], reason="stop")
-    assert text_of(updates) == "fox"
-    assert updates[0].tokens[-1].is_end
-    assert choice.usage(JobUsage(1)).told == len(ids_of("fox")) + 1
-    assert choice.finish_reason == "stop"
-
-
-def test_templates_are_those_of_the_tests() -> None:
-    assert set(RESPONSE_TEMPLATE["fields"]) == {"reasoning_content", "tool_calls", "content"}  # type: ignore[call-overload]

@@ -86,17 +86,6 @@ def test_an_answer_is_read_the_same_however_it_is_cut(name: str, cuts: list[int]
     assert (content.strip(), reasoning, calls) == (wanted[0].strip(), *wanted[1:])
 
 
-@pytest.mark.parametrize("name", ["content", "reasoning", "call"])
-def test_it_is_what_parse_response_says(name: str) -> None:
-    text, _ = TEXTS[name]
-    content, reasoning, calls = parsed(text, [], request())
-    whole = byte_level().parse_response(text, RESPONSE_TEMPLATE, prefix="")
-    assert content == whole.get("content", "")
-    assert reasoning == whole.get("reasoning_content", "")
-    told = [call["function"] for call in whole.get("tool_calls", [])]
-    assert calls == [(call["name"], call["arguments"]) for call in told]
-
-
 def test_a_template_that_begins_an_answer_is_seen_in_the_prompt() -> None:
     tokenizer = byte_level()
     prompt = tokenizer("<|im_start|>assistant\n<think>", add_special_tokens=False).input_ids
@@ -106,16 +95,6 @@ def test_a_template_that_begins_an_answer_is_seen_in_the_prompt() -> None:
         ("reasoning", "hm"),
         ("content", "yes"),
     ]
-
-
-def test_without_tools_a_call_is_content() -> None:
-    for asked in (request(tools=None), request(tool_choice="none")):
-        assert parsed(OTHER, [], asked) == (OTHER, "", [])
-    assert parsed(f"<think>a</think>{OTHER}", [], request(tools=None)) == (OTHER, "a", [])
-
-
-def test_without_a_template_all_is_content() -> None:
-    assert parsed(CALL, [3], request(), None) == (CALL, "", [])
 
 
 def test_the_tokenizers_own_template_is_found() -> None:
@@ -182,20 +161,6 @@ def test_special_tokens_are_written_out_for_templates_alone() -> None:
 
         [choice] = asyncio.run(plain())
         assert "<|im_start|>" not in choice["message"]["content"]
-
-
-def test_a_message_of_calls_alone_has_no_content() -> None:
-    with scripted(CALL) as service:
-        [choice] = asked(service, {}).json()["choices"]
-        assert choice["message"]["content"] is None
-        assert len(choice["message"]["tool_calls"]) == 1
-
-
-def test_calls_that_are_cut_by_the_limit_end_by_length() -> None:
-    with scripted(f"{OTHER}{CALL}", blocks=[4]) as service:
-        [choice] = asked(service, {"max_tokens": 30}).json()["choices"]
-        assert choice["finish_reason"] == "length"
-        assert len(choice["message"]["tool_calls"]) <= 1
 
 
 def test_tools_that_can_not_be_are_refused() -> None:

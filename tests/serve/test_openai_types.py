@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from serve.asking import CHAT, TEXT, asked, chunks
+from serve.asking import TEXT, asked, chunks
 from serve.chatting import HELLO, scripted, served
 from serve.spoken import RESPONSE_TEMPLATE
 from serve.test_openai_tools import CALL, WEATHER
@@ -105,28 +105,3 @@ def test_completions_are_of_openais_types(name: str) -> None:
         assert unknown(strictly(types.Completion, piece)) <= OURS
     assert texts == {choice["index"]: choice["text"] for choice in told["choices"]}
     assert all(choice["logprobs"] is None for choice in told["choices"]) == ("logprobs" not in body)
-
-
-def test_errors_and_models_are_of_openais_types() -> None:
-    from openai.types.shared import ErrorObject
-
-    with scripted() as service:
-        refused = asked(service, {**HELLO, "temperature": 7}).json()
-    assert unknown(strictly(ErrorObject, refused["error"])) == set()
-
-
-def test_an_echo_is_the_prompt_in_front() -> None:
-    with scripted("the fox") as service:
-        told = asked(service, {"prompt": ["a b", "c"], "n": 2, "echo": True}, TEXT).json()
-        ids = service.jobs[0].inputs["input_ids"].tolist()
-        again = asked(service, {"prompt": ids, "echo": True}, TEXT).json()
-    assert [one["text"] for one in told["choices"]] == [
-        "a bthe fox", "a bthe fox", "cthe fox", "cthe fox",
-    ]  # fmt: skip
-    assert again["choices"][0]["text"] == "a bthe fox"
-    assert told["usage"]["prompt_tokens"] == len(ids[0]) + 1
-
-
-def test_chats_take_no_echo() -> None:
-    with scripted() as service:
-        assert asked(service, {**HELLO, "echo": True}, CHAT).status_code == 200  # unknown there

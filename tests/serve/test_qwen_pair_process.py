@@ -7,14 +7,11 @@ published one has; each token is a letter, so that a text tells its ids.
 from __future__ import annotations
 
 import base64
-import io
-import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
@@ -185,35 +182,6 @@ def test_answers_are_hf_own(
     assert accepted > NEW
 
 
-def test_a_stream_says_the_same(pair: Started, folder: Path) -> None:
-    options = {
-        "model": "target", "messages": asked(folder, PROMPTS["mixed"]), "max_tokens": NEW,
-        "temperature": 0.9, "seed": 7,
-    }  # fmt: skip
-    whole = pair.client.chat.completions.create(**options)
-    stream = pair.client.chat.completions.create(**options, stream=True)
-    pieces = [one.choices[0].delta.content or "" for one in stream if one.choices]
-    assert "".join(pieces) == whole.choices[0].message.content
-
-
-def test_json_is_forced(pair: Started, folder: Path) -> None:
-    """A random model says nonsense; under a schema it is nonsense of the schema."""
-    pytest.importorskip("llguidance")
-    pydantic = pytest.importorskip("pydantic")
-
-    class Scene(pydantic.BaseModel):
-        colour: str = pydantic.Field(max_length=6)
-        is_round: bool
-
-    blanks = letters()(" \n", add_special_tokens=False).input_ids
-    told = pair.client.chat.completions.parse(
-        model="target", messages=asked(folder, PROMPTS["picture"]), response_format=Scene,
-        max_tokens=100, logit_bias={str(one): -100 for one in blanks},  # or it says them for ever
-    )  # fmt: skip
-    assert isinstance(told.choices[0].message.parsed, Scene)
-    assert json.loads(told.choices[0].message.content)
-
-
 def test_a_draft_with_other_pixels_is_refused(folder: Path, tmp_path: Path) -> None:
     processor = AutoProcessor.from_pretrained(folder / "draft")
     processor.image_processor.size = {"shortest_edge": 28 * 28, "longest_edge": 28 * 28 * 9}
@@ -221,14 +189,3 @@ def test_a_draft_with_other_pixels_is_refused(folder: Path, tmp_path: Path) -> N
     processor.save_pretrained(tmp_path / "other")
     with pytest.raises(AssertionError, match="processes pixels otherwise"):
         start(folder, "target", "--draft", str(tmp_path / "other"))
-
-
-def test_a_picture_that_is_none_is_told_by_its_field(pair: Started) -> None:
-    data = base64.b64encode(io.BytesIO(b"no picture").getvalue()).decode()
-    part = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{data}"}}
-    told = httpx.post(
-        f"{pair.address}/v1/chat/completions",
-        json={"messages": [{"role": "user", "content": [part]}]},
-    )
-    assert told.status_code == 400
-    assert told.json()["error"]["param"] == "messages[0].content[0].image_url.url"

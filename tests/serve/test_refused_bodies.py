@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from serve.asking import CHAT, TEXT
-from serve.chatting import HELLO, listening, scripted
+from serve.chatting import listening, scripted
 from serve.robots import WAIT
 from sooner.serve import bodies
 
@@ -71,12 +71,6 @@ def test_too_large_is_said_before_the_body_is_sent(path: str) -> None:
     assert "send the image" in error["message"]
 
 
-def test_a_client_that_waits_for_100_gets_the_refusal_instead() -> None:
-    with server() as address, connected(address) as connection:
-        connection.sendall(head(4 * MOST, more="Expect: 100-continue\r\n"))
-        assert read(connection, is_all=False)[0] == 413
-
-
 @pytest.mark.parametrize("declared", [True, False])
 def test_who_sends_all_of_it_before_reading_reads_the_refusal(
     declared: bool, monkeypatch: pytest.MonkeyPatch
@@ -93,13 +87,6 @@ def test_who_sends_all_of_it_before_reading_reads_the_refusal(
         if not declared:
             connection.sendall(b"0\r\n\r\n")
         assert read(connection)[0] == 413
-
-
-def test_a_body_that_stops_coming_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(bodies, "LINGER_SECONDS", 0.2)
-    with server() as address, connected(address) as connection:
-        connection.sendall(head(4 * MOST) + b"x" * PIECE)
-        assert read(connection)[0] == 413  # and is closed
 
 
 def test_a_trickle_ends_with_the_time_for_bodies() -> None:
@@ -126,13 +113,3 @@ def test_every_refusal_of_an_unread_body_is_read(path: str, more: str, status: i
             connection.sendall(b"x" * PIECE)
             time.sleep(0.02)
         assert read(connection)[0] == status
-
-
-def test_a_connection_goes_on_behind_a_small_refusal() -> None:
-    body = json.dumps(HELLO).encode()
-    with server() as address, connected(address) as connection:
-        for path, sent, status in (("/v1/nothing", body, 404), (CHAT, body[:-1], 400)):
-            connection.sendall(head(len(sent), path) + sent)
-            assert read(connection, is_all=False)[0] == status
-        connection.sendall(head(len(body), more="Connection: close\r\n") + body)
-        assert connection.recv(1 << 16).startswith(b"HTTP/1.1 200")

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
-
-from sooner.errors import SoonerError
 from sooner.serve.jobs import GenerationJob
 from sooner.serve.scheduler import Scheduler, SchedulerLimits, Ticket
 
@@ -42,23 +39,6 @@ def test_jobs_get_rows_in_the_order_of_their_arrival() -> None:
     assert begin(scheduler) == ["c"]
 
 
-def test_an_engine_that_decodes_nothing_together_gets_one_job_at_a_time() -> None:
-    scheduler = filled(SchedulerLimits(max_rows=4), job("a"), job("b"))
-    scheduler.is_one_by_one = True
-    assert begin(scheduler) == ["a"]
-    assert begin(scheduler) == []
-    scheduler.end(scheduler.running[0])
-    assert begin(scheduler) == ["b"]
-
-
-def test_the_earliest_deadline_goes_first() -> None:
-    scheduler = filled(
-        SchedulerLimits(max_rows=1, patience=30),
-        job("none", arrived=0), job("late", arrived=1, due=50), job("soon", arrived=2, due=9),
-    )  # fmt: skip
-    assert names(scheduler.waiting) == ["soon", "none", "late"]
-
-
 def test_a_job_without_a_deadline_is_overtaken_for_its_patience_and_no_longer() -> None:
     scheduler = filled(SchedulerLimits(max_rows=1, patience=30), job("old", arrived=0))
     for second in range(100):
@@ -87,18 +67,6 @@ def test_nobody_passes_one_that_waits_in_the_engine_but_who_is_more_urgent() -> 
     assert begin(scheduler) == ["late"]
 
 
-def test_who_waits_in_the_engine_has_no_row_and_prefills_nothing() -> None:
-    scheduler = filled(SchedulerLimits(max_rows=1, prefill_tokens=20), job("old", 100, arrived=1))
-    assert begin(scheduler) == ["old"]
-    (old,) = scheduler.running
-    scheduler.preempted(old)
-    old.is_waiting = True
-    scheduler.add(job("urgent", 15, arrived=2, due=3))
-    assert begin(scheduler) == ["urgent"]
-    assert (scheduler.rows, len(scheduler.running)) == (1, 2)
-    assert old.is_prefilling, "once it has a row again, it says nothing before its prefill ends"
-
-
 def test_short_prompts_begin_together_and_long_ones_alone() -> None:
     scheduler = filled(
         SchedulerLimits(prefill_tokens=20), job("long", 100), job("a"), job("b"), job("c")
@@ -111,15 +79,6 @@ def test_short_prompts_begin_together_and_long_ones_alone() -> None:
     assert names(scheduler.plan()) == ["c"]
 
 
-def test_an_urgent_job_overtakes_those_behind_a_long_prefill() -> None:
-    scheduler = filled(SchedulerLimits(prefill_tokens=20), job("long", 100), job("a", 15))
-    scheduler.plan()
-    scheduler.add(job("urgent", due=1))
-    assert begin(scheduler) == []
-    scheduler.prefilled(scheduler.running[0])
-    assert names(scheduler.plan()) == ["urgent"]
-
-
 def test_deadlines_pass_for_jobs_that_wait_and_for_rows() -> None:
     scheduler = filled(
         SchedulerLimits(max_rows=1), job("row", due=1), job("waits", due=2), job("any"),
@@ -128,9 +87,3 @@ def test_deadlines_pass_for_jobs_that_wait_and_for_rows() -> None:
     assert names(scheduler.expired(0.9)) == []
     assert names(scheduler.expired(1)) == ["row"]
     assert names(scheduler.expired(99)) == ["waits", "row"]
-
-
-@pytest.mark.parametrize("name", ["max_rows", "prefill_tokens"])
-def test_limits_below_one_are_refused(name: str) -> None:
-    with pytest.raises(SoonerError, match=name):
-        SchedulerLimits(**{name: 0})

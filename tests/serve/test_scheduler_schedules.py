@@ -222,21 +222,6 @@ def test_in_random_schedules_each_job_says_what_it_says_alone(block: int) -> Non
     assert ends["cancelled"] > 10
 
 
-def test_where_nothing_fails_every_job_ends_by_itself() -> None:
-    """However few pages there are: preempted jobs are recomputed."""
-    preempted = 0
-    for seed in range(50):
-        some = random.Random(seed)
-        world = World(rows=4, pages=10, page=8, chunk=16, block=3)
-        for _ in range(20):
-            world.arrive(some.randint(1, 30), some.randint(10, 40), None, seed)
-            world.turn()
-        world.finish()
-        assert {one.end.reason for one in world.clients if one.end} <= {"stop", "length"}
-        preempted += len(world.preempted)
-    assert preempted > 50
-
-
 class Service(RuleBasedStateMachine):
     """The same, in schedules that hypothesis makes smaller when one fails."""
 

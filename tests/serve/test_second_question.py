@@ -147,16 +147,3 @@ def test_pictures_at_other_places_are_known_by_their_content(
         told = ask(server, text("and once more ."), red, text("and"), blue)
     assert none.encoded == 0
     assert none.prefilled == told.usage.prompt_tokens - cached(told)
-
-
-def test_the_same_answer_streams_from_kept_pages(server: Running, target: Loaded) -> None:
-    whole = ask(server, clip(), text(QUESTIONS[0]))
-    with counted(target) as count:
-        stream = ask(
-            server, clip(), text(QUESTIONS[0]), stream=True, stream_options={"include_usage": True}
-        )
-        chunks = list(stream)
-    said = "".join(one.choices[0].delta.content or "" for one in chunks if one.choices)
-    assert said == whole.choices[0].message.content
-    assert cached(chunks[-1]) >= PAGE
-    assert count.encoded == 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import threading
 from typing import Any
 
@@ -22,10 +21,8 @@ from serve.robots import (
     running,
     until,
 )
-from sooner.errors import SoonerError
-from sooner.serve import ServeSettings, create_app
 from sooner.tasks.act import Observation, Policy
-from tiny_policy import ARM, INSTRUCTIONS, TABLE, image, policy
+from tiny_policy import INSTRUCTIONS, image, policy
 
 
 @pytest.fixture(scope="module")
@@ -62,14 +59,6 @@ def test_every_form_of_a_picture_gets_the_same_action(chunks: Policy) -> None:
         np.testing.assert_array_equal(told, expected(chunks, 1))
 
 
-def test_one_action_is_a_plain_list(single: Policy) -> None:
-    answer = asyncio.run(ask(single, request(2)))
-    np.testing.assert_array_equal(answer.json(), expected(single, 2)[0])
-    assert answer.headers["x-sooner-mode"] == "exact"
-    assert answer.headers["x-sooner-method"] == "plain"
-    assert answer.headers["x-sooner-batch"] == "1"
-
-
 def test_openvlas_own_client_gets_its_arrays(single: Policy, chunks: Policy) -> None:
     """It patches `json` so that arrays travel as `json_numpy` both ways."""
     told = request(2, image=json_numpy(image(2)))
@@ -78,21 +67,6 @@ def test_openvlas_own_client_gets_its_arrays(single: Policy, chunks: Policy) -> 
     assert array.dtype == np.float64
     arrays = asyncio.run(ask(chunks, told)).json()  # as OpenVLA-OFT's server does
     np.testing.assert_array_equal([from_json_numpy(one) for one in arrays], expected(chunks, 2))
-
-
-def test_a_double_encoded_request_gets_a_text(single: Policy) -> None:
-    told = {"encoded": json.dumps(request(2, image=json_numpy(image(2))))}
-    text = asyncio.run(ask(single, told)).json()
-    assert isinstance(text, str)
-    np.testing.assert_array_equal(from_json_numpy(json.loads(text)), expected(single, 2)[0])
-
-
-def test_details_come_when_they_are_asked_for(single: Policy) -> None:
-    told = asyncio.run(ask(single, request(0, details=True))).json()
-    np.testing.assert_array_equal(told["action"], expected(single, 0)[0])
-    assert (told["mode"], told["method"], told["rows"]) == ("exact", "plain", 1)
-    assert told["deviation"] is None
-    assert told["computed"] > 0
 
 
 def test_robots_that_share_batches_get_what_each_gets_alone(
@@ -153,14 +127,6 @@ def test_bad_requests_name_their_field(
     assert answer.json()["detail"]
 
 
-def test_an_unknown_data_set_is_told_the_known() -> None:
-    both = policy(table=TABLE, arm=ARM)
-    missing = asyncio.run(ask(both, request()))
-    assert (missing.status_code, missing.json()["field"]) == (422, "unnorm_key")
-    assert "arm, table" in missing.json()["detail"]
-    assert len(asyncio.run(ask(both, request(unnorm_key="arm"))).json()[0]) == 7
-
-
 def test_a_body_that_is_too_large_is_read_by_nobody(single: Policy) -> None:
     async def pieces() -> Any:
         for _ in range(20):
@@ -176,66 +142,6 @@ def test_a_body_that_is_too_large_is_read_by_nobody(single: Policy) -> None:
     told, untold, fine = asyncio.run(scenario())
     assert (told.status_code, untold.status_code, fine.status_code) == (413, 413, 200)
     assert "MiB" in told.json()["detail"]
-
-
-def test_without_a_token_only_the_status_is_shown(single: Policy) -> None:
-    async def scenario() -> None:
-        async with running(single, token="secret", host="0.0.0.0") as client:
-            for headers in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "secret"}):
-                answer = await client.post("/act", json=request(), headers=headers)
-                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
-                assert (await client.get("/metrics", headers=headers)).status_code == 401
-                assert (await client.get("/health", headers=headers)).json() == {"status": "ready"}
-            client.headers["Authorization"] = "bearer secret"
-            assert (await client.post("/act", json=request())).status_code == 200
-            assert (await client.get("/metrics")).status_code == 200
-            assert (await client.get("/health")).json()["model"] == "tiny"
-
-    asyncio.run(scenario())
-
-
-def test_a_flood_is_told_to_come_back() -> None:
-    slow = SlowPolicy()
-
-    async def scenario() -> list[int]:
-        async with running(slow, max_queue=3, window_ms=0) as client:
-            slow.go.clear()
-            asked = [
-                asyncio.ensure_future(client.post("/act", json=request(instruction=str(number))))
-                for number in range(3)
-            ]
-            await until(lambda: client.handler.under_way == 3)  # type: ignore[attr-defined]
-            flood = [await client.post("/act", json=request()) for _ in range(5)]
-            for answer in flood:
-                assert int(answer.headers["retry-after"]) >= 1
-                assert "3 requests are under way" in answer.json()["detail"]
-            slow.go.set()
-            answers = [*flood, *await asyncio.gather(*asked)]
-            after = await client.post("/act", json=request(instruction="7"))
-            assert after.json() == [7.0] * 7
-            return [answer.status_code for answer in answers]
-
-    assert asyncio.run(scenario()) == [429] * 5 + [200] * 3
-
-
-def test_a_deadline_of_the_header_comes_before_all_others() -> None:
-    slow = SlowPolicy()
-
-    async def scenario() -> httpx.Response:
-        async with running(slow, deadline_ms=60_000) as client:
-            slow.go.clear()
-            first = asyncio.ensure_future(client.post("/act", json=request(instruction="1")))
-            await until(slow.began.is_set)
-            told, headers = request(deadline_ms=50_000), {"X-Deadline-Ms": "10"}
-            late = await client.post("/act", json=told, headers=headers)
-            slow.go.set()
-            assert (await first).status_code == 200
-            return late
-
-    late = asyncio.run(scenario())
-    assert (late.status_code, late.json()["field"]) == (504, "deadline_ms")
-    assert "nothing was computed" in late.json()["detail"]
-    assert slow.batches == [["1"]]
 
 
 def test_who_hangs_up_is_not_computed() -> None:
@@ -283,32 +189,6 @@ async def _leave(app: Any, left: asyncio.Event | None = None) -> None:
     await app(scope, receive, send)
 
 
-def test_who_hangs_up_while_sending_is_forgotten(single: Policy) -> None:
-    async def scenario() -> None:
-        async with running(single) as client:
-            await _leave(client.app)  # type: ignore[attr-defined]
-            assert client.handler.under_way == 0  # type: ignore[attr-defined]
-            assert (await client.post("/act", json=request())).status_code == 200
-
-    asyncio.run(scenario())
-
-
-def test_a_failure_is_one_line_and_the_next_request_works() -> None:
-    async def scenario() -> None:
-        async with running(SlowPolicy()) as client:
-            broken = await client.post("/act", json=request(instruction="break"))
-            assert broken.status_code == 500
-            assert broken.json() == {"detail": "the policy failed: RuntimeError"}
-            refused = await client.post("/act", json=request(instruction="refuse"))
-            assert (refused.status_code, refused.json()["detail"]) == (
-                422, "this one can't be done",
-            )  # fmt: skip
-            fine = await client.post("/act", json=request(instruction="3"))
-            assert fine.json() == [3.0] * 7
-
-    asyncio.run(scenario())
-
-
 def test_metrics_count_what_was_done(chunks: Policy) -> None:
     async def scenario() -> str:
         async with running(chunks) as client:
@@ -329,29 +209,3 @@ def test_metrics_count_what_was_done(chunks: Policy) -> None:
         "sooner_request_seconds_count 2.0",
     ):
         assert line in text
-
-
-def test_health_says_what_runs(chunks: Policy) -> None:
-    async def scenario() -> Any:
-        async with running(chunks) as client:
-            return (await client.get("/health")).json()
-
-    told = asyncio.run(scenario())
-    assert told["status"] == "ready"
-    assert (told["method"], told["horizon"], told["unnorm_keys"]) == ("plain", 2, ["table"])
-    assert (told["queue"], told["running"]) == (0, 0)
-
-
-def test_a_server_that_stops_takes_nothing_new(single: Policy) -> None:
-    async def scenario() -> httpx.Response:
-        async with running(single) as client:
-            client.handler.batcher.is_closing = True  # type: ignore[attr-defined]
-            assert (await client.get("/health")).status_code == 503
-            return await client.post("/act", json=request())
-
-    assert asyncio.run(scenario()).status_code == 503
-
-
-def test_a_method_that_can_not_be_run_is_refused_before_anything_starts(single: Policy) -> None:
-    with pytest.raises(SoonerError, match="needs a draft head"):
-        create_app(single, ServeSettings(method="strict"))

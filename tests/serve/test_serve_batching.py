@@ -72,17 +72,6 @@ def test_a_batch_waits_for_as_many_as_the_last_round_had() -> None:
     asyncio.run(scenario())
 
 
-def test_a_single_robot_never_waits() -> None:
-    async def scenario() -> None:
-        policy = SlowPolicy()
-        async with batching(policy, window_ms=60_000) as batcher:
-            for number in range(3):
-                await batcher.submit(seen(number), None).future
-        assert [len(batch) for batch in policy.batches] == [1, 1, 1]
-
-    asyncio.run(scenario())
-
-
 def test_the_most_urgent_go_first() -> None:
     async def scenario() -> None:
         policy = SlowPolicy()
@@ -120,42 +109,6 @@ def test_a_deadline_that_passes_in_the_queue_costs_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_a_deadline_that_passes_in_the_middle_is_told() -> None:
-    async def scenario() -> None:
-        policy, now = SlowPolicy(), [0.0]
-        policy.go.clear()
-        batcher = Batcher(policy, ServeSettings(), clock=lambda: now[0])
-        batcher.start()
-        job = batcher.submit(seen(0), 5.0)
-        await until(policy.began.is_set)
-        now[0] = 6.0
-        policy.go.set()
-        answer = await job.future
-        await batcher.close()
-        assert answer.is_late
-        assert answer.computed == 6.0
-
-    asyncio.run(scenario())
-
-
-def test_who_is_dropped_is_not_computed() -> None:
-    async def scenario() -> None:
-        policy = SlowPolicy()
-        policy.go.clear()
-        async with batching(policy) as batcher:
-            jobs = [batcher.submit(seen(0), None)]
-            await until(policy.began.is_set)
-            jobs += [batcher.submit(seen(number), None) for number in (1, 2)]
-            batcher.drop(jobs[1])
-            batcher.drop(jobs[0])  # too late to stop, but nobody waits for it
-            policy.go.set()
-            await jobs[2].future
-        assert policy.batches == [["0"], ["2"]]
-        assert jobs[0].future.cancelled()
-
-    asyncio.run(scenario())
-
-
 def test_one_bad_request_does_not_affect_others() -> None:
     async def scenario() -> None:
         policy = SlowPolicy()
@@ -168,35 +121,6 @@ def test_one_bad_request_does_not_affect_others() -> None:
             answers = await asyncio.gather(*(job.future for job in jobs), return_exceptions=True)
         assert str(answers.pop(2)) == "this one can't be done"
         assert numbers(answers) == [0, 1, 2]
-
-    asyncio.run(scenario())
-
-
-def test_a_policy_that_breaks_is_asked_again() -> None:
-    async def scenario() -> None:
-        async with batching(SlowPolicy()) as batcher:
-            with pytest.raises(RuntimeError, match="broken"):
-                await batcher.submit(seen("break"), None).future
-            assert numbers([await batcher.submit(seen(4), None).future]) == [4]
-
-    asyncio.run(scenario())
-
-
-def test_who_closes_answers_first_and_takes_nothing_new() -> None:
-    async def scenario() -> None:
-        policy = SlowPolicy()
-        policy.go.clear()
-        batcher = Batcher(policy, ServeSettings(window_ms=0))
-        batcher.start()
-        jobs = [batcher.submit(seen(number), None) for number in range(3)]
-        await until(policy.began.is_set)
-        closing = asyncio.ensure_future(batcher.close())
-        await until(lambda: batcher.is_closing)
-        with pytest.raises(RefusedError, match="stopping"):
-            batcher.submit(seen(9), None)
-        policy.go.set()
-        await closing
-        assert numbers([job.future.result() for job in jobs]) == [0, 1, 2]
 
     asyncio.run(scenario())
 
@@ -236,15 +160,6 @@ def test_a_batch_is_as_large_and_as_relaxed_as_the_first_deadline_allows(
         return batcher._fitting(jobs, "relaxed")
 
     assert asyncio.run(scenario()) == (size, method)
-
-
-def test_nothing_quicker_is_known_nothing_changes() -> None:
-    async def scenario() -> tuple[int, str]:
-        batcher = Batcher(Known(relaxed=0.5, strict=1.0), ServeSettings(), clock=lambda: 0.0)
-        future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        return batcher._fitting([ActJob(seen(0), 0.0, 0.1, future)], "relaxed")
-
-    assert asyncio.run(scenario()) == (1, "relaxed")
 
 
 def test_who_comes_too_often_is_told_how_long_it_takes() -> None:

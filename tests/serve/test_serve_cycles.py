@@ -18,7 +18,6 @@ from serve.asking import CHAT
 from serve.chatting import HELLO, VOCAB, listening, served
 from serve.test_openai_clients import stub_thread
 from serve.test_refused_bodies import connected, head
-from sooner.decoding.cache import SlotCache
 from sooner.engine import Engine
 from sooner.methods import Autoregressive, PromptLookup, Speculative
 from sooner.serve.openai.errors import BadRequestError
@@ -112,16 +111,6 @@ def test_of_a_hang_up(stream: bool) -> None:
         gone(pixels)
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_of_a_deadline(stream: bool) -> None:
-    pixels = Pixels()
-    with server(pixels, 0.02) as address:
-        for _ in range(3):
-            told = ask(address, stream=stream, max_tokens=1000, deadline_ms=100)
-            assert b"deadline_exceeded" in told
-        gone(pixels)
-
-
 @pytest.mark.parametrize(
     ("pixels", "fields", "status"),
     [
@@ -156,26 +145,3 @@ def test_of_the_keys_and_values_of_a_batch(method: Any) -> None:
             assert [one.error for one in told] == [None] * 3
             assert ended() is None
             assert [store() for store in stores] == [None] * len(stores)
-
-
-def test_of_a_row_that_failed_with_its_first_token(monkeypatch: pytest.MonkeyPatch) -> None:
-    alive: weakref.WeakSet[SlotCache] = weakref.WeakSet()
-    usual = SlotCache.__init__
-
-    def counted(cache: SlotCache, *told: Any, **more: Any) -> None:
-        usual(cache, *told, **more)
-        alive.add(cache)
-
-    def fail(row: int, ids: list[int], drafted: int) -> None:
-        raise ValueError("the client can't be told")
-
-    monkeypatch.setattr(SlotCache, "__init__", counted)
-    engine = Engine(tiny.model("qwen2", vocab=VOCAB))
-    inputs = {"input_ids": torch.arange(9)[None], "attention_mask": torch.ones(1, 9).long()}
-    with no_collection():
-        request = engine.admit(inputs, max_new_tokens=8, on_tokens=fail)
-        while not engine.is_idle:
-            engine.step()
-        assert isinstance(request.error, ValueError)
-        request = None
-        assert not alive

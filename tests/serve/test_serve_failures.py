@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
-import socket
 import threading
 import time
 from typing import Any
@@ -12,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from serve.robots import WAIT, SlowPolicy, body_of, post, request, running, served, until
+from serve.robots import WAIT, SlowPolicy, body_of, post, request, running, until
 from sooner.serve import ServeSettings, batching
 from sooner.serve.run import bind, build_server, url
 
@@ -72,28 +70,6 @@ def test_a_fault_of_the_loop_fails_what_it_held_and_flips_health(where: str) -> 
     asyncio.run(scenario())
 
 
-def test_those_who_wait_are_failed_too_when_taking_raises() -> None:
-    slow = SlowPolicy()
-
-    async def scenario() -> None:
-        async with running(slow, window_ms=0) as client:
-            slow.go.clear()
-            first = asyncio.ensure_future(ask(client, "0"))
-            await until(slow.began.is_set)
-            more = [asyncio.ensure_future(ask(client, str(number))) for number in (1, 2)]
-            await until(lambda: len(client.handler.batcher.waiting) == 2)
-            fault = Faulty(client.handler.batcher, "_take")
-            slow.go.set()
-            assert (await first).json() == [0.0] * 7
-            assert [(await one).status_code for one in more] == [503, 503]
-            assert (await health(client))[0] == 503
-            assert client.handler.under_way == 0
-            fault.is_on = False
-            await until(lambda: client.handler.batcher.state == "ready", SOON)
-
-    asyncio.run(scenario())
-
-
 def test_a_policy_that_is_broken_for_good_is_told_from_one_bad_request() -> None:
     slow = SlowPolicy()
     real = slow.act
@@ -144,50 +120,6 @@ def test_not_even_an_exit_of_the_policy_ends_the_server(error: BaseException) ->
             assert (await ask(client, "2")).json() == [2.0] * 7
 
     asyncio.run(scenario())
-
-
-def test_actions_that_are_too_few_are_an_error_and_no_hang() -> None:
-    slow = SlowPolicy()
-    real = slow.act
-
-    def short(observations: Any, **options: Any) -> Any:
-        return real(observations, **options)[1:]
-
-    async def scenario() -> None:
-        async with running(slow) as client:
-            slow.act = short  # type: ignore[method-assign]
-            assert (await ask(client)).status_code == 500
-            await until(lambda: client.handler.batcher.state == "failed", SOON)
-            slow.act = real  # type: ignore[method-assign]
-            await until(lambda: client.handler.batcher.state == "ready", SOON)
-            assert (await ask(client, "2")).json() == [2.0] * 7
-
-    asyncio.run(scenario())
-
-
-def test_metrics_that_fail_cost_no_answer() -> None:
-    async def scenario() -> None:
-        async with running(SlowPolicy()) as client:
-            Faulty(client.handler.batcher, "on_batch")
-            assert (await ask(client, "2")).json() == [2.0] * 7
-            assert (await health(client))[0] == 200
-
-    asyncio.run(scenario())
-
-
-def test_a_policy_that_can_not_even_be_warmed_up_does_not_start() -> None:
-    slow = SlowPolicy()
-
-    def dead(*arguments: Any, **options: Any) -> Any:
-        raise RuntimeError("no kernel image")
-
-    async def scenario() -> None:
-        slow.act = dead  # type: ignore[method-assign]
-        async with running(slow):
-            pass
-
-    with pytest.raises(RuntimeError, match="no kernel image"):
-        asyncio.run(scenario())
 
 
 def test_readiness_flips_before_the_drain() -> None:
@@ -245,78 +177,3 @@ def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
     assert not is_stuck
     assert answers[0][0] == 503
     assert "stopping" in answers[0][1]["detail"]
-
-
-def test_accepted_sockets_send_at_once() -> None:
-    """Nagle's algorithm is off where the server writes, not on the listening socket alone."""
-    settings, ready = ServeSettings(port=0), threading.Event()
-    with bind(settings) as listening:
-        server = build_server(SlowPolicy(), settings, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        assert ready.wait(WAIT)
-        with httpx.Client() as client:
-            assert client.get(f"{url(listening)}/health").status_code == 200
-            [connection] = server.server_state.connections
-            accepted = connection.transport.get_extra_info("socket")
-            no_delay = accepted.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
-        server.should_exit = True
-        thread.join(WAIT)
-    assert no_delay == 1
-
-
-def test_requests_have_ids_in_answers_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        async with running(SlowPolicy()) as client:
-            one, two = await ask(client), await client.get("/health")
-            assert len({one.headers["x-request-id"], two.headers["x-request-id"]}) == 2
-            mine = await ask(client, "break", **{"X-Request-Id": "robot-7.42"})
-            assert mine.headers["x-request-id"] == "robot-7.42"
-            forged = await ask(client, **{"X-Request-Id": "a b"})
-            assert forged.headers["x-request-id"] != "a b"
-            assert (await client.get("/nowhere")).headers["x-request-id"]
-
-    with caplog.at_level(logging.INFO, "sooner.serve"):
-        asyncio.run(scenario())
-    lines = [record.getMessage() for record in caplog.records]
-    assert any(line.startswith("robot-7.42 POST /act 500 ") for line in lines)
-    assert "robot-7.42 failed" in lines
-
-
-def test_the_wait_in_the_queue_is_a_histogram() -> None:
-    slow = SlowPolicy()
-
-    async def scenario() -> str:
-        async with running(slow, window_ms=0) as client:
-            slow.go.clear()
-            first = asyncio.ensure_future(ask(client, "0"))
-            await until(slow.began.is_set)
-            late = await ask(client, "1", **{"X-Deadline-Ms": "60"})
-            assert late.status_code == 504
-            slow.go.set()
-            await first
-            return (await client.get("/metrics")).text
-
-    text = asyncio.run(scenario())
-    assert "sooner_queue_seconds_count 2.0" in text
-    assert 'sooner_queue_seconds_bucket{le="0.05"} 1.0' in text  # the first did not wait
-
-
-def test_a_failure_under_many_clients_leaves_none_waiting() -> None:
-    slow = SlowPolicy()
-    with served(slow) as address:
-        done: list[int] = []
-
-        def robot(number: int) -> None:
-            for turn in range(10):
-                text = "break" if (number + turn) % 3 == 0 else str(turn)
-                done.append(post(address, body_of(request(instruction=text)))[0])
-
-        threads = [threading.Thread(target=robot, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join(WAIT)
-        assert len(done) == 60
-        assert set(done) <= {200, 500}
-        assert httpx.get(f"{address}/health").status_code == 200

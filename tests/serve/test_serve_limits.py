@@ -15,7 +15,6 @@ import time
 from typing import Any
 
 import httpx
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -24,19 +23,13 @@ from serve.robots import (
     SlowPolicy,
     body_of,
     json_numpy,
-    npy,
-    png,
     post,
     request,
     running,
     served,
     until,
 )
-from sooner.errors import SoonerError
-from sooner.models.openvla.pictures import PictureForm
-from sooner.serve import ServeSettings
-from sooner.tasks.act import Observation
-from tiny_policy import INSTRUCTIONS, image, observations, policy
+from tiny_policy import image
 
 PICTURE = image(1, 6, 5)
 
@@ -45,12 +38,6 @@ def encoded(kind: str, **options: Any) -> str:
     stream = io.BytesIO()
     Image.fromarray(PICTURE).save(stream, kind, **options)
     return base64.b64encode(stream.getvalue()).decode()
-
-
-def npy_header(text: str, data: bytes = b"") -> str:
-    header = text.encode("latin1")
-    raw = b"\x93NUMPY\x01\x00" + struct.pack("<H", len(header)) + header + data
-    return base64.b64encode(raw).decode()
 
 
 def act(**fields: Any) -> httpx.Response:
@@ -85,27 +72,6 @@ def test_shapes_that_are_none_get_400_and_a_line(
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
 
 
-HEADERS = (
-    "", "{", "[" * 5000, "(" * 9000, "{[]: 1}", "{'descr': 1}", "é" * 40, "\n" * 40,
-    "'a' 'b'\n  'c'",
-    "{'descr': '|u1', 'fortran_order': False, 'shape': (1e18, 3), }",
-    "{'descr': '|u1', 'fortran_order': 0, 'shape': (4, 5, 3), }",
-    "{'descr': [], 'fortran_order': False, 'shape': (4, 5, 3), }",
-    "{'descr': '|u1', 'fortran_order': False, 'shape': (10000000000000000000, 5, 3), }",
-    "{'descr': '|u1', 'fortran_order': False, 'shape': (4, 5, 3), 'more': 1}",
-    "{'descr': '|u1', 'fortran_order': False, 'shape': " + str((1,) * 100) + ", }",
-    "9" * 5000, "1j" + "+1j" * 3000, "-" * 9000 + "1",
-)  # fmt: skip
-
-
-@pytest.mark.parametrize("header", HEADERS, ids=lambda header: header[:24])
-def test_odd_npy_headers_get_400_and_a_line(header: str, caplog: pytest.LogCaptureFixture) -> None:
-    answer = act(image=npy_header(header))
-    assert answer.status_code == 400, answer.text
-    assert answer.json()["field"] == "image"
-    assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
 @pytest.mark.parametrize(
     ("fields", "status"),
     [
@@ -136,11 +102,6 @@ def test_values_beyond_reason_are_refused_with_a_line(
     assert answer.status_code == status, answer.text
     assert len(answer.text) < 1_000
     assert not [record for record in caplog.records if record.levelname == "ERROR"]
-
-
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_three_formats_are_read(kind: str) -> None:
-    assert act(image=encoded(kind)).status_code == 200
 
 
 @pytest.mark.parametrize("kind", ["EPS", "BMP", "GIF", "TIFF", "PPM", "TGA", "ICO", "PDF"])
@@ -233,11 +194,6 @@ def test_bytes_in_flight_are_limited() -> None:
     asyncio.run(scenario())
 
 
-def test_all_bodies_together_hold_at_least_one() -> None:
-    with pytest.raises(SoonerError, match="max_bytes is 5, less than the 10 of one body"):
-        ServeSettings(max_body=10, max_bytes=5)
-
-
 def connected(address: str) -> socket.socket:
     host, port = address.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), timeout=WAIT)
@@ -310,41 +266,3 @@ def act_without_token(path: str) -> int:
             return (await client.get(path)).status_code
 
     return asyncio.run(scenario())
-
-
-def test_pictures_are_resized_off_the_models_thread(monkeypatch: pytest.MonkeyPatch) -> None:
-    one, resized, real = policy(horizon=1), [], Image.Image.resize
-
-    def spied(self: Image.Image, size: Any, *arguments: Any, **options: Any) -> Any:
-        if tuple(size) != self.size:  # the same size is a copy
-            resized.append(threading.current_thread().name)
-        return real(self, size, *arguments, **options)
-
-    async def scenario() -> Any:
-        async with running(one) as client:
-            monkeypatch.setattr(Image.Image, "resize", spied)
-            told = request(4, image=png(image(4, 90, 70)))
-            return (await client.post("/act", json=told)).json()
-
-    got = asyncio.run(scenario())
-    monkeypatch.undo()
-    assert len(resized) == 1
-    assert resized[0].startswith("sooner-read")
-    exact = one.act([Observation(image(4, 90, 70), INSTRUCTIONS[1])], method="plain")
-    np.testing.assert_array_equal(got, exact[0].values[0])
-
-
-def test_a_fitted_picture_gives_the_same_inputs() -> None:
-    form = PictureForm(28)
-    for seed, size in enumerate([(20, 24), (28, 28), (300, 17), (1, 1)]):
-        picture = image(seed, *size)
-        fitted = np.array(form.fitted(picture))
-        assert fitted.shape == (28, 28, 3)
-        assert bool((form(fitted) == form(picture)).all())
-    one = policy()
-    for seen in observations(3):
-        assert one.fitted(seen).instruction == seen.instruction
-
-
-def test_npy_of_uint8_still_arrives() -> None:
-    assert act(image=npy(PICTURE)).status_code == 200

@@ -7,7 +7,6 @@ import copy
 import os
 import signal
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +16,6 @@ from serve.real_service import shaken, target
 from serve.spoken import byte_level
 from serve.test_chat_process import start
 from serve.test_chat_run import HELLO, TEMPLATE, Running, running, streamed, wait_for
-from sooner.errors import SoonerError
-from sooner.methods import ParallelVLM
-from sooner.serve.model import one_at_a_time, serving_method
-from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
 
 pytest.importorskip("openai")
@@ -80,12 +75,6 @@ def test_requests_one_after_the_other_share_a_process(beside: Running, wanted: l
     assert process_of(beside).pid == pid
 
 
-def test_requests_at_once_wait_for_each_other(beside: Running, wanted: list[str]) -> None:
-    with ThreadPoolExecutor(8) as pool:
-        told = list(pool.map(lambda asked: beside.say(**asked), 2 * ASKED))
-    assert [one.choices[0].message.content for one in told] == 2 * wanted
-
-
 def test_a_process_that_dies_costs_drafts_and_no_answer(beside: Running, wanted: list[str]) -> None:
     first = process_of(beside).pid
     stream = iter(beside.say(**ASKED[0], stream=True))
@@ -115,32 +104,6 @@ def test_a_hang_up_leaves_the_process_to_the_next_request(
     told = beside.say(**ASKED[0])
     assert told.choices[0].message.content == wanted[0]
     assert beside.server.thread.state == "ready"
-
-
-def test_a_grammar_is_decoded_plainly(beside: Running) -> None:
-    pytest.importorskip("llguidance")
-    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
-              "additionalProperties": False}  # fmt: skip
-    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    told = beside.say(response_format=wanted, max_tokens=60)
-    text = told.choices[0].message.content
-    assert text.replace(" ", "").replace("\n", "")[:4] == '{"a"'
-    assert drafts_of(told)["num_draft_tokens"] == 0
-    assert drafts_of(beside.say(**ASKED[0]))["num_accepted_draft_tokens"] > 0
-
-
-def test_the_method_takes_no_batches_and_needs_a_draft() -> None:
-    settings = ChatSettings(method="parallel")
-    method = serving_method(pair(), settings)
-    assert not method.joins(method)
-    assert one_at_a_time(settings, method).max_rows == 1
-    inner = method.method  # type: ignore[attr-defined]
-    assert isinstance(inner, ParallelVLM)
-    assert (inner.placement, inner.draws_as_target) == ("spawn", True)
-    with pytest.raises(SoonerError, match="needs a draft"):
-        serving_method(ModelPair(pair().target), settings)
-    other = ChatSettings(method="plain")
-    assert one_at_a_time(other, serving_method(pair(), other)).max_rows == 8
 
 
 def children_of(parent: int) -> list[int]:

@@ -11,16 +11,13 @@ import pytest
 import torch
 
 import tiny
-from sooner import miniatures
 from sooner.errors import SoonerError
-from sooner.serve.adapters import base_of, merged, refuse_unmerged
-from sooner.serve.bundled import miniature_of
+from sooner.serve.adapters import merged, refuse_unmerged
 from sooner.serve.following import Following
 from sooner.serve.model import (
     check_servable,
     merged_pair,
     serving_method,
-    stop_ids,
 )
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
@@ -28,24 +25,6 @@ from sooner.tasks.loading import Loaded, ModelPair
 
 def loaded(family: str = "qwen2", name: str = "some/model", processor: Any = None) -> Loaded:
     return Loaded(name, tiny.model(family), processor, family in tiny.TEXT_FAMILIES)
-
-
-def test_the_miniature_is_named_by_a_word() -> None:
-    assert miniature_of("Qwen/Qwen3-VL-8B-Instruct") is None
-    assert miniature_of("./miniature") is None
-    assert miniature_of("miniature") == "video"
-    assert miniature_of("miniature:document") == "document"
-    with pytest.raises(SoonerError, match="did you mean 'miniature'"):
-        miniature_of("minature")
-    with pytest.raises(SoonerError, match="did you mean 'document'"):
-        miniature_of("miniature:documnt")
-
-
-@pytest.mark.lab
-def test_miniatures_that_do_not_chat_are_refused() -> None:
-    for name in set(miniatures.names()) - {"video", "document"}:
-        with pytest.raises(SoonerError, match="does not chat; serve video or document"):
-            miniature_of(f"miniature:{name}")
 
 
 def test_policies_and_models_that_draw_are_sent_to_their_own_command() -> None:
@@ -88,17 +67,6 @@ def test_the_method_is_the_best_that_the_models_allow() -> None:
     assert serving_method(alone, ChatSettings(method="hsd")).name == "hsd"
     with pytest.raises(SoonerError, match="needs a draft"):
         serving_method(alone, ChatSettings(method="speculative"))
-
-
-def test_stop_ids_are_those_of_the_generation_config() -> None:
-    def model(told: Any) -> Loaded:
-        config = SimpleNamespace(eos_token_id=told)
-        tokenizer = SimpleNamespace(eos_token_id=7)
-        return Loaded("a", SimpleNamespace(generation_config=config), tokenizer)
-
-    assert stop_ids(model([3, 5])) == {3, 5}
-    assert stop_ids(model(3)) == {3}
-    assert stop_ids(model(None)) == {7}
 
 
 def adapter(folder: Path, model: Any, **told: Any) -> Path:
@@ -151,23 +119,6 @@ def test_adapters_that_can_not_be_merged_are_refused(tmp_path: Path) -> None:
         merged(other, folder)
     with pytest.raises(SoonerError, match="not merged; name the model"):
         refuse_unmerged(SimpleNamespace(_hf_peft_config_loaded=True), "some/model")
-
-
-def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
-    told = {"base_model_name_or_path": "Qwen/Qwen3-0.6B", "peft_type": "LORA"}
-    path = tmp_path / "adapter_config.json"
-    path.write_text(json.dumps(told))
-    assert base_of(str(tmp_path)) == "Qwen/Qwen3-0.6B"
-    assert base_of("Qwen/Qwen3-0.6B") is None
-    path.write_text("{}")
-    with pytest.raises(SoonerError, match="names no model"):
-        base_of(str(tmp_path))
-    path.write_text("[")
-    with pytest.raises(SoonerError, match="can't be read"):
-        base_of(str(tmp_path))
-    (tmp_path / "config.json").write_text("{}")
-    path.write_text(json.dumps(told))
-    assert base_of(str(tmp_path)) is None  # a whole model
 
 
 @pytest.mark.parametrize(

@@ -54,16 +54,6 @@ def test_streams_of_requests_that_made_room_repeat_and_lose_nothing(tight: Runni
     assert metric(tight, "pages") == PAGES
 
 
-def test_what_can_never_fit_is_refused_with_the_numbers(tight: Running) -> None:
-    with pytest.raises(openai.BadRequestError) as caught:
-        tight.say(max_tokens=170)
-    assert caught.value.body["code"] == "context_length_exceeded"
-    most = PAGES * SLOTS - 1
-    assert f"the model takes {most} tokens in all" in caught.value.body["message"]
-    prompt = tight.say("hello " * 20, max_tokens=1).usage.prompt_tokens
-    assert tight.say("hello " * 20, max_tokens=most - prompt).usage.total_tokens <= most
-
-
 @pytest.mark.parametrize(
     ("owner", "name"), [(manager, "fill_pages"), (ModelRunner, "forward_tree")]
 )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import json
 import re
 from pathlib import Path
 from types import SimpleNamespace
@@ -282,17 +281,6 @@ def test_a_prompt_is_written_as_the_request_says() -> None:
     asyncio.run(run())
 
 
-def test_tokens_are_named_by_their_ids_where_a_request_says_so() -> None:
-    for path, body in (
-        (CHAT, {**HELLO, "logprobs": True}),
-        (TEXT, {"prompt": "a", "logprobs": 1}),
-    ):
-        answer = ask({**body, "return_tokens_as_token_ids": True}, path, "the fox").json()
-        logprobs = answer["choices"][0]["logprobs"]
-        names = logprobs.get("tokens") or [one["token"] for one in logprobs["content"]]
-        assert names == [f"token_id:{token}" for token in ids_of("the fox")]
-
-
 THINKING = {
     "start_anchor": "<|im_start|>assistant\n",
     "fields": {
@@ -328,23 +316,3 @@ def test_reasoning_and_second_calls_are_left_out_where_a_request_says_so(stream:
     answer = ask(short, **options)
     assert read(answer) == ("", 1)
     assert said(answer).strip() == "the fox"
-
-
-@pytest.mark.parametrize("stream", [False, True])
-def test_what_no_template_reads_is_left_out_with_a_note(stream: bool) -> None:
-    more = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
-    kwargs = {"chat_template_kwargs": {"enable_thinking": False, "thinking": True}}
-    answer = ask({**HELLO, **kwargs, **more})
-    told = chunks(answer)[-1] if stream else answer.json()
-    [note] = told["metrics"]["notes"]
-    assert "thinking was left out" in note
-    assert "'tiny'" in note
-    known = ask({**HELLO, "chat_template_kwargs": {"enable_thinking": False}}).json()
-    assert "notes" not in known["metrics"]
-    unknown = ask({**HELLO, "chat_template_kwargs": {"style": "brief"}})
-    assert error_of(unknown)["param"] == "chat_template_kwargs.style"
-
-
-def test_a_field_that_nobody_knows_costs_nothing() -> None:
-    answer = ask({**HELLO, "nobody": json.loads("[" * 50 + "]" * 50)})
-    assert answer.status_code == 200

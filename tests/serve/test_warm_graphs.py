@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-import sooner
 import tiny
 from method_matrix import METHODS
 from recorders import StandIn
@@ -37,9 +36,3 @@ def test_requests_of_a_warm_engine_capture_nothing(name: str) -> None:
         engine.run()
         assert all(one.error is None for one in requests)
     assert recorder.recorded == recorded
-
-
-def test_an_engine_without_graphs_is_not_warmed() -> None:
-    assert not sooner.Engine(tiny.model("llama")).launches_graphs
-    assert not sooner.Engine(tiny.model("llama"), graphs="off").launches_graphs
-    assert sooner.Engine(tiny.model("llama"), compile=True).launches_graphs

@@ -12,7 +12,6 @@ import pytest
 import torch
 from torch import Tensor
 
-import sooner
 import tiny
 from sooner.models import adapt
 from sooner.sparse.modality import keep_count
@@ -173,30 +172,3 @@ def test_dycoke_chooses_again_in_decoding(family: str, ratio: float, threshold: 
     pruner = DyCoke(ratio=ratio, decode_ratio=0.6, layer=layer, threshold=threshold)
     check(family, inputs, pruner, expected, stepwise=True)
     assert choices == {0.0: 1, 1.0: len(TEXT) - 1}.get(threshold, choices)
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_recomputed_attention_equals_the_models_own(family: str) -> None:
-    """Checked apart, so that a wrong ranking can't hide behind ties."""
-    inputs = tiny.inputs(family, "mixed")
-    _, width = places(family, inputs)
-    own = read(family, inputs, TEXT).attention[1][:width, :width]
-    found: list[Tensor] = []
-
-    class Spy(FastV):
-        def keep(self, stage: Any) -> Any:
-            found.append(stage.attention(torch.arange(len(stage.places))))
-            return super().keep(stage)
-
-    model = tiny.model(family, layers=LAYERS)
-    sooner.generate(model, inputs, prefill=Spy(), max_new_tokens=1)
-    torch.testing.assert_close(found[0], own, atol=1e-6, rtol=1e-5)
-
-
-def test_the_reference_alone_equals_plain_reading() -> None:
-    for family in FAMILIES:
-        inputs = tiny.inputs(family, "mixed")
-        model = tiny.model(family, layers=LAYERS)
-        plain = forced(model, inputs, TEXT)
-        expected = read(family, inputs, TEXT).logits.float().softmax(-1)
-        torch.testing.assert_close(plain, expected, **CLOSE)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from typing import Any
 
 import pytest
@@ -14,7 +13,6 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 import sooner
 import tiny
 from sooner import MMInference
-from sooner.sparse.attention.cpu import Fused
 from sooner.sparse.prefill.report import PrefillReport
 
 LONG = 16384
@@ -74,29 +72,6 @@ def test_auto_keeps_what_is_short_and_what_has_no_lines_dense() -> None:
     spread = told_of(model, 2048)
     assert spread.is_exact
     assert re.search(r"of dense attention's FLOPs|s dense, ", spread.layers[0].reason)
-
-
-@pytest.mark.slow
-def test_auto_leaves_sparse_attention_that_turns_out_slower(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Faster in the layer that was timed, but not behind it."""
-    model, backend = local_model(6), Fused()
-    run, took = backend.lines, list[float]()
-
-    def lines(*args: Any) -> None:
-        began = time.perf_counter()
-        run(*args)
-        took.append(time.perf_counter() - began)
-        if len(took) > 4:  # two heads of a layer are one call; it may be timed twice
-            time.sleep(10 * min(took))  # dense ones take two to three times as long
-
-    monkeypatch.setattr(backend, "lines", lines)
-    monkeypatch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: backend)
-    told = told_of(model, LONG)
-    assert not told.layers[-1].is_sparse
-    assert "as many dense ones take" in told.layers[-1].reason
-    assert any(layer.is_sparse for layer in told.layers)
 
 
 def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:

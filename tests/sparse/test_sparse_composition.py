@@ -15,7 +15,7 @@ from sooner.decoding.runner import ModelRunner
 from sooner.errors import UnsupportedError
 from sooner.methods.attention_tap import AttentionTap, asking_tokens
 from sooner.models import adapt
-from sooner.sparse.patterns import AShape, Dense
+from sooner.sparse.patterns import AShape
 from sparse.contexts import ALL, FAMILIES, decode, prompt_of, sparse
 
 PRUNERS = {
@@ -45,42 +45,6 @@ def test_methods_on_a_sparse_target_say_what_it_says_alone(method: str, family: 
     assert made.stats.mode == "approximate"
 
 
-@pytest.mark.parametrize("method", ["noisy-4", "parallel", "sparse-to-dense", "sd-tree"])
-def test_dense_tables_leave_every_method_exact(method: str) -> None:
-    dense = sparse("qwen2_5_vl", *[Dense()] * 4)
-    made = decode("qwen2_5_vl", dense, METHODS[method]("qwen2_5_vl"), rows=2)
-    assert made.tokens == decode("qwen2_5_vl", None, rows=2).tokens
-    assert made.stats.mode == "exact"
-
-
-def test_a_sparse_draft_leaves_the_result_exact() -> None:
-    draft = tiny.noisy("qwen2_5_vl")
-    with sparse("qwen2_5_vl")(draft) as report:
-        made = decode("qwen2_5_vl", None, sooner.Speculative(draft, num_draft_tokens=4), rows=2)
-    assert report.last is not None
-    assert not report.last.is_exact
-    assert made.tokens == decode("qwen2_5_vl", None, rows=2).tokens
-    assert made.stats.mode == "exact"
-
-
-def test_target_and_draft_may_both_be_sparse() -> None:
-    draft, target = tiny.noisy("qwen3_vl"), tiny.model("qwen3_vl")
-    expected = decode("qwen3_vl", sparse("qwen3_vl")).tokens
-    with sparse("qwen3_vl")(target) as ours, sparse("qwen3_vl")(draft) as theirs:
-        made = decode("qwen3_vl", None, sooner.Speculative(draft, num_draft_tokens=4))
-    assert made.tokens == expected
-    assert len(ours.prefills) == len(theirs.prefills) == 1
-
-
-@pytest.mark.parametrize("placement", ["inline", "thread", "process"])
-def test_a_parallel_draft_runs_beside_a_sparse_target(placement: str) -> None:
-    draft = tiny.noisy("qwen2_5_vl")
-    method = sooner.ParallelVLM(draft, prune=0.5, least=0, num_draft_tokens=4, placement=placement)
-    expected = decode("qwen2_5_vl", sparse("qwen2_5_vl")).tokens
-    with sparse("qwen2_5_vl")(draft):
-        assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), method).tokens == expected
-
-
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_tap_records_the_same_on_sparse_and_dense_layers(family: str) -> None:
     """The states of the first layer are the same; what is heard is attention on all of them."""
@@ -102,15 +66,6 @@ def test_a_tap_records_the_same_on_sparse_and_dense_layers(family: str) -> None:
     torch.testing.assert_close(heard[0], heard[1], rtol=1e-5, atol=1e-6)
 
 
-def test_drafts_ranked_by_attention_are_ranked_under_sparse_prefills() -> None:
-    draft = tiny.noisy("qwen2_5_vl")
-    method = sooner.ParallelVLM(
-        draft, prune=0.5, least=0, num_draft_tokens=4, placement="inline", criterion="attention"
-    )
-    expected = decode("qwen2_5_vl", sparse("qwen2_5_vl")).tokens
-    assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), method).tokens == expected
-
-
 @pytest.mark.parametrize("name", PRUNERS)
 def test_pruners_inside_and_outside_agree(name: str) -> None:
     """Patterns hold for the tokens that are left; patterns for all pairs change nothing."""
@@ -128,24 +83,6 @@ def test_pruners_inside_and_outside_agree(name: str) -> None:
         assert any("MMInference" in note for note in inside.stats.notes)
         assert any(type(pruner).__name__ in note for note in inside.stats.notes)
         assert (inside.tokens == pruned.tokens) or pattern is not ALL
-
-
-def test_sampling_repeats_with_a_seed() -> None:
-    options = {"do_sample": True, "seed": 5, "temperature": 0.8}
-    first, second = (
-        decode("qwen3_vl", sparse("qwen3_vl"), rows=2, **options).tokens for _ in range(2)
-    )
-    assert first == second
-
-
-def test_beams_and_several_sequences_of_hf_prefill_sparse() -> None:
-    model, inputs = tiny.model("qwen2_5_vl"), prompt_of("qwen2_5_vl", 2)
-    options = {"max_new_tokens": 5, "eos_token_id": None, "do_sample": False, "num_beams": 3}
-    with sparse("qwen2_5_vl", *[ALL] * 4)(model) as report:
-        made = model.generate(**inputs, **options)
-    assert torch.equal(made, model.generate(**inputs, **options))
-    assert report.last is not None
-    assert len(report.last.sparse) == 3
 
 
 def test_a_model_without_transformers_attention_is_refused() -> None:

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import pytest
-import torch
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention.cpu import Fused
-from sooner.sparse.cost import AttentionShape, Cost, MeasuredCosts, dense, flops, measure
+from sooner.sparse.cost import AttentionShape, Cost, MeasuredCosts, measure
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import AShape, Dense, Grid
+from sooner.sparse.patterns import AShape, Dense
 
 SHAPE = AttentionShape(4, 2, 16)
 
@@ -18,26 +17,6 @@ def test_a_sparse_layer_is_timed_against_a_dense_one() -> None:
     cost = measure([AShape(8, 64)] * 4, SHAPE.random(300), PromptLayout.text(300), Fused())
     assert min(cost.seconds, cost.dense) > 0
     assert cost.relative == cost.seconds / cost.dense
-
-
-def test_dense_attention_is_causal_and_shares_keys_among_heads() -> None:
-    states = SHAPE.random(20)
-    keys, values = (x.repeat_interleave(2, 0) for x in (states.keys, states.values))
-    scores = states.queries @ keys.mT * states.scale
-    hidden = torch.ones(20, 20, dtype=torch.bool).triu(1)
-    expected = scores.masked_fill(hidden, -torch.inf).softmax(-1) @ values
-    torch.testing.assert_close(dense(states), expected)
-
-
-def test_dense_heads_cost_all_flops() -> None:
-    assert flops([Dense()] * 4, SHAPE.random(100), PromptLayout.text(100)) == 1
-
-
-def test_looking_for_lines_counts_as_half_of_the_pairs_looked_at() -> None:
-    states, layout = SHAPE.random(256), PromptLayout.text(256)
-    known = flops([Grid(16, 3)] * 4, states, layout)
-    pairs = Grid(16, 3).mask(layout, states.queries[0], states.keys[0]).sum() + 64 * 256 / 2
-    assert known == pytest.approx(float(pairs) / (256 * 257 / 2))
 
 
 def test_a_cost_is_measured_once() -> None:
@@ -62,14 +41,6 @@ def test_the_break_even_length_is_found_within_an_eighth(true: int) -> None:
     found = Known(SHAPE, Fused()).break_even(Dense())
     assert found is not None
     assert max(true, 256) <= found <= max(1.125 * true + 64, 256)
-
-
-def test_no_break_even_length_is_none() -> None:
-    class Slow(MeasuredCosts):
-        def at(self, patterns: object, tokens: int) -> Cost:
-            return Cost(2.0, 1.0, 0.5)
-
-    assert Slow(SHAPE, Fused()).break_even(Dense()) is None
 
 
 def test_heads_and_patterns_that_do_not_match_are_refused() -> None:

@@ -12,16 +12,14 @@ from sooner.errors import SoonerError
 from sooner.sparse.attention import States
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import (
-    BOUNDARIES,
     PATTERNS,
-    AShape,
     Dense,
     Grid,
     HeadPattern,
     QBoundary,
     VerticalSlash,
 )
-from sooner.sparse.patterns.drawing import COLOURS, tile
+from sooner.sparse.patterns.drawing import tile
 from sooner.sparse.search.pictures import Map, attention_figure, save, table_figure
 from sooner.sparse.table import HeadEntry, PatternTable
 
@@ -30,28 +28,6 @@ EVERY: list[HeadPattern] = [
     *(kind() for kind in PATTERNS.values()),
     QBoundary({"video": Grid(), "text": VerticalSlash()}),
 ]
-
-
-@pytest.mark.parametrize("pattern", EVERY, ids=str)
-def test_sketches_are_causal_and_have_the_own_key(pattern: HeadPattern) -> None:
-    seen = pattern.sketch(LAYOUT, len(LAYOUT) / 4096)
-    assert not seen.triu(1).any()
-    assert seen.diagonal().all()
-    assert bool(seen.tril(-1).any())
-
-
-def test_every_pattern_has_a_colour_of_its_own() -> None:
-    assert set(COLOURS) == {*PATTERNS, *BOUNDARIES}
-    assert len(set(COLOURS.values())) == len(COLOURS)
-
-
-def test_a_tile_is_coloured_where_the_mask_is() -> None:
-    seen = AShape(1, 1).mask(LAYOUT)
-    picture = (tile(seen, "a-shape", LAYOUT) * 255).round().int()
-    orange = torch.tensor([0xE6, 0x9F, 0x00])
-    assert bool((picture[seen] == orange).all())
-    assert picture[5, 20].tolist() == [255, 255, 255]  # the future
-    assert picture[70, 20].tolist() == [0xEE] * 3  # left out
 
 
 def test_a_pattern_draws_the_real_mask_of_states() -> None:

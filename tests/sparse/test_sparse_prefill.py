@@ -10,7 +10,6 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-import sooner
 import tiny
 from sooner import MMInference
 from sooner.decoding.runner import ModelRunner
@@ -22,13 +21,10 @@ from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import (
     AShape,
     Dense,
-    Grid,
     TriShape,
-    VerticalSlash,
 )
 from sooner.sparse.prefill.passage import of_call, recall
-from sooner.sparse.table import HeadEntry, PatternTable
-from sparse.contexts import ALL, FAMILIES, STATIC, decode, prompt_of, sparse
+from sparse.contexts import FAMILIES, STATIC, decode, prompt_of, sparse
 
 
 @contextmanager
@@ -83,36 +79,6 @@ def test_sooner_s_own_prefill_says_what_hf_s_says(family: str) -> None:
         assert made.stats.mode == "approximate"
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_patterns_that_leave_nothing_out_change_nothing(family: str) -> None:
-    expected = decode(family, None, rows=3).tokens
-    assert decode(family, sparse(family, *[ALL] * 4), rows=3).tokens == expected
-
-
-def test_patterns_see_frames_and_modalities_of_each_row() -> None:
-    for family in ("llava_onevision", "qwen2_5_vl", "qwen3_vl"):
-        inputs = prompt_of(family, rows=3, kind="uneven")
-        layouts = of_call(adapt(tiny.model(family)), inputs)
-        prompt = adapt(tiny.model(family)).embed_prompt(inputs)
-        assert layouts is not None
-        for row, layout in enumerate(layouts):
-            packed = PromptLayout.of(prompt, row)
-            real = layout.where()
-            assert torch.equal(layout.modality[real], packed.modality[packed.where()])
-            assert torch.equal(layout.frames[real], packed.frames[packed.where()])
-
-
-def test_a_later_token_moves_nothing_before_it() -> None:
-    model, inputs = tiny.model("qwen2_5_vl"), prompt_of("qwen2_5_vl")
-    other = {**inputs, "input_ids": inputs["input_ids"].clone()}
-    place = inputs["input_ids"].shape[1] - 40
-    other["input_ids"][0, place] += 1
-    with torch.no_grad(), sparse("qwen2_5_vl")(model):
-        first, second = model(**inputs).logits, model(**other).logits
-    assert torch.equal(first[:, :place], second[:, :place])
-    assert not torch.equal(first[:, place:], second[:, place:])
-
-
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
 def test_decoding_is_the_model_s_own_to_the_bit(implementation: str) -> None:
     """Chains, trees and uneven rows behind one and the same cache."""
@@ -133,14 +99,6 @@ def test_decoding_is_the_model_s_own_to_the_bit(implementation: str) -> None:
         with sparse("qwen3_vl")(model):
             made = logits(runner)
     assert all(torch.equal(*pair) for pair in zip(made, expected, strict=True))
-
-
-def test_eager_models_run_sparse_too() -> None:
-    context = sparse("qwen2_5_vl")
-    model, inputs = tiny.eager("qwen2_5_vl"), prompt_of("qwen2_5_vl", 2)
-    made = sooner.generate(model, inputs, prefill=context, max_new_tokens=7, eos_token_id=None)
-    assert made.tokens == decode("qwen2_5_vl", context, rows=2).tokens
-    assert made.stats.mode == "approximate"
 
 
 def test_a_result_tells_its_mode_and_what_was_kept_if_asked() -> None:
@@ -193,38 +151,12 @@ def test_dense_layers_and_short_prompts_run_the_model_s_own_attention() -> None:
     assert decode("qwen2_5_vl", sparse("qwen2_5_vl"), **short).stats.mode == "exact"
 
 
-def test_a_layer_stays_dense_by_itself() -> None:
-    table = sparse("llama").table
-    assert isinstance(table, PatternTable)
-    layers = (table.layers[0], (HeadEntry(),) * 4, table.layers[2])
-    context = MMInference(PatternTable(table.model, table.fingerprint, layers))
-    with context(tiny.model("llama")) as report:
-        decode("llama", None)
-    assert report.last is not None
-    assert [layer.is_sparse for layer in report.last.layers] == [True, False, True]
-    assert "dense: layers 1 (pattern)" in str(report.last)
-
-
 def test_chunks_are_refused_and_pointed_to_the_mlps() -> None:
     with pytest.raises(UnsupportedError, match=r"MMInference needs all .*mlp_chunk=32"):
         decode("qwen2_5_vl", sparse("qwen2_5_vl"), prefill_chunk_size=32)
     dense = sparse("qwen2_5_vl", *[Dense()] * 4)
     made = decode("qwen2_5_vl", dense, prefill_chunk_size=32)
     assert made.tokens == decode("qwen2_5_vl", None).tokens
-
-
-def test_chunked_mlps_equal_whole_ones() -> None:
-    whole, cut = (sparse("qwen3_vl", mlp_chunk=size) for size in (None, 17))
-    assert decode("qwen3_vl", cut, rows=2).tokens == decode("qwen3_vl", whole, rows=2).tokens
-
-
-def test_dynamic_patterns_and_defaults_run_on_every_family() -> None:
-    for family in FAMILIES:
-        dynamic = sparse(family, Grid("frame"), VerticalSlash(8, 8), Grid(), Dense())
-        for context in (dynamic, MMInference.auto(dense_below=0)):
-            made = decode(family, context, rows=2)
-            assert made.stats.mode == "approximate"
-            assert len(made.tokens[1]) == 7
 
 
 def test_gradients_and_embeddings_are_left_to_the_model() -> None:

@@ -77,20 +77,6 @@ def test_parts_add_up_to_one_softmax_under_the_pattern_s_mask(layout: PromptLayo
         torch.testing.assert_close(made.lse[head], scores.logsumexp(1), rtol=1e-5, atol=1e-5)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-@pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-def test_masks_are_causal_and_every_token_sees_itself(
-    pattern: HeadPattern, layout: PromptLayout
-) -> None:
-    row = states(len(layout), 1, 1)
-    mask = pattern.mask(layout, row.queries[0], row.keys[0])
-    real = layout.modality >= 0
-    assert not mask.triu(1).any()
-    assert bool((mask.diagonal() == real).all())
-    assert not mask[~real].any()
-    assert not mask[:, ~real].any()
-
-
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
 def test_patterns_survive_their_plain_data(pattern: HeadPattern) -> None:
     again = pattern_from_dict(pattern.to_dict())

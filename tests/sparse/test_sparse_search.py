@@ -12,7 +12,6 @@ from sooner.errors import SoonerError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.pairs import share, spread
 from sooner.sparse.patterns import (
     AShape,
     Dense,
@@ -22,21 +21,17 @@ from sooner.sparse.patterns import (
     TwoDBoundary,
     VerticalSlash,
 )
-from sooner.sparse.patterns.base import build
-from sooner.sparse.plane import by_pair, by_query, whole
-from sooner.sparse.probe import probe
+from sooner.sparse.plane import whole
 from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search.capture import capture
-from sooner.sparse.search.dense_attention import seen_by_all
-from sooner.sparse.search.heads import alone, decide, together
-from sooner.sparse.search.score import Tally, Trial, planes, survey, trial
+from sooner.sparse.search.heads import alone, decide
+from sooner.sparse.search.score import Tally, Trial, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
 from sooner.sparse.table import PatternTable
 
 LAYOUT = PromptLayout.spans(
     ("text", 20), ("video", 96), ("text", 31), ("video", 64), ("text", 40), frame=16
 )
-ASKED = 40
 
 
 def states(layout: PromptLayout = LAYOUT, heads: int = 4, kv_heads: int = 2) -> States:
@@ -100,20 +95,6 @@ def test_capture_names_attention_that_it_can_not_record() -> None:
         capture(adapter, prompt, lambda number, row: None)
 
 
-def test_spread_places_are_on_no_stride() -> None:
-    places = spread(4096, 256)
-    assert len(places.unique()) == 256
-    classes = torch.bincount(places % 16, minlength=16)
-    assert int(classes.min()) >= 8  # evenly spaced ones would all be of one class
-
-
-def test_share_of_a_grid_is_right_where_its_stride_divides_the_spacing() -> None:
-    plane = whole(PromptLayout.text(2048))
-    index = build([Grid(16, 15, vline=False, slash=False)], plane, None)
-    exact = float(index.seen(0, plane).sum() / plane.pairs)
-    assert float(share(index, plane)[0]) == pytest.approx(exact)
-
-
 def test_the_space_is_table_3_at_the_paper_s_length() -> None:
     found = set(Space(PAPER_TOKENS, extended=False).patterns)
     table = {Grid(s, hline=h, vline=v, slash=d) for s in ("frame", "auto") for h, v, d in FLAGS}
@@ -123,29 +104,6 @@ def test_the_space_is_table_3_at_the_paper_s_length() -> None:
         (2000, 4096), (3500, 200), (1000, 2500),
     ]  # fmt: skip
     assert found == table | {VerticalSlash(*size) for size in sizes} | {Dense()}
-
-
-def test_sizes_shrink_with_the_sample_so_that_the_budget_stays_a_share() -> None:
-    targets = [Space(n).target(PromptLayout.text(n)) for n in (3000, 12_000, 25_000)]
-    assert targets == pytest.approx([0.37, 0.37, 0.37], abs=0.03)
-
-
-def test_all_heads_are_seen_as_each_is_by_itself() -> None:
-    row = states()
-    patterns = [
-        Grid(),
-        Grid(slash=False),
-        AShape(5, 70),
-        VerticalSlash(9, 80),
-        Grid(sink=3, local=9),
-    ]
-    for plane in (whole(LAYOUT), by_query(LAYOUT, "video"), by_pair(LAYOUT, "text", "video")):
-        seen = probe(row.queries, row.keys, plane, row.scale)
-        places = spread(len(plane.queries), 30)
-        for pattern in patterns:
-            index = build([pattern] * 4, plane, seen)
-            one_by_one = torch.stack([index.seen(head, plane, places) for head in range(4)])
-            assert torch.equal(seen_by_all(index, plane, places), one_by_one)
 
 
 @pytest.mark.parametrize(
@@ -174,49 +132,12 @@ def test_a_trial_of_all_queries_is_the_error_of_sparse_attention(pattern: HeadPa
     torch.testing.assert_close(told.cost.float(), cost, rtol=1e-5, atol=1e-6)
 
 
-def test_a_survey_scores_a_region_with_the_rest_dense() -> None:
-    row, inner = states(), AShape(4, 64)
-    found = survey(row, LAYOUT, [Dense(), inner], ASKED)
-    assert set(found.regions) == set(planes(LAYOUT))
-    for region, kind in (("video", QBoundary), ("text:video", TwoDBoundary)):
-        alone_there = trial(row, LAYOUT, [kind({region: inner})] * 4, ASKED)
-        error = found.regions[region].error
-        torch.testing.assert_close(error[1], alone_there.tally.error, rtol=1e-4, atol=1e-4)
-        torch.testing.assert_close(error[0], torch.zeros(4).double(), rtol=0, atol=1e-6)
-
-
-def test_padding_counts_for_nothing() -> None:
-    row = states()
-    padded = PromptLayout(
-        torch.cat([torch.full((9,), -1), LAYOUT.modality]),
-        torch.cat([torch.full((9,), -1), LAYOUT.frames]),
-    )
-    shifted = States(
-        *(
-            torch.cat([torch.full((len(x), 9, 16), 7.0), x], 1)
-            for x in (row.queries, row.keys, row.values)
-        ),
-        row.scale,
-    )
-    patterns: list[HeadPattern] = [VerticalSlash(9, 80), QBoundary({"video": Grid()})] * 2
-    plain, other = trial(row, LAYOUT, patterns, ASKED), trial(shifted, padded, patterns, ASKED)
-    torch.testing.assert_close(plain.error, other.error, rtol=1e-4, atol=1e-5)
-    torch.testing.assert_close(plain.cost, other.cost)
-
-
 def test_equal_errors_go_to_the_cheaper_and_none_exceeds_the_budget() -> None:
     error = torch.tensor([[0.0], [0.0100], [0.0101], [0.5]]).double()
     cost = torch.tensor([[1.0], [0.3], [0.1], [0.01]]).double()
     assert alone(error, cost, 0.4).tolist() == [2]
     assert alone(error, cost, 1.0).tolist() == [0]
     assert alone(error, cost, 0.001).tolist() == [3]
-
-
-def test_regions_share_a_budget() -> None:
-    # The second region gains much from being dense and costs little, the first the other way.
-    error = [torch.tensor([[0.0], [0.02]]).double(), torch.tensor([[0.0], [0.9]]).double()]
-    cost = [torch.tensor([[0.9], [0.2]]).double(), torch.tensor([[0.1], [0.01]]).double()]
-    assert together(error, cost, 0.35).flatten().tolist() == [1, 0]
 
 
 def _trial(error: float, cost: float) -> Trial:
@@ -290,12 +211,6 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
     assert again.run() == searched("qwen2_5_vl")
     again.finish()
     assert not folder.exists()
-
-
-def test_what_another_search_left_is_not_taken(tmp_path: object) -> None:
-    folder = tmp_path / "kept"  # type: ignore[operator]
-    search("llama", sidecar=folder).run()
-    assert search("qwen2", sidecar=folder).notes.kept == 0
 
 
 @pytest.mark.parametrize(

@@ -7,9 +7,8 @@ import torch
 
 import tiny
 from sooner.models import adapt
-from sooner.sparse.attention import States
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import AShape, Dense, Grid
+from sooner.sparse.patterns import AShape, Grid
 from sooner.sparse.search import Search, SearchSample, SearchSettings
 from sooner.sparse.search import run as price
 from sooner.sparse.search.heads import shortlist
@@ -17,18 +16,6 @@ from sooner.sparse.search.score import WHOLE, Survey, Tally
 from sooner.sparse.table import HeadEntry
 
 ADAPTER = adapt(tiny.model("llama"))
-
-
-def row(tokens: int = 200) -> States:
-    generator = torch.Generator().manual_seed(0)
-    states = torch.randn(3, 2, tokens, 16, generator=generator)
-    return States(*states.unbind(), 0.25)
-
-
-def test_dense_pairs_have_the_price_of_one() -> None:
-    found = price.prices([Dense(), AShape(4, 64)], row(), PromptLayout.text(200))
-    assert float(found[0]) == 1.0
-    assert float(found[1]) > 0
 
 
 def test_a_candidate_is_dropped_when_its_kernel_is_too_slow() -> None:
@@ -40,10 +27,6 @@ def test_a_candidate_is_dropped_when_its_kernel_is_too_slow() -> None:
         prices = torch.tensor([factor, 1.0]).double()
         types = shortlist(survey, candidates, prices, 0.4, SearchSettings())
         assert types[0][0].name == chosen
-
-
-def test_layers_without_a_sparse_head_need_no_break_even() -> None:
-    assert price.break_even(ADAPTER, [[HeadEntry()] * 4] * 3, PromptLayout.text(300))[0] == 0
 
 
 def test_break_even_lies_between_the_lengths_that_are_timed(

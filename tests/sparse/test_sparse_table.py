@@ -13,7 +13,7 @@ import tiny
 from sooner.errors import SoonerError
 from sooner.models import Adapter, adapt
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, VerticalSlash
-from sooner.sparse.table import HeadEntry, PatternTable, fingerprint
+from sooner.sparse.table import HeadEntry, PatternTable
 
 LAYERS, HEADS = 3, 4  # of every tiny model
 
@@ -57,28 +57,6 @@ def test_a_file_names_schema_model_and_every_dense_head(
     assert data["layers"][0][0]["recall"] == 0.97
 
 
-def test_a_table_knows_whether_it_changes_anything(table: PatternTable, adapter: Adapter) -> None:
-    assert not table.is_dense
-    assert PatternTable.uniform(adapter, Dense()).is_dense
-
-
-def test_fingerprints_tell_shapes_and_rope_apart_but_not_weights() -> None:
-    apart = ("llama", "qwen2", "qwen2_5_vl", "qwen3_vl", "openvla", "paddleocr_vl", "hunyuan_vl")
-    prints = {
-        family: fingerprint(adapt(tiny.model(family))) for family in (*apart, "llava_onevision")
-    }
-    assert len({prints[family] for family in apart}) == len(apart)
-    assert prints["llava_onevision"] == prints["qwen2"], "its decoder is a Qwen2"
-    assert fingerprint(adapt(tiny.model("llama", seed=4))) == prints["llama"]
-    assert fingerprint(adapt(tiny.model("llama", layers=2))) != prints["llama"]
-
-
-def test_another_model_is_refused_with_what_differs(table: PatternTable, tmp_path: Path) -> None:
-    table.save(tmp_path / "patterns.json")
-    with pytest.raises(SoonerError, match=r"differs in model_type \(llama, not qwen2_5_vl_text\)"):
-        PatternTable.load(tmp_path / "patterns.json", adapt(tiny.model("llama")))
-
-
 def test_another_number_of_layers_or_heads_is_refused(
     table: PatternTable, adapter: Adapter
 ) -> None:
@@ -108,13 +86,6 @@ def test_a_broken_file_is_refused_in_one_line(
         PatternTable.load(changed(table, tmp_path / "broken.json", **values))
     assert "broken.json" in str(refused.value)
     assert "\n" not in str(refused.value)
-
-
-def test_a_file_that_is_none_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").write_text("nothing")
-    for name, words in (("notes.txt", "is no JSON"), ("absent.json", "can't be read")):
-        with pytest.raises(SoonerError, match=words):
-            PatternTable.load(tmp_path / name)
 
 
 def minference(path: Path, layers: int = LAYERS, heads: int = HEADS, **first: Any) -> Path:

@@ -29,13 +29,3 @@ def test_frames_are_counted_within_videos_and_apart_between_them(family: str) ->
             last = runs[-1][0]
     inside = prompt.frames >= 0
     assert bool((prompt.visual | ~inside).all())
-
-
-@pytest.mark.parametrize("family", FRAMES)
-def test_pruned_prompts_keep_their_frames(family: str) -> None:
-    adapter = adapt(tiny.model(family))
-    prompt = adapter.embed_prompt(tiny.inputs(family, "video"))
-    places = prompt.visual[0].nonzero()[:, 0][::3]
-    kept = places.new_tensor(range(int(prompt.visual.sum())))[::3]
-    pruned = adapter.prune_prompt(prompt, [kept])
-    assert pruned.frames[0, pruned.visual[0]].tolist() == prompt.frames[0, places].tolist()

@@ -15,8 +15,6 @@ import tiny
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.compression import VisionZip
-from sooner.sparse.compression.gaze import received
-from sooner.sparse.compression.visionzip import zipped
 from sparse.literal import LAYERS, forced, read
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
@@ -163,14 +161,6 @@ def test_logits_are_those_of_the_literal_reference(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_small_frames_stay_whole(family: str) -> None:
-    inputs, model = tiny.inputs(family, "mixed"), tiny.model(family)
-    made = sooner.generate(model, inputs, prefill=VisionZip(), max_new_tokens=6, do_sample=False)
-    plain = sooner.generate(model, inputs, max_new_tokens=6, do_sample=False)
-    assert made.tokens == plain.tokens
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_a_run_is_approximate_and_says_how_much_was_kept(family: str) -> None:
     inputs, model = tiny.inputs(family, "video"), tiny.model(family)
     made = sooner.generate(
@@ -196,13 +186,6 @@ def test_padding_on_the_left_changes_nothing(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_text_alone_is_left_as_it_is(family: str) -> None:
-    inputs, model = tiny.inputs(family, "text"), tiny.model(family)
-    made = sooner.generate(model, inputs, prefill=VisionZip(), max_new_tokens=4, do_sample=False)
-    assert made.stats.mode == "exact"
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_no_hook_stays_behind(family: str) -> None:
     model = tiny.model(family)
     before = hooks_of(model)
@@ -218,41 +201,6 @@ def hooks_of(model: Any) -> int:
     return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules())
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_features_are_the_models_own_while_the_tower_is_watched(family: str) -> None:
-    """The row numbers that ride through Qwen's merger are taken off again."""
-    model, inputs = tiny.model(family), tiny.inputs(family, "mixed")
-    with torch.no_grad():
-        plain = adapt(model).embed_prompt(inputs)
-        with VisionZip()(model):
-            watched = adapt(model).embed_prompt(inputs)
-    assert torch.equal(plain.embeds, watched.embeds)
-
-
-def test_received_attention_in_chunks_is_that_of_the_map(monkeypatch: pytest.MonkeyPatch) -> None:
-    queries, keys = torch.randn(2, 3, 50, 8)
-    weights = (queries @ keys.transpose(1, 2) * 0.3).softmax(-1)  # [heads, tokens, tokens]
-    monkeypatch.setattr("sooner.sparse.compression.gaze.CHUNK", 3 * 50 * 7)
-    torch.testing.assert_close(received(queries, keys, 0.3), weights.mean((0, 1)))
-    torch.testing.assert_close(received(queries, keys, 0.3, True), weights[:, 0].mean(0))
-
-
-def test_every_token_is_kept_or_merged_once() -> None:
-    states = torch.randn(100, 6)
-    chosen, centres, means = zipped(torch.rand(100), torch.randn(100, 4), states, 54, 10)
-    assert len({*chosen.tolist(), *centres.tolist()}) == 64
-    same = torch.ones(100, 6)
-    assert torch.allclose(zipped(torch.rand(100), torch.randn(100, 4), same, 54, 10)[2], same[:10])
-    assert means.shape == (10, 6)
-
-
-def test_equal_keys_leave_every_contextual_token_itself() -> None:
-    """Black frames: all keys alike, and no cluster may be empty."""
-    _, centres, means = zipped(torch.rand(40), torch.ones(40, 4), torch.randn(40, 6), 4, 6)
-    assert len(centres) == 6
-    assert bool(means.isfinite().all())
-
-
 def test_bad_values_are_refused() -> None:
     with pytest.raises(SoonerError, match="contextual is 0"):
         VisionZip(54, 0)
@@ -265,15 +213,3 @@ def test_bad_values_are_refused() -> None:
 def test_other_families_are_refused_by_name() -> None:
     with pytest.raises(UnsupportedError, match="not of 'llama'"), VisionZip()(tiny.model("llama")):
         pass
-
-
-def test_features_encoded_elsewhere_are_refused() -> None:
-    family = "qwen2_5_vl"
-    model, inputs = tiny.model(family), tiny.inputs(family, "video")
-    with torch.no_grad():
-        prompt = adapt(model).embed_prompt(inputs)
-    visual = prompt.visual[0]
-    from sooner.sparse.compression.families import watch
-
-    with pytest.raises(UnsupportedError, match="did not embed"):
-        watch(adapt(model)).of_prompt(int(visual.sum()))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -12,9 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from sooner.errors import SoonerError
 from sooner.storage import Attempts, Store, open_store
-from sooner.storage.attempts import WorkerProcess, this_process
 
 DIES = """
 import os, signal, sys
@@ -67,31 +64,3 @@ def test_many_who_work_at_one_key_at_once_are_no_deaths(tmp_path: Path) -> None:
     time.sleep(0.6)
     assert attempts.count("a") == 5
     assert attempts.reason("a") == "3 processes died at it; it is set aside"
-
-
-def test_what_nobody_can_read_counts_when_it_is_old(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    store.write(".sooner/attempts/a/1.json", b"{torn")
-    store.write(".sooner/attempts/a/2.json", b"[]")
-    store.write(".sooner/attempts/a/notes", b"")
-    assert Attempts(store, most=2).count("a") == 0
-    time.sleep(0.2)
-    told = Attempts(store, most=2, lasts=0.1).reason("a")
-    assert told == "2 processes died at it; it is set aside"
-
-
-def test_a_number_that_is_used_again_is_another_process() -> None:
-    this = this_process()
-    assert this.is_alive()
-    assert WorkerProcess(this.place, this.number, "before").is_alive() is False
-    assert WorkerProcess(this.place, 1, "x").is_alive() in (False, None)
-    assert WorkerProcess("another machine", this.number, this.started).is_alive() is None
-    with subprocess.Popen([sys.executable, "-c", "pass"]) as child:
-        time.sleep(0.05)
-        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)  # ended, and not buried yet
-        assert WorkerProcess(this.place, child.pid, this.started).is_alive() is False
-
-
-def test_at_least_one(tmp_path: Path) -> None:
-    with pytest.raises(SoonerError, match=r"^attempts is 0; it must be a whole number"):
-        Attempts(open_store(tmp_path), most=0)

@@ -18,10 +18,9 @@ from typing import Any
 
 import pytest
 
-from sooner.errors import SoonerError
 from sooner.storage import Leases, MissingObjectError, ObjectInfo, Store, open_store
 from sooner.storage import leases as leases_module
-from sooner.storage.store import Data, passed
+from sooner.storage.store import Data
 from storage.s3_server import S3Server
 
 EVERYWHERE = pytest.mark.parametrize("any_store", ["local", "memory", "s3"], indirect=True)
@@ -64,52 +63,6 @@ def test_of_many_takers_one_gets_a_lease_that_is_over(any_store: Store) -> None:
     taken = _at_once([lambda one=one: one.take("a") for one in owners])
     assert sorted(taken) == [False] * 5 + [True]
     assert [one.holds("a") for one in owners] == taken
-
-
-def test_renewals_come_when_half_is_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    hours = 0.0
-    monkeypatch.setattr(leases_module, "passed", lambda: passed() + hours)
-    one = Leases(open_store(tmp_path), "one", 600)
-    assert one.take("a")
-    one.renew_due()
-    assert (tmp_path / ".sooner/leases/a/0000000001").exists()
-    hours = 400.0
-    one.renew_due()
-    assert [path.name for path in (tmp_path / ".sooner/leases/a").iterdir()] == ["0000000002"]
-    hours = 900.0
-    assert one.holds("a")
-    hours = 1001.0
-    assert not one.holds("a")
-
-
-def test_stores_that_refuse_nobody_still_save_work(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def refuse(*paths: object, **options: object) -> None:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr("os.link", refuse)
-    store = open_store(tmp_path)
-    one, two = Leases(store, "one", 30), Leases(store, "two", 30)
-    assert one.take("a")
-    assert not two.take("a")
-    one.release("a")
-    assert two.take("a")
-
-
-def test_what_nobody_can_read_is_waited_for(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    store.write(".sooner/leases/a/0000000003", b"{torn")
-    store.write(".sooner/leases/a/notes.txt", b"not of ours")
-    assert not Leases(store, "one", 30).take("a")
-    time.sleep(0.2)
-    Leases(store, "one", 0.01).take("a")
-    assert store.exists(".sooner/leases/a/0000000004")
-
-
-def test_seconds_are_above_none(tmp_path: Path) -> None:
-    with pytest.raises(SoonerError, match=r"^lease is 0; it must be above 0$"):
-        Leases(open_store(tmp_path), "one", 0)
 
 
 class Turns:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from pathlib import Path
 
 import pytest
 
@@ -34,15 +33,6 @@ def test_a_folder_is_searched_as_on_this_machine(memory: str) -> None:
     assert places(find_documents([f"{memory}/in/b/*.png", f"{memory}/in/b/p10.png"])) == ["p10.png"]
 
 
-def test_results_of_earlier_runs_are_no_documents(memory: str) -> None:
-    store = open_store(memory)
-    for name in ("out/.sooner/pages/1.json", "out/a.pdf/page-0001.png", "outer/e.png"):
-        store.write(f"in/{name}", b"1")
-    found = places(find_documents([f"{memory}/in"]))
-    assert found == ["a #1?.pdf", "b/p2.PNG", "b/p10.png", "outer/e.png", "ä/x.pdf"]
-    assert places(find_documents([f"{memory}/in/out/"])) == ["a.pdf/page-0001.png"]
-
-
 def test_a_document_is_here_only_for_its_turn(memory: str) -> None:
     (document,) = find_documents([f"{memory}/in/a #1?.pdf"])
     assert document.source == document.url
@@ -55,29 +45,12 @@ def test_a_document_is_here_only_for_its_turn(memory: str) -> None:
     assert not local.path.parent.exists()
 
 
-def test_what_lies_here_stays_where_it_is(tmp_path: Path) -> None:
-    (tmp_path / "a b.pdf").write_bytes(b"1")
-    (document,) = find_documents([(tmp_path / "a b.pdf").as_uri()])
-    assert (document.path, document.url) == (tmp_path / "a b.pdf", None)
-    assert document.source == str(tmp_path / "a b.pdf")
-    with fetched(document) as local:
-        assert local is document
-    assert document.path.exists()
-
-
 def test_what_was_removed_meanwhile_is_a_problem_of_one_document(memory: str) -> None:
     (document,) = find_documents([f"{memory}/in/ä/x.pdf"])
     open_store(memory).remove("in/ä/x.pdf")
     with fetched(document) as local:
         assert local.problem == f"'{document.url}' does not exist"
         assert not local.path.exists()
-
-
-def test_the_same_place_in_two_stores_is_told_apart(memory: str, tmp_path: Path) -> None:
-    (tmp_path / "p10.png").write_bytes(b"1")
-    found = find_documents([f"{memory}/in/b/p10.png", str(tmp_path / "p10.png"), f"{memory}/in/b/"])
-    assert len({document.place for document in found}) == len(found) == 3
-    assert all(".." not in document.place.parts for document in found)
 
 
 def test_what_is_not_there_is_refused_in_one_line(memory: str) -> None:
@@ -90,23 +63,6 @@ def test_what_is_not_there_is_refused_in_one_line(memory: str) -> None:
             find_documents([f"{memory}/{name}"])
     with pytest.raises(StorageError, match="unknown scheme 'nowhere'; known are s3, http"):
         find_documents(["nowhere://a/b.pdf"])
-
-
-def test_documents_of_s3(bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    s3_server.into_environment(monkeypatch)
-    store = open_store(bucket)
-    body = b"x" * 3_000_000
-    store.write("docs/ä b/p #2?.pdf", body)
-    store.write("docs/one.png", b"1")
-    found = find_documents([f"{bucket}/docs/"])
-    assert places(found) == ["one.png", "ä b/p #2?.pdf"]
-    with fetched(found[1]) as local:
-        assert local.path.read_bytes() == body
-    assert find_documents([str(found[1].url)])[0].url == found[1].url
-    with s3_server.failure(503, 500), fetched(found[0]) as local:
-        assert (local.path.read_bytes(), local.problem) == (b"1", "")
-    with pytest.raises(StorageError, match=r"^'s3://[^\n]*' does not exist"):
-        find_documents([f"{bucket}-none/docs/"])
 
 
 @pytest.mark.parametrize("key", ["docs/../../up.pdf", "docs//twice.pdf"])

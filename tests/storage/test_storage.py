@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import pickle
 import resource
 import threading
 import time
@@ -14,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from sooner.storage import MissingObjectError, ObjectInfo, StorageError, Store, is_url, open_store
+from sooner.storage import MissingObjectError, ObjectInfo, StorageError, Store, open_store
 from sooner.storage.local import LocalStore
-from sooner.storage.remote import RemoteStore, S3Store
+from sooner.storage.remote import S3Store
 from storage.s3_server import S3Server
 
 EVERYWHERE = pytest.mark.parametrize("any_store", ["local", "memory", "s3"], indirect=True)
@@ -102,39 +101,6 @@ def test_threads_that_write_and_read_one_name_see_whole_values(any_store: Store)
     assert {value for many in seen for value in many} <= set(values)
 
 
-def test_writers_and_removers_of_one_folder_are_not_in_each_others_way(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Who removes the last object takes the empty folder away, at any moment of another's write."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-
-    def write_and_remove(i: int) -> bool:
-        store = open_store(tmp_path)
-        for number in range(150):
-            name = f".sooner/attempts/a/b/c/{i}-{number}"
-            store.write(name, b"1")
-            store.remove(name)
-        return True
-
-    for _ in range(3):
-        assert _at_once(4, write_and_remove) == [True] * 4
-    assert not [*tmp_path.rglob("*.part")]
-
-
-@pytest.mark.parametrize("any_store", ["local", "memory"], indirect=True)
-def test_what_this_machine_calls_the_time_plays_no_part(
-    any_store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    true = time.time()
-    monkeypatch.setattr(time, "time", lambda: true + 5 * 3600)
-    before = any_store.now()
-    any_store.write("a", b"1")
-    (info,) = any_store.names()
-    assert abs(before - true) < 30
-    assert before - any_store.tick <= info.modified <= any_store.now() + any_store.tick
-    assert abs(pickle.loads(pickle.dumps(any_store)).now() - true) < 30
-
-
 def test_the_clock_of_s3_is_that_of_its_answers(bucket: str, s3_server: S3Server) -> None:
     store = open_store(bucket, **s3_server.options)
     before = store.now()
@@ -147,67 +113,6 @@ def test_the_clock_of_s3_is_that_of_its_answers(bucket: str, s3_server: S3Server
     finally:
         s3_server.date = None
     assert 946_728_000 <= late < 946_728_060
-
-
-@EVERYWHERE
-def test_a_copy_of_a_store_is_the_same_store(any_store: Store) -> None:
-    other = pickle.loads(pickle.dumps(any_store))
-    other.write("a", b"1")
-    assert any_store.read("a") == b"1"
-    assert other.url("a") == any_store.url("a")
-
-
-def test_long_names(tmp_path: Path, bucket: str, s3_server: S3Server) -> None:
-    local, remote = open_store(tmp_path), open_store(bucket, **s3_server.options)
-    longest = "ü" * 127 + "x"  # 255 bytes
-    for store in (local, remote):
-        store.write(longest, b"1")
-        assert store.create(f"a/{longest}", b"1")
-        assert store.read(longest) == b"1"
-    for ask in (
-        lambda name: local.write(name, b""),
-        lambda name: local.create(name, b""),
-        local.read,
-        local.remove,
-    ):
-        with pytest.raises(StorageError, match=r"^object '.*: File name too long[^\n]*$"):
-            ask(longest + "x")
-    remote.write("/".join(["x" * 127] * 8), b"1")  # 1,023 bytes
-    with pytest.raises(StorageError, match=r"has 1030 bytes; S3 takes up to 1024"):
-        remote.write("ab/" + "ü" * 513 + "x", b"1")
-    assert sorted(one.size for one in remote.names()) == [1, 1, 1]
-
-
-def test_a_folder_in_the_way_is_told_in_one_line(tmp_path: Path) -> None:
-    store = open_store(tmp_path)
-    store.write("a/b", b"1")
-    with pytest.raises(StorageError, match=r"a' can't be written: Is a directory; check what"):
-        store.write("a", b"2")
-    with pytest.raises(StorageError, match=r"a/b/c' can't be written: Not a directory; check what"):
-        store.write("a/b/c", b"2")
-    with pytest.raises(MissingObjectError):
-        store.read("a/b/c")
-    assert [one.name for one in store.names()] == ["a/b"]
-    with pytest.raises(StorageError, match="kept for files that are being written"):
-        store.write("a/.sooner-1.part", b"2")
-
-
-def test_places(tmp_path: Path) -> None:
-    store = open_store((tmp_path / "a b").as_uri())
-    store.write("c", b"1")
-    assert (tmp_path / "a b" / "c").read_bytes() == b"1"
-    assert store.local_path("c") == tmp_path / "a b" / "c"
-    assert is_url("s3://a/b")
-    assert not is_url("C:\\a")
-    assert not is_url(str(tmp_path))
-    with pytest.raises(StorageError, match=r"output '.*/c' is a file; name a folder"):
-        open_store(tmp_path / "a b" / "c")
-    with pytest.raises(StorageError, match="names no bucket"):
-        open_store("s3://")
-    with pytest.raises(StorageError, match="shows objects that are half written"):
-        open_store("ftp://host/a")
-    with pytest.raises(StorageError, match=r"has an unknown scheme 'nowhere'; known are s3, http"):
-        open_store("nowhere://host/a")
 
 
 def test_file_systems_without_links_look_first(
@@ -228,7 +133,6 @@ def test_file_systems_without_links_look_first(
 def test_a_link_whose_answer_was_lost_is_known_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    import os
 
     link = os.link
 
@@ -258,7 +162,6 @@ def test_a_full_disk_leaves_the_old_object(tmp_path: Path) -> None:
 
 
 def test_what_a_killed_writer_left_is_swept_when_it_is_old(tmp_path: Path) -> None:
-    import os
 
     store = open_store(tmp_path)
     store.write("a/b", b"1")
@@ -310,30 +213,6 @@ def test_a_listing_of_many_objects_is_read_as_it_is_asked_for() -> None:
             assert system.pages == number // 1000
     assert number == system.count
     assert max(alive) <= 2
-
-
-def test_a_listing_of_files_streams(tmp_path: Path) -> None:
-    for number in range(2_000):
-        path = tmp_path / f"{number % 3}" / f"{number}"
-        path.parent.mkdir(exist_ok=True)
-        path.touch()
-    listing = open_store(tmp_path).names()
-    found = {next(listing).name for _ in range(5)}
-    assert sum(isinstance(one, ObjectInfo) for one in gc.get_objects()) <= 1
-    found |= {one.name for one in listing}
-    assert len(found) == 2_000
-
-
-def test_stores_that_only_fsspec_knows_look_first() -> None:
-    from fsspec.implementations.memory import MemoryFileSystem
-
-    system = MemoryFileSystem(use_listings_cache=False)
-    store = RemoteStore("other://a", system, f"/{uuid.uuid4().hex}")
-    assert not store.can_create
-    assert store.create("b/c", b"1")
-    assert not store.create("b/c", b"2")
-    assert abs(store.now() - time.time()) < 5
-    assert [one.name for one in store.names()] == ["b/c"]
 
 
 def _at_once(count: int, do: Any) -> list[Any]:

@@ -170,31 +170,6 @@ def test_what_a_busy_server_refuses_is_asked_again(
             assert store.read("b") == b"2"
 
 
-def test_creators_in_conflict_ask_again(bucket: str, s3_server: S3Server) -> None:
-    store = open_store(bucket, **s3_server.options)
-    with s3_server.failure(409, 409, of=is_put):
-        assert store.create("a", b"1")
-    with (
-        s3_server.failure(*[409] * 20, of=is_put),
-        pytest.raises(
-            StorageError,
-            match=r"^object 's3://bucket-.*/b' can't be written: [^\n]+; what is finished",
-        ),
-    ):
-        store.create("b", b"1")
-
-
-def test_a_store_that_knows_no_conditions_is_looked_at_first(
-    bucket: str, s3_server: S3Server
-) -> None:
-    store = open_store(bucket, **s3_server.options)
-    with s3_server.failure(501, of=lambda one: one.if_none_match is not None):
-        assert not store.can_create
-    assert store.create("a", b"1")
-    assert not store.create("a", b"2")
-    assert store.read("a") == b"1"
-
-
 def test_what_can_t_be_reached_is_told_in_one_line(
     bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -210,17 +185,3 @@ def test_what_can_t_be_reached_is_told_in_one_line(
     for ask in (down.check, lambda: down.read("a"), lambda: list(down.names()), down.now):
         with pytest.raises(StorageError, match=r"^(object|store) 's3://.*Could not connect[^\n]*$"):
             ask()
-
-
-def test_s3_is_found_by_the_environment(bucket: str, s3_server: S3Server, tmp_path: Path) -> None:
-    """As a command finds it, which is given a URL only."""
-    import os
-
-    done = subprocess.run(
-        [sys.executable, "-c", "import sys; from sooner.storage import open_store\n"
-         "store = open_store(sys.argv[1]); store.write('a b', b'1'); print(store.read('a b'))",
-         f"{bucket}/x y"],
-        env={**os.environ, **s3_server.environment}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert (done.stdout, done.returncode) == ("b'1'\n", 0), done.stderr
-    assert open_store(bucket, **s3_server.options).read("x y/a b") == b"1"

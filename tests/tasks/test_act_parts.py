@@ -6,7 +6,6 @@ import io
 import math
 import struct
 import zlib
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,7 +21,6 @@ from sooner.tasks.act.observation import (
     Observation,
     decode_picture,
     from_buffer,
-    read_picture,
 )
 
 PICTURE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
@@ -64,23 +62,6 @@ def test_what_is_no_picture_is_refused_by_field(image: Any, told: str) -> None:
     with pytest.raises(FieldError, match=told) as raised:
         Observation(image, "reach")
     assert raised.value.field == "image"
-
-
-@pytest.mark.parametrize("text", ["", "  ", None, 3, "x" * 2_001])
-def test_an_instruction_says_something(text: Any) -> None:
-    with pytest.raises(FieldError, match="instruction") as raised:
-        Observation(PICTURE, text)
-    assert raised.value.field == "instruction"
-
-
-def test_a_data_set_is_a_name() -> None:
-    with pytest.raises(FieldError, match="unnorm_key is 3"):
-        Observation(PICTURE, "reach", 3)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize("data", [encoded("PNG"), npy(PICTURE)], ids=["png", "npy"])
-def test_pictures_are_read_as_they_were(data: bytes) -> None:
-    np.testing.assert_array_equal(decode_picture(data), PICTURE)
 
 
 @pytest.mark.parametrize(("kind", "mode"), [("JPEG", "RGB"), ("PNG", "RGBA"), ("PNG", "L")])
@@ -126,11 +107,6 @@ def test_broken_pictures_are_refused(data: bytes, told: str) -> None:
 def test_buffers_are_checked_before_they_are_used(dtype: Any, shape: Any, told: str) -> None:
     with pytest.raises(FieldError, match=told):
         from_buffer(bytes(60), dtype, shape)
-
-
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SoonerError, match=r"nothing\.png' can't be read"):
-        read_picture(tmp_path / "nothing.png")
 
 
 TOKENS = ActionTokens(40, 16)
@@ -195,11 +171,3 @@ def test_a_choice_tries_each_then_keeps_the_quickest_and_asks_again() -> None:
         pace.add(picked[-1], 1, seconds[picked[-1]])
     assert picked[:6].count("plain") == 3
     assert 0 < picked[6:].count("plain") <= 3
-
-
-def test_a_draft_that_gains_nothing_is_left_out() -> None:
-    pace = Quickest(("plain", "strict"))
-    for _ in range(3):
-        pace.add("plain", 1, 1.0)
-        pace.add("strict", 1, 0.995)
-    assert pace.best(1) == "plain"

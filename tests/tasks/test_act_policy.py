@@ -10,7 +10,6 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.tasks.act import Allowance, Observation, Policy
-from sooner.tasks.act.policy import CPU_NODES
 from tiny_policy import ARM, BINS, DIMS, HORIZON, TABLE, WORDS, image, observations, policy
 
 
@@ -52,27 +51,6 @@ def test_an_action_is_unnormalised(plain: Policy) -> None:
     assert action.from_exact is None
 
 
-def test_an_end_of_sequence_ends_no_action() -> None:
-    one = policy()
-    with torch.no_grad():
-        one.model.lm_head.weight[:] = 0
-        one.model.lm_head.weight[2] = 1e-9  # the end, wherever its score is above 0
-    action = one.act(observations(1))[0]
-    assert action.ids.shape == (HORIZON, DIMS)
-
-
-def test_an_id_that_is_no_action_is_clipped_and_flagged() -> None:
-    one = policy()
-    with torch.no_grad():
-        one.model.lm_head.weight[:] = 0  # the first id wins every tie
-    action = one.act(observations(1))[0]
-    assert action.ids.tolist() == [[0] * DIMS] * HORIZON
-    assert action.clipped.all()
-    top = (np.linspace(-1, 1, BINS)[-2] + 1) / 2  # the centre of the highest bin
-    assert action.values[0, 3] == pytest.approx(top)
-    assert action.as_dict()["clipped"] is True
-
-
 def test_data_sets_of_other_lengths_share_a_call() -> None:
     one = policy(table=TABLE, arm=ARM)
     seen = [
@@ -83,14 +61,6 @@ def test_data_sets_of_other_lengths_share_a_call() -> None:
     assert [action.values.shape for action in actions] == [(2, 4), (2, 7), (2, 4)]
     assert [action.unnorm_key for action in actions] == ["table", "arm", "table"]
     np.testing.assert_array_equal(actions[2].ids, one.act(seen[2:])[0].ids)
-
-
-def test_an_unknown_data_set_is_named_with_the_known() -> None:
-    one = policy(table=TABLE, arm=ARM)
-    with pytest.raises(SoonerError, match=r"unknown unnorm_key 'tabel'.*'table'.*arm, table"):
-        one.act(observations(1, unnorm_key="tabel"))
-    with pytest.raises(SoonerError, match="unnorm_key is missing; the policy knows arm, table"):
-        one.act(observations(1))
 
 
 def test_a_policy_may_have_a_data_set_of_its_own() -> None:
@@ -107,18 +77,6 @@ def test_sampling_is_seeded_and_differs_from_the_best(plain: Policy) -> None:
     assert [action.ids.tolist() for action in first] == [action.ids.tolist() for action in again]
     best = [action.ids.tolist() for action in plain.act(seen)]
     assert best != [action.ids.tolist() for action in first]
-
-
-def test_tokens_are_told_under_the_callers_numbers() -> None:
-    one = policy(table=TABLE, arm=ARM)
-    seen = [Observation(image(), "open the drawer", key) for key in ("arm", "table", "arm")]
-    told: dict[int, int] = {}
-
-    def listen(row: int, tokens: list[int], drafted: int) -> None:
-        told[row] = told.get(row, 0) + len(tokens)
-
-    one.act(seen, on_tokens=listen)
-    assert told == {0: 14, 1: 8, 2: 14}
 
 
 @pytest.mark.parametrize(
@@ -140,23 +98,6 @@ def test_an_allowance_for_another_robot_is_refused_before_anything_runs() -> Non
         policy(allowance=Allowance((1, 2, 3, 4, 5)))
 
 
-@pytest.mark.parametrize(
-    ("allowed", "is_strict"),
-    [("0", True), ("1", False), ("1mm,1mm,1mm,0", True), ("1cm,0,0,0", False)],
-)
-def test_an_allowance_may_be_less_than_a_bin(allowed: str, is_strict: bool) -> None:
-    assert policy(allowance=Allowance.parse(allowed)).is_strict is is_strict
-
-
-def test_drafted_exactly_it_is_the_same_action() -> None:
-    one = policy(head=True)
-    seen = observations(3)
-    exact = one.act(seen, method="plain")
-    for ours, wanted in zip(one.act(seen, method="strict"), exact, strict=True):
-        np.testing.assert_array_equal(ours.ids, wanted.ids)
-        assert (ours.mode, ours.method) == ("exact", "strict")
-
-
 def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
     one = policy(head=True, allowance=Allowance(BINS))
     seen = observations(3)
@@ -175,14 +116,6 @@ def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
     assert accepted == relaxed[0].stats.num_accepted_draft_tokens
 
 
-def test_no_allowance_at_all_is_exact() -> None:
-    one = policy(head=True, allowance=Allowance(0))
-    seen = observations(2)
-    for ours, wanted in zip(one.act(seen, method="relaxed"), one.act(seen), strict=True):
-        np.testing.assert_array_equal(ours.ids, wanted.ids)
-        assert ours.mode == "exact"
-
-
 def test_auto_runs_what_was_measured_to_be_quickest() -> None:
     one = policy(head=True)
     for _ in range(3):
@@ -192,24 +125,3 @@ def test_auto_runs_what_was_measured_to_be_quickest() -> None:
     for _ in range(15):
         one.pace.add("strict", 2, 0.001)
     assert one.act(observations(2), method="auto")[0].method == "strict"
-
-
-def test_a_head_of_another_policy_is_refused() -> None:
-    theirs = policy(head=True).head
-    ours = policy(horizon=1)
-    with torch.no_grad():
-        for weight in ours.model.parameters():
-            weight += 0.5
-    with pytest.raises(SoonerError, match="head"):
-        Policy(ours.model, ours.processor, theirs)
-
-
-def test_relaxed_drafts_are_chains_as_long_as_an_action() -> None:
-    """Siblings are neighbours, and what passes for one of them passes for the next."""
-    made = policy(head=True, allowance=Allowance(3))
-    bare = Policy(made.model, made.processor, made.head, allowance=Allowance(3))
-    strict, relaxed = (bare.build(name, "table") for name in ("strict", "relaxed"))
-    assert (relaxed.top_k, relaxed.nodes, relaxed.depth) == (1, 6, 6)  # type: ignore[attr-defined]
-    assert (strict.top_k, strict.nodes) == (8, CPU_NODES)  # type: ignore[attr-defined]
-    exact = Policy(made.model, made.processor, made.head, allowance=Allowance(0))
-    assert exact.build("relaxed", "table").top_k == 8  # type: ignore[attr-defined]

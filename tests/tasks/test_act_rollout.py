@@ -8,12 +8,10 @@ from pathlib import Path
 import av
 import numpy as np
 import pytest
-from scipy.stats import binomtest
 
-from sooner.errors import SoonerError
 from sooner.robots.table import HALF, PIXELS
 from sooner.tasks.act.observation import Observation
-from sooner.tasks.act.rollout import run_rollouts, wilson
+from sooner.tasks.act.rollout import run_rollouts
 
 
 @dataclass
@@ -70,13 +68,6 @@ def test_episodes_run_side_by_side_and_lanes_are_used_again() -> None:
     assert act.batches[-1] <= 2
 
 
-def test_side_by_side_changes_nothing() -> None:
-    alone = run_rollouts(Looker(), "table", episodes=4, batch=1)
-    together = run_rollouts(Looker(), "table", episodes=4, batch=4)
-    told = [sorted((one.seed, one.steps) for one in run.episodes) for run in (alone, together)]
-    assert told[0] == told[1]
-
-
 def test_films_are_whole_and_only_as_many_as_asked_for(tmp_path: Path) -> None:
     found = run_rollouts(Looker(), "table", episodes=3, films=tmp_path / "films", film_limit=2)
     assert sorted(one.name for one in (tmp_path / "films").iterdir()) == [
@@ -97,16 +88,3 @@ def test_an_interrupted_film_leaves_nothing(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError, match="broke"):
         run_rollouts(fail, "table", episodes=1, films=tmp_path)
     assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(("successes", "trials"), [(40, 51), (0, 10), (10, 10), (1, 2)])
-def test_wilson_s_interval(successes: int, trials: int) -> None:
-    told = binomtest(successes, trials).proportion_ci(method="wilson")
-    assert wilson(successes, trials) == pytest.approx((told.low, told.high), abs=1e-9)
-
-
-def test_bad_numbers_are_refused() -> None:
-    with pytest.raises(SoonerError, match="0 episodes"):
-        run_rollouts(stay, "table", episodes=0)
-    with pytest.raises(SoonerError, match="drawer-open"):
-        run_rollouts(stay, "drawer", episodes=1)

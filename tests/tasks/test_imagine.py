@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file, save_file
 
-import tiny_canvas
 from sooner.errors import SoonerError
 from sooner.tasks.imagine import (
     DrawCallbacks,
@@ -22,9 +18,8 @@ from sooner.tasks.imagine import (
 )
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_drawing_model
-from sooner.tasks.imagine.progress import GREY, DrawingProgress, TimeShare, partial
+from sooner.tasks.imagine.progress import GREY, DrawingProgress
 from sooner.tasks.imagine.prompting import build_prompt
-from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
 
 PROMPT = "a red circle on blue"
@@ -63,11 +58,6 @@ def test_a_record_says_what_was_done(painter: DrawingModel) -> None:
     assert seen[-1] == (16, 48)
 
 
-def test_draws_without_shared_noise_are_only_alike(painter: DrawingModel) -> None:
-    settings = ImagineSettings(coupling="maximal", seed=7, compare=True)
-    assert imagine(PROMPT, painter, settings).record["parity"] is None
-
-
 @pytest.mark.parametrize("window", [1, 3, 16])
 def test_the_window_does_not_change_the_picture(painter: DrawingModel, window: int) -> None:
     one, other = (
@@ -88,20 +78,6 @@ def test_the_same_seed_draws_the_same_pixels(painter: DrawingModel, method: str)
     assert not np.array_equal(one.pixels[0], one.pixels[1])
 
 
-def test_a_fresh_seed_is_told_and_draws_it_again(painter: DrawingModel) -> None:
-    made = imagine(PROMPT, painter)
-    assert made.record["seed"] != imagine(PROMPT, painter).record["seed"]
-    again = imagine(PROMPT, painter, ImagineSettings(seed=made.record["seed"]))
-    assert np.array_equal(made.pixels, again.pixels)
-
-
-def test_greedy_is_the_same_picture_as_plain(painter: DrawingModel) -> None:
-    made = imagine(PROMPT, painter, ImagineSettings(greedy=True, compare=True))
-    assert made.record["parity"]["verdict"] == "identical"
-    plain = imagine(PROMPT, painter, ImagineSettings(greedy=True, method="plain"))
-    assert np.array_equal(made.pixels, plain.pixels)
-
-
 @pytest.mark.parametrize("asked", [{"greedy": True}, {"seed": 3, "count": 2}], ids=str)
 def test_a_red_gate_claims_no_speed(
     painter: DrawingModel, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
@@ -120,12 +96,6 @@ def test_a_red_gate_claims_no_speed(
     assert made.record["parity"]["verdict"] == "bug"
     assert made.record["parity"]["divergence"] == 3
     assert made.record["draw_speedup"] is None
-
-
-def test_words_that_the_model_does_not_know(painter: DrawingModel) -> None:
-    (note,) = imagine("a red fox", painter, ImagineSettings(seed=0)).record["notes"]
-    assert "knows no 'fox'" in note
-    assert "circle" in note
 
 
 def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:
@@ -165,43 +135,6 @@ def test_interrupted_pictures_are_there_as_far_as_they_go(painter: DrawingModel)
         assert (made.pixels[row, 0, -1, -1] == GREY).all() != finished
 
 
-def test_interrupted_comparisons_lose_no_picture(painter: DrawingModel) -> None:
-    settings = ImagineSettings(seed=0, compare=True)
-    stages: list[str] = []
-    watch = stop_when(lambda progress: stages[-1] == "compare" and progress.steps > 2)
-    told = DrawCallbacks(on_stage=stages.append, on_progress=watch.on_progress)
-    with pytest.raises(Stopped) as stopped:
-        imagine(PROMPT, painter, settings, told)
-    assert stopped.value.made.finished == [True]
-    whole = imagine(PROMPT, painter, ImagineSettings(seed=0))
-    assert np.array_equal(stopped.value.made.pixels, whole.pixels)
-
-
-def test_unfinished_places_are_grey(painter: DrawingModel) -> None:
-    canvas = painter.canvas()
-    progress = DrawingProgress(canvas.grid, [], 2)
-    assert (partial(canvas, progress) == GREY).all()
-    progress.add(0, [1, 2, 3, 4, 5], 0)
-    pixels = partial(canvas, progress)
-    assert (pixels[1] == GREY).all()
-    assert (pixels[0, 0, 4:8, 4:] == GREY).all()
-    assert not (pixels[0, 0, :4] == GREY).all()
-
-
-def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock = [0.0]
-    monkeypatch.setattr("sooner.tasks.imagine.progress.time.perf_counter", lambda: clock[0])
-    budget, spent = TimeShare(0.04, wait=1.0), 0.0
-    while clock[0] < 100:
-        clock[0] += 0.05
-        if budget.due:
-            assert clock[0] >= 1.0
-            with budget.spend():
-                clock[0] += 0.5
-            spent += 0.5
-    assert 0.03 < spent / clock[0] <= 0.041
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -232,20 +165,6 @@ def test_settings_are_checked(options: dict, said: str) -> None:
     assert said in str(error.value)
 
 
-def test_settings_from_data() -> None:
-    settings = ImagineSettings.from_dict({"size": [32, 16], "seed": 1})
-    assert settings.size == (32, 16)
-    assert settings.digest() == ImagineSettings(size=(32, 16), seed=1).digest()
-    assert settings.digest() != ImagineSettings(seed=1).digest()
-    with pytest.raises(SoonerError, match="did you mean 'jacobi_window'"):
-        ImagineSettings.from_dict({"jacobi_windw": 3})
-    assert parse_size("384") == (384, 384)
-    assert parse_size("32x64") == (32, 64)
-    for bad in ("0", "3x", "big"):
-        with pytest.raises(SoonerError, match="HEIGHTxWIDTH"):
-            parse_size(bad)
-
-
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -257,51 +176,6 @@ def test_what_the_model_can_not_do(painter: DrawingModel, options: dict, said: s
     with pytest.raises(SoonerError) as error:
         imagine(PROMPT, painter, ImagineSettings(**options))
     assert said in str(error.value)
-
-
-def test_prompts_are_checked(painter: DrawingModel, camera: DrawingModel) -> None:
-    with pytest.raises(SoonerError, match="the prompt is empty"):
-        imagine("  ", painter)
-    with pytest.raises(SoonerError, match="use a shorter prompt"):
-        imagine("a red circle " * 50, painter)
-    with pytest.raises(SoonerError, match="takes no prompt"):
-        imagine(PROMPT, camera)
-
-
-def test_clips_are_checked(camera: DrawingModel, tmp_path: Path) -> None:
-    path = videos.write(tmp_path / "a.mkv", "mpeg4", 7, (16, 16))
-    with pytest.raises(SoonerError, match="has 7 frames; 9 from frame 0 on"):
-        continue_clip(path, camera)
-    with pytest.raises(SoonerError, match="give one of 1, 5, 9, 13"):
-        continue_clip(path, camera, ImagineSettings(given=6))
-    with pytest.raises(SoonerError, match="guidance=1"):
-        continue_clip(path, camera, ImagineSettings(given=5, guidance=3.0))
-
-
-def test_nan_is_one_line(painter_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "nan"
-    shutil.copytree(painter_folder, folder)
-    weights = load_file(folder / "model.safetensors")
-    (name,) = [name for name in weights if name.endswith("generation_head.vision_head.weight")]
-    weights[name] = torch.full_like(weights[name], float("nan"))
-    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
-    with pytest.raises(SoonerError, match="NaN"):
-        imagine(PROMPT, load_drawing_model(str(folder), threads=1))
-
-
-def test_lossy_methods_say_so(painter: DrawingModel) -> None:
-    assert imagine(PROMPT, painter, ImagineSettings(method="gsd")).record["mode"] == "relaxed"
-
-
-def test_a_chameleon_needs_a_decoder(tmp_path: Path) -> None:
-    tiny_canvas.chameleon().config.save_pretrained(tmp_path)
-    with pytest.raises(SoonerError, match=r"give its vqgan\.ckpt with --tokenizer"):
-        load_drawing_model(str(tmp_path))
-    with pytest.raises(SoonerError, match="did you mean 'lumina'"):
-        load_drawing_model(str(tmp_path), layout="lumnia")
-    (tmp_path / "vqgan.ckpt").write_bytes(b"no tensors")
-    with pytest.raises(SoonerError, match="vqgan"):
-        load_drawing_model(str(tmp_path))
 
 
 class Scribe:
@@ -330,22 +204,3 @@ def test_prompts_are_written_as_each_family_reads_them(
     made = build_prompt(family, Scribe(), ["a fox"], size, layout)
     assert made["padding"] is True
     assert {name: made[name] for name in told} == told
-
-
-def test_models_of_the_wrong_kind(
-    painter_folder: Path, camera_folder: Path, tmp_path: Path
-) -> None:
-    with pytest.raises(SoonerError, match=r"draws no pictures from prompts.*--continue.*janus"):
-        load_drawing_model(str(camera_folder))
-    with pytest.raises(SoonerError, match="continues no clips; supported: cosmos_ar"):
-        load_drawing_model(str(painter_folder), "video")
-    with pytest.raises(SoonerError, match="does not exist"):
-        load_drawing_model("./nowhere")
-    with pytest.raises(SoonerError, match="unknown device"):
-        load_drawing_model(str(painter_folder), device="gpu")
-    with pytest.raises(SoonerError, match="holds no video tokenizer"):
-        load_drawing_model(str(camera_folder), "video", tokenizer=str(tmp_path))
-    for name in ("encoder.jit", "decoder.jit"):
-        (tmp_path / name).write_bytes(b"code")
-    with pytest.raises(SoonerError, match="--trust-code"):
-        load_drawing_model(str(camera_folder), "video", tokenizer=str(tmp_path))

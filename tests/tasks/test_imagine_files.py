@@ -12,7 +12,6 @@ from PIL import Image
 
 from sooner.errors import SoonerError
 from sooner.tasks.imagine import writing
-from sooner.tasks.imagine.job import fit
 from sooner.tasks.imagine.prompts import load_clips, load_prompts
 from tasks import videos
 
@@ -58,62 +57,6 @@ def test_clips_carry_their_settings(tmp_path: Path) -> None:
     assert np.abs(means - frames).mean() < 12
 
 
-def test_grids() -> None:
-    pictures = noise(3, 4, 5, 3)
-    sheet = writing.grid(pictures)
-    assert sheet.shape == (2 * 4 + 2, 2 * 5 + 2, 3)
-    assert np.array_equal(sheet[:4, :5], pictures[0])
-    assert np.array_equal(sheet[6:, :5], pictures[2])
-    assert (sheet[6:, 7:] == 255).all()
-    assert writing.grid(pictures[:1]) is not None
-    assert np.array_equal(writing.grid(pictures[:1]), pictures[0])
-
-
-def test_drawn_frames_can_be_marked() -> None:
-    frames = noise(4, 8, 8, 3)
-    marked = writing.mark_drawn(frames, 2)
-    assert np.array_equal(marked[:2], frames[:2])
-    assert (marked[2:, 0] == writing.ORANGE).all()
-    assert np.array_equal(marked[2:, 1:-1, 1:-1], frames[2:, 1:-1, 1:-1])
-
-
-def test_nothing_half_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "a.png"
-    path.write_bytes(b"before")
-
-    def full(*_: object, **__: object) -> None:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(Image.Image, "save", full)
-    with pytest.raises(SoonerError, match=r"a.png' can't be written: No space left"):
-        writing.write_png(path, noise(2, 2, 3), {})
-    assert [one.name for one in tmp_path.iterdir()] == ["a.png"]
-    assert path.read_bytes() == b"before"
-
-
-def test_targets_are_checked(tmp_path: Path) -> None:
-    there = tmp_path / "a.png"
-    there.touch()
-    with pytest.raises(SoonerError, match="is there already; use --overwrite"):
-        writing.check_target(there, ".png", overwrite=False)
-    writing.check_target(there, ".png", overwrite=True)
-    with pytest.raises(SoonerError, match=r"must end in \.mp4"):
-        writing.check_target(there, ".mp4", overwrite=True)
-    with pytest.raises(SoonerError, match="gone' can't be written"):
-        writing.check_target(tmp_path / "gone" / "a.png", ".png", overwrite=False)
-
-
-def test_frames_are_cropped_and_scaled() -> None:
-    frames = np.zeros((2, 16, 40, 3), np.uint8)
-    frames[:, :, 12:28] = 200
-    scaled = fit(frames, 8, 8)
-    assert scaled.shape == (2, 8, 8, 3)
-    assert (scaled == 200).all()
-    boxes = noise(1, 8, 8, 3)
-    assert np.array_equal(fit(boxes.repeat(3, 1).repeat(3, 2), 8, 8), boxes)
-    assert fit(boxes, 16, 16).shape == (1, 16, 16, 3)
-
-
 def test_prompts_of_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "wishes.txt"
     path.write_text("a fox\n\n  two owls \n", encoding="utf-8")
@@ -152,17 +95,6 @@ def test_coco_captions(tmp_path: Path) -> None:
     table.write_text("[]")
     with pytest.raises(SoonerError, match="is not MS-COCO's captions"):
         load_prompts("coco-captions", tmp_path)
-
-
-@pytest.mark.lab
-def test_coco_captions_as_on_the_hub(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
-    records = [{"image_id": 139, "captions": ["A woman.", "A room."], "license": 2}]
-    (tmp_path / "data").mkdir()
-    table = tmp_path / "data" / "validation-00000-of-00001.parquet"
-    datasets.Dataset.from_list(records).to_parquet(str(table))
-    (prompt,) = load_prompts("coco-captions", tmp_path)
-    assert (prompt.id, prompt.text) == ("coco-captions/139", "A woman.")
 
 
 @pytest.mark.lab

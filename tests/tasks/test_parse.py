@@ -17,13 +17,16 @@ from sooner.decoding.runner import ModelRunner
 from sooner.documents import PageDraft, Region
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive
-from sooner.stats.run import Stats
 from sooner.tasks.loading import Loaded, ModelPair, load_pair
-from sooner.tasks.parse import PARTIAL, SUCCESS, PageParser, ParseSettings
-from sooner.tasks.parse.decoding import LONGEST, PERIODS, DecodedRow, RunawayWatch, decode_rows
-from sooner.tasks.parse.drafting import Drafting
+from sooner.tasks.parse import PARTIAL, PageParser, ParseSettings
+from sooner.tasks.parse.decoding import (
+    LONGEST,
+    PERIODS,
+    RunawayWatch,
+    decode_rows,
+)
 from sooner.tasks.parse.model_inputs import cells_of, picture_inputs
-from tasks.parsing import BROKEN, draft_of, noise_page, qwen3_vl
+from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 LIMIT = 40
 FIXED = {"nodes": 12, "max_new_tokens": LIMIT}  # not what this machine measures to pay
@@ -125,57 +128,11 @@ def test_a_region_says_what_it_says_alone(qwen: ModelPair, rows: int) -> None:
     assert parsed.stages["regions"].rows == 3
 
 
-def test_regions_without_a_box_keep_their_draft(qwen: ModelPair) -> None:
-    page = noise_page()
-    texts = plain_text(qwen).split(" ")
-    regions = [
-        Region(None, order=0, drafts=[" ".join(texts[:20])]),
-        Region((0, 0, 84, 2), order=1, drafts=["w3"]),  # too thin to be looked at
-        Region((0, 0, 84, 50), order=2, drafts=["w4 w5"]),
-    ]
-    parser = PageParser(qwen, ParseSettings(stages="both", **FIXED))
-    parsed = parser(page, PageDraft(regions, size=page.size))
-    assert parsed.stages["regions"].rows == 1
-    assert parsed.raw == plain_text(qwen)
-    assert parsed.last.aal > 0.3
-
-
 def test_a_drafter_that_failed_is_named(qwen: ModelPair) -> None:
     parser = PageParser(qwen, ParseSettings(**FIXED))
     parsed = parser(noise_page(), PageDraft([], drafter="ocr", reason="no answer within 3 s"))
     assert parsed.notes == ["drafter ocr: no answer within 3 s; decoded plainly"]
     assert parsed.raw == plain_text(qwen)
-
-
-def test_with_a_tolerance_the_mode_is_relaxed(qwen: ModelPair) -> None:
-    parser = PageParser(qwen, ParseSettings(acceptance_threshold=0.5, stages="page", **FIXED))
-    parsed = parser(noise_page(), drafts(qwen)["half"])
-    assert parsed.mode == parsed.last.mode == "relaxed"
-    assert parser(noise_page()).mode == "exact"  # nothing was drafted, so nothing was relaxed
-
-
-def test_a_page_that_is_cut_is_partial(qwen: ModelPair) -> None:
-    parsed = PageParser(qwen, ParseSettings(max_new_tokens=5))(noise_page())
-    assert (parsed.status, parsed.truncated) == (PARTIAL, "length")
-    assert parsed.reason == "cut after 5 tokens; raise --max-new-tokens"
-    assert not parsed.counts_for_speed
-
-
-def test_a_page_that_ends_is_a_success(qwen: ModelPair) -> None:
-    """End ids are drafted, and no part of the text."""
-    model = copy.deepcopy(qwen.target.model)
-    text = plain_text(qwen).split(" ")
-    last = max(set(text), key=text.index)  # the word that is said for the first time at the end
-    model.generation_config.eos_token_id = [int(last[1:]), 95]
-    pair = ModelPair(Loaded("ends", model, qwen.target.processor), prompt=qwen.prompt)
-    plain = PageParser(pair, ParseSettings(**FIXED))(noise_page())
-    assert plain.status == SUCCESS
-    assert plain.raw.split(" ") == text[: text.index(last)]
-    draft = draft_of(noise_page(), plain.raw)
-    parsed = PageParser(pair, ParseSettings(stages="page", **FIXED))(noise_page(), draft)
-    assert parsed.raw == plain.raw
-    assert parsed.status == SUCCESS
-    assert parsed.regions[0].acceptance > 0.7
 
 
 def stuck(pair: ModelPair) -> ModelPair:
@@ -185,6 +142,15 @@ def stuck(pair: ModelPair) -> ModelPair:
         model.lm_head.weight.zero_()
     model.generation_config.suppress_tokens = [0]
     return ModelPair(Loaded("stuck", model, pair.target.processor), prompt=pair.prompt)
+
+
+def runaway(tokens: list[int], limit: int) -> tuple[int, int] | None:
+    """Returns how many tokens a runaway has where the watch stops it, and how many are sound."""
+    watch = RunawayWatch(limit)
+    for count, token in enumerate(tokens, start=1):
+        if watch.add(token):
+            return count, watch.sound
+    return None
 
 
 def test_a_runaway_is_stopped_and_told(qwen: ModelPair) -> None:
@@ -226,45 +192,6 @@ def test_runaways_are_what_their_definition_says(
     ends = [end for end in range(1, len(tokens) + 1) if is_runaway(tokens[:end])]
     found = runaway(tokens, limit)
     assert (found[0] if found else None) == (ends[0] if ends else None)
-
-
-def runaway(tokens: list[int], limit: int) -> tuple[int, int] | None:
-    """How many tokens a runaway has where the watch stops it, and how many of them are sound."""
-    watch = RunawayWatch(limit)
-    for count, token in enumerate(tokens, start=1):
-        if watch.add(token):
-            return count, watch.sound
-    return None
-
-
-def test_rows_of_a_table_are_no_runaway() -> None:
-    assert runaway([5, 6, 7, 8] * 40, 256) is None
-    assert runaway(list(range(300)) * 3, 256) is None
-    assert runaway([1, 2, *[5, 6, 7, 8] * 80], 256) == (262, 6)
-
-
-def test_what_was_said_is_kept_beside_what_was_repaired(
-    qwen: ModelPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(
-        "sooner.tasks.parse.steps.decode_rows",
-        lambda *given: ([DecodedRow([1, 2], [True, False], 2)], Stats()),
-    )
-    monkeypatch.setattr(Drafting, "text", lambda self, tokens: BROKEN)
-    parsed = PageParser(qwen, ParseSettings(form="dots"))(noise_page())
-    assert parsed.raw == BROKEN
-    assert parsed.repaired
-    assert (parsed.status, parsed.reason) == (
-        PARTIAL, "the answer is no valid JSON; it was read as far as possible",
-    )  # fmt: skip
-    assert [region.label for region in parsed.regions] == ["Title", "Text"]
-    # Said in pixels of what the model sees, 84 x 112 of them, as the page has.
-    assert parsed.regions[0].bbox_1000 == (119, 178, 358, 358)
-
-
-def test_a_page_too_large_for_the_model_is_refused(qwen: ModelPair) -> None:
-    with pytest.raises(SoonerError, match=r"prompt of \d+ tokens, but .* has 512 positions; lower"):
-        PageParser(qwen)(noise_page(560, 560))
 
 
 @pytest.mark.parametrize(("prefill", "mode"), [("fastv:0.5", "approximate"), ("auto", "exact")])
@@ -309,15 +236,6 @@ def test_a_page_is_prefilled_before_its_draft_is_asked_for(
     assert parsed.seconds["wait"] >= 0.2
     assert parsed.seconds["regions"] + 0.2 <= sum(parsed.seconds.values())
     assert parsed.last.aal > 1
-
-
-def test_a_draft_that_never_comes_leaves_the_page_s_own_text(qwen: ModelPair) -> None:
-    parser = PageParser(qwen, ParseSettings(acceptance_threshold=0.5, **FIXED))
-    plain = PageParser(qwen, ParseSettings(**FIXED))(noise_page())
-    for draft in (lambda: None, lambda: PageDraft([], reason="no answer within 1 s", drafter="x")):
-        parsed = parser(noise_page(), draft)
-        assert (parsed.raw, parsed.mode) == (plain.raw, "exact")
-    assert parsed.notes == ["drafter x: no answer within 1 s; decoded plainly"]
 
 
 def test_a_page_that_takes_too_long_is_cut(qwen: ModelPair) -> None:

@@ -54,11 +54,6 @@ def test_a_paragraph_goes_on(divided: bool) -> None:
     assert [one.page for one in parts] == [1, 2]
 
 
-def test_a_small_letter_may_stand_in_brackets() -> None:
-    rest = "(as was said before) done by the end of the year."
-    assert two(("Text", BEGUN, BOTTOM), ("Text", rest, TOP)) == [[f"{BEGUN} {rest}"], []]
-
-
 @pytest.mark.parametrize(
     ("first", "second"),
     [
@@ -86,45 +81,6 @@ def test_a_small_letter_may_stand_in_brackets() -> None:
 def test_what_is_no_rest_of_a_sentence(first: str, second: str) -> None:
     assert joined_paragraph(first, second) is None
     assert two(("Text", first, BOTTOM), ("Text", second, TOP)) == [[first], [second]]
-
-
-@pytest.mark.parametrize("label", ["Picture", "Section-header", "Caption", "Formula", "Table"])
-def test_something_between_parts_paragraphs(label: str) -> None:
-    parts = ("Text", BEGUN, MIDDLE), (label, "x", BOTTOM)
-    assert len(texts(page(1, *parts), page(2, ("Text", REST, TOP)))[1]) == 1
-    parts = (label, "x", TOP), ("Text", REST, MIDDLE)
-    assert len(texts(page(1, ("Text", BEGUN, BOTTOM)), page(2, *parts))[1]) == 2
-
-
-def test_a_failed_or_cut_page_parts() -> None:
-    first, second = page(1, ("Text", BEGUN, BOTTOM)), page(3, ("Text", REST, TOP))
-    assert texts(first, second) == [[BEGUN], [REST]]
-    cut = page(1, ("Text", BEGUN, BOTTOM), status="PARTIAL", truncated="length")
-    assert texts(cut, page(2, ("Text", REST, TOP))) == [[BEGUN], [REST]]
-    blank = page(2)
-    assert texts(first, blank, second) == [[BEGUN], [], [REST]]
-
-
-def test_a_page_that_is_not_full_ends() -> None:
-    assert two(("Text", BEGUN, TOP), ("Text", REST, TOP)) == [[BEGUN], [REST]]
-    assert two(("Text", BEGUN, BOTTOM), ("Text", REST, BOTTOM)) == [[BEGUN], [REST]]
-
-
-def test_a_footnote_stays_where_it_is() -> None:
-    note = "1 Or nearly all of the members who were there and wanted to"
-    marked = ("Footnote", note, BOTTOM)
-    first = page(1, ("Text", BEGUN, BOTTOM), marked)
-    assert texts(first, page(2, ("Text", REST, TOP))) == [[f"{BEGUN} {REST}", note], []]
-    unmarked = page(1, ("Text", BEGUN, BOTTOM), ("Text", note, BOTTOM))
-    assert texts(unmarked, page(2, ("Text", REST, TOP))) == [[BEGUN, note], [REST]]
-
-
-def test_terms_and_their_meanings_are_apart() -> None:
-    terms = [
-        f"{word} Declares a thing that can be used in all of the code" for word in ["ab", "cd"]
-    ]
-    first = page(1, ("Text", "Keywords.", MIDDLE), ("Text", terms[0], BOTTOM))
-    assert texts(first, page(2, ("Text", terms[1], TOP))) == [["Keywords.", terms[0]], [terms[1]]]
 
 
 @pytest.mark.parametrize("repeats", [False, True])
@@ -174,55 +130,6 @@ def test_another_table_is_apart(second: str, behind: tuple[Part, ...]) -> None:
     assert found == [[first], [second, *(text for _, text, _ in behind)]]
 
 
-@pytest.mark.parametrize("between", ["Text", "Caption", "Section-header", "Picture", "Footnote"])
-def test_something_between_parts_tables(between: str) -> None:
-    table, more = ("Table", HEAD + ROWS, BOTTOM), ("Table", HEAD + MORE, TOP)
-    first, second = page(1, table, (between, "Of those below.", BOTTOM)), page(2, more)
-    assert len(texts(first, second)[1]) == 1
-    if between != "Footnote":
-        assert len(texts(page(1, table), page(2, (between, "Of those.", TOP), more))[1]) == 2
-
-
-def test_a_headless_table_at_other_edges_or_nowhere_is_apart() -> None:
-    more = MORE.strip().replace("\n", "\n| --- | --- |\n", 1)
-    aligned = two(("Table", HEAD + ROWS, BOTTOM), ("Table", more, TOP))
-    assert aligned == [[HEAD + ROWS + MORE], []]
-    narrow = (50.0, 90.0, 300.0, 200.0)
-    for box in (narrow, None):
-        found = two(("Table", HEAD + ROWS, BOTTOM), ("Table", more, box))
-        assert found == [[HEAD + ROWS], [more]]
-    # A head that is repeated is proof enough.
-    found = two(("Table", HEAD + ROWS, None), ("Table", HEAD + MORE, None))
-    assert found == [[HEAD + ROWS + MORE], []]
-
-
-def test_a_table_goes_on_that_its_region_and_the_markdown_write_differently() -> None:
-    """dots.ocr's own HTML is kept in the region, and written on one line in the Markdown."""
-
-    def half(number: int, *rows: str) -> ParsedPage:
-        lines = "\n".join(f"<tr><td>{row}</td><td>19{row}</td></tr>" for row in rows)
-        text = f'<table class="t">\n{lines}\n</table>'
-        one_line = "".join(f"<tr><td>{row}</td><td>19{row}</td></tr>" for row in rows)
-        box = (50, 90, 550, 730)
-        markdown = f"<table>{one_line}</table>\n"
-        return page(number, ("Table", text, box), form="dots", markdown=markdown)
-
-    pages = half(1, "Name", "01"), half(2, "Name", "02")
-    (whole,), behind = texts(*pages)
-    assert whole.startswith('<table class="t">\n<tr><td>Name')
-    assert whole.endswith("<td>1901</td></tr>\n<tr><td>02</td><td>1902</td></tr>\n</table>")
-    assert behind == []
-    text = markdown(*pages)
-    assert text.count("<table>") == text.count("1902") == text.count("Name</td>") - 1 == 1
-
-
-def test_text_that_is_not_found_in_the_markdown_is_left_alone() -> None:
-    first = page(1, ("Text", BEGUN, BOTTOM), markdown="Something else.\n")
-    second = page(2, ("Text", REST, TOP))
-    assert texts(first, second) == [[BEGUN], [REST]]
-    assert markdown(first, second) == f"Something else.\n\n{REST}\n"
-
-
 @pytest.mark.parametrize(
     "mark",
     [
@@ -251,20 +158,6 @@ def test_a_page_may_say_that_its_table_goes_on(mark: str) -> None:
     assert texts(*prose) == [[BEGUN, mark], [REST]]
 
 
-def test_rows_that_are_alike_are_no_head() -> None:
-    """Below a head that is repeated, the same row twice is two rows."""
-    second = HEAD + "\n| Ann | 1901 |\n| Eve | 1905 |"
-    (whole,), _ = two(("Table", HEAD + ROWS, None), ("Table", second, None))
-    assert whole == HEAD + ROWS + "\n| Ann | 1901 |\n| Eve | 1905 |"
-    double = "<table><tr><th rowspan='2'>Name</th><th>Of</th></tr><tr><th>Birth</th></tr>{}</table>"
-    rows = ["<tr><td>Ann</td><td>1901</td></tr>", "<tr><td>Bob</td><td>1902</td></tr>"]
-    halves = [("Table", double.format(row), None) for row in rows]
-    pages = [
-        page(n, half, form="markdown-html", markdown=half[1]) for n, half in enumerate(halves, 1)
-    ]
-    assert texts(*pages) == [[double.format("".join(rows))], []]
-
-
 def test_headers_that_nobody_marked_are_seen_by_their_repetition() -> None:
     """Left and right pages have different ones; those between two halves of a sentence."""
     top, foot = (50.0, 40.0, 300.0, 60.0), (50.0, 770.0, 80.0, 785.0)
@@ -289,28 +182,6 @@ def test_headers_that_nobody_marked_are_seen_by_their_repetition() -> None:
     assert "Bob" in alone  # nobody repeats it
 
 
-def test_heads_of_a_table_at_the_page_s_top_are_no_page_headers() -> None:
-    """Columns that go on, each below its own head: these stand close to what is below them."""
-    left, right = (50.0, 70.0, 90.0, 80.0), (300.0, 70.0, 360.0, 80.0)
-    above, second = (50.0, 20.0, 300.0, 32.0), (50.0, 34.0, 300.0, 46.0)
-    pages = [
-        page(
-            number,
-            ("Section-header", "A Paper", above),
-            ("Text", "of the second part", second),
-            ("Section-header", "### File", left),
-            ("Text", f"fstab-{number}", (50.0, 85.0, 90.0, 200.0)),
-            ("Section-header", "### Description", right),
-            ("Text", f"where disks are, {number}", (300.0, 85.0, 500.0, 200.0)),
-        )
-        for number in range(1, 4)
-    ]
-    plain = b"".join(render_document("md", pages, TOLD, furniture=False)).decode()
-    assert plain.count("File") == plain.count("Description") == 3
-    assert "A Paper" not in plain
-    assert "second part" not in plain
-
-
 @pytest.mark.parametrize(
     ("first", "counts"),
     [("7 8 9", True), ("xi xii xiii", True), ("iv v vi", True), ("214 232 240", False)],
@@ -326,12 +197,6 @@ def test_numbers_at_the_edge_are_page_numbers_if_they_count_the_pages(
     ]
     plain = b"".join(render_document("md", pages, TOLD, furniture=False)).decode()
     assert [text in plain.split() for text in first.split()] == [not counts] * 3
-
-
-def test_slides_keep_their_headings() -> None:
-    parts = ("Section-header", "## Results", (50.0, 20.0, 300.0, 60.0)), ("Text", "One.", TOP)
-    slides = [page(number, *parts, size=(800, 600)) for number in (1, 2, 3)]
-    assert b"".join(render_document("md", slides, TOLD, furniture=False)).count(b"Results") == 3
 
 
 def test_pdfs_of_a_long_table_and_a_long_paragraph(tmp_path: Path) -> None:

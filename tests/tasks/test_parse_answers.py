@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from sooner.documents import PageDraft, Region
-from sooner.tasks.parse.answers import accepted_shares, placed, read
+from sooner.tasks.parse.answers import placed, read
 from tasks.parsing import BROKEN
 
 
@@ -33,19 +33,6 @@ def test_blocks_get_the_boxes_that_they_were_read_from() -> None:
     assert [region.order for region in found] == [0, 1, 2, 3]
 
 
-def test_a_block_may_be_of_several_regions_and_several_of_one() -> None:
-    regions = [
-        Region((0, 0, 9, 9), "List-item", 0, ["- wash the fruit"]),
-        Region((1, 10, 12, 19), "List-item", 1, ["- peel the fruit"]),
-        Region((0, 20, 9, 29), "Text", 2, ["One paragraph. And then another one."]),
-        Region((0, 30, 9, 39), "Page-footer", 3, ["3"]),
-    ]
-    text = "- wash the fruit\n- peel the fruit\n\nOne paragraph.\n\nAnd then 3 another one."
-    found = placed(text, regions)
-    assert [region.bbox for region in found] == [(0, 0, 12, 19), (0, 20, 9, 29), (0, 20, 9, 29)]
-    assert [region.label for region in found] == ["List-item", "Text", "Text"]
-
-
 def test_drafted_pictures_stay_between_the_blocks_around_them() -> None:
     regions = [
         Region((0, 0, 9, 9), "Picture", 0),
@@ -62,8 +49,3 @@ def test_drafted_pictures_stay_between_the_blocks_around_them() -> None:
     reading = read(text, "markdown", PageDraft(regions), (100, 100), None)
     assert reading.markdown == f"{text}\n"
     assert len(reading.written) == len(reading.regions) == 6
-
-
-def test_shares_of_drafted_tokens() -> None:
-    shares = accepted_shares(["ab cd", "nowhere", "ef"], "ab cd ef", [0, 3, 6], [True, False, True])
-    assert shares == [0.5, None, 1.0]

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen2VLImageProcessor
@@ -60,23 +56,6 @@ def test_a_page_of_another_size_is_cut_as_the_model_sees_it() -> None:
     assert np.abs(found - tokens(page.picture)[2:6, 4:10]).mean() > 0.5
 
 
-@pytest.mark.parametrize(
-    ("box", "shape"),
-    [((0, 0, 13, 13), (14, 56)), ((100, 0, 138, 10), (14, 56)), ((0, 60, 14, 99), (42, 28))],
-)
-def test_a_small_crop_is_not_enlarged(box: tuple, shape: tuple[int, int]) -> None:
-    page = noise_page(140, 112)
-    cells = cells_over(page)
-    crop = cells.crop(cells.picture(page), box, page.size)
-    assert crop.shape[:2] == shape
-    found = tokens(crop)
-    assert found.shape[:2] == (shape[0] // 14, shape[1] // 14)
-    left, top = (round(edge) // 14 for edge in box[:2])
-    first = tokens(page.picture)[top : top + 1, left : left + 1]
-    np.testing.assert_array_equal(found[:1, :1], first)
-    assert (crop[:, -14:] == 255).all()
-
-
 @settings(max_examples=200, deadline=None)
 @given(
     st.integers(1, 9),
@@ -114,9 +93,3 @@ def test_crops_are_whole_cells_around_the_box(
         assert left + crop.shape[1] < seen[2] + side + 1e-6 + (x[0] == x[1]) * side
         assert top > seen[1] - side - 1e-6
         assert top + crop.shape[0] < seen[3] + side + 1e-6 + (y[0] == y[1]) * side
-
-
-@pytest.mark.parametrize("inputs", [{}, {"image_grid_thw": [[1, 2, 2], [1, 2, 2]]}])
-def test_others_have_no_raster(inputs: dict[str, Any]) -> None:
-    assert cells_of(Holder(), inputs) is None
-    assert cells_of(Path(), {"image_grid_thw": [[1, 2, 2]]}) is None

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from PIL import Image
 from typer.testing import CliRunner
 
 from sooner.cli.main import app
@@ -44,16 +43,6 @@ def test_another_text_claims_no_speed() -> None:
     assert style == "bold red"
 
 
-def test_a_relaxed_text_may_differ() -> None:
-    told = against(PLAIN, replace(PARSED, raw="one two", mode="relaxed"))
-    assert told["parity"] == "differs from letter 7 on"
-    assert told["decode_speedup"] == pytest.approx(8.0)
-
-
-def test_a_page_that_was_cut_claims_no_speed() -> None:
-    assert against(PLAIN, replace(PARSED, truncated="repetition"))["decode_speedup"] is None
-
-
 @pytest.mark.lab
 @pytest.mark.slow
 def test_the_bundled_page_by_command(tmp_path: Path) -> None:
@@ -62,18 +51,3 @@ def test_the_bundled_page_by_command(tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "# man red special never" in result.output
     assert "parity: identical" in result.output
-
-
-def test_nothing_to_parse(tmp_path: Path) -> None:
-    result = CliRunner().invoke(app, ["parse", "-o", str(tmp_path)])
-    assert result.exit_code != 0
-    assert "--sample" in str(result.exception) + result.output
-
-
-@pytest.mark.lab
-def test_the_sample_is_a_page() -> None:
-    from sooner import miniatures
-
-    sample = miniatures.find("document").sample
-    assert sample is not None
-    assert Image.open(sample).size == (512, 640)

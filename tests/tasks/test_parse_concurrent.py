@@ -7,7 +7,7 @@ import random
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Future
+from concurrent.futures import CancelledError
 from typing import Any
 
 import pytest
@@ -17,13 +17,9 @@ from sooner.decoding.loop import Decoding
 from sooner.documents import Page, PageDraft
 from sooner.engine import Engine
 from sooner.errors import SoonerError
-from sooner.memory import manager
-from sooner.methods import HSD, Autoregressive
-from sooner.models import adapt
+from sooner.methods import HSD
 from sooner.tasks.loading import ModelPair
-from sooner.tasks.parse import FAILED, PARTIAL, ConcurrentParser, PageParser, ParseSettings
-from sooner.tasks.parse.as_they_end import as_they_end
-from sooner.tasks.parse.in_flight import engine_room
+from sooner.tasks.parse import FAILED, ConcurrentParser, PageParser, ParseSettings
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 LIMIT = 24
@@ -108,20 +104,6 @@ def test_each_page_says_what_it_says_alone(
         assert parsed[2].seconds["regions"] > 0
 
 
-def test_regions_alone_say_what_they_say_one_by_one(
-    pair: ModelPair, pages: list[Page], plain: list[Any]
-) -> None:
-    settings = ParseSettings(stages="regions", **FIXED)
-    drafts = {place: draft_of(page, "w1 w2 w3", "w4 w5") for place, page in enumerate(pages[:3])}
-    alone = PageParser(pair, settings)
-    want = [alone(pages[place], draft) for place, draft in drafts.items()]
-    with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
-        futures = [parser.submit(pages[place], draft) for place, draft in drafts.items()]
-        for one, future in zip(want, futures, strict=True):
-            assert future.result(60).raw == one.raw
-            assert future.result().stages["regions"].rows == one.stages["regions"].rows == 2
-
-
 @pytest.mark.parametrize("stages", ["page", "both"])
 def test_a_tolerance_s_text_depends_on_no_neighbour(
     stages: str, pair: ModelPair, pages: list[Page], plain: list[Any]
@@ -169,68 +151,6 @@ def test_a_page_that_fails_or_runs_away_or_is_cancelled_disturbs_no_other(
         assert parser.engine.is_idle
     with pytest.raises(SoonerError, match="the parser is closed"):
         parser.submit(pages[0])
-
-
-def test_a_page_that_is_cancelled_leaves_the_engine(
-    pair: ModelPair, pages: list[Page], rounds: list[int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    settings = ParseSettings(max_new_tokens=400, repetition=0)
-    with ConcurrentParser(pair, settings, pages_in_flight=2) as parser:
-        future = parser.submit(pages[0])
-        while len(rounds) < 3:
-            time.sleep(0.01)
-        future.cancel()
-        while not parser.engine.is_idle:
-            time.sleep(0.01)
-        assert len(rounds) < 300
-
-
-def test_a_page_that_takes_too_long_is_cut(
-    pair: ModelPair, pages: list[Page], plain: list[Any]
-) -> None:
-    settings = ParseSettings(timeout=1e-6, **FIXED)
-    with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
-        futures = [parser.submit(page) for page in pages[:3]]
-        for one, future in zip(plain, futures, strict=False):
-            parsed = future.result(60)
-            assert (parsed.status, parsed.truncated) == (PARTIAL, "time")
-            assert one.raw.startswith(parsed.raw)
-            assert len(parsed.raw) < len(one.raw)
-
-
-def test_the_time_of_a_page_is_its_share(pair: ModelPair, pages: list[Page]) -> None:
-    """So that costs of pages add up to what the machine did, however many are under way."""
-    with ConcurrentParser(pair, ParseSettings(**FIXED), pages_in_flight=6) as parser:
-        parser.submit(pages[0]).result(60)
-        began = time.perf_counter()
-        futures = [parser.submit(page) for page in pages]
-        parsed = [future.result(60) for future in futures]
-        took = time.perf_counter() - began
-    spent = [one.seconds["decode"] + one.seconds["prefill"] for one in parsed]
-    assert all(one > 0 for one in spent)
-    assert sum(spent) <= took
-    assert sum(spent) > 0.2 * took
-
-
-def test_a_late_draft_keeps_nobody_waiting(
-    pair: ModelPair, pages: list[Page], plain: list[Any]
-) -> None:
-    """Its drafter ends behind all other pages."""
-    others = threading.Event()
-    draft = draft_of(pages[0], plain[0].raw)
-
-    def late() -> PageDraft:
-        assert others.wait(60)
-        return draft
-
-    with ConcurrentParser(pair, ParseSettings(stages="page", **FIXED), pages_in_flight=3) as parser:
-        first = parser.submit(pages[0], late)
-        for place in (1, 2, 3):
-            assert parser.submit(pages[place]).result(60).raw == plain[place].raw
-        assert not first.done()
-        others.set()
-        assert first.result(60).raw == plain[0].raw
-        assert first.result().last.aal > 1
 
 
 def test_what_runs_out_of_memory_beside_others_is_decoded_alone(
@@ -321,83 +241,3 @@ def test_pages_are_yielded_as_they_end(
     assert [parsed.status for parsed in found].index(FAILED) == 2
     assert "positions; lower the dpi" in found[2].reason
     assert one.raw == plain[4].raw
-
-
-def test_without_an_event_loop_pages_come_as_they_end() -> None:
-    futures = {number: Future[Any]() for number in range(5)}
-    futures[1].set_result("one")
-    begun: list[int] = []
-
-    def begin(number: int) -> Future[Any] | None:
-        begun.append(number)
-        return None if number == 3 else futures[number]
-
-    found = as_they_end(iter(range(5)), begin, 2)
-    assert next(found)[0] == 1
-    assert begun == [0, 1]
-    futures[2].set_result("two")
-    assert next(found)[0] == 2
-    futures[0].set_exception(ValueError("zero"))
-    place, future = next(found)
-    assert (place, str(future.exception())) == (0, "zero")
-    futures[4].set_result("four")
-    assert [place for place, _ in found] == [4]
-    assert begun == [0, 1, 2, 3, 4]
-
-
-def test_what_is_long_in_coming_keeps_nobody_waiting() -> None:
-    """The next item comes only once the one before it was kept; closing cancels what is left."""
-    kept, closed = threading.Event(), threading.Event()
-
-    def coming() -> Iterator[int]:
-        try:
-            yield 0
-            assert kept.wait(60)
-            yield 1
-            kept.clear()
-            assert kept.wait(60)
-            yield 2
-        finally:
-            closed.set()
-
-    futures = [Future[Any]() for _ in range(3)]
-    futures[0].set_result("zero")
-    found = as_they_end(coming(), futures.__getitem__, 3)
-    assert next(found)[0] == 0
-    kept.set()
-    threading.Timer(0.05, futures[1].set_result, ["one"]).start()
-    assert next(found)[0] == 1
-    kept.set()
-    found.close()
-    assert closed.wait(60)
-    assert not futures[2].done()
-
-    def broken() -> Iterator[int]:
-        yield 0
-        raise ValueError("no more pages")
-
-    waiting = Future[Any]()
-    with pytest.raises(ValueError, match="no more pages"):
-        list(as_they_end(broken(), lambda _: waiting, 3))
-    assert waiting.cancelled()
-
-
-def test_memory_says_how_many_pages_are_under_way(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    model, settings = pair.target.model, ParseSettings()
-    method = HSD([[]], **settings.verification)
-    assert engine_room(model, Autoregressive(), settings).pages_in_flight == 1
-    room = engine_room(model, method, settings, 3)
-    assert (room.rows, room.pages) == (11, 11 * 3)  # 512 positions, and a round behind them
-    module = "sooner.tasks.parse.in_flight"
-    monkeypatch.setattr(f"{module}.gpus_of", lambda model: [torch.device("cuda:0")])
-    page = manager.page_bytes(adapt(model), method)
-    for pages, count in ((3, 1), (14, 4), (1000, 16)):
-        monkeypatch.setattr(f"{module}.free_bytes", lambda gpu, share: pages * page)  # noqa: B023
-        assert engine_room(model, method, settings).pages_in_flight == count
-    with pytest.raises(SoonerError, match="pages_in_flight is 0"):
-        engine_room(model, method, settings, 0)
-    monkeypatch.setattr(f"{module}.free_bytes", lambda gpu, share: 1000)
-    with pytest.raises(SoonerError, match="is 0 pages of 256 tokens"):
-        engine_room(model, method, settings)

@@ -13,8 +13,7 @@ from transformers import PreTrainedTokenizerFast
 
 from sooner.documents import PageDraft, Region
 from sooner.tasks.parse.contexts import cut, page_drafts, pieces_of, region_drafts
-from sooner.tasks.parse.forms import FORMS, Ask
-from sooner.tasks.parse.habits import ask_of
+from sooner.tasks.parse.forms import FORMS
 
 
 @pytest.fixture(scope="module")
@@ -76,15 +75,3 @@ def test_forms_are_the_target_s_own() -> None:
     assert cell == {"bbox": [10, 20, 30, 40], "category": "Title", "text": "# Fruit"}
     scaled = pieces_of(draft, "dots", (200, 50))
     assert json.loads(scaled[0].texts[0])["bbox"] == [20, 10, 60, 20]
-
-
-def test_prompts_follow_the_family_and_the_caller() -> None:
-    dots = ask_of("dots_ocr")
-    assert (dots.form, dots.region_form) == ("dots", "dots-text")
-    assert dots.region != dots.page
-    mine = ask_of("dots_ocr", prompt="read it")
-    assert (mine.page, mine.region, mine.form) == ("read it", "read it", "dots")
-    known = Ask("trained on this", "markdown-spaced")
-    assert ask_of("qwen3_vl", known).region == "trained on this"
-    assert ask_of("qwen3_vl", known, prompt="read it").region_form == "markdown-spaced"
-    assert ask_of("qwen3_vl", form="html", region_prompt="r").region == "r"

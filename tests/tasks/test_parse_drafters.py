@@ -12,9 +12,8 @@ import pytest
 from sooner.documents import read_pages
 from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
 from sooner.errors import SoonerError
-from sooner.tasks.parse.drafters import drafter_hash, guard, make_drafter, processes_of
-from sooner.tasks.parse.prefetch import ahead
-from tasks.drafting import Die, EchoParser, Hang, Raise, SayNumber, pdf
+from sooner.tasks.parse.drafters import guard, make_drafter, processes_of
+from tasks.drafting import Die, EchoParser, Hang, SayNumber, pdf
 from tasks.parse_jobs import job, records, run
 
 
@@ -25,13 +24,6 @@ def test_a_drafter_that_hangs_leaves_plain_decoding(tmp_path: Path) -> None:
     texts = [one["notes"] for one in records(out).values()]
     assert texts == [[], ["no answer within 0.3 s"]]
     assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n"
-
-
-def test_a_drafter_that_raises_leaves_plain_decoding(tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(pdf(tmp_path / "a.pdf", 3), out, guarded(Raise(), timeout=30))
-    assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n\nnumber 3\n"
-    assert records(out)["a.pdf", 2]["notes"] == ["failed with RuntimeError: out of ink"]
 
 
 def test_a_drafter_that_kills_its_process_leaves_plain_decoding(tmp_path: Path) -> None:
@@ -98,35 +90,6 @@ def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path, workers:
     assert [page for _, page in records(out)] == list(range(1, 10))
 
 
-def test_a_page_is_begun_before_its_draft_is_there(tmp_path: Path) -> None:
-    begun = threading.Event()
-
-    class Late(SayNumber):
-        def __call__(self, page: Any) -> Any:
-            assert begun.wait(30), "the parser was not called"
-            return super().__call__(page)
-
-    class Eager(EchoParser):
-        def __call__(self, page: Any, draft: Any = None) -> Any:
-            begun.set()
-            return super().__call__(page, draft)
-
-    job(pdf(tmp_path / "a.pdf", 2), tmp_path / "out", Late(), debug=True).run(Eager)
-    assert (tmp_path / "out" / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n"
-
-
-def test_errors_of_the_other_thread_come_out(tmp_path: Path) -> None:
-    pages = ((None, page) for page in read_pages(pdf(tmp_path / "a.pdf", 3)))
-    drafted = ahead(pages, Raise())
-    assert next(drafted).draft().texts == ["number 1"]
-    second = next(drafted)
-    assert second.page.number == 2
-    with pytest.raises(RuntimeError, match="out of ink"):
-        second.draft()
-    assert next(drafted).draft().texts == ["number 3"]
-    assert next(drafted, None) is None
-
-
 def test_drafters_by_name(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("text")
     assert make_drafter("none") is None
@@ -158,12 +121,3 @@ def test_ocr_has_a_process_of_its_own(tmp_path: Path) -> None:
     assert [processes_of(one) for one in (None, guard(SayNumber(), "ocr"), several)] == [0, 1, 2]
     with pytest.raises(SoonerError, match="workers is -1"):
         guard(SayNumber(), "ocr", workers=-1)
-
-
-def test_drafts_from_changed_files_are_other_drafts(tmp_path: Path) -> None:
-    file = tmp_path / "a.txt"
-    file.write_text("one")
-    first = drafter_hash(f"ocr,text:{file}")
-    file.write_text("two")
-    assert drafter_hash(f"ocr,text:{file}") != first
-    assert drafter_hash("ocr") == "ocr"

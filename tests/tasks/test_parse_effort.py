@@ -20,27 +20,18 @@ from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.budget import (
     FIRST,
-    LEAST_FORWARDS,
     RECENT,
-    PageCost,
-    PageCosts,
     StageBudget,
 )
-from sooner.tasks.parse.contexts import Piece, pieces_of, with_region_texts
+from sooner.tasks.parse.contexts import Piece, pieces_of
 from sooner.tasks.parse.crops import (
-    EMPTY,
-    PADDED,
     SPARE,
     TIMES,
     Crop,
     Part,
-    affordable,
-    batches,
-    together,
     unsure,
 )
-from sooner.tasks.parse.decoding import DecodedRow, decode_rows
-from sooner.tasks.parse.forms import Ask
+from sooner.tasks.parse.decoding import DecodedRow
 from sooner.tasks.parse.regions import RegionStage
 from sooner.tasks.parse.stages import COLD, ENOUGH, TRIAL
 from sooner.tasks.parse.steps import run_alone
@@ -152,24 +143,6 @@ def test_every_row_has_its_own_limit_and_its_own_watch(hostile: ModelPair) -> No
     assert done.heard == {}
 
 
-def test_rows_of_a_batch_end_on_their_own() -> None:
-    pair = qwen3_vl()
-    processor, model = pair.target.processor, pair.target.model
-    from sooner.methods import Autoregressive
-    from sooner.tasks.parse.model_inputs import picture_inputs
-
-    pages = [noise_page(seed=seed).picture for seed in (2, 3)]
-    inputs = picture_inputs(processor, pages, "w8 w9 w10", model)
-    whole, _ = decode_rows(model, inputs, Autoregressive(), 20, 0, {95})
-    parts, stats = decode_rows(model, inputs, Autoregressive(), [5, 12], 0, {95})
-    assert [len(one.tokens) for one in parts] == [5, 12]
-    assert [one.truncated for one in parts] == ["length", "length"]
-    for part, one in zip(parts, whole, strict=True):
-        assert part.tokens == one.tokens[: len(part.tokens)]
-        assert len(part.drafted) == len(part.tokens)
-    assert stats.nfe == 12
-
-
 @pytest.mark.slow
 def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: ModelPair) -> None:
     """`auto` over twenty pages against a target whose crops all run away, counted in forwards.
@@ -197,69 +170,9 @@ def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Mo
     assert tried <= COLD + ENOUGH + 2
 
 
-def test_stage_1_is_not_begun_on_a_page_that_costs_next_to_nothing() -> None:
-    pair, page = qwen3_vl(), noise_page()
-    plain = PageParser(pair, ParseSettings(**FIXED))(page)
-    draft = draft_of(page, plain.raw)
-    parser = PageParser(pair, ParseSettings(stages="auto", **FIXED))
-    for _ in range(2 * (COLD + ENOUGH)):
-        assert set(parser(page, draft).stages) == {"page"}
-
-
-def test_a_tolerance_s_text_depends_on_no_clock_and_no_earlier_page() -> None:
-    pair, page = qwen3_vl(), noise_page()
-    draft = rough(page, 40, 25, 40)
-    asked = ParseSettings(acceptance_threshold=0.5, **FIXED)
-    fresh, old = PageParser(pair, asked), PageParser(pair, asked)
-    for seed in range(4):
-        old.costs.add(PageCost(50, 10 + seed, 1e-6))
-    budgets = []
-    for parser in (fresh, old):
-        stage = parser.regions
-
-        def kept(page: Any, pieces: Any, cells: Any, budget: StageBudget, *rest: Any) -> Any:
-            budgets.append((budget.forwards, budget.seconds))
-            return RegionStage.__call__(stage, page, pieces, cells, budget, *rest)  # noqa: B023
-
-        parser.regions = kept  # type: ignore[assignment]
-        parser(page, draft)
-    assert budgets[0] == budgets[1]
-    assert budgets[0][1] is None
-
-
-def test_a_budget_counts_batches_and_seconds() -> None:
-    budget = StageBudget(10, seconds=1e9)
-    assert not budget.is_spent()
-    assert not budget.is_spent(9)
-    assert budget.is_spent(10)
-    budget.spent = 7
-    assert budget.is_spent(3)
-    late = StageBudget(10, seconds=0.0)
-    assert not late.is_spent()  # its clock has not begun
-    late.begin()
-    assert late.is_spent()
-    assert not StageBudget(LEAST_FORWARDS - 1).is_enough
-
-
-def test_costs_are_robust_and_careful() -> None:
-    costs = PageCosts()
-    assert costs.usual(160).forwards == 10
-    assert costs.least(160).forwards == 0  # nothing known, nothing spent unasked
-    for forwards in (20, 20, 200, 10):
-        costs.add(PageCost(100, forwards, forwards / 10))
-    assert costs.usual(200) == PageCost(200, 40, 4.0)
-    assert costs.least(200) == PageCost(200, 10, 1.0)
-    assert costs.least(50) == PageCost(50, 5, 0.5)
-    costs.add(PageCost(0, 99, 9.0))
-    assert costs.usual(200) == PageCost(200, 40, 4.0)
-
-
 def piece(place: int, box: tuple[float, ...], *texts: str, **region: Any) -> Piece:
     label = region.pop("label", LIST_ITEM)
     return Piece(place, Region(box, label, place, list(texts), **region), list(texts), "\n")  # type: ignore[arg-type]
-
-
-PAGE = Page(noise_page().source, 1, np.zeros((400, 400, 3), dtype=np.uint8))
 
 
 def test_only_regions_that_the_drafter_is_unsure_of_are_looked_at() -> None:
@@ -275,67 +188,10 @@ def test_only_regions_that_the_drafter_is_unsure_of_are_looked_at() -> None:
     assert len(unsure(pieces, 1.0)) == 5
 
 
-def test_sure_regions_cost_nothing() -> None:
-    pair, page = qwen3_vl(), noise_page()
-    draft = rough(page, 40, 25, 40)
-    certain = replace(draft, regions=[replace(one, confidence=1.0) for one in draft.regions])
-    parser = PageParser(pair, ParseSettings(stages="both", **FIXED))
-    assert set(parser(page, draft).stages) == {"page", "regions"}
-    assert set(parser(page, certain).stages) == {"page"}
-    every = PageParser(pair, ParseSettings(stages="both", sure=1.0, **FIXED))
-    assert set(every(page, certain).stages) == {"page", "regions"}
-    with pytest.raises(SoonerError, match=r"sure is 1\.5"):
-        ParseSettings(sure=1.5)
-
-
-def test_tiny_neighbours_share_a_crop() -> None:
-    tiny = [piece(place, (10, 20 * place, 90, 20 * place + 16), f"- {place}") for place in range(3)]
-    (part,) = together(tiny, PAGE)
-    assert part.region.bbox == (10, 0, 90, 56)
-    assert part.piece.texts == ["- 0\n- 1\n- 2"]
-    assert part.split("- 0\n- one\n- 2") == {0: "- 0", 1: "- one", 2: "- 2"}
-    assert part.split("nothing like it") == {0: "nothing like it"}
-    long = piece(3, (10, 60, 90, 90), "word " * 40)
-    beside = piece(4, (200, 0, 280, 16), "- x")
-    assert [len(one.pieces) for one in together([*tiny, long, beside], PAGE)] == [3, 1, 1]
-    apart = [tiny[0], piece(2, (10, 300, 90, 316), "- far")]
-    assert [len(one.pieces) for one in together(apart, PAGE)] == [1, 1]
-
-
 def crop(slots: int, confidence: float | None = None, draft: int = 3) -> Crop:
     one = piece(0, (0, 0, 90, 20), "x", confidence=confidence)
     ids = [[1] * draft] if draft else []
     return Crop(Part((one,), one.region), np.zeros((1, 1, 3), dtype=np.uint8), ids, slots)
-
-
-def test_a_batch_is_not_mostly_padding() -> None:
-    """The batch of the issue: 18 rows of 55 slots for 445 real tokens."""
-    sizes = [55, 54, 50, 48, 40, 30, 26, 22, 20, 18, 16, 14, 12, 10, 10, 8, 7, 5]
-    assert sum(sizes) == 445
-    made = batches([crop(size) for size in reversed(sizes)], 32)
-    padded = sum(len(rows) * max(one.slots for one in rows) for rows in made)
-    assert padded <= PADDED * 445
-    assert sorted(one.slots for rows in made for one in rows) == sorted(sizes)
-    assert 1 < len(made) <= 4
-    assert [len(rows) for rows in batches([crop(9)] * 5, 2)] == [2, 2, 1]
-
-
-def test_crops_have_limits_of_their_own() -> None:
-    assert crop(9, draft=3).limit() == TIMES * 3 + SPARE
-    assert crop(9, draft=0).limit() == EMPTY
-
-
-def test_the_least_sure_crops_are_prefilled_first() -> None:
-    known, unknown, poor = crop(10, 0.9), crop(10), crop(10, 0.2)
-    assert affordable([known, unknown, poor], 2.0, 0.1) == [poor, unknown]
-    assert affordable([known, unknown, poor], 0.5, 0.1) == []
-    assert len(affordable([known, unknown, poor], 0.5, 0.0)) == 3  # nobody knows what they take
-
-
-def test_what_stage_1_reads_stands_beside_what_was_drafted() -> None:
-    pieces = [piece(0, (0, 0, 9, 9), "draft", "other"), piece(1, (0, 9, 9, 18), "same")]
-    found = with_region_texts(pieces, {0: "heard", 1: "same"}, Ask(""), PageDraft([]))
-    assert [one.texts for one in found] == [["heard", "draft", "other"], ["same"]]
 
 
 @pytest.mark.parametrize("most", [1, 2, 0])

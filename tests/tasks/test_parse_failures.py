@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from documents.paper import without_pages
-from sooner.documents import PageDraft, PageRange
-from sooner.errors import MemoryRanOutError, SoonerError
+from sooner.documents import PageDraft
+from sooner.errors import SoonerError
 from sooner.tasks.parse import FAILED
 from sooner.tasks.parse.job import DeviceFaultError
 from sooner.tasks.parse.plan import Intake
@@ -82,39 +82,6 @@ def test_pages_without_anything_to_read_or_of_silly_size(tmp_path: Path) -> None
     }
 
 
-def test_the_run_may_stop_at_the_first_failure(mixed: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    with pytest.raises(SoonerError, match=r"b-locked.pdf': is encrypted"):
-        run(mixed, out, stop_on_error=True)
-    assert [name for name, _ in records(out)] == ["a-good.pdf", "b-locked.pdf"]
-
-
-def test_a_range_ends_with_each_document(tmp_path: Path) -> None:
-    (source := tmp_path / "in").mkdir()
-    for name, pages in (("a", 1), ("b", 2), ("c", 4)):
-        pdf(source / f"{name}.pdf", pages)
-    out, some = tmp_path / "out", Intake(PageRange.parse("2-12"), SMALL.resolution)
-    for done in (4, 0):
-        counts = job(source, out, intake=some).run(EchoParser)
-        assert (counts.done, counts.failed, counts.total) == (done, 0, done)
-        assert sorted(records(out)) == [("b.pdf", 2), ("c.pdf", 2), ("c.pdf", 3), ("c.pdf", 4)]
-
-
-def test_a_page_that_no_document_has_is_an_error_in_the_end(tmp_path: Path) -> None:
-    (source := tmp_path / "in").mkdir()
-    pdf(source / "a.pdf", 1)
-    pdf(source / "b.pdf", 3)
-    out = tmp_path / "out"
-    for text, missing in (("2,5", "5"), ("1,7-9", "7-9"), ("4-", "4-")):
-        one = job(source, out, intake=Intake(PageRange.parse(text), SMALL.resolution))
-        with pytest.raises(SoonerError, match=f"no document has page {missing}: the longest has 3"):
-            one.run(EchoParser)
-        assert one.counts.failed == 0
-    assert sorted(records(out)) == [("a.pdf", 1), ("b.pdf", 1), ("b.pdf", 2)]
-    third = Intake(PageRange.parse("3"), SMALL.resolution)  # that one of them has is enough
-    assert job(source, out, intake=third).run(EchoParser).failed == 0
-
-
 @pytest.mark.parametrize("error", [SoonerError("the page is too large"), RuntimeError("a\nb")])
 def test_a_page_that_fails_does_not_stop_the_others(tmp_path: Path, error: Exception) -> None:
     source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
@@ -149,13 +116,6 @@ def test_a_broken_device_stops_the_run(tmp_path: Path) -> None:
     assert (out / "a.pdf/page-0001.md").is_file()
     assert run(source, out).told == [2, 3, 4]
     assert len(records(out)) == 4
-
-
-def test_running_out_of_memory_is_a_page_s_own_failure(tmp_path: Path) -> None:
-    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
-    error = MemoryRanOutError("memory ran out, even at 35% of the page's width")
-    assert run(source, out, raising={2: error}).told == [1, 2, 3]
-    assert [one["status"] for one in records(out).values()] == ["SUCCESS", FAILED, "SUCCESS"]
 
 
 def test_unexpected_errors_get_through_when_debugging(tmp_path: Path) -> None:

@@ -5,20 +5,16 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
 from page_answers import page_text
-from sooner.cli.parse_options import ParseOptions
-from sooner.documents import PageDraft, Region, Resolution
-from sooner.documents.tables import Cell, grid, read_table, to_html
+from sooner.documents import PageDraft, Region
+from sooner.documents.tables import Cell, to_html
 from sooner.errors import SoonerError
-from sooner.models import FAMILIES as ADAPTERS
 from sooner.tasks.parse import ParseSettings
-from sooner.tasks.parse.answers import region_markdown
 from sooner.tasks.parse.contexts import (
     decoded,
     on_page,
@@ -33,10 +29,9 @@ from sooner.tasks.parse.families import (
     REFUSED,
     check_type,
     families_table,
-    forms_of,
     prompts_table,
 )
-from sooner.tasks.parse.forms import CODE, FORMS, Ask, CropPrompt
+from sooner.tasks.parse.forms import FORMS, Ask
 from sooner.tasks.parse.habits import (
     NAME,
     ask_of,
@@ -44,7 +39,6 @@ from sooner.tasks.parse.habits import (
     known_ask,
     longest_of,
     own_name,
-    type_of,
 )
 from tasks.parsing import noise_page
 
@@ -100,37 +94,6 @@ def test_a_folder_or_a_caller_says_of_which_family_a_finetune_is(tmp_path: Path)
     with pytest.raises(SoonerError, match=r"unknown family 'glmocr'.*did you mean 'glm-ocr'"):
         ParseSettings(family="glmocr")
     assert own_name("a/b") == "b"
-
-
-def test_pages_are_drawn_as_large_as_the_family_was_trained_on(tmp_path: Path) -> None:
-    assert longest_of("lightonai/LightOnOCR-2-1B") == 1540
-    assert longest_of("Qwen/Qwen3-VL-2B-Instruct") is None
-    (tmp_path / "config.json").write_text(json.dumps({"model_type": "lighton_ocr"}))
-    assert type_of(str(tmp_path)) == "lighton_ocr"
-    assert longest_of(str(tmp_path), type_of(str(tmp_path))) == 1540
-    assert type_of("lightonai/LightOnOCR-2-1B") == ""
-
-    def resolution(**given: Any) -> Resolution:
-        asked = ParseOptions(tmp_path / "out", model=str(tmp_path), **given)
-        return asked._resolution(str(tmp_path))
-
-    assert resolution() == Resolution(longest=1540)
-    assert resolution(dpi=100) == Resolution(100)
-    assert resolution(settings=ParseSettings(family="olmocr")) == Resolution(longest=1288)
-
-
-def test_settings_without_a_family_are_hashed_as_before() -> None:
-    assert ParseSettings().digest("model") == "8942a8838eb5bd68"
-    assert ParseSettings(family="olmocr").digest() != ParseSettings().digest()
-
-
-def test_every_family_has_forms_that_are_known_and_says_where_its_prompts_are_from() -> None:
-    for name, family in FAMILIES.items():
-        assert all(form in FORMS for form in forms_of(family.ask)), name
-        assert family.source
-        assert family.types
-        known = [kind for kind in family.types if kind in ADAPTERS]
-        assert known == ([] if family.lacks == "adapter" else list(family.types)), name
 
 
 def test_the_table_of_families_is_that_of_the_documentation() -> None:
@@ -189,17 +152,6 @@ def test_what_was_read_on_a_crop_is_brought_into_the_form_of_the_page() -> None:
     assert heard[0].texts == ["plums", "pears and"]
 
 
-def test_what_was_read_on_a_crop_is_markdown_where_that_is_the_result() -> None:
-    draft = page()
-    table, text = draft.regions[2], draft.regions[0]
-    found = region_markdown("<otsl><ched>a<ched>b<nl><fcel>1<ecel><nl></otsl>", "doctags", table)
-    assert grid(read_table(found)) == [["a", "b"], ["1", ""]]
-    assert region_markdown("```markdown\nplums\n```", "markdown", text) == "plums"
-    assert region_markdown("---\nis_table: False\n---\nplums", "front-matter", text) == "plums"
-    found = region_markdown("<fcel>a<fcel>b<nl>", "otsl", table)
-    assert found == "<table><tr><td>a</td><td>b</td></tr></table>"
-
-
 @pytest.mark.parametrize("form", ["deepseek", "unlimited", "doctags", "doclang", "otsl"])
 def test_tags_are_special_tokens_that_drafts_have_and_decoding_keeps(form: str) -> None:
     """A byte-level tokenizer that has each tag as one special token, as the families' have."""
@@ -252,32 +204,3 @@ def test_regions_share_a_crop_only_where_the_same_is_asked() -> None:
     assert parts("qwen3_vl") == [3]
     olmocr = region_pieces(draft, ask_of("", FAMILIES["olmocr"].ask))
     assert [len(part.pieces) for part in together(olmocr, noise_page())] == [1, 1, 1]
-
-
-def test_a_caller_s_prompt_or_form_is_for_every_kind_of_region() -> None:
-    ask = ask_of("paddleocr_vl", region_prompt="read it")
-    assert ask.of("Table") == ask.of("Text") == CropPrompt("read it", "text")
-    assert ask_of("paddleocr_vl", form="html").of("Table") == CropPrompt("OCR:", "html")
-    assert ask_of("got_ocr2", prompt="read it").template == FAMILIES["got-ocr-2"].ask.template
-
-
-def test_code_is_asked_about_in_words_of_its_own_where_a_family_has_some() -> None:
-    code = Region((0, 0, 40, 20), "Text", 0, ["```\nx = 1\n```"])
-    text = Region((0, 0, 40, 20), "Text", 0, ["x = 1"])
-    docling, olmocr = FAMILIES["granite-docling"].ask, FAMILIES["olmocr"].ask
-    assert docling.about(code) == docling.by_label[CODE]
-    assert docling.about(code).prompt == "Convert code to text."
-    assert docling.about(text).prompt == docling.page
-    assert olmocr.about(code) == olmocr.about(text)
-    piece = region_pieces(PageDraft([code], size=(84, 112)), docling)[0]
-    assert piece.question == docling.by_label[CODE]
-    assert piece.texts == ["<doctag><code><_unknown_>x = 1</code>\n</doctag>"]
-
-
-def test_chandra_s_second_version_has_a_prompt_of_its_own() -> None:
-    first, second = FAMILIES["chandra"].ask.page, FAMILIES["chandra-2"].ask.page
-    assert "[x0, y0, x1, y1] format.  Bboxes are normalized 0-1024." in first
-    assert "box of the block in x0 y0 x1 y1 format.  Bboxes are normalized 0-1000." in second
-    assert all(f"\n- {label}\n" in second for label in ("Figure", "Diagram", "Blank-Page"))
-    assert "Blank-Page" not in first
-    assert not any(word in first + second for word in ("BOX", "SIDE", "MORE", "IMAGES"))

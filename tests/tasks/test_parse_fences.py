@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sooner.documents import PageDraft
-from sooner.tasks.parse.answers import read, unwrapped
+from sooner.tasks.parse.answers import unwrapped
 
 CODE = "```python\nprint(1)\n```"
 
@@ -43,14 +42,3 @@ def test_an_answer_in_one_fence_is_taken_out(answer: str, inside: str) -> None:
 )
 def test_other_answers_stay_as_they_are(answer: str) -> None:
     assert unwrapped(answer) == answer
-
-
-def test_a_page_is_read_without_its_fence() -> None:
-    draft = PageDraft([], 0.0, "none", (100, 100))
-    answer = f"```markdown\n# Title\n\n{CODE}\n```"
-    found = read(answer, "markdown", draft, (100, 100), None)
-    assert found.markdown == f"# Title\n\n{CODE}\n"
-    assert all("```markdown" not in text for text in found.written)
-    assert all(text in answer for text in found.written)  # so shares can still be told
-    html = read("```html\n<p>x</p>\n```", "html", draft, (100, 100), None)
-    assert html.markdown == "<p>x</p>\n"

@@ -15,7 +15,7 @@ from PIL import Image
 
 from sooner.documents import Page
 from sooner.errors import SoonerError
-from sooner.tasks.parse.formats import FORMATS, check_formats, figures, render_document, render_page
+from sooner.tasks.parse.formats import check_formats, figures, render_document, render_page
 from sooner.tasks.parse.result import ParsedPage, StageStats
 from tasks.pages_of import BOTTOM, HEIGHT, MIDDLE, TOLD, TOP, WIDTH, page
 
@@ -93,25 +93,6 @@ def test_docling_reads_everything(pages: list[ParsedPage]) -> None:
     assert [one.marker for one in made.texts if one.label.value == "list_item"] == ["-", "-", "3."]
 
 
-def test_docling_says_where_things_are(pages: list[ParsedPage]) -> None:
-    made = docling(pages)
-    whole = next(item for item in made.texts if item.text.startswith("The members"))
-    assert [one.page_no for one in whole.prov] == [1, 2]
-    assert [whole.text[slice(*one.charspan)].strip() for one in whole.prov] == [BEGUN, REST]
-    boxes = [one.bbox.as_tuple() for one in whole.prov]
-    assert boxes == [tuple(map(float, BOTTOM)), tuple(map(float, TOP))]
-    nowhere = next(item for item in made.texts if item.text == "No box.")
-    assert nowhere.prov[0].bbox.as_tuple() == (0, 0, WIDTH, HEIGHT)
-
-
-def test_docling_writes_sensible_markdown(pages: list[ParsedPage]) -> None:
-    text = docling(pages).export_to_markdown()
-    assert text.startswith("# On Fruit\n\n## 1 What\n\n- apples\n- pears\n3. nuts\n\n$$a < b$$\n\n")
-    assert "| Ann    |   1901 |" in text
-    assert f"```\nx = 1\n```\n\n{BEGUN} {REST}\n\n1 By hand." in text
-    assert "A Paper" not in text
-
-
 def test_docling_tables_keep_their_spans() -> None:
     (table,) = docling([page(1, ("Table", MERGED, MIDDLE))]).tables
     assert (table.data.num_rows, table.data.num_cols) == (3, 3)
@@ -128,25 +109,6 @@ def test_docling_tables_keep_their_spans() -> None:
     low = "<table><tr><td rowspan='9'>a</td><td>b</td></tr></table>"
     (table,) = docling([page(1, ("Table", low, MIDDLE))]).tables
     assert table.data.grid[0][0].row_span == 1
-
-
-def test_what_stands_within_a_figure_is_no_part_of_docling_s_text() -> None:
-    axis = ("Section-header", "## 0.5", (60, 310, 80, 320)), ("Text", "1.0", (60, 390, 80, 399))
-    figure, behind = ("Picture", "", MIDDLE), ("Text", "Behind it.", BOTTOM)
-    made = docling([page(1, axis[0], figure, axis[1], behind)])
-    children = [child.resolve(made).text for child in made.pictures[0].children]
-    assert children == ["0.5", "1.0"]
-    assert made.export_to_markdown() == "<!-- image -->\n\nBehind it."
-    assert [item.text for item in made.texts] == ["0.5", "1.0", "Behind it."]
-    # A scan may be a picture as a whole.
-    whole = ("Picture", "", (0, 0, WIDTH, HEIGHT))
-    assert "1.0" in docling([page(1, whole, axis[1], behind)]).export_to_markdown()
-
-
-def test_docling_takes_a_page_of_which_only_the_text_is_known() -> None:
-    bare = page(3, markdown="All of it.\n")
-    made = docling([bare], source="scan.tiff", input_hash="")
-    assert [(item.text, item.prov[0].page_no) for item in made.texts] == [("All of it.", 3)]
 
 
 def test_olmocr_lines_have_the_place_of_each_page(pages: list[ParsedPage]) -> None:
@@ -197,22 +159,6 @@ def test_parquet_has_a_row_a_page(pages: list[ParsedPage]) -> None:
     assert rows[3]["notes"] == ["why"]
 
 
-def test_parquet_files_of_many_documents_are_one_table(
-    pages: list[ParsedPage], tmp_path: Path
-) -> None:
-    """Types never depend on what is in a file: an empty one has the same."""
-    pandas = pytest.importorskip("pandas")
-    dataset = pytest.importorskip("pyarrow.dataset")
-    failed = [{"page": 1, "reason": "torn"}]
-    for name, of, told in (("a", pages, []), ("b", [], failed), ("c", [], [])):
-        (tmp_path / f"{name}.parquet").write_bytes(rendered("parquet", of, failed=told))
-    files = sorted(map(str, tmp_path.iterdir()))
-    schemas = {str(dataset.dataset(file).schema) for file in files}
-    assert len(schemas) == 1
-    assert dataset.dataset(files).to_table().num_rows == 3
-    assert pandas.read_parquet(tmp_path)["status"].tolist() == ["SUCCESS", "SUCCESS", "FAILED"]
-
-
 def picture() -> Page:
     """Black, but for a red picture in the middle."""
     drawn = np.zeros((HEIGHT, WIDTH, 3), np.uint8)
@@ -238,44 +184,12 @@ def test_figures_are_cut_out_and_named(pages: list[ParsedPage]) -> None:
     ]
 
 
-def test_figures_are_shown_where_they_stand(pages: list[ParsedPage], tmp_path: Path) -> None:
-    named = [figures.named(one, ("Picture", "Table")) for one in pages]
-    text = render_page("md", named[0]).decode()
-    shown = "![Figure](page-0001-figure-1.png)"
-    assert f"Table 1: Names\n\n{shown}\n\nFigure 1: Fruit" in text
-    assert text.replace(f"{shown}\n\n", "") == pages[0].markdown
-    whole = rendered("md", named).decode()
-    assert "![Figure](a%20paper.pdf/page-0001-figure-1.png)" in whole
-    assert '<img src="page-0001-figure-1.png"' in render_page("html", named[0]).decode()
-    assert '<img src="a%20paper.pdf/page-0001-figure-1.png"' in rendered("html", named).decode()
-    made = docling(named)
-    assert str(made.tables[0].image.uri) == "a paper.pdf/page-0001-table-1.png"
-    (tmp_path / "a paper.pdf").mkdir()
-    for name, data in figures.crops(picture(), named[0]).items():
-        (tmp_path / "a paper.pdf" / name).write_bytes(data)
-    made.load_local_images(tmp_path)
-    seen, image = made.pictures[0].get_image(made), made.pictures[0].image
-    assert (image.size.width, image.size.height) == seen.size == (508, 108)
-    last = page(1, ("Text", "Above.", TOP), ("Picture", "", MIDDLE), ("Picture", "", BOTTOM))
-    assert render_page("md", figures.named(last, ("Picture",))).decode() == (
-        "Above.\n\n![Figure](page-0001-figure-1.png)\n\n![Figure](page-0001-figure-2.png)\n"
-    )
-
-
 def test_json_tells_headers_and_footers_apart(pages: list[ParsedPage]) -> None:
     told = json.loads(render_page("json", pages[0]))
     assert (told["headers"], told["footers"]) == (["A Paper"], ["1"])
     assert told["regions"][0]["text"] == "A Paper"
     whole = json.loads(rendered("json", pages))
     assert [len(one["regions"]) for one in whole["pages"]] == [14, 2]  # nothing is joined
-
-
-@pytest.mark.parametrize("format_", FORMATS)
-def test_writing_twice_gives_the_same_bytes(format_: str, pages: list[ParsedPage]) -> None:
-    if FORMATS[format_].needs:
-        pytest.importorskip(FORMATS[format_].needs)
-    day = "2026-01-01"
-    assert rendered(format_, pages, day=day) == rendered(format_, pages, day=day) != b""
 
 
 def test_unknown_formats_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:

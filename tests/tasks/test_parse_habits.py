@@ -30,14 +30,6 @@ def test_a_folder_says_how_its_model_was_trained(tmp_path: Path) -> None:
     assert piece.texts == ["$$ x + y = 2 $$"]
 
 
-def test_most_folders_and_all_hub_ids_say_nothing(tmp_path: Path) -> None:
-    for name in (str(tmp_path), "Qwen/Qwen3-VL-2B-Instruct"):
-        assert (habits_of(name).ask, habits_of(name).size) == (None, None)
-    assert habits_of(folder(tmp_path, size=[10, 20])).ask is None
-    (tmp_path / NAME).write_text("{}")
-    assert habits_of(str(tmp_path)).size is None
-
-
 @pytest.mark.parametrize(
     ("told", "reason"),
     [
@@ -54,9 +46,3 @@ def test_a_broken_file_is_refused_in_a_line(tmp_path: Path, told: dict, reason: 
         habits_of(folder(tmp_path, **told))
     assert NAME in str(caught.value)
     assert "\n" not in str(caught.value)
-
-
-def test_a_file_that_is_no_json_is_refused(tmp_path: Path) -> None:
-    (tmp_path / NAME).write_text("[1]")
-    with pytest.raises(SoonerError, match="can't be used"):
-        habits_of(str(tmp_path))

@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import subprocess
 import sys
 import threading
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from sooner.io import write_bytes
-from sooner.storage import open_store
-from sooner.tasks.parse import FAILED, Delivery
-from sooner.tasks.parse.manifest import NAME, DocumentEntry, Manifest
-from sooner.tasks.parse.output import OutputError, writing
+from sooner.tasks.parse import Delivery
+from sooner.tasks.parse.manifest import NAME
+from sooner.tasks.parse.output import OutputError
 from tasks.drafting import SayNumber, pdf
 from tasks.parse_jobs import listing, records, run
 from tasks.parse_workers import left_over
@@ -68,20 +64,6 @@ def test_a_full_disk_leaves_nothing_half_written(
         assert sorted(records(out)) == [("a.pdf", 1), ("a.pdf", 2)]
 
 
-def test_a_file_keeps_its_old_content_if_writing_fails(tmp_path: Path) -> None:
-    path = tmp_path / "a.md"
-    path.write_bytes(b"old")
-
-    def broken() -> Any:
-        yield b"new"
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with pytest.raises(OutputError), writing(path):
-        write_bytes(broken(), path)
-    assert listing(tmp_path) == ["a.md"]
-    assert path.read_bytes() == b"old"
-
-
 SCRIPT = """
 import sys, time
 from pathlib import Path
@@ -122,18 +104,3 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     assert (out / "a.pdf/page-0002.md").stat().st_mtime_ns == kept
     assert sorted(page for _, page in records(out)) == [1, 2, 3, 4]
     assert (out / "a.pdf.md").read_text() == "\n".join(["nothing drafted\n"] * 4)
-
-
-def test_manifests_keep_the_last_word(tmp_path: Path) -> None:
-    manifest = Manifest(open_store(tmp_path))
-    line = {"document": "a.pdf", "page": 1, "input_hash": "i", "settings_hash": "s"}
-    manifest.append({**line, "status": FAILED})
-    manifest.append({**line, "status": "SUCCESS"})
-    (tmp_path / NAME).open("a").write("no json\n[1]\ntorn")
-    manifest.append({**line, "document": "b.pdf", "status": "DRAFT"})
-    manifest.write(DocumentEntry("c.pdf", "i", 1, [{**line, "document": "c.pdf", "status": "x"}]))
-    manifest.rebuild()
-    found = [json.loads(told) for told in (tmp_path / NAME).read_text().splitlines()]
-    assert [(one["document"], one["status"]) for one in found] == [
-        ("a.pdf", "SUCCESS"), ("b.pdf", "DRAFT"), ("c.pdf", "x"),
-    ]  # fmt: skip

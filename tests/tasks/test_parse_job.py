@@ -11,15 +11,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from sooner.cli.parse_display import known
-from sooner.documents import PageRange
 from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.manifest import NAME
 from sooner.tasks.parse.output import OutputError
-from sooner.tasks.parse.plan import Intake
-from sooner.tasks.parse.result import Counts
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
-from tasks.parse_jobs import SMALL, job, listing, records, run
+from tasks.parse_jobs import job, listing, records, run
 
 
 @pytest.fixture
@@ -103,16 +99,6 @@ def test_a_second_run_skips_what_is_done(tree: Path, tmp_path: Path) -> None:
     assert (out / "paper.png.md").read_text() == "nothing drafted\n"
 
 
-def test_pages_of_several_runs_make_one_document(tmp_path: Path) -> None:
-    source, out = pdf(tmp_path / "a.pdf", 4), tmp_path / "out"
-    some = Intake(PageRange.parse("3-4"), SMALL.resolution)
-    assert run(source, out, SayNumber(), intake=some).told == [3, 4]
-    assert (out / "a.pdf.md").read_text() == "number 3\n\nnumber 4\n"
-    assert run(source, out, SayNumber()).told == [1, 2]
-    text = (out / "a.pdf.md").read_text()
-    assert text == "number 1\n\nnumber 2\n\nnumber 3\n\nnumber 4\n"
-
-
 def test_thousands_of_documents_begin_with_the_first_page(tmp_path: Path) -> None:
     """None is hashed or opened before its turn: three at most are, when the first page is done."""
     root, out, count = tmp_path / "in", tmp_path / "out", 10_000
@@ -142,22 +128,7 @@ def test_thousands_of_documents_begin_with_the_first_page(tmp_path: Path) -> Non
     assert asked.counts.documents == count
 
 
-def test_the_total_is_an_estimate_until_all_is_opened() -> None:
-    counts = Counts(total=6, documents=4, opened=2, done=3, seconds=1.5)
-    assert counts.expected == 12
-    assert counts.seconds_left == pytest.approx(4.5)
-    assert known(counts) == "6+"
-    whole = Counts(total=6, documents=2, opened=2, done=6, seconds=1.5)
-    assert (whole.expected, whole.seconds_left, known(whole)) == (6, 0, "6")
-
-
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(OutputError, match="is a file; name a folder"):
         job(pdf(tmp_path / "a.pdf"), tmp_path / "out")
-
-
-def test_results_in_place_of_a_document_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(OutputError, match=r"which is a file; choose another folder with -o"):
-        job(pdf(tmp_path / "a.pdf"), tmp_path)
-    assert listing(tmp_path) == ["a.pdf"]

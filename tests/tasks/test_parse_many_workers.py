@@ -6,13 +6,12 @@ import random
 import signal
 import threading
 import time
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.storage import LocalStore, open_store
+from sooner.storage import open_store
 from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.sharing import DocumentShard
 from tasks.drafting import EchoParser, SayNumber, pdf
@@ -81,36 +80,6 @@ def test_ten_kills_change_nothing(
     assert outputs(out) == alone
 
 
-@pytest.mark.parametrize("url", ["memory://out"])
-def test_two_workers_behind_a_url(source: Path, url: str, alone: dict[str, bytes]) -> None:
-    threads = [threading.Thread(target=work, args=(source, url)) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(120)
-    assert outputs(url) == alone
-
-
-def test_what_another_process_finished_meanwhile_is_not_done_again(
-    source: Path, tmp_path: Path
-) -> None:
-    """A run asks for each page before it parses it."""
-    out = tmp_path / "out"
-
-    class Beside(EchoParser):
-        def __call__(self, page, draft=None):
-            if not self.told:
-                run(source, out, SayNumber(), lease=None)
-            return super().__call__(page, draft)
-
-    parser = Beside()
-    asked = job(source, out, SayNumber())
-    asked.run(lambda: parser)
-    assert len(parser.told) == 1
-    assert (asked.counts.done, asked.counts.before) == (1, 4 + 4 + 5 + 6 + 1 - 1)
-    assert asked.counts.total == 1
-
-
 def test_leases_share_the_work(source: Path, tmp_path: Path) -> None:
     """Each page is parsed by one of two, whose pages interleave; what one has in hand when the
     other is through is waited for."""
@@ -154,15 +123,6 @@ def test_a_page_that_kills_its_process_is_set_aside_after_three(tmp_path: Path) 
     assert records(out)["a.pdf", 2]["status"] == "SUCCESS"
 
 
-def test_a_run_that_is_interrupted_did_not_die(tmp_path: Path) -> None:
-    source, out = pdf(tmp_path / "a.pdf", 2), tmp_path / "out"
-    for _ in range(4):
-        with pytest.raises(KeyboardInterrupt):
-            run(source, out, raising={1: KeyboardInterrupt()})
-        assert left_over(out) == []
-    assert run(source, out).told == [1, 2]
-
-
 def test_a_document_that_kills_whoever_opens_it_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pdf(tmp_path / "in" / "a.pdf", 1)
@@ -194,28 +154,6 @@ def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone)
     for wrong in ("0/8", "9/8", "1", "1/0", "a/b", "1/2/3", "-1/2"):
         with pytest.raises(SoonerError, match="write it as 1/8 to 8/8"):
             DocumentShard.parse(wrong)
-
-
-def test_a_document_at_two_places_is_parsed_once(tmp_path: Path) -> None:
-    for name in ("a", "b", "c"):
-        (tmp_path / "in" / name).mkdir(parents=True)
-        pdf(tmp_path / "in" / name / "one.pdf", 1)
-    first = (tmp_path / "in/a/one.pdf").read_bytes()
-    (tmp_path / "in/b/one.pdf").write_bytes(first)
-    (tmp_path / "in/c/one.pdf").write_bytes(first)
-    out = tmp_path / "out"
-    every = Delivery(out, FORMATS)
-    assert run(tmp_path / "in", out, SayNumber(), delivery=every).told == [1]
-    names = ["a/one.pdf", "b/one.pdf", "c/one.pdf"]
-    assert [place for place, _ in records(out)] == names
-    for name in names:
-        for file in records(out)[name, 1]["files"]:
-            assert file.startswith(name)
-        assert (out / f"{name}.md").read_text() == "number 1\n"
-        assert f'"source": "{name}"' in (out / name / "page-0001.json").read_text()
-    pictures = {(out / name / "page-0001.png").read_bytes() for name in names}
-    assert len(pictures) == 1
-    assert run(tmp_path / "in", out, SayNumber(), delivery=every).told == []
 
 
 def test_other_settings_are_kept_beside_and_the_asked_ones_are_shown(tmp_path: Path) -> None:
@@ -250,58 +188,3 @@ def test_other_settings_are_kept_beside_and_the_asked_ones_are_shown(tmp_path: P
     assert outputs(out) == first
     assert job(source, out, delivery=every, settings_hash="t").run(EchoParser).before == 3
     assert outputs(out) == second
-
-
-def test_formats_that_are_asked_for_later_are_made_of_what_is_there(tmp_path: Path) -> None:
-    source, out = pdf(tmp_path / "a.pdf", 2), tmp_path / "out"
-    run(source, out, SayNumber(), delivery=Delivery(out, ("md",), overlay=False))
-    assert not (out / "a.pdf.html").exists()
-    assert run(source, out, delivery=Delivery(out, FORMATS)).told == []
-    whole = tmp_path / "whole"
-    run(source, whole, SayNumber(), delivery=Delivery(whole, FORMATS))
-    assert outputs(out) == outputs(whole)
-
-
-def test_long_documents_cost_as_much_a_page_as_short_ones(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is read and written grows with the pages, and not with their square; twice, since what
-    is there is looked at again."""
-    asked: Counter[str] = Counter()
-    for name in ("read", "write", "create", "exists", "names", "remove"):
-        real = getattr(LocalStore, name)
-
-        def counted(self, *given, real=real, name=name, **named):
-            asked[name] += 1
-            return real(self, *given, **named)
-
-        monkeypatch.setattr(LocalStore, name, counted)
-    costs = []
-    for pages in (20, 60):
-        source, out = pdf(tmp_path / f"{pages}.pdf", pages), tmp_path / f"{pages}"
-        for fresh in (False, True):
-            asked.clear()
-            texts = Delivery(out, ("md", "json"), overlay=False)
-            run(source, out, SayNumber(), fresh=fresh, delivery=texts)
-            costs.append(sum(asked.values()) / pages)
-    assert costs[2] < 1.25 * costs[0]
-    assert costs[3] < 1.25 * costs[1]
-    assert max(costs) < 30
-
-
-def test_a_failure_never_hides_what_another_parsed(tmp_path: Path) -> None:
-    source, out = pdf(tmp_path / "a.pdf", 1), tmp_path / "out"
-
-    class Unlucky(EchoParser):
-        def __call__(self, page, draft=None):
-            run(source, out, SayNumber(), lease=None)
-            raise RuntimeError("out of memory")
-
-    counts = job(source, out).run(Unlucky)
-    assert counts.failed == 1
-    assert (out / "a.pdf.md").read_text() == "number 1\n"
-    assert records(out)["a.pdf", 1]["status"] == "SUCCESS"
-    # Unless it was to be done again.
-    assert run(source, out, raising={1: RuntimeError("no")}, fresh=True).told == [1]
-    assert records(out)["a.pdf", 1]["status"] == "FAILED"
-    assert run(source, out, SayNumber()).told == [1]

@@ -15,13 +15,11 @@ import numpy as np
 import pytest
 import torch
 from PIL import Image
-from transformers import Qwen2VLImageProcessor
 
 from sooner.documents import Page
-from sooner.errors import MemoryRanOutError
 from sooner.tasks.loading import ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
-from tasks.parsing import draft_of, noise_page, qwen3_vl
+from tasks.parsing import noise_page, qwen3_vl
 
 FIXED = {"nodes": 12, "max_new_tokens": 24}
 
@@ -128,54 +126,3 @@ def test_a_page_that_takes_too_much_memory_is_read_smaller(qwen: ModelPair, limi
     assert parsed.size == page.size
     # The next page begins as large as ever.
     assert parser(noise_page()).mode == "exact"
-
-
-def test_regions_are_left_out_first(qwen: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    """That changes no text, so the result stays exact."""
-    page = noise_page()
-    plain = PageParser(qwen, ParseSettings(**FIXED))(page)
-    parser = PageParser(qwen, ParseSettings(stages="both", **FIXED))
-    monkeypatch.setattr(
-        parser.regions, "_verify",
-        lambda *_: (_ for _ in ()).throw(torch.OutOfMemoryError("CUDA out of memory")),
-    )  # fmt: skip
-    draft = draft_of(page, plain.raw[:20], plain.raw[20:])
-    parsed = parser(page, lambda: draft)
-    assert (parsed.raw, parsed.mode, parsed.status) == (plain.raw, "exact", plain.status)
-    assert parsed.notes == ["memory ran out: regions were not read on their own"]
-    assert parsed.last.aal > 1  # drafted as ever
-
-
-def test_a_page_that_never_fits_says_how_far_it_was_tried(qwen: ModelPair, limited: Limit) -> None:
-    tried = limited(0)
-    with pytest.raises(MemoryRanOutError, match=r"even at 35% of the page's width .*lower --dpi"):
-        PageParser(qwen, ParseSettings(**FIXED))(noise_page(168, 224))
-    assert tried == sorted(set(tried), reverse=True)  # each smaller than the one before it
-    assert len(tried) == 4
-
-
-def test_a_smaller_picture_is_not_tried_where_it_makes_as_many_tokens(
-    qwen: ModelPair, limited: Limit
-) -> None:
-    """The processor enlarges what has less pixels than it wants."""
-    processor = qwen.target.processor
-    processor.image_processor = Qwen2VLImageProcessor(
-        patch_size=7, merge_size=2, min_pixels=168 * 224, max_pixels=168 * 224
-    )
-    tried = limited(0)
-    with pytest.raises(MemoryRanOutError, match=r"^memory ran out \(out of memory"):
-        PageParser(qwen, ParseSettings(**FIXED))(noise_page(168, 224))
-    assert len(tried) == 1
-
-
-def test_other_errors_are_not_tried_again(qwen: ModelPair, monkeypatch: pytest.MonkeyPatch) -> None:
-    tried: list[int] = []
-
-    def broken(*_: Any, **__: Any) -> Any:
-        tried.append(1)
-        raise torch.AcceleratorError("CUDA error: device-side assert triggered")
-
-    monkeypatch.setattr(qwen.target.model.model.visual, "forward", broken)
-    with pytest.raises(torch.AcceleratorError, match="device-side assert"):
-        PageParser(qwen, ParseSettings(**FIXED))(noise_page())
-    assert len(tried) == 1

@@ -77,27 +77,3 @@ def test_figures_and_formats_of_a_finished_folder_cost_no_model(
     assert (out / "a b.png/page-0001-figure-1.png").is_file()
     assert run(source, out, "md") == []
     assert (out / "a b.png.md").read_text() == "nothing drafted\n"
-
-
-def test_furniture_is_left_out_of_documents_alone(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-
-    class Headed(EchoParser):
-        def __call__(self, page: Any, draft: Any = None) -> ParsedPage:
-            header = ParsedRegion(0, "Page-header", "A paper", (0.0, 0.0, 60.0, 5.0))
-            text = ParsedRegion(1, "Text", "All of it.", (0.0, 9.0, 60.0, 20.0))
-            return ParsedPage(
-                page.source.name, page.number, markdown="A paper\n\nAll of it.\n",
-                regions=[header, text], size=page.size,
-            )  # fmt: skip
-
-    def run(furniture: bool) -> str:
-        delivery = Delivery(out, ("md", "html"), overlay=False, furniture=furniture)
-        ParseJob(find_documents([source]), delivery, "s", SMALL).run(Headed)
-        assert "A paper" in (out / "a b.png/page-0001.md").read_text()
-        assert ("A paper" in (out / "a b.png.html").read_text()) is furniture
-        return (out / "a b.png.md").read_text()
-
-    assert run(furniture=True) == "A paper\n\nAll of it.\n"
-    assert run(furniture=False) == "All of it.\n"
-    assert run(furniture=True) == "A paper\n\nAll of it.\n"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import pickle
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from sooner.errors import SoonerError
 from sooner.storage import open_store
 from sooner.tasks.parse import DRAFT, FAILED, ParsedPage, ParsedRegion, StageStats
 from sooner.tasks.parse.manifest import EARLIER, NAME
-from sooner.tasks.parse.page_records import HOME, PageRecord, PageRecords, PageTask, key_of
+from sooner.tasks.parse.page_records import HOME, PageRecord, PageRecords
 from tasks.drafting import SayNumber, pdf, picture
 from tasks.parse_jobs import listing, records, run
 from tasks.parse_workers import FORMATS, outputs
@@ -54,14 +53,6 @@ def test_a_page_is_the_same_after_json() -> None:
     assert ParsedPage.from_json(told) == replace(WHOLE, stages={})
 
 
-def test_what_is_on_a_page_has_no_times() -> None:
-    other = replace(WHOLE, seconds={}, stages={}, compared=None)
-    region = replace(WHOLE.regions[0], acceptance=0.1)
-    other = replace(other, regions=[region, WHOLE.regions[1]])
-    assert other.contents() == WHOLE.contents()
-    assert replace(WHOLE, raw="x").contents() != WHOLE.contents()
-
-
 def test_records_are_the_same_after_a_store(tmp_path: Path) -> None:
     kept = PageRecords(open_store(tmp_path))
     record = PageRecord(WHOLE, "i" * 64, "s" * 16, {"png": "12"})
@@ -92,14 +83,6 @@ def test_what_was_parsed_goes_before_what_failed(tmp_path: Path) -> None:
     assert kept.read("i", "s", 3).page.status == DRAFT
     assert kept.of("unknown") == {}
     assert kept.read("i", "s", 9) is None
-
-
-def test_tasks_are_small_and_files_that_cant_be_read_have_names_of_their_own() -> None:
-    task = PageTask("/in/a.pdf", "a.pdf", "i" * 64, "s" * 16, 7)
-    assert len(pickle.dumps(task)) < 400
-    assert task.key.endswith("/000007")
-    assert key_of("", "a.pdf") != key_of("", "b.pdf")
-    assert key_of("i", "a.pdf") == "i"
 
 
 OLD = {"seconds": {"e2e": 1.0}, "stages": {}, "compared": None}
@@ -153,24 +136,3 @@ def test_a_folder_of_0_2_goes_on(source: Path, tmp_path: Path) -> None:
     assert outputs(out) == outputs(whole)
     assert not (out / EARLIER).exists()
     assert run(source, out, **deliver(out)).told == []
-
-
-def test_pages_of_0_2_without_json_are_taken_from_their_markdown(
-    source: Path, tmp_path: Path
-) -> None:
-    out = tmp_path / "out"
-    run(source, out, **deliver(out, ("md",)))
-    as_of_0_2(out, dropped=("b.pdf/page-0002.md",))
-    assert run(source, out, **deliver(out, ("md", "html"))).told == [2]
-    assert (out / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n\nnumber 3\n"
-    assert "<p>number 3" in (out / "a.pdf" / "page-0003.html").read_text()
-
-
-def test_what_changed_since_0_2_is_done_again(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(source, out, **deliver(out))
-    as_of_0_2(out)
-    pdf(source / "b.pdf", 1)
-    assert run(source, out, **deliver(out)).told == [1]
-    assert ("b.pdf", 2) not in records(out)
-    assert run(source, out, **deliver(out, settings_hash="other")).told == [1, 2, 3, 1, 1]

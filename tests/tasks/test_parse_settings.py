@@ -58,33 +58,6 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
     assert vars(named) == vars(type(trust)(may_idle=True))
 
 
-def test_what_pages_teach_is_kept_by_the_name_of_their_drafter() -> None:
-    parser, page = (
-        PageParser(qwen3_vl(), ParseSettings(max_new_tokens=30, stages="page")),
-        noise_page(),
-    )
-    plain = parser(page).raw
-    drafted = parser(page, draft_of(page, "w1 w2 w3 w4")).raw
-    assert drafted == plain
-    experience = parser.experience
-    assert experience.of("made-up").promised != experience.of("another").promised
-    assert vars(experience.trust) == vars(type(experience.trust)())
-
-
-def test_the_cap_and_the_depth_of_trees_reach_the_decoder() -> None:
-    settings = ParseSettings(nodes=4, max_nodes=5, depth=2)
-    asked = HSD([[]], **settings.verification)
-    assert (asked.nodes, asked.max_nodes, asked.depth) == (4, 5, 2)
-    assert settings.digest() != ParseSettings(nodes=4, max_nodes=5).digest()
-    for name in ("max_nodes", "depth"):
-        with pytest.raises(SoonerError, match=f"{name} is 0"):
-            ParseSettings(**{name: 0})
-
-
-def test_long_pages_are_not_cut_by_default() -> None:
-    assert ParseSettings().max_new_tokens == 8192
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -101,9 +74,3 @@ def test_long_pages_are_not_cut_by_default() -> None:
 def test_settings_refuse(options: dict, told: str) -> None:
     with pytest.raises(SoonerError, match=told):
         ParseSettings(**options)
-
-
-def test_settings_are_told_apart() -> None:
-    assert ParseSettings().digest("a") == ParseSettings().digest("a")
-    assert ParseSettings(margin=9).digest("a") != ParseSettings().digest("a")
-    assert ParseSettings().digest("a") != ParseSettings().digest("b")

@@ -15,9 +15,8 @@ from sooner.cli.main import main
 from sooner.documents import Page
 from sooner.errors import SoonerError
 from sooner.storage import Attempts
-from sooner.tasks.parse import ConcurrentParser, PageParser, ParseSettings
+from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.concurrent import page_parser
-from sooner.tasks.parse.side_by_side import OpenTags
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import job, listing, records, run
 from tasks.parsing import qwen3_vl
@@ -142,41 +141,6 @@ def test_a_page_at_which_a_process_died_has_the_parser_for_itself(
     assert parser.most > 1
     run(tree, tmp_path / "one", SayNumber())
     assert listing(out) == listing(tmp_path / "one")
-
-
-def test_the_first_failure_ends_a_run_that_asks_for_that(tree: Path, tmp_path: Path) -> None:
-    with pytest.raises(SoonerError, match="page 4: too hard"):
-        side_by_side(
-            tree, tmp_path / "out", raising={4: SoonerError("too hard")}, stop_on_error=True
-        )
-
-
-def test_what_pages_belong_to_is_left_behind_the_last_of_them() -> None:
-    left: list[tuple[str, list[str]]] = []
-    tags: OpenTags[str] = OpenTags(lambda tag, others: left.append((tag, others)))
-    for tag in ("a", "a", "b"):
-        tags.begin(tag)
-    tags.end("a")
-    assert not left
-    tags.begin("c")
-    tags.end("b")
-    assert left == [("b", ["a", "c"])]
-    tags.end("a")
-    tags.end("c")
-    assert left[1:] == [("a", ["c"])], "more of c may come"
-    tags.close()
-    assert left[2:] == [("c", [])]
-
-
-def test_one_page_at_a_time_is_todays_parser() -> None:
-    pair, asked = qwen3_vl(), ParseSettings(max_new_tokens=8)
-    assert isinstance(page_parser(pair, asked), PageParser)
-    assert isinstance(page_parser(pair, asked, 1), PageParser)
-    several = page_parser(pair, asked, 2)
-    assert isinstance(several, ConcurrentParser)
-    several.close()
-    with pytest.raises(SoonerError, match="pages_in_flight is 0"):
-        page_parser(pair, asked, 0)
 
 
 def test_a_job_over_one_engine_writes_what_one_page_after_the_other_does(

@@ -5,12 +5,10 @@ from __future__ import annotations
 import pytest
 
 from sooner.tasks.parse.stages import (
-    AGAIN,
     BOTH,
     COLD,
     ENOUGH,
     PAGE,
-    RARELY,
     TRIAL,
     StageChoice,
 )
@@ -36,18 +34,6 @@ def test_each_way_is_tried_then_the_faster_one_kept() -> None:
     assert run({PAGE: 2.0, BOTH: 1.0}, 12)[0] == [*tried, *6 * [BOTH]]
 
 
-def test_a_gain_within_the_noise_is_none() -> None:
-    assert run({PAGE: 1.0, BOTH: 0.99}, 12)[0][-1] == PAGE
-
-
-def test_the_slower_one_gets_another_chance_more_and_more_rarely() -> None:
-    gone = run({PAGE: 1.0, BOTH: 2.0}, 600)[0]
-    tried = [number for number, way in enumerate(gone) if way == BOTH][FIRST:]
-    waits = [b - a - 1 for a, b in zip([2 * FIRST - 1, *tried], tried, strict=False)]
-    assert waits[:3] == [AGAIN, 2 * AGAIN, 4 * AGAIN]
-    assert max(waits) == RARELY
-
-
 @pytest.mark.parametrize("which", range(30))
 @pytest.mark.parametrize(("faster", "slower"), [(PAGE, BOTH), (BOTH, PAGE)])
 def test_one_page_that_was_ten_times_slower_misleads_nobody(
@@ -59,22 +45,6 @@ def test_one_page_that_was_ten_times_slower_misleads_nobody(
     undisturbed = run(paces, 400)[0].count(slower)
     assert run(paces, 400, {which: 10.0})[0].count(slower) <= undisturbed + 2
     assert undisturbed <= FIRST + 8
-
-
-def test_documents_change() -> None:
-    choice = run({PAGE: 1.0, BOTH: 1.5}, 10)[1]
-    for _ in range(6):
-        choice.add(PAGE, 10, 30.0)
-    assert choice.pick() == BOTH
-
-
-def test_a_page_without_an_end_is_tried_and_teaches_nothing() -> None:
-    choice, gone = StageChoice(), []
-    for _ in range(30):
-        gone.append(choice.pick())
-        choice.add(gone[-1], 0, 0.0)
-    assert choice.faster == PAGE
-    assert gone.count(BOTH) == FIRST + 1
 
 
 def test_what_stage_1_may_spend_grows_only_where_it_pays() -> None:

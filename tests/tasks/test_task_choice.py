@@ -15,7 +15,7 @@ import torch
 
 import tiny
 from sooner.methods import ParallelVLM, Speculative
-from sooner.methods.sizing.costs import ENOUGH, PRIOR, Acceptance
+from sooner.methods.sizing.costs import PRIOR, Acceptance
 from sooner.tasks import choice, registry
 from sooner.tasks.caption import caption
 from sooner.tasks.choice import MARGIN, StepTimes, Way, beside, by_turns, choose, measure
@@ -64,10 +64,6 @@ def test_models_that_slow_each_other_down_take_turns() -> None:
     assert gain(CROWDED) < 0.8
 
 
-def test_a_lucky_measurement_beside_counts_no_more_than_alone() -> None:
-    assert gain(replace(FREE, target_beside=0.001, draft_beside=1e-4)) == gain(FREE)
-
-
 def test_a_draft_as_slow_as_its_target_takes_turns() -> None:
     assert gain(StepTimes(0.01, 0.012, 0.01, 0.01, 0.01, 0.01)) < 1.3
     assert gain(StepTimes(0.01, 0.012, 0.01, 0.01, 0.02, 0.02)) < MARGIN
@@ -95,31 +91,10 @@ def test_pruning_that_was_tried_and_loses_too_much_is_given_up() -> None:
     assert chosen(LONG, shown(0.9), shown(0.1)).prune == 0.0
 
 
-def test_pruning_that_keeps_acceptance_stays() -> None:
-    assert chosen(LONG, Acceptance(), shown(0.85)).prune == 0.9
-    assert chosen(LONG, shown(0.86), shown(0.85)).prune == 0.9
-
-
-def test_pruning_is_not_tried_where_it_saves_nothing() -> None:
-    assert chosen(FREE, shown(0.9), Acceptance()).prune == 0.0
-    assert chosen(LONG, Acceptance(), Acceptance(), can_prune=False).prune == 0.0
-
-
-def test_a_few_tokens_prove_nothing() -> None:
-    some = shown(0.0, tokens=int(ENOUGH) - 1)
-    assert chosen(LONG, Acceptance(), some).prune == 0.9
-
-
 def test_a_draft_that_is_always_wrong_does_not_keep_a_core_busy() -> None:
     assert chosen(FREE, Acceptance(), Acceptance()).is_beside
     assert not chosen(FREE, shown(0.0), Acceptance()).is_beside
     assert not chosen(LONG, shown(0.0), shown(0.0)).is_beside
-
-
-def test_a_ratio_that_was_asked_for_is_never_changed() -> None:
-    poor = chosen(LONG, shown(0.9), shown(0.0), is_open=False)
-    assert (poor.is_beside, poor.prune) == (False, 0.0)  # by turns nothing is pruned
-    assert chosen(LONG, shown(0.9), shown(0.8), is_open=False).prune == 0.9
 
 
 def test_expectations_say_where_they_come_from() -> None:
@@ -152,15 +127,6 @@ def by_default(settings: CaptionSettings, pair: ModelPair, inputs: object) -> ty
     return type(method.method)
 
 
-def test_a_method_that_was_asked_for_learns_as_well(pair: ModelPair, clip: Path) -> None:
-    fresh = replace(pair)
-    for method in ("speculative", "parallel"):
-        settings = replace(SETTINGS, method=method, max_new_tokens=24, prune=0.0)
-        caption(clip, fresh, settings)
-        (seen,) = fresh.accepted.values()  # both draft alike
-        assert seen.accepted + seen.refused > 0
-
-
 # The default ------------------------------------------------------------------------------------
 
 
@@ -169,34 +135,6 @@ def test_the_faster_way_is_taken(
 ) -> None:
     assert isinstance(build(pair, clip, FREE, monkeypatch).method, ParallelVLM)
     assert isinstance(build(pair, clip, CROWDED, monkeypatch).method, Speculative)
-
-
-def test_a_window_that_was_asked_for_is_drafted_by_turns(
-    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delattr(registry, "measure")  # nothing is to be measured for it
-    settings = replace(SETTINGS, num_draft_tokens=3)
-    inputs = prepare(clip, pair, settings).draft_inputs
-    method = build_method(settings, pair, inputs)
-    assert isinstance(method, Speculative)
-    assert method.num_draft_tokens == 3
-
-
-def test_the_draft_is_pruned_only_where_that_makes_its_steps_faster(
-    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    short, long = (build(pair, clip, pace, monkeypatch).method for pace in (FREE, LONG))
-    assert isinstance(short, ParallelVLM)
-    assert isinstance(long, ParallelVLM)
-    assert (short.prune, long.prune) == (0.0, 0.9)
-
-
-def test_a_ratio_that_was_asked_for_is_kept(
-    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    method = build(pair, clip, FREE, monkeypatch, prune=0.5).method
-    assert isinstance(method, ParallelVLM)
-    assert method.prune == 0.5
 
 
 @pytest.mark.parametrize("pace", [FREE, CROWDED], ids=["beside", "by turns"])
@@ -208,20 +146,6 @@ def test_the_record_says_why(
     assert any("by default" in note for note in record["decisions"])
     plain = caption(clip, replace(pair), replace(SETTINGS, method="plain"))
     assert record["text"] == plain["text"]
-
-
-def test_the_second_file_needs_no_measurement(
-    pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    calls: list[int] = []
-    monkeypatch.setattr(registry, "measure", lambda *_: calls.append(1) or FREE)
-    fresh = replace(pair)
-    inputs = prepare(clip, fresh, SETTINGS).draft_inputs
-    for _ in range(2):
-        build_method(SETTINGS, fresh, inputs)
-    assert len(calls) == 1
-    build_method(SETTINGS, replace(fresh), inputs)  # another pair is measured anew
-    assert len(calls) == 2
 
 
 @pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl"])

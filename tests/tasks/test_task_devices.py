@@ -84,11 +84,6 @@ def test_a_map_reaches_the_target_and_the_draft_has_a_device_of_its_own(
     assert caption(clip, pair, settings)["text"] == caption(clip, pair, plain)["text"]
 
 
-def test_a_map_that_transformers_refuses_gets_one_line(target_folder: Path) -> None:
-    with pytest.raises(SoonerError, match="can't be loaded"):
-        load_pair(str(target_folder), device_map="nowhere")
-
-
 def test_a_draft_device_that_is_not_there_is_named(target_folder: Path, draft_folder: Path) -> None:
     with pytest.raises(SoonerError, match="did you mean 'cuda'"):
         load_pair(str(target_folder), str(draft_folder), draft_device="cudaa")
@@ -114,25 +109,6 @@ def test_a_map_leaves_the_drafts_device_free(
     found = max_memory(device_map, own)
     told = None if left is None else {one: int(share * free[one]) for one, share in left.items()}
     assert found == told
-
-
-def test_a_map_over_the_only_device_shares_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: {0: 80 * GIB, "cpu": GIB})
-    assert max_memory("auto", "cuda:0") is None
-
-
-def test_no_layer_lies_on_a_device_that_is_left_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What accelerate makes of it: nothing there, something on the others."""
-    model = tiny.model("llama")
-    size = sum(one.numel() * one.element_size() for one in model.parameters())
-    free = {0: size, 1: size, 2: size, "cpu": 10 * size}
-    monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: dict(free))
-    layers = ["LlamaDecoderLayer"]
-    found = accelerate.infer_auto_device_map(
-        model, max_memory=max_memory("auto", "cuda:1"), no_split_module_classes=layers
-    )
-    assert 1 not in found.values()
-    assert {0, 2} <= set(found.values())
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,6 @@ from transformers import (
 )
 
 import tiny
-from sooner.tasks.caption import caption
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import Loaded, ModelPair
 from sooner.tasks.prompting import video_tokens
@@ -126,16 +125,3 @@ def test_counting_ahead_is_right(film: Path, family: str) -> None:
         ready = prepare(film, pair, replace(SETTINGS, frames=count))
         counted = video_tokens(pair.target.processor, ready.frames.info, count)
         assert counted == int((ready.inputs["input_ids"] == tiny.VIDEO).sum())
-
-
-@pytest.mark.parametrize("family", PROCESSORS)
-def test_one_frame(tmp_path: Path, family: str) -> None:
-    path = videos.write(tmp_path / "one.mp4", frames=1, size=(56, 56))
-    assert caption(path, pair_of(family), SETTINGS)["tokens"] == 16
-
-
-@pytest.mark.parametrize("family", PROCESSORS)
-def test_a_draft_that_reads_text_only(film: Path, family: str) -> None:
-    text = Loaded("text", tiny.model("qwen2", layers=1), tokenizer(), is_text=True)
-    pair = replace(pair_of(family), draft=text)
-    assert verify(film, pair, SETTINGS)["verdict"] == "identical"

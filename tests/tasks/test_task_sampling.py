@@ -15,7 +15,7 @@ from transformers import (
 
 from sooner.errors import SoonerError
 from sooner.tasks import frames
-from sooner.tasks.frames import DEFAULT_FRAMES, Sampler, metadata
+from sooner.tasks.frames import Sampler, metadata
 from sooner.tasks.video import VideoInfo, probe
 from tasks import videos
 
@@ -79,22 +79,6 @@ def test_short_videos_are_taken(name: str, count: int) -> None:
         input_data_format="channels_last", return_tensors="pt",
     )  # fmt: skip
     assert made["pixel_values_videos"].shape[0] > 0
-
-
-def test_more_frames_than_there_are() -> None:
-    assert Sampler(PROCESSORS["llava"](), frames=99)(info_of(12)) == list(range(12))
-
-
-def test_a_processor_that_would_take_everything_gets_a_sane_number() -> None:
-    processor = LlavaOnevisionVideoProcessor()
-    assert len(Sampler(processor)(info_of(5000))) == DEFAULT_FRAMES
-
-
-def test_the_processor_is_left_as_it_was() -> None:
-    processor = PROCESSORS["llava"]()
-    before = dict(vars(processor))
-    assert len(Sampler(processor, fps=1)(info_of(100))) == 10
-    assert vars(processor) == before
 
 
 def test_what_can_not_be_sampled_is_said() -> None:

@@ -64,30 +64,3 @@ def test_origin_is_told() -> None:
     assert [(piece.strip(), drafted) for piece, drafted in told] == [
         ("scene", False), ("a on", True), ("background", False),
     ]  # fmt: skip
-
-
-def test_special_tokens_are_left_out() -> None:
-    tokenizer = words.build_tokenizer()
-    told: list[str] = []
-    stream = TextStream(tokenizer, lambda piece, drafted: told.append(piece))
-    stream.add([*tokenizer("red circle", add_special_tokens=False).input_ids,
-                tokenizer.eos_token_id], 1)  # fmt: skip
-    assert stream.close() == "".join(told)
-    assert words.END not in "".join(told)
-
-
-def test_frequent_rounds_are_decoded_rarely() -> None:
-    tokenizer = words.build_tokenizer()
-    count = 0
-    stream = TextStream(tokenizer, lambda piece, drafted: None, interval=60.0)
-    decode = stream.decode
-
-    def counted(tokens: list[int]) -> str:
-        nonlocal count
-        count += 1
-        return decode(tokens)
-
-    stream.decode = counted  # type: ignore[method-assign]
-    for _ in range(100):
-        stream.add([30], 0)
-    assert count <= 8

@@ -93,19 +93,6 @@ def test_rotation_is_applied(tmp_path: Path) -> None:
     assert shown[20:].mean() < 30
 
 
-@pytest.mark.parametrize("size", [(10, 10), (16, 2), (6, 64)])
-def test_tiny_pictures(tmp_path: Path, size: tuple[int, int]) -> None:
-    info = probe(videos.write(tmp_path / "s.mkv", "ffv1", 4, size))
-    assert frames.read(info, lambda _: [0, 3]).pixels.shape == (2, size[1], size[0], 3)
-
-
-def test_one_frame(tmp_path: Path) -> None:
-    info = probe(videos.write(tmp_path / "one.mp4", frames=1))
-    assert info.frames == 1
-    assert info.fps > 0
-    assert picked(info, 0) == [0]
-
-
 def refused(path: Path) -> str:
     with pytest.raises(SoonerError) as caught:
         probe(path)
@@ -115,40 +102,9 @@ def refused(path: Path) -> str:
     return text
 
 
-def test_missing(tmp_path: Path) -> None:
-    assert "does not exist" in refused(tmp_path / "none.mp4")
-
-
-def test_folder_is_no_file(tmp_path: Path) -> None:
-    assert "is not a file" in refused(tmp_path)
-
-
-def test_random_bytes(tmp_path: Path) -> None:
-    path = tmp_path / "noise.mp4"
-    path.write_bytes(np.random.default_rng(0).bytes(5000))
-    assert "not a video" in refused(path)
-
-
-def test_text(tmp_path: Path) -> None:
-    for name in ("notes.txt", "notes.mp4"):
-        path = tmp_path / name
-        path.write_text("not a film\n" * 200)
-        assert "not a video" in refused(path)
-
-
-def test_nothing_in_it(tmp_path: Path) -> None:
-    path = tmp_path / "empty.mp4"
-    path.touch()
-    assert "is empty" in refused(path)
-
-
 @pytest.mark.parametrize(("name", "codec"), [("a.mp4", "aac"), ("a.mka", "aac")])
 def test_sound_only(tmp_path: Path, name: str, codec: str) -> None:
     assert "only sound" in refused(videos.write_sound(tmp_path / name, codec))
-
-
-def test_track_without_frames(tmp_path: Path) -> None:
-    assert "without frames" in refused(videos.write_empty_track(tmp_path / "zero.mp4"))
 
 
 def test_cut_off_with_the_index_in_front(tmp_path: Path) -> None:
@@ -163,19 +119,6 @@ def test_cut_off_with_the_index_in_front(tmp_path: Path) -> None:
     assert videos.index_of(got.pixels[1], got.indices[1]) == info.frames // 2
 
 
-def test_cut_off_with_the_index_behind(tmp_path: Path) -> None:
-    whole = videos.write(tmp_path / "whole.mp4", noise=True)
-    assert "not a video" in refused(videos.truncate(whole, tmp_path / "cut.mp4", 0.6))
-
-
-def test_cut_off_stream(tmp_path: Path) -> None:
-    whole = videos.write(tmp_path / "whole.mkv", "mpeg4", 60, noise=True)
-    info = probe(videos.truncate(whole, tmp_path / "cut.mkv", 0.5))
-    assert 4 < info.frames < 50
-    assert info.damage is not None
-    assert frames.read(info, lambda known: range(known.frames - 2)).pixels.shape[0] > 2
-
-
 def test_lost_bytes_in_the_middle(tmp_path: Path) -> None:
     """Lost packets shorten the film: frames are chosen anew among those that decode."""
     whole = videos.write(tmp_path / "a.avi", "mjpeg", 30, pixel_format="yuvj420p", noise=True)
@@ -183,14 +126,6 @@ def test_lost_bytes_in_the_middle(tmp_path: Path) -> None:
     got = frames.read(info, lambda known: [0, known.frames - 1])
     assert got.info.damage is not None
     assert got.pixels.shape[0] == 2
-
-
-def test_too_few_frames_decode(tmp_path: Path) -> None:
-    whole = videos.write(tmp_path / "a.avi", "mjpeg", 30, pixel_format="yuvj420p", noise=True)
-    info = probe(videos.overwrite(whole, tmp_path / "b.avi", 0.4, 0.6))
-    with pytest.raises(SoonerError, match=r"--frames \d+") as caught:
-        frames.read(info, lambda _: range(30))
-    assert "too few for the 30" in str(caught.value)
 
 
 def test_folders_are_searched_in_natural_order(tmp_path: Path) -> None:
@@ -203,11 +138,3 @@ def test_folders_are_searched_in_natural_order(tmp_path: Path) -> None:
     ]  # fmt: skip
     twice = files.find([tmp_path / "clip10.mp4", tmp_path])
     assert len(twice) == 3
-
-
-def test_folder_without_videos(tmp_path: Path) -> None:
-    (tmp_path / "notes.txt").touch()
-    with pytest.raises(SoonerError, match="has no videos"):
-        files.find([tmp_path])
-    with pytest.raises(SoonerError, match="does not exist"):
-        files.find([tmp_path / "gone"])

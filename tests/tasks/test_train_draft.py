@@ -17,7 +17,7 @@ from sooner.cli.main import app
 from sooner.methods.eagle.runner import HeadRunner
 from sooner.models import adapt
 from sooner.tasks.train_draft import DataSet, HeadTraining, TrainingSample, record, train
-from sooner.tasks.train_draft.dataset import Order, collate, state_noise
+from sooner.tasks.train_draft.dataset import collate
 from sooner.tasks.train_draft.losses import (
     TEMPERATURES,
     DepthAcceptance,
@@ -25,7 +25,6 @@ from sooner.tasks.train_draft.losses import (
     fit_temperature,
     unroll,
 )
-from sooner.tasks.train_draft.prompts import read_questions
 
 NEW = 7
 SHORT = HeadTraining(
@@ -80,20 +79,6 @@ def test_samples_are_what_the_target_said_and_its_states_there(family: str, tmp_
         torch.testing.assert_close(sample.states.float(), wanted, rtol=2e-3, atol=2e-3)
 
 
-def test_only_embeddings_that_no_id_stands_for_are_kept(tmp_path: Path) -> None:
-    data = recording(tmp_path, "llava_onevision", 1)
-    model = tiny.model("llava_onevision")
-    inputs = tiny.inputs("llava_onevision", "uneven", 3)
-    prompt = adapt(model).embed_prompt(inputs)
-    for row in range(3):
-        sample, length = data[row], prompt.lengths[row]
-        assert sample.stored[:length].tolist() == prompt.visual[row, :length].tolist()
-        assert not sample.stored[length:].any()
-        batch = collate([sample], model.get_input_embeddings(), torch.device("cpu"), True)
-        wanted = prompt.embeds[row, 1:length]
-        torch.testing.assert_close(batch.embeds[0, : length - 1], wanted, rtol=2e-3, atol=2e-3)
-
-
 def test_an_interrupted_recording_goes_on_and_is_the_same(tmp_path: Path) -> None:
     whole = recording(tmp_path / "whole", count=5, shard_samples=4)
     asked: list[int] = []
@@ -119,16 +104,6 @@ def test_an_interrupted_recording_goes_on_and_is_the_same(tmp_path: Path) -> Non
     assert len(cut) == len(whole) == 15
     assert all(same(ours, theirs) for ours, theirs in zip(cut, whole, strict=True))
     assert not list((tmp_path / "cut").glob(".*"))
-
-
-def test_recordings_of_something_else_are_refused(tmp_path: Path) -> None:
-    recording(tmp_path, count=1)
-    with pytest.raises(sooner.SoonerError, match="another target"):
-        record(tiny.model("llama", seed=5), [], tmp_path, NEW, eos_token_id=None)
-    with pytest.raises(sooner.SoonerError, match="with options"):
-        recording(tmp_path, count=1, temperature=0.5)
-    with pytest.raises(sooner.SoonerError, match="has no recording"):
-        DataSet.open(tmp_path / "elsewhere")
 
 
 # --- a head as it is trained is a head as it drafts
@@ -303,44 +278,6 @@ def test_training_teaches_what_the_target_says_and_leaves_the_target_alone(tmp_p
     assert set(told["versions"]) == {"sooner", "python", "torch", "transformers"}
 
 
-def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:
-    data, model = recording(tmp_path / "data"), tiny.model("llama")
-    options = {"progress": False, "stop_after": 1}
-    train(model, data, tmp_path, SHORT, **options)
-    with pytest.raises(sooner.SoonerError, match="other settings"):
-        train(model, data, tmp_path, HeadTraining(steps=13, warmup=3), **options)
-    with pytest.raises(sooner.SoonerError, match="another target"):
-        train(tiny.model("llama", seed=5), data, tmp_path / "other", SHORT, **options)
-    few = record(tiny.model("llama"), [tiny.inputs("llama", "text", 1)], tmp_path / "few", NEW)
-    with pytest.raises(sooner.SoonerError, match="too few"):
-        train(model, few, tmp_path / "other", SHORT, **options)
-
-
-def test_every_sample_is_seen_before_any_comes_again() -> None:
-    order, again = Order(10, 4, seed=1), Order(10, 4, seed=1)
-    seen = [number for step in range(5) for number in order.at(step)]
-    assert sorted(seen[:10]) == sorted(seen[10:20]) == list(range(10))
-    assert seen[:10] != seen[10:20]
-    assert again.at(3) == order.at(3)
-
-
-def test_noise_follows_from_its_key_and_fits_the_length() -> None:
-    lengths = torch.tensor([64, 512])
-    noise = state_noise(torch.Size((2, 500, 8)), lengths, 0.2, (1, 2))
-    assert torch.equal(noise, state_noise(noise.shape, lengths, 0.2, (1, 2)))
-    assert not torch.equal(noise, state_noise(noise.shape, lengths, 0.2, (1, 3)))
-    assert 0.79 < float(noise[0].abs().max()) <= 0.8
-    assert 0.098 < float(noise[1].abs().max()) <= 0.1
-
-
-def test_the_learning_rate_rises_and_falls() -> None:
-    settings = HeadTraining(steps=100, warmup=10, lr=1.0)
-    assert settings.rate(0) == pytest.approx(0.1)
-    assert settings.rate(9) == settings.rate(10) == 1.0
-    assert settings.rate(55) == pytest.approx(0.5)
-    assert settings.rate(99) == pytest.approx(1 / 90)
-
-
 @pytest.mark.parametrize(
     ("told", "error"),
     [
@@ -360,25 +297,6 @@ def test_settings_out_of_range_are_refused(told: dict[str, Any], error: str) -> 
 
 
 # --- the command line
-
-
-def test_questions_are_read_from_a_file(tmp_path: Path) -> None:
-    (tmp_path / "a.png").write_bytes(b"")
-    file = tmp_path / "questions.jsonl"
-    file.write_text('{"image": "a.png", "prompt": "what is it?"}\n\n{"image": "a.png"}\n')
-    first, second = read_questions(file)
-    assert (first.path, first.is_image, first.prompt) == (tmp_path / "a.png", True, "what is it?")
-    assert second.prompt is None
-    for line, error in (
-        ('{"image": "a.png", "video": "b.mp4"}', "line 1 needs either"),
-        ('{"image": "b.png"}', "does not exist"),
-        ('{"image": "a.png", "promt": "x"}', "did you mean 'prompt'"),
-        ("image", "is no JSON"),
-        ("", "is empty"),
-    ):
-        file.write_text(line)
-        with pytest.raises(sooner.SoonerError, match=error):
-            read_questions(file)
 
 
 def test_the_command_trains_a_head_for_a_recording(tmp_path: Path) -> None:

@@ -18,8 +18,8 @@ from sooner.methods.eagle.published import load_eagle3
 from sooner.models import adapt
 from sooner.tasks.train_draft import DataSet, HeadTraining, record, train
 from sooner.tasks.train_draft.dataset import collate
-from sooner.tasks.train_draft.losses import TokenLoss, unroll
-from sooner.tasks.train_draft.training import recorded_layers, said_most
+from sooner.tasks.train_draft.losses import unroll
+from sooner.tasks.train_draft.training import recorded_layers
 
 NEW = 9
 LAYERS = (0, 1, 2)
@@ -102,38 +102,6 @@ def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -
         )  # fmt: skip
 
 
-def test_an_interrupted_training_ends_alike(data: DataSet, tmp_path: Path) -> None:
-    model = tiny.model("qwen2_5_vl")
-    short = HeadTraining.of({**SHORT.as_dict(), "steps": 6, "save_every": 2})
-    whole = train(model, data, tmp_path / "a", short, progress=False)
-    train(model, data, tmp_path / "b", short, progress=False, stop_after=4)
-    again = train(model, data, tmp_path / "b", short, progress=False)
-    for name, value in whole.state_dict().items():
-        assert torch.equal(again.state_dict()[name], value), name
-
-
-def test_what_lies_outside_the_vocabulary_is_left_out_of_the_loss(data: DataSet) -> None:
-    """A head that can draft nothing of what is said has nothing to learn."""
-    model = tiny.model("qwen2_5_vl")
-    adapter = adapt(model)
-    everything = [(data, index) for index in range(len(data))]
-    said = said_most(everything, 96, 30)
-    counts = torch.cat([data[i].tokens[data[i].prompt :] for i in range(len(data))]).bincount(
-        minlength=96
-    )
-    assert counts[said].min() >= counts.sort(descending=True)[0][29]
-    assert said.tolist() == sorted(set(said.tolist()))
-    from sooner.methods.eagle.eagle3 import Eagle3Config
-
-    head = Eagle3Head(Eagle3Config.like(adapter, LAYERS, 30))
-    loss = TokenLoss(head, adapter, SHORT)
-    batch = collate([data[0]], adapter.embed_tokens, adapter.device, False)
-    head.token_ids.copy_(said)
-    usual = float(loss(batch)["loss"].detach())
-    head.token_ids.copy_(counts.argsort(stable=True)[:30])
-    assert float(loss(batch)["loss"].detach()) < 0.8 * usual
-
-
 @pytest.mark.parametrize(
     ("options", "told"),
     [
@@ -146,21 +114,3 @@ def test_what_lies_outside_the_vocabulary_is_left_out_of_the_loss(data: DataSet)
 def test_recipes_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(sooner.SoonerError, match=told):
         HeadTraining.of({**SHORT.as_dict(), **options})
-
-
-def test_a_recording_of_other_states_is_refused(data: DataSet, tmp_path: Path) -> None:
-    model = tiny.model("qwen2_5_vl")
-    plain = HeadTraining(steps=12, warmup=3, batch=4)
-    with pytest.raises(sooner.SoonerError, match=r"keeps hidden_states \(3, 0, 1, 2\)"):
-        train(model, data, tmp_path, plain, progress=False)
-    other = HeadTraining.of({**SHORT.as_dict(), "layers": (1, 1, 2)})
-    with pytest.raises(sooner.SoonerError, match=r"learns from \(3, 1, 1, 2\)"):
-        train(model, data, tmp_path, other, progress=False)
-    with pytest.raises(sooner.SoonerError, match="layers is not set, and the target has 3"):
-        recorded_layers(adapt(model), HeadTraining.of({**SHORT.as_dict(), "layers": None}))
-
-
-def test_other_recipes_say_nothing_of_it() -> None:
-    """States of trainings of sooner 0.2 go on."""
-    assert "format" not in HeadTraining().as_dict()
-    assert HeadTraining.of(SHORT.as_dict()) == SHORT

@@ -11,7 +11,6 @@ from safetensors.torch import load_file
 import method_matrix as matrix
 import sooner
 import tiny
-from sooner.cli.train_draft import read_settings
 from sooner.methods.eagle import MtpHead
 from sooner.tasks.train_draft import DataSet, HeadTraining, record, train
 
@@ -48,15 +47,3 @@ def test_a_layer_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) 
         sooner.generate(
             tiny.model("qwen2", seed=5), tiny.inputs("qwen2", "text", 1), method, max_new_tokens=4
         )
-
-
-def test_settings_of_other_formats_are_refused() -> None:
-    with pytest.raises(sooner.SoonerError, match="are of format 'eagle3'"):
-        HeadTraining(format="mtp", layers=(1, 2, 3))
-
-
-def test_an_unknown_format_names_all_that_are_known() -> None:
-    with pytest.raises(
-        sooner.SoonerError, match=r"'mpt'.*'mtp'.*known: dflash, eagle, eagle3, mtp"
-    ):
-        read_settings(None, {"format": "mpt"})

@@ -72,15 +72,6 @@ def write_sound(path: Path, codec: str = "aac") -> Path:
     return path
 
 
-def write_empty_track(path: Path) -> Path:
-    """A video track without a single frame."""
-    with av.open(str(path), "w", options={"movflags": "empty_moov"}) as container:
-        stream = container.add_stream("h264", rate=10)
-        stream.width, stream.height, stream.pix_fmt = 64, 48, "yuv420p"
-        container.start_encoding()
-    return path
-
-
 def truncate(source: Path, target: Path, share: float) -> Path:
     """The first part of a file."""
     data = source.read_bytes()

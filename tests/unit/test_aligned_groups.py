@@ -19,19 +19,12 @@ GROUPS = st.lists(
     st.lists(st.lists(TOKENS, min_size=1, max_size=7), min_size=1, max_size=3), max_size=4
 )
 ROUNDS = st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=6)
-FREE = Limits(nodes=1000, depth=1000, width=1000)
 
 
 def row_of(groups: list[list[list[int]]]) -> Alignment:
     flat = [draft for group in groups for draft in group]
     numbers = [number for number, group in enumerate(groups) for _ in group]
     return Alignment(DraftIndex(flat, 3, numbers), Trust())
-
-
-def openings(row: Alignment) -> set[tuple[int, ...]]:
-    """Whole drafts that may begin behind the last one that was followed."""
-    index = row.index
-    return {tuple(index.tokens[start : index.end_of(start)]) for start in row._openings(row.near)}
 
 
 class Brute(Alignment):
@@ -93,56 +86,7 @@ def test_no_alternative_of_the_draft_that_ends_opens_behind_it(
             assert not set(row._openings(place)) & set(row.index.siblings[start])
 
 
-@given(st.lists(st.lists(TOKENS, min_size=1, max_size=7), max_size=4), ROUNDS)
-@settings(max_examples=100, deadline=None)
-def test_groups_of_one_are_drafts_that_stand_alone(
-    drafts: list[list[int]], rounds: list[list[int]]
-) -> None:
-    one, other = row_of([[draft] for draft in drafts]), Alignment(DraftIndex(drafts, 3), Trust())
-    for new in rounds:
-        one.advance(new)
-        other.advance(new)
-        assert grow(one, FREE) == grow(other, FREE)
-
-
 OCR, LAYER = [1, 2, 3, 44, 5, 6], [1, 2, 3, 4, 5, 6]
-NEXT = [7, 8, 9]
-
-
-def test_a_region_that_was_said_by_one_draft_is_used_in_all() -> None:
-    row = row_of([[OCR, LAYER], [NEXT]])
-    assert openings(row) == {tuple(OCR), tuple(LAYER), tuple(NEXT)}
-    row.advance([1, 2, 3, 4, 5])
-    assert openings(row) == {tuple(NEXT)}
-    assert (6, 1) not in paths(row)
-    assert (6, 7) in paths(row)
-    alone = row_of([[OCR], [LAYER], [NEXT]])
-    alone.advance([1, 2, 3, 4, 5])
-    assert len(alone._unused) == 2  # as two regions of their own, one is still to come
-
-
-def test_half_a_region_may_be_said_in_pieces_of_several() -> None:
-    row = row_of([[[1, 2, 30, 31, 32, 33], [40, 41, 3, 4, 42, 43]], [NEXT]])
-    for token in (1, 2, 3):
-        row.advance([token])
-        assert openings(row) == {tuple(NEXT)}  # those around the place are never offered
-        assert len(row._unused) == 3
-    row.advance([4])
-    assert row._unused == [row.index.starts[2]]
-
-
-def test_alternatives_go_on_beside_each_other() -> None:
-    row = row_of([[OCR, LAYER], [NEXT]])
-    row.advance([1, 2])
-    found = paths(row)
-    assert {(3, 44, 5, 6, 7), (3, 4, 5, 6, 7)} <= found
-
-
-def paths(row: Alignment) -> set[tuple[int, ...]]:
-    tree, found = grow(row, FREE), list[tuple[int, ...]]()
-    for token, parent in zip(tree.tokens, tree.parents, strict=True):
-        found.append((*(found[parent] if parent >= 0 else ()), token))
-    return set(found)
 
 
 def test_alternatives_are_lists_within_a_draft() -> None:

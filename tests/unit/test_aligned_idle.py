@@ -15,13 +15,10 @@ from sooner.methods.aligned.alignment import Alignment
 from sooner.methods.aligned.drafter import AlignedDrafter
 from sooner.methods.aligned.index import DraftIndex
 from sooner.methods.aligned.size import (
-    FOLLOWED_EVERY,
     NAMES,
-    WORTHLESS,
     Experience,
     MeasuredNodes,
     NodeCount,
-    Trust,
 )
 
 WORDS, SPACE, LINE = range(2, 1000), 0, 1
@@ -186,14 +183,6 @@ def test_garbage_costs_no_more_than_plain_decoding(slots: int, noise: float, man
     assert engine.followed < 0.25 * engine.row_rounds, "most rounds are plain decoding's"
 
 
-def test_without_a_name_every_row_is_followed() -> None:
-    rng, texts = pages(16)
-    engine = Engine(16, drafter="")
-    engine.parse(texts, [garbage(rng, text) for text in texts])
-    assert engine.followed >= engine.row_rounds
-    assert engine.plainly(texts) / engine.seconds < 0.97
-
-
 @pytest.mark.parametrize("slots", [1, 4, 16])
 def test_a_good_drafter_is_never_left_alone(slots: int) -> None:
     took = []
@@ -222,65 +211,6 @@ def test_a_folder_that_changes_is_noticed_within_a_page(slots: int) -> None:
     assert engine.seconds - before <= 1.15 * fresh.seconds
 
 
-def test_a_bad_drafter_takes_nothing_from_a_good_one() -> None:
-    rng, texts = pages(4)
-    engine = Engine(4)
-    engine.parse(texts, [garbage(rng, text) for text in texts])
-    engine.drafter, before, fresh = "pdf", engine.seconds, Engine(4)
-    better = [lines(rng, text) for text in texts]
-    engine.parse(texts, better)
-    fresh.parse(texts, better)
-    assert engine.seconds - before <= 1.03 * fresh.seconds
-
-
-def idle() -> Trust:
-    trust = Trust(may_idle=True)
-    for _ in range(300):
-        trust.promise(0.0)
-    assert trust.is_idle
-    assert trust.promised < WORTHLESS
-    return trust
-
-
-def test_an_idle_row_is_looked_at_after_some_tokens_seldomer_each_time() -> None:
-    row, looks = Alignment(DraftIndex([[5, 6, 7]]), idle()), []
-    for place in range(300):
-        if not row.put_off([9]):
-            row.advance([9])
-            looks.append(place + 1)
-    assert looks == [16, 48, 112, 176, 240]
-    assert row.text == [9] * 240
-
-
-def test_what_was_put_off_is_followed_once_the_drafter_is_awake() -> None:
-    trust = idle()
-    row = Alignment(DraftIndex([[5, 6, 7, 8, 9]]), trust)
-    assert row.put_off([5])
-    assert row.put_off([6])
-    trust.promise(3.0)
-    assert not trust.is_idle
-    assert not row.put_off([7])
-    row.advance([7])
-    assert row.text == [5, 6, 7]
-    assert list(row.branches(row.cursors)) == [8]
-
-
-def test_some_rows_of_an_idle_drafter_are_followed_however_short() -> None:
-    trust = idle()
-    rows = [Alignment(DraftIndex([[5, 6]]), trust) for _ in range(3 * FOLLOWED_EVERY)]
-    assert [row.put_off([1]) for row in rows].count(False) == 3
-
-
-def test_drafts_that_may_change_the_text_are_never_idle() -> None:
-    assert not NodeCount(4).may_idle
-    assert not MeasuredNodes(4, Experience(), trial_every=16).may_idle
-    assert MeasuredNodes(4, Experience()).may_idle
-    nameless = Experience().of("")
-    for _ in range(300):
-        nameless.promise(0.0)
-    assert not nameless.is_idle
-
-
 def test_drafters_are_told_apart_and_bounded() -> None:
     experience = Experience()
     assert experience.of("") is experience.trust
@@ -289,17 +219,3 @@ def test_drafters_are_told_apart_and_bounded() -> None:
     for number in range(2, NAMES + 1):
         experience.of(str(number))
     assert experience.of("0") is not first
-
-
-def test_a_gain_that_a_stall_made_up_is_soon_compared_with_plain_rounds() -> None:
-    """Plain rounds that were timed while something else ran make any draft look good."""
-    experience = Experience()
-    sizing = MeasuredNodes(4, experience)
-    for nodes, seconds in [(0, 1.2), (0, 1.2), (0, 1.2), (1, 1.25), (1, 1.25), (0, 1.2)]:
-        sizing.observe(16, nodes, seconds)
-    chosen = []
-    for _ in range(100):
-        chosen.append(sizing.choose([[0.1]] * 16))
-        sizing.observe(16, chosen[-1], 1.25 if chosen[-1] else 1.0)
-    assert 0 < sum(chosen) <= 45
-    assert sum(chosen[45:]) == 0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.methods.aligned.alignment import CONTINUATIONS, Alignment
+from sooner.methods.aligned.alignment import Alignment
 from sooner.methods.aligned.index import END, DraftIndex
 from sooner.methods.aligned.size import Trust
 
@@ -42,19 +42,6 @@ def test_the_index_finds_what_a_search_finds(
     assert sorted(found) == sorted(search(drafts, text, window))
 
 
-@given(DRAFTS, TEXT, st.integers(0, 20))
-@settings(max_examples=200, deadline=None)
-def test_of_many_matches_those_nearest_ahead_are_kept(
-    drafts: list[list[int]], text: list[int], near: int
-) -> None:
-    index = DraftIndex(drafts, 1)
-    places = index.matches(text, most=1000)
-    wanted = [place for place in places if place >= near] + [
-        place for place in places if place < near
-    ]
-    assert sorted(index.matches(text, near, most=2)) == sorted(wanted[:2])
-
-
 @given(DRAFTS, TEXT)
 @settings(max_examples=200, deadline=None)
 def test_agreement_counts_backwards_and_stops_at_the_start_of_a_draft(
@@ -68,22 +55,6 @@ def test_agreement_counts_backwards_and_stops_at_the_start_of_a_draft(
         assert index.agreement(text, place, 100) == wanted
         assert index.agreement(text, place, 1) == min(wanted, 1)
         assert (token == END) == (index.end_of(place) == place)
-
-
-@given(DRAFTS, st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=5))
-@settings(max_examples=300, deadline=None)
-def test_a_row_knows_every_continuation_that_its_window_matches(
-    drafts: list[list[int]], rounds: list[list[int]]
-) -> None:
-    index = DraftIndex(drafts, 3)
-    row, text = Alignment(index, Trust()), []
-    for new in rounds:
-        row.advance(new)
-        text += new
-        known = {place for tokens, place, _ in row.cursors if tokens is index.tokens}
-        assert row.text == text
-        if len(row.cursors) < CONTINUATIONS:
-            assert set(index.matches(text, row.near)) <= known
 
 
 def test_longer_agreement_ranks_first_and_places_not_yet_visited_before_others() -> None:

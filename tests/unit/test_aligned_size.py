@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import pytest
-
-from sooner.methods.aligned.size import FLOOR, Experience, MeasuredNodes, NodeCount
-from sooner.methods.sizing.costs import rounded
+from sooner.methods.aligned.size import FLOOR, Experience, MeasuredNodes
 
 
 class Clock:
@@ -43,12 +40,6 @@ def test_drafts_of_no_chance_leave_decoding_plain() -> None:
     assert 300 / clock.total > 0.99, "the speed, with plain decoding's as 1"
 
 
-def test_no_nodes_cost_nothing() -> None:
-    clock = Clock(0.02)
-    assert [clock.round([[]]) for _ in range(50)] == [0] * 50
-    assert clock.total == 50
-
-
 def test_good_drafts_are_verified_in_the_size_that_pays_most() -> None:
     for slope in (0.0, 0.01, 0.05, 0.3):
         clock = Clock(slope)
@@ -60,13 +51,6 @@ def test_good_drafts_are_verified_in_the_size_that_pays_most() -> None:
         }
         usual = sorted(clock.chosen[-60:])[30]
         assert speeds[usual] >= 0.97 * max(speeds.values()), (slope, usual)
-
-
-def test_a_costly_target_is_left_alone_where_little_would_be_accepted() -> None:
-    clock = Clock(1.0)  # every token costs a whole step
-    for _ in range(200):
-        clock.round([chain(0.5, 16)])
-    assert clock.chosen[20:].count(0) >= 0.95 * 180
 
 
 class FullDevice(Clock):
@@ -91,23 +75,6 @@ def test_drafting_goes_off_where_the_rows_alone_fill_the_device() -> None:
     assert tokens / seconds >= 0.97, "the speed, with plain decoding's as 1"
 
 
-def test_the_size_follows_the_chances_of_the_very_round() -> None:
-    clock = Clock(0.02)
-    for _ in range(60):
-        clock.round([chain(0.95)])
-    for _ in range(20):
-        assert clock.round([[0.02] * 8]) == 0
-        assert clock.round([chain(0.95)]) >= 16
-
-
-@pytest.mark.parametrize("stall", [5.0, 50.0])
-def test_stalls_of_the_first_rounds_do_not_decide(stall: float) -> None:
-    clock = Clock(0.02)
-    for number in range(300):
-        clock.round([chain(0.95)], stall=stall if number < 3 else 1.0)
-    assert sorted(clock.chosen[-100:])[50] >= 16
-
-
 def test_all_rows_share_one_size_and_their_costs() -> None:
     """Sixty rows of one token each cost as much as one of sixty."""
     clock = Clock(0.05)
@@ -127,43 +94,3 @@ def test_what_was_learnt_goes_to_the_next_page() -> None:
     fresh = MeasuredNodes(64, clock.experience)
     assert fresh.choose([[0.02] * 8]) == 0
     assert fresh.choose([chain(0.95)]) >= 16
-
-
-def test_growth_is_limited_to_a_little_more_than_was_used() -> None:
-    clock = Clock(0.02)
-    assert clock.sizing.limit() == 8
-    for _ in range(50):
-        clock.round([chain(0.95)])
-    assert clock.sizing.limit() == 64
-    assert MeasuredNodes(5, Experience()).limit() == 5
-
-
-def test_a_plain_step_is_timed_only_where_it_could_decide() -> None:
-    sure, doubtful = Clock(0.02), Clock(0.02)
-    for _ in range(300):
-        sure.round([chain(0.97)])
-        doubtful.round([chain(0.6)])
-    assert sure.chosen.count(0) == 0
-    assert 2 <= doubtful.chosen.count(0) <= 5
-
-
-def test_rules_that_accept_more_than_plain_rounds_can_tell_get_trials() -> None:
-    clock = Clock(0.02)
-    clock.sizing.trial_every = 16
-    for _ in range(170):
-        clock.round([[0.011] * 8])
-    assert 8 <= 170 - clock.chosen.count(0) <= 13
-
-
-def test_a_fixed_size_never_changes() -> None:
-    sizing = NodeCount(12)
-    sizing.observe(1, 12, 100.0)
-    assert sizing.limit() == sizing.choose([[0.01]]) == sizing.largest == 12
-
-
-def test_there_are_few_sizes_to_time() -> None:
-    sizes = [rounded(tokens) for tokens in range(1, 4000)]
-    assert sizes[:16] == list(range(1, 17))
-    assert sizes == sorted(sizes)
-    assert len(set(sizes)) < 90
-    assert all(a <= b <= 1.15 * a for a, b in enumerate(sizes, start=1))

@@ -71,34 +71,6 @@ def test_limits_hold_and_the_first_nodes_are_the_smaller_tree(
     assert whole.parents[: len(tree.parents)] == tree.parents
 
 
-def test_tokens_of_less_chance_than_the_floor_are_left_out() -> None:
-    row = with_continuations([([1] * 300, 4)])
-    tree = grow(row, Limits(1000, 1000, 8, floor=0.1))
-    assert 3 < len(tree.tokens) < 300
-    assert min(tree.chances) > 0.1
-
-
-def test_a_text_begins_with_the_opening_of_any_draft() -> None:
-    row = row_of([1, 2, 3], [1, 4], [5, 6])
-    assert set(paths(grow(row, Limits(5, 2, 8)))) == {(1,), (1, 2), (1, 4), (5,), (5, 6)}
-
-
-def test_the_window_spans_the_end_of_one_draft_and_the_opening_of_the_next() -> None:
-    row = row_of([1, 2, 3], [4, 5, 6], [7, 8, 9])
-    row.advance([1, 2])
-    assert is_drafted(grow(row, FREE), [3, 4, 5, 6, 7])
-    assert is_drafted(grow(row, FREE), [3, 7, 8, 9])
-    row.advance([3, 7])
-    assert is_drafted(grow(row, FREE), [8, 9, 4, 5, 6]), "the second draft is still unused"
-
-
-def test_used_drafts_do_not_open_again() -> None:
-    row = row_of([1, 2, 3], [4, 5, 6], [7, 8, 9])
-    row.advance([1, 2, 3, 4, 5])
-    assert not is_drafted(grow(row, FREE), [6, 1])
-    assert is_drafted(grow(row, FREE), [6, 7])
-
-
 def test_what_stands_between_drafts_is_learnt_from_one_seam() -> None:
     row = row_of([1, 2, 3], [4, 5, 6], [7, 8, 9])
     row.advance([1, 2, 3, 50])
@@ -109,12 +81,6 @@ def test_what_stands_between_drafts_is_learnt_from_one_seam() -> None:
     assert is_drafted(grow(row, FREE), [5, 6, 50, 51, 7, 8])
     row.advance([5, 6, 50])
     assert is_drafted(grow(row, FREE), [51, 7, 8])
-
-
-def test_a_separator_may_be_told_beforehand() -> None:
-    row = row_of([1, 2, 3], [4, 5, 6], joint=(50, 51))
-    row.advance([1])
-    assert is_drafted(grow(row, FREE), [2, 3, 50, 51, 4, 5, 6])
 
 
 def test_a_draft_is_taken_up_again_behind_a_wrong_token() -> None:
@@ -130,14 +96,6 @@ def test_a_draft_is_taken_up_again_behind_a_wrong_token() -> None:
         row = row_of(draft)
         row.advance(said)
         assert is_drafted(grow(row, FREE), then), (said, then)
-
-
-def test_a_text_that_strayed_for_long_is_found_again_by_its_window() -> None:
-    row = row_of([1, 2, 3, 4, 5, 6, 7, 8])
-    row.advance([1, 2, 3, *[60] * 40])
-    assert not is_drafted(grow(row, FREE), [5])
-    row.advance([5, 6])
-    assert is_drafted(grow(row, FREE), [7, 8])
 
 
 def test_a_text_that_repeats_itself_is_drafted_from_itself_if_asked() -> None:

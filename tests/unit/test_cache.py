@@ -113,21 +113,6 @@ def test_a_block_is_visible_behind_each_rows_own_length() -> None:
     assert torch.equal(values[1, :, :3], -keys[1, :, :3])
 
 
-def test_the_prompt_is_handed_straight_back() -> None:
-    cache = SlotCache(1, CAPACITY)
-    keys, _ = write(cache, [[1, 2, 3]])
-    assert keys.shape[2] == 3, "prefill attends to the prompt, not to empty slots"
-
-
-def test_an_uncommitted_block_is_overwritten_by_the_next() -> None:
-    cache = SlotCache(1, CAPACITY)
-    write(cache, [[1]])
-    cache.set_lengths([1])
-    write(cache, [[2, 3]])
-    keys, _ = write(cache, [[4]])
-    assert keys[0, 0, :, 0].tolist() == [1, 4]
-
-
 def test_a_write_beyond_the_capacity_is_refused_with_its_numbers() -> None:
     cache = SlotCache(1, 4)
     write(cache, [[1, 2, 3]])
@@ -135,21 +120,3 @@ def test_a_write_beyond_the_capacity_is_refused_with_its_numbers() -> None:
     cache.reserve(1)
     with pytest.raises(RuntimeError, match=r"4 slots can't hold 3 \+ 2"):
         cache.reserve(2)
-
-
-def test_a_path_may_end_in_the_last_slot() -> None:
-    cache = SlotCache(1, 4)
-    write(cache, [[1], [5]])
-    cache.set_lengths([1, 1])
-    write(cache, [[2, 3, 4], [6, 7, 8]])
-    commit(cache, [[0, 2], [0, 1, 2]])
-    assert cache.lengths == [3, 4]
-    assert cache.layers[0].keys[0, 0, :3, 0].tolist() == [1, 2, 4]
-    assert cache.layers[0].keys[1, 0, :4, 0].tolist() == [5, 6, 7, 8]
-
-
-def test_the_cache_tells_its_size() -> None:
-    cache = SlotCache(2, CAPACITY)
-    assert cache.nbytes() == 0
-    write(cache, [[1, 2]])
-    assert cache.nbytes() == 2 * 2 * HEADS * (CAPACITY + 1) * WIDTH * 4

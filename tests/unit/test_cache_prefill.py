@@ -54,11 +54,6 @@ def heard(chunk: int | None) -> list[tuple[bool, bool, list[int], int]]:
 
 
 @torch.no_grad()
-def test_a_whole_prompt_is_one_forward_of_an_empty_cache() -> None:
-    assert heard(None) == [(True, True, [], 5), (False, False, [2, 5], 0)]
-
-
-@torch.no_grad()
 def test_only_the_first_chunk_meets_an_empty_cache_and_all_of_them_a_prompt() -> None:
     """Meanwhile every row holds the earlier chunks, padding included."""
     assert heard(2) == [
@@ -69,13 +64,6 @@ def test_only_the_first_chunk_meets_an_empty_cache_and_all_of_them_a_prompt() ->
     ]
 
 
-@pytest.mark.parametrize("chunk", [5, 9])
-def test_a_chunk_that_holds_the_prompt_is_whole(chunk: int) -> None:
-    cache = SlotCache(1, 8)
-    with cache.prefilling(prompt([2, 5]), chunk):
-        cache.require_whole("listening")
-
-
 def test_a_listener_that_needs_the_whole_prompt_refuses_chunks_in_one_line() -> None:
     cache = SlotCache(1, 8)
     with pytest.raises(UnsupportedError) as told, cache.prefilling(prompt([2, 5]), 4):
@@ -84,12 +72,6 @@ def test_a_listener_that_needs_the_whole_prompt_refuses_chunks_in_one_line() -> 
         "listening needs all 5 prompt tokens in one forward, but prefill_chunk_size=4 splits "
         "them; leave it unset"
     )
-
-
-def test_without_a_prompt_there_is_nothing_to_refuse() -> None:
-    cache = SlotCache(1, 8)
-    assert not cache.is_prefilling
-    cache.require_whole("listening")
 
 
 @torch.no_grad()

@@ -15,7 +15,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengt
 from sooner.decoding.rows import Rows
 from sooner.decoding.stopping import Stopping
 from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
-from sooner.methods.sizing.closed import BatchRounds, last_of, rounds_to_the_end
+from sooner.methods.sizing.closed import BatchRounds
 from sooner.methods.sizing.costs import Acceptance, RoundCost
 from sooner.methods.sizing.load import EXPLORE_EVERY, load_of
 
@@ -42,30 +42,6 @@ def test_rounds_are_those_that_batches_take(rows: int, rate: float) -> None:
         typical, slowest = played(rows, rate, size)
         assert told[size].typical == pytest.approx(typical, rel=0.01)
         assert told[size].slowest == pytest.approx(slowest, rel=0.04)
-
-
-def test_plain_decoding_takes_the_longest_text() -> None:
-    told = BatchRounds.of([10, 40, 25], [0.5])[0]
-    assert (told.typical, told.slowest) == (25, 40)
-
-
-def test_a_row_that_is_behind_for_sure_is_the_last() -> None:
-    told, alone = (BatchRounds.of(left, [0.8] * 4)[4] for left in ([20, 20, 90], [90]))
-    assert 1.5 * told.typical < alone.slowest <= told.slowest < 1.1 * alone.slowest
-
-
-@pytest.mark.parametrize(("count", "largest"), [(1, 0.0), (2, 0.564), (8, 1.424), (32, 2.070)])
-def test_the_largest_of_some_normal_numbers(count: int, largest: float) -> None:
-    assert last_of(count) == pytest.approx(largest, rel=0.07, abs=1e-9)
-
-
-def test_many_rows_keep_less_of_a_gain_than_one() -> None:
-    def kept(rows: int, fewer: float = 1.0) -> float:
-        lasts = rounds_to_the_end([TOKENS] * rows, [0.5] * 4, fewer)
-        return lasts[0] / lasts[4] / sum(0.5**depth for depth in range(5))
-
-    assert kept(32) < kept(8) < 0.95 < kept(1) <= 1
-    assert kept(32) < kept(32, fewer=0.5), "what is left behind is a smaller batch"
 
 
 def test_only_texts_that_end_by_their_limit_have_a_known_length() -> None:
@@ -160,20 +136,6 @@ def test_a_closed_batch_is_no_slower_than_plain_and_near_the_best_length(
     ours = total([AdaptiveDraftLength(16, experience=known) for _ in range(runs)], rate, rows)
     assert plain / ours >= 0.97
     assert best / ours >= 0.92
-
-
-def test_many_rows_of_a_middling_draft_are_plain() -> None:
-    """By its mean row, drafting would promise a gain that the last row does not keep."""
-
-    def drafts(is_told: bool) -> int:
-        rate, rows, known = 0.4, 32, Acceptance()
-        Batch(rate, rows, 0).seconds(AdaptiveDraftLength(16, experience=known), is_told)
-        batches = [Batch(rate, rows, seed) for seed in range(1, 11)]
-        for batch in batches:
-            batch.seconds(AdaptiveDraftLength(16, experience=known), is_told)
-        return sum(block > 1 for batch in batches for block in batch.blocks)
-
-    assert 2 * drafts(is_told=True) < drafts(is_told=False)
 
 
 @pytest.mark.parametrize(("rate", "rows", "is_worth"), [

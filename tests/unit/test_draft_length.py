@@ -10,11 +10,9 @@ import pytest
 
 from sooner.methods.sizing.chain import (
     AdaptiveDraftLength,
-    CostModel,
     DraftLength,
 )
 from sooner.methods.sizing.costs import PRIOR, Acceptance, RoundCost
-from sooner.methods.sizing.pauses import LONGEST_PAUSE, PAUSE, SHARE
 
 
 def tell(
@@ -111,22 +109,6 @@ def test_it_decodes_plainly_when_no_window_pays(
     assert any("plain decoding for" in note for note in notes)
 
 
-def test_it_is_plain_for_whole_pauses_and_probes_between_them() -> None:
-    chosen = Machine(0.0, 0.5).run(AdaptiveDraftLength(8), 3 * LONGEST_PAUSE)
-    pauses, run = [], 0
-    for size in chosen:
-        if size == 0:
-            run += 1
-        elif run:
-            pauses.append(run)
-            run = 0
-    # One plain round tells what speculation has to beat; here the first pause follows at once. It
-    # lasts until a trial, which loses a plain step, is paid for by the share that trials may lose.
-    assert pauses[:4] == [1 + round((1 - 2 * SHARE) / SHARE), 2 * PAUSE, 4 * PAUSE, 8 * PAUSE]
-    assert max(pauses) <= LONGEST_PAUSE
-    assert Counter(chosen[30:])[8] == 0, "a probe is short"
-
-
 def test_it_recovers_when_the_draft_becomes_good() -> None:
     draft_length, machine = AdaptiveDraftLength(16), Machine(0.02, 0.1, 0.02)
     machine.run(draft_length, 100)
@@ -134,27 +116,6 @@ def test_it_recovers_when_the_draft_becomes_good() -> None:
     chosen = machine.run(draft_length, 400)
     assert value(machine, chosen[-100:]) > 0.9
     assert chosen[-100:].count(0) <= 2  # a plain round now and then, to time it
-
-
-def test_it_gives_up_when_the_draft_becomes_bad() -> None:
-    draft_length, machine = AdaptiveDraftLength(16), Machine(0.95, 0.1, 0.02)
-    good = machine.run(draft_length, 100)
-    machine.acceptance = 0.02
-    bad = machine.run(draft_length, 200)
-    assert good[10:].count(0) <= 4  # a plain round now and then, to time it
-    assert Counter(bad[110:])[0] > 0.8 * len(bad[110:])
-
-
-def test_the_first_pause_is_short_again_after_a_recovery() -> None:
-    draft_length, machine = AdaptiveDraftLength(16), Machine(0.02, 0.1, 0.02)
-    machine.run(draft_length, 120)
-    machine.acceptance = 0.95
-    machine.run(draft_length, 400)
-    machine.acceptance = 0.0
-    chosen = machine.run(draft_length, 200)
-    first = chosen.index(0)
-    assert chosen[first : first + PAUSE] == [0] * PAUSE
-    assert chosen[first + PAUSE] != 0
 
 
 def test_notes_say_what_was_decided_and_why() -> None:
@@ -170,62 +131,11 @@ def test_notes_say_what_was_decided_and_why() -> None:
     assert len(notes) < 20, "it does not chatter"
 
 
-@pytest.mark.parametrize("largest", [1, 2, 3, 7])
-def test_it_never_exceeds_the_largest_window(largest: int) -> None:
-    chosen = Machine(0.99, 0.01).run(AdaptiveDraftLength(largest), 100)
-    assert max(chosen) == largest
-
-
-def settled_value(machine: Machine, draft_length: AdaptiveDraftLength) -> float:
-    """Share of the best speed over 300 rounds that follow whatever went wrong before."""
-    return value(machine, machine.run(draft_length, 300)) * machine.speed(machine.best(16))
-
-
-def test_one_stalled_draft_does_not_end_speculation() -> None:
-    draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
-    machine.run(draft_length, 50)
-    (size,) = draft_length.choose([0])
-    done = RoundCost(1, 1 + size, 20.0 * size, size, seconds=machine.target(1 + size))
-    tell(draft_length, done, [0], [size], [size])
-    assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
-
-
-def test_a_slow_first_draft_does_not_keep_a_good_draft_out() -> None:
-    draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
-    (size,) = draft_length.choose([0])
-    done = RoundCost(1, 1 + size, 20.0 * size, size, seconds=machine.target(1 + size))
-    tell(draft_length, done, [0], [size], [size])
-    assert settled_value(machine, draft_length) > 0.8 * machine.speed(machine.best(16))
-
-
-def test_one_stalled_plain_round_does_not_make_a_bad_draft_look_good() -> None:
-    draft_length, machine = AdaptiveDraftLength(16), Machine(0.3, 0.5, 0.05)
-    machine.run(draft_length, 1)
-    assert draft_length.choose([0]) == [0], "the round that times plain decoding"
-    tell(draft_length, RoundCost(seconds=10.0), [0], [0], [0])
-    assert settled_value(machine, draft_length) > 0.9
-
-
-def test_a_stalled_verification_is_forgotten() -> None:
-    draft_length, machine = AdaptiveDraftLength(16), Machine(0.9, 0.1, 0.02)
-    machine.run(draft_length, 50)
-    (size,) = draft_length.choose([0])
-    done = RoundCost(1, 1 + size, size * machine.draft, size, seconds=20.0)
-    tell(draft_length, done, [0], [size], [size])
-    assert settled_value(machine, draft_length) > 0.9 * machine.speed(machine.best(16))
-
-
 def test_acceptance_is_estimated_without_the_bias_of_cut_windows() -> None:
     """A window accepted whole says nothing about a refusal."""
     draft_length, machine = AdaptiveDraftLength(4), Machine(0.8, 0.1, rows=16)
     machine.run(draft_length, 200)
     assert draft_length.model.acceptance == pytest.approx(0.8, abs=0.06)
-
-
-def test_a_fixed_window_stays() -> None:
-    draft_length = DraftLength(3)
-    tell(draft_length, RoundCost(1, 4, 9.0, 3, seconds=9.0), [0], [3], [0])
-    assert (draft_length.choose([0, 1]), draft_length.largest) == ([3, 3], 3)
 
 
 def test_a_run_begins_with_the_acceptance_of_earlier_ones() -> None:
@@ -238,16 +148,6 @@ def test_a_run_begins_with_the_acceptance_of_earlier_ones() -> None:
     fresh = {rate: AdaptiveDraftLength(16, experience=one) for rate, one in seen.items()}
     assert fresh[1.0].model.acceptance > 0.9 > 0.2 > fresh[0.0].model.acceptance
     assert AdaptiveDraftLength(16).model.acceptance == pytest.approx(PRIOR)
-
-
-def test_what_is_kept_forgets_slowly_and_the_run_quickly() -> None:
-    seen = Acceptance()
-    model = CostModel(seen)
-    for _ in range(60):
-        model.observe_verdicts([4], [4])
-    for _ in range(10):
-        model.observe_verdicts([4], [0])
-    assert model.acceptance < 0.65 < 0.9 < seen.rate
 
 
 def test_rows_are_judged_up_to_their_first_refusal() -> None:

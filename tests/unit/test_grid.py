@@ -85,12 +85,6 @@ def test_in_a_text_a_picture_is_found_by_its_beginning(
     assert places == [*outside, *range(grid.length), -1, -1, -1]
 
 
-def test_the_last_of_two_beginnings_counts() -> None:
-    grid = TokenGrid(2, 2, codes=(LOW, HIGH), begin=BOI, tail=(EOI,))
-    prefix = [BOI, *spelled(grid, picture(grid)), 1, BOI, LOW]
-    assert grid.place(prefix, 0) == 1
-
-
 def test_a_text_holds_everything_but_codes() -> None:
     grid = TokenGrid(2, 2, codes=(LOW, HIGH), begin=BOI, tail=(EOI,))
     constraint = GridConstraint(grid, VOCAB, torch.device("cpu"))
@@ -98,12 +92,6 @@ def test_a_text_holds_everything_but_codes() -> None:
         allowed = constraint.masks(torch.tensor(place)).nonzero()[:, 0].tolist()
         assert allowed == [*range(LOW), *range(HIGH, VOCAB)]
     assert constraint.binds
-
-
-def test_codes_alone_bind_nothing() -> None:
-    constraint = GridConstraint(TokenGrid(2, 3, codes=(0, 9)), 9, torch.device("cpu"))
-    assert not constraint.binds
-    assert bool(constraint.masks(torch.tensor([0, 5, -1, 8])).all())
 
 
 def test_a_block_is_masked_depth_by_depth() -> None:

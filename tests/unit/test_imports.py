@@ -134,21 +134,6 @@ def parts_used(name: str, path: Path) -> set[str]:
     return {other.split(".")[1] for other in used if "." in other}
 
 
-def test_imports_are_seen_however_they_are_written(tmp_path: Path) -> None:
-    home = tmp_path / "house"
-    (home / "deep").mkdir(parents=True)
-    for name in ("__init__", "one", "two", "three", "deep/__init__", "deep/four"):
-        (home / f"{name}.py").write_text("")
-    (home / "deep" / "four.py").write_text(
-        "from typing import TYPE_CHECKING\nimport house.one\nif TYPE_CHECKING:\n"
-        "    from ..two import x\ndef f():\n    from .. import three\n"
-    )
-    (home / "three.py").write_text("from .deep.four import f\n")
-    edges = graph(home)
-    assert edges["house.deep.four"] == {"house.one", "house.two", "house.three"}
-    assert circles(edges) == [["house.deep.four", "house.three"]]
-
-
 @pytest.mark.parametrize("part", MAY_USE)
 def test_a_part_imports_only_what_is_below_it(part: str) -> None:
     for name, path in modules(LIBRARY).items():

@@ -52,13 +52,6 @@ def test_copies_come_from_the_named_neighbour(
     assert (drawn == 1).all(), "a copy was drawn from what has it for certain"
 
 
-def test_copies_of_drafts_leave_the_drafts_alone() -> None:
-    view = window(FIRST, [2, 0], 2, 4)
-    tokens, probs = FILLINGS["left"](view)
-    assert tokens[0].tolist() == [2, 0, 0, 4]
-    assert torch.equal(probs[0, :2], view.probs[0, :2])
-
-
 @pytest.mark.parametrize("init", FILLINGS)
 def test_every_first_draft_is_allowed_and_possible(init: str) -> None:
     """Also where nothing stands above yet, where the picture ends, and where `newest` has nothing

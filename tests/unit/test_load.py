@@ -7,7 +7,7 @@ import random
 import pytest
 
 from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
-from sooner.methods.sizing.costs import FOUND, Acceptance, LinearTimes, RoundCost
+from sooner.methods.sizing.costs import Acceptance, LinearTimes, RoundCost
 from sooner.methods.sizing.load import EXPLORE_EVERY, RequestLoad, load_of
 
 CLIP, TEXT = True, False
@@ -41,26 +41,6 @@ def known_load(rows: int, tokens: float = 64, prefill: float = 0.0135) -> Reques
 
 def pays(load: RequestLoad, rate: float = 0.9, most: int | None = 128) -> bool:
     return load.pays(CLIP, {CLIP: rate}, PROMPT[CLIP], most, 16)
-
-
-def test_a_draft_pays_for_few_rows_and_not_for_many() -> None:
-    assert [pays(known_load(rows, 30)) for rows in (1, 2, 4, 32)] == [True, True, True, False]
-
-
-def test_who_waits_counts_as_well_as_who_decodes() -> None:
-    load = known_load(1, 30)
-    assert pays(load)
-    load.tell(1, 31, 32)
-    assert not pays(load)
-    load.tell(1, 31, 2)  # of whom two decode together
-    assert pays(load)
-
-
-def test_a_short_answer_does_not_pay_for_a_prefill() -> None:
-    load = known_load(2)
-    assert pays(load)
-    assert not pays(load, most=2)
-    assert not pays(known_load(2, prefill=2.0))
 
 
 def test_drafts_that_are_wrong_are_left_out_but_for_one_in_some() -> None:
@@ -115,47 +95,6 @@ def test_a_row_that_joins_is_of_its_own_kind() -> None:
     text.observe([0], [4], [0])
     assert load_of(known).kinds[CLIP].ended == 1
     assert load_of(known).kinds.get(TEXT) is None or load_of(known).kinds[TEXT].ended == 0
-
-
-def test_what_is_found_in_a_text_says_nothing_about_a_model_s_drafts() -> None:
-    known = Acceptance()
-    sizing = AdaptiveDraftLength(4, experience=known.of(TEXT))
-    for _ in range(8):
-        sizing.choose([0], [False], [sizing], [True])
-        sizing.observe([0], [4], [4])
-        sizing.observe_cost(RoundCost(1, 5, seconds=seconds(1, 5), members=0), 5.0)
-    assert known.of(TEXT).accepted == 0
-    assert known.of((FOUND, TEXT)).rate > 0.9
-    sizing.close()
-    assert load_of(known).kinds[TEXT].each > 3  # tokens a round without a model
-
-
-def test_nothing_is_left_out_before_rounds_and_answers_were_seen() -> None:
-    assert RequestLoad().pays(CLIP, {CLIP: 0.0}, 268, 128, 16)
-
-
-def test_rows_that_begin_slower_than_they_end_share_fewer_rounds() -> None:
-    """While requests wait for others' prefills, drafts leave fewer rows to share a round."""
-    load = known_load(32, 60)
-    whole = load.plan({CLIP: 0.97}, 16)
-    assert whole
-    load.tell(12, 20, 32)
-    for _ in range(60):  # one begins every fourth step
-        for _ in range(4):
-            load.tell(12, 20, 32)
-        load.begin(CLIP)
-    load.tell(12, 20, 32)
-    assert load.plan({CLIP: 0.97}, 16).get(CLIP, 0.0) < whole[CLIP]
-
-
-def test_kinds_of_prompts_have_an_acceptance_of_their_own() -> None:
-    known = Acceptance()
-    for _ in range(40):
-        known.of(CLIP).observe([4], [4])
-        known.of(TEXT).observe([4], [0])
-    assert known.of(CLIP).rate > 0.9 > known.rate > 0.1 > known.of(TEXT).rate
-    assert known.of(CLIP).of(TEXT) is known.of(TEXT)
-    assert known.of("another").rate == pytest.approx(known.rate)
 
 
 class Requests:
@@ -272,10 +211,3 @@ def test_prices_of_rounds_are_told_apart_where_they_can_be() -> None:
     for rows, block in ((1, 1), (32, 1), (32, 5), (8, 17)):
         told = times.seconds((1, rows, rows * (block - 1)))
         assert told == pytest.approx(seconds(rows, block), rel=0.1)
-
-
-def test_no_price_is_negative() -> None:
-    times = LinearTimes((1.0, 0.15, 0.05))
-    for rows in (1, 2, 4, 8):
-        times.add((1, rows, 0), 0.01 / rows)
-    assert times.seconds((1, 64, 0)) >= times.seconds((1, 1, 0)) > 0

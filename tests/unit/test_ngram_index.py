@@ -46,16 +46,6 @@ def test_the_index_finds_what_a_search_finds(
         assert index.continuation(limit) == brute_force(text, shortest, longest, limit)
 
 
-def test_the_longest_match_wins_over_a_later_shorter_one() -> None:
-    index = NgramIndex(1, 2, [1, 2, 7, 2, 8, 1, 2])
-    assert index.continuation(1) == [7]
-
-
-def test_a_text_with_a_period_is_drafted_to_the_full_length() -> None:
-    assert NgramIndex(1, 3, [5, 5, 5]).continuation(4) == [5, 5, 5, 5]
-    assert NgramIndex(1, 2, [9, 5, 6, 7, 5, 6, 7, 5]).continuation(5) == [6, 7, 5, 6, 7]
-
-
 def test_nothing_is_drafted_where_nothing_repeats_or_no_room_is_left() -> None:
     assert NgramIndex(1, 3, [1, 2, 3]).continuation(4) == []
     assert NgramIndex(1, 3, []).continuation(4) == []
@@ -74,7 +64,3 @@ def test_options_without_sense_are_refused_by_name(options: dict) -> None:
         sooner.SoonerError, match=r"PromptLookup: (num_draft_tokens|max_ngram|min_ngram) is"
     ):
         sooner.PromptLookup(**options)
-
-
-def test_a_text_shorter_than_the_longest_ngram_still_prefers_the_longest_match() -> None:
-    assert NgramIndex(1, 6, [1, 2, 2, 1, 2]).continuation(1) == [2]

@@ -64,26 +64,9 @@ def test_a_useless_draft_is_not_waited_for() -> None:
     assert best_policy(Known(0.02, 0.5, 0.2), LARGEST)[0] == [0] * (LARGEST + 1)
 
 
-def test_what_is_there_is_used_when_forwards_are_flat() -> None:
-    policy = best_policy(Known(0.9, 0.2, 0.0), LARGEST)[0]
-    assert policy[LARGEST] == LARGEST
-    assert all(size >= have for have, size in enumerate(policy))
-
-
-def test_a_cheap_draft_is_waited_for_an_expensive_one_is_not() -> None:
-    assert best_policy(Known(0.9, 0.01, 0.0), LARGEST)[0][0] == LARGEST
-    assert best_policy(Known(0.9, 0.95, 0.0), LARGEST)[0][0] == 0
-
-
 def test_a_worker_rests_while_its_draft_gains_nothing() -> None:
     plan = Plan(Known(0.02, 0.2, 0.0), LARGEST)
     assert plan.ahead() is None  # nothing is known yet
     assert plan.choose(1, LARGEST) == 0
     asked = [plan.ahead() for _ in range(2 * LOOK_EVERY)]
     assert asked == 2 * [*(LOOK_EVERY - 1) * [0], 1]
-
-
-def test_a_worker_whose_draft_gains_is_free() -> None:
-    plan = Plan(Known(0.9, 0.2, 0.0), LARGEST)
-    assert plan.choose(1, LARGEST) > 0
-    assert [plan.ahead() for _ in range(3)] == [None] * 3

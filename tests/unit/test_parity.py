@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 import pytest
 import torch
 
@@ -19,10 +17,6 @@ def scores(*gaps: float, dtype: torch.dtype = torch.float32) -> list[torch.Tenso
 def test_equal_runs_are_identical() -> None:
     parity = compare([1, 2, 3], [1, 2, 3])
     assert (parity.verdict, parity.ok, str(parity)) == ("identical", True, "identical")
-
-
-def test_two_empty_runs_are_identical() -> None:
-    assert compare([], []).verdict == "identical"
 
 
 @pytest.mark.parametrize(
@@ -46,11 +40,6 @@ def test_only_a_gap_within_rounding_is_a_tie(gap: float, dtype: torch.dtype, ver
     assert parity.top2_gap == pytest.approx(gap, abs=1e-2)
 
 
-def test_a_tie_between_others_does_not_excuse_a_third_token() -> None:
-    parity = compare([1], [3], scores(0.0))
-    assert (parity.verdict, parity.gap) == ("bug", 8.0)
-
-
 def test_only_the_first_difference_is_weighed() -> None:
     assert compare([1, 1], [2, 0], scores(0.0, 1.0)).divergence == 0
     assert compare([1, 1], [2, 0], scores(0.0, 1.0)).verdict == "tie"
@@ -66,13 +55,6 @@ def test_without_scores_a_difference_is_a_bug() -> None:
 def test_a_run_that_stopped_early_is_weighed_by_the_runner_up(gap: float, verdict: str) -> None:
     parity = compare([1, 1], [1], scores(1.0, gap))
     assert (parity.verdict, parity.candidate, parity.divergence) == (verdict, None, 1)
-
-
-def test_a_run_that_went_on_behind_the_references_end_is_a_bug() -> None:
-    parity = compare([1], [1, 2], scores(1.0))
-    assert (parity.verdict, parity.reference) == ("bug", None)
-    assert parity.gap is not None
-    assert math.isnan(parity.gap)
 
 
 def test_a_token_that_a_processor_forbade_is_a_bug() -> None:

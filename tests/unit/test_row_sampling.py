@@ -134,13 +134,6 @@ def test_draws_are_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.Monkey
         assert torch.equal(Processing(do_sample=True).choose(scores, tree, noise), whole)
 
 
-def test_rows_as_they_come_cost_nothing() -> None:
-    logits = torch.randn(2, 3, VOCAB)
-    for draws in (False, True):
-        assert processing(draws=draws, rows=2).scores(logits) is logits
-    assert processing().costs is None
-
-
 def test_what_a_step_can_do_itself_asks_nothing_of_the_host() -> None:
     own = processing(
         hf.SequenceBiasLogitsProcessor([[[3], 1.0]]), hf.RepetitionPenaltyLogitsProcessor(1.3),
@@ -149,13 +142,6 @@ def test_what_a_step_can_do_itself_asks_nothing_of_the_host() -> None:
     )  # fmt: skip
     assert own.costs is None
     own.scores(torch.randn(1, 1, VOCAB), prefix=lambda row: pytest.fail("read"))
-
-
-def test_what_the_host_does_is_told() -> None:
-    told = processing(hf.NoRepeatNGramLogitsProcessor(2), hf.TemperatureLogitsWarper(0.7)).costs
-    assert told is not None
-    assert "NoRepeatNGram" in told
-    assert "Temperature" not in told
 
 
 def test_bad_logits_of_a_greedy_row_stay_bad_among_rows_that_draw() -> None:
@@ -190,10 +176,3 @@ def test_a_draft_beside_the_loop_counts_its_own_text() -> None:
         batch.recount([text], VOCAB)
         scores = batch.scores(torch.zeros(1, 1, VOCAB))
         assert [-scores[0, 0, token] for token in (4, 5)] == [text.count(4), text.count(5)]
-
-
-def test_hfs_own_loop_can_use_the_penalty_too() -> None:
-    scores = SaidPenalty(1.0, 0.5, 2)(torch.tensor([[7, 8, 3, 3, 5]]), torch.zeros(1, 10))
-    lowered: Tensor = scores.nonzero()[:, 1]
-    assert lowered.tolist() == [3, 5]
-    assert scores[0, [3, 5]].tolist() == [-2.0, -1.5]

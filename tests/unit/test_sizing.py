@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import random
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import pytest
 
-from sooner.methods.sizing.chain import AdaptiveDraftLength, CostModel, DraftLength
-from sooner.methods.sizing.costs import Acceptance, Costs, Quickest, RoundCost
-from sooner.methods.sizing.pauses import LONGEST_PAUSE, SHARE
+from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
+from sooner.methods.sizing.costs import Acceptance, RoundCost
+from sooner.methods.sizing.pauses import LONGEST_PAUSE
 from sooner.methods.sizing.tree import MeasuredSize, Size, TreeSize
 from sooner.methods.tree_draft import STATIC_TREE, TreeShape
 
@@ -107,24 +107,6 @@ def test_a_hostile_draft_costs_little_from_the_third_second_on(
     assert pair.say(sizing, 600) >= 0.97
 
 
-@pytest.mark.parametrize("late", [0, 1])
-@pytest.mark.parametrize("rows", [1, 8, 32])
-@pytest.mark.parametrize(("draft", "missed"), HOSTILE)
-@pytest.mark.parametrize("slope", [0.002, 0.05])
-def test_a_hostile_draft_that_is_known_costs_little_over_any_text(
-    rows: int, draft: float, missed: float, slope: float, late: int
-) -> None:
-    known, speeds = Acceptance(), []
-    for _ in range(30):
-        pair = Pair(always(0.0), rows, draft=draft, missed=missed, slope=slope, late=late)
-        was_known, sizing = known.is_known, AdaptiveDraftLength(16, experience=known)
-        speed = pair.say(sizing, 200)
-        if was_known:
-            speeds.append(speed)
-    assert len(speeds) > 10
-    assert min(speeds) >= 0.97
-
-
 def fixed(pair: Callable[[], Pair], tokens: int) -> float:
     """The best speed of any fixed length."""
     return max(pair().say(DraftLength(size), tokens) for size in range(1, 17))
@@ -183,14 +165,6 @@ def test_a_draft_that_turns_bad_is_left_soon(late: int) -> None:
     assert sum(map(any, pair.drafted[turn + 25 :])) <= 2
 
 
-def test_what_rows_give_is_not_what_their_mean_would() -> None:
-    model = CostModel()
-    for _ in range(40):
-        model.observe_verdicts([4, 4], [4, 0])
-    assert model.tokens(4, [1.0, 0.0])[-1] > 1.4 * model.tokens(4, [0.5, 0.5])[-1]
-    assert model.tokens(4, [0.0, 0.0]) == [1.0] * 5
-
-
 @pytest.mark.parametrize("clients", [2, 4, 8])
 def test_rows_that_come_and_go_are_drafted_for_as_far_as_they_themselves_accept(
     clients: int,
@@ -240,80 +214,6 @@ def test_rows_that_come_and_go_are_drafted_for_as_far_as_they_themselves_accept(
     ours = seconds(lambda known: AdaptiveDraftLength(16, experience=known))
     best = min(seconds(lambda known, size=size: DraftLength(size)) for size in range(17))  # type: ignore[misc]
     assert best / ours >= 0.94
-
-
-def test_a_batch_may_be_plain_where_one_row_drafts() -> None:
-    """Each token of a batch costs: what pays for one row does not for eight, and does again."""
-    pair = Pair(always(0.7), 8, slope=0.12, draft=0.15, missed=0.0)
-    sizing = AdaptiveDraftLength(8)
-    for _ in range(120):
-        pair.round(sizing)
-    assert sum(map(any, pair.drafted[-60:])) <= 2
-    pair.rows = [3]
-    for _ in range(60):
-        pair.round(sizing)
-    assert sum(map(any, pair.drafted[-40:])) >= 36
-
-
-def test_rows_whose_drafts_are_hopeless_draft_nothing_beside_others() -> None:
-    pair = Pair(lambda row, number: 0.0 if row in (1, 4) and number < 300 else 0.9, 6)
-    sizing = AdaptiveDraftLength(8)
-    for _ in range(200):
-        pair.round(sizing)
-    late = [drafted for drafted in pair.drafted[50:] if any(drafted)]
-    for row in range(6):
-        share = sum(drafted[row] > 0 for drafted in late) / len(late)
-        assert (share < 0.15) if row in (1, 4) else (share == 1.0)
-    for _ in range(200):  # both have become good
-        pair.round(sizing)
-    assert all(pair.drafted[-1])
-
-
-def test_costs_are_told_apart_by_rows() -> None:
-    costs = Costs()
-    for rows, block, seconds in [(1, 1, 1.0), (1, 5, 1.1), (8, 1, 1.2), (8, 5, 3.0)]:
-        costs.add(rows, block, seconds)
-    assert [costs.seconds(1, 3), costs.seconds(8, 3)] == pytest.approx([1.05, 2.1])
-    # Never seen: as many tokens in other batches.
-    assert costs.seconds(2, 4) == costs.seconds(8, 1)
-    costs.add(2, 1, 1.05)
-    assert costs.seconds(2, 1) == 1.05
-    assert 1.2 < costs.seconds(2, 16) < 3.0
-
-
-def test_a_plain_round_is_due_early_and_then_seldom() -> None:
-    costs, plain = Costs(), []
-    for number in range(400):
-        due = costs.is_plain_due(1)
-        costs.add(1, 1 if due else 5, 1.0)
-        plain += [number] if due else []
-    assert plain[:2] == [1, 6]
-    assert len(plain) <= 6
-
-
-def test_what_trials_lose_stays_below_their_share() -> None:
-    pair = Pair(always(0.0), draft=2.0, missed=0.0)
-    sizing = AdaptiveDraftLength(16)
-    pair.say(sizing, 300)
-    assert pair.say(sizing, 4000) > 1 - SHARE - 0.002
-
-
-def test_catching_up_that_costs_more_than_trials_may_ends_them() -> None:
-    pair = Pair(always(0.0), missed=0.1)
-    sizing = AdaptiveDraftLength(16)
-    pair.say(sizing, 400)
-    assert pair.say(sizing, 4000) > 0.97
-
-
-def test_the_quickest_is_told_apart_by_rows() -> None:
-    ways: Sequence[str] = ("plain", "strict")
-    quickest = Quickest(ways, trials=2)
-    seconds = {("plain", 1): 1.0, ("strict", 1): 0.5, ("plain", 8): 1.0, ("strict", 8): 2.0}
-    for _ in range(4):
-        for rows in (1, 8):
-            way = quickest.pick(rows)
-            quickest.add(way, rows, seconds[way, rows])
-    assert [quickest.best(rows) for rows in (1, 8)] == ["strict", "plain"]
 
 
 def tree_speed(rate: float, draft: float, sizing: TreeSize | None, tokens: int = 3000) -> float:

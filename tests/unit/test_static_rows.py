@@ -14,9 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import sooner
 import tiny
-from live_memory import LiveMemory
 from method_matrix import METHODS
-from sooner.decoding.cache import STACKED_LAYERS, SlotCache
+from sooner.decoding.cache import SlotCache
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.rows import RowTensor
 from sooner.decoding.step import STOP_IDS, RowState
@@ -137,52 +136,6 @@ def test_a_row_whose_place_moved_meanwhile_is_copied_once() -> None:
     assert content(cache)[2][0][0] == 700.0
 
 
-def test_free_rows_are_lent_once_and_only_where_they_suffice() -> None:
-    cache = filled(2, 4)
-    first, second, long, many = (SlotCache(LAYERS, CAPACITY) for _ in range(4))
-    long.capacity = CAPACITY + 1
-    for other, rows in ((long, 1), (many, 3)):
-        other.borrow(cache, rows)
-        assert not other.slot_layers[0].is_initialized
-    first.borrow(cache, 1)
-    second.borrow(cache, 1)
-    assert first.slot_layers[0].is_initialized
-    assert not second.slot_layers[0].is_initialized, "the rows are taken"
-    write(first, 1, 5, 700.0)
-    first.set_lengths([5])
-    before = content(first)
-    third = filled(1, 1, 900.0)
-    cache.join(third)  # must not write over what the first is prefilling
-    assert content(first) == before
-    cache.join(first)
-    assert content(cache)[3] == before[0]
-
-
-def test_more_room_than_planned_takes_new_memory() -> None:
-    cache, long = filled(2, 2), filled(1, 1, 500.0, CAPACITY + 9)
-    expected = content(cache) + content(long)
-    before = addresses(cache)
-    cache.join(long)
-    assert content(cache) == expected
-    assert addresses(cache) != before
-    assert cache.capacity == CAPACITY + 9
-
-
-def test_a_cache_that_grows_holds_a_few_layers_twice_at_once() -> None:
-    layers, width = 4 * STACKED_LAYERS, 64
-    states = torch.zeros(2, 1, 5, width, device="meta")  # a CPU gives memory when it is touched
-    with LiveMemory() as memory:
-        cache, other = SlotCache(layers, 40, 2), SlotCache(layers, 40, 1)
-        for one, rows in ((cache, 2), (other, 1)):
-            for layer in range(layers):
-                one.update(states[:rows], states[:rows], layer)
-            one.set_lengths([5] * rows)
-        beside, old = memory.live - cache.nbytes(), cache.nbytes()
-        cache.join(other)
-        assert memory.peak - beside <= cache.nbytes() + old // 4 + 4096
-        assert memory.live - beside <= cache.nbytes() + 4096
-
-
 def test_layers_that_differ_have_memory_of_their_own() -> None:
     cache = SlotCache(2, CAPACITY, 2)
     for layer, heads in enumerate((2, 3)):
@@ -205,13 +158,6 @@ def test_a_path_moves_in_all_layers_at_once_and_a_chain_not_at_all() -> None:
     with Copied() as copied:
         cache.commit_path(path, entries, is_chain=False)
     assert copied.calls == 1
-
-
-def test_the_trash_slot_lies_behind_the_last() -> None:
-    cache = filled(1, 1)
-    assert cache.slot_layers[0].keys.shape[2] == CAPACITY + 1
-    cache.set_lengths([CAPACITY])
-    cache.move(torch.tensor([[CAPACITY + 5]]), torch.tensor([[CAPACITY + 5]]))
 
 
 def test_row_tensors_and_states_stay_where_they_are() -> None:

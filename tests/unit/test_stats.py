@@ -55,32 +55,6 @@ def test_plain_steps_are_part_of_no_run() -> None:
     assert stats.decode_tokens == 14
 
 
-def test_speed_is_what_decoding_said_in_decoding_time() -> None:
-    stats = Stats()
-    stats.record_step(0, 1, 1, 2)
-    stats.seconds.update(vision=5.0, prefill=7.0, draft=0.1, verify=0.2, other=0.1)
-    assert stats.decode_seconds == pytest.approx(0.4)
-    assert stats.tokens_per_second == pytest.approx(5.0)
-    assert stats.total_seconds == pytest.approx(12.4)
-
-
-def test_a_phase_is_counted_even_if_it_fails() -> None:
-    stats = Stats()
-    with pytest.raises(KeyError), stats.phase("verify"):
-        raise KeyError
-    assert stats.seconds["verify"] > 0
-
-
-def test_the_median_of_a_block_size_is_known_once_it_was_seen() -> None:
-    stats = Stats()
-    assert stats.verify_median(3) is None
-    stats.verify_seconds[3] += [1.0, 9.0, 2.0]
-    assert stats.verify_median(3) == 2.0
-    assert 5 not in stats.verify_seconds, "asking must not invent a block size"
-    assert stats.verify_median(5) is None
-    assert 5 not in stats.verify_seconds
-
-
 def test_the_dictionary_has_the_designs_names_and_is_json() -> None:
     stats = Stats(method="x")
     stats.record_step(0, 2, 1, 2)
@@ -121,13 +95,3 @@ def test_a_run_of_days_keeps_its_means_and_not_every_value() -> None:
     assert len(stats.runs) < 20_000
     assert stats.accepted_run_length == 1.5
     assert len(stats.notes) <= 500
-
-
-def test_a_row_that_leaves_closes_its_run() -> None:
-    stats = Stats()
-    stats.record_step(3, 4, 4, 5)
-    stats.close_run(3)
-    stats.close_run(3)
-    assert stats.runs == [5]
-    stats.close_runs()
-    assert stats.runs == [5]

@@ -77,22 +77,11 @@ def test_the_length_limit_counts_the_padded_prompt(
     assert stopping.cut(batch, 0, new) == (kept, ended)
 
 
-def test_the_smallest_of_several_limits_holds() -> None:
-    assert Stopping([MaxLengthCriteria(9), MaxLengthCriteria(5)], 3).limit == 2
-    assert Stopping([eos(1)], 3).limit is None
-
-
 def test_a_custom_criterion_sees_every_prefix_that_plain_decoding_shows_it() -> None:
     recorder, batch = Recorder(last=7), rows()
     batch.generated[0] = [4]
     assert Stopping([recorder], 3).cut(batch, 0, [5, 6, 7, 8]) == ([5, 6, 7], "stop")
     assert recorder.seen == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]]
-
-
-def test_a_custom_criterion_is_not_shown_what_lies_behind_an_end() -> None:
-    recorder = Recorder(last=99)
-    assert Stopping([eos(9), recorder], 3).cut(rows(), 0, [5, 9, 6]) == ([5, 9], "stop")
-    assert recorder.seen == [[1, 2, 3, 5]]
 
 
 def test_a_criterion_that_knows_its_row_finds_it_in_a_batch() -> None:
@@ -102,15 +91,6 @@ def test_a_criterion_that_knows_its_row_finds_it_in_a_batch() -> None:
     stopping = Stopping([OnlyRow(1)], 3)
     assert stopping.cut(batch, 0, [5, 6]) == ([5, 6], None)
     assert stopping.cut(batch, 1, [5, 6]) == ([5], "stop")
-
-
-class Flag(StoppingCriteria):
-    def __call__(self, input_ids: torch.Tensor, scores: object, **kwargs: object) -> bool:
-        return True
-
-
-def test_a_criterion_may_answer_with_one_flag_for_all() -> None:
-    assert Stopping([Flag()], 3).cut(rows(2), 1, [5, 6]) == ([5], "stop")
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -60,18 +60,6 @@ def test_a_process_beside_the_target_keeps_its_core(
     assert torch.get_num_threads() == target
 
 
-def test_no_more_threads_than_torch_was_given(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`OMP_NUM_THREADS` is an answer, too."""
-    machine(monkeypatch, cores=16, threads=4)
-    assert Threads.plan(beside=1).target == 4
-
-
-@pytest.mark.parametrize("asked", [0, -3])
-def test_fewer_than_one_are_refused(asked: int) -> None:
-    with pytest.raises(SoonerError, match=f"threads is {asked}"):
-        Threads.plan(asked)
-
-
 def pair(draft: str | None, miniature: str | None = None) -> Any:
     device = None if draft is None else SimpleNamespace(device=torch.device(draft))
     loaded = None if device is None else Loaded("draft", device, None)
@@ -93,13 +81,6 @@ def test_only_a_forked_draft_takes_a_core(
     planned = plan_threads(pair(draft), placement=placement)
     assert (planned.target, planned.draft) == (4 - beside, beside)
     assert plan_threads(pair(draft, "video"), placement=placement).target == 1
-
-
-def test_on_one_core_the_draft_is_no_process_and_takes_none(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    machine(monkeypatch, 1)
-    assert plan_threads(pair("cpu")) == Threads(1, 0)
 
 
 @pytest.mark.lab

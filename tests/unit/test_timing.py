@@ -107,18 +107,6 @@ def test_phases_of_a_late_device_count_every_second_once(device: Device) -> None
     assert device.waits == 0
 
 
-def test_closing_waits_once_and_loses_nothing(device: Device) -> None:
-    stats = Stats()
-    for _ in range(3):
-        with stats.phase("verify"):
-            pass
-    stats.timeline.close()
-    assert device.waits == 1
-    assert stats.seconds["verify"] == 3.0
-    stats.timeline.close()
-    assert device.waits == 1
-
-
 METHODS: dict[str, Any] = {
     "plain": sooner.Autoregressive,
     "speculative": lambda: sooner.Speculative(tiny.model("llama"), "auto"),

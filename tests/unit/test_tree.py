@@ -7,7 +7,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.decoding.rows import Rows
 from sooner.decoding.tree import Paths, Tree
 
 
@@ -51,21 +50,6 @@ def test_depths_count_the_steps_to_the_root_of_every_real_node(tree: Tree) -> No
             assert depths[row, entry] == len(chain_of(tree, row, entry)) - 1
 
 
-def test_the_deepest_chain_reaches_its_root() -> None:
-    """Ancestors are found by doubling: depths around powers of two are where that breaks."""
-    for size in (1, 2, 3, 4, 7, 8, 9, 15, 16, 17, 33):
-        line = Tree.from_lists([[0] * size], [list(range(-1, size - 1))])
-        expected = torch.ones(1, 1 + size, 1 + size).tril().bool()
-        assert torch.equal(line.ancestors(), expected), size
-
-
-@given(forests())
-@settings(max_examples=60, deadline=None)
-def test_only_chains_are_called_chains(tree: Tree) -> None:
-    real = [tree.parents[row, :size].tolist() for row, size in enumerate(tree.sizes)]
-    assert tree.is_chain == all(row == list(range(-1, len(row) - 1)) for row in real)
-
-
 @given(forests())
 @settings(max_examples=40, deadline=None)
 def test_valid_nodes_are_those_before_the_size(tree: Tree) -> None:
@@ -73,13 +57,6 @@ def test_valid_nodes_are_those_before_the_size(tree: Tree) -> None:
     assert tree.host_sizes == tuple(tree.sizes.tolist())
     for row, size in enumerate(tree.sizes):
         assert bool(tree.valid()[row, :size].all())
-
-
-def test_ragged_chains_have_the_depths_of_a_line() -> None:
-    tree = Tree.from_lists([[4, 5, 6], [], [7]], [[-1, 0, 1], [], [-1]])
-    assert tree.is_chain
-    assert tree.depths().tolist() == [[0, 1, 2, 3]] * 3
-    assert tree.sizes.tolist() == [3, 0, 1]
 
 
 def test_keep_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
@@ -93,14 +70,6 @@ def test_keep_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
     assert kept.probs[:, 0, 0].tolist() == [2.0, 0.0]
 
 
-def test_no_draft_is_an_empty_chain() -> None:
-    tree = Tree.empty(3)
-    assert (tree.rows, tree.nodes, tree.host_sizes, tree.is_chain) == (3, 0, (0, 0, 0), True)
-    assert tree.sizes.tolist() == [0, 0, 0]
-    assert tree.depths().tolist() == [[0]] * 3
-    assert tree.ancestors().tolist() == [[[True]]] * 3
-
-
 @given(forests())
 @settings(max_examples=40, deadline=None)
 def test_an_entry_continues_the_nodes_on_its_path(tree: Tree) -> None:
@@ -110,16 +79,6 @@ def test_an_entry_continues_the_nodes_on_its_path(tree: Tree) -> None:
         for entry in range(1, 1 + tree.sizes[row]):
             path = chain_of(tree, row, entry)[-2::-1]
             assert paths.above[row, entry].nonzero()[:, 0].tolist() == [node - 1 for node in path]
-
-
-def test_ended_rows_leave_their_numbers_to_the_others() -> None:
-    rows = Rows(torch.zeros(4, 2, dtype=torch.long))
-    assert rows.end([False, True, False, True]) == [0, 2]
-    rows.said(1).append(9)
-    assert rows.generated == [[], [], [9], []]
-    assert rows.end([True, False]) == [1]
-    assert rows.active == [2]
-    assert rows.prefix(0) == [0, 0, 9]
 
 
 @pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])

@@ -18,15 +18,6 @@ from sooner.decoding.tree import ROOT, Tree
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.stats.run import Stats
 
-# By hand: a root with two children, the first of which has two more and the second one.
-#
-#         root
-#        /    \        level 1: nodes 0, 1
-#       0      1
-#      / \      \      level 2: nodes 2, 3, 4
-#     2   3      4
-BUSH = [ROOT, ROOT, 0, 0, 1]
-
 
 def deepest(parents: list[int]) -> int:
     """Deepest level of a tree, by walking up from each node."""
@@ -38,15 +29,6 @@ def deepest(parents: list[int]) -> int:
 
 
 # The tree
-
-
-def test_levels_of_a_tree_by_hand() -> None:
-    trees = Tree.from_lists([[1, 2, 3, 4, 5], [7], []], [BUSH, [ROOT], []])
-    assert trees.levels().tolist() == [2, 1, 0]
-    assert Tree.empty(2).levels().tolist() == [0, 0]
-    chains = Tree.from_lists([[1, 2, 3], [4]], [[ROOT, 0, 1], [ROOT]])
-    assert chains.is_chain
-    assert chains.levels().tolist() == [3, 1]
 
 
 @st.composite
@@ -79,24 +61,6 @@ def test_a_tree_whose_deepest_path_was_accepted_rejects_nothing() -> None:
     assert stats.acceptance_rate == pytest.approx(5 / 6)
     assert (stats.num_draft_tokens, stats.num_draft_levels) == (15, 6)
     assert stats.mean_acceptance_length == pytest.approx(1 + 5 / 3)
-
-
-def test_a_path_that_ends_above_the_deepest_level_is_a_rejection() -> None:
-    """A shallow leaf was accepted to its end, but the tree offered another path one longer."""
-    stats = Stats()
-    stats.record_step(0, drafted=3, levels=deepest([ROOT, ROOT, 0]), accepted=1, committed=2)
-    assert stats.runs == [2]
-
-
-def test_chains_count_as_ever() -> None:
-    counts = [(4, 4, 5), (4, 1, 2), (3, 3, 4), (0, 0, 1), (2, 0, 1)]
-    told, implied = Stats(), Stats()
-    for drafted, accepted, committed in counts:
-        told.record_step(0, drafted, accepted, committed, levels=drafted)
-        implied.record_step(0, drafted, accepted, committed)
-    assert told == implied
-    assert told.runs == [7, 5]
-    assert told.acceptance_rate == 8 / 13
 
 
 # Whole runs, against a literal account of every round
@@ -184,14 +148,3 @@ def test_a_tree_that_holds_the_whole_answer_is_never_rejected(
     assert all(whole[:-1]), "the last round may be cut short by the limit"
     assert len(stats.runs) == 1, "no rejection: all of it is one run"
     assert stats.accepted_run_length == 40
-
-
-def test_rows_of_a_batch_are_counted_apart() -> None:
-    """Drafts of one page for three of its rows: levels of each row's own tree."""
-    inputs = tiny.inputs("llama", "text", 2)
-    stats = sooner.generate(
-        tiny.model("llama"), inputs, METHODS["hsd"]("llama"), max_new_tokens=23,
-        eos_token_id=None, do_sample=False,
-    ).stats  # fmt: skip
-    assert 0 < stats.num_accepted_draft_tokens <= stats.num_draft_levels < stats.num_draft_tokens
-    assert stats.acceptance_rate <= 1

@@ -63,16 +63,3 @@ def test_the_goal_is_drawn_where_it_is(worlds: dict) -> None:
         rows, columns = np.nonzero(red)
         near = np.hypot(rows - places[1, 2, 0], columns - places[1, 2, 1]) < 4
         assert near.sum() >= 3
-
-
-def test_pictures_are_the_policy_s_and_films_are_larger(worlds: dict) -> None:
-    world = worlds["push"]
-    assert world.picture().shape == (112, 112, 3)
-    assert world.film_frame().shape == (360, 480, 3)
-
-
-def test_unknown_task_is_named() -> None:
-    from sooner_lab.robots.metaworld import MetaWorld
-
-    with pytest.raises(SoonerError, match="push"):
-        MetaWorld("pusch")
