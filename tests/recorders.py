@@ -83,6 +83,13 @@ class StandIn:
         self._pool = []
 
 
+class Refusing(StandIn):
+    """Can't record, as a decoder that reads from the device can't be."""
+
+    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
+        raise RuntimeError("operation not permitted when stream is capturing\nmore lines")
+
+
 def poisoned(step: Callable[..., Any]) -> Callable[..., Any]:
     """A step before which every slot that is not committed is full of NaN."""
 

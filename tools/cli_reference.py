@@ -23,8 +23,8 @@ PAGE = Path(__file__).parents[1] / "docs" / "reference" / "cli.md"
 HEAD = """# Commands
 
 This page is written by `python tools/cli_reference.py` from the commands; don't edit it by hand.
-`sooner COMMAND --help` prints the same. Every command ends with 0 when it is done, 1 when it found a
-parity bug, 2 for bad input or usage, and 130 when it was interrupted.
+`sooner COMMAND --help` prints the same. Every command ends with 0 when it is done, 1 when it found
+a parity bug, 2 for bad input or usage, and 130 when it was interrupted.
 
 Commands of the lab need the distribution `sooner-lab`; see [installation](../installation.md).
 """

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -14,14 +16,18 @@ from fastapi.testclient import TestClient
 from serve.job_listener import WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
-from sooner.demo.export import fragment, rendered, whole_page
+from sooner.demo.export import fragment, read_record, rendered, whole_page
 from sooner.demo.jobs import Jobs
+from sooner.demo.others import HeadView, record_heads, record_robot
 from sooner.demo.race import record_race
 from sooner.demo.served import record_between
 from sooner.demo.site import create_app
 from sooner.serve.login import COOKIE
 from sooner.serve.settings import ServerSettings
+from sooner.tasks.act.allowance import Allowance
+from sooner.tasks.act.policy import Policy
 from sooner.tasks.caption import caption
+from sooner.tasks.imagine import load_drawing_model
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.round_records import StoppedError
 from sooner.tasks.settings import CaptionSettings
@@ -112,6 +118,47 @@ def test_a_race_tells_each_forward_of_a_draft_that_works_beside(
     assert turns["beside"] == []
 
 
+@pytest.mark.lab
+def test_a_head_is_shown_on_a_clip_of_ones_own(pair: ModelPair, clip: Path) -> None:
+    tables: dict = {}
+    record = record_heads(pair, HeadView(1, 2, 8, clip), tables)
+    assert "Layer 1, head 2" in record["where"]
+    assert len(record["images"]) == 3
+    assert list(tables) == [(1, 8)]
+    with pytest.raises(StoppedError):
+        record_heads(pair, HeadView(1, 2, 12), {}, is_stopped=lambda: True)
+
+
+def test_a_policy_without_a_head_moves_plainly() -> None:
+    policy = Policy.load()
+    alone = Policy(policy.model, policy.processor, name="alone")
+    record = record_robot(alone.allowing(Allowance(3)), "table", 0)
+    assert [one["name"] for one in record["lanes"]] == ["Plain"]
+    assert "without a head" in record["words"]
+
+
+def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
+    pytest.importorskip("gradio", reason="gradio is not installed (extra demo)")
+    from sooner.demo.tabs import tasks_of
+
+    def names(named) -> list[str]:
+        return [task.name for task in tasks_of(named)]
+
+    assert names(pair) == names(None) == ["Video", "Document", "Picture", "Robot", "Long prompts"]
+    named = replace(pair, miniature=None)
+    assert names(named) == ["Video", "Document", "Long prompts"]
+    drawing, robot = tasks_of(load_drawing_model())[0], tasks_of(Policy.load())[0]
+    assert (drawing.name, robot.name) == ("Picture", "Robot")
+    assert "sooner imagine 'a cat' --model " in drawing.plan("a cat", 16, 1.0, 0)[1]
+    told = robot.plan("table", 3, 0)[1]
+    assert " --model " in told
+    assert " --head " in told
+    asked = ((0, ("auto", "", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0)), (2, (0, 0, 8)))
+    for task, values in asked:
+        with pytest.raises(SoonerError, match="upload one"):
+            tasks_of(named)[task].plan(None, *values)
+
+
 def test_nothing_in_a_record_is_markup() -> None:
     record = {"kind": "race", "title": '"><script>alert(1)</script>', "live": "</div>"}
     for text in (fragment(record), whole_page(record)):
@@ -170,6 +217,33 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
         after = Listener()
         service.submit(after.job)
         assert after.wait().reason == "length"
+
+
+def test_a_recording_that_waits_for_clients_can_be_stopped() -> None:
+    gate = Gate()
+    with running(lambda: StubEngine(spend=gate)) as service:
+        client = Listener()
+        service.submit(client.job)
+        assert gate.is_held.wait(WAIT)
+        jobs = Jobs(partial(record_between, service))
+        waiting = jobs.begin(lambda tell, stopped: {"kind": "race"})
+        until(lambda: waiting.record is not None)
+        waiting.is_stopped = True
+        assert "stopped before it began" in list(waiting.follow())[-1].error
+        gate.is_open.set()
+        client.wait()
+
+
+def test_what_is_no_record_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "record.json"
+    with pytest.raises(SoonerError, match="can't be read"):
+        read_record(path)
+    for text in ("{}", "[]", '{"kind": "race", "live": "still"}'):
+        path.write_text(text)
+        with pytest.raises(SoonerError, match="no record"):
+            read_record(path)
+    path.write_text(json.dumps({"kind": "heads"}))
+    assert read_record(path) == {"kind": "heads"}
 
 
 def test_jobs_take_turns_and_tell_errors_in_words() -> None:

@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from torch.nn.functional import gelu
-from transformers import DynamicCache, MaxLengthCriteria, StoppingCriteriaList
+from transformers import MaxLengthCriteria, StoppingCriteriaList
 
 import assistants
 import sooner
@@ -24,7 +23,7 @@ from sooner import Assistant, AssistantModel
 from sooner.decoding.interface import Outcome
 from sooner.decoding.tree import Tree
 from sooner.methods.assistant.drafter import AssistantDrafter
-from sooner.methods.assistant.sizes import FULL, SLIDING, read_config
+from sooner.methods.assistant.sizes import FULL, read_config
 from sooner.methods.trained import load_drafter, load_for, method_of
 from sooner.models import adapt, odd_ids
 from zoo.laws import ROWS
@@ -51,112 +50,6 @@ def fitted(name: str, kind: str = "text", clusters: int = 0) -> AssistantModel:
 
 
 # --- one step, against the published layout written anew
-
-
-def literal(
-    told: dict[str, Any], weights: dict[str, Tensor], both: Tensor, position: int, seen: Any
-) -> tuple[Tensor, Tensor]:
-    """State and logits of a step behind `[embedding; state]`, of one row, by published names.
-
-    Args:
-        both: `[2 * backbone]`.
-        seen: keys and values by kind, each `[kv_heads, tokens, dim]`.
-    """
-    text = told["text_config"]
-
-    def norm(x: Tensor, name: str) -> Tensor:
-        return x * (x.pow(2).mean(-1, keepdim=True) + 1e-6) ** -0.5 * weights[name]
-
-    x = weights["pre_projection.weight"] @ both
-    for number, kind in enumerate(text["layer_types"]):
-        at = f"model.layers.{number}."
-        keys, values = seen[kind]
-        dim = keys.shape[-1]
-        turned, base = (dim // 2, 1e4) if kind == SLIDING else (dim // 8, 1e6)
-        angles = torch.zeros(dim // 2)
-        angles[:turned] = position * base ** (-2 * torch.arange(turned) / dim)
-        cos, sin = angles.cos().repeat(2), angles.sin().repeat(2)
-        y = norm(x, f"{at}input_layernorm.weight")
-        q = (weights[f"{at}self_attn.q_proj.weight"] @ y).view(-1, dim)
-        q = norm(q, f"{at}self_attn.q_norm.weight")
-        q = q * cos + torch.cat([-q[:, dim // 2 :], q[:, : dim // 2]], 1) * sin
-        if kind == SLIDING:
-            first = max(keys.shape[1] - text["sliding_window"] - 1, 0)
-            keys, values = keys[:, first:], values[:, first:]
-        groups = len(q) // len(keys)
-        keys, values = keys.repeat_interleave(groups, 0), values.repeat_interleave(groups, 0)
-        found = torch.einsum("hd,hkd->hk", q, keys).softmax(-1)[:, None] @ values
-        y = weights[f"{at}self_attn.o_proj.weight"] @ found.flatten()
-        x = x + norm(y, f"{at}post_attention_layernorm.weight")
-        y = norm(x, f"{at}pre_feedforward_layernorm.weight")
-        gate, up, down = (weights[f"{at}mlp.{one}_proj.weight"] for one in ("gate", "up", "down"))
-        y = down @ (gelu(gate @ y, approximate="tanh") * (up @ y))
-        x = (x + norm(y, f"{at}post_feedforward_layernorm.weight")) * weights[f"{at}layer_scalar"]
-    x = norm(x, "model.norm.weight")
-    head = weights["model.embed_tokens.weight"]
-    logits = head @ x
-    if told["use_ordered_embeddings"]:
-        best = (weights["masked_embedding.centroids.weight"] @ x).topk(3).indices
-        order = weights["masked_embedding.token_ordering"].view(told["num_centroids"], -1)
-        kept = torch.zeros(len(head), dtype=torch.bool)
-        kept[order[best].flatten()] = True
-        logits = logits.masked_fill(~kept, -torch.inf)
-    return weights["post_projection.weight"] @ x, logits
-
-
-@pytest.mark.parametrize("clusters", [0, CLUSTERS])
-@pytest.mark.parametrize("name", NAMES)
-def test_a_step_is_what_the_published_layout_says(
-    name: str, clusters: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """In a run over a ragged batch, from what the target's own forward gives of each row."""
-    model, inputs = model_of(ZOO[name]), inputs_of(name)
-    told = config_for(model, clusters)
-    weights = weights_for(told)
-    method = load_drafter(written(tmp_path, told, weights), num_draft_tokens=1)
-    weights = {
-        name: one if one.dtype == torch.long else one.double() for name, one in weights.items()
-    }
-    heard: list[Any] = []
-    own, step = AssistantDrafter.draft, AssistantModel.forward
-
-    def forward(self: Any, *given: Any) -> Any:
-        heard.append(step(self, *given))
-        return heard[-1]
-
-    monkeypatch.setattr(AssistantModel, "forward", forward)
-    texts: list[dict[int, list[int]]] = []
-
-    def listen(self: AssistantDrafter, outcome: Outcome) -> Tree:
-        texts.append(texts_of(outcome))
-        return own(self, outcome)
-
-    monkeypatch.setattr(AssistantDrafter, "draft", listen)
-    sooner.generate(model, inputs, method, max_new_tokens=12, **GREEDY)
-    assert len(texts) == len(heard) > 4
-    for said, (states, logits) in zip(texts, heard, strict=True):
-        for row, (original, text) in enumerate(said.items()):
-            real = inputs["input_ids"][original][inputs["attention_mask"][original].bool()]
-            ids = torch.cat([real, torch.tensor(text)])[None]
-            cache = DynamicCache()
-            told_by = model(
-                input_ids=ids[:, :-1], output_hidden_states=True, past_key_values=cache,
-                mm_token_type_ids=torch.zeros_like(ids[:, :-1]),
-            )  # fmt: skip
-            kinds = model.config.get_text_config().layer_types[: len(cache.layers)]
-            seen = {
-                kind: (layer.keys[0], layer.values[0])
-                for kind, layer in zip(kinds, cache.layers, strict=True)  # the last one of a kind
-            }
-            embed = adapt(model).embed_tokens(ids[:, -1:])[0, 0]
-            both = torch.cat([embed, told_by.hidden_states[-1][0, -1]])
-            state, scores = literal(told, weights, both, ids.shape[1] - 1, seen)
-            assert torch.allclose(states[row, 0], state, atol=1e-4)
-            kept = scores.isfinite()
-            assert torch.allclose(logits[row, 0][kept], scores[kept], atol=1e-4)
-            assert kept.sum() == (len(kept) if not clusters else 3 * len(kept) // clusters)
-            if clusters:
-                assert logits[row, 0][~kept].max() < scores[kept].min() - 1000
 
 
 # --- transformers' own assistants
@@ -404,6 +297,13 @@ def test_options_that_are_not_run_are_refused_by_name(
     weights = weights_for(config_for(model_of(ZOO["gemma4"])))
     with pytest.raises(sooner.SoonerError, match=told):
         load_drafter(written(tmp_path, {**config, **changes}, weights))
+
+
+def test_a_key_that_is_needed_is_named() -> None:
+    config = config_for(model_of(ZOO["gemma4"]))
+    del config["backbone_hidden_size"]
+    with pytest.raises(sooner.SoonerError, match="lacks 'backbone_hidden_size'"):
+        read_config(config, "here")
 
 
 def test_a_target_that_it_was_not_trained_for_is_refused() -> None:

@@ -120,27 +120,6 @@ def test_a_sparse_cache_with_everything_agrees_with_the_dense_one(family: str) -
     assert stats.seconds["draft_prefill"] > 0
 
 
-def test_the_sparse_draft_is_fed_one_token_a_step() -> None:
-    """The dense cache already has what was committed; nothing is prefilled or fed twice."""
-    family, widths = "qwen2_5_vl", []
-    hook = (
-        tiny.model(family)
-        .get_decoder()
-        .register_forward_pre_hook(
-            lambda _module, _args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
-            with_kwargs=True,
-        )
-    )
-    try:
-        generate(SparseToDense(prune=0.5, num_draft_tokens=4), family, "video", 1)
-    finally:
-        hook.remove()
-    prompt = tiny.inputs(family, "video", 1)["input_ids"].shape[1]
-    assert sum(width == prompt for width in widths) == 2, "embedding and prefill, of one prompt"
-    assert set(widths) <= {prompt, 1, 2, 3, 4, 5}
-    assert widths.count(1) > widths.count(5)
-
-
 @pytest.mark.parametrize("family", VISUAL)
 @pytest.mark.parametrize("kind", ["video", "uneven"])
 def test_onsd_draft_never_sees_pixels(family: str, kind: str) -> None:

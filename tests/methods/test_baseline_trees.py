@@ -13,15 +13,12 @@ import tiny
 from fake_models import FakeAdapter, say
 from fakes import ERROR, Table, chi_square
 from methods.baselines import METHODS, WIDE, generate
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.tree import Tree
 from sooner.methods import sd_tree
 from sooner.methods.onsd import OnSD
 from sooner.methods.sd_tree import SDTree
 from sooner.methods.sparse_to_dense import SparseToDense
 from sooner.methods.specvlm import SpecVLM
-from sooner.methods.tree_draft import LevelTensors, TreeShape
-from sooner.models import adapt
+from sooner.methods.tree_draft import TreeShape
 
 VOCAB, LENGTH, SAMPLES = 3, 5, 12_000
 TARGET = Table(VOCAB, LENGTH, seed=1)
@@ -123,53 +120,6 @@ def test_a_perfect_tree_is_accepted_to_its_depth(kind: str) -> None:
     stats = generate(METHODS["sd-tree-itself"]("qwen3_vl"), "qwen3_vl", kind, 3, 19).stats
     assert stats.acceptance_histogram == {5: 9}
     assert stats.nfe == 4
-
-
-def test_accepted_nodes_are_not_fed_to_the_draft_again() -> None:
-    """After a whole path, only the leaf, which was never forwarded, and the new token are."""
-    family = "qwen2_5_vl"
-    method, widths = SDTree(tiny.model(family), sd_tree.STATIC_TREE), []
-    hook = (
-        tiny.model(family)
-        .get_decoder()
-        .register_forward_pre_hook(
-            lambda _module, _args, kwargs: widths.append(kwargs["inputs_embeds"].shape[1]),
-            with_kwargs=True,
-        )
-    )
-    try:
-        generate(method, family, "image", 1, 13)
-    finally:
-        hook.remove()
-    shape = TreeShape(sd_tree.STATIC_TREE)
-    levels = [len(level.sources) for level in shape.levels[1:]]
-    prompt = tiny.inputs(family, "image", 1)["input_ids"].shape[1]
-    # Four times the prompt: embedded and prefilled, by the target and by the draft.
-    rounds = [1, *levels, 1 + shape.nodes], [2, *levels, 1 + shape.nodes]
-    assert widths == [*[prompt] * 4, *rounds[0], *rounds[1]]
-
-
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-@torch.no_grad()
-def test_levels_one_by_one_equal_the_whole_tree_at_once(family: str) -> None:
-    adapter, shape = adapt(tiny.model(family)), TreeShape(WIDE)
-    prompt = adapter.embed_prompt(tiny.inputs(family, tiny.kinds(family)[-1], 3))
-    runner = ModelRunner(adapter, prompt.width + 20)
-    runner.prefill(prompt)
-    generator = torch.Generator().manual_seed(5)
-    tokens = torch.randint(0, 80, (3, shape.nodes), generator=generator)
-    parents = torch.tensor(shape.parents).expand(3, -1)
-    before, roots = list(runner.lengths), torch.tensor([7, 8, 9])
-    whole = runner.forward_tree(roots, Tree(tokens, parents, [shape.nodes] * 3)).logits
-    runner.forward_chain(roots[:, None])
-    runner.commit([[0]] * 3)
-    for depth, level in enumerate(shape.levels[1:], start=1):
-        sent = LevelTensors(shape, depth, torch.device("cpu"))
-        expected = whole[:, [source + 1 for source in level.sources]]
-        for seen in (sent.seen, torch.tensor([level.seen])):  # as bits, and plainly
-            logits = runner.forward_level(tokens[:, sent.sources], sent.depths, seen).logits
-            torch.testing.assert_close(logits, expected, atol=1e-5, rtol=1e-5)
-    assert runner.lengths == [length + 1 for length in before]
 
 
 def test_a_small_vocabulary_clips_a_shape() -> None:

@@ -62,16 +62,6 @@ def test_a_seed_draws_the_same_ids_with_and_without_chunks(family: str, method: 
     assert cut.tokens == whole.tokens
 
 
-def test_several_answers_to_a_prompt_can_be_drawn_in_chunks() -> None:
-    inputs = tiny.inputs("qwen3_vl", "mixed", 2)
-    options = {"max_new_tokens": 12, "do_sample": True, "num_return_sequences": 3, "seed": 1}
-    method = matrix.METHODS["noisy-4"]("qwen3_vl")
-    whole = sooner.generate(tiny.model("qwen3_vl"), inputs, method, **options)
-    cut = sooner.generate(tiny.model("qwen3_vl"), inputs, method, **options, prefill_chunk_size=4)
-    assert cut.tokens == whole.tokens
-    assert len({tuple(row) for row in cut.tokens}) > 1
-
-
 # How the size gets there
 
 
@@ -90,23 +80,6 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
 
     monkeypatch.setattr(ModelRunner, "prefill_chunks", listen)
     return seen
-
-
-def test_without_a_size_prompts_are_prefilled_at_once(chunks: list) -> None:
-    ids("llama", "text", 1, matrix.METHODS["noisy-4"]("llama"))
-    assert chunks == [("target", None), ("draft", None)]
-
-
-@pytest.mark.parametrize("method", ["noisy-4", "sd-tree", "onsd"])
-def test_target_and_draft_use_the_same_size(method: str, chunks: list) -> None:
-    ids("llama", "text", 1, matrix.METHODS[method]("llama"), prefill_chunk_size=3)
-    assert chunks == [("target", 3), ("draft", 3)]
-
-
-def test_a_parallel_worker_uses_it_too(chunks: list) -> None:
-    method = sooner.ParallelVLM(tiny.noisy("llama"), prune=0, placement="inline")
-    ids("llama", "text", 1, method, prefill_chunk_size=3)
-    assert sorted(chunks) == [("draft", 3), ("target", 3)]
 
 
 def test_the_size_may_come_from_the_models_own_generation_config(chunks: list) -> None:
@@ -171,14 +144,6 @@ def hooks(model: torch.nn.Module) -> int:
 @pytest.mark.parametrize("family", ["llava_onevision", "qwen3_vl"])
 def test_methods_that_rank_by_the_prefill_refuse_chunks(family: str, name: str) -> None:
     refused(LISTENING[name], family=family, method=listening(name, family))
-
-
-@pytest.mark.parametrize("name", LISTENING)
-def test_they_take_a_chunk_that_holds_the_whole_prompt(name: str) -> None:
-    family = "qwen3_vl"
-    size = prompt_width(family, "video", 2)
-    expected = matrix.reference(family, "video", 2, NEW).tolist()
-    assert ids(family, "video", 2, listening(name, family), prefill_chunk_size=size) == expected
 
 
 @pytest.mark.parametrize(

@@ -7,17 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import RepetitionPenaltyLogitsProcessor
 
 import method_matrix as matrix
 import sooner
 import tiny
 from methods.children import children
 from methods.parallel_runs import NEW, generate
-from sooner.decoding.sampling import Processing
 from sooner.methods.parallel import worker
-from sooner.methods.parallel.server import DraftServer
-from sooner.methods.requests import asked_rows
 
 CPU = torch.device("cpu")
 
@@ -73,53 +69,3 @@ def test_the_spawned_run_equals_hf() -> None:
     assert torch.equal(made.sequences, matrix.reference("llama", "text", 1, NEW))
     assert made.stats.draft_forwards
     assert not made.stats.notes
-
-
-def test_what_a_draft_processes_with_lies_on_its_device() -> None:
-    prompt = torch.zeros(2, 3, dtype=torch.long)
-    penalty = [RepetitionPenaltyLogitsProcessor(1.3)]
-    processing = Processing(asked_rows(penalty, True, 2), prompt=prompt)
-    processing.scores(torch.zeros(2, 1, 8))
-    processing.watch(lambda *_: pytest.fail("of the target's scores"))
-    copied = processing.copy_to(torch.device("meta"))
-    tensors = [one for one in _tensors(vars(copied)) if one.device.type != "meta"]
-    assert not tensors
-    copied.scores(torch.zeros(2, 1, 8, device="meta"))
-
-    beside = processing.copy_to(CPU)
-    beside.recount([[5], [5]], 8)
-    beside.keep_rows([1])
-    assert processing._history is not None
-    assert processing._history.counts.sum() == 0, "the target's own"
-    assert len(processing._rows) == 2
-
-
-def test_a_workers_job_has_no_tensor_of_the_target(monkeypatch: pytest.MonkeyPatch) -> None:
-    jobs: list[Any] = []
-    embed = DraftServer.embed
-
-    def noted(self: DraftServer) -> None:
-        jobs.append(self.job)
-        embed(self)
-
-    given: list[torch.device] = []
-    copy_to = Processing.copy_to
-
-    def copied(self: Processing, device: torch.device) -> Processing:
-        given.append(device)
-        return copy_to(self, device)
-
-    monkeypatch.setattr(DraftServer, "embed", noted)
-    monkeypatch.setattr(Processing, "copy_to", copied)
-    generate("llama", "text", 1, placement="inline")
-    assert given == [jobs[0].adapter.device]
-
-
-def _tensors(held: Any) -> list[torch.Tensor]:
-    if isinstance(held, torch.Tensor):
-        return [held]
-    if isinstance(held, dict):
-        return [one for each in held.values() for one in _tensors(each)]
-    if hasattr(held, "__dict__"):
-        return _tensors(vars(held))
-    return []

@@ -164,37 +164,6 @@ def test_marginals_are_those_of_the_published_layout(
                 torch.testing.assert_close(logits[row], wanted, rtol=1e-4, atol=1e-4)
 
 
-def test_transformers_own_drafter_of_this_kind_computes_the_same() -> None:
-    """Its Muse Glimmer assistant, with these weights under its names."""
-    muse = pytest.importorskip("transformers.models.muse_glimmer_assistant")
-    ours = drafter("full", windows=(64, 64))
-    config = muse.MuseGlimmerAssistantConfig(
-        hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=12, block_size=6, mask_token_id=95, sliding_window=64,
-        target_layer_ids=[0, 1], rms_norm_eps=1e-6,
-        rope_parameters={"rope_type": "default", "rope_theta": 10_000.0},
-    )  # fmt: skip
-    from transformers.cache_utils import DFlashCache
-    from transformers.models.muse_glimmer_assistant import modeling_muse_glimmer_assistant as code
-
-    theirs = code.MuseGlimmerAssistantModel(config).eval()
-    renamed = {
-        name.replace("fc.", "encoder.fc.").replace("hidden_norm.", "encoder.output_norm_enc."): one
-        for name, one in ours.state_dict().items()
-    }
-    theirs.load_state_dict(renamed)
-    states, embeds = torch.randn(1, 5, 96), torch.randn(1, 6, 48)
-    with torch.no_grad():
-        cache = DFlashCache(config=config)
-        cache.set_previous_accepted_tokens(5)
-        wanted = theirs(embeds, states, past_key_values=cache).last_hidden_state
-        runner = BlockRunner(ours, None, 16)
-        runner.remember(ours.context(states), [5])
-        ours.embed = lambda tokens, adapter: embeds  # type: ignore[method-assign]
-        ours.logits = lambda states, adapter: states  # type: ignore[method-assign]
-        torch.testing.assert_close(runner.draft(torch.zeros(1).long()), wanted[:, 1:])
-
-
 # --- trees of marginals
 
 

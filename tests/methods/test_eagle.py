@@ -18,31 +18,11 @@ from sooner.decoding.interface import Outcome
 from sooner.decoding.tree import Tree
 from sooner.methods.eagle.drafter import EagleDrafter
 
-WIDE = {"top_k": 32, "nodes": 48, "depth": 4}
-
 
 def say(family: str, method: Any, kind: str, rows: int, new: int = 15, **options: Any) -> Any:
     options = {"eos_token_id": None, "do_sample": False, **options}
     model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
     return sooner.generate(model, inputs, method, max_new_tokens=new, **options)
-
-
-def test_rows_draft_alone_as_they_do_together() -> None:
-    """A batch's rows accept what they would accept by themselves, padding or not."""
-    family, method = "qwen2", Eagle(tiny.head("qwen2"), **WIDE)
-    together = say(family, method, "text", 3)
-    inputs = tiny.inputs(family, "text", 3)
-    counts = 0
-    for row in range(3):
-        real = inputs["attention_mask"][row].bool()
-        alone = {name: value[row : row + 1, real] for name, value in inputs.items()}
-        made = sooner.generate(
-            tiny.model(family), alone, method,
-            max_new_tokens=15, eos_token_id=None, do_sample=False,
-        )  # fmt: skip
-        assert made.tokens == [together.tokens[row]]
-        counts += made.stats.num_accepted_draft_tokens
-    assert counts == together.stats.num_accepted_draft_tokens
 
 
 # --- the head, with its cache and without

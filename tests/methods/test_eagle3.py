@@ -179,21 +179,16 @@ def test_the_trees_of_a_run_are_those_of_the_reference(
     assert checked > 6
 
 
-def test_rows_draft_alone_as_they_do_together(tmp_path: Path) -> None:
-    """Positions by row: drafts of a ragged batch are those of its rows."""
-    method = sooner.load_drafter(write_eagle3(tmp_path), **WIDE)
-    together = say("qwen2", method, "text", 3)
-    inputs, counts = tiny.inputs("qwen2", "text", 3), 0
-    for row in range(3):
-        real = inputs["attention_mask"][row].bool()
-        alone = {name: value[row : row + 1, real] for name, value in inputs.items()}
-        made = sooner.generate(
-            tiny.model("qwen2"), alone, method, max_new_tokens=15, eos_token_id=None,
-            do_sample=False,
-        )  # fmt: skip
-        assert made.tokens == [together.tokens[row]]
-        counts += made.stats.num_accepted_draft_tokens
-    assert counts == together.stats.num_accepted_draft_tokens
+def test_the_default_layers_are_low_middle_and_high(tmp_path: Path) -> None:
+    head = read(write_eagle3(tmp_path, layers=None))
+
+    class Target:
+        layers = 32
+
+    assert head.layer_ids_for(Target()) == (2, 16, 29)
+    Target.layers = 3
+    with pytest.raises(sooner.SoonerError, match="3 layers"):
+        head.layer_ids_for(Target())
 
 
 @pytest.mark.parametrize("layout", ["specforge", "m-rope"])
@@ -246,17 +241,13 @@ def test_a_saved_head_is_the_same_head(tmp_path: Path) -> None:
     assert {"d2t", "t2d"} <= names
 
 
-def test_a_table_that_is_the_targets_own_is_not_kept_twice(tmp_path: Path) -> None:
-    model = tiny.model("llama")
-    write_eagle3(tmp_path, embeddings=True)
-    weights = load_file(tmp_path / "model.safetensors")
-    weights["embed_tokens.weight"] = model.get_input_embeddings().weight.detach().clone()
-    save_file(weights, tmp_path / "model.safetensors")
-    head = read(tmp_path)
-    from sooner.models import adapt
-
-    assert head.placed(adapt(model)).embed_tokens is None
-    assert head.embed_tokens is not None
+def test_weights_in_pytorchs_own_format_are_read(tmp_path: Path) -> None:
+    write_eagle3(tmp_path)
+    wanted = read(tmp_path).state_dict()
+    torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
+    (tmp_path / "model.safetensors").unlink()
+    head = sooner.load_drafter(tmp_path).head
+    assert all(torch.equal(head.state_dict()[name], one) for name, one in wanted.items())
 
 
 def change(folder: Path, edit: Any) -> Path:

@@ -334,25 +334,3 @@ def test_short_prompts_are_prefilled_in_one_step_within_its_budget() -> None:
     assert len(engine.running) == 2
     engine.step()
     assert len(engine.running) == 4
-
-
-def test_a_request_tells_what_was_drafted_for_it() -> None:
-    """Whoever decodes beside it, and drafts without success."""
-    family = "llama"
-    inputs = tiny.inputs(family, "text")
-    told = sooner.generate(tiny.model(family), inputs, METHODS["noisy-4"](family), **greedy(23))
-    engine = sooner.Engine(tiny.model(family), METHODS["noisy-4"](family))
-    requests = []
-    for _ in range(3):
-        requests.append(engine.admit(inputs, **greedy(23)))
-        engine.step()
-        engine.step()
-    engine.run()
-    rounds = sum(told.stats.acceptance_histogram.values())
-    for request in requests:
-        assert request.num_draft_tokens == told.stats.num_draft_tokens
-        assert 0 < request.num_drafts <= rounds
-        assert request.mode == "exact"
-    plain = engine.admit(inputs, method=sooner.Autoregressive(), **greedy(9))
-    engine.run()
-    assert plain.num_drafts == plain.num_draft_tokens == 0

@@ -150,3 +150,9 @@ def test_an_option_is_refused(name: str, door: str) -> None:
 def test_an_option_has_no_effect(name: str, door: str) -> None:
     for method in (None, METHODS["prompt-lookup"]):
         assert torch.equal(answer(door, {name: NO_EFFECT[name]}, method), FREE)
+
+
+@both_doors
+def test_an_assistant_beside_a_method_is_refused(door: str) -> None:
+    with pytest.raises(sooner.UnsupportedError, match="assistant_model"):
+        answer(door, {"assistant_model": tiny.model("qwen2")}, METHODS["prompt-lookup"])

@@ -6,11 +6,10 @@ import time
 from typing import Any
 
 import pytest
-import torch
 
 import sooner
 import tiny
-from methods.doors import FAMILY, GREEDY, KIND, decode, methods
+from methods.doors import FAMILY, GREEDY, KIND, decode
 from sooner.methods import base
 
 
@@ -40,36 +39,6 @@ def test_draft_tokens_behind_an_end_are_not_counted_as_accepted() -> None:
     ).stats
     assert stats.acceptance_histogram == {place: 1}
     assert stats.decode_tokens == place
-
-
-def test_a_text_draft_reads_the_words_of_the_prompt_and_nothing_else(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    draft, seen = tiny.model("llama", seed=3), []
-    adapter = type(base.adapt(draft))
-    embed = adapter.embed_prompt
-
-    def spy(self: Any, inputs: Any) -> Any:
-        prompt = embed(self, inputs)
-        seen.append(prompt.lengths)
-        return prompt
-
-    monkeypatch.setattr(adapter, "embed_prompt", spy)
-    inputs = tiny.inputs(FAMILY, "mixed", 3)
-    sooner.generate(
-        tiny.model(FAMILY), inputs, sooner.Speculative(draft, num_draft_tokens=2), **GREEDY
-    )
-    pixels = torch.isin(inputs["input_ids"], torch.tensor([tiny.IMAGE, tiny.VIDEO]))
-    words = inputs["attention_mask"].bool() & ~pixels
-    assert seen == [words.sum(1).tolist()]
-
-
-def test_the_phases_sum_to_the_time_that_passed() -> None:
-    start = time.perf_counter()
-    stats = sooner.generate(
-        tiny.model(FAMILY), tiny.inputs(FAMILY, KIND, 2), methods()["speculative"], **GREEDY
-    ).stats
-    assert 0.5 * (time.perf_counter() - start) < stats.total_seconds < time.perf_counter() - start
 
 
 def test_the_prefill_of_the_draft_is_not_taken_out_of_decoding(

@@ -17,7 +17,7 @@ from method_matrix import METHODS, reference
 from recorders import StandIn
 from sooner.decoding.runner import GRAPHS, ModelRunner
 from sooner.generation import session_of
-from sooner.graphs.store import capacity_for, key_of
+from sooner.graphs.store import key_of
 from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
@@ -80,34 +80,6 @@ def test_an_engine_captures_nothing_behind_an_idle_gap(name: str, pages: int | N
     for _ in range(3):
         assert engine.is_idle
         serve()
-    assert recorder.recorded == recorded
-
-
-def test_rows_that_outlive_the_batch_they_were_prefilled_beside_have_its_graphs() -> None:
-    recorder, family = StandIn(), "llama"
-    engine = sooner.Engine(
-        tiny.model(family), max_rows=3, graphs=recorder, prefill_chunk=2
-    )  # fmt: skip
-    long = tiny.inputs(family, "text", 3)
-    width = int(long["input_ids"].shape[1])
-    other = {name: values[2:] for name, values in long.items()}
-    expected = reference(family, "text", 3, 9)[2, width:].tolist()
-    for _ in range(3):
-        first = engine.admit(tiny.inputs(family), max_new_tokens=6, **GREEDY)
-        while engine.batch is None:
-            engine.step()
-        second = engine.admit(other, max_new_tokens=9, **GREEDY)
-        engine.run()
-        assert first.finish_reasons == ["length"]
-        assert second.tokens == [expected]
-    recorded = recorder.recorded
-    for _ in range(2):
-        first = engine.admit(tiny.inputs(family), max_new_tokens=6, **GREEDY)
-        while engine.batch is None:
-            engine.step()
-        second = engine.admit(other, max_new_tokens=9, **GREEDY)
-        engine.run()
-        assert second.tokens == [expected]
     assert recorder.recorded == recorded
 
 
@@ -202,10 +174,3 @@ def test_a_store_goes_with_its_model_and_copies_have_none() -> None:
     del model
     gc.collect()
     assert alive() is None
-
-
-def test_capacities_are_few_and_never_twice_what_is_needed() -> None:
-    sizes = {slots: capacity_for(slots) for slots in range(1, 5000)}
-    assert all(size >= slots for slots, size in sizes.items())
-    assert all(size < 2 * slots for slots, size in sizes.items() if slots > 256)
-    assert sorted(set(sizes.values())) == [256, 384, 512, 768, 1024, 1536, 2048, 3072, 4096, 6144]

@@ -10,7 +10,6 @@ import torch
 from fake_models import FakeAdapter, adapt_fakes, say, say_with_stats
 from fakes import Markov
 from sooner import CoupledJacobi
-from sooner.methods.jacobi import Trace
 from sooner.methods.jacobi.drafter import JacobiDrafter
 
 IMAGE = Markov(8, seed=3)
@@ -64,22 +63,3 @@ def test_a_seeded_generator_repeats_the_run_and_leaves_the_global_state(
         assert torch.equal(torch.get_rng_state(), state)
         torch.rand(7)
     assert torch.equal(*runs)
-
-
-@pytest.mark.usefixtures("_fakes")
-@pytest.mark.parametrize("coupling", ["independent", "maximal", "gumbel"])
-def test_a_trace_shows_agreement_as_often_as_the_coupling_says(coupling: str) -> None:
-    trace = Trace()
-    say(CoupledJacobi(8, coupling, trace=trace), FakeAdapter(IMAGE), 60, 30)
-    real = [one.drafted for one in trace.rounds]
-    same = torch.cat([(one.old == one.new)[m] for one, m in zip(trace.rounds, real, strict=True)])
-    apart = torch.cat([one.distance[m] for one, m in zip(trace.rounds, real, strict=True)])
-    chance = torch.cat([one.collision[m] for one, m in zip(trace.rounds, real, strict=True)])
-    agree, slack = same.float().mean().item(), 4 * 0.5 / len(same) ** 0.5
-    if coupling == "independent":
-        assert abs(agree - chance.mean().item()) < slack
-    if coupling == "maximal":
-        assert abs(agree - (1 - apart).mean().item()) < slack
-    if coupling == "gumbel":
-        assert ((1 - apart) / (1 + apart)).mean().item() - slack < agree
-        assert agree < (1 - apart).mean().item() + slack

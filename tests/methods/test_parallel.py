@@ -18,7 +18,6 @@ from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import policy as policy_module
 from sooner.methods.parallel.policy import BoardView
 from sooner.methods.parallel.shared_memory import Board
-from sooner.methods.sizing.costs import Acceptance
 
 PLACEMENTS = ("inline", "thread", "process")
 
@@ -90,45 +89,6 @@ def test_sampling_keeps_the_joint_distribution(placement: Any, num_draft_tokens:
 
 
 # Learning ---------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("policy", [0, 4], ids=["plain rounds", "windows"])
-def test_runs_add_to_what_is_known_of_the_draft(
-    policy: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Plain rounds judge the worker's next token, too, so a draft that gets better is noticed."""
-    monkeypatch.setattr(
-        policy_module, "best_policy", lambda model, most, rows: ([policy] * (most + 1), 1e9)
-    )
-    target, seen = tiny.model("llava_onevision"), Acceptance()
-    method = sooner.ParallelVLM(
-        target, prune=0, num_draft_tokens=5, placement="inline", experience=seen
-    )
-    inputs = tiny.inputs("llava_onevision", "video", 1)
-    options = {"max_new_tokens": NEW, "eos_token_id": None}
-    counts = [0.0]
-    for _ in range(2):
-        made = sooner.generate(target, inputs, method, **options)
-        assert (made.stats.num_draft_tokens > 12) == bool(policy)
-        counts.append(seen.accepted)
-    assert counts[0] + 10 < counts[1] < counts[2]
-    assert seen.refused == 0
-
-
-def test_a_draft_that_gains_nothing_works_little(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is beside the target, but takes its memory's bandwidth: a token every few rounds is all
-    that it drafts, and what is seen of it still tells whether it got better."""
-    monkeypatch.setattr(
-        policy_module, "best_policy", lambda model, most, rows: ([0] * (most + 1), 0.0)
-    )
-    target, seen = tiny.model("llava_onevision"), Acceptance()
-    method = sooner.ParallelVLM(
-        target, prune=0, num_draft_tokens=5, placement="inline", experience=seen
-    )
-    inputs = tiny.inputs("llava_onevision", "video", 1)
-    made = sooner.generate(target, inputs, method, max_new_tokens=96, eos_token_id=None)
-    assert made.stats.draft_forwards < 96 / 2
-    assert seen.accepted > 5  # the draft is the target: all that it says is right
 
 
 def test_a_view_shows_nothing_that_an_update_throws_away() -> None:

@@ -17,8 +17,6 @@ import sooner
 import tiny
 from methods.children import children
 from methods.parallel_runs import NEW, generate
-from sooner.methods.parallel.policy import IN_VAIN, Patience
-from sooner.methods.parallel.shared_memory import Board
 from sooner.methods.parallel.worker import ProcessWorker
 
 
@@ -83,46 +81,6 @@ def test_a_stopped_worker_does_not_stop_decoding(launched: list[ProcessWorker]) 
     stopper.join()
     assert torch.equal(made.sequences, matrix.reference(family, kind, 1, NEW))
     assert not children()
-
-
-class Silent:
-    """A worker that has stopped; waits are counted."""
-
-    is_usable = True
-
-    def __init__(self) -> None:
-        self.board = Board(rows=1, positions=8, ring=4, vocab=0)
-        self.waits: list[float] = []
-
-    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
-        self.waits.append(seconds)
-
-    def shows(self, wanted: dict[int, int], update: int) -> bool:
-        return False
-
-
-def test_a_silent_worker_is_waited_for_a_while_and_again_once_it_moves() -> None:
-    worker, told = Silent(), []
-    patience = Patience(worker, told.append)  # type: ignore[arg-type]
-    for _ in range(50):
-        patience.wait({0: 3}, 1, tokens=3, each=0.01)
-    assert IN_VAIN <= sum(worker.waits) < IN_VAIN + worker.waits[0]
-    assert len(told) == 1
-    assert "does not answer" in told[0]
-    before = len(worker.waits)
-    worker.board.count(0, 1000)  # it has drafted something after all
-    patience.wait({0: 4}, 1, tokens=3, each=0.01)
-    assert len(worker.waits) == before + 1
-
-
-def test_a_worker_that_is_slow_but_moves_is_waited_for() -> None:
-    worker, told = Silent(), []
-    patience = Patience(worker, told.append)  # type: ignore[arg-type]
-    for _ in range(50):
-        worker.board.count(0, 1000)
-        patience.wait({0: 3}, 1, tokens=3, each=0.01)
-    assert len(worker.waits) == 50
-    assert not told
 
 
 @pytest.mark.parametrize("placement", ["thread", "process"])

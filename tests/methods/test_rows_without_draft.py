@@ -14,7 +14,6 @@ from method_matrix import LONG
 from methods.test_engine import greedy
 from sooner.methods.context import Context
 from sooner.methods.sizing.chain import DraftLength
-from sooner.serve.following import Following
 
 
 class Chosen(DraftLength):
@@ -66,42 +65,6 @@ def test_they_say_what_they_say_alone_and_others_are_drafted_for(
         assert request.error is None
         assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
         assert (request.num_drafts > 0) == is_taken
-
-
-@pytest.mark.parametrize("takes", TAKES)
-def test_drawn_ids_are_plain_decoding_s(takes: list[bool]) -> None:
-    family, sampled = "qwen2_5_vl", {"do_sample": True, "temperature": 0.9, "top_k": 30}
-    model = tiny.model(family)
-    method = Following(SomeRows(tiny.noisy(family), takes=[*takes]))
-    engine = sooner.Engine(model, method, max_rows=4)
-    requests = [
-        engine.admit(inputs, seed=seed, **greedy(LONG) | sampled)
-        for seed, inputs in enumerate(prompts(family))
-    ]
-    engine.run()
-    for seed, inputs in enumerate(prompts(family)):
-        own = sooner.generate(model, inputs, seed=seed, **greedy(LONG) | sampled)
-        assert requests[seed].tokens == own.tokens
-
-
-@pytest.mark.parametrize("takes", TAKES)
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "llama"])
-def test_they_have_drafts_that_are_found_in_their_text(family: str, takes: list[bool]) -> None:
-    """Where draws are followed, so that nobody asks what a draft was drawn from."""
-    model = tiny.model(family)
-    engine = sooner.Engine(
-        model, Following(SomeRows(tiny.noisy(family), takes=[*takes])), max_rows=3, prefill_chunk=5
-    )
-    lengths = (2 * LONG, 9, 2 * LONG, 14)
-    requests = [
-        engine.admit(inputs, **greedy(length))
-        for inputs, length in zip(prompts(family), lengths, strict=True)
-    ]
-    engine.run()
-    for inputs, length, request in zip(prompts(family), lengths, requests, strict=True):
-        assert request.error is None
-        assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
-    assert all(request.num_drafts > 0 for request in (requests[0], requests[2]))
 
 
 def test_no_draft_reads_their_prompts() -> None:

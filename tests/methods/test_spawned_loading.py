@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gc
-import os
 import time
 from pathlib import Path
 from typing import Any
@@ -18,8 +16,6 @@ import tiny
 from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, run
 from sooner.methods.parallel.draft_source import DraftSource, HandedOver
-from sooner.methods.parallel.shared_memory import Arena, SharedFile
-from sooner.methods.parallel.worker import spawns
 
 
 def test_what_cannot_be_loaded_is_told_once_in_a_line(tmp_path: Path) -> None:
@@ -113,52 +109,3 @@ def test_a_model_in_memory_is_handed_over_whole(family: str) -> None:
     with torch.inference_mode():
         assert torch.equal(loaded(**inputs).logits, expected)
     assert loaded.generation_config.eos_token_id == tiny.EOS
-
-
-def test_an_arena_over_a_file_grows_and_keeps_what_it_holds() -> None:
-    file = SharedFile()
-    ours = Arena(4096, file)
-    ours.take((3,), torch.long).copy_(torch.tensor([1, 2, 3]))
-    assert ours.reaching(4096) is ours
-    larger, theirs = ours.reaching(1 << 16), Arena(4096, file)
-    theirs.take((3,), torch.long)[1] = 7
-    assert larger.take((3,), torch.long).tolist() == [1, 7, 3]
-    descriptor = file.descriptor
-    del file, ours, larger, theirs
-    gc.collect()
-    with pytest.raises(OSError, match="Bad file descriptor"):
-        os.fstat(descriptor)
-
-
-@pytest.mark.parametrize(
-    ("placement", "own", "device", "spawned"),
-    [
-        ("auto", None, "cpu", False), ("auto", "cpu", "cpu", False), ("auto", None, "cuda", False),
-        ("auto", "cuda:1", "cuda:1", True), ("auto", "cuda:1", "meta", True),
-        ("auto", "cpu", "cuda", True), ("spawn", None, "cpu", True),
-        ("thread", "cuda:1", "cuda:1", False), ("process", "cpu", "cpu", False),
-        ("spawn", None, None, True), ("auto", None, None, False),
-    ],
-)  # fmt: skip
-def test_a_draft_with_a_device_of_its_own_is_spawned(
-    placement: str, own: str | None, device: str | None, spawned: bool
-) -> None:
-    assert spawns(placement, own, device) is spawned
-
-
-def test_options_that_cannot_be_are_refused() -> None:
-    draft = tiny.noisy("llama")
-    with pytest.raises(sooner.SoonerError, match="draft_device 'cuda:7' is not there"):
-        sooner.ParallelVLM(draft, draft_device="cuda:7")
-    with pytest.raises(sooner.SoonerError, match="draft_device is 'gpu'"):
-        sooner.ParallelVLM(draft, placement="spawn", draft_device="gpu")
-    with pytest.raises(sooner.SoonerError, match="use placement='spawn'"):
-        sooner.ParallelVLM(draft, placement="thread", draft_device="cpu")
-    with pytest.raises(sooner.SoonerError, match="placement is 'thread'; leave one"):
-        sooner.ParallelVLM(draft, placement="thread", standing=sooner.SpawnedDraft(draft))
-    empty = copy.deepcopy(draft).to("meta")
-    with pytest.raises(sooner.SoonerError, match="no weights, here or in a checkpoint"):
-        sooner.SpawnedDraft(empty, "cpu")
-    empty.name_or_path = "hub/name"
-    with pytest.raises(sooner.SoonerError, match="give draft_device"):
-        sooner.SpawnedDraft(empty)

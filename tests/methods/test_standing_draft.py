@@ -24,7 +24,7 @@ from fakes import ERROR, Table, chi_square
 from methods.children import children
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import standing as standing_module
-from sooner.methods.parallel.shared_memory import SPANS, Arena, Board, Parcel
+from sooner.methods.parallel.shared_memory import Arena, Parcel
 
 NEW = 24
 FAMILY = "llava_onevision"
@@ -67,16 +67,6 @@ def test_every_run_equals_hf_in_one_process(family: str) -> None:
             seen.add(pid(held))
         assert len(seen) == 1
     assert not children()
-
-
-def test_each_run_drafts_from_its_own_prompt() -> None:
-    """The target as its own draft is always right, if it reads the pixels of this run."""
-    target = tiny.model(FAMILY)
-    with sooner.StandingDraft(target) as held:
-        for kind in ("video", "images", "video"):
-            stats = generate(held, FAMILY, kind, 1, prune=0.0).stats
-            assert stats.num_draft_tokens > 0
-            assert stats.acceptance_rate == 1.0
 
 
 def test_killed_at_random_moments(standing: sooner.StandingDraft) -> None:
@@ -127,18 +117,6 @@ def test_a_crash_is_told_and_the_process_replaced(
     assert not generate(standing, FAMILY, "video", 1).stats.notes
 
 
-def test_more_memory_is_taken_where_a_prompt_needs_it(
-    standing: sooner.StandingDraft, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(standing_module, "SMALLEST", 1 << 12)
-    sizes = []
-    for rows in (1, 8, 1):
-        made = generate(standing, FAMILY, "video", rows)
-        assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", rows, NEW))
-        sizes.append(standing.held[0].arena.size)
-    assert sizes[0] < sizes[1] == sizes[2]
-
-
 class Unpicklable(LogitsProcessor):
     def __init__(self) -> None:
         self.scale = lambda scores: scores * 1.0
@@ -157,31 +135,6 @@ def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> Non
     assert not children()
 
 
-def test_a_second_run_at_the_same_time_forks_its_own(standing: sooner.StandingDraft) -> None:
-    inner: list[Any] = []
-
-    def nested(*_: Any) -> None:
-        if not inner:
-            inner.append(None)
-            inner[0] = generate(standing, FAMILY, "images", 1)
-
-    outer = generate(standing, FAMILY, "video", 1, on_tokens=nested)
-    assert torch.equal(outer.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    assert torch.equal(inner[0].sequences, matrix.reference(FAMILY, "images", 1, NEW))
-    assert len(children()) == 1
-
-
-def test_an_interrupted_run_does_not_affect_the_next(standing: sooner.StandingDraft) -> None:
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        generate(standing, FAMILY, "video", 1, on_tokens=interrupt)
-    made = generate(standing, FAMILY, "images", 1)
-    assert torch.equal(made.sequences, matrix.reference(FAMILY, "images", 1, NEW))
-    assert not made.stats.notes
-
-
 def test_it_ends_when_nobody_holds_it() -> None:
     held = sooner.StandingDraft(tiny.noisy(FAMILY))
     generate(held, FAMILY, "video", 1)
@@ -189,11 +142,6 @@ def test_it_ends_when_nobody_holds_it() -> None:
     del held
     gc.collect()
     assert not children()
-
-
-def test_another_draft_is_refused(standing: sooner.StandingDraft) -> None:
-    with pytest.raises(sooner.SoonerError, match="standing holds another draft"):
-        sooner.ParallelVLM(tiny.model(FAMILY), standing=standing)
 
 
 class PrunableFake(FakeAdapter):
@@ -239,34 +187,3 @@ def test_a_parcel_opens_to_what_was_laid_down() -> None:
     arena.take((size,), torch.uint8)
     arena.take((1, 7), torch.long)[0, 3] = 99
     assert int(found["ids"][0, 3]) == 99  # no copy was made
-
-
-def test_a_board_in_an_arena_begins_empty() -> None:
-    arena = Arena(1 << 17)
-    first = Board(2, 8, 4, 0, arena=arena)
-    first.show(1, [5, 6])
-    first.count(2_000, 5_000)
-    arena.reset()
-    again = Board(2, 8, 4, 0, arena=arena)
-    assert again.read(1, 0, 8) == [5, 6]
-    assert again.forward_spans() == [(2e-6, 5e-6)]
-    again.clear()
-    assert again.forward_spans() == []
-    assert again.read(1, 0, 8) == []
-    assert arena.used == Board.room(2, 8, 4, 0)
-
-
-def test_a_full_arena_says_so() -> None:
-    with pytest.raises(MemoryError, match="arena of 4096 bytes"):
-        Arena(4096).take((2000,), torch.float32)
-
-
-def test_of_many_forwards_a_board_keeps_the_newest() -> None:
-    board = Board(1, 8, 4, 0)
-    for number in range(SPANS + 3):
-        board.count(1_000 * number, 1_000 * number + 500)
-    spans = board.forward_spans()
-    assert len(spans) == SPANS
-    assert spans[0] == pytest.approx((3e-6, 3.5e-6))
-    assert spans == sorted(spans)
-    assert (board.forwards, board.nanoseconds) == (SPANS + 3, 500 * (SPANS + 3))

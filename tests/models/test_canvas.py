@@ -150,6 +150,12 @@ def test_emu3_wants_prompts_of_its_processor() -> None:
         sooner.draw(canvas, {"input_ids": torch.tensor([[1, 2, 3]])}, seed=0)
 
 
+def test_clips_want_the_given_frames() -> None:
+    for ids in (torch.zeros(1, 6), torch.zeros(1, 11)):
+        with pytest.raises(SoonerError, match=r"1 latent frames of 3 x 4 are 12"):
+            sooner.draw(tiny.canvas("cosmos_ar"), {"input_ids": ids.long()}, seed=0)
+
+
 @pytest.mark.parametrize("family", ["chameleon", "lumina", "lumina2"])
 def test_chameleon_hands_its_decoder_the_numbers_of_the_vq_model(family: str) -> None:
     options = tiny.OPTIONS.get(family, {})

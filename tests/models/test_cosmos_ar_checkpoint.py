@@ -216,6 +216,14 @@ def test_the_stretched_model_is_known_by_its_size(
     close(logits(plain), published_logits(state, CODES))
 
 
+def test_head_size_comes_from_config_json_where_norms_are_missing(tmp_path: Path) -> None:
+    state = {k: v for k, v in published_state().items() if "q_norm" not in k and "k_norm" not in k}
+    with pytest.raises(SoonerError, match="'n_heads'"):
+        load_published(write(tmp_path, state))
+    model = load_published(write(tmp_path, state, {"n_heads": HEADS}))
+    assert (model.config.head_dim, model.config.use_qk_norm) == (HEAD_DIM, False)
+
+
 def broken(tmp_path: Path, change: dict[str, Tensor | None], told: dict | None = None) -> Path:
     """A checkpoint with some tensors replaced, or taken out."""
     state = published_state() | change

@@ -5,6 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from sooner.errors import SoonerError
+from sooner.robots.registry import make
 from sooner.robots.table import HALF, HIGH, LOW, NEAR, WIDTH, TableEnvironment
 
 
@@ -52,3 +54,10 @@ def test_the_picture_shows_the_hand_where_it_is() -> None:
         rows, columns = np.nonzero(cyan)
         assert abs(rows.mean() - places[half, 0, 0]) < 1
         assert abs(columns.mean() - places[half, 0, 1]) < 1
+
+
+def test_unknown_environment_is_named() -> None:
+    with pytest.raises(SoonerError, match=r"reach"):
+        make("reech")
+    with pytest.raises(SoonerError, match=r"libero-goal/3"):
+        make("libero-goal")

@@ -182,6 +182,15 @@ def test_audio_is_refused_by_name(seeing: ChatPrompts) -> None:
         ask(seeing, [user(part)])
 
 
+@pytest.mark.lab
+def test_pictures_of_a_request_have_a_limit_together(seeing: ChatPrompts) -> None:
+    big = io.BytesIO()
+    Image.new("RGB", (1000, 1000)).save(big, "PNG")
+    uri = "data:;base64," + base64.b64encode(big.getvalue()).decode()
+    field = "messages[0].content[1].image_url.url"
+    refused(seeing, [user(image(uri), image(uri))], field, "take 6000000 bytes up to here")
+
+
 def words(template: str | None = None) -> PreTrainedTokenizerFast:
     """A tokenizer of words, as of a model that reads text only."""
     known = ["<unk>", "<eos>", "hi", "user", "system", "tool", "f", "x", "1", "{", "}", ":", "'"]
@@ -197,6 +206,10 @@ TEMPLATE = (
     "{% for c in m.tool_calls or [] %}{{ c.function.name }} {{ c.function.arguments.x }} "
     "{% endfor %}{% endfor %}{% if tools %}tool {{ tools[0].function.name }}{% endif %}"
 )
+
+
+def test_a_model_without_a_chat_template_does_not_chat(reader: MediaReader) -> None:
+    refused(chatting(words(), reader, is_text=True), [user("hi")], "messages", "/v1/completions")
 
 
 def test_text_parts_tools_and_calls_reach_the_template(reader: MediaReader) -> None:

@@ -115,6 +115,14 @@ def test_company_changes_nothing(plain: Running) -> None:
     assert len(set(texts)) > 1
 
 
+def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> None:
+    wanted = plain.say(temperature=1.1, seed=11).choices[0].message.content
+    with running(pair(draft=True)) as drafting:
+        assert drafting.client.models.list().data[0].model_extra["method"] == "speculative"
+        got = drafting.say(temperature=1.1, seed=11).choices[0].message.content
+    assert got == wanted
+
+
 @pytest.mark.parametrize("method", ["hsd", "prompt-lookup", "plain"])
 def test_a_prediction_is_drafted_from_and_changes_nothing(method: str) -> None:
     size = {"num_draft_tokens": 8} if method == "hsd" else {}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from serve.asking import CHAT, TEXT, asked, chunks, error_of
+from serve.asking import CHAT, TEXT, asked, error_of
 from serve.chatting import HELLO, scripted, served
 from serve.job_listener import until
 from serve.real_service import serving, shaken, target
@@ -118,25 +118,3 @@ def test_counts_are_true_where_a_stop_string_ends_an_answer(name: str) -> None:
     assert 0 <= accepted - origins.count("draft") <= max(len(histogram) - 1, 0)  # the last round's
     assert counted["draft_tokens"] > drafts["num_draft_tokens"]  # the first request's, too
     assert counted["accepted_tokens"] > accepted
-
-
-@pytest.mark.parametrize("path", [CHAT, TEXT])
-@pytest.mark.parametrize("name", ["prompt-lookup", "speculative", "sd-tree"])
-def test_origins_are_those_of_the_rounds(name: str, path: str) -> None:
-    body = {**BODY, "return_token_origins": True}
-    if path == CHAT:
-        body = {**body, **HELLO, "n": 2}
-        del body["prompt"]
-    with serving(METHODS[name]()) as service:
-        told = asked(service, body, path).json()
-        pieces = chunks(asked(service, {**body, "stream": True}, path))
-    found = [one["token_origins"] for one in told["choices"]]
-    drafted = sum(one["origin"] == "draft" for rows in found for one in rows)
-    assert drafted == drafts_of(told)["num_accepted_draft_tokens"]
-    assert all(rows[0]["origin"] == "target" for rows in found)  # the prefill's
-    for choice in told["choices"]:
-        streamed = [
-            one for piece in pieces for two in piece["choices"]
-            if two["index"] == choice["index"] for one in two["token_origins"]
-        ]  # fmt: skip
-        assert streamed == choice["token_origins"]

@@ -35,32 +35,6 @@ def test_the_choices_of_a_request_draw_apart_and_the_first_by_the_seed_itself() 
     assert seeds == [seed_of(job) for job in jobs]
 
 
-class Digits:
-    """A grammar that ends its answer at a given token."""
-
-    def __init__(self, most: int) -> None:
-        self.most, self.seen = most, []  # type: ignore[var-annotated]
-
-    def accept(self, ids: list[int]) -> None:
-        self.seen += ids
-        if len(self.seen) > self.most:
-            raise ValueError("the answer left its grammar")
-
-
-def test_a_grammar_follows_what_is_committed_and_fails_alone() -> None:
-    with running(lambda: StubEngine(blocks=(2,))) as service:
-        clients = [Listener(10, seed=seed) for seed in range(2)]
-        for client, most in zip(clients, (99, 5), strict=True):
-            client.job.grammar = Digits(most)
-            service.submit(client.job)
-        good, bad = (client.wait() for client in clients)
-    assert good.reason == "length"
-    assert clients[0].job.grammar.seen == clients[0].ids
-    assert bad.reason == "error"
-    assert str(bad.error) == "the answer left its grammar"
-    assert clients[1].ids == said_alone(PROMPT, 1, 5)
-
-
 def test_a_hang_up_frees_the_row_within_a_round() -> None:
     gate = Gate()
     engine = StubEngine(spend=gate)

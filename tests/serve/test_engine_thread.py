@@ -51,6 +51,14 @@ def test_more_jobs_than_it_holds_are_told_to_come_back() -> None:
         assert again.wait().reason == "length"
 
 
+def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
+    with running(lambda: StubEngine(pages=2)) as service:
+        told = "3 prompt tokens and 510 new ones are more than the 511 that the server has memory"
+        with pytest.raises(RefusedError, match=told) as refused:
+            service.submit(Listener(510).job)
+        assert refused.value.status == 400
+
+
 def test_it_takes_nothing_before_it_is_warm() -> None:
     warm = threading.Event()
     seen: list[StubEngine] = []

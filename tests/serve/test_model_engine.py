@@ -48,36 +48,6 @@ def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
     return requests
 
 
-def test_jobs_with_their_own_settings_share_a_batch() -> None:
-    engine = ModelEngine(model(), PromptLookup(), max_rows=4, prefill_chunk=4)
-    wanted = plain()
-    stop = wanted[5]
-    found = run(
-        engine,
-        job(),
-        job(stop_token_ids=frozenset([stop])),
-        job(max_tokens=3),
-        job(sampling=JobSampling(temperature=0.0)),
-    )
-    assert [one.tokens[0] for one in found] == [
-        wanted, wanted[: wanted.index(stop) + 1], wanted[:3], wanted,
-    ]  # fmt: skip
-
-
-@pytest.mark.parametrize("length", ["auto", 1, 5])
-def test_a_seed_gives_the_same_text_alone_and_in_company(length: Any) -> None:
-    drawn = JobSampling(temperature=1.2, top_p=0.9, seed=7)
-    alone = run(ModelEngine(model(), max_rows=4), job(sampling=drawn))[0].tokens
-    method = Following(Speculative(model(), num_draft_tokens=length))
-    engine = ModelEngine(model(), method, max_rows=4)
-    other = JobSampling(temperature=0.8, seed=8)
-    company = run(engine, job(sampling=other), job(sampling=drawn), job([1, 2, 3]))
-    assert company[1].tokens == alone
-    assert company[0].tokens != alone
-    if length == 5:  # the draft is the target itself, so it draws what that draws
-        assert company[1].num_drafts < NEW // 4
-
-
 def test_predictions_are_drafted_from_and_counted() -> None:
     wanted = plain()
     engine = ModelEngine(model(), HSD(drafts=[[]], nodes=8), max_rows=4)

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-import json
 from typing import Any
 
-from serve.asking import CHAT, error_of
+from serve.asking import CHAT, asked, error_of
 from serve.chatting import HELLO, NAMES, ScriptedService, scripted, talking
 from serve.robots import until
 
@@ -64,6 +63,17 @@ def test_silence_is_filled_with_pings() -> None:
     assert lines[-2] == "data: [DONE]"
 
 
+def test_deadlines_come_from_header_body_and_settings() -> None:
+    with scripted() as service:
+        asked(service, {**HELLO, "deadline_ms": 5000})
+        asked(service, {**HELLO, "deadline_ms": 5000}, headers={"X-Deadline-Ms": "70000"})
+        asked(service, HELLO, settings={"deadline": 9.0})
+        left = [round(job.deadline - job.arrived) for job in service.jobs if job.deadline]
+        assert left == [5, 70, 9]
+        answer = asked(service, HELLO, headers={"X-Deadline-Ms": "soon"})
+        assert (answer.status_code, error_of(answer)["param"]) == (400, "deadline_ms")
+
+
 def test_metrics_and_pages_need_nothing_from_elsewhere() -> None:
     async def run(service: ScriptedService) -> None:
         async with talking(service) as client:
@@ -92,52 +102,3 @@ def _refs(told: Any) -> Any:
     elif isinstance(told, list):
         for one in told:
             yield from _refs(one)
-
-
-def test_hanging_up_frees_the_row() -> None:
-    async def run(service: ScriptedService) -> None:
-        from serve.chatting import handler_of
-        from sooner.serve.openai.app import create_app
-
-        handler = handler_of(service)
-        app = create_app(handler)
-        for stream in (False, True):
-            gone = asyncio.Event()
-            body = json.dumps({**HELLO, "n": 2, "stream": stream}).encode()
-            messages = iter([{"type": "http.request", "body": body, "more_body": False}])
-
-            async def receive(messages: Any = messages, gone: Any = gone) -> Any:
-                for message in messages:
-                    return message
-                await gone.wait()
-                return {"type": "http.disconnect"}
-
-            sent: list[Any] = []
-
-            async def send(message: Any, sent: Any = sent) -> None:
-                sent.append(message)
-
-            scope = {
-                "type": "http", "method": "POST", "path": CHAT, "raw_path": CHAT.encode(),
-                "query_string": b"", "headers": [(b"host", b"localhost")], "root_path": "",
-                "scheme": "http", "http_version": "1.1", "client": None, "server": None,
-            }  # fmt: skip
-            service.jobs.clear()
-            task = asyncio.ensure_future(app(scope, receive, send))
-            await until(lambda: len(service.jobs) == 2)
-            if stream:
-                service.go.set()
-                await until(lambda sent=sent: len(sent) > 4)
-                service.go.clear()
-            assert len(service.rows) == 2
-            gone.set()
-            await task
-            assert not service.rows
-            assert handler.under_way == 0
-            assert handler.bodies.held == 0
-        assert handler.metrics.statuses == [499, 200]  # type: ignore[attr-defined]
-        await handler.close()
-
-    with scripted("and on " * 2000, blocks=[1]) as service:
-        service.go.clear()
-        asyncio.run(run(service))

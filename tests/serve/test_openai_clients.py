@@ -113,25 +113,6 @@ def test_the_client_over_the_application() -> None:
         asyncio.run(run(service))
 
 
-def test_errors_are_those_that_clients_know() -> None:
-    with scripted(SCRIPT) as service, listening(service) as address:
-        client = client_of(address)
-        service.failure = RuntimeError("broken")
-        with pytest.raises(openai.InternalServerError) as failed:
-            ask(client)
-        assert failed.value.code == "engine_error"
-        with pytest.raises(openai.APIError, match="the engine failed on this request"):
-            list(ask(client, stream=True))
-        service.failed_reason = "deadline"
-        with pytest.raises(openai.InternalServerError) as late:
-            ask(client_of(address).with_options(max_retries=3))
-        assert late.value.status_code == 504
-        assert len(service.jobs) == 3  # it was not sent again
-        service.failure, service.state = None, "draining"
-        with pytest.raises(openai.InternalServerError, match="stopping"):
-            ask(client)
-
-
 def test_many_clients_on_a_socket_get_what_each_gets_alone() -> None:
     """The whole path: uvicorn, the scheduler's thread, rows that are shared."""
     end = byte_level().eos_token_id

@@ -20,7 +20,6 @@ from sooner.serve.openai.grammar import (
     GuidanceGrammars,
     GuidanceMatcher,
     NoGrammars,
-    structure_of,
 )
 from sooner.serve.openai.protocol import ChatRequest
 from sooner.serve.openai.reading import parse
@@ -132,30 +131,6 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
     assert 1 <= len(told) <= 3
     assert {city["city"] for city in told} <= {"Bern", "Zürich"}
     assert {type(city["big"]) for city in told} == {bool}
-
-
-def schema_of(**fields: Any) -> tuple[str, Any]:
-    """The field that asks for a schema, and the schema."""
-    structure = structure_of(request(**fields))
-    assert structure is not None
-    assert structure.kind == "json"
-    return structure.field, json.loads(structure.text)
-
-
-def test_the_schema_is_that_of_the_field() -> None:
-    assert structure_of(request()) is None
-    assert structure_of(request(response_format={"type": "text"})) is None
-    wanted = ("response_format", {"type": "object"})
-    assert schema_of(response_format={"type": "json_object"}) == wanted
-    assert schema_of(**as_schema(PERSON)) == ("response_format.json_schema.schema", PERSON)
-    assert structure_of(request(tools=TOOLS)) is None
-    named = {"type": "function", "function": {"name": "call"}}
-    assert schema_of(tools=TOOLS, tool_choice=named) == ("tools", PERSON)
-    _, schema = schema_of(tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
-    assert schema["maxItems"] == schema["minItems"] == 1
-    assert [one["properties"]["name"] for one in schema["items"]["anyOf"]] == [
-        {"const": "find"}, {"const": "call"},
-    ]  # fmt: skip
 
 
 SPACED = '{"name":"the","city":"Bern"}'

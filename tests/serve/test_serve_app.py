@@ -69,6 +69,14 @@ def test_openvlas_own_client_gets_its_arrays(single: Policy, chunks: Policy) -> 
     np.testing.assert_array_equal([from_json_numpy(one) for one in arrays], expected(chunks, 2))
 
 
+def test_details_come_when_they_are_asked_for(single: Policy) -> None:
+    told = asyncio.run(ask(single, request(0, details=True))).json()
+    np.testing.assert_array_equal(told["action"], expected(single, 0)[0])
+    assert (told["mode"], told["method"], told["rows"]) == ("exact", "plain", 1)
+    assert told["deviation"] is None
+    assert told["computed"] > 0
+
+
 def test_robots_that_share_batches_get_what_each_gets_alone(
     chunks: Policy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

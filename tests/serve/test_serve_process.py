@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from serve.robots import WAIT, SlowPolicy, body_of, post, raw, request, served
+from sooner.errors import SoonerError
 from sooner.serve import ServeSettings
 from sooner.serve.run import bind, build_server, url
 from sooner.tasks.act import Observation, RemotePolicy
@@ -70,6 +71,42 @@ def test_a_server_that_is_stopped_answers_what_is_under_way() -> None:
         assert asked.result(WAIT) == (200, [5.0] * 7)
         thread.join(WAIT)
         assert not thread.is_alive()
+
+
+def test_an_address_that_is_taken_is_named() -> None:
+    with bind(ServeSettings(port=0)) as listening:
+        port = listening.getsockname()[1]
+        with pytest.raises(SoonerError, match=f"can't listen on 127.0.0.1 port {port}"):
+            bind(ServeSettings(port=port))
+    with pytest.raises(SoonerError, match="can't listen on 192\\.0\\.2\\.1"):
+        bind(ServeSettings(host="192.0.2.1", port=0, token="secret"))
+
+
+def test_the_client_is_used_as_lerobots_policies_are() -> None:
+    one = policy()
+    seen = Observation(image(4), INSTRUCTIONS[0])
+    wanted = one.act([seen], method="plain")[0].values
+    with served(one, token="secret") as address:
+        client = RemotePolicy(address, token="secret", unnorm_key="table", deadline_ms=50_000)
+        batch = {
+            "observation.images.top": (seen.image.transpose(2, 0, 1)[None] / 255).astype("f4"),
+            "task": [seen.instruction],
+        }
+        np.testing.assert_array_equal(client.select_action(batch), wanted[0])
+        np.testing.assert_array_equal(client.select_action({}), wanted[1])  # said ahead
+        np.testing.assert_array_equal(client.select_action(batch), wanted[0])
+        client.reset()
+        image_only = {"observation.image": seen.image, "task": seen.instruction}
+        np.testing.assert_array_equal(client.select_action(image_only), wanted[0])
+        client.reset()
+        with pytest.raises(SoonerError, match="None as its task"):
+            client.select_action({"observation.image": seen.image})
+        with pytest.raises(SoonerError, match="has 2 pictures"):
+            client.select_action({**batch, **image_only})
+        with pytest.raises(SoonerError, match=r"refused \(401\): the token"):
+            RemotePolicy(address).act(seen.image, "reach")
+        with pytest.raises(SoonerError, match=r"refused \(422\): instruction is empty"):
+            client.act(seen.image, " ")
 
 
 def test_the_example_drives_a_robot(

@@ -12,7 +12,8 @@ import torch
 
 import tiny
 from sooner.errors import SoonerError
-from sooner.serve.adapters import merged, refuse_unmerged
+from sooner.serve.adapters import base_of, merged, refuse_unmerged
+from sooner.serve.bundled import miniature_of
 from sooner.serve.following import Following
 from sooner.serve.model import (
     check_servable,
@@ -25,6 +26,17 @@ from sooner.tasks.loading import Loaded, ModelPair
 
 def loaded(family: str = "qwen2", name: str = "some/model", processor: Any = None) -> Loaded:
     return Loaded(name, tiny.model(family), processor, family in tiny.TEXT_FAMILIES)
+
+
+def test_the_miniature_is_named_by_a_word() -> None:
+    assert miniature_of("Qwen/Qwen3-VL-8B-Instruct") is None
+    assert miniature_of("./miniature") is None
+    assert miniature_of("miniature") == "video"
+    assert miniature_of("miniature:document") == "document"
+    with pytest.raises(SoonerError, match="did you mean 'miniature'"):
+        miniature_of("minature")
+    with pytest.raises(SoonerError, match="did you mean 'document'"):
+        miniature_of("miniature:documnt")
 
 
 def test_policies_and_models_that_draw_are_sent_to_their_own_command() -> None:
@@ -119,6 +131,23 @@ def test_adapters_that_can_not_be_merged_are_refused(tmp_path: Path) -> None:
         merged(other, folder)
     with pytest.raises(SoonerError, match="not merged; name the model"):
         refuse_unmerged(SimpleNamespace(_hf_peft_config_loaded=True), "some/model")
+
+
+def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
+    told = {"base_model_name_or_path": "Qwen/Qwen3-0.6B", "peft_type": "LORA"}
+    path = tmp_path / "adapter_config.json"
+    path.write_text(json.dumps(told))
+    assert base_of(str(tmp_path)) == "Qwen/Qwen3-0.6B"
+    assert base_of("Qwen/Qwen3-0.6B") is None
+    path.write_text("{}")
+    with pytest.raises(SoonerError, match="names no model"):
+        base_of(str(tmp_path))
+    path.write_text("[")
+    with pytest.raises(SoonerError, match="can't be read"):
+        base_of(str(tmp_path))
+    (tmp_path / "config.json").write_text("{}")
+    path.write_text(json.dumps(told))
+    assert base_of(str(tmp_path)) is None  # a whole model
 
 
 @pytest.mark.parametrize(

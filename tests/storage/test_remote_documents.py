@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from pathlib import Path
 
 import pytest
 
@@ -33,6 +34,15 @@ def test_a_folder_is_searched_as_on_this_machine(memory: str) -> None:
     assert places(find_documents([f"{memory}/in/b/*.png", f"{memory}/in/b/p10.png"])) == ["p10.png"]
 
 
+def test_results_of_earlier_runs_are_no_documents(memory: str) -> None:
+    store = open_store(memory)
+    for name in ("out/.sooner/pages/1.json", "out/a.pdf/page-0001.png", "outer/e.png"):
+        store.write(f"in/{name}", b"1")
+    found = places(find_documents([f"{memory}/in"]))
+    assert found == ["a #1?.pdf", "b/p2.PNG", "b/p10.png", "outer/e.png", "ä/x.pdf"]
+    assert places(find_documents([f"{memory}/in/out/"])) == ["a.pdf/page-0001.png"]
+
+
 def test_a_document_is_here_only_for_its_turn(memory: str) -> None:
     (document,) = find_documents([f"{memory}/in/a #1?.pdf"])
     assert document.source == document.url
@@ -51,6 +61,13 @@ def test_what_was_removed_meanwhile_is_a_problem_of_one_document(memory: str) ->
     with fetched(document) as local:
         assert local.problem == f"'{document.url}' does not exist"
         assert not local.path.exists()
+
+
+def test_the_same_place_in_two_stores_is_told_apart(memory: str, tmp_path: Path) -> None:
+    (tmp_path / "p10.png").write_bytes(b"1")
+    found = find_documents([f"{memory}/in/b/p10.png", str(tmp_path / "p10.png"), f"{memory}/in/b/"])
+    assert len({document.place for document in found}) == len(found) == 3
+    assert all(".." not in document.place.parts for document in found)
 
 
 def test_what_is_not_there_is_refused_in_one_line(memory: str) -> None:

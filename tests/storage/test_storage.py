@@ -115,6 +115,20 @@ def test_the_clock_of_s3_is_that_of_its_answers(bucket: str, s3_server: S3Server
     assert 946_728_000 <= late < 946_728_060
 
 
+def test_a_folder_in_the_way_is_told_in_one_line(tmp_path: Path) -> None:
+    store = open_store(tmp_path)
+    store.write("a/b", b"1")
+    with pytest.raises(StorageError, match=r"a' can't be written: Is a directory; check what"):
+        store.write("a", b"2")
+    with pytest.raises(StorageError, match=r"a/b/c' can't be written: Not a directory; check what"):
+        store.write("a/b/c", b"2")
+    with pytest.raises(MissingObjectError):
+        store.read("a/b/c")
+    assert [one.name for one in store.names()] == ["a/b"]
+    with pytest.raises(StorageError, match="kept for files that are being written"):
+        store.write("a/.sooner-1.part", b"2")
+
+
 def test_file_systems_without_links_look_first(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -74,6 +74,15 @@ class Hang(SayNumber):
         return super().__call__(page)
 
 
+class Raise(SayNumber):
+    """Breaks at page 2."""
+
+    def __call__(self, page: Page) -> PageDraft:
+        if page.number == 2:
+            raise RuntimeError("out of ink")
+        return super().__call__(page)
+
+
 class Die(SayNumber):
     """Takes its process with it at page 2."""
 

@@ -98,6 +98,14 @@ def test_an_allowance_for_another_robot_is_refused_before_anything_runs() -> Non
         policy(allowance=Allowance((1, 2, 3, 4, 5)))
 
 
+@pytest.mark.parametrize(
+    ("allowed", "is_strict"),
+    [("0", True), ("1", False), ("1mm,1mm,1mm,0", True), ("1cm,0,0,0", False)],
+)
+def test_an_allowance_may_be_less_than_a_bin(allowed: str, is_strict: bool) -> None:
+    assert policy(allowance=Allowance.parse(allowed)).is_strict is is_strict
+
+
 def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
     one = policy(head=True, allowance=Allowance(BINS))
     seen = observations(3)

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+import tiny_canvas
 from sooner.errors import SoonerError
 from sooner.tasks.imagine import (
     DrawCallbacks,
@@ -18,8 +19,9 @@ from sooner.tasks.imagine import (
 )
 from sooner.tasks.imagine.job import Stopped
 from sooner.tasks.imagine.loading import load_drawing_model
-from sooner.tasks.imagine.progress import GREY, DrawingProgress
+from sooner.tasks.imagine.progress import GREY, DrawingProgress, TimeShare
 from sooner.tasks.imagine.prompting import build_prompt
+from sooner.tasks.imagine.settings import parse_size
 from tasks import videos
 
 PROMPT = "a red circle on blue"
@@ -98,6 +100,12 @@ def test_a_red_gate_claims_no_speed(
     assert made.record["draw_speedup"] is None
 
 
+def test_words_that_the_model_does_not_know(painter: DrawingModel) -> None:
+    (note,) = imagine("a red fox", painter, ImagineSettings(seed=0)).record["notes"]
+    assert "knows no 'fox'" in note
+    assert "circle" in note
+
+
 def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:
     path = videos.write(tmp_path / "a.mkv", "mpeg4", 12, (32, 16))
     made = continue_clip(path, camera, ImagineSettings(seed=1, count=2))
@@ -135,6 +143,20 @@ def test_interrupted_pictures_are_there_as_far_as_they_go(painter: DrawingModel)
         assert (made.pixels[row, 0, -1, -1] == GREY).all() != finished
 
 
+def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("sooner.tasks.imagine.progress.time.perf_counter", lambda: clock[0])
+    budget, spent = TimeShare(0.04, wait=1.0), 0.0
+    while clock[0] < 100:
+        clock[0] += 0.05
+        if budget.due:
+            assert clock[0] >= 1.0
+            with budget.spend():
+                clock[0] += 0.5
+            spent += 0.5
+    assert 0.03 < spent / clock[0] <= 0.041
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -165,6 +187,20 @@ def test_settings_are_checked(options: dict, said: str) -> None:
     assert said in str(error.value)
 
 
+def test_settings_from_data() -> None:
+    settings = ImagineSettings.from_dict({"size": [32, 16], "seed": 1})
+    assert settings.size == (32, 16)
+    assert settings.digest() == ImagineSettings(size=(32, 16), seed=1).digest()
+    assert settings.digest() != ImagineSettings(seed=1).digest()
+    with pytest.raises(SoonerError, match="did you mean 'jacobi_window'"):
+        ImagineSettings.from_dict({"jacobi_windw": 3})
+    assert parse_size("384") == (384, 384)
+    assert parse_size("32x64") == (32, 64)
+    for bad in ("0", "3x", "big"):
+        with pytest.raises(SoonerError, match="HEIGHTxWIDTH"):
+            parse_size(bad)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [
@@ -176,6 +212,36 @@ def test_what_the_model_can_not_do(painter: DrawingModel, options: dict, said: s
     with pytest.raises(SoonerError) as error:
         imagine(PROMPT, painter, ImagineSettings(**options))
     assert said in str(error.value)
+
+
+def test_prompts_are_checked(painter: DrawingModel, camera: DrawingModel) -> None:
+    with pytest.raises(SoonerError, match="the prompt is empty"):
+        imagine("  ", painter)
+    with pytest.raises(SoonerError, match="use a shorter prompt"):
+        imagine("a red circle " * 50, painter)
+    with pytest.raises(SoonerError, match="takes no prompt"):
+        imagine(PROMPT, camera)
+
+
+def test_clips_are_checked(camera: DrawingModel, tmp_path: Path) -> None:
+    path = videos.write(tmp_path / "a.mkv", "mpeg4", 7, (16, 16))
+    with pytest.raises(SoonerError, match="has 7 frames; 9 from frame 0 on"):
+        continue_clip(path, camera)
+    with pytest.raises(SoonerError, match="give one of 1, 5, 9, 13"):
+        continue_clip(path, camera, ImagineSettings(given=6))
+    with pytest.raises(SoonerError, match="guidance=1"):
+        continue_clip(path, camera, ImagineSettings(given=5, guidance=3.0))
+
+
+def test_a_chameleon_needs_a_decoder(tmp_path: Path) -> None:
+    tiny_canvas.chameleon().config.save_pretrained(tmp_path)
+    with pytest.raises(SoonerError, match=r"give its vqgan\.ckpt with --tokenizer"):
+        load_drawing_model(str(tmp_path))
+    with pytest.raises(SoonerError, match="did you mean 'lumina'"):
+        load_drawing_model(str(tmp_path), layout="lumnia")
+    (tmp_path / "vqgan.ckpt").write_bytes(b"no tensors")
+    with pytest.raises(SoonerError, match="vqgan"):
+        load_drawing_model(str(tmp_path))
 
 
 class Scribe:
@@ -204,3 +270,22 @@ def test_prompts_are_written_as_each_family_reads_them(
     made = build_prompt(family, Scribe(), ["a fox"], size, layout)
     assert made["padding"] is True
     assert {name: made[name] for name in told} == told
+
+
+def test_models_of_the_wrong_kind(
+    painter_folder: Path, camera_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(SoonerError, match=r"draws no pictures from prompts.*--continue.*janus"):
+        load_drawing_model(str(camera_folder))
+    with pytest.raises(SoonerError, match="continues no clips; supported: cosmos_ar"):
+        load_drawing_model(str(painter_folder), "video")
+    with pytest.raises(SoonerError, match="does not exist"):
+        load_drawing_model("./nowhere")
+    with pytest.raises(SoonerError, match="unknown device"):
+        load_drawing_model(str(painter_folder), device="gpu")
+    with pytest.raises(SoonerError, match="holds no video tokenizer"):
+        load_drawing_model(str(camera_folder), "video", tokenizer=str(tmp_path))
+    for name in ("encoder.jit", "decoder.jit"):
+        (tmp_path / name).write_bytes(b"code")
+    with pytest.raises(SoonerError, match="--trust-code"):
+        load_drawing_model(str(camera_folder), "video", tokenizer=str(tmp_path))

@@ -57,6 +57,37 @@ def test_clips_carry_their_settings(tmp_path: Path) -> None:
     assert np.abs(means - frames).mean() < 12
 
 
+def test_grids() -> None:
+    pictures = noise(3, 4, 5, 3)
+    sheet = writing.grid(pictures)
+    assert sheet.shape == (2 * 4 + 2, 2 * 5 + 2, 3)
+    assert np.array_equal(sheet[:4, :5], pictures[0])
+    assert np.array_equal(sheet[6:, :5], pictures[2])
+    assert (sheet[6:, 7:] == 255).all()
+    assert writing.grid(pictures[:1]) is not None
+    assert np.array_equal(writing.grid(pictures[:1]), pictures[0])
+
+
+def test_drawn_frames_can_be_marked() -> None:
+    frames = noise(4, 8, 8, 3)
+    marked = writing.mark_drawn(frames, 2)
+    assert np.array_equal(marked[:2], frames[:2])
+    assert (marked[2:, 0] == writing.ORANGE).all()
+    assert np.array_equal(marked[2:, 1:-1, 1:-1], frames[2:, 1:-1, 1:-1])
+
+
+def test_targets_are_checked(tmp_path: Path) -> None:
+    there = tmp_path / "a.png"
+    there.touch()
+    with pytest.raises(SoonerError, match="is there already; use --overwrite"):
+        writing.check_target(there, ".png", overwrite=False)
+    writing.check_target(there, ".png", overwrite=True)
+    with pytest.raises(SoonerError, match=r"must end in \.mp4"):
+        writing.check_target(there, ".mp4", overwrite=True)
+    with pytest.raises(SoonerError, match="gone' can't be written"):
+        writing.check_target(tmp_path / "gone" / "a.png", ".png", overwrite=False)
+
+
 def test_prompts_of_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "wishes.txt"
     path.write_text("a fox\n\n  two owls \n", encoding="utf-8")
@@ -95,48 +126,6 @@ def test_coco_captions(tmp_path: Path) -> None:
     table.write_text("[]")
     with pytest.raises(SoonerError, match="is not MS-COCO's captions"):
         load_prompts("coco-captions", tmp_path)
-
-
-@pytest.mark.lab
-def test_parti_prompts(tmp_path: Path) -> None:
-    table = tmp_path / "PartiPrompts.tsv"
-    table.write_text(
-        "Prompt\tCategory\tChallenge\tNote\nbond\tAbstract\tBasic\tBio\na red fox\tAnimals\t\t\n"
-    )
-    assert [one.text for one in load_prompts("parti-prompts", tmp_path)] == ["bond", "a red fox"]
-    table.write_text("Wish\tCategory\nbond\tAbstract\n")
-    with pytest.raises(SoonerError, match="a prompt stands in Prompt; is it another dataset"):
-        load_prompts("parti-prompts", tmp_path)
-    with pytest.raises(SoonerError, match=r"folder '\./gone' does not exist"):
-        load_prompts("parti-prompts", "./gone")
-    with pytest.raises(SoonerError, match="did you mean 'parti-prompts'"):
-        load_prompts("part-prompts")
-
-
-CAMERA = "0.5 0.9 0.5 0.5 0.0 0.0 1 0 0 0 0 1 0 0 0 0 1 0"
-
-
-@pytest.mark.lab
-def test_real_estate(tmp_path: Path) -> None:
-    test = tmp_path / "test"
-    test.mkdir()
-    for name, address, stamp in (
-        ("000a", "https://www.youtube.com/watch?v=Ab-cD_12345", 2_500_000),
-        ("000b", "https://youtu.be/zzzzzzzzzzz", 0),
-        ("000c", "https://www.youtube.com/watch?v=gone", 0),
-    ):
-        (test / f"{name}.txt").write_text(f"{address}\n{stamp} {CAMERA}\n{stamp + 1} {CAMERA}\n")
-    (tmp_path / "README.txt").write_text("not a clip")
-    with pytest.raises(SoonerError, match="3 camera files of RealEstate-10k but the video of none"):
-        load_clips(tmp_path)
-    (tmp_path / "clips").mkdir()
-    videos.write(tmp_path / "clips" / "Ab-cD_12345.mp4", frames=4)
-    videos.write(tmp_path / "clips" / "000b.mp4", frames=4)
-    clips = load_clips(tmp_path)
-    assert [(one.id, one.video.name, one.seconds) for one in clips] == [
-        ("000a", "Ab-cD_12345.mp4", 2.5), ("000b", "000b.mp4", 0.0),
-    ]  # fmt: skip
-    assert len(load_clips(tmp_path, limit=1)) == 1
 
 
 def test_folders_of_clips(tmp_path: Path) -> None:

@@ -6,14 +6,12 @@ import copy
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.decoding.runner import ModelRunner
 from sooner.documents import PageDraft, Region
 from sooner.errors import SoonerError
 from sooner.methods import Autoregressive
@@ -207,35 +205,6 @@ def test_what_a_sparse_prefill_did_is_said(prefill: str, mode: str) -> None:
     assert after.raw == before.raw
     with pytest.raises(SoonerError, match="fastv"):
         ParseSettings(prefill="fastw")
-
-
-@pytest.mark.parametrize("stages", ["page", "both"])
-def test_a_page_is_prefilled_before_its_draft_is_asked_for(
-    stages: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pair = qwen3_vl()
-    parser = PageParser(pair, ParseSettings(stages=stages, **FIXED))
-    plain, draft = parser(noise_page()), perfect(pair)
-    prefills: list[int] = []
-    real = ModelRunner.prefill_chunks
-
-    def watched(self: Any, prompt: Any, *rest: Any) -> Any:
-        prefills.append(prompt.rows)
-        return real(self, prompt, *rest)
-
-    monkeypatch.setattr(ModelRunner, "prefill_chunks", watched)
-
-    def late() -> PageDraft:
-        assert prefills == [1]
-        time.sleep(0.2)
-        return draft
-
-    parsed = parser(noise_page(), late)
-    assert parsed.raw == plain.raw
-    assert prefills == ([1] if stages == "page" else [1, 3])
-    assert parsed.seconds["wait"] >= 0.2
-    assert parsed.seconds["regions"] + 0.2 <= sum(parsed.seconds.values())
-    assert parsed.last.aal > 1
 
 
 def test_a_page_that_takes_too_long_is_cut(qwen: ModelPair) -> None:

@@ -153,6 +153,20 @@ def test_a_page_that_fails_or_runs_away_or_is_cancelled_disturbs_no_other(
         parser.submit(pages[0])
 
 
+def test_a_page_that_is_cancelled_leaves_the_engine(
+    pair: ModelPair, pages: list[Page], rounds: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = ParseSettings(max_new_tokens=400, repetition=0)
+    with ConcurrentParser(pair, settings, pages_in_flight=2) as parser:
+        future = parser.submit(pages[0])
+        while len(rounds) < 3:
+            time.sleep(0.01)
+        future.cancel()
+        while not parser.engine.is_idle:
+            time.sleep(0.01)
+        assert len(rounds) < 300
+
+
 def test_what_runs_out_of_memory_beside_others_is_decoded_alone(
     pair: ModelPair, pages: list[Page], plain: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:

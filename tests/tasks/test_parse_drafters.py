@@ -13,7 +13,7 @@ from sooner.documents import read_pages
 from sooner.documents.drafters import AllOf, FirstOf, TextLayer, guarded
 from sooner.errors import SoonerError
 from sooner.tasks.parse.drafters import guard, make_drafter, processes_of
-from tasks.drafting import Die, EchoParser, Hang, SayNumber, pdf
+from tasks.drafting import Die, EchoParser, Hang, Raise, SayNumber, pdf
 from tasks.parse_jobs import job, records, run
 
 
@@ -24,6 +24,13 @@ def test_a_drafter_that_hangs_leaves_plain_decoding(tmp_path: Path) -> None:
     texts = [one["notes"] for one in records(out).values()]
     assert texts == [[], ["no answer within 0.3 s"]]
     assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n"
+
+
+def test_a_drafter_that_raises_leaves_plain_decoding(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    run(pdf(tmp_path / "a.pdf", 3), out, guarded(Raise(), timeout=30))
+    assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n\nnumber 3\n"
+    assert records(out)["a.pdf", 2]["notes"] == ["failed with RuntimeError: out of ink"]
 
 
 def test_a_drafter_that_kills_its_process_leaves_plain_decoding(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from documents.paper import without_pages
-from sooner.documents import PageDraft
+from sooner.documents import PageDraft, PageRange
 from sooner.errors import SoonerError
 from sooner.tasks.parse import FAILED
 from sooner.tasks.parse.job import DeviceFaultError
@@ -80,6 +80,21 @@ def test_pages_without_anything_to_read_or_of_silly_size(tmp_path: Path) -> None
         "dot.png": "is 1 x 1 px, too small to hold text (at least 8 px a side)",
         "zero.pdf": "has no pages",
     }
+
+
+def test_a_page_that_no_document_has_is_an_error_in_the_end(tmp_path: Path) -> None:
+    (source := tmp_path / "in").mkdir()
+    pdf(source / "a.pdf", 1)
+    pdf(source / "b.pdf", 3)
+    out = tmp_path / "out"
+    for text, missing in (("2,5", "5"), ("1,7-9", "7-9"), ("4-", "4-")):
+        one = job(source, out, intake=Intake(PageRange.parse(text), SMALL.resolution))
+        with pytest.raises(SoonerError, match=f"no document has page {missing}: the longest has 3"):
+            one.run(EchoParser)
+        assert one.counts.failed == 0
+    assert sorted(records(out)) == [("a.pdf", 1), ("b.pdf", 1), ("b.pdf", 2)]
+    third = Intake(PageRange.parse("3"), SMALL.resolution)  # that one of them has is enough
+    assert job(source, out, intake=third).run(EchoParser).failed == 0
 
 
 @pytest.mark.parametrize("error", [SoonerError("the page is too large"), RuntimeError("a\nb")])

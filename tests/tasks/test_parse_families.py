@@ -12,9 +12,10 @@ from transformers import PreTrainedTokenizerFast
 
 from page_answers import page_text
 from sooner.documents import PageDraft, Region
-from sooner.documents.tables import Cell, to_html
+from sooner.documents.tables import Cell, grid, read_table, to_html
 from sooner.errors import SoonerError
 from sooner.tasks.parse import ParseSettings
+from sooner.tasks.parse.answers import region_markdown
 from sooner.tasks.parse.contexts import (
     decoded,
     on_page,
@@ -150,6 +151,17 @@ def test_what_was_read_on_a_crop_is_brought_into_the_form_of_the_page() -> None:
     assert on_page(title, "Fruits", ask, draft) == ["# Fruits"]
     heard = with_region_texts(region_pieces(draft, ask), {0: "plums"}, ask, draft)
     assert heard[0].texts == ["plums", "pears and"]
+
+
+def test_what_was_read_on_a_crop_is_markdown_where_that_is_the_result() -> None:
+    draft = page()
+    table, text = draft.regions[2], draft.regions[0]
+    found = region_markdown("<otsl><ched>a<ched>b<nl><fcel>1<ecel><nl></otsl>", "doctags", table)
+    assert grid(read_table(found)) == [["a", "b"], ["1", ""]]
+    assert region_markdown("```markdown\nplums\n```", "markdown", text) == "plums"
+    assert region_markdown("---\nis_table: False\n---\nplums", "front-matter", text) == "plums"
+    found = region_markdown("<fcel>a<fcel>b<nl>", "otsl", table)
+    assert found == "<table><tr><td>a</td><td>b</td></tr></table>"
 
 
 @pytest.mark.parametrize("form", ["deepseek", "unlimited", "doctags", "doclang", "otsl"])

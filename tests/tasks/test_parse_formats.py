@@ -15,7 +15,7 @@ from PIL import Image
 
 from sooner.documents import Page
 from sooner.errors import SoonerError
-from sooner.tasks.parse.formats import check_formats, figures, render_document, render_page
+from sooner.tasks.parse.formats import FORMATS, check_formats, figures, render_document, render_page
 from sooner.tasks.parse.result import ParsedPage, StageStats
 from tasks.pages_of import BOTTOM, HEIGHT, MIDDLE, TOLD, TOP, WIDTH, page
 
@@ -190,6 +190,14 @@ def test_json_tells_headers_and_footers_apart(pages: list[ParsedPage]) -> None:
     assert told["regions"][0]["text"] == "A Paper"
     whole = json.loads(rendered("json", pages))
     assert [len(one["regions"]) for one in whole["pages"]] == [14, 2]  # nothing is joined
+
+
+@pytest.mark.parametrize("format_", FORMATS)
+def test_writing_twice_gives_the_same_bytes(format_: str, pages: list[ParsedPage]) -> None:
+    if FORMATS[format_].needs:
+        pytest.importorskip(FORMATS[format_].needs)
+    day = "2026-01-01"
+    assert rendered(format_, pages, day=day) == rendered(format_, pages, day=day) != b""
 
 
 def test_unknown_formats_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.manifest import NAME
-from sooner.tasks.parse.output import OutputError
+from sooner.tasks.parse.output import OutputError, write_whole
 from tasks.drafting import SayNumber, pdf
 from tasks.parse_jobs import listing, records, run
 from tasks.parse_workers import left_over
@@ -79,6 +80,20 @@ class Slow(EchoParser):
 
 job(Path(sys.argv[1]), Path(sys.argv[2])).run(Slow)
 """
+
+
+def test_a_file_keeps_its_old_content_if_writing_fails(tmp_path: Path) -> None:
+    path = tmp_path / "a.md"
+    write_whole(path, [b"old"])
+
+    def broken() -> Any:
+        yield b"new"
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OutputError):
+        write_whole(path, broken())
+    assert listing(tmp_path) == ["a.md"]
+    assert path.read_bytes() == b"old"
 
 
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:

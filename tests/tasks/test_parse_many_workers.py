@@ -12,12 +12,11 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner.storage import open_store
-from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.sharing import DocumentShard
 from tasks.drafting import EchoParser, SayNumber, pdf
 from tasks.parse_deaths import die, die_opening
 from tasks.parse_jobs import job, records, run
-from tasks.parse_workers import FORMATS, begin, left_over, outputs, start, tree, work
+from tasks.parse_workers import begin, left_over, outputs, start, tree, work
 
 PAGES = 4 + 5 + 6 + 1
 """Of `tree`, its second copy of a document left out."""
@@ -154,37 +153,3 @@ def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone)
     for wrong in ("0/8", "9/8", "1", "1/0", "a/b", "1/2/3", "-1/2"):
         with pytest.raises(SoonerError, match="write it as 1/8 to 8/8"):
             DocumentShard.parse(wrong)
-
-
-def test_other_settings_are_kept_beside_and_the_asked_ones_are_shown(tmp_path: Path) -> None:
-    """Also after one run was interrupted: no file of the others' stays."""
-    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
-    every = Delivery(out, FORMATS)
-
-    class Other(EchoParser):
-        def __call__(self, page, draft=None):
-            from dataclasses import replace
-
-            if page.number == 3 and self.raising:
-                raise KeyboardInterrupt
-            parsed = super().__call__(page)
-            region = replace(parsed.regions[0], text="other", bbox=(9.0, 9.0, 30.0, 30.0))
-            return replace(parsed, markdown="other\n", raw="other", regions=[region])
-
-    run(source, out, SayNumber(), delivery=every)
-    first = outputs(out)
-    with pytest.raises(KeyboardInterrupt):
-        job(source, out, delivery=every, settings_hash="t").run(lambda: Other({0: OSError()}))
-    assert (out / "a.pdf/page-0002.md").read_text() == "other\n"
-    assert run(source, out, SayNumber(), delivery=every).told == []
-    assert outputs(out) == first
-    again = Other()
-    job(source, out, delivery=every, settings_hash="t").run(lambda: again)
-    assert again.told == [3]
-    assert (out / "a.pdf.md").read_text() == "other\n\nother\n\nother\n"
-    second = outputs(out)
-    assert second["a.pdf/page-0001.png"] != first["a.pdf/page-0001.png"]
-    assert run(source, out, SayNumber(), delivery=every).told == []
-    assert outputs(out) == first
-    assert job(source, out, delivery=every, settings_hash="t").run(EchoParser).before == 3
-    assert outputs(out) == second

@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from sooner.documents import Page
+from sooner.errors import MemoryRanOutError
 from sooner.tasks.loading import ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
 from tasks.parsing import noise_page, qwen3_vl
@@ -126,3 +127,11 @@ def test_a_page_that_takes_too_much_memory_is_read_smaller(qwen: ModelPair, limi
     assert parsed.size == page.size
     # The next page begins as large as ever.
     assert parser(noise_page()).mode == "exact"
+
+
+def test_a_page_that_never_fits_says_how_far_it_was_tried(qwen: ModelPair, limited: Limit) -> None:
+    tried = limited(0)
+    with pytest.raises(MemoryRanOutError, match=r"even at 35% of the page's width .*lower --dpi"):
+        PageParser(qwen, ParseSettings(**FIXED))(noise_page(168, 224))
+    assert tried == sorted(set(tried), reverse=True)  # each smaller than the one before it
+    assert len(tried) == 4

@@ -6,7 +6,6 @@ import gc
 import os
 import re
 import time
-import tracemalloc
 from pathlib import Path
 from typing import Any
 
@@ -69,23 +68,6 @@ def run(source: Path, out: Path, parser: Weighs) -> ParseJob:
     )
     asked.run(lambda: parser)
     return asked
-
-
-def test_what_is_remembered_of_a_document_is_next_to_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Bytes of Python's objects between two pages, a document: 50 MB for 90,000 would be 555."""
-    monkeypatch.setattr(os, "fsync", lambda handle: None)
-    source, first, last = many(tmp_path / "in", 250), 100, 250
-    parser = Weighs(lambda: tracemalloc.get_traced_memory()[0], (first, last))
-    tracemalloc.start()
-    try:
-        asked = run(source, tmp_path / "out", parser)
-    finally:
-        tracemalloc.stop()
-    assert asked.counts.done == last
-    early, late = parser.found
-    assert (late - early) / (last - first) < 300
 
 
 @pytest.mark.soak

@@ -136,3 +136,14 @@ def test_a_folder_of_0_2_goes_on(source: Path, tmp_path: Path) -> None:
     assert outputs(out) == outputs(whole)
     assert not (out / EARLIER).exists()
     assert run(source, out, **deliver(out)).told == []
+
+
+def test_pages_of_0_2_without_json_are_taken_from_their_markdown(
+    source: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    run(source, out, **deliver(out, ("md",)))
+    as_of_0_2(out, dropped=("b.pdf/page-0002.md",))
+    assert run(source, out, **deliver(out, ("md", "html"))).told == [2]
+    assert (out / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n\nnumber 3\n"
+    assert "<p>number 3" in (out / "a.pdf" / "page-0003.html").read_text()

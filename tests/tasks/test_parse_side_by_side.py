@@ -14,7 +14,6 @@ import pytest
 from sooner.cli.main import main
 from sooner.documents import Page
 from sooner.errors import SoonerError
-from sooner.storage import Attempts
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.concurrent import page_parser
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
@@ -114,31 +113,6 @@ def test_a_run_goes_on_where_one_was_broken_off(tree: Path, tmp_path: Path) -> N
         side_by_side(tree, out, on_page=stop)
     parser = side_by_side(tree, out)
     assert len(parser.told) == 5 + 1 + 7 + 2 + 1 - sum(page > 0 for _, page in told)
-    run(tree, tmp_path / "one", SayNumber())
-    assert listing(out) == listing(tmp_path / "one")
-
-
-def test_a_page_at_which_a_process_died_has_the_parser_for_itself(
-    tree: Path, tmp_path: Path
-) -> None:
-    """And those that wait for that keep nobody from being kept."""
-    out, beside = tmp_path / "out", dict[str, int]()
-    run_before = job(tree, out, SayNumber())
-    (long,) = (one for one in run_before.documents if one.path.name == "2.pdf")
-    key = run_before.source._opened(long, is_first=True).task(4).key
-    Attempts(run_before.store).begin(key, "gone:1")
-
-    class WatchedParser(ScatteredParser):
-        def submit(self, page: Page, draft: Any = None) -> Future[Any]:
-            future = super().submit(page, draft)
-            if page.number == 4:
-                beside[page.source.name] = self.under_way
-            return future
-
-    parser = WatchedParser()
-    job(tree, out, SayNumber()).run(lambda: parser)
-    assert beside["2.pdf"] == 1
-    assert parser.most > 1
     run(tree, tmp_path / "one", SayNumber())
     assert listing(out) == listing(tmp_path / "one")
 

@@ -150,6 +150,13 @@ def test_too_many_frames_says_how_many_fit(tmp_path: Path, pair: ModelPair) -> N
         caption(path, pair, replace(ask, frames=fits + 1))
 
 
+def test_positions_after_the_fact_for_processors_that_can_not_count(
+    tmp_path: Path, pair: ModelPair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sooner.tasks.prompting.video_tokens", lambda *args: None)
+    test_too_many_frames_says_how_many_fit(tmp_path, pair)
+
+
 @pytest.mark.parametrize(("count", "size"), [(1, (64, 48)), (30, (10, 10))])
 def test_odd_videos_work(
     tmp_path: Path, pair: ModelPair, count: int, size: tuple[int, int]

@@ -46,6 +46,12 @@ def test_overwrite_replaces(tmp_path: Path) -> None:
     assert [entry.name for entry in tmp_path.iterdir()] == ["out.jsonl"]
 
 
+def test_output_that_can_not_be_written(tmp_path: Path) -> None:
+    for path in (tmp_path / "no" / "out.jsonl", tmp_path):
+        with pytest.raises(SoonerError, match="can't be written"):
+            Records(path)
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

@@ -119,6 +119,11 @@ def test_cut_off_with_the_index_in_front(tmp_path: Path) -> None:
     assert videos.index_of(got.pixels[1], got.indices[1]) == info.frames // 2
 
 
+def test_cut_off_with_the_index_behind(tmp_path: Path) -> None:
+    whole = videos.write(tmp_path / "whole.mp4", noise=True)
+    assert "not a video" in refused(videos.truncate(whole, tmp_path / "cut.mp4", 0.6))
+
+
 def test_lost_bytes_in_the_middle(tmp_path: Path) -> None:
     """Lost packets shorten the film: frames are chosen anew among those that decode."""
     whole = videos.write(tmp_path / "a.avi", "mjpeg", 30, pixel_format="yuvj420p", noise=True)
@@ -126,6 +131,14 @@ def test_lost_bytes_in_the_middle(tmp_path: Path) -> None:
     got = frames.read(info, lambda known: [0, known.frames - 1])
     assert got.info.damage is not None
     assert got.pixels.shape[0] == 2
+
+
+def test_too_few_frames_decode(tmp_path: Path) -> None:
+    whole = videos.write(tmp_path / "a.avi", "mjpeg", 30, pixel_format="yuvj420p", noise=True)
+    info = probe(videos.overwrite(whole, tmp_path / "b.avi", 0.4, 0.6))
+    with pytest.raises(SoonerError, match=r"--frames \d+") as caught:
+        frames.read(info, lambda _: range(30))
+    assert "too few for the 30" in str(caught.value)
 
 
 def test_folders_are_searched_in_natural_order(tmp_path: Path) -> None:

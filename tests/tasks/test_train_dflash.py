@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,9 +10,10 @@ import torch
 
 import sooner
 import tiny
+from sooner.cli.train_draft import read_settings
 from sooner.methods.dflash.loader import load
 from sooner.models import adapt
-from sooner.tasks.train_draft.block_training import BlockTraining, train_blocks
+from sooner.tasks.train_draft.block_training import BlockTraining, layers_to_read, train_blocks
 from sooner.tasks.train_draft.blocks import IGNORED, collate_blocks, denoise_blocks
 from sooner.tasks.train_draft.dataset import DataSet
 from sooner.tasks.train_draft.recording import record
@@ -73,3 +75,21 @@ def test_an_interrupted_training_ends_as_one_that_was_not(
         max_new_tokens=6, do_sample=False, eos_token_id=None,
     )  # fmt: skip
     assert len(made.tokens[0]) == 6
+
+
+def test_settings_of_blocks_are_read_by_their_format(tmp_path: Path) -> None:
+    path = tmp_path / "settings.json"
+    path.write_text(json.dumps({"format": "dflash", "block_size": 8}))
+    recipe = read_settings(path, {"steps": 900, "lr": None})
+    assert isinstance(recipe, BlockTraining)
+    assert (recipe.block_size, recipe.steps) == (8, 900)
+    with pytest.raises(sooner.SoonerError, match="unroll"):
+        read_settings(None, {"format": "dflash", "unroll": 3})
+    with pytest.raises(sooner.SoonerError, match="block_size"):
+        BlockTraining(block_size=1)
+
+
+def test_layers_are_spread_as_the_authors_spread_them() -> None:
+    assert layers_to_read(36, 5) == (2, 10, 18, 26, 34)
+    assert layers_to_read(4, 2) == (2, 3)
+    assert layers_to_read(4, 1) == (2,)

@@ -19,12 +19,10 @@ from sooner.models import adapt
 from sooner.tasks.train_draft import DataSet, HeadTraining, TrainingSample, record, train
 from sooner.tasks.train_draft.dataset import collate
 from sooner.tasks.train_draft.losses import (
-    TEMPERATURES,
-    DepthAcceptance,
     HeadLoss,
-    fit_temperature,
     unroll,
 )
+from sooner.tasks.train_draft.prompts import read_questions
 
 NEW = 7
 SHORT = HeadTraining(
@@ -109,6 +107,16 @@ def test_an_interrupted_recording_goes_on_and_is_the_same(tmp_path: Path) -> Non
 # --- a head as it is trained is a head as it drafts
 
 
+def test_recordings_of_something_else_are_refused(tmp_path: Path) -> None:
+    recording(tmp_path, count=1)
+    with pytest.raises(sooner.SoonerError, match="another target"):
+        record(tiny.model("llama", seed=5), [], tmp_path, NEW, eos_token_id=None)
+    with pytest.raises(sooner.SoonerError, match="with options"):
+        recording(tmp_path, count=1, temperature=0.5)
+    with pytest.raises(sooner.SoonerError, match="has no recording"):
+        DataSet.open(tmp_path / "elsewhere")
+
+
 def test_unrolling_is_drafting_tokens_that_are_all_accepted(tmp_path: Path) -> None:
     data, head = recording(tmp_path, "qwen2", 1), tiny.head("qwen2")
     adapter = adapt(tiny.model("qwen2"))
@@ -137,47 +145,6 @@ def test_unrolling_is_drafting_tokens_that_are_all_accepted(tmp_path: Path) -> N
     assert not steps[2].valid[:, :2].any()
 
 
-def test_acceptance_is_that_of_drafting_from_every_place(tmp_path: Path) -> None:
-    data, head = recording(tmp_path, "llama", 2), tiny.head("llama")
-    adapter = adapt(tiny.model("llama"))
-    tried, held, near = [0] * 3, [0] * 3, [0] * 3
-    with torch.no_grad():
-        for sample in data:
-            embeds = adapter.embed_tokens(sample.tokens[1:-1])
-            for start in range(NEW - 1):
-                count, alive, open_ = sample.prompt + start, True, True
-                states = sample.states.float()[:count]
-                for level in range(min(3, NEW - 1 - start)):
-                    made = head(embeds[None, : count + level], states[None])[0, -1]
-                    logits, wanted = adapter.logits(made), int(sample.tokens[count + level + 1])
-                    alive = alive and int(logits.argmax()) == wanted
-                    open_ = open_ and wanted in logits.topk(8).indices.tolist()
-                    tried[level] += 1
-                    held[level] += alive
-                    near[level] += open_
-                    states = torch.cat([states, made[None]])
-    found = DepthAcceptance(3)
-    for start in (0, 3):
-        samples = [data[start + row] for row in range(3)]
-        found.add(head, adapter, collate(samples, adapter.embed_tokens, torch.device("cpu"), False))
-    assert (found.tried, found.chain, found.tree) == (tried, held, near)
-    assert near[0] > 0
-
-
-def test_the_temperature_is_the_one_that_surprises_least(tmp_path: Path) -> None:
-    """Against a search over the same temperatures, place by place, in plain Python."""
-    data = recording(tmp_path)
-    adapter = adapt(tiny.model("llama"))
-    head = tiny.head("llama").eval()
-    batch = collate(
-        [data[index] for index in range(4)], adapter.embed_tokens, adapter.device, False
-    )
-    with torch.no_grad():
-        found = places(head, adapter, batch, 2)
-    said = [(surprise(*found, one), one) for one in TEMPERATURES]
-    assert fit_temperature(head, adapter, [batch], 2) == pytest.approx(min(said)[1], abs=1e-4)
-
-
 def places(head: Any, adapter: Any, batch: Any, depth: int) -> tuple[list, list]:
     """Scores and the target's token of every place and level that a draft reaches."""
     scores, tokens = [], []
@@ -187,13 +154,6 @@ def places(head: Any, adapter: Any, batch: Any, depth: int) -> tuple[list, list]
             scores.append(logits[row, place])
             tokens.append(int(batch.following[row, place]))
     return scores, tokens
-
-
-def surprise(scores: list, tokens: list, temperature: float) -> float:
-    return sum(
-        float(torch.logsumexp(one / temperature, 0) - one[token] / temperature)
-        for one, token in zip(scores, tokens, strict=True)
-    )
 
 
 def test_the_loss_is_that_of_the_paper(tmp_path: Path) -> None:
@@ -278,6 +238,19 @@ def test_training_teaches_what_the_target_says_and_leaves_the_target_alone(tmp_p
     assert set(told["versions"]) == {"sooner", "python", "torch", "transformers"}
 
 
+def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:
+    data, model = recording(tmp_path / "data"), tiny.model("llama")
+    options = {"progress": False, "stop_after": 1}
+    train(model, data, tmp_path, SHORT, **options)
+    with pytest.raises(sooner.SoonerError, match="other settings"):
+        train(model, data, tmp_path, HeadTraining(steps=13, warmup=3), **options)
+    with pytest.raises(sooner.SoonerError, match="another target"):
+        train(tiny.model("llama", seed=5), data, tmp_path / "other", SHORT, **options)
+    few = record(tiny.model("llama"), [tiny.inputs("llama", "text", 1)], tmp_path / "few", NEW)
+    with pytest.raises(sooner.SoonerError, match="too few"):
+        train(model, few, tmp_path / "other", SHORT, **options)
+
+
 @pytest.mark.parametrize(
     ("told", "error"),
     [
@@ -297,6 +270,25 @@ def test_settings_out_of_range_are_refused(told: dict[str, Any], error: str) -> 
 
 
 # --- the command line
+
+
+def test_questions_are_read_from_a_file(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(b"")
+    file = tmp_path / "questions.jsonl"
+    file.write_text('{"image": "a.png", "prompt": "what is it?"}\n\n{"image": "a.png"}\n')
+    first, second = read_questions(file)
+    assert (first.path, first.is_image, first.prompt) == (tmp_path / "a.png", True, "what is it?")
+    assert second.prompt is None
+    for line, error in (
+        ('{"image": "a.png", "video": "b.mp4"}', "line 1 needs either"),
+        ('{"image": "b.png"}', "does not exist"),
+        ('{"image": "a.png", "promt": "x"}', "did you mean 'prompt'"),
+        ("image", "is no JSON"),
+        ("", "is empty"),
+    ):
+        file.write_text(line)
+        with pytest.raises(sooner.SoonerError, match=error):
+            read_questions(file)
 
 
 def test_the_command_trains_a_head_for_a_recording(tmp_path: Path) -> None:

@@ -114,3 +114,15 @@ def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -
 def test_recipes_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
     with pytest.raises(sooner.SoonerError, match=told):
         HeadTraining.of({**SHORT.as_dict(), **options})
+
+
+def test_a_recording_of_other_states_is_refused(data: DataSet, tmp_path: Path) -> None:
+    model = tiny.model("qwen2_5_vl")
+    plain = HeadTraining(steps=12, warmup=3, batch=4)
+    with pytest.raises(sooner.SoonerError, match=r"keeps hidden_states \(3, 0, 1, 2\)"):
+        train(model, data, tmp_path, plain, progress=False)
+    other = HeadTraining.of({**SHORT.as_dict(), "layers": (1, 1, 2)})
+    with pytest.raises(sooner.SoonerError, match=r"learns from \(3, 1, 1, 2\)"):
+        train(model, data, tmp_path, other, progress=False)
+    with pytest.raises(sooner.SoonerError, match="layers is not set, and the target has 3"):
+        recorded_layers(adapt(model), HeadTraining.of({**SHORT.as_dict(), "layers": None}))

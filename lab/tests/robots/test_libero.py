@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from sooner.errors import SoonerError
 from sooner.robots.registry import make
 from sooner_lab.robots.openvla_pictures import as_trained, middle
 
@@ -162,3 +163,10 @@ def test_the_middle_is_scaled_up_as_tensorflow_does() -> None:
     assert np.array_equal(middle(slope.swapaxes(0, 1)), made.swapaxes(0, 1))
     white = np.full((224, 224, 3), 255, np.uint8)
     assert np.array_equal(middle(white), white)
+
+
+def test_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "libero", None)
+    monkeypatch.setitem(sys.modules, "libero.libero", None)
+    with pytest.raises(SoonerError, match="pip install hf-libero"):
+        make("libero-goal/0")
