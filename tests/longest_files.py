@@ -21,7 +21,6 @@ LONGEST = (
     "test_spawned_processes.py",
     "test_standing_draft.py",
     "test_parallel_faults.py",
-    "test_baselines.py",
     "test_parse_effort.py",
     "test_parse_many_workers.py",
     "test_parse_kills.py",
@@ -29,10 +28,8 @@ LONGEST = (
     "test_kernel_compile.py",
     "test_interpreter.py",
     "test_qwen_pair_process.py",
-    "test_parser_process.py",
     "test_serve_parallel.py",
     "test_train_draft.py",
-    "test_parse_comparison.py",
 )
 """Files that take longest on two cores, by the list that `make check` ends with.
 

@@ -12,7 +12,7 @@ from ahead_of_time import SHARED, Compiled, compiling, needs_compiler
 from sooner.attention import kernel
 from sooner.attention.block import PAGE, WORDS, Block
 
-pytestmark = needs_compiler
+pytestmark = [pytest.mark.slow, needs_compiler]
 KV_HEADS, GROUP = 4, 7
 
 

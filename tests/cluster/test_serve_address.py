@@ -126,26 +126,3 @@ def test_a_cluster_is_used_and_left_as_it_was(nodes: RayNodes, tmp_path: Path) -
     assert told.count("\n") == 4, told  # none of Ray's
     assert nodes.nodes[0].poll() is None
     assert other_user(nodes, "look")["actors"] == []
-
-
-@pytest.mark.soak
-def test_an_application_of_others_stays(nodes: RayNodes, tmp_path: Path) -> None:
-    before = other_user(nodes, "deploy")
-    command = Command(nodes, tmp_path / "log")
-    try:
-        command.wait()
-        assert other_user(nodes, "ask")["other"] == "other"
-        again = Command(nodes, tmp_path / "again")
-        try:
-            assert again.process.wait(START) == 2
-            (line,) = again.log.read_text().splitlines()
-            assert "has an application 'sooner-miniature' already" in line
-        finally:
-            again.close()
-        assert httpx.get(command.url + "/ready", timeout=SOON).status_code == 200
-        assert command.interrupt() == INTERRUPTED
-    finally:
-        command.close()
-    after = other_user(nodes, "ask")
-    assert after["other"] == "other"
-    assert set(after["actors"]) == set(before["actors"])

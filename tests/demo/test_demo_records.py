@@ -100,6 +100,7 @@ def test_a_race_is_stopped_between_rounds(pair: ModelPair, clip: Path) -> None:
     assert len(seen[-1]["fast"]["tokens"]) < 100
 
 
+@pytest.mark.slow
 @pytest.mark.lab
 def test_a_race_tells_each_forward_of_a_draft_that_works_beside(
     pair: ModelPair, clip: Path
@@ -181,6 +182,7 @@ def test_of_markdown_only_text_and_tables_become_markup() -> None:
     assert "script" not in fragment(evil)  # a record's own HTML is not believed
 
 
+@pytest.mark.slow
 def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> None:
     gate, told = Gate(), []
     began = threading.Event()

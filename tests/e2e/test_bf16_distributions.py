@@ -25,6 +25,8 @@ import tiny_policy
 from fakes import ERROR
 from sooner.parity import reference_run
 
+pytestmark = pytest.mark.slow
+
 SAMPLES = 1500
 
 

@@ -25,6 +25,8 @@ from sooner.parity import Parity, compare, reference_run
 from sooner.tasks.act import Observation, Policy
 from sooner.tasks.imagine.comparison import RecordedPlain
 
+pytestmark = pytest.mark.slow
+
 HALF = torch.bfloat16
 METHODS = ("prompt-lookup", "noisy-4", "itself", "eagle", "jacobi-4", "sd-tree", "hsd")
 NEW = 24

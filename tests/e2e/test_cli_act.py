@@ -112,6 +112,7 @@ def test_bad_input_is_one_line(
     assert len(lines) == 1
 
 
+@pytest.mark.slow
 def test_a_served_policy_answers_until_it_is_told_to_stop(tiny: Policy, folder: Path) -> None:
     command = [sys.executable, "-m", "sooner.cli", "act", "serve", "--port", "0"]
     command += [str(one) for one in of(folder)] + ["--method", "strict"]

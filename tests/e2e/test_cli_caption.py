@@ -197,6 +197,7 @@ def start(*arguments: object) -> subprocess.Popen[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_interrupted_between_files(folder: Path, models: list[object], tmp_path: Path) -> None:
     """Ctrl-C: what is finished is on disk, the exit code says so, a rerun does the rest."""
     output = tmp_path / "out.jsonl"
@@ -218,6 +219,7 @@ def test_interrupted_between_files(folder: Path, models: list[object], tmp_path:
     assert all(record["text"] for record in kept)
 
 
+@pytest.mark.slow
 def test_help_is_quick() -> None:
     """No command's help imports torch; that alone would take seconds."""
     script = (

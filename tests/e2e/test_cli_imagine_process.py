@@ -12,10 +12,13 @@ from pathlib import Path
 
 import av
 import numpy as np
+import pytest
 
 from sooner.tasks.imagine.progress import GREY
 from tasks import videos
 from tasks.painters import camera
+
+pytestmark = pytest.mark.slow
 
 
 def start(*arguments: object) -> subprocess.Popen[str]:

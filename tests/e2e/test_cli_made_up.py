@@ -16,6 +16,8 @@ from sooner import miniatures
 from sooner.miniatures import MADE_UP
 from tasks.videos import write
 
+pytestmark = pytest.mark.slow
+
 __all__ = ["run"]
 
 

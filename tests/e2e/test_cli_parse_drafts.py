@@ -69,6 +69,7 @@ def test_wrong_places_and_parts_are_told_in_a_line(run: Run, manual: Path, tmp_p
     assert [told in one.err for one in shards] == [n in idle for n in (1, 2)]
 
 
+@pytest.mark.slow
 def test_it_needs_no_torch_and_two_seconds_at_most(manual: Path, tmp_path: Path) -> None:
     """In a process of its own, start included; seconds of the processor, which are those of the
     clock where nothing else runs."""
@@ -86,6 +87,7 @@ def test_it_needs_no_torch_and_two_seconds_at_most(manual: Path, tmp_path: Path)
     assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0
 
 
+@pytest.mark.slow
 def test_scans_and_pictures_are_drafted_by_ocr(run: Run, manual: Path, tmp_path: Path) -> None:
     pytest.importorskip("rapidocr")
     from PIL import Image
@@ -109,6 +111,7 @@ def test_scans_and_pictures_are_drafted_by_ocr(run: Run, manual: Path, tmp_path:
     assert drafters == {"photo.png": "ocr", "scan.pdf": "ocr"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fresh", [[], ["--fresh"]])
 def test_a_draft_does_not_replace_what_a_model_verified(
     run: Run, manual: Path, tmp_path: Path, target_folder: Path, fresh: list[str]

@@ -14,6 +14,8 @@ from sooner.storage.urls import file_system
 from storage.s3_server import S3Server
 from tasks.drafting import pdf
 
+pytestmark = pytest.mark.slow
+
 
 def parse(server: S3Server, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(

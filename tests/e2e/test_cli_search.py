@@ -13,6 +13,8 @@ from sooner.cli.main import main
 from sooner.sparse.table import PatternTable
 from sooner.tasks import search as job
 
+pytestmark = pytest.mark.slow
+
 
 class Outcome(NamedTuple):
     code: int

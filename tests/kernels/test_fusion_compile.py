@@ -8,7 +8,7 @@ import torch
 from ahead_of_time import compiling, needs_compiler
 from sooner.fusion import kernels
 
-pytestmark = needs_compiler
+pytestmark = [pytest.mark.slow, needs_compiler]
 
 
 @pytest.mark.parametrize("width", [896, 8192])

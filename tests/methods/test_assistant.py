@@ -203,21 +203,6 @@ def test_layers_that_see_all_may_have_wider_heads_and_fewer_of_them(
     assert made_by.stats.num_accepted_draft_tokens > 0
 
 
-@pytest.mark.parametrize("clusters", [0, CLUSTERS])
-def test_sampled_drafts_are_taken_and_refused(clusters: int) -> None:
-    """Text is its seed's alone; that it has the target's distribution: test_distributions."""
-    model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
-    method = Assistant(fitted("gemma4", "text", clusters), num_draft_tokens=DRAFTED)
-    options: dict[str, Any] = {**GREEDY, "do_sample": True, "temperature": 0.3, "seed": 4}
-    made = sooner.generate(model, inputs, method, max_new_tokens=NEW, **options)
-    again = sooner.generate(model, inputs, method, max_new_tokens=NEW, **options)
-    assert made.tokens == again.tokens
-    assert made.stats.mode == "exact"
-    assert 0 < made.stats.num_accepted_draft_tokens < made.stats.num_draft_tokens
-    other = sooner.generate(model, inputs, method, max_new_tokens=NEW, **{**options, "seed": 5})
-    assert other.tokens != made.tokens
-
-
 def test_a_processor_may_forbid_all_that_clusters_hold() -> None:
     """Drafts then are what is left, and the text is the target's own."""
     model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")

@@ -15,6 +15,8 @@ from methods.children import children
 from methods.parallel_runs import NEW, generate
 from sooner.methods.parallel import worker
 
+pytestmark = pytest.mark.slow
+
 CPU = torch.device("cpu")
 
 

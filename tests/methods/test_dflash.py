@@ -221,28 +221,6 @@ def test_what_can_not_be_said_is_in_no_tree() -> None:
 # --- runs
 
 
-@pytest.mark.parametrize("name", ["dflash", "ddtree"])
-def test_requests_join_and_leave_and_say_what_they_say_alone(name: str, fitted: Any) -> None:
-    method: Any = DFlash(fitted, num_draft_tokens=5)
-    if name == "ddtree":
-        method = DDTree(fitted, nodes=12)
-    engine = sooner.Engine(tiny.model("llama"), method, max_rows=3)
-    asked, accepted = [], 0
-    for number, new in enumerate((NEW, 4, 15, 9, NEW)):
-        inputs = tiny.inputs("llama", "text", 1, seed=number % 3)
-        asked.append((engine.admit(inputs, max_new_tokens=new, **GREEDY), inputs, new))
-        engine.step()
-        engine.step()
-    engine.run()
-    for request, inputs, new in asked:
-        width = inputs["input_ids"].shape[1]
-        wanted = tiny.model("llama").generate(**inputs, max_new_tokens=new, **GREEDY)
-        assert request.tokens is not None
-        assert request.tokens == wanted[:, width:].tolist()
-        accepted += len(request.tokens[0]) - 1 - request.drafts.rounds  # a round says one more
-    assert accepted > 0
-
-
 def test_processors_that_read_the_text_are_asked_behind_what_was_drafted(fitted: Any) -> None:
     options: dict[str, Any] = {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}
     expected = matrix.reference("llama", "text", 3, NEW, **options)

@@ -191,23 +191,6 @@ def test_the_default_layers_are_low_middle_and_high(tmp_path: Path) -> None:
         head.layer_ids_for(Target())
 
 
-@pytest.mark.parametrize("layout", ["specforge", "m-rope"])
-def test_rows_join_in_an_engine(layout: str, tmp_path: Path) -> None:
-    family = "qwen2_5_vl" if layout == "m-rope" else "llama"
-    method = sooner.load_drafter(write_eagle3(tmp_path, **LAYOUTS[layout]), **WIDE)
-    kinds = ("mixed", "text") if layout == "m-rope" else ("text", "text")
-    engine = sooner.Engine(tiny.model(family), method, max_rows=4)
-    options: dict[str, Any] = {"max_new_tokens": 14, "eos_token_id": None, "do_sample": False}
-    requests = []
-    for kind in kinds:
-        requests.append(engine.admit(tiny.inputs(family, kind, 1), **options))
-        for _ in range(3):
-            engine.step()
-    engine.run()
-    for request, kind in zip(requests, kinds, strict=True):
-        assert request.tokens == say(family, None, kind, 1, new=14).tokens
-
-
 def test_steps_are_recorded_as_graphs_and_never_compiled(tmp_path: Path) -> None:
     """Hooks between layers are called while a step is recorded; no compiler can trace them."""
     method = sooner.load_drafter(write_eagle3(tmp_path), top_k=24, nodes=15, depth=4)

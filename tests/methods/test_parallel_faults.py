@@ -22,6 +22,8 @@ from sooner.methods.parallel.shared_memory import Arena
 from sooner.methods.parallel.wakeup import socket_ends
 from sooner.methods.parallel.worker import ProcessWorker, ThreadWorker
 
+pytestmark = pytest.mark.slow
+
 FAMILY = "llama"
 ROUNDS = 2000
 SLACK = 2.0

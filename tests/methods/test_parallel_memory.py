@@ -16,6 +16,8 @@ from sooner.methods.parallel.server import DraftJob
 from sooner.methods.parallel.shared_memory import Arena
 from sooner.methods.parallel.worker import BoardSizes
 
+pytestmark = pytest.mark.slow
+
 FAMILY = "llava_onevision"
 LENGTH = sooner.ParallelVLM.max_draft_tokens
 

@@ -19,6 +19,8 @@ from methods.children import children
 from methods.parallel_runs import NEW, generate
 from sooner.methods.parallel.worker import ProcessWorker
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:

@@ -65,21 +65,3 @@ def test_they_say_what_they_say_alone_and_others_are_drafted_for(
         assert request.error is None
         assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
         assert (request.num_drafts > 0) == is_taken
-
-
-def test_no_draft_reads_their_prompts() -> None:
-    family, read = "qwen2_5_vl", []
-    draft = tiny.noisy(family)
-    hook = draft.get_input_embeddings().register_forward_hook(
-        lambda module, given, made: read.append(given[0].shape[1])
-    )
-    towers = []
-    tower = draft.model.visual.register_forward_hook(lambda *told: towers.append(1))
-    engine = sooner.Engine(tiny.model(family), SomeRows(draft, takes=[False] * 4), max_rows=4)
-    requests = [engine.admit(inputs, **greedy(9)) for inputs in prompts(family)]
-    engine.run()
-    hook.remove()
-    tower.remove()
-    assert all(request.error is None for request in requests)
-    assert read == []
-    assert not towers

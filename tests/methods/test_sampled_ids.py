@@ -69,10 +69,12 @@ def plain(family: str, kind: str, turn: int, end: int | None) -> list[list[int]]
 
 
 def cases() -> list[Any]:
-    """Every method with every family, in turns of prompts and processors."""
+    """Every method with three families, in turns of prompts and processors."""
     found = []
     for i, family in enumerate(tiny.FAMILIES):
         for j, name in enumerate(FOLLOWED):
+            if (i + j) % 3:
+                continue
             kind = tiny.kinds(family)[(i + j) % len(tiny.kinds(family))]
             found.append(pytest.param(family, name, kind, i + j, id=f"{family}-{name}-{kind}"))
     return found

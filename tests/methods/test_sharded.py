@@ -31,6 +31,7 @@ TESTS = Path(sharded_ranks.__file__).parent
 STOPPED = "SoonerError: the first rank stopped decoding"
 
 pytestmark = [
+    pytest.mark.slow,
     pytest.mark.skipif(not torch.distributed.is_available(), reason="torch without distributed"),
     pytest.mark.skipif(torch.cuda.is_available(), reason="transformers would shard over GPUs"),
 ]

@@ -23,6 +23,8 @@ from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, generate, in_shm, pid, run
 from sooner.methods.parallel import spawned as spawned_module
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.fixture(scope="module")
 def held() -> Iterator[sooner.SpawnedDraft]:

@@ -17,6 +17,8 @@ from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, run
 from sooner.methods.parallel.draft_source import DraftSource, HandedOver
 
+pytestmark = pytest.mark.slow
+
 
 def test_what_cannot_be_loaded_is_told_once_in_a_line(tmp_path: Path) -> None:
     """A folder that is gone: decoding goes on, and nobody tries again at every run."""

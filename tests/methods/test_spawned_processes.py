@@ -23,6 +23,8 @@ import tiny
 from methods.children import children
 from methods.spawned_drafts import FAMILY, NEW, generate, in_shm, pid, run
 
+pytestmark = pytest.mark.slow
+
 
 def live(told: Any) -> None:
     """A process that decodes beside a draft until it is killed."""

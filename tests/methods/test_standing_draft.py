@@ -26,6 +26,8 @@ from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel import standing as standing_module
 from sooner.methods.parallel.shared_memory import Arena, Parcel
 
+pytestmark = pytest.mark.slow
+
 NEW = 24
 FAMILY = "llava_onevision"
 

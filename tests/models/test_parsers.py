@@ -9,12 +9,11 @@ import pytest
 import torch
 
 import method_matrix as matrix
-import sooner
 import tiny
 from method_matrix import LONG, METHODS, Case
 from methods.test_exactness import decode
 from models.test_tree_forward import ROOTS, TREES, close, incremental, path_to, prefilled
-from sooner.models import FAMILIES, adapt
+from sooner.models import FAMILIES
 
 SMALL = [family for family in tiny.PARSERS if family not in tiny.FAMILIES]
 SEEING = [family for family in SMALL if family != "deepseek_ocr2"]
@@ -60,37 +59,6 @@ def test_every_path_of_ragged_trees_equals_incremental_decoding(family: str) -> 
     for row, path in enumerate(nodes):
         entries = [0, *[node + 1 for node in path]]
         close(forward.logits[row, entries], expected[row, 1 : 1 + len(entries)])
-
-
-@pytest.mark.parametrize("family", [*SEEING, "paddleocr_vl", "hunyuan_vl"])
-def test_pictures_reach_the_prompt(family: str) -> None:
-    """Other pixels, other text: otherwise the tests above would be about words, or one word."""
-    inputs = tiny.inputs(family, "image", 1)
-    said = matrix.reference(family, "image", 1, LONG).tolist()
-    assert len(set(said[0][inputs["input_ids"].shape[1] :])) > 1
-    changed = {**inputs, "pixel_values": inputs["pixel_values"].flip(0, -1) + 1}
-    made = sooner.generate(
-        tiny.model(family), changed, max_new_tokens=LONG, eos_token_id=None, do_sample=False
-    )
-    assert made.sequences.tolist() != said
-
-
-@pytest.mark.parametrize("family", ["paddleocr_vl", "hunyuan_vl", "glm_ocr"])
-def test_pictures_take_fewer_positions_than_tokens_or_others(family: str) -> None:
-    """Otherwise the tests above would not test the axes."""
-    adapter = adapt(tiny.model(family))
-    prompt = adapter.embed_prompt(tiny.inputs(family, "images", 2))
-    assert prompt.positions.shape == (adapter.axes, 2, prompt.width)
-    assert prompt.next_position.shape == (adapter.axes, 2)
-    axes = prompt.positions[:, 0, : prompt.lengths[0]]
-    assert not all(torch.equal(axes[0], axis) for axis in axes[1:])
-    if family == "hunyuan_vl":
-        assert adapter.axes == 4
-        assert prompt.next_position.unique().tolist() == sorted(prompt.lengths)
-        numbers = axes[3][prompt.visual[0, : prompt.lengths[0]]]
-        assert [int((numbers == picture).sum()) for picture in (0, 1)] == [8, 8]
-    else:
-        assert (prompt.next_position < torch.tensor(prompt.lengths)).all()
 
 
 def test_published_types_have_an_adapter(tmp_path: Path) -> None:

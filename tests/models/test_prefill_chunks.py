@@ -10,19 +10,12 @@ from torch import Tensor
 
 import tiny
 import tiny_canvas
-from live_memory import LiveMemory
 from sooner.decoding.interface import Prompt
 from sooner.decoding.runner import Forward, ModelRunner
-from sooner.decoding.tree import Tree
 from sooner.errors import UnsupportedError
 from sooner.methods.guidance import GuidedRunner
 from sooner.models import Adapter, adapt
 
-TREES = Tree.from_lists(
-    [[11, 22, 33, 44], [12, 23], [13, 24, 35]], [[-1, -1, 0, 1], [-1, 0], [-1, -1, 1]]
-)
-ROOTS = torch.tensor([7, 8, 9])
-LAST = [(family, tiny.kinds(family)[-1]) for family in tiny.FAMILIES]
 ROOM = 12
 
 
@@ -34,70 +27,6 @@ def embedded(family: str, kind: str, rows: int = 3) -> tuple[Adapter, Prompt]:
 def prefilled(adapter: Adapter, prompt: Prompt, chunk: int | None) -> tuple[ModelRunner, Forward]:
     runner = ModelRunner(adapter, prompt.width + ROOM)
     return runner, runner.prefill(prompt, chunk)
-
-
-def close(ours: Any, theirs: Any) -> None:
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
-
-
-def real_slots(runner: ModelRunner) -> list[Tensor]:
-    """Keys and values of each layer and row, without what lies behind the row's length."""
-    return [
-        store[row, :, :length]
-        for layer in runner.cache.slot_layers
-        for store in layer.stores
-        for row, length in enumerate(runner.lengths)
-    ]
-
-
-def same(adapter: Adapter, prompt: Prompt, chunk: int) -> None:
-    """Chunked and whole prefill agree on everything that decoding goes on from."""
-    whole, expected = prefilled(adapter, prompt, None)
-    runner, forward = prefilled(adapter, prompt, chunk)
-    close((forward.logits, forward.hidden), (expected.logits, expected.hidden))
-    close(real_slots(runner), real_slots(whole))
-    assert runner.lengths == whole.lengths == prompt.lengths
-    assert torch.equal(runner.next_position, prompt.next_position)
-
-
-def sizes(width: int) -> list[int]:
-    return [1, 3, 7, width - 1, width, width + 5]
-
-
-@pytest.mark.parametrize(("family", "kind"), LAST)
-@torch.no_grad()
-def test_a_prompt_in_chunks_of_any_size_is_the_whole_prompt(family: str, kind: str) -> None:
-    """Rows of different lengths: shorter ones are complete while the longest still goes on."""
-    adapter, prompt = embedded(family, kind)
-    assert len(set(prompt.lengths)) == 3
-    for chunk in sizes(prompt.width):
-        same(adapter, prompt, chunk)
-
-
-@pytest.mark.parametrize(("family", "kind"), LAST)
-@torch.no_grad()
-def test_a_ragged_tree_behind_chunks_sees_what_it_sees_behind_a_whole_prompt(
-    family: str, kind: str
-) -> None:
-    adapter, prompt = embedded(family, kind)
-    whole, _ = prefilled(adapter, prompt, None)
-    runner, _ = prefilled(adapter, prompt, 6)
-    expected = whole.forward_tree(ROOTS, TREES).logits
-    ours = runner.forward_tree(ROOTS, TREES).logits
-    for row, nodes in enumerate(TREES.sizes):
-        close(ours[row, : 1 + nodes], expected[row, : 1 + nodes])
-
-
-@torch.no_grad()
-def test_deepstack_features_reach_their_own_tokens_in_every_chunk() -> None:
-    """With features on the wrong tokens the prompts above would not agree: swap two and see."""
-    adapter, prompt = embedded("qwen3_vl", "mixed")
-    _, expected = prefilled(adapter, prompt, 4)
-    for features in prompt.extras["deepstack_visual_embeds"]:
-        features[[0, 1]] = features[[1, 0]]
-    _, swapped = prefilled(adapter, prompt, 4)
-    assert (swapped.logits[0] - expected.logits[0]).abs().max() > 1e-3
-    close(swapped.logits[1:], expected.logits[1:])
 
 
 @pytest.mark.parametrize("hook", ["prune_extras", "repeat_extras"])
@@ -157,44 +86,3 @@ def test_guided_prompts_can_be_cut(
 # Memory
 
 WIDE, HIDDEN, LONG, CHUNK = 1024, 48, 256, 16
-FLOAT = 4
-
-
-def wide_model() -> Any:
-    """A text model whose MLPs are much wider than its states, as those of real ones are."""
-    torch.manual_seed(0)
-    text = {**tiny.TEXT, "num_hidden_layers": 3, "intermediate_size": WIDE}
-    return tiny.BUILDERS["qwen2"](text).eval()
-
-
-def memory_of(chunk: int | None, width: int = LONG) -> LiveMemory:
-    """What one prefill of a prompt allocates besides the weights, the prompt and the cache."""
-    adapter = adapt(wide_model())
-    prompt = adapter.embed_prompt({"input_ids": torch.ones(1, width, dtype=torch.long)})
-    runner = ModelRunner(adapter, width + ROOM)
-    runner.prefill(prompt)  # so that the cache is there
-    runner.cache.set_lengths([])
-    with LiveMemory() as memory:
-        runner.prefill(prompt, chunk)
-    return memory
-
-
-@torch.no_grad()
-def test_all_that_is_held_at_once_is_that_of_one_chunk_and_the_keys_it_sees() -> None:
-    """Keys and values, repeated for each head, and a mask are as long as the prompt, but no wider
-    than states and chunk."""
-    whole, chunked = memory_of(None), memory_of(CHUNK)
-    keys = 2 * LONG * HIDDEN * FLOAT
-    mask = CHUNK * LONG * FLOAT
-    assert chunked.peak < 3 * CHUNK * WIDE * FLOAT + 2 * keys + 2 * mask
-    assert whole.peak > 8 * chunked.peak
-
-
-def test_the_mask_of_a_later_chunk_is_no_square() -> None:
-    runner = ModelRunner(adapt(wide_model()), LONG)
-    runner.cache.set_lengths([LONG - CHUNK] * 4)
-    with LiveMemory() as memory:
-        mask = runner._mask(torch.zeros(4, CHUNK, HIDDEN), None)
-    assert mask is not None
-    assert mask.shape == (1, 1, CHUNK, LONG)
-    assert memory.largest == CHUNK * LONG * FLOAT

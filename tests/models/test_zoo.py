@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import asdict
-from typing import Any
 
 import pytest
 import transformers
@@ -15,38 +14,29 @@ from zoo import laws, support
 from zoo.species import Species, model_of
 from zoo.zoo import DECODED, REFUSED, ZOO
 
-
-def cases(*brief: str) -> list[Any]:
-    """Each species that is not refused, with each kind of prompt that it takes.
-
-    Args:
-        brief: kinds that are left to the long run where a species takes more.
-    """
-    return [
-        pytest.param(
-            species, kind, id=f"{species}-{kind}",
-            marks=[pytest.mark.soak] if kind in brief and species.kinds[-1] != kind else [],
-        )
-        for species in DECODED
-        for kind in species.kinds
-    ]  # fmt: skip
+ALL = [
+    pytest.param(species, kind, id=f"{species}-{kind}")
+    for species in DECODED
+    for kind in species.kinds
+]
 
 
-@pytest.mark.parametrize(("species", "kind"), cases("image"))
-def test_greedy_ids_are_those_of_generate(species: Species, kind: str) -> None:
-    wanted = laws.reference(species, kind)
-    accepted, drafted = 0, 0
-    for name in laws.methods_of(species):
+@pytest.mark.parametrize("species", DECODED, ids=str)
+def test_a_chain_and_a_tree_say_what_generate_says(species: Species) -> None:
+    """For the kind of prompt that shows most; the merge lane has the other kinds and methods."""
+    kind = species.kinds[-1]
+    for name in laws.methods_of(species, "chain", "tree"):
         said, stats = laws.decoded(species, name, kind)
-        assert said == wanted, name
+        assert said == laws.reference(species, kind), name
         if name == "chain":
-            accepted, drafted = stats.num_accepted_draft_tokens, stats.num_draft_tokens
-    assert 0 < accepted < drafted, "a draft has to be right now and then, and not always"
+            assert 0 < stats.num_accepted_draft_tokens < stats.num_draft_tokens
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("species", "kind"), cases("text", "image"))
-def test_drawn_ids_are_those_of_generate(species: Species, kind: str) -> None:
+@pytest.mark.parametrize(("species", "kind"), ALL)
+def test_ids_of_every_method_are_those_of_generate(species: Species, kind: str) -> None:
+    for name in laws.methods_of(species):
+        assert laws.decoded(species, name, kind)[0] == laws.reference(species, kind), name
     wanted = laws.reference(species, kind, is_sampled=True)
     for name in laws.methods_of(species, *laws.SAMPLED):
         assert laws.drawn(species, name, kind) == wanted, name

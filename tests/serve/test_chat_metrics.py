@@ -129,20 +129,6 @@ def test_drafts_are_counted_by_place() -> None:
     assert by_place == [3, 2, None]
 
 
-def test_the_state_is_read_when_the_metrics_are() -> None:
-    server = Server(rows=2, pages=8)
-    for _ in range(3):
-        server.add(20)
-    for _ in range(3):
-        server.loop.turn()
-    assert server.value("num_requests_running") == 2
-    assert server.value("num_requests_waiting") == 1
-    assert server.value("pages") == 8
-    assert server.value("pages_used") == server.engine.pages_used > 0
-    assert server.value("kv_cache_usage_perc") == server.engine.pages_used / 8
-    assert server.value("engine_tick_age_seconds") == server.clock.now
-
-
 def test_ends_of_every_kind_are_counted() -> None:
     server = Server(rows=1)
     gone = server.add(50)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import copy
 import io
 import json
 from collections.abc import Iterator
@@ -18,7 +17,6 @@ from PIL import Image
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import AutoProcessor, PreTrainedTokenizerFast
 
-from serve.spoken import byte_level
 from sooner import miniatures
 from sooner.serve.media.reader import MediaReader, media_reader
 from sooner.serve.openai.errors import BadRequestError
@@ -236,37 +234,3 @@ def test_a_model_that_reads_text_only_takes_no_pixels(reader: MediaReader) -> No
     prompts = chatting(words(TEMPLATE), reader, is_text=True)
     refused(prompts, [user(image())], "messages[0].content[0].image_url.url", "takes no pictures")
     refused(prompts, [user(video())], "messages[0].content[0].video_url.url", "takes no videos")
-
-
-CALLS = {
-    "role": "assistant",
-    "tool_calls": [{"id": "1", "function": {"name": "weather", "arguments": "{}"}}],
-}
-TURN = [
-    {"role": "user", "content": "hello"}, CALLS,
-    {"role": "tool", "tool_call_id": "1", "content": "sun"},
-]  # fmt: skip
-JOINS = (
-    "{% for m in messages %}{{ '[' + m['role'] + ']' + m['content'] }}"
-    "{% for c in m.tool_calls or [] %}<{{ c.function.name }}>{% endfor %}{% endfor %}"
-)
-PRINTS = JOINS.replace("'[' + m['role'] + ']' + m['content']", "m['role'] }} {{ m.content")
-
-
-@pytest.mark.parametrize("content", [{"content": None}, {}, {"content": ""}])
-@pytest.mark.parametrize(
-    ("template", "wanted"),
-    [
-        (JOINS, "[user]hello[assistant]<weather>[tool]sun"),
-        (PRINTS, "user helloassistant <weather>tool sun"),
-    ],
-)
-def test_a_tool_turn_can_be_replayed(
-    content: dict[str, Any], template: str, wanted: str, reader: MediaReader
-) -> None:
-    tokenizer = copy.copy(byte_level())
-    tokenizer.chat_template = template
-    first, calls, result = TURN
-    prompts = chatting(tokenizer, reader, is_text=True)
-    got = ask(prompts, [first, {**calls, **content}, result])
-    assert tokenizer.decode(got.inputs["input_ids"][0]) == wanted

@@ -178,26 +178,6 @@ def test_a_server_that_is_stopped_ends_what_is_under_way(monkeypatch: pytest.Mon
     assert not server.errors
 
 
-def test_ready_is_said_once_the_engine_has_answered(monkeypatch: pytest.MonkeyPatch) -> None:
-    slow = Slow(monkeypatch)
-    slow.go.clear()
-    told = ChatSettings(port=0, served_model_name="tiny", media_workers=1)
-    ready = threading.Event()
-    with bind(told) as listening:
-        server = ChatServer(pair(), "org/tiny", told, ready.set)
-        thread = threading.Thread(target=server.run, args=([listening],))
-        thread.start()
-        address = url(listening)
-        assert httpx.get(f"{address}/ready").status_code == 503
-        assert httpx.get(f"{address}/health").status_code == 200
-        assert not ready.is_set()
-        slow.go.set()
-        assert ready.wait(WAIT)
-        wait_for(lambda: httpx.get(f"{address}/ready").status_code == 200)
-        server.server.should_exit = True
-        thread.join(WAIT)
-
-
 def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine fails in a step, and can't be made again."""
     with running() as server:

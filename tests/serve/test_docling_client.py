@@ -14,10 +14,8 @@ import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import httpx
 import numpy as np
 import pytest
-from serve.test_parser_process import save
 
 from serve.robots import WAIT
 from serve.test_chat_process import Started, start
@@ -95,22 +93,3 @@ def test_docling_says_what_is_on_the_pages(reader: Started, tmp_path: Path) -> N
     text = parsed(reader, path, "--scale", "1", "--prompt", "read the page", "--pages", "3")
     wanted = [word for page in pages for word in words(page.markdown)]
     assert Levenshtein.normalized_similarity(words(text), wanted) > 0.95
-
-
-def test_docling_parses_with_a_parser_of_a_real_family(tmp_path: Path) -> None:
-    """It says random words without an end, so docling tells that pages were cut."""
-    save(tmp_path / "parser")
-    started = start(tmp_path, "parser", "--max-rows", "2")
-    try:
-        draw = np.random.default_rng(0)
-        shape = (112, 84, 3)
-        pages = [draw.integers(0, 256, shape, np.uint8) for _ in range(3)]
-        path = pdf(tmp_path / "three.pdf", pages)
-        options = ("--scale", "1", "--prompt", "w40 w50 w60 w70", "--max-tokens", "30")
-        text = parsed(started, path, *options, status="partial_success")
-        assert len(words(text)) > 30
-        metrics = httpx.get(f"{started.address}/metrics").text
-        assert 'http_requests_total{model_name="parser",status="200"} 3.0' in metrics
-    finally:
-        started.process.kill()
-        started.process.wait()

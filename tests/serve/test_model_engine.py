@@ -10,7 +10,6 @@ import torch
 
 import tiny
 from sooner import HSD, Autoregressive, Method, PromptLookup, SDTree, Speculative, generate
-from sooner.memory.media import media_of
 from sooner.serve.engine_options import JobOptions
 from sooner.serve.following import Following
 from sooner.serve.jobs import GenerationJob, JobSampling
@@ -122,20 +121,3 @@ def test_limits_on_tokens_hold_under_every_method(name: str, drawn: bool) -> Non
         assert forbidden.tokens[0] == plain(bad_words_ids=bad)
         others = [one for one in range(tiny.VOCAB) if one not in LIMITED["allowed_token_ids"]]
         assert allowed.tokens[0] == plain(suppress_tokens=others)
-
-
-@pytest.mark.parametrize("keys", [(), ("one", "two"), ("one", "two", "tile", "tile")])
-def test_media_are_known_by_keys_as_far_as_there_is_one_for_each(keys: tuple[str, ...]) -> None:
-    """Some processors make several pictures of one; then pixels are hashed."""
-    family = "qwen2_5_vl"
-    shown = tiny.inputs(family, "mixed")
-    asked = GenerationJob("a", shown, shown["input_ids"].shape[1], 4, media_keys=keys)
-    engine = ModelEngine(tiny.model(family), pages=8)
-    (found,) = run(engine, asked)
-    wanted = generate(tiny.model(family), shown, max_new_tokens=4, eos_token_id=-1).tokens
-    assert found.tokens == wanted
-    assert engine.memory is not None
-    told = ["one", "two"] if keys == ("one", "two") else []
-    known = media_of(engine.memory.adapter, shown, told)
-    held = [item.key for kind in found.shown.media.values() for item in kind]
-    assert held == [item.key for kind in known.values() for item in kind]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
-import time
 from functools import partial
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,9 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from serve.chatting import HELLO
-from serve.spoken import byte_level, ids_of
-from sooner.serve.jobs import Finished, GenerationJob, JobUsage, Tokens
-from sooner.serve.openai.answering import Answering, AskedChoice, EventMail
+from serve.spoken import byte_level
+from sooner.serve.openai.answering import EventMail
 from sooner.serve.openai.choice import Choice, Update
 from sooner.serve.openai.forms import ChatForm, TextForm
 from sooner.serve.openai.logprobs import TokenTexts
@@ -91,28 +87,6 @@ def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None
     assert once == 1
 
 
-def test_no_event_is_left_behind_whatever_the_threads_do() -> None:
-    async def run() -> int:
-        loop, mail, found = asyncio.get_running_loop(), EventMail(), [0]
-
-        def count() -> None:
-            found[0] += 1
-
-        def put() -> None:
-            for _ in range(2000):
-                mail.put(loop, count)
-
-        threads = [threading.Thread(target=put) for _ in range(2)]
-        for one in threads:
-            one.start()
-        while any(one.is_alive() for one in threads):
-            await asyncio.sleep(0)
-        await asyncio.sleep(0.01)
-        return found[0]
-
-    assert asyncio.run(run()) == 4000
-
-
 def test_tokens_wait_for_the_interval_and_what_is_urgent_takes_them_along() -> None:
     async def run() -> tuple[list[int], list[int], list[int], int]:
         loop, mail = asyncio.get_running_loop(), EventMail(interval=0.2)
@@ -146,39 +120,3 @@ def test_tokens_wait_for_the_interval_and_what_is_urgent_takes_them_along() -> N
     assert urgent == [0, 1, 2, 3]
     assert found == [0, 1, 2, 3, 4]
     assert calls == 2
-
-
-class KeptMail(EventMail):
-    """Takes events at once, and remembers which were urgent."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.urgent: list[bool] = []
-
-    def put(self, loop: Any, take: Any, is_urgent: bool = True) -> None:
-        self.urgent.append(is_urgent)
-        take()
-
-
-@pytest.mark.parametrize(
-    ("stops", "urgent"), [([], [True, False, False, True]), (["zzz"], [True] * 4)]
-)
-def test_first_tokens_ends_and_what_may_end_by_its_text_are_urgent(
-    stops: list[str], urgent: list[bool]
-) -> None:
-    async def run() -> tuple[list[bool], list[int]]:
-        mail, ids = KeptMail(), ids_of("the quick brown fox")
-        job = GenerationJob("a", {}, 1, 9)
-        choice = Choice(0, Detokenizer(byte_level()), PlainAnswer(), stops, frozenset())
-        service: Any = SimpleNamespace(submit=lambda job: None, cancel=lambda job: None)
-        answering = Answering(service, [AskedChoice(choice, job)], time.monotonic, mail)
-        answering.start()
-        for start in range(3):
-            job.events(Tokens(ids[start : start + 1], 0, None))
-        job.events(Finished("length", JobUsage(1)))
-        told = [len(step[1].tokens) async for step in answering.updates() if step is not None]
-        return mail.urgent, told
-
-    found, told = asyncio.run(run())
-    assert found == urgent
-    assert told == [3, 0]  # what waits behind one another is one update

@@ -269,6 +269,7 @@ def test_nearly_right_requests(address: str, caplog: pytest.LogCaptureFixture) -
     lives(address, caplog)
 
 
+@pytest.mark.slow
 def test_requests_by_the_description(address: str, caplog: pytest.LogCaptureFixture) -> None:
     statuses = fuzz_schema(address, 640)
     assert sum(statuses.values()) > 100

@@ -149,20 +149,6 @@ def test_calls_are_told_as_openai_has_them(blocks: tuple[int, ...]) -> None:
         assert "".join(one["delta"].get(key, "") for one in deltas) == message[key]
 
 
-def test_special_tokens_are_written_out_for_templates_alone() -> None:
-    with scripted(f"fox<|im_start|> {OTHER}") as service:
-        [choice] = asked(service, {"tools": None}).json()["choices"]
-        assert choice["message"]["content"] == f"fox<|im_start|> {OTHER}"
-        assert choice["finish_reason"] == "stop"
-
-        async def plain() -> Any:
-            async with talking(service) as client:
-                return (await client.post(CHAT, json=HELLO)).json()["choices"]
-
-        [choice] = asyncio.run(plain())
-        assert "<|im_start|>" not in choice["message"]["content"]
-
-
 def test_tools_that_can_not_be_are_refused() -> None:
     named = {"type": "function", "function": {"name": "other"}}
     wrong: list[tuple[dict[str, Any], str]] = [

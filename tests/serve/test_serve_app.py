@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 from typing import Any
 
 import httpx
@@ -75,40 +74,6 @@ def test_details_come_when_they_are_asked_for(single: Policy) -> None:
     assert (told["mode"], told["method"], told["rows"]) == ("exact", "plain", 1)
     assert told["deviation"] is None
     assert told["computed"] > 0
-
-
-def test_robots_that_share_batches_get_what_each_gets_alone(
-    chunks: Policy, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gate, act = threading.Event(), chunks.act
-
-    def gated(*seen: Any, **options: Any) -> Any:
-        assert gate.wait(20)
-        return act(*seen, **options)
-
-    async def scenario() -> list[httpx.Response]:
-        gate.set()
-        monkeypatch.setattr(chunks, "act", gated)
-        async with running(chunks, max_batch=8, window_ms=0) as client:
-            batcher = client.handler.batcher  # type: ignore[attr-defined]
-            gate.clear()
-            asked = [asyncio.ensure_future(client.post("/act", json=request(0)))]
-            await until(lambda: batcher.running)
-            more = (client.post("/act", json=request(seed)) for seed in range(1, 20))
-            asked += [asyncio.ensure_future(one) for one in more]
-            await until(lambda: len(batcher.waiting) == 19)
-            gate.set()
-            answers = await asyncio.gather(*asked)
-            text = (await client.get("/metrics")).text
-        assert 'sooner_requests_total{status="200"} 20.0' in text
-        return answers
-
-    answers = asyncio.run(scenario())
-    monkeypatch.undo()
-    for seed, answer in enumerate(answers):
-        np.testing.assert_array_equal(answer.json(), expected(chunks, seed))
-    rows = sorted(int(answer.headers["x-sooner-batch"]) for answer in answers)
-    assert rows == [1, *[3] * 3, *[8] * 16]
 
 
 @pytest.mark.parametrize(

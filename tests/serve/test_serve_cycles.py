@@ -23,6 +23,8 @@ from sooner.methods import Autoregressive, PromptLookup, Speculative
 from sooner.serve.openai.errors import BadRequestError
 from sooner.serve.openai.served import Prepared
 
+pytestmark = pytest.mark.slow
+
 
 class Pixels:
     """Prepares prompts with pixels, and knows which of them are still there.

@@ -27,6 +27,8 @@ from PIL import Image
 from serve.robots import json_numpy, npy, png, request, served
 from tiny_policy import image, policy
 
+pytestmark = pytest.mark.slow
+
 SOON = 30
 """Seconds in which each request is answered; the tiny policy takes milliseconds."""
 HONEST = {400, 401, 404, 405, 408, 413, 422, 429, 499, 503, 504}

@@ -18,6 +18,8 @@ from sooner.serve.run import bind, build_server, url
 from sooner.tasks.act import Observation, RemotePolicy
 from tiny_policy import INSTRUCTIONS, image, policy
 
+pytestmark = pytest.mark.slow
+
 
 def test_eight_clients_at_once_lose_nothing_among_bad_and_broken_ones() -> None:
     one = policy()

@@ -14,6 +14,8 @@ from serve.test_chat_run import Running, openai, running, streamed
 from sooner.decoding.runner import ModelRunner
 from sooner.memory import manager
 
+pytestmark = pytest.mark.slow
+
 SLOTS, PAGES = 16, 11
 TOKEN = 2 * 3 * 2 * 12 * 4
 """Bytes of a token of the tiny model."""

@@ -229,20 +229,6 @@ def test_what_ends_an_answer_is_part_of_it_where_a_request_says_so(stream: bool)
     assert said(ask(end, script="the")) == "the<|im_end|>"
 
 
-def test_a_stop_string_counts_from_min_tokens_on() -> None:
-    script, stop = "fox fox fox fox fox", "fox"
-    body = {**HELLO, "stop": stop}
-    assert said(ask(body, script=script)) == ""
-    first = len(ids_of("fox"))
-    assert said(ask({**body, "min_tokens": first - 1}, script=script)) == ""
-    later = said(ask({**body, "min_tokens": first}, script=script))
-    assert later == "fox "
-    # One that begins before and ends behind the limit does count.
-    whole = ids_of("the quick")
-    across = {**HELLO, "stop": "the quick", "min_tokens": len(whole) - 1}
-    assert said(ask(across, script="the quick brown")) == ""
-
-
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_may_begin_with_the_message_that_it_continues(stream: bool) -> None:
     messages = [*HELLO["messages"], {"role": "assistant", "content": "the quick"}]

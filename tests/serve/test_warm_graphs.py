@@ -12,6 +12,8 @@ from recorders import StandIn
 from sooner.graphs.warming import warm_graphs
 from sooner.serve.model_engine import ModelEngine
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("name", ["plain", "prompt-lookup-short", "noisy-4"])
 def test_requests_of_a_warm_engine_capture_nothing(name: str) -> None:

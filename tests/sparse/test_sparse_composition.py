@@ -5,16 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
 import sooner
 import tiny
 import tiny_canvas
 from method_matrix import METHODS
-from sooner.decoding.runner import ModelRunner
 from sooner.errors import UnsupportedError
-from sooner.methods.attention_tap import AttentionTap, asking_tokens
-from sooner.models import adapt
 from sooner.sparse.patterns import AShape
 from sparse.contexts import ALL, FAMILIES, decode, prompt_of, sparse
 
@@ -43,27 +39,6 @@ def test_methods_on_a_sparse_target_say_what_it_says_alone(method: str, family: 
     made = decode(family, sparse(family), METHODS[method](family), rows=rows)
     assert made.tokens == expected.tokens
     assert made.stats.mode == "approximate"
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_tap_records_the_same_on_sparse_and_dense_layers(family: str) -> None:
-    """The states of the first layer are the same; what is heard is attention on all of them."""
-    adapter = adapt(tiny.model(family))
-    heard: list[torch.Tensor] = []
-    for context in (None, sparse(family, *[AShape(1, 5)] * 4)):
-        with torch.inference_mode():
-            prompt = adapter.embed_prompt(prompt_of(family, 2))
-            asking = asking_tokens(prompt.visual, prompt.lengths, 8)
-            tap = AttentionTap(adapter.decoder, [0], asking, lambda _, s: heard.append(s))
-            try:
-                if context is None:
-                    ModelRunner(adapter, prompt.width).prefill(prompt)
-                else:
-                    with context(tiny.model(family)):
-                        ModelRunner(adapter, prompt.width).prefill(prompt)
-            finally:
-                tap.remove()
-    torch.testing.assert_close(heard[0], heard[1], rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("name", PRUNERS)

@@ -261,6 +261,7 @@ while not os.path.exists(stop):
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["local", "s3"])
 def test_processes_with_clocks_hours_apart_hold_it_one_after_the_other(
     where: str, tmp_path: Path, request: pytest.FixtureRequest

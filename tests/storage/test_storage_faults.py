@@ -91,6 +91,7 @@ def remove_whole(store: Store, workers: list[subprocess.Popen[str]]) -> None:
         worker.send_signal(signal.SIGCONT)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("where", "kills"), [("local", 9), ("s3", 3)])
 def test_killed_writers_leave_whole_objects(
     where: str, kills: int, tmp_path: Path, request: pytest.FixtureRequest

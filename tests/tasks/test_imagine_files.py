@@ -107,27 +107,6 @@ def test_prompts_of_a_text_file(tmp_path: Path) -> None:
         load_prompts("nowhere.txt")
 
 
-@pytest.mark.lab
-def test_coco_captions(tmp_path: Path) -> None:
-    folder = tmp_path / "annotations"
-    folder.mkdir()
-    told = [
-        {"id": 9, "image_id": 139, "caption": "A room with chairs."},
-        {"id": 4, "image_id": 139, "caption": "A woman stands in a room. "},
-        {"id": 5, "image_id": 25, "caption": "A giraffe eats leaves."},
-    ]
-    table = folder / "captions_val2017.json"
-    table.write_text(json.dumps({"info": {}, "images": [], "annotations": told}))
-    prompts = load_prompts("coco-captions", tmp_path)
-    assert [(one.id, one.text) for one in prompts] == [
-        ("coco-captions/25", "A giraffe eats leaves."),
-        ("coco-captions/139", "A woman stands in a room."),
-    ]
-    table.write_text("[]")
-    with pytest.raises(SoonerError, match="is not MS-COCO's captions"):
-        load_prompts("coco-captions", tmp_path)
-
-
 def test_folders_of_clips(tmp_path: Path) -> None:
     (tmp_path / "out").mkdir()
     for name in ("b2.mp4", "b10.mp4", "out/made.mp4"):

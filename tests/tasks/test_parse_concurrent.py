@@ -15,9 +15,7 @@ import torch
 
 from sooner.decoding.loop import Decoding
 from sooner.documents import Page, PageDraft
-from sooner.engine import Engine
 from sooner.errors import SoonerError
-from sooner.methods import HSD
 from sooner.tasks.loading import ModelPair
 from sooner.tasks.parse import FAILED, ConcurrentParser, PageParser, ParseSettings
 from tasks.parsing import draft_of, noise_page, qwen3_vl
@@ -185,31 +183,6 @@ def test_what_runs_out_of_memory_beside_others_is_decoded_alone(
         for one, future in zip(plain, futures, strict=False):
             assert (future.result(60).raw, future.result().mode) == (one.raw, "exact")
             assert future.result().notes == []
-
-
-def test_pages_make_room_where_memory_is_short(
-    pair: ModelPair, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Prompts of a page of memory each, whose texts begin a second one; there are three."""
-    settings = ParseSettings(stages="page", nodes=8, max_new_tokens=80, repetition=0)
-    large, alone = [noise_page(196, 196, seed) for seed in range(3)], PageParser(pair, settings)
-    want = [alone(page) for page in large]
-    engine = Engine(
-        pair.target.model, HSD([[]], **settings.verification), max_rows=3, pages=3,
-        prefix_caching=False,
-    )  # fmt: skip
-    made_room: list[int] = []
-    real = Engine._interrupt
-
-    def interrupted(self: Engine, request: Any) -> None:
-        made_room.append(request.number)
-        real(self, request)
-
-    monkeypatch.setattr(Engine, "_interrupt", interrupted)
-    with ConcurrentParser(pair, settings, pages_in_flight=3, engine=engine) as parser:
-        futures = [parser.submit(page, draft_of(page, "w1 w2 w3")) for page in large]
-        assert [future.result(60).raw for future in futures] == [one.raw for one in want]
-    assert made_room
 
 
 def test_a_sparse_prefill_has_the_model_for_itself(pair: ModelPair, pages: list[Page]) -> None:

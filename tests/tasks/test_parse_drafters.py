@@ -43,30 +43,6 @@ def test_a_drafter_that_kills_its_process_leaves_plain_decoding(tmp_path: Path) 
     assert "exit code 7" in records(out)["a.pdf", 2]["notes"][0]
 
 
-def test_the_next_page_is_drafted_while_this_one_is_verified(tmp_path: Path) -> None:
-    begun = [threading.Event() for _ in range(5)]
-    started: list[int] = []
-
-    class Watched(SayNumber):
-        def __call__(self, page: Any) -> Any:
-            started.append(page.number)
-            begun[page.number].set()
-            return super().__call__(page)
-
-    class Waiting(EchoParser):
-        def __call__(self, page: Any, draft: Any = None) -> Any:
-            if page.number < 4:
-                assert begun[page.number + 1].wait(30), "the next page is not drafted meanwhile"
-            assert len(started) <= page.number + 1  # one ahead, and no more
-            return super().__call__(page, draft)
-
-    parser = Waiting()
-    source = pdf(tmp_path / "a.pdf", 4)
-    counts = job(source, tmp_path / "out", Watched(), debug=True).run(lambda: parser)
-    assert parser.told == started == [1, 2, 3, 4]
-    assert counts.done == 4
-
-
 @pytest.mark.parametrize("workers", [0, 1, 3])
 def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path, workers: int) -> None:
     """Pages come in order, each with its own draft, and no more are in memory than there are

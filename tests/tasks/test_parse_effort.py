@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -23,9 +22,8 @@ from sooner.tasks.parse.budget import (
     RECENT,
     PageCost,
     PageCosts,
-    StageBudget,
 )
-from sooner.tasks.parse.contexts import Piece, pieces_of
+from sooner.tasks.parse.contexts import Piece
 from sooner.tasks.parse.crops import (
     SPARE,
     TIMES,
@@ -36,7 +34,6 @@ from sooner.tasks.parse.crops import (
 from sooner.tasks.parse.decoding import DecodedRow
 from sooner.tasks.parse.regions import RegionStage
 from sooner.tasks.parse.stages import COLD, ENOUGH, TRIAL
-from sooner.tasks.parse.steps import run_alone
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 
 LIMIT = 90
@@ -124,25 +121,6 @@ def test_a_runaway_crop_is_stopped_and_the_page_completes(hostile: ModelPair) ->
     # Its budget is what the page alone is expected to cost.
     letters = sum(len(text) for text in draft.texts)
     assert parsed.stages["regions"].steps <= round(FIRST * letters)
-
-
-def test_every_row_has_its_own_limit_and_its_own_watch(hostile: ModelPair) -> None:
-    """Without a budget of any account: the longest draft of a batch is not the others' limit."""
-    page = noise_page()
-    stage = PageParser(hostile, ParseSettings(stages="both", **FIXED)).regions
-    pieces = pieces_of(rough(page, 2, 30), "markdown")
-    with spoken() as said:
-        run_alone(stage(page, pieces, None, StageBudget(1000)), hostile.target.model, {95})
-    lengths = sorted(len(one.tokens) for one in said)
-    assert lengths == [TIMES * 3 + SPARE, TIMES * 31 + SPARE]
-    stage.settings = replace(stage.settings, repetition=256)
-    with spoken() as said:
-        steps = stage(page, pieces, None, StageBudget(1000))
-        done = run_alone(steps, hostile.target.model, {95})
-    lengths = sorted(len(one.tokens) for one in said)
-    assert lengths == [3 + SPARE + 1, 31 + SPARE + 1]  # as far as a repetition may go
-    assert [one.truncated for one in said] == ["repetition"] * 2
-    assert done.heard == {}
 
 
 @pytest.mark.slow

@@ -96,6 +96,7 @@ def test_a_file_keeps_its_old_content_if_writing_fails(tmp_path: Path) -> None:
     assert path.read_bytes() == b"old"
 
 
+@pytest.mark.slow
 def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     source, out = pdf(tmp_path / "a.pdf", 4), tmp_path / "out"
     paths = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])

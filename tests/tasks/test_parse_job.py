@@ -76,29 +76,6 @@ def test_what_a_model_says_is_not_run_as_html(tree: Path, tmp_path: Path) -> Non
     assert "default-src 'none'" in text
 
 
-def test_a_second_run_skips_what_is_done(tree: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    assert run(tree, out).told == [1, 1, 2]
-    before = {name: (out / name).stat().st_mtime_ns for name in listing(out)}
-    again = job(tree, out)
-    again.run(lambda: pytest.fail("no model is needed"))
-    assert (again.counts.total, again.counts.before) == (0, 3)
-    assert {name: (out / name).stat().st_mtime_ns for name in listing(out)} == before
-    assert run(tree, out, fresh=True).told == [1, 1, 2]
-    assert run(tree, out, settings_hash="other").told == [1, 1, 2]
-    assert len(records(out)) == 3
-    for name in ("page-0002.md", "page-0002.png"):
-        (out / "sub/paper.pdf" / name).unlink()
-    assert run(tree, out, settings_hash="other").told == []  # files are made of what was parsed
-    assert listing(out) == sorted(before)
-    pdf(tree / "sub" / "paper.pdf", 1)  # another content, and fewer pages
-    assert run(tree, out, settings_hash="other").told == [1]
-    assert sorted(records(out)) == [("paper.png", 1), ("sub/paper.pdf", 1)]
-    (out / "paper.png.md").unlink()
-    assert run(tree, out, settings_hash="other").told == []
-    assert (out / "paper.png.md").read_text() == "nothing drafted\n"
-
-
 def test_thousands_of_documents_begin_with_the_first_page(tmp_path: Path) -> None:
     """None is hashed or opened before its turn: three at most are, when the first page is done."""
     root, out, count = tmp_path / "in", tmp_path / "out", 10_000

@@ -25,6 +25,8 @@ from tasks.parse_deaths import DEATHS, work_and_die
 from tasks.parse_jobs import job
 from tasks.parse_workers import PROCESSES, begin, outputs, tree
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass
 class Worker:

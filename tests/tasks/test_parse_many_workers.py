@@ -18,6 +18,8 @@ from tasks.parse_deaths import die, die_opening
 from tasks.parse_jobs import job, records, run
 from tasks.parse_workers import begin, left_over, outputs, start, tree, work
 
+pytestmark = pytest.mark.slow
+
 PAGES = 4 + 5 + 6 + 1
 """Of `tree`, its second copy of a document left out."""
 

@@ -22,6 +22,8 @@ from sooner.tasks.loading import ModelPair
 from sooner.tasks.parse import PageParser, ParseSettings
 from tasks.parsing import noise_page, qwen3_vl
 
+pytestmark = pytest.mark.slow
+
 FIXED = {"nodes": 12, "max_new_tokens": 24}
 
 SCRIPT = """

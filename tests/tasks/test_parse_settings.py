@@ -2,32 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.methods import HSD
-from sooner.methods.aligned.size import Experience, MeasuredNodes, NodeCount
+from sooner.methods.aligned.size import MeasuredNodes
 from sooner.tasks.parse import PageParser, ParseSettings
-from sooner.tasks.parse.settings import RELAXED_NODES
 from tasks.parsing import draft_of, noise_page, qwen3_vl
-
-
-def test_below_tolerance_1_nodes_are_a_fixed_number() -> None:
-    assert ParseSettings().nodes == "auto"
-    relaxed = ParseSettings(acceptance_threshold=0.75)
-    assert relaxed.nodes == RELAXED_NODES
-    assert (
-        relaxed.digest() == ParseSettings(acceptance_threshold=0.75, nodes=RELAXED_NODES).digest()
-    )
-    assert relaxed.digest() != ParseSettings(acceptance_threshold=0.75, nodes=4).digest()
-    assert ParseSettings(acceptance_threshold=0.75, max_nodes=8).nodes == 8
-    assert replace(relaxed, max_new_tokens=4).nodes == RELAXED_NODES
-    assert isinstance(HSD([[]], **relaxed.verification)._sizing(None), NodeCount)  # type: ignore[arg-type]
-    assert isinstance(
-        HSD([[]], **ParseSettings().verification)._sizing(Experience()), MeasuredNodes
-    )
 
 
 @pytest.mark.parametrize("stages", ["both", "page"])

@@ -15,9 +15,7 @@ import tiny
 from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner.methods import Method
-from sooner.tasks.caption import caption
-from sooner.tasks.loading import load_pair, max_memory, own_device
-from sooner.tasks.settings import CaptionSettings
+from sooner.tasks.loading import load_pair, own_device
 
 accelerate = pytest.importorskip("accelerate")
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
@@ -68,47 +66,12 @@ def test_a_target_in_pieces_says_the_same(family: str, name: str) -> None:
     assert made.sequences.tolist() == whole.tolist()
 
 
-def test_a_map_reaches_the_target_and_the_draft_has_a_device_of_its_own(
-    target_folder: Path, draft_folder: Path, clip: Path
-) -> None:
-    pair = load_pair(
-        str(target_folder),
-        str(draft_folder),
-        device="cpu",
-        device_map={"": "cpu"},
-        draft_device="cpu",
-    )
-    assert pair.draft is not None
-    settings = CaptionSettings(method="parallel", prune=0.5, max_new_tokens=8)
-    plain = CaptionSettings(method="plain", max_new_tokens=8)
-    assert caption(clip, pair, settings)["text"] == caption(clip, pair, plain)["text"]
-
-
 def test_a_draft_device_that_is_not_there_is_named(target_folder: Path, draft_folder: Path) -> None:
     with pytest.raises(SoonerError, match="did you mean 'cuda'"):
         load_pair(str(target_folder), str(draft_folder), draft_device="cudaa")
 
 
 GIB = 1 << 30
-
-
-@pytest.mark.parametrize(
-    ("device_map", "own", "left"),
-    [
-        ("auto", "cuda:1", {0: 0.9, 1: 0.0, 2: 0.9, "cpu": 0.9}),
-        ("balanced", "cuda", {0: 0.0, 1: 0.9, 2: 0.9, "cpu": 0.9}),
-        ("auto", None, None), ("auto", "cpu", None), ({"": 0}, "cuda:1", None),
-        ("cuda:0", "cuda:1", None), (None, "cuda:1", None),
-    ],
-)  # fmt: skip
-def test_a_map_leaves_the_drafts_device_free(
-    device_map: Any, own: str | None, left: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    free = {0: 80 * GIB, 1: 40 * GIB, 2: 80 * GIB, "cpu": 500 * GIB}
-    monkeypatch.setattr("accelerate.utils.get_max_memory", lambda: dict(free))
-    found = max_memory(device_map, own)
-    told = None if left is None else {one: int(share * free[one]) for one, share in left.items()}
-    assert found == told
 
 
 @pytest.mark.parametrize(
@@ -147,6 +110,7 @@ def test_the_target_is_loaded_into_what_is_left(
     assert asked["max_memory"][0] > 0
 
 
+@pytest.mark.slow
 def test_a_command_spawns_its_draft_and_holds_no_weights_of_it(
     target_folder: Path, draft_folder: Path, clip: Path, tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

@@ -65,22 +65,6 @@ def test_same_pixels_as_the_processor_alone(
     assert theirs["video_metadata"][0].sampled_fps == ours["video_metadata"][0].sampled_fps
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 5])
-@pytest.mark.parametrize("name", PROCESSORS)
-def test_short_videos_are_taken(name: str, count: int) -> None:
-    processor = PROCESSORS[name]()
-    indices = Sampler(processor)(info_of(count))
-    assert indices == (sorted(set(indices)) if count > 1 else [0] * len(indices))
-    assert indices
-    assert indices[-1] < count
-    pixels = torch.zeros(len(indices), 48, 64, 3, dtype=torch.uint8)
-    made = processor(
-        [pixels], video_metadata=[metadata(info_of(count), indices)], do_sample_frames=False,
-        input_data_format="channels_last", return_tensors="pt",
-    )  # fmt: skip
-    assert made["pixel_values_videos"].shape[0] > 0
-
-
 def test_what_can_not_be_sampled_is_said() -> None:
     processor = PROCESSORS["qwen2"]()
     with pytest.raises(SoonerError, match="use --frames 2"):

@@ -50,17 +50,3 @@ def test_pieces_are_the_text(name: str, seed: int) -> None:
     assert final == tokenizer.decode(tokens, skip_special_tokens=True).strip()
     assert "".join(told) == final
     assert len(told) > 10  # it really streamed
-
-
-def test_origin_is_told() -> None:
-    tokenizer = words.build_tokenizer()
-    tokens = tokenizer("scene a on background", add_special_tokens=False).input_ids
-    assert len(tokens) == 4
-    told: list[tuple[str, bool]] = []
-    stream = TextStream(tokenizer, lambda piece, drafted: told.append((piece, drafted)))
-    stream.add(tokens[:1], 0)
-    stream.add(tokens[1:], 2)
-    stream.close()
-    assert [(piece.strip(), drafted) for piece, drafted in told] == [
-        ("scene", False), ("a on", True), ("background", False),
-    ]  # fmt: skip

@@ -118,19 +118,6 @@ def test_it_recovers_when_the_draft_becomes_good() -> None:
     assert chosen[-100:].count(0) <= 2  # a plain round now and then, to time it
 
 
-def test_notes_say_what_was_decided_and_why() -> None:
-    notes: list[str] = []
-    Machine(0.9, 0.1).run(AdaptiveDraftLength(16, note=notes.append), 60)
-    Machine(0.0, 0.5).run(AdaptiveDraftLength(16, note=notes.append), 60)
-    kept = next(note for note in notes if "draft tokens a round" in note)
-    gave_up = next(note for note in notes if "plain decoding for" in note)
-    for text in (kept, gave_up):
-        assert "acceptance 0." in text
-        assert "draft forward" in text
-        assert "x plain" in text
-    assert len(notes) < 20, "it does not chatter"
-
-
 def test_acceptance_is_estimated_without_the_bias_of_cut_windows() -> None:
     """A window accepted whole says nothing about a refusal."""
     draft_length, machine = AdaptiveDraftLength(4), Machine(0.8, 0.1, rows=16)

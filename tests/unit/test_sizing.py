@@ -165,57 +165,6 @@ def test_a_draft_that_turns_bad_is_left_soon(late: int) -> None:
     assert sum(map(any, pair.drafted[turn + 25 :])) <= 2
 
 
-@pytest.mark.parametrize("clients", [2, 4, 8])
-def test_rows_that_come_and_go_are_drafted_for_as_far_as_they_themselves_accept(
-    clients: int,
-) -> None:
-    """Two in three texts accept nearly all, the third little, as many requests at once do."""
-
-    def seconds(make: Callable[[Acceptance], DraftLength]) -> float:
-        """A closed loop: a row that ends makes room for the next text, whose prefill takes time."""
-        draw, known, spent, begun = random.Random(0), Acceptance(), 0.0, 0
-        rows: dict[int, int] = {}  # what is left to be said
-        takes: dict[int, bool] = {}
-        sizing = make(known)
-        while begun < 200 or rows:
-            if len(rows) < clients and begun < 200:
-                takes[begun] = sizing.takes_rows(10, 58)
-                spent += 12.0 + 2.0 * takes[begun]
-                if takes[begun]:
-                    sizing.prefilled(10, 2.0, 1)
-                rows[begun], begun = 58, begun + 1
-            ids = list(rows)
-            may = [takes[row] for row in ids]
-            sizes = [
-                min(size, rows[row] - 1) if takes[row] else 0
-                for row, size in zip(ids, sizing.choose(ids, may), strict=True)
-            ]
-            block = 1 + max(sizes)
-            accepted = []
-            for row, size in zip(ids, sizes, strict=True):
-                rate, count = (0.97, 0.97, 0.3)[row % 3], 0
-                while count < size and draw.random() < rate:
-                    count += 1
-                accepted.append(count)
-            stall = draw.lognormvariate(0.0, 0.1)
-            drafting = stall * (block - 1) * (0.15 + 0.02 * len(ids))
-            step = stall * (0.8 + 0.15 * len(ids) + 0.035 * len(ids) * (block - 1))
-            spent += drafting + step
-            done = RoundCost(len(ids), block, drafting, block - 1, seconds=step)
-            sizing.observe_cost(done, 1 + sum(accepted) / len(ids))
-            told = list(zip(ids, sizes, accepted, strict=True))
-            for row, _, count in told:
-                rows[row] -= 1 + count
-            rows = {row: left for row, left in rows.items() if left > 0}
-            if stay := [one for one in told if one[0] in rows]:
-                sizing.observe(*zip(*stay, strict=True))
-        return spent
-
-    ours = seconds(lambda known: AdaptiveDraftLength(16, experience=known))
-    best = min(seconds(lambda known, size=size: DraftLength(size)) for size in range(17))  # type: ignore[misc]
-    assert best / ours >= 0.94
-
-
 def tree_speed(rate: float, draft: float, sizing: TreeSize | None, tokens: int = 3000) -> float:
     """Speed of a static tree's levels as a multiple of plain decoding's.
 

@@ -9,16 +9,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import sooner
 import tiny
 from method_matrix import METHODS
 from sooner.decoding.cache import SlotCache
-from sooner.decoding.noise import RowNoise
-from sooner.decoding.rows import RowTensor
-from sooner.decoding.step import STOP_IDS, RowState
 
 aten = torch.ops.aten
 HEADS, WIDTH, CAPACITY, LAYERS = 2, 3, 20, 3
@@ -107,22 +103,6 @@ def test_rows_come_and_go_at_one_address(data: st.DataObject) -> None:
         assert addresses(cache) == places
 
 
-def test_a_row_prefilled_in_place_joins_without_a_copy() -> None:
-    cache = filled(2, 4)
-    apart, inside = filled(1, 1, 500.0), SlotCache(LAYERS, 9)
-    inside.borrow(cache, 1)
-    assert inside.capacity == CAPACITY
-    write(inside, 1, 5, 700.0)
-    inside.set_lengths([5])
-    with Copied() as copied:
-        cache.join(inside)
-    assert copied.calls == 0
-    with Copied() as copied:
-        cache.join(apart)
-    assert copied.nbytes == 2 * LAYERS * HEADS * WIDTH * 4 * 4, "4 slots, in floats"
-    assert copied.calls == 1, "of all layers at once"
-
-
 def test_a_row_whose_place_moved_meanwhile_is_copied_once() -> None:
     cache, inside = filled(3, 4), SlotCache(LAYERS, CAPACITY)
     inside.borrow(cache, 1)
@@ -158,35 +138,6 @@ def test_a_path_moves_in_all_layers_at_once_and_a_chain_not_at_all() -> None:
     with Copied() as copied:
         cache.commit_path(path, entries, is_chain=False)
     assert copied.calls == 1
-
-
-def test_row_tensors_and_states_stay_where_they_are() -> None:
-    for axis, shape in ((0, (2, 3)), (-1, (3, 2))):
-        one = RowTensor(torch.arange(6).view(shape), 4, axis)
-        place = one.used.data_ptr()
-        one.join(torch.arange(10, 13).view(3, 1).movedim(0, 1 if axis == 0 else 0))
-        one.keep_rows(torch.tensor([2, 1]))
-        assert one.used.data_ptr() == place
-        assert one.used.movedim(axis, 0)[0].tolist() == [10, 11, 12]
-        assert one.used.shape[axis] == 2
-
-    def state(rows: int, seed: int, stops: tuple[int, ...]) -> RowState:
-        return RowState(RowNoise.start(seed, torch.arange(rows)), stops, 7, 4)
-
-    def tensors(one: RowState) -> tuple[Tensor, ...]:
-        return one.roots, one.noise.seeds, one.noise.places, one.stop_ids, one.budget
-
-    first, second = state(2, 1, (3,)), state(1, 2, (5, 6))
-    places = [tensor.data_ptr() for tensor in tensors(first)]
-    seeds = [*first.noise.seeds.tolist(), *second.noise.seeds.tolist()]
-    second.roots.fill_(9)
-    first.join(second)
-    assert first.noise.seeds.tolist() == seeds
-    none = [-1] * (STOP_IDS - 2)  # room for those of a row with more
-    assert first.stop_ids.tolist() == [[3, -1, *none], [3, -1, *none], [5, 6, *none]]
-    first.keep_rows(torch.tensor([0, 2]))
-    assert first.roots.tolist() == [0, 9]
-    assert [tensor.data_ptr() for tensor in tensors(first)] == places
 
 
 @pytest.mark.parametrize("name", ["plain", "noisy-4", "sd-tree", "eagle"])

@@ -81,17 +81,3 @@ def test_a_phase_within_another_takes_its_time_out_of_it() -> None:
     assert stats.seconds["vision"] == 2.0
     assert stats.seconds["draft"] == 5.0
     assert stats.total_seconds == 10.0
-
-
-def test_a_run_of_days_keeps_its_means_and_not_every_value() -> None:
-    stats = Stats()
-    for step in range(40_000):
-        stats.verify_seconds[1].append(step)
-        stats.record_step(0, 2, step % 2, 1 + step % 2)
-        stats.note(f"note {step}")
-    stats.close_runs()
-    assert len(stats.verify_seconds[1]) < 20_000
-    assert stats.verify_seconds[1][-1] == 39_999
-    assert len(stats.runs) < 20_000
-    assert stats.accepted_run_length == 1.5
-    assert len(stats.notes) <= 500

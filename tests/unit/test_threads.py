@@ -11,9 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from sooner.cli import options
 from sooner.cli.main import main
-from sooner.errors import SoonerError
 from sooner.methods import threads as rule
 from sooner.methods.parallel import worker
 from sooner.methods.threads import Threads
@@ -81,34 +79,6 @@ def test_only_a_forked_draft_takes_a_core(
     planned = plan_threads(pair(draft), placement=placement)
     assert (planned.target, planned.draft) == (4 - beside, beside)
     assert plan_threads(pair(draft, "video"), placement=placement).target == 1
-
-
-@pytest.mark.lab
-@pytest.mark.parametrize(
-    ("method", "placement", "threads"),
-    [(None, "auto", 1), ("parallel", "process", 1), ("parallel", "thread", 2),
-     ("speculative", "auto", 2)],
-)  # fmt: skip
-def test_a_command_with_models_of_ones_own_leaves_the_draft_its_core(
-    method: str | None, placement: str, threads: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """`sooner caption --model --draft` on two cores, up to where its models are loaded."""
-    machine(monkeypatch, 2)
-    monkeypatch.setattr("sooner.tasks.loading.load_pair", lambda *_, **__: pair("cpu"))
-    loaded: list[int] = []
-    load = options.Models.load
-
-    def stop(self: options.Models, debug: bool, placement: str | None, method: str | None) -> Any:
-        load(self, debug, placement, method=method)
-        loaded.append(torch.get_num_threads())
-        raise SoonerError("that is all")
-
-    monkeypatch.setattr(options.Models, "load", stop)
-    extra = [] if method is None else ["--method", method]
-    with pytest.raises(SystemExit):
-        main(["caption", "--sample", "--model", "a", "--draft", "b", "--placement", placement,
-              *extra])  # fmt: skip
-    assert loaded == [threads]
 
 
 @pytest.mark.lab

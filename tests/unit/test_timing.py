@@ -155,27 +155,6 @@ def test_nothing_waits_while_rows_decode(
     assert stats.decode_seconds > 0
 
 
-def test_a_sizing_learns_from_times_that_come_late(device: Device) -> None:
-    """A draft that equals its target pays, and one that knows nothing does not."""
-    target, inputs = tiny.model("llama"), tiny.inputs("llama", "text", 1)
-    method = sooner.Speculative(target, "auto")
-    settled = timing.Timeline.settle
-
-    def settle(line: timing.Timeline) -> None:
-        device.catch_up()
-        settled(line)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timing.Timeline, "settle", settle)
-        stats = sooner.generate(
-            target, inputs, method, max_new_tokens=60, eos_token_id=None, do_sample=False
-        ).stats
-    assert stats.num_accepted_draft_tokens > 0
-    assert any("draft tokens a round" in note or "plain" in note for note in stats.notes)
-    assert len(stats.draft_seconds) > 2
-    assert stats.draft_forward_seconds > 0
-
-
 def test_what_work_costs_is_without_what_others_took_of_the_host() -> None:
     line = timing.Timeline(torch.device("cpu"))
     began, marked = line.work_mark(), line.mark()

@@ -10,9 +10,12 @@ import pytest
 from sooner.errors import SoonerError
 from sooner_lab.robots import METAWORLD
 
-pytestmark = pytest.mark.skipif(
-    importlib.util.find_spec("metaworld") is None, reason="the robots extra is not installed"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        importlib.util.find_spec("metaworld") is None, reason="the robots extra is not installed"
+    ),
+]
 
 
 @pytest.fixture(scope="module")
