@@ -23,6 +23,7 @@ demo: $(STAMP)
 demo-pictures: $(STAMP)
 	PYTHONPATH=tests/demo:tests $(BIN)/python tests/demo/take_pictures.py docs/pictures/demo
 
+# Three lanes: core (`test`), merge (`test-slow`, marker `slow`) and nightly (`soak`, marker `soak`).
 # Files in the order of conftest.py: long ones first, so that no core is idle at the end.
 BY_FILES := -n auto --dist loadfile --no-loadscope-reorder --slowest-files 20
 
@@ -35,7 +36,7 @@ test-random: $(STAMP)
 	$(BIN)/python -m pytest $(BY_FILES) -m "not slow and not soak" \
 		--random-order-bucket=global --random-order-seed=$(SEED)
 
-# Whole commands, timings and other tests of many seconds each: before a merge, and on hosted runners.
+# The merge lane: processes, kills, whole commands, servers, wheels, the browser, the whole matrix.
 test-slow: $(STAMP)
 	$(BIN)/python -m pytest $(BY_FILES) --durations 20 -m "slow and not soak"
 

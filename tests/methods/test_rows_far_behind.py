@@ -1,0 +1,85 @@
+"""Rows whose draft is far behind catch up beside rows that are near their end."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import sooner
+import tiny
+from methods.test_engine import greedy
+from sooner.methods.context import Context
+from sooner.methods.sizing.chain import DraftLength
+from sooner.methods.sizing.tree import NOTHING, Size, TreeSize
+
+PAUSE = 24
+"""Rounds without drafts, in which the draft falls as many tokens behind."""
+
+
+class Paused(DraftLength):
+    """Three tokens, and after the second round none for a while."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
+        self.rounds = 0
+
+    def choose(self, rows: Sequence[int], *told: Any) -> list[int]:
+        self.rounds += 1
+        return [0 if 2 < self.rounds <= 2 + PAUSE else 3] * len(rows)
+
+
+@dataclass(frozen=True)
+class PausedDraft(sooner.Speculative):
+    def _draft_length(self, context: Context) -> DraftLength:
+        return Paused()
+
+
+class PausedTree(TreeSize):
+    """The same for trees."""
+
+    def __init__(self, largest: Size) -> None:
+        super().__init__(largest)
+        self.rounds = 0
+
+    def choose(self, *told: Any) -> Size:
+        self.rounds += 1
+        return NOTHING if 2 < self.rounds <= 2 + PAUSE else self.largest
+
+
+@dataclass(frozen=True)
+class PausedEagle(sooner.Eagle):
+    def _sizing(self, *told: Any) -> TreeSize:
+        return PausedTree(Size(6, 2))
+
+
+METHODS = {
+    "speculative": lambda family: PausedDraft(tiny.noisy(family)),
+    "eagle": lambda family: PausedEagle(tiny.head(family), top_k=2),
+}
+LONG, SHORT = 60, 9
+
+
+@pytest.mark.parametrize("is_paged", [False, True])
+@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl"])
+@pytest.mark.parametrize("name", METHODS)
+def test_a_draft_catches_up_in_blocks_that_fit_the_longest_row(
+    name: str, family: str, is_paged: bool
+) -> None:
+    """The first row is behind by more tokens than the second, longer one has room for."""
+    model = tiny.model(family)
+    behind, near = (tiny.inputs(family, "text", 1, seed) for seed in (0, 1))
+    near = {name: one.repeat(1, 9) for name, one in near.items()}
+    memory: dict[str, Any] = {"pages": 40} if is_paged else {}
+    engine = sooner.Engine(model, METHODS[name](family), max_rows=2, **memory)
+    requests = [engine.admit(behind, **greedy(LONG))]
+    for _ in range(PAUSE):
+        engine.step()
+    requests.append(engine.admit(near, **greedy(SHORT)))
+    engine.run()
+    for inputs, length, request in zip((behind, near), (LONG, SHORT), requests, strict=True):
+        assert request.error is None
+        assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
+    assert requests[0].num_drafts > PAUSE / 4
