@@ -221,6 +221,7 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
         assert after.wait().reason == "length"
 
 
+@pytest.mark.slow
 def test_a_recording_that_waits_for_clients_can_be_stopped() -> None:
     gate = Gate()
     with running(lambda: StubEngine(spend=gate)) as service:

@@ -41,6 +41,7 @@ def test_draft_tokens_behind_an_end_are_not_counted_as_accepted() -> None:
     assert stats.decode_tokens == place
 
 
+@pytest.mark.slow
 def test_the_prefill_of_the_draft_is_not_taken_out_of_decoding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

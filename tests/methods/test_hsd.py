@@ -230,6 +230,7 @@ def test_alternatives_change_nothing_but_the_steps(family: str) -> None:
         assert made.sequences.tolist() == expected.tolist()
 
 
+@pytest.mark.slow
 def test_drafts_may_be_made_while_the_prompt_is_prefilled() -> None:
     """A function is asked once, behind the prefill, and its time is not the decoding's."""
     expected, asked = texts("llama", "text", 3), []

@@ -81,6 +81,7 @@ def test_it_takes_nothing_before_it_is_warm() -> None:
     assert service.close()
 
 
+@pytest.mark.slow
 def test_it_does_not_tick_while_a_step_hangs() -> None:
     gate = Gate()
     with running(lambda: StubEngine(spend=gate)) as service:

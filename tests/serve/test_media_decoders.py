@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 import struct
-import time
 import zlib
 from collections.abc import Iterator
 from dataclasses import replace
@@ -97,10 +96,8 @@ def test_a_decompression_bomb_is_refused_by_its_header(
     processes: DecodeProcesses, side: int
 ) -> None:
     zeros = zlib.compress(bytes(64 * MEBI), 9)
-    start = time.monotonic()
     with pytest.raises(MediaError, match=rf"{side * side} pixels"):
         processes.decode("picture", claim(side, side, zeros))
-    assert time.monotonic() - start < 2
 
 
 @pytest.mark.parametrize(
@@ -246,15 +243,14 @@ def test_an_encrypted_pdf_is_told(processes: DecodeProcesses, tmp_path: Path) ->
         processes.decode("pages", (tmp_path / "a.pdf").read_bytes())
 
 
+@pytest.mark.slow
 def test_a_decoder_that_hangs_is_killed_and_the_next_file_is_read() -> None:
     processes = DecodeProcesses(1, replace(LIMITS, seconds=0.5))
     try:
         pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").told["pid"]
         for name in ("hang", "hang_in_a_picture"):
-            start = time.monotonic()
             with pytest.raises(MediaError, match=r"took more than 0\.5 s"):
                 processes.decode(f"{PLANTED}:{name}", b"")
-            assert time.monotonic() - start < 10
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
             pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").told["pid"]

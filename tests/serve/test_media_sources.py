@@ -263,6 +263,7 @@ def test_answers_that_are_refused(site: Site, answer: Answer, told: str) -> None
         site.fetcher().get("http://example.com/")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["head", "body", "nothing"])
 def test_a_trickle_of_bytes_ends_with_the_time(site: Site, where: str) -> None:
     over = threading.Event()

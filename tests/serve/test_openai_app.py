@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from serve.asking import CHAT, asked, error_of
 from serve.chatting import HELLO, NAMES, ScriptedService, scripted, talking
 from serve.robots import until
@@ -26,6 +28,7 @@ def test_models_are_listed() -> None:
         asyncio.run(run(service))
 
 
+@pytest.mark.slow
 def test_health_fails_when_the_loop_stands_still() -> None:
     async def run(service: ScriptedService) -> None:
         now = service.ticked
@@ -44,6 +47,7 @@ def test_health_fails_when_the_loop_stands_still() -> None:
         asyncio.run(run(service))
 
 
+@pytest.mark.slow
 def test_silence_is_filled_with_pings() -> None:
     async def run(service: ScriptedService) -> str:
         async with talking(service, settings={"ping_seconds": 0.02}) as client:

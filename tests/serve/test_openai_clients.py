@@ -113,6 +113,7 @@ def test_the_client_over_the_application() -> None:
         asyncio.run(run(service))
 
 
+@pytest.mark.slow
 def test_many_clients_on_a_socket_get_what_each_gets_alone() -> None:
     """The whole path: uvicorn, the scheduler's thread, rows that are shared."""
     end = byte_level().eos_token_id
@@ -139,6 +140,7 @@ def test_many_clients_on_a_socket_get_what_each_gets_alone() -> None:
         assert thread.load().running == thread.load().waiting == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_client_that_hangs_up_frees_its_row(stream: bool) -> None:
     body = json.dumps({**HELLO, "stream": stream}).encode()

@@ -87,6 +87,7 @@ def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None
     assert once == 1
 
 
+@pytest.mark.slow
 def test_tokens_wait_for_the_interval_and_what_is_urgent_takes_them_along() -> None:
     async def run() -> tuple[list[int], list[int], list[int], int]:
         loop, mail = asyncio.get_running_loop(), EventMail(interval=0.2)

@@ -249,6 +249,7 @@ def test_schemas_are_compiled_on_trial_and_kept() -> None:
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_schema_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     """The process hangs on one schema, and another one compiles the next."""
     hanging = (
@@ -278,6 +279,7 @@ def test_a_schema_that_takes_too_long_is_killed(monkeypatch: pytest.MonkeyPatch)
     asyncio.run(run())
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_is_replaced(monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         made = grammars()

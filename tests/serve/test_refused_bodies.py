@@ -16,6 +16,8 @@ from serve.chatting import listening, scripted
 from serve.robots import WAIT
 from sooner.serve import bodies
 
+pytestmark = pytest.mark.slow
+
 MOST, PIECE = 200_000, 50_000
 """Bytes that the server takes; of one send."""
 

@@ -152,6 +152,7 @@ def test_readiness_flips_before_the_drain() -> None:
     assert not thread.is_alive()
 
 
+@pytest.mark.slow
 def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
     slow = SlowPolicy()
     settings, ready = ServeSettings(port=0, grace_seconds=0.2), threading.Event()

@@ -223,6 +223,7 @@ def test_connections_are_limited_and_those_who_are_in_stay_in() -> None:
         robot.close()
 
 
+@pytest.mark.slow
 def test_a_connection_without_a_request_is_closed() -> None:
     with served(SlowPolicy(), head_seconds=0.2) as address:
         silent, slow = connected(address), connected(address)

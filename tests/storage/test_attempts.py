@@ -37,6 +37,7 @@ def test_work_that_ends_leaves_nothing(any_store: Store) -> None:
     assert attempts.reason("a/b") is None
 
 
+@pytest.mark.slow
 def test_three_deaths_set_a_key_aside(tmp_path: Path) -> None:
     attempts = Attempts(open_store(tmp_path))
     for deaths in range(1, 4):
@@ -53,6 +54,7 @@ def test_three_deaths_set_a_key_aside(tmp_path: Path) -> None:
     assert attempts.count("d/000008") == 1
 
 
+@pytest.mark.slow
 def test_many_who_work_at_one_key_at_once_are_no_deaths(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     attempts = Attempts(store, lasts=0.4)

@@ -51,6 +51,7 @@ def test_one_has_it_until_he_gives_it_back(any_store: Store) -> None:
     assert len(list(any_store.names(".sooner/leases/"))) == 2
 
 
+@pytest.mark.slow
 @EVERYWHERE
 def test_of_many_takers_one_gets_a_lease_that_is_over(any_store: Store) -> None:
     first = Leases(any_store, "dead", 2.0)  # a busy server of S3 answers six within that

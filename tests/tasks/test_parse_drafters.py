@@ -17,6 +17,7 @@ from tasks.drafting import Die, EchoParser, Hang, Raise, SayNumber, pdf
 from tasks.parse_jobs import job, records, run
 
 
+@pytest.mark.slow
 def test_a_drafter_that_hangs_leaves_plain_decoding(tmp_path: Path) -> None:
     hang, out = Hang(), tmp_path / "out"
     run(pdf(tmp_path / "a.pdf", 2), out, guarded(hang, timeout=0.3))
@@ -33,6 +34,7 @@ def test_a_drafter_that_raises_leaves_plain_decoding(tmp_path: Path) -> None:
     assert records(out)["a.pdf", 2]["notes"] == ["failed with RuntimeError: out of ink"]
 
 
+@pytest.mark.slow
 def test_a_drafter_that_kills_its_process_leaves_plain_decoding(tmp_path: Path) -> None:
     out, drafter = tmp_path / "out", guarded(Die(), timeout=60, process=True)
     try:

@@ -155,6 +155,7 @@ def test_nothing_waits_while_rows_decode(
     assert stats.decode_seconds > 0
 
 
+@pytest.mark.slow
 def test_what_work_costs_is_without_what_others_took_of_the_host() -> None:
     line = timing.Timeline(torch.device("cpu"))
     began, marked = line.work_mark(), line.mark()
