@@ -46,7 +46,8 @@ def check_whole_or(name: str, value: Any, word: str = "auto") -> None:
 
 
 def parse_whole_or(name: str, text: str, word: str = "auto") -> Any:
-    """The word, or a whole number, from the command line; its range is for another to check.
+    """Returns the word, or a whole number, from the command line; its range is for another to
+    check.
 
     Raises:
         SoonerError: any other text.
@@ -58,7 +59,7 @@ def parse_whole_or(name: str, text: str, word: str = "auto") -> Any:
 
 
 def parse_bytes(text: str) -> int:
-    """A number of bytes, such as `8GiB`, `8G` (10**9 each) or `8589934592`.
+    """Returns a number of bytes, such as `8GiB`, `8G` (10**9 each) or `8589934592`.
 
     Raises:
         SoonerError: any other text.
@@ -138,7 +139,7 @@ def option(
     metavar: str | None = None,
     parse: Callable[[str], Any] | None = None,
 ) -> Any:
-    """A field of settings with its range; the class's docstring says what it is.
+    """Returns a field of settings with its range; the class's docstring says what it is.
 
     Args:
         least, most, above, hint: of a number, as in `check_number`; without `least` any will do.
@@ -152,7 +153,7 @@ def option(
 
 @functools.cache
 def field_types(kind: type) -> Mapping[str, tuple[Any, ...]]:
-    """Types, and words of a `Literal`, that each field of a dataclass may have."""
+    """Returns types, and words of a `Literal`, that each field of a dataclass may have."""
     found = {}
     for name, hint in typing.get_type_hints(kind).items():
         is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
@@ -200,7 +201,7 @@ class KnowsOldNames:
 
 
 def field_names(kind: Any) -> list[str]:
-    """Names of a dataclass's fields."""
+    """Returns names of a dataclass's fields."""
     return [one.name for one in dataclasses.fields(kind)]
 
 

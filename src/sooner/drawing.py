@@ -107,7 +107,7 @@ def draw(
 
 
 def _checked(own: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: Any) -> Sampling:
-    """The checkpoint's sampling with what the caller asked for."""
+    """Returns the checkpoint's sampling with what the caller asked for."""
     asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
     given = {name: value for name, value in asked.items() if value is not DEFAULT}
     sampling = replace(own, **given)
@@ -121,7 +121,7 @@ def _checked(own: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: 
 
 
 def _warpers(sampling: Sampling) -> LogitsProcessorList:
-    """Temperature, then top-k, then top-p, as `generate` orders them."""
+    """Returns temperature, then top-k, then top-p, as `generate` orders them."""
     warpers = LogitsProcessorList()
     if sampling.temperature != 1.0:
         warpers.append(TemperatureLogitsWarper(float(sampling.temperature)))

@@ -301,7 +301,7 @@ class Engine:
             self._end(*ending)
 
     def _told(self, error: Exception, request: Request) -> Exception:
-        """The error as the request is told of it; what its frames hold is let go."""
+        """Returns the error as the request is told of it; what its frames hold is let go."""
         traceback.clear_frames(error.__traceback__)
         ids = request.inputs.get("input_ids")
         told = None if ids is None else out_of_memory(error, self.model, ids, request.options)
@@ -338,7 +338,9 @@ class Engine:
         return tokens
 
     def _piece(self, request: Request) -> tuple[str, int]:
-        """What `_prefill` would do for a request while others decode: its kind, and its size."""
+        """Returns what `_prefill` would do for a request while others decode: its kind, and its
+        size.
+        """
         if self.prefilling is not None:
             tokens, kind = self.prefilling.tokens, "chunk"
         else:
@@ -348,7 +350,7 @@ class Engine:
         return kind, size_of(min(tokens, self.prefill_chunk or tokens))
 
     def _prefill(self) -> int:
-        """One chunk of a prompt, or its pixels; lets a request that is prefilled decode.
+        """Returns one chunk of a prompt, or its pixels; lets a request that is prefilled decode.
 
         Returns how many tokens of a row that was if it does, and another request may be begun.
         """
@@ -392,7 +394,7 @@ class Engine:
         return True
 
     def _may_begin(self, request: Request) -> bool:
-        """Whether a request may be prefilled, to decode with what decodes already."""
+        """Returns whether a request may be prefilled, to decode with what decodes already."""
         if self.batch is None:
             return True
         if self.memory is not None and request.shown is not None:

@@ -25,7 +25,7 @@ class MemoryRanOutError(SoonerError):
 
 
 def reason_of(error: BaseException) -> str:
-    """What is wrong with a file, in a line without its name, which the message has already."""
+    """Returns what is wrong with a file, in a line without its name, which the message has already."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return re.sub(r"( file)?:? '[^']*/[^']*'$", "", " ".join(str(error).split()))
@@ -43,14 +43,14 @@ DEVICE_FAULTS = (
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, of the machine or of an accelerator; needs no torch."""
+    """Returns whether memory ran out, of the machine or of an accelerator; needs no torch."""
     if isinstance(error, MemoryError | MemoryRanOutError) or _is_called(error, "OutOfMemoryError"):
         return True
     return isinstance(error, RuntimeError) and _says(error, OUT_OF_MEMORY)
 
 
 def is_device_fault(error: BaseException) -> bool:
-    """Whether an accelerator failed, so that nothing more can be computed in this process.
+    """Returns whether an accelerator failed, so that nothing more can be computed in this process.
 
     After a CUDA error such as a device-side assert every later call raises it again.
     """
@@ -61,7 +61,7 @@ def is_device_fault(error: BaseException) -> bool:
 
 
 def one_line(error: BaseException) -> str:
-    """An unexpected error in a line: its type, and the start of its message."""
+    """Returns an unexpected error in a line: its type, and the start of its message."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
 
@@ -85,7 +85,7 @@ RENAMED = {
 
 
 def new_name(old: str, known: Iterable[str]) -> str | None:
-    """What `known` calls an option of 0.1; `None` where it is none, or keeps its name."""
+    """Returns what `known` calls an option of 0.1; `None` where it is none, or keeps its name."""
     names = set(known)
     renamed = RENAMED.get(old, ()) if old not in names else ()
     return next((name for name in renamed if name in names), None)

@@ -49,7 +49,7 @@ class Generation:
     stats: Stats
 
     def __repr__(self) -> str:
-        """Sizes instead of tensors: notebooks print what a cell ends with."""
+        """Returns sizes instead of tensors: notebooks print what a cell ends with."""
         counts = ", ".join(str(len(row)) for row in self.tokens[:8])
         more = ", ..." if len(self.tokens) > 8 else ""
         stats = self.stats
@@ -73,7 +73,7 @@ def generate(
     compile: bool | Mapping[str, Any] = False,
     **options: Unpack[GenerateOptions],
 ) -> Generation:
-    """Generates with a method, and returns the tokens with statistics.
+    """Returns generates with a method, and returns the tokens with statistics.
 
         >>> result = sooner.generate(model, inputs, sooner.PromptLookup(), max_new_tokens=256)
         >>> processor.batch_decode(result.sequences)
@@ -157,7 +157,7 @@ def session_of(
     calls: PreparedCalls | None = None,
     **options: Any,
 ) -> Session:
-    """What `generate` would decode, set up but not begun; arguments as there.
+    """Returns what `generate` would decode, set up but not begun; arguments as there.
 
     Pixels are encoded. Whoever takes the session closes its drafter.
 
@@ -202,7 +202,7 @@ def session_of(
 
 
 def _continued(inputs: Mapping[str, Any], said: Sequence[int]) -> dict[str, Any]:
-    """Inputs of one row with ids behind its prompt, which are text whatever they are.
+    """Returns inputs of one row with ids behind its prompt, which are text whatever they are.
 
     Raises:
         SoonerError: there are more rows.
@@ -235,7 +235,7 @@ def _with_penalties(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> di
 
 
 def _without_types(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Inputs as the model takes them.
+    """Returns inputs as the model takes them.
 
     Qwen's processors tell which tokens are pictures (`mm_token_type_ids`), and models of their
     checkpoints' own code, which use the same processors, were written before there was that.

@@ -14,7 +14,7 @@ from .errors import SoonerError
 
 
 def part_of(path: Path, is_alone: bool = False) -> Path:
-    """Where what will be `path` is written; see `replacing`."""
+    """Returns where what will be `path` is written; see `replacing`."""
     return path.with_name(f".{path.name}.part" if is_alone else f".{path.name}.{os.getpid()}.part")
 
 
@@ -58,13 +58,13 @@ def write_json(content: Any, path: Path | str) -> None:
 
 
 def to_line(record: dict[str, Any]) -> bytes:
-    """A record as a line of JSON, with its end."""
+    """Returns a record as a line of JSON, with its end."""
     # Lone surrogates, as of a file's name that is not UTF-8, become escapes that JSON knows.
     return json.dumps(record, ensure_ascii=False).encode(errors="backslashreplace") + b"\n"
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
-    """The record of a line; `None` if it holds none, as one that was cut off."""
+    """Returns the record of a line; `None` if it holds none, as one that was cut off."""
     try:
         record = json.loads(line)
     except ValueError:

@@ -48,7 +48,8 @@ class Miniature:
     places: tuple[str, ...] = ()
 
     def foreign(self, *given: Path | str) -> list[str]:
-        """A line to be told with a result, if anything of `given` is none of its own samples.
+        """Returns a line to be told with a result, if anything of `given` is none of its own
+        samples.
 
         Args:
             given: a file, which is its own if it has the sample's content; or a text, which is
@@ -115,12 +116,12 @@ def _installed() -> dict[str, Miniature]:
 
 
 def names() -> list[str]:
-    """The installed miniatures, in alphabetical order; none without `sooner-miniatures`."""
+    """Returns the installed miniatures, in alphabetical order; none without `sooner-miniatures`."""
     return sorted(_installed())
 
 
 def find(name: str) -> Miniature:
-    """The installed miniature `name`.
+    """Returns the installed miniature `name`.
 
     Raises:
         SoonerError: none is installed, or none of this name; says what to install or name.
@@ -137,7 +138,7 @@ def find(name: str) -> Miniature:
 
 
 def whole(name: str) -> Miniature:
-    """The installed miniature `name`, whose files are all there.
+    """Returns the installed miniature `name`, whose files are all there.
 
     Raises:
         SoonerError: as `find`; or files are missing, and the line says of which parts.
@@ -153,7 +154,7 @@ def whole(name: str) -> Miniature:
 
 
 def sample_of(name: str) -> Path:
-    """The bundled file of a miniature.
+    """Returns the bundled file of a miniature.
 
     Raises:
         SoonerError: it is not installed, or takes none.

@@ -49,7 +49,7 @@ class TokenPace:
         self._costs: dict[Hashable, deque[float]] = {}
 
     def allows(self, kind: Hashable, arrived: float, rows: Iterable[tuple[float, int]]) -> bool:
-        """Whether a piece may be prefilled now.
+        """Returns whether a piece may be prefilled now.
 
         Args:
             kind: of the piece: those of one kind cost about the same. What was never seen costs
@@ -75,5 +75,5 @@ class TokenPace:
 
 
 def size_of(tokens: int) -> int:
-    """Sizes of pieces that cost about the same: powers of two."""
+    """Returns sizes of pieces that cost about the same: powers of two."""
     return math.ceil(math.log2(max(tokens, 1)))

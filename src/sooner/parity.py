@@ -91,7 +91,7 @@ def _at(tokens: Sequence[int], index: int) -> int | None:
 
 
 def rounding(dtype: torch.dtype, magnitude: float) -> float:
-    """The largest difference of two logits around `magnitude` that rounding explains."""
+    """Returns the largest difference of two logits around `magnitude` that rounding explains."""
     return torch.finfo(dtype).eps * ROUNDINGS.get(dtype, 4.0) * max(1.0, abs(magnitude))
 
 
@@ -118,7 +118,7 @@ def reference_run(
 
 
 def end_ids(model: Any, options: Mapping[str, Any]) -> set[int]:
-    """Token ids that end a text of `model.generate(**options)`."""
+    """Returns token ids that end a text of `model.generate(**options)`."""
     config = options.get("generation_config") or model.generation_config
     ends = options.get("eos_token_id", config.eos_token_id)
     if ends is None:

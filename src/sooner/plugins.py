@@ -28,5 +28,5 @@ WEIGHTS = "sooner-miniatures"
 
 @cache
 def plugins(group: str) -> tuple[Any, ...]:
-    """What installed distributions declare in a group, by the names of their entries."""
+    """Returns what installed distributions declare in a group, by the names of their entries."""
     return tuple(one.load() for one in sorted(entry_points(group=group), key=lambda one: one.name))

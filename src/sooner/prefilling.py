@@ -141,7 +141,7 @@ class Prefiller:
         return PrefillingRequest(request, decoding, decoding.prefill())
 
     def _session(self, request: Request, batch: Decoding | None) -> Session | None:
-        """A request's session with memory for its prompt; `None` if there is none yet."""
+        """Returns a request's session with memory for its prompt; `None` if there is none yet."""
         method, before = request.method, request.before
         options = {**self.launch, **request.options}
         del options["logprobs"], options["num_draft_tokens"]  # the engine's own

@@ -60,7 +60,7 @@ class PreparedCall:
         max_new_tokens: int,
         **given: Any,
     ) -> Session:
-        """What `Method.__call__` would set up.
+        """Returns what `Method.__call__` would set up.
 
         Args:
             inputs: what the model's processor returned, of one row.
@@ -88,7 +88,7 @@ class PreparedCalls:
     def key(
         self, model: Any, inputs: Mapping[str, Any], method: Method, options: Mapping[str, Any]
     ) -> Key | None:
-        """What tells calls apart; `None` for those that only `generate` can prepare."""
+        """Returns what tells calls apart; `None` for those that only `generate` can prepare."""
         ids, limit = inputs.get("input_ids"), options.get("max_new_tokens")
         if (
             not OF_ROWS.issuperset(options)
@@ -109,7 +109,7 @@ class PreparedCalls:
         return key
 
     def find(self, model: Any, key: Key | None) -> PreparedCall | None:
-        """The call that was prepared for a key, if it can serve others."""
+        """Returns the call that was prepared for a key, if it can serve others."""
         if (config := vars(model.generation_config)) != self._config:  # somebody changed it
             self._calls, self._config = {}, copy.deepcopy(config)
         return None if key is None else self._calls.get(key)
@@ -132,7 +132,7 @@ class PreparedCalls:
 def _call_of(
     input_ids: torch.Tensor, handed: Mapping[str, Any], inputs: Mapping[str, Any]
 ) -> PreparedCall | None:
-    """What can be kept of what a loop was handed; `None` if it depends on the prompt."""
+    """Returns what can be kept of what a loop was handed; `None` if it depends on the prompt."""
     left = dict(handed)
     processors, criteria = left.pop("logits_processor"), left.pop("stopping_criteria")
     config: GenerationConfig = left.pop("generation_config")

@@ -36,7 +36,7 @@ class Revision:
 
 @functools.cache
 def revision() -> Revision:
-    """The tree as it was when the process first asked: a bench does before it measures.
+    """Returns the tree as it was when the process first asked: a bench does before it measures.
 
     What a run writes at its end, or another wrote before it, does not make it dirty.
     """
@@ -48,7 +48,8 @@ def revision() -> Revision:
 
 
 def provenance(device: str, dtype: str, seed: int, draft_threads: int = 0) -> dict[str, Any]:
-    """Git revision, versions, device, dtype, threads, seed and command line of this process.
+    """Returns git revision, versions, device, dtype, threads, seed and command line of this
+    process.
 
     Args:
         draft_threads: of a process that drafts beside this one.
@@ -70,7 +71,7 @@ def provenance(device: str, dtype: str, seed: int, draft_threads: int = 0) -> di
 
 
 def _git(*arguments: str) -> str | None:
-    """A git answer about the source tree, or `None` outside one."""
+    """Returns a git answer about the source tree, or `None` outside one."""
     command = ["git", "-C", str(Path(__file__).parent), *arguments]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)

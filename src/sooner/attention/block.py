@@ -58,7 +58,7 @@ class Block(NamedTuple):
 
 
 def tree_block(lengths: Tensor, parents: Tensor, sizes: Tensor | None = None) -> Block:
-    """The block of draft trees behind their roots; no step of it reads from the device.
+    """Returns the block of draft trees behind their roots; no step of it reads from the device.
 
     Args:
         lengths: committed slots, `[rows]`.
@@ -85,7 +85,7 @@ def tree_block(lengths: Tensor, parents: Tensor, sizes: Tensor | None = None) ->
 
 
 def pack_ancestors(reach: Tensor, sizes: Tensor | None = None, words: int = WORDS) -> Tensor:
-    """Ancestors as bits, `[rows, queries, words]` int32.
+    """Returns ancestors as bits, `[rows, queries, words]` int32.
 
     Args:
         reach: `[rows, queries, entries]` bool; `[r, i, j]` says that query `i` sees entry `j`, as
@@ -112,14 +112,17 @@ def pack_ancestors(reach: Tensor, sizes: Tensor | None = None, words: int = WORD
 
 
 def unpack_ancestors(ancestors: Tensor, written: int = 0) -> Tensor:
-    """What queries see of their block, `[rows, queries, written + queries]` bool, from its bits."""
+    """Returns what queries see of their block, `[rows, queries, written + queries]` bool, from its
+    bits.
+    """
     place = torch.arange(32, dtype=torch.int32, device=ancestors.device)
     bits = (ancestors[..., None] >> place) & 1  # [rows, queries, words, 32]
     return bits.flatten(-2)[..., : written + ancestors.shape[1]].bool()
 
 
 def block_slots(block: Block, entries: int, capacity: int) -> Tensor:
-    """Slots that the queries' keys and values are written to, `[rows, entries]`, in range always.
+    """Returns slots that the queries' keys and values are written to, `[rows, entries]`, in range
+    always.
 
     Entries that are not real, or that do not fit, go to the trash slot: the last one of a row.
 

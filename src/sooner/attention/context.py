@@ -81,7 +81,8 @@ def attending_to_blocks(config: Any) -> Iterator[None]:
 
 
 def block_arguments(block: Block) -> dict[str, Any]:
-    """Arguments of the decoder under `attending_to_blocks`; only shapes change from step to step.
+    """Returns arguments of the decoder under `attending_to_blocks`; only shapes change from step to
+    step.
 
     The attention mask is a stand-in: transformers hands a mask of four dimensions on as it is, so
     that nothing is built, and nothing reads it.
@@ -90,7 +91,7 @@ def block_arguments(block: Block) -> dict[str, Any]:
 
 
 def _register(before: str, is_chunked: bool) -> str:
-    """The name of the functions that stand before those of `before`; each is made once.
+    """Returns the name of the functions that stand before those of `before`; each is made once.
 
     The same function in every run: a compiled decoder need not be compiled again.
 
@@ -118,7 +119,7 @@ def _restore(config: Any, before: str) -> None:
 
 @lru_cache(maxsize=16)
 def _attention(before: str, is_chunked: bool) -> Any:
-    """The attention function over that of `before`; see `_register`."""
+    """Returns the attention function over that of `before`; see `_register`."""
 
     def attend(
         module: nn.Module,
@@ -155,7 +156,7 @@ def _attention(before: str, is_chunked: bool) -> Any:
 
 @lru_cache(maxsize=16)
 def _mask(before: str) -> Callable[..., Any]:
-    """The mask function of `before`, for forwards without a block."""
+    """Returns the mask function of `before`, for forwards without a block."""
 
     def mask(*args: Any, **kwargs: Any) -> Any:
         return ALL_MASK_ATTENTION_FUNCTIONS[before](*args, **kwargs)
@@ -164,7 +165,7 @@ def _mask(before: str) -> Callable[..., Any]:
 
 
 def _own(module: nn.Module, before: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """What the config named; `eager` is the modelling file's and not registered."""
+    """Returns what the config named; `eager` is the modelling file's and not registered."""
     if before == "eager":
         own: Any = sys.modules[type(module).__module__].eager_attention_forward
         return own
@@ -172,7 +173,7 @@ def _own(module: nn.Module, before: str) -> Callable[..., tuple[Tensor, Tensor |
 
 
 def _chunk(module: Any) -> int | None:
-    """Positions of a chunk in a layer of chunked attention, which its arguments don't say."""
+    """Returns positions of a chunk in a layer of chunked attention, which its arguments don't say."""
     config = getattr(module, "config", None)
     size = getattr(config, "attention_chunk_size", None)
     kinds = getattr(config, "layer_types", None)

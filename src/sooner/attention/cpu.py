@@ -41,7 +41,8 @@ ALIGNED = 64
 
 
 def zero_slots(like: Tensor, shape: Sequence[int]) -> Tensor:
-    """Zeros like another tensor; on a CPU those that nobody writes take neither time nor memory.
+    """Returns zeros like another tensor; on a CPU those that nobody writes take neither time nor
+    memory.
 
     Torch writes the zeros of all rows that a batch may ever have; numpy has the system give pages
     that are zero, once they are touched.
@@ -142,7 +143,7 @@ def attend(
 
 
 def _plain(query: Tensor, keys: Tensor, values: Tensor, length: int, call: _Call) -> Tensor:
-    """One entry behind rows of one length: one call, as plain decoding has always had."""
+    """Returns one entry behind rows of one length: one call, as plain decoding has always had."""
     low, _ = _window(length, length, call)
     if call.group > 1:
         packed = query.reshape(query.shape[0], -1, call.group, query.shape[3])
@@ -179,7 +180,7 @@ def _attend(
 def _rest(
     packed: Tensor, keys: Tensor, values: Tensor, plan: _Plan, call: _Call
 ) -> tuple[Tensor, Tensor]:
-    """Attention over the slots of `ranges`."""
+    """Returns attention over the slots of `ranges`."""
     keys, values = _slots(keys, plan.ranges), _slots(values, plan.ranges)
     if plan.mask is None:
         return _causal(packed, keys, values, call)
@@ -216,7 +217,7 @@ def _plan(
     if _lie_apart(lengths, kv_heads * dim * dtype.itemsize):
 
         def own(values: Any, row: int) -> Any:
-            """A row's share of what all rows have as much of."""
+            """Returns a row's share of what all rows have as much of."""
             size = 0 if values is None else len(values) // len(lengths)
             return values and values[row * size : (row + 1) * size]
 
@@ -269,13 +270,15 @@ def _plan(
 
 
 def _lie_apart(lengths: Sequence[int], slot_bytes: int) -> bool:
-    """Whether rows are better attended to one by one than all as far as the longest."""
+    """Returns whether rows are better attended to one by one than all as far as the longest."""
     beyond = len(lengths) * max(lengths) - sum(lengths)
     return 2 * beyond * slot_bytes > APART * len(lengths)
 
 
 def _window(first: int, last: int, call: _Call) -> tuple[int, int]:
-    """The first slot that any position from `first` to `last` sees, and that all of them see."""
+    """Returns the first slot that any position from `first` to `last` sees, and that all of them
+    see.
+    """
     low = common = 0
     if call.window is not None:
         low, common = max(first - call.window + 1, 0), max(last - call.window + 1, 0)
@@ -298,7 +301,8 @@ def _bytes(numbers: Tensor) -> bytes:
 
 
 def _chain_mask(entries: int, slots: int, group: int, dtype: torch.dtype) -> Tensor:
-    """What a chain sees of the last `slots` slots, its own behind them, to be added to the scores.
+    """Returns what a chain sees of the last `slots` slots, its own behind them, to be added to the
+    scores.
 
     `[1, 1, group * entries, slots]`.
     """
@@ -307,7 +311,9 @@ def _chain_mask(entries: int, slots: int, group: int, dtype: torch.dtype) -> Ten
 
 
 def _causal(packed: Tensor, keys: Tensor, values: Tensor, call: _Call) -> tuple[Tensor, Tensor]:
-    """A long chain over itself; heads stand apart, so that what is not seen is not computed."""
+    """Returns a long chain over itself; heads stand apart, so that what is not seen is not
+    computed.
+    """
     rows, kv_heads, queries, dim = packed.shape
     apart = packed.reshape(rows * kv_heads, call.group, queries // call.group, dim)
     keys, values = (
@@ -318,6 +324,6 @@ def _causal(packed: Tensor, keys: Tensor, values: Tensor, call: _Call) -> tuple[
 
 
 def _merge(first: Tensor, lse: Tensor, other: Tensor, of_other: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention over the union of two disjoint sets of slots, fp32, from that over each."""
+    """Returns attention over the union of two disjoint sets of slots, fp32, from that over each."""
     share = (of_other - lse).sigmoid()[..., None]
     return first.float().lerp(other.float(), share), lse.logaddexp(of_other)

@@ -41,7 +41,7 @@ class Config:
     stages: int
 
     def stages_of(self, is_paged: bool) -> int:
-        """What the compiler has to be given for them.
+        """Returns what the compiler has to be given for them.
 
         Keys in pages are loaded from where another load says. It gives each of the two half of the
         stages behind the first, rounded down, so that of three none would be loaded ahead.
@@ -50,7 +50,7 @@ class Config:
 
 
 def config_for(queries: int, dim: int, dtype: torch.dtype) -> Config:
-    """The tile of `queries` packed queries.
+    """Returns the tile of `queries` packed queries.
 
     Chosen by what the compiler reports for sm_80 and sm_90: nothing spilled, and two tiles a
     multiprocessor up to 128 dims. Up to 64 queries are one tile and read the keys once; the tiles
@@ -65,13 +65,14 @@ def config_for(queries: int, dim: int, dtype: torch.dtype) -> Config:
 
 
 def width_of(padded: int) -> int:
-    """Columns of values that are accumulated as one."""
+    """Returns columns of values that are accumulated as one."""
     return padded if padded <= 64 else padded // 2
 
 
 def supports(query: Tensor, block: Block) -> bool:
-    """Whether the kernel takes these queries (bf16, fp16 or fp32, at most 256 dims) and as many
-    ancestor bits."""
+    """Returns whether the kernel takes these queries (bf16, fp16 or fp32, at most 256 dims) and as
+    many ancestor bits.
+    """
     fits = block.ancestors is None or block.ancestors.shape[2] == ANCESTOR_WORDS
     return fits and query.dtype in DTYPES and query.shape[-1] <= MOST_DIMS
 
@@ -84,7 +85,7 @@ def _processors(device: torch.device) -> int:
 
 
 def splits_for(programs: int, capacity: int, processors: int) -> int:
-    """Parts that a row's slots are cut into: so many that `programs` fill the GPU twice.
+    """Returns parts that a row's slots are cut into: so many that `programs` fill the GPU twice.
 
     Known without lengths, which live on the device: a program finds its share of them.
 

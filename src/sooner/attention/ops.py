@@ -31,7 +31,7 @@ def block_attention(
     softcap: float | None = None,
     sinks: Tensor | None = None,
 ) -> Tensor:
-    """Attention of each row's block over its committed slots and over the block.
+    """Returns attention of each row's block over its committed slots and over the block.
 
     Keys and values of the block are in the stores already, behind the committed ones. Neither
     lengths nor anything else is read from a GPU; nothing depends on what lies in unseen slots.
@@ -82,7 +82,7 @@ def _fake(query: Tensor, *_: object) -> Tensor:
 
 
 def _split(*given: object) -> tuple:
-    """The operator's arguments with those of its block in one."""
+    """Returns the operator's arguments with those of its block in one."""
     return (*given[:3], Block(*given[3:9]), *given[9:])  # type: ignore[arg-type]
 
 

@@ -11,7 +11,7 @@ from .block import Block, unpack_ancestors
 def seen_slots(
     block: Block, entries: int, slots: Tensor, window: int | None = None, chunk: int | None = None
 ) -> Tensor:
-    """Which slots the queries of a block see, `[rows, entries, slots]` bool.
+    """Returns which slots the queries of a block see, `[rows, entries, slots]` bool.
 
     Args:
         entries: queries.
@@ -45,7 +45,9 @@ def seen_slots(
 
 
 def read_pages(store: Tensor, page_table: Tensor) -> Tensor:
-    """A copy of a store of pages in the order of its rows, `[rows, kv_heads, capacity, dim]`."""
+    """Returns a copy of a store of pages in the order of its rows, `[rows, kv_heads, capacity,
+    dim]`.
+    """
     whole = store[page_table.long()]  # [rows, pages, kv_heads, PAGE, dim]
     return whole.transpose(1, 2).flatten(2, 3)
 

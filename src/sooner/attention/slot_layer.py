@@ -125,11 +125,13 @@ class SlotLayer(CacheLayerMixin):
         return int(self.stores[0].shape[1])
 
     def first_keys(self, count: int) -> Tensor:
-        """A view of the keys of the first `count` slots held, `[rows, kv_heads, count, dim]`."""
+        """Returns a view of the keys of the first `count` slots held, `[rows, kv_heads, count,
+        dim]`.
+        """
         return self.stores[0][:, :, :count]
 
     def gather(self, slots: Tensor) -> tuple[Tensor, ...]:
-        """Copies of keys and values, `[rows, kv_heads, count, dim]`, of the owner's slots.
+        """Returns copies of keys and values, `[rows, kv_heads, count, dim]`, of the owner's slots.
 
         Args:
             slots: `[rows, kv_heads, count]`; the heads of a row may choose different ones.

@@ -68,7 +68,9 @@ class PolicyOptions:
     threads: options.Threads = None
 
     def foreign(self, *given: Path | str) -> list[str]:
-        """Notes on pictures, instructions and environments that a miniature was not trained on."""
+        """Returns notes on pictures, instructions and environments that a miniature was not trained
+        on.
+        """
         from .. import miniatures
         from ..tasks.act.policy import MINIATURE
 
@@ -124,7 +126,7 @@ Line = tuple[str, str]
 
 
 def action_lines(action: Any) -> list[Line]:
-    """How one action was decoded."""
+    """Returns how one action was decoded."""
     stats = action.stats
     told = (
         f"  {1e3 * action.seconds:.0f} ms, {action.ids.size} tokens in {stats.nfe} forwards, "
@@ -144,7 +146,7 @@ def action_lines(action: Any) -> list[Line]:
 
 
 def rollout_record(found: Any, actions: Sequence[Any]) -> dict[str, Any]:
-    """The figures of a rollout, ready for JSON.
+    """Returns the figures of a rollout, ready for JSON.
 
     Args:
         found: `Rollouts`.
@@ -173,7 +175,7 @@ def rollout_record(found: Any, actions: Sequence[Any]) -> dict[str, Any]:
 
 
 def rollout_lines(record: dict[str, Any]) -> list[Line]:
-    """A rollout in a few lines."""
+    """Returns a rollout in a few lines."""
     low, high = record["interval"]
     done = sum(episode["success"] for episode in record["episodes"])
     methods = ", ".join(f"{name} {count}" for name, count in record["methods"].items())
@@ -223,7 +225,7 @@ def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
 
 
 def _acceptance(calls: Any) -> float:
-    """Tokens a decoding step, over all rows of all calls."""
+    """Returns tokens a decoding step, over all rows of all calls."""
     counts: Counter[int] = Counter()
     for action in calls:
         counts.update(action.stats.acceptance_histogram)

@@ -70,7 +70,7 @@ def caption(
 
 
 def _inputs(files: list[Path] | None, sample: bool, model: str | None) -> list[Path]:
-    """The files given, the bundled clip, or both.
+    """Returns the files given, the bundled clip, or both.
 
     Raises:
         SoonerError: neither; or nothing but the miniature to caption them, which is not installed.
@@ -147,7 +147,7 @@ class _Job:
         return list(videos)
 
     def _is_wanted(self, path: Path) -> bool:
-        """Whether a file is a video and not done yet; checked before models are loaded."""
+        """Returns whether a file is a video and not done yet; checked before models are loaded."""
         from ..tasks.video import probe
 
         if self._is_done(path):
@@ -184,7 +184,7 @@ class _Job:
         return True
 
     def _is_done(self, path: Path) -> bool:
-        """Whether the output has this content with these settings already."""
+        """Returns whether the output has this content with these settings already."""
         if self.records is None:
             return False
         from ..tasks import identity

@@ -48,14 +48,14 @@ def run_demo(
 
 
 def has_page() -> bool:
-    """Whether what the page is made with is installed."""
+    """Returns whether what the page is made with is installed."""
     return find_spec("gradio") is not None
 
 
 def _race(
     models: options.Models, clip: Path | None, display: Display, debug: bool
 ) -> tuple[Any, dict[str, Any]]:
-    """The pair, and a race on the clip or the bundled one."""
+    """Returns the pair, and a race on the clip or the bundled one."""
     from .. import miniatures
     from ..demo.race import record_race
     from ..tasks.settings import CaptionSettings
@@ -106,7 +106,8 @@ def _serve(
 
 
 def _named(models: options.Models, debug: bool) -> Any:
-    """The model that was asked for, as what its type is: a policy, one that draws, or a pair.
+    """Returns the model that was asked for, as what its type is: a policy, one that draws, or a
+    pair.
 
     Raises:
         SoonerError: it can't be loaded.

@@ -81,7 +81,7 @@ class RankGroup:
         leave()
 
     def broadcast_flag(self, decide: Callable[[], bool]) -> bool:
-        """Rank 0's decision, on every rank; no other is asked."""
+        """Returns rank 0's decision, on every rank; no other is asked."""
         if self._ranks is None:
             return decide()
         return bool(self._ranks.broadcast_number(int(self.is_rank_zero and decide())))
@@ -240,7 +240,7 @@ def summary_lines(record: dict[str, Any], is_tinted: bool = False) -> list[tuple
 
 
 def _prefill(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """What a sparse prefill kept, if there was one."""
+    """Returns what a sparse prefill kept, if there was one."""
     sparse = record.get("prefill")
     if sparse is None:
         return []

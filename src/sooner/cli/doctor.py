@@ -89,7 +89,7 @@ def _absent(reason: str, version: str) -> str:
 
 
 def known_types() -> set[str]:
-    """Types that the installed transformers lists."""
+    """Returns types that the installed transformers lists."""
     from transformers.models.auto.modeling_auto import MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES
 
     return set(MODEL_FOR_IMAGE_TEXT_TO_TEXT_MAPPING_NAMES)
@@ -109,7 +109,7 @@ def versions() -> Rows:
 
 
 def devices() -> Rows:
-    """Processors, threads and accelerators, as torch sees them."""
+    """Returns processors, threads and accelerators, as torch sees them."""
     import torch
 
     rows = [
@@ -126,7 +126,7 @@ def devices() -> Rows:
 
 
 def installed_miniatures() -> Rows:
-    """The miniatures, and whether their weights are here."""
+    """Returns the miniatures, and whether their weights are here."""
     from .. import miniatures
 
     rows = []
@@ -138,7 +138,7 @@ def installed_miniatures() -> Rows:
 
 
 def codecs() -> Rows:
-    """Which of the usual video codecs this PyAV decodes."""
+    """Returns which of the usual video codecs this PyAV decodes."""
     import av
 
     rows = []
@@ -152,7 +152,7 @@ def codecs() -> Rows:
 
 
 def parsers() -> Rows:
-    """Families of document models whose prompts and forms `sooner parse` knows."""
+    """Returns families of document models whose prompts and forms `sooner parse` knows."""
     from ..tasks.parse.families import FAMILIES, forms_of, known_by
 
     return [
@@ -166,7 +166,7 @@ def parsers() -> Rows:
 
 
 def extras() -> Rows:
-    """What each extra of the package and its lab holds, and what of it is here."""
+    """Returns what each extra of the package and its lab holds, and what of it is here."""
     rows: dict[str, list[str]] = {}
     for whole in ("sooner", LAB):
         for name, extra in requirements(whole):
@@ -197,7 +197,7 @@ def requirements(whole: str) -> list[tuple[str, str | None]]:
 
 
 def installed(name: str) -> str | None:
-    """The version of a package, or `None`."""
+    """Returns the version of a package, or `None`."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:
@@ -205,7 +205,9 @@ def installed(name: str) -> str | None:
 
 
 def _safely(look: Callable[[], Rows]) -> Rows:
-    """What `look` returns, or its error as a text: one failed check must not end the report."""
+    """Returns what `look` returns, or its error as a text: one failed check must not end the
+    report.
+    """
     try:
         return look()
     except Exception as error:

@@ -50,7 +50,7 @@ class Fields:
 
 
 def from_settings(command: Callable[..., None]) -> Callable[..., None]:
-    """The command with options instead of its parameters that are dataclasses.
+    """Returns the command with options instead of its parameters that are dataclasses.
 
     A field whose type is `Annotated` with a typer option is that option; one that is a dataclass
     stands for its own fields. Of options with the same name the first counts, for all.
@@ -78,7 +78,7 @@ def from_settings(command: Callable[..., None]) -> Callable[..., None]:
 
 
 def option_of(kind: type, name: str, short: str | None = None, env: str | None = None) -> Any:
-    """The typer option of one field of settings, such as for `Annotated`."""
+    """Returns the typer option of one field of settings, such as for `Annotated`."""
     (field,) = (one for one in dataclasses.fields(kind) if one.name == name)
     told, parts = _range(field), field_types(kind)[name]
     flag = f"--{name.replace('_', '-')}"
@@ -99,7 +99,7 @@ def option_of(kind: type, name: str, short: str | None = None, env: str | None =
 
 
 def _help(kind: type, name: str) -> str:
-    """What the docstring says, with the options' names for those of the fields."""
+    """Returns what the docstring says, with the options' names for those of the fields."""
     says = described(kind).get(name, "")
     flags = {one.name: f"--{one.name.replace('_', '-')}" for one in dataclasses.fields(kind)}
     says = re.sub(r"`([^`]*)`", lambda found: flags.get(found[1], found[1]), says)
@@ -108,7 +108,7 @@ def _help(kind: type, name: str) -> str:
 
 @functools.cache
 def described(kind: type) -> Mapping[str, str]:
-    """What the docstrings of a class and its bases say of each of its fields, in one line."""
+    """Returns what the docstrings of a class and its bases say of each of its fields, in one line."""
     found: dict[str, str] = {}
     for base in kind.__bases__:
         found.update(described(base))
@@ -123,7 +123,7 @@ def described(kind: type) -> Mapping[str, str]:
 
 
 def _group(hint: Any) -> tuple[Any, Fields] | None:
-    """A dataclass and which of its fields; `None` if the hint is another."""
+    """Returns a dataclass and which of its fields; `None` if the hint is another."""
     kind, *extra = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
     if not dataclasses.is_dataclass(kind):
         return None
@@ -150,7 +150,7 @@ def _parameters(kind: Any, chosen: Fields) -> Iterator[inspect.Parameter]:
 
 
 def _plain(kind: Any, field: dataclasses.Field[Any]) -> Any:
-    """The type that typer reads: a text where it is parsed later."""
+    """Returns the type that typer reads: a text where it is parsed later."""
     told, parts = _range(field), field_types(kind)[field.name]
     is_text = any(isinstance(part, str) for part in parts) or (told and told.parse)
     plain: Any = str if is_text else parts[0]

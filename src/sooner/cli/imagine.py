@@ -102,14 +102,14 @@ def _seeded(settings: ImagineSettings) -> ImagineSettings:
 
 
 def bundled_prompt() -> str:
-    """A prompt that the image miniature understands."""
+    """Returns a prompt that the image miniature understands."""
     from .. import miniatures
 
     return miniatures.find("image").prompt
 
 
 def bundled_clip() -> Path:
-    """The motion miniature's sample.
+    """Returns the motion miniature's sample.
 
     Raises:
         SoonerError: it is not in this installation.

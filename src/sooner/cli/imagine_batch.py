@@ -40,7 +40,7 @@ class ImagineTask:
     draw: Callable[[DrawingModel, DrawCallbacks], ImagineResult]
 
     def name(self, number: int, hashed: str) -> str:
-        """A file name that is unique to content and settings."""
+        """Returns a file name that is unique to content and settings."""
         plain = re.sub(r"[^\w.-]+", "-", self.id.split("/")[-1]).strip("-.")[:40]
         return f"{number:05d}-{plain}-{self.content[:6]}{hashed[:6]}"
 
@@ -113,7 +113,7 @@ class ImagineBatch:
         self.worst = DONE
 
     def run(self) -> int:
-        """Every task; an error in one does not stop the others. Returns the exit code."""
+        """Returns every task; an error in one does not stop the others. Returns the exit code."""
         try:
             for number, task in enumerate(self.tasks, start=1):
                 self.display.line(f"[{number}/{len(self.tasks)}] {task.id}", "bold")
@@ -145,7 +145,7 @@ class ImagineBatch:
         return BAD
 
     def _is_done(self, task: ImagineTask, hashed: str) -> bool:
-        """Whether the folder has this content with these settings already."""
+        """Returns whether the folder has this content with these settings already."""
         record = self.records.done(task.content, hashed)
         names = record.get("output", []) if record is not None else []
         if not names or not all((self.folder / name).is_file() for name in names):

@@ -312,7 +312,7 @@ def draw_clip(request: ImagineRequest, clip: Path) -> int:
 
 
 def _target(request: ImagineRequest, kind: Kind) -> Path:
-    """Where the result goes, checked before any work.
+    """Returns where the result goes, checked before any work.
 
     Raises:
         SoonerError: it could not be written, or is there already.

@@ -61,7 +61,7 @@ class LivePreview:
         self._canvas = canvas
 
     def shows(self, name: str) -> bool:
-        """Whether stage `name` is watched here, and needs no other progress."""
+        """Returns whether stage `name` is watched here, and needs no other progress."""
         return self._is_live and name in DRAWS
 
     def stage(self, name: str) -> None:

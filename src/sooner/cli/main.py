@@ -77,7 +77,7 @@ def _explain(error: Exception) -> int:
 
 
 def _renamed(error: Any) -> str:
-    """What an unknown option of 0.1 is called now; empty for other errors."""
+    """Returns what an unknown option of 0.1 is called now; empty for other errors."""
     flag, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
     if not flag or context is None:
         return ""

@@ -141,7 +141,7 @@ ONE_MODEL = Fields(only=("model", "device", "dtype", "threads"))
 
 
 def parse_device_map(text: str | None) -> Any:
-    """What transformers takes: a word such as `auto`, or the object of a JSON text.
+    """Returns what transformers takes: a word such as `auto`, or the object of a JSON text.
 
     Raises:
         SoonerError: a text that begins like JSON and is none.
@@ -182,7 +182,7 @@ def hush() -> None:
 
 
 def only_one(none: str, **given: Any) -> str:
-    """The name of the one thing that is not `None`.
+    """Returns the name of the one thing that is not `None`.
 
     Raises:
         SoonerError: `none` where nothing is given; or more than one is.

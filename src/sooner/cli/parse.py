@@ -39,7 +39,7 @@ class WithAddress(TyperCommand):
 
 
 def with_address(arguments: Sequence[str]) -> list[str]:
-    """The arguments, with `local` behind a `--ray` that no address follows."""
+    """Returns the arguments, with `local` behind a `--ray` that no address follows."""
     given = list(arguments)
     end = given.index("--") if "--" in given else len(given)
     for at in range(end - 1, -1, -1):

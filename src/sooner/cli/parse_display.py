@@ -94,7 +94,7 @@ class PagesDisplay:
         )
 
     def counts(self, counts: Counts) -> str:
-        """How many pages are in which state."""
+        """Returns how many pages are in which state."""
         told = f"{counts.done} of {known(counts)} pages parsed"
         told += f", {counts.partial} of them in part" if counts.partial else ""
         told += f", {counts.before} done before" if counts.before else ""
@@ -102,7 +102,7 @@ class PagesDisplay:
         return told + (f", {counts.failed} failed" if counts.failed else "")
 
     def summary(self, counts: Counts) -> list[str]:
-        """Lines for the end."""
+        """Returns lines for the end."""
         line = self.counts(counts)
         if counts.done:
             line += f"; {counts.pages_per_second:.2f} pages/s"
@@ -115,7 +115,7 @@ class PagesDisplay:
 
 
 def comparison_line(compared: dict[str, Any], mode: str) -> tuple[str, str]:
-    """Speed-up and parity of a page, and their style."""
+    """Returns speed-up and parity of a page, and their style."""
     parity = compared["parity"]
     is_same = parity == "identical"
     style = "bold green" if is_same else "bold red" if mode == "exact" else "yellow"
@@ -130,7 +130,7 @@ def comparison_line(compared: dict[str, Any], mode: str) -> tuple[str, str]:
 
 
 def page_line(record: dict[str, Any], counts: Counts) -> str:
-    """One page in a line."""
+    """Returns one page in a line."""
     done = counts.done + counts.failed
     page = f" page {record['page']}" if record["page"] else ""
     name = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in record["document"])
@@ -148,12 +148,12 @@ def page_line(record: dict[str, Any], counts: Counts) -> str:
 
 
 def known(counts: Counts) -> str:
-    """Pages in all; with a plus as long as there are documents that nobody has opened yet."""
+    """Returns pages in all; with a plus as long as there are documents that nobody has opened yet."""
     return f"{counts.total}{'' if counts.is_total_known else '+'}"
 
 
 def pace(counts: Counts) -> str:
-    """Speed, and about how long the rest takes."""
+    """Returns speed, and about how long the rest takes."""
     left = counts.seconds_left
     if not left:
         return ""

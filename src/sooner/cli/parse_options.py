@@ -289,7 +289,7 @@ class ParseOptions:
         return make_drafter(self.drafter, self.language, self.ocr_model_dir, pictures)
 
     def _foreign(self, name: str | None) -> Callable[[Path], list[str]] | None:
-        """Notes on documents that a miniature was not trained on."""
+        """Returns notes on documents that a miniature was not trained on."""
         from .. import miniatures
         from ..tasks.parse.identity import MINIATURE
 
@@ -381,7 +381,7 @@ class ParseOptions:
 
 
 def inputs_of(given: list[str] | None, sample: bool) -> list[str]:
-    """The files given, the bundled page, or both.
+    """Returns the files given, the bundled page, or both.
 
     Raises:
         SoonerError: neither.
@@ -396,7 +396,7 @@ def inputs_of(given: list[str] | None, sample: bool) -> list[str]:
 
 
 def model_of(given: str | None, sample: bool) -> str | None:
-    """The model given; the bundled page is for the bundled miniature."""
+    """Returns the model given; the bundled page is for the bundled miniature."""
     from ..tasks.parse.identity import DEMO
 
     return DEMO if given is None and sample else given

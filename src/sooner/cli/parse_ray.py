@@ -28,7 +28,7 @@ def ray_job(
     on_page: Callable[[dict[str, Any], Counts], None],
     job: ParseJob | None = None,
 ) -> RayJob:
-    """The run that the options describe, on Ray.
+    """Returns the run that the options describe, on Ray.
 
     Args:
         job: the same in one process, if its documents or files are others than those of the
@@ -91,7 +91,7 @@ def ray_job(
 
 
 def _named(place: str) -> str:
-    """A path from the root, so that every machine means the same by it; URLs as they are."""
+    """Returns a path from the root, so that every machine means the same by it; URLs as they are."""
     from ..storage import is_url
 
     return place if is_url(place) else os.path.abspath(place)

@@ -215,7 +215,7 @@ def _check_files(samples: list[Path]) -> None:
 
 
 def _generated(folder: Path, frames: int | None, fps: float | None) -> tuple[list[Path], int]:
-    """Long clips of the miniature's world, and how many frames of each are looked at."""
+    """Returns long clips of the miniature's world, and how many frames of each are looked at."""
     from ..tasks.search import GENERATED_FRAMES, GENERATED_SEEDS, generated_clip
 
     if fps is not None:

@@ -34,7 +34,7 @@ class ServedModels:
         return self.settings.method == "parallel"
 
     def load(self) -> Any:
-        """The pair.
+        """Returns the pair.
 
         Raises:
             SoonerError: as `Models.load`; or it answers no chats.
@@ -54,7 +54,9 @@ class ServedModels:
         return pair
 
     def page(self, pair: Any) -> Any:
-        """What puts the page on the application; `None` where there is to be none, or can't be."""
+        """Returns what puts the page on the application; `None` where there is to be none, or can't
+        be.
+        """
         if not (self.settings.page and has_page()):
             return None
         from ..demo.served import mount_served

@@ -39,8 +39,8 @@ class PromptSource:
 
 
 def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
-    """The recipe of a JSON file, or the default one, with the flags that were given: of a head, or
-    of a DFlash drafter.
+    """Returns the recipe of a JSON file, or the default one, with the flags that were given: of a
+    head, or of a DFlash drafter.
 
     Raises:
         SoonerError: a file that can't be read; an unknown key, a value out of range.
@@ -77,7 +77,7 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
 
 
 def recorded(pair: Any, out: Path, asked: PromptSource, quiet: bool, recipe: Any) -> Any:
-    """The recording to train on, made or continued if need be.
+    """Returns the recording to train on, made or continued if need be.
 
     Raises:
         SoonerError: nothing to ask the model, or files that can't be read.
@@ -122,7 +122,7 @@ def recorded(pair: Any, out: Path, asked: PromptSource, quiet: bool, recipe: Any
 
 
 def _answer(model: Any) -> int:
-    """Tokens of an answer: a policy's are counted, since no token ends them."""
+    """Returns tokens of an answer: a policy's are counted, since no token ends them."""
     from ..models.openvla.config import OpenVLAConfig
     from ..models.openvla.statistics import ActionStatistics
 

@@ -81,7 +81,7 @@ def _one(path: Path, pair: Any, settings: Any, display: Display) -> dict[str, An
 
 
 def describe(report: dict[str, Any]) -> str:
-    """The verdict of a report in one line."""
+    """Returns the verdict of a report in one line."""
     if report["verdict"] == "identical":
         return f"identical, {report['tokens']} tokens"
     gap, top2, allowed = (

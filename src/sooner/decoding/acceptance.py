@@ -54,7 +54,7 @@ def follow(tree: Tree, choices: Tensor) -> Verdict:
 
 
 def _deepest(tree: Tree, hit: Tensor, choices: Tensor) -> Verdict:
-    """The one path on which every node is a hit; siblings are distinct, so it is unique."""
+    """Returns the one path on which every node is a hit; siblings are distinct, so it is unique."""
     ancestors = tree.ancestors()  # [rows, entries, entries]
     good = torch.cat([torch.ones_like(hit[:, :1]), hit], 1)  # [rows, entries]; the root is good
     whole = (~ancestors | good[:, None]).all(-1)
@@ -111,7 +111,7 @@ def reject_chain(
     noise: RowNoise,
     guess: Guess | None = None,
 ) -> Verdict:
-    """Speculative sampling of a drawn chain (Leviathan et al. 2023, algorithm 1).
+    """Returns speculative sampling of a drawn chain (Leviathan et al. 2023, algorithm 1).
 
     A node `x` is accepted with probability `min(1, p(x) / q(x))`; at the first rejection the
     token comes from `norm(max(p - q, 0))`, behind a fully accepted chain from `p`.
@@ -146,7 +146,7 @@ def reject_chain(
 
 
 def accepted_run(tree: Tree, p: Tensor, q: Tensor, noise: RowNoise) -> Tensor:
-    """How many nodes of each chain are accepted, each with `min(1, p / q)`: `[rows]`.
+    """Returns how many nodes of each chain are accepted, each with `min(1, p / q)`: `[rows]`.
 
     Args:
         tree: chains.
@@ -158,7 +158,8 @@ def accepted_run(tree: Tree, p: Tensor, q: Tensor, noise: RowNoise) -> Tensor:
 
 
 def pick_bonus(weights: Tensor, noise: RowNoise, accepted: Tensor) -> Tensor:
-    """The token behind `accepted [rows]` drafts, drawn from `weights [rows, vocab]`: `[rows]`.
+    """Returns the token behind `accepted [rows]` drafts, drawn from `weights [rows, vocab]`:
+    `[rows]`.
 
     With the number that a plain draw there takes, so that a row without a draft says the same
     whether or not another row of the batch has one.
@@ -167,18 +168,19 @@ def pick_bonus(weights: Tensor, noise: RowNoise, accepted: Tensor) -> Tensor:
 
 
 def _line(tree: Tree) -> Tensor:
-    """The path through whole chains, `[rows, nodes]`."""
+    """Returns the path through whole chains, `[rows, nodes]`."""
     line = torch.arange(1, 1 + tree.nodes, device=tree.tokens.device)
     return line.expand(tree.rows, -1)
 
 
 def _at(distributions: Tensor, entry: Tensor) -> Tensor:
-    """Distributions `[rows, entries, vocab]` at `entry [rows]`: `[rows, vocab]`."""
+    """Returns distributions `[rows, entries, vocab]` at `entry [rows]`: `[rows, vocab]`."""
     return distributions[torch.arange(len(entry), device=entry.device), entry]
 
 
 def reject_tree(tree: Tree, p: Tensor, noise: RowNoise) -> Verdict:
-    """Multi-candidate rejection sampling for trees whose siblings were drawn *without* replacement.
+    """Returns multi-candidate rejection sampling for trees whose siblings were drawn *without*
+    replacement.
 
     Siblings are tried in the order of their index. A rejected sibling `x` leaves
     `p <- norm(max(p - q, 0))` and `q <- norm(q with q(x) = 0)`, so the next one is judged against

@@ -114,7 +114,8 @@ class SlotCache(Cache):
         self._borrower: weakref.ref[SlotCache] | None = None
 
     def allocate(self, layer: SlotLayer, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
-        """Slots for the states of a layer: a part of the tensor of all layers, if it is like them.
+        """Returns slots for the states of a layer: a part of the tensor of all layers, if it is
+        like them.
 
         Args:
             keys, values: `[rows, kv_heads, any, head_dim]`.
@@ -144,7 +145,9 @@ class SlotCache(Cache):
                     layer.hold(tuple(one.clone() for one in layer.whole), len(layer.stores[0]))
 
     def _slots(self, is_stacked: bool) -> Iterator[tuple[Tensor, int]]:
-        """All slots, `[stores, max_rows, kv_heads, slots, dim]`, and how many tokens they lack."""
+        """Yields all slots, `[stores, max_rows, kv_heads, slots, dim]`, and how many tokens they
+        lack.
+        """
         if is_stacked and self._stacks:
             yield from ((stack, 0) for stack in self._stacks.values())
             return
@@ -152,7 +155,9 @@ class SlotCache(Cache):
             yield from ((store[None], layer.dropped) for store in layer.whole)
 
     def row_slots(self, row: int, start: int, end: int) -> list[Tensor]:
-        """Views of slots of a row: `[stores, kv_heads, end - start, head_dim]`, for each tensor."""
+        """Returns views of slots of a row: `[stores, kv_heads, end - start, head_dim]`, for each
+        tensor.
+        """
         return [slots[:, row, :, start:end] for slots, _ in self._slots(is_stacked=True)]
 
     @property
@@ -362,7 +367,7 @@ class SlotCache(Cache):
                 )
 
     def can_take(self, other: SlotCache, rows: int) -> bool:
-        """Whether `take` may be given slots of another cache: enough, for so many rows."""
+        """Returns whether `take` may be given slots of another cache: enough, for so many rows."""
         # Attention takes longer over a store of many times as many slots, whatever is in use.
         is_long = self.capacity <= other.capacity <= MOST_TIMES * self.capacity
         return is_long and other.rows_held >= max(rows, self.max_rows) and other.borrower is None
@@ -428,18 +433,20 @@ class SlotCache(Cache):
             layer.grow(len(self.lengths))
 
     def nbytes(self) -> int:
-        """Bytes of the slots of all rows and layers."""
+        """Returns bytes of the slots of all rows and layers."""
         return sum(store.nbytes for layer in self.slot_layers for store in layer.whole)
 
 
 @torch.inference_mode(False)
 def _zeros(like: Tensor, *shape: int) -> Tensor:
-    """Memory that outlives a mode: a compiled step may not write to tensors of inference mode."""
+    """Returns memory that outlives a mode: a compiled step may not write to tensors of inference
+    mode.
+    """
     return zero_slots(like, shape)
 
 
 def cache_argument(forward: Callable[..., Any]) -> str:
-    """The name of the argument by which a forward takes its cache.
+    """Returns the name of the argument by which a forward takes its cache.
 
     That of the installed transformers where it names neither.
     """
@@ -448,7 +455,7 @@ def cache_argument(forward: Callable[..., Any]) -> str:
 
 
 def given_cache(arguments: Mapping[str, Any]) -> Any:
-    """The cache among a forward's keyword arguments, under either name; `None` without one."""
+    """Returns the cache among a forward's keyword arguments, under either name; `None` without one."""
     return arguments.get(NEW, arguments.get(OLD))
 
 

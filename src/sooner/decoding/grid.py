@@ -84,11 +84,11 @@ class TokenGrid:
         return -1
 
     def code_places(self) -> Tensor:
-        """Places of the codes in raster order, `[frames * height * width]`."""
+        """Returns places of the codes in raster order, `[frames * height * width]`."""
         return (self.kinds() == CODE).nonzero()[:, 0]
 
     def pick_codes(self, tokens: Tensor) -> Tensor:
-        """The codes, counted from 0, of whole spans.
+        """Returns the codes, counted from 0, of whole spans.
 
         Args:
             tokens: `[rows, length]` ids.
@@ -135,7 +135,9 @@ class GridConstraint:
         ]
 
     def masks(self, places: Tensor) -> Tensor:
-        """What each place allows, `[..., vocab]` bool; -1 and places behind the span are text."""
+        """Returns what each place allows, `[..., vocab]` bool; -1 and places behind the span are
+        text.
+        """
         inside = (places >= 0) & (places < self.grid.length)
         return self.allowed[self.kinds[torch.where(inside, places, self.grid.length)]]
 

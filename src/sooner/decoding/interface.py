@@ -143,8 +143,9 @@ class CommittedBlock:
     entries: Tensor
 
     def last(self, count: int) -> Tensor:
-        """The last `count` tokens of each row, `[rows, count]`; of those that said fewer, their
-        first one stands in front."""
+        """Returns the last `count` tokens of each row, `[rows, count]`; of those that said fewer,
+        their first one stands in front.
+        """
         line = torch.arange(-count, 0, device=self.entries.device)
         return self.tokens.gather(1, (self.entries[:, None] + line).clamp(min=0))
 
@@ -196,7 +197,9 @@ class Outcome:
     round_time: Interval = NO_TIME
 
     def of(self, rows: list[int]) -> Outcome:
-        """What it says of some active rows, in their order; of none, the tensors are not cut."""
+        """Returns what it says of some active rows, in their order; of none, the tensors are not
+        cut.
+        """
         if rows:
             index = torch.tensor(rows, device=self.scores.device)
             hidden, scores = self.hidden[index.to(self.hidden.device)], self.scores[index]
@@ -288,27 +291,32 @@ class Drafter:
 
 
 def names_rope(text: Any, *kinds: str) -> bool:
-    """Whether a text config names one of these kinds of RoPE, for whatever layers."""
+    """Returns whether a text config names one of these kinds of RoPE, for whatever layers."""
     fields = ("rope_parameters", "rope_scaling")
     names = [str(getattr(text, field, None)) for field in fields]
     return any(kind in name for kind in kinds for name in names)
 
 
 def max_positions(text: Any) -> int | None:
-    """Tokens of the longest text that a model is made for, by its text config: `dynamic` RoPE
-    stretches its positions by a factor. `None` is any number."""
+    """Returns tokens of the longest text that a model is made for, by its text config: `dynamic`
+    RoPE stretches its positions by a factor. `None` is any number.
+    """
     positions = getattr(text, "max_position_embeddings", None)
     factors = [one.get("factor") or 1 for one in each_rope(text) if rope_type(one) == "dynamic"]
     return positions if positions is None else int(positions * max(factors, default=1))
 
 
 def rope_parameters(text: Any) -> Any:
-    """The parameters of a text config's RoPE, as transformers spells them now or did before."""
+    """Returns the parameters of a text config's RoPE, as transformers spells them now or did
+    before.
+    """
     return getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
 
 
 def each_rope(text: Any) -> list[Mapping[str, Any]]:
-    """The RoPE parameters of a text config, and those of each kind of layer where it names some."""
+    """Returns the RoPE parameters of a text config, and those of each kind of layer where it names
+    some.
+    """
     params = rope_parameters(text)
     parts = [params, *params.values()] if isinstance(params, Mapping) else []
     return [part for part in parts if isinstance(part, Mapping)]

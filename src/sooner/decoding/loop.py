@@ -175,7 +175,7 @@ class Decoding:
             yield from self._timed(self.drafter.begin(self.outcome))
 
     def _timed(self, steps: Iterator[None]) -> Iterator[None]:
-        """The same steps, the time of each counted."""
+        """Yields the same steps, the time of each counted."""
         while True:
             with self.stats.phase("other"):
                 if next(steps, self) is self:
@@ -276,7 +276,7 @@ class Decoding:
         self.stats.timeline.close()
 
     def _score(self, logits: Tensor) -> Tensor:
-        """Processed scores of the block under way, `[rows, 1 + nodes, vocab]`."""
+        """Returns processed scores of the block under way, `[rows, 1 + nodes, vocab]`."""
         session, rows, tree = self.session, self.rows, self.tree
         if session.constraint is not None and session.constraint.binds:
             logits = session.constraint(logits, rows, tree)
@@ -323,7 +323,7 @@ class Decoding:
         return replace(outcome.of(stay), noise=self.state.noise)
 
     def _budget(self, row: int) -> int:
-        """How many tokens active row `row` may say in the next round."""
+        """Returns how many tokens active row `row` may say in the next round."""
         session, _ = self.sessions.of(self.rows.active[row])
         left = session.stopping.budget(len(self.rows.said(row)))
         return left if session.max_draft is None else min(left, 1 + session.max_draft)

@@ -22,7 +22,7 @@ _ODD = (0x7FEB352D, 0x846CA68B - (1 << 32))  # as signed 32-bit numbers
 
 
 def _signed(number: int) -> int:
-    """The signed 64-bit number with the same bits as the last 64 of `number`."""
+    """Returns the signed 64-bit number with the same bits as the last 64 of `number`."""
     return (number + (1 << 63)) % (1 << 64) - (1 << 63)
 
 
@@ -60,7 +60,7 @@ class RowNoise:
 
     @staticmethod
     def start(seed: int, requests: Tensor, said: int = 0) -> RowNoise:
-        """Rows that begin.
+        """Returns rows that begin.
 
         Args:
             seed: of the run, 63 bits (`draw_seed`).
@@ -95,7 +95,7 @@ class RowNoise:
         salt: Tensor | None = None,
         is_fresh: bool = False,
     ) -> Tensor:
-        """Uniform numbers in `[0, 1)`, `[rows, draws]` fp64.
+        """Returns uniform numbers in `[0, 1)`, `[rows, draws]` fp64.
 
         Args:
             purpose: what they decide.
@@ -118,7 +118,7 @@ class RowNoise:
         salt: Tensor | None = None,
         is_fresh: bool = False,
     ) -> Tensor:
-        """64 random bits of each draw, `[rows, draws]` int64."""
+        """Returns 64 random bits of each draw, `[rows, draws]` int64."""
         where = (self.places[:, None] + ahead) * _PLACE
         state = self.seeds[:, None] + where + _signed(purpose * _PURPOSE)
         if salt is not None:
@@ -129,7 +129,9 @@ class RowNoise:
 
 
 def draw_seed(generator: torch.Generator | None) -> int:
-    """63 bits for the random numbers of one run, from the run's generator or the global one."""
+    """Returns 63 bits for the random numbers of one run, from the run's generator or the global
+    one.
+    """
     device = generator.device if generator is not None else torch.device("cpu")
     return int(torch.randint((1 << 63) - 1, (1,), generator=generator, device=device))
 
@@ -168,7 +170,8 @@ def _fold_(state: Tensor, bits: int, spare: Tensor) -> Tensor:
 
 
 def waiting(keys: Tensor, vocab: int) -> Tensor:
-    """Standard exponential waiting times, `w = exp(-g)` for Gumbel noise `g`, of each token.
+    """Returns standard exponential waiting times, `w = exp(-g)` for Gumbel noise `g`, of each
+    token.
 
     Args:
         keys: 64 random bits of each draw, `[rows, draws]` int64.

@@ -77,7 +77,8 @@ class LengthRope:
         return not self._is_opaque
 
     def prompt_lengths(self, prompt: Prompt) -> Tensor:
-        """Length of each row's prompt by its positions, as transformers counts it, `[rows]`.
+        """Returns length of each row's prompt by its positions, as transformers counts it,
+        `[rows]`.
 
         What a row generated before it was interrupted is no part of its prompt.
         """
@@ -86,7 +87,7 @@ class LengthRope:
         return 1 + _largest(prompt.positions.masked_fill(~inside, -1).amax(-1))
 
     def is_behind_switch(self, prompt: Prompt) -> bool:
-        """Whether the prompt of some row is longer than the switch."""
+        """Returns whether the prompt of some row is longer than the switch."""
         return self.switch is not None and bool((self.prompt_lengths(prompt) > self.switch).any())
 
     def check(self, prompt: Prompt, limit: int) -> None:
@@ -202,7 +203,9 @@ class TokenRope:
                         state["forward"] = self._before
 
     def _frequencies(self, lengths: Tensor, layer: str | None) -> Tensor:
-        """Frequencies of tokens at which a row is so long, `[rows, entries, half of a head]`."""
+        """Returns frequencies of tokens at which a row is so long, `[rows, entries, half of a
+        head]`.
+        """
         original = getattr(self.module, _name(layer, "original_inv_freq")).to(lengths.device)
         lengths = lengths[..., None]
         make = self._longrope if self.kinds[layer] == LONGROPE else self._dynamic
@@ -218,20 +221,22 @@ class TokenRope:
         return 1.0 / ((params["rope_theta"] * scale) ** (steps / dim))
 
     def _longrope(self, lengths: Tensor, original: Tensor, layer: str | None) -> Tensor:
-        """The frequencies of every length behind the switch, `[half of a head]`."""
+        """Returns the frequencies of every length behind the switch, `[half of a head]`."""
         key = (layer, lengths.device)
         if key not in self._long:
             self._long[key] = self._published(layer, self._switch(layer) + 1, lengths.device)
         return self._long[key].to(original.dtype)
 
     def _published(self, layer: str | None, length: int, device: Any = None) -> Tensor:
-        """What transformers chooses for one length."""
+        """Returns what transformers chooses for one length."""
         choose = ROPE_INIT_FUNCTIONS[self.kinds[layer]]
         frequencies, _ = choose(self.module.config, device, seq_len=length, layer_type=layer)
         return frequencies
 
     def _turn(self, x: Tensor, positions: Tensor, layer: str | None, frequencies: Tensor) -> Any:
-        """The module's angles of `positions [..., rows, entries]` under frequencies of each."""
+        """Returns the module's angles of `positions [..., rows, entries]` under frequencies of
+        each.
+        """
         kwargs = {} if layer is None else {"layer_type": layer}
         name = _name(layer, "inv_freq")
         if self._is_broadcast:
@@ -247,7 +252,7 @@ class TokenRope:
         return tree_map(lambda part: part.unflatten(-2, frequencies.shape[:2]), angles)
 
     def _is_layer_known(self, layer: str | None) -> bool:
-        """Whether angles by token equal those that the module gives steps of one token."""
+        """Returns whether angles by token equal those that the module gives steps of one token."""
         fresh = copy.deepcopy(self.module)  # a step changes it
         switch, kwargs = self._switch(layer), {} if layer is None else {"layer_type": layer}
         places = torch.tensor([[0, switch - 1, switch, switch + 1, 3 * switch]])
@@ -290,19 +295,21 @@ class _View:
 
 
 def depends_on_length(kind: Any) -> bool:
-    """Whether transformers chooses the frequencies of a rope type in each forward."""
+    """Returns whether transformers chooses the frequencies of a rope type in each forward."""
     return isinstance(kind, str) and (DYNAMIC in kind or kind == LONGROPE)
 
 
 def _config_switch(text: Any) -> int:
-    """Tokens up to which the frequencies of a model are fixed, as far as its config tells."""
+    """Returns tokens up to which the frequencies of a model are fixed, as far as its config tells."""
     holders = (rope_parameters(text), vars(text))
     original = [one.get("original_max_position_embeddings") for one in holders]
     return min(one for one in (*original, text.max_position_embeddings) if one is not None)
 
 
 def _is_decorated(module: nn.Module) -> bool:
-    """Whether a module's forward chooses frequencies by transformers' `dynamic_rope_update`."""
+    """Returns whether a module's forward chooses frequencies by transformers'
+    `dynamic_rope_update`.
+    """
     forward: Any = type(module).forward
     while forward is not None:
         if getattr(forward, "__globals__", {}).get("__name__") == modeling_rope_utils.__name__:
@@ -312,7 +319,9 @@ def _is_decorated(module: nn.Module) -> bool:
 
 
 def _recomputes(model: nn.Module) -> bool:
-    """Whether a model's `generate` computes its cache anew at the switch, as those of Phi do."""
+    """Returns whether a model's `generate` computes its cache anew at the switch, as those of Phi
+    do.
+    """
     prepare: Any = getattr(type(model), "prepare_inputs_for_generation", None)
     code = getattr(inspect.unwrap(prepare), "__code__", None) if prepare is not None else None
     return code is not None and "original_max_position_embeddings" in code.co_names
@@ -328,5 +337,5 @@ def _name(layer: str | None, name: str) -> str:
 
 
 def _alike(ours: Tensor, theirs: Tensor) -> bool:
-    """Whether angles agree; far places turn a rounding of frequencies into a hundredth."""
+    """Returns whether angles agree; far places turn a rounding of frequencies into a hundredth."""
     return ours.shape == theirs.shape and bool(torch.allclose(ours, theirs, atol=0.02))

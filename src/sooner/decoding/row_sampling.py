@@ -35,7 +35,7 @@ class History:
 
     @staticmethod
     def start(prompt: Tensor, settings: Sequence[RowSettings], vocab: int) -> History:
-        """Rows that have said nothing.
+        """Returns rows that have said nothing.
 
         Args:
             prompt: ids as `generate` received them, `[rows, width]`.
@@ -70,7 +70,7 @@ class History:
         return History(self.seen.to(device), self.counts.to(device))
 
     def copy_to(self, device: torch.device) -> History:
-        """A copy that counts by itself."""
+        """Returns a copy that counts by itself."""
         return History(self.seen.to(device), self.counts.to(device, copy=True))
 
 
@@ -108,7 +108,7 @@ class RowSampling:
     def of(
         settings: Sequence[RowSettings], reads: Sequence[bool], vocab: int, device: torch.device
     ) -> RowSampling:
-        """The settings of each row, sent to `device` in one piece.
+        """Returns the settings of each row, sent to `device` in one piece.
 
         Raises:
             SoonerError: a bias of a token that the vocabulary does not have.
@@ -194,7 +194,7 @@ class RowSampling:
         return done.scatter(2, index, self._lower(scores.gather(2, index), known, count))
 
     def _lower(self, scores: Tensor, seen: Tensor, counts: Tensor) -> Tensor:
-        """Scores after the penalties for tokens that were said `counts` times."""
+        """Returns scores after the penalties for tokens that were said `counts` times."""
         said = counts > 0
         if (penalty := _wide(self.repetition)) is not None:
             repeated = torch.where(scores < 0, scores * penalty, scores / penalty)
@@ -206,8 +206,9 @@ class RowSampling:
         return scores
 
     def warp(self, scores: Tensor, raw: Tensor, paths: Paths | None) -> Tensor:
-        """Scores that tokens are drawn from, `[rows, entries, vocab]`; `raw` behind a token that
-        can't be said, of which nobody asks what follows."""
+        """Returns scores that tokens are drawn from, `[rows, entries, vocab]`; `raw` behind a token
+        that can't be said, of which nobody asks what follows.
+        """
         if any(one is not None for one in (self.temperature, self.top_k, self.tail, self.min_p)):
             scores = by_entries(self._filter, scores)
         reads = None if paths is None else _wide(self.reads)
@@ -224,7 +225,7 @@ class RowSampling:
         return by_entries(finish, scores, raw, lost)
 
     def _filter(self, scores: Tensor) -> Tensor:
-        """Temperature, top-k, top-p and min-p of a few entries, `[rows, entries, vocab]`."""
+        """Returns temperature, top-k, top-p and min-p of a few entries, `[rows, entries, vocab]`."""
         if (temperature := _wide(self.temperature)) is not None:
             scores = scores / temperature
         if (k := _wide(self.top_k)) is not None:
@@ -244,7 +245,9 @@ class RowSampling:
 
 
 def _only_best(scores: Tensor, greedy: Tensor) -> Tensor:
-    """Scores `[rows, entries, vocab]` whose best is the only one left in `greedy [rows, 1, 1]`."""
+    """Returns scores `[rows, entries, vocab]` whose best is the only one left in `greedy [rows, 1,
+    1]`.
+    """
     top, best = scores.max(-1, keepdim=True)
     certain = torch.where(top.isnan(), top, 0.0)  # bad logits are told of where they are drawn
     alone = torch.full_like(scores, -torch.inf).scatter_(-1, best, certain)
@@ -252,5 +255,5 @@ def _only_best(scores: Tensor, greedy: Tensor) -> Tensor:
 
 
 def _wide(setting: Tensor | None) -> Tensor | None:
-    """A setting by row, `[rows, 1, 1]`."""
+    """Returns a setting by row, `[rows, 1, 1]`."""
     return None if setting is None else setting[:, None, None]

@@ -140,7 +140,7 @@ class ModelRunner:
         yield Forward(self.adapter.logits(last), last)
 
     def _run_chunk(self, prompt: Prompt, start: int, end: int) -> Tensor:
-        """States of the prompt's tokens `start` to `end`, `[rows, end - start, hidden]`."""
+        """Returns states of the prompt's tokens `start` to `end`, `[rows, end - start, hidden]`."""
         embeds, extras, mask = prompt.embeds[:, start:end], prompt.extras, None
         if extras and end - start < prompt.width:
             extras = self.adapter.cut_extras(prompt, start, end)
@@ -291,7 +291,7 @@ class ModelRunner:
         return Forward(self.adapter.logits(hidden), hidden)
 
     def rope_by_token(self, prompt_lengths: Tensor | int = 0) -> AbstractContextManager[None]:
-        """Where RoPE depends on the length, each token of a forward has that of its own.
+        """Returns where RoPE depends on the length, each token of a forward has that of its own.
 
         Args:
             prompt_lengths: of a prefill, `[rows]`.
@@ -301,7 +301,7 @@ class ModelRunner:
         return self.rope.by_token(prompt_lengths)
 
     def _fused(self) -> AbstractContextManager[None]:
-        """Norms and RoPE of the decoder as one kernel each, where it lies on a GPU."""
+        """Returns norms and RoPE of the decoder as one kernel each, where it lies on a GPU."""
         if self.adapter.device.type not in FUSED:
             return nullcontext()
         from ..fusion.decoder import fused
@@ -309,7 +309,7 @@ class ModelRunner:
         return fused(self.adapter.decoder)
 
     def _takes_block(self, entries: int, ancestors: Tensor | None) -> bool:
-        """Whether a block is described to the attention instead of being given a mask."""
+        """Returns whether a block is described to the attention instead of being given a mask."""
         fits = ancestors is None or entries <= MOST_ENTRIES
         return fits and self.adapter.takes_blocks and self.cache.takes_blocks
 
@@ -488,19 +488,21 @@ class ModelRunner:
 
 
 def is_split(model: Any) -> bool:
-    """Whether a model's layers lie on several devices."""
+    """Returns whether a model's layers lie on several devices."""
     return len(set((getattr(model, "hf_device_map", None) or {}).values())) > 1
 
 
 def _within(entries: int, ancestors: Tensor | None, device: torch.device) -> Tensor:
-    """What block entries see of their block, `[rows or 1, entries, block]` bool."""
+    """Returns what block entries see of their block, `[rows or 1, entries, block]` bool."""
     if ancestors is not None:
         return ancestors
     return torch.ones(1, entries, entries, dtype=torch.bool, device=device).tril_()
 
 
 def _length_rope(adapter: AdapterLike) -> LengthRope | None:
-    """The RoPE of a model whose frequencies depend on the length; the rest needs no such module."""
+    """Returns the RoPE of a model whose frequencies depend on the length; the rest needs no such
+    module.
+    """
     if not names_rope(adapter.text_config, "dynamic", "longrope"):
         return None
     from .rope import LengthRope

@@ -49,7 +49,7 @@ class Asked:
     failed: list[Exception] = field(default_factory=list, compare=False)
 
     def by_text(self, scores: Tensor, texts: list[list[int]]) -> Tensor:
-        """The host's processors on the scores of a block, `[entries, vocab]`.
+        """Returns the host's processors on the scores of a block, `[entries, vocab]`.
 
         Args:
             scores: before them.
@@ -141,7 +141,7 @@ class Processing:
         return f"{', '.join(names)}: the host reads every block's tokens and asks at each of them"
 
     def copy_to(self, device: torch.device) -> Processing:
-        """A copy on a device, which drops rows by itself and shows no scores to watchers."""
+        """Returns a copy on a device, which drops rows by itself and shows no scores to watchers."""
         made = copy(self)
         made._tensors, made._watchers = {}, []
         made._prompt = None if self._prompt is None else self._prompt.to(device)
@@ -149,7 +149,7 @@ class Processing:
         return made
 
     def asked(self, row: int) -> Asked:
-        """What was asked for an active row."""
+        """Returns what was asked for an active row."""
         return self._rows[row]
 
     def watch(self, watcher: Any) -> None:
@@ -253,7 +253,7 @@ class Processing:
         paths: Paths | None,
         prefix: Callable[[int], list[int]],
     ) -> Tensor:
-        """What has no equivalent by row, each request's on its own rows."""
+        """Returns what has no equivalent by row, each request's on its own rows."""
         groups: dict[int, list[int]] = {}
         for row, asked in enumerate(self._rows):
             if asked.host:
@@ -278,7 +278,7 @@ class Processing:
         return scores
 
     def choose(self, scores: Tensor, tree: Tree, noise: RowNoise) -> Tensor:
-        """The argmax of each entry, or one draw when sampling: `[rows, entries]`.
+        """Returns the argmax of each entry, or one draw when sampling: `[rows, entries]`.
 
         Draws belong to a place: entries of one depth share their random number, so that whatever
         is drafted there, the target says what it would have said without a draft.
@@ -296,11 +296,11 @@ class Processing:
         )[..., 0]
 
     def probabilities(self, scores: Tensor) -> Tensor:
-        """Softmax of processed scores, `[rows, entries, vocab]`, fp32."""
+        """Returns softmax of processed scores, `[rows, entries, vocab]`, fp32."""
         return scores.softmax(-1)
 
     def broken(self, scores: Tensor) -> Tensor:
-        """Where no token can be chosen, `[...]` bool of `scores [..., vocab]`.
+        """Returns where no token can be chosen, `[...]` bool of `scores [..., vocab]`.
 
         A NaN anywhere is one, and for a draw an infinite score, or no finite one at all.
         """
@@ -310,7 +310,9 @@ class Processing:
 
 
 def _flat(scores: Tensor) -> tuple[Tensor, Tensor]:
-    """Arguments of a processor that reads no ids: none of them, and `[lines, vocab]` scores."""
+    """Returns arguments of a processor that reads no ids: none of them, and `[lines, vocab]`
+    scores.
+    """
     flat = scores.reshape(-1, scores.shape[-1])
     return torch.empty(flat.shape[0], 0, dtype=torch.long, device=flat.device), flat
 
@@ -318,7 +320,7 @@ def _flat(scores: Tensor) -> tuple[Tensor, Tensor]:
 def _texts(
     paths: Paths | None, prefix: Callable[[int], list[int]], rows: int
 ) -> list[list[list[int]]]:
-    """The ids that each entry of each row continues."""
+    """Returns the ids that each entry of each row continues."""
     if paths is None:
         return [[prefix(row)] for row in range(rows)]
     tokens, above = paths.tokens.tolist(), paths.above.expand(rows, -1, -1).tolist()
@@ -332,7 +334,7 @@ def _texts(
 
 
 def pick(weights: Tensor, uniforms: Tensor) -> Tensor:
-    """One index of each row of `weights [..., vocab]`, by inversion of its running sum.
+    """Returns one index of each row of `weights [..., vocab]`, by inversion of its running sum.
 
     Weights need not sum to one. An index of weight zero is never picked, whatever rounding does.
     One uniform number a row is all the randomness it takes, where `torch.multinomial` draws one
@@ -355,7 +357,7 @@ def _pick(weights: Tensor, uniforms: Tensor) -> Tensor:
 
 
 def bad_logits() -> BadLogitsError:
-    """The error of a run whose next token can't be chosen."""
+    """Returns the error of a run whose next token can't be chosen."""
     return BadLogitsError(
         "the model returned NaN logits; use float32 or bfloat16 instead of float16, or check "
         "the weights"

@@ -223,7 +223,7 @@ def step(
 
 
 def read(report: Tensor, depth: int) -> list[RowReport]:
-    """The host's copy of a report, in one transfer.
+    """Returns the host's copy of a report, in one transfer.
 
     Args:
         report: `[rows, columns]`.
@@ -238,8 +238,9 @@ def read(report: Tensor, depth: int) -> list[RowReport]:
 
 
 def _broken(processing: Processing, scores: Tensor, verdict: Verdict, tree: Tree) -> Tensor:
-    """Rows whose new token can't be trusted: its scores, or what their draft was drawn from, are
-    no numbers. `[rows]`, 0 or 1."""
+    """Returns rows whose new token can't be trusted: its scores, or what their draft was drawn
+    from, are no numbers. `[rows]`, 0 or 1.
+    """
     ends = pad(verdict.path, (1, 0))
     last = ends.gather(1, verdict.accepted[:, None])[..., None]  # [rows, 1, 1]
     broken = processing.broken(scores.gather(1, last.expand(-1, -1, scores.shape[2]))[:, 0])

@@ -23,8 +23,9 @@ class RowWatch(StoppingCriteria, ABC):
 
     @abstractmethod
     def end(self, row: int, new: Sequence[int]) -> int | None:
-        """How many of the `new` tokens of original row `row` it may still say, 1 or more, if it
-        ends within or behind them; `None` if it goes on."""
+        """Returns how many of the `new` tokens of original row `row` it may still say, 1 or more,
+        if it ends within or behind them; `None` if it goes on.
+        """
 
     def __call__(self, input_ids: torch.Tensor, scores: Any, **options: Any) -> torch.Tensor:
         """HF's own loop can't be watched: it shows no new tokens."""
@@ -66,7 +67,7 @@ class Stopping:
         return bool(self.others or self.watches)
 
     def budget(self, said: int) -> int:
-        """How many more tokens a row may say that has said `said`."""
+        """Returns how many more tokens a row may say that has said `said`."""
         return max(self.limit - said, 0) if self.limit is not None else 1 << 30
 
     def tokens_left(self, rows: Rows) -> list[int] | None:
@@ -78,11 +79,13 @@ class Stopping:
         return [self.budget(len(rows.said(row))) for row in range(len(rows.active))]
 
     def reason(self, new: list[int]) -> Reason:
-        """Why a row ended that the device has ended behind its tokens `new`."""
+        """Returns why a row ended that the device has ended behind its tokens `new`."""
         return "stop" if new and new[-1] in self.eos else "length"
 
     def cut(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], Reason | None]:
-        """The part of `new` that active row `row` may still say, and why the row ends, if so."""
+        """Returns the part of `new` that active row `row` may still say, and why the row ends, if
+        so.
+        """
         new, ended = self._until_end(rows, row, new[: self.budget(len(rows.said(row)))])
         for watch in self.watches if new else ():
             if (count := watch.end(rows.active[row] - self.first, new)) is not None:
@@ -113,7 +116,8 @@ def _answer(done: torch.Tensor | bool, row: int) -> bool:
 def cut_rows(
     drafted: Tensor, accepted: Tensor, bonus: Tensor, stop_ids: Tensor, budget: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """What `Stopping.cut` decides by end-of-sequence ids and limits, for all rows on the device.
+    """Returns what `Stopping.cut` decides by end-of-sequence ids and limits, for all rows on the
+    device.
 
     Args:
         drafted: tokens of the accepted path, padded with anything, `[rows, depth]`.

@@ -45,14 +45,14 @@ class Tree:
 
     @staticmethod
     def empty(rows: int, device: torch.device | str = "cpu") -> Tree:
-        """No draft: the round that verifies it is a plain autoregressive step."""
+        """Returns no draft: the round that verifies it is a plain autoregressive step."""
         none = torch.empty(rows, 0, dtype=torch.long, device=device)
         sizes = torch.zeros(rows, dtype=torch.long, device=device)
         return Tree(none, none, sizes, is_chain=True, host_sizes=(0,) * rows)
 
     @staticmethod
     def chain(tokens: Tensor, sizes: Tensor | Sequence[int], probs: Tensor | None = None) -> Tree:
-        """Chains of `sizes[row]` tokens; `tokens` is `[rows, nodes]`, padded on the right."""
+        """Returns chains of `sizes[row]` tokens; `tokens` is `[rows, nodes]`, padded on the right."""
         rows, nodes = tokens.shape
         parents = torch.arange(-1, nodes - 1, device=tokens.device).expand(rows, nodes)
         return Tree.of(tokens, parents, sizes, probs, is_chain=True)
@@ -65,7 +65,9 @@ class Tree:
         probs: Tensor | None = None,
         is_chain: bool = False,
     ) -> Tree:
-        """A tree whose sizes are on its device, or known to the host, which sends them there."""
+        """Returns a tree whose sizes are on its device, or known to the host, which sends them
+        there.
+        """
         if isinstance(sizes, Tensor):
             return Tree(tokens, parents, sizes, probs, is_chain)
         device = tokens.device
@@ -100,7 +102,7 @@ class Tree:
         return self.tokens.shape[1]
 
     def valid(self) -> Tensor:
-        """Which nodes are real, `[rows, nodes]` bool."""
+        """Returns which nodes are real, `[rows, nodes]` bool."""
         return torch.arange(self.nodes, device=self.tokens.device) < self.sizes[:, None]
 
     def ancestors(self) -> Tensor:
@@ -132,7 +134,9 @@ class Tree:
         return self.ancestors().sum(-1) - 1
 
     def levels(self) -> Tensor:
-        """Deepest level of each row's tree, `[rows]`: the most that a round can accept of it."""
+        """Returns deepest level of each row's tree, `[rows]`: the most that a round can accept of
+        it.
+        """
         inside = pad(self.valid(), (1, 0), value=True)  # [rows, 1 + nodes]; padding has no depth
         return self.depths().masked_fill(~inside, 0).amax(1)
 
@@ -148,7 +152,7 @@ class Tree:
         )
 
     def keep_rows(self, rows: Tensor) -> Tree:
-        """The trees of the rows with the indices `rows`, `[kept]`."""
+        """Returns the trees of the rows with the indices `rows`, `[kept]`."""
         return Tree(
             self.tokens[rows],
             self.parents[rows],
@@ -180,8 +184,9 @@ class Paths:
         return Paths(tree.tokens, tree.valid()[:, None] & above, tree.parents + 1)
 
     def lost(self, scores: Tensor) -> Tensor:
-        """Entries behind a token that can't be said by `scores [rows, entries, vocab]`: `[rows,
-        entries]` bool."""
+        """Returns entries behind a token that can't be said by `scores [rows, entries, vocab]`:
+        `[rows, entries]` bool.
+        """
         if self.parents is None:
             return torch.zeros_like(scores[..., 0], dtype=torch.bool)
         here = torch.arange(len(scores), device=scores.device)[:, None]

@@ -24,19 +24,20 @@ TABLE_TAG = re.compile(
 
 
 def asset(name: str) -> str:
-    """The text of a file beside this one."""
+    """Returns the text of a file beside this one."""
     return files(__package__).joinpath("assets", name).read_text(encoding="utf-8")
 
 
 def rendered(markdown: str) -> str:
-    """A page's Markdown as HTML; of the HTML in it tables alone, the rest is shown as text."""
+    """Returns a page's Markdown as HTML; of the HTML in it tables alone, the rest is shown as text."""
     html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
     return TABLE_TAG.sub(lambda found: unescape(found[0]), html)
 
 
 def fragment(record: Mapping[str, Any]) -> str:
-    """HTML in which the player shows a record; nothing in it is markup, but for `html` of pages,
-    which is made here of their Markdown, whatever the record says."""
+    """Returns HTML in which the player shows a record; nothing in it is markup, but for `html` of
+    pages, which is made here of their Markdown, whatever the record says.
+    """
     if record.get("kind") == "pages":
         pages = [{**one, "html": rendered(str(one["markdown"]))} for one in record["pages"]]
         record = {**record, "pages": pages}
@@ -45,7 +46,7 @@ def fragment(record: Mapping[str, Any]) -> str:
 
 
 def whole_page(record: Mapping[str, Any]) -> str:
-    """An HTML file that shows a record by itself and asks nobody for anything."""
+    """Returns an HTML file that shows a record by itself and asks nobody for anything."""
     dark = (
         "document.body.classList.toggle('dark',matchMedia('(prefers-color-scheme:dark)').matches)"
     )
@@ -59,7 +60,7 @@ def whole_page(record: Mapping[str, Any]) -> str:
 
 
 def read_record(path: Path) -> dict[str, Any]:
-    """A record from a file of `sooner demo --save`.
+    """Returns a record from a file of `sooner demo --save`.
 
     Raises:
         SoonerError: it can't be read, or is none.

@@ -50,7 +50,7 @@ class Job:
             self._changed.notify_all()
 
     def follow(self) -> Iterator[Job]:
-        """The job itself, now and after every change, until it is over."""
+        """Yields the job itself, now and after every change, until it is over."""
         seen = -1
         while True:
             with self._changed:
@@ -78,7 +78,7 @@ class Jobs:
         self._kept: OrderedDict[str, Job] = OrderedDict()
 
     def find(self, key: str | None) -> Job | None:
-        """A job that is still kept."""
+        """Returns a job that is still kept."""
         with self._lock:
             return self._kept.get(key or "")
 

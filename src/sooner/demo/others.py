@@ -160,7 +160,7 @@ def record_robot(
     on_live: OnRecord = lambda record: None,
     is_stopped: IsStopped = lambda: False,
 ) -> dict[str, Any]:
-    """Film an episode plainly, strictly and within the policy's allowance."""
+    """Returns film an episode plainly, strictly and within the policy's allowance."""
     bins = policy.allowance.bins
     allowed = bins if isinstance(bins, int) else max(bins)
     ways = (
@@ -242,7 +242,7 @@ def record_heads(
     on_live: OnRecord = lambda record: None,
     is_stopped: IsStopped = lambda: False,
 ) -> dict[str, Any]:
-    """One head's attention over a video: as it is, and within its pattern.
+    """Returns one head's attention over a video: as it is, and within its pattern.
 
     Args:
         tables: searched patterns of a layer's heads by the layer and the frames of a clip, which is
@@ -314,7 +314,7 @@ def record_heads(
 
 
 def search_layer(pair: ModelPair, wish: Wish, layer: int) -> list[HeadPattern]:
-    """Patterns of one layer's heads, which `Search` finds for all layers; by counted pairs."""
+    """Returns patterns of one layer's heads, which `Search` finds for all layers; by counted pairs."""
     adapter, settings = adapt(pair.target.model), SearchSettings()
     sample, _ = read_sample(wish.files[0], pair, adapter, wish, settings, SearchCallbacks())
     seen: list[States] = []
@@ -337,7 +337,7 @@ def _ms(seconds: float) -> str:
 
 
 def _coloured(weights: torch.Tensor, side: int = 320) -> str:
-    """A map as a PNG; a pixel is the largest weight under it, on a logarithmic scale."""
+    """Returns a map as a PNG; a pixel is the largest weight under it, on a logarithmic scale."""
     step = -(-len(weights) // side)
     short = -len(weights) % step
     padded = torch.nn.functional.pad(weights, (0, short, 0, short))

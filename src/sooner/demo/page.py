@@ -57,7 +57,7 @@ setInterval(async () => {
 
 
 def build_page(tasks: Sequence[Task], jobs: Jobs, records: Sequence[dict[str, Any]]) -> gr.Blocks:
-    """The page.
+    """Returns the page.
 
     Args:
         tasks: tabs that record.

@@ -39,7 +39,7 @@ def record_race(
     on_live: OnRecord = lambda record: None,
     is_stopped: Callable[[], bool] = lambda: False,
 ) -> dict[str, Any]:
-    """Caption a video with a method, then plainly.
+    """Returns caption a video with a method, then plainly.
 
     Args:
         on_live: told the record so far, in which only the method's lane runs; `live` says what
@@ -118,7 +118,9 @@ def _name(name: str, pair: ModelPair) -> str:
 
 
 def data_url(pixels: Any, side: int | None = None, kind: str = "JPEG") -> str:
-    """A picture, uint8 `[height, width, 3]`, as a `data:` URL, its longer side at most `side`."""
+    """Returns a picture, uint8 `[height, width, 3]`, as a `data:` URL, its longer side at most
+    `side`.
+    """
     picture, kept = Image.fromarray(pixels), io.BytesIO()
     if side is not None:
         picture.thumbnail((side, side))
@@ -128,7 +130,7 @@ def data_url(pixels: Any, side: int | None = None, kind: str = "JPEG") -> str:
 
 
 def command(path: Path, pair: ModelPair, settings: CaptionSettings) -> str:
-    """What does the same on a command line."""
+    """Returns what does the same on a command line."""
     given, named = path.name, []
     if pair.miniature is None:
         named = ["--model", pair.target.name]

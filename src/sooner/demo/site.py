@@ -53,7 +53,7 @@ class PagePolicy:
 
 
 def create_app(settings: ServerSettings, mount: Callable[[FastAPI], Any]) -> FastAPI:
-    """The application of `sooner demo`.
+    """Returns the application of `sooner demo`.
 
     Args:
         mount: puts the page on it, at `/`.

@@ -51,7 +51,7 @@ class Task:
 
 
 def tasks_of(named: Named | None) -> list[Task]:
-    """The tabs that run a model; without one, or with the miniature of videos, those of all
+    """Returns the tabs that run a model; without one, or with the miniature of videos, those of all
     miniatures that are installed: that of videos at once, the others when they are first run."""
     if isinstance(named, DrawingModel):
         return [pictures(lambda: named, True)]
@@ -73,7 +73,7 @@ def tasks_of(named: Named | None) -> list[Task]:
 
 
 def file_of(given: str | None, miniature: str, is_named: bool) -> Path:
-    """An uploaded file, or the miniature's own.
+    """Returns an uploaded file, or the miniature's own.
 
     Raises:
         SoonerError: none was given, and the model is no miniature.
@@ -251,7 +251,7 @@ def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
 
 
 def bundled_heads() -> dict[str, str]:
-    """Folders of the draft heads that came with the miniature of videos, by name."""
+    """Returns folders of the draft heads that came with the miniature of videos, by name."""
     folder = miniatures.find("video").target.parent
     return {one.parent.name: str(one.parent) for one in sorted(folder.glob("*/config.json"))
             if one.parent.name not in ("target", "draft")}  # fmt: skip

@@ -22,13 +22,13 @@ BESIDE, NUMBER_LETTERS = 8.0, 3
 
 
 def is_typed(lines: Sequence[Line]) -> bool:
-    """Whether a whole page is set in a monospaced font."""
+    """Returns whether a whole page is set in a monospaced font."""
     letters = sum(len(line.text) for line in lines)
     return sum(len(line.text) for line in lines if line.mono) > MOSTLY * max(letters, 1)
 
 
 def code_of(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], list[Line]]:
-    """Blocks of code, and the other lines.
+    """Returns blocks of code, and the other lines.
 
     Typed words alone on a line of a paragraph are no code, nor are those that a file lists each
     with a text beside it, as in reference cards. Numbers of lines of code may be in
@@ -57,13 +57,13 @@ def code_of(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], 
 
 
 def _is_key(line: Line, following: Line) -> bool:
-    """Whether a typed line has a text of another font right beside it."""
+    """Returns whether a typed line has a text of another font right beside it."""
     is_beside = following.bbox[0] >= line.bbox[2] and shared_height(line.bbox, following.bbox) > 0.5
     return line.mono and not following.mono and is_beside
 
 
 def _is_near(listing: Sequence[Line], block: Sequence[Line]) -> bool:
-    """Whether a block of code goes on below a listing, or beside it."""
+    """Returns whether a block of code goes on below a listing, or beside it."""
     upper, lower = (around(line.bbox for line in lines) for lines in (listing, block))
     size = max(line.size for line in block)
     down = max(lower[1] - upper[3], upper[1] - lower[3])
@@ -72,7 +72,7 @@ def _is_near(listing: Sequence[Line], block: Sequence[Line]) -> bool:
 
 
 def _is_number(line: Line, listing: Sequence[Line]) -> bool:
-    """Whether a line is the number of one of code, or a sign beside it."""
+    """Returns whether a line is the number of one of code, or a sign beside it."""
     if len(line.text) > NUMBER_LETTERS:
         return False
     return any(
@@ -83,7 +83,7 @@ def _is_number(line: Line, listing: Sequence[Line]) -> bool:
 
 
 def code_region(lines: Sequence[Line]) -> Region:
-    """Rows of code as a fenced Markdown block, with the indentation of the page."""
+    """Returns rows of code as a fenced Markdown block, with the indentation of the page."""
     box = around(line.bbox for line in lines)
     rows, text = rows_of(lines), []
     bottom: float | None = None
@@ -99,7 +99,7 @@ def code_region(lines: Sequence[Line]) -> Region:
 
 
 def _typed(row: Sequence[Line], left: float, blank: float) -> str:
-    """A row with its gaps as blanks, one for each character's width."""
+    """Returns a row with its gaps as blanks, one for each character's width."""
     text = ""
     for line in row:
         column = round((line.bbox[0] - left) / blank)

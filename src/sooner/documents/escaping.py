@@ -20,5 +20,7 @@ are left alone: a list shows them as they are."""
 
 
 def escaped(text: str) -> str:
-    """The text with a backslash before each mark at a line's beginning; code stays as it is."""
+    """Returns the text with a backslash before each mark at a line's beginning; code stays as it
+    is.
+    """
     return text if FENCE in text else MARK.sub(r"\\", text)

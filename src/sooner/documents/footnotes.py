@@ -19,7 +19,7 @@ MARKED = (TITLE, SECTION_HEADER, TEXT, LIST_ITEM, CAPTION)
 
 
 def linked_marks(regions: Sequence[tuple[str, str]]) -> frozenset[str]:
-    """Marks of a page that stand once in its text, and once begin a footnote behind it.
+    """Returns marks of a page that stand once in its text, and once begin a footnote behind it.
 
     Args:
         regions: label and text of each, in reading order.
@@ -34,7 +34,7 @@ def linked_marks(regions: Sequence[tuple[str, str]]) -> frozenset[str]:
 
 
 def with_links(text: str, label: str, marks: frozenset[str], page: int) -> str:
-    """A region's Markdown with links in the place of those marks; other superscripts stay.
+    """Returns a region's Markdown with links in the place of those marks; other superscripts stay.
 
     Args:
         text: of the region.

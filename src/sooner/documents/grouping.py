@@ -151,7 +151,7 @@ def regions_of(
     tables: Sequence[Region] = (),
     listed: Sequence[Line] = (),
 ) -> list[Region]:
-    """Regions in reading order.
+    """Returns regions in reading order.
 
     Lines within a layout box become a region of its label, tables with their cells; a box that
     holds several paragraphs or items is split into these. The rest is put together by its own
@@ -183,7 +183,7 @@ def regions_of(
 
 
 def _nested(regions: list[Region], size: float) -> list[Region]:
-    """Regions, items of lists within lists with their levels, by how far they are set in."""
+    """Returns regions, items of lists within lists with their levels, by how far they are set in."""
     edges: list[float] = []
     found: list[Region] = []
     for region in regions:
@@ -200,7 +200,7 @@ def _nested(regions: list[Region], size: float) -> list[Region]:
 
 
 def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[Line]], list[Block]]:
-    """Lines as tables and blocks, by nothing but where they stand."""
+    """Returns lines as tables and blocks, by nothing but where they stand."""
     rank = {id(line): place for place, line in enumerate(lines)}
     blocks = blocks_of(lines, sizes.same)
     boxes = [around(line.bbox for line in block) for block in blocks]
@@ -216,12 +216,12 @@ def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[L
 
 
 def _is_prose(block: Block) -> bool:
-    """Whether lines below each other are a text, which stands in no table of short cells."""
+    """Returns whether lines below each other are a text, which stands in no table of short cells."""
     return len(block) >= PROSE_LINES and _words(block) >= PROSE_WORDS * len(block)
 
 
 def _body(lines: Sequence[Line]) -> float:
-    """Font size of a page's body text: the median over its characters."""
+    """Returns font size of a page's body text: the median over its characters."""
     sizes = sorted((line.size, len(line.text)) for line in lines)
     half = sum(count for _, count in sizes) / 2
     seen = 0
@@ -233,7 +233,7 @@ def _body(lines: Sequence[Line]) -> float:
 
 
 def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[Line]], list[Line]]:
-    """Lines of each layout box, and those of none."""
+    """Returns lines of each layout box, and those of none."""
     inside: list[list[Line]] = [[] for _ in layout]
     rest = []
     for line in lines:
@@ -273,7 +273,7 @@ def _of_block(
     sizes: SizeLimits,
     page: tuple[Size, Sequence[Box]] | None = None,
 ) -> Region:
-    """A block as a region.
+    """Returns a block as a region.
 
     Args:
         block: its lines.
@@ -305,7 +305,7 @@ def _of_block(
 
 
 def _aside(block: Block, body: float, sizes: SizeLimits, size: Size, boxes: Sequence[Box]) -> str:
-    """The label of captions, notes, headers and numbers beside the text; empty for none."""
+    """Returns the label of captions, notes, headers and numbers beside the text; empty for none."""
     top, bottom = around(line.bbox for line in block)[1::2]
     is_number = len(block) == 1 and PAGE_NUMBER.fullmatch(block[0].text) is not None
     if CAPTIONED.match(block[0].text):
@@ -331,7 +331,9 @@ def _top(lines: Sequence[Line]) -> float:
 
 
 def _is_top(block: Block, body: float, sizes: SizeLimits, boxes: Sequence[Box]) -> bool:
-    """Whether a line in the upper margin is a title, or the heading of a text right below it."""
+    """Returns whether a line in the upper margin is a title, or the heading of a text right below
+    it.
+    """
     line = block[0]
     is_heading = _is_heading(block, body, sizes.heading) or _is_bold_heading(block, body)
     return _is_heading(block, body, TITLE_SIZE) or (
@@ -350,7 +352,7 @@ def _is_heading(block: Block, body: float, larger: float) -> bool:
 
 
 def _is_bold_heading(block: Block, body: float) -> bool:
-    """Whether a block is a heading by its weight, as large as the text or nearly so."""
+    """Returns whether a block is a heading by its weight, as large as the text or nearly so."""
     is_bold = all(line.bold for line in block) and _words(block) <= HEADING_WORDS
     is_large = min(line.size for line in block) > BOLD_SIZE * body
     return is_bold and is_large and not block[-1].text.rstrip().endswith((".", ",", ";"))
@@ -369,7 +371,7 @@ def _one_title(regions: list[Region]) -> list[Region]:
 
 
 def _tables(lines: Sequence[Line], rank: dict[int, int]) -> tuple[list[list[Line]], list[Line]]:
-    """Runs of rows with cells above each other, and the other lines."""
+    """Returns runs of rows with cells above each other, and the other lines."""
     runs: list[list[list[Line]]] = []
     for row in rows_of(lines):
         if runs and len(row) > 1 < len(runs[-1][-1]) and _follows(runs[-1][-1], row):
@@ -400,7 +402,7 @@ def _is_table(rows: Sequence[Sequence[Line]], rank: dict[int, int]) -> bool:
 
 
 def _are_listed(row: Sequence[Line], rank: dict[int, int]) -> bool:
-    """Whether a file lists the cells of a row one right after the other."""
+    """Returns whether a file lists the cells of a row one right after the other."""
     places = [rank.get(id(line), 0) for line in row]
     return all(other - one == 1 for one, other in pairwise(places))
 

@@ -25,7 +25,7 @@ MOST, MOST_WORDS = 400, 30
 
 
 def illustrations(boxes: Sequence[Box], lines: Sequence[Line], size: Size) -> list[Box]:
-    """Boxes of pictures that can be shown by themselves.
+    """Returns boxes of pictures that can be shown by themselves.
 
     Args:
         boxes: of all raster pictures on a page, in pixels.
@@ -37,7 +37,7 @@ def illustrations(boxes: Sequence[Box], lines: Sequence[Line], size: Size) -> li
 
 
 def _merged(boxes: Sequence[Box]) -> list[Box]:
-    """Boxes that touch each other as one."""
+    """Returns boxes that touch each other as one."""
     found: list[Box] = []
     for box in boxes:
         near = [one for one in found if _touch(one, box)]
@@ -67,7 +67,7 @@ def _is_background(box: Box, lines: Sequence[Line]) -> bool:
 
 
 def with_illustrations(regions: Sequence[Region], text: PageText) -> list[Region]:
-    """Regions of a page's text in the same order, and its pictures where they stand.
+    """Returns regions of a page's text in the same order, and its pictures where they stand.
 
     A picture comes before the first region below it in its column, else behind the last one above
     it, else at the end.

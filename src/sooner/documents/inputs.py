@@ -56,7 +56,7 @@ class PageRange:
         return cls(tuple(parts))
 
     def select(self, pages: int) -> list[int]:
-        """Numbers of those pages that a document of `pages` pages has."""
+        """Returns numbers of those pages that a document of `pages` pages has."""
         return list(dict.fromkeys(self._numbers(pages)))
 
     def missing(self, pages: int) -> str:
@@ -107,8 +107,9 @@ class Document:
 
 
 def find_documents(inputs: Sequence[str | Path]) -> list[Document]:
-    """Documents meant by `inputs`: files, folders searched to the bottom, patterns such as `*.pdf`;
-    of this machine, or URLs such as `s3://bucket/folder/`, which are `fetched` when they are read.
+    """Returns documents meant by `inputs`: files, folders searched to the bottom, patterns such as
+    `*.pdf`; of this machine, or URLs such as `s3://bucket/folder/`, which are `fetched` when they
+    are read.
 
     A folder's are in natural order (`page2` before `page10`), hidden ones left out, and folders of
     results below it, which hold a `.sooner`. A file named twice is kept once.
@@ -174,7 +175,7 @@ def fetched(document: Document) -> Iterator[Document]:
 
 
 def _known(document: Document) -> Document:
-    """A document, if it is one by its name.
+    """Returns a document, if it is one by its name.
 
     Raises:
         SoonerError: it is not.
@@ -268,7 +269,7 @@ def _apart(documents: list[Document]) -> list[Document]:
 
 
 def _whole_place(document: Document) -> Path:
-    """Where a document is, on this machine or on another, as one tree."""
+    """Returns where a document is, on this machine or on another, as one tree."""
     if document.url is None:
         return document.path.resolve()
     return Path("/", *document.url.partition("://")[2].split("/"))

@@ -47,12 +47,13 @@ how much rarer the word is that they would be without a hyphen."""
 
 
 def known_words(texts: Iterable[str]) -> frozenset[str]:
-    """Words of a document, by which `with_hyphens` knows its compounds."""
+    """Returns words of a document, by which `with_hyphens` knows its compounds."""
     return frozenset(word.lower() for text in texts for word in WORD.findall(text))
 
 
 def with_hyphens(text: str, known: Collection[str], language: str = "en") -> str:
-    """A text in which hyphens of compounds stand within a line, so that joining lines keeps them.
+    """Returns a text in which hyphens of compounds stand within a line, so that joining lines keeps
+    them.
 
     Args:
         text: with the lines of the page.
@@ -72,7 +73,7 @@ def with_hyphens(text: str, known: Collection[str], language: str = "en") -> str
 
 
 def _is_compound(before: str, after: str, known: Collection[str], language: str) -> bool:
-    """Whether two parts are written with a hyphen, by the document's words or by usage."""
+    """Returns whether two parts are written with a hyphen, by the document's words or by usage."""
     if f"{before}{after}" in known:
         return False
     if f"{before}-{after}" in known:
@@ -93,8 +94,9 @@ the rarest of these."""
 
 
 def are_words(texts: Iterable[str]) -> bool:
-    """Whether texts are of words: English ones, and the many that English texts quote, which tells
-    a language in Latin script from letters that stand for others."""
+    """Returns whether texts are of words: English ones, and the many that English texts quote,
+    which tells a language in Latin script from letters that stand for others.
+    """
     frequency = _frequencies()
     words = [word for word in known_words(texts) if len(word) >= LEAST_LETTERS]
     if frequency is None or not words:
@@ -103,14 +105,14 @@ def are_words(texts: Iterable[str]) -> bool:
 
 
 def is_repetitive(texts: Iterable[str]) -> bool:
-    """Whether most words are the same one or two letters again and again."""
+    """Returns whether most words are the same one or two letters again and again."""
     words = [word for text in texts for word in WORD.findall(text) if len(word) >= LEAST_LETTERS]
     return 2 * sum(len(set(word)) <= len(word) / 2 for word in words) > len(words)
 
 
 @cache
 def _frequencies(language: str = "en") -> Callable[[str], float] | None:
-    """Zipf frequencies of a language's words; `None` where they are not known."""
+    """Returns zipf frequencies of a language's words; `None` where they are not known."""
     try:
         from wordfreq import available_languages, zipf_frequency
     except ImportError:  # of the extra `docs`
@@ -121,12 +123,13 @@ def _frequencies(language: str = "en") -> Callable[[str], float] | None:
 
 
 def is_right_to_left(text: str) -> bool:
-    """Whether a letter of a text is of a script that is written from right to left."""
+    """Returns whether a letter of a text is of a script that is written from right to left."""
     return any(char > "\u0590" and bidirectional(char) in ("R", "AL") for char in text)
 
 
 def logical(visual: str) -> str:
-    """A line's characters in the order in which they are read, presentation forms as letters.
+    """Returns a line's characters in the order in which they are read, presentation forms as
+    letters.
 
     Args:
         visual: from left to right as they stand on the page.
@@ -153,7 +156,7 @@ class Joining:
     language: str
 
     def region(self, region: Region) -> Region:
-        """A region with each paragraph, or each item of a list, of its drafts on one line.
+        """Returns a region with each paragraph, or each item of a list, of its drafts on one line.
 
         Tables, formulas and code stay as they are.
         """
@@ -163,7 +166,7 @@ class Joining:
         return replace(region, drafts=[join(draft) for draft in region.drafts])
 
     def text(self, text: str) -> str:
-        """A text with the lines of each paragraph in one; blank lines and code stay."""
+        """Returns a text with the lines of each paragraph in one; blank lines and code stay."""
         if FENCE in text:
             return text
         if self.language not in UNDIVIDED:
@@ -172,11 +175,11 @@ class Joining:
         return "\n\n".join(self.lines(part.split("\n")) for part in parts)
 
     def items(self, text: str) -> str:
-        """Items of a list, each with its further lines on one."""
+        """Returns items of a list, each with its further lines on one."""
         return "\n".join(self.lines(item.split("\n")) for item in item_texts(text))
 
     def lines(self, lines: Sequence[str]) -> str:
-        """Lines as one."""
+        """Returns lines as one."""
         whole = ""
         for line in (one.strip() for one in lines):
             if not whole or not line:
@@ -188,7 +191,7 @@ class Joining:
         return whole
 
     def _is_divided(self, before: str, line: str) -> bool:
-        """Whether a word goes on behind a hyphen: letters before, a small letter after."""
+        """Returns whether a word goes on behind a hyphen: letters before, a small letter after."""
         if self.language in UNDIVIDED or before[-1] not in HYPHENS:
             return False
         return len(before) > 1 and before[-2].isalpha() and line[0].islower()

@@ -26,7 +26,8 @@ OPEN_END = re.compile(r"\\(?:u[0-9a-fA-F]{0,3})?$")
 
 
 def repaired(part: str, texts: Sequence[str] = ("text",)) -> dict[str, Any] | None:
-    """The object that `part` begins with, whatever follows, or `None` if nothing is left of it.
+    """Returns the object that `part` begins with, whatever follows, or `None` if nothing is left of
+    it.
 
     An object that was cut off keeps its finished members, and of an unfinished text what there is.
 
@@ -62,7 +63,7 @@ def _escaped(part: str) -> str:
 
 
 def _candidates(part: str, texts: Sequence[str]) -> list[str]:
-    """Ways to end the object, the least invasive one first."""
+    """Returns ways to end the object, the least invasive one first."""
     end, comma, string = _scan(part)
     if end is not None:
         return [part[: end + 1]]
@@ -76,7 +77,7 @@ def _candidates(part: str, texts: Sequence[str]) -> list[str]:
 
 
 def _scan(part: str) -> tuple[int | None, int | None, int | None]:
-    """Where the object ends, where its last member did, and where an open string begins."""
+    """Returns where the object ends, where its last member did, and where an open string begins."""
     depth, comma, string, skip = 0, None, None, False
     for place, sign in enumerate(part):
         if skip:
@@ -117,7 +118,7 @@ class LayoutParse:
 
 
 def cell_json(region: Region, text: str, size: Size, boxes: Size | None = None) -> str:
-    """One element, its box brought from pictures of `size` to such of size `boxes`."""
+    """Returns one element, its box brought from pictures of `size` to such of size `boxes`."""
     cell: dict[str, Any] = {}
     if region.bbox is not None:
         across, down = (1.0, 1.0) if not boxes or 0 in size else (

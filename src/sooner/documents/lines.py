@@ -102,14 +102,14 @@ def with_drop_caps(lines: Sequence[Line]) -> list[Line]:
 
 
 def is_formula(text: str) -> bool:
-    """Whether a line is nothing but numbers, letters for numbers, and signs between them."""
+    """Returns whether a line is nothing but numbers, letters for numbers, and signs between them."""
     tokens = TOKEN.findall(text)
     letters = (token for token in tokens if token[0].isalpha() and token not in FUNCTIONS)
     return len(tokens) > 2 and bool(OPERATOR.search(text)) and all(len(one) < 3 for one in letters)
 
 
 def joined_formulas(lines: Sequence[Line]) -> list[Line]:
-    """Lines, with formulas of which the pieces stand far from each other in one piece."""
+    """Returns lines, with formulas of which the pieces stand far from each other in one piece."""
     found: list[Line] = []
     for row in rows_of(lines):
         text = " ".join(line.text for line in row)
@@ -122,7 +122,7 @@ def joined_formulas(lines: Sequence[Line]) -> list[Line]:
 
 
 def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
-    """Lines beside each other, from top to bottom, each row from left to right."""
+    """Returns lines beside each other, from top to bottom, each row from left to right."""
     rows: list[list[Line]] = []
     for line in sorted(lines, key=lambda line: line.bbox[1] + line.bbox[3]):
         if rows and any(shared_height(other.bbox, line.bbox) > SAME_ROW for other in rows[-1]):
@@ -146,7 +146,7 @@ def blocks_of(lines: Sequence[Line], same_size: float = SAME_SIZE) -> list[Block
 
 
 def _usual_gap(lines: Sequence[Line]) -> float:
-    """Heights that are free between a line and the next one below it within a paragraph.
+    """Returns heights that are free between a line and the next one below it within a paragraph.
 
     That is the lower quartile, since the larger ones are between paragraphs.
     """
@@ -201,7 +201,9 @@ def least_confidence(lines: Iterable[Line]) -> float | None:
 
 
 def _begins_item(block: Block, line: Line) -> bool:
-    """Whether a line is the first of an item, and not one that happens to begin with a dash."""
+    """Returns whether a line is the first of an item, and not one that happens to begin with a
+    dash.
+    """
     if not is_item(line.text):
         return False
     is_dash = line.text.lstrip()[0] in DASHES
@@ -210,12 +212,12 @@ def _begins_item(block: Block, line: Line) -> bool:
 
 
 def is_item(text: str) -> bool:
-    """Whether a text begins as an item of a list does."""
+    """Returns whether a text begins as an item of a list does."""
     return MARKER.match(text) is not None
 
 
 def table_text(lines: Sequence[Line]) -> str:
-    """A table as rows of cells with tabs between them; cells keep their columns."""
+    """Returns a table as rows of cells with tabs between them; cells keep their columns."""
     edges = column_edges(lines)
     rows = ([" ".join(cell) for cell in in_cells([row], edges)] for row in rows_of(lines))
     return "\n".join("\t".join(cells) for cells in rows)
@@ -235,7 +237,7 @@ def in_cells(rows: Iterable[Sequence[Line]], edges: Sequence[float]) -> list[lis
 
 
 def column_edges(lines: Iterable[Line]) -> list[float]:
-    """The middles of what is free between columns."""
+    """Returns the middles of what is free between columns."""
     return [(one[1] + other[0]) / 2 for one, other in pairwise(column_spans(lines))]
 
 

@@ -24,7 +24,8 @@ FEW = 0.1
 def reading_order(
     boxes: Sequence[Box], ranks: Sequence[float] = (), from_right: bool = False
 ) -> list[int]:
-    """Indices of `boxes` in reading order: columns from left to right, each from top to bottom.
+    """Returns indices of `boxes` in reading order: columns from left to right, each from top to
+    bottom.
 
     A recursive XY-cut. A gutter between columns that nothing crosses is cut first, unless the
     file's own order goes over it row by row. Where something does cross it, such as a title or a
@@ -67,7 +68,9 @@ def in_reading_order(regions: Sequence[Region], lines: Sequence[Line] = ()) -> l
 
 
 def _ranks(boxes: Sequence[Box], lines: Sequence[Line]) -> list[float]:
-    """Where the first line of each box stands in the file; behind all for a box without one."""
+    """Returns where the first line of each box stands in the file; behind all for a box without
+    one.
+    """
     ranks = [float(len(lines))] * len(boxes)
     for rank, line in enumerate(lines):
         x, y = (line.bbox[0] + line.bbox[2]) / 2, (line.bbox[1] + line.bbox[3]) / 2
@@ -86,7 +89,7 @@ class _Cuts:
     from_right: bool
 
     def ordered(self, items: list[int]) -> list[int]:
-        """Items in reading order."""
+        """Returns items in reading order."""
         if len(items) < 2:
             return items
         columns = _columns(items, self.boxes)
@@ -101,8 +104,9 @@ class _Cuts:
         return sorted(items, key=lambda item: (self.boxes[item][1], self.boxes[item][0]))
 
     def columns(self, items: list[int]) -> list[list[int]]:
-        """Items of each column that the file lists one after the other; of a table it lists rows,
-        so that stays whole."""
+        """Returns items of each column that the file lists one after the other; of a table it lists
+        rows, so that stays whole.
+        """
         columns = _columns(items, self.boxes)
         if columns:
             whole = [columns[0]]
@@ -117,7 +121,9 @@ class _Cuts:
         return [group for part in found for group in part] if any(map(_several, found)) else [items]
 
     def _goes_row_by_row(self, columns: Sequence[Sequence[int]]) -> bool:
-        """Whether the file goes down all columns at once, as with headings beside their texts."""
+        """Returns whether the file goes down all columns at once, as with headings beside their
+        texts.
+        """
         column = {item: place for place, part in enumerate(columns) for item in part}
         order = sorted(column, key=lambda item: self.ranks[item][0])
         pairs = list(pairwise(order))
@@ -126,7 +132,7 @@ class _Cuts:
         return all(self.boxes[other][3] > self.boxes[one][1] for one, other in pairs)
 
     def _follows(self, parts: Sequence[Sequence[int]]) -> bool:
-        """Whether the file's order is that of these parts, if it has any."""
+        """Returns whether the file's order is that of these parts, if it has any."""
         ranks = [sorted(rank for item in part for rank in self.ranks[item]) for part in parts]
         turned = whole = 0
         for before, after in combinations(ranks, 2):
@@ -141,7 +147,8 @@ def _several(groups: Sequence[Sequence[int]]) -> bool:
 
 
 def column_groups(boxes: Sequence[Box], ranks: Sequence[Sequence[float]]) -> list[list[int]]:
-    """Indices of boxes in columns that a file lists one after the other, in no special order.
+    """Returns indices of boxes in columns that a file lists one after the other, in no special
+    order.
 
     Args:
         boxes: in pixels.
@@ -162,7 +169,7 @@ def _columns(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
 
 
 def _split(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
-    """Cuts from left to right, above and below the most boxes that then are in columns."""
+    """Returns cuts from left to right, above and below the most boxes that then are in columns."""
     if not _any_beside(items, boxes):
         return None
     bands = _cut(items, boxes, 1)
@@ -176,7 +183,7 @@ def _split(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
 
 
 def _any_beside(items: list[int], boxes: Sequence[Box]) -> bool:
-    """Whether some box is to the right of another one."""
+    """Returns whether some box is to the right of another one."""
     rest = sorted(items, key=lambda item: boxes[item][1])
     for place, item in enumerate(rest):
         _, _, right, bottom = boxes[item]
@@ -189,7 +196,7 @@ def _any_beside(items: list[int], boxes: Sequence[Box]) -> bool:
 
 
 def _cut(items: list[int], boxes: Sequence[Box], axis: int) -> list[list[int]]:
-    """Groups along an axis (0: x, 1: y) with nothing between them."""
+    """Returns groups along an axis (0: x, 1: y) with nothing between them."""
     groups: list[list[int]] = []
     end = 0.0
     for item in sorted(items, key=lambda item: boxes[item][axis]):

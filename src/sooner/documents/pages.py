@@ -25,7 +25,7 @@ SQUARE = 1.02
 def read_picture(
     path: Path, wanted: PageRange, resolution: Resolution
 ) -> Iterator[Page | BrokenPage]:
-    """Pages of a picture file: one, or the pages of a TIFF."""
+    """Yields pages of a picture file: one, or the pages of a TIFF."""
     try:
         image = _open(path)
     except Exception as error:  # each decoder has its own
@@ -40,7 +40,7 @@ def read_picture(
 
 
 def count_frames(path: Path) -> int:
-    """Pages of a picture file; 1 if it can't be read."""
+    """Returns pages of a picture file; 1 if it can't be read."""
     try:
         with _open(path) as image:
             return _frames(image)
@@ -49,7 +49,7 @@ def count_frames(path: Path) -> int:
 
 
 def _open(path: Path) -> Image.Image:
-    """A picture file.
+    """Returns a picture file.
 
     Raises:
         SoonerError: what reads photos of phones is not installed.
@@ -68,7 +68,7 @@ def _open(path: Path) -> Image.Image:
 
 
 def _frames(image: Image.Image) -> int:
-    """Pages of a TIFF; other formats' frames are a film and not pages."""
+    """Returns pages of a TIFF; other formats' frames are a film and not pages."""
     if image.format != "TIFF":
         return 1
     try:
@@ -139,7 +139,7 @@ def _upright(image: Image.Image, resolution: Resolution) -> tuple[Picture, float
 
 
 def _dpi(image: Image.Image) -> tuple[float, float]:
-    """Horizontal and vertical resolution, both 0 if the file does not say a sensible one."""
+    """Returns horizontal and vertical resolution, both 0 if the file does not say a sensible one."""
     try:
         x, y = (float(value) for value in image.info.get("dpi", (0, 0)))
     except (TypeError, ValueError, ZeroDivisionError):

@@ -35,7 +35,7 @@ _LOCK = threading.RLock()
 def read_pdf(
     path: Path, wanted: PageRange, resolution: Resolution, password: str | None = None
 ) -> Iterator[Page | BrokenPage]:
-    """Pages of a PDF with their text layers, upright as their rotation says.
+    """Yields pages of a PDF with their text layers, upright as their rotation says.
 
     Raises:
         SoonerError: at once, if `pypdfium2` is missing.
@@ -44,7 +44,7 @@ def read_pdf(
 
 
 def count_pdf_pages(path: Path, password: str | None = None) -> int:
-    """Pages of a PDF; 0 if it can't be opened.
+    """Returns pages of a PDF; 0 if it can't be opened.
 
     Raises:
         SoonerError: `pypdfium2` is missing.
@@ -141,8 +141,9 @@ def _reason(path: Path, code: int | None, password: str | None) -> str:
 
 
 def _is_cut_off(path: Path) -> bool:
-    """Whether the end of a PDF is missing, as after a broken download; zeros and blanks behind it,
-    with which some disks and mail programs fill files up, do not count."""
+    """Returns whether the end of a PDF is missing, as after a broken download; zeros and blanks
+    behind it, with which some disks and mail programs fill files up, do not count.
+    """
     with open(path, "rb") as file:
         start, end = file.seek(0, 2), b""
         while start and len(end) < TAIL:
@@ -194,7 +195,7 @@ def _drawn(
 
 
 def draw_page(page: Any, resolution: Resolution) -> tuple[Picture, float] | str:
-    """The picture of an open page, and its pixels a point; or why its size is not drawn."""
+    """Returns the picture of an open page, and its pixels a point; or why its size is not drawn."""
     native = page.get_size()  # as it is shown, so after rotation
     scale = resolution.that_fits(*native)
     way_out = "; lower the dpi, or give the longest side"

@@ -30,7 +30,7 @@ CHECKED, UNCHECKED = "[x]", "[ ]"
 def with_annotations(
     lines: Sequence[Line], raw: Any, page: Any, box: Callable[..., Box], unit: float
 ) -> tuple[list[Line], list[Box]]:
-    """Lines of a page, the texts of its annotations where they are, and the boxes of these.
+    """Returns lines of a page, the texts of its annotations where they are, and the boxes of these.
 
     A field's value stands behind its label, a check box in front of its own.
 
@@ -74,7 +74,9 @@ def _joined(left: Line, right: Line) -> Line:
 
 
 def _beside(lines: Sequence[Line], line: Line, reach: float) -> tuple[int | None, int | None]:
-    """Which lines are the nearest ones to the left and to the right of a line, within reach."""
+    """Returns which lines are the nearest ones to the left and to the right of a line, within
+    reach.
+    """
     left: list[tuple[float, int]] = []
     right: list[tuple[float, int]] = []
     for place, other in enumerate(lines):
@@ -124,7 +126,7 @@ def _text(raw: Any, forms: Any, annotation: Any) -> tuple[str, bool]:
 
 
 def _string(function: Callable[..., int], *arguments: Any) -> str:
-    """A string of PDFium's, which is asked for its length first."""
+    """Returns a string of PDFium's, which is asked for its length first."""
     length = function(*arguments, None, 0)
     if length < 2:
         return ""

@@ -39,6 +39,8 @@ class Font:
 
 
 def font_of(name: str, flags: int, weight: int) -> Font:
-    """A font by what PDFium says of it; names begin with `ABCDEF+` where a subset is embedded."""
+    """Returns a font by what PDFium says of it; names begin with `ABCDEF+` where a subset is
+    embedded.
+    """
     bold = bool(flags & FORCE_BOLD) or weight >= HEAVY or BOLD.search(name) is not None
     return Font(bold, bool(flags & FIXED_PITCH) or MONOSPACED.search(name) is not None)

@@ -96,7 +96,7 @@ class GlyphReader:
         self._name, self._flags = ctypes.create_string_buffer(128), ctypes.c_int()
 
     def runs(self) -> Iterator[list[Word]]:
-        """Words of each of PDFium's lines that are seen on the page."""
+        """Yields words of each of PDFium's lines that are seen on the page."""
         for words in self._runs():
             visible = [word for word in words if word and self._is_seen(word)]
             self.hidden += sum(map(bool, words)) - len(visible)
@@ -158,14 +158,17 @@ class GlyphReader:
         return Glyph(text, box, base, style)
 
     def _has_ink(self, index: int) -> bool:
-        """Whether a character is drawn, and no control character that a program left in a text."""
+        """Returns whether a character is drawn, and no control character that a program left in a
+        text.
+        """
         left, right, bottom, top = self._doubles
         found = self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
         return bool(found) and top.value > bottom.value and right.value > left.value
 
     def _of_sign(self, index: int, box: Box) -> Box:
-        """The box of a sign's ink if that is elsewhere: roots and large brackets of TeX's fonts
-        hang below the line that they stand on."""
+        """Returns the box of a sign's ink if that is elsewhere: roots and large brackets of TeX's
+        fonts hang below the line that they stand on.
+        """
         left, right, bottom, top = self._doubles
         self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
         ink = self.place.box(left.value, bottom.value, right.value, top.value)
@@ -190,7 +193,9 @@ class GlyphReader:
         return Style(size * scale * self.place.unit, font, angle, is_drawn, has_shapes)
 
     def _is_seen(self, word: Word) -> bool:
-        """Whether a word is seen on the page; those of a scan's layer are meant to be invisible."""
+        """Returns whether a word is seen on the page; those of a scan's layer are meant to be
+        invisible.
+        """
         if not self.is_scan and not word[0].style.is_drawn:
             return False
         x0, y0, x1, y1 = (round(edge) for edge in box_of(word))
@@ -203,8 +208,9 @@ class GlyphReader:
 
 
 def _character(code: int) -> str:
-    """A character; U+FFFD for none, and for control characters, which fonts have for signs of
-    their own."""
+    """Returns a character; U+FFFD for none, and for control characters, which fonts have for signs
+    of their own.
+    """
     try:
         text = chr(code)
     except (ValueError, OverflowError):
@@ -214,7 +220,7 @@ def _character(code: int) -> str:
 
 
 def _is_elsewhere(last: Glyph, glyph: Glyph) -> bool:
-    """Whether a character is on another line than the one before it, or runs elsewhere."""
+    """Returns whether a character is on another line than the one before it, or runs elsewhere."""
     if last.style.angle != glyph.style.angle:
         return True
     if last.style.angle % 90:

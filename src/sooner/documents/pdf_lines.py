@@ -40,7 +40,7 @@ ALL_BOLD, DOUBLED = 0.9, 0.6
 
 
 def lines_of(runs: Iterable[Sequence[Word]], dividers: Dividers) -> list[Line]:
-    """Lines in the order of the file, those that it lists in pieces put together.
+    """Returns lines in the order of the file, those that it lists in pieces put together.
 
     Args:
         runs: words of each of PDFium's lines.
@@ -108,14 +108,14 @@ class Dividers:
         return cls(*(np.array(boxes).reshape(-1, 4) for boxes in (down, areas)))
 
     def between(self, left: Box, right: Box) -> bool:
-        """Whether a rule stands between two boxes that are beside each other."""
+        """Returns whether a rule stands between two boxes that are beside each other."""
         middle = (left[1] + left[3] + right[1] + right[3]) / 4
         x0, y0, x1, y1 = self.down.T
         low, high = (left[0] + left[2]) / 2, (right[0] + right[2]) / 2
         return bool(((low < x0) & (x1 < high) & (y0 <= middle) & (middle <= y1)).any())
 
     def gap(self, box: Box) -> float:
-        """Font sizes that divide a line at a box."""
+        """Returns font sizes that divide a line at a box."""
         x, y = (box[0] + box[2]) / 2, (box[1] + box[3]) / 2
         x0, y0, x1, y1 = self.areas.T
         is_inside = (x0 <= x) & (x <= x1) & (y0 <= y) & (y <= y1)
@@ -123,7 +123,7 @@ class Dividers:
 
 
 def _pieces(words: Sequence[Word], dividers: Dividers) -> Iterator[Piece]:
-    """Words of a line up to gaps as between columns, from left to right."""
+    """Yields words of a line up to gaps as between columns, from left to right."""
     if not words:
         return
     if words[0][0].style.angle:
@@ -147,7 +147,9 @@ def _pieces(words: Sequence[Word], dividers: Dividers) -> Iterator[Piece]:
 
 
 def _as_seen(words: Sequence[Word]) -> list[Word]:
-    """Words from left to right, and so their letters; PDFium makes up blanks at vowel marks."""
+    """Returns words from left to right, and so their letters; PDFium makes up blanks at vowel
+    marks.
+    """
     words = [sorted(word, key=lambda glyph: glyph.box[0] + glyph.box[2]) for word in words]
     whole: list[Word] = []
     for word in sorted(words, key=lambda word: word[0].box[0]):
@@ -159,8 +161,9 @@ def _as_seen(words: Sequence[Word]) -> list[Word]:
 
 
 def _once(pieces: Sequence[Piece]) -> list[Piece]:
-    """Pieces without those that stand a second time at the same place: shadows, fat print that is
-    drawn twice, a second layer."""
+    """Returns pieces without those that stand a second time at the same place: shadows, fat print
+    that is drawn twice, a second layer.
+    """
     places: dict[str, list[Box]] = {}
     single = []
     for piece in pieces:
@@ -172,7 +175,7 @@ def _once(pieces: Sequence[Piece]) -> list[Piece]:
 
 
 def _whole(pieces: Sequence[Piece], dividers: Dividers) -> list[Piece]:
-    """Pieces of one line as one: links and words in another font are often listed last."""
+    """Returns pieces of one line as one: links and words in another font are often listed last."""
     rows: dict[int, Piece] = {}  # by the place of the first piece in the file
     for place in sorted(range(len(pieces)), key=lambda place: pieces[place].box[0]):
         piece = pieces[place]
@@ -241,7 +244,9 @@ def _with_superscripts(word: Word, piece: Piece) -> str:
 
 
 def _is_raised(glyph: Glyph, piece: Piece) -> bool:
-    """Whether a glyph is a superscript; accents and signs that stand high by themselves are not."""
+    """Returns whether a glyph is a superscript; accents and signs that stand high by themselves are
+    not.
+    """
     if piece.style.angle or (not glyph.text.isalnum() and glyph.text not in RAISED_SIGNS):
         return False
     rise = piece.base - glyph.base
@@ -264,6 +269,6 @@ def _spelled(glyphs: Sequence[Glyph]) -> str:
 
 
 def _is_on(accent: Glyph, letter: Glyph) -> bool:
-    """Whether an accent's middle is above or below a letter."""
+    """Returns whether an accent's middle is above or below a letter."""
     middle = (accent.box[0] + accent.box[2]) / 2
     return letter.text.isalpha() and letter.box[0] <= middle <= letter.box[2]

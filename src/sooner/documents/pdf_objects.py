@@ -26,7 +26,7 @@ LEVEL = 0.1
 
 
 def drawn_boxes(raw: Any, page: Any) -> tuple[list[Box], list[Box]]:
-    """Boxes of the raster pictures on an open page, and of its paths, in points.
+    """Returns boxes of the raster pictures on an open page, and of its paths, in points.
 
     A path of several straight lines, such as a frame that is not filled, is a box for each of them.
     """
@@ -41,7 +41,7 @@ def drawn_boxes(raw: Any, page: Any) -> tuple[list[Box], list[Box]]:
 
 
 def _objects(raw: Any, page: Any) -> Iterator[tuple[Any, int, Matrix]]:
-    """Pictures and paths of a page and of its forms, their kinds, and their forms' matrices."""
+    """Yields pictures and paths of a page and of its forms, their kinds, and their forms' matrices."""
     things = [raw.FPDFPage_GetObject(page, n) for n in range(raw.FPDFPage_CountObjects(page))]
     yield from _walked(raw, things, WHOLE, DEEPEST)
 
@@ -92,7 +92,7 @@ def _segment(
 
 
 def _is_straight(one: tuple[float, float], other: tuple[float, float]) -> bool:
-    """Whether a line runs from left to right or from top to bottom."""
+    """Returns whether a line runs from left to right or from top to bottom."""
     return min(abs(one[0] - other[0]), abs(one[1] - other[1])) <= LEVEL and one != other
 
 

@@ -30,17 +30,17 @@ class Placement:
         self.unit = math.hypot(self.axes[2], self.axes[3])  # pixels a point
 
     def point(self, x: float, y: float) -> tuple[float, float]:
-        """A point of the page, in pixels."""
+        """Returns a point of the page, in pixels."""
         ax, ay, bx, by = self.axes
         return self.origin[0] + x * ax + y * bx, self.origin[1] + x * ay + y * by
 
     def box(self, left: float, bottom: float, right: float, top: float) -> Box:
-        """A box of the page, in pixels."""
+        """Returns a box of the page, in pixels."""
         (x0, y0), (x1, y1) = self.point(left, bottom), self.point(right, top)
         return min(x0, x1), min(y0, y1), max(x0, x1), max(y0, y1)
 
     def angle(self, x: float, y: float) -> int:
-        """Whole degrees clockwise from left-to-right of a direction on the page."""
+        """Returns whole degrees clockwise from left-to-right of a direction on the page."""
         ax, ay, bx, by = self.axes
         return round(math.degrees(math.atan2(x * ay + y * by, x * ax + y * bx))) % 360
 

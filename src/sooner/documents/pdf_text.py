@@ -38,7 +38,7 @@ STEP = 3
 
 
 def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
-    """Lines of a page in pixels of `picture`, with the signs of a bad layer measured."""
+    """Returns lines of a page in pixels of `picture`, with the signs of a bad layer measured."""
     textpage = page.get_textpage()
     try:
         place = Placement(pdfium, page, picture)
@@ -79,8 +79,9 @@ def _noted(hidden: int) -> str:
 
 
 def text_turn(pdfium: ModuleType, page: Any) -> int:
-    """Degrees, a multiple of 90, by which a page is to be turned clockwise so that most of its
-    text runs from left to right. A stamp on a scan says nothing about the scan."""
+    """Returns degrees, a multiple of 90, by which a page is to be turned clockwise so that most of
+    its text runs from left to right. A stamp on a scan says nothing about the scan.
+    """
     raw, matrix = pdfium.raw, pdfium.raw.FS_MATRIX()
     textpage = page.get_textpage()
     counts = Counter[int]()
@@ -106,7 +107,7 @@ def text_turn(pdfium: ModuleType, page: Any) -> int:
 
 
 def _garbled(reader: GlyphReader, lines: Sequence[Line]) -> float:
-    """Share of the characters that mean nothing, from 0 to 1."""
+    """Returns share of the characters that mean nothing, from 0 to 1."""
     texts = [line.text for line in lines]
     if reader.is_scan and is_repetitive(texts):
         return 1.0
@@ -122,8 +123,9 @@ def _share(box: Box, picture: Picture) -> float:
 def _coverage(
     picture: Picture, texts: Sequence[Box], images: Sequence[Box], paths: Sequence[Box]
 ) -> float:
-    """Share of the ink within boxes of text; that of illustrations, lines and panels of one colour
-    does not count."""
+    """Returns share of the ink within boxes of text; that of illustrations, lines and panels of one
+    colour does not count.
+    """
     grey = picture[::STEP, ::STEP].mean(axis=2)  # [rows, columns]
     ink = np.abs(grey - np.median(grey)) > INK
     for box in paths:

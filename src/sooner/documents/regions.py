@@ -13,7 +13,7 @@ Box = tuple[float, float, float, float]
 
 
 def box(value: Sequence[float]) -> Box:
-    """Four numbers as a box, corners in order.
+    """Returns four numbers as a box, corners in order.
 
     Raises:
         SoonerError: something else than four numbers.
@@ -35,25 +35,25 @@ def overlap(a: Box, b: Box) -> float:
 
 
 def iou(a: Box, b: Box) -> float:
-    """Intersection over union."""
+    """Returns intersection over union."""
     shared = overlap(a, b)
     return shared / max(area(a) + area(b) - shared, 1e-9)
 
 
 def around(boxes: Iterable[Box]) -> Box:
-    """The smallest box that holds all of `boxes`, of which there must be one."""
+    """Returns the smallest box that holds all of `boxes`, of which there must be one."""
     lefts, tops, rights, bottoms = zip(*boxes, strict=True)
     return min(lefts), min(tops), max(rights), max(bottoms)
 
 
 def shared_width(a: Box, b: Box) -> float:
-    """Width in which two boxes are above each other, as a share of the narrower one."""
+    """Returns width in which two boxes are above each other, as a share of the narrower one."""
     narrow = min(a[2] - a[0], b[2] - b[0])
     return max(0.0, min(a[2], b[2]) - max(a[0], b[0])) / max(narrow, 1e-9)
 
 
 def shared_height(a: Box, b: Box) -> float:
-    """Height in which two boxes are beside each other, as a share of the lower one."""
+    """Returns height in which two boxes are beside each other, as a share of the lower one."""
     low = min(a[3] - a[1], b[3] - b[1])
     return max(0.0, min(a[3], b[3]) - max(a[1], b[1])) / max(low, 1e-9)
 
@@ -63,7 +63,7 @@ def scaled(a: Box, x: float, y: float) -> Box:
 
 
 def clipped(a: Box, width: float, height: float) -> Box:
-    """The part of a box that is on a page."""
+    """Returns the part of a box that is on a page."""
     x0, x1 = (min(max(value, 0.0), width) for value in (a[0], a[2]))
     y0, y1 = (min(max(value, 0.0), height) for value in (a[1], a[3]))
     return x0, y0, x1, y1
@@ -117,7 +117,7 @@ _KNOWN = {name: label for label, names in _OTHERS.items() for name in names.spli
 
 
 def label_of(name: str) -> str:
-    """The category that another tool calls `name`; unknown ones are text."""
+    """Returns the category that another tool calls `name`; unknown ones are text."""
     if name in LABELS:
         return name
     return _KNOWN.get(name.strip().lower().replace("-", "_").replace(" ", "_"), TEXT)
@@ -158,7 +158,7 @@ class Region:
             object.__setattr__(self, "bbox", box(self.bbox))
 
     def thousandths(self, size: Size) -> tuple[int, int, int, int] | None:
-        """The box in thousandths of the page's width and height, whole numbers."""
+        """Returns the box in thousandths of the page's width and height, whole numbers."""
         if self.bbox is None:
             return None
         width, height = size
@@ -255,5 +255,5 @@ class PageDraft:
 
 
 def numbered(regions: Sequence[Region]) -> list[Region]:
-    """The same regions, their order set to their places in the list."""
+    """Returns the same regions, their order set to their places in the list."""
     return [replace(region, order=place) for place, region in enumerate(regions)]

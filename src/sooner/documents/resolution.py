@@ -50,7 +50,7 @@ class Resolution:
             raise SoonerError(f"within is {self.within}; both sides must be 1 or more")
 
     def of_pdf(self, width: float, height: float) -> float:
-        """Pixels a point for a page of that size in points."""
+        """Returns pixels a point for a page of that size in points."""
         if self.within is not None:
             return self._fit(width, height)
         if self.longest is not None:
@@ -66,8 +66,9 @@ class Resolution:
         return LARGE / max(width, height)
 
     def of_picture(self, width: int, height: int, dpi: float) -> float:
-        """Factor for a picture of that size in pixels, with `dpi` 0 for unknown; at most 1, unless
-        it shall fit, and less where the picture would be too large."""
+        """Returns factor for a picture of that size in pixels, with `dpi` 0 for unknown; at most 1,
+        unless it shall fit, and less where the picture would be too large.
+        """
         if self.within is not None:
             return self._fit(width, height)
         if self.longest is not None:
@@ -82,7 +83,7 @@ class Resolution:
 
 
 def size_problem(width: float, height: float, way_out: str = "") -> str:
-    """Why a picture of that size can't be read; empty if it can."""
+    """Returns why a picture of that size can't be read; empty if it can."""
     size = f"{width:.0f} x {height:.0f} px"
     if min(width, height) < LEAST_SIDE:
         return f"is {size}, too small to hold text (at least {LEAST_SIDE} px a side)"
@@ -94,5 +95,5 @@ def size_problem(width: float, height: float, way_out: str = "") -> str:
 
 
 def is_too_large(width: float, height: float) -> bool:
-    """Whether a picture of so many pixels is more than memory is good for."""
+    """Returns whether a picture of so many pixels is more than memory is good for."""
     return max(width, height) > MOST_SIDE or width * height > MOST_PIXELS

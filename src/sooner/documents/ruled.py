@@ -52,8 +52,8 @@ Square = tuple[int, int]
 
 
 def rules_of(boxes: Iterable[Box], size: Size) -> list[Box]:
-    """Lines that are drawn from left to right, then those from top to bottom; parts of one line as
-    one.
+    """Returns lines that are drawn from left to right, then those from top to bottom; parts of one
+    line as one.
 
     Args:
         boxes: of what is drawn, in pixels.
@@ -75,7 +75,7 @@ def rules_of(boxes: Iterable[Box], size: Size) -> list[Box]:
 
 
 def _merged(boxes: Sequence[Box], axis: int, near: float) -> list[Box]:
-    """Parts of a line that touch each other, along an axis (0: x, 1: y)."""
+    """Returns parts of a line that touch each other, along an axis (0: x, 1: y)."""
     rows: list[list[Box]] = []
     for box in sorted(boxes, key=lambda box: box[1 - axis]):
         if not rows or box[1 - axis] - rows[-1][0][1 - axis] > near / 2:
@@ -136,7 +136,7 @@ def drawn_tables(
 
 
 def _connected(rules: Sequence[Box], near: float) -> list[list[Box]]:
-    """Rules that touch each other, directly or by others."""
+    """Returns rules that touch each other, directly or by others."""
     groups: list[list[Box]] = []
     for rule in rules:
         touching, others = list[list[Box]](), list[list[Box]]()
@@ -168,7 +168,9 @@ class _Lattice:
 
     @classmethod
     def of(cls, rules: Sequence[Box], near: float) -> _Lattice | None:
-        """The lattice of rules that touch each other; `None` if it has one row or one column."""
+        """Returns the lattice of rules that touch each other; `None` if it has one row or one
+        column.
+        """
         frame = around(rules)
         across = [rule for rule in rules if _is_across(rule)]
         down = [rule for rule in rules if not _is_across(rule)]
@@ -185,7 +187,7 @@ class _Lattice:
         return xs[0], ys[0], xs[-1], ys[-1]
 
     def square(self, line: Line) -> Square | None:
-        """Where the middle of a line of text is."""
+        """Returns where the middle of a line of text is."""
         middle = _middle(line.bbox)
         if any(
             not edges[0] <= at <= edges[-1] for edges, at in zip(self.edges, middle, strict=True)
@@ -198,7 +200,7 @@ class _Lattice:
         return row, column
 
     def table(self, lines: Sequence[Line]) -> Table | None:
-        """The table with these lines in its cells; `None` if that is none."""
+        """Returns the table with these lines in its cells; `None` if that is none."""
         cells = self._cells()
         inside: dict[Square, list[Line]] = {}
         for line in lines:
@@ -215,8 +217,9 @@ class _Lattice:
         return [row[::-1] for row in table] if is_turned else table
 
     def _cells(self) -> dict[Square, Square]:
-        """The first square of the cell that each square is part of; cells that are no rectangles
-        are taken apart."""
+        """Returns the first square of the cell that each square is part of; cells that are no
+        rectangles are taken apart.
+        """
         first: dict[Square, Square] = {}
         for row, sides in enumerate(pairwise(self.edges[1])):
             for column, ends in enumerate(pairwise(self.edges[0])):
@@ -239,7 +242,9 @@ class _Lattice:
         }
 
     def _is_drawn(self, axis: int, place: float, start: float, end: float) -> bool:
-        """Whether rules along an axis (0: x, 1: y) cover most of what is between two places."""
+        """Returns whether rules along an axis (0: x, 1: y) cover most of what is between two
+        places.
+        """
         covered = sum(
             max(0.0, min(rule[axis + 2], end) - max(rule[axis], start))
             for rule in self.rules[axis]
@@ -248,7 +253,7 @@ class _Lattice:
         return covered >= COVERED * (end - start)
 
     def _filled(self, cells: dict[Square, Square], inside: dict[Square, list[Line]]) -> Table:
-        """Rows of the lattice's cells with their texts."""
+        """Returns rows of the lattice's cells with their texts."""
         members: dict[Square, list[Square]] = {}
         for square, first in cells.items():
             members.setdefault(first, []).append(square)
@@ -271,7 +276,7 @@ class _Lattice:
 
 
 def _extent(squares: Iterable[Square]) -> tuple[int, int]:
-    """Rows and columns that squares reach over."""
+    """Returns rows and columns that squares reach over."""
     rows, columns = zip(*squares, strict=True)
     return max(rows) - min(rows) + 1, max(columns) - min(columns) + 1
 
@@ -281,7 +286,9 @@ def _product(sides: tuple[int, int]) -> int:
 
 
 def _parted(cells: dict[Square, list[Line]]) -> list[dict[Square, list[Line]]]:
-    """What is between two drawn lines, as several rows if the texts of its cells stand in rows."""
+    """Returns what is between two drawn lines, as several rows if the texts of its cells stand in
+    rows.
+    """
     rows = rows_of(line for lines in cells.values() for line in lines)
     counts = [len(rows_of(lines)) for lines in cells.values()]
     if len(rows) < 2 or counts.count(len(rows)) < 2:
@@ -294,12 +301,12 @@ def _parted(cells: dict[Square, list[Line]]) -> list[dict[Square, list[Line]]]:
 
 
 def cell_text(lines: Iterable[Line]) -> str:
-    """Lines of a cell as one."""
+    """Returns lines of a cell as one."""
     return " ".join(line.text for row in rows_of(lines) for line in row)
 
 
 def _places(values: Iterable[float], near: float) -> list[float]:
-    """Values, those that are near each other as one."""
+    """Returns values, those that are near each other as one."""
     places: list[list[float]] = []
     for value in sorted(values):
         if not places or value - places[-1][-1] > near:
@@ -309,7 +316,7 @@ def _places(values: Iterable[float], near: float) -> list[float]:
 
 
 def ruled_areas(rules: Sequence[Box], size: Size) -> list[Box]:
-    """What lies between two rules of a group that may be those of a table."""
+    """Returns what lies between two rules of a group that may be those of a table."""
     groups = _groups(rules, NEAR * max(size), TABLE_WIDTH * size[0])
     return [
         around([upper, lower])
@@ -345,7 +352,7 @@ def _height(lines: Iterable[Line]) -> float:
 
 
 def _groups(rules: Sequence[Box], near: float, width: float) -> list[list[Box]]:
-    """Horizontal rules that begin and end at the same places, from top to bottom."""
+    """Returns horizontal rules that begin and end at the same places, from top to bottom."""
     groups: list[list[Box]] = []
     across = [rule for rule in rules if _is_across(rule) and rule[2] - rule[0] >= width]
     for rule in sorted(across, key=lambda rule: rule[1]):
@@ -357,7 +364,7 @@ def _groups(rules: Sequence[Box], near: float, width: float) -> list[list[Box]]:
 
 
 def _bands(group: Sequence[Box], lines: Sequence[Line], near: float) -> list[_Band]:
-    """What stands between a group's rules: nothing where these are one double rule."""
+    """Returns what stands between a group's rules: nothing where these are one double rule."""
     left, right = group[0][0] - near, group[0][2] + near
     middles = [(line, *_middle(line.bbox)) for line in lines]
     found = []
@@ -372,14 +379,14 @@ def _bands(group: Sequence[Box], lines: Sequence[Line], near: float) -> list[_Ba
 
 
 def _is_inside(lines: Sequence[Line], rule: Box) -> bool:
-    """Whether all of the lines lie between the left and the right end of a rule."""
+    """Returns whether all of the lines lie between the left and the right end of a rule."""
     slack = max((line.bbox[3] - line.bbox[1] for line in lines), default=0.0)
     left, right = rule[0] - slack, rule[2] + slack
     return all(left <= line.bbox[0] and line.bbox[2] <= right for line in lines)
 
 
 def _runs(bands: Sequence[_Band]) -> Iterator[Sequence[_Band]]:
-    """Bands of each table.
+    """Yields bands of each table.
 
     Where what is beside one looks like its row, a text reaches over columns there, and rules alone
     don't tell the cells of that table.
@@ -394,7 +401,7 @@ def _runs(bands: Sequence[_Band]) -> Iterator[Sequence[_Band]]:
 
 
 def _longest(bands: Sequence[_Band]) -> int:
-    """How many of the first bands are of one table: text in the same columns in each."""
+    """Returns how many of the first bands are of one table: text in the same columns in each."""
     lines: list[Line] = []
     for count, band in enumerate(bands):
         lines += band.lines
@@ -406,7 +413,7 @@ def _longest(bands: Sequence[_Band]) -> int:
 
 
 def _is_apart(lines: Sequence[Line], columns: Sequence[tuple[float, float]]) -> bool:
-    """Whether texts beside each other are in columns of their own."""
+    """Returns whether texts beside each other are in columns of their own."""
     for row in rows_of(lines):
         places = {sum(start <= line.bbox[0] for start, _ in columns) for line in row}
         if len(places) < len(row):
@@ -415,7 +422,7 @@ def _is_apart(lines: Sequence[Line], columns: Sequence[tuple[float, float]]) -> 
 
 
 def _head(bands: Sequence[_Band], rule: Box, lines: Sequence[Line]) -> list[_Band]:
-    """A row right above the first rule, with texts in two columns or more of those below."""
+    """Returns a row right above the first rule, with texts in two columns or more of those below."""
     below = [line for band in bands for line in band.lines]
     top = bands[0].top
     reach = top - HEAD * _height(below)
@@ -431,7 +438,7 @@ def _head(bands: Sequence[_Band], rule: Box, lines: Sequence[Line]) -> list[_Ban
 
 
 def _foot(bands: Sequence[_Band], rule: Box, lines: Sequence[Line]) -> list[_Band]:
-    """The last row, where no rule is below it."""
+    """Returns the last row, where no rule is below it."""
     above = [line for band in bands for line in band.lines]
     bottom, free = bands[-1].bottom, (HEAD - 1) * _height(above)
     found: list[Line] = []
@@ -449,7 +456,7 @@ def _foot(bands: Sequence[_Band], rule: Box, lines: Sequence[Line]) -> list[_Ban
 
 
 def _table(bands: Sequence[_Band], rule: Box, rules: Sequence[Box], near: float) -> Table | None:
-    """The table of these bands; `None` if their rules don't tell its rows."""
+    """Returns the table of these bands; `None` if their rules don't tell its rows."""
     lines = [line for band in bands for line in band.lines]
     (left, _, right, _), top, bottom = rule, bands[0].top, bands[-1].bottom
     edges = sorted(

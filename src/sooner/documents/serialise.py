@@ -71,7 +71,7 @@ def heading(text: str, level: int) -> str:
 
 
 def items(text: str) -> str:
-    """Items of a list, each on a line that begins with `-` or its number."""
+    """Returns items of a list, each on a line that begins with `-` or its number."""
     return "\n".join(map(_item, item_texts(text)))
 
 
@@ -95,7 +95,7 @@ def _item(text: str) -> str:
 
 
 def bare_formula(text: str) -> str:
-    """LaTeX without dollars or brackets around it."""
+    """Returns LaTeX without dollars or brackets around it."""
     text = text.strip().strip("`").strip()
     for start, end in WRAPPERS:
         inner = text[len(start) : len(text) - len(end)]
@@ -173,7 +173,7 @@ def written(region: Region, draft: str, style: Style = MARKDOWN) -> str:
 
 
 def texts_of(region: Region, style: Style = MARKDOWN) -> list[str]:
-    """All drafts of a region, written and each once."""
+    """Returns all drafts of a region, written and each once."""
     texts = (written(region, draft, style) for draft in region.drafts)
     return [text for text in dict.fromkeys(texts) if text]
 
@@ -181,7 +181,7 @@ def texts_of(region: Region, style: Style = MARKDOWN) -> list[str]:
 def draft_texts(
     draft: PageDraft, target: Style | Literal["layout-json"] = MARKDOWN, size: Size | None = None
 ) -> list[str]:
-    """What a drafter of the engine gets for a page: one text for each draft of each region.
+    """Returns what a drafter of the engine gets for a page: one text for each draft of each region.
 
     Args:
         draft: of the page.
@@ -205,7 +205,7 @@ def draft_texts(
 
 
 def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
-    """A page of first drafts, a blank line between two blocks."""
+    """Returns a page of first drafts, a blank line between two blocks."""
     blocks = (
         (region, texts_of(region, style)[:1])
         for region in regions
@@ -222,7 +222,7 @@ def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
 
 
 def page_html(regions: Sequence[Region]) -> str:
-    """A page of first drafts as HTML elements, one a line; formulas as LaTeX in `\\[ \\]`."""
+    """Returns a page of first drafts as HTML elements, one a line; formulas as LaTeX in `\\[ \\]`."""
     return "".join(f"{_element(region)}\n" for region in regions if region.drafts)
 
 

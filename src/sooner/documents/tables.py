@@ -25,7 +25,7 @@ Table = list[list[Cell]]
 
 
 def read_table(text: str) -> Table:
-    """A table in whichever of the four forms `text` has; without a tab, one cell a line."""
+    """Returns a table in whichever of the four forms `text` has; without a tab, one cell a line."""
     if is_otsl(text):
         return from_otsl(text)
     lines = [line for line in text.splitlines() if line.strip()]
@@ -52,12 +52,12 @@ def to_pipes(table: Table) -> str:
 
 
 def has_spans(table: Table) -> bool:
-    """Whether a cell goes over several rows or columns."""
+    """Returns whether a cell goes over several rows or columns."""
     return any(cell.rows > 1 or cell.columns > 1 for row in table for cell in row)
 
 
 def to_markdown_table(table: Table) -> str:
-    """Pipes, or HTML where these can't say which cells go over several rows or columns."""
+    """Returns pipes, or HTML where these can't say which cells go over several rows or columns."""
     return to_html(table) if has_spans(table) else to_pipes(table)
 
 
@@ -105,12 +105,12 @@ of a column, of a row and of a section are of docling's DocTags."""
 
 
 def is_otsl(text: str) -> bool:
-    """Whether a text has marks of OTSL."""
+    """Returns whether a text has marks of OTSL."""
     return OTSL.search(text) is not None
 
 
 def to_otsl(table: Table, head: str = FILLED) -> str:
-    """A square a mark, row by row, without blanks between them.
+    """Returns a square a mark, row by row, without blanks between them.
 
     Args:
         head: the mark of cells with text in the first row.
@@ -130,7 +130,7 @@ def _otsl_cell(place: _Place, filled: str) -> str:
 
 
 def from_otsl(text: str) -> Table:
-    """A table from its marks; a mark that continues no cell is an empty one.
+    """Returns a table from its marks; a mark that continues no cell is an empty one.
 
     Rows may be of different lengths, and what stands in front of the first mark is left out.
     """
@@ -158,7 +158,7 @@ def from_otsl(text: str) -> Table:
 def _extent(
     rows: list[list[tuple[str, str]]], taken: set[tuple[int, int]], row: int, column: int
 ) -> tuple[int, int]:
-    """How many rows and columns the cell at a square has, by the marks beside and below it."""
+    """Returns how many rows and columns the cell at a square has, by the marks beside and below it."""
 
     def mark(down: int, right: int) -> str:
         place = row + down, column + right

@@ -98,7 +98,7 @@ def _is_on() -> bool:
 
 
 def _plan(decoder: nn.Module) -> list[_Swap]:
-    """What of a decoder can be replaced."""
+    """Returns what of a decoder can be replaced."""
     swaps = []
     for module in decoder.modules():
         if _gemma(module) is not None:
@@ -116,7 +116,7 @@ def _plan(decoder: nn.Module) -> list[_Swap]:
 
 
 def _rotation_swap(attention: nn.Module) -> _Swap | None:
-    """The swap of the RoPE function of a module's file, if its forward calls Llama's."""
+    """Returns the swap of the RoPE function of a module's file, if its forward calls Llama's."""
     forward: Any = inspect.unwrap(type(attention).forward)
     code, names = getattr(forward, "__code__", None), getattr(forward, "__globals__", {})
     if code is None or ROTATION not in code.co_names:
@@ -130,14 +130,14 @@ def _rotation_swap(attention: nn.Module) -> _Swap | None:
 
 
 def _forward_swap(module: nn.Module, make: Callable[[Any], Callable[..., Any]]) -> _Swap:
-    """The one swap of a module's forward, whichever decoders share the module."""
+    """Returns the one swap of a module's forward, whichever decoders share the module."""
     if module not in _FORWARDS:
         _FORWARDS[module] = _Swap(vars(module), "forward", make(module))
     return _FORWARDS[module]
 
 
 def _gemma(module: Any) -> bool | None:
-    """Whether a module is Gemma's norm rather than Llama's; `None` is neither."""
+    """Returns whether a module is Gemma's norm rather than Llama's; `None` is neither."""
     weight = getattr(module, "weight", None)
     if not isinstance(weight, Tensor) or weight.dim() != 1 or hasattr(weight, "placements"):
         return None
@@ -156,7 +156,7 @@ def _is_layer(layer: Any) -> bool:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two functions have the same code, whatever their documentation."""
+    """Returns whether two functions have the same code, whatever their documentation."""
     one, other = (inspect.unwrap(each) if callable(each) else None for each in (one, other))
     codes = [getattr(each, "__code__", None) for each in (one, other)]
     if not all(isinstance(code, CodeType) for code in codes):
@@ -175,7 +175,9 @@ def _eps(norm: Any) -> float:
 
 
 def _own(module: nn.Module) -> Callable[..., Any]:
-    """A module's forward as its class has it; weak, since the module holds what is made of it."""
+    """Returns a module's forward as its class has it; weak, since the module holds what is made of
+    it.
+    """
     forward, held = type(module).forward, weakref.ref(module)
 
     def run(*args: Any, **kwargs: Any) -> Any:

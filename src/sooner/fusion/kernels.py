@@ -22,7 +22,7 @@ WIDEST = 16_384
 
 
 def norms(x: Tensor, weight: Tensor) -> bool:
-    """Whether the kernel takes `x [..., width]`: contiguous, and of the weight's dtype."""
+    """Returns whether the kernel takes `x [..., width]`: contiguous, and of the weight's dtype."""
     fits = x.is_contiguous() and weight.is_contiguous() and x.shape[-1] <= WIDEST
     return fits and x.dtype == weight.dtype and x.dtype in DTYPES
 
@@ -45,7 +45,7 @@ def add_rms_norm(
 
 
 def turns(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> bool:
-    """Whether the kernel takes them: one dtype, and head dimensions that are contiguous."""
+    """Returns whether the kernel takes them: one dtype, and head dimensions that are contiguous."""
     given = (queries, keys, cos, sin)
     return (
         len({one.dtype for one in given}) == 1

@@ -18,7 +18,7 @@ _LIBRARY.define("turn(Tensor states, Tensor cos, Tensor sin) -> Tensor")
 
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
-    """The norm of `x [..., width]`."""
+    """Returns the norm of `x [..., width]`."""
     return torch.ops.sooner.rms_norm.default(x, weight, eps, is_gemma)
 
 
@@ -30,7 +30,7 @@ def add_rms_norm(
 
 
 def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys `[rows, heads, entries, dim]` at their positions."""
+    """Returns queries and keys `[rows, heads, entries, dim]` at their positions."""
     return torch.ops.sooner.rope.default(queries, keys, cos, sin)
 
 

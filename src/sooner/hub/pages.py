@@ -96,7 +96,7 @@ OWN = {
 
 
 def files() -> dict[str, str]:
-    """Every file of every repository by its path."""
+    """Returns every file of every repository by its path."""
     found = {"README.md": index()}
     for one in REPOSITORIES:
         found[f"{one.name}/README.md"] = page(one)
@@ -106,7 +106,7 @@ def files() -> dict[str, str]:
 
 
 def index() -> str:
-    """What the folder of all of them says of itself."""
+    """Returns what the folder of all of them says of itself."""
     rows = "".join(
         f"| [`{one.name}`]({one.name}/README.md) | {one.summary} |\n" for one in REPOSITORIES
     )
@@ -169,7 +169,7 @@ def _example(told: Repository) -> str:
 
 
 def descriptions(told: Repository) -> dict[str, str]:
-    """What each option is, from the docstrings of the classes that have it."""
+    """Returns what each option is, from the docstrings of the classes that have it."""
     found: dict[str, str] = {}
     for kind in kinds(told):
         for base in inspect.getmro(kind) if inspect.isclass(kind) else (kind,):
@@ -180,7 +180,7 @@ def descriptions(told: Repository) -> dict[str, str]:
 
 
 def _arguments(doc: str) -> dict[str, str]:
-    """The section `Args` of a docstring; a line may tell of several names."""
+    """Returns the section `Args` of a docstring; a line may tell of several names."""
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", doc, re.M | re.S)
     found: dict[str, str] = {}
     for names, text in re.findall(

@@ -153,7 +153,7 @@ REPOSITORIES = (
 
 
 def repository(name: str) -> Repository:
-    """The repository of a name.
+    """Returns the repository of a name.
 
     Raises:
         SoonerError: there is none.

@@ -89,7 +89,7 @@ def _prefill(told: Repository, model: Any, draft: Any, options: Arguments, rest:
 
 
 def _file(table: Path | str) -> Path:
-    """A table's file, which may lie in a repository: `org/name/patterns.json`."""
+    """Returns a table's file, which may lie in a repository: `org/name/patterns.json`."""
     path, parts = Path(table), str(table).split("/")
     if path.exists() or len(parts) < 3 or path.is_absolute():
         return path
@@ -146,7 +146,7 @@ def _draw(told: Repository, model: Any, draft: Any, options: Arguments, rest: Ar
 
 
 def _drawn_with(config: Any) -> dict[str, Any]:
-    """How a generation config draws; what it leaves open is the canvas's own.
+    """Returns how a generation config draws; what it leaves open is the canvas's own.
 
     Raises:
         SoonerError: it asks for beams or another search.
@@ -162,7 +162,7 @@ _RUNS: dict[str, _Run] = {"MMInference": _prefill, "Relaxed": _act, "CoupledJaco
 
 
 def _draft(model: Any, draft: Any) -> Any:
-    """A draft model; one that is given by its name is loaded once, beside the target."""
+    """Returns a draft model; one that is given by its name is loaded once, beside the target."""
     if not isinstance(draft, (str, Path)):
         return draft
 
@@ -195,7 +195,7 @@ def _once(model: Any, kind: str, name: Path | str, load: Callable[[], Any]) -> A
 
 
 def defaults(told: Repository) -> dict[str, Any]:
-    """What each option of a repository is where the user says nothing."""
+    """Returns what each option of a repository is where the user says nothing."""
     found: dict[str, Any] = {}
     for kind in kinds(told):
         for name, one in inspect.signature(kind).parameters.items():
@@ -210,7 +210,7 @@ def defaults(told: Repository) -> dict[str, Any]:
 
 
 def kinds(told: Repository) -> list[Any]:
-    """The classes and functions whose options a repository takes."""
+    """Returns the classes and functions whose options a repository takes."""
     from .. import drawing, methods
     from ..sparse.prefill import MMInference
 

@@ -163,7 +163,9 @@ class DraftMemory:
             yield
 
     def takes(self, prompt: Prompt) -> bool:
-        """Whether an embedded prompt may do without what is known; if not, nothing is known."""
+        """Returns whether an embedded prompt may do without what is known; if not, nothing is
+        known.
+        """
         prefix = self._prefix
         if not self._known or prefix is None:
             return True
@@ -210,7 +212,7 @@ class DraftPrefixes:
             self.content[page] = name, content
 
     def find(self, prefix: Prefix) -> list[Content]:
-        """What is known of a text from its beginning, page by page."""
+        """Returns what is known of a text from its beginning, page by page."""
         found = []
         names = prefix.names(self.pool.slots)
         for page, name in zip(self.pool.find([one.key for one in names]), names, strict=False):
@@ -222,13 +224,13 @@ class DraftPrefixes:
 
 
 def _draft_of(drafter: Drafter) -> ChainDrafter | None:
-    """A drafter whose slots are its model's own, token by token as the target's."""
+    """Returns a drafter whose slots are its model's own, token by token as the target's."""
     is_plain = isinstance(drafter, ChainDrafter) and type(drafter) is ChainDrafter
     return drafter if is_plain else None  # type: ignore[return-value]
 
 
 def _shows_the_same(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
-    """Whether the inputs of a draft are the target's, of one row."""
+    """Returns whether the inputs of a draft are the target's, of one row."""
     ids = "input_ids"
     pixels = [one.keys() - {ids, "attention_mask"} for one in (own, theirs)]
     if pixels[0] != pixels[1] or any(own[name] is not theirs[name] for name in pixels[0]):

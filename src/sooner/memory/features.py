@@ -45,14 +45,14 @@ class Form:
     like: Features
 
     def blank(self, tokens: int) -> Features:
-        """Features of an item that nobody will look at."""
+        """Returns features of an item that nobody will look at."""
         return Features(
             self.like.pooled.new_zeros(tokens, self.like.pooled.shape[-1]),
             tuple(one.new_zeros(tokens, one.shape[-1]) for one in self.like.deep),
         )
 
     def output_of(self, items: Sequence[Features]) -> Any:
-        """What the model's own method would return."""
+        """Returns what the model's own method would return."""
         pooled: Any = tuple(one.pooled for one in items)
         made = {"pooler_output": torch.stack(pooled) if self.is_stacked else pooled}
         if self.like.deep:
@@ -170,7 +170,7 @@ class VisualFeatures:
         return form.output_of([one for one in known if one is not None])
 
     def _read(self, kind: str, output: Any, items: list[MediaItem]) -> list[Features]:
-        """The features of each item in an output; nothing where it holds something else."""
+        """Returns the features of each item in an output; nothing where it holds something else."""
         pooled = getattr(output, "pooler_output", None)
         deep = getattr(output, "deepstack_features", None) or []
         pieces = [pooled, *deep]

@@ -26,7 +26,7 @@ class InterruptedRow:
 
     @staticmethod
     def of(decoding: Decoding, original: int, before: InterruptedRow | None) -> InterruptedRow:
-        """A row of a batch, which may have been interrupted before.
+        """Returns a row of a batch, which may have been interrupted before.
 
         Args:
             decoding: the batch.

@@ -51,7 +51,7 @@ class ShownPrompt:
     fresh: int = 0
 
     def within(self, slots: int) -> frozenset[bytes]:
-        """Keys of the media that lie wholly in the first `slots` slots."""
+        """Returns keys of the media that lie wholly in the first `slots` slots."""
         items = (item for kind in self.media.values() for item in kind)
         return frozenset(item.key for item in items if item.tokens[-1] < slots)
 
@@ -125,7 +125,7 @@ class EngineMemory:
         self.slots.prefixes.evict(page)
 
     def longest(self, block: int) -> int:
-        """Tokens that a request of one row may have, prompt and answer.
+        """Returns tokens that a request of one row may have, prompt and answer.
 
         Args:
             block: entries of a round.
@@ -133,7 +133,7 @@ class EngineMemory:
         return max(self._row_pages * PAGE - block, 0)
 
     def describe(self, inputs: Mapping[str, Any], keys: Sequence[str] = ()) -> ShownPrompt:
-        """What a request shows.
+        """Returns what a request shows.
 
         Args:
             inputs: what the model's processor returned.
@@ -157,7 +157,7 @@ class EngineMemory:
         return ShownPrompt(len(text), media, prefix, prefix.keys(PAGE))
 
     def has_room(self, shown: ShownPrompt, rows: int, block: int, others: int = 0) -> bool:
-        """Whether a request may be opened now, as far as its token ids tell.
+        """Returns whether a request may be opened now, as far as its token ids tell.
 
         Args:
             shown: its text.
@@ -269,7 +269,9 @@ class EngineMemory:
     def _embed(
         self, make: Callable[[], Session], shown: ShownPrompt, found: list[int], method: Method
     ) -> Session:
-        """The prompt, without features of media that lie in the slots that are there already."""
+        """Returns the prompt, without features of media that lie in the slots that are there
+        already.
+        """
         last = 0 if shown.prefix is None else len(shown.prefix.ids) - 1
         skipped = shown.within(min(len(found) * PAGE, last))
         with self.features.reusing(self.adapter.body, shown.media, skipped):
@@ -290,7 +292,7 @@ class EngineMemory:
     def _shared(
         self, session: Session, shown: ShownPrompt, found: list[int], method: Method
     ) -> tuple[Prefix | None, int]:
-        """The prompt's text with positions, and how many of its slots are there already."""
+        """Returns the prompt's text with positions, and how many of its slots are there already."""
         prompt, prefix, pool = session.prompt, shown.prefix, self.pool
         why_not = self._why_not(session, shown, method)
         if why_not or prefix is None:
@@ -308,7 +310,7 @@ class EngineMemory:
         return prefix, min(agreed * PAGE, prompt.width - 1)
 
     def _why_not(self, session: Session, shown: ShownPrompt, method: Method) -> str:
-        """What keeps an embedded prompt from sharing slots, in words."""
+        """Returns what keeps an embedded prompt from sharing slots, in words."""
         prompt, model = session.prompt, type(self.adapter.model).__name__
         if shown.prefix is None:
             return shown.why_not
@@ -334,7 +336,7 @@ class EngineMemory:
         return ""
 
     def _wanted(self, session: Session, method: Method) -> int:
-        """Pages that a request begins with.
+        """Returns pages that a request begins with.
 
         Raises:
             SoonerError: it may need more than there are.
@@ -355,12 +357,12 @@ class EngineMemory:
 
 
 def page_bytes(adapter: Adapter, method: Method) -> int:
-    """Bytes of a page of the target, and of the drafter's own cache."""
+    """Returns bytes of a page of the target, and of the drafter's own cache."""
     return PAGE * (adapter.slot_bytes + method.slot_bytes())
 
 
 def _pages_in(memory: int, page: int) -> int:
-    """Pages that take so many bytes each."""
+    """Returns pages that take so many bytes each."""
     if memory < page:
         raise MemoryRanOutError(
             f"memory={memory} bytes are less than a page of {PAGE} tokens takes, {page}; give more"

@@ -37,7 +37,7 @@ class MediaItem(Medium):
 def media_of(
     adapter: Adapter, inputs: Mapping[str, Any], keys: Sequence[str] = ()
 ) -> dict[str, list[MediaItem]]:
-    """The media of a prompt by kind, each kind in the order of its pixels.
+    """Returns the media of a prompt by kind, each kind in the order of its pixels.
 
     Args:
         adapter: of the model that reads them.
@@ -85,13 +85,13 @@ def media_of(
 
 
 def count_media(inputs: Mapping[str, Any]) -> int:
-    """Pictures and clips that inputs show, as `media_of` counts them."""
+    """Returns pictures and clips that inputs show, as `media_of` counts them."""
     shown = (kind for kind, name in PIXELS.items() if isinstance(inputs.get(name), Tensor))
     return sum(len(_sizes(kind, inputs)) for kind in shown)
 
 
 def parts_of(inputs: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]] | None:
-    """The arguments of each item's pixels, or `None` where they can't be taken apart.
+    """Returns the arguments of each item's pixels, or `None` where they can't be taken apart.
 
     Args:
         inputs: tensors that a tower's method was called with, for items of one kind.
@@ -123,7 +123,7 @@ def _placeholders(config: Any, kind: str, ids: Tensor) -> list[int]:
 
 
 def _sizes(kind: str, inputs: Mapping[str, Any]) -> Sequence[Any]:
-    """Something with as many elements as there are items."""
+    """Returns something with as many elements as there are items."""
     if (grids := inputs.get(GRIDS[kind])) is not None:
         return grids
     if kind == "image" and (sizes := inputs.get("image_sizes")) is not None:
@@ -132,7 +132,7 @@ def _sizes(kind: str, inputs: Mapping[str, Any]) -> Sequence[Any]:
 
 
 def _split(config: Any, kind: str, tokens: list[int], inputs: Mapping[str, Any]) -> list[list[int]]:
-    """The placeholders of each item; all in one list where they can't be told apart."""
+    """Returns the placeholders of each item; all in one list where they can't be told apart."""
     items = len(_sizes(kind, inputs))
     grids = inputs.get(GRIDS[kind])
     counts: list[int] = []
@@ -150,13 +150,13 @@ def _split(config: Any, kind: str, tokens: list[int], inputs: Mapping[str, Any])
 
 
 def _are_of_one_size(inputs: Mapping[str, Any]) -> bool:
-    """Whether pictures are known to be as large as each other, and so have as many tokens."""
+    """Returns whether pictures are known to be as large as each other, and so have as many tokens."""
     sizes = inputs.get("image_sizes")
     return isinstance(sizes, Tensor) and bool((sizes == sizes[:1]).all())
 
 
 def _runs(tokens: list[int]) -> list[int]:
-    """Lengths of the runs of neighbours."""
+    """Returns lengths of the runs of neighbours."""
     counts: list[int] = []
     for before, token in zip([-2, *tokens], tokens, strict=False):
         if token == before + 1:

@@ -42,7 +42,7 @@ class PageStores:
 
     @torch.inference_mode(False)
     def of(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
-        """Pages of a layer, `[pages + 1, kv_heads, slots, head_dim]` of keys and of values.
+        """Returns pages of a layer, `[pages + 1, kv_heads, slots, head_dim]` of keys and of values.
 
         Args:
             keys, values: states of the layer, `[rows, kv_heads, any, head_dim]`.
@@ -198,7 +198,7 @@ class PagedCache(SlotCache):
         self._places = None if slots is None else self._find(slots)
 
     def _find(self, slots: Tensor) -> tuple[Tensor, Tensor]:
-        """Page and offset of slots, both `[rows, count]`."""
+        """Returns page and offset of slots, both `[rows, count]`."""
         size = self.memory.pool.slots
         column = slots // size
         return self.table.used.gather(
@@ -206,7 +206,7 @@ class PagedCache(SlotCache):
         ), slots % size
 
     def places(self, block: int) -> tuple[Tensor, Tensor]:
-        """Page and offset of each entry that is being written, both `[rows, block]`."""
+        """Returns page and offset of each entry that is being written, both `[rows, block]`."""
         if self._places is not None:
             return self._places
         device = self.table.used.device
@@ -297,5 +297,5 @@ class PagedCache(SlotCache):
         return len(self.table.whole)
 
     def nbytes(self) -> int:
-        """Bytes of all pages."""
+        """Returns bytes of all pages."""
         return 0 if self.memory.stack is None else self.memory.stack.nbytes

@@ -69,11 +69,11 @@ class PagePool:
         return len(self._cached)
 
     def pages_for(self, slots: int) -> int:
-        """Pages that so many slots take."""
+        """Returns pages that so many slots take."""
         return -(-slots // self.slots)
 
     def take(self, count: int) -> list[int]:
-        """Pages without a name that nobody else holds.
+        """Returns pages without a name that nobody else holds.
 
         Raises:
             MemoryRanOutError: fewer are free or cached; none is taken then.
@@ -132,7 +132,7 @@ class PagePool:
                 self._free.append(page)
 
     def find(self, keys: Sequence[bytes]) -> list[int]:
-        """Pages of the longest known prefix of a text whose full pages have these keys."""
+        """Returns pages of the longest known prefix of a text whose full pages have these keys."""
         found = []
         for key in keys:
             if (page := self._pages.get(key)) is None:
@@ -141,15 +141,15 @@ class PagePool:
         return found
 
     def name_of(self, page: int) -> PageName | None:
-        """What a page holds, if it may be shared."""
+        """Returns what a page holds, if it may be shared."""
         return self._names.get(page)
 
     def holders(self, page: int) -> int:
-        """How many rows hold a page."""
+        """Returns how many rows hold a page."""
         return self._holders[page]
 
     def may_write(self, page: int) -> bool:
-        """Whether one row alone holds the page, and nobody may find it."""
+        """Returns whether one row alone holds the page, and nobody may find it."""
         return self._holders[page] == 1 and page not in self._names
 
     def _evict(self) -> None:

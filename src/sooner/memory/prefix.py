@@ -45,7 +45,7 @@ class Prefix:
     next_position: tuple[int, ...] = ()
 
     def keys(self, slots: int, said: Sequence[int] = ()) -> list[bytes]:
-        """Keys of the full pages of the text with `said` behind it."""
+        """Returns keys of the full pages of the text with `said` behind it."""
         ids = array("q", [*self.ids, *said])
         media = _by_page(self.media, slots)
         keys, before = [], NO_PAGE

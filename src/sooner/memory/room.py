@@ -20,7 +20,7 @@ def gpus_of(model: Any) -> list[torch.device]:
 
 
 def free_bytes(device: torch.device, share: float) -> int:
-    """Bytes of a GPU that `share` of it leaves beside what is used already."""
+    """Returns bytes of a GPU that `share` of it leaves beside what is used already."""
     torch.cuda.empty_cache()
     free, total = torch.cuda.mem_get_info(device)
     return int(share * total) - (total - free)

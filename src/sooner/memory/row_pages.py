@@ -49,7 +49,7 @@ class RowPages:
         self.on_leave: Callable[[RowPages, int], None] = lambda rows, row: None
 
     def missing(self, slots: Sequence[int]) -> int:
-        """Pages that must be taken so that each row has so many slots."""
+        """Returns pages that must be taken so that each row has so many slots."""
         return sum(
             max(self.pool.pages_for(count) - len(row.pages), 0)
             for count, row in zip(slots, self.rows, strict=True)
@@ -143,13 +143,13 @@ class KeptPages:
         self.content.pop(page, None)
 
     def rows_of(self, pool: PagePool, cache: SlotCache, rows: Iterable[RowMemory]) -> CopiedRows:
-        """Pages of the rows of a contiguous cache."""
+        """Returns pages of the rows of a contiguous cache."""
         made = CopiedRows(pool, rows, self, cache)
         self._rows.add(made)
         return made
 
     def find(self, page: int) -> Content:
-        """What stands in a used or cached page."""
+        """Returns what stands in a used or cached page."""
         if (kept := self.content.get(page)) is not None:
             return kept
         for rows in self._rows:
@@ -169,7 +169,7 @@ class CopiedRows(RowPages):
         self.kept, self._cache = kept, weakref.ref(cache)
 
     def read(self, row: int, index: int) -> Content:
-        """Views of the slots of a row's page."""
+        """Returns views of the slots of a row's page."""
         cache = self._cache()
         assert cache is not None, "rows outlived their cache"
         return read_page(cache, row, index, self.pool.slots)
@@ -186,7 +186,7 @@ class CopiedRows(RowPages):
 
 
 def read_page(cache: SlotCache, row: int, index: int, slots: int) -> Content:
-    """Views of a page of a contiguous row."""
+    """Returns views of a page of a contiguous row."""
     return cache.row_slots(row, index * slots, (index + 1) * slots)
 
 

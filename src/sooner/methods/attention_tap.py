@@ -49,7 +49,7 @@ class Asking:
 
 
 def asking_tokens(visual: Tensor, lengths: list[int], most: int) -> Asking:
-    """The last text tokens behind the last visual one of each row, `most` at the most.
+    """Returns the last text tokens behind the last visual one of each row, `most` at the most.
 
     Args:
         visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
@@ -165,7 +165,7 @@ class AttentionTap(AttentionHooks):
 
 
 def asked_rows(queries: Tensor, keys: Tensor, scale: float, asking: Asking) -> Tensor:
-    """Causal attention weights of the asking tokens, `[rows, heads, queries, width]`, fp32.
+    """Returns causal attention weights of the asking tokens, `[rows, heads, queries, width]`, fp32.
 
     Args:
         queries: of the whole prompt, `[rows, heads, width, head_dim]`.

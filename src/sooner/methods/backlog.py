@@ -29,7 +29,9 @@ class CommittedTokens:
 
     @staticmethod
     def of(outcome: Outcome) -> CommittedTokens:
-        """What a round committed; copies, since a step writes its states where the last one did."""
+        """Returns what a round committed; copies, since a step writes its states where the last one
+        did.
+        """
         counts = [len(path) for path in outcome.path]
         width, kept, hidden = max(counts), outcome.committed, outcome.hidden
         # Behind what is accepted a path may hold anything.

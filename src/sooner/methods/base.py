@@ -104,12 +104,13 @@ class Method(KnowsOldNames):
         return False
 
     def joins(self, other: Method) -> bool:
-        """Whether rows decoded by `other` may join a batch that is decoded by this method: drafts
-        and inputs may differ, what judges them may not."""
+        """Returns whether rows decoded by `other` may join a batch that is decoded by this method:
+        drafts and inputs may differ, what judges them may not.
+        """
         return self is other or self == other
 
     def slot_bytes(self) -> int:
-        """Bytes of a token of a row in the drafter's own cache; 0 without one."""
+        """Returns bytes of a token of a row in the drafter's own cache; 0 without one."""
         draft = getattr(self, "draft", None)
         return 0 if draft is None else adapt(draft).slot_bytes
 
@@ -122,7 +123,7 @@ class Method(KnowsOldNames):
         wait, of which `most_rows` may decode together. Drafts that pay for few may not for many."""
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        """The drafter of one run, and how the target judges its drafts.
+        """Returns the drafter of one run, and how the target judges its drafts.
 
         Called before the target embeds its prompt. If it raises, nothing is closed, so it makes
         last what holds a process or a hook.

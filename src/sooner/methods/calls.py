@@ -19,7 +19,7 @@ from .requests import refuse_assistant, refuse_cache, refuse_inputs
 
 
 def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
-    """The same inputs with every tensor on `device`."""
+    """Returns the same inputs with every tensor on `device`."""
     return {
         name: value.to(device) if isinstance(value, Tensor) else value
         for name, value in inputs.items()
@@ -79,7 +79,7 @@ class CallSignature:
 
 
 def _call_of_generate() -> Mapping[str, Any]:
-    """The variables of the `generate` call that reads a signature; none if nobody's does."""
+    """Returns the variables of the `generate` call that reads a signature; none if nobody's does."""
     frame: Any = sys._getframe(2)
     while frame is not None:
         if frame.f_code.co_name == "_extract_generation_mode_kwargs":
@@ -103,7 +103,7 @@ def _restore_tokenizer(call: Mapping[str, Any]) -> None:
 def prompt_inputs(
     input_ids: Tensor, pixels: dict[str, Tensor], model_kwargs: dict[str, Any], copies: int
 ) -> dict[str, Any]:
-    """The prompts as the model's forward takes them, without what belongs to HF's own loop.
+    """Returns the prompts as the model's forward takes them, without what belongs to HF's own loop.
 
     Under `num_return_sequences` `generate` has repeated all it knows of, but it never saw the
     pixels: one prompt of each group is kept, and repeated once it is embedded.
@@ -118,7 +118,7 @@ def prompt_inputs(
 
 
 def streamer_of_caller(model: Any) -> Any:
-    """The streamer given to the `generate` call that called the method.
+    """Returns the streamer given to the `generate` call that called the method.
 
     Up to transformers 5.23 `generate` hands a custom loop everything but its mode arguments, the
     streamer among them, so they are read from the caller's frame.
@@ -139,7 +139,7 @@ def streamer_of_caller(model: Any) -> Any:
 
 
 def tell_both(streamer: Any, on_tokens: OnTokens | None, rows: int) -> OnTokens | None:
-    """One callback for the streamer and the caller's own."""
+    """Returns one callback for the streamer and the caller's own."""
     if streamer is None:
         return on_tokens
     if rows > 1:

@@ -41,7 +41,7 @@ class PromptMemory(Protocol):
         """While it is embedded, only what is not known is encoded."""
 
     def takes(self, prompt: Prompt) -> bool:
-        """Whether it may do without what is known; if not, it is embedded again."""
+        """Returns whether it may do without what is known; if not, it is embedded again."""
 
     def fill(self, cache: SlotCache) -> None:
         """Put what is known into its slots."""
@@ -179,7 +179,7 @@ class ChainDrafter(Drafter):
         return tree
 
     def _look_up(self, outcome: Outcome) -> list[int]:
-        """How many draft tokens are found for each row without the model."""
+        """Returns how many draft tokens are found for each row without the model."""
         if self.found is None:
             return [0] * len(self.began)
         return self.found.look_up(outcome, self.draft_length.largest, self.context.processing)
@@ -253,7 +253,7 @@ class ChainDrafter(Drafter):
         return values if self._index is None else values[self._index]
 
     def _of_all(self, values: Tensor) -> Tensor:
-        """Values of every row, zeros where the draft has none."""
+        """Returns values of every row, zeros where the draft has none."""
         if self._index is None:
             return values
         whole = values.new_zeros(len(self.began), *values.shape[1:])
@@ -281,7 +281,7 @@ class ChainDrafter(Drafter):
         return runner, runner.prefill_chunks(prompt, chunk)
 
     def _known_prompt(self) -> Prompt:
-        """The prompt, without features of what an engine's memory holds already."""
+        """Returns the prompt, without features of what an engine's memory holds already."""
         if (memory := self.memory) is None:
             return self.prompt()
         with memory.embedding():
@@ -300,7 +300,7 @@ class ChainDrafter(Drafter):
         return runner
 
     def prompt(self) -> Prompt:
-        """The draft's embedded prompt."""
+        """Returns the draft's embedded prompt."""
         context = self.context
         return embed(self.adapter, self.inputs, context.prompts, context.copies, context.own)
 
@@ -454,7 +454,7 @@ def draw_next(
     processing: Processing,
     purpose: Purpose = Purpose.DRAFT,
 ) -> tuple[Tensor, Tensor]:
-    """The next token of each row's draft `[rows, 1]`, and what it was drawn from, first.
+    """Returns the next token of each row's draft `[rows, 1]`, and what it was drawn from, first.
 
     Args:
         logits: of the draft model, `[rows, 1, vocab]`.

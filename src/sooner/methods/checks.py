@@ -82,7 +82,8 @@ def check_model(name: str, model: Any) -> None:
 
 
 def hub_problem() -> str | None:
-    """Why the model hub can't be asked, in words; `None` if it answers, or is not to be asked.
+    """Returns why the model hub can't be asked, in words; `None` if it answers, or is not to be
+    asked.
 
     The hub's client tries for a minute where there is no network.
     """

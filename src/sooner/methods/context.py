@@ -80,24 +80,26 @@ def without_said_pixels(
 
 
 def visual_tokens(context: Context) -> Tensor:
-    """Which tokens of the target's packed prompt stand for pixels, `[rows, width]` bool."""
+    """Returns which tokens of the target's packed prompt stand for pixels, `[rows, width]` bool."""
     return context.target.visual_tokens(context.inputs).repeat_interleave(context.copies, 0)
 
 
 def frame_numbers(context: Context) -> Tensor:
-    """Video frame that each token of the target's packed prompt is of, or -1: `[rows, width]`."""
+    """Returns video frame that each token of the target's packed prompt is of, or -1: `[rows,
+    width]`.
+    """
     return context.target.packed_frames(context.inputs).repeat_interleave(context.copies, 0)
 
 
 def prompt_lengths(context: Context) -> list[int]:
-    """Real tokens of each of the target's prompts."""
+    """Returns real tokens of each of the target's prompts."""
     ids, mask = context.inputs["input_ids"], context.inputs.get("attention_mask")
     lengths = [ids.shape[1]] * ids.shape[0] if mask is None else mask.sum(1).tolist()
     return [length for length in lengths for _ in range(context.copies)]
 
 
 def prompt_for(adapter: AdapterLike, context: Context) -> dict[str, Any]:
-    """The target's inputs as the draft takes them: all of them, or the words alone."""
+    """Returns the target's inputs as the draft takes them: all of them, or the words alone."""
     return words_only(context) if isinstance(adapter, TextModel) else dict(context.inputs)
 
 

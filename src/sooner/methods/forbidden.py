@@ -12,7 +12,7 @@ class KnowsTrees(Protocol):
     """A logits processor that can tell of a whole draft which nodes it forbids, as a grammar."""
 
     def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> Sequence[bool]:
-        """Which nodes may stand where they are, each with all above it.
+        """Returns which nodes may stand where they are, each with all above it.
 
         Args:
             tokens, parents: of one row, as `decoding.tree.Tree` has them.
@@ -22,7 +22,7 @@ class KnowsTrees(Protocol):
 def allowed_nodes(
     processing: Processing, row: int, tokens: Sequence[int], parents: Sequence[int]
 ) -> list[int]:
-    """Nodes of a draft of active row `row` that are worth verifying; parents among them.
+    """Returns nodes of a draft of active row `row` that are worth verifying; parents among them.
 
     All, unless a processor of the row `KnowsTrees`. What such a one raises ends the row: nothing is
     drafted for it any more, and the next round tells (`Asked.failed`).

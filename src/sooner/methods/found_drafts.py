@@ -60,7 +60,7 @@ class FoundDrafts:
         return [len(draft) for draft in self._drafts]
 
     def beside(self, tree: Tree, sizes: Sequence[int]) -> Tree:
-        """A model's chains, and the found ones of the other rows; `sizes` of all rows.
+        """Returns a model's chains, and the found ones of the other rows; `sizes` of all rows.
 
         Their probabilities are not kept: a rule that asks for them has no place for found drafts.
         """

@@ -12,7 +12,8 @@ from .base import Method
 
 
 def as_method(given: Any) -> Method:
-    """A method from an instance, its class, or its name on the command line; plain for `None`.
+    """Returns a method from an instance, its class, or its name on the command line; plain for
+    `None`.
 
     Raises:
         SoonerError: an unknown name, something else than a method, or one that needs a draft, a

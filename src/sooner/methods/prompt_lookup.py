@@ -133,13 +133,14 @@ class LookupDrafter(Drafter):
         sizing.observe(outcome.rows.active, self.drafted, outcome.accepted, is_timed)
 
     def _allowed(self, row: int, draft: list[int]) -> list[int]:
-        """A row's draft up to the first token that its processors forbid."""
+        """Returns a row's draft up to the first token that its processors forbid."""
         parents = range(-1, len(draft) - 1)
         return draft[: len(allowed_nodes(self.context.processing, row, draft, parents))]
 
 
 def text_with_prediction(prompt: list[int], answer: Sequence[int], longest: int) -> list[int]:
-    """A text to look up drafts in: the prompt with its predicted `answer`, then the prompt's end.
+    """Returns a text to look up drafts in: the prompt with its predicted `answer`, then the
+    prompt's end.
 
     The first n-grams of the true answer begin with the prompt's end, so they match where the
     prediction begins.

@@ -47,7 +47,7 @@ def similarity(states: Tensor, visual: Tensor) -> Tensor:
 
 
 def similarity_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
-    """UV-Prune's score (eq. 3): growth of the similarity from `first` to `last`, both
+    """Returns UV-Prune's score (eq. 3): growth of the similarity from `first` to `last`, both
     `[width, hidden]`."""
     return similarity(last, visual) - similarity(first, visual)
 
@@ -63,8 +63,9 @@ def attention(paid: Tensor, visual: Tensor) -> Tensor:
 
 
 def attention_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
-    """Growth of that attention from the first layer to layer L, which cancels what a place alone
-    attracts; both `[width]`."""
+    """Returns growth of that attention from the first layer to layer L, which cancels what a place
+    alone attracts; both `[width]`.
+    """
     return attention(last, visual) - attention(first, visual)
 
 
@@ -79,7 +80,7 @@ def uniform(tokens: int, count: int, device: torch.device | str = "cpu") -> Tens
 
 
 def top_by_frame(scores: Tensor, count: int, groups: Tensor) -> Tensor:
-    """Indices of the largest scores of each group, in ascending order, `count` in all.
+    """Returns indices of the largest scores of each group, in ascending order, `count` in all.
 
     Args:
         scores: of each token, `[tokens]`.
@@ -109,8 +110,8 @@ def groups_of(visual: Tensor, frames: Tensor) -> Tensor:
 
 
 def closings(visual: Tensor, frames: Tensor) -> Tensor:
-    """Which visual tokens close a video and show none of it, bool `[visual tokens]`: a single token
-    of no frame right behind one of a frame, such as LLaVA-OneVision's newline.
+    """Returns which visual tokens close a video and show none of it, bool `[visual tokens]`: a
+    single token of no frame right behind one of a frame, such as LLaVA-OneVision's newline.
 
     Args:
         visual, frames: see `groups_of`.
@@ -132,7 +133,7 @@ def rank(
     generator: torch.Generator | None = None,
     least: int = 0,
 ) -> Tensor:
-    """Indices, among the visual tokens, of those kept by a criterion, ascending.
+    """Returns indices, among the visual tokens, of those kept by a criterion, ascending.
 
     What closes a video (`closings`) is kept before all that it competes with: a draft that was
     trained with it loses words that need no pixels where it is missing.

@@ -222,8 +222,9 @@ class SaidPenalty(LogitsProcessor):
 
 
 def foreign_names(processors: Sequence[Any]) -> list[str]:
-    """Names of processors that are neither transformers' nor this package's own, and of functions
-    that one of transformers' calls: whether they keep a state is not known."""
+    """Returns names of processors that are neither transformers' nor this package's own, and of
+    functions that one of transformers' calls: whether they keep a state is not known.
+    """
     names = set()
     for one in processors:
         calls_back = type(one) is hf.PrefixConstrainedLogitsProcessor
@@ -233,7 +234,7 @@ def foreign_names(processors: Sequence[Any]) -> list[str]:
 
 
 def asked_rows(processors: Sequence[Any], draws: bool, batch: int) -> list[Asked]:
-    """What HF's `processors` ask for each of `batch` rows.
+    """Returns what HF's `processors` ask for each of `batch` rows.
 
     Those at the beginning and at the end of the list that have an equivalent by row, and stand
     in the order in which a step applies it, become settings; the rest stays between the two.
@@ -271,8 +272,9 @@ def asked_rows(processors: Sequence[Any], draws: bool, batch: int) -> list[Asked
 
 
 def _penalty(one: Any, batch: int) -> tuple[int | None, dict[str, Any]] | None:
-    """Where a processor that comes before the host's stands (anywhere: `None`), and what it is as
-    `RowSettings`; nothing if it has no equivalent by row."""
+    """Returns where a processor that comes before the host's stands (anywhere: `None`), and what it
+    is as `RowSettings`; nothing if it has no equivalent by row.
+    """
     if type(one) in (hf.SequenceBiasLogitsProcessor, hf.NoBadWordsLogitsProcessor):
         values = [(ids, float(value)) for ids, value in one.sequence_bias.items()]
         if any(len(ids) != 1 for ids, _ in values):
@@ -301,7 +303,9 @@ _WARPERS = (
 
 
 def _warper(one: Any) -> int | None:
-    """Where a processor that comes behind the host's stands, if it has an equivalent by row."""
+    """Returns where a processor that comes behind the host's stands, if it has an equivalent by
+    row.
+    """
     keeps = getattr(one, "min_tokens_to_keep", 1)
     if getattr(one, "filter_value", -torch.inf) != -torch.inf or keeps != 1:
         return None

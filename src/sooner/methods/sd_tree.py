@@ -118,7 +118,7 @@ class SDTree(Method):
 
 @pure
 def reject_siblings(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
-    """Rejection sampling of drawn siblings; a plain draw where there is no draft."""
+    """Returns rejection sampling of drawn siblings; a plain draw where there is no draft."""
     if tree.probs is None:
         return follow_choices(tree, scores, processing, noise)
     return reject_tree(tree, processing.probabilities(scores), noise)

@@ -54,11 +54,11 @@ class Sharded:
         self.largest = 1
 
     def largest_block(self) -> int:
-        """The first rank's, once there is a drafter."""
+        """Returns the first rank's, once there is a drafter."""
         return self.largest
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        """What drafts and judges on rank 0, and receives drafts and verdicts elsewhere.
+        """Returns what drafts and judges on rank 0, and receives drafts and verdicts elsewhere.
 
         Raises:
             UnsupportedError: the drafts come out of the target, which no rank has as a whole.
@@ -84,7 +84,7 @@ class Sharded:
 
 
 def _rule(drafter: BroadcastDrafter, own: Rule | None) -> Rule:
-    """The verdicts of the first rank's rule `own`, on all ranks: its draws, its draft's
+    """Returns the verdicts of the first rank's rule `own`, on all ranks: its draws, its draft's
     probabilities."""
 
     def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
@@ -155,7 +155,7 @@ class BroadcastDrafter(Drafter):
 
 
 def _tree(told: Tensor, rows: int, device: torch.device) -> Tree:
-    """The trees of a message, without probabilities."""
+    """Returns the trees of a message, without probabilities."""
     nodes, is_chain, *sizes = told[: HEAD + rows].tolist()
     body = told[HEAD + rows :][: 2 * rows * nodes].to(device).view(2, rows, nodes)
     return Tree.of(body[0], body[1], sizes, is_chain=bool(is_chain))

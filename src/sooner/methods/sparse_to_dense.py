@@ -132,7 +132,8 @@ class SparseDrafter(ChainDrafter):
         return runner, iter(())
 
     def _slots(self, visual: Tensor, active: list[int]) -> tuple[list[int], list[Tensor]]:
-        """How many slots each row keeps, and which, `[rows, kv_heads, most]` for each layer.
+        """Returns how many slots each row keeps, and which, `[rows, kv_heads, most]` for each
+        layer.
 
         Args:
             visual: `[rows, width]` bool, of the active rows.

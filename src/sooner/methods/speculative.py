@@ -110,7 +110,7 @@ class Speculative(Method):
 
 @pure
 def reject(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
-    """Rejection sampling where there is a draft; a plain draw where there is none."""
+    """Returns rejection sampling where there is a draft; a plain draw where there is none."""
     if tree.probs is None:
         return follow_choices(tree, scores, processing, noise)
     return reject_chain(tree, processing.probabilities(scores), noise)

@@ -147,7 +147,7 @@ class _PrunedDrafter(TreeDrafter):
 
 
 def staged(scores: Tensor, ratio: float, focus: float) -> Tensor:
-    """SpecVLM's two stages over one prompt: kept indices, ascending.
+    """Returns SpecVLM's two stages over one prompt: kept indices, ascending.
 
     Args:
         scores: attention to each visual token, `[visual tokens]`.

@@ -31,7 +31,7 @@ class Threads:
     def plan(
         cls, asked: int | None = None, *, is_miniature: bool = False, beside: int = 0
     ) -> Threads:
-        """The threads of a command or a bench.
+        """Returns the threads of a command or a bench.
 
         A draft process that shares a core with the target's threads makes all of them wait for it
         at every barrier, so `beside` cores are left to such processes. A miniature's matrices are
@@ -59,7 +59,7 @@ class Threads:
 
 
 def cores() -> int:
-    """Cores that this process may run on."""
+    """Returns cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

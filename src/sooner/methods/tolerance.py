@@ -45,7 +45,7 @@ class Judged:
     distance: Tensor
 
     def committed(self, room: Tensor) -> Tensor:
-        """Which tokens of the path are accepted and fit into `room [rows]`,
+        """Returns which tokens of the path are accepted and fit into `room [rows]`,
         `[rows, depth]` bool."""
         accepted = self.verdict.accepted
         most = torch.minimum(accepted, room)
@@ -54,7 +54,9 @@ class Judged:
 
 
 def straight(tree: Tree, choices: Tensor, hit: Tensor, distance: Tensor, dims: Tensor) -> Judged:
-    """Chains, or no draft at all: accept up to the first node that is no hit; see `nearest`."""
+    """Returns chains, or no draft at all: accept up to the first node that is no hit; see
+    `nearest`.
+    """
     accepted = hit.long().cumprod(1).sum(1)  # [rows]
     path = torch.arange(1, 1 + tree.nodes, device=hit.device).expand(tree.rows, -1)
     bonus = choices.gather(1, accepted[:, None])[:, 0]
@@ -98,7 +100,8 @@ def _longest(ancestors: Tensor, choices: Tensor, hit: Tensor, distance: Tensor) 
 
 
 def _first_best(depths: Tensor, sums: Tensor) -> Tensor:
-    """The entry with the largest depth, then the smallest sum, then the lowest index, `[rows]`.
+    """Returns the entry with the largest depth, then the smallest sum, then the lowest index,
+    `[rows]`.
 
     All three in one number, so that no two entries tie.
     """
@@ -197,7 +200,8 @@ class Tolerance:
         return not any(self.radii)
 
     def rule(self, context: Context) -> Rule:
-        """The rule of one run; it makes the run *relaxed* and keeps its deviation in the stats.
+        """Returns the rule of one run; it makes the run *relaxed* and keeps its deviation in the
+        stats.
 
         Raises:
             SoonerError: the target's vocabulary does not reach to the action tokens.

@@ -110,7 +110,7 @@ KINDS: tuple[Kind, ...] = (
 
 
 def _says(*words: str) -> Predicate:
-    """Whether architectures, types or tensors of a drafter have one of these words."""
+    """Returns whether architectures, types or tensors of a drafter have one of these words."""
 
     def fits(config: Mapping[str, Any], names: set[str]) -> bool:
         told = [config.get("speculators_model_type"), config.get("model_type")]
@@ -157,7 +157,7 @@ EAGLE1 = (
 def load_drafter(
     path_or_name: Path | str, *, layer_ids: Sequence[int] | None = None, **options: Any
 ) -> Method:
-    """The method that decodes with a trained drafter; the files tell what it is.
+    """Returns the method that decodes with a trained drafter; the files tell what it is.
 
     Args:
         path_or_name: a folder, or a repository of the model hub.
@@ -188,13 +188,13 @@ def load_drafter(
 
 
 def method_of(path_or_name: Path | str) -> str:
-    """The name of the method that runs a drafter."""
+    """Returns the name of the method that runs a drafter."""
     folder = find_folder(path_or_name)
     return kind_of(folder, read_config(folder)).method
 
 
 def load_for(method: str, path_or_name: Path | str) -> Any:
-    """What `method` takes for its drafter.
+    """Returns what `method` takes for its drafter.
 
     Raises:
         SoonerError: the folder holds a drafter of another method.
@@ -240,7 +240,7 @@ def find_folder(path_or_name: Path | str) -> Path:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """A drafter's config.json.
+    """Returns a drafter's config.json.
 
     Raises:
         SoonerError: there is none, or it is no object.
@@ -258,7 +258,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
 
 def kind_of(folder: Path, config: Mapping[str, Any]) -> Kind:
-    """What a drafter is.
+    """Returns what a drafter is.
 
     Raises:
         UnsupportedError: one that no method runs; says what it would take.
@@ -280,7 +280,7 @@ def kind_of(folder: Path, config: Mapping[str, Any]) -> Kind:
 
 
 def tensor_names(folder: Path) -> set[str]:
-    """Names of a folder's tensors, without loading them where the format allows it."""
+    """Returns names of a folder's tensors, without loading them where the format allows it."""
     from safetensors import SafetensorError, safe_open
 
     names: set[str] = set()

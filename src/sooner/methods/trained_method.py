@@ -31,7 +31,7 @@ class Placed:
     measured: MeasuredSize | None = None
 
     def sizing(self, make: Callable[[], Sizing], context: Context) -> Sizing:
-        """What was measured so far, made if nothing was; its notes go to the run."""
+        """Returns what was measured so far, made if nothing was; its notes go to the run."""
         if self.measured is None:
             self.measured = make()
         self.measured.pauses.note = context.stats.note
@@ -64,7 +64,7 @@ class TrainedMethod(Method):
         return True
 
     def placed(self, context: Context) -> Placed:
-        """The drafter where a run's target is, and what was measured there.
+        """Returns the drafter where a run's target is, and what was measured there.
 
         Raises:
             SoonerError: a target that the drafter was not trained for.
@@ -85,7 +85,7 @@ class TrainedMethod(Method):
         return placed
 
     def copy_at(self, target: Any) -> Any:
-        """The drafter itself where it lies with a target, else a copy that does."""
+        """Returns the drafter itself where it lies with a target, else a copy that does."""
         own = getattr(self, self.trained)
         if (own.device, own.dtype) == (target.device, target.dtype):
             return own

@@ -127,7 +127,7 @@ class TreeShape:
         return [[other in self.path(source) for other in order] for source in sources]
 
     def path(self, node: int) -> list[int]:
-        """The nodes from the root's child down to `node`."""
+        """Returns the nodes from the root's child down to `node`."""
         nodes = []
         while node != ROOT:
             nodes.append(node)
@@ -298,7 +298,7 @@ class TreeDrafter(ChainDrafter):
         return kept
 
     def _count_sources(self, path: list[int]) -> int:
-        """How many of the accepted block entries `path` the draft has forwarded."""
+        """Returns how many of the accepted block entries `path` the draft has forwarded."""
         slots = (self.shape.slots.get(entry - 1) for entry in path[1:])
         return sum(slot is not None and slot < (self.written or 0) for slot in slots)
 
@@ -327,7 +327,7 @@ class TreeDrafter(ChainDrafter):
         return tree
 
     def _scores(self, growth: _Growth, depth: int, logits: Tensor, outcome: Outcome) -> Tensor:
-        """Processed scores behind the sources of a level, `[rows, sources, vocab]`."""
+        """Returns processed scores behind the sources of a level, `[rows, sources, vocab]`."""
         sources = self._levels[depth].sources
 
         def drafted() -> Paths:
@@ -365,7 +365,7 @@ class TreeDrafter(ChainDrafter):
         )
 
     def _tree(self, growth: _Growth, device: torch.device) -> Tree:
-        """The tree to verify: the nodes within each row's budget that can be said."""
+        """Returns the tree to verify: the nodes within each row's budget that can be said."""
         sizes = [self.shape.sizes[levels] for levels in self.drafted]
         parents = self._parents(growth)
         tree = Tree.of(growth.tokens, parents, sizes, self._probs(growth), self.shape.is_chain)
@@ -381,7 +381,9 @@ class TreeDrafter(ChainDrafter):
         )
 
     def _probs(self, growth: _Growth) -> Tensor | None:
-        """What the children of every block entry were drawn from, `[rows, 1 + nodes, vocab]`."""
+        """Returns what the children of every block entry were drawn from, `[rows, 1 + nodes,
+        vocab]`.
+        """
         if not growth.given:
             return None
         given = torch.cat(growth.given, 1)

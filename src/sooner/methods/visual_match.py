@@ -39,7 +39,7 @@ class VisualGrids:
 
 
 def views(adapter: AdapterLike, inputs: Mapping[str, Any], copies: int = 1) -> list[VisualGrids]:
-    """What each prompt of a batch shows a model.
+    """Returns what each prompt of a batch shows a model.
 
     Grids are those that the processor tells of (`image_grid_thw`, `video_grid_thw`). Where it tells
     none, a square number of tokens is a square; LLaVA-OneVision's pooled frames are. Everything
@@ -76,7 +76,7 @@ def _grids(adapter: AdapterLike, inputs: Mapping[str, Any], kind: str) -> Iterat
 
 
 def _grid(size: int, told: tuple[int, int] | None) -> tuple[int, int]:
-    """The grid of a frame of `size` tokens: as told if that fits, a square, or a line."""
+    """Returns the grid of a frame of `size` tokens: as told if that fits, a square, or a line."""
     if told is not None and told[0] * told[1] == size:
         return told
     side = isqrt(size)
@@ -84,7 +84,7 @@ def _grid(size: int, told: tuple[int, int] | None) -> tuple[int, int]:
 
 
 def match(kept: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
-    """The draft's visual tokens that show what the target's kept ones show.
+    """Returns the draft's visual tokens that show what the target's kept ones show.
 
     Along each axis the finer grid's centres decide: where the draft has more lines than the target,
     all whose centre lies in a kept line stand for it; where it has fewer, the one that holds the
@@ -124,7 +124,9 @@ def _carried(seen: Tensor, grid: tuple[int, int], onto: tuple[int, int]) -> Tens
 
 
 def _overlap(size: int, onto: int) -> Tensor:
-    """Which of `onto` equal parts stand for which of `size`: `[onto, size]`, 1 where they do."""
+    """Returns which of `onto` equal parts stand for which of `size`: `[onto, size]`, 1 where they
+    do.
+    """
     fine = torch.arange(max(size, onto))
     coarse = (2 * fine + 1) * min(size, onto) // (2 * max(size, onto))  # holds the finer's centre
     table = torch.zeros(onto, size)

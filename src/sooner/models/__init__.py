@@ -39,7 +39,7 @@ CANVASES: dict[str, type[Canvas]] = {
 
 
 def adapt(model: nn.Module | Adapter) -> Adapter:
-    """The adapter of a loaded HF model: its family's, or else the generic one.
+    """Returns the adapter of a loaded HF model: its family's, or else the generic one.
 
     An adapter is returned as it is, so a method may be handed one in the place of a model.
 
@@ -69,7 +69,7 @@ def adapt(model: nn.Module | Adapter) -> Adapter:
 
 
 def unproved(model: Any) -> Any:
-    """The generic adapter of a model, not compared with its `generate` yet.
+    """Returns the generic adapter of a model, not compared with its `generate` yet.
 
     Raises:
         UnsupportedError: its config or its signatures rule it out.
@@ -89,7 +89,7 @@ def unproved(model: Any) -> Any:
 
 
 def canvas(model: nn.Module, **options: Any) -> Canvas:
-    """The adapter by which a loaded model draws.
+    """Returns the adapter by which a loaded model draws.
 
     Args:
         options: what the family's canvas takes, such as `height` and `width` in pixels, `layout`

@@ -29,7 +29,7 @@ STATES = frozenset({"conv", "linear_attention"})
 
 
 def keeps_states(model: Any) -> bool:
-    """Whether some layers of a model keep a state, as its config tells."""
+    """Returns whether some layers of a model keep a state, as its config tells."""
     config: Any = getattr(model, "config", None)
     text = config.get_text_config(decoder=True) if hasattr(config, "get_text_config") else None
     return not STATES.isdisjoint(getattr(text, "layer_types", None) or ())
@@ -66,7 +66,7 @@ class Adapter:
         self._check_attention()
 
     def _find_decoder(self) -> Any:
-        """The module that runs the decoder's layers."""
+        """Returns the module that runs the decoder's layers."""
         return self.model.get_decoder()
 
     def _check_attention(self) -> None:
@@ -185,7 +185,7 @@ class Adapter:
         return None
 
     def guided_inputs(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The prompts, and behind them the same prompts without their condition.
+        """Returns the prompts, and behind them the same prompts without their condition.
 
         Raises:
             UnsupportedError: the family was not trained for classifier-free guidance.
@@ -221,11 +221,13 @@ class Adapter:
         )
 
     def video_frames(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Frame that each token of the padded prompt belongs to, `[rows, padded]`; see `Prompt`."""
+        """Returns frame that each token of the padded prompt belongs to, `[rows, padded]`; see
+        `Prompt`.
+        """
         return torch.full_like(inputs["input_ids"], -1)
 
     def visual_tokens(self, inputs: Mapping[str, Any]) -> Tensor:
-        """Which tokens of the packed prompt stand for pixels, `[rows, width]` bool."""
+        """Returns which tokens of the packed prompt stand for pixels, `[rows, width]` bool."""
         packed = Packing.of(inputs)
         return packed(_isin(inputs["input_ids"], self.visual_ids)) & packed.inside
 
@@ -235,7 +237,7 @@ class Adapter:
         return packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1)
 
     def prune_prompt(self, prompt: Prompt, kept: list[Tensor], repack: bool = False) -> Prompt:
-        """The prompt with only some of its visual tokens.
+        """Returns the prompt with only some of its visual tokens.
 
         Args:
             prompt: from `embed_prompt`.
@@ -263,7 +265,7 @@ class Adapter:
         return Prompt(embeds, positions, packed.lengths, next_position, visual, extras, frames)
 
     def repeat_prompt(self, prompt: Prompt, copies: int) -> Prompt:
-        """Each row `copies` times, side by side.
+        """Returns each row `copies` times, side by side.
 
         Raises:
             UnsupportedError: the prompt has extras, and the family lacks `repeat_extras`.
@@ -282,11 +284,13 @@ class Adapter:
         )
 
     def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
-        """The prompt's extras with each row `copies` times; families with extras override it."""
+        """Returns the prompt's extras with each row `copies` times; families with extras override
+        it.
+        """
         return {}
 
     def prune_extras(self, prompt: Prompt, keep: Tensor, packed: Packing) -> dict[str, Any]:
-        """The prompt's extras for some of its tokens; families with extras override it.
+        """Returns the prompt's extras for some of its tokens; families with extras override it.
 
         Args:
             keep: the tokens that stay, `[rows, width]` bool, in the prompt's own packing.
@@ -295,7 +299,7 @@ class Adapter:
         return {}
 
     def may_split(self, prompt: Prompt) -> bool:
-        """Whether the prompt can be prefilled in chunks."""
+        """Returns whether the prompt can be prefilled in chunks."""
         try:
             self.cut_extras(prompt, 0, 1)
         except UnsupportedError:
@@ -325,7 +329,7 @@ class Adapter:
             )
 
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The decoder's arguments for the whole prompt, from the family's own forward."""
+        """Returns the decoder's arguments for the whole prompt, from the family's own forward."""
         try:
             return decoder_arguments(self.body, self.decoder, inputs)
         except ValueError as error:
@@ -360,7 +364,9 @@ class Adapter:
         return self.embedding(tokens)
 
     def step_extras(self, tokens: Tensor) -> dict[str, Any]:
-        """Further decoder arguments of tokens behind a prompt, `[rows, entries]`; mostly none."""
+        """Returns further decoder arguments of tokens behind a prompt, `[rows, entries]`; mostly
+        none.
+        """
         return {}
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
@@ -371,7 +377,7 @@ class Adapter:
         return outputs.last_hidden_state
 
     def named(self, arguments: Mapping[str, Any], name: str | None = None) -> dict[str, Any]:
-        """Arguments of a forward of the decoder, `cache` by the name that it has for it.
+        """Returns arguments of a forward of the decoder, `cache` by the name that it has for it.
 
         Args:
             name: of another forward's, see `cache_argument`.

@@ -16,7 +16,7 @@ from .base import Adapter
 
 
 def token_id(vocabulary: Mapping[str, int], name: str, owner: str) -> int:
-    """The id of a token.
+    """Returns the id of a token.
 
     Raises:
         SoonerError: there is none of this name.
@@ -31,7 +31,7 @@ def token_id(vocabulary: Mapping[str, int], name: str, owner: str) -> int:
 
 
 def id_range(ids: Iterable[int], name: str, owner: str) -> tuple[int, int]:
-    """The half-open range that ids fill.
+    """Returns the half-open range that ids fill.
 
     Raises:
         SoonerError: there are none, or others lie between them.
@@ -139,7 +139,7 @@ class Canvas(Adapter):
 
 
 def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
-    """The real tokens of each prompt."""
+    """Returns the real tokens of each prompt."""
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
     if mask is None:
         return ids.tolist()
@@ -147,7 +147,7 @@ def rows_of(inputs: Mapping[str, Any]) -> list[list[int]]:
 
 
 def left_padded(prompts: list[list[int]], pad: int, like: Mapping[str, Any]) -> dict[str, Tensor]:
-    """Prompts as one batch on the device of `like`: `input_ids` and `attention_mask`."""
+    """Returns prompts as one batch on the device of `like`: `input_ids` and `attention_mask`."""
     width = max(len(prompt) for prompt in prompts)
     gaps = [width - len(prompt) for prompt in prompts]
     ids = [[pad] * gap + prompt for gap, prompt in zip(gaps, prompts, strict=True)]
@@ -160,7 +160,7 @@ def left_padded(prompts: list[list[int]], pad: int, like: Mapping[str, Any]) -> 
 
 
 def side_of(pixels: int | None, name: str, unit: int, default: int, owner: str) -> int:
-    """How many times `unit` pixels one side of a picture is.
+    """Returns how many times `unit` pixels one side of a picture is.
 
     Raises:
         SoonerError: it is no multiple.

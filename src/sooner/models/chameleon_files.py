@@ -98,7 +98,7 @@ class VQGANDecoder:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Pictures `[rows, 3, scale * height, scale * width]` in -1..1.
+        """Returns pictures `[rows, 3, scale * height, scale * width]` in -1..1.
 
         Args:
             codes: `[rows, height, width]`; each is a square of 16 pixels of Chameleon's pictures,
@@ -108,26 +108,26 @@ class VQGANDecoder:
         return self._drawn(latents).clamp(-1, 1)
 
     def _drawn(self, latents: Tensor) -> Tensor:
-        """Pixels of entries of the codebook, `[rows, features, height, width]`."""
+        """Returns pixels of entries of the codebook, `[rows, features, height, width]`."""
         return self.decoder(self.entry(latents))
 
     def _empty(self, state: dict[str, Tensor]) -> nn.Module:
-        """The decoder without its weights."""
+        """Returns the decoder without its weights."""
         return _decoder(state)
 
     def _named(self, state: dict[str, Tensor]) -> dict[str, Tensor]:
-        """The weights of a part under the names that it has here."""
+        """Returns the weights of a part under the names that it has here."""
         return _upside_down(state, len(self.decoder.up))
 
 
 def level_widths(state: dict[str, Tensor]) -> list[int]:
-    """Channels of each level of a decoder in a checkpoint, the finest first."""
+    """Returns channels of each level of a decoder in a checkpoint, the finest first."""
     levels = count(state, "decoder.up.")
     return [state[f"decoder.up.{i}.block.0.conv1.weight"].shape[0] for i in range(levels)]
 
 
 def count(state: dict[str, Tensor], prefix: str) -> int:
-    """How many numbered parts a checkpoint has under a name."""
+    """Returns how many numbered parts a checkpoint has under a name."""
     found = {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
     return len({part for part in found if part.isdigit()})
 
@@ -148,7 +148,7 @@ def _read(file: Path, advice: str) -> dict[str, Tensor]:
 
 
 def _decoder(state: dict[str, Tensor]) -> JanusVQVAEDecoder:
-    """An empty decoder whose sizes are those of the tensors."""
+    """Returns an empty decoder whose sizes are those of the tensors."""
     config = JanusVQVAEConfig(
         base_channels=1,
         channel_multiplier=level_widths(state),

@@ -55,7 +55,7 @@ class MotionTokenizerConfig(PretrainedConfig):
         super().__init__(**kwargs)  # type: ignore[arg-type]
 
     def latent_shape(self, frames: int) -> tuple[int, int, int]:
-        """Latent frames, rows and columns of a clip; SoonerError unless frames = 1 + g * n."""
+        """Returns latent frames, rows and columns of a clip; SoonerError unless frames = 1 + g * n."""
         if frames < 1 or (frames - 1) % self.group:
             raise SoonerError(
                 f"a clip of {frames} frames can't be tokenized: "
@@ -122,7 +122,7 @@ class MotionTokenizer(PreTrainedModel):
 
     @torch.no_grad()
     def encode(self, pixels: torch.Tensor) -> torch.Tensor:
-        """Codes [rows, t, h, w] of pixels [rows, 3, frames, height, width].
+        """Returns codes [rows, t, h, w] of pixels [rows, 3, frames, height, width].
 
         Raises:
             SoonerError: frames of another size or number than the tokenizer takes.
@@ -131,11 +131,11 @@ class MotionTokenizer(PreTrainedModel):
 
     @torch.no_grad()
     def decode(self, codes: torch.Tensor) -> torch.Tensor:
-        """Pixels [rows, 3, frames, height, width], -1..1, of codes [rows, t, h, w]."""
+        """Returns pixels [rows, 3, frames, height, width], -1..1, of codes [rows, t, h, w]."""
         return self.paint(self.codebook(codes)).clamp(-1, 1)
 
     def embed(self, pixels: torch.Tensor) -> torch.Tensor:
-        """What the encoder says before quantisation: [rows, t, h, w, code_width]."""
+        """Returns what the encoder says before quantisation: [rows, t, h, w, code_width]."""
         config = self.config
         if tuple(pixels.shape[-2:]) != (config.height, config.width):
             raise SoonerError(

@@ -72,7 +72,7 @@ class Emu3Canvas(Canvas):
         return weight.detach().float()[order.to(weight.device)]
 
     def opened(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The prompts as they are: only the tokenizer can write a size.
+        """Returns the prompts as they are: only the tokenizer can write a size.
 
         Raises:
             SoonerError: a prompt does not begin a picture, or one of another size.
@@ -117,7 +117,9 @@ class Emu3Canvas(Canvas):
         return given * (rows // len(given))
 
     def _beginning(self, prompt: list[int]) -> list[int]:
-        """What begins the picture at the end of `prompt`: its mark, the size and the wrapper."""
+        """Returns what begins the picture at the end of `prompt`: its mark, the size and the
+        wrapper.
+        """
         back = next((n for n, token in enumerate(reversed(prompt), 1) if token == self._begin), 0)
         if not back:
             raise SoonerError(

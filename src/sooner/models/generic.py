@@ -28,7 +28,7 @@ DECODER = ("inputs_embeds", "position_ids", "attention_mask")
 
 
 def unsuitable(model: Any, kinds: frozenset[str] = Adapter.kinds) -> str | None:
-    """Why a model with layers of these kinds can't be decoded by the generic adapter, as a
+    """Returns why a model with layers of these kinds can't be decoded by the generic adapter, as a
     predicate; `None` if it may be."""
     config, text = model.config, model.config.get_text_config(decoder=True)
     if getattr(config, "is_encoder_decoder", False):
@@ -43,7 +43,7 @@ OTHER_LOOP = "a decoding loop of its own"
 
 
 def _of_layers(kinds: set[str]) -> str:
-    """What layers of other kinds would take."""
+    """Returns what layers of other kinds would take."""
     if any("indexed" in kind or "sparse" in kind for kind in kinds):
         return "their index of keys would have to be kept and cut as slots are"
     if any("reference" in kind for kind in kinds):
@@ -66,7 +66,7 @@ def _axes(model: Any) -> str | None:
 
 
 def has_axes(model: Any) -> bool:
-    """Whether a model's positions have several axes (M-RoPE)."""
+    """Returns whether a model's positions have several axes (M-RoPE)."""
     bodies = (model, getattr(model, "model", None))
     text = model.config.get_text_config(decoder=True)
     return "mrope_section" in rope_parameters(text) or any(
@@ -89,14 +89,16 @@ def _signatures(model: Any) -> str | None:
 
 
 def decoder_of(model: Any) -> Any:
-    """The stack of a model's layers; some call the language model that has its head so."""
+    """Returns the stack of a model's layers; some call the language model that has its head so."""
     decoder = model.get_decoder()
     head = getattr(decoder, "get_output_embeddings", lambda: None)()
     return decoder if head is None else getattr(decoder, "model", decoder)
 
 
 def head_of(model: Any) -> Any:
-    """What makes scores of a decoder's states; of some models the language model inside has it."""
+    """Returns what makes scores of a decoder's states; of some models the language model inside has
+    it.
+    """
     head = model.get_output_embeddings()
     inner: Any = getattr(model, "language_model", None)
     if head is None and hasattr(inner, "get_output_embeddings"):
@@ -252,12 +254,12 @@ class Generic(DeepStack):
         return arguments
 
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs with positions as `generate` numbers them, unless they have some."""
+        """Returns the inputs with positions as `generate` numbers them, unless they have some."""
         places = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
         return {"position_ids": places, **inputs}
 
     def _unheard_of(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
-        """What is no mere embedding among a decoder's arguments."""
+        """Returns what is no mere embedding among a decoder's arguments."""
         says = [name for name, value in arguments.items() if _says(value)]
         if more := sorted({*says} - self.carried):
             return ", ".join(more)
@@ -270,7 +272,7 @@ class Generic(DeepStack):
         return "an attention mask of its own"
 
     def _knows(self, places: Tensor, given: Mapping[str, Any]) -> bool:
-        """Whether positions that arrived at the decoder can be carried on."""
+        """Returns whether positions that arrived at the decoder can be carried on."""
         return _same(places, given["position_ids"])
 
     def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
@@ -367,7 +369,7 @@ class GenericText(Generic, TextModel):
 
 
 def _says(value: Any) -> bool:
-    """Whether an argument carries something."""
+    """Returns whether an argument carries something."""
     return not (value is None or value is False or (isinstance(value, dict) and not value))
 
 
@@ -383,7 +385,7 @@ def _same(ours: Any, theirs: Tensor) -> bool:
 
 
 def has_pixels(model: Any) -> bool:
-    """Whether a model reads pictures, as its config tells."""
+    """Returns whether a model reads pictures, as its config tells."""
     return getattr(model.config, "vision_config", None) is not None or hasattr(
         model.config, "image_token_id"
     )

@@ -36,7 +36,7 @@ class GenericAxes(Generic):
         return len(rope_parameters(self.text_config).get("mrope_section") or ()) or AXES
 
     def placed(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """The inputs without positions: the model's own forward computes them."""
+        """Returns the inputs without positions: the model's own forward computes them."""
         return {name: value for name, value in inputs.items() if name != "position_ids"}
 
     def _knows(self, places: Tensor, given: Mapping[str, Any]) -> bool:

@@ -133,7 +133,7 @@ def _tokens(adapter: Adapter, count: int, stride: int) -> list[int]:
 
 
 def _difference(adapter: Adapter, inputs: dict[str, Any], rounds: Rounds) -> float:
-    """The largest difference at any place, in units of the logits' spread there."""
+    """Returns the largest difference at any place, in units of the logits' spread there."""
     rows, prompt = inputs["input_ids"].shape[0], adapter.embed_prompt(inputs)
     runner = ModelRunner(adapter, prompt.width + 2 * (1 + len(PARENTS)))
     # `generate` would choose frequencies by its longest row, and by longer texts of calls before.
@@ -160,12 +160,12 @@ def _difference(adapter: Adapter, inputs: dict[str, Any], rounds: Rounds) -> flo
 
 
 def _entries(path: list[int]) -> list[int]:
-    """Entries of a block: the root, then a path's nodes."""
+    """Returns entries of a block: the root, then a path's nodes."""
     return [0, *(node + 1 for node in path)]
 
 
 def _apart(ours: Tensor, own: Tensor) -> float:
-    """Root mean square of the difference by the spread, at the worst of the places."""
+    """Returns root mean square of the difference by the spread, at the worst of the places."""
     ours, own = ours.float(), own.float().to(ours.device)
     gaps = (ours - own).pow(2).mean(-1).sqrt() / own.std(-1).clamp(min=1e-12)
     return float(gaps.max()) if bool(gaps.isfinite().all()) else float("inf")
@@ -186,7 +186,9 @@ class _Say(LogitsProcessor):
 
 
 def _own(adapter: Adapter, inputs: dict[str, Any], tokens: list[int]) -> Tensor:
-    """Logits of `generate` behind the prompt and each said token, `[rows, 1 + tokens, vocab]`."""
+    """Returns logits of `generate` behind the prompt and each said token, `[rows, 1 + tokens,
+    vocab]`.
+    """
     output = adapter.model.generate(
         **inputs,
         logits_processor=LogitsProcessorList([_Say(tokens, inputs["input_ids"].shape[1])]),

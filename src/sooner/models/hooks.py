@@ -47,7 +47,7 @@ class ForwardHooks:
 
     @classmethod
     def any_in(cls, whole: nn.Module) -> bool:
-        """Whether one of this class hooks a module, or one within it."""
+        """Returns whether one of this class hooks a module, or one within it."""
         return any(not one.modules.isdisjoint(whole.modules()) for one in cls._all())
 
     @classmethod
@@ -129,7 +129,7 @@ class AttentionCall(NamedTuple):
 def prompt_attention(
     queries: Tensor, keys: Tensor, values: Tensor, *, scale: float, execute: Execute
 ) -> Tensor:
-    """Causal attention over a whole prompt, `[rows, tokens, heads, head_dim]`.
+    """Returns causal attention over a whole prompt, `[rows, tokens, heads, head_dim]`.
 
     It takes part in torch's override protocol, as `scaled_dot_product_attention` does: an active
     `TorchFunctionMode` hears this call, with the states in the order of the prompt, and none of the

@@ -39,14 +39,16 @@ class OddIds:
         self.place[ids] = torch.arange(len(ids), device=ids.device)
 
     def put(self, name: str, tokens: Tensor, states: Tensor) -> Tensor:
-        """An argument `[rows, entries, ...]` of all ids with that of odd ones in their places."""
+        """Returns an argument `[rows, entries, ...]` of all ids with that of odd ones in their
+        places.
+        """
         place = self.place[tokens]
         is_odd = (place >= 0).view(*place.shape, *[1] * (states.ndim - 2))
         return torch.where(is_odd, self.made[name][place.clamp(min=0)], states)
 
 
 def find(adapter: Any) -> list[int]:
-    """All ids for which the family's own forward hands its decoder something else.
+    """Returns all ids for which the family's own forward hands its decoder something else.
 
     Raises:
         UnsupportedError: its forward takes no words without pictures.
@@ -73,7 +75,7 @@ def find(adapter: Any) -> list[int]:
 
 
 def read(adapter: Any, ids: list[int]) -> OddIds | None:
-    """What becomes of odd ids, with the weights as they are now."""
+    """Returns what becomes of odd ids, with the weights as they are now."""
     if not ids:
         return None
     tokens = torch.tensor(ids, device=adapter.device)

@@ -47,7 +47,7 @@ class OwnPrefill(Adapter):
         return self.model
 
     def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:
-        """Lengths and places of the prompts; their embeddings are of the tokens alone."""
+        """Returns lengths and places of the prompts; their embeddings are of the tokens alone."""
         ids = inputs["input_ids"]
         mask = inputs.get("attention_mask")
         mask = torch.ones_like(ids) if mask is None else mask.to(ids.device)
@@ -74,7 +74,7 @@ class OwnPrefill(Adapter):
         return super().decode(embeds, positions, **kwargs)
 
     def _prefill(self, own: OwnInputs, cache: SlotCache) -> Tensor:
-        """The model's own prefill, its keys and values packed into the slots."""
+        """Returns the model's own prefill, its keys and values packed into the slots."""
         arguments = decoder_arguments(self.body, self.decoder, own.inputs)
         arguments = {name: one for name, one in arguments.items() if name not in CACHE_NAMES}
         filled = DynamicCache()

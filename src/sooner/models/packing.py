@@ -74,7 +74,7 @@ class _DecoderCalledError(Exception):
 
 
 def decoder_arguments(body: nn.Module, decoder: nn.Module, inputs: Mapping[str, Any]) -> dict:
-    """The keyword arguments that `body(**inputs)` would call `decoder` with.
+    """Returns the keyword arguments that `body(**inputs)` would call `decoder` with.
 
     The hook answers only to this thread, so another one may decode with the same model meanwhile.
     """

@@ -114,7 +114,7 @@ class DeepSeekOCR(OwnPrefill):
 
 
 def _textual(kind: type) -> Any:
-    """The nearest class above whose forward takes no pictures."""
+    """Returns the nearest class above whose forward takes no pictures."""
     for parent in kind.__mro__:
         forward = parent.__dict__.get("forward")
         if forward is not None and "images" not in inspect.signature(forward).parameters:

@@ -18,7 +18,8 @@ Masks = dict[str, Tensor]
 
 
 def own_masks(mask: Any, rows: int, width: int) -> Masks | None:
-    """The masks of four dimensions that a decoder was called with; `None` if these are none.
+    """Returns the masks of four dimensions that a decoder was called with; `None` if these are
+    none.
 
     Args:
         mask: the decoder's `attention_mask`.
@@ -35,13 +36,14 @@ def own_masks(mask: Any, rows: int, width: int) -> Masks | None:
 
 
 def has_own_masks(mask: Any) -> bool:
-    """Whether a model's forward hands its decoder masks that it made itself."""
+    """Returns whether a model's forward hands its decoder masks that it made itself."""
     return isinstance(mask, dict) or (isinstance(mask, Tensor) and mask.ndim == 4)
 
 
 def sees_ahead(masks: Masks, packed: Packing) -> bool:
-    """Whether any real token sees one behind it. If none does, the mask that the decoder itself
-    makes for the packed prompt is the same."""
+    """Returns whether any real token sees one behind it. If none does, the mask that the decoder
+    itself makes for the packed prompt is the same.
+    """
     real = packed.inside[:, None, :, None] & packed.inside[:, None, None]  # [rows, 1, width, width]
     ahead = real & torch.ones_like(real).triu(1)
     found = packed_masks(masks, packed).values()
@@ -49,17 +51,17 @@ def sees_ahead(masks: Masks, packed: Packing) -> bool:
 
 
 def packed_masks(masks: Masks, packed: Packing) -> Masks:
-    """Masks of some of the tokens."""
+    """Returns masks of some of the tokens."""
     return {kind: _packed(mask, packed) for kind, mask in masks.items()}
 
 
 def handed(masks: Masks) -> Any:
-    """What the decoder takes as its `attention_mask`."""
+    """Returns what the decoder takes as its `attention_mask`."""
     return masks.get("", masks)
 
 
 def refuse_parts(model: Any) -> UnsupportedError:
-    """The error of a prompt that sees ahead and is asked for piece by piece."""
+    """Returns the error of a prompt that sees ahead and is asked for piece by piece."""
     return UnsupportedError(
         f"{type(model).__name__} lets tokens of this prompt see those behind them, so that it is "
         "prefilled as a whole; leave prefill_chunk_size unset"
@@ -81,7 +83,7 @@ def _seen(mask: Tensor) -> Tensor:
 
 
 def refuse_ahead(what: str, model: Any) -> UnsupportedError:
-    """The error of something that takes it that no token sees those behind it."""
+    """Returns the error of something that takes it that no token sees those behind it."""
     return UnsupportedError(
         f"{what} knows no prompts that see ahead, as those of {type(model).__name__} do; leave it "
         "out"

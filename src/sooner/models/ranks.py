@@ -30,7 +30,9 @@ class Ranks:
 
     @staticmethod
     def of(model: Any) -> Ranks | None:
-        """The ranks of a model that transformers sharded by a `tp_plan`; `None` for a whole one."""
+        """Returns the ranks of a model that transformers sharded by a `tp_plan`; `None` for a whole
+        one.
+        """
         mesh = getattr(model, "_device_mesh", None)
         if mesh is None or (getattr(model, "_tp_size", None) or 1) == 1:
             return None
@@ -44,13 +46,13 @@ class Ranks:
         return distributed.get_rank(self.group) == 0
 
     def broadcast(self, message: Tensor) -> Tensor:
-        """Rank 0's `message`, on every rank; elsewhere it is written over."""
+        """Returns rank 0's `message`, on every rank; elsewhere it is written over."""
         first = 0 if self.group is None else distributed.get_global_rank(self.group, 0)
         distributed.broadcast(message, first, group=self.group)
         return message
 
     def broadcast_number(self, number: int) -> int:
-        """Rank 0's `number`, on every rank."""
+        """Returns rank 0's `number`, on every rank."""
         return int(self.broadcast(torch.tensor([number], device=self.device)))
 
 
@@ -72,7 +74,7 @@ class Decisions:
         self.stopped = False
 
     def decide(self, make: Callable[[], Sequence[Tensor]]) -> Tensor:
-        """What rank 0's `make` returns, flat and padded to `size`; others never call it.
+        """Returns what rank 0's `make` returns, flat and padded to `size`; others never call it.
 
         Raises:
             SoonerError: on the other ranks, where rank 0's `make` raised something.

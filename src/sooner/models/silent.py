@@ -107,7 +107,7 @@ def _silent_copy(layer: Any, config: Any) -> Any:
 
 
 def as_run(model: Model, folder: Path | str) -> Model:
-    """A model just loaded from `folder`, with the silent layers that the folder tells of.
+    """Returns a model just loaded from `folder`, with the silent layers that the folder tells of.
 
     Args:
         model: what `from_pretrained` made of it; it is deepened in place. One that is split over
@@ -136,7 +136,7 @@ def _is_split(model: Any) -> bool:
 
 
 def read_depth(folder: Path | str) -> Depth | None:
-    """What a checkpoint's folder says about silent layers; `None` if it has none.
+    """Returns what a checkpoint's folder says about silent layers; `None` if it has none.
 
     Raises:
         SoonerError: it can't be understood.

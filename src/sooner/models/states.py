@@ -60,7 +60,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         """Nothing: a state is what the mixer hands over."""
 
     def state(self, kind: str) -> Tensor | None:
-        """What the next entry goes on from, or `None` at a prompt's start."""
+        """Returns what the next entry goes on from, or `None` at a prompt's start."""
         if kind not in self.states or (self.owner.is_prefilling and self.owner.is_empty):
             return None
         if self.owner.is_prefilling:
@@ -69,7 +69,9 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         return self.states[kind][self.owner.cursor + self.offset]
 
     def lend(self) -> Tensor | None:
-        """A copy of the recurrent state, which `settle` takes back if the mixer hands over none."""
+        """Returns a copy of the recurrent state, which `settle` takes back if the mixer hands over
+        none.
+        """
         state = self.state(RECURRENT)
         self.lent = None if state is None else state.clone()
         return self.lent
@@ -197,7 +199,7 @@ class StateCache(SlotCache):
         return layer
 
     def real_entries(self, entries: int) -> list[int]:
-        """How many of a chunk's entries are words of each row's prompt, and no padding."""
+        """Returns how many of a chunk's entries are words of each row's prompt, and no padding."""
         assert self.prompt is not None
         return [min(max(length - self.longest, 0), entries) for length in self.prompt.lengths]
 

@@ -60,17 +60,17 @@ def _file() -> dict[str, Any]:
 
 
 def supported() -> list[Support]:
-    """Every type that is known, in alphabetical order."""
+    """Returns every type that is known, in alphabetical order."""
     return [Support(**one) for one in _file()["types"]]
 
 
 def seen_with() -> str:
-    """The version of transformers whose types these are."""
+    """Returns the version of transformers whose types these are."""
     return str(_file()["transformers"])
 
 
 def page() -> str:
-    """The text of docs/models.md."""
+    """Returns the text of docs/models.md."""
     types = supported()
     counts = {
         name: sum(one.status == status for one in types)

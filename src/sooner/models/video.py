@@ -22,7 +22,7 @@ of all rows one behind the other, `[visual tokens, hidden]`."""
 
 
 def grid_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
-    """Frames of videos described by `video_grid_thw` (Qwen-VL), `[rows, padded]`.
+    """Returns frames of videos described by `video_grid_thw` (Qwen-VL), `[rows, padded]`.
 
     A frame is a temporal group: `h * w / merge^2` tokens for each of the `t` groups.
     """
@@ -36,7 +36,7 @@ def grid_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
 
 
 def pixel_frames(inputs: Mapping[str, Any], config: Any) -> Tensor:
-    """Frames of videos `[videos, frames, 3, height, width]`, all alike (LLaVA-OneVision).
+    """Returns frames of videos `[videos, frames, 3, height, width]`, all alike (LLaVA-OneVision).
 
     A video's tokens are those of its frames, and one newline at the end.
     """

@@ -28,7 +28,8 @@ Replica = TypeVar("Replica", bound=str)
 
 
 def key_of(body: bytes) -> bytes | None:
-    """The key of a request's body; `None` if it has none, or is no request that can be read.
+    """Returns the key of a request's body; `None` if it has none, or is no request that can be
+    read.
 
     It is of all media of the first message that has any: a clip keeps its replica whatever is asked
     about it, and a chat keeps it when more pictures come. Without media it is of the first `PREFIX`
@@ -57,7 +58,7 @@ def _items(told: Any) -> list[Any]:
 
 
 def _media(content: Any) -> Iterator[str]:
-    """What names or holds the media of a message: addresses, data URIs, files' data."""
+    """Yields what names or holds the media of a message: addresses, data URIs, files' data."""
     for part in _items(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind in MEDIA:
@@ -83,14 +84,14 @@ def _digest(*parts: str) -> bytes:
 
 
 def home_of(key: bytes, replicas: Sequence[Replica]) -> Replica:
-    """The replica that has a key."""
+    """Returns the replica that has a key."""
     return max(replicas, key=lambda one: _digest("home", key.hex(), one))
 
 
 def ranked(
     key: bytes | None, loads: Mapping[Replica, int], threshold: int, turn: int = 0
 ) -> list[Replica]:
-    """Replicas in the order in which a request should be offered to them.
+    """Returns replicas in the order in which a request should be offered to them.
 
     Args:
         key: of the request.

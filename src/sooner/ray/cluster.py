@@ -299,7 +299,7 @@ def hushed(debug: bool) -> Iterator[None]:
 
 
 def local_options(pages_in_flight: int, cpus: int | None, folder: str) -> dict[str, Any]:
-    """What `ray.init` is told to start a cluster of this machine, on the loopback alone.
+    """Returns what `ray.init` is told to start a cluster of this machine, on the loopback alone.
 
     Args:
         folder: of sockets and logs, and of the object store where /dev/shm is too small for it.
@@ -319,7 +319,9 @@ def local_options(pages_in_flight: int, cpus: int | None, folder: str) -> dict[s
 
 
 def own_folder() -> str:
-    """A new folder for a local cluster; those that drivers left behind when they were killed go."""
+    """Returns a new folder for a local cluster; those that drivers left behind when they were
+    killed go.
+    """
     home = _short_folder()
     for told in home.glob(f"{PREFIX}*/{DRIVER}"):
         with suppress(OSError, ValueError, TypeError, AttributeError):  # another user's, or no JSON
@@ -332,13 +334,13 @@ def own_folder() -> str:
 
 
 def _short_folder() -> Path:
-    """Where temporary folders go; sockets below them must have short names."""
+    """Returns where temporary folders go; sockets below them must have short names."""
     usual, short = Path(tempfile.gettempdir()), Path("/tmp")
     return short if len(str(usual)) > MOST_LETTERS and short.is_dir() else usual
 
 
 def shared_memory() -> int:
-    """Bytes that are free in /dev/shm; where there is none, Ray has its own way."""
+    """Returns bytes that are free in /dev/shm; where there is none, Ray has its own way."""
     try:
         told = os.statvfs("/dev/shm")
     except (AttributeError, OSError):
@@ -347,7 +349,7 @@ def shared_memory() -> int:
 
 
 def cores() -> int:
-    """Cores that this process may run on."""
+    """Returns cores that this process may run on."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1

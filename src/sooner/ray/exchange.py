@@ -85,8 +85,9 @@ class Exchange:
             self._changed.set()
 
     async def pieces(self) -> AsyncIterator[Head | bytes]:
-        """Status and headers, then the body as it comes: what waits is one piece, of whole ASGI
-        messages, which for a stream are whole events."""
+        """Yields status and headers, then the body as it comes: what waits is one piece, of whole
+        ASGI messages, which for a stream are whole events.
+        """
         while True:
             await self._changed.wait()
             self._changed.clear()

@@ -63,7 +63,7 @@ class Replicas(Protocol):
         """
 
     async def reports(self, metrics: bool = False) -> list[ReplicaReport]:
-        """How those are that answer in time."""
+        """Returns how those are that answer in time."""
 
 
 class PassedAnswer:
@@ -181,7 +181,7 @@ class Front:
         self._is_hurried.set()
 
     async def health(self, request: Request) -> Response:
-        """Whether any replica's engine goes round."""
+        """Returns whether any replica's engine goes round."""
         reports = await self.replicas.reports()
         is_well = any(one.status in ("ok", "draining") for one in reports)
         told: dict[str, Any] = {"status": "ok" if is_well else "failed"}
@@ -199,7 +199,7 @@ class Front:
         return JSONResponse(told, 200 if is_well else 503)
 
     async def ready(self, request: Request) -> Response:
-        """Whether requests are taken."""
+        """Returns whether requests are taken."""
         if self.is_closing:
             return JSONResponse({"status": "draining"}, 503)
         is_ready = any(one.status == "ok" for one in await self.replicas.reports())
@@ -208,7 +208,7 @@ class Front:
         )
 
     async def scraped(self, request: Request) -> Response:
-        """Metrics of all replicas, with a label that tells them apart, and of the front."""
+        """Returns metrics of all replicas, with a label that tells them apart, and of the front."""
         text = self.metrics.text(await self.replicas.reports(metrics=True))
         return Response(text, media_type="text/plain; version=0.0.4")
 
@@ -255,7 +255,7 @@ class Front:
         return await asyncio.to_thread(key_of, content)
 
     async def _asked(self, asked: PassedRequest) -> PassedAnswer:
-        """The beginning of an answer, of another replica if one is lost.
+        """Returns the beginning of an answer, of another replica if one is lost.
 
         Raises:
             ApiError: as many were lost as `TRIES`.
@@ -280,7 +280,7 @@ class Front:
         raise _lost()
 
     async def _frames(self, answer: PassedAnswer) -> AsyncGenerator[bytes, None]:
-        """The body of a stream, with an error at its end if it has no other."""
+        """Yields the body of a stream, with an error at its end if it has no other."""
         try:
             yield answer.first
             while True:
@@ -299,7 +299,7 @@ class Front:
             await answer.close()
 
     async def _ended_by_closing(self, work: Coroutine[Any, Any, Any]) -> Any:
-        """The result of `work`, which ends when the grace does.
+        """Returns the result of `work`, which ends when the grace does.
 
         Raises:
             ApiError: it did.
@@ -378,7 +378,7 @@ def _headers(request: Request) -> list[tuple[bytes, bytes]]:
 
 
 def room(settings: ChatSettings) -> int:
-    """Requests that one replica holds."""
+    """Returns requests that one replica holds."""
     return settings.max_rows + settings.max_queue
 
 

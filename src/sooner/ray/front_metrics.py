@@ -36,7 +36,7 @@ class FrontMetrics:
         return Counter(PREFIX + name, text, registry=self.registry)
 
     def text(self, reports: Sequence[ReplicaReport]) -> bytes:
-        """Prometheus' text format.
+        """Returns Prometheus' text format.
 
         Args:
             reports: of the replicas, with their metrics.

@@ -158,7 +158,7 @@ class RayJob:
         )
 
     def _documents(self) -> Iterator[Document]:
-        """Documents as they are put into the list; pages of sooner 0.2 become objects."""
+        """Yields documents as they are put into the list; pages of sooner 0.2 become objects."""
         earlier = EarlierPages(self.store)
         for document in self.documents:
             with suppress(ObjectError):  # which fails that document when its turn comes
@@ -300,7 +300,7 @@ def _finish_task() -> Any:
 
 
 def _ours(error: BaseException) -> Exception:
-    """The error of this library that Ray has wrapped, or one line about Ray's own."""
+    """Returns the error of this library that Ray has wrapped, or one line about Ray's own."""
     for one in _chain(error):
         if isinstance(one, SoonerError):
             return SoonerError(str(getattr(one, "cause", None) or one))

@@ -41,7 +41,7 @@ class NodeQuestion:
 
 
 def asker() -> Callable[[dict[str, Any]], Facts]:
-    """The function that each machine runs.
+    """Returns the function that each machine runs.
 
     It stands in no module, so Ray sends its code along: where `sooner` is missing or older, that is
     an answer and not an error.
@@ -65,7 +65,7 @@ def asker() -> Callable[[dict[str, Any]], Facts]:
             return f"a file of {os.path.getsize(name)} bytes" if os.path.isfile(name) else gone
 
         def model(name: str) -> str:
-            """The files of a model: names and sizes, and what is in the small ones."""
+            """Returns the files of a model: names and sizes, and what is in the small ones."""
             folder = name if os.path.isdir(name) else hub_folder(name)
             if not folder:
                 return gone
@@ -205,5 +205,5 @@ def _asked(question: NodeQuestion) -> dict[str, Facts]:
 
 
 def node_name(node: Mapping[str, Any]) -> str:
-    """How a machine is told: its name and port, since several may be on one host."""
+    """Returns how a machine is told: its name and port, since several may be on one host."""
     return f"{node['NodeManagerHostname']}:{node['NodeManagerPort']}"

@@ -115,7 +115,7 @@ class ParserStage:
             self._broken = error
 
     async def __call__(self, batch: Batch) -> AsyncIterator[dict[str, list[Any]]]:
-        """Rows of a batch, each as it ends.
+        """Yields rows of a batch, each as it ends.
 
         Raises:
             SoonerError: the model can't be loaded.
@@ -177,14 +177,14 @@ class ParserStage:
                 attempts.end(attempt)
 
     def _read(self, row: Row) -> tuple[Page | BrokenPage, float]:
-        """A row's page, and the seconds that reading it took."""
+        """Returns a row's page, and the seconds that reading it took."""
         began = time.perf_counter()
         return self.read(row), time.perf_counter() - began
 
     async def _parsed(
         self, row: Row, page: Page | BrokenPage, draft: PageDraft | None
     ) -> ParsedPage:
-        """A page's result; an error becomes a result with status FAILED."""
+        """Returns a page's result; an error becomes a result with status FAILED."""
         if isinstance(page, BrokenPage):
             return ParsedPage("", page.number, FAILED, page.reason)
         try:
@@ -282,7 +282,7 @@ def model_parser(
     trust_remote_code: bool,
     threads: int | None,
 ) -> PagesParser:
-    """A model with an engine for `pages_in_flight` pages.
+    """Returns a model with an engine for `pages_in_flight` pages.
 
     Raises:
         SoonerError: it can't be loaded, or does not read pages.

@@ -81,7 +81,7 @@ class Pipeline:
         return self.drafter != "none"
 
     def under_way(self, parsers: int) -> int:
-        """Most pages that are somewhere between the first stage and the last."""
+        """Returns most pages that are somewhere between the first stage and the last."""
         return (parsers * self.pages_in_flight + 4 * WAITING) * self.pages_at_once
 
     def finisher(self) -> Finisher:
@@ -91,7 +91,8 @@ class Pipeline:
         return Finisher(self.intake, records, manifest, self.delivery, self.drafts_only)
 
     def rows(self, listed: str, shares: Shares) -> Any:
-        """A dataset of rows that went through all stages; nothing runs before they are asked for.
+        """Returns a dataset of rows that went through all stages; nothing runs before they are
+        asked for.
 
         Args:
             listed: name of the list of documents, see `planning`.
@@ -183,8 +184,9 @@ class Pipeline:
 
 
 def _pool(size: int, under_way: int, at_once: int = 1) -> Any:
-    """Actors of a stage. Not a pool of one size: an actor whose machine is lost gets the place of
-    one that has nothing to do."""
+    """Returns actors of a stage. Not a pool of one size: an actor whose machine is lost gets the
+    place of one that has nothing to do.
+    """
     from ray.data import ActorPoolStrategy
 
     return ActorPoolStrategy(

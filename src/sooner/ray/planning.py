@@ -54,7 +54,7 @@ def _line(number: int, document: Document) -> bytes:
 
 
 def read_list(row: Row) -> Iterator[Row]:
-    """The documents of a list, some to a row.
+    """Yields the documents of a list, some to a row.
 
     Args:
         row: `store`, the folder or URL of the results, and `list`, a name there.
@@ -80,7 +80,7 @@ class PlanRows:
         self.planner, self.finisher, self.rows_at_once = planner, finisher, rows_at_once
 
     def __call__(self, batch: Any) -> Iterator[dict[str, list[Any]]]:
-        """Rows of the documents of a batch of `read_list`.
+        """Yields rows of the documents of a batch of `read_list`.
 
         Raises:
             SoonerError: the store of the results can't be read or written.
@@ -125,7 +125,7 @@ class PlanRows:
             yield {**_row(work, 0), "told": told}
 
     def _rows_of_failed(self, source: str, place: Path, number: int, problem: str) -> Iterator[Row]:
-        """Rows of a document whose files can't be written."""
+        """Yields rows of a document whose files can't be written."""
         document, settings_hash = document_at(source, place), self.planner.settings_hash
         work = DocumentWork.unwritable(document, settings_hash, problem)
         yield {**_row(work, -1), "told": json.dumps(_counts(work, number))}

@@ -57,7 +57,7 @@ class MostRows(BackpressurePolicy):
         return 0 if self._waiting(op) >= self._most else None
 
     def _waiting(self, op: Any) -> int:
-        """Blocks behind an operator that nobody works on yet."""
+        """Returns blocks behind an operator that nobody works on yet."""
         behind = sum(one.internal_input_queue_num_blocks() for one in op.output_dependencies)
         return int(self._topology[op].total_enqueued_output_blocks() + behind)
 

@@ -67,7 +67,7 @@ class ChatReplica:
             raise SoonerError(f"the engine could not be warmed up ({self._chat.thread.fault})")
 
     async def answer(self, asked: PassedRequest) -> AsyncIterator[Taken | Head | bytes]:
-        """Who answers, status and headers, and the body as it comes."""
+        """Yields who answers, status and headers, and the body as it comes."""
         yield Taken(self.name)
         exchange = Exchange(asked)
         # It outlives a caller that hangs up, for as long as it takes to give the rows back.
@@ -81,7 +81,7 @@ class ChatReplica:
             exchange.hang_up()
 
     async def told(self, metrics: bool = False) -> ReplicaReport:
-        """How it is."""
+        """Returns how it is."""
         thread = self._chat.thread
         waited = max(thread.clock() - thread.last_tick, 0.0)
         status: str = "ok" if thread.state == "ready" else thread.state

@@ -31,7 +31,7 @@ class AffinityRouter(RequestRouter):
         candidate_replicas: list[RunningReplica],
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
-        """Replicas one by one, best first."""
+        """Returns replicas one by one, best first."""
         asked = _asked(pending_request)
         by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
         # With nobody else, one that failed is asked again: it may have come back.
@@ -57,7 +57,9 @@ class AffinityRouter(RequestRouter):
         self._chosen.pop(internal_request_id, None)
 
     def _counts(self) -> dict[ReplicaID, int]:
-        """Requests of each replica; those that were given up while they waited are forgotten."""
+        """Returns requests of each replica; those that were given up while they waited are
+        forgotten.
+        """
         given_up = [name for name, (one, _) in self._chosen.items() if one.future.cancelled()]
         for name in given_up:
             del self._chosen[name]

@@ -39,7 +39,7 @@ Batch = Mapping[str, Any]
 
 
 def rows_of(batch: Batch) -> Iterator[Row]:
-    """The rows of a batch, values as Python's own."""
+    """Yields the rows of a batch, values as Python's own."""
     names = list(batch)
     for values in zip(*(batch[name] for name in names), strict=True):
         yield {name: _plain(value) for name, value in zip(names, values, strict=True)}
@@ -50,23 +50,23 @@ def _plain(value: Any) -> Any:
 
 
 def batch_of(rows: Iterable[Row]) -> dict[str, list[Any]]:
-    """Rows of the same columns as a batch."""
+    """Returns rows of the same columns as a batch."""
     found = list(rows)
     return {name: [row[name] for row in found] for name in (found[0] if found else ())}
 
 
 def is_page(row: Row) -> bool:
-    """Whether a row stands for a page, and not for counts alone."""
+    """Returns whether a row stands for a page, and not for counts alone."""
     return int(row["page"]) >= 0
 
 
 def place_of(row: Row) -> Path:
-    """Where the results of a row's document go."""
+    """Returns where the results of a row's document go."""
     return Path(row.get("place") or Path(row["path"]).name)
 
 
 def document_at(source: str, place: Path) -> Document:
-    """The document at a path or a URL."""
+    """Returns the document at a path or a URL."""
     return Document(Path(source), place, source if is_url(source) else None)
 
 
@@ -83,7 +83,7 @@ class RowReader:
         self._document: Document | None = None
 
     def __call__(self, row: Row) -> Page | BrokenPage:
-        """The page of a row.
+        """Returns the page of a row.
 
         Raises:
             SoonerError: what reads such files is not installed.
@@ -115,7 +115,7 @@ def draft_to_text(draft: PageDraft | None) -> str:
 
 
 def draft_of(row: Row) -> PageDraft | None:
-    """The draft of a row; `None` where nobody drafted."""
+    """Returns the draft of a row; `None` where nobody drafted."""
     text = row.get("draft")
     return PageDraft.from_json(json.loads(text)) if text else None
 

@@ -166,7 +166,7 @@ class RayServer:
         return deployment.bind(self.load, self.model, inner)
 
     def _failure(self, serve: Any, error: Exception) -> str:
-        """Why replicas could not be started, in a line."""
+        """Returns why replicas could not be started, in a line."""
         told = str(error)
         with suppress(Exception):
             application = serve.status().applications[self.name]
@@ -269,7 +269,7 @@ def _wait_for_room(share: ReplicaShare, replicas: int) -> None:
 
 
 def _is_running() -> bool:
-    """Whether somebody has started Ray Serve on the cluster."""
+    """Returns whether somebody has started Ray Serve on the cluster."""
     import ray
     from ray.serve._private.constants import SERVE_CONTROLLER_NAME, SERVE_NAMESPACE
 

@@ -48,7 +48,7 @@ class Shares:
     def plan(
         cls, nodes: Sequence[RayNode], parsers: int | None = None, drafters: int | None = None
     ) -> Shares:
-        """Shares that the machines have room for, also when one of several is lost.
+        """Returns shares that the machines have room for, also when one of several is lost.
 
         Args:
             nodes: of the cluster.
@@ -81,7 +81,7 @@ class Shares:
         )
 
     def named(self) -> Mapping[str, float]:
-        """CPUs of all actors of a kind."""
+        """Returns CPUs of all actors of a kind."""
         return {"parsers": self.parsers * self.heavy, "drafters": self.drafters * self.heavy}
 
 
@@ -94,8 +94,8 @@ class ReplicaShare:
 
 
 def replica_share(nodes: Sequence[RayNode], replicas: int, needs_gpu: bool = True) -> ReplicaShare:
-    """What each of so many replicas may take, so that all of them find room, also when one of
-    several machines is lost.
+    """Returns what each of so many replicas may take, so that all of them find room, also when one
+    of several machines is lost.
 
     Args:
         nodes: of the cluster.
@@ -143,14 +143,15 @@ def check_free(share: ReplicaShare, replicas: int, cpus: float, gpus: float) -> 
 
 
 def _room_left(nodes: Sequence[RayNode]) -> list[float]:
-    """CPUs of each machine without what is light, and without the largest one of several: an actor
-    whose machine is lost is started on another, and what it was doing waits for that."""
+    """Returns CPUs of each machine without what is light, and without the largest one of several:
+    an actor whose machine is lost is started on another, and what it was doing waits for that.
+    """
     room = sorted((max(one.cpus - SPARE, 0.0) for one in nodes), reverse=True)
     return room[1:] if len(room) > 1 else room
 
 
 def _fits(room: Sequence[float], wanted: Sequence[float]) -> bool:
-    """Whether all find a place, the first one with room each."""
+    """Returns whether all find a place, the first one with room each."""
     left = list(room)
     for one in wanted:
         place = next((at for at, free in enumerate(left) if free >= one - 1e-9), None)

@@ -45,10 +45,10 @@ class Environment(Protocol):
         """A new episode; the same seed gives the same one."""
 
     def picture(self) -> np.ndarray:
-        """What the policy sees now, uint8 `[height, width, 3]`."""
+        """Returns what the policy sees now, uint8 `[height, width, 3]`."""
 
     def film_frame(self) -> np.ndarray:
-        """The same state rendered for people, uint8 `[height, width, 3]`, both sides even."""
+        """Returns the same state rendered for people, uint8 `[height, width, 3]`, both sides even."""
 
     def step(self, action: np.ndarray) -> StepResult:
         """Take one action, `[dims]` in `action_units`, clipped to its range."""

@@ -11,7 +11,7 @@ GROUP = "sooner.environments"
 
 
 def names() -> tuple[str, ...]:
-    """The names that `make` takes here; of LIBERO one task stands for each."""
+    """Returns the names that `make` takes here; of LIBERO one task stands for each."""
     return (*(name for module in plugins(GROUP) for name in module.NAMES), TABLE)
 
 

@@ -64,7 +64,7 @@ class TableEnvironment:
         return np.stack([self.hand, self.goal, self.goal])
 
     def project(self) -> np.ndarray:
-        """Where they are in the picture's two halves, `[2, 3, (row, column)]` in pixels."""
+        """Returns where they are in the picture's two halves, `[2, 3, (row, column)]` in pixels."""
         return np.stack([_places(self.points(), half) for half in range(2)])
 
     def picture(self) -> np.ndarray:
@@ -80,7 +80,7 @@ class TableEnvironment:
         return np.concatenate([self._half(half, zoom) for half in range(2)])
 
     def _half(self, half: int, zoom: int) -> np.ndarray:
-        """One view, uint8 `[56 zoom, 112 zoom, 3]`: from the front, or from above."""
+        """Returns one view, uint8 `[56 zoom, 112 zoom, 3]`: from the front, or from above."""
         rows, columns = np.mgrid[: HALF * zoom, : WIDTH * zoom] / zoom
         canvas = np.where((rows > 40)[..., None] | bool(half), WOOD, SKY)
         hand, ball, _ = _places(self.points(), half)
@@ -106,7 +106,7 @@ def _places(points: np.ndarray, half: int) -> np.ndarray:
 
 
 def _disc(rows: np.ndarray, columns: np.ndarray, at: np.ndarray, radius: float) -> np.ndarray:
-    """How much of each pixel a disc covers: its edge is soft, so that it shows fractions."""
+    """Returns how much of each pixel a disc covers: its edge is soft, so that it shows fractions."""
     return np.clip(radius + 0.5 - np.hypot(rows - at[0], columns - at[1]), 0, 1)
 
 

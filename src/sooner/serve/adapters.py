@@ -12,7 +12,8 @@ CONFIG = "adapter_config.json"
 
 
 def base_of(name: str) -> str | None:
-    """The model that an adapter is for; `None` if `name` is no adapter but a model, or a hub id.
+    """Returns the model that an adapter is for; `None` if `name` is no adapter but a model, or a
+    hub id.
 
     Args:
         name: a folder.
@@ -30,7 +31,7 @@ def base_of(name: str) -> str | None:
 
 
 def merged(model: Any, name: str) -> Any:
-    """A model with a LoRA adapter in its weights.
+    """Returns a model with a LoRA adapter in its weights.
 
     Args:
         name: folder or hub id of the adapter.

@@ -90,7 +90,7 @@ def create_app(
     settings: ServeSettings | None = None,
     on_ready: Callable[[], None] = lambda: None,
 ) -> FastAPI:
-    """A server of one policy, which belongs to it from then on.
+    """Returns a server of one policy, which belongs to it from then on.
 
     Args:
         on_ready: called once the policy is warm.
@@ -116,18 +116,18 @@ def create_app(
 
     @app.post("/act", openapi_extra=body(), responses=refusals())
     async def act(request: Request) -> Response:
-        """An action for an image and an instruction."""
+        """Returns an action for an image and an instruction."""
         return await handler.act(request)
 
     @app.get("/health", responses=refusals(503))
     async def health(request: Request) -> Response:
-        """Whether requests are taken, and by what they are answered."""
+        """Returns whether requests are taken, and by what they are answered."""
         told: dict[str, Any] = handler.health(is_known=handler.is_authorized(request))
         return JSONResponse(told, 200 if told["status"] == "ready" else 503)
 
     @app.get("/metrics", responses=refusals(401))
     async def metrics(request: Request) -> Response:
-        """Prometheus' text format."""
+        """Returns Prometheus' text format."""
         if not handler.is_authorized(request):
             return handler.unauthorized()
         return Response(handler.metrics.text(), media_type="text/plain; version=0.0.4")

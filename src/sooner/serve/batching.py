@@ -187,7 +187,7 @@ class Batcher:
         return job
 
     def refusal(self) -> RefusedError | None:
-        """Why no request is taken, if none is."""
+        """Returns why no request is taken, if none is."""
         if self.is_closing:
             return stopping()
         return None if self.fault is None else failed(self.fault)
@@ -200,7 +200,7 @@ class Batcher:
         job.future.cancel()
 
     def seconds_to_room(self) -> float:
-        """What the requests before a new one are expected to take."""
+        """Returns what the requests before a new one are expected to take."""
         rows = self.settings.max_batch
         batches = 1 + len(self.waiting) // rows
         method = self.settings.method or "auto"
@@ -279,7 +279,7 @@ class Batcher:
                 return
 
     def _take(self) -> tuple[list[ActJob], str]:
-        """The next batch and its method: the most urgent ones, as many as keep the first
+        """Returns the next batch and its method: the most urgent ones, as many as keep the first
         deadline, decoded as set; if even one would be late, by what is exact and quicker."""
         ready = sorted(self.waiting, key=lambda job: job.urgency)[: self.settings.max_batch]
         if not ready:
@@ -342,7 +342,7 @@ class Batcher:
         )
 
     def _act(self, observations: list[Observation], method: str) -> list[Any]:
-        """Actions, or in their place what went wrong; one bad request spoils no other."""
+        """Returns actions, or in their place what went wrong; one bad request spoils no other."""
         try:
             found = list(self.policy.act(observations, method=method))
             if len(found) != len(observations):

@@ -66,7 +66,7 @@ class Bodies:
             self.held -= count.size
 
     def refusal(self, answer: Response) -> LingeringResponse:
-        """A refusal as it is sent to a client that may still be sending its body."""
+        """Returns a refusal as it is sent to a client that may still be sending its body."""
         return LingeringResponse(answer, self)
 
     async def discard(self, request: Request) -> None:
@@ -136,7 +136,7 @@ class _Count:
 
 
 def declared_length(request: Request) -> int | None:
-    """What `Content-Length` says; `None` for a body that comes in chunks."""
+    """Returns what `Content-Length` says; `None` for a body that comes in chunks."""
     told = request.headers.get("content-length", "")
     return int(told) if told.isascii() and told.isdecimal() else None
 

@@ -16,7 +16,8 @@ MINIATURE, MINIATURES = "miniature", ("video", "document")
 
 
 def miniature_of(name: str) -> str | None:
-    """The bundled miniature that `miniature` or `miniature:NAME` means; `None` for other models.
+    """Returns the bundled miniature that `miniature` or `miniature:NAME` means; `None` for other
+    models.
 
     Raises:
         SoonerError: one that does not chat.

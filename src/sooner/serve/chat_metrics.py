@@ -174,5 +174,5 @@ class ChatMetrics:
         return found.labels(self._model)
 
     def text(self) -> bytes:
-        """Prometheus' text format."""
+        """Returns Prometheus' text format."""
         return generate_latest(self.registry)

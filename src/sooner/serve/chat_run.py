@@ -187,7 +187,7 @@ def run_chat(
 
 
 def grammars_of(served: ServedModel) -> Grammars:
-    """What compiles grammars for a model's tokenizer; where none can, they are refused."""
+    """Returns what compiles grammars for a model's tokenizer; where none can, they are refused."""
     try:
         return GuidanceGrammars(served.tokenizer, served.vocab_size, list(served.stop_token_ids))
     except SoonerError as error:

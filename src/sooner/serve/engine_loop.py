@@ -306,7 +306,7 @@ class EngineLoop:
 
 
 def _reason(request: RequestLike, held: Held) -> Reason:
-    """Why a request ended by itself."""
+    """Returns why a request ended by itself."""
     given = getattr(request, "finish_reason", None)
     if given in ("stop", "length"):
         return given
@@ -323,7 +323,7 @@ def _logprobs(held: Held, tokens: int) -> list[TokenLogprob] | None:
 
 
 def _blameless(error: BaseException) -> Exception:
-    """What the jobs of a failed step are told: most of them have nothing to do with it."""
+    """Returns what the jobs of a failed step are told: most of them have nothing to do with it."""
     if isinstance(error, Exception) and (
         is_out_of_memory(error) or not isinstance(error, SoonerError)
     ):

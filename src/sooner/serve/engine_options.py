@@ -47,14 +47,14 @@ class GrammarProcessor(LogitsProcessor):
         self._place = 0  # tokens said when they were made
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores of what follows `input_ids [1, prompt and answer]`, `[1, vocab]`."""
+        """Returns scores of what follows `input_ids [1, prompt and answer]`, `[1, vocab]`."""
         path = tuple(input_ids[0, self.width + self.said() :].tolist())
         if path not in self._made():
             self.allowed(path, range(-1, len(path) - 1))
         return scores.masked_fill(~self._masks[path].to(scores.device), -torch.inf)
 
     def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> list[bool]:
-        """Which nodes of a draft may stand where they are; see `methods.forbidden`."""
+        """Returns which nodes of a draft may stand where they are; see `methods.forbidden`."""
         found = self.grammar.masks(tokens, parents)
         paths: list[tuple[int, ...]] = [()]
         for token, parent in zip(tokens, parents, strict=True):
@@ -63,7 +63,7 @@ class GrammarProcessor(LogitsProcessor):
         return [bool(one) for one in found.allowed]
 
     def _made(self) -> dict[tuple[int, ...], Tensor]:
-        """Masks behind what is committed now."""
+        """Returns masks behind what is committed now."""
         if self._place != (said := self.said()):
             self._place, self._masks = said, {}
         return self._masks
@@ -81,7 +81,7 @@ class AllowedTokens(LogitsProcessor):
         self._forbidden: Tensor | None = None  # `[vocab]` bool, on the device of the scores
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        """Scores `[rows, vocab]`, minus infinity where a token is forbidden."""
+        """Returns scores `[rows, vocab]`, minus infinity where a token is forbidden."""
         if self._forbidden is None:
             forbidden = torch.ones(scores.shape[-1], dtype=torch.bool)
             forbidden[self.tokens] = False
@@ -105,7 +105,7 @@ class JobOptions:
         self._experience = Experience()
 
     def __call__(self, job: GenerationJob, said: Callable[[], int] = lambda: 0) -> dict[str, Any]:
-        """Options of one job.
+        """Returns options of one job.
 
         Args:
             said: tells how many tokens it has committed so far.
@@ -141,7 +141,7 @@ class JobOptions:
         return options
 
     def _method(self, job: GenerationJob) -> Method | None:
-        """How a job is decoded, where that depends on its prediction."""
+        """Returns how a job is decoded, where that depends on its prediction."""
         method, prediction = self.method, job.prediction
         if isinstance(method, HSD):
             return replace(method, drafts=[[prediction] if prediction else []])
@@ -158,7 +158,7 @@ class JobOptions:
 
 
 def _settings(sampling: JobSampling) -> dict[str, Any]:
-    """Temperature and what goes with it; nothing of what greedy decoding would ignore."""
+    """Returns temperature and what goes with it; nothing of what greedy decoding would ignore."""
     given = {name: getattr(sampling, name) for name in COPIED}
     options = {name: value for name, value in given.items() if value is not None}
     if sampling.temperature is None:

@@ -127,12 +127,12 @@ class EngineThread:
         self._commands.put(lambda: None)  # wakes the thread
 
     def _is_wanted(self) -> bool:
-        """Whether a job waits, or the end."""
+        """Returns whether a job waits, or the end."""
         self.last_tick = self.clock()
         return self._submitted > 0 or self.state != "ready"
 
     def load(self) -> ServiceLoad:
-        """What is held now."""
+        """Returns what is held now."""
         running, engine = self._loop.scheduler.rows, self._loop.engine
         waiting = max(self._submitted - running, 0)
         used, pages = (getattr(engine, name, 0) or 0 for name in ("pages_used", "pages"))

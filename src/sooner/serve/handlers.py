@@ -70,7 +70,7 @@ class RequestHandler:
         self._readers.shutdown(wait=False)
 
     def is_authorized(self, request: Request) -> bool:
-        """Whether a request carries the token, if one is needed."""
+        """Returns whether a request carries the token, if one is needed."""
         if self.settings.token is None:
             return True
         kind, _, token = request.headers.get("authorization", "").partition(" ")
@@ -78,11 +78,11 @@ class RequestHandler:
         return kind.lower() == "bearer" and hmac.compare_digest(given, wanted)
 
     def unauthorized(self) -> Response:
-        """The 401 response to a client without the token."""
+        """Returns the 401 response to a client without the token."""
         return refused(refusal.unknown_client())
 
     def health(self, is_known: bool = True) -> dict[str, Any]:
-        """State of the server; without the token, only whether it is ready."""
+        """Returns state of the server; without the token, only whether it is ready."""
         state = {"status": self.batcher.state}
         if not is_known:
             return state
@@ -133,7 +133,7 @@ class RequestHandler:
             self.under_way -= 1
 
     def _refusal(self, request: Request) -> RefusedError | None:
-        """Why a request is not even read, if it is not."""
+        """Returns why a request is not even read, if it is not."""
         if not self.is_authorized(request):
             return refusal.unknown_client()
         if (down := self.batcher.refusal()) is not None:
@@ -155,7 +155,7 @@ class RequestHandler:
         return _accepted(wanted, answer)
 
     def _read(self, body: bytes) -> ActRequest:
-        """A request, its picture at the size that the policy sees."""
+        """Returns a request, its picture at the size that the policy sees."""
         wanted = parse(body)
         return replace(wanted, observation=self.policy.fitted(wanted.observation))
 

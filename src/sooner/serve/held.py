@@ -47,7 +47,7 @@ class Held:
         return self.ticket.job
 
     def stats(self) -> DraftStats:
-        """What was drafted for it so far."""
+        """Returns what was drafted for it so far."""
         accepted = dict(sorted(self.accepted.items()))
         steps = sum(accepted.values())
         return DraftStats(self.mode, steps, self.drafts, self.drafted, accepted)
@@ -60,7 +60,7 @@ class Held:
 
 
 def seed_of(job: GenerationJob) -> int:
-    """What keys a job's draws, 63 bits: its seed and the number of the choice.
+    """Returns what keys a job's draws, 63 bits: its seed and the number of the choice.
 
     The first choice has the seed itself, so it says what `sooner.generate` says under it.
     """

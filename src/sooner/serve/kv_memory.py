@@ -48,7 +48,7 @@ class KvMemory:
 
 
 def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemory:
-    """What the settings say; without them what is free on a GPU, or what all rows may need.
+    """Returns what the settings say; without them what is free on a GPU, or what all rows may need.
 
     Args:
         pair: the models, loaded.

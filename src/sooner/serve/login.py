@@ -27,7 +27,7 @@ box-sizing:border-box;margin:.3rem 0}}</style><main><h1>sooner</h1><p role="aler
 
 
 def is_same(given: str, wanted: str) -> bool:
-    """Whether two secrets are the same, in a time that tells nothing of them."""
+    """Returns whether two secrets are the same, in a time that tells nothing of them."""
     return hmac.compare_digest(given.encode(), wanted.encode())
 
 
@@ -43,7 +43,7 @@ class Login:
         self._session = secrets.token_urlsafe(32)  # the token itself stays out of the browser
 
     def has_cookie(self, headers: Headers) -> bool:
-        """Whether a request carries the cookie of a login."""
+        """Returns whether a request carries the cookie of a login."""
         try:
             cookie = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
         except CookieError:
@@ -51,12 +51,12 @@ class Login:
         return cookie is not None and is_same(cookie.value, self._session)
 
     def form(self, told: str = "This server asks for its token.", status: int = 401) -> Response:
-        """The form, with a line above it."""
+        """Returns the form, with a line above it."""
         headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
         return HTMLResponse(FORM.format(told=escape(told)), status, headers)
 
     async def answer(self, request: Request) -> Response:
-        """A cookie and the way to the page for the right token; else the form again."""
+        """Returns a cookie and the way to the page for the right token; else the form again."""
         body = b""
         async for part in request.stream():
             body += part

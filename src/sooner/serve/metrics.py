@@ -63,5 +63,5 @@ class Metrics:
             self.actions.labels(action.mode).inc()
 
     def text(self) -> bytes:
-        """Prometheus' text format."""
+        """Returns Prometheus' text format."""
         return generate_latest(self.registry)

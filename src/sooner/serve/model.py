@@ -51,7 +51,7 @@ def check_servable(pair: ModelPair) -> None:
 
 
 def merged_pair(pair: ModelPair, adapter: str | None) -> ModelPair:
-    """The pair with a LoRA adapter in the target's weights.
+    """Returns the pair with a LoRA adapter in the target's weights.
 
     Raises:
         SoonerError: it can't be merged; or the model came with one that is not.
@@ -70,7 +70,7 @@ def _told(loaded: Loaded, part: str) -> dict[str, Any]:
 
 
 def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
-    """How drafts are made, as the settings say; else the best that these models allow.
+    """Returns how drafts are made, as the settings say; else the best that these models allow.
 
     Raises:
         SoonerError: an unknown method, one that lacks its draft, or one that serves no requests
@@ -90,7 +90,7 @@ def one_at_a_time(settings: ChatSettings, method: Method) -> ChatSettings:
 
 
 def draft_placement(device: torch.device) -> str:
-    """Where a draft beside the target works in a server, by its device.
+    """Returns where a draft beside the target works in a server, by its device.
 
     On CPUs it is a process that is spawned: one that was forked would hold whatever locks and
     sockets the server's other threads had at that moment.
@@ -111,7 +111,9 @@ def _decoding(settings: ChatSettings, pair: ModelPair) -> CaptionSettings:
 
 
 def stop_ids(loaded: Loaded) -> frozenset[int]:
-    """Tokens that end an answer: those of `generation_config.json`, else the tokenizer's own."""
+    """Returns tokens that end an answer: those of `generation_config.json`, else the tokenizer's
+    own.
+    """
     told = getattr(loaded.model.generation_config, "eos_token_id", None)
     told = loaded.tokenizer.eos_token_id if told is None else told
     found = told if isinstance(told, list | tuple) else [told]
@@ -121,7 +123,7 @@ def stop_ids(loaded: Loaded) -> frozenset[int]:
 def chat_prompts(
     pair: ModelPair, asked: str, settings: ChatSettings, max_model_len: int
 ) -> ChatPrompts:
-    """What makes inputs of chats, with the processes that decode.
+    """Returns what makes inputs of chats, with the processes that decode.
 
     Args:
         max_model_len: tokens that prompt and answer may have together.

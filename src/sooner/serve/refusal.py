@@ -36,7 +36,7 @@ class RefusedError(Exception):
         self.headers = dict(headers or {})
 
     def body(self) -> dict[str, Any]:
-        """`{"detail": ..., "field": ...}`."""
+        """Returns `{"detail": ..., "field": ...}`."""
         told: dict[str, Any] = {"detail": self.text}
         if self.field is not None:
             told["field"] = self.field
@@ -44,7 +44,7 @@ class RefusedError(Exception):
 
 
 def refused(error: RefusedError) -> Response:
-    """The answer to a request that gets nothing else."""
+    """Returns the answer to a request that gets nothing else."""
     return JSONResponse(error.body(), error.status, headers=error.headers)
 
 
@@ -65,7 +65,7 @@ def of_field(error: FieldError) -> RefusedError:
 
 
 def too_late(waited: float) -> RefusedError:
-    """The deadline passed before the request's turn came."""
+    """Returns the deadline passed before the request's turn came."""
     return RefusedError(
         504,
         f"the deadline passed after {1e3 * waited:.0f} ms in the queue, so nothing was computed; "
@@ -138,7 +138,7 @@ def unknown_client() -> RefusedError:
 
 
 def too_large(limit: int) -> RefusedError:
-    """More bytes than the server reads."""
+    """Returns more bytes than the server reads."""
     return RefusedError(
         413,
         f"the request has more than {limit / 2**20:g} MiB; send the image encoded, or smaller",
@@ -152,6 +152,6 @@ def too_slow(seconds: float) -> RefusedError:
 
 
 def _line(text: str) -> str:
-    """One line of valid Unicode, whatever a client made the text quote."""
+    """Returns one line of valid Unicode, whatever a client made the text quote."""
     clean = " ".join(text.encode("utf-8", "replace").decode().split())
     return clean if len(clean) <= LONGEST else clean[:LONGEST] + "…"

@@ -47,5 +47,5 @@ class RequestIds:
 
 
 def name_of(request: Request) -> str:
-    """The id of a request."""
+    """Returns the id of a request."""
     return str(getattr(request.state, "request_id", ""))

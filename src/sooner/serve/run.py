@@ -57,7 +57,7 @@ def build_server(
     on_ready: Callable[[], None] = lambda: None,
     log_level: str = "warning",
 ) -> Any:
-    """A server whose `run(sockets=[...])` serves until `should_exit` is set."""
+    """Returns a server whose `run(sockets=[...])` serves until `should_exit` is set."""
     from .app import create_app
     from .server import PolicyServer
 
@@ -65,7 +65,7 @@ def build_server(
 
 
 def bind(settings: ServerSettings) -> socket.socket:
-    """A listening socket of the address.
+    """Returns a listening socket of the address.
 
     Raises:
         SoonerError: it is taken, or none of this machine's.
@@ -97,6 +97,6 @@ def check_address(settings: ServerSettings) -> None:
 
 
 def url(listening: socket.socket) -> str:
-    """Address of a listening socket."""
+    """Returns address of a listening socket."""
     host, port = listening.getsockname()[:2]
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

@@ -125,7 +125,7 @@ class Scheduler:
         ticket.is_prefilling = True
 
     def expired(self, now: float) -> list[Ticket]:
-        """Jobs whose deadline has passed; whoever the engine has comes last."""
+        """Returns jobs whose deadline has passed; whoever the engine has comes last."""
         held = [*self.waiting, *self.running]
         return [one for one in held if one.job.deadline is not None and one.job.deadline <= now]
 

@@ -189,7 +189,7 @@ def _limited(
 
 
 def _log_config(level: str) -> dict[str, Any]:
-    """Uvicorn's, with our lines beside its own."""
+    """Returns Uvicorn's, with our lines beside its own."""
     config = copy.deepcopy(LOGGING_CONFIG)
     config["loggers"]["sooner.serve"] = {"handlers": ["default"], "level": level.upper()}
     return config

@@ -212,7 +212,9 @@ class ReplicaSettings:
 
 
 def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address; a name other than localhost is not trusted."""
+    """Returns whether only this machine reaches an address; a name other than localhost is not
+    trusted.
+    """
     if host == "localhost":
         return True
     try:

@@ -110,7 +110,7 @@ def read_image(told: Any) -> np.ndarray:
 
 
 def milliseconds(told: Any) -> float | None:
-    """A deadline, from a number or a header's text.
+    """Returns a deadline, from a number or a header's text.
 
     Raises:
         RefusedError: something else.
@@ -136,7 +136,7 @@ def write(actions: np.ndarray, form: Form) -> Any:
 
 
 def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
-    """What the `json_numpy` package writes for an array."""
+    """Returns what the `json_numpy` package writes for an array."""
     data = np.ascontiguousarray(array)
     return {
         ARRAY: base64.b64encode(data.tobytes()).decode(),

@@ -43,7 +43,7 @@ class AttentionShape:
             )
 
     def random(self, tokens: int, seed: int = 0) -> States:
-        """Standard normal states.
+        """Returns standard normal states.
 
         Their attention has no lines, so patterns that look for some find them anywhere: slash lines
         of a vertical-slash head then spread over more blocks than in a trained model.
@@ -108,7 +108,7 @@ def measure(
 
 
 def dense(states: States) -> Tensor:
-    """What a model runs without sparse attention, `[heads, tokens, head_dim]`."""
+    """Returns what a model runs without sparse attention, `[heads, tokens, head_dim]`."""
     return torch.nn.functional.scaled_dot_product_attention(
         states.queries[None],
         states.keys[None],
@@ -165,7 +165,7 @@ class MeasuredCosts:
     _known: dict[tuple[tuple[HeadPattern, ...], int], Cost] = field(default_factory=dict)
 
     def at(self, patterns: HeadPattern | Sequence[HeadPattern], tokens: int) -> Cost:
-        """The cost over a prompt of so many tokens.
+        """Returns the cost over a prompt of so many tokens.
 
         Args:
             patterns: one for each head, or one for all.
@@ -190,7 +190,8 @@ class MeasuredCosts:
         shortest: int = 256,
         longest: int = 32768,
     ) -> int | None:
-        """The shortest prompt, in tokens, over which the patterns are faster than dense attention.
+        """Returns the shortest prompt, in tokens, over which the patterns are faster than dense
+        attention.
 
         Doubles the length until they are, then halves the interval until its ends are within an
         eighth of each other. `None` if they are not at `longest` either.

@@ -9,7 +9,9 @@ from ..models import Adapter
 
 
 def fingerprint(adapter: Adapter) -> str:
-    """What patterns depend on: `name=value` of the text config's shapes, and a hash of its RoPE."""
+    """Returns what patterns depend on: `name=value` of the text config's shapes, and a hash of its
+    RoPE.
+    """
     config = adapter.text_config
     rope = getattr(config, "rope_parameters", None) or {"theta": getattr(config, "rope_theta", 0)}
     digest = hashlib.sha256(json.dumps(rope, sort_keys=True, default=str).encode()).hexdigest()
@@ -27,7 +29,7 @@ def fingerprint(adapter: Adapter) -> str:
 
 
 def heads(adapter: Adapter) -> int:
-    """Query heads of every decoder layer."""
+    """Returns query heads of every decoder layer."""
     return int(adapter.text_config.num_attention_heads)
 
 
@@ -37,7 +39,7 @@ def model_name(adapter: Adapter) -> str:
 
 
 def difference(ours: str, theirs: str) -> str:
-    """What two fingerprints differ in: `name (ours, not theirs)`."""
+    """Returns what two fingerprints differ in: `name (ours, not theirs)`."""
     first, second = (
         dict(part.partition("=")[::2] for part in text.split()) for text in (ours, theirs)
     )

@@ -47,7 +47,7 @@ def chunked_mlps(model: Any, size: int) -> Iterator[None]:
 
 
 def _dense(layer: nn.Module, adapter: Adapter) -> nn.Module:
-    """The MLP of a layer."""
+    """Returns the MLP of a layer."""
     mlp = getattr(layer, "mlp", None)
     if mlp is None or hasattr(mlp, "experts"):
         found = f"a {type(mlp).__name__}" if mlp is not None else "no mlp"

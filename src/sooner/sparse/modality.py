@@ -39,7 +39,7 @@ class PromptLayout:
 
     @classmethod
     def of(cls, prompt: Prompt, row: int) -> PromptLayout:
-        """The layout of one row of an embedded prompt.
+        """Returns the layout of one row of an embedded prompt.
 
         Visual tokens without a frame number are pictures; see `Prompt.frames`.
         """
@@ -60,7 +60,7 @@ class PromptLayout:
 
     @classmethod
     def spans(cls, *spans: tuple[str, int], frame: int = 0) -> PromptLayout:
-        """A layout from `(modality, tokens)` spans in order; `padding` is a modality here.
+        """Returns a layout from `(modality, tokens)` spans in order; `padding` is a modality here.
 
         Args:
             frame: tokens of a video frame; 0 numbers no frames.

@@ -57,7 +57,7 @@ class Index(Protocol):
         ...
 
     def seen(self, head: int, plane: Plane, queries: Places = slice(None)) -> Tensor:
-        """Which keys some of the plane's queries see, `[queries, keys]` bool."""
+        """Returns which keys some of the plane's queries see, `[queries, keys]` bool."""
         ...
 
     def pairs(self, plane: Plane) -> Tensor:
@@ -65,7 +65,7 @@ class Index(Protocol):
         ...
 
     def take(self, heads: Tensor) -> Any:
-        """The index of some heads, in that order."""
+        """Returns the index of some heads, in that order."""
         ...
 
     def run(
@@ -83,7 +83,7 @@ def causal(plane: Plane, queries: Places) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def share(index: Index, plane: Plane) -> Tensor:
-    """Share of the plane's causal pairs that each head computes, exactly, `[heads]` fp64."""
+    """Returns share of the plane's causal pairs that each head computes, exactly, `[heads]` fp64."""
     return index.pairs(plane).double() / max(plane.pairs, 1)
 
 
@@ -148,7 +148,7 @@ class GridIndex:
         return seen & allowed
 
     def pairs(self, plane: Plane) -> Tensor:
-        """Query-key pairs that each head computes, exactly, `[heads]` int64.
+        """Returns query-key pairs that each head computes, exactly, `[heads]` int64.
 
         What a query sees is the ranks up to a sink, those from some rank on, and between the two
         the keys of one or two classes: all of these are counted without looking at a pair.
@@ -167,7 +167,7 @@ class GridIndex:
         found = sink + frontier + 1 - near
 
         def between(member: Tensor | int) -> Tensor:
-            """Ranks of one class from `sink` up to `near`."""
+            """Returns ranks of one class from `sink` up to `near`."""
             return (near - member + stride - 1) // stride - (sink - member + stride - 1) // stride
 
         own = frontier % stride
@@ -228,7 +228,9 @@ class LineIndex:
         return some.seen_by_all(plane, queries)[0] & allowed
 
     def seen_by_all(self, plane: Plane, queries: Places) -> Tensor:
-        """Which keys some of the queries see before causality, `[heads, queries, keys]` bool."""
+        """Returns which keys some of the queries see before causality, `[heads, queries, keys]`
+        bool.
+        """
         keys, device = len(plane.keys), self.covered.device
         start = self.starts(plane.frontier[queries].clamp(min=0))
         # By rank: the windows from the far end to the near one, then the own block.
@@ -244,13 +246,13 @@ class LineIndex:
         return frontier // self.block * self.block
 
     def columns(self, head: int, keys: int) -> Tensor:
-        """Which keys lie on a vertical line of `head`, `[keys]` bool."""
+        """Returns which keys lie on a vertical line of `head`, `[keys]` bool."""
         seen = torch.zeros(keys + 1, dtype=torch.bool, device=self.vertical.device)
         seen[self.vertical[head]] = True
         return seen[:-1]
 
     def pairs(self, plane: Plane) -> Tensor:
-        """Query-key pairs that each head computes, exactly, `[heads]` int64."""
+        """Returns query-key pairs that each head computes, exactly, `[heads]` int64."""
         place = torch.arange(len(plane.queries), device=plane.keys.device)
         frontier, keys = plane.frontier, len(plane.keys)
         first = torch.arange(0, keys, self.block, device=place.device)  # of each block
@@ -309,7 +311,7 @@ class LineIndex:
 
 
 def windows(distances: list[int], block: int) -> list[int]:
-    """Where MInference puts windows over slash lines, the farthest first.
+    """Returns where MInference puts windows over slash lines, the farthest first.
 
     A window at distance `d` holds, for a block of queries that ends before rank `e`, the `block`
     keys from `e - d - block` on: all that a slash line at `d` needs, and no key more. A line that
@@ -330,7 +332,7 @@ def windows(distances: list[int], block: int) -> list[int]:
 
 
 def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
-    """Which keys before a block lie in its windows, `[heads, keys]` bool; see `LineIndex`."""
+    """Returns which keys before a block lie in its windows, `[heads, keys]` bool; see `LineIndex`."""
     distances = torch.cat(slash).tolist() if slash else []  # one answer for all heads
     rows, ends, used = [], [], 0
     for head, lines in enumerate(slash):

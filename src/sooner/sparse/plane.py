@@ -29,7 +29,7 @@ def span(slots: Tensor) -> slice | None:
 
 
 def pick(states: Tensor, slots: Tensor) -> Tensor:
-    """Some rows of `[..., tokens, head_dim]`, given by ascending slots."""
+    """Returns some rows of `[..., tokens, head_dim]`, given by ascending slots."""
     which = span(slots)
     return states.index_select(-2, slots) if which is None else states[..., which, :]
 
@@ -74,18 +74,18 @@ class Plane:
 
 
 def whole(layout: PromptLayout) -> Plane:
-    """All tokens against all tokens: heads without a boundary, or with one along keys only."""
+    """Returns all tokens against all tokens: heads without a boundary, or with one along keys only."""
     slots = layout.where()
     return _plane(layout, slots, slots)
 
 
 def by_query(layout: PromptLayout, modality: str) -> Plane:
-    """The queries of one modality against all tokens (algorithm 2, Q-boundary)."""
+    """Returns the queries of one modality against all tokens (algorithm 2, Q-boundary)."""
     return _plane(layout, layout.where(modality), layout.where())
 
 
 def by_pair(layout: PromptLayout, query: str, key: str) -> Plane:
-    """The queries of one modality against the keys of one (algorithm 3, 2D-boundary)."""
+    """Returns the queries of one modality against the keys of one (algorithm 3, 2D-boundary)."""
     return _plane(layout, layout.where(query), layout.where(key))
 
 
@@ -112,6 +112,6 @@ def _frames(frames: Tensor) -> tuple[int, int, tuple[int, ...]]:
 
 
 def _commonest(lengths: Tensor) -> tuple[int, ...]:
-    """Each length once, the one that covers most first."""
+    """Returns each length once, the one that covers most first."""
     found, count = lengths.unique(return_counts=True)
     return tuple(found[(found * count).argsort(descending=True, stable=True)].tolist())

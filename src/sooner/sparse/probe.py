@@ -40,7 +40,7 @@ class Probe:
 
 
 def last_queries(plane: Plane, last: int) -> slice:
-    """The plane's last queries that see a key."""
+    """Returns the plane's last queries that see a key."""
     blind = int((plane.frontier < 0).sum())
     count = len(plane.queries)
     return slice(max(count - last, min(blind, count)), count)
@@ -110,7 +110,9 @@ class _Board:
         return cls(room, logs, frontier, rank > frontier[:, None], runs)
 
     def summed(self, queries: Tensor, keys: Tensor, scale: float) -> tuple[Tensor, ...]:
-        """Probability by key and by distance, `[keys]`; log-sum-exp and entropy, `[queries]`."""
+        """Returns probability by key and by distance, `[keys]`; log-sum-exp and entropy,
+        `[queries]`.
+        """
         weights, logs = self.room[:, len(queries) :], self.logs
         torch.mul(queries @ keys.T, scale, out=logs)
         # Finite, so that nothing times its weight of zero is zero.
@@ -124,7 +126,7 @@ class _Board:
         return each @ weights, self._along(each), top[:, 0] + total.log(), entropy
 
     def _along(self, each: Tensor) -> Tensor:
-        """Sums along `frontier - rank`, `[keys]`, of the weights times `each`."""
+        """Returns sums along `frontier - rank`, `[keys]`, of the weights times `each`."""
         total = each.new_zeros(self.logs.shape[1])
         width = self.room.shape[1]
         for first, end, frontier in self.runs:

@@ -85,7 +85,7 @@ class PatternTable:
 
     @classmethod
     def uniform(cls, adapter: Adapter, pattern: HeadPattern, dense_below: int = 0) -> PatternTable:
-        """One pattern for all heads of a model."""
+        """Returns one pattern for all heads of a model."""
         return cls(
             model=model_name(adapter),
             fingerprint=fingerprint(adapter),
@@ -200,7 +200,7 @@ class PatternTable:
 
 
 def read_json(path: Path | str) -> Any:
-    """A file's content.
+    """Returns a file's content.
 
     Raises:
         SoonerError: it can't be read, or is no JSON.
@@ -214,7 +214,7 @@ def read_json(path: Path | str) -> Any:
 
 
 def _known_schema(data: Any) -> dict[str, Any]:
-    """The data without its two marks."""
+    """Returns the data without its two marks."""
     if isinstance(data, list):
         raise SoonerError("it looks like MInference's; read it with PatternTable.from_minference")
     if not isinstance(data, dict) or data.get("kind") != KIND:
@@ -239,7 +239,7 @@ def _read_layer(number: int, layer: Any) -> tuple[HeadEntry, ...]:
 
 
 def read_minference(path: Path | str) -> tuple[tuple[tuple[HeadEntry, ...], ...], list[str]]:
-    """The heads of every layer of an MInference file, and notes on what has no counterpart.
+    """Returns the heads of every layer of an MInference file, and notes on what has no counterpart.
 
     The file is a list over layers of `{"head": [kind, first, second, score]}`; the numbers are
     `vertical, slash` of `vertical_and_slash`, `sink, local` of `stream_llm`. The score is the share

@@ -60,7 +60,7 @@ class Deviation:
         return told
 
     def room(self, row: int, said: int) -> int:
-        """Tokens that original row `row` may still say, which has said `said`."""
+        """Returns tokens that original row `row` may still say, which has said `said`."""
         return max(self._limits[row] - said, 0)
 
     @property
@@ -115,7 +115,7 @@ class Deviation:
         return np.where(self._histogram() > 0, np.abs(self._distances()), 0).max(-1)
 
     def as_dict(self) -> dict[str, Any]:
-        """Lists over the dimensions, ready for JSON; distances in bins."""
+        """Returns lists over the dimensions, ready for JSON; distances in bins."""
         return {
             "accepted": self.accepted.tolist(),
             "mean": self.mean.tolist(),

@@ -211,7 +211,7 @@ class Stats:
         return self.timeline.work_mark()
 
     def between(self, start: Mark, end: Mark) -> Interval:
-        """The time from one moment to a later one."""
+        """Returns the time from one moment to a later one."""
         return self.timeline.between(start, end)
 
     def note(self, text: str) -> None:
@@ -330,7 +330,7 @@ class Stats:
         return median(times) if times else None
 
     def as_dict(self) -> dict[str, Any]:
-        """The figures of DESIGN's metric names, ready for JSON."""
+        """Returns the figures of DESIGN's metric names, ready for JSON."""
         strayed = {} if self.deviation is None else {"deviation": self.deviation.as_dict()}
         return {
             "method": self.method,

@@ -83,7 +83,7 @@ class Attempts:
             self.end(attempt)
 
     def count(self, key: str) -> int:
-        """Attempts at a key that never ended.
+        """Returns attempts at a key that never ended.
 
         Raises:
             StorageError: the store can't be read.
@@ -91,7 +91,7 @@ class Attempts:
         return self._dead(self._of(f"{check_name(key)}/").get(key, []))
 
     def reason(self, key: str) -> str | None:
-        """Why a key is set aside, in one line; `None` if it is not.
+        """Returns why a key is set aside, in one line; `None` if it is not.
 
         Raises:
             StorageError: the store can't be read.
@@ -99,7 +99,7 @@ class Attempts:
         return self.set_aside(f"{check_name(key)}/").get(key)
 
     def set_aside(self, prefix: str = "") -> dict[str, str]:
-        """Keys that begin so and are set aside, with the reason of each.
+        """Returns keys that begin so and are set aside, with the reason of each.
 
         The reason is the same whoever died, so that results are; who it was is in the objects. One
         listing, whatever the number of keys; objects are read only of those that have `most`.
@@ -115,7 +115,7 @@ class Attempts:
         return found
 
     def keys(self, prefix: str = "") -> set[str]:
-        """Keys that begin so and have attempts that have not ended, of whatever process.
+        """Returns keys that begin so and have attempts that have not ended, of whatever process.
 
         Raises:
             StorageError: the store can't be read.
@@ -132,7 +132,7 @@ class Attempts:
             self.store.remove(attempt.name)
 
     def _of(self, prefix: str) -> dict[str, list[ObjectInfo]]:
-        """Attempts by key."""
+        """Returns attempts by key."""
         found = defaultdict(list)
         for one in self.store.names(f"{self.folder}/{prefix}"):
             key, _, name = one.name.removeprefix(f"{self.folder}/").rpartition("/")
@@ -141,7 +141,7 @@ class Attempts:
         return found
 
     def _dead(self, attempts: list[ObjectInfo]) -> int:
-        """How many of them never ended: their processes died."""
+        """Returns how many of them never ended: their processes died."""
         dead = 0
         for attempt in attempts:
             with suppress(MissingObjectError):  # ended meanwhile
@@ -184,7 +184,7 @@ class WorkerProcess:
         return {"place": self.place, "process": self.number, "started": self.started}
 
     def is_alive(self) -> bool | None:
-        """Whether it is; `None` if it can't be seen from here."""
+        """Returns whether it is; `None` if it can't be seen from here."""
         if self.place != _place():
             return None
         started = _started(self.number)
@@ -194,7 +194,7 @@ class WorkerProcess:
 
 
 def this_process() -> WorkerProcess:
-    """The process that asks."""
+    """Returns the process that asks."""
     return WorkerProcess(_place(), os.getpid(), _started(os.getpid()) or "")
 
 
@@ -220,7 +220,7 @@ def _started(number: int) -> str | None:
 
 
 def _is_hidden(number: int) -> bool:
-    """Whether there is a process of another user, which `/proc` may not show."""
+    """Returns whether there is a process of another user, which `/proc` may not show."""
     if not Path("/proc/self/stat").exists():
         return False
     try:

@@ -30,7 +30,7 @@ class RemoteFile:
 
 
 def find_files(url: str, is_wanted: Callable[[str], bool]) -> list[RemoteFile]:
-    """Files meant by a URL: a file, a folder searched to the bottom, or a pattern with `*`.
+    """Returns files meant by a URL: a file, a folder searched to the bottom, or a pattern with `*`.
 
     Folders of results below it, which hold a `.sooner`, are left out.
 
@@ -80,7 +80,7 @@ def fetch(url: str, target: Path) -> None:
 
 
 def _without_results(root: str, files: list[str]) -> list[str]:
-    """Files below a folder, without those of earlier runs' outputs below it."""
+    """Returns files below a folder, without those of earlier runs' outputs below it."""
     mark = f"/{OWN}/"
     results = {one.partition(mark)[0] for one in files if mark in one} - {root.rstrip("/")}
     if not results:
@@ -105,7 +105,7 @@ def _below(root: str, path: str, url: str, system: Any) -> RemoteFile:
 
 
 def _name_of(path: str) -> str:
-    """The last part of a path, without the query of an address of the web."""
+    """Returns the last part of a path, without the query of an address of the web."""
     match = URL.fullmatch(path)
     if match and match[1].lower().startswith("http"):
         path = path.partition("?")[0]

@@ -80,7 +80,7 @@ class Leases:
         return self._next(key, 1 if latest is None else _number(latest) + 1)
 
     def holds(self, key: str) -> bool:
-        """Whether this owner has a lease that is not over; asks nobody."""
+        """Returns whether this owner has a lease that is not over; asks nobody."""
         held = self._held.get(key)
         if held is not None and passed() >= held.until:
             del self._held[key]
@@ -167,7 +167,7 @@ class Leases:
         return self.holds(key)
 
     def _is_mine(self, key: str, number: int, mark: str) -> bool:
-        """Whether the object that was just created is the one that counts."""
+        """Returns whether the object that was just created is the one that counts."""
         # A number may be free because it was cleared away after others had gone on.
         latest = self._latest(key)
         if latest is None or _number(latest) != number:
@@ -177,7 +177,7 @@ class Leases:
         return self.store.can_create or self._read(latest).get("mark") == mark
 
     def _latest(self, key: str) -> ObjectInfo | None:
-        """The object of the highest number."""
+        """Returns the object of the highest number."""
         found = list(self._objects(key))
         return max(found, key=_number, default=None)
 

@@ -163,7 +163,9 @@ class LocalStore(Store):
                 raise _failed(self.folder / below, "listed", error) from error
 
     def _asked_now(self) -> float:
-        """The time of a file that was just written, which is that of the machine that keeps it."""
+        """Returns the time of a file that was just written, which is that of the machine that keeps
+        it.
+        """
         path = self._file(".sooner/clock")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -177,7 +179,7 @@ class LocalStore(Store):
             raise _failed(path, "written", error) from error
 
     def _may_refuse(self) -> bool:
-        """Whether files can be linked here."""
+        """Returns whether files can be linked here."""
         path = self._file(".sooner/probe/link")
         with _written(path, b"") as part:
             other = _part_beside(path)
@@ -196,7 +198,7 @@ def _is_part(name: str) -> bool:
 
 
 def _part_beside(path: Path) -> Path:
-    """A name that no other writer has, of a length that does not grow with the object's."""
+    """Returns a name that no other writer has, of a length that does not grow with the object's."""
     return path.with_name(f"{PART_BEGINS}{uuid.uuid4().hex}{PART_ENDS}")
 
 

@@ -101,7 +101,7 @@ class RemoteStore(Store):
         return f"{self.path}/{check_name(name)}"
 
     def _asked_now(self) -> float:
-        """The time of an object that was just written."""
+        """Returns the time of an object that was just written."""
         name = f".sooner/clock/{uuid.uuid4().hex}"
         self.write(name, b"clock")
         try:
@@ -229,14 +229,14 @@ class S3Store(RemoteStore):
             more = {"ContinuationToken": page["NextContinuationToken"]}
 
     def _mark(self, bucket: str, key: str) -> str | None:
-        """The mark of the call that made an object; `None` if it has none, or is gone."""
+        """Returns the mark of the call that made an object; `None` if it has none, or is gone."""
         with suppress(FileNotFoundError):
             found = self.system.call_s3("head_object", Bucket=bucket, Key=key)
             return found.get("Metadata", {}).get("writer")
         return None
 
     def _asked_now(self) -> float:
-        """The time that the store puts into its answers."""
+        """Returns the time that the store puts into its answers."""
         bucket, key, _ = self.system.split_path(f"{self.path}/.sooner/")
         with self._asking(".sooner/", "listed"):
             page = self.system.call_s3("list_objects_v2", Bucket=bucket, Prefix=key, MaxKeys=1)
@@ -256,7 +256,7 @@ class S3Store(RemoteStore):
 
 
 def _code(error: BaseException) -> str:
-    """S3's own name for what went wrong."""
+    """Returns s3's own name for what went wrong."""
     while error.__cause__ is not None:
         error = error.__cause__
     return str(getattr(error, "response", {}).get("Error", {}).get("Code", ""))

@@ -66,7 +66,7 @@ class Store(ABC):
 
     @abstractmethod
     def read(self, name: str) -> bytes:
-        """The bytes of an object.
+        """Returns the bytes of an object.
 
         Raises:
             MissingObjectError: it is not there.
@@ -95,7 +95,7 @@ class Store(ABC):
 
     @abstractmethod
     def exists(self, name: str) -> bool:
-        """Whether an object is there.
+        """Returns whether an object is there.
 
         Raises:
             StorageError: the store can't tell.
@@ -119,22 +119,22 @@ class Store(ABC):
 
     @abstractmethod
     def url(self, name: str = "") -> str:
-        """Where an object is, for people and for fsspec."""
+        """Returns where an object is, for people and for fsspec."""
 
     @abstractmethod
     def _asked_now(self) -> float:
-        """Seconds of the store's clock, asked for now."""
+        """Returns seconds of the store's clock, asked for now."""
 
     @abstractmethod
     def _may_refuse(self) -> bool:
-        """Whether stores of this kind can refuse the second creator at all."""
+        """Returns whether stores of this kind can refuse the second creator at all."""
 
     def local_path(self, name: str = "") -> Path | None:
-        """The file of an object; `None` where objects are no files of this machine."""
+        """Returns the file of an object; `None` where objects are no files of this machine."""
         return None
 
     def now(self) -> float:
-        """Seconds of the store's own clock.
+        """Returns seconds of the store's own clock.
 
         The store is asked once a minute; what passes in between is counted here, by a clock that
         nobody sets. What this machine believes the time of day is plays no part.
@@ -204,7 +204,7 @@ class StoreClock:
         return StoreClock, (self.keeps,)
 
     def read(self, ask: Callable[[], float]) -> float:
-        """Their time, never ahead of it; `ask` is called where the last answer is too old."""
+        """Returns their time, never ahead of it; `ask` is called where the last answer is too old."""
         with self._asking:
             if self._read is None or passed() - self._read[1] > self.keeps:
                 theirs = ask()
@@ -213,14 +213,14 @@ class StoreClock:
 
 
 def passed() -> float:
-    """Seconds of a clock that nobody sets, which goes on while the machine sleeps."""
+    """Returns seconds of a clock that nobody sets, which goes on while the machine sleeps."""
     if hasattr(time, "CLOCK_BOOTTIME"):
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()
 
 
 def check_name(name: str) -> str:
-    """A name as it is, if it is one.
+    """Returns a name as it is, if it is one.
 
     Raises:
         ObjectError: it is empty, absolute, not Unicode, or has empty parts, `.`, `..` or a NUL.
@@ -234,8 +234,9 @@ def check_name(name: str) -> str:
 
 
 def is_unicode(text: str) -> bool:
-    """Whether a text can be encoded: names of files may hold any bytes, which Python reads as lone
-    surrogates."""
+    """Returns whether a text can be encoded: names of files may hold any bytes, which Python reads
+    as lone surrogates.
+    """
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -244,5 +245,5 @@ def is_unicode(text: str) -> bool:
 
 
 def joined(data: Data) -> bytes:
-    """Pieces as one."""
+    """Returns pieces as one."""
     return data if isinstance(data, bytes) else b"".join(data)

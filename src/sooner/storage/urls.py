@@ -23,12 +23,12 @@ EXTRAS = {"s3": "s3", "s3a": "s3"}
 
 
 def is_url(place: str | Path) -> bool:
-    """Whether a place is a URL such as `s3://bucket/folder`; `C:\\folder` is none."""
+    """Returns whether a place is a URL such as `s3://bucket/folder`; `C:\\folder` is none."""
     return isinstance(place, str) and URL.fullmatch(place) is not None
 
 
 def local_folder(place: str | Path) -> Path | None:
-    """The folder of this machine that a place is; `None` if it is none."""
+    """Returns the folder of this machine that a place is; `None` if it is none."""
     match = URL.fullmatch(place) if isinstance(place, str) else None
     if match is None:
         return Path(place)
@@ -38,7 +38,7 @@ def local_folder(place: str | Path) -> Path | None:
 
 
 def open_store(place: str | Path, **options: Any) -> Store:
-    """The store below a folder or a URL.
+    """Returns the store below a folder or a URL.
 
     Args:
         place: `out`, `file:///data/out`, `s3://bucket/out`, `memory://out`, or the URL of another
@@ -80,7 +80,7 @@ def open_store(place: str | Path, **options: Any) -> Store:
 
 
 def file_system(url: str, **options: Any) -> tuple[Any, str]:
-    """fsspec's file system of a URL, without a cache of listings, and the path in it.
+    """Returns fsspec's file system of a URL, without a cache of listings, and the path in it.
 
     Raises:
         StorageError: no such scheme, or what reads it is not installed.

@@ -52,7 +52,7 @@ def caption(
     settings: CaptionSettings | None = None,
     callbacks: CaptionCallbacks | None = None,
 ) -> dict[str, Any]:
-    """Caption one video file.
+    """Returns caption one video file.
 
     Args:
         path: the file.
@@ -110,13 +110,13 @@ def caption(
 
 
 def _draft_threads(made: Generation, pair: ModelPair, settings: CaptionSettings) -> int:
-    """Threads of the process that drafted beside the target; 0 where none did."""
+    """Returns threads of the process that drafted beside the target; 0 where none did."""
     beside = made.stats.method == "parallel"
     return plan_threads(pair, placement=settings.placement if beside else None).draft
 
 
 def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
-    """Notes for videos that a miniature was not trained on."""
+    """Returns notes for videos that a miniature was not trained on."""
     if pair.miniature is None:
         return []
     return miniatures.find(pair.miniature).foreign(Path(path))

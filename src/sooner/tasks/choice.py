@@ -107,20 +107,20 @@ class Steps:
         self.runner.resume([max(size, WORDS)], prompt.next_position)
 
     def step(self, block: int = 1) -> float:
-        """Seconds of one forward over `block` tokens."""
+        """Returns seconds of one forward over `block` tokens."""
         start = time.perf_counter()
         logits = self.runner.forward_chain(self.words[:, :block]).logits
         logits.argmax(-1).tolist()  # waits for the device
         return time.perf_counter() - start
 
     def seconds(self, block: int, steps: int = STEPS) -> float:
-        """Median over a few forwards behind one that does not count."""
+        """Returns median over a few forwards behind one that does not count."""
         self.step(block)
         return median(self.step(block) for _ in range(steps))
 
 
 def quickest(*several: Steps) -> list[float]:
-    """Seconds of the fastest one-token step of each, in turns: the minimum ignores stalls."""
+    """Returns seconds of the fastest one-token step of each, in turns: the minimum ignores stalls."""
     rounds = [[one.step() for one in several] for _ in range(1 + STEPS)]
     return [min(times) for times in zip(*rounds, strict=True)]
 
@@ -208,7 +208,7 @@ class Way:
 
 
 def choose(pace: StepTimes, seen: Seen, share: float, is_open: bool, can_prune: bool) -> list[Way]:
-    """All candidate ways to draft, the best first.
+    """Returns all candidate ways to draft, the best first.
 
     Args:
         pace: of these models here.
@@ -232,7 +232,7 @@ def choose(pace: StepTimes, seen: Seen, share: float, is_open: bool, can_prune: 
 
 
 def expected(seen: Seen, share: float) -> float:
-    """Acceptance to expect of a draft that sees everything: no less than a pruned one's."""
+    """Returns acceptance to expect of a draft that sees everything: no less than a pruned one's."""
     whole, pruned = seen(0.0), seen(share)
     if whole.is_known or not pruned.is_known:
         return whole.rate
@@ -240,7 +240,7 @@ def expected(seen: Seen, share: float) -> float:
 
 
 def by_turns(pace: StepTimes, acceptance: float) -> float:
-    """Speed of drafting by turns over plain decoding's, which it falls back to."""
+    """Returns speed of drafting by turns over plain decoding's, which it falls back to."""
     model = _costs(pace.target, pace.block, pace.draft, acceptance)
     return max(model.gains(LARGEST))
 
@@ -256,7 +256,7 @@ def beside(pace: StepTimes, acceptance: float, is_pruned: bool = False) -> float
 
 
 def _costs(target: float, block: float, draft: float, acceptance: float) -> CostModel:
-    """The engine's cost model for such a pair."""
+    """Returns the engine's cost model for such a pair."""
     model = CostModel(rate=acceptance)
     model.costs.add(1, 1, target)
     model.costs.add(1, BLOCK, block)

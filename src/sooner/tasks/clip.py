@@ -109,7 +109,9 @@ def shown_patches(
 
 
 def _seeing_draft(pair: ModelPair, settings: CaptionSettings) -> Loaded | None:
-    """The draft, if the method uses one that looks at pixels, and this process is the one to."""
+    """Returns the draft, if the method uses one that looks at pixels, and this process is the one
+    to.
+    """
     if pair.draft is None or pair.draft.is_text or pair.draft.model is None:
         return None
     return pair.draft if needs_draft(method_name(settings, pair)) else None

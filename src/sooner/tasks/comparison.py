@@ -66,7 +66,8 @@ def compare_plain(
 
 
 def agreement(dense: list[int], sparse: list[int]) -> dict[str, Any]:
-    """Agreement of an approximate text with the dense one's; informative, not a pass or fail.
+    """Returns agreement of an approximate text with the dense one's; informative, not a pass or
+    fail.
 
     Returns:
         `next_token`: whether the first tokens, which the prefill alone decides, agree;
@@ -84,7 +85,7 @@ def agreement(dense: list[int], sparse: list[int]) -> dict[str, Any]:
 
 
 def check(pair: ModelPair, clip: Clip, reference: list[int], candidate: list[int]) -> Parity:
-    """Parity of two greedy runs; only where they differ, a further run keeps scores."""
+    """Returns parity of two greedy runs; only where they differ, a further run keeps scores."""
     first = compare(reference, candidate)
     if first.verdict == "identical":
         return first
@@ -95,7 +96,7 @@ def check(pair: ModelPair, clip: Clip, reference: list[int], candidate: list[int
 
 
 def plain_data(parity: Parity) -> dict[str, Any]:
-    """A parity for JSON, which knows no NaN."""
+    """Returns a parity for JSON, which knows no NaN."""
     return {
         name: None if isinstance(value, float) and math.isnan(value) else value
         for name, value in parity.as_dict().items()

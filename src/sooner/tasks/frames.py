@@ -36,7 +36,8 @@ class Sampler:
     fps: float | None = None
 
     def __call__(self, info: VideoInfo) -> list[int]:
-        """Indices below `info.frames` in order; all of them where fewer exist than are wanted.
+        """Returns indices below `info.frames` in order; all of them where fewer exist than are
+        wanted.
 
         Raises:
             SoonerError: the processor can't sample this video; in its own words.
@@ -61,7 +62,7 @@ class Sampler:
         return [int(index) for index in chosen]
 
     def _request(self) -> tuple[int | None, float | None]:
-        """Frame count and rate that `sample_frames` is asked for; at most one of them."""
+        """Returns frame count and rate that `sample_frames` is asked for; at most one of them."""
         if self.frames is not None:
             return self.frames, None
         if self.fps is not None:
@@ -145,7 +146,7 @@ def read(info: VideoInfo, choose: Choose, progress: Progress | None = None) -> F
 
 
 def _shortened(info: VideoInfo, total: int, wanted: int) -> VideoInfo:
-    """The same file, as far as it decodes."""
+    """Returns the same file, as far as it decodes."""
     if total < wanted:
         hint = f"use --frames {total}, or another copy" if total else "try another copy"
         raise SoonerError(

@@ -27,7 +27,7 @@ VIDEOS = (
 
 
 def find(paths: Sequence[Path | str]) -> list[Path]:
-    """The videos meant by `paths`: files as they are, folders searched to the bottom.
+    """Returns the videos meant by `paths`: files as they are, folders searched to the bottom.
 
     Folders are listed in natural order (`clip2` before `clip10`); a file named twice is kept once.
 
@@ -73,7 +73,7 @@ package's version: an upgrade redoes nothing that was finished."""
 def model_names(
     model: str | None, draft: str | None, miniature: str = "video"
 ) -> tuple[str, str | None]:
-    """Names of target and draft; without a model, those of the bundled pair."""
+    """Returns names of target and draft; without a model, those of the bundled pair."""
     if model is not None:
         return model, draft
     small = miniatures.find(miniature)
@@ -91,7 +91,7 @@ def settings_hash(
 
 
 def fingerprint(model: str) -> str:
-    """Fingerprint of a model folder's files, or of a GGUF file; a hub id is its own."""
+    """Returns fingerprint of a model folder's files, or of a GGUF file; a hub id is its own."""
     source = checkpoint(model)
     folder = Path(source.folder)
     if not folder.is_dir():
@@ -173,7 +173,7 @@ def checkpoint(name: str) -> Checkpoint:
 
 
 def _gguf(path: Path) -> Checkpoint:
-    """The checkpoint of a GGUF file that begins as one."""
+    """Returns the checkpoint of a GGUF file that begins as one."""
     if find_spec("gguf") is None:
         raise SoonerError(
             f"'{path}' is a GGUF file, which needs the package gguf: pip install 'sooner[gguf]'"

@@ -266,14 +266,15 @@ def load(
 
 
 def _is_known(name: str) -> bool:
-    """Whether transformers holds a model's class, and `sooner.models` its adapter."""
+    """Returns whether transformers holds a model's class, and `sooner.models` its adapter."""
     kind = model_type(name, trust_remote_code=True)
     is_ours = kind in FAMILIES and kind not in OpenVLA.model_types
     return is_ours and not brings_code(told_config(name))
 
 
 def load_empty(name: str, dtype: Any) -> Loaded:
-    """A model of one of `FAMILIES` without its weights, on the `meta` device, and its processor.
+    """Returns a model of one of `FAMILIES` without its weights, on the `meta` device, and its
+    processor.
 
     Raises:
         SoonerError: config or processor can't be read.
@@ -293,7 +294,7 @@ def load_empty(name: str, dtype: Any) -> Loaded:
 
 
 def _from_pretrained(auto: Any, name: str, **options: Any) -> Any:
-    """Attention by SDPA; some code that a checkpoint brings knows the eager one alone."""
+    """Returns attention by SDPA; some code that a checkpoint brings knows the eager one alone."""
     try:
         return auto.from_pretrained(name, attn_implementation="sdpa", **options)
     except ValueError as error:
@@ -319,7 +320,7 @@ def explained(name: str, device: torch.device) -> Iterator[None]:
 
 
 def pick_device(name: str) -> torch.device:
-    """The torch device of `auto`, `cpu`, `cuda`, ...
+    """Returns the torch device of `auto`, `cpu`, `cuda`, ...
 
     Raises:
         SoonerError: not a device, or one that is not there.
@@ -339,7 +340,7 @@ def pick_device(name: str) -> torch.device:
 
 
 def own_device(draft_device: str | None, device: str, device_map: Any = None) -> str | None:
-    """The device that a draft has for itself; `None` where it shares the target's.
+    """Returns the device that a draft has for itself; `None` where it shares the target's.
 
     Args:
         draft_device, device, device_map: see `load_pair`.
@@ -355,7 +356,7 @@ def own_device(draft_device: str | None, device: str, device_map: Any = None) ->
 
 
 def max_memory(device_map: Any, own: str | None) -> dict[int | str, int] | None:
-    """Bytes of each device that a target may fill, so that the draft's is left free.
+    """Returns bytes of each device that a target may fill, so that the draft's is left free.
 
     Args:
         device_map: of the target.
@@ -377,7 +378,8 @@ def max_memory(device_map: Any, own: str | None) -> dict[int | str, int] | None:
 
 
 def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
-    """What transformers takes as `dtype`: a torch dtype, or `"auto"` for the checkpoint's own.
+    """Returns what transformers takes as `dtype`: a torch dtype, or `"auto"` for the checkpoint's
+    own.
 
     Raises:
         SoonerError: not one of `DTYPES`.

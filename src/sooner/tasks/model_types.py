@@ -46,7 +46,7 @@ COMMON = ("qwen3_vl", "qwen2_5_vl", "llava_onevision")
 
 
 def brings_code(config: dict[str, Any]) -> bool:
-    """Whether a model of this config can only be built by the checkpoint's own code.
+    """Returns whether a model of this config can only be built by the checkpoint's own code.
 
     A type that transformers holds is built by transformers, and OpenVLA here, whatever the
     checkpoint brings.
@@ -57,7 +57,7 @@ def brings_code(config: dict[str, Any]) -> bool:
 
 
 def auto_class(config: dict[str, Any]) -> Any:
-    """The `Auto` class that a checkpoint's own model goes by.
+    """Returns the `Auto` class that a checkpoint's own model goes by.
 
     Raises:
         SoonerError: the checkpoint brings code, but no model in it.
@@ -125,12 +125,12 @@ def model_type(name: str, trust_remote_code: bool = False) -> str:
 
 
 def misspelt(kind: str) -> str:
-    """A hint for a type that is none; a type of transformers' own is meant as it is."""
+    """Returns a hint for a type that is none; a type of transformers' own is meant as it is."""
     return "" if kind in CONFIG_MAPPING_NAMES else did_you_mean(kind, FAMILIES)
 
 
 def seeing_types() -> str:
-    """Some types of models that answer questions about pictures, and where all are listed."""
+    """Returns some types of models that answer questions about pictures, and where all are listed."""
     return (
         f"{', '.join(kind for kind in COMMON if kind in FAMILIES)} and others (sooner doctor "
         "--models lists them)"
@@ -138,7 +138,9 @@ def seeing_types() -> str:
 
 
 def _unsuited(name: str, kind: str) -> str | None:
-    """Why the generic adapter can't take it, found without reading weights; `None` if it can."""
+    """Returns why the generic adapter can't take it, found without reading weights; `None` if it
+    can.
+    """
     if kind not in _SEEING and kind not in _READING:
         return ""
     auto: Any = AutoModelForImageTextToText if kind in _SEEING else AutoModelForCausalLM
@@ -164,7 +166,7 @@ def told_type(name: str) -> str:
 
 
 def told_config(name: str) -> dict[str, Any]:
-    """A model's config as it is written, with a `model_type`.
+    """Returns a model's config as it is written, with a `model_type`.
 
     Raises:
         SoonerError: no such model, or none that transformers could load.
@@ -189,7 +191,7 @@ def told_config(name: str) -> dict[str, Any]:
 
 
 def _is_here(name: str) -> bool:
-    """Whether a model's config is in a folder, or was fetched before."""
+    """Returns whether a model's config is in a folder, or was fetched before."""
     if Path(name).is_dir():
         return True
     try:
@@ -200,7 +202,7 @@ def _is_here(name: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _gguf_config(name: str, modified: int) -> dict[str, Any]:
-    """The config in a GGUF file, whose header takes seconds to read, as of its last change."""
+    """Returns the config in a GGUF file, whose header takes seconds to read, as of its last change."""
     source = checkpoint(name)
     try:
         return dict(AutoConfig.from_pretrained(source.folder, **source.options).to_dict())
@@ -209,7 +211,7 @@ def _gguf_config(name: str, modified: int) -> dict[str, Any]:
 
 
 def is_text_only(kind: str) -> bool:
-    """Whether models of a type read text only; unknown ones that bring their own code see."""
+    """Returns whether models of a type read text only; unknown ones that bring their own code see."""
     if kind in FAMILIES:
         return issubclass(FAMILIES[kind], TextModel)
     return kind in _READING and kind not in _SEEING
@@ -229,5 +231,5 @@ def _not_found(name: str) -> str:
 
 
 def one_line(error: BaseException) -> str:
-    """The first line of an error's text, or its type if it has none."""
+    """Returns the first line of an error's text, or its type if it has none."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

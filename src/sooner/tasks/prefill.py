@@ -46,7 +46,7 @@ class Prefill:
 def build_prefill(
     settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, Any]
 ) -> Prefill | None:
-    """The prefill that `settings` name.
+    """Returns the prefill that `settings` name.
 
     Args:
         inputs: the target's, whose frames some are made to measure for.
@@ -74,7 +74,9 @@ def build_prefill(
 
 
 def chunk_of(settings: CaptionSettings) -> int | None:
-    """Tokens that are prefilled at once; patterns take prompts whole and cut their MLPs instead."""
+    """Returns tokens that are prefilled at once; patterns take prompts whole and cut their MLPs
+    instead.
+    """
     if settings.prefill is not None and parse_prefill(settings.prefill).name in ("", "auto"):
         return None
     return settings.prefill_chunk

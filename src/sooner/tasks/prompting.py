@@ -15,7 +15,8 @@ GENERAL_PROMPT = "Describe this video in detail."
 
 
 def chat(processor: Any, prompt: str, shown: Literal["video", "image"] = "video") -> str:
-    """One user message of a video or picture and a question, as the model's chat template has it.
+    """Returns one user message of a video or picture and a question, as the model's chat template
+    has it.
 
     An empty prompt is none: the picture is all there is.
 
@@ -42,7 +43,8 @@ def written(processor: Any, messages: list[dict[str, Any]]) -> str:
 
 
 def build_inputs(processor: Any, frames: Frames, prompt: str, model: Any) -> dict[str, Any]:
-    """The model's inputs: `input_ids [1, width]`, the mask, and pixels in the model's dtype.
+    """Returns the model's inputs: `input_ids [1, width]`, the mask, and pixels in the model's
+    dtype.
 
     The frames are already the ones to be seen, so the processor is told not to sample again but
     is still given the file's rate and their indices, from which some families take timestamps.
@@ -71,7 +73,7 @@ def _placed(name: str, value: Any, device: torch.device, dtype: torch.dtype) -> 
 
 
 def max_positions(model: Any) -> int | None:
-    """Longest sequence that the model has positions for."""
+    """Returns longest sequence that the model has positions for."""
     return interface.max_positions(model.config.get_text_config(decoder=True))
 
 
@@ -99,7 +101,7 @@ def check_request(processor: Any, model: Any, info: VideoInfo, frames: int, prom
 
 
 def check_length(model: Any, inputs: dict[str, Any], frames: int) -> int:
-    """The room behind the prompt, in tokens; unlimited models have a million.
+    """Returns the room behind the prompt, in tokens; unlimited models have a million.
 
     Raises:
         SoonerError: the prompt leaves none; says how many frames fit.
@@ -116,7 +118,7 @@ def check_length(model: Any, inputs: dict[str, Any], frames: int) -> int:
 
 
 def too_long(model: Any, width: int, limit: int, frames: int, fit: int) -> SoonerError:
-    """The error for a prompt beyond the model's positions."""
+    """Returns the error for a prompt beyond the model's positions."""
     way = f"--frames {fit} fits" if fit > 0 else "use smaller frames or a shorter prompt"
     return SoonerError(
         f"{frames} frames make a prompt of about {width} tokens, but {type(model).__name__} has "
@@ -125,7 +127,7 @@ def too_long(model: Any, width: int, limit: int, frames: int, fit: int) -> Soone
 
 
 def video_tokens(processor: Any, info: VideoInfo, frames: int) -> int | None:
-    """Placeholder tokens of a video of `frames` frames, where the processor can tell."""
+    """Returns placeholder tokens of a video of `frames` frames, where the processor can tell."""
     count = getattr(processor, "_get_num_multimodal_tokens", None)
     if count is None:
         return None
@@ -141,7 +143,7 @@ def _halvings(frames: int) -> list[int]:
 
 
 def _grow(processor: Any, info: VideoInfo, fit: int, room: int) -> int:
-    """The largest number of frames that leaves room for a token, from one that does."""
+    """Returns the largest number of frames that leaves room for a token, from one that does."""
     low, high = fit, 2 * fit + 2
     while low < high - 1:
         middle = (low + high) // 2

@@ -37,7 +37,7 @@ class Records:
         self._done = {key: record for key, record in found if key is not None}
 
     def done(self, input_hash: str, settings_hash: str) -> dict[str, Any] | None:
-        """The record of an earlier run with the same content and settings."""
+        """Returns the record of an earlier run with the same content and settings."""
         return None if self.overwrite else self._done.get((input_hash, settings_hash))
 
     def add(self, record: dict[str, Any]) -> None:

@@ -37,15 +37,15 @@ def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
 
 
 def needs_draft(name: str) -> bool:
-    """Whether a method uses a draft model that looks at pixels."""
+    """Returns whether a method uses a draft model that looks at pixels."""
     return name in choices() and choices()[name].draft_model == "pixels"
 
 
 def build_method(
     settings: CaptionSettings, pair: ModelPair, draft_inputs: Inputs | None = None
 ) -> Method:
-    """The method that `settings` name; where they name none, the one that these models allow and
-    that measurement favours.
+    """Returns the method that `settings` name; where they name none, the one that these models
+    allow and that measurement favours.
 
     Args:
         draft_inputs: the prompt as the draft's own processor gives it; `None` for text-only drafts.
@@ -90,7 +90,7 @@ def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
 
 
 def _is_spawned(settings: CaptionSettings, draft: Loaded) -> bool:
-    """Whether a draft beside the target is in a spawned process."""
+    """Returns whether a draft beside the target is in a spawned process."""
     model = draft.model  # only the first rank has it
     return model is not None and spawns(settings.placement, draft.own_device, model.device)
 
@@ -155,5 +155,5 @@ def _draft(pair: ModelPair) -> Any:
 
 
 def _prune(settings: CaptionSettings) -> float:
-    """Share of the visual tokens that a draft beside the target does without."""
+    """Returns share of the visual tokens that a draft beside the target does without."""
     return choices()["parallel"].load().prune if settings.prune is None else settings.prune

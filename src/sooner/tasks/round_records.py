@@ -60,7 +60,7 @@ class RoundRecord:
     tree: tuple[Tensor, Tensor, Tensor] | None = None
 
     def nodes(self) -> tuple[list[int], list[int]]:
-        """Tokens and parents of what was verified; a parent of -1 is the text so far."""
+        """Returns tokens and parents of what was verified; a parent of -1 is the text so far."""
         if self.tree is None:
             return [], []
         tokens, parents, size = self.tree
@@ -68,7 +68,9 @@ class RoundRecord:
         return tokens[:count].tolist(), parents[:count].tolist()
 
     def path(self) -> list[int]:
-        """Nodes that were accepted, from the first level down; siblings are distinct tokens."""
+        """Returns nodes that were accepted, from the first level down; siblings are distinct
+        tokens.
+        """
         tokens, parents = self.nodes()
         found, above = [], -1
         for token in self.tokens[: self.drafted]:
@@ -140,7 +142,7 @@ class Watch:
         return [(self._in_run(begin), self._in_run(end)) for begin, end in spans]
 
     def _in_run(self, when: float) -> float:
-        """Seconds of the run at a time of `time.perf_counter`."""
+        """Returns seconds of the run at a time of `time.perf_counter`."""
         before = bisect_right(self._asides, (when, math.inf, math.inf))
         if not before:
             return when - self._began
@@ -228,8 +230,9 @@ class TokenPieces:
         return self._words[token]
 
     def pieces(self, tokens: Sequence[int]) -> list[str]:
-        """What each token adds; detokenizers join punctuation and bytes, so a few tokens before
-        it are looked at."""
+        """Returns what each token adds; detokenizers join punctuation and bytes, so a few tokens
+        before it are looked at.
+        """
         found = []
         for index in range(len(tokens)):
             start = max(index - 6, 0)
@@ -246,8 +249,9 @@ class TokenPieces:
 
 
 def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict[str, Any]:
-    """A run as plain data: `tokens`, each with its text, origin, probability, round and depth (0:
-    the target's own), and `rounds` with times, draft and accepted path."""
+    """Returns a run as plain data: `tokens`, each with its text, origin, probability, round and
+    depth (0: the target's own), and `rounds` with times, draft and accepted path.
+    """
     rounds = [one for one in rounds if one.tokens]
     pieces = iter(texts.pieces([token for one in rounds for token in one.tokens]))
     tokens: list[dict[str, Any]] = []

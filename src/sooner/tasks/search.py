@@ -120,7 +120,7 @@ def read_sample(
     settings: SearchSettings,
     told: SearchCallbacks,
 ) -> tuple[SearchSample, int]:
-    """One video as a sample, and how many frames of it.
+    """Returns one video as a sample, and how many frames of it.
 
     Raises:
         SoonerError: as `search_patterns`.
@@ -150,7 +150,7 @@ def check_memory(adapter: Adapter, tokens: int, frames: int, queries: int) -> No
 
 
 def token_bytes(adapter: Adapter, queries: int) -> int:
-    """Memory that each token takes at the search's peak, estimated from above."""
+    """Returns memory that each token takes at the search's peak, estimated from above."""
     config = adapter.text_config
     heads = config.num_attention_heads
     size = getattr(config, "head_dim", None) or config.hidden_size // heads
@@ -160,7 +160,7 @@ def token_bytes(adapter: Adapter, queries: int) -> int:
 
 
 def free_bytes(device: torch.device) -> float:
-    """Memory that can still be had on a device."""
+    """Returns memory that can still be had on a device."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     return psutil.virtual_memory().available
@@ -175,7 +175,7 @@ def generated_clip(folder: Path, frames: int = GENERATED_FRAMES, seed: int = 7) 
 
 
 def patterns_by_kind(table: PatternTable) -> dict[str, int]:
-    """How many heads have each kind of pattern, the commonest first."""
+    """Returns how many heads have each kind of pattern, the commonest first."""
     names = [head.pattern.name for layer in table.layers for head in layer]
     return dict(sorted(((n, names.count(n)) for n in set(names)), key=lambda item: -item[1]))
 
@@ -199,7 +199,7 @@ def attention_map(
     callbacks: SearchCallbacks | None = None,
     on_states: Callable[[States], None] = _silent,
 ) -> Map:
-    """A head's attention on the first of the wished files.
+    """Returns a head's attention on the first of the wished files.
 
     Args:
         on_states: told the layer's queries and keys.

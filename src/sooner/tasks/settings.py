@@ -102,13 +102,13 @@ class CaptionSettings(KnowsOldNames):
         return self.temperature == 0
 
     def generation_options(self) -> dict[str, Any]:
-        """The options of `generate` that choose tokens."""
+        """Returns the options of `generate` that choose tokens."""
         if self.is_greedy:
             return {"do_sample": False}
         return {"do_sample": True, "temperature": self.temperature, "top_p": self.top_p}
 
     def as_options(self) -> list[str]:
-        """What differs from the defaults, as options of a command line."""
+        """Returns what differs from the defaults, as options of a command line."""
         told = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)
                 if one.name != "compare" and getattr(self, one.name) != one.default}  # fmt: skip
         return [part for name, value in told.items()
@@ -144,7 +144,7 @@ class PrefillChoice:
 
 
 def parse_prefill(text: str) -> PrefillChoice:
-    """A name of `PREFILLS`, a pruner's name with `:ratio`, or a pattern file.
+    """Returns a name of `PREFILLS`, a pruner's name with `:ratio`, or a pattern file.
 
     Raises:
         SoonerError: none of these; or a ratio that is no share, or not a pruner's.

@@ -61,7 +61,7 @@ def leave() -> None:
 
 
 def is_rank_zero() -> bool:
-    """Whether this is rank 0 of `torchrun`'s processes, or the only one."""
+    """Returns whether this is rank 0 of `torchrun`'s processes, or the only one."""
     return os.environ.get("RANK", "0") == "0"
 
 
@@ -87,7 +87,7 @@ def check_plan(name: str, plan: Any) -> None:
 
 
 def plan_options(plan: Any) -> dict[str, Any]:
-    """What `from_pretrained` calls a plan in this version of transformers."""
+    """Returns what `from_pretrained` calls a plan in this version of transformers."""
     from transformers.distributed import DistributedConfig
 
     if "tp_plan" in inspect.signature(DistributedConfig).parameters:

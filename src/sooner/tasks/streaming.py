@@ -66,7 +66,7 @@ class TextStream:
         return text
 
     def decode(self, tokens: list[int]) -> str:
-        """The text of `tokens` without special tokens and surrounding space."""
+        """Returns the text of `tokens` without special tokens and surrounding space."""
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
     def _tell(self, text: str) -> None:
@@ -77,7 +77,7 @@ class TextStream:
         self.told = text
 
     def _pieces(self, text: str) -> list[tuple[str, bool]]:
-        """What of `text` is new, cut where the origin changes."""
+        """Returns what of `text` is new, cut where the origin changes."""
         pieces: list[tuple[str, bool]] = []
         start, anchor = len(self.told), max(self._shown - HELD_BACK, 0)
         before = len(self.decode(self.tokens[anchor : self._shown]))
@@ -105,7 +105,7 @@ def _merged(pieces: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
 
 
 def _common(one: str, other: str) -> str:
-    """The longest common beginning."""
+    """Returns the longest common beginning."""
     pairs = enumerate(zip(one, other, strict=False))
     end = next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
     return one[:end]

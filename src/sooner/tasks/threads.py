@@ -10,7 +10,7 @@ from .loading import ModelPair
 def plan_threads(
     pair: ModelPair, asked: int | None = None, placement: str | None = "auto"
 ) -> Threads:
-    """Threads of the target, and of a draft that works beside it in a process of its own.
+    """Returns threads of the target, and of a draft that works beside it in a process of its own.
 
     Args:
         pair: the models, loaded.

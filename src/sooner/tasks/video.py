@@ -48,7 +48,7 @@ class VideoBytes:
         return self.name
 
     def open(self) -> Any:
-        """PyAV's container.
+        """Returns PyAV's container.
 
         Raises:
             av.error.FFmpegError: none of `DEMUXERS` knows it, or it is damaged.
@@ -184,7 +184,7 @@ def _packet_times(container: Any, stream: Any) -> tuple[list[float], bool]:
 
 
 def _promised_seconds(stream: Any) -> float | None:
-    """How long the header says the track is."""
+    """Returns how long the header says the track is."""
     if stream.duration:
         return float(stream.duration * stream.time_base)
     hours, _, rest = stream.metadata.get("DURATION", "").partition(":")
@@ -196,7 +196,9 @@ def _promised_seconds(stream: Any) -> float | None:
 
 
 def _timing(times: list[float], rate: float) -> tuple[float, bool]:
-    """Seconds that the frames span, the last one included, and whether their spacing varies."""
+    """Returns seconds that the frames span, the last one included, and whether their spacing
+    varies.
+    """
     gaps = [after - before for before, after in pairwise(times)]
     usual = sorted(gaps)[len(gaps) // 2] if gaps else 0.0
     last = usual or (1 / rate if rate else 1 / 25)
@@ -216,7 +218,7 @@ def _first_frame(path: Path | VideoBytes) -> tuple[int, int, int]:
 
 
 def frames_of(container: Any, stream: Any) -> Iterator[tuple[Any, int]]:
-    """Decoded frames in order, each with the number of packets that failed so far.
+    """Yields decoded frames in order, each with the number of packets that failed so far.
 
     A damaged packet is skipped; a file that breaks off ends the frames.
     """

@@ -23,7 +23,8 @@ class PageDrafter(Protocol):
     name: str
 
     def __call__(self, page: Page) -> PageDraft:
-        """A draft with boxes in pixels of `page.picture`; with a reason where there is none.
+        """Returns a draft with boxes in pixels of `page.picture`; with a reason where there is
+        none.
 
         Raises:
             SoonerError: something that would be wrong with any page, such as a missing package.
@@ -34,7 +35,7 @@ class PageDrafter(Protocol):
 def to_page(
     regions: Sequence[Region], page: Page, size: tuple[float, float] | None = None
 ) -> list[Region]:
-    """Regions with boxes in pixels of the page's picture.
+    """Returns regions with boxes in pixels of the page's picture.
 
     Args:
         regions: with boxes for a page of `size`.

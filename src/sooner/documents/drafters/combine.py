@@ -25,7 +25,7 @@ INSIDE = 0.8
 
 
 def merge(drafts: Sequence[PageDraft]) -> PageDraft:
-    """One draft of a page from several; boxes and labels are the first one's.
+    """Returns one draft of a page from several; boxes and labels are the first one's.
 
     Regions are the same if their boxes are (`SAME`), or if they are alone between two pairs of
     which that is so, and one lies within the other or has no box. What no other drafter has is
@@ -52,7 +52,7 @@ def merge(drafts: Sequence[PageDraft]) -> PageDraft:
 
 
 def _resized(draft: PageDraft, size: tuple[int, int]) -> list[Region]:
-    """Regions with boxes for a picture of another size."""
+    """Returns regions with boxes for a picture of another size."""
     if draft.size == size or 0 in (*draft.size, *size):
         return draft.regions
     x, y = size[0] / draft.size[0], size[1] / draft.size[1]
@@ -76,7 +76,7 @@ def _joined(mine: list[Region], others: list[Region]) -> list[Region]:
 
 
 def _by_box(mine: list[Region], others: list[Region]) -> dict[int, int]:
-    """Pairs of the same box, the best ones first."""
+    """Returns pairs of the same box, the best ones first."""
     scores = [
         (iou(a.bbox, b.bbox), i, j)
         for i, a in enumerate(mine)
@@ -91,7 +91,7 @@ def _by_box(mine: list[Region], others: list[Region]) -> dict[int, int]:
 
 
 def _by_order(mine: list[Region], others: list[Region], pairs: dict[int, int]) -> dict[int, int]:
-    """Lone regions between the same neighbours."""
+    """Returns lone regions between the same neighbours."""
     found = {}
     fixed = [(-1, -1), *sorted(pairs.items()), (len(mine), len(others))]
     for (i, j), (next_i, next_j) in pairwise(fixed):
@@ -170,7 +170,9 @@ class FirstOf:
 
 
 def large_pictures(page: Page, draft: PageDraft) -> list[int]:
-    """Places of a draft's regions that are pictures without a text, and large enough for some."""
+    """Returns places of a draft's regions that are pictures without a text, and large enough for
+    some.
+    """
     least = LEAST_PICTURE * page.width * page.height
     return [
         place
@@ -181,7 +183,7 @@ def large_pictures(page: Page, draft: PageDraft) -> list[int]:
 
 
 def with_read_pictures(page: Page, draft: PageDraft, drafter: PageDrafter) -> PageDraft:
-    """A draft with what another drafter reads in its large pictures as their texts."""
+    """Returns a draft with what another drafter reads in its large pictures as their texts."""
     regions, seconds, reasons = list(draft.regions), draft.seconds, [draft.reason]
     places = large_pictures(page, draft)
     for place in places:

@@ -39,7 +39,7 @@ def is_mine(data: Any) -> bool:
 
 
 def read(data: Any, page: Page) -> list[Region] | None:
-    """Regions of a page, or `None` if the document has no such page."""
+    """Returns regions of a page, or `None` if the document has no such page."""
     size = _size(data, page)
     found: list[Region] = []
     for root in (data.get("furniture"), data.get("body")):
@@ -61,7 +61,7 @@ def _size(data: dict[str, Any], page: Page) -> tuple[float, float]:
 
 
 def _items(data: dict[str, Any], node: dict[str, Any], seen: set[str]) -> Iterator[dict[str, Any]]:
-    """Items below a node in reading order, each once."""
+    """Yields items below a node in reading order, each once."""
     for child in node.get("children") or []:
         reference = str(child.get("$ref") or child.get("cref") or "")
         if not reference or reference in seen:
@@ -86,7 +86,7 @@ def _resolved(data: dict[str, Any], reference: str) -> dict[str, Any]:
 
 
 def _regions(item: dict[str, Any], number: int, height: float) -> Iterator[Region]:
-    """The item's part on a page; one that goes over several has a box and a share on each."""
+    """Yields the item's part on a page; one that goes over several has a box and a share on each."""
     for place in item.get("prov") or []:
         if int(place["page_no"]) != number:
             continue
@@ -124,7 +124,7 @@ def _text(item: dict[str, Any], label: str, place: dict[str, Any] | None) -> str
 
 
 def _table(data: dict[str, Any]) -> Table:
-    """Rows of the cells that begin in them."""
+    """Returns rows of the cells that begin in them."""
     rows: dict[int, list[tuple[int, Cell]]] = {}
     for cell in data.get("table_cells") or []:
         row, column = int(cell["start_row_offset_idx"]), int(cell["start_col_offset_idx"])

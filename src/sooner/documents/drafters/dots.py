@@ -26,7 +26,7 @@ def is_mine(data: Any) -> bool:
 
 
 def read(data: Any, page: Page) -> list[Region] | None:
-    """Regions of a page; the list does not say of which."""
+    """Returns regions of a page; the list does not say of which."""
     scale = PDF_DPI / POINTS if page.is_pdf else 1.0
     size = (page.native[0] * scale, page.native[1] * scale)
     return to_page([_region(cell) for cell in data], page, size)

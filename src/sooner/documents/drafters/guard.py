@@ -32,7 +32,7 @@ def guarded(
     start: float = 60.0,
     count: int = 1,
 ) -> GuardedThread | GuardedProcess | GuardedProcesses:
-    """A drafter that answers within `timeout` seconds, whatever `drafter` does.
+    """Returns a drafter that answers within `timeout` seconds, whatever `drafter` does.
 
     One that raises, hangs or dies gives an empty draft with the reason. What it can't do depends on
     where it runs:

@@ -43,7 +43,7 @@ def is_content_list(data: Any) -> bool:
 
 
 def read_content_list(data: Any, page: Page) -> list[Region] | None:
-    """Regions of a page; captions and footnotes have no box of their own."""
+    """Returns regions of a page; captions and footnotes have no box of their own."""
     items = [item for item in data if int(item["page_idx"]) == page.number - 1]
     regions = [region for item in items for region in _listed(item)]
     return to_page(regions, page, THOUSANDTHS) if items else None
@@ -78,7 +78,7 @@ def _body(item: dict[str, Any], kind: str, place: Box | None) -> Region:
 
 
 def _notes(item: dict[str, Any], kind: str) -> list[str]:
-    """Captions or footnotes of an item, whatever they belong to."""
+    """Returns captions or footnotes of an item, whatever they belong to."""
     found: list[str] = []
     for key, value in item.items():
         if key.endswith(f"_{kind}"):

@@ -30,7 +30,7 @@ from .straight import Lie, lie_of
 
 
 def needed(package: str, what: str) -> Any:
-    """An optional package.
+    """Returns an optional package.
 
     Raises:
         SoonerError: it, or something that it needs, is not installed.
@@ -129,7 +129,7 @@ CONTRAST = 64
 
 
 def with_bullets(lines: Sequence[Line], picture: Picture) -> list[Line]:
-    """Lines, with `•` in front of those that have a dot to their left and nothing else."""
+    """Returns lines, with `•` in front of those that have a dot to their left and nothing else."""
     found = []
     for line in lines:
         marked = _marked(line, picture)
@@ -153,7 +153,7 @@ def _marked(line: Line, picture: Picture) -> Line:
 
 
 def _dot(window: Picture, height: float) -> int | None:
-    """Where a dot begins that is the last thing in a window, in pixels from its left."""
+    """Returns where a dot begins that is the last thing in a window, in pixels from its left."""
     if min(window.shape[:2]) < 2:
         return None
     grey = window.mean(axis=2)  # [rows, columns]
@@ -169,7 +169,7 @@ def _dot(window: Picture, height: float) -> int | None:
 
 
 def _is_round(ink: np.ndarray, height: float) -> bool:
-    """Whether ink, `[rows, columns]`, is a dot beside the middle of a line."""
+    """Returns whether ink, `[rows, columns]`, is a dot beside the middle of a line."""
     rows = np.flatnonzero(ink.any(1))
     wide, high = ink.shape[1], rows[-1] - rows[0] + 1
     fits = all(SMALLEST * height <= side <= LARGEST * height for side in (wide, high))
@@ -265,7 +265,7 @@ class OCR:
             return lie_of(page.picture, self._engine)
 
     def lines(self, page: Page) -> list[Line]:
-        """Lines of text with boxes in pixels of the page's picture."""
+        """Returns lines of text with boxes in pixels of the page's picture."""
         scale = min(1.0, self.longest / max(page.size))
         if min(page.size) * scale < LEAST_SIDE:
             return []
@@ -341,7 +341,7 @@ def _shrunk(picture: Picture, scale: float, squeeze: float) -> Picture:
 
 
 def _line(corners: np.ndarray, text: str, score: float | None) -> Line:
-    """A line from its four corners, `[4, 2]`, clockwise from the top left."""
+    """Returns a line from its four corners, `[4, 2]`, clockwise from the top left."""
     points = corners.reshape(4, 2).astype(float)
     size = (np.linalg.norm(points[3] - points[0]) + np.linalg.norm(points[2] - points[1])) / 2
     bbox = around((x, y, x, y) for x, y in points.tolist())

@@ -33,7 +33,7 @@ class RecognitionModel:
     path: Path
 
     def settings(self) -> dict[str, Any]:
-        """Parameters of `RapidOCR`."""
+        """Returns parameters of `RapidOCR`."""
         kinds = importlib.import_module("rapidocr.utils.typings")
         return {
             "Rec.lang_type": self.language,
@@ -44,8 +44,9 @@ class RecognitionModel:
 
 
 def languages() -> dict[str, str]:
-    """Languages by rapidocr's names for them (its LangRec, and what its models list) and other
-    names: the name that its models go by."""
+    """Returns languages by rapidocr's names for them (its LangRec, and what its models list) and
+    other names: the name that its models go by.
+    """
     found: dict[str, str] = {}
     for version, size in ROUTES:
         routes = _routes(version)
@@ -57,7 +58,7 @@ def languages() -> dict[str, str]:
 
 
 def recognition_model(language: str, folder: Path | None = None) -> RecognitionModel:
-    """The best model that reads a language and whose file is here.
+    """Returns the best model that reads a language and whose file is here.
 
     Nothing is fetched.
 
@@ -90,7 +91,7 @@ def recognition_model(language: str, folder: Path | None = None) -> RecognitionM
 
 
 def _file(language: str, version: str, size: str) -> str | None:
-    """The model's file name; `None` if that version has none for the language."""
+    """Returns the model's file name; `None` if that version has none for the language."""
     for route in _routes(version).get(size) or ():
         if language in route["supported_langs"]:
             files = _config().get("onnxruntime", {}).get(version, {}).get("rec", {})
@@ -108,7 +109,7 @@ def _of(version: str) -> Mapping[str, Any]:
 
 
 def _config() -> Mapping[str, Any]:
-    """rapidocr's own table of models.
+    """Returns rapidocr's own table of models.
 
     Raises:
         SoonerError: this version of rapidocr has none.

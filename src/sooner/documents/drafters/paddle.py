@@ -26,7 +26,7 @@ def is_mine(data: Any) -> bool:
 
 
 def read(data: Any, page: Page) -> list[Region] | None:
-    """Regions of a page, or `None` if the data are about others."""
+    """Returns regions of a page, or `None` if the data are about others."""
     pages = _pages(data)
     for place, found in enumerate(pages):
         index = found.get("page_index")
@@ -38,7 +38,7 @@ def read(data: Any, page: Page) -> list[Region] | None:
 
 
 def _pages(data: Any) -> list[dict[str, Any]]:
-    """Objects with `parsing_res_list`, out of whatever they are wrapped in."""
+    """Returns objects with `parsing_res_list`, out of whatever they are wrapped in."""
     if isinstance(data, list):
         return [page for one in data for page in _pages(one)]
     if not isinstance(data, dict):
@@ -63,7 +63,7 @@ def _regions(found: dict[str, Any]) -> list[Region]:
 
 
 def _rank(block: dict[str, Any]) -> tuple[int, int]:
-    """Blocks by their order; those without one are furniture and pictures, as listed."""
+    """Returns blocks by their order; those without one are furniture and pictures, as listed."""
     order = block.get("block_order")
     if order is not None:
         return 1, int(order)

@@ -64,7 +64,7 @@ class SavedFiles:
                 self.by_start[path.stem[:4]].append(path)
 
     def of(self, page: Page) -> list[tuple[Path, bool]]:
-        """Files that may be about a page, the best first, and whether they are of it alone."""
+        """Returns files that may be about a page, the best first, and whether they are of it alone."""
         if self.single is not None:
             return [(self.single, False)]
         stem = page.source.stem
@@ -133,7 +133,7 @@ class PlainText:
 
 
 def _part(text: str, page: Page) -> str | None:
-    """A page's part of a whole document's text; all of it, if that is not divided."""
+    """Returns a page's part of a whole document's text; all of it, if that is not divided."""
     pages = text.rstrip("\f\n").split("\f")
     if len(pages) == 1 and page.of > 1:
         return text
@@ -141,7 +141,7 @@ def _part(text: str, page: Page) -> str | None:
 
 
 def blocks(text: str) -> Iterator[Region]:
-    """Regions of a Markdown text, one for each block between blank lines."""
+    """Yields regions of a Markdown text, one for each block between blank lines."""
     for block in re.split(r"\n[ \t]*\n", text.replace("\r\n", "\n").strip()):
         yield from _parts(block.strip("\n"))
 
@@ -216,7 +216,7 @@ MARGIN = 0.08
 
 
 def _turned(page: Page) -> list[Region]:
-    """Lines that run elsewhere than the page's text, as regions: stamps in the margin and
+    """Returns lines that run elsewhere than the page's text, as regions: stamps in the margin and
     watermarks, which are furniture, and others such as names of axes."""
     regions = []
     for line in page.text.lines if page.text is not None else ():

@@ -46,7 +46,7 @@ def answer(drafter: PageDrafter, page: Page, found: list[PageDraft | BaseExcepti
 
 
 def said(error: BaseException) -> str:
-    """An error in a line."""
+    """Returns an error in a line."""
     text = " ".join(str(error).split())[:200]
     if isinstance(error, SoonerError):
         return text

@@ -67,7 +67,7 @@ class Lie:
         return np.asarray(turned)
 
     def back(self, bbox: Box, straight: tuple[int, int], size: tuple[int, int]) -> Box:
-        """A box of the straight picture on the picture as it lies.
+        """Returns a box of the straight picture on the picture as it lies.
 
         Args:
             bbox: of the picture set straight.
@@ -87,7 +87,7 @@ class Lie:
 
 
 def lie_of(picture: Picture, engine: Any) -> Lie:
-    """How a page lies, by the slopes of its lines and by rapidocr's models.
+    """Returns how a page lies, by the slopes of its lines and by rapidocr's models.
 
     Args:
         picture: of a page, RGB.
@@ -141,7 +141,9 @@ class _Lines:
         return np.linalg.norm(self.along, axis=1)
 
     def skew(self, turn: int) -> float:
-        """The median slope of long lines in degrees, once they are turned; weighted by length."""
+        """Returns the median slope of long lines in degrees, once they are turned; weighted by
+        length.
+        """
         is_long = self.lengths > LONG * self.heights
         if not is_long.any():
             return 0.0
@@ -152,7 +154,7 @@ class _Lines:
         return slope if LEAST_SKEW <= abs(slope) <= MOST_SKEW else 0.0
 
     def part(self, image: Image.Image, line: int) -> Image.Image:
-        """The beginning of a line."""
+        """Returns the beginning of a line."""
         along, height = self.along[line], max(float(self.heights[line]), 1.0)
         length = max(float(np.linalg.norm(along)), 1.0)
         down = np.array([-along[1], along[0]]) * height / length
@@ -168,8 +170,8 @@ class _Lines:
 
 
 def _is_flipped(parts: Sequence[Image.Image], engine: Any, is_sideways: bool) -> bool:
-    """Whether lines stand on their heads: the classifier's vote, and where that is not clear, what
-    the recognition reads better.
+    """Returns whether lines stand on their heads: the classifier's vote, and where that is not
+    clear, what the recognition reads better.
 
     Args:
         is_sideways: either way is as likely as the other; else a page that nobody can read, as in a
@@ -189,7 +191,7 @@ def _is_flipped(parts: Sequence[Image.Image], engine: Any, is_sideways: bool) ->
 
 
 def _score(parts: Sequence[Image.Image], engine: Any) -> float:
-    """How sure the recognition is of what it reads, from 0 to 1."""
+    """Returns how sure the recognition is of what it reads, from 0 to 1."""
     found = [engine(_bgr(part), use_det=False, use_cls=False, use_rec=True) for part in parts]
     scores = [float(one.scores[0]) if getattr(one, "scores", None) else 0.0 for one in found]
     return sum(scores) / max(len(scores), 1)

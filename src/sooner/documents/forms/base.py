@@ -63,35 +63,35 @@ class PageForm:
         return [self.element(region, text, size, seen) for text in texts]
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
-        """A text in `style` with what the form puts around it."""
+        """Returns a text in `style` with what the form puts around it."""
         return text
 
     def start(self, first: Region) -> str:
-        """What the model writes in front of the first region."""
+        """Returns what the model writes in front of the first region."""
         return ""
 
     def between(self, region: Region, following: Region) -> str:
-        """What it writes between two regions."""
+        """Returns what it writes between two regions."""
         raise NotImplementedError
 
     def end(self, last: Region) -> str:
-        """What it writes behind the last region."""
+        """Returns what it writes behind the last region."""
         return ""
 
     def body(self, text: str) -> str:
-        """The Markdown or HTML of an answer without boxes."""
+        """Returns the Markdown or HTML of an answer without boxes."""
         return text
 
     def content(self, text: str) -> str:
-        """An answer about one region's crop, without what is not about it."""
+        """Returns an answer about one region's crop, without what is not about it."""
         return text
 
     def read(self, text: str) -> FormAnswer:
-        """The regions of an answer with boxes, as far as it can be read."""
+        """Returns the regions of an answer with boxes, as far as it can be read."""
         raise NotImplementedError
 
     def draft(self, text: str, label: str) -> str:
-        """What an answer about one region's crop says, as a drafter would have read it."""
+        """Returns what an answer about one region's crop says, as a drafter would have read it."""
         if not self.has_boxes:
             return self.body(text).strip()
         drafts = [one for region in self.read(text).regions for one in region.drafts]
@@ -99,7 +99,7 @@ class PageForm:
 
 
 def placed(box: Box, size: Size, frame: Size, most: int | None = None) -> tuple[int, ...]:
-    """A box in whole units of a frame, on the page.
+    """Returns a box in whole units of a frame, on the page.
 
     Args:
         size: of the picture that the box is for.

@@ -98,7 +98,9 @@ class Chandra(PageForm):
         return ""
 
     def read(self, text: str) -> FormAnswer:
-        """Blocks, the last one as far as it goes; text outside of them is a block without a box."""
+        """Returns blocks, the last one as far as it goes; text outside of them is a block without a
+        box.
+        """
         regions, written, broken, at = list[Region](), list[str](), False, 0
         for told, inner, start, end, is_closed in _blocks(text):
             outside = text[at:start].strip()
@@ -126,7 +128,7 @@ class Chandra(PageForm):
 
 
 def _content(region: Region, draft: str) -> str:
-    """The HTML within a block."""
+    """Returns the HTML within a block."""
     label = region.label
     if label == PICTURE:
         return f'<img alt="{html.escape(reflowed(draft))}"/>'
@@ -158,7 +160,9 @@ def _escaped(text: str) -> str:
 
 
 def _blocks(text: str) -> list[tuple[dict[str, str], str, int, int, bool]]:
-    """What each block says of itself, its inside, where it begins and ends, whether it closes."""
+    """Returns what each block says of itself, its inside, where it begins and ends, whether it
+    closes.
+    """
     found, at = [], 0
     while (match := BLOCK.search(text, at)) is not None:
         told = {one[1].lower(): one[2] or one[3] or "" for one in TOLD.finditer(match["told"])}
@@ -204,7 +208,7 @@ def _box(text: str) -> Box | None:
 
 
 def _plain(inner: str) -> str:
-    """HTML as a drafter's text: paragraphs, items of lists, formulas in dollars, code."""
+    """Returns HTML as a drafter's text: paragraphs, items of lists, formulas in dollars, code."""
     reader = _Words()
     reader.feed(inner)
     reader.close()

@@ -96,7 +96,7 @@ class DocLang(DocTags):
 
 
 def _named(region: Region, text: str) -> tuple[str, str]:
-    """An element's name and attributes."""
+    """Returns an element's name and attributes."""
     if region.label == SECTION_HEADER:
         return "heading", f' level="{min(max(region.level or 2, 1), 6)}"'
     if region.label == TEXT and text.lstrip().startswith(FENCE):
@@ -115,7 +115,7 @@ def _content(region: Region, part: str) -> str:
 
 
 def _items(text: str) -> list[tuple[str, str]]:
-    """What begins each item of a list, and its text."""
+    """Returns what begins each item of a list, and its text."""
     region = Region(None, LIST_ITEM, drafts=[text])
     marks = [NUMBER.match(line) for line in text.strip().splitlines()]
     numbers = [mark[0].strip() for mark in marks if mark is not None]
@@ -131,7 +131,7 @@ def _quoted(text: str) -> str:
 
 
 def _as_doctags(text: str) -> str:
-    """The same elements in DocTags, with `LESS` for what is no tag."""
+    """Returns the same elements in DocTags, with `LESS` for what is no tag."""
     writer, at, found = _Tags(), 0, ""
     text = CUT.sub("", text) if "<![CDATA[" not in text[text.rfind("<") :] else text
     for piece in PIECE.finditer(text):

@@ -127,7 +127,7 @@ class DocTags(PageForm):
         return [text for text in dict.fromkeys(found) if text]
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
-        """A draft in its tag; a list with several items becomes as many elements."""
+        """Returns a draft in its tag; a list with several items becomes as many elements."""
         place = ""
         if region.bbox is not None and 0 not in size:
             sides = placed(region.bbox, size, (SIDE, SIDE), SIDE - 1)
@@ -149,15 +149,17 @@ class DocTags(PageForm):
         return f"{self.line}{self.closed(_list_of(last))}</{self.root}>"
 
     def opened(self, name: str) -> str:
-        """The tag of a list, `ordered_list` or `unordered_list`; of none if its name is empty."""
+        """Returns the tag of a list, `ordered_list` or `unordered_list`; of none if its name is
+        empty.
+        """
         return f"<{name}>" if name else ""
 
     def closed(self, name: str) -> str:
-        """What is written behind a list's last item."""
+        """Returns what is written behind a list's last item."""
         return f"</{name}>\n" if name else ""
 
     def read(self, text: str) -> FormAnswer:
-        """Elements, those that were not closed included.
+        """Returns elements, those that were not closed included.
 
         Captions in a table or picture follow it; items of a list get their bullet or number.
         """
@@ -173,7 +175,7 @@ class DocTags(PageForm):
         return FormAnswer(regions, written, reader.is_broken)
 
     def restored(self, text: str) -> str:
-        """A text as it stood in the answer."""
+        """Returns a text as it stood in the answer."""
         return text
 
 
@@ -186,7 +188,7 @@ def _tag(region: Region, text: str) -> str:
 
 
 def parts_of(region: Region, text: str) -> list[str]:
-    """The text as it stands in the tag; of several items, of each."""
+    """Returns the text as it stands in the tag; of several items, of each."""
     label = region.label
     if label == PICTURE:
         return [to_otsl(read_table(text)) if text.strip() else ""]
@@ -215,7 +217,7 @@ def _code(text: str) -> str:
 
 
 def _list_of(region: Region) -> str:
-    """The list that a region's items stand in; empty for none."""
+    """Returns the list that a region's items stand in; empty for none."""
     if region.label != LIST_ITEM:
         return ""
     is_numbered = bool(region.drafts) and NUMBER.match(region.drafts[0].strip()) is not None

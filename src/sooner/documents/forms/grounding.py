@@ -125,7 +125,7 @@ class Grounding(PageForm):
         return "\n\n" if region.label == FORMULA else "  \n\n"
 
     def read(self, text: str) -> FormAnswer:
-        """Elements behind tags; text in front of the first one is an element without a box.
+        """Returns elements behind tags; text in front of the first one is an element without a box.
 
         A caption that stands between the tag of a table and its rows, as DeepSeek-OCR writes it,
         gives the rows to the table.

@@ -130,7 +130,9 @@ class Alignment:
         self.cursors = self._ranked(self._found())
 
     def branches(self, cursors: Sequence[Cursor]) -> dict[int, Branch]:
-        """What may come next (eq. 6): tokens with the continuations that begin so, best first."""
+        """Returns what may come next (eq. 6): tokens with the continuations that begin so, best
+        first.
+        """
         found: dict[int, Branch] = {}
         for tokens, place, kind in cursors:
             token = tokens[place]
@@ -190,7 +192,7 @@ class Alignment:
             yield [*again, STOP], 0, REPEATED
 
     def _ranked(self, found: Iterator[Cursor]) -> list[Cursor]:
-        """The best ones, each once; openings where there are none."""
+        """Returns the best ones, each once; openings where there are none."""
         chances, here = self.trust.chances, self.index.tokens
         best: dict[int, Cursor] = {}
         for cursor in found:
@@ -211,7 +213,7 @@ class Alignment:
         return chance, self._visited[place], (place - self.near) % len(tokens)
 
     def _openings(self, place: int) -> list[int]:
-        """Where unused drafts begin, those behind `place` first; the one around it and its
+        """Returns where unused drafts begin, those behind `place` first; the one around it and its
         alternatives are left out."""
         if not self._unused:
             return []
@@ -241,7 +243,9 @@ class Alignment:
                 self._unused = [other for other in self._unused if other not in siblings]
 
     def _is_used(self, siblings: Sequence[int]) -> bool:
-        """Whether alternatives were gone through, together, for half of one that was followed."""
+        """Returns whether alternatives were gone through, together, for half of one that was
+        followed.
+        """
         ends = [self.index.end_of(start) for start in siblings]
         gone = [
             self._visited.count(1, start, end) for start, end in zip(siblings, ends, strict=True)
@@ -268,7 +272,7 @@ def _join(found: dict[int, Branch], token: int, kind: int, cursor: Cursor) -> No
 
 
 def _resumptions(since: int) -> Iterator[tuple[int, int]]:
-    """Where a draft may go on that differed `since` tokens ago: kinds, and tokens ahead."""
+    """Yields where a draft may go on that differed `since` tokens ago: kinds, and tokens ahead."""
     yield INSTEAD, since
     yield BESIDES, 0
     yield LEFT_OUT, since + 1

@@ -73,7 +73,7 @@ def grow(row: Alignment, limits: Limits) -> PrefixTree:
 
 
 def cut(tree: PrefixTree, kept: list[int]) -> PrefixTree:
-    """The tree of some of its nodes, which hang together."""
+    """Returns the tree of some of its nodes, which hang together."""
     if len(kept) == len(tree.tokens):
         return tree
     places = {ROOT: ROOT, **{node: at for at, node in enumerate(kept)}}
@@ -200,7 +200,9 @@ class AlignedDrafter(Drafter):
                 trust.promise(sum(own[:paid]))
 
     def _grow(self, row: Alignment, budget: int) -> PrefixTree:
-        """The tree of a row that may say `budget` more tokens, the last of them the target's."""
+        """Returns the tree of a row that may say `budget` more tokens, the last of them the
+        target's.
+        """
         depth = min(self.depth, budget - 1)
         sizing = self.sizing
         return grow(row, Limits(sizing.limit(), depth, self.width, sizing.floor))

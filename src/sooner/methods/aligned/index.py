@@ -17,7 +17,7 @@ Drafts = tuple[tuple[Ids | tuple[Ids, ...], ...], ...]
 
 
 def read_drafts(drafts: Any, tokenizer: Any = None) -> Drafts:
-    """Token ids of `drafts`, which are for each row a list of drafts.
+    """Returns token ids of `drafts`, which are for each row a list of drafts.
 
     Args:
         drafts: a draft is a list, array or tensor of token ids, or a text; or a list of such, of
@@ -38,12 +38,12 @@ def read_drafts(drafts: Any, tokenizer: Any = None) -> Drafts:
 
 
 def alternatives(draft: Ids | tuple[Ids, ...]) -> tuple[Ids, ...]:
-    """The drafts that `draft` holds: itself, unless it is several."""
+    """Returns the drafts that `draft` holds: itself, unless it is several."""
     return draft if draft and isinstance(draft[0], tuple) else (draft,)  # type: ignore[return-value]
 
 
 def _read(draft: Any, where: str, tokenizer: Any) -> Ids | tuple[Ids, ...]:
-    """One draft, or the alternatives that it consists of."""
+    """Returns one draft, or the alternatives that it consists of."""
     if not isinstance(draft, str):
         draft = _listed(draft, where, "a list of token ids, or a text")
         if draft and all(_is_several(one) for one in draft):
@@ -145,7 +145,7 @@ class DraftIndex:
                 self._behind.setdefault(gram, []).append(behind)
 
     def matches(self, text: Sequence[int], near: int = 0, most: int = MOST) -> list[int]:
-        """Places behind the longest n-gram that `text` ends in and some draft holds.
+        """Returns places behind the longest n-gram that `text` ends in and some draft holds.
 
         Args:
             text: what was said so far.
@@ -164,7 +164,7 @@ class DraftIndex:
         return []
 
     def agreement(self, text: Sequence[int], place: int, most: int) -> int:
-        """How many tokens in front of `place`, up to `most`, are the last ones of `text`."""
+        """Returns how many tokens in front of `place`, up to `most`, are the last ones of `text`."""
         limit = min(most, len(text), place)
         count = 0
         while count < limit and self.tokens[place - 1 - count] == text[-1 - count]:
@@ -172,10 +172,10 @@ class DraftIndex:
         return count
 
     def start_of(self, place: int) -> int:
-        """Where the draft that holds `place` begins."""
+        """Returns where the draft that holds `place` begins."""
         return self.starts[bisect_right(self.starts, place) - 1]
 
     def end_of(self, place: int) -> int:
-        """Where the draft that holds `place` ends: the place of its `END`."""
+        """Returns where the draft that holds `place` ends: the place of its `END`."""
         after = bisect_right(self.starts, place)
         return (self.starts[after] if after < len(self.starts) else len(self.tokens)) - 1

@@ -34,7 +34,7 @@ from .size import Experience, MeasuredNodes, NodeCount
 
 @cache  # one rule, one graph
 def follow_threshold(acceptance_threshold: float) -> Rule:
-    """A rule that descends by eq. 8 to 11 with an acceptance threshold below 1."""
+    """Returns a rule that descends by eq. 8 to 11 with an acceptance threshold below 1."""
 
     @pure
     def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
@@ -45,7 +45,8 @@ def follow_threshold(acceptance_threshold: float) -> Rule:
 
 
 def accepted_choices(tree: Tree, scores: Tensor, choices: Tensor, tau: float) -> Tensor:
-    """The target's choices, bent towards the draft where the threshold allows it (eq. 8 to 11).
+    """Returns the target's choices, bent towards the draft where the threshold allows it (eq. 8 to
+    11).
 
     At each entry the likeliest child `u` (eq. 8) takes the place of the target's choice if
 
@@ -194,7 +195,7 @@ class HSD(Method):
         return drafter, follow_choices if is_exact else follow_threshold(self.acceptance_threshold)
 
     def _rows(self, drafts: Drafts, context: Context, experience: Experience) -> list[Alignment]:
-        """Each row's drafts, indexed; copies of a prompt share theirs."""
+        """Returns each row's drafts, indexed; copies of a prompt share theirs."""
         self._check(drafts, context)
         rows, size = [], self.reference_window
         trust = experience.of(self.drafter() if callable(self.drafter) else self.drafter)

@@ -192,11 +192,11 @@ class NodeCount:
         self.largest = largest
 
     def limit(self) -> int:
-        """Nodes to grow for `choose`."""
+        """Returns nodes to grow for `choose`."""
         return self.largest
 
     def choose(self, chances: Sequence[Sequence[float]]) -> int:
-        """Nodes to verify of each tree.
+        """Returns nodes to verify of each tree.
 
         Args:
             chances: of the nodes of each row's tree, falling.
@@ -295,7 +295,7 @@ class MeasuredNodes(NodeCount):
         return best, best_gain
 
     def _retry(self, promised: float, rows: int) -> int:
-        """Nodes of a tree that is slow as far as is known, but should have much accepted."""
+        """Returns nodes of a tree that is slow as far as is known, but should have much accepted."""
         size = min(FIRST[0], self.largest)
         if self.trial_every is not None and self._plain >= self.trial_every:
             return size

@@ -71,13 +71,15 @@ class AssistantDrafter(SizedDrafter):
         return Tree.chain(torch.cat(chain, 1), self.levels, probs)
 
     def _said_from(self, outcome: Outcome) -> Tensor:
-        """The state that each row's last token was said from, `[rows, 1, target hidden]`."""
+        """Returns the state that each row's last token was said from, `[rows, 1, target hidden]`."""
         hidden = outcome.hidden
         last = (outcome.committed.entries - 1).to(hidden.device)  # a chain's path is its entries
         return hidden.gather(1, last[:, None, None].expand(-1, 1, hidden.shape[2]))
 
     def _attend(self, kind: str, queries: Tensor) -> Tensor:
-        """What queries `[rows, heads, 1, dim]` find in the target's keys and values of a kind."""
+        """Returns what queries `[rows, heads, 1, dim]` find in the target's keys and values of a
+        kind.
+        """
         keys, values, cache = *self._stores(kind), self.context.runner.cache
         # A block's entry sees the committed slots and its own, which is the last committed one.
         block = Block(cache.lengths_on(keys.device) - 1, page_table=cache.page_table)
@@ -87,7 +89,7 @@ class AssistantDrafter(SizedDrafter):
         return found.to(queries.device)
 
     def _stores(self, kind: str) -> tuple[Tensor, Tensor]:
-        """The target's keys and values of a kind of layer, as block attention takes them.
+        """Returns the target's keys and values of a kind of layer, as block attention takes them.
 
         Raises:
             UnsupportedError: a prefill context took tokens out of them.

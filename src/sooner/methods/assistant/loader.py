@@ -18,7 +18,7 @@ EMBEDDING, HEAD = "embed_tokens.weight", "lm_head.weight"
 
 
 def load(folder: Path, config: Mapping[str, Any]) -> AssistantModel:
-    """An assistant in eval mode, fp32.
+    """Returns an assistant in eval mode, fp32.
 
     Args:
         folder: with its weights.

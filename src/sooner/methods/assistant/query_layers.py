@@ -96,7 +96,7 @@ class Centroids(nn.Module):
         self.register_buffer("token_ordering", torch.arange(config.vocab_size))
 
     def forward(self, states: Tensor, head: Tensor) -> Tensor:
-        """Scores `[rows, 1, vocab]` of the tokens of the likeliest clusters; see `NEVER`.
+        """Returns scores `[rows, 1, vocab]` of the tokens of the likeliest clusters; see `NEVER`.
 
         Args:
             states: `[rows, 1, hidden]`.
@@ -146,7 +146,7 @@ class AssistantModel(nn.Module):
         return self.pre_projection.weight.device
 
     def rotations(self, positions: Tensor) -> dict[str, Rotation]:
-        """Cosines and sines of `positions [rows]` by kind, each `[rows, 1, 1, dim]`."""
+        """Returns cosines and sines of `positions [rows]` by kind, each `[rows, 1, 1, dim]`."""
         made = {}
         for kind, dim in self.config.head_dims.items():
             angles = positions.float()[:, None] * frequencies(self.config.ropes[kind], dim).to(
@@ -159,7 +159,7 @@ class AssistantModel(nn.Module):
     def forward(
         self, embeds: Tensor, states: Tensor, rotations: Mapping[str, Rotation], attend: Attend
     ) -> tuple[Tensor, Tensor]:
-        """One step.
+        """Returns one step.
 
         Args:
             embeds: of the last token, `[rows, 1, target hidden]`.
@@ -181,7 +181,7 @@ class AssistantModel(nn.Module):
         return self.post_projection(inner), self.masked_embedding(inner, head.weight)
 
     def sources(self, adapter: Any) -> dict[str, int]:
-        """The target's layer whose keys and values each kind reads.
+        """Returns the target's layer whose keys and values each kind reads.
 
         Raises:
             SoonerError: it has none of a kind.

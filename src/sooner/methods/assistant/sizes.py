@@ -88,12 +88,12 @@ class AssistantConfig:
 
 
 def is_assistant(told: Mapping[str, Any]) -> bool:
-    """Whether a config.json is of an assistant that shares keys with Gemma 4."""
+    """Returns whether a config.json is of an assistant that shares keys with Gemma 4."""
     return told.get("model_type") in TYPES
 
 
 def read_config(told: Mapping[str, Any], where: str) -> AssistantConfig:
-    """What a published config.json means.
+    """Returns what a published config.json means.
 
     Args:
         told: its content.
@@ -148,12 +148,12 @@ def _config(told: Mapping[str, Any], text: Mapping[str, Any]) -> AssistantConfig
 
 
 def _kinds(layers: int) -> list[str]:
-    """Gemma 4's own: every sixth layer sees all, and so does the last."""
+    """Returns gemma 4's own: every sixth layer sees all, and so does the last."""
     return [FULL if (at + 1) % 6 == 0 or at == layers - 1 else SLIDING for at in range(layers)]
 
 
 def _rope(text: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
-    """The parameters of a kind's RoPE, Gemma 4's own if the config names none."""
+    """Returns the parameters of a kind's RoPE, Gemma 4's own if the config names none."""
     usual = {"rope_type": "default", "rope_theta": 10_000.0}
     if kind == FULL:
         usual = {

@@ -35,11 +35,11 @@ class Draws:
         return self.noise.places[:, None] + self.ahead
 
     def uniforms(self, purpose: Purpose) -> Tensor:
-        """Uniform numbers that are fresh in every round, `[rows, places]`."""
+        """Returns uniform numbers that are fresh in every round, `[rows, places]`."""
         return self.noise.uniforms(purpose, self.ahead, is_fresh=True)
 
     def waiting(self, vocab: int) -> Tensor:
-        """The shared noise `w = exp(-g)` of each place, `[rows, places, vocab]`."""
+        """Returns the shared noise `w = exp(-g)` of each place, `[rows, places, vocab]`."""
         return self.noise.waiting(Purpose.GUMBEL, self.ahead, vocab)
 
     def of(self, places: slice) -> Draws:
@@ -85,7 +85,7 @@ def shared_noise(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
 
 
 def gumbel_draw(p: Tensor, draws: Draws) -> Tensor:
-    """One draw from each distribution with the noise of its place, `[rows, places]`."""
+    """Returns one draw from each distribution with the noise of its place, `[rows, places]`."""
     return first_to_come(p, draws.waiting(p.shape[-1]))
 
 

@@ -182,14 +182,16 @@ class JacobiDrafter(Drafter):
         return Shift(source.clamp(max=self.pending.nodes), drafted, judged, sizes, sent)
 
     def _size(self, budget: int, place: int) -> int:
-        """Places to draft; the last token of a row or picture is left to the target's own."""
+        """Returns places to draft; the last token of a row or picture is left to the target's own."""
         size = min(self.jacobi_window, max(budget - 1, 0))
         if self.constraint is None:
             return size
         return min(size, self.constraint.grid.length - 1 - place) if place >= 0 else 0
 
     def _greedy(self, outcome: Outcome, shift: Shift) -> Tree:
-        """The fixed-point iteration itself: every draft is the newest argmax (Song et al. 2021)."""
+        """Returns the fixed-point iteration itself: every draft is the newest argmax (Song et al.
+        2021).
+        """
         best = outcome.scores.argmax(-1)  # [rows, 1 + nodes]
         # Behind the last judged place, which padding may not reach, the last argmax is repeated.
         last = self.pending.sizes[:, None]
@@ -212,7 +214,7 @@ class JacobiDrafter(Drafter):
         return Tree.chain(tokens, shift.sent[:, 2], probs)
 
     def _again(self, outcome: Outcome, shift: Shift, p: Tensor, draws: Draws) -> Tensor:
-        """Drafts that replace those of the last window, `[rows, drafted]`."""
+        """Returns drafts that replace those of the last window, `[rows, drafted]`."""
         drafted = p.shape[1]
         source, draws = shift.source[:, :drafted], draws.of(slice(drafted))
         x = self.pending.tokens.gather(1, source.clamp(max=self.pending.nodes - 1))
@@ -240,7 +242,9 @@ class JacobiDrafter(Drafter):
         p: Tensor,
         tail: slice,
     ) -> JacobiWindow:
-        """The places `tail`, in which those behind the last draft of each row are still to fill."""
+        """Returns the places `tail`, in which those behind the last draft of each row are still to
+        fill.
+        """
         assert shift.sent is not None
         device = tokens.device
         drafted, judged, roots = shift.sent[:, 0], shift.sent[:, 1], shift.sent[:, 3:4]
@@ -262,7 +266,9 @@ class JacobiDrafter(Drafter):
         )
 
     def _said(self, outcome: Outcome, places: list[int]) -> list[list[int]]:
-        """The end of each row's picture so far, as far back as copies reach, `[rows][reach]`."""
+        """Returns the end of each row's picture so far, as far back as copies reach,
+        `[rows][reach]`.
+        """
         lines = []
         for row, place in enumerate(places):
             count = min(self.reach, max(place, 0))
@@ -277,6 +283,6 @@ def _leading(counts: Tensor, width: int) -> Tensor:
 
 
 def _take(distributions: Tensor, source: Tensor) -> Tensor:
-    """Distributions at the places `source [rows, places]`."""
+    """Returns distributions at the places `source [rows, places]`."""
     here = torch.arange(len(source), device=source.device)[:, None]
     return distributions[here, source]

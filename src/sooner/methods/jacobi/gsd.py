@@ -86,7 +86,7 @@ class GSD(Method):
 
 
 def reject_groups(tree: Tree, p: Tensor, neighbours: Tensor, noise: RowNoise) -> Verdict:
-    """Rejection sampling of a drawn chain in which groups are compared instead of tokens.
+    """Returns rejection sampling of a drawn chain in which groups are compared instead of tokens.
 
     Args:
         tree: chains with `probs` set.
@@ -129,7 +129,7 @@ def _neighbours(context: Context, group: int) -> Tensor:
 
 
 def _parts(codebook: Tensor, size: int = 1024) -> tuple[Tensor, ...]:
-    """Numbers of the codes, few enough at a time for their distances to all others to fit."""
+    """Returns numbers of the codes, few enough at a time for their distances to all others to fit."""
     return torch.arange(len(codebook), device=codebook.device).split(size)
 
 

@@ -70,7 +70,7 @@ def like_last(window: JacobiWindow) -> tuple[Tensor, Tensor]:
 
 
 def copied(window: JacobiWindow, offsets: Callable[[TokenGrid | None], tuple[int, ...]]) -> tuple:
-    """A copy of an earlier token, the first of several offsets that leads to one it may be.
+    """Returns a copy of an earlier token, the first of several offsets that leads to one it may be.
 
     Where no offset does (the first row of a picture has nothing above it), at random.
     """

@@ -45,7 +45,7 @@ class DraftSource:
 
     @classmethod
     def of(cls, model: Any) -> DraftSource | None:
-        """The source of a model; `None` if it is from no checkpoint of a class that
+        """Returns the source of a model; `None` if it is from no checkpoint of a class that
         transformers loads."""
         kind = type(model)
         name = getattr(model, "name_or_path", "")
@@ -68,7 +68,7 @@ class DraftSource:
         )
 
     def load(self, device: torch.device) -> Any:
-        """The model, in eval mode, on `device`.
+        """Returns the model, in eval mode, on `device`.
 
         Raises:
             SoonerError: the checkpoint holds other weights than the caller's model.
@@ -100,7 +100,7 @@ class DraftSource:
 
 @torch.no_grad()
 def sample(model: Any) -> tuple[float, ...]:
-    """Sums over the first few values of each floating-point weight; empty for one without."""
+    """Returns sums over the first few values of each floating-point weight; empty for one without."""
     weights = [one for one in model.parameters() if one.is_floating_point()]
     if any(one.device.type == "meta" for one in weights):
         return ()
@@ -144,7 +144,7 @@ class HandedOver:
         return cls(file, parcel.room, parcel.lay_down(Arena(parcel.room, file)))
 
     def load(self, device: torch.device) -> Any:
-        """The model, in eval mode, on `device`; on a CPU its weights are the file's.
+        """Returns the model, in eval mode, on `device`; on a CPU its weights are the file's.
 
         Raises:
             SoonerError: its class makes another model of its config.
@@ -169,5 +169,5 @@ class HandedOver:
 
 
 def _tensors(model: Any) -> dict[str, torch.Tensor]:
-    """Weights and buffers by name, stored ones and others."""
+    """Returns weights and buffers by name, stored ones and others."""
     return dict(model.named_parameters()) | dict(model.named_buffers())

@@ -148,7 +148,8 @@ class ParallelDrafter(Drafter):
             self.model.observe_verdicts(*self._unasked(outcome))
 
     def _unasked(self, outcome: Outcome) -> tuple[list[int], list[int]]:
-        """Drafts of each row, 0 or 1, that a plain round has judged by the way, and those right.
+        """Returns drafts of each row, 0 or 1, that a plain round has judged by the way, and those
+        right.
 
         So a draft that is not worth verifying now is noticed when it gets better.
         """
@@ -172,7 +173,7 @@ class ParallelDrafter(Drafter):
         self.worker.commit(self.view.number, new)
 
     def _next_chain(self, outcome: Outcome, device: torch.device) -> Tree:
-        """The next chain: what is drafted already, and what is worth waiting for."""
+        """Returns the next chain: what is drafted already, and what is worth waiting for."""
         limits = [max(min(self.num_draft_tokens, budget - 1), 0) for budget in outcome.budget]
         if not any(limits):
             return Tree.empty(len(limits), device)
@@ -220,7 +221,7 @@ class ParallelDrafter(Drafter):
         return Tree.chain(tokens.to(device), sizes, probs)
 
     def guess(self, tree: Tree, rows: Rows) -> Guess | None:
-        """What the worker drew, meanwhile, for the place behind each row's chain."""
+        """Returns what the worker drew, meanwhile, for the place behind each row's chain."""
         tokens, q, known = [], [], []
         board = self.worker.board
         for row, size in enumerate(self.pending):

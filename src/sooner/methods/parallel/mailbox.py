@@ -59,7 +59,7 @@ class Mailbox:
 
     @classmethod
     def room(cls, rows: int, positions: int, visual: int) -> int:
-        """Bytes that a mailbox takes of an arena."""
+        """Returns bytes that a mailbox takes of an arena."""
         return sum(room(*one) for one in cls._shapes(rows, positions, visual))
 
     def clear(self) -> None:
@@ -133,11 +133,11 @@ class Mailbox:
         return bool(self.state[STOPPED])
 
     def visual(self) -> Kept | None:
-        """What `prefill` was told."""
+        """Returns what `prefill` was told."""
         if int(self.state[PREFILL]) != SOME:
             return None
         return [self.kept[row, :count].tolist() for row, count in enumerate(self.counts.tolist())]
 
     def read(self, row: int, start: int) -> list[int]:
-        """What original row `row` has said from position `start` on."""
+        """Returns what original row `row` has said from position `start` on."""
         return self.said[row, start : int(self.lengths[row])].tolist()

@@ -209,7 +209,7 @@ class ParallelVLM(Method):
         return own or launch(kind, job, rows)
 
     def _spawned(self, device: torch.device) -> SpawnedDraft | None:
-        """What holds the draft's spawned process, if it is to have one."""
+        """Returns what holds the draft's spawned process, if it is to have one."""
         is_standing = self.standing is not None and self.standing.is_spawned
         if not is_standing and not spawns(self.placement, self.draft_device, device):
             return None
@@ -222,7 +222,7 @@ class ParallelVLM(Method):
         return self._own[0]
 
     def depth(self, layers: int) -> int:
-        """L for a target of `layers` layers.
+        """Returns l for a target of `layers` layers.
 
         Raises:
             SoonerError: the target has fewer layers than `layer`.

@@ -98,7 +98,7 @@ class Patience:
             self.warn("the draft worker does not answer; decoding goes on without it until it does")
 
     def _signs(self) -> tuple[int, int]:
-        """What changes whenever the worker does anything."""
+        """Returns what changes whenever the worker does anything."""
         return self.worker.board.forwards, self.worker.board.acknowledged
 
 
@@ -129,7 +129,7 @@ class BoardView:
                 self._changed[row] = self.number
 
     def needed(self, rows: list[int]) -> int:
-        """The update that must be acknowledged before all of `rows` can be read."""
+        """Returns the update that must be acknowledged before all of `rows` can be read."""
         return max(self._changed.get(row, 0) for row in rows)
 
     def read(self, row: int, place: int, limit: int) -> list[int]:
@@ -187,7 +187,9 @@ class Plan:
         return self.sizes[min(have, self.largest)] if self.pays else 0
 
     def ahead(self) -> int | None:
-        """Tokens that the worker may be ahead until the next round; `None`: as many as it can."""
+        """Returns tokens that the worker may be ahead until the next round; `None`: as many as it
+        can.
+        """
         if self.pays:
             self._resting = 0
             return None
@@ -196,8 +198,8 @@ class Plan:
 
 
 def best_policy(model: CostModel, largest: int, rows: int = 1) -> tuple[list[int], float]:
-    """How many to verify for each number `0 .. largest` of tokens drafted already, and the tokens
-    a second that this gives. Each rejection begins anew with nothing drafted.
+    """Returns how many to verify for each number `0 .. largest` of tokens drafted already, and the
+    tokens a second that this gives. Each rejection begins anew with nothing drafted.
 
     Args:
         model: acceptance `a`, draft time `t` and forward times `T`, all measured.

@@ -141,7 +141,7 @@ class DraftStream:
         return hungry, p
 
     def _choose(self, scores: Tensor) -> tuple[Tensor | None, Tensor]:
-        """What the next tokens are drawn from, `[rows, vocab]`, and they, `[rows]`."""
+        """Returns what the next tokens are drawn from, `[rows, vocab]`, and they, `[rows]`."""
         if not self.processing.do_sample:
             return None, scores.argmax(-1)
         if bool(self.processing.broken(scores).any()):
@@ -151,7 +151,7 @@ class DraftStream:
         return p, pick(p, self.noise.uniforms(self.purpose, said)[:, 0])
 
     def _logits(self) -> Tensor:
-        """Logits of the next token of each row, `[rows, 1, vocab]`."""
+        """Returns logits of the next token of each row, `[rows, 1, vocab]`."""
         if not all(row.tokens for row in self.rows):
             return self.opening  # rows open together: none has a token before the first update
         # A row that may not run ahead is fed its last token again, at the same place.
@@ -319,7 +319,7 @@ def pruned(
     draft: Sequence[VisualGrids],
     repack: bool = False,
 ) -> Prompt:
-    """The draft's prompt with those visual tokens that stand for the target's kept ones.
+    """Returns the draft's prompt with those visual tokens that stand for the target's kept ones.
 
     Args:
         adapter: the draft's.

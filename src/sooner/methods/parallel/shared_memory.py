@@ -85,7 +85,7 @@ class Arena:
         self.used = 0
 
     def take(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-        """The next piece as a tensor, with whatever it holds.
+        """Returns the next piece as a tensor, with whatever it holds.
 
         The same calls after `reset` give the same pieces in every process that shares the arena.
 
@@ -103,12 +103,12 @@ class Arena:
 
 
 def take(arena: Arena | None, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
-    """The next piece of an arena; without one, zeros in memory of this process alone."""
+    """Returns the next piece of an arena; without one, zeros in memory of this process alone."""
     return torch.zeros(shape, dtype=dtype) if arena is None else arena.take(shape, dtype)
 
 
 def room(shape: tuple[int, ...], dtype: torch.dtype) -> int:
-    """Bytes that a piece takes."""
+    """Returns bytes that a piece takes."""
     return -(-math.prod(shape) * dtype.itemsize // ALIGNMENT) * ALIGNMENT
 
 
@@ -149,7 +149,7 @@ class Parcel:
 
     @staticmethod
     def open(arena: Arena, size: int, device: torch.device = CPU) -> Any:
-        """What lies in the next pieces of an arena; on a CPU its tensors are those pieces.
+        """Returns what lies in the next pieces of an arena; on a CPU its tensors are those pieces.
 
         Args:
             size: bytes of the text.
@@ -225,7 +225,7 @@ class Board:
 
     @classmethod
     def room(cls, rows: int, positions: int, ring: int, vocab: int) -> int:
-        """Bytes that a board takes of an arena."""
+        """Returns bytes that a board takes of an arena."""
         return sum(room(*told) for told in cls._shapes(rows, positions, ring, vocab))
 
     def clear(self) -> None:
@@ -256,7 +256,7 @@ class Board:
         return self.tokens[row, start : min(length, start + limit)].tolist()
 
     def read_probs(self, row: int, start: int, count: int) -> Tensor:
-        """What those tokens were drawn from, `[count, vocab]`."""
+        """Returns what those tokens were drawn from, `[count, vocab]`."""
         places = (start + torch.arange(count)) % self.probs.shape[1]
         return self.probs[row, places]
 

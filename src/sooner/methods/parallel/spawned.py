@@ -110,8 +110,9 @@ class SpawnedDraft(StandingDraft):
         self.failure = None
 
     def worker(self, job: DraftJob, rows: Sequence[int]) -> Worker:
-        """A worker for one run; one that does nothing while another run is on, where the draft was
-        not loaded, or where the job can't travel."""
+        """Returns a worker for one run; one that does nothing while another run is on, where the
+        draft was not loaded, or where the job can't travel.
+        """
         if self.failure is None:
             try:
                 worker = super().worker(job, rows)
@@ -135,7 +136,7 @@ class SpawnedDraft(StandingDraft):
         return super()._hand_over(job, rows)
 
     def _lags(self) -> bool:
-        """Whether the process is in an earlier run yet; one that hangs there is ended."""
+        """Returns whether the process is in an earlier run yet; one that hangs there is ended."""
         if not self.held or self.held[0].header[OVER] == self.held[0].header[RUN]:
             return False
         if self.held[0].process.is_alive() and time.monotonic() - self._left < HANGING:
@@ -231,7 +232,7 @@ def warm_up(adapter: Any) -> None:
 
 
 def draft_device(name: torch.device | str) -> torch.device:
-    """The device of a name.
+    """Returns the device of a name.
 
     Raises:
         SoonerError: no device that holds weights, or a CUDA device that is not there.

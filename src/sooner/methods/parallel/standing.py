@@ -88,8 +88,9 @@ class StandingDraft:
         _end(self.held)
 
     def worker(self, job: DraftJob, rows: Sequence[int]) -> Worker | None:
-        """A worker for one run, or `None` where the run has to fork its own: while another run is
-        on, or where the job can't travel (a logits processor that can't be pickled)."""
+        """Returns a worker for one run, or `None` where the run has to fork its own: while another
+        run is on, or where the job can't travel (a logits processor that can't be pickled).
+        """
         if not self._busy.acquire(blocking=False):
             return self._decline(rows, "another run has it")
         try:
@@ -131,7 +132,7 @@ class StandingDraft:
         return self.held[0]
 
     def _fits(self, needed: int) -> bool:
-        """Whether the memory is large enough."""
+        """Returns whether the memory is large enough."""
         return self.held[0].arena.size >= needed
 
     def _start(self, size: int) -> None:
@@ -175,7 +176,7 @@ class StandingWorker(ProcessWorker):
 
 
 def size_for(needed: int) -> int:
-    """Bytes of an arena for jobs like one that takes `needed`."""
+    """Returns bytes of an arena for jobs like one that takes `needed`."""
     return max(SMALLEST, 1 << (2 * needed - 1).bit_length())
 
 

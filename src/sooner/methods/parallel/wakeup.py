@@ -49,7 +49,7 @@ class ParentEnd:
             self._socket.send(b"\0")
 
     def last_words(self) -> str:
-        """What the worker said before it ended; nothing if it could not."""
+        """Returns what the worker said before it ended; nothing if it could not."""
         with contextlib.suppress(OSError):
             return self._socket.recv(LONGEST).decode(errors="replace")
         return ""

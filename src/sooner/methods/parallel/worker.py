@@ -99,7 +99,7 @@ class Worker:
                 self.server.step()
 
     def shows(self, wanted: dict[int, int], update: int) -> bool:
-        """Whether that is on the board by now."""
+        """Returns whether that is on the board by now."""
         return self.board.acknowledged >= update and all(
             int(self.board.lengths[row]) >= count for row, count in wanted.items()
         )
@@ -316,12 +316,12 @@ PLACEMENTS: dict[str, type[Worker]] = {
 
 
 def can_fork(device: torch.device) -> bool:
-    """Whether a draft on a device can work in a forked process of this one."""
+    """Returns whether a draft on a device can work in a forked process of this one."""
     return device.type == "cpu" and hasattr(os, "fork") and not torch.cuda.is_initialized()
 
 
 def default_placement(device: torch.device) -> str:
-    """The placement that `auto` is for a draft on a device.
+    """Returns the placement that `auto` is for a draft on a device.
 
     On a CPU it is a process of its own, if there is a core for it: forked, or spawned where this
     process uses CUDA. On CUDA it is a thread.
@@ -348,8 +348,8 @@ def place(placement: str, device: torch.device) -> type[Worker]:
 
 
 def spawns(placement: str, own: str | None, device: torch.device | str | None) -> bool:
-    """Whether a draft works in a spawned process: where that is asked for, and by `auto` if it has
-    a device of its own that is no CPU, or if it can't be forked for CUDA.
+    """Returns whether a draft works in a spawned process: where that is asked for, and by `auto` if
+    it has a device of its own that is no CPU, or if it can't be forked for CUDA.
 
     Args:
         own: device that the draft has for itself; `None`: it has none.

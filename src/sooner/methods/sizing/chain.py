@@ -132,7 +132,7 @@ class CostModel:
         return self.timed > 0 and self.costs.plain_rounds > 0
 
     def tokens(self, largest: int, rates: Sequence[float] | None = None) -> list[float]:
-        """Expected tokens a round and row for `0 .. largest` draft tokens.
+        """Returns expected tokens a round and row for `0 .. largest` draft tokens.
 
         Args:
             rates: acceptance of each row, 0 for one without a draft; `None` is one row, or several
@@ -162,7 +162,7 @@ class CostModel:
         rates: Sequence[float] | None = None,
         members: int | None = None,
     ) -> list[float]:
-        """Speed with `0 .. largest` draft tokens a round, as multiples of plain decoding's.
+        """Returns speed with `0 .. largest` draft tokens a round, as multiples of plain decoding's.
 
         Args:
             members: rows of a draft forward; `None` is all of them.
@@ -185,7 +185,9 @@ class CostModel:
 
 
 def _sums(chances: list[list[float]]) -> list[float]:
-    """Tokens a round for `0 .. n` draft tokens: mean over rows, by their chances at each depth."""
+    """Returns tokens a round for `0 .. n` draft tokens: mean over rows, by their chances at each
+    depth.
+    """
     expected, reached = [1.0], [1.0] * len(chances)
     for depth in range(len(chances[0])):
         reached = [have * row[depth] for have, row in zip(reached, chances, strict=True)]
@@ -200,7 +202,8 @@ class DraftLength:
         self.largest = largest
 
     def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
-        """Whether rows that begin should be drafted for, and so are worth the draft's prefill.
+        """Returns whether rows that begin should be drafted for, and so are worth the draft's
+        prefill.
 
         Args:
             prompt: tokens of a row's prompt, and `most`: new tokens that it may say.
@@ -274,7 +277,9 @@ class _Row:
 
     @staticmethod
     def beginning(known: Acceptance, is_drafted: bool) -> _Row:
-        """A row of a kind; what is found in its text is accepted as often as elsewhere in texts."""
+        """Returns a row of a kind; what is found in its text is accepted as often as elsewhere in
+        texts.
+        """
         own = known if is_drafted else known.of((FOUND, known.kind))
         return _Row(own, known.kind, is_drafted)
 
@@ -297,7 +302,7 @@ class _Row:
 
 
 def _hopeless(rows: Sequence[_Row], has_draft: Sequence[bool]) -> list[bool]:
-    """Rows that draft nothing while others do."""
+    """Returns rows that draft nothing while others do."""
     return [not can or one.is_hopeless for one, can in zip(rows, has_draft, strict=True)]
 
 
@@ -390,18 +395,19 @@ class AdaptiveDraftLength(DraftLength):
         return [little if bad else size for bad in hopeless]
 
     def _rates(self, rows: Sequence[_Row], has_draft: Sequence[bool]) -> list[float]:
-        """Acceptance of each row, 0 of those that draft nothing."""
+        """Returns acceptance of each row, 0 of those that draft nothing."""
         hopeless = _hopeless(rows, has_draft)
         if all(hopeless):
             return [self._rate(one) for one in rows]
         return [0.0 if bad else self._rate(one) for one, bad in zip(rows, hopeless, strict=True)]
 
     def _is_closed(self, left: Sequence[int]) -> bool:
-        """Whether these rows end together, since no requests come and go."""
+        """Returns whether these rows end together, since no requests come and go."""
         return len(left) > 1 and not self.load.rows
 
     def _shares(self, left: Sequence[int], rate: float) -> list[float]:
-        """What the last row of a closed batch leaves of the gain of `0 .. largest` draft tokens.
+        """Returns what the last row of a closed batch leaves of the gain of `0 .. largest` draft
+        tokens.
 
         Args:
             rate: acceptance of its rows, which are taken to be alike.
@@ -419,7 +425,7 @@ class AdaptiveDraftLength(DraftLength):
         members: int,
         gains_of_sizes: Callable[[], tuple[list[float], list[float]]],
     ) -> int | None:
-        """How many tokens to draft.
+        """Returns how many tokens to draft.
 
         Args:
             gains_of_sizes: over plain decoding for the mean row, by number of draft tokens, and
@@ -453,7 +459,9 @@ class AdaptiveDraftLength(DraftLength):
         return self.pauses.choose(rows, best, trial, f" ({model})")
 
     def _rate(self, row: _Row) -> float:
-        """Acceptance of a row: its own recent rounds, and what is expected of one that begins."""
+        """Returns acceptance of a row: its own recent rounds, and what is expected of one that
+        begins.
+        """
         expected = row.known.rate if row.known.is_known else self.model.acceptance
         return (row.accepted + WEIGHT * expected) / (row.judged + WEIGHT)
 

@@ -32,7 +32,7 @@ class BatchRounds:
 
     @staticmethod
     def of(left: Sequence[int], chances: Sequence[float]) -> list[BatchRounds]:
-        """Expected rounds with `0 .. n` draft tokens a round.
+        """Returns expected rounds with `0 .. n` draft tokens a round.
 
         Args:
             left: tokens that each row has yet to say.
@@ -58,7 +58,8 @@ class BatchRounds:
 
 
 def rounds_to_the_end(left: Sequence[int], chances: Sequence[float], fewer: float) -> list[float]:
-    """Rounds until the last row has ended, with `0 .. n` draft tokens, in rounds of all rows.
+    """Returns rounds until the last row has ended, with `0 .. n` draft tokens, in rounds of all
+    rows.
 
     Args:
         left, chances: as of `BatchRounds.of`.

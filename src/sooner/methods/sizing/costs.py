@@ -140,7 +140,7 @@ class LinearTimes:
                 self._products[row][column] = kept + share * other
 
     def seconds(self, counts: Sequence[float]) -> float:
-        """Estimate; 0 before the first."""
+        """Returns estimate; 0 before the first."""
         if not self.count:
             return 0.0
         if self._prices is None:
@@ -160,7 +160,9 @@ class LinearTimes:
         return prices
 
     def _least_squares(self, left: Sequence[int]) -> list[float]:
-        """Multiples of the usual prices of those `left`; a little pulls all to one multiple."""
+        """Returns multiples of the usual prices of those `left`; a little pulls all to one
+        multiple.
+        """
         whole = sum(sum(line) for line in self._products)
         level = sum(self._sums) / whole  # if all were the same
         pull = self.DOUBT * whole / len(self.usual) ** 2
@@ -204,7 +206,7 @@ class Costs:
         self._by_tokens.add(rounded(rows * block), seconds)
 
     def seconds(self, rows: int, block: int) -> float:
-        """Estimated time of such a round."""
+        """Returns estimated time of such a round."""
         key, size = rounded(rows), rounded(block)
         own = self._by_rows.get(key)
         if own is not None and (len(own.sizes) > 1 or own.sizes[0] == size):
@@ -212,12 +214,13 @@ class Costs:
         return self._by_tokens.seconds(rounded(rows * block))
 
     def since_plain(self, rows: int) -> int:
-        """Rounds over so many rows since a plain one."""
+        """Returns rounds over so many rows since a plain one."""
         return self._since[rounded(rows)]
 
     def is_plain_due(self, rows: int) -> bool:
-        """Whether the next round should be plain, to time what drafting has to beat: early, then
-        seldom."""
+        """Returns whether the next round should be plain, to time what drafting has to beat: early,
+        then seldom.
+        """
         first, second = PLAIN_ROUNDS
         if not self.plain_rounds:
             return self.rounds >= first
@@ -310,12 +313,13 @@ class Quickest:
             self._wait[rows] = self._again
 
     def is_known(self, rows: int = 1) -> bool:
-        """Whether each way has been tried often enough."""
+        """Returns whether each way has been tried often enough."""
         return all(self.counts[way, rows] >= self._tries for way in self.ways)
 
     def expected(self, way: str, rows: int = 1) -> float | None:
-        """Seconds that a call will take: as measured, else those of the next larger batch, else of
-        the largest, taken up in proportion. `None` where the way was never timed."""
+        """Returns seconds that a call will take: as measured, else those of the next larger batch,
+        else of the largest, taken up in proportion. `None` where the way was never timed.
+        """
         sizes = sorted(size for name, size in list(self._times) if name == way)
         if not sizes:
             return None
@@ -386,7 +390,7 @@ class Acceptance:
 
 
 def is_found(kind: Hashable) -> bool:
-    """Whether drafts of this kind are found in texts."""
+    """Returns whether drafts of this kind are found in texts."""
     return isinstance(kind, tuple) and kind[:1] == (FOUND,)
 
 

@@ -135,7 +135,7 @@ class RequestLoad:
         most: int | None,
         largest: int,
     ) -> bool:
-        """Whether a request that begins should be drafted for.
+        """Returns whether a request that begins should be drafted for.
 
         Args:
             kind: of the request.
@@ -154,7 +154,7 @@ class RequestLoad:
     def pays_together(
         self, kind: Hashable, rate: float, prompt: int, left: Sequence[int], largest: int
     ) -> bool:
-        """Whether rows that begin together, and that nobody joins, should be drafted for.
+        """Returns whether rows that begin together, and that nobody joins, should be drafted for.
 
         Args:
             kind: of their prompts, and `rate`: acceptance of that kind.
@@ -183,7 +183,9 @@ class RequestLoad:
         return self.round_times.seconds((1, (rows + 1) // 2, 0)) / whole if whole else 1.0
 
     def _takes(self, own: Traffic, is_worth: bool) -> bool:
-        """Whether a request is drafted for: some that are not worth it are, since drafts change."""
+        """Returns whether a request is drafted for: some that are not worth it are, since drafts
+        change.
+        """
         if is_worth or own.left_out >= EXPLORE_EVERY:
             own.left_out = 0
             return True
@@ -191,7 +193,7 @@ class RequestLoad:
         return False
 
     def plan(self, rates: Mapping[Hashable, float], largest: int) -> dict[Hashable, float]:
-        """What takes least machine time, with as many requests as decode and wait now.
+        """Returns what takes least machine time, with as many requests as decode and wait now.
 
         Returns:
             the kinds that are drafted for, and the seconds that each of their tokens saves; drafts'
@@ -254,7 +256,7 @@ class RequestLoad:
 
 
 def load_of(known: Acceptance) -> RequestLoad:
-    """What is known of the requests whose drafts' acceptance is kept there, of all kinds."""
+    """Returns what is known of the requests whose drafts' acceptance is kept there, of all kinds."""
     whole = known.whole or known
     if whole.load is None:
         whole.load = RequestLoad()

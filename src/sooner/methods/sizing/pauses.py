@@ -103,7 +103,7 @@ class Pauses(Generic[Size]):
         remark: object = "",
         may_pause: bool = True,
     ) -> Size | None:
-        """What to draft next; `None` is a plain round.
+        """Returns what to draft next; `None` is a plain round.
 
         Args:
             rows: of the next round. Where they change, a pause ends if drafting pays with these.

@@ -28,7 +28,9 @@ class Size:
     depth: int
 
     def holds(self, path: Sequence[int]) -> int:
-        """Nodes of an accepted path (ranks, from the root down) that such a tree would have had."""
+        """Returns nodes of an accepted path (ranks, from the root down) that such a tree would have
+        had.
+        """
         ranks = path[: self.depth]
         return next((at for at, rank in enumerate(ranks) if rank >= self.nodes), len(ranks))
 
@@ -45,7 +47,7 @@ class TreeSize:
         self.largest = largest
 
     def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
-        """The tree of the next round.
+        """Returns the tree of the next round.
 
         Args:
             room: most draft tokens that a row may still say.
@@ -130,7 +132,7 @@ class MeasuredSize(TreeSize):
         return size if self.drafted_rounds % WHOLE_EVERY else self.largest
 
     def gain(self, size: Size, room: int = 1 << 30, is_open: bool = True, rows: int = 1) -> float:
-        """Speed with a tree of `size` as a multiple of plain decoding's."""
+        """Returns speed with a tree of `size` as a multiple of plain decoding's."""
         return self._gains([size], room, is_open, rows)[size]
 
     def _gains(

@@ -96,7 +96,7 @@ def load_published(
 
 
 def published_names(config: CosmosARConfig) -> dict[str, str]:
-    """Names of all tensors: as published, without the prefix `model.`, to ours."""
+    """Returns names of all tensors: as published, without the prefix `model.`, to ours."""
     kinds = {
         published: ours
         for published, ours in LAYER.items()
@@ -120,7 +120,9 @@ def _weights_file(path: Path) -> Path:
 
 
 def _read(file: Path) -> dict[str, Tensor]:
-    """Tensors by published name, without prefix and without TransformerEngine's extra state."""
+    """Returns tensors by published name, without prefix and without TransformerEngine's extra
+    state.
+    """
     if file.suffix == ".safetensors":
         state = load_file(file)
     else:
@@ -135,7 +137,7 @@ def _read(file: Path) -> dict[str, Tensor]:
 
 
 def _told(file: Path) -> dict[str, Any]:
-    """What `config.json` says, without its nulls."""
+    """Returns what `config.json` says, without its nulls."""
     if not file.is_file():
         return {}
     told = json.loads(file.read_text())
@@ -162,7 +164,7 @@ def _refuse_what_is_not_built(file: Path, state: dict[str, Tensor], told: dict[s
 
 
 def _sizes(file: Path, state: dict[str, Tensor], told: dict[str, Any]) -> dict[str, Any]:
-    """Fields of the config, from the tensors first."""
+    """Returns fields of the config, from the tensors first."""
     fields_told = {ours: told[key] for key, ours in TOLD.items() if key in told}
     needed = [f"{name}.weight" for name in MEASURED]
     _complain(file, "lacks", [key for key in needed if key not in state])

@@ -20,7 +20,7 @@ ABSOLUTE_THETA = 10_000.0
 
 
 def coordinates(positions: Tensor, latent_shape: tuple[int, int, int]) -> tuple[Tensor, ...]:
-    """Frame, row and column of raster indices, each in the shape of `positions`.
+    """Returns frame, row and column of raster indices, each in the shape of `positions`.
 
     Indices behind the clip continue in further frames.
     """
@@ -30,13 +30,15 @@ def coordinates(positions: Tensor, latent_shape: tuple[int, int, int]) -> tuple[
 
 
 def split(channels: int) -> tuple[int, int, int]:
-    """Channels for frame, height and width: two even thirds, and what is left for the frame."""
+    """Returns channels for frame, height and width: two even thirds, and what is left for the
+    frame.
+    """
     spatial = channels // 6 * 2
     return channels - 2 * spatial, spatial, spatial
 
 
 def rotation(config: CosmosARConfig, positions: Tensor) -> tuple[Tensor, Tensor]:
-    """Cosines and sines for `positions [rows, entries]`.
+    """Returns cosines and sines for `positions [rows, entries]`.
 
     Returns:
         Two tensors `[rows, entries, head_dim]`, fp32.
@@ -70,7 +72,7 @@ def rotate(states: Tensor, cosines: Tensor, sines: Tensor) -> Tensor:
 
 
 def absolute(config: CosmosARConfig, positions: Tensor) -> Tensor:
-    """Sinusoids of frame, height and width for `positions [rows, entries]`.
+    """Returns sinusoids of frame, height and width for `positions [rows, entries]`.
 
     Returns:
         `[rows, entries, hidden]`, fp32: for each axis its sines, then its cosines.

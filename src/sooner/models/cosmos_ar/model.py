@@ -154,6 +154,6 @@ class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
 
 
 def _following(states: Tensor, cache: Cache | None) -> Tensor:
-    """Positions behind the cache, `[1, entries]`."""
+    """Returns positions behind the cache, `[1, entries]`."""
     seen = 0 if cache is None else cache.get_seq_length()
     return torch.arange(states.shape[1], device=states.device)[None] + seen

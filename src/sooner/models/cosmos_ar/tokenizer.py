@@ -55,7 +55,7 @@ class PublishedTokenizer:
 
     @torch.no_grad()
     def encode(self, pixels: Tensor) -> Tensor:
-        """Codes of clips.
+        """Returns codes of clips.
 
         Args:
             pixels: `[rows, 3, frames, height, width]` in -1..1; 1 + a multiple of 8 frames, sides

@@ -38,7 +38,9 @@ WAY_OUT = "give a whole OpenVLA checkpoint (dinosiglip towers)"
 
 
 def is_published(told: Mapping[str, Any]) -> bool:
-    """Whether a `config.json` of type `openvla` is OpenVLA's own, and not one that we saved."""
+    """Returns whether a `config.json` of type `openvla` is OpenVLA's own, and not one that we
+    saved.
+    """
     return "dino_config" not in told
 
 
@@ -165,7 +167,7 @@ def _config(folder: Path, told: Mapping[str, Any], state: Published) -> OpenVLAC
 
 
 def _tower(state: Published, tower: str, heads: int, side: int | None) -> dict[str, Any]:
-    """Sizes of a tower without its last block."""
+    """Returns sizes of a tower without its last block."""
     width, _, patch, _ = state.shape(tower + "patch_embed.proj.weight")
     patches = state.shape(tower + "pos_embed")[1]
     return {

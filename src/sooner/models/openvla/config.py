@@ -17,7 +17,7 @@ from ...errors import SoonerError
 
 
 def read_object(file: Path) -> dict[str, Any] | None:
-    """The JSON object in a file; `None` if there is no such file.
+    """Returns the JSON object in a file; `None` if there is no such file.
 
     Raises:
         SoonerError: it holds something else.

@@ -97,7 +97,8 @@ class PictureForm:
         return torch.cat(views)
 
     def fitted(self, picture: Any) -> Image.Image:
-        """A picture as the square that the towers see, RGB; one that is that square stays as it is.
+        """Returns a picture as the square that the towers see, RGB; one that is that square stays
+        as it is.
 
         Raises:
             SoonerError: as `as_image`.

@@ -68,7 +68,7 @@ class OpenVLAProcessor:
     def of(
         cls, tokenizer: Any, config: OpenVLAConfig, form: PictureForm | None = None
     ) -> OpenVLAProcessor:
-        """The processor of a policy; the picture's size is the towers'."""
+        """Returns the processor of a policy; the picture's size is the towers'."""
         return cls(
             tokenizer,
             PictureForm(config.image_size) if form is None else form,
@@ -78,7 +78,7 @@ class OpenVLAProcessor:
         )
 
     def __call__(self, pictures: Any, instructions: str | Sequence[str]) -> dict[str, Tensor]:
-        """Inputs of one observation, or of several at once.
+        """Returns inputs of one observation, or of several at once.
 
         Args:
             pictures: one for each instruction: PIL or `[height, width, 3]` uint8, RGB.
@@ -105,7 +105,7 @@ class OpenVLAProcessor:
         return {"input_ids": ids, "attention_mask": mask, "pixel_values": pixels}
 
     def fitted(self, picture: Any) -> np.ndarray:
-        """A picture as the towers' square, uint8 `[side, side, 3]`.
+        """Returns a picture as the towers' square, uint8 `[side, side, 3]`.
 
         Inputs of that square are those of the picture, so resizing can be done ahead, in another
         thread than the model's.
@@ -127,7 +127,7 @@ class OpenVLAProcessor:
         return [self.tokenizer.bos_token_id, *[self.image_token_id] * self.patches, *ids]
 
     def text(self, instruction: str) -> str:
-        """The prompt as a text."""
+        """Returns the prompt as a text."""
         if not isinstance(instruction, str):
             kind = type(instruction).__name__
             raise SoonerError(f"instruction is a {kind}; give a text such as 'open the drawer'")
@@ -181,7 +181,7 @@ class OpenVLAProcessor:
 
 
 def read_tokenizer(folder: Path) -> Any:
-    """The tokenizer in a folder, by class.
+    """Returns the tokenizer in a folder, by class.
 
     transformers' `AutoTokenizer` would ask to run the Python files that a published config names.
 
@@ -208,7 +208,7 @@ def _checked(told: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _only(pictures: Any) -> list[Any]:
-    """One picture as a list; a list of one stays."""
+    """Returns one picture as a list; a list of one stays."""
     return list(pictures) if isinstance(pictures, (list, tuple)) else [pictures]
 
 

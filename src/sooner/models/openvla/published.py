@@ -68,7 +68,7 @@ Move = tuple[str, Callable[[Tensor], Tensor]]
 
 
 def moves(depths: dict[str, int], hidden: int, text_layers: int) -> dict[str, list[Move]]:
-    """Every published tensor that is used, by name, and what becomes of it.
+    """Returns every published tensor that is used, by name, and what becomes of it.
 
     Args:
         depths: published blocks of each tower, by `DINO` and `SIGLIP`.
@@ -87,7 +87,7 @@ def moves(depths: dict[str, int], hidden: int, text_layers: int) -> dict[str, li
 
 
 def is_unused(name: str, depths: dict[str, int]) -> bool:
-    """Whether a published tensor has no part in an action: last blocks, norms, pooling."""
+    """Returns whether a published tensor has no part in an action: last blocks, norms, pooling."""
     if NO_USE.fullmatch(name):
         return True
     for tower, depth in depths.items():
@@ -98,7 +98,7 @@ def is_unused(name: str, depths: dict[str, int]) -> bool:
 
 
 def current(name: str) -> str:
-    """A published name with today's word for layer scale, which is timm's as well."""
+    """Returns a published name with today's word for layer scale, which is timm's as well."""
     return re.sub(r"\.(ls[12])\.gamma$", r".\1.scale_factor", name)
 
 

@@ -60,7 +60,7 @@ class ActionTokens:
         return self.centers[np.clip(self.vocab_size - np.asarray(ids) - 1, 0, self.edges - 2)]
 
     def bins(self, ids: Tensor) -> Tensor:
-        """Bins of ids, of any shape; -1 for an id that is no action."""
+        """Returns bins of ids, of any shape; -1 for an id that is no action."""
         bins = self.vocab_size - 1 - ids
         inside = (bins >= 0) & (bins < self.edges)
         return torch.where(inside, bins, -1)
@@ -184,7 +184,7 @@ class ActionStatistics:
 
 
 def read_statistics(folder: str | Path) -> dict[str, Any] | None:
-    """The content of a checkpoint's `dataset_statistics.json`; `None` if it has none.
+    """Returns the content of a checkpoint's `dataset_statistics.json`; `None` if it has none.
 
     Raises:
         SoonerError: the file is no JSON object.
@@ -195,7 +195,7 @@ def read_statistics(folder: str | Path) -> dict[str, Any] | None:
 def decode_actions(
     ids: np.ndarray, tokens: ActionTokens, statistics: ActionStatistics
 ) -> np.ndarray:
-    """Generated ids to actions in physical units.
+    """Returns generated ids to actions in physical units.
 
     Args:
         ids: `[rows, horizon * dims]`, one action behind the other.

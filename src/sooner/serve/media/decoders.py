@@ -111,7 +111,7 @@ def video(task: DecodeTask) -> dict[str, Any]:
 
 
 def as_told(info: VideoInfo) -> dict[str, Any]:
-    """What is known of a video, as JSON has it; `VideoInfo(path, **told)` is the way back."""
+    """Returns what is known of a video, as JSON has it; `VideoInfo(path, **told)` is the way back."""
     names = ("frames", "fps", "seconds", "width", "height", "rotation", "is_variable", "damage")
     return {name: getattr(info, name) for name in names}
 
@@ -128,7 +128,7 @@ def _check_length(limits: MediaLimits, seconds: float, frames: int) -> None:
 
 
 def pages(task: DecodeTask) -> dict[str, Any]:
-    """The pages of a PDF, each `[height, width, 3]`, upright as its rotation says.
+    """Returns the pages of a PDF, each `[height, width, 3]`, upright as its rotation says.
 
     Options: `dpi`, or `within`, the width and height that a page shall just fit into.
 
@@ -184,5 +184,5 @@ def _page(
 
 
 def one_line(error: BaseException) -> str:
-    """What a library said, short."""
+    """Returns what a library said, short."""
     return " ".join(str(error).split())[:100] or type(error).__name__

@@ -31,7 +31,7 @@ Dial = Callable[[str, int, float], socket.socket]
 
 
 def resolve(host: str, port: int) -> list[str]:
-    """Addresses of a name, as the system resolves it.
+    """Returns addresses of a name, as the system resolves it.
 
     Raises:
         OSError: it has none.
@@ -41,13 +41,14 @@ def resolve(host: str, port: int) -> list[str]:
 
 
 def dial(address: str, port: int, seconds: float) -> socket.socket:
-    """A connection to an address; never to a name."""
+    """Returns a connection to an address; never to a name."""
     return socket.create_connection((str(ipaddress.ip_address(address)), port), seconds)
 
 
 def is_public(address: str) -> bool:
-    """Whether an address belongs to the internet: not private, loopback, link-local, multicast, or
-    an IPv6 form of such a one."""
+    """Returns whether an address belongs to the internet: not private, loopback, link-local,
+    multicast, or an IPv6 form of such a one.
+    """
     try:
         found = ipaddress.ip_address(address)
     except ValueError:
@@ -79,7 +80,7 @@ class Fetcher:
     tls: ssl.SSLContext = field(default_factory=ssl.create_default_context, repr=False)
 
     def get(self, url: str) -> bytes:
-        """The content of a URL; blocks.
+        """Returns the content of a URL; blocks.
 
         Raises:
             MediaError: nothing is fetched from there, no status 200, too large, or too slow.
@@ -145,7 +146,7 @@ class Fetcher:
 
 
 def split(url: str) -> tuple[str, str, int, str]:
-    """Scheme, host, port, and path with query of a URL, ready to be sent.
+    """Returns scheme, host, port, and path with query of a URL, ready to be sent.
 
     Raises:
         MediaError: it has no host, a user's name, or characters that no URL has.

@@ -16,5 +16,5 @@ def send(connection: Connection, told: dict[str, Any]) -> None:
 
 
 def told_limits(limits: MediaLimits) -> dict[str, Any]:
-    """The limits as JSON has them; `MediaLimits(**told)` is the way back."""
+    """Returns the limits as JSON has them; `MediaLimits(**told)` is the way back."""
     return dataclasses.asdict(limits)

@@ -43,7 +43,7 @@ class ProcessedMedia:
                 setattr(processor, kind, _Asked(self, kind, getattr(processor, kind)))
 
     def get(self, kind: str, process: Any, args: Sequence[Any], options: Mapping[str, Any]) -> Any:
-        """What `process(*args, **options)` gives for the media that are shown."""
+        """Returns what `process(*args, **options)` gives for the media that are shown."""
         key = None
         if self.shown and len(args) == 1:
             try:
@@ -92,7 +92,7 @@ def _nbytes(made: Any) -> int:
 
 
 def _told(value: Any) -> Any:
-    """An option as something that is equal if the option is.
+    """Returns an option as something that is equal if the option is.
 
     Raises:
         TypeError: it is of a kind that only its maker can compare.

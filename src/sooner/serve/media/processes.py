@@ -175,7 +175,7 @@ class _Process:
         answer: Answer | None,
         options: dict[str, Any],
     ) -> DecodedMedia:
-        """One file; whatever goes wrong but a refusal leaves a process that is not idle."""
+        """Returns one file; whatever goes wrong but a refusal leaves a process that is not idle."""
         told = {"decoder": decoder, "limits": told_limits(limits), "options": options}
         alarm = _Alarm(self.process, limits.seconds if self.tasks else START_SECONDS)
         try:
@@ -264,7 +264,9 @@ class _Alarm:
 
 
 def _environment() -> dict[str, str]:
-    """What a process needs to find Python's modules, and no more threads than it has work for."""
+    """Returns what a process needs to find Python's modules, and no more threads than it has work
+    for.
+    """
     kept = {name: os.environ[name] for name in KEPT if name in os.environ}
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
     return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -73,7 +73,7 @@ class MediaReader:
         self._kept = _Kept(kept)
 
     def picture(self, url: str) -> SeenPicture:
-        """The picture of a URL.
+        """Returns the picture of a URL.
 
         Raises:
             MediaError: it can't be had, or is refused.
@@ -85,7 +85,7 @@ class MediaReader:
         return SeenPicture(held.pictures[0], key)
 
     def video(self, url: str, choose: Choose) -> SeenVideo:
-        """The frames of a video that `choose` picks.
+        """Returns the frames of a video that `choose` picks.
 
         Args:
             choose: indices of frames, ascending; it may refuse by a `MediaError`. It is the same
@@ -110,7 +110,7 @@ class MediaReader:
         return SeenVideo(frames, f"{key}:{hashed(str(told['indices']).encode())[:16]}")
 
     def pages(self, data_or_url: str) -> list[SeenPicture]:
-        """The pages of a PDF.
+        """Returns the pages of a PDF.
 
         Args:
             data_or_url: a URL, or the content in base64.

@@ -33,7 +33,8 @@ class Sources:
     fetch: Callable[[str], bytes] | None = None
 
     def read(self, url: str) -> bytes:
-        """The content of a `data:`, `file:` or `http(s):` URL, or of a path below the media root.
+        """Returns the content of a `data:`, `file:` or `http(s):` URL, or of a path below the media
+        root.
 
         Raises:
             MediaError: it is not allowed, not there, or too large.
@@ -78,7 +79,7 @@ def from_data(url: str, limits: MediaLimits) -> bytes:
 
 
 def from_base64(data: str, limits: MediaLimits) -> bytes:
-    """Bytes of base64, in lines or not.
+    """Returns bytes of base64, in lines or not.
 
     Raises:
         MediaError: too many, or other characters.
@@ -93,7 +94,8 @@ def from_base64(data: str, limits: MediaLimits) -> bytes:
 
 
 def read_below(root: Path, path: str, limits: MediaLimits) -> bytes:
-    """A file below `root`: no `..`, and no symbolic link on the way, not even one made meanwhile.
+    """Returns a file below `root`: no `..`, and no symbolic link on the way, not even one made
+    meanwhile.
 
     Args:
         path: relative to `root`, or absolute and in it.
@@ -130,7 +132,7 @@ def read_below(root: Path, path: str, limits: MediaLimits) -> bytes:
 
 
 def _path(url: str) -> str:
-    """The path of a `file:` URL, or the text itself."""
+    """Returns the path of a `file:` URL, or the text itself."""
     if url[:5].lower() != "file:":
         return url
     try:

@@ -93,7 +93,7 @@ def confine(memory: int) -> None:
 
 
 def _address_space() -> int:
-    """Bytes that are mapped now; 0 where the system does not tell."""
+    """Returns bytes that are mapped now; 0 where the system does not tell."""
     try:
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):

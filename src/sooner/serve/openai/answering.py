@@ -150,7 +150,7 @@ class Answering:
     async def updates(
         self, ping: float | None = None
     ) -> AsyncIterator[tuple[Choice, Update] | None]:
-        """What came, in order; `None` after every `ping` seconds without anything.
+        """Yields what came, in order; `None` after every `ping` seconds without anything.
 
         Tokens of a choice that wait behind one another are one update.
 
@@ -197,7 +197,7 @@ class Answering:
         self._news.set()
 
     def _goes_on(self, one: AskedChoice) -> bool:
-        """Whether the next event is more tokens of a choice that is not over."""
+        """Returns whether the next event is more tokens of a choice that is not over."""
         if not self._events or one.choice.is_over:
             return False
         following, event = self._events[0]

@@ -57,7 +57,7 @@ def create_app(
     on_ready: Callable[[], None] = lambda: None,
     page: Callable[[FastAPI], Any] | None = None,
 ) -> FastAPI:
-    """The server of one model.
+    """Returns the server of one model.
 
     Args:
         handler: answers; closed with the application.
@@ -96,7 +96,7 @@ def _add_asking(app: FastAPI, handler: OpenAIHandler) -> None:
         responses=_responses(*ASKING, answer=ChatCompletion, streams=True),
     )
     async def chat_completions(request: Request) -> Response:
-        """Answers to a chat with text, pictures, videos and PDFs."""
+        """Returns answers to a chat with text, pictures, videos and PDFs."""
         return await handler.chat(request)
 
     @app.post(
@@ -105,29 +105,29 @@ def _add_asking(app: FastAPI, handler: OpenAIHandler) -> None:
         responses=_responses(*ASKING, answer=TextCompletion, streams=True),
     )
     async def completions(request: Request) -> Response:
-        """What follows a text."""
+        """Returns what follows a text."""
         return await handler.completions(request)
 
 
 def _add_telling(app: FastAPI, handler: OpenAIHandler) -> None:
     @app.get("/v1/models", responses=_responses(401, 403, answer=ModelList))
     async def models() -> Response:
-        """The model, under each of its names."""
+        """Returns the model, under each of its names."""
         return handler.models()
 
     @app.get("/v1/models/{model:path}", responses=_responses(401, 403, 404, answer=ModelCard))
     async def model(model: str) -> Response:
-        """The model, if that is a name of it."""
+        """Returns the model, if that is a name of it."""
         return handler.model(model)
 
     @app.get("/health", responses=_responses(403, answer=HealthAnswer, unwell=True))
     async def health(request: Request) -> Response:
-        """Whether the engine's loop goes round; 503 if it has not for 30 s."""
+        """Returns whether the engine's loop goes round; 503 if it has not for 30 s."""
         return handler.health(request.state.is_known)
 
     @app.get("/ready", responses=_responses(403, answer=HealthAnswer, unwell=True))
     async def ready() -> Response:
-        """Whether requests are taken; 503 while warming up and draining."""
+        """Returns whether requests are taken; 503 while warming up and draining."""
         return handler.ready()
 
     @app.get(
@@ -138,7 +138,7 @@ def _add_telling(app: FastAPI, handler: OpenAIHandler) -> None:
         },
     )
     async def metrics() -> Response:
-        """Counters, gauges and histograms under vLLM's names, with the prefix `sooner:`."""
+        """Returns counters, gauges and histograms under vLLM's names, with the prefix `sooner:`."""
         return handler.metrics_text()
 
 
@@ -162,7 +162,7 @@ def _add_pages(app: FastAPI) -> None:
 
 
 async def _refused(request: Request, error: Exception) -> Response:
-    """Paths and methods that there are not."""
+    """Returns paths and methods that there are not."""
     assert isinstance(error, HTTPException)
     path, headers = request.url.path[:200], dict(error.headers or {})
     if error.status_code == 405:

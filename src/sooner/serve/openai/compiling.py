@@ -41,7 +41,7 @@ class CompileProcess:
         self._lock = asyncio.Lock()
 
     async def error_of(self, kind: str, text: str) -> str:
-        """What is wrong with a grammar; empty if nothing is.
+        """Returns what is wrong with a grammar; empty if nothing is.
 
         Args:
             kind, text: see `extras.Structure`.

@@ -18,7 +18,9 @@ code { font: .95em ui-monospace, monospace } p { margin: .25rem 0 }
 
 
 def page_of(described: Mapping[str, Any]) -> str:
-    """HTML of an OpenAPI description: each path with the fields of its body and its statuses."""
+    """Returns HTML of an OpenAPI description: each path with the fields of its body and its
+    statuses.
+    """
     title = escape(described["info"]["title"])
     parts = [
         f"<!doctype html><html lang=en><meta charset=utf-8><title>{title}: API</title>",
@@ -57,7 +59,7 @@ def _fields(schema: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _type(schema: Mapping[str, Any]) -> str:
-    """A type in a few words, such as `string or list of integer`."""
+    """Returns a type in a few words, such as `string or list of integer`."""
     if "$ref" in schema:
         return _name(schema)
     for union in ("anyOf", "oneOf"):

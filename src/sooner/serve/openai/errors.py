@@ -77,7 +77,7 @@ def too_long(prompt: int, new: int, most: int, field: str = "messages") -> BadRe
 
 
 def unknown_model(name: str, known: str) -> ApiError:
-    """Another model than the one that is served."""
+    """Returns another model than the one that is served."""
     return ApiError(
         404,
         f"no model '{name[:200]}' here; this server has '{known}' (or leave `model` out)",
@@ -119,7 +119,7 @@ def down() -> ApiError:
 
 
 def engine_failed(error: Exception | None) -> RefusedError:
-    """What a client is told whose job ended with an error.
+    """Returns what a client is told whose job ended with an error.
 
     What the engine refuses on purpose is the request's fault; anything else is not, and is no
     more than named: messages of other libraries may tell of the machine.
@@ -148,7 +148,7 @@ def engine_failed(error: Exception | None) -> RefusedError:
 
 
 def known(error: Exception, name: str) -> RefusedError:
-    """The refusal that an exception of a handler stands for.
+    """Returns the refusal that an exception of a handler stands for.
 
     A 500 is a fault of ours, and no documented answer: the log has the traceback.
 
@@ -166,7 +166,7 @@ def known(error: Exception, name: str) -> RefusedError:
 
 
 def body(error: RefusedError) -> dict[str, Any]:
-    """`{"error": {"message", "type", "param", "code"}}`."""
+    """Returns `{"error": {"message", "type", "param", "code"}}`."""
     return {
         "error": {
             "message": error.text,
@@ -178,5 +178,5 @@ def body(error: RefusedError) -> dict[str, Any]:
 
 
 def refused(error: RefusedError) -> Response:
-    """The answer to a request that gets nothing else."""
+    """Returns the answer to a request that gets nothing else."""
     return JSONResponse(body(error), error.status, headers=error.headers)

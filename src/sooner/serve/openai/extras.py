@@ -163,7 +163,7 @@ class GuidedRequest(ApiFields):
 
 
 def structures(asked: Mapping[Any, tuple[str, Any]], whitespace: str | None) -> list[Structure]:
-    """Structures of the fields that are set.
+    """Returns structures of the fields that are set.
 
     Args:
         asked: of each kind its field and value.
@@ -184,7 +184,7 @@ def structures(asked: Mapping[Any, tuple[str, Any]], whitespace: str | None) -> 
 
 
 def schema_text(field: str, schema: Any, whitespace: str | None = None) -> str:
-    """A JSON schema as llguidance takes it.
+    """Returns a JSON schema as llguidance takes it.
 
     Args:
         schema: as an object, `True`, or JSON.

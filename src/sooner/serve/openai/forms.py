@@ -81,7 +81,7 @@ class _Form:
         return self.request.num_logprobs is not None
 
     def extras(self, tokens: Sequence[ToldToken]) -> dict[str, Any]:
-        """Fields that are there if they were asked for."""
+        """Returns fields that are there if they were asked for."""
         if not self.request.return_token_origins:
             return {}
         return {"token_origins": self.texts.origins(tokens)}
@@ -92,11 +92,11 @@ class _Form:
         return self.has_logprobs or bool(self.request.return_token_origins)
 
     def is_silent(self, update: Update) -> bool:
-        """Whether an update has nothing that this client wants."""
+        """Returns whether an update has nothing that this client wants."""
         return not update.pieces and not (self.wants_tokens and update.tokens)
 
     def bare_text(self, update: Update) -> str | None:
-        """What an update adds, if that is text of the answer and nothing else."""
+        """Returns what an update adds, if that is text of the answer and nothing else."""
         pieces = update.pieces
         if not pieces or self.wants_tokens or any(one.kind != "content" for one in pieces):
             return None
@@ -122,7 +122,7 @@ class ChatForm(_Form):
         return super().is_silent(replace(update, pieces=self._shown(update)))
 
     def _shown(self, update: Update | Collected) -> list[AnswerPiece]:
-        """Pieces that the client wants: no reasoning, or no second call, where it says so."""
+        """Returns pieces that the client wants: no reasoning, or no second call, where it says so."""
         request = self.request
         return [
             piece
@@ -262,7 +262,7 @@ class TextForm(_Form):
         return TextCompletion(**head, object="text_completion", choices=told)
 
     def _echoed(self, choice: Choice) -> str:
-        """The prompt, if the answer is to begin with it."""
+        """Returns the prompt, if the answer is to begin with it."""
         if not self.request.echo:
             return ""
         prompt = self.request.prompts[choice.index // self.request.choices]

@@ -126,7 +126,7 @@ class Grammars(Protocol):
     """Makes the matchers of a request."""
 
     async def of(self, request: GenerationRequest) -> Callable[[], TokenMatcher | None]:
-        """What makes the matcher of each choice.
+        """Returns what makes the matcher of each choice.
 
         Raises:
             BadRequestError: the schema is no grammar, or takes too long to compile.
@@ -230,7 +230,7 @@ class GuidanceGrammars:
 
 
 def structure_of(request: GenerationRequest) -> Structure | None:
-    """What an answer has to match, by a forced call or the fields that ask for a structure."""
+    """Returns what an answer has to match, by a forced call or the fields that ask for a structure."""
     if isinstance(request, ChatRequest) and (choice := request.tool_choice) is not None:
         functions = {tool.function.name: tool.function for tool in request.tools or ()}
         schema: dict[str, Any] | None = None
@@ -244,7 +244,7 @@ def structure_of(request: GenerationRequest) -> Structure | None:
 
 
 def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[str, Any]:
-    """The schema of a list of calls, at most one of them if it `is_single`."""
+    """Returns the schema of a list of calls, at most one of them if it `is_single`."""
     calls = [
         {
             "type": "object",

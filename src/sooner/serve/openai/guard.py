@@ -96,7 +96,7 @@ def _is_login(scope: Scope) -> bool:
 
 
 def is_local(address: str) -> bool:
-    """Whether the host of a URL is this machine's loopback."""
+    """Returns whether the host of a URL is this machine's loopback."""
     try:
         host = urlsplit(address).hostname
     except ValueError:

@@ -116,7 +116,7 @@ class TokenTexts:
         )
 
     def origins(self, tokens: Sequence[ToldToken]) -> list[TokenOrigin]:
-        """Which tokens were drafted, and which are the target's own."""
+        """Returns which tokens were drafted, and which are the target's own."""
         return [
             TokenOrigin(
                 id=token.id,
@@ -134,7 +134,7 @@ class TokenTexts:
         )
 
     def named(self, token: int, leads: bool) -> str:
-        """A token of `/v1/completions`, where no field has its bytes."""
+        """Returns a token of `/v1/completions`, where no field has its bytes."""
         text, known = self.text(token, leads), self.bytes(token, leads)
         return text if known is None or text.encode() == bytes(known) else f"bytes:{text}"
 
@@ -151,8 +151,9 @@ class TokenIdTexts(TokenTexts):
 
 @functools.cache
 def byte_alphabet() -> dict[str, int]:
-    """The letters by which byte-level vocabularies write bytes (GPT-2): printable ones stand for
-    themselves, the others for those from 256 on."""
+    """Returns the letters by which byte-level vocabularies write bytes (GPT-2): printable ones
+    stand for themselves, the others for those from 256 on.
+    """
     printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
     rest = [byte for byte in range(256) if byte not in printable]
     return {chr(byte): byte for byte in printable} | {

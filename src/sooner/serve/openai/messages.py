@@ -73,12 +73,12 @@ Parts = Annotated[list[Part], Field(max_length=MOST_PARTS, fail_fast=True)]
 
 
 def kind_of(value: Any) -> str:
-    """Which member of a union with text a value is for."""
+    """Returns which member of a union with text a value is for."""
     return "text" if isinstance(value, str) else "list"
 
 
 def text_or(items: Any) -> Any:
-    """A string, or `items`, a list; what is neither is told to be no list."""
+    """Returns a string, or `items`, a list; what is neither is told to be no list."""
     return Annotated[
         Annotated[Text, Tag("text")] | Annotated[items, Tag("list")], Discriminator(kind_of)
     ]

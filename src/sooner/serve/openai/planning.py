@@ -58,7 +58,7 @@ class Planner:
             )
 
     def prediction_of(self, request: GenerationRequest) -> list[int] | None:
-        """Token ids of `prediction`, no more than an answer can have; slow if it is long."""
+        """Returns token ids of `prediction`, no more than an answer can have; slow if it is long."""
         if request.prediction is None:
             return None
         text = request.prediction.text
@@ -74,7 +74,7 @@ class Planner:
         prediction: list[int] | None = None,
         matcher: Callable[[], Any] = lambda: None,
     ) -> list[AskedChoice]:
-        """The choices of each prompt after the other, and their jobs.
+        """Returns the choices of each prompt after the other, and their jobs.
 
         Args:
             name: the request's id.

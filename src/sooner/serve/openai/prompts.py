@@ -87,7 +87,7 @@ class ChatPrompts:
         return getattr(self.processor, "tokenizer", self.processor)
 
     async def __call__(self, request: ChatRequest) -> Prepared:
-        """Inputs of a chat.
+        """Returns inputs of a chat.
 
         Raises:
             BadRequestError: no chat template, media that are refused, or a prompt that is too long.
@@ -146,12 +146,12 @@ class ChatPrompts:
                 )
 
     def _knows(self, name: str) -> bool:
-        """Whether the template reads a variable."""
+        """Returns whether the template reads a variable."""
         is_name = name.isidentifier()
         return is_name and re.search(rf"\b{name}\b", self.template or "") is not None
 
     def _written(self, chat: _Chat, request: ChatRequest) -> Prepared:
-        """Template and processor; in the one thread that may use them."""
+        """Returns template and processor; in the one thread that may use them."""
         self.processed.shown = tuple(chat.keys)
         try:
             batch = self._processed(chat, request)
@@ -172,7 +172,7 @@ class ChatPrompts:
         return Prepared(inputs, tokens, tuple(chat.keys), self._notes(request))
 
     def _variables(self, request: ChatRequest) -> dict[str, Any]:
-        """What a request sets of the template's variables."""
+        """Returns what a request sets of the template's variables."""
         variables = dict(request.chat_template_kwargs or {})
         if request.reasoning_effort is not None:
             variables.setdefault("reasoning_effort", request.reasoning_effort)
@@ -261,7 +261,7 @@ class _Chat:
         self.messages.append(told)
 
     def _shaped(self, parts: list[dict[str, Any]]) -> Any:
-        """A string where the template takes one, else the parts."""
+        """Returns a string where the template takes one, else the parts."""
         is_text = all(part["type"] == "text" for part in parts)
         template = self.prompts.template or ""
         takes_text = self.prompts.target.is_text or "is string" in template
@@ -270,7 +270,7 @@ class _Chat:
         return parts
 
     def _parts(self, path: str, part: Any) -> list[dict[str, Any]]:
-        """A part of a request as parts of a template; a PDF is a picture a page."""
+        """Returns a part of a request as parts of a template; a PDF is a picture a page."""
         if isinstance(part, TextPart | RefusalPart):
             text = part.text if isinstance(part, TextPart) else part.refusal
             return [{"type": "text", "text": text}]
@@ -311,7 +311,7 @@ class _Chat:
             raise BadRequestError(path, f"model '{self.prompts.name}' takes no {what}; send text")
 
     def _had(self, path: str, get: Callable[[], Any]) -> Any:
-        """What `get` gets, its errors as refusals of the field."""
+        """Returns what `get` gets, its errors as refusals of the field."""
         if len(self.keys) >= self.prompts.max_media:
             raise self._too_many(path)
         try:
@@ -354,7 +354,7 @@ class _Chat:
 
 
 def _template(processor: Any) -> str | None:
-    """The chat template that a processor or its tokenizer goes by; `None` if there is none."""
+    """Returns the chat template that a processor or its tokenizer goes by; `None` if there is none."""
     found = getattr(processor, "chat_template", None)
     if found is None:
         found = getattr(getattr(processor, "tokenizer", None), "chat_template", None)
@@ -364,7 +364,7 @@ def _template(processor: Any) -> str | None:
 
 
 def _arguments(text: str, path: str) -> Any:
-    """A call's arguments as templates take them.
+    """Returns a call's arguments as templates take them.
 
     Raises:
         BadRequestError: no JSON.

@@ -49,7 +49,7 @@ def parse(kind: type[Request], body: bytes) -> Request:
 
 
 def deadline_seconds(header: str | None, asked: float | None, default: float | None) -> float:
-    """Seconds that a request may take; infinite if nobody says. The header comes first.
+    """Returns seconds that a request may take; infinite if nobody says. The header comes first.
 
     Raises:
         BadRequestError: the header is no number above 0.
@@ -69,7 +69,7 @@ def deadline_seconds(header: str | None, asked: float | None, default: float | N
 
 
 def path_of(location: tuple[int | str, ...], told: Any) -> str:
-    """A field's path in the body, such as `messages[0].content`.
+    """Returns a field's path in the body, such as `messages[0].content`.
 
     pydantic names the members of unions in between; what is no key of the body is left out.
     """

@@ -324,7 +324,7 @@ class _Held:
 async def in_time(
     work: Coroutine[Any, Any, Result], timing: RequestTimes, clock: Callable[[], float]
 ) -> Result:
-    """The result of `work`, unless the deadline passes.
+    """Returns the result of `work`, unless the deadline passes.
 
     Raises:
         ApiError: 504.

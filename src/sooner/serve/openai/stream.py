@@ -41,7 +41,7 @@ async def frames(
     totals: Callable[[], tuple[TokenUsage, AnswerMetrics]] | None,
     name: str,
 ) -> AsyncIterator[bytes]:
-    """The body of a stream.
+    """Yields the body of a stream.
 
     Args:
         ping: seconds of silence after which the client is told that it is not forgotten.
@@ -92,7 +92,7 @@ class TextFrames:
         self._around: dict[int, tuple[bytes, bytes]] = {}
 
     def frame(self, choice: Choice, text: str) -> bytes:
-        """The frame that adds `text` to a choice that goes on."""
+        """Returns the frame that adds `text` to a choice that goes on."""
         if choice.index not in self._around:
             mark = secrets.token_hex(16)  # which no name or id of a request has in it
             sample = self.form.chunk(choice, Update([AnswerPiece("content", mark)]), False)
@@ -114,7 +114,7 @@ async def hang_up(receive: Receive) -> None:
 
 
 async def unless_gone(request: Request, work: Coroutine[Any, Any, Result]) -> Result:
-    """The result of `work`, which is cancelled if the client hangs up.
+    """Returns the result of `work`, which is cancelled if the client hangs up.
 
     Raises:
         ClientDisconnect: it did.

@@ -19,7 +19,7 @@ most, so these will never be one."""
 
 
 def special_ids(tokenizer: Any) -> frozenset[int]:
-    """Tokens that `decode(..., skip_special_tokens=True)` leaves out."""
+    """Returns tokens that `decode(..., skip_special_tokens=True)` leaves out."""
     added = tokenizer.added_tokens_decoder
     return frozenset(one for one, token in added.items() if token.special)
 
@@ -59,7 +59,9 @@ class Detokenizer:
         self._told = 0  # letters of the window's text that were told
 
     def add(self, token: int) -> str:
-        """The text that became final by this token; often that of the token, sometimes none."""
+        """Returns the text that became final by this token; often that of the token, sometimes
+        none.
+        """
         if token in self.skipped:
             return ""
         self._ids.append(token)
@@ -75,7 +77,7 @@ class Detokenizer:
         return new
 
     def end(self) -> str:
-        """What was held back: bytes that are no letter."""
+        """Returns what was held back: bytes that are no letter."""
         new = self._decode(self._ids)[self._told :]
         self._ids, self._old, self._told = [], 0, 0
         return new
@@ -119,13 +121,13 @@ class StopStrings:
         return whole[: len(whole) - size]
 
     def end(self) -> str:
-        """What was held back and began no stop string after all."""
+        """Returns what was held back and began no stop string after all."""
         held, self._held = self._held, ""
         return held
 
 
 def held_back(text: str, stops: Sequence[str]) -> int:
-    """Length of the longest end of a text with which one of the stop strings may begin."""
+    """Returns length of the longest end of a text with which one of the stop strings may begin."""
     most = min(max(map(len, stops), default=1) - 1, len(text))
     for size in range(most, 0, -1):
         tail = text[len(text) - size :]
@@ -135,6 +137,6 @@ def held_back(text: str, stops: Sequence[str]) -> int:
 
 
 def _first_end(whole: str, stop: str, start: int) -> int | None:
-    """Where the first occurrence ends that ends behind `start`."""
+    """Returns where the first occurrence ends that ends behind `start`."""
     at = whole.find(stop, max(start - len(stop) + 1, 0))
     return None if at < 0 else at + len(stop)

@@ -14,7 +14,8 @@ from .served import Prepared, ServedModel
 def prepare_text(
     served: ServedModel, prompt: str | list[int], request: CompletionRequest
 ) -> Prepared:
-    """Inputs of one prompt; a text gets the tokenizer's special tokens, ids are taken as they are.
+    """Returns inputs of one prompt; a text gets the tokenizer's special tokens, ids are taken as
+    they are.
 
     Args:
         request: says whether it does not, and how many of the last tokens are kept.

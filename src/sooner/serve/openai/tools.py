@@ -204,7 +204,7 @@ def _kind_of(field: str) -> Literal["content", "reasoning", "call"] | None:
 
 
 def _joined(pieces: list[AnswerPiece]) -> list[AnswerPiece]:
-    """Neighbours of the same kind as one, but for calls."""
+    """Returns neighbours of the same kind as one, but for calls."""
     joined: list[AnswerPiece] = []
     for piece in pieces:
         if joined and piece.kind == joined[-1].kind != "call":
@@ -234,7 +234,7 @@ class AnswerParsers:
             self._without = load_response_template({**spec, "fields": fields}) if fields else None
 
     def of(self, request: ChatRequest, prompt: Sequence[int]) -> AnswerParser:
-        """The parser of one choice.
+        """Returns the parser of one choice.
 
         Args:
             prompt: its token ids; the last of them are read.

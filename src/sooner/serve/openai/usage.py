@@ -59,7 +59,7 @@ def token_usage(choices: Sequence[ChoiceUsage], prompts: Sequence[int]) -> Token
 
 
 def speculative_decoding(stats: Sequence[DraftStats]) -> AnswerMetrics:
-    """Counts of all choices together; means are of the sums."""
+    """Returns counts of all choices together; means are of the sums."""
     histogram: Counter[int] = Counter()
     for one in stats:
         histogram.update(one.acceptance_histogram)

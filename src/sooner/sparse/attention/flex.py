@@ -79,17 +79,17 @@ class Flex:
 
 @cache
 def _compiled() -> Any:
-    """FlexAttention, compiled once and for all lengths."""
+    """Returns FlexAttention, compiled once and for all lengths."""
     return torch.compile(flex_attention, dynamic=True)
 
 
 def dense_mask(plane: Plane) -> Mask:
-    """Causality."""
+    """Returns causality."""
     return lambda row, head, query, key: key <= plane.frontier[query]
 
 
 def line_mask(plane: Plane, index: LineIndex) -> Mask:
-    """The formula of `LineIndex`."""
+    """Returns the formula of `LineIndex`."""
     columns = torch.stack([index.columns(head, len(plane.keys)) for head in range(index.heads)])
     last, covered = len(plane.queries) - index.bottom, index.covered
 
@@ -104,7 +104,7 @@ def line_mask(plane: Plane, index: LineIndex) -> Mask:
 
 
 def grid_mask(plane: Plane, index: GridIndex) -> Mask:
-    """The formula of `GridIndex`."""
+    """Returns the formula of `GridIndex`."""
 
     def seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         frontier, stride, phase = plane.frontier[query], index.stride[head], index.phase[head]
@@ -119,7 +119,8 @@ def grid_mask(plane: Plane, index: GridIndex) -> Mask:
 
 
 def block_mask(plane: Plane, index: Index | None, heads: int, mask: Mask) -> BlockMask:
-    """Which blocks hold a pair, and which hold nothing else, from what the index says itself.
+    """Returns which blocks hold a pair, and which hold nothing else, from what the index says
+    itself.
 
     Found one row of blocks at a time, so that memory grows with the keys only.
     """
@@ -148,6 +149,6 @@ def _by_block(count: Tensor) -> Tensor:
 
 
 def _listed(blocks: Tensor) -> tuple[Tensor, Tensor]:
-    """How many blocks each row of them has, and which, those first: int32."""
+    """Returns how many blocks each row of them has, and which, those first: int32."""
     order = blocks.to(torch.int32).sort(dim=-1, descending=True, stable=True).indices
     return blocks.sum(-1).to(torch.int32), order.to(torch.int32)

@@ -32,7 +32,7 @@ OLDEST = (3, 4)
 
 
 def backend_for(device: torch.device, name: str | None = None) -> Backend:
-    """The backend for a device: torch's fused kernels on CPUs, Triton on GPUs.
+    """Returns the backend for a device: torch's fused kernels on CPUs, Triton on GPUs.
 
     A GPU without a usable Triton is named once in the log, and gets FlexAttention if torch can
     compile it there, else masks.
@@ -75,7 +75,7 @@ def _say(missing: str, other: str) -> None:
 
 
 def _without_triton(device: torch.device) -> str | None:
-    """Why our kernels can't run on a device, if so."""
+    """Returns why our kernels can't run on a device, if so."""
     if find_spec("triton") is None:
         return "Triton is not installed"
     import triton
@@ -131,7 +131,7 @@ class HeadGroup:
 def sparse_attention(
     states: States, layout: PromptLayout, patterns: Sequence[HeadPattern], backend: Backend
 ) -> Partial:
-    """Causal attention of one row, each head by its pattern.
+    """Returns causal attention of one row, each head by its pattern.
 
     Args:
         states: rotated queries, keys and values of the row.
@@ -148,7 +148,7 @@ def sparse_attention(
 def jobs(
     states: States, layout: PromptLayout, patterns: Sequence[HeadPattern]
 ) -> Iterator[HeadGroup]:
-    """What there is to execute, in no particular order; planes are made and probed once."""
+    """Yields what there is to execute, in no particular order; planes are made and probed once."""
     regions: dict[tuple[str, str], list[tuple[int, Pattern]]] = defaultdict(list)
     owners: dict[tuple[str, str], Boundary] = {}
     for head, pattern in enumerate(patterns):
@@ -165,7 +165,7 @@ def jobs(
 
 
 def _kinds(states: States, plane: Plane, members: list[tuple[int, Pattern]]) -> Iterator[HeadGroup]:
-    """One job for each kind of pattern, and for each size of probe."""
+    """Yields one job for each kind of pattern, and for each size of probe."""
     groups: dict[tuple[str, bool, int], list[tuple[int, Pattern]]] = defaultdict(list)
     for head, pattern in members:
         last = getattr(pattern, "last_q", LAST)

@@ -34,7 +34,7 @@ class LlavaOnevisionWatch(TowerHooks):
         return getattr(self.adapter.config, name, None) if given is None else given
 
     def _attention(self) -> nn.Module:
-        """The attention of the layer whose output is taken."""
+        """Returns the attention of the layer whose output is taken."""
         tower = self.body.vision_tower
         found = [part for name, part in tower.named_modules() if name.endswith("self_attn")]
         level = self.adapter.config.vision_feature_layer
@@ -50,7 +50,7 @@ class LlavaOnevisionWatch(TowerHooks):
         self.seen.append(Gaze(scores, keys, units.repeat_interleave(len(scores) // len(hidden))))
 
     def _view(self, module: Any, view: Tensor) -> tuple[Tensor, Tensor]:
-        """Scores and mean keys of the patches of one view."""
+        """Returns scores and mean keys of the patches of one view."""
         queries, keys = separate(module, view)
         scores = received(
             queries.transpose(0, 1), keys.transpose(0, 1), module.scale, self._has_first
@@ -100,7 +100,7 @@ ASPECT = "vision_aspect_ratio"
 
 
 def _with_newline(states: Tensor, value: int) -> Tensor:
-    """One more entry behind each video of `[videos, tokens, ...]`."""
+    """Returns one more entry behind each video of `[videos, tokens, ...]`."""
     last = states.new_full((len(states), 1, *states.shape[2:]), value)
     return torch.cat([states, last], 1)
 
@@ -148,7 +148,7 @@ class QwenWatch(TowerHooks):
     def _frame(
         self, module: Any, states: Tensor, rotary: tuple[Tensor, Tensor]
     ) -> tuple[Tensor, Tensor]:
-        """Scores and mean keys of one frame's merged patches, in the tower's order."""
+        """Returns scores and mean keys of one frame's merged patches, in the tower's order."""
         queries, keys = packed(module, states)
         asking, asked = (rotated(one, rotary).transpose(0, 1) for one in (queries, keys))
         scores = received(asking, asked, module.scaling).unflatten(0, (-1, self._merged))
@@ -182,7 +182,7 @@ WATCHES: dict[str, type[TowerHooks]] = {
 
 
 def watch(adapter: Adapter) -> TowerHooks:
-    """What watches this model's vision tower.
+    """Returns what watches this model's vision tower.
 
     Raises:
         UnsupportedError: a family whose tower is not known.

@@ -36,7 +36,9 @@ def received(queries: Tensor, keys: Tensor, scale: float, from_first: bool = Fal
 
 
 def separate(module: Any, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys `[tokens, heads, head_dim]` of an attention with `q_proj` and `k_proj`."""
+    """Returns queries and keys `[tokens, heads, head_dim]` of an attention with `q_proj` and
+    `k_proj`.
+    """
     shape = (len(hidden), -1, module.head_dim)
     return module.q_proj(hidden).view(shape), module.k_proj(hidden).view(shape)
 
@@ -76,7 +78,7 @@ class Gaze:
 
     @classmethod
     def empty(cls, tokens: int, width: int, device: torch.device) -> Gaze:
-        """Tokens of no unit."""
+        """Returns tokens of no unit."""
         scores = torch.zeros(tokens, device=device)
         keys = torch.zeros(tokens, width, device=device)
         return cls(scores, keys, torch.full((tokens,), NONE, device=device))
@@ -119,15 +121,16 @@ class TowerHooks(ForwardHooks):
         self.inputs, self.seen = kwargs, []
 
     def image_gaze(self, gaze: Gaze) -> Gaze:
-        """The gaze on tower tokens, carried over to the image placeholders of the prompt."""
+        """Returns the gaze on tower tokens, carried over to the image placeholders of the prompt."""
         return gaze
 
     def video_gaze(self, gaze: Gaze) -> Gaze:
-        """The gaze on tower tokens, carried over to the video placeholders of the prompt."""
+        """Returns the gaze on tower tokens, carried over to the video placeholders of the prompt."""
         return gaze
 
     def of_prompt(self, total: int) -> Gaze:
-        """The gaze for the visual tokens of the prompt that was embedded last, in their order.
+        """Returns the gaze for the visual tokens of the prompt that was embedded last, in their
+        order.
 
         Args:
             total: how many it should have.

@@ -54,8 +54,9 @@ class TileSizes:
 
 
 def tiles_for(head_dim: int, dtype: torch.dtype) -> TileSizes:
-    """The default of a head dimension: of bf16 up to 128 dims nothing spills on sm_90, by what the
-    compiler reports, and 56 bytes in one kernel on sm_80 (`tests/kernels/test_sparse_compile.py`).
+    """Returns the default of a head dimension: of bf16 up to 128 dims nothing spills on sm_90, by
+    what the compiler reports, and 56 bytes in one kernel on sm_80
+    (`tests/kernels/test_sparse_compile.py`).
     """
     wide = dtype == torch.float32
     if head_dim <= 64:
@@ -93,7 +94,8 @@ class KernelStates(NamedTuple):
 
 
 def attention(states: States, heads: Tensor, into: Partial, interpreted: bool) -> KernelStates:
-    """The first argument of every kernel. Nothing is copied if head dimensions are contiguous.
+    """Returns the first argument of every kernel. Nothing is copied if head dimensions are
+    contiguous.
 
     Args:
         interpreted: whether Triton's interpreter runs the kernel. It knows no bfloat16, so that
@@ -121,7 +123,7 @@ def _rows(tensor: Tensor) -> StridedRows:
 
 
 def sizes(states: States, tiles: TileSizes) -> dict[str, Any]:
-    """Constants of a launch."""
+    """Returns constants of a launch."""
     dim = states.queries.shape[-1]
     return {
         "DIM": dim,

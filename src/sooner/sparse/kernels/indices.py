@@ -87,7 +87,7 @@ class LineLists(NamedTuple):
 
 
 def line_lists(plane: Plane, index: LineIndex) -> LineLists:
-    """What the kernel follows.
+    """Returns what the kernel follows.
 
     Raises:
         SoonerError: blocks whose side is no power of two of 16 or more.
@@ -114,7 +114,7 @@ def line_lists(plane: Plane, index: LineIndex) -> LineLists:
 
 
 def _windows(covered: Tensor, block: int) -> Tensor:
-    """The windows that cover those keys, `[heads, most]`; see `LineLists`.
+    """Returns the windows that cover those keys, `[heads, most]`; see `LineLists`.
 
     A run of covered keys holds whole windows, counted from its far end; only the nearest may be
     cut, by the block that it lies before. So there are no more than fit between the keys.
@@ -173,7 +173,7 @@ class Classes(NamedTuple):
 
 
 def permuted(plane: Plane) -> Permuted:
-    """The plane's arrays, contiguous."""
+    """Returns the plane's arrays, contiguous."""
     frontier = plane.frontier.to(torch.int32).contiguous()
     return Permuted(
         plane.queries.contiguous(), plane.keys.contiguous(), frontier, len(plane.queries)
@@ -181,7 +181,8 @@ def permuted(plane: Plane) -> Permuted:
 
 
 def block_table(plane: Plane, block: int, rows: int) -> Tensor:
-    """Tiles whose queries share `frontier // block`: first and past-last place, and that block.
+    """Returns tiles whose queries share `frontier // block`: first and past-last place, and that
+    block.
 
     Queries that see nothing are in no tile. Tiles that are not needed are empty, so that their
     number needs no answer from the device.
@@ -196,7 +197,7 @@ def block_table(plane: Plane, block: int, rows: int) -> Tensor:
 
 
 def class_table(plane: Plane, stride: Tensor, strides: list[int], rows: int) -> Classes:
-    """Tiles whose queries share `frontier % stride`, for each head.
+    """Returns tiles whose queries share `frontier % stride`, for each head.
 
     Args:
         stride: `[heads]`.

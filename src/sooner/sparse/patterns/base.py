@@ -51,7 +51,7 @@ class Masked:
     name: ClassVar[str] = ""
 
     def is_dynamic(self) -> bool:
-        """Whether its lines depend on the input."""
+        """Returns whether its lines depend on the input."""
         raise NotImplementedError
 
     def mask(
@@ -61,7 +61,8 @@ class Masked:
         keys: Tensor | None = None,
         scale: float | None = None,
     ) -> Tensor:
-        """Which keys each token sees, `[tokens, tokens]` bool; padding sees and is seen by nothing.
+        """Returns which keys each token sees, `[tokens, tokens]` bool; padding sees and is seen by
+        nothing.
 
         Args:
             queries, keys: one head's states, `[tokens, head_dim]`; dynamic patterns need them.
@@ -107,7 +108,7 @@ class Pattern(Masked):
     dynamic: ClassVar[bool] = False
 
     def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
-        """The lines of one head, for patterns of kind `lines`.
+        """Returns the lines of one head, for patterns of kind `lines`.
 
         Args:
             seen: what the probe found; `None` for patterns that are not dynamic.
@@ -116,7 +117,7 @@ class Pattern(Masked):
         raise NotImplementedError
 
     def spacing(self, plane: Plane, seen: Probe | None, place: int) -> Spacing:
-        """The spacing of one head, for patterns of kind `grid`."""
+        """Returns the spacing of one head, for patterns of kind `grid`."""
         raise NotImplementedError
 
     def mask(
@@ -174,7 +175,7 @@ def estimated(
     keys: Tensor | None,
     scale: float | None = None,
 ) -> Probe | None:
-    """The probe that single-head states give, if a pattern needs one."""
+    """Returns the probe that single-head states give, if a pattern needs one."""
     if not any(pattern.dynamic for pattern in patterns):
         return None
     if queries is None or keys is None:
@@ -185,7 +186,7 @@ def estimated(
 
 
 def build(patterns: list[Pattern], plane: Plane, seen: Probe | None) -> Index:
-    """One index for heads whose patterns are of one kind, `lines` or `grid`.
+    """Returns one index for heads whose patterns are of one kind, `lines` or `grid`.
 
     Args:
         patterns: of each head, in the probe's order.
@@ -214,14 +215,14 @@ def check_count(pattern: Pattern, *names: str, least: int = 0) -> None:
 
 
 def strongest(weight: Tensor, count: int, always: int) -> Tensor:
-    """Where the `count` largest weights are, the first `always` among them, `[lines]`."""
+    """Returns where the `count` largest weights are, the first `always` among them, `[lines]`."""
     weight = weight.clone()
     weight[:always] = torch.inf
     return weight.topk(min(max(count, always), len(weight))).indices
 
 
 def smaller(pattern: Pattern, scale: float) -> Pattern:
-    """The pattern with its sizes for a prompt of another length; strides stay."""
+    """Returns the pattern with its sizes for a prompt of another length; strides stay."""
     names = ("sink", "local", "bottom", "vertical", "slash")
     sizes = {
         field.name: max(round(getattr(pattern, field.name) * scale), 1)
@@ -233,7 +234,7 @@ def smaller(pattern: Pattern, scale: float) -> Pattern:
 
 
 def sketched(pattern: Pattern, plane: Plane, scale: float) -> Tensor:
-    """What a plane's queries see in a sketch, `[queries, keys]`."""
+    """Returns what a plane's queries see in a sketch, `[queries, keys]`."""
     pattern = smaller(pattern, scale)
     rank = torch.arange(len(plane.keys))
     if pattern.kind == "dense":
@@ -252,7 +253,7 @@ def sketched(pattern: Pattern, plane: Plane, scale: float) -> Tensor:
 
 
 def made_up(plane: Plane) -> Probe:
-    """An estimate in which lines fall anywhere, the same every time, and grids on frames."""
+    """Returns an estimate in which lines fall anywhere, the same every time, and grids on frames."""
     count = len(plane.keys)
     rank = torch.arange(count)
     spots = ((rank * 0.6180339887498949) % 1).double()  # far from neighbours in value

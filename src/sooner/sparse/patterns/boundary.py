@@ -43,15 +43,15 @@ class Boundary(Masked):
         return hash((self.name, frozenset(self.inner.items())))
 
     def regions(self, present: tuple[str, ...]) -> tuple[str, ...]:
-        """Names of the regions of a prompt with these modalities."""
+        """Returns names of the regions of a prompt with these modalities."""
         raise NotImplementedError
 
     def plane(self, layout: PromptLayout, region: str) -> Plane:
-        """The plane of one region."""
+        """Returns the plane of one region."""
         raise NotImplementedError
 
     def parts(self, layout: PromptLayout) -> list[tuple[str, Pattern]]:
-        """The regions of this prompt, which cover it without overlap, and their patterns."""
+        """Returns the regions of this prompt, which cover it without overlap, and their patterns."""
         return [(name, self.inner.get(name, Dense())) for name in self.regions(layout.present)]
 
     def mask(

@@ -63,7 +63,7 @@ def draw(seen: Tensor, name: str, layout: PromptLayout, axes: Any = None) -> Any
 
 
 def tile(seen: Tensor, name: str, layout: PromptLayout) -> Tensor:
-    """A picture `[queries, keys, 3]` of a mask in its pattern's colour.
+    """Returns a picture `[queries, keys, 3]` of a mask in its pattern's colour.
 
     Pairs that are left out are light grey, and bounds of modalities thin lines.
     """

@@ -77,7 +77,7 @@ class Grid(Pattern):
         return Spacing(stride, phase, **lines, sink=self.sink, local=self.local)
 
     def find_stride(self, plane: Plane, seen: Probe, place: int) -> int:
-        """The stride whose lines hold most attention beyond what their number explains."""
+        """Returns the stride whose lines hold most attention beyond what their number explains."""
         columns, distances = _profiles(seen, place)
         limit = min(self.max_stride, len(columns) // 2)
         known = {plane.period} if 1 < plane.period <= limit else set()
@@ -111,7 +111,7 @@ class Grid(Pattern):
 
 
 def _profiles(seen: Probe, place: int) -> tuple[Tensor, Tensor]:
-    """Attention weight by key without the sink, and by distance without the own key."""
+    """Returns attention weight by key without the sink, and by distance without the own key."""
     columns, distances = seen.vertical[place].clone(), seen.slash[place].clone()
     columns[:SINK] = 0
     # The last columns are the probing queries' own neighbourhood.
@@ -127,7 +127,7 @@ def fold(profile: Tensor, stride: int) -> Tensor:
 
 
 def excess(weight: Tensor, profile: Tensor, stride: int) -> Tensor:
-    """Share of a profile's weight in one class, less the share that any class has.
+    """Returns share of a profile's weight in one class, less the share that any class has.
 
     Largest at the true stride: half of it has the same lines among twice as many, and twice of it
     misses every other one.
@@ -136,7 +136,7 @@ def excess(weight: Tensor, profile: Tensor, stride: int) -> Tensor:
 
 
 def peaks(profile: Tensor, limit: int) -> set[int]:
-    """Lags from 2 to `limit` at which a profile resembles itself most."""
+    """Returns lags from 2 to `limit` at which a profile resembles itself most."""
     if limit < 2:
         return set()
     centred = profile - profile.mean()

@@ -47,7 +47,7 @@ class VerticalSlash(Pattern):
 
     @classmethod
     def sized(cls, tokens: int) -> VerticalSlash:
-        """MInference's 1,000 and 1,024 lines from 32k tokens on, and in proportion below.
+        """Returns MInference's 1,000 and 1,024 lines from 32k tokens on, and in proportion below.
 
         Slash lines never become so few that none would be left beside the nearest ones.
         """
@@ -169,7 +169,9 @@ class Strided(Pattern):
 
 
 def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
-    """The stride in ranks of this plane; says so once where its frames are of several sizes."""
+    """Returns the stride in ranks of this plane; says so once where its frames are of several
+    sizes.
+    """
     if stride != FRAME:
         return stride
     if len(plane.sizes) > 1:

@@ -105,7 +105,7 @@ class TimedPrefill(SparsePrefill):
         return result
 
     def _tries(self, layer: int) -> bool:
-        """Whether a layer is run both ways."""
+        """Returns whether a layer is run both ways."""
         if not self.tried:
             return True
         middle = layer >= len(self.table.layers) // 2
@@ -114,7 +114,7 @@ class TimedPrefill(SparsePrefill):
     def _try(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, own: Own
     ) -> tuple[tuple[Tensor, Tensor | None], str]:
-        """The model's own result, and why the layers behind shall have it too, if so."""
+        """Returns the model's own result, and why the layers behind shall have it too, if so."""
         share = self._share(layer, queries, keys, values, scale)
         if share > MOST:
             told = f"the lines of layer {layer} hold {share:.0%} of dense attention's FLOPs"
@@ -132,7 +132,7 @@ class TimedPrefill(SparsePrefill):
     def _share(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float
     ) -> float:
-        """FLOPs of the longest row's patterns, of those of dense attention."""
+        """Returns FLOPs of the longest row's patterns, of those of dense attention."""
         row = max(range(len(self.lengths)), key=lambda number: self.lengths[number])
         states = States(queries[row], keys[row], values[row], scale)
         layout = self.layout(row, queries.device)
@@ -140,7 +140,9 @@ class TimedPrefill(SparsePrefill):
 
 
 def _best(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
-    """Seconds and result of a call; the better of two if it is brief, or has to be compiled."""
+    """Returns seconds and result of a call; the better of two if it is brief, or has to be
+    compiled.
+    """
     seconds, result = _clock(run, device)
     if seconds < BRIEF or device.type == "cuda":
         seconds = min(seconds, _clock(run, device)[0])
@@ -148,7 +150,7 @@ def _best(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
 
 
 def _clock(run: Callable[[], T], device: torch.device) -> tuple[float, T]:
-    """Seconds and result of one call, the device synchronised before and after."""
+    """Returns seconds and result of one call, the device synchronised before and after."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     start = time.perf_counter()

@@ -65,7 +65,7 @@ class MMInference:
 
     @classmethod
     def load(cls, path: Path | str, **options: Any) -> MMInference:
-        """The patterns of a file.
+        """Returns the patterns of a file.
 
         Raises:
             SoonerError: as `PatternTable.load`.
@@ -74,12 +74,14 @@ class MMInference:
 
     @classmethod
     def uniform(cls, pattern: HeadPattern, **options: Any) -> MMInference:
-        """One pattern for all heads."""
+        """Returns one pattern for all heads."""
         return cls(pattern, **options)
 
     @classmethod
     def auto(cls, **options: Any) -> MMInference:
-        """Defaults that suit the model: nothing was searched, so nothing is known but its kind."""
+        """Returns defaults that suit the model: nothing was searched, so nothing is known but its
+        kind.
+        """
         return cls(None, **options)
 
     @contextmanager
@@ -115,7 +117,7 @@ class MMInference:
             yield report
 
     def _table(self, adapter: Adapter) -> PatternTable | None:
-        """The patterns where they do not depend on the prompt."""
+        """Returns the patterns where they do not depend on the prompt."""
         if self.table is None:
             return None
         if not isinstance(self.table, PatternTable):
@@ -125,7 +127,7 @@ class MMInference:
 
 
 def choose_backend(device: torch.device, name: str | None) -> Backend:
-    """What executes on `device`.
+    """Returns what executes on `device`.
 
     Raises:
         SoonerError: no such backend, or it can't run there.

@@ -106,7 +106,7 @@ class PrefillHooks(ForwardHooks):
         self.adapter.require_plain_causal(NAME)
 
     def _left(self, cache: SlotCache) -> Tensor | None:
-        """Slots of the tokens that a pruner has left of the prompt, if one is at work."""
+        """Returns slots of the tokens that a pruner has left of the prompt, if one is at work."""
         for pruning in PruningHooks.installed(self.decoder):
             if (pruned := pruning.passages.get(cache)) is not None:
                 return pruned.left
@@ -169,7 +169,7 @@ class PrefillHooks(ForwardHooks):
 
 
 def _asks(attention: Any) -> bool:
-    """Whether an attention module asks the registry for its function."""
+    """Returns whether an attention module asks the registry for its function."""
     has_config = hasattr(attention, "config")
     return has_config and hasattr(
         sys.modules[type(attention).__module__], "ALL_ATTENTION_FUNCTIONS"
@@ -195,7 +195,9 @@ def _attend(
     attention_mask: Tensor | None,
     **kwargs: Any,
 ) -> tuple[Tensor, Tensor | None]:
-    """The attention function that transformers calls: `query [rows, heads, entries, head_dim]`."""
+    """Returns the attention function that transformers calls: `query [rows, heads, entries,
+    head_dim]`.
+    """
     passage, layer = hooks.passage, hooks.numbers.get(module)
     own = partial(_own(module, hooks.original), module, query, key, value, attention_mask, **kwargs)
     if passage is not None and layer is not None:
@@ -210,7 +212,7 @@ def _attend(
 def _obstacle(
     passage: SparsePrefill, layer: int, query: Tensor, key: Tensor, kwargs: dict[str, Any]
 ) -> str:
-    """Why this call can't be sparse although its pattern is, or nothing."""
+    """Returns why this call can't be sparse although its pattern is, or nothing."""
     if asked := [name for name in DENSE_ONLY if kwargs.get(name) is not None]:
         return f"its attention has {asked[0]}"
     if query.shape[1] != len(passage.table.layers[layer]):
@@ -221,7 +223,9 @@ def _obstacle(
 
 
 def _own(module: nn.Module, implementation: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
-    """The model's own attention function; `eager` is the modelling file's and not registered."""
+    """Returns the model's own attention function; `eager` is the modelling file's and not
+    registered.
+    """
     if implementation == "eager":
         own: Any = sys.modules[type(module).__module__].eager_attention_forward
         return own
@@ -229,7 +233,7 @@ def _own(module: nn.Module, implementation: str) -> Callable[..., tuple[Tensor, 
 
 
 def _mask(hooks: PrefillHooks, **kwargs: Any) -> Any:
-    """The model's own mask; none where no layer would look at it, `tokens^2` bytes saved."""
+    """Returns the model's own mask; none where no layer would look at it, `tokens^2` bytes saved."""
     passage = hooks.passage
     if passage is not None and passage.is_sparse:
         return None

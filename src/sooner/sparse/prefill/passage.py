@@ -55,7 +55,7 @@ ASKED = 64
 
 
 def recall(states: States, real: Tensor, made: Partial) -> Tensor:
-    """Share of the dense attention that each head kept, `[heads]`.
+    """Returns share of the dense attention that each head kept, `[heads]`.
 
     The mean over at most `ASKED` evenly spaced queries, the last one among them: those at the end,
     where dynamic patterns look, would flatter these. Costs `ASKED` rows of scores a head.
@@ -118,7 +118,7 @@ class SparsePrefill:
         return len(self.layouts[0]) if left is None else len(left)
 
     def reason(self, layer: int) -> str:
-        """Why a layer runs the model's own attention, or nothing."""
+        """Returns why a layer runs the model's own attention, or nothing."""
         if all(isinstance(head.pattern, Dense) for head in self.table.layers[layer]):
             return "pattern"
         longest, least = max(self.lengths), max(self.dense_below, BLOCK + 1)
@@ -146,7 +146,8 @@ class SparsePrefill:
     def attend(
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, own: Own
     ) -> tuple[Tensor, Tensor | None]:
-        """Attention of one layer, `[rows, tokens, heads, head_dim]`, and its weights if they exist.
+        """Returns attention of one layer, `[rows, tokens, heads, head_dim]`, and its weights if
+        they exist.
 
         Args:
             queries: rotated, `[rows, heads, tokens, head_dim]`.
@@ -184,7 +185,7 @@ class SparsePrefill:
         return made
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:
-        """What is left of a row, on the device of the layer: sharded models have several."""
+        """Returns what is left of a row, on the device of the layer: sharded models have several."""
         if self.layouts[row].frames.device != device:
             self.layouts[row] = self.layouts[row].to(device)
         left = self.left()
@@ -200,7 +201,7 @@ class SparsePrefill:
         return [head.pattern for head in heads]
 
     def report(self) -> PrefillReport:
-        """What all layers did."""
+        """Returns what all layers did."""
         return PrefillReport(self.lengths, tuple(self.reports[n] for n in sorted(self.reports)))
 
 

@@ -41,7 +41,7 @@ class Pruner(Selector):
             yield
 
     def shares(self, layers: int) -> tuple[float, ...]:
-        """Share of the prompt's visual tokens that goes on behind each stage."""
+        """Returns share of the prompt's visual tokens that goes on behind each stage."""
         raise NotImplementedError
 
     def retention(self, layers: int) -> float:
@@ -82,7 +82,8 @@ class Pruner(Selector):
 
 
 def at_retention(pruner: SomePruner, share: float, layers: int) -> SomePruner:
-    """The pruner with the `ratio` at which it keeps the mean share `share` over `layers` layers.
+    """Returns the pruner with the `ratio` at which it keeps the mean share `share` over `layers`
+    layers.
 
     Table 2 of ParallelVLM compares its baselines at an average retention of 10 %.
 
@@ -101,7 +102,7 @@ def at_retention(pruner: SomePruner, share: float, layers: int) -> SomePruner:
 def with_share(
     pruner: SomePruner, name: str, share: float, kept: Callable[[SomePruner], float]
 ) -> SomePruner:
-    """The pruner with the value of a field, 0 to 1, at which `kept` tells `share`.
+    """Returns the pruner with the value of a field, 0 to 1, at which `kept` tells `share`.
 
     Args:
         name: of the field; the larger it is, the less is kept.

@@ -105,7 +105,7 @@ class DyCoke(Pruner):
 
 
 def _pairs(frames: Tensor) -> list[tuple[Tensor, Tensor]]:
-    """Places of each compared frame and of its twin, equally many."""
+    """Returns places of each compared frame and of its twin, equally many."""
     numbers = frames.tolist()
     places = {number: (frames == number).nonzero()[:, 0] for number in sorted(set(numbers) - {-1})}
     pairs, order = [], 0

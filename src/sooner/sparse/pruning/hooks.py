@@ -63,7 +63,7 @@ class PruningHooks(ForwardHooks):
                 self.after(layer.self_attn, partial(self._attended, number))
 
     def _watched(self) -> set[int]:
-        """Layers whose attention is read."""
+        """Returns layers whose attention is read."""
         ranked = {number - 1 for number in self.pruner.stages(self.depth) if number}
         follows = self.pruner.follows(self.depth)
         return ranked if follows is None else ranked | {follows}

@@ -26,7 +26,7 @@ class AttentionInputs:
     keys: Tensor
 
     def weights(self, entries: Tensor) -> Tensor:
-        """Attention of `entries` on every key, averaged over heads: `[len(entries), keys]`."""
+        """Returns attention of `entries` on every key, averaged over heads: `[len(entries), keys]`."""
         queries, keys = self._queries(entries), self.keys[0].float()
         groups = queries.shape[0] // keys.shape[0]
         grouped = queries.unflatten(0, (-1, groups))  # [kv_heads, groups, queries, head_dim]
@@ -36,7 +36,7 @@ class AttentionInputs:
         return scores.masked_fill(later, -torch.inf).softmax(-1).mean((0, 1))
 
     def _queries(self, entries: Tensor) -> Tensor:
-        """Rotated queries in fp32, `[heads, queries, head_dim]`."""
+        """Returns rotated queries in fp32, `[heads, queries, head_dim]`."""
         states = self.module.q_proj(self.hidden[0, entries])
         states = states.unflatten(-1, (-1, self.module.head_dim))  # [queries, heads, head_dim]
         norm = getattr(self.module, "q_norm", None)
@@ -46,7 +46,7 @@ class AttentionInputs:
 
 
 def _turned(states: Tensor) -> Tensor:
-    """The other half of a rotation by 90 degrees in every plane of RoPE."""
+    """Returns the other half of a rotation by 90 degrees in every plane of RoPE."""
     first, second = states.chunk(2, dim=-1)
     return torch.cat([-second, first], -1)
 

@@ -59,7 +59,7 @@ class PrunedPrompt:
     def enter(
         self, number: int, hidden: Tensor, kwargs: dict[str, Any]
     ) -> tuple[Tensor, dict[str, Any]]:
-        """The states and arguments with which layer `number` goes on."""
+        """Returns the states and arguments with which layer `number` goes on."""
         if number in self.stages and self.total:
             hidden = self._drop(number, hidden)
             self._rotary = ()

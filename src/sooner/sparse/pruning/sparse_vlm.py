@@ -66,7 +66,7 @@ class SparseVLM(Pruner):
         return tuple((1 - self.ratio) ** ((number + 1) / count) for number in range(count))
 
     def begin(self, hidden: Tensor, visual: Tensor) -> Tensor:
-        """Places of the raters, `[raters]`."""
+        """Returns places of the raters, `[raters]`."""
         words = instruction(visual)
         affinity = hidden[visual].float() @ hidden[words].float().T  # [visual, words]
         share = affinity.softmax(1).mean(0)
@@ -83,7 +83,7 @@ class SparseVLM(Pruner):
         return keep_count(stage.total, 1 - self.shares(stage.depth)[stage.number])
 
     def select(self, stage: PruningStage, scores: Tensor, budget: int) -> Kept:
-        """The best visual tokens, and some merged from the best of the others."""
+        """Returns the best visual tokens, and some merged from the best of the others."""
         left = int(stage.visual.sum()) - budget
         merged = min(round(budget * self.recycle), round(left * self.pool), budget - 1)
         kept = keep_best(stage.visual, scores, budget - merged)

@@ -83,7 +83,8 @@ class Selector:
         raise NotImplementedError
 
     def follow(self, visual: Tensor) -> Follower | None:
-        """What goes on choosing while tokens are generated, for a prompt that was just prefilled.
+        """Returns what goes on choosing while tokens are generated, for a prompt that was just
+        prefilled.
 
         Args:
             visual: which prompt tokens the layers behind the last stage hold and came from pixels,
@@ -92,7 +93,7 @@ class Selector:
         return None
 
     def follows(self, layers: int) -> int | None:
-        """The layer whose attention `follow` needs, or `None` if it never chooses."""
+        """Returns the layer whose attention `follow` needs, or `None` if it never chooses."""
         return None
 
     def check_depth(self, layers: int) -> None:

@@ -17,7 +17,8 @@ from ..plane import Plane, whole
 
 
 def seen_by_all(index: Index | None, plane: Plane, queries: Tensor) -> Tensor:
-    """Which keys each head's queries see, `[heads, queries, keys]` bool; 1 head for dense ones.
+    """Returns which keys each head's queries see, `[heads, queries, keys]` bool; 1 head for dense
+    ones.
 
     Args:
         queries: their places in the plane, `[queries]`.
@@ -112,13 +113,13 @@ class AskedQueries:
         return cls(states, whole(layout), torch.cat(slots), torch.cat(weight))
 
     def chunks(self) -> list[Tensor]:
-        """Head numbers in pieces, `[picked]` each, whose scores fit into `SCORES` numbers."""
+        """Returns head numbers in pieces, `[picked]` each, whose scores fit into `SCORES` numbers."""
         heads = torch.arange(self.states.queries.shape[0], device=self.slots.device)
         size = max(SCORES // max(len(self.slots) * len(self.plane.keys), 1), 1)
         return list(heads.split(size))
 
     def attention(self, heads: Tensor) -> DenseAttention:
-        """Dense attention of some heads' asked queries, fp32."""
+        """Returns dense attention of some heads' asked queries, fp32."""
         group = heads // self.states.group
         keys = self.states.keys[group][:, self.plane.keys].float()
         values = self.states.values[group][:, self.plane.keys].float()
@@ -130,7 +131,7 @@ class AskedQueries:
         return DenseAttention(weights, values)
 
     def place(self, plane: Plane) -> AskedPlane:
-        """Where the asked queries are in a plane, and the plane's keys among all of them."""
+        """Returns where the asked queries are in a plane, and the plane's keys among all of them."""
         last = max(len(plane.queries) - 1, 0)
         found = torch.searchsorted(plane.queries, self.slots).clamp(max=last)
         rows = (plane.queries[found] == self.slots).nonzero()[:, 0]
@@ -161,7 +162,7 @@ class DenseAttention:
         return torch.nn.functional.pad(self.values, (0, 1), value=1.0)
 
     def inside(self, window: AskedPlane) -> DenseAttention:
-        """The part in a plane; its weights do not add up to one."""
+        """Returns the part in a plane; its weights do not add up to one."""
         weights = self.weights
         if len(window.rows) < weights.shape[1]:
             weights = weights[:, window.rows]
@@ -186,7 +187,9 @@ class AskedPlane:
     columns: Tensor
 
     def seen(self, index: Index | None) -> Tensor:
-        """What asked queries see by an index, or densely: `[heads, found, plane's keys]` bool."""
+        """Returns what asked queries see by an index, or densely: `[heads, found, plane's keys]`
+        bool.
+        """
         return seen_by_all(index, self.plane, self.places)
 
 
@@ -206,7 +209,7 @@ class Contribution:
 
     @classmethod
     def rest(cls, inside: DenseAttention, output: Tensor, is_all: bool) -> Contribution:
-        """What lies outside of a plane when it stays dense; its pairs are not counted.
+        """Returns what lies outside of a plane when it stays dense; its pairs are not counted.
 
         Args:
             inside: dense attention in the plane.
@@ -225,7 +228,7 @@ class Contribution:
 
     @classmethod
     def of(cls, dense: DenseAttention, seen: Tensor) -> Contribution:
-        """The pairs that are seen; `dense` is the attention inside the same plane."""
+        """Returns the pairs that are seen; `dense` is the attention inside the same plane."""
         mask = seen.float()  # counts below 2**24 are exact
         made = (dense.weights * mask) @ dense.summed
         pairs = mask.sum(2).expand(made.shape[:2])

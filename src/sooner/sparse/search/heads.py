@@ -29,7 +29,7 @@ def shortlist(
     budget: float,
     settings: SearchSettings,
 ) -> list[list[HeadPattern]]:
-    """Every head's best pattern without a boundary, with one along queries, and with two.
+    """Returns every head's best pattern without a boundary, with one along queries, and with two.
 
     Inside a boundary, a budget is shared: a few words may well look at everything if the many
     frames look at little. What minimises the error is, for some weight of cost, the pattern of the
@@ -66,7 +66,7 @@ def shortlist(
 
 
 def alone(error: Tensor, cost: Tensor, budget: float) -> Tensor:
-    """The best candidate of each head within the budget, `[heads]`; else the cheapest.
+    """Returns the best candidate of each head within the budget, `[heads]`; else the cheapest.
 
     Args:
         error: squared and relative, `[candidates, heads]`.
@@ -80,7 +80,7 @@ def alone(error: Tensor, cost: Tensor, budget: float) -> Tensor:
 
 
 def together(error: list[Tensor], cost: list[Tensor], budget: float) -> Tensor:
-    """One candidate for each region of each head, `[regions, heads]`, under one budget.
+    """Returns one candidate for each region of each head, `[regions, heads]`, under one budget.
 
     Args:
         error: of each region, `[candidates, heads]`; they add up.
@@ -104,7 +104,7 @@ def together(error: list[Tensor], cost: list[Tensor], budget: float) -> Tensor:
 def decide(
     types: Sequence[Sequence[HeadPattern]], trials: Sequence[Trial], settings: SearchSettings
 ) -> tuple[list[HeadPattern], Tensor]:
-    """The simplest type that no other clearly beats; dense where none is good enough.
+    """Returns the simplest type that no other clearly beats; dense where none is good enough.
 
     Returns:
         A pattern for every head, and `[3, heads]`: its relative error, recall and cost.

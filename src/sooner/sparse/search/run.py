@@ -57,7 +57,8 @@ def prices(candidates: Sequence[Pattern], states: States, layout: PromptLayout) 
 def break_even(
     adapter: Adapter, layers: Sequence[Sequence[HeadEntry]], layout: PromptLayout
 ) -> tuple[int, str]:
-    """The prompt length from which a typical layer's patterns are faster than dense attention.
+    """Returns the prompt length from which a typical layer's patterns are faster than dense
+    attention.
 
     Typical is the layer of median cost among those with a sparse head. Timed on random states of
     a prompt like the sample: a video between words.
@@ -157,7 +158,7 @@ class Search:
         self.done = 0
 
     def run(self) -> PatternTable:
-        """Search; takes two prefills of each sample, and the candidates' scores."""
+        """Returns search; takes two prefills of each sample, and the candidates' scores."""
         surveys: list[list[Survey]] = [[] for _ in range(self.adapter.layers)]
         for number in range(len(self.samples)):
             self._survey(number, surveys)
@@ -221,7 +222,7 @@ class Search:
         return self.settings.cost == "measured"
 
     def _target(self) -> float:
-        """The budget; the paper's is priced as the A-shape that it is taken from."""
+        """Returns the budget; the paper's is priced as the A-shape that it is taken from."""
         if self.settings.budget is not None or not self.is_measured:
             return self.budget
         return self.budget * float(self.prices[self.candidates.index(self.space.target_shape)])
@@ -274,7 +275,7 @@ class Search:
         }
 
     def _key(self) -> dict[str, Any]:
-        """What tells this search from another."""
+        """Returns what tells this search from another."""
         return {
             "version": __version__,
             "model": model_name(self.adapter),

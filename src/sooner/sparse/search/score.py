@@ -107,7 +107,7 @@ SMALL = 1e-3
 
 
 def planes(layout: PromptLayout) -> dict[str, Plane]:
-    """The regions in which candidates are tried; a single modality has the whole only."""
+    """Returns the regions in which candidates are tried; a single modality has the whole only."""
     found = {WHOLE: whole(layout)}
     if len(layout.present) > 1:
         for kind in (QBoundary, TwoDBoundary):
@@ -193,18 +193,18 @@ def _add(
 
 
 def _norm(dense: DenseAttention, reading: AskedQueries) -> Tensor:
-    """Squared length of the dense output, `[heads]` fp64."""
+    """Returns squared length of the dense output, `[heads]` fp64."""
     return (dense.output.square().sum(2).double() @ reading.weight).cpu()
 
 
 def _indices(states: States, plane: Plane, candidates: Sequence[Pattern]) -> list[Index | None]:
-    """Every candidate's index of all heads, from one look at the last queries."""
+    """Returns every candidate's index of all heads, from one look at the last queries."""
     heads = range(states.queries.shape[0])
     seen = probe(states.queries, states.keys, plane, states.scale, last=LAST)
     strides: dict[tuple[int, tuple[bool, bool], int], int] = {}
 
     def drawn(pattern: Pattern, head: int) -> Pattern:
-        """The pattern with its stride, which is looked for once for all grids of a sort."""
+        """Returns the pattern with its stride, which is looked for once for all grids of a sort."""
         if not isinstance(pattern, Grid) or pattern.stride != AUTO:
             return pattern
         sort = (pattern.max_stride, pattern.looks_along, head)
@@ -227,7 +227,9 @@ def _signature(index: Index | None) -> bytes:
 
 
 def _figures(part: Contribution, output: Tensor, weight: Tensor) -> Tensor:
-    """Error, recall and pairs, `[3, heads]` fp64, of asked queries; `output` is the dense one."""
+    """Returns error, recall and pairs, `[3, heads]` fp64, of asked queries; `output` is the dense
+    one.
+    """
     made = part.output / part.recall.clamp(min=1e-20)[..., None]
     error = (made - output).square().sum(2)
     told = torch.stack([error, part.recall.clamp(max=1.0), part.pairs])  # [3, heads, found]

@@ -48,7 +48,7 @@ class Sidecar:
         return 0 if self.path is None else len(list(self.path.glob("*.pt")))
 
     def survey(self, sample: int, layer: int) -> Survey | None:
-        """What was kept of a layer's candidates."""
+        """Returns what was kept of a layer's candidates."""
         data = self._get(f"survey-{sample}-{layer}")
         if data is None:
             return None
@@ -57,7 +57,7 @@ class Sidecar:
         return Survey(regions, data["norm"], float(data["tokens"]), float(data["pairs"]))
 
     def trial(self, sample: int, layer: int, kinds: int) -> list[Trial] | None:
-        """What was kept of a layer's finished patterns."""
+        """Returns what was kept of a layer's finished patterns."""
         data = self._get(f"trial-{sample}-{layer}")
         if data is None or len(data["tallies"]) != kinds:
             return None

@@ -126,7 +126,7 @@ class Space:
         return min(1.0, self.tokens / PAPER_TOKENS)
 
     def size(self, tokens: int, factor: float = 1.0) -> int:
-        """A size of table 3 on this sample."""
+        """Returns a size of table 3 on this sample."""
         return max(round(tokens * self.scale * factor), 1)
 
     @property
@@ -136,7 +136,7 @@ class Space:
         return tuple(dict.fromkeys(found))
 
     def target(self, layout: PromptLayout) -> float:
-        """The budget of appendix C.5 as a share of dense attention's pairs."""
+        """Returns the budget of appendix C.5 as a share of dense attention's pairs."""
         plane = whole(layout)
         shape = AShape(*map(self.size, TARGET))
         return float(share(build([shape], plane, None), plane)[0])

@@ -66,7 +66,7 @@ class Distance:
         )
 
     def as_dict(self) -> dict[str, Any]:
-        """Lists over the dimensions, ready for JSON."""
+        """Returns lists over the dimensions, ready for JSON."""
         return {name: getattr(self, name).tolist() for name in self.__dataclass_fields__}
 
 

@@ -78,7 +78,7 @@ class Allowance:
 
 
 def _length(text: str) -> float:
-    """Metres or radians of `5mm`; a bare 0 needs no unit."""
+    """Returns metres or radians of `5mm`; a bare 0 needs no unit."""
     found = re.fullmatch(r"(-?[0-9.]+(?:e-?[0-9]+)?)\s*([a-z]*)", text)
     try:
         number, unit = float(found[1]), found[2]  # type: ignore[index]

@@ -189,6 +189,8 @@ class ActionBatch:
         return self.policy.tokens.bins(torch.from_numpy(ids)).numpy()
 
     def _read_bins(self, ids: np.ndarray) -> np.ndarray:
-        """Bins as they are read: two ids with one centre, or no action at all, are the nearest."""
+        """Returns bins as they are read: two ids with one centre, or no action at all, are the
+        nearest.
+        """
         tokens = self.policy.tokens
         return np.clip(tokens.vocab_size - 1 - ids, 0, tokens.edges - 2)

@@ -51,7 +51,7 @@ class RemotePolicy:
         self._ahead.clear()
 
     def select_action(self, observation: Mapping[str, Any]) -> np.ndarray:
-        """The next action, `[dims]`.
+        """Returns the next action, `[dims]`.
 
         Args:
             observation: one picture under `observation.images.NAME` or `observation.image`, uint8
@@ -70,7 +70,7 @@ class RemotePolicy:
         return self._ahead.popleft()
 
     def act(self, image: np.ndarray, instruction: str) -> np.ndarray:
-        """Actions, `[horizon, dims]`.
+        """Returns actions, `[horizon, dims]`.
 
         Raises:
             SoonerError: the server refuses, or is not there; says what it said.

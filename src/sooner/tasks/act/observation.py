@@ -30,7 +30,7 @@ MOST_DIMS = 8
 
 
 def read_picture(path: Path) -> np.ndarray:
-    """The picture in a file, RGB, uint8 `[height, width, 3]`.
+    """Returns the picture in a file, RGB, uint8 `[height, width, 3]`.
 
     Raises:
         FieldError: no such file, or no picture in it.
@@ -44,7 +44,7 @@ def read_picture(path: Path) -> np.ndarray:
 
 
 def decode_picture(data: bytes) -> np.ndarray:
-    """RGB, uint8 `[height, width, 3]`, from an encoded picture or a `.npy` file.
+    """Returns RGB, uint8 `[height, width, 3]`, from an encoded picture or a `.npy` file.
 
     Raises:
         FieldError: neither, a broken one, or one of too many pixels, which are not decoded.
@@ -150,7 +150,7 @@ def _from_encoded(data: bytes) -> np.ndarray:
 
 
 def _reason(error: Exception) -> str:
-    """What a library said, on one line."""
+    """Returns what a library said, on one line."""
     return str(error).partition("\n")[0] or type(error).__name__
 
 
@@ -213,7 +213,9 @@ class Observation:
 
 
 def brief(value: Any) -> str:
-    """What was sent, as a message may quote it: of any type, size and depth, on a short line."""
+    """Returns what was sent, as a message may quote it: of any type, size and depth, on a short
+    line.
+    """
     return reprlib.repr(value)
 
 

@@ -99,7 +99,7 @@ class Policy:
         return load(model, head, **options)
 
     def allowing(self, allowance: Allowance) -> Policy:
-        """The same policy, its weights shared, with another allowance.
+        """Returns the same policy, its weights shared, with another allowance.
 
         Raises:
             SoonerError: it does not fit the actions.
@@ -144,7 +144,7 @@ class Policy:
         return self.pace.pick(rows) if name == "auto" else name
 
     def quickest_exact(self, rows: int) -> str:
-        """The exact method that takes the least time, as far as was measured."""
+        """Returns the exact method that takes the least time, as far as was measured."""
         return self.pace.best(rows, ("plain",) if self.head is None else ("plain", "strict"))
 
     def key_of(self, observation: Observation) -> str:
@@ -164,7 +164,7 @@ class Policy:
         return key
 
     def fitted(self, observation: Observation) -> Observation:
-        """The same observation with its picture at the size that the policy sees.
+        """Returns the same observation with its picture at the size that the policy sees.
 
         The action is the same; a server resizes so while the model is busy with others.
 
@@ -184,7 +184,7 @@ class Policy:
         compare: bool = False,
         on_tokens: OnTokens | None = None,
     ) -> list[Action]:
-        """An action for each observation, decoded as one ragged batch.
+        """Returns an action for each observation, decoded as one ragged batch.
 
         Rows are split only where they can't share one: actions of different length, or a
         tolerance in physical units, which is another one for another data set.
@@ -218,7 +218,7 @@ class Policy:
         return [actions[row] for row in range(len(observations))]
 
     def build(self, name: str, key: str) -> Method:
-        """The decoding method `plain`, `strict` or `relaxed` for actions of a data set.
+        """Returns the decoding method `plain`, `strict` or `relaxed` for actions of a data set.
 
         Made once: what a method measures as it runs is of use to the next call.
         """
@@ -248,7 +248,7 @@ class Policy:
         return self._built[tolerance]
 
     def _groups(self, keys: Sequence[str], method: str) -> list[list[int]]:
-        """Rows that can be one batch."""
+        """Returns rows that can be one batch."""
         apart = method == "relaxed" and self.allowance.units is not None
         groups: dict[Any, list[int]] = {}
         for row, key in enumerate(keys):
@@ -307,7 +307,7 @@ def load(
 
 
 def _bundled(head: str | None) -> tuple[str, str | None]:
-    """Folders of the miniature and of a head.
+    """Returns folders of the miniature and of a head.
 
     Raises:
         SoonerError: it is not installed, or files of it are missing.

@@ -77,7 +77,7 @@ class RolloutPolicy(Protocol):
     """What a rollout needs of a policy; `Policy` is one, with its method chosen."""
 
     def __call__(self, observations: list[Observation]) -> list[Any]:
-        """One action for each observation; `.values` is `[horizon, dims]`."""
+        """Returns one action for each observation; `.values` is `[horizon, dims]`."""
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class Rollouts:
 
 
 def wilson(successes: int, trials: int, level: float = 0.95) -> tuple[float, float]:
-    """Wilson's score interval of a proportion (Wilson 1927)."""
+    """Returns Wilson's score interval of a proportion (Wilson 1927)."""
     if not trials:
         return 0.0, 1.0
     z = NormalDist().inv_cdf(0.5 + level / 2)

@@ -123,5 +123,5 @@ def _draw(
 
 
 def fresh_seed() -> int:
-    """A fresh random seed, whatever this process's generators were seeded with."""
+    """Returns a fresh random seed, whatever this process's generators were seeded with."""
     return int(torch.Generator().seed() % (1 << 31))

@@ -51,7 +51,7 @@ class DrawingModel:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def foreign(self, given: Path | str) -> list[str]:
-        """Notes for a prompt or clip that a miniature was not trained for; empty otherwise."""
+        """Returns notes for a prompt or clip that a miniature was not trained for; empty otherwise."""
         name = self.name.removeprefix("miniature ")
         return miniatures.find(name).foreign(given) if self.miniature else []
 
@@ -60,7 +60,7 @@ class DrawingModel:
         return str(self.model.config.model_type)
 
     def canvas(self, size: tuple[int, int] | None = None, given: int | None = None) -> Canvas:
-        """The adapter by which the model draws.
+        """Returns the adapter by which the model draws.
 
         Args:
             size: height and width of a picture in pixels, for families that draw in several.
@@ -101,7 +101,7 @@ class DrawingModel:
 
     @torch.no_grad()
     def clip_inputs(self, frames: Tensor) -> dict[str, Any]:
-        """The beginnings of clips as the model takes them.
+        """Returns the beginnings of clips as the model takes them.
 
         Args:
             frames: uint8 `[rows, frames, height, width, 3]` at the video_tokenizer' size.
@@ -126,7 +126,7 @@ Options = dict[str, Any]
 
 
 def build_method(settings: ImagineSettings, canvas: Canvas) -> Method:
-    """The method that `settings` name.
+    """Returns the method that `settings` name.
 
     Raises:
         SoonerError: a window beyond what is left of the picture, or options the method refuses.
@@ -145,7 +145,7 @@ def build_method(settings: ImagineSettings, canvas: Canvas) -> Method:
 
 
 def default_jacobi_window(canvas: Canvas, count: int) -> int:
-    """Places to draft ahead.
+    """Returns places to draft ahead.
 
     A GPU looks at a whole window in the time of one place. A processor does not, so there it is a
     quarter for pictures, whose rows come in pairs under guidance (of 8 to 128 places, 16 were the

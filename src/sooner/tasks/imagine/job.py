@@ -34,7 +34,8 @@ def read_start(
     settings: ImagineSettings,
     on_decode: Progress | None = None,
 ) -> tuple[np.ndarray, dict[str, Any]]:
-    """The first frames, uint8 `[frames, height, width, 3]`, and their entries of the record.
+    """Returns the first frames, uint8 `[frames, height, width, 3]`, and their entries of the
+    record.
 
     Raises:
         SoonerError: not a video, or too few frames.
@@ -189,7 +190,7 @@ def _make(
 
 
 def _pixels(work: DrawJob, drawing: Drawing) -> tuple[np.ndarray, float]:
-    """What was drawn, uint8, and the seconds that decoding took."""
+    """Returns what was drawn, uint8, and the seconds that decoding took."""
     start = time.perf_counter()
     with torch.inference_mode():
         pixels = to_uint8(work.canvas.pixels(drawing.tokens))
@@ -199,7 +200,7 @@ def _pixels(work: DrawJob, drawing: Drawing) -> tuple[np.ndarray, float]:
 def _unfinished(
     work: DrawJob, drawing_model: DrawingModel, base: dict[str, Any], progress: DrawingProgress
 ) -> ImagineResult:
-    """The result of a run that Ctrl-C ended."""
+    """Returns the result of a run that Ctrl-C ended."""
     pixels = partial(work.canvas, progress)
     record = {
         **base,
@@ -228,7 +229,7 @@ def _made(
 def _base(
     drawing_model: DrawingModel, work: DrawJob, method: Method, told: dict[str, Any]
 ) -> dict[str, Any]:
-    """Entries of the record that do not depend on the run."""
+    """Returns entries of the record that do not depend on the run."""
     settings = work.settings
     return {
         **{name: value for name, value in told.items() if name != "video_seconds"},
@@ -281,7 +282,7 @@ def settings_hash(settings: ImagineSettings, model: str, dtype: str = "auto") ->
 
 
 def _strange(drawing_model: DrawingModel, prompt: str) -> list[str]:
-    """Notes about words of a prompt that the tokenizer does not know."""
+    """Returns notes about words of a prompt that the tokenizer does not know."""
     words = unknown_words(drawing_model.processor, prompt)
     if not words:
         return []

@@ -58,7 +58,8 @@ class JitDecoder:
 def chameleon_options(
     folder: str, device: torch.device, tokenizer: str | None, layout: str | None, trust: bool
 ) -> dict[str, Any]:
-    """Options of a Chameleon's canvas: its layout, and the decoder that makes pixels of its codes.
+    """Returns options of a Chameleon's canvas: its layout, and the decoder that makes pixels of its
+    codes.
 
     Lumina-mGPT 2's codes are MoVQGAN's (`movqgan_270M.ckpt`), all others' Meta's (`vqgan.ckpt`).
 
@@ -95,7 +96,7 @@ def chameleon_options(
 
 
 def _places(root: Path) -> list[Path]:
-    """Where a decoder is looked for: as in the published repositories."""
+    """Returns where a decoder is looked for: as in the published repositories."""
     below = ("tokenizer", "movqgan/270M", "ckpts/chameleon/tokenizer")
     return [root, *(root / name for name in below)]
 
@@ -111,7 +112,7 @@ def find_chameleon(model: str, layout: str | None) -> str:
 
 
 def load_chameleon(folder: str, dtype: Any, layout: str | None) -> Any:
-    """The model; Lumina-mGPT's files in a folder are read as they were published."""
+    """Returns the model; Lumina-mGPT's files in a folder are read as they were published."""
     if layout in LUMINA:
         return load_lumina(folder, None if dtype == "auto" else dtype)
     return ChameleonForConditionalGeneration.from_pretrained(
@@ -120,7 +121,7 @@ def load_chameleon(folder: str, dtype: Any, layout: str | None) -> Any:
 
 
 def load_processor(folder: str) -> Any:
-    """What makes a model's prompts; Lumina-mGPT is published with a tokenizer alone.
+    """Returns what makes a model's prompts; Lumina-mGPT is published with a tokenizer alone.
 
     Raises:
         SoonerError: the tokenizer does not know the end of a turn.
@@ -289,7 +290,7 @@ def _load_video_model(folder: str, asked: LoadOptions) -> dict[str, Any]:
 
 
 def _is_published(folder: Path) -> bool:
-    """Weights under NVIDIA's names, whose config has no model type of transformers."""
+    """Returns weights under NVIDIA's names, whose config has no model type of transformers."""
     if (folder / "model.pt").is_file():
         return True
     if not (folder / "model.safetensors").is_file():

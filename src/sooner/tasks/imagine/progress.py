@@ -77,7 +77,8 @@ class DrawingProgress:
         return [len(said) == self.grid.left for said in self.said]
 
     def spans(self) -> tuple[Tensor, Tensor]:
-        """Whole spans that can be decoded at any moment, and which of their codes are drawn.
+        """Returns whole spans that can be decoded at any moment, and which of their codes are
+        drawn.
 
         Places that are not drawn yet repeat what is: codes of the picture itself keep a decoder's
         norms as they are, so that what is there looks as it will.
@@ -151,7 +152,7 @@ def partial(canvas: Canvas, progress: DrawingProgress) -> np.ndarray:
 
 
 def _latent_of_frames(frames: int, latents: int) -> Tensor:
-    """Latent frame of each frame: the first alone, then groups."""
+    """Returns latent frame of each frame: the first alone, then groups."""
     if latents == 1:
         return torch.zeros(frames, dtype=torch.long)
     group = (frames - 1) // (latents - 1)

@@ -20,7 +20,7 @@ def build_prompt(
     size: Size = None,
     layout: str | None = None,
 ) -> dict[str, Any]:
-    """Processed prompts: `input_ids [rows, width]`, padded, and their `attention_mask`.
+    """Returns processed prompts: `input_ids [rows, width]`, padded, and their `attention_mask`.
 
     Args:
         size: height and width in pixels, for families whose prompt tells them.
@@ -39,7 +39,7 @@ def build_prompt(
 
 
 def unknown_words(processor: Any, prompt: str) -> list[str]:
-    """Words of a prompt that the tokenizer has no token for."""
+    """Returns words of a prompt that the tokenizer has no token for."""
     tokenizer = processor.tokenizer
     if tokenizer.unk_token_id is None:
         return []
@@ -52,7 +52,7 @@ def unknown_words(processor: Any, prompt: str) -> list[str]:
 
 
 def _janus(processor: Any, prompts: list[str], size: Size) -> Any:
-    """A chat turn of the user, behind which the picture begins."""
+    """Returns a chat turn of the user, behind which the picture begins."""
     if processor.chat_template is not None:
         prompts = [_chat(processor, prompt) for prompt in prompts]
     return processor(text=prompts, generation_mode="image", padding=True, return_tensors="pt")
@@ -64,13 +64,13 @@ def _chat(processor: Any, prompt: str) -> str:
 
 
 def _lumina(prompt: str, size: Size) -> str:
-    """The request that Lumina-mGPT was tuned on; width comes first in it."""
+    """Returns the request that Lumina-mGPT was tuned on; width comes first in it."""
     height, width = size or LUMINA_SIZE
     return f"Generate an image of {width}x{height} according to the following prompt:\n{prompt}"
 
 
 def _chameleon(processor: Any, prompts: list[str], size: Size) -> Any:
-    """A turn of a conversation; the canvas opens the picture behind it."""
+    """Returns a turn of a conversation; the canvas opens the picture behind it."""
     return processor(text=prompts, padding=True, return_tensors="pt")
 
 

@@ -47,7 +47,7 @@ class StartClip:
 def load_prompts(
     name: str | Path, source: str | Path | None = None, limit: int | None = None
 ) -> list[ImagePrompt]:
-    """The prompts of a text file or of a data set.
+    """Returns the prompts of a text file or of a data set.
 
     Args:
         name: a text file with one prompt a line, or a data set that is installed.
@@ -81,7 +81,7 @@ def load_prompts(
 def load_clips(
     source: Path | str, limit: int | None = None, apart: Path | None = None
 ) -> list[StartClip]:
-    """The clips of a file, of a folder of videos, or of a data set's folder.
+    """Returns the clips of a file, of a folder of videos, or of a data set's folder.
 
     Args:
         source: the file or folder.

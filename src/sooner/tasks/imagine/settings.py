@@ -112,7 +112,7 @@ class ImagineSettings(KnowsOldNames):
         return cls(**values)
 
     def sampling_options(self) -> dict[str, Any]:
-        """The options of `sooner.draw` that choose codes."""
+        """Returns the options of `sooner.draw` that choose codes."""
         if self.greedy:
             kept: dict[str, Any] = {"do_sample": False}
         else:
@@ -123,6 +123,6 @@ class ImagineSettings(KnowsOldNames):
         return kept if self.guidance is None else {**kept, "guidance": self.guidance}
 
     def digest(self, *others: Any) -> str:
-        """A short hash of these settings and `others` (model, dtype), stable between runs."""
+        """Returns a short hash of these settings and `others` (model, dtype), stable between runs."""
         text = json.dumps([under_old_names(dataclasses.asdict(self)), *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -70,7 +70,8 @@ class VideoTokenizer:
 
 
 def find_tokenizer(folder: Path, asked: str | None = None) -> Path:
-    """The folder of a video model's tokenizer: the one asked for, or in or beside the model's.
+    """Returns the folder of a video model's tokenizer: the one asked for, or in or beside the
+    model's.
 
     Raises:
         SoonerError: none there.
@@ -89,7 +90,7 @@ def find_tokenizer(folder: Path, asked: str | None = None) -> Path:
 def load_video_tokenizer(
     model: Any, place: Path, device: torch.device, trust: bool
 ) -> VideoTokenizer:
-    """The tokenizer in folder `place`, for a Cosmos model.
+    """Returns the tokenizer in folder `place`, for a Cosmos model.
 
     Raises:
         SoonerError: TorchScript without `trust`, or sizes that are not the model's.

@@ -75,7 +75,7 @@ def make_folder(folder: Path) -> None:
 
 
 def metadata(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Metadata of a file; equal settings give equal metadata."""
+    """Returns Metadata of a file; equal settings give equal metadata."""
     told = {name: record[name] for name in TOLD if record.get(name) not in (None, [])}
     if "file" in told:
         told["file"] = Path(told["file"]).name  # its folder may hold private names
@@ -120,7 +120,7 @@ def write_mp4(path: Path, frames: np.ndarray, fps: float, record: Mapping[str, A
 
 
 def mark_drawn(frames: np.ndarray, given: int) -> np.ndarray:
-    """The same frames with a thin orange edge around those that were drawn."""
+    """Returns the same frames with a thin orange edge around those that were drawn."""
     marked = frames.copy()
     new = marked[given:]
     edge = max(1, frames.shape[1] // 60)

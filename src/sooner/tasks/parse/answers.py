@@ -22,7 +22,7 @@ FENCE = re.compile(r" {0,3}(`{3,}|~{3,})[ \t]*(\S*)[ \t]*")
 
 
 def unwrapped(text: str, names: tuple[str, ...] = FENCES) -> str:
-    """What stands in the fence, if the whole answer is one; else the text as it is.
+    """Returns what stands in the fence, if the whole answer is one; else the text as it is.
 
     Fences inside stay. One that was never closed reaches to the end, as in CommonMark.
 
@@ -48,7 +48,7 @@ def unwrapped(text: str, names: tuple[str, ...] = FENCES) -> str:
 
 
 def _closes(found: re.Match[str], mark: str) -> bool:
-    """Whether a fence ends the one that `mark` began."""
+    """Returns whether a fence ends the one that `mark` began."""
     return not found[2] and found[1][0] == mark[0] and len(found[1]) >= len(mark)
 
 
@@ -67,7 +67,7 @@ page numbers are everywhere."""
 
 
 def placed(text: str, regions: Sequence[Region]) -> list[Region]:
-    """Blocks of a Markdown text, each with the box of the regions that it was read from.
+    """Returns blocks of a Markdown text, each with the box of the regions that it was read from.
 
     A drafter's regions are matched by their words, each of which counts once: what one block has
     taken, a later one with the same words won't find. A block may be of several regions that
@@ -100,7 +100,7 @@ def words(text: str) -> list[str]:
 
 
 def _claimed(mine: Counter[str], left: list[Counter[str]], sizes: Sequence[int]) -> list[int]:
-    """The regions that hold a block's words, best first; the words are taken out of them."""
+    """Returns the regions that hold a block's words, best first; the words are taken out of them."""
     rest, taken = mine.copy(), list[int]()
     while rest and (best := _next(rest, taken, left, sizes)) is not None:
         taken.append(best)
@@ -117,7 +117,9 @@ def _claimed(mine: Counter[str], left: list[Counter[str]], sizes: Sequence[int])
 def _next(
     rest: Counter[str], taken: list[int], left: list[Counter[str]], sizes: Sequence[int]
 ) -> int | None:
-    """The region with most of the rest; after the first one, a neighbour that lies within it."""
+    """Returns the region with most of the rest; after the first one, a neighbour that lies within
+    it.
+    """
     shares = [(rest & theirs).total() for theirs in left]
     near: Sequence[int] = range(len(left))
     if taken:
@@ -141,7 +143,7 @@ def _at(block: Region, regions: Sequence[Region]) -> Region:
 def accepted_shares(
     texts: Sequence[str], whole: str, begins: Sequence[int], drafted: Sequence[bool]
 ) -> list[float | None]:
-    """Share of the tokens of each text that were drafted.
+    """Returns share of the tokens of each text that were drafted.
 
     Args:
         texts: parts of `whole`, in their order there; `None` comes back for what is not found.
@@ -179,7 +181,8 @@ class Reading:
 
 
 def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) -> Reading:
-    """An answer in a form of `forms.FORMS`; one that is wrapped in a code fence is taken out.
+    """Returns an answer in a form of `forms.FORMS`; one that is wrapped in a code fence is taken
+    out.
 
     Args:
         draft: whose regions say where a text without boxes is from.
@@ -204,7 +207,7 @@ def _boxed(target: PageForm, text: str, size: Size, seen: Size | None) -> Readin
 
 
 def region_markdown(text: str, form: str, region: Region) -> str:
-    """What a target wrote about a region's crop, as Markdown.
+    """Returns what a target wrote about a region's crop, as Markdown.
 
     Text without boxes or OTSL is left as it is.
     """
@@ -224,7 +227,7 @@ def _texts(regions: Sequence[Region]) -> list[str]:
 def described(
     reading: Reading, said: DecodedRow, raw: str, tokenizer: Any, size: Size
 ) -> list[ParsedRegion]:
-    """Regions with boxes of both kinds and the share of each that was drafted.
+    """Returns regions with boxes of both kinds and the share of each that was drafted.
 
     Args:
         said: the tokens of `raw`; if a tokenizer makes others of it, shares stay unknown.

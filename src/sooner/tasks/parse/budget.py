@@ -51,7 +51,7 @@ class StageBudget:
         self._began = self.clock()
 
     def is_spent(self, forwards: int = 0) -> bool:
-        """Whether nothing is left.
+        """Returns whether nothing is left.
 
         Args:
             forwards: of the batch that is under way.
@@ -98,7 +98,7 @@ class PageCosts:
         return median(known) if known else 0.0
 
     def usual(self, letters: int) -> PageCost:
-        """The median page's cost a letter, for a page of so many."""
+        """Returns the median page's cost a letter, for a page of so many."""
         if not self._recent:
             return PageCost(letters, round(FIRST * letters), 0.0)
         forwards = median(one.forwards / one.letters for one in self._recent)

@@ -68,5 +68,5 @@ def _decoding(parsed: ParsedPage) -> float:
 
 
 def _alone(parsed: ParsedPage) -> float:
-    """Seconds of everything that the target did."""
+    """Returns seconds of everything that the target did."""
     return sum(took for name, took in parsed.seconds.items() if name not in OUTSIDE)

@@ -226,7 +226,9 @@ class _PageRun:
         self._began: float | None = None
 
     def clock(self) -> float:
-        """Seconds that were spent on the page: its share of what the engine did, and its own."""
+        """Returns seconds that were spent on the page: its share of what the engine did, and its
+        own.
+        """
         began = self._began
         own = self._spent + (0.0 if began is None else time.perf_counter() - began)
         return own + sum(ticket.seconds for ticket in self._tickets)
@@ -315,7 +317,8 @@ def page_parser(
     pages_in_flight: int | None = None,
     has_drafts: bool = True,
 ) -> PageParser | ConcurrentParser:
-    """What parses so many pages at once; see `ConcurrentParser`. One is `PageParser`'s business.
+    """Returns what parses so many pages at once; see `ConcurrentParser`. One is `PageParser`'s
+    business.
 
     Raises:
         SoonerError: as those; fewer pages than 1.

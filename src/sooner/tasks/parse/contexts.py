@@ -33,7 +33,7 @@ class Piece:
 
 
 def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) -> list[Piece]:
-    """Regions with text in an output format, in reading order.
+    """Returns regions with text in an output format, in reading order.
 
     Args:
         size: width and height in which the target says boxes, if not those of the draft.
@@ -49,7 +49,7 @@ def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) 
 
 
 def region_pieces(draft: PageDraft, ask: Ask) -> list[Piece]:
-    """Regions with text, each in the form in which the target answers about its crop.
+    """Returns regions with text, each in the form in which the target answers about its crop.
 
     What stands on a crop has no neighbours, and a box that is the whole picture: forms with boxes
     are drafted without them.
@@ -67,7 +67,7 @@ def region_pieces(draft: PageDraft, ask: Ask) -> list[Piece]:
 
 
 def _apart(piece: Piece, following: Region) -> str:
-    """What stands between two regions that share a crop; else what does in Markdown."""
+    """Returns what stands between two regions that share a crop; else what does in Markdown."""
     assert piece.question is not None
     form = FORMS[piece.question.form]
     return (form if form.is_plain else FORMS["markdown"]).between(piece.region, following)
@@ -80,7 +80,7 @@ def with_region_texts(
     draft: PageDraft,
     size: tuple[int, int] | None = None,
 ) -> list[Piece]:
-    """The same pieces, with stage 1's text of each in front of its drafts.
+    """Returns the same pieces, with stage 1's text of each in front of its drafts.
 
     Both are alternatives of one region: a crop may be read worse than it was drafted.
 
@@ -101,7 +101,7 @@ def with_region_texts(
 def on_page(
     region: Region, text: str, ask: Ask, draft: PageDraft, size: tuple[int, int] | None = None
 ) -> list[str]:
-    """What a target wrote about a region's crop, as it would write that on the page.
+    """Returns what a target wrote about a region's crop, as it would write that on the page.
 
     Where both forms have texts in the same style, the very text is kept; else it is read as a
     drafter's is.
@@ -117,7 +117,7 @@ def on_page(
 
 
 def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) -> list[list[Ids]]:
-    """Token ids of the drafts of each region of a page: alternatives, each once.
+    """Returns token ids of the drafts of each region of a page: alternatives, each once.
 
     A tokenizer joins a full stop to the line feeds behind it, or marks a word that begins a line,
     so that a region's tokens depend on what stands around it. The page is therefore put together,
@@ -142,13 +142,15 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
 
 
 def region_drafts(tokenizer: Any, piece: Piece, eos: Ids) -> list[Ids]:
-    """Token ids of a region's drafts, as the target writes them about its crop alone."""
+    """Returns token ids of a region's drafts, as the target writes them about its crop alone."""
     rows = (cut(tokenizer, [text])[0] for text in piece.texts)
     return [[*ids, *eos[:1]] for ids in rows if ids]
 
 
 def cut(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
-    """Tokens of texts that stand one behind the other, each with the text that it begins in."""
+    """Returns tokens of texts that stand one behind the other, each with the text that it begins
+    in.
+    """
     starts = [0, *accumulate(len(text) for text in texts)]
     offsets = offsets_of(tokenizer, "".join(texts))
     if offsets is None:  # a tokenizer that can't say where its tokens stand
@@ -163,7 +165,7 @@ def cut(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
 
 
 def offsets_of(tokenizer: Any, text: str) -> tuple[Ids, list[int]] | None:
-    """Token ids of a text and where each begins in it; `None` if the tokenizer can't tell."""
+    """Returns token ids of a text and where each begins in it; `None` if the tokenizer can't tell."""
     if not getattr(tokenizer, "is_fast", False):
         return None
     told = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
@@ -171,7 +173,7 @@ def offsets_of(tokenizer: Any, text: str) -> tuple[Ids, list[int]] | None:
 
 
 def decoded(tokenizer: Any, tokens: Sequence[int], form: str, eos: Ids) -> str:
-    """The text of tokens, without those that end it; tags of the form are kept.
+    """Returns the text of tokens, without those that end it; tags of the form are kept.
 
     Args:
         eos: ids that end a text.

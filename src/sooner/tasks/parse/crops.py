@@ -59,7 +59,7 @@ class Part:
         return [text + end for text, end in zip(texts, ends, strict=True)]
 
     def split(self, text: str) -> dict[int, str]:
-        """What was read on the crop, by `Piece.place`.
+        """Returns what was read on the crop, by `Piece.place`.
 
         A text that does not fall into as many blocks is an alternative of the first region.
         """
@@ -94,7 +94,7 @@ class Crop:
         return max(map(len, self.drafts), default=0)
 
     def limit(self, is_result: bool = False) -> int:
-        """Most new tokens: a multiple of the longest draft, which is only about right."""
+        """Returns most new tokens: a multiple of the longest draft, which is only about right."""
         if is_result:
             return TIMES * self.own + RESULT_SPARE
         return TIMES * self.own + SPARE if self.own else EMPTY
@@ -105,7 +105,7 @@ class Crop:
         return min(_confidence(one.region) for one in self.part.pieces)
 
     def repetition(self, most: int, is_result: bool = False) -> int:
-        """Tokens that may repeat a period: no more than it was expected to say. 0 for any."""
+        """Returns tokens that may repeat a period: no more than it was expected to say. 0 for any."""
         return most if is_result or not most else min(most, self.own + SPARE)
 
 
@@ -125,12 +125,12 @@ def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
 
 
 def apart(pieces: Sequence[Piece], page: Page) -> list[Part]:
-    """Each region on a crop of its own, if the processor accepts its size."""
+    """Returns each region on a crop of its own, if the processor accepts its size."""
     return [Part((one,), one.region) for one in pieces if is_worth_a_look(one.region, page)]
 
 
 def together(pieces: Sequence[Piece], page: Page) -> list[Part]:
-    """Tiny regions with the tiny ones behind them, others on their own.
+    """Returns tiny regions with the tiny ones behind them, others on their own.
 
     Args:
         pieces: some of a page, in reading order.
@@ -181,7 +181,7 @@ def affordable(crops: Sequence[Crop], seconds: float, slot_seconds: float) -> li
 
 
 def batches(crops: Sequence[Crop], rows: int) -> list[list[Crop]]:
-    """Crops of similar size together, so that little of a batch is padding.
+    """Returns crops of similar size together, so that little of a batch is padding.
 
     Args:
         rows: of a batch, at most.
@@ -200,7 +200,7 @@ def batches(crops: Sequence[Crop], rows: int) -> list[list[Crop]]:
 
 
 def is_worth_a_look(region: Region, page: Page) -> bool:
-    """Whether a region has a box on the page that a processor will take."""
+    """Returns whether a region has a box on the page that a processor will take."""
     if region.bbox is None:
         return False
     x0, y0, x1, y1 = region.bbox

@@ -49,7 +49,7 @@ class RunawayWatch:
         self._runs = np.zeros(LONGEST, dtype=np.int64)  # tokens that equal the one `p` before
 
     def add(self, token: int) -> bool:
-        """Whether the text is a runaway now."""
+        """Returns whether the text is a runaway now."""
         if not self.limit:
             return False
         self._runs = (self._runs + 1) * (self._last == token)
@@ -129,7 +129,7 @@ class RowListener:
         self.accepted[row].append(drafted)
 
     def finished(self) -> list[DecodedRow]:
-        """What the rows said, once all have ended."""
+        """Returns what the rows said, once all have ended."""
         for row, one in enumerate(self.said):
             _end(one, self._watch, row, self.eos)
         return self.said
@@ -211,7 +211,7 @@ class _Watch(RowWatch):
         return len(new)
 
     def _stopped(self, row: int) -> str | None:
-        """Why the row may not go on, whatever it says."""
+        """Returns why the row may not go on, whatever it says."""
         if self.budget is not None and self.budget.is_spent(self._commits[row]):
             return BUDGET
         if self.seconds is None or self._commits[row] == 1:
@@ -234,7 +234,7 @@ def _end(one: DecodedRow, watch: _Watch, row: int, eos: set[int]) -> None:
 
 
 def figures(stats: Stats, said: Sequence[DecodedRow], mode: str) -> StageStats:
-    """Figures of a stage. One that did not come to an end says nothing about speed."""
+    """Returns figures of a stage. One that did not come to an end says nothing about speed."""
     told = replace(combined([stats]), mode=mode)
     if any(one.truncated in (REPETITION, TIME) for one in said):
         return replace(
@@ -244,7 +244,7 @@ def figures(stats: Stats, said: Sequence[DecodedRow], mode: str) -> StageStats:
 
 
 def combined(runs: Iterable[Stats]) -> StageStats:
-    """Several runs as one."""
+    """Returns several runs as one."""
     runs = list(runs)
     steps = sum(run.num_spec_steps for run in runs)
     accepted = sum(run.num_accepted_draft_tokens for run in runs)

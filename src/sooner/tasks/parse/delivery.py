@@ -22,12 +22,12 @@ from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
 
 def page_file(place: Path, number: int, suffix: str) -> Path:
-    """Where a page's file is below the output folder: in a folder called as its document."""
+    """Returns where a page's file is below the output folder: in a folder called as its document."""
     return place / f"page-{number:04d}.{suffix}"
 
 
 def document_file(place: Path, suffix: str) -> Path:
-    """Where a document's file is: beside the folder of its pages."""
+    """Returns where a document's file is: beside the folder of its pages."""
     return place.with_name(f"{place.name}.{suffix}")
 
 
@@ -68,7 +68,7 @@ class Delivery:
         return ("png",) if self.overlay else ()
 
     def files(self, place: Path, number: int) -> list[Path]:
-        """Files that every page has, below the folder."""
+        """Returns files that every page has, below the folder."""
         suffixes = [one for one in self.formats if one in PAGED]
         return [page_file(place, number, suffix) for suffix in (*suffixes, *self.pictures)]
 
@@ -78,7 +78,7 @@ class Delivery:
         return [*self.files(place, parsed.number), *figures]
 
     def document_files(self, place: Path) -> dict[str, Path]:
-        """Files of a document below the folder, by format."""
+        """Returns files of a document below the folder, by format."""
         return {name: document_file(place, FORMATS[name].suffix) for name in self.formats}
 
     def check(self, document: Document) -> None:
@@ -101,12 +101,12 @@ class Delivery:
             self.store.exists(file.as_posix())
 
     def is_in_place_of(self, document: Document) -> bool:
-        """Whether a document itself lies where the folder of its pages would be."""
+        """Returns whether a document itself lies where the folder of its pages would be."""
         place = self.store.local_path(document.place.as_posix())
         return place is not None and place.is_file() and place.samefile(document.path)
 
     def has(self, place: Path, lines: Mapping[int, Line]) -> bool:
-        """Whether all files of a document are there that were written for these lines.
+        """Returns whether all files of a document are there that were written for these lines.
 
         Raises:
             StorageError: the store can't tell.
@@ -248,7 +248,7 @@ def _names(parsed: ParsedPage) -> list[str]:
 
 
 def document_told(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
-    """What a document's JSON says besides its pages.
+    """Returns what a document's JSON says besides its pages.
 
     Args:
         task: any of its pages.
@@ -265,7 +265,7 @@ def document_told(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
 
 
 def _whole(statuses: Iterable[str]) -> str:
-    """A document's status: that of all its pages, a draft if some are; else partial."""
+    """Returns a document's status: that of all its pages, a draft if some are; else partial."""
     found = set(statuses)
     if found == {SUCCESS}:
         return SUCCESS
@@ -275,7 +275,7 @@ def _whole(statuses: Iterable[str]) -> str:
 def line_of(
     task: PageTask, record: PageRecord, files: Sequence[Path], choices: Mapping[str, Any]
 ) -> Line:
-    """A page's line in the manifest.
+    """Returns a page's line in the manifest.
 
     Args:
         task: says where its document is and where its files are.

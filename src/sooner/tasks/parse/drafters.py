@@ -30,7 +30,7 @@ def make_drafter(
     ocr_models: str | Path | None = None,
     pictures: bool = False,
 ) -> PageDrafter | None:
-    """The drafter that `spec` names; several of them, put together, where it has commas.
+    """Returns the drafter that `spec` names; several of them, put together, where it has commas.
 
     `auto` takes a PDF's own text layer where it is good, else OCR; `none` drafts nothing.
 
@@ -97,7 +97,7 @@ def _check_ocr(name: str) -> None:
 def guard(
     drafter: PageDrafter | None, spec: str, timeout: float = TIMEOUT, workers: int = 1
 ) -> Guarded | None:
-    """A drafter whose errors and hangs do not stop a run; see `guarded`.
+    """Returns a drafter whose errors and hangs do not stop a run; see `guarded`.
 
     OCR is the one that may hang or die, and takes the CPU: it gets processes of its own. Where it
     is one of several to be tried in turn, they start once a page needs it.
@@ -124,7 +124,7 @@ def _guard(drafter: PageDrafter, spec: str, timeout: float, workers: int) -> Gua
 
 
 def processes_of(drafter: PageDrafter | None) -> int:
-    """How many processes a drafter has besides this one."""
+    """Returns how many processes a drafter has besides this one."""
     if isinstance(drafter, FirstOf):
         return sum(map(processes_of, drafter.drafters))
     if isinstance(drafter, GuardedProcesses):

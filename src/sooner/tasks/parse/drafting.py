@@ -123,8 +123,8 @@ class Drafting:
     def groups(
         self, seen: tuple[int, int] | None, cells: Cells | None, budget: StageBudget | None = None
     ) -> Steps[Drafts]:
-        """Token ids for stage 2, alternatives of a region together: what stage 1 read, where it
-        read anything, and what was drafted.
+        """Returns token ids for stage 2, alternatives of a region together: what stage 1 read,
+        where it read anything, and what was drafted.
 
         Args:
             seen: width and height in which the target says boxes.
@@ -139,11 +139,13 @@ class Drafting:
         return found
 
     def text(self, tokens: Sequence[int]) -> str:
-        """What the target wrote about the page."""
+        """Returns what the target wrote about the page."""
         return decoded(self.tokenizer, tokens, self.ask.form, self.eos)
 
     def region_text(self, piece: Piece, tokens: Sequence[int] | None) -> str:
-        """What it wrote about a region's crop, as Markdown; without, what was drafted of it."""
+        """Returns what it wrote about a region's crop, as Markdown; without, what was drafted of
+        it.
+        """
         form = self.ask.about(piece.region).form
         text = piece.texts[0]
         if tokens is not None:
@@ -152,6 +154,6 @@ class Drafting:
 
 
 def _blamed(draft: PageDraft) -> str:
-    """What a drafter's reason means for a page."""
+    """Returns what a drafter's reason means for a page."""
     how = "" if draft.regions else "; decoded plainly"
     return f"drafter {draft.drafter or 'none'}: {draft.reason}{how}"

@@ -37,7 +37,7 @@ class Effort:
     scale: float = 1.0
 
     def picture(self, page: Page) -> Picture:
-        """The page's picture for the model, `[height, width, 3]` uint8."""
+        """Returns the page's picture for the model, `[height, width, 3]` uint8."""
         if self.scale == 1:
             return page.picture
         whole = Image.fromarray(page.picture)
@@ -48,7 +48,7 @@ class Effort:
         return width, height
 
     def told(self, page: Page) -> list[str]:
-        """Notes for the page's record on what was reduced."""
+        """Returns notes for the page's record on what was reduced."""
         found = [] if self.regions else ["memory ran out: regions were not read on their own"]
         if self.scale < 1:
             width, height = self._size(page)

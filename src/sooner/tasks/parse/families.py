@@ -62,7 +62,7 @@ class Family:
     lacks: str = ""
 
     def is_of(self, name: str, model_type: str) -> bool:
-        """Whether a checkpoint of that name and type is one."""
+        """Returns whether a checkpoint of that name and type is one."""
         if model_type and model_type not in self.types:
             return False
         if self.named:
@@ -75,7 +75,7 @@ KINDS = {TABLE: "table", FORMULA: "formula", PICTURE: "chart", CODE: "code"}
 
 
 def _crops(form: str, **prompts: str) -> dict[str, CropPrompt]:
-    """What is asked about crops by kind (`KINDS`), all answered in one form."""
+    """Returns what is asked about crops by kind (`KINDS`), all answered in one form."""
     labels = {kind: label for label, kind in KINDS.items()}
     return {labels[kind]: CropPrompt(prompt, form) for kind, prompt in prompts.items()}
 
@@ -310,7 +310,7 @@ def check_type(model_type: str, model: str) -> None:
 
 
 def families_table() -> str:
-    """The families as a Markdown table, as it stands in docs/documents.md."""
+    """Returns the families as a Markdown table, as it stands in docs/documents.md."""
     rows = []
     for name, one in FAMILIES.items():
         size = f"{one.longest} px" if one.longest else "any"
@@ -324,7 +324,7 @@ AS_PAGE, AS_TEXT = "as a page", "as text"
 
 
 def prompts_table() -> str:
-    """What each family is asked, and who says so, as it stands in docs/documents.md."""
+    """Returns what each family is asked, and who says so, as it stands in docs/documents.md."""
     rows = []
     for name, one in FAMILIES.items():
         ask = one.ask
@@ -336,7 +336,7 @@ def prompts_table() -> str:
 
 
 def _about(ask: Ask, kind: str) -> str:
-    """The prompt about a kind of region, or as what it is asked about."""
+    """Returns the prompt about a kind of region, or as what it is asked about."""
     one = ask.by_label.get(kind)
     if one is None:
         return AS_TEXT if ask.region not in ("", ask.page) else AS_PAGE
@@ -349,7 +349,7 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 
 def known_by(family: Family) -> str:
-    """Types and names of a family's checkpoints, in a line."""
+    """Returns types and names of a family's checkpoints, in a line."""
     types = ", ".join(f"`{kind}`" for kind in family.types)
     if not family.named:
         return types
@@ -358,7 +358,7 @@ def known_by(family: Family) -> str:
 
 
 def forms_of(ask: Ask) -> list[str]:
-    """Names of all forms that a family answers in, that of a page first."""
+    """Returns names of all forms that a family answers in, that of a page first."""
     told = [ask.form, ask.region_form, *(one.form for one in ask.by_label.values())]
     return [form for form in dict.fromkeys(told) if form]
 

@@ -82,12 +82,12 @@ class Ask:
     template: str = ""
 
     def about(self, region: Region) -> CropPrompt:
-        """What is asked about a region's crop."""
+        """Returns what is asked about a region's crop."""
         is_code = region.label == TEXT and any(text.startswith(FENCE) for text in region.drafts)
         return self.of(CODE if is_code and CODE in self.by_label else region.label)
 
     def of(self, label: str) -> CropPrompt:
-        """What is asked about crops of a label, or of `CODE`."""
+        """Returns what is asked about crops of a label, or of `CODE`."""
         other = CropPrompt(self.region or self.page, self.region_form or self.form)
         return self.by_label.get(label, other)
 

@@ -36,7 +36,7 @@ class Habits:
 
 
 def habits_of(model: str) -> Habits:
-    """Habits from `sooner.json` in a model's folder, none without it:
+    """Returns habits from `sooner.json` in a model's folder, none without it:
 
         {"parse": {"prompt": "read the page", "form": "markdown-spaced", "size": [512, 640]}}
 
@@ -89,7 +89,7 @@ def _read(told: dict[str, Any]) -> Habits:
 
 
 def family_of(model: str, model_type: str = "", chosen: str | None = None) -> str | None:
-    """The family's name of a model; `None` for none of these.
+    """Returns the family's name of a model; `None` for none of these.
 
     What a caller has `chosen` counts first, then the folder's `sooner.json`, then the model's name
     and type. A finetune in a folder of another name is not recognised, if its base is no parser.
@@ -115,7 +115,7 @@ def family_of(model: str, model_type: str = "", chosen: str | None = None) -> st
 
 
 def _letters(name: str) -> str:
-    """Letters and digits of a name, small."""
+    """Returns letters and digits of a name, small."""
     return "".join(filter(str.isalnum, name)).lower()
 
 
@@ -129,8 +129,9 @@ def type_of(model: str) -> str:
 
 
 def own_name(model: str) -> str:
-    """The part of a folder or hub id that is the model's own: the last one, but for a snapshot of
-    the hub's cache, which is a number."""
+    """Returns the part of a folder or hub id that is the model's own: the last one, but for a
+    snapshot of the hub's cache, which is a number.
+    """
     path = Path(model).expanduser()
     if path.parent.name == "snapshots":
         return path.parent.parent.name
@@ -138,7 +139,7 @@ def own_name(model: str) -> str:
 
 
 def known_ask(model: str, model_type: str, chosen: str | None = None) -> Ask | None:
-    """What a model was trained to be asked: by a chosen family, its folder, or its family."""
+    """Returns what a model was trained to be asked: by a chosen family, its folder, or its family."""
     habits = habits_of(model)
     if chosen is None and habits.ask is not None:
         return habits.ask
@@ -147,7 +148,7 @@ def known_ask(model: str, model_type: str, chosen: str | None = None) -> Ask | N
 
 
 def longest_of(model: str, model_type: str = "", chosen: str | None = None) -> int | None:
-    """Pixels of the longer side of pages that a model reads best; `None` for any."""
+    """Returns pixels of the longer side of pages that a model reads best; `None` for any."""
     habits = habits_of(model)
     if habits.longest is not None:
         return habits.longest
@@ -162,7 +163,7 @@ def ask_of(
     region_prompt: str | None = None,
     form: str | None = None,
 ) -> Ask:
-    """The prompts and formats of a model, all filled in.
+    """Returns the prompts and formats of a model, all filled in.
 
     Args:
         known: what this very model was trained on, as its folder, its name or its family says;

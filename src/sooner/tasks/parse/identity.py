@@ -15,7 +15,7 @@ DEMO = "miniature"
 
 
 def parser_name(model: str | None) -> str:
-    """A model's name; the bundled miniature's folder for `None` or `"miniature"`.
+    """Returns a model's name; the bundled miniature's folder for `None` or `"miniature"`.
 
     Raises:
         SoonerError: it is not in this installation; or a folder that does not exist.

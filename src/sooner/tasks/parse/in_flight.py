@@ -49,7 +49,7 @@ class EngineRoom:
 def engine_room(
     model: Any, method: Method, settings: ParseSettings, asked: int | None = None
 ) -> EngineRoom:
-    """The room for so many pages at once.
+    """Returns the room for so many pages at once.
 
     Args:
         model: loaded.

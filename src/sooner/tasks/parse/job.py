@@ -206,8 +206,9 @@ class ParseJob:
             self.finisher(work)
 
     def _is_done_by_now(self, drafted: Drafted[Chunk]) -> bool:
-        """Whether a page was parsed since its document was opened: by another run, or where the
-        same document lies at another place."""
+        """Returns whether a page was parsed since its document was opened: by another run, or where
+        the same document lies at another place.
+        """
         work, number = drafted.tag.work, drafted.page.number
         if self.fresh or isinstance(drafted.page, BrokenPage):
             return False
@@ -295,7 +296,7 @@ class ParseJob:
         drafted: Drafted[Chunk],
         parse: Callable[[], ParsedPage],
     ) -> ParsedPage:
-        """A page's result; an error becomes a result with status FAILED."""
+        """Returns a page's result; an error becomes a result with status FAILED."""
         page, work = drafted.page, drafted.tag.work
         name = work.place
         if isinstance(page, BrokenPage):

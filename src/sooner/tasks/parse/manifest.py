@@ -78,7 +78,7 @@ class Manifest:
         self._is_changed = False
 
     def entry(self, place: str) -> DocumentEntry | None:
-        """What is known of a document's files; `None` if they may be anything.
+        """Returns what is known of a document's files; `None` if they may be anything.
 
         Raises:
             StorageError: the store can't be read.
@@ -146,7 +146,7 @@ class Manifest:
                 yield from crew.map(call, places[start : start + 4 * AT_ONCE])
 
     def _holds(self, lines: Iterator[bytes]) -> bool:
-        """Whether the manifest says just this."""
+        """Returns whether the manifest says just this."""
         if self.path is None:
             return True  # nobody but this method writes it
         try:
@@ -182,7 +182,7 @@ class LooseLines:
             start += len(raw)
 
     def of(self, place: str) -> list[Line]:
-        """The last line of each page of a document, of its last content."""
+        """Returns the last line of each page of a document, of its last content."""
         found: dict[int, Line] = {}
         hashed = ""
         for start in self.places.get(place, ()):
@@ -203,8 +203,9 @@ def _name(place: str) -> str:
 
 
 def entry_key(place: str) -> str:
-    """What an entry is called: its document's place, or a hash of one that is no name for a file
-    with an ending more."""
+    """Returns what an entry is called: its document's place, or a hash of one that is no name for a
+    file with an ending more.
+    """
     longest = LONGEST - len(END)
     if is_unicode(place) and all(len(part.encode()) <= longest for part in place.split("/")):
         return place

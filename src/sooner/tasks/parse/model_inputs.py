@@ -54,7 +54,7 @@ def picture_inputs(
 
 
 def message_of(processor: Any, prompt: str, template: str = "") -> str:
-    """A prompt about one picture as the model wants it.
+    """Returns a prompt about one picture as the model wants it.
 
     Raises:
         SoonerError: there is no template, and the processor has no chat template.
@@ -69,7 +69,7 @@ def _placed(name: str, value: Any, device: torch.device, dtype: torch.dtype) -> 
 
 
 def room_for(model: Any, inputs: dict[str, Any], wanted: int) -> int:
-    """How many new tokens may follow the prompt, `wanted` at most.
+    """Returns how many new tokens may follow the prompt, `wanted` at most.
 
     Raises:
         SoonerError: none; says how long prompt and positions are.
@@ -86,7 +86,8 @@ def room_for(model: Any, inputs: dict[str, Any], wanted: int) -> int:
 
 
 def seen_size(model: Any, inputs: dict[str, Any]) -> tuple[int, int] | None:
-    """Width and height of the picture as the model sees it, in pixels; `None` if it can't be told.
+    """Returns width and height of the picture as the model sees it, in pixels; `None` if it can't
+    be told.
 
     Models that write boxes in pixels mean pixels of this size.
     """
@@ -125,7 +126,7 @@ class Cells:
         return np.array(Image.fromarray(page.picture).resize(self.size, Image.Resampling.BICUBIC))
 
     def crop(self, picture: Picture, bbox: Box, size: tuple[int, int]) -> Picture:
-        """The squares that a box lies in, so that they look as they do on the page.
+        """Returns the squares that a box lies in, so that they look as they do on the page.
 
         Where they are fewer pixels than `least`, white ones follow to the right, or below those
         that are wide enough: a picture that the processor enlarges would look different.
@@ -163,7 +164,7 @@ class Cells:
 
 
 def cells_of(processor: Any, inputs: Mapping[str, Any]) -> Cells | None:
-    """The grid of visual tokens over the one picture of some inputs; `None` if unknown.
+    """Returns the grid of visual tokens over the one picture of some inputs; `None` if unknown.
 
     Args:
         processor: whose image processor has `patch_size` and `merge_size`, as Qwen's families'.
@@ -179,7 +180,7 @@ def cells_of(processor: Any, inputs: Mapping[str, Any]) -> Cells | None:
 
 
 def _least(image: Any) -> int:
-    """Pixels below which a picture is enlarged; 0 for unknown."""
+    """Returns pixels below which a picture is enlarged; 0 for unknown."""
     size = getattr(image, "size", None)
     try:
         return int(size["shortest_edge"])  # type: ignore[index]

@@ -57,12 +57,14 @@ def page_key(input_hash: str, settings_hash: str, number: int) -> str:
 
 
 def key_of(input_hash: str, place: str) -> str:
-    """A document's hash; a name of its own where its file can't be read, so that it has none."""
+    """Returns a document's hash; a name of its own where its file can't be read, so that it has
+    none.
+    """
     return input_hash or UNREADABLE + digest_of_place(place)
 
 
 def digest_of_place(place: str) -> str:
-    """A hash of a document's place, which may be no Unicode."""
+    """Returns a hash of a document's place, which may be no Unicode."""
     return hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
@@ -101,7 +103,7 @@ class PageRecord:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PageRecord:
-        """The record of these bytes.
+        """Returns the record of these bytes.
 
         Raises:
             ValueError, KeyError, TypeError: they are none.
@@ -199,7 +201,7 @@ class PageRecords:
         return self.store.create(_name(record), record.to_bytes())
 
     def read(self, input_hash: str, settings_hash: str, number: int) -> PageRecord | None:
-        """What became of a page; `None` if nothing did.
+        """Returns what became of a page; `None` if nothing did.
 
         Raises:
             StorageError: the store can't be read, or holds something else under this name.
@@ -220,7 +222,7 @@ class PageRecords:
         return None
 
     def is_done(self, task: PageTask, is_draft: bool = False) -> bool:
-        """Whether a page was parsed by now."""
+        """Returns whether a page was parsed by now."""
         return self.store.exists(f"{HOME}/{task.key}{DRAFTED if is_draft else VERIFIED}")
 
     def forget(self, key: str, ends: Collection[str] = ENDS) -> None:
@@ -229,7 +231,7 @@ class PageRecords:
             self.store.remove(f"{HOME}/{key}{end}")
 
     def of(self, input_hash: str) -> dict[str, DonePages]:
-        """What is kept of a document, by settings.
+        """Returns what is kept of a document, by settings.
 
         Raises:
             StorageError: the store can't be listed.
@@ -253,11 +255,11 @@ def _name(record: PageRecord) -> str:
 
 
 def other_ends(record: PageRecord) -> list[str]:
-    """Ends of the names under which the same page may be kept, but for the record's own."""
+    """Returns ends of the names under which the same page may be kept, but for the record's own."""
     name = _name(record)
     return [end for end in ENDS if not name.endswith(f"{record.page.number:06d}{end}")]
 
 
 def digest(data: bytes) -> str:
-    """A short hash of a picture."""
+    """Returns a short hash of a picture."""
     return hashlib.sha256(data).hexdigest()[:16]

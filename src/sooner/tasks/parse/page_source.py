@@ -67,7 +67,7 @@ class PageSource:
     def _pages_of(
         self, document: Document, is_first: bool
     ) -> Generator[tuple[Chunk, Page | BrokenPage], None, bool]:
-        """Pages of a document; returns whether that are all."""
+        """Yields pages of a document; returns whether that are all."""
         # Paths remember what was asked of them: those of a hundred thousand documents must not.
         document = replace(document, path=Path(document.path), place=Path(document.place))
         if is_first:
@@ -93,7 +93,7 @@ class PageSource:
         return Chunk.of_document(work), BrokenPage(document.path, 0, problem)
 
     def _read(self, work: DocumentWork) -> Generator[tuple[Chunk, Page | BrokenPage], None, bool]:
-        """Pages of a document that nobody else has in hand; returns whether that are all."""
+        """Yields pages of a document that nobody else has in hand; returns whether that are all."""
         is_told, is_all = False, True
         for number, reason in work.dying.items():
             is_told = True
@@ -117,7 +117,7 @@ class PageSource:
         return is_all
 
     def _tried(self, chunk: Chunk) -> Iterator[Page | BrokenPage]:
-        """Pages of a chunk, each attempt recorded before the page is read."""
+        """Yields pages of a chunk, each attempt recorded before the page is read."""
         work = chunk.work
         coming, pages = iter(chunk.numbers), self.planner.intake.read(work.document, chunk.pages)
         while True:

@@ -118,7 +118,7 @@ class PageParser:
         clock: Clock = time.perf_counter,
         most_rows: int | None = None,
     ) -> Steps[ParsedPage]:
-        """What parsing a page asks for, one thing after the other; raises as a call does.
+        """Returns what parsing a page asks for, one thing after the other; raises as a call does.
 
         Steps of several pages may be taken in turns, in one thread.
 
@@ -179,7 +179,7 @@ class PageParser:
         self.costs.add(PageCost(drafting.letters, last.steps, last.decode_seconds, slot_seconds))
 
     def _stages(self, is_drafted: bool) -> str:
-        """Which stages this page goes through."""
+        """Returns which stages this page goes through."""
         settings = self.settings
         if settings.stages != "auto":
             return settings.stages
@@ -198,7 +198,8 @@ class PageParser:
         return _Seen(inputs, seen_size(target.model, inputs), cells, took)
 
     def _page(self, drafting: Drafting, seen: _Seen) -> Steps[ParsedPage]:
-        """Stage 2: one pass over the page, with what there is as an unordered set of drafts.
+        """Returns stage 2: one pass over the page, with what there is as an unordered set of
+        drafts.
 
         Where nothing else is decoded, vision and prefill come first, and what is drafted is waited
         for behind them; then stage 1 has its turn.
@@ -277,7 +278,8 @@ class PageParser:
     def _budget(
         self, drafting: Drafting, seen: _Seen, prefilled: float | None
     ) -> StageBudget | None:
-        """What stage 1 may spend on a page: no more than the page alone is expected to cost.
+        """Returns what stage 1 may spend on a page: no more than the page alone is expected to
+        cost.
 
         Where it is not asked for by name, that is a share of what the cheapest of recent pages
         cost, until it has been seen to pay. Below threshold 1 the text depends on it, so that
@@ -356,7 +358,7 @@ def _seconds(runs: Sequence[Stats], drafting: Drafting, processor: float) -> dic
 def _judged(
     said: DecodedRow, reading: Reading, limit: int, seconds: float | None, form: str
 ) -> tuple[str, str]:
-    """Status and reason."""
+    """Returns status and reason."""
     if said.truncated == REPETITION:
         return PARTIAL, f"stopped after {len(said.tokens)} tokens: the text repeats itself"
     if said.truncated == LENGTH:

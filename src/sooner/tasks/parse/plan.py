@@ -31,7 +31,7 @@ class Intake:
     password: str | None = None
 
     def read(self, document: Document, pages: PageRange) -> Iterator[Page | BrokenPage]:
-        """Pages of a document that is `fetched`."""
+        """Yields pages of a document that is `fetched`."""
         if document.problem:
             return iter([BrokenPage(document.path, 0, document.problem)])
         return read_pages(document.path, pages, self.resolution, self.password)
@@ -52,7 +52,7 @@ class Intake:
             )
 
     def count(self, path: Path) -> int:
-        """Pages of a document; 0 if it can't be opened."""
+        """Returns pages of a document; 0 if it can't be opened."""
         if path.suffix.lower() in PICTURES:
             return count_frames(path)
         return count_pdf_pages(path, self.password)
@@ -109,8 +109,9 @@ class DocumentWork:
 
     @classmethod
     def unwritable(cls, document: Document, settings_hash: str, problem: str) -> DocumentWork:
-        """A document whose files can't be written. What it holds is parsed under another name, so
-        the failure is not recorded with the content but with the place."""
+        """Returns a document whose files can't be written. What it holds is parsed under another
+        name, so the failure is not recorded with the content but with the place.
+        """
         hashed = key_of("", document.place.as_posix())
         return cls(document, hashed, settings_hash, todo=1, problem=problem)
 
@@ -138,7 +139,7 @@ class DocumentPlanner:
     drafts_only: bool = False
 
     def __call__(self, document: Document, opening: Opening = nullcontext) -> DocumentWork:
-        """What is to be done of a document, which is hashed, and opened if it is not known.
+        """Returns what is to be done of a document, which is hashed, and opened if it is not known.
 
         Args:
             opening: entered with page 0 of it while it is opened; `SetAsideError` keeps it shut.
@@ -186,7 +187,9 @@ class DocumentPlanner:
         return self.drafts_only and any(number in one.verified for one in kept.values())
 
     def _holds(self, entry: DocumentEntry, work: DocumentWork) -> bool:
-        """Whether an entry's files are those that this run would write; then it says the rest."""
+        """Returns whether an entry's files are those that this run would write; then it says the
+        rest.
+        """
         wanted, lines = self.intake.pages, {line["page"]: line for line in entry.lines}
         numbers = wanted.select(entry.of)
         is_shut = lines.keys() == {0}  # as a whole set aside, or it would not fit
@@ -210,7 +213,7 @@ class DocumentPlanner:
 
 
 def chosen(kept: Mapping[str, DonePages], settings_hash: str, drafts_only: bool) -> dict[int, str]:
-    """Pages that a document shows, and of which settings each.
+    """Returns pages that a document shows, and of which settings each.
 
     Args:
         drafts_only: what a model verified, by whatever settings, goes before a draft.

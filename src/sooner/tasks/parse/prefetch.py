@@ -38,7 +38,7 @@ class Drafted(Generic[Tag]):
         self._make = make
 
     def draft(self) -> PageDraft | None:
-        """What was drafted, once it is there; `None` without a drafter or a picture.
+        """Returns what was drafted, once it is there; `None` without a drafter or a picture.
 
         Raises:
             Exception: what drafting raised.

@@ -128,7 +128,7 @@ def _chandra(
     box: str, side: int, labels: list[str], tags: list[str], attributes: list[str],
     images: str = "", more: str = "",
 ) -> str:  # fmt: skip
-    """A version of Chandra's prompt: how boxes are written, and what the version added."""
+    """Returns a version of Chandra's prompt: how boxes are written, and what the version added."""
     filled = {
         "BOX": box,
         "SIDE": str(side),

@@ -76,7 +76,7 @@ class RegionStage:
         clock: Clock = time.perf_counter,
         most_rows: int | None = None,
     ) -> Steps[Verified]:
-        """What the target reads in each piece's region; pieces without a box are left out.
+        """Returns what the target reads in each piece's region; pieces without a box are left out.
 
         Args:
             cells: the target's raster over the page, along which regions are cut out of it as the
@@ -121,7 +121,7 @@ class RegionStage:
         return crops
 
     def _words(self, piece: Piece) -> int:
-        """Tokens of what is asked about a crop."""
+        """Returns tokens of what is asked about a crop."""
         prompt = self._prompt(piece)
         if prompt not in self._asked:
             ids = self.target.tokenizer(prompt, add_special_tokens=False)["input_ids"]

@@ -117,7 +117,7 @@ class ParsedRegion:
 
 
 def parsed_region(region: Region, order: int, size: Size, share: float | None) -> ParsedRegion:
-    """A region with its first draft for its text.
+    """Returns a region with its first draft for its text.
 
     Args:
         size: of the page's picture, in pixels.
@@ -211,8 +211,9 @@ class ParsedPage:
         return self.status != FAILED and self.truncated is None
 
     def encodable(self, **changes: Any) -> ParsedPage:
-        """The page with `changes`, and with U+FFFD for lone surrogates, which a model's JSON or a
-        file's text may hold."""
+        """Returns the page with `changes`, and with U+FFFD for lone surrogates, which a model's
+        JSON or a file's text may hold.
+        """
         return replace(
             self,
             markdown=_encodable(self.markdown),
@@ -234,7 +235,8 @@ class ParsedPage:
 
     @classmethod
     def from_json(cls, told: Mapping[str, Any]) -> ParsedPage:
-        """The page of such data; what is missing is as by default, what is unknown left out.
+        """Returns the page of such data; what is missing is as by default, what is unknown left
+        out.
 
         Raises:
             KeyError, TypeError: it is no page.

@@ -102,7 +102,7 @@ class ParseSettings(KnowsOldNames):
         return {name: getattr(self, name) for name in names}
 
     def digest(self, *others: Any) -> str:
-        """A short hash of these settings and `others` (model, drafter, dpi), stable between
+        """Returns a short hash of these settings and `others` (model, drafter, dpi), stable between
         runs."""
         told = under_old_names(dataclasses.asdict(self))
         if self.family is None:

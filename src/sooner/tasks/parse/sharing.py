@@ -91,12 +91,12 @@ class Chunk:
 
     @classmethod
     def of_document(cls, work: DocumentWork, *numbers: int) -> Chunk:
-        """What is told of a document, or of pages of it, that nobody reads."""
+        """Returns what is told of a document, or of pages of it, that nobody reads."""
         return cls(work, [*numbers], PageRange(()), "")
 
 
 def chunks_of(work: DocumentWork, size: int) -> list[Chunk]:
-    """The pages of a document that are to be read, in order, in parts of `size`."""
+    """Returns the pages of a document that are to be read, in order, in parts of `size`."""
     left = [number for number in work.left if number not in work.dying]
     groups = [list(group) for _, group in groupby(left, lambda number: (number - 1) // size)]
     if not groups and work.todo > len(work.dying):

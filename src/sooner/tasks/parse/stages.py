@@ -47,7 +47,7 @@ class StageChoice:
         )
 
     def pick(self) -> str:
-        """The way to go on this page: each a few times, then the faster one."""
+        """Returns the way to go on this page: each a few times, then the faster one."""
         return self.ways.pick()
 
     @property

@@ -52,7 +52,7 @@ class DecodeRequest:
     budget: StageBudget | None = None
 
     def method(self, drafts: Any) -> Method:
-        """How it is decoded, with drafts or what makes them."""
+        """Returns how it is decoded, with drafts or what makes them."""
         return Autoregressive() if drafts is None else HSD(drafts, **self.verification)
 
 
@@ -113,7 +113,7 @@ def decode_alone(request: DecodeRequest, model: Any, eos: set[int]) -> DecodeRes
 
 
 def drafts_first(steps: Steps[T]) -> Steps[T]:
-    """The same steps, but that what makes a request's drafts is asked for in front of it."""
+    """Returns the same steps, but that what makes a request's drafts is asked for in front of it."""
     reply, error = None, None
     while True:
         try:

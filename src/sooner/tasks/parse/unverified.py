@@ -62,7 +62,9 @@ def _notes(page: Page, draft: PageDraft) -> Iterator[str]:
 
 
 def _markdown(regions: Sequence[Region], number: int) -> str:
-    """A page's Markdown: what only looks like Markdown is escaped, and footnotes are linked."""
+    """Returns a page's Markdown: what only looks like Markdown is escaped, and footnotes are
+    linked.
+    """
     texts = [(region.label, "".join(texts_of(region, MARKDOWN)[:1])) for region in regions]
     marks = linked_marks(texts)
     return to_markdown(

@@ -53,7 +53,7 @@ class BlockTraining(Recipe):
     decay: float = option(7.0, 0, above=True)
 
     def config(self, adapter: Any, mask: int | None = None) -> DFlashConfig:
-        """Layers of the shape of a target's.
+        """Returns layers of the shape of a target's.
 
         Args:
             adapter: the target's.
@@ -84,7 +84,8 @@ class BlockTraining(Recipe):
 
 
 def layers_to_read(target: int, drafter: int) -> tuple[int, ...]:
-    """Which states a drafter reads of a target of `target` layers, as `target_layers` numbers them.
+    """Returns which states a drafter reads of a target of `target` layers, as `target_layers`
+    numbers them.
 
     As many as the drafter has layers, spread evenly from the second layer's to the third last's
     (the authors' choice); of targets that are too shallow, all but the last.

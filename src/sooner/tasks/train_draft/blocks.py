@@ -75,7 +75,7 @@ def collate_blocks(
 
 
 def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tensor:
-    """Logits of all blocks of a batch, `[rows, blocks, block_size, vocab]`.
+    """Returns logits of all blocks of a batch, `[rows, blocks, block_size, vocab]`.
 
     A block sees the context in front of its anchor, and itself.
     """
@@ -106,7 +106,9 @@ def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tenso
 
 
 def _mask(anchors: Tensor, size: int, line: Tensor, window: int | None, causal: bool) -> Tensor:
-    """What block entries see of the context and the blocks, `[rows, 1, entries, slots]` bool."""
+    """Returns what block entries see of the context and the blocks, `[rows, 1, entries, slots]`
+    bool.
+    """
     rows, blocks = anchors.shape
     entry = torch.arange(size, device=anchors.device)
     behind = line < anchors[..., None]  # [rows, blocks, tokens]

@@ -163,7 +163,7 @@ class DataSet:
 
     @staticmethod
     def open(folder: Path | str) -> DataSet:
-        """The recording in `folder`.
+        """Returns the recording in `folder`.
 
         Raises:
             SoonerError: there is none.
@@ -207,7 +207,7 @@ class DataSet:
 
 
 def read_index(folder: Path) -> dict[str, Any] | None:
-    """The index of a recording, or `None` where there is none.
+    """Returns the index of a recording, or `None` where there is none.
 
     Raises:
         SoonerError: it can't be read, or is of another version.
@@ -230,7 +230,7 @@ def read_index(folder: Path) -> dict[str, Any] | None:
 
 
 def empty_index(target: dict[str, Any], options: dict[str, Any]) -> dict[str, Any]:
-    """The index of a recording that has not begun.
+    """Returns the index of a recording that has not begun.
 
     Args:
         target: fingerprint of the model that is recorded.
@@ -248,7 +248,7 @@ def empty_index(target: dict[str, Any], options: dict[str, Any]) -> dict[str, An
 
 
 def pack(samples: list[TrainingSample]) -> dict[str, Tensor]:
-    """The tensors of a shard."""
+    """Returns the tensors of a shard."""
     return {
         "tokens": torch.cat([one.tokens for one in samples]).int(),
         "stored": torch.cat([one.stored for one in samples]).to(torch.uint8),
@@ -335,7 +335,7 @@ class Order:
         self._epoch, self._shuffled = -1, np.empty(0, dtype=np.int64)
 
     def at(self, step: int) -> list[int]:
-        """Sample numbers of a step."""
+        """Returns sample numbers of a step."""
         start = step * self.batch
         return [self._number(place) for place in range(start, start + self.batch)]
 

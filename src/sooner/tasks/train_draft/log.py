@@ -158,7 +158,7 @@ def describe(
     seconds: float,
     acceptance: dict[str, Any],
 ) -> dict[str, Any]:
-    """The recipe, what it was applied to, what it took, and how good the head is.
+    """Returns the recipe, what it was applied to, what it took, and how good the head is.
 
     Args:
         data: the recordings.
@@ -183,7 +183,9 @@ def describe(
 
 
 def revision() -> str | None:
-    """The git revision of this package, `+` behind it if files differ; `None` outside of git."""
+    """Returns the git revision of this package, `+` behind it if files differ; `None` outside of
+    git.
+    """
     home = Path(__file__).parent
     told = _git(home, "rev-parse", "--short", "HEAD")
     if told is None:

@@ -32,7 +32,8 @@ class Estimate:
 def unroll(
     head: DraftHead, batch: PaddedBatch, steps: int, noise: Tensor | None = None
 ) -> Iterator[Estimate]:
-    """Estimates of every place of the span: after the target's states, after one of its own, ...
+    """Yields estimates of every place of the span: after the target's states, after one of its own,
+    ...
 
     In step `s` an entry is fed the estimate of step `s - 1` for its state. It sees the `s - 1`
     entries before it as that draft fed them, and the target's states further back. So step `s` is
@@ -88,7 +89,7 @@ class _Past:
         self.own.append(tuple(repeated))  # type: ignore[arg-type]
 
     def attend(self, queries: Tensor) -> Tensor:
-        """Attention of `queries [rows, heads, span, dim]`, as long."""
+        """Returns attention of `queries [rows, heads, span, dim]`, as long."""
         slots = torch.arange(self.keys.shape[2], device=queries.device)
         last = (self.places - len(self.own))[..., None]  # the newest real entry of each
         hidden = slots > last  # [rows, span, entries]
@@ -273,7 +274,7 @@ TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
 def fit_temperature(
     head: DraftHead, adapter: Any, batches: Iterable[PaddedBatch], depth: int
 ) -> float:
-    """The temperature under which the target's greedy tokens are the least surprising.
+    """Returns the temperature under which the target's greedy tokens are the least surprising.
 
     Args:
         head: in eval mode.

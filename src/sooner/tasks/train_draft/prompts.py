@@ -38,8 +38,8 @@ class FilePrompt:
 
 
 def read_questions(source: Path | str) -> list[FilePrompt]:
-    """The questions of a JSONL file of `{"video" or "image": path, "prompt": text}`, whose paths
-    are relative to it, or of a folder of videos.
+    """Returns the questions of a JSONL file of `{"video" or "image": path, "prompt": text}`, whose
+    paths are relative to it, or of a folder of videos.
 
     Raises:
         SoonerError: nothing there; a line that is no question, by its number; a file that is not
@@ -84,7 +84,7 @@ def _question(line: str, where: str, home: Path) -> FilePrompt:
 def ask(
     questions: list[FilePrompt], pair: ModelPair, settings: CaptionSettings
 ) -> Iterator[dict[str, Any]]:
-    """Processed inputs of each question, a batch of one.
+    """Yields processed inputs of each question, a batch of one.
 
     Args:
         questions: in order.

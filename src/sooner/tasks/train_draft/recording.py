@@ -84,7 +84,7 @@ def record(
 
 
 def _index(home: Path, target: AdapterLike, options: dict[str, Any]) -> dict[str, Any]:
-    """The index of the recording that is to be made or continued."""
+    """Returns the index of the recording that is to be made or continued."""
     index = read_index(home)
     if index is None:
         return empty_index(fingerprint(target), options)
@@ -105,7 +105,9 @@ def _index(home: Path, target: AdapterLike, options: dict[str, Any]) -> dict[str
 def _answer(
     target: AdapterLike, inputs: dict[str, Any], options: dict[str, Any], layers: Sequence[int]
 ) -> list[TrainingSample]:
-    """The samples of one batch; an answer of a single token has nothing to draft, and no sample."""
+    """Returns the samples of one batch; an answer of a single token has nothing to draft, and no
+    sample.
+    """
     said = generate(target.model, inputs, **options).tokens
     prompt = target.embed_prompt(inputs)
     copies = len(said) // prompt.rows
@@ -143,7 +145,7 @@ def _sample(
 
 
 def _packed_ids(inputs: Mapping[str, Any]) -> Tensor:
-    """Prompt ids with their padding at the end, `[rows, width]`."""
+    """Returns prompt ids with their padding at the end, `[rows, width]`."""
     ids, mask = inputs["input_ids"], inputs.get("attention_mask")
     return Packing((torch.ones_like(ids) if mask is None else mask).bool())(ids)
 
@@ -151,7 +153,9 @@ def _packed_ids(inputs: Mapping[str, Any]) -> Tensor:
 def _states(
     target: AdapterLike, prompt: Prompt, said: list[list[int]], layers: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
-    """States of the prompts `[rows, width, hidden]` and of the answers `[rows, most, hidden]`."""
+    """Returns states of the prompts `[rows, width, hidden]` and of the answers `[rows, most,
+    hidden]`.
+    """
     heard: list[Tensor] = []
     most = max(len(answer) for answer in said)
     reads: Any = LayerStates(target, layers) if layers else target

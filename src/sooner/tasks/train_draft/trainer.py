@@ -60,15 +60,15 @@ class Trainer(ABC):
 
     @abstractmethod
     def losses(self, loss: nn.Module) -> dict[str, torch.Tensor]:
-        """Losses of the next step's batch; `loss` among them is what is learnt from."""
+        """Returns losses of the next step's batch; `loss` among them is what is learnt from."""
 
     @abstractmethod
     def held_out_batches(self) -> Iterator[Any]:
-        """Samples that are kept for measuring."""
+        """Yields samples that are kept for measuring."""
 
     @abstractmethod
     def measurement(self) -> Measurement:
-        """An empty one."""
+        """Returns an empty one."""
 
     @abstractmethod
     def digest(self) -> Any:
@@ -83,7 +83,7 @@ class Trainer(ABC):
         loss.backward()
 
     def until(self, stop_after: int | None) -> int:
-        """The step to stop behind: the recipe's last, or the last of `stop_after` more."""
+        """Returns the step to stop behind: the recipe's last, or the last of `stop_after` more."""
         last = self.settings.steps
         return last if stop_after is None else min(last, self.step + stop_after)
 
@@ -104,7 +104,7 @@ class Trainer(ABC):
                 self._report(self._one(loss, optimizer), log, line)
 
     def _one(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-        """One optimiser step."""
+        """Returns one optimiser step."""
         begun, rate = time.perf_counter(), self.settings.rate(self.step)
         for group in optimizer.param_groups:
             group["lr"] = rate
@@ -121,7 +121,7 @@ class Trainer(ABC):
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
-        """Acceptance by depth on held-out samples."""
+        """Returns acceptance by depth on held-out samples."""
         self.head.eval()
         found = self.measurement()
         for batch in self.held_out_batches():
@@ -151,7 +151,7 @@ class Trainer(ABC):
             torch.save(self.state_dict(), part)
 
     def state_dict(self) -> dict[str, Any]:
-        """All that a resumed run needs."""
+        """Returns all that a resumed run needs."""
         return {
             "settings": self.settings.as_dict(),
             "data": self.digest(),

@@ -110,7 +110,7 @@ class DraftTrainer(Trainer):
         super().__init__(adapter, head, optimizer, settings, out)
 
     def _first_head(self, settings: HeadTraining) -> EagleHead | Eagle3Head | MtpHead:
-        """A head with random weights."""
+        """Returns a head with random weights."""
         if settings.format == "eagle":
             return EagleHead.for_target(self.adapter)
         if settings.format == "mtp":
@@ -231,8 +231,9 @@ def _opened(data: DataSet | Path | str | Sequence[DataSet]) -> list[DataSet]:
 def _split(
     data: Sequence[DataSet], settings: HeadTraining
 ) -> tuple[list[tuple[DataSet, int]], list[tuple[DataSet, int]]]:
-    """What is learnt, and what is held out: the last samples of each recording, since neighbours
-    may be alike."""
+    """Returns what is learnt, and what is held out: the last samples of each recording, since
+    neighbours may be alike.
+    """
     learnt, held = [], []
     for one in data:
         cut = len(one) - max(round(settings.holdout * len(one)), 1)

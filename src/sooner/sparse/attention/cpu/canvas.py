@@ -111,7 +111,7 @@ class Stairs:
                 yield chunk, *self._tread(chunk, least, most, memory)
 
     def _tread(self, chunk: slice, least: int, most: int, memory: _Memory) -> tuple[Tensor, Tensor]:
-        """A chunk with steps in it: the keys that all see, and those at the steps."""
+        """Returns a chunk with steps in it: the keys that all see, and those at the steps."""
         # One key that all see stands at the steps too, so that no query is blind there.
         counts, first = self.counts[chunk], least - 1
         if most - first == len(counts) and bool((counts.diff() == 1).all()):
@@ -144,7 +144,7 @@ class _Memory:
         self.kept = torch.empty(0)
 
     def mask(self, steps: Tensor, keys: int) -> Tensor:
-        """Additive mask of queries that see the first `steps` keys."""
+        """Returns additive mask of queries that see the first `steps` keys."""
         if self.steps is None or not torch.equal(self.steps, steps):
             self.steps = steps
             self.kept = additive(torch.arange(keys) < steps[:, None], self.dtype)
@@ -152,7 +152,7 @@ class _Memory:
 
 
 def starts_of(counts: Tensor, rows: int) -> list[int]:
-    """Where chunks begin: at the steps if they are far apart, else every `rows` queries."""
+    """Returns where chunks begin: at the steps if they are far apart, else every `rows` queries."""
     total = len(counts)
     steps = (counts.diff() > 0).nonzero()[:, 0] + 1
     if (len(steps) + 1) * FLAT > total:
@@ -200,7 +200,8 @@ class Accumulator:
 
 
 def classes(states: Tensor, first: int, step: int, rows: int, width: int) -> Tensor:
-    """Every `step`-th row from `first`, from `first + 1`, ...: `[width, rows, head_dim]`, a view.
+    """Returns every `step`-th row from `first`, from `first + 1`, ...: `[width, rows, head_dim]`, a
+    view.
 
     Args:
         states: `[tokens, head_dim]`, with `tokens > first + width - 1 + step * (rows - 1)`.

@@ -34,12 +34,14 @@ def dense(states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
 
 
 def _shared(states: Tensor, plane: Plane, group: int) -> Tensor:
-    """Keys of a plane for each query head, `[kv_heads, group, keys, head_dim]`; nothing copied."""
+    """Returns keys of a plane for each query head, `[kv_heads, group, keys, head_dim]`; nothing
+    copied.
+    """
     return pick(states, plane.keys)[:, None].expand(-1, group, -1, -1)
 
 
 def runs(heads: list[int], group: int) -> list[tuple[int, int]]:
-    """Heads as ranges `[first, last)` that hold whole groups, or stay inside one."""
+    """Returns heads as ranges `[first, last)` that hold whole groups, or stay inside one."""
     found: list[tuple[int, int]] = []
     for head in heads:
         if found and found[-1][1] == head and head % group:

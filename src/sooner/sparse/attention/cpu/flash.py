@@ -11,7 +11,9 @@ DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
 def supports(states: States) -> bool:
-    """Whether the kernel takes these states: CPU, a dtype of `DTYPES`, one head size for all."""
+    """Returns whether the kernel takes these states: CPU, a dtype of `DTYPES`, one head size for
+    all.
+    """
     parts = (states.queries, states.keys, states.values)
     return all(
         part.device.type == "cpu"
@@ -30,7 +32,7 @@ def attend(
     causal: bool = False,
     mask: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """Attention and its log-sum-exp; strides of any kind but the last dimension's are free.
+    """Returns attention and its log-sum-exp; strides of any kind but the last dimension's are free.
 
     Args:
         queries: `[batch, heads, queries, head_dim]`, at least one query.
@@ -51,5 +53,5 @@ def attend(
 
 
 def additive(seen: Tensor, dtype: torch.dtype) -> Tensor:
-    """The mask that leaves only what is seen."""
+    """Returns the mask that leaves only what is seen."""
     return torch.zeros(seen.shape, dtype=dtype).masked_fill_(~seen, -torch.inf)

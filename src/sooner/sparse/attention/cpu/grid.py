@@ -39,7 +39,9 @@ class HeadGrid:
         return max(self.local, self.stride if self.segment else 0)
 
     def rest(self, frontier: Tensor, rank: Tensor) -> Tensor:
-        """Pairs of sink, segment and nearest keys that lie on no vertical and no slash line."""
+        """Returns pairs of sink, segment and nearest keys that lie on no vertical and no slash
+        line.
+        """
         apart = frontier - rank
         seen = (rank < self.sink) | (apart < self.local)
         if self.segment:

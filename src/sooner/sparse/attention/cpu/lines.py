@@ -105,7 +105,7 @@ def _above(part: HeadStates, drawn: HeadLines, split: int, canvas: Accumulator) 
 def _in_place(
     part: HeadStates, drawn: HeadLines, first: int, whole: int, canvas: Accumulator
 ) -> QueryTiles:
-    """Full tiles of a ramp, from query `first` on, as views."""
+    """Returns full tiles of a ramp, from query `first` on, as views."""
     which, shape = slice(first, first + whole * drawn.block), (whole, drawn.block)
     seen = canvas.rows(which)
     frontier = part.frontier[which].unflatten(0, shape)
@@ -156,7 +156,7 @@ def _tiles(part: HeadStates, drawn: HeadLines, tiles: QueryTiles, regular: bool)
 
 
 def chunks(start: Tensor, drawn: HeadLines, at_once: int) -> Iterator[slice]:
-    """Neighbouring tiles that have equally many keys in every run of windows.
+    """Yields neighbouring tiles that have equally many keys in every run of windows.
 
     Args:
         start: first rank of each tile's own block, never falling, `[tiles]`.
@@ -175,7 +175,7 @@ def chunks(start: Tensor, drawn: HeadLines, at_once: int) -> Iterator[slice]:
 def _own(
     part: HeadStates, drawn: HeadLines, tiles: QueryTiles, regular: bool
 ) -> tuple[Tensor, Tensor]:
-    """Each tile against its own block."""
+    """Returns each tile against its own block."""
     rank = tiles.number[:, None] * drawn.block + torch.arange(drawn.block)  # [tiles, block]
     if regular:
         both = slice(int(rank[0, 0]), int(rank[-1, -1]) + 1)
@@ -192,7 +192,7 @@ def _own(
 def _windows(
     part: HeadStates, drawn: HeadLines, tiles: QueryTiles
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """The keys before the own block: long runs one by one, all others gathered in one call."""
+    """Yields the keys before the own block: long runs one by one, all others gathered in one call."""
     start = tiles.number * drawn.block  # [tiles]
     nearest = int(start[0])  # tiles of a chunk agree on the keys within reach
     for first, end in drawn.wide:
@@ -207,7 +207,7 @@ def _windows(
 def _run(
     part: HeadStates, drawn: HeadLines, tiles: QueryTiles, first: int, end: int
 ) -> tuple[Tensor, Tensor]:
-    """Joined windows: one stretch of keys for each tile."""
+    """Returns joined windows: one stretch of keys for each tile."""
     begin, width = tiles.number * drawn.block - end + 1, end - first  # [tiles]
     steps = begin.diff()
     if len(steps) and not bool((steps == drawn.block).all()):
@@ -221,7 +221,7 @@ def _run(
 
 
 def _stretches(states: Tensor, first: int, step: int, count: int, width: int) -> Tensor:
-    """Overlapping stretches of rows, `[1, count, width, head_dim]`, a view."""
+    """Returns overlapping stretches of rows, `[1, count, width, head_dim]`, a view."""
     along = states.stride(0)
     return states.as_strided(
         (1, count, width, states.shape[1]),
@@ -233,7 +233,7 @@ def _stretches(states: Tensor, first: int, step: int, count: int, width: int) ->
 def _verticals(
     part: HeadStates, drawn: HeadLines, tiles: QueryTiles
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Vertical lines, less the keys that a tile has seen already."""
+    """Yields vertical lines, less the keys that a tile has seen already."""
     reached = int(torch.searchsorted(drawn.vertical, int(tiles.number[-1]) * drawn.block))
     rank = drawn.vertical[:reached]
     apart = tiles.number[:, None] * drawn.block - rank  # [tiles, lines]
@@ -249,7 +249,7 @@ def _verticals(
 
 
 def _rows(part: HeadStates, rank: Tensor) -> tuple[Tensor, Tensor]:
-    """Keys and values of each tile, `[1, tiles, keys, head_dim]`."""
+    """Returns keys and values of each tile, `[1, tiles, keys, head_dim]`."""
     shape = (1, *rank.shape, -1)
     keys, values = (
         states.index_select(0, rank.flatten()).view(shape) for states in (part.keys, part.values)

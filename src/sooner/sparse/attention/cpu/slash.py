@@ -81,7 +81,7 @@ class Stretch:
 
 
 def stretches(start: int, total: int, stride: int, lone: int | None) -> list[Stretch]:
-    """The classes of a ramp but for `lone`.
+    """Returns the classes of a ramp but for `lone`.
 
     Args:
         start: the first query's frontier.
@@ -114,11 +114,11 @@ class CopyBuffers:
 
     @classmethod
     def of(cls, part: HeadStates, states: int) -> CopyBuffers:
-        """Room for so many queries, keys and values."""
+        """Returns room for so many queries, keys and values."""
         return cls(part.keys.new_empty(3, states, part.keys.shape[1]))
 
     def queries(self, states: Tensor) -> Tensor:
-        """A copy of `[width, rows, head_dim]`, as `[1, width, rows, head_dim]`."""
+        """Returns a copy of `[width, rows, head_dim]`, as `[1, width, rows, head_dim]`."""
         return self._copy(0, states)
 
     def keys(self, states: Tensor) -> Tensor:

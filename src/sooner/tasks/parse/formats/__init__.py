@@ -55,7 +55,7 @@ PAGED = tuple(name for name, format_ in FORMATS.items() if format_.page is not N
 
 
 def check_formats(text: str) -> tuple[str, ...]:
-    """Formats from a list with commas, each once.
+    """Returns formats from a list with commas, each once.
 
     Raises:
         SoonerError: an unknown one, or one whose package is not installed.
@@ -75,7 +75,7 @@ def check_formats(text: str) -> tuple[str, ...]:
 
 
 def render_page(format_: str, page: ParsedPage) -> bytes:
-    """A page's file in one of the formats that are `PAGED`."""
+    """Returns a page's file in one of the formats that are `PAGED`."""
     write = FORMATS[format_].page
     assert write is not None
     return write(page)
@@ -84,7 +84,7 @@ def render_page(format_: str, page: ParsedPage) -> bytes:
 def render_document(
     format_: str, pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
 ) -> Iterator[bytes]:
-    """A document's file, in parts.
+    """Yields a document's file, in parts.
 
     Args:
         pages: those that were parsed, in order.

@@ -128,7 +128,7 @@ and the share of the others that must be."""
 
 
 def joined_paragraph(text: str, following: str, behind_text: bool = False) -> Whole | None:
-    """A paragraph or an item of a list, and the rest of it.
+    """Returns a paragraph or an item of a list, and the rest of it.
 
     Args:
         behind_text: `text` stands below a paragraph, and therefore does not go on from elsewhere.
@@ -204,7 +204,7 @@ def _columns(table: Table) -> int:
 
 
 def _heads(table: Table, text: str) -> int:
-    """Rows of a table's head: those that HTML marks, or that its first row reaches down to."""
+    """Returns rows of a table's head: those that HTML marks, or that its first row reaches down to."""
     marked = [("<th" in row.lower()) for row in ROW.findall(text)]
     count = marked.index(False) if False in marked else len(marked)
     return max(1, count, *(cell.rows for cell in table[0]))
@@ -215,7 +215,7 @@ def _key(row: list[str]) -> list[str]:
 
 
 def _repeated(first: list[list[str]], second: list[list[str]]) -> int:
-    """Rows with which both begin."""
+    """Returns rows with which both begin."""
     count = 0
     for one, other in zip(first[:-1], second, strict=False):
         if _key(one) != _key(other) or not any(_key(one)):
@@ -225,7 +225,7 @@ def _repeated(first: list[list[str]], second: list[list[str]]) -> int:
 
 
 def _is_headless(table: Table, more: Table, following: str, ending: Ending) -> bool:
-    """Whether the second table has no head of its own, and stands where the first one did."""
+    """Returns whether the second table has no head of its own, and stands where the first one did."""
     if not (ending.is_aligned or ending.is_told) or "<th" in following.lower():
         return False
     head, *body = grid(table)
@@ -253,7 +253,7 @@ END = re.compile(r"\s*(?:</tbody\s*>\s*)?</table\s*>\s*$", re.IGNORECASE)
 
 
 def _rows(text: str, count: int) -> list[str] | None:
-    """A table's rows as they are written; `None` if they can't be told apart."""
+    """Returns a table's rows as they are written; `None` if they can't be told apart."""
     if ROW.search(text):
         rows = ROW.findall(text)
     else:
@@ -262,7 +262,7 @@ def _rows(text: str, count: int) -> list[str] | None:
 
 
 def _extended(text: str, rows: list[str]) -> str | None:
-    """A table with rows behind its own, if both are written in the same form."""
+    """Returns a table with rows behind its own, if both are written in the same form."""
     is_html = ROW.search(text) is not None
     if any(is_html != (ROW.fullmatch(row) is not None) for row in rows):
         return None

@@ -45,7 +45,7 @@ def document(pages: Iterable[ParsedPage], told: dict[str, Any]) -> Iterator[byte
 
 
 def to_docling(pages: Iterable[DocumentPage], told: dict[str, Any]) -> DoclingDocument:
-    """A document out of its pages.
+    """Returns a document out of its pages.
 
     Args:
         told: `source` and `input_hash` of the file.
@@ -198,7 +198,7 @@ class _Writer:
             self.text("text", HASHES.sub("", block.text.strip()), block.parts, parent=item)
 
     def image(self, block: DocumentBlock) -> Any:
-        """The picture that was cut out of the page, if one was."""
+        """Returns the picture that was cut out of the page, if one was."""
         from docling_core.types.doc import ImageRef
         from docling_core.types.doc import Size as DoclingSize
 
@@ -241,14 +241,14 @@ def code_language(fence: str) -> Any:
 
 
 def chart(text: str) -> Any:
-    """The table of a chart, as docling keeps it beside the picture."""
+    """Returns the table of a chart, as docling keeps it beside the picture."""
     from docling_core.types.doc import PictureMeta, TabularChartMetaField
 
     return PictureMeta(tabular_chart=TabularChartMetaField(chart_data=table_data(text)))
 
 
 def table_data(text: str) -> Any:
-    """Cells with their places; the first row is the head, more of them where HTML says so."""
+    """Returns cells with their places; the first row is the head, more of them where HTML says so."""
     from docling_core.types.doc import TableCell, TableData
 
     table = read_table(text)
@@ -292,7 +292,7 @@ something, as a share of the page: scans may be pictures as a whole."""
 
 
 def within_pictures(blocks: Sequence[DocumentBlock], size: Size) -> dict[int, int]:
-    """Places of blocks within a figure, such as the numbers at its axes, by its place."""
+    """Returns places of blocks within a figure, such as the numbers at its axes, by its place."""
     boxes = [block.parts[0].bbox if len(block.parts) == 1 else None for block in blocks]
     figures = [
         (place, box)
@@ -310,7 +310,7 @@ def within_pictures(blocks: Sequence[DocumentBlock], size: Size) -> dict[int, in
 
 
 def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, list[int]]:
-    """Places of captions by that of the table or picture that they stand beside.
+    """Returns places of captions by that of the table or picture that they stand beside.
 
     One that says it is a table's belongs to the table below it, else to that above; any other one
     to the picture above it, else to that below, else to a table.

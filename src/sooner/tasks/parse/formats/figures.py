@@ -36,7 +36,7 @@ LEAST = 8
 
 
 def check_figures(text: str) -> tuple[str, ...]:
-    """Labels of regions from a list with commas, each once; none of an empty text.
+    """Returns labels of regions from a list with commas, each once; none of an empty text.
 
     Raises:
         SoonerError: an unknown one.
@@ -48,7 +48,7 @@ def check_figures(text: str) -> tuple[str, ...]:
 
 
 def named(parsed: ParsedPage, labels: Sequence[str]) -> ParsedPage:
-    """A page whose regions name the files of their pictures.
+    """Returns a page whose regions name the files of their pictures.
 
     Args:
         labels: of the regions that are cut out, if they have a box that is not too small.
@@ -66,7 +66,9 @@ def named(parsed: ParsedPage, labels: Sequence[str]) -> ParsedPage:
 
 
 def crops(page: Page, parsed: ParsedPage) -> dict[str, bytes]:
-    """PNG files of a page whose regions are `named`, by name; without any the page is unused."""
+    """Returns PNG files of a page whose regions are `named`, by name; without any the page is
+    unused.
+    """
     found = {}
     for region in parsed.regions:
         if region.picture and (box := crop_box(region.bbox, page.size)) is not None:
@@ -78,7 +80,8 @@ def crops(page: Page, parsed: ParsedPage) -> dict[str, bytes]:
 
 
 def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
-    """Pixels of a region and of a margin around it; `None` if there is not enough to be seen.
+    """Returns pixels of a region and of a margin around it; `None` if there is not enough to be
+    seen.
 
     Args:
         box: of the region.
@@ -94,12 +97,12 @@ def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
 
 
 def is_figure(file: str) -> bool:
-    """Whether a file below an output folder is a region's picture, by its name."""
+    """Returns whether a file below an output folder is a region's picture, by its name."""
     return FILE.fullmatch(file) is not None
 
 
 def beside(name: str, block: DocumentBlock) -> str:
-    """A picture's address in a file that lies beside its document's folder.
+    """Returns a picture's address in a file that lies beside its document's folder.
 
     Args:
         name: of the folder, as of the document; empty in files that lie within it.
@@ -108,7 +111,8 @@ def beside(name: str, block: DocumentBlock) -> str:
 
 
 def with_pictures(markdown: str, blocks: Iterable[DocumentBlock], name: str = "") -> str:
-    """Markdown with an image for each figure, behind the block that it follows in reading order.
+    """Returns Markdown with an image for each figure, behind the block that it follows in reading
+    order.
 
     Args:
         name: as in `beside`.

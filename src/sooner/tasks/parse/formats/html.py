@@ -30,7 +30,7 @@ def page(parsed: ParsedPage) -> bytes:
 def document(
     pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
 ) -> Iterator[bytes]:
-    """Sections of pages below one head.
+    """Yields sections of pages below one head.
 
     Args:
         furniture: keep page headers and footers.
@@ -48,7 +48,7 @@ def _head(told: dict[str, Any]) -> bytes:
 
 
 def section(page: DocumentPage, folder: str) -> str:
-    """A page without a head.
+    """Returns a page without a head.
 
     Args:
         folder: of its figures, as seen from the file.

@@ -85,7 +85,7 @@ class DocumentPage:
 
     @classmethod
     def of(cls, parsed: ParsedPage, labels: Mapping[int, str] | None = None) -> DocumentPage:
-        """A page.
+        """Returns a page.
 
         Args:
             labels: of regions, by order, where they are not what the page says.
@@ -130,7 +130,7 @@ class DocumentPage:
 
 
 def folder_of(told: dict[str, Any]) -> str:
-    """The folder of a document's pages, as seen from the document's own files."""
+    """Returns the folder of a document's pages, as seen from the document's own files."""
     return PurePosixPath(told["source"]).name
 
 
@@ -206,7 +206,7 @@ def _goes_on(held: list[DocumentPage], page: DocumentPage) -> bool:
 
 
 def is_told(block: DocumentBlock) -> bool:
-    """Whether a block says that a table goes on on another page, and nothing else."""
+    """Returns whether a block says that a table goes on on another page, and nothing else."""
     is_text = block.label in (TEXT, CAPTION, SECTION_HEADER)
     return is_text and TOLD.fullmatch(block.text.strip()) is not None
 
@@ -214,7 +214,7 @@ def is_told(block: DocumentBlock) -> bool:
 def _block(
     region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str], label: str | None = None
 ) -> DocumentBlock:
-    """A region's block; its Markdown is that of its own label, whatever it is told to be."""
+    """Returns a region's block; its Markdown is that of its own label, whatever it is told to be."""
     part = BlockPart(parsed.number, region.bbox, 0, len(region.text))
     markdown = _as_markdown(region, parsed, marks)
     label = label or region.label
@@ -222,7 +222,9 @@ def _block(
 
 
 def _as_markdown(region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str]) -> str:
-    """A region's text as it stands in its page's Markdown, which may write it in another way."""
+    """Returns a region's text as it stands in its page's Markdown, which may write it in another
+    way.
+    """
     if not region.text.strip():
         return ""
     form = FORMS.get(parsed.form)
@@ -237,7 +239,7 @@ def _as_markdown(region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str]
 
 
 def _standing(markdown: str, text: str, is_last: bool) -> int | None:
-    """Where a text stands on lines of its own."""
+    """Returns where a text stands on lines of its own."""
     start = -1
     found = None
     while text and (start := markdown.find(text, start + 1)) >= 0:

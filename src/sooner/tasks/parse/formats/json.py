@@ -22,7 +22,7 @@ def page(parsed: ParsedPage) -> bytes:
 
 
 def document(pages: Iterable[ParsedPage], told: dict[str, Any]) -> Iterator[bytes]:
-    """What is told of the document, and its pages below `pages`."""
+    """Yields what is told of the document, and its pages below `pages`."""
     yield json.dumps(told, ensure_ascii=False)[:-1].encode() + b', "pages": ['
     for number, parsed in enumerate(pages):
         yield (b",\n" if number else b"\n") + page(parsed).strip()

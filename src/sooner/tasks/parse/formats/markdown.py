@@ -19,7 +19,7 @@ def page(parsed: ParsedPage) -> bytes:
 def document(
     pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
 ) -> Iterator[bytes]:
-    """Pages with a blank line between two of them.
+    """Yields pages with a blank line between two of them.
 
     Args:
         furniture: keep page headers and footers.

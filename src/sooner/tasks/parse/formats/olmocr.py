@@ -24,7 +24,7 @@ BETWEEN = "\n\n"
 def document(
     pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
 ) -> Iterator[bytes]:
-    """A document's line; nothing if it has no text, as there.
+    """Yields a document's line; nothing if it has no text, as there.
 
     Args:
         furniture: keep page headers and footers.

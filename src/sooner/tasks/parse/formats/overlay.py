@@ -24,8 +24,9 @@ OTHER = "#34495e"
 
 
 def overlay(page: Page, parsed: ParsedPage) -> bytes:
-    """A PNG of the page with the boxes of its regions, each with its place in reading order, from
-    1, and what it is. Regions that share a box share its tag."""
+    """Returns a PNG of the page with the boxes of its regions, each with its place in reading
+    order, from 1, and what it is. Regions that share a box share its tag.
+    """
     image = Image.fromarray(page.picture)
     image.thumbnail((LONGEST, LONGEST))
     draw = ImageDraw.Draw(image)
@@ -43,7 +44,7 @@ def overlay(page: Page, parsed: ParsedPage) -> bytes:
 
 
 def by_box(regions: Sequence[ParsedRegion]) -> dict[Box, list[ParsedRegion]]:
-    """Regions that have a box, those of the same one together."""
+    """Returns regions that have a box, those of the same one together."""
     found: dict[Box, list[ParsedRegion]] = {}
     for region in regions:
         if region.bbox is not None:

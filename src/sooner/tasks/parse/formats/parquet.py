@@ -27,7 +27,7 @@ ROWS = 256
 
 
 def schema() -> pyarrow.Schema:
-    """Columns and their types; `null` stands for what is unknown."""
+    """Returns columns and their types; `null` stands for what is unknown."""
     import pyarrow as pa
 
     region = pa.struct(

@@ -49,7 +49,7 @@ class Edge:
     number: int | None = None
 
     def is_like(self, other: Edge, pages: int) -> bool:
-        """Whether both are the same thing, `pages` apart: numbers of pages count these."""
+        """Returns whether both are the same thing, `pages` apart: numbers of pages count these."""
         if self.number is not None and other.number is not None:
             return other.number - self.number == pages and abs(self.top - other.top) <= MOVED
         return self.text == other.text and abs(self.top - other.top) <= MOVED
@@ -65,7 +65,7 @@ class Running:
         self.seen.append((parsed.number, list(_edges(parsed))))
 
     def of(self, number: int) -> dict[int, str]:
-        """What regions of a page are, by order: those that stand on a page nearby, too."""
+        """Returns what regions of a page are, by order: those that stand on a page nearby, too."""
         mine = next((edges for page, edges in self.seen if page == number), [])
         others = [
             (edge, page - number)
@@ -97,7 +97,7 @@ def _edges(parsed: ParsedPage) -> Iterator[Edge]:
 
 
 def _is_close(box: Box, inner: list[Box], is_above: bool) -> bool:
-    """Whether the page's text begins right below a box at its top, or ends right above one."""
+    """Returns whether the page's text begins right below a box at its top, or ends right above one."""
     left, top, right, bottom = box
     gaps = [
         other[1] - bottom if is_above else top - other[3]
@@ -108,7 +108,7 @@ def _is_close(box: Box, inner: list[Box], is_above: bool) -> bool:
 
 
 def _number(text: str) -> int | None:
-    """An arabic or small roman number."""
+    """Returns an arabic or small roman number."""
     text = text.strip()
     if text.isdecimal():
         return int(text)
