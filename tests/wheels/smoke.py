@@ -105,7 +105,7 @@ def _check_server(home: Path, folder: Path) -> None:
             lines.append(line)
             if "answers at http" in line:
                 break
-        server.terminate()
+        server.kill()
     assert "answers at http" in lines[-1], "".join(lines)
 
 
