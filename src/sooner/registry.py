@@ -9,6 +9,9 @@ A class of `sooner.methods` is in the registry by what stands in its body:
 and, to be a choice of `--method`, a class method `from_settings`. Command line, `sooner.<Class>`,
 `sooner bench caption` and docs/methods.md follow from that. The declarations are read from the
 source without importing it: `sooner --help` and `import sooner` load no torch.
+
+Methods of other distributions are found by entry points of the group `sooner.methods`, such as
+`repeat = "sooner_repeat:Repeat"`. Their source is read in the same way.
 """
 
 from __future__ import annotations
@@ -17,6 +20,8 @@ import ast
 import importlib
 from dataclasses import dataclass
 from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -27,13 +32,14 @@ DraftModel = Literal["none", "words", "pixels", "head"]
 at pixels if it can, or a head that was trained for the target."""
 
 FOLDER = Path(__file__).parent / "methods"
+GROUP = "sooner.methods"
+"""Entry points of other distributions, each a class."""
 DECLARED = ("name", "summary", "draft_model")
 PAGE = """# Methods
 
-Each is a frozen dataclass, `sooner.<Class>`. Those with a name in the first column are choices of
-`--method`, and arms of `sooner bench caption` unless they need a head. This page is written by
-`python -m sooner.registry > docs/methods.md` from what the classes declare, as
-[Add a method](add-a-method.md) says.
+Each method is a frozen dataclass, `sooner.<Class>`. A name in the first column can be given to
+`--method`. [Which method](which-method.md) helps to choose, and the [glossary](glossary.md)
+explains the words. This page is written by `python -m sooner.registry > docs/methods.md`.
 
 | `--method` | class | drafts | draft model |
 |---|---|---|---|
@@ -74,7 +80,8 @@ def methods() -> dict[str, Entry]:
     """Every method by its name, in alphabetical order.
 
     Raises:
-        SoonerError: a declaration that is missing or no literal, or a name that two classes have.
+        SoonerError: a declaration that is missing or no literal, a name that two classes have, or
+            an entry point that names no such class.
     """
     found: dict[str, Entry] = {}
     for path in sorted(FOLDER.rglob("*.py")):
@@ -82,12 +89,42 @@ def methods() -> dict[str, Entry]:
         if "ClassVar[" not in text and "(Method)" not in text:
             continue  # nothing is declared in it
         for node in ast.parse(text).body:
-            entry = _entry(node, path) if isinstance(node, ast.ClassDef) else None
-            if entry is not None:
-                if entry.name in found:
-                    raise _wrong(node, path, f"method '{entry.name}' is declared twice")
-                found[entry.name] = entry
+            if isinstance(node, ast.ClassDef):
+                _add(found, node, path, _module(path))
+    for point in entry_points(group=GROUP):
+        node, path = _installed(point)
+        _add(found, node, path, point.module)
     return dict(sorted(found.items()))
+
+
+def _module(path: Path) -> str:
+    parts = path.relative_to(FOLDER).with_suffix("").parts
+    return ".".join((__package__ or "sooner", FOLDER.name, *parts))
+
+
+def _add(found: dict[str, Entry], node: ast.ClassDef, path: Path, module: str) -> None:
+    entry = _entry(node, path, module)
+    if entry is not None:
+        if entry.name in found:
+            raise _wrong(node, path, f"method '{entry.name}' is declared twice")
+        found[entry.name] = entry
+
+
+def _installed(point: EntryPoint) -> tuple[ast.ClassDef, Path]:
+    """The class that an entry point names, and its file; the module itself is not imported."""
+    try:
+        spec = find_spec(point.module)
+    except ModuleNotFoundError:  # of the package that should hold it
+        spec = None
+    path = Path(spec.origin) if spec is not None and spec.origin is not None else Path()
+    body = ast.parse(path.read_text(encoding="utf-8")).body if path.is_file() else []
+    for node in body:
+        if isinstance(node, ast.ClassDef) and node.name == point.attr:
+            return node, path
+    raise SoonerError(
+        f"entry point '{point.name}' of the group '{GROUP}' is '{point.value}', which is no class "
+        "in a file of Python; write it as module:Class"
+    )
 
 
 def choices() -> dict[str, Entry]:
@@ -100,7 +137,7 @@ def method_types() -> dict[str, Entry]:
     return {entry.type_name: entry for entry in methods().values()}
 
 
-def _entry(node: ast.ClassDef, path: Path) -> Entry | None:
+def _entry(node: ast.ClassDef, path: Path, module: str) -> Entry | None:
     """What a class declares; `None` if it has no name, as the base class and what is no method."""
     found = {}
     for line in node.body:
@@ -120,9 +157,7 @@ def _entry(node: ast.ClassDef, path: Path) -> Entry | None:
         known = ", ".join(get_args(DraftModel))
         told = f"draft_model of {node.name} is '{found['draft_model']}'; it must be one of {known}"
         raise _wrong(node, path, told)
-    parts = path.relative_to(FOLDER).with_suffix("").parts
     is_choice = any(getattr(line, "name", "") == "from_settings" for line in node.body)
-    module = ".".join((__package__ or "sooner", FOLDER.name, *parts))
     return Entry(type_name=node.name, module=module, is_choice=is_choice, **found)
 
 
@@ -133,18 +168,20 @@ def _literal(line: ast.AnnAssign, path: Path, what: str) -> Any:
 
 
 def _wrong(node: ast.AST, path: Path, what: str) -> SoonerError:
-    place = f"{path.relative_to(FOLDER.parent)}:{getattr(node, 'lineno', 0)}"
+    file = path.relative_to(FOLDER.parent) if path.is_relative_to(FOLDER.parent) else path.name
+    place = f"{file}:{getattr(node, 'lineno', 0)}"
     return SoonerError(f"{place}: {what}; see docs/add-a-method.md")
 
 
 def page() -> str:
     """The text of docs/methods.md: the table, then the reference of every class."""
+    bundled = [one for one in methods().values() if one.module.startswith(f"{GROUP}.")]
     rows = [
         f"| {f'`{entry.name}`' if entry.is_choice else ''} | `{entry.type_name}` "
         f"| {entry.summary} | {entry.draft_model} |\n"
-        for entry in sorted(methods().values(), key=lambda entry: not entry.is_choice)
+        for entry in sorted(bundled, key=lambda entry: not entry.is_choice)
     ]
-    modules = sorted({entry.module for entry in methods().values()})
+    modules = sorted({entry.module for entry in bundled})
     blocks = [f"::: {module}\n" for module in (f"{__package__}.methods.base", *modules)]
     return PAGE + "".join(rows) + "\n" + "".join(blocks)
 

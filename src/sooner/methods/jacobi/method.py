@@ -61,7 +61,7 @@ class CoupledJacobi(Method):
     verify: str | None = None
     trace: Trace | None = field(default=None, repr=False, compare=False)
     name: ClassVar[str] = "jacobi"
-    summary: ClassVar[str] = "a window of the target's last iteration, its draws coupled"
+    summary: ClassVar[str] = "a window of the target's last iteration, with coupled draws"
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
