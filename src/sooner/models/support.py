@@ -20,9 +20,10 @@ PAGE = """# Models
 
 Every type that transformers {version} lists for reading pictures and writing text, as
 `sooner doctor --models` prints them. {exact} are decoded *exactly*: on a tiny random model in fp64,
-plain decoding, prompt lookup, chains and trees say what the type's own `generate` says, greedily
-and drawn, in ragged batches, with pictures and (where it takes them) videos. {chains} of them have
-layers that keep a state, which takes chains alone: methods that draft trees are refused by name.
+plain decoding, prompt lookup, chains and trees give the ids of the type's own `generate`, greedy
+and sampled, in ragged batches, with pictures and (where it takes them) videos. {chains} of them
+have convolutional or recurrent layers; their drafts are chains, and methods that draft trees are
+refused by name.
 {words} are decoded for *words only* and refuse pictures; {refused} are refused by name. This page
 is written by `python -m sooner.models.support > docs/models.md`, its data by
 `python -m zoo.support` in `tests/`, and CI holds both to what the tests see.
