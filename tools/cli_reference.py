@@ -10,6 +10,8 @@ is installed, as it is in the development environment.
 
 from __future__ import annotations
 
+import html
+import re
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -115,7 +117,9 @@ def _prose(text: str | None) -> str:
 
 
 def _cell(text: str) -> str:
-    return text.replace("\n\n", " ").replace("|", "\\|")
+    """A table's cell. GitHub and the site escape pipes in code differently, so HTML writes them."""
+    text = re.sub(r"`([^`]*\|[^`]*)`", lambda span: f"<code>{html.escape(span[1])}</code>", text)
+    return text.replace("\n\n", " ").replace("|", "&#124;")
 
 
 def main(arguments: list[str]) -> int:
