@@ -32,7 +32,7 @@ def run(clone: Path, *arguments: str) -> str:
         timeout=600,
     )
     assert done.returncode == 0, f"{arguments}: {done.stderr[-2000:]}"
-    return done.stdout
+    return done.stdout + done.stderr
 
 
 def commands() -> list[str]:
