@@ -58,6 +58,19 @@ def test_once_prints_the_action_as_json(
     assert "8 tokens in" in err
 
 
+def test_once_tells_how_far_a_relaxed_action_is_from_the_exact_one(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    relaxed = ("--method", "relaxed", "--tolerance", "31", "--compare")
+    assert code_of("act", "once", folder / "view.png", "open", *of(folder), *relaxed) == 0
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert told["mode"] == "relaxed"
+    assert len(told["from_exact"]["mean"]) == 4
+    assert told["deviation"]["max_bins"][3] == 0
+    assert "from the exact one, mean/max (in bins): dx" in err
+
+
 def test_rollouts_count_successes_and_write_what_they_found(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

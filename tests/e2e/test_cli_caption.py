@@ -162,6 +162,20 @@ def test_one_bad_file_does_not_stop_the_others(
     assert "3 of 6 videos captioned, 3 failed" in done.err
 
 
+def test_unexpected_errors_are_one_line_too(
+    run: Run, folder: Path, models: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stumble(*args: object) -> None:
+        raise RuntimeError("two\nlines")
+
+    monkeypatch.setattr("sooner.tasks.caption.caption", stumble)
+    done = run("caption", folder / "one.mp4", *models)
+    assert done.code == 2
+    assert "RuntimeError: two lines (--debug shows where)" in done.err
+    with pytest.raises(RuntimeError):
+        main([str(part) for part in ("caption", folder / "one.mp4", *models, "--debug")])
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [

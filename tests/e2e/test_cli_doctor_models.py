@@ -9,7 +9,7 @@ from pathlib import Path
 from typer.testing import CliRunner
 
 from sooner.cli.main import app
-from sooner.models.support import supported
+from sooner.models.support import page, supported
 
 runner = CliRunner()
 
@@ -37,3 +37,8 @@ def test_whatever_is_refused_says_why_and_what_it_would_take() -> None:
             assert re.search(
                 "would take|would have to|write an adapter|its own generate", one.reason
             ), one
+
+
+def test_the_page_is_the_table() -> None:
+    path = Path(__file__).parents[2] / "docs" / "models.md"
+    assert path.read_text(encoding="utf-8") == page(), "python -m sooner.models.support writes it"

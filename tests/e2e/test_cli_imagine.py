@@ -18,6 +18,7 @@ from PIL import Image
 from sooner import miniatures
 from sooner.cli.main import main
 from sooner.tasks.imagine.progress import GREY
+from tasks import videos
 
 
 class Outcome(NamedTuple):
@@ -52,6 +53,11 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
 @pytest.fixture
 def painter(painter_folder: Path) -> list[object]:
     return ["--model", painter_folder, "--threads", 1]
+
+
+@pytest.fixture
+def filmer(camera_folder: Path) -> list[object]:
+    return ["--model", camera_folder, "--threads", 1]
 
 
 def told(path: Path) -> dict[str, str]:
@@ -148,6 +154,18 @@ def test_many_prompts_and_a_rerun(
     with monkeypatch.context() as patch:  # nothing left to do: no model is even loaded
         patch.setattr("sooner.cli.options.load_drawing_model", None)
         assert "2 done before" in run(*call, "--limit", 2).err
+
+
+def test_many_clips(run: Run, filmer: list[object], tmp_path: Path) -> None:
+    for index, name in enumerate(("b.mp4", "a.mp4")):
+        videos.write(tmp_path / name, frames=10 + index)
+    (tmp_path / "c.mp4").write_bytes(b"no video" * 99)
+    call = ("--continue", tmp_path, *filmer, "-o", tmp_path / "out", "--seed", 1, "-n", 2)
+    done = run(*call)
+    assert done.code == 2
+    assert "2 of 3 drawn, 1 failed" in done.err
+    assert len(list((tmp_path / "out").glob("*.mp4"))) == 4
+    assert "2 done before, 1 failed" in run(*call).err
 
 
 @pytest.mark.parametrize(

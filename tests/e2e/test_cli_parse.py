@@ -164,6 +164,16 @@ def test_a_shard_is_a_part(run: Run, tree: Path, tmp_path: Path, how: list[objec
     assert "0 of 0 pages parsed, 4 done before" in again.err
 
 
+def test_a_terminal_shows_a_bar(
+    run: Run, tree: Path, tmp_path: Path, how: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    done = run("parse", tree / "sub", "-o", tmp_path / "out", *how)
+    assert done.code == 0
+    assert "3/3 pages" in done.err
+
+
 @pytest.mark.parametrize(
     ("options", "told"),
     [

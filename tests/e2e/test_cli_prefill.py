@@ -10,7 +10,7 @@ import pytest
 
 from sooner.cli.main import main
 from sooner.models import adapt
-from sooner.sparse.patterns import AShape
+from sooner.sparse.patterns import AShape, Strided
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import load_pair
 
@@ -68,6 +68,16 @@ def test_a_pattern_file_makes_the_result_approximate_and_says_so(
         assert said in done.err
 
 
+def test_short_prompts_stay_exact_under_auto(caption: Any) -> None:
+    done = caption("--prefill", "auto", "--compare")
+    assert done.code == 0
+    assert done.record["mode"] == "exact"
+    assert done.record["prefill"]["sparse_layers"] == 0
+    assert "(dense: " in done.err
+    assert done.record["parity"]["verdict"] == "identical"
+    assert done.record["agreement"] is None
+
+
 @pytest.mark.parametrize("name", ["sparsevlm:0.5", "pyramiddrop", "dycoke:0.3", "visionzip:0.5"])
 def test_pruners_have_names(caption: Any, name: str) -> None:
     done = caption("--prefill", name)
@@ -84,6 +94,13 @@ def test_a_prompt_may_come_in_chunks(caption: Any, patterns: Path) -> None:
     sparse = caption("--prefill", patterns)
     both = caption("--prefill", patterns, "--prefill-chunk", 100)  # which cuts its MLPs
     assert both.record["text"] == sparse.record["text"]
+
+
+def test_a_changed_file_is_done_again(caption: Any, patterns: Path, target_folder: Path) -> None:
+    first = caption("--prefill", patterns).record["settings_hash"]
+    adapter = adapt(load_pair(str(target_folder)).target.model)
+    PatternTable.uniform(adapter, Strided()).save(patterns)
+    assert caption("--prefill", patterns).record["settings_hash"] != first
 
 
 @pytest.mark.parametrize(

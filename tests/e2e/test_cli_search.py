@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 from sooner.cli.main import main
+from sooner.sparse.search import run as searching
 from sooner.sparse.table import PatternTable
 from sooner.tasks import search as job
 
@@ -67,6 +68,28 @@ def test_a_search_writes_a_table_that_can_be_loaded_and_drawn(
     assert shown.code == 0, shown.err
     with Image.open(tmp_path / "heads.png") as picture:
         assert picture.size[0] > 300
+
+
+def test_ctrl_c_leaves_a_line_and_the_same_command_goes_on(
+    run: Run, wanted: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real, seen = searching.survey, []
+
+    def broken(*arguments: object) -> object:
+        seen.append(1)
+        if len(seen) == 2:
+            raise KeyboardInterrupt
+        return real(*arguments)
+
+    monkeypatch.setattr(searching, "survey", broken)
+    left = run(*wanted)
+    assert left.code == 130
+    assert "interrupted at 1 of 2 layers" in left.complaints[0]
+    assert not (tmp_path / "patterns.json").exists()
+    calls: list[int] = []
+    monkeypatch.setattr(searching, "survey", lambda *a: (calls.append(1), real(*a))[1])
+    assert run(*wanted).code == 0
+    assert len(calls) == 1  # the other layer was on record
 
 
 def test_a_sample_too_long_for_the_memory_says_what_fits(

@@ -115,6 +115,27 @@ def test_the_clock_of_s3_is_that_of_its_answers(bucket: str, s3_server: S3Server
     assert 946_728_000 <= late < 946_728_060
 
 
+def test_long_names(tmp_path: Path, bucket: str, s3_server: S3Server) -> None:
+    local, remote = open_store(tmp_path), open_store(bucket, **s3_server.options)
+    longest = "ü" * 127 + "x"  # 255 bytes
+    for store in (local, remote):
+        store.write(longest, b"1")
+        assert store.create(f"a/{longest}", b"1")
+        assert store.read(longest) == b"1"
+    for ask in (
+        lambda name: local.write(name, b""),
+        lambda name: local.create(name, b""),
+        local.read,
+        local.remove,
+    ):
+        with pytest.raises(StorageError, match=r"^object '.*: File name too long[^\n]*$"):
+            ask(longest + "x")
+    remote.write("/".join(["x" * 127] * 8), b"1")  # 1,023 bytes
+    with pytest.raises(StorageError, match=r"has 1030 bytes; S3 takes up to 1024"):
+        remote.write("ab/" + "ü" * 513 + "x", b"1")
+    assert sorted(one.size for one in remote.names()) == [1, 1, 1]
+
+
 def test_a_folder_in_the_way_is_told_in_one_line(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.write("a/b", b"1")
