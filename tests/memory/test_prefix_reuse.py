@@ -84,24 +84,6 @@ def test_the_second_question_on_a_clip_forwards_its_own_tokens_alone(
     assert (engine.memory.pool.hits, engine.memory.pool.used) == (shared, 0)
 
 
-@PLACES
-def test_a_clip_behind_another_question_is_not_encoded_again(paged: bool) -> None:
-    """Nothing of the text is shared; features are known by their content."""
-    for family in ("llava_onevision", "qwen2_5_vl", "qwen3_vl"):
-        model = tiny.model(family)
-        engine = sooner.Engine(model, pages=60, paged=paged)
-        inputs = asked(family, "mixed", QUESTION)
-        other = {**inputs, "input_ids": inputs["input_ids"].clone()}
-        other["input_ids"][0, 0] = 77
-        with torch.inference_mode():
-            wanted = model.generate(**other, max_new_tokens=9, **GREEDY)
-        answer(engine, inputs)
-        with counted(model) as count:
-            request = answer(engine, other)
-        assert (request.cached_tokens, count.encoded) == (0, 0)
-        assert request.tokens == wanted[:, other["input_ids"].shape[1] :].tolist()
-
-
 def test_pictures_inside_a_prefix_are_skipped_though_their_features_are_gone() -> None:
     """The second turn of a conversation shows one more picture: it alone is encoded."""
     for family in ("qwen2_5_vl", "qwen3_vl"):

@@ -36,20 +36,10 @@ def listening(name: str, family: str) -> sooner.Method:
     return matrix.METHODS[name](family)
 
 
-def prompt_width(family: str, kind: str, rows: int) -> int:
-    return int(tiny.inputs(family, kind, rows)["attention_mask"].sum(1).max())
-
-
 def ids(family: str, kind: str, rows: int, method: Any, **options: Any) -> list[list[int]]:
     inputs = tiny.inputs(family, kind, rows)
     options = {**GREEDY, **options}
     return sooner.generate(tiny.model(family), inputs, method, **options).sequences.tolist()
-
-
-def test_parallel_decoding_without_pruning_prefills_both_models_in_chunks() -> None:
-    expected = matrix.reference("qwen2_5_vl", "video", 2, NEW).tolist()
-    method = sooner.ParallelVLM(tiny.noisy("qwen2_5_vl"), prune=0, placement="inline")
-    assert ids("qwen2_5_vl", "video", 2, method, prefill_chunk_size=6) == expected
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -153,10 +143,3 @@ def test_methods_that_rank_by_the_prefill_refuse_chunks(family: str, name: str) 
 )
 def test_pruners_refuse_chunks(pruner: Any) -> None:
     refused(pruner.name, family="qwen2_5_vl", prefill=pruner)
-
-
-def test_a_pruner_takes_a_chunk_that_holds_the_whole_prompt() -> None:
-    family, pruner = "qwen2_5_vl", sooner.FastV(layer=1, ratio=0.5)
-    size = prompt_width(family, "video", 1)
-    plain = ids(family, "video", 1, None, prefill=pruner)
-    assert ids(family, "video", 1, None, prefill=pruner, prefill_chunk_size=size) == plain

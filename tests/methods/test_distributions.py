@@ -265,20 +265,6 @@ def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     assert chi_square(said, TARGET.joint()) < ERROR
 
 
-@pytest.mark.parametrize(
-    "name", sorted(METHODS.keys() - {"auto"})
-)  # its windows depend on the clock
-def test_a_seeded_generator_repeats_the_run_and_leaves_the_global_state(name: str) -> None:
-    runs, method = [], METHODS[name]
-    for _ in range(2):
-        state = torch.get_rng_state()
-        generator = torch.Generator().manual_seed(8)
-        runs.append(say(method, FakeAdapter(TARGET), 20, LENGTH, generator=generator))
-        assert torch.equal(torch.get_rng_state(), state)
-        torch.rand(7)
-    assert torch.equal(*runs)
-
-
 @pytest.mark.parametrize("rows", [1, 3])
 def test_a_global_seed_and_a_seed_of_ones_own_draw_alike(
     rows: int, monkeypatch: pytest.MonkeyPatch

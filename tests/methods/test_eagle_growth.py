@@ -8,8 +8,6 @@ from typing import Any
 import pytest
 import torch
 
-import sooner
-import tiny
 from sooner.methods.eagle.drafter import Growth
 from sooner.methods.sizing.costs import RoundCost
 from sooner.methods.sizing.tree import NOTHING, MeasuredSize, Size
@@ -91,22 +89,6 @@ def test_expansion_and_ranking_equal_those_of_the_paper(
         assert set(paths_in_order(tree, row)) == set(wanted)
 
 
-def test_what_can_not_be_said_is_left_out_with_all_below_it() -> None:
-    tables = confidences(2, 2, 3)
-    for path in tables[0]:
-        tables[0][path] = tables[0][path].index_fill(0, torch.tensor([1, 2]), -torch.inf)
-    tree = grow(tables, 4, 3).best(30, [3, 3], True)
-    for row in range(2):
-        values = {
-            path: value
-            for path, value in literal(tables[row], 4, 3).items()
-            if value > -torch.inf
-        }  # fmt: skip
-        wanted = sorted(values, key=lambda path: -values[path])[:30]
-        assert set(paths_in_order(tree, row)) == set(wanted)
-    assert tree.sizes[0] == 14  # 2 + 4 + 8 paths of two symbols
-
-
 # --- how large
 
 
@@ -114,20 +96,6 @@ def tell(sizing: MeasuredSize, done: RoundCost, size: Size, paths: list[list[int
     """What a drafter tells the sizing of a round, on a CPU: its time is known at once."""
     sizing.observe_cost(done, 1 + sum(map(len, paths)) / len(paths) if paths else None)
     sizing.observe(size, paths)
-
-
-def measured(verify: Any, level: float, paths: list[list[int]], rounds: int = 60) -> MeasuredSize:
-    """A sizing after `rounds` rounds in which `verify(block)` and `level` are the costs."""
-    sizing = MeasuredSize(Size(48, 5))
-    for _ in range(rounds):
-        size = sizing.choose(100, True)
-        block = 1 + size.nodes
-        inside = [
-            [rank for rank in path[: size.depth] if rank < size.nodes] for path in paths
-        ]  # fmt: skip
-        done = RoundCost(1, block, level * size.depth, size.depth, seconds=verify(block))
-        tell(sizing, done, size, inside if size.nodes else [])
-    return sizing
 
 
 def test_drafts_that_are_never_accepted_end_in_plain_decoding() -> None:
@@ -143,14 +111,3 @@ def test_drafts_that_are_never_accepted_end_in_plain_decoding() -> None:
     assert sizes.count(NOTHING) > 150
     assert any("plain decoding for" in note for note in notes)
     assert any(size.nodes for size in sizes[100:])  # tried again
-
-
-def test_what_auto_measured_is_kept_from_call_to_call() -> None:
-    method = sooner.Eagle(tiny.head("llama"), nodes="auto")
-    model, inputs = tiny.model("llama"), tiny.inputs("llama", "text", 2)
-    rounds = []
-    for _ in range(3):
-        sooner.generate(model, inputs, method, max_new_tokens=8, eos_token_id=None, do_sample=False)
-        (memory,) = method.memory.values()
-        rounds.append(memory.measured.costs.rounds)
-    assert 0 < rounds[0] < rounds[1] < rounds[2]

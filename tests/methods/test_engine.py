@@ -247,26 +247,6 @@ def test_prompts_under_a_sparse_prefill_join_and_say_what_they_say_alone(context
     assert max(together) > 1
 
 
-def test_greedy_and_sampled_requests_share_a_batch() -> None:
-    """A greedy row among drawn ones says what it says alone."""
-    family = "llama"
-    for name in ("plain", "noisy-4", "eagle", "sd-tree"):
-        engine = sooner.Engine(tiny.model(family), METHODS[name](family))
-        engine.admit(
-            tiny.inputs(family, "text"), max_new_tokens=30, do_sample=True, top_k=5, seed=3,
-            eos_token_id=None,
-        )  # fmt: skip
-        certain = engine.admit(
-            tiny.inputs(family, "text"), max_new_tokens=23, do_sample=False, eos_token_id=None
-        )
-        engine.admit(
-            tiny.inputs(family, "text"), max_new_tokens=30, do_sample=True, temperature=0.5,
-            eos_token_id=None,
-        )  # fmt: skip
-        engine.run()
-        assert certain.tokens == alone(family, "text", 1, 23), name
-
-
 @pytest.mark.parametrize("name", ["plain", "prompt-lookup", "noisy-4", "sd-tree", "eagle"])
 def test_a_seed_gives_the_same_tokens_in_any_company(name: str) -> None:
     """What a request draws depends on its seed, and not on who else decodes."""

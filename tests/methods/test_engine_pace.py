@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 import sooner
 import tiny
-from sooner.errors import SoonerError
 from sooner.pacing import TokenPace, size_of
 
 
@@ -31,12 +28,6 @@ def test_a_piece_that_was_interrupted_tells_nothing_of_the_next() -> None:
         pace.took("chunk", 0.05)
     assert pace.cost("chunk") == 0.05
     assert [size_of(tokens) for tokens in (0, 1, 2, 3, 256, 257, 512)] == [0, 0, 1, 2, 8, 9, 9]
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
-def test_a_pace_is_above_0(seconds: float) -> None:
-    with pytest.raises(SoonerError, match="seconds"):
-        TokenPace(seconds)
 
 
 def held(pace: TokenPace | None, clock: Seconds) -> tuple[list[Any], int]:

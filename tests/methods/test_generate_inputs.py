@@ -6,7 +6,7 @@ import torch
 
 import sooner
 import tiny
-from methods.doors import FAMILY, GREEDY, KIND, decode, methods
+from methods.doors import GREEDY
 
 
 def test_token_types_may_be_left_to_generate() -> None:
@@ -26,12 +26,3 @@ def test_a_text_prompt_behind_a_picture_is_not_mispositioned() -> None:
     sooner.generate(model, tiny.inputs("qwen2_5_vl", "images", 1), **GREEDY)
     after = sooner.generate(model, text, sooner.PromptLookup(), **GREEDY).sequences
     assert torch.equal(before, after)
-
-
-def test_a_prompt_without_an_attention_mask_is_taken_whole() -> None:
-    inputs = tiny.inputs(FAMILY, KIND)
-    del inputs["attention_mask"]
-    expected = tiny.model(FAMILY).generate(**inputs, **GREEDY)
-    assert decode("session", methods()["speculative"], inputs, **GREEDY).tolist() == (
-        expected.tolist()
-    )

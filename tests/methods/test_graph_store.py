@@ -149,21 +149,6 @@ def test_a_model_that_was_changed_says_what_it_says_then() -> None:
     assert second == sooner.generate(model, inputs, graphs="off", **options).tokens != first
 
 
-def test_idle_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    model = copy.deepcopy(tiny.model("llama"))
-    for number in range(6):
-        sooner.generate(
-            model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=6 + number, **GREEDY
-        )
-    store = getattr(model, GRAPHS)
-    assert len(store._idle) == 4
-    monkeypatch.setattr("sooner.graphs.store.MOST_BYTES", 2 * store._idle[0].nbytes + 1)
-    sooner.generate(model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=8, **GREEDY)
-    assert len(store._idle) == 2
-    store.clear()
-    assert not store._idle
-
-
 def test_a_store_goes_with_its_model_and_copies_have_none() -> None:
     model = copy.deepcopy(tiny.model("llama"))
     sooner.generate(model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=6, **GREEDY)

@@ -16,7 +16,7 @@ import sooner
 import tiny
 from sooner import EagleHead
 from sooner.methods.eagle import target_print
-from sooner.methods.eagle.matrices import WeightSample, sample_matrices
+from sooner.methods.eagle.matrices import sample_matrices
 from sooner.models import adapt
 from sooner.tasks.act.policy import load
 
@@ -138,37 +138,7 @@ def test_the_same_target_in_any_format_of_eight_bits_or_more_is_accepted(family:
         head.check(adapt(in_eight_bits(model).to(dtype)))
 
 
-@pytest.mark.parametrize("family", ["llama", "openvla"])
-def test_int8_of_a_quantiser_is_accepted(family: str) -> None:
-    quantization = pytest.importorskip("torchao.quantization")
-    model = copy.deepcopy(tiny.model(family))
-    quantization.quantize_(model.get_decoder(), quantization.Int8WeightOnlyConfig())
-    head = tiny.head(family)
-    head.check(adapt(model))
-    layers(model)[2].mlp.down_proj = torch.nn.Linear(64, 48, bias=False)
-    assert is_refused(head, model), "a layer of its own in a quantised target"
-
-
-def test_a_head_of_an_int8_target_is_accepted_by_it_and_by_the_float_one() -> None:
-    quantization = pytest.importorskip("torchao.quantization")
-    model = copy.deepcopy(tiny.model("llama"))
-    quantization.quantize_(model.get_decoder(), quantization.Int8WeightOnlyConfig())
-    head = EagleHead.for_target(model)
-    head.check(adapt(model))
-    head.check(adapt(tiny.model("llama")))
-    assert is_refused(head, tiny.model("llama", seed=5))
-
-
 # The samples
-
-
-def test_samples_survive_their_text() -> None:
-    adapter = adapt(tiny.model("openvla"))
-    for one in sample_matrices(adapter, with_largest=True).values():
-        again = WeightSample.decode(one.encode())
-        assert torch.equal(again.largest, one.largest)
-        off = (again.weights - one.weights).abs()
-        assert (off <= again.noise[:, None]).all()
 
 
 def test_a_module_is_read_as_its_weight() -> None:

@@ -105,14 +105,6 @@ def test_a_perfect_draft_is_accepted_whole() -> None:
     assert stats.aal >= 9
 
 
-def test_seams_between_regions_cost_no_step() -> None:
-    """In reading order, one round goes over the ends of several regions."""
-    (text,) = texts("llama", "text", 1)
-    regions = [text[start : start + 8] for start in range(0, NEW, 8)]
-    stats = run([regions], nodes=40).stats
-    assert stats.num_spec_steps <= 3
-
-
 def test_drafts_of_which_nothing_is_accepted_are_hardly_verified() -> None:
     """By chances alone, so that no clock matters."""
     (text,) = texts("llama", "text", 1, 120)
@@ -122,17 +114,6 @@ def test_drafts_of_which_nothing_is_accepted_are_hardly_verified() -> None:
     stats = run([drafts], new=120).stats
     assert stats.num_accepted_draft_tokens == 0
     assert stats.num_draft_tokens <= 30, "of thousands"
-
-
-def test_copies_of_a_prompt_share_its_drafts() -> None:
-    drafts = [[text] for text in texts("llama", "text", 2)]
-    inputs = tiny.inputs("llama", "text", 2)
-    options = {"do_sample": True, "num_return_sequences": 2, "eos_token_id": None, "top_k": 1}
-    made = sooner.generate(
-        tiny.model("llama"), inputs, HSD(drafts, nodes=12), max_new_tokens=NEW, **options
-    )
-    assert [row[:NEW] for row in made.tokens] == [drafts[0][0]] * 2 + [drafts[1][0]] * 2
-    assert made.stats.aal >= 9
 
 
 def test_a_tolerance_accepts_more_and_says_so() -> None:

@@ -14,8 +14,6 @@ import torch
 import assistants
 import standins
 import tiny
-import tiny_canvas
-import tiny_policy
 from sooner import SoonerError
 from sooner.hub import pages, run
 from sooner.hub.repositories import REPOSITORIES
@@ -100,32 +98,6 @@ def test_a_sparse_prefill_leaves_short_prompts_alone() -> None:
         call(model, "mminference", **inputs, **options, dense_below=4096),
         model.generate(**inputs, **options),
     )
-
-
-def test_actions_within_bins_of_the_policy_s() -> None:
-    policy = tiny_policy.policy(head=True)
-    inputs = policy.processor([tiny_policy.image()], ["pick up the cup"])
-    options = {"max_new_tokens": 7, "do_sample": False}
-    wanted = policy.model.generate(**inputs, **options)
-    given = {"assistant_model": policy.head, "nodes": 6, "depth": 3}
-    assert torch.equal(call(policy.model, "spec-vla", **inputs, **options, **given), wanted)
-    free = call(policy.model, "spec-vla", **inputs, **options, **given, bins=255)
-    assert free.shape == wanted.shape
-
-
-def test_codes_of_a_picture() -> None:
-    model, inputs = tiny_canvas.model("janus"), tiny_canvas.inputs("janus", 2)
-    given = {"seed": 3, "guidance": 2.0, "do_sample": True}
-    codes = call(model, "scd", **inputs, **given)
-    assert torch.equal(codes, call(model, "scd", **inputs, **given))
-    assert codes.shape[0] == 2
-    best = call(model, "scd", **inputs, guidance=2.0)
-    assert torch.equal(best, call(model, "scd", **inputs, guidance=2.0, seed=4))
-    assert not torch.equal(codes, call(model, "scd", **inputs, **given, temperature=0.3))
-    with pytest.raises(SoonerError, match=r"beam_search can't be honoured"):
-        call(model, "scd", **inputs, num_beams=3)
-    with pytest.raises(SoonerError, match="knows no pixel_values"):
-        call(model, "scd", **inputs, pixel_values=torch.zeros(1))
 
 
 def test_a_head_of_a_folder_is_loaded_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -75,23 +75,6 @@ def test_drawn_requests_draw_what_they_would_have_drawn(name: str) -> None:
     assert other != expected
 
 
-def test_penalties_count_what_was_said_before() -> None:
-    from transformers import LogitsProcessorList
-
-    from sooner.methods.requests import SaidPenalty
-
-    width = tiny.inputs("llama", "text")["input_ids"].shape[1]
-    options: dict[str, Any] = {
-        "max_new_tokens": NEW, "do_sample": False, "eos_token_id": None,
-        "logits_processor": LogitsProcessorList([SaidPenalty(0.5, 0.25, width)]),
-        "repetition_penalty": 1.1,
-    }  # fmt: skip
-    expected = whole("llama", "text", "plain", options)
-    assert interrupted("llama", "text", "plain", options, (4, 9)) == expected
-    free = {**options, "logits_processor": None, "repetition_penalty": None}
-    assert whole("llama", "text", "plain", free) != expected
-
-
 @pytest.mark.parametrize(
     ("family", "name"),
     [(family, "plain") for family in tiny.FAMILIES]

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import torch
 
-from fake_models import FakeAdapter, adapt_fakes, say, say_with_stats
+from fake_models import FakeAdapter, adapt_fakes, say_with_stats
 from fakes import Markov
 from sooner import CoupledJacobi
 from sooner.methods.jacobi.drafter import JacobiDrafter
@@ -46,20 +45,3 @@ def test_rows_of_one_round_accept_different_numbers(
     assert stats.num_spec_steps < 8 * (stats.nfe - 1), "faster rows end sooner"
     smallest = sum(1 + min(line) for line in full)
     assert smallest < 40 * 0.8, "with the minimum these rounds would have said this much"
-
-
-@pytest.mark.usefixtures("_fakes")
-@pytest.mark.parametrize("coupling", ["independent", "maximal", "gumbel"])
-@pytest.mark.parametrize("init", ["last", "random", "left"])
-def test_a_seeded_generator_repeats_the_run_and_leaves_the_global_state(
-    coupling: str, init: str
-) -> None:
-    runs = []
-    for _ in range(2):
-        state = torch.get_rng_state()
-        generator = torch.Generator().manual_seed(8)
-        method = CoupledJacobi(5, coupling, 0.7, init)
-        runs.append(say(method, FakeAdapter(IMAGE), 6, 20, generator=generator))
-        assert torch.equal(torch.get_rng_state(), state)
-        torch.rand(7)
-    assert torch.equal(*runs)

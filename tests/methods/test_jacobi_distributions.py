@@ -79,15 +79,6 @@ def test_rows_that_end_on_their_own_follow_the_joint_distribution(coupling: str)
     assert chi_square(said, cut(table.joint(), 2)) > ERROR
 
 
-@pytest.mark.parametrize(("coupling", "rows"), [("gumbel", 1), ("maximal", 2), ("gumbel", 5)])
-def test_rows_of_small_batches_follow_the_joint_distribution(coupling: str, rows: int) -> None:
-    """Each run has another seed for its noise; rows accept and end apart."""
-    table = Table(2, 4, seed=4)
-    method = CoupledJacobi(2, coupling, verify="ratio")
-    said = [say(method, FakeAdapter(table), rows, 4) for _ in range(500 // rows)]
-    assert chi_square(torch.cat(said), table.joint()) > ERROR
-
-
 @pytest.mark.parametrize("scale", [0.0, 0.4, 2.5])
 @pytest.mark.parametrize("coupling", COUPLINGS)
 def test_guided_sequences_follow_the_mixed_joint_distribution(coupling: str, scale: float) -> None:
@@ -113,12 +104,6 @@ def test_what_both_contexts_forbid_stays_forbidden_under_guidance() -> None:
     target = FakeGuided(cond, uncond)
     said = say(CoupledJacobi(3, verify="ratio"), target, 6000, LENGTH, guidance=2.0)
     assert chi_square(said, target.mixed(2.0).joint()) > ERROR
-
-
-def test_guided_rows_that_end_on_their_own_follow_the_mixed_joint_distribution() -> None:
-    target = FakeGuided(TARGET, Table(VOCAB, LENGTH, seed=7))
-    said = say(CoupledJacobi(3, verify="ratio"), target, 6000, LENGTH, end=2, guidance=1.7)
-    assert chi_square(said, cut(target.mixed(1.7).joint(), 2)) > ERROR
 
 
 CODES, ROW_END, END = (0, 3), 3, 4

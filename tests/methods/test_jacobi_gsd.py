@@ -60,15 +60,6 @@ def test_groups_are_the_nearest_codes_and_weigh_together() -> None:
     assert set(alone.bonus.tolist()) <= {2, 4}
 
 
-def test_twins_in_the_codebook_still_belong_to_their_own_group(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    adapt_fakes(monkeypatch)
-    target = FakeCanvas(CODES, GRID, torch.zeros(4, 2))
-    said, _ = say_with_stats(GSD(3, group=1), target, SAMPLES, LENGTH)
-    assert chi_square(said, target.joint()) > ERROR
-
-
 @pytest.mark.parametrize(
     "options", [{"group": 0}, {"group": 2.5}, {"jacobi_window": 0}, {"init": "lst"}]
 )

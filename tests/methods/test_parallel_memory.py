@@ -13,7 +13,6 @@ import sooner
 import tiny
 from sooner.decoding.sampling import Processing
 from sooner.methods.parallel.server import DraftJob
-from sooner.methods.parallel.shared_memory import Arena
 from sooner.methods.parallel.worker import BoardSizes
 
 pytestmark = pytest.mark.slow
@@ -73,21 +72,3 @@ def shared_mappings() -> list[str]:
     """Mappings of files in /dev/shm, torch's own names among them."""
     lines = Path("/proc/self/maps").read_text().splitlines()
     return [line for line in lines if re.search(r"/dev/shm/torch_", line)]
-
-
-@pytest.mark.parametrize("num_draft_tokens", [1, 3, 16])
-def test_the_ring_holds_every_distribution_that_may_be_read(num_draft_tokens: int) -> None:
-    """A worker as far ahead as it may be overwrites nothing of what the decoder may still verify.
-
-    The decoder reads behind the text that it told of last; the worker may be `2 * num_draft_tokens`
-    ahead of that at most, and the token behind the last verified one is asked for, too.
-    """
-    sizes = BoardSizes.of(job(True, vocab=5, num_draft_tokens=num_draft_tokens), rows=1)
-    board, _ = sizes.lay_out(Arena(sizes.room))
-    committed = 40
-    for position in range(committed + 2 * num_draft_tokens):
-        board.show_probs(0, position, torch.full((5,), float(position)))
-    read = board.read_probs(0, committed, num_draft_tokens + 1)
-    assert read[:, 0].tolist() == [
-        float(committed + place) for place in range(num_draft_tokens + 1)
-    ]

@@ -2,33 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 import torch
 from torch.nn.functional import cosine_similarity
 
-from methods.parallel_runs import generate
 from sooner.methods import pruning
-from sooner.methods.parallel import drafter as drafter_module
-from sooner.methods.parallel import method as method_module
-
-
-@pytest.mark.parametrize("prune", [0.5, 0.9])
-def test_pruning_keeps_the_stated_share(prune: float) -> None:
-    kept: list[list[int]] = []
-    seen = drafter_module.ParallelDrafter.close
-
-    def close(self: Any) -> None:
-        kept.extend(self.kept_tokens)
-        seen(self)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(drafter_module.ParallelDrafter, "close", close)
-        generate("llava_onevision", "video", 2, prune=prune, placement="inline")
-    expected = round(17 * (1 - prune))
-    assert [len(row) for row in kept] == [expected, expected]
-    assert all(row == sorted(set(row)) for row in kept)
 
 
 def test_uv_prune_equals_the_literal_sums() -> None:
@@ -74,27 +52,6 @@ def test_by_frame_every_frame_keeps_its_share(ratio: float) -> None:
     kept = pruning.rank("uv-prune-by-frame", ratio, first, last, visual, frames)
     assert kept.tolist() == wanted
     assert len(kept) == count
-
-
-@pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
-def test_a_pruned_draft_sees_every_frame(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The paper's choice may drop a frame whole; by frame none is."""
-    seen: list[Any] = []
-    real = pruning.rank
-
-    def spy(*args: Any) -> Any:
-        kept = real(*args)
-        visual, frames = args[4], args[5]
-        groups = pruning.groups_of(visual, frames)
-        seen.append((groups[kept].unique().tolist(), int(groups.max()) + 1))
-        return kept
-
-    monkeypatch.setattr(method_module, "rank", spy)
-    generate(family, "video", 2, prune=0.5, placement="inline")
-    assert len(seen) == 2
-    for kept, groups in seen:
-        assert groups > 1
-        assert len(set(range(groups)) - set(kept)) <= 1  # a lone newline token has half a place
 
 
 def test_what_closes_a_video_is_kept() -> None:

@@ -61,22 +61,6 @@ def test_calls_with_the_same_options_are_prepared_once(prepared: list[None], opt
     assert len(prepared) == 1
 
 
-def test_limits_and_seeds_are_each_request_s_own(prepared: list[None]) -> None:
-    engine, inputs = sooner.Engine(tiny.model(FAMILY)), tiny.inputs(FAMILY)
-    drawn = {"do_sample": True, "temperature": 0.7, "top_k": 9, "eos_token_id": None}
-    wanted = [
-        sooner.generate(tiny.model(FAMILY), inputs, seed=seed, max_new_tokens=4 + seed, **drawn)
-        for seed in range(3)
-    ]
-    prepared.clear()
-    requests = [
-        engine.admit(inputs, seed=seed, max_new_tokens=4 + seed, **drawn) for seed in range(3)
-    ]
-    engine.run()
-    assert [one.tokens for one in requests] == [one.tokens for one in wanted]
-    assert len(prepared) == 1
-
-
 @pytest.mark.parametrize(
     "changed",
     [

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor, LogitsProcessorList, WatermarkingConfig
+from transformers import LogitsProcessor, WatermarkingConfig
 from transformers.generation import logits_process as hf
 
 import sooner
@@ -78,28 +78,6 @@ def test_greedy_output_under_a_processor_equals_generates(name: str, rows: int) 
     ):
         result = sooner.generate(model, inputs, method, **options)
         assert result.sequences.tolist() == expected.tolist(), method.name
-
-
-class RowBias(LogitsProcessor):
-    """Favours another token in each row of the batch."""
-
-    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-        favoured = 20 + torch.arange(len(scores)) + input_ids.shape[1] % 5
-        return scores.scatter_add(1, favoured[:, None], torch.full((len(scores), 1), 3.0))
-
-
-def test_a_processor_that_knows_its_row_finds_it_after_others_have_ended() -> None:
-    model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, KIND, 3)
-    options = {"max_new_tokens": NEW, "logits_processor": LogitsProcessorList([RowBias()])}
-    free = model.generate(**inputs, **options, eos_token_id=None)
-    end = free[0, inputs["input_ids"].shape[1] + 3].item()
-    expected = model.generate(**inputs, **options, eos_token_id=end)
-    for method in (
-        sooner.Speculative(tiny.noisy(FAMILY), num_draft_tokens=4),
-        sooner.PromptLookup(),
-    ):
-        result = sooner.generate(model, inputs, method, **options, eos_token_id=end)
-        assert result.sequences.tolist() == expected.tolist()
 
 
 @pytest.mark.parametrize("kind", PREFIX_FREE, ids=lambda kind: kind.__name__)

@@ -17,8 +17,6 @@ import sharded_ranks
 import sooner
 import tiny
 from sharded_ranks import FAMILIES, GREEDY, LIMIT, RANKS, SAMPLING, SEEDED
-from sooner.cli import options
-from sooner.errors import SoonerError
 from sooner.tasks.caption import caption
 from sooner.tasks.loading import load_pair
 from sooner.tasks.settings import CaptionSettings
@@ -183,16 +181,3 @@ def test_the_command_prints_and_writes_on_rank_zero(
     (line,) = (folder / f"{method}.jsonl").read_text().splitlines()
     record = json.loads(line)
     assert (record["text"], record["method"]) == (text, method or "speculative")
-
-
-def test_contradictions_are_refused(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SoonerError, match="--tp and --device-map"):
-        options.Models(device_map="auto", tp=True)
-    name = str(folder / "target")
-    monkeypatch.delenv("RANK", raising=False)
-    with pytest.raises(SoonerError, match="give one of them"):
-        load_pair(name, tp_plan="auto", device_map="auto")
-    with pytest.raises(SoonerError, match="torchrun --nproc-per-node"):
-        load_pair(name, tp_plan="auto")
-    with pytest.raises(SoonerError, match="leave device at auto"):
-        load_pair(name, tp_plan="auto", device="cuda:1")

@@ -11,7 +11,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.decoding.acceptance import follow
 from sooner.decoding.noise import RowNoise
 from sooner.decoding.rows import Rows
 from sooner.decoding.sampling import Processing
@@ -108,19 +107,6 @@ def test_the_rule_is_the_loop(case: Any) -> None:
         assert judged.dims[row, :count].tolist() == steps
 
 
-@settings(max_examples=150, deadline=None)
-@given(rounds())
-def test_no_tolerance_is_the_exact_rule(case: Any) -> None:
-    tokens, parents, choices, said, radii = case
-    tree = Tree.from_lists(tokens, parents)
-    exact = follow(tree, padded(choices))
-    verdict = judge(Tolerance(TOKENS, len(radii), 0), tree, padded(choices), said).verdict
-    assert torch.equal(verdict.accepted, exact.accepted)
-    assert torch.equal(verdict.bonus, exact.bonus)
-    for row, count in enumerate(exact.accepted.tolist()):
-        assert torch.equal(verdict.path[row, :count], exact.path[row, :count])
-
-
 def judged(tokens: list[int], parents: list[int], choices: list[int], r: int, said: int = 0) -> Any:
     tree = Tree.from_lists([tokens], [parents])
     return judge(Tolerance(TOKENS, 3, r, gripper=None), tree, torch.tensor([choices]), [said])
@@ -142,13 +128,6 @@ def test_the_gripper_is_exact_by_default_wherever_a_round_begins(said: int) -> N
     tree = Tree.from_lists([[31]], [[-1]])
     found = judge(tolerance, tree, torch.tensor([[30, 30]]), [said])
     assert int(found.verdict.accepted[0]) == (said % 3 != 2)
-
-
-def test_the_gripper_may_be_relaxed_by_name() -> None:
-    assert Tolerance(TOKENS, 3, (1, 2, 3)).radii == (1, 2, 3)
-    assert Tolerance(TOKENS, 3, 5, gripper=None).radii == (5, 5, 5)
-    assert Tolerance(TOKENS, 3, 5, gripper=0).radii == (0, 5, 5)
-    assert Tolerance(TOKENS, 3, 5).radii == (5, 5, 0)
 
 
 def context(rows: int, limit: int, do_sample: bool = False) -> Any:
@@ -234,13 +213,6 @@ STATISTICS = ActionStatistics(
     q99=np.array([0.05, 2.0, 0.3, 1.0]),
     mask=np.array([True, True, True, False]),
 )
-
-
-def test_physical_units_become_whole_bins() -> None:
-    # Bins are 0.0067, 0.2, 0 and 0.13 wide.
-    tolerance = Tolerance.physical(TOKENS, STATISTICS, (0.01, 0.6, 5.0, 0.0))
-    assert tolerance.radii == (1, 3, 0, 0)  # 3 exactly, whatever 0.6 / 0.2 is in binary
-    assert Tolerance.physical(TOKENS, STATISTICS, (9.0, 0, 0, 0)).radii == (15, 0, 0, 0)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import sooner
 import tiny_canvas as tiny
 from sooner.errors import SoonerError
 from sooner.models import CANVASES, FAMILIES, Sampling
-from sooner.models.canvas import left_padded, rows_of
+from sooner.models.canvas import rows_of
 
 
 class Echo:
@@ -98,26 +98,6 @@ def test_unknown_options_and_layouts_are_refused_by_name() -> None:
     assert set(CANVASES) == {"chameleon", "cosmos_ar", "emu3", "janus"} <= set(FAMILIES)
 
 
-@pytest.mark.parametrize("family", ["chameleon", "lumina", "lumina2"])
-def test_a_picture_is_opened_once(family: str) -> None:
-    canvas, inputs = tiny.canvas(family), tiny.inputs(family, 3)
-    once = canvas.opened(inputs)
-    again = canvas.opened(once)
-    assert torch.equal(once["input_ids"], again["input_ids"])
-    opened = [reference.contexts(family, row)[0] for row in rows_of(inputs)]
-    assert rows_of(once) == opened
-    begun = left_padded([[*row, tiny.C_BOI] for row in rows_of(inputs)], 1, inputs)
-    assert rows_of(canvas.opened(begun)) == opened
-
-
-@pytest.mark.parametrize("family", tiny.GUIDED)
-def test_prompts_without_a_condition_are_the_published_ones(family: str) -> None:
-    inputs = tiny.inputs(family, 3)
-    both = tiny.canvas(family).guided_inputs(inputs)
-    contexts = [reference.contexts(family, row) for row in rows_of(inputs)]
-    assert rows_of(both) == [cond for cond, _ in contexts] + [blank for _, blank in contexts]
-
-
 def test_emu3_takes_negative_prompts_as_generate_does() -> None:
     canvas, inputs = tiny.canvas("emu3"), tiny.inputs("emu3", 2)
     words = [[tiny.E_BOS, 4, 5, 6], [tiny.E_BOS, 7]]
@@ -196,15 +176,6 @@ def test_emu3_decodes_as_its_vq_model_does() -> None:
     assert pixels.shape == (2, 1, 6, 10, 3)
     torch.testing.assert_close(pixels[:, 0], (frames.permute(0, 2, 3, 1) + 1).div(2).clamp(0, 1))
     assert torch.equal(canvas.codebook[codes], model.model.vqmodel.quantize.embedding(numbers))
-
-
-def test_janus_decodes_its_spans() -> None:
-    tokens, _ = spans("janus")
-    with torch.no_grad():
-        pixels = tiny.canvas().pixels(tokens)
-    assert pixels.shape == (2, 1, 16, 16, 3)
-    assert 0 <= pixels.min() < pixels.max() <= 1
-    assert tiny.canvas().codebook.shape == (24, 8)
 
 
 def test_clips_are_decoded_by_their_tokenizer() -> None:

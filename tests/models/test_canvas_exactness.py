@@ -89,13 +89,3 @@ def test_emu3_draws_what_generate_draws_under_its_constraint(scale: float) -> No
     canvas = tiny.canvas("emu3")
     drawing = sooner.draw(canvas, inputs, do_sample=False, guidance=scale)
     assert drawing.tokens.tolist() == expected[:, width:].tolist()
-
-
-def test_every_setting_is_covered() -> None:
-    found = cases()
-    assert {(case.family, case.method) for case in found} == set(
-        itertools.product(tiny.FAMILIES, METHODS)
-    )
-    for family in tiny.GUIDED:
-        settings = {(c.guidance, c.rows, c.count) for c in found if c.family == family}
-        assert settings == set(itertools.product((1.0, 3.0), BATCHES, COUNTS))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,7 @@ from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models.cosmos_ar.canvas import CosmosAR
 from sooner.models.cosmos_ar.config import CosmosARConfig
-from sooner.models.cosmos_ar.layers import absolute, rotate, rotation
+from sooner.models.cosmos_ar.layers import rotate, rotation
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 SHAPE = (3, 4, 5)
@@ -91,19 +90,6 @@ def test_rotation_equals_literal_loops(head_dim: int, yarn: dict) -> None:
                 close(turned[row, :, entry, plane + half], y * cos + x * sin)
 
 
-def test_absolute_positions_equal_literal_loops() -> None:
-    config = CosmosARConfig(**TINY)
-    positions = torch.tensor([[0, 3, 21, 59]])
-    ours = absolute(config, positions)[0]  # [entries, hidden]
-    for entry, position in enumerate([0, 3, 21, 59]):
-        t, h, w = position // 20, position % 20 // 5, position % 5
-        expected: list[float] = []
-        for at, size in ((t, 16), (h, 16), (w, 16)):
-            turns = [at / 10_000 ** (2 * index / size) for index in range(size // 2)]
-            expected += [math.sin(turn) for turn in turns] + [math.cos(turn) for turn in turns]
-        close(ours[entry], torch.tensor(expected))
-
-
 @pytest.mark.parametrize("kind", KINDS, ids=["base", "absolute", "yarn"])
 @pytest.mark.parametrize("steps", [[30, *[1] * 30], [17, 9, 1, 33]], ids=["single", "blocks"])
 @torch.no_grad()
@@ -158,22 +144,6 @@ def prefilled(model: CosmosARForCausalLM, lengths: list[int]) -> ModelRunner:
     for row, length in enumerate(lengths):
         close(first[row], model(CODES[row : row + 1, :length]).logits[0, -1])
     return runner
-
-
-@torch.no_grad()
-def test_a_saved_model_loads_as_it_was(tmp_path: Path) -> None:
-    model = tiny(apply_abs_pos_emb=True, **YARN)
-    model.save_pretrained(tmp_path)
-    again = CosmosARForCausalLM.from_pretrained(tmp_path)
-    assert again.config.latent_shape == SHAPE
-    assert again.config.to_dict() == model.config.to_dict() | {
-        "_name_or_path": str(tmp_path),
-        "architectures": ["CosmosARForCausalLM"],
-    }
-    assert torch.equal(again(CODES).logits, model(CODES).logits)
-    half = CosmosARForCausalLM.from_pretrained(tmp_path, dtype=torch.bfloat16)
-    assert half(CODES).logits.dtype == torch.bfloat16
-    torch.testing.assert_close(half(CODES).logits.float(), model(CODES).logits, atol=0.5, rtol=0.1)
 
 
 def test_what_does_not_fit_is_refused_in_one_line() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable
 from typing import Any
 
@@ -307,19 +306,6 @@ def test_positions_of_its_own_are_refused_at_the_first_picture() -> None:
 
 
 # The self-check
-
-
-def test_the_self_check_can_be_asked_for() -> None:
-    model = filled(llava())
-    self_check(adapt(model), pictures("llava"))
-    adapter = adapt(tiny.model("llama"))
-    self_check(adapter)
-    broken = copy.copy(adapter)
-    broken.decode = lambda embeds, positions, **kwargs: adapter.decode(  # type: ignore[method-assign]
-        embeds, positions + (embeds.shape[1] > 1) * (positions > 9), **kwargs
-    )
-    with pytest.raises(UnsupportedError, match="of their spread apart"):
-        self_check(broken)
 
 
 def test_half_precision_passes_and_a_wrong_mask_does_not() -> None:

@@ -50,22 +50,6 @@ def test_hooks_may_change_what_goes_in_and_out() -> None:
     assert module(torch.tensor(2)) == 2
 
 
-def test_order_is_that_of_installation_unless_one_goes_first() -> None:
-    module = nn.Identity()
-    heard: list[str] = []
-    with ForwardHooks() as one, ForwardHooks() as two, ForwardHooks() as three:
-        for name, hooks, first in (("a", one, False), ("b", two, False), ("c", three, True)):
-            hooks.before(module, lambda *_, name=name: heard.append(name), first=first)
-            hooks.after(module, lambda *_, name=name: heard.append(name), first=first)
-        module(torch.zeros(1))
-        assert "".join(heard) == "cabcab"
-        two.remove()  # out of turn
-        heard.clear()
-        module(torch.zeros(1))
-        assert "".join(heard) == "caca"
-    assert not hooks_on(module)
-
-
 def test_none_stays_after_an_exception() -> None:
     module = nn.Linear(1, 1)
 
@@ -98,19 +82,3 @@ def test_attention_calls_are_seen_by_all_who_ask() -> None:
         assert torch.equal(call.values, states + 2)
         assert call.scale == 0.5
     assert not _get_current_function_mode_stack()
-
-
-def test_an_interrupt_leaves_no_mode() -> None:
-    """torch calls no hook after one."""
-
-    def interrupt(*_: Any) -> None:
-        raise KeyboardInterrupt
-
-    attention = Attention()
-    with AttentionHooks() as hooks:
-        hooks.around(attention, lambda *_: None)
-        hooks.before(attention, interrupt)
-        with pytest.raises(KeyboardInterrupt):
-            attention(torch.zeros(1, 1, 2, 4))
-    assert not _get_current_function_mode_stack()
-    assert not hooks_on(attention)

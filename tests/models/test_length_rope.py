@@ -310,18 +310,3 @@ def test_frequencies_of_an_unknown_kind(build: Any, monkeypatch: pytest.MonkeyPa
     for row in (reaches, behind):
         with pytest.raises(UnsupportedError, match="dynamic RoPE of a kind that is not known"):
             sooner.generate(target, batch([row]), **OPTIONS)
-
-
-def test_the_check_of_an_unknown_model_on_pictures_behind_the_switch() -> None:
-    """Its own `generate` mixes the frequencies of rows, and of calls; the check is not misled."""
-    target = copy.deepcopy(model("internvl", "dynamic", 11))
-    shown = [picture("internvl", list(range(count))) for count in (7, 7)]
-    ragged = {name: torch.cat([one[name] for one in shown]) for name in shown[0]}
-    ragged["attention_mask"][0, :4] = 0
-    made = sooner.generate(target, ragged, method("tree", target), **OPTIONS)
-    fresh = model("internvl", "dynamic", 11)
-    for row, count in enumerate((3, 7)):
-        one = {name: value[row : row + 1] for name, value in ragged.items()}
-        one |= {name: one[name][:, 7 - count :] for name in ("input_ids", "attention_mask")}
-        ids = copy.deepcopy(fresh).generate(**one, **OPTIONS)
-        assert made.tokens[row] == ids[0, 6 + count :].tolist()

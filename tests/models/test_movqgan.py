@@ -10,8 +10,6 @@ from safetensors.torch import save_file
 
 import tiny_canvas as tiny
 from movqgan_reference import FEATURES, literal, weights
-from sooner.errors import SoonerError
-from sooner.models.chameleon_files import VQGANDecoder
 from sooner.models.movqgan import MoVQGANDecoder
 
 
@@ -32,16 +30,3 @@ def test_movqgan_decodes_as_published(name: str, blocks: int, tmp_path: Path) ->
     assert expected.std() > 0.1
     torch.testing.assert_close(pixels, expected.clamp(-1, 1), atol=1e-4, rtol=1e-4)
     assert decoder.codebook.shape == (tiny.CODES, FEATURES)
-
-
-def test_other_files_are_refused_by_what_is_missing(tmp_path: Path) -> None:
-    state = weights(tiny.CODES)
-    save_file(state, tmp_path / "movqgan_270M.safetensors")
-    with pytest.raises(SoonerError, match=r"has no decoder\.norm_out\.weight; give the vqgan.ckpt"):
-        VQGANDecoder(tmp_path / "movqgan_270M.safetensors")
-    plain = {name.replace(".norm_layer", ""): tensor for name, tensor in state.items()}
-    save_file(plain, tmp_path / "vqgan.safetensors")
-    with pytest.raises(SoonerError, match=r"norm_layer\.weight; give the movqgan_270M\.ckpt"):
-        MoVQGANDecoder(tmp_path / "vqgan.safetensors")
-    with pytest.raises(SoonerError, match=r"no VQGAN at .*; give the movqgan_270M\.ckpt"):
-        MoVQGANDecoder(tmp_path / "nowhere.ckpt")

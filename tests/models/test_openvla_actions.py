@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 
 from sooner.errors import SoonerError
 from sooner.models.openvla.statistics import (
@@ -53,13 +52,6 @@ def test_ids_around_every_edge() -> None:
     assert set(expected) == set(range(VOCAB - 256, VOCAB))
 
 
-def test_bins_name_ids_and_nothing_else() -> None:
-    ids = torch.arange(VOCAB - 300, VOCAB + 64)
-    expected = [VOCAB - 1 - i if VOCAB - 256 <= i < VOCAB else -1 for i in ids.tolist()]
-    assert TOKENS.bins(ids).tolist() == expected
-    assert TOKENS.first_id == VOCAB - 256
-
-
 def literal_unnormalised(normed: list[float]) -> list[float]:
     return [
         0.5 * (x + 1) * (q99 - q01) + q01 if mask else x
@@ -78,12 +70,6 @@ def test_ids_become_physical_actions_as_published() -> None:
             said = ids[row, 4 * step : 4 * step + 4].tolist()
             expected = literal_unnormalised([published_value(token) for token in said])
             assert actions[row, step].tolist() == expected
-
-
-def test_one_data_set_needs_no_key_and_no_mask() -> None:
-    statistics = ActionStatistics.choose({"mine": {"action": {"q01": [0], "q99": [2]}}})
-    assert (statistics.name, statistics.dims) == ("mine", 1)
-    assert statistics.unnormalise(np.array([1.0])).tolist() == [2.0]
 
 
 def test_statistics_are_written_as_they_are_read(tmp_path: Path) -> None:

@@ -22,7 +22,6 @@ from sooner.models.openvla.checkpoint import load_published
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.loading import load_policy
 from sooner.models.openvla.model import OpenVLAForActionPrediction
-from sooner.models.openvla.processing import OpenVLAProcessor
 from sooner.models.openvla.published import moves
 from sooner.models.openvla.vision import renamed_projections
 from sooner.tasks import loading
@@ -132,19 +131,6 @@ def test_statistics_of_a_fine_tuned_checkpoint_replace_those_of_the_config(
     (tmp_path / "dataset_statistics.json").write_text("[")
     with pytest.raises(SoonerError, match=r"dataset_statistics\.json' is not JSON"):
         load_published(tmp_path)
-
-
-def test_what_was_loaded_is_saved_and_read_again_as_ours(
-    folder: Path, model: OpenVLAForActionPrediction, tmp_path: Path
-) -> None:
-    processor = OpenVLAProcessor.from_pretrained(folder, model.config)
-    model.save_pretrained(tmp_path)
-    processor.save_pretrained(tmp_path)
-    loaded = loading.load(str(tmp_path), CPU, "auto")
-    for name, tensor in model.state_dict().items():
-        assert torch.equal(loaded.model.state_dict()[name], tensor), name
-    assert loaded.processor.form == processor.form
-    assert loaded.model.config.norm_stats == CONFIG["norm_stats"]
 
 
 def test_both_forms_load_by_their_config_and_generate_the_same(

@@ -60,16 +60,6 @@ def test_the_prompt_is_the_published_one(processor: OpenVLAProcessor) -> None:
     assert processor.text("{} {instruction}").endswith("take to {} {instruction}?\nOut:")
 
 
-def test_prompts_are_padded_on_the_left(processor: OpenVLAProcessor) -> None:
-    batch = processor([photo(), photo()], ["push", "open the drawer"])
-    ids, mask = batch["input_ids"], batch["attention_mask"]
-    assert ids[0, 2:].tolist() == processor.ids("push")
-    assert ids[1].tolist() == processor.ids("open the drawer")
-    assert ids[0, :2].tolist() == [ID["<pad>"]] * 2
-    assert mask[0].tolist() == [0, 0] + [1] * (ids.shape[1] - 2)
-    assert mask[1].all()
-
-
 @pytest.mark.parametrize("told", [None, ROUNDED])
 def test_pixels_are_the_published_ones(told: dict[str, Any] | None) -> None:
     form = PictureForm(28) if told is None else PictureForm.published(told, 28)
@@ -95,16 +85,6 @@ def test_one_observation_several_and_arrays_or_pil_are_alike(processor: OpenVLAP
     assert not torch.equal(stacked["pixel_values"][0], stacked["pixel_values"][1])
     grey = processor(Image.fromarray(photo()).convert("L"), "push")["pixel_values"][0]
     assert torch.equal(grey[3], grey[4])  # SigLIP's channels, normalised alike
-
-
-def test_what_is_saved_is_read_again(config: OpenVLAConfig, tmp_path: Path) -> None:
-    form = PictureForm.published(ROUNDED, 28)
-    first = OpenVLAProcessor.of(published.tokenizer(), config, form)
-    first.save_pretrained(tmp_path)
-    second = OpenVLAProcessor.from_pretrained(tmp_path)
-    assert second.form == form
-    before, after = first(photo(), "open the drawer"), second(photo(), "open the drawer")
-    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 def test_a_published_folder_is_read_with_the_policy_s_config(

@@ -19,7 +19,7 @@ from sooner.models.states import StateCache
 from sooner.tasks.model_types import model_type
 from zoo import laws
 from zoo.species import Species, draft_of, model_of
-from zoo.zoo import DECODED, ZOO
+from zoo.zoo import DECODED
 
 SPECIES = [
     species
@@ -56,19 +56,6 @@ def test_methods_that_need_more_than_chains_are_refused_by_name(species: Species
         assert type(method).__name__ in str(told.value)
         assert "PromptLookup or Speculative" in str(told.value)
         assert "\n" not in str(told.value)
-
-
-@each
-def test_a_draft_that_keeps_states_takes_chains_alone_too(species: Species) -> None:
-    other = ZOO["qwen2_vl"]
-    inputs = other.inputs(model_of(other), "text", 2, 0)
-    with pytest.raises(sooner.UnsupportedError, match="SDTree may draft trees"):
-        sooner.generate(model_of(other), inputs, sooner.SDTree(draft_of(species)), **greedy())
-    own = {name: inputs[name] for name in ("input_ids", "attention_mask")}
-    chain = sooner.Speculative(draft_of(species), num_draft_tokens=4, draft_inputs=own)
-    made = sooner.generate(model_of(other), inputs, chain, **greedy())
-    assert made.tokens == [row[:NEW] for row in laws.said(other, inputs)]
-    assert made.stats.num_draft_tokens > 0
 
 
 @each

@@ -110,19 +110,6 @@ def test_a_tree_behind_a_kept_path_and_dropped_rows_equals_incremental_decoding(
             close(forward.logits[place, node + 1], expected)
 
 
-@torch.no_grad()
-def test_a_rollback_forgets_what_was_written() -> None:
-    runner, prompt = prefilled("qwen3_vl", "mixed")
-    runner.prefill(prompt)
-    before = list(runner.lengths)
-    first = runner.forward_chain(torch.tensor([[1, 2, 3]] * 3)).logits
-    runner.commit([[0, 1, 2], [0], [0, 1]])
-    runner.forward_chain(torch.tensor([[4], [5], [6]]))
-    runner.rewind(before)
-    again = runner.forward_chain(torch.tensor([[1, 2, 3]] * 3)).logits
-    close(again, first)
-
-
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "qwen3_vl"])
 @torch.no_grad()
 def test_mrope_positions_go_on_from_the_last_token_and_not_from_the_length(family: str) -> None:
@@ -167,14 +154,3 @@ def test_packing_moves_real_tokens_to_the_front_and_marks_the_visual_ones(family
     assert prompt.visual.sum(1).tolist() == visual.sum(1).tolist()
     for row, length in enumerate(prompt.lengths):
         assert not prompt.visual[row, length:].any()
-
-
-def runner_with(lengths: list[int]) -> ModelRunner:
-    runner = ModelRunner(adapt(tiny.model("llama")), 12)
-    runner.cache.set_lengths(lengths)
-    return runner
-
-
-def test_a_block_beyond_the_capacity_is_refused() -> None:
-    with pytest.raises(RuntimeError, match="can't hold"):
-        runner_with([3, 11]).forward_chain(torch.zeros(2, 2, dtype=torch.long))

@@ -115,20 +115,6 @@ def test_tokens_and_times_are_counted() -> None:
     assert server.value("request_success_total", finished_reason="abort") == 0
 
 
-def test_drafts_are_counted_by_place() -> None:
-    server = Server()
-    server.add(8)
-    server.run()
-    assert server.value("spec_decode_num_drafts_total") == 3
-    assert server.value("spec_decode_num_draft_tokens_total") == 6
-    assert server.value("spec_decode_num_accepted_tokens_total") == 2 + 2 + 1
-    by_place = [
-        server.value("spec_decode_num_accepted_tokens_per_pos_total", position=str(place))
-        for place in range(3)
-    ]
-    assert by_place == [3, 2, None]
-
-
 def test_ends_of_every_kind_are_counted() -> None:
     server = Server(rows=1)
     gone = server.add(50)

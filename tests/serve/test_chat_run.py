@@ -194,10 +194,3 @@ def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.Mo
     (error,) = server.errors
     assert isinstance(error, SoonerError)
     assert "the engine was lost (MemoryError)" in str(error)
-
-
-def test_the_decode_processes_end_with_the_server() -> None:
-    with running() as server:
-        wait_for(lambda: server.server.prompts.media.processes._alive)
-        (process,) = server.server.prompts.media.processes._alive
-    assert process.process.poll() is not None

@@ -58,15 +58,6 @@ def test_an_engine_that_can_not_be_made_again_is_told_to_all() -> None:
         assert refused.value.status == 503
 
 
-def test_a_model_that_can_not_be_loaded_is_a_failed_service() -> None:
-    def build() -> StubEngine:
-        raise OSError("no such file")
-
-    with running(build) as service:
-        assert service.state == "failed"
-        assert service.fault == "OSError"
-
-
 @pytest.mark.parametrize("where", ["step", "cancel", "admit", "prefill"])
 def test_a_device_fault_ends_the_process(where: str) -> None:
     statuses: list[int] = []

@@ -6,9 +6,7 @@ import time
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running
 from serve.stub_engine import StubEngine, said_alone
-from sooner.serve.held import seed_of
 from sooner.serve.jobs import Event
-from sooner.serve.scheduler import SchedulerLimits
 
 
 def test_the_usage_tells_what_was_drafted() -> None:
@@ -22,17 +20,6 @@ def test_the_usage_tells_what_was_drafted() -> None:
     assert (stats.num_spec_steps, stats.num_drafts, stats.num_draft_tokens) == (3, 3, 6)
     assert usage.stats.draft_acceptance_rate == 1
     assert usage.accepted_prediction_tokens == usage.rejected_prediction_tokens == 0
-
-
-def test_the_choices_of_a_request_draw_apart_and_the_first_by_the_seed_itself() -> None:
-    jobs = [Listener(seed=7).job for _ in range(4)]
-    for number, job in enumerate(jobs):
-        job.choice = number
-    seeds = [seed_of(job) for job in jobs]
-    assert seeds[0] == 7
-    assert len(set(seeds)) == 4
-    assert all(0 <= seed < 1 << 63 for seed in seeds)
-    assert seeds == [seed_of(job) for job in jobs]
 
 
 def test_a_hang_up_frees_the_row_within_a_round() -> None:
@@ -50,20 +37,6 @@ def test_a_hang_up_frees_the_row_within_a_round() -> None:
         assert other.wait().reason == "length"
         assert len(client.ids) <= 2
     assert engine.steps - steps < 50
-
-
-def test_a_job_whose_deadline_passes_in_line_never_starts() -> None:
-    gate = Gate()
-    engine = StubEngine(max_rows=1, spend=gate)
-    with running(lambda: engine, SchedulerLimits(max_rows=1)) as service:
-        first, late = Listener(seed=1), Listener(seed=2, due=0)
-        service.submit(first.job)
-        assert gate.is_held.wait(WAIT)
-        service.submit(late.job)
-        gate.is_open.set()
-        assert late.wait().reason == "deadline"
-        assert first.wait().reason == "length"
-    assert [request.seed for request in engine.admitted] == [1]
 
 
 def test_a_row_whose_deadline_passes_is_freed_and_then_told() -> None:

@@ -11,7 +11,6 @@ import pytest
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, job_options, said_alone
 from sooner.serve.engine_thread import EngineThread
-from sooner.serve.jobs import ServiceLoad
 from sooner.serve.refusal import RefusedError
 from sooner.serve.scheduler import SchedulerLimits
 
@@ -124,16 +123,3 @@ def test_what_outlives_the_grace_is_told_that_the_server_stops() -> None:
     assert end.reason == "error"
     assert isinstance(end.error, RefusedError)
     assert end.error.status == 503
-
-
-def test_preempted_jobs_end_as_if_nobody_else_had_been_there() -> None:
-    engine = StubEngine(max_rows=4, pages=9, page=8, blocks=(1, 2, 3))
-    with running(lambda: engine, SchedulerLimits(max_rows=4)) as service:
-        clients = [Listener(40, seed=seed) for seed in range(8)]
-        for client in clients:
-            service.submit(client.job)
-        for seed, client in enumerate(clients):
-            assert client.wait().reason == "length"
-            assert client.ids == said_alone(PROMPT, seed, 40)
-        assert service.load() == ServiceLoad(0, 0, 0, 9)
-    assert any(request.num_preemptions for request in engine.admitted)

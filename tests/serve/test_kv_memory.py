@@ -12,7 +12,6 @@ import tiny
 from sooner.errors import SoonerError
 from sooner.serve import kv_memory as module
 from sooner.serve.chat_run import build_engine
-from sooner.serve.following import Following
 from sooner.serve.kv_memory import kv_memory
 from sooner.serve.settings import ChatSettings
 from sooner.tasks.loading import Loaded, ModelPair
@@ -39,20 +38,6 @@ def test_without_a_gpu_there_is_room_for_all_rows() -> None:
     assert (engine.pages, engine.pages_used, engine.memory.prefix_caching) == (15, 0, True)
     off = ChatSettings(prefix_caching=False)
     assert not build_engine(tiny.model("qwen2"), PLAIN, off, 9).memory.prefix_caching
-
-
-def test_the_draft_counts_as_well() -> None:
-    pair = ModelPair(loaded(), loaded("llama"))
-    drafting = Following(sooner.Speculative(pair.draft.model, num_draft_tokens=4))
-    found = kv_memory(pair, drafting, ChatSettings())
-    assert found.page_bytes == 2 * 256 * TOKEN
-    assert found.max_model_len == 512
-
-
-def test_prompt_and_answer_fit_target_and_draft(monkeypatch: pytest.MonkeyPatch) -> None:
-    pair = ModelPair(loaded(), loaded("llama"))
-    monkeypatch.setattr(pair.draft.model.config, "max_position_embeddings", 100)
-    assert kv_memory(pair, PLAIN, ChatSettings()).max_model_len == 100
 
 
 @pytest.mark.parametrize(

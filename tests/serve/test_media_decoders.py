@@ -205,17 +205,6 @@ def pdf(pages: int, claim: int | None = None, media: str = "[0 0 144 72]") -> by
     return text + f"{end}startxref\n{len(text)}\n%%EOF\n".encode()
 
 
-def test_values_of_a_pdfs_form_are_drawn(processes: DecodeProcesses) -> None:
-    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
-    written = io.BytesIO()
-    form = canvas.Canvas(written, pagesize=(144, 72))
-    form.acroForm.textfield(x=10, y=10, width=120, height=40, value="Ada", borderWidth=0)
-    form.showPage()
-    form.save()
-    found = processes.decode("pages", written.getvalue(), dpi=72)
-    assert (found.pictures[0][22:62, 10:130] < 100).all(axis=2).sum() > 20
-
-
 @pytest.mark.parametrize(
     ("data", "told"),
     [
@@ -231,16 +220,6 @@ def test_pdfs_that_are_refused(processes: DecodeProcesses, data: bytes, told: st
     pytest.importorskip("pypdfium2")
     with pytest.raises(MediaError, match=told):
         processes.decode("pages", data)
-
-
-def test_an_encrypted_pdf_is_told(processes: DecodeProcesses, tmp_path: Path) -> None:
-    pytest.importorskip("pypdfium2")
-    canvas = pytest.importorskip("reportlab.pdfgen.canvas")
-    made = canvas.Canvas(str(tmp_path / "a.pdf"), encrypt="secret")
-    made.showPage()
-    made.save()
-    with pytest.raises(MediaError, match="encrypted"):
-        processes.decode("pages", (tmp_path / "a.pdf").read_bytes())
 
 
 @pytest.mark.slow

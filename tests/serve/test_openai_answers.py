@@ -102,15 +102,6 @@ def test_a_stream_says_what_an_answer_says(name: str, blocks: tuple[int, ...]) -
     assert "�" not in json.dumps(told, ensure_ascii=False)
 
 
-def test_a_stop_string_frees_the_row() -> None:
-    with scripted("the END of it" + " and on" * 300, blocks=[2], pause=0.002) as service:
-        told = asked(service, {**HELLO, "stop": "END"}).json()
-        assert told["choices"][0]["message"]["content"] == "the "
-        assert told["usage"]["completion_tokens"] < 10
-        assert not service.rows
-        assert service.rounds < 300
-
-
 def test_a_job_gets_what_was_asked() -> None:
     end = byte_level().eos_token_id
     body = {
@@ -135,25 +126,6 @@ def test_a_job_gets_what_was_asked() -> None:
         "accepted_prediction_tokens": min(4, len(ids_of("the fox"))),
         "rejected_prediction_tokens": max(len(ids_of("the fox")) - 4, 0),
     }
-
-
-def test_what_is_not_asked_is_left_to_the_generation_config() -> None:
-    with scripted() as service:
-        asked(service, {**HELLO, "temperature": None, "user": "me", "store": False})
-        [job] = service.jobs
-        sampling = job.sampling
-        assert sampling.temperature is sampling.top_p is sampling.top_k is sampling.seed is None
-        assert job.max_tokens == 2048 - job.prompt_tokens
-        assert job.deadline is None
-
-
-def test_origins_say_which_tokens_were_drafted() -> None:
-    with scripted("the quick fox", blocks=[4]) as service:
-        told = asked(service, {**HELLO, "return_token_origins": True}).json()
-    rows = told["choices"][0]["token_origins"]
-    assert [row["origin"] for row in rows[:4]] == ["draft", "draft", "draft", "target"]
-    assert [row["id"] for row in rows][:-1] == ids_of("the quick fox")
-    assert "".join(row["token"] for row in rows[:-1]) == "the quick fox"
 
 
 def test_completions_take_texts_and_tokens() -> None:

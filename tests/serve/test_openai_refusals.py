@@ -12,7 +12,7 @@ from serve.chatting import HELLO, ScriptedService, scripted, served, talking
 from serve.robots import until
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.serve.openai.errors import BadRequestError
-from sooner.serve.refusal import RefusedError, too_many
+from sooner.serve.refusal import RefusedError
 
 REFUSED: list[tuple[Any, str | None, str]] = [
     (b"", None, "the body is no JSON: it is empty"),
@@ -88,16 +88,6 @@ def test_prompts_that_can_not_be_prepared_are_refused() -> None:
 
     with scripted() as service:
         asyncio.run(run(service))
-
-
-def test_what_the_service_refuses_has_its_status() -> None:
-    with scripted() as service:
-        service.refusal = too_many(4, 2.5)
-        answer = asked(service, HELLO)
-        assert (answer.status_code, answer.headers["retry-after"]) == (429, "3")
-        assert error_of(answer)["type"] == "rate_limit_error"
-        service.refusal = RefusedError(400, "it takes 9 pages, and there are 4")
-        assert asked(service, {**HELLO, "stream": True}).status_code == 400
 
 
 @pytest.mark.parametrize(

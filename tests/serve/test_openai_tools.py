@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import copy
 import itertools
 import json
 from typing import Any
@@ -84,24 +83,6 @@ def test_an_answer_is_read_the_same_however_it_is_cut(name: str, cuts: list[int]
     text, wanted = TEXTS[name]
     content, reasoning, calls = parsed(text, cuts, request())
     assert (content.strip(), reasoning, calls) == (wanted[0].strip(), *wanted[1:])
-
-
-def test_a_template_that_begins_an_answer_is_seen_in_the_prompt() -> None:
-    tokenizer = byte_level()
-    prompt = tokenizer("<|im_start|>assistant\n<think>", add_special_tokens=False).input_ids
-    parser = AnswerParsers(tokenizer, RESPONSE_TEMPLATE).of(request(), prompt)
-    pieces = [*parser.add("hm</think>yes"), *parser.end()]
-    assert [(piece.kind, piece.text) for piece in pieces] == [
-        ("reasoning", "hm"),
-        ("content", "yes"),
-    ]
-
-
-def test_the_tokenizers_own_template_is_found() -> None:
-    tokenizer = copy.copy(byte_level())
-    tokenizer.response_template = RESPONSE_TEMPLATE
-    assert AnswerParsers(tokenizer).of(request(), []).keeps_special
-    assert not AnswerParsers(byte_level()).of(request(), []).keeps_special
 
 
 def test_forced_calls_are_read_from_json() -> None:

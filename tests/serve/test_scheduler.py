@@ -65,25 +65,3 @@ def test_nobody_passes_one_that_waits_in_the_engine_but_who_is_more_urgent() -> 
     assert begin(scheduler) == []  # four rows
     scheduler.end(scheduler.running[0])
     assert begin(scheduler) == ["late"]
-
-
-def test_short_prompts_begin_together_and_long_ones_alone() -> None:
-    scheduler = filled(
-        SchedulerLimits(prefill_tokens=20), job("long", 100), job("a"), job("b"), job("c")
-    )
-    assert names(scheduler.plan()) == ["long"]
-    assert names(scheduler.plan()) == []
-    scheduler.prefilled(scheduler.running[0])
-    assert names(scheduler.plan()) == ["a", "b"]
-    scheduler.prefilled(scheduler.running[1])
-    assert names(scheduler.plan()) == ["c"]
-
-
-def test_deadlines_pass_for_jobs_that_wait_and_for_rows() -> None:
-    scheduler = filled(
-        SchedulerLimits(max_rows=1), job("row", due=1), job("waits", due=2), job("any"),
-    )  # fmt: skip
-    begin(scheduler)
-    assert names(scheduler.expired(0.9)) == []
-    assert names(scheduler.expired(1)) == ["row"]
-    assert names(scheduler.expired(99)) == ["waits", "row"]

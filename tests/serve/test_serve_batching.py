@@ -37,23 +37,6 @@ def numbers(answers: list[Any]) -> list[float]:
     return [float(answer.action.values[0, 0]) for answer in answers]
 
 
-def test_what_comes_while_a_batch_is_computed_is_the_next_batch() -> None:
-    async def scenario() -> None:
-        policy = SlowPolicy()
-        policy.go.clear()
-        async with batching(policy, window_ms=0, max_batch=5) as batcher:
-            jobs = [batcher.submit(seen(0), None)]
-            await until(policy.began.is_set)
-            jobs += [batcher.submit(seen(number), None) for number in range(1, 8)]
-            policy.go.set()
-            answers = await asyncio.gather(*(job.future for job in jobs))
-        assert numbers(answers) == list(range(8))
-        assert [len(batch) for batch in policy.batches] == [1, 5, 2]
-        assert [answer.rows for answer in answers] == [1, 5, 5, 5, 5, 5, 2, 2]
-
-    asyncio.run(scenario())
-
-
 def test_a_batch_waits_for_as_many_as_the_last_round_had() -> None:
     async def scenario() -> None:
         policy = SlowPolicy()

@@ -215,21 +215,6 @@ HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_what_ends_an_answer_is_part_of_it_where_a_request_says_so(stream: bool) -> None:
-    plain = {**HELLO, "stream": stream, "stop": ["ick br", "zzz"]}
-    script = "the quick brown fox"
-    assert said(ask(plain, script=script)) == "the qu"
-    included = {**plain, "include_stop_str_in_output": True}
-    assert said(ask(included, script=script)) == "the quick br"
-    ids = ids_of("the quick")
-    by_token = {**HELLO, "stream": stream, "stop_token_ids": ids[-1:], "max_tokens": len(ids)}
-    assert said(ask(by_token, script=script)) == byte_level().decode(ids[:-1])
-    assert said(ask({**by_token, "include_stop_str_in_output": True}, script=script)) == "the quick"
-    end = {**HELLO, "include_stop_str_in_output": True, "skip_special_tokens": False}
-    assert said(ask(end, script="the")) == "the<|im_end|>"
-
-
-@pytest.mark.parametrize("stream", [False, True])
 def test_an_answer_may_begin_with_the_message_that_it_continues(stream: bool) -> None:
     messages = [*HELLO["messages"], {"role": "assistant", "content": "the quick"}]
     body = {"messages": messages, "continue_final_message": True, "stream": stream}

@@ -22,7 +22,6 @@ from sooner.sparse.patterns import (
 from sooner.sparse.table import HeadEntry, PatternTable
 
 WORDS = 90  # behind the pixels, so that prompts are longer than a block
-ALL = AShape(local=10**6)
 STATIC: tuple[HeadPattern, ...] = (
     AShape(4, 10),
     Grid(7, 3),

@@ -16,12 +16,6 @@ from sooner.sparse.pruning.stage import Kept
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 LAYERS = 6
-NONE: dict[str, Pruner] = {
-    "fastv": sooner.FastV(ratio=0.0),
-    "sparse-vlm": sooner.SparseVLM(ratio=0.0),
-    "pyramid-drop": sooner.PyramidDrop(ratio=0.0),
-    "dycoke": sooner.DyCoke(ratio=0.0, decode_ratio=0.0),
-}
 SOME: dict[str, Pruner] = {
     "fastv": sooner.FastV(ratio=0.7),
     "sparse-vlm": sooner.SparseVLM(ratio=0.7, recycle=0.4, pool=0.5),
@@ -47,18 +41,6 @@ def decode(family: str, pruner: Pruner | None, method: Any = None, **options: An
     inputs = options.pop("inputs", None) or tiny.inputs(family, "video")
     options = {"max_new_tokens": 13, "eos_token_id": None, **options}
     return sooner.generate(model_of(family), inputs, method, prefill=pruner, **options)
-
-
-@pytest.mark.parametrize("name", NONE)
-@pytest.mark.parametrize("family", FAMILIES)
-def test_ratio_zero_is_plain_decoding(family: str, name: str) -> None:
-    for kind in ("video", "mixed", "text"):
-        inputs = tiny.inputs(family, kind)
-        plain = decode(family, None, inputs=inputs)
-        pruned = decode(family, NONE[name], inputs=inputs)
-        assert pruned.tokens == plain.tokens
-        assert pruned.stats.mode == "exact"
-        assert pruned.stats.cache_bytes == plain.stats.cache_bytes
 
 
 @pytest.mark.parametrize("name", SOME)

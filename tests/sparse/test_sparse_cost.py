@@ -19,19 +19,6 @@ def test_a_sparse_layer_is_timed_against_a_dense_one() -> None:
     assert cost.relative == cost.seconds / cost.dense
 
 
-def test_a_cost_is_measured_once() -> None:
-    made: list[int] = []
-
-    def layout(tokens: int) -> PromptLayout:
-        made.append(tokens)
-        return PromptLayout.text(tokens)
-
-    costs = MeasuredCosts(SHAPE, Fused(), layout, repeats=1)
-    first = costs.at(AShape(4, 8), 100)
-    assert costs.at([AShape(4, 8)] * 4, 100) is first
-    assert made == [100]
-
-
 @pytest.mark.parametrize("true", [100, 1000, 1100, 5000])
 def test_the_break_even_length_is_found_within_an_eighth(true: int) -> None:
     class Known(MeasuredCosts):

@@ -159,17 +159,6 @@ def test_chunks_are_refused_and_pointed_to_the_mlps() -> None:
     assert made.tokens == decode("qwen2_5_vl", None).tokens
 
 
-def test_gradients_and_embeddings_are_left_to_the_model() -> None:
-    """Training in the context is dense, and so is a prompt that does not say what it shows."""
-    model, inputs = tiny.model("llama"), prompt_of("llama")
-    with sparse("llama")(model) as report:
-        model(**inputs)
-        with torch.no_grad():
-            embeds = model.get_input_embeddings()(inputs["input_ids"])
-            model(inputs_embeds=embeds)
-    assert not report.prefills
-
-
 @pytest.mark.parametrize(
     ("make", "words"),
     [

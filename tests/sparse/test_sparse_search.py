@@ -72,21 +72,6 @@ def test_captured_states_give_the_layer_s_own_attention(family: str) -> None:
         torch.testing.assert_close(joined, outputs[number][0], rtol=1e-4, atol=1e-4)
 
 
-def test_capture_leaves_no_hook_behind_even_if_the_callback_fails() -> None:
-    adapter = adapt(tiny.model("qwen2"))
-    with torch.inference_mode():
-        prompt = adapter.embed_prompt(tiny.inputs("qwen2"))
-
-    def fail(number: int, row: States) -> None:
-        raise RuntimeError("no more")
-
-    with pytest.raises(RuntimeError, match="no more"):
-        capture(adapter, prompt, fail)
-    for layer in adapter.decoder.layers:
-        assert not layer.self_attn._forward_hooks
-        assert not layer.self_attn._forward_pre_hooks
-
-
 def test_capture_names_attention_that_it_can_not_record() -> None:
     adapter = adapt(tiny.eager("qwen2"))
     with torch.inference_mode():

@@ -173,19 +173,6 @@ def test_a_run_is_approximate_and_says_how_much_was_kept(family: str) -> None:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_padding_on_the_left_changes_nothing(family: str) -> None:
-    inputs, model = tiny.inputs(family, "video"), tiny.model(family)
-    padded = dict(inputs)
-    for name, value in (("input_ids", tiny.PAD), ("attention_mask", 0), ("mm_token_type_ids", 0)):
-        if name in inputs:
-            pad = inputs[name].new_full((1, 3), value)
-            padded[name] = torch.cat([pad, inputs[name]], 1)
-    how = {"prefill": VisionZip(2, 1), "max_new_tokens": 6, "do_sample": False}
-    first, second = (sooner.generate(model, given, **how).tokens for given in (inputs, padded))
-    assert first == second
-
-
-@pytest.mark.parametrize("family", FAMILIES)
 def test_no_hook_stays_behind(family: str) -> None:
     model = tiny.model(family)
     before = hooks_of(model)

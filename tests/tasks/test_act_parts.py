@@ -20,7 +20,6 @@ from sooner.tasks.act.observation import (
     FieldError,
     Observation,
     decode_picture,
-    from_buffer,
 )
 
 PICTURE = np.arange(60, dtype=np.uint8).reshape(4, 5, 3)
@@ -91,24 +90,6 @@ def test_broken_pictures_are_refused(data: bytes, told: str) -> None:
         decode_picture(data)
 
 
-@pytest.mark.parametrize(
-    ("dtype", "shape", "told"),
-    [
-        ("|u1", [4, 5, 3, 1], "shape"),
-        ("<f8", [4, 5, 3], "float64"),
-        ("nonsense", [4, 5, 3], "does not know"),
-        ("|u1", "abc", "does not know"),
-        ("|u1", None, "does not know"),
-        ("|u1", [-4, -5, 3], "send uint8"),
-        ("|u1", [4000, 5000, 3], "60 bytes"),
-        ("|u1", [1 << 40, 1 << 20, 3], "megapixels|does not know"),
-    ],
-)
-def test_buffers_are_checked_before_they_are_used(dtype: Any, shape: Any, told: str) -> None:
-    with pytest.raises(FieldError, match=told):
-        from_buffer(bytes(60), dtype, shape)
-
-
 TOKENS = ActionTokens(40, 16)
 ROBOT = ActionStatistics(
     "robot", np.array([-0.075, -0.075, 0.0]), np.array([0.075, 0.075, 1.0]),
@@ -149,17 +130,6 @@ def test_allowances_as_people_write_them(text: str, radii: tuple[int, ...]) -> N
 def test_other_allowances_are_refused(text: str, told: str) -> None:
     with pytest.raises(SoonerError, match=told):
         Allowance.parse(text).tolerance(TOKENS, ROBOT)
-
-
-def test_a_pace_expects_what_it_measured() -> None:
-    pace = Quickest(("plain", "strict"))
-    assert pace.expected("plain", 4) is None
-    for seconds in (9.0, 1.0, 2.0):  # the first call is slow and does not count for long
-        pace.add("plain", 2, seconds)
-    assert pace.expected("plain", 2) == 2.0
-    assert pace.expected("plain", 1) == 2.0  # at most that of the next larger batch
-    assert pace.expected("plain", 6) == 6.0
-    assert pace.expected("strict", 2) is None
 
 
 def test_a_choice_tries_each_then_keeps_the_quickest_and_asks_again() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from sooner.errors import SoonerError
 from sooner.tasks.act import Allowance, Observation, Policy
-from tiny_policy import ARM, BINS, DIMS, HORIZON, TABLE, WORDS, image, observations, policy
+from tiny_policy import ARM, BINS, DIMS, HORIZON, TABLE, WORDS, observations, policy
 
 
 @pytest.fixture(scope="module")
@@ -51,18 +51,6 @@ def test_an_action_is_unnormalised(plain: Policy) -> None:
     assert action.from_exact is None
 
 
-def test_data_sets_of_other_lengths_share_a_call() -> None:
-    one = policy(table=TABLE, arm=ARM)
-    seen = [
-        Observation(image(seed), "open the drawer", "arm" if seed == 1 else "table")
-        for seed in range(3)
-    ]
-    actions = one.act(seen)
-    assert [action.values.shape for action in actions] == [(2, 4), (2, 7), (2, 4)]
-    assert [action.unnorm_key for action in actions] == ["table", "arm", "table"]
-    np.testing.assert_array_equal(actions[2].ids, one.act(seen[2:])[0].ids)
-
-
 def test_a_policy_may_have_a_data_set_of_its_own() -> None:
     both = policy(table=TABLE, arm=ARM)
     one = Policy(both.model, both.processor, unnorm_key="arm")
@@ -91,11 +79,6 @@ def test_sampling_is_seeded_and_differs_from_the_best(plain: Policy) -> None:
 def test_what_can_not_be_done_is_refused(plain: Policy, options: dict[str, Any], told: str) -> None:
     with pytest.raises(SoonerError, match=told):
         plain.act(observations(1), **options)
-
-
-def test_an_allowance_for_another_robot_is_refused_before_anything_runs() -> None:
-    with pytest.raises(SoonerError, match="5 values, an action has 4 dimensions"):
-        policy(allowance=Allowance((1, 2, 3, 4, 5)))
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import av
 import numpy as np
 import pytest
 
@@ -66,19 +65,6 @@ def test_episodes_run_side_by_side_and_lanes_are_used_again() -> None:
     run_rollouts(act, "table", episodes=5, batch=2)
     assert max(act.batches) == 2
     assert act.batches[-1] <= 2
-
-
-def test_films_are_whole_and_only_as_many_as_asked_for(tmp_path: Path) -> None:
-    found = run_rollouts(Looker(), "table", episodes=3, films=tmp_path / "films", film_limit=2)
-    assert sorted(one.name for one in (tmp_path / "films").iterdir()) == [
-        "table-0000.mp4",
-        "table-0001.mp4",
-    ]
-    filmed = next(one for one in found.episodes if one.seed == 0)
-    assert filmed.film is not None
-    with av.open(str(filmed.film)) as container:
-        frames = sum(1 for _ in container.decode(video=0))
-    assert frames == 1 + filmed.steps
 
 
 def test_an_interrupted_film_leaves_nothing(tmp_path: Path) -> None:

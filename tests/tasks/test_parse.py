@@ -83,18 +83,6 @@ def test_the_text_is_that_of_plain_decoding(
     assert len(set(plain.raw.split(" "))) > 3
 
 
-@pytest.mark.parametrize("family", ["qwen", "llava"])
-def test_perfect_drafts_save_steps(family: str, request: pytest.FixtureRequest) -> None:
-    pair = request.getfixturevalue(family)
-    plain = PageParser(pair, ParseSettings(**FIXED))(noise_page())
-    parser = PageParser(pair, ParseSettings(stages="page", **FIXED))
-    parsed = parser(noise_page(), perfect(pair))
-    assert plain.last.aal == 0
-    assert plain.last.steps == plain.last.tokens
-    assert parsed.last.steps < 0.6 * parsed.last.tokens
-    assert parsed.last.aal > 1
-
-
 @pytest.mark.parametrize("rows", [32, 2])
 def test_a_region_says_what_it_says_alone(qwen: ModelPair, rows: int) -> None:
     """A ragged batch of crops of different size, drafts good and bad."""
@@ -124,13 +112,6 @@ def test_a_region_says_what_it_says_alone(qwen: ModelPair, rows: int) -> None:
     assert parsed.mode == "approximate"
     assert parsed.regions[0].acceptance > 0.7
     assert parsed.stages["regions"].rows == 3
-
-
-def test_a_drafter_that_failed_is_named(qwen: ModelPair) -> None:
-    parser = PageParser(qwen, ParseSettings(**FIXED))
-    parsed = parser(noise_page(), PageDraft([], drafter="ocr", reason="no answer within 3 s"))
-    assert parsed.notes == ["drafter ocr: no answer within 3 s; decoded plainly"]
-    assert parsed.raw == plain_text(qwen)
 
 
 def stuck(pair: ModelPair) -> ModelPair:

@@ -7,17 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import Qwen2VLImageProcessor
 
-from sooner.documents import Page
-from sooner.tasks.parse.model_inputs import SLACK, Cells, cells_of
-from tasks.parsing import noise_page
+from sooner.tasks.parse.model_inputs import SLACK, Cells
 
 PROCESSOR = Qwen2VLImageProcessor(
     patch_size=7, merge_size=2, size={"shortest_edge": 14 * 14 * 4, "longest_edge": 10**6}
 )
-
-
-class Holder:
-    image_processor = PROCESSOR
 
 
 def tokens(picture: np.ndarray) -> np.ndarray:
@@ -25,35 +19,6 @@ def tokens(picture: np.ndarray) -> np.ndarray:
     made = PROCESSOR(images=[picture], return_tensors="pt")
     _, down, across = (int(side) for side in made["image_grid_thw"][0])
     return made["pixel_values"].numpy().reshape(down // 2, across // 2, -1)
-
-
-def cells_over(page: Page) -> Cells:
-    cells = cells_of(Holder(), PROCESSOR(images=[page.picture], return_tensors="pt"))
-    assert cells is not None
-    return cells
-
-
-def test_a_crop_has_the_page_s_own_tokens() -> None:
-    page = noise_page(140, 112)
-    cells = cells_over(page)
-    assert (cells.side, cells.size, cells.least) == (14, (140, 112), 14 * 14 * 4)
-    crop = cells.crop(cells.picture(page), (31, 20, 109, 50), page.size)
-    assert crop.shape == (42, 84, 3)
-    np.testing.assert_array_equal(tokens(crop), tokens(page.picture)[1:4, 2:8])
-
-
-def test_a_page_of_another_size_is_cut_as_the_model_sees_it() -> None:
-    page = noise_page(150, 100)
-    cells = cells_over(page)
-    assert cells.size == (154, 98)
-    seen = cells.picture(page)
-    assert seen.shape == (98, 154, 3)
-    crop = cells.crop(seen, (80, 50, 150, 100), page.size)
-    np.testing.assert_array_equal(crop, seen[42:98, 70:154])
-    found, whole = tokens(crop), tokens(page.picture)[3:, 5:]
-    # Pillow and the processor round differently when they enlarge.
-    assert np.abs(found - whole).mean() < 0.02
-    assert np.abs(found - tokens(page.picture)[2:6, 4:10]).mean() > 0.5
 
 
 @settings(max_examples=200, deadline=None)

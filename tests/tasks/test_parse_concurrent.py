@@ -102,20 +102,6 @@ def test_each_page_says_what_it_says_alone(
         assert parsed[2].seconds["regions"] > 0
 
 
-@pytest.mark.parametrize("stages", ["page", "both"])
-def test_a_tolerance_s_text_depends_on_no_neighbour(
-    stages: str, pair: ModelPair, pages: list[Page], plain: list[Any]
-) -> None:
-    settings = ParseSettings(stages=stages, acceptance_threshold=0.5, **FIXED)
-    drafts, alone = drafts_of(pages, plain), PageParser(pair, settings)
-    want = [alone(page, drafts[place]) for place, page in enumerate(pages)]
-    with ConcurrentParser(pair, settings, pages_in_flight=4) as parser:
-        futures = [parser.submit(page, drafts[place]) for place, page in enumerate(pages)]
-        for one, future in zip(want, futures, strict=True):
-            assert (future.result(60).raw, future.result().mode) == (one.raw, one.mode)
-    assert {one.mode for one in want} == {"exact", "relaxed"}
-
-
 def test_a_page_that_fails_or_runs_away_or_is_cancelled_disturbs_no_other(
     pair: ModelPair, pages: list[Page]
 ) -> None:

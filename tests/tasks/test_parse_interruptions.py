@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +18,6 @@ from sooner.tasks.parse.output import OutputError, write_whole
 from tasks.drafting import SayNumber, pdf
 from tasks.parse_jobs import listing, records, run
 from tasks.parse_workers import left_over
-
-
-def test_ctrl_c_keeps_what_is_done(tmp_path: Path) -> None:
-    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
-    with pytest.raises(KeyboardInterrupt):
-        run(source, out, SayNumber(), raising={2: KeyboardInterrupt()})
-    for thread in [one for one in threading.enumerate() if one.name.startswith("pages-")]:
-        thread.join(30)
-        assert not thread.is_alive()
-    assert run(source, out).told == [2, 3]
 
 
 def test_a_full_disk_leaves_nothing_half_written(

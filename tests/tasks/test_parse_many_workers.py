@@ -38,21 +38,6 @@ def alone(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, b
     return outputs(out)
 
 
-@pytest.mark.parametrize("lease", [None, 60.0])
-def test_two_processes_on_everything_make_the_same(
-    source: Path, tmp_path: Path, alone: dict[str, bytes], lease: float | None
-) -> None:
-    """Leases save work and nothing else."""
-    out = tmp_path / "out"
-    both = [start(source, out, lease=lease), start(source, out, lease=lease)]
-    for process in both:
-        process.join(120)
-        assert process.exitcode == 0
-    assert outputs(out) == alone
-    assert left_over(out) == []
-    assert work(source, out) == []
-
-
 def kill_at_random(source: Path, out: Path, kills: int, seed: int, longest: float) -> None:
     """Two processes at a time, each killed somewhere and replaced; then they run to their end."""
     chance, hit = random.Random(seed), 0

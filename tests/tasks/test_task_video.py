@@ -43,22 +43,6 @@ def test_every_container_gives_its_frames(tmp_path: Path, name: str) -> None:
     assert picked(info, 0, 1, 7, 16, 31, 32) == [0, 1, 7, 16, 31, 32]
 
 
-def test_variable_frame_rate(tmp_path: Path) -> None:
-    times = [0, 40, 80, 120, 500, 900, 1000, 1010, 2000, 3000]
-    info = probe(videos.write(tmp_path / "v.mkv", "mpeg4", 10, times=times, rate=25))
-    assert info.frames == 10
-    assert info.is_variable
-    assert info.seconds == pytest.approx(3.0, abs=0.4)
-    assert picked(info, 0, 4, 9) == [0, 4, 9]
-
-
-def test_decoding_stops_behind_the_last_frame_and_tells_progress(tmp_path: Path) -> None:
-    info = probe(videos.write(tmp_path / "a.mp4"))
-    told: list[tuple[int, int]] = []
-    frames.read(info, lambda _: [0, 5], lambda done, total: told.append((done, total)))
-    assert told == [(count, 6) for count in range(1, 7)]
-
-
 def test_thousands_of_frames_are_never_held(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -14,7 +14,7 @@ from sooner.cli.train_draft import read_settings
 from sooner.methods.dflash.loader import load
 from sooner.models import adapt
 from sooner.tasks.train_draft.block_training import BlockTraining, layers_to_read, train_blocks
-from sooner.tasks.train_draft.blocks import IGNORED, collate_blocks, denoise_blocks
+from sooner.tasks.train_draft.blocks import collate_blocks, denoise_blocks
 from sooner.tasks.train_draft.dataset import DataSet
 from sooner.tasks.train_draft.recording import record
 
@@ -30,18 +30,6 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
     layers = RECIPE.config(adapt(model)).layers
     folder: Path = tmp_path_factory.mktemp("recording")
     return record(model, batches, folder, 12, layers=layers, eos_token_id=None)
-
-
-def test_blocks_begin_in_answers_and_end_with_them(recording: DataSet) -> None:
-    samples = [recording[number] for number in range(3)]
-    batch = collate_blocks(samples, 5, torch.device("cpu"), 3, (0, 1))
-    for row, one in enumerate(samples):
-        for anchor, wanted in zip(batch.anchors[row], batch.wanted[row], strict=True):
-            first = int(anchor)
-            assert one.prompt <= first < len(one.tokens) - 1
-            inside = one.tokens[first + 1 : first + 5].tolist()
-            padding = [IGNORED] * (4 - len(inside))
-            assert wanted.tolist() == [IGNORED, *inside, *padding]
 
 
 def test_a_block_sees_nothing_behind_its_anchor(recording: DataSet) -> None:

@@ -38,17 +38,6 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
     return record(model, batches, folder, NEW, layers=layers, eos_token_id=None)
 
 
-def test_a_recording_keeps_the_last_states_and_those_of_layers(data: DataSet) -> None:
-    model = tiny.model("qwen2")
-    layers = recorded_layers(adapt(model), SHORT)
-    assert layers == (3, 0, 1, 2)
-    sample = data[0]
-    assert sample.states.shape[1] == 4 * 48
-    head = tiny.model("qwen2_5_vl").lm_head
-    said = head(sample.states[sample.prompt - 1 :, :48].float()).argmax(-1)
-    assert said.tolist() == sample.tokens[sample.prompt :].tolist()
-
-
 def test_unrolled_steps_are_drafts_of_the_published_layout(data: DataSet, tmp_path: Path) -> None:
     """Step s of every place: the head goes on s times from its own states."""
     model = tiny.model("qwen2_5_vl")

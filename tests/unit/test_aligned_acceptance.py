@@ -107,16 +107,6 @@ def test_a_draw_stays_where_it_was_drafted_and_is_the_token_behind_the_path() ->
         assert int(verdict.bonus[0]) == bonus
 
 
-def test_the_paper_s_threshold_by_hand() -> None:
-    """ln 0.5 / ln 0.4 is 0.756, ln 0.5 / ln 0.39 is 0.736."""
-    for own, passes in ((0.4, True), (0.39, False)):
-        p = torch.tensor([0.5, own, 0.5 - own, 0, 0, 0])
-        tree = Tree.from_lists([[2, 1]], [[-1, -1]])
-        scores = p.log().expand(1, 3, -1)
-        followed = accepted_choices(tree, scores, scores.argmax(-1), 0.75)
-        assert followed[0, 0] == (1 if passes else 0)
-
-
 def test_rows_without_a_draft_are_left_as_they_are() -> None:
     choices = torch.tensor([[1], [2]])
     assert torch.equal(

@@ -21,12 +21,6 @@ GROUPS = st.lists(
 ROUNDS = st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=6)
 
 
-def row_of(groups: list[list[list[int]]]) -> Alignment:
-    flat = [draft for group in groups for draft in group]
-    numbers = [number for number, group in enumerate(groups) for _ in group]
-    return Alignment(DraftIndex(flat, 3, numbers), Trust())
-
-
 class Brute(Alignment):
     """Notes each place that the best continuation went through, in the order of the text."""
 
@@ -71,19 +65,6 @@ def test_what_is_unused_follows_the_definition(
     for new in rounds:
         row.advance(new)
         assert row._unused == unused(groups, row.places)
-
-
-@given(GROUPS, ROUNDS)
-@settings(max_examples=100, deadline=None)
-def test_no_alternative_of_the_draft_that_ends_opens_behind_it(
-    groups: list[list[list[int]]], rounds: list[list[int]]
-) -> None:
-    row = row_of(groups)
-    for new in rounds:
-        row.advance(new)
-        for place in range(len(row.index.tokens)):
-            start = row.index.start_of(place)
-            assert not set(row._openings(place)) & set(row.index.siblings[start])
 
 
 OCR, LAYER = [1, 2, 3, 44, 5, 6], [1, 2, 3, 4, 5, 6]

@@ -32,14 +32,6 @@ def chain(chance: float, nodes: int = 64) -> list[float]:
     return [max(chance**depth, FLOOR) for depth in range(1, nodes + 1)]
 
 
-def test_drafts_of_no_chance_leave_decoding_plain() -> None:
-    clock = Clock(0.02)
-    for _ in range(300):
-        clock.round([[0.011] * 8])
-    assert clock.chosen.count(0) >= 298
-    assert 300 / clock.total > 0.99, "the speed, with plain decoding's as 1"
-
-
 def test_good_drafts_are_verified_in_the_size_that_pays_most() -> None:
     for slope in (0.0, 0.01, 0.05, 0.3):
         clock = Clock(slope)
@@ -73,24 +65,3 @@ def test_drafting_goes_off_where_the_rows_alone_fill_the_device() -> None:
     tokens = sum(1 + sum(chain(0.5, 16)[:nodes]) for nodes in full)
     seconds = sum(clock.seconds(16 * (1 + nodes)) for nodes in full)
     assert tokens / seconds >= 0.97, "the speed, with plain decoding's as 1"
-
-
-def test_all_rows_share_one_size_and_their_costs() -> None:
-    """Sixty rows of one token each cost as much as one of sixty."""
-    clock = Clock(0.05)
-    for _ in range(100):
-        clock.round([chain(0.9)] * 60)
-    wide = sorted(clock.chosen[-40:])[20]
-    assert 0 < wide <= 16
-    for _ in range(30):  # the batch has ended but for one
-        clock.round([chain(0.9)])
-    assert sorted(clock.chosen[-20:])[10] > wide
-
-
-def test_what_was_learnt_goes_to_the_next_page() -> None:
-    clock = Clock(0.02)
-    for _ in range(50):
-        clock.round([chain(0.95)])
-    fresh = MeasuredNodes(64, clock.experience)
-    assert fresh.choose([[0.02] * 8]) == 0
-    assert fresh.choose([chain(0.95)]) >= 16

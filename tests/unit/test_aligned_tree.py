@@ -10,7 +10,6 @@ from sooner.methods.aligned.alignment import STOP, Alignment
 from sooner.methods.aligned.drafter import Limits, PrefixTree, grow
 from sooner.methods.aligned.index import DraftIndex
 from sooner.methods.aligned.size import LONGEST, Trust
-from sooner.methods.prompt_lookup import NgramIndex
 
 TOKENS = st.integers(0, 2)
 CONTINUATIONS = st.lists(
@@ -71,18 +70,6 @@ def test_limits_hold_and_the_first_nodes_are_the_smaller_tree(
     assert whole.parents[: len(tree.parents)] == tree.parents
 
 
-def test_what_stands_between_drafts_is_learnt_from_one_seam() -> None:
-    row = row_of([1, 2, 3], [4, 5, 6], [7, 8, 9])
-    row.advance([1, 2, 3, 50])
-    assert is_drafted(grow(row, FREE), [4, 5]), "one unexpected token behind a draft's end"
-    row.advance([51])
-    assert is_drafted(grow(row, FREE), [4, 5]), "two of them"
-    row.advance([4])
-    assert is_drafted(grow(row, FREE), [5, 6, 50, 51, 7, 8])
-    row.advance([5, 6, 50])
-    assert is_drafted(grow(row, FREE), [51, 7, 8])
-
-
 def test_a_draft_is_taken_up_again_behind_a_wrong_token() -> None:
     """A wrong token of the draft, one too many, one too few, and two for one."""
     draft = [1, 2, 3, 4, 5, 6, 7, 8]
@@ -96,29 +83,3 @@ def test_a_draft_is_taken_up_again_behind_a_wrong_token() -> None:
         row = row_of(draft)
         row.advance(said)
         assert is_drafted(grow(row, FREE), then), (said, then)
-
-
-def test_a_text_that_repeats_itself_is_drafted_from_itself_if_asked() -> None:
-    said = [30, 31, 32, 33, 30, 31, 32]
-    plain, repeating = row_of([1, 2]), row_of([1, 2], repeats=NgramIndex(3, 3, []))
-    for row in (plain, repeating):
-        row.advance(said)
-    assert is_drafted(grow(repeating, FREE), [33, 30, 31])
-    assert not is_drafted(grow(plain, FREE), [33])
-
-
-def test_trust_goes_to_the_continuations_that_were_right() -> None:
-    """A hundred texts in which the second draft of two with one opening is the right one."""
-    trust = Trust()
-    before = trust.chances[LONGEST][0]
-    for _ in range(100):
-        row = Alignment(DraftIndex([[1, 2, 9, 9], list(range(1, 20))]), trust)
-        row.advance([1])
-        for token in range(2, 20):
-            row.advance([token])
-    assert trust.chances[LONGEST][0] > max(before, 0.97)
-    row.advance([77, 78])
-    assert trust.chances[LONGEST][0] > 0.9
-    for _ in range(200):
-        trust.observe(LONGEST, 0, False)
-    assert trust.chances[LONGEST][0] < 0.02

@@ -102,17 +102,6 @@ def test_the_cache_does_what_lists_do(data: st.DataObject) -> None:
         check(cache, model)
 
 
-def test_a_block_is_visible_behind_each_rows_own_length() -> None:
-    cache = SlotCache(1, CAPACITY)
-    write(cache, [[1, 2, 3], [4, 5, 6]])
-    cache.set_lengths([3, 1])
-    keys, values = write(cache, [[7, 8], [9, 10]])
-    assert keys.shape == (2, HEADS, 5, WIDTH)
-    assert keys[0, 0, :, 0].tolist() == [1, 2, 3, 7, 8]
-    assert keys[1, 0, :3, 0].tolist() == [4, 9, 10]
-    assert torch.equal(values[1, :, :3], -keys[1, :, :3])
-
-
 def test_a_write_beyond_the_capacity_is_refused_with_its_numbers() -> None:
     cache = SlotCache(1, 4)
     write(cache, [[1, 2, 3]])

@@ -94,10 +94,3 @@ def test_a_prefill_that_fails_half_way_leaves_an_empty_cache(
     monkeypatch.undo()
     again = runner.prefill(prompt([2, 5]), 2).logits
     assert torch.equal(again, ModelRunner(adapter, 12).prefill(prompt([2, 5]), 2).logits)
-
-
-def test_a_prompt_beyond_the_capacity_is_refused_before_its_first_chunk() -> None:
-    runner = ModelRunner(adapt(tiny.model("llama")), 4)
-    with pytest.raises(RuntimeError, match="can't hold 0 \\+ 5"):
-        runner.prefill(prompt([2, 5]), 2)
-    assert runner.cache.nbytes() == 0

@@ -60,11 +60,6 @@ def test_a_field_out_of_its_range_is_refused(given: dict[str, Any], said: str) -
     assert str(caught.value).startswith(said)
 
 
-def test_what_is_in_its_range_is_taken() -> None:
-    Asked("auto", None, 0, 0, None, "fast", "")
-    Asked(7, 1, 99, 1.0, 0.1)
-
-
 @pytest.mark.parametrize(
     ("check", "said"),
     [

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-import copy
 import random
 from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
-from transformers import MaxTimeCriteria, StoppingCriteria
-from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-from sooner.decoding.rows import Rows
-from sooner.decoding.stopping import Stopping
 from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
 from sooner.methods.sizing.closed import BatchRounds
 from sooner.methods.sizing.costs import Acceptance, RoundCost
-from sooner.methods.sizing.load import EXPLORE_EVERY, load_of
+from sooner.methods.sizing.load import EXPLORE_EVERY
 
 TOKENS = 96
 
@@ -42,24 +36,6 @@ def test_rounds_are_those_that_batches_take(rows: int, rate: float) -> None:
         typical, slowest = played(rows, rate, size)
         assert told[size].typical == pytest.approx(typical, rel=0.01)
         assert told[size].slowest == pytest.approx(slowest, rel=0.04)
-
-
-def test_only_texts_that_end_by_their_limit_have_a_known_length() -> None:
-    rows = Rows(torch.tensor([[5, 6], [5, 6], [5, 6]]))
-    rows.said(0).extend([1, 2, 3])
-    rows.said(2).append(4)
-
-    def left(*more: StoppingCriteria, length: int | None = 32) -> list[int] | None:
-        limits = [] if length is None else [MaxLengthCriteria(length)]
-        return Stopping([*limits, *more], width=2).tokens_left(rows)
-
-    assert left() == [27, 30, 29]
-    assert left(length=None) is None
-    assert left(EosTokenCriteria(2)) is None
-    assert left(MaxTimeCriteria(60)) is None
-    joined = Stopping([MaxLengthCriteria(32)], width=2)
-    joined.batch = 3  # as where others have joined
-    assert joined.tokens_left(rows) is None
 
 
 class Batch:
@@ -158,17 +134,3 @@ def test_rows_that_begin_together_are_drafted_for_where_the_last_one_gains(
         for _ in range(EXPLORE_EVERY)
     ]
     assert sum(taken) == (EXPLORE_EVERY if is_worth else pytest.approx(0, abs=1))
-
-
-def test_requests_that_come_and_go_are_no_closed_batch() -> None:
-    """A server counts what requests take on average."""
-    known = Acceptance()
-    load_of(known).tell(rows=32, waiting=0, most_rows=32)
-    Batch(0.4, 32, 0).seconds(AdaptiveDraftLength(16, experience=known))
-
-    def blocks(is_told: bool) -> list[int]:
-        batch = Batch(0.4, 32, 1)
-        batch.seconds(AdaptiveDraftLength(16, experience=copy.deepcopy(known)), is_told)
-        return batch.blocks
-
-    assert blocks(is_told=True) == blocks(is_told=False)

@@ -12,7 +12,7 @@ from sooner.methods.sizing.chain import (
     AdaptiveDraftLength,
     DraftLength,
 )
-from sooner.methods.sizing.costs import PRIOR, Acceptance, RoundCost
+from sooner.methods.sizing.costs import RoundCost
 
 
 def tell(
@@ -107,39 +107,3 @@ def test_it_decodes_plainly_when_no_window_pays(
     assert Counter(chosen)[0] / len(chosen) > 0.85
     assert value(machine, chosen[100:]) > 0.95, "probing must not cost more than it may gain"
     assert any("plain decoding for" in note for note in notes)
-
-
-def test_it_recovers_when_the_draft_becomes_good() -> None:
-    draft_length, machine = AdaptiveDraftLength(16), Machine(0.02, 0.1, 0.02)
-    machine.run(draft_length, 100)
-    machine.acceptance = 0.9
-    chosen = machine.run(draft_length, 400)
-    assert value(machine, chosen[-100:]) > 0.9
-    assert chosen[-100:].count(0) <= 2  # a plain round now and then, to time it
-
-
-def test_acceptance_is_estimated_without_the_bias_of_cut_windows() -> None:
-    """A window accepted whole says nothing about a refusal."""
-    draft_length, machine = AdaptiveDraftLength(4), Machine(0.8, 0.1, rows=16)
-    machine.run(draft_length, 200)
-    assert draft_length.model.acceptance == pytest.approx(0.8, abs=0.06)
-
-
-def test_a_run_begins_with_the_acceptance_of_earlier_ones() -> None:
-    """Where only a good draft pays, what was seen decides from the first measured round on."""
-    seen = {rate: Acceptance() for rate in (0.0, 1.0)}
-    for _ in range(12):  # a draft that is no good is judged seldom
-        for rate, one in seen.items():
-            Machine(rate, 0.4, 0.1).run(AdaptiveDraftLength(16, experience=one), 60)
-    assert all(one.is_known for one in seen.values())
-    fresh = {rate: AdaptiveDraftLength(16, experience=one) for rate, one in seen.items()}
-    assert fresh[1.0].model.acceptance > 0.9 > 0.2 > fresh[0.0].model.acceptance
-    assert AdaptiveDraftLength(16).model.acceptance == pytest.approx(PRIOR)
-
-
-def test_rows_are_judged_up_to_their_first_refusal() -> None:
-    seen = Acceptance()
-    seen.observe([4, 4, 0], [4, 1, 0])
-    assert (seen.accepted, seen.refused) == (5, 1)
-    seen.observe([0, 0], [0, 0])
-    assert (seen.accepted, seen.refused) == (5, 1)

@@ -66,13 +66,6 @@ def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: TokenGr
         assert allowed == ([token] if token in marks else list(range(LOW, HIGH)))
 
 
-@given(grids())
-@settings(deadline=None, max_examples=60)
-def test_places_count_from_what_is_given_to_the_end(grid: TokenGrid) -> None:
-    places = [grid.place([1, 2, 3], said) for said in range(grid.left + 2)]
-    assert places == [*range(grid.given, grid.length), -1, -1]
-
-
 @given(grids(), st.integers(0, 2), st.integers(0, 3))
 @settings(deadline=None, max_examples=60)
 def test_in_a_text_a_picture_is_found_by_its_beginning(
@@ -83,15 +76,6 @@ def test_in_a_text_a_picture_is_found_by_its_beginning(
     places = [grid.place(said[:count], count) for count in range(len(said) + 1)]
     outside = [-1] * (1 + words + head)
     assert places == [*outside, *range(grid.length), -1, -1, -1]
-
-
-def test_a_text_holds_everything_but_codes() -> None:
-    grid = TokenGrid(2, 2, codes=(LOW, HIGH), begin=BOI, tail=(EOI,))
-    constraint = GridConstraint(grid, VOCAB, torch.device("cpu"))
-    for place in (-1, grid.length, grid.length + 7):
-        allowed = constraint.masks(torch.tensor(place)).nonzero()[:, 0].tolist()
-        assert allowed == [*range(LOW), *range(HIGH, VOCAB)]
-    assert constraint.binds
 
 
 def test_a_block_is_masked_depth_by_depth() -> None:

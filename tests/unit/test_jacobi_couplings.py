@@ -151,9 +151,3 @@ def test_pick_never_takes_an_index_of_zero_weight(line: list[float], number: flo
     index = int(pick(mass, torch.tensor([number])))
     assert 0 <= index < len(line)
     assert line[index] > 0
-
-
-def test_pick_inverts_the_running_sum() -> None:
-    mass = torch.tensor([0.0, 1.0, 0.0, 2.0, 1.0, 0.0]).expand(5, -1)
-    numbers = torch.tensor([0.0, 0.2499, 0.25, 0.75, BELOW_ONE])
-    assert pick(mass, numbers).tolist() == [1, 1, 3, 4, 4]

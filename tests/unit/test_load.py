@@ -8,7 +8,7 @@ import pytest
 
 from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
 from sooner.methods.sizing.costs import Acceptance, LinearTimes, RoundCost
-from sooner.methods.sizing.load import EXPLORE_EVERY, RequestLoad, load_of
+from sooner.methods.sizing.load import load_of
 
 CLIP, TEXT = True, False
 PROMPT = {CLIP: 268, TEXT: 10}
@@ -22,79 +22,6 @@ def seconds(rows: int, block: int) -> float:
 def drafting(rows: int) -> float:
     """A draft forward."""
     return (0.8 + 0.33 * rows) / 1e3
-
-
-def known_load(rows: int, tokens: float = 64, prefill: float = 0.0135) -> RequestLoad:
-    """Requests about clips, as a server measured them."""
-    load = RequestLoad()
-    for many in (1, 2, 4, 8, 16, 32):
-        for block in (1, 3, 9, 17):
-            spent = (block - 1) * drafting(many)
-            load.observe(RoundCost(many, block, spent, block - 1, seconds=seconds(many, block)))
-    for _ in range(8):
-        load.begin(CLIP)
-        load.end(CLIP, int(tokens))
-    load.prefilled(CLIP, PROMPT[CLIP], prefill, 1)
-    load.tell(rows, 0, 32)
-    return load
-
-
-def pays(load: RequestLoad, rate: float = 0.9, most: int | None = 128) -> bool:
-    return load.pays(CLIP, {CLIP: rate}, PROMPT[CLIP], most, 16)
-
-
-def test_drafts_that_are_wrong_are_left_out_but_for_one_in_some() -> None:
-    load = known_load(1)
-    taken = [pays(load, rate=0.02) for _ in range(4 * EXPLORE_EVERY + 4)]
-    assert sum(taken) == 4
-
-
-def seen_at_few(rows: int, waiting: int) -> RequestLoad:
-    """Two in three requests are about clips; drafts were timed with few rows, plain rounds with
-    up to 32, as in a server that has left drafts out since it was full."""
-    load = RequestLoad()
-    for many in (1, 2, 4, 8, 16, 32):
-        for _ in range(6):
-            load.observe(RoundCost(many, seconds=seconds(many, 1)))
-    for many, members in ((1, 1), (2, 1), (4, 2)):
-        for block in (3, 5, 9):
-            spent = (block - 1) * drafting(members)
-            took = seconds(many, block)
-            load.observe(RoundCost(many, block, spent, block - 1, seconds=took, members=members))
-    load.prefilled(CLIP, PROMPT[CLIP], 0.0135, 1)
-    load.prefilled(TEXT, PROMPT[TEXT], 0.003, 1)
-    for place in range(60):  # one begins in every step
-        load.tell(20, 12, 32)
-        kind = TEXT if place % 3 == 0 else CLIP
-        load.begin(kind)
-        load.end(kind, 48 if kind == TEXT else 63)
-    load.tell(rows, waiting, 32)
-    return load
-
-
-@pytest.mark.parametrize(("clients", "is_worth"), [(1, True), (2, True), (16, False), (32, False)])
-def test_what_few_rows_told_holds_for_many(clients: int, is_worth: bool) -> None:
-    for waiting in (0, clients // 2):
-        load = seen_at_few(clients - waiting, waiting)
-        rates = {CLIP: 0.97, TEXT: 0.02}
-        assert load.pays(CLIP, rates, PROMPT[CLIP], 128, 16) == is_worth
-        assert not load.pays(TEXT, rates, PROMPT[TEXT], 48, 16)
-
-
-def test_a_row_that_joins_is_of_its_own_kind() -> None:
-    """What it is told with at first is the round before, in which it had no part."""
-    known = Acceptance()
-    clip, text = (AdaptiveDraftLength(4, experience=known.of(kind)) for kind in (CLIP, TEXT))
-    text.takes_rows(PROMPT[TEXT], 48)
-    text.choose([0], [True], [text])
-    for _ in range(8):
-        text.observe([0, 1], [4, 0], [0, 0])  # a clip joins
-        text.choose([0, 1], [True, True], [text, clip])
-        text.observe([0, 1], [4, 4], [0, 4])
-    assert known.of(CLIP).rate > 0.9 > 0.2 > known.of(TEXT).rate
-    text.observe([0], [4], [0])
-    assert load_of(known).kinds[CLIP].ended == 1
-    assert load_of(known).kinds.get(TEXT) is None or load_of(known).kinds[TEXT].ended == 0
 
 
 class Requests:

@@ -30,15 +30,6 @@ def test_noise_is_gumbel_distributed(seed: int) -> None:
     assert scipy_stats.kstest(values, "gumbel_r").pvalue > ERROR
 
 
-def test_the_tail_is_as_long_as_it_should_be() -> None:
-    """Rare tokens win by it: the chance of more than 12 is `1 - exp(-exp(-12))`."""
-    values = block(5, rows=8, places=64, vocab=16_384)
-    beyond = int((values > 12).sum())
-    assert scipy_stats.binomtest(beyond, values.numel(), 6.144e-6).pvalue > ERROR
-    assert values.max() < 23
-    assert values.isfinite().all()
-
-
 def correlation(a: Tensor, b: Tensor) -> float:
     """P-value of no correlation."""
     return float(scipy_stats.pearsonr(a.flatten().numpy(), b.flatten().numpy()).pvalue)
@@ -53,18 +44,6 @@ def test_neighbours_along_no_axis_are_correlated(lag: int) -> None:
         assert correlation(values.narrow(axis, 0, size), shifted) > ERROR
     diagonal = values[:-lag, lag:], values[lag:, :-lag]  # row against place
     assert correlation(*diagonal) > ERROR
-
-
-def test_a_win_at_one_place_says_nothing_about_the_next() -> None:
-    """Joint counts of the winners of neighbouring places, rows and seeds."""
-    for pairs in (
-        (block(1, 64, 129, 4)[:, :-1], block(1, 64, 129, 4)[:, 1:]),
-        (block(1, 65, 128, 4)[:-1], block(1, 65, 128, 4)[1:]),
-        (block(1, 64, 128, 4), block(2, 64, 128, 4)),
-    ):
-        a, b = (one.argmax(-1).flatten() for one in pairs)
-        counts = torch.bincount(4 * a + b, minlength=16)
-        assert scipy_stats.chisquare(counts.numpy()).pvalue > ERROR
 
 
 def test_noise_is_the_same_however_the_window_is_cut() -> None:

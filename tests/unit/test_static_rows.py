@@ -103,19 +103,6 @@ def test_rows_come_and_go_at_one_address(data: st.DataObject) -> None:
         assert addresses(cache) == places
 
 
-def test_a_row_whose_place_moved_meanwhile_is_copied_once() -> None:
-    cache, inside = filled(3, 4), SlotCache(LAYERS, CAPACITY)
-    inside.borrow(cache, 1)
-    write(inside, 1, 5, 700.0)
-    inside.set_lengths([5])
-    cache.keep_rows([0, 2])
-    with Copied() as copied:
-        cache.join(inside)
-    assert copied.calls == 1
-    assert copied.nbytes == 2 * LAYERS * HEADS * WIDTH * 5 * 4
-    assert content(cache)[2][0][0] == 700.0
-
-
 def test_layers_that_differ_have_memory_of_their_own() -> None:
     cache = SlotCache(2, CAPACITY, 2)
     for layer, heads in enumerate((2, 3)):

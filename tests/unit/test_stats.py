@@ -44,17 +44,6 @@ def test_accepted_run_length_counts_tokens_between_two_rejections_of_a_row() -> 
     assert stats.runs == [2, 9, 5], "closing twice adds nothing"
 
 
-def test_plain_steps_are_part_of_no_run() -> None:
-    """Else a policy that verifies little would seem to have the better draft."""
-    stats = Stats()
-    stats.record_step(0, 2, 2, 3)
-    for _ in range(10):
-        stats.record_step(0, 0, 0, 1)
-    stats.record_step(0, 2, 0, 1)
-    assert stats.runs == [4]
-    assert stats.decode_tokens == 14
-
-
 def test_the_dictionary_has_the_designs_names_and_is_json() -> None:
     stats = Stats(method="x")
     stats.record_step(0, 2, 1, 2)

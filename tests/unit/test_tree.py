@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -50,15 +49,6 @@ def test_depths_count_the_steps_to_the_root_of_every_real_node(tree: Tree) -> No
             assert depths[row, entry] == len(chain_of(tree, row, entry)) - 1
 
 
-@given(forests())
-@settings(max_examples=40, deadline=None)
-def test_valid_nodes_are_those_before_the_size(tree: Tree) -> None:
-    assert tree.valid().sum(1).tolist() == tree.sizes.tolist()
-    assert tree.host_sizes == tuple(tree.sizes.tolist())
-    for row, size in enumerate(tree.sizes):
-        assert bool(tree.valid()[row, :size].all())
-
-
 def test_keep_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
     tree = Tree.from_lists([[1, 2], [3], [4, 5]], [[-1, -1], [-1], [-1, 0]])
     probs = torch.arange(3.0)[:, None, None].expand(3, 3, 2)
@@ -79,8 +69,3 @@ def test_an_entry_continues_the_nodes_on_its_path(tree: Tree) -> None:
         for entry in range(1, 1 + tree.sizes[row]):
             path = chain_of(tree, row, entry)[-2::-1]
             assert paths.above[row, entry].nonzero()[:, 0].tolist() == [node - 1 for node in path]
-
-
-@pytest.mark.parametrize("device", ["cpu", torch.device("cpu")])
-def test_an_empty_tree_lives_where_it_is_told(device: object) -> None:
-    assert Tree.empty(1, device).tokens.device.type == "cpu"  # type: ignore[arg-type]

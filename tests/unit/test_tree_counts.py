@@ -16,7 +16,6 @@ from method_matrix import METHODS
 from sooner.decoding.interface import Drafter, Outcome
 from sooner.decoding.tree import ROOT, Tree
 from sooner.methods.tree_draft import STATIC_TREE
-from sooner.stats.run import Stats
 
 
 def deepest(parents: list[int]) -> int:
@@ -45,22 +44,6 @@ def test_levels_are_those_of_brute_force(parents: list[list[int]]) -> None:
 
 
 # What a step of a tree counts
-
-
-def test_a_tree_whose_deepest_path_was_accepted_rejects_nothing() -> None:
-    """Root, node 1, node 4: two of five nodes, and all that a path could give."""
-    stats = Stats()
-    stats.record_step(0, drafted=5, levels=2, accepted=2, committed=3)
-    assert stats.runs == []
-    stats.record_step(0, drafted=5, levels=2, accepted=1, committed=2)  # root, node 0, another
-    assert stats.runs == [5]
-    stats.record_step(0, drafted=5, levels=2, accepted=2, committed=3)
-    stats.close_runs()
-    assert stats.runs == [5, 3]
-    assert stats.accepted_run_length == 4
-    assert stats.acceptance_rate == pytest.approx(5 / 6)
-    assert (stats.num_draft_tokens, stats.num_draft_levels) == (15, 6)
-    assert stats.mean_acceptance_length == pytest.approx(1 + 5 / 3)
 
 
 # Whole runs, against a literal account of every round
