@@ -26,7 +26,7 @@ from ray_nodes import children
 
 from serve.test_chat_run import running, streamed
 
-pytestmark = [pytest.mark.slow, pytest.mark.random_order(disabled=True)]
+pytestmark = pytest.mark.random_order(disabled=True)
 """Its tests share a server, count what it has cached, and the last ones end it."""
 
 pytest.importorskip("ray.serve")
@@ -226,6 +226,7 @@ def busy(served: Served) -> int:
     return sum(one["running"] + one["waiting"] for one in told["replicas"])
 
 
+@pytest.mark.slow
 def test_a_client_that_leaves_frees_its_row(served: Served) -> None:
     # Drawn at random, so that little is found to look up: a second, four if nothing is.
     body = asked("and on and on", 200, stream=True, ignore_eos=True, temperature=1.0, seed=1)

@@ -123,6 +123,7 @@ def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> 
     assert got == wanted
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("method", ["hsd", "prompt-lookup", "plain"])
 def test_a_prediction_is_drafted_from_and_changes_nothing(method: str) -> None:
     size = {"num_draft_tokens": 8} if method == "hsd" else {}
@@ -161,6 +162,7 @@ class Slow:
         monkeypatch.setattr(chat_run.ModelEngine, "step", step)
 
 
+@pytest.mark.slow
 def test_a_server_that_is_stopped_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow(monkeypatch)
     with running() as server, ThreadPoolExecutor(1) as pool:
@@ -178,6 +180,7 @@ def test_a_server_that_is_stopped_ends_what_is_under_way(monkeypatch: pytest.Mon
     assert not server.errors
 
 
+@pytest.mark.slow
 def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """The engine fails in a step, and can't be made again."""
     with running() as server:
