@@ -49,9 +49,6 @@ def fitted(name: str, kind: str = "text", clusters: int = 0) -> AssistantModel:
     return assistants.fitted(model_of(ZOO[name]), inputs_of(name, kind), NEW, clusters)
 
 
-# --- one step, against the published layout written anew
-
-
 # --- transformers' own assistants
 
 

@@ -81,8 +81,3 @@ def test_guided_prompts_can_be_cut(
     # What guidance mixes is three times as far apart.
     for ours, theirs in zip(results[2:], results[:2], strict=True):
         torch.testing.assert_close(ours.logits, theirs.logits, atol=1e-4, rtol=1e-4)
-
-
-# Memory
-
-WIDE, HIDDEN, LONG, CHUNK = 1024, 48, 256, 16

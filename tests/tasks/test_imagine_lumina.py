@@ -20,7 +20,7 @@ from sooner.tasks.imagine.job import imagine
 from sooner.tasks.imagine.loading import SEPARATOR, load_drawing_model
 from sooner.tasks.imagine.settings import ImagineSettings
 
-SEPARATOR_ID, BEGIN = 40, 2
+SEPARATOR_ID = 40
 SIZE = {"lumina": (64, 64), "lumina2": (32, 32)}
 
 

@@ -67,9 +67,6 @@ def test_what_is_unused_follows_the_definition(
         assert row._unused == unused(groups, row.places)
 
 
-OCR, LAYER = [1, 2, 3, 44, 5, 6], [1, 2, 3, 4, 5, 6]
-
-
 def test_alternatives_are_lists_within_a_draft() -> None:
     given = [[[1, 2], [[3], [4, 5]], [[[6]]]]]
     with pytest.raises(SoonerError, match=r"drafts\[0\]\[2\]\[0\] holds \[6\]; token ids are"):

@@ -43,9 +43,6 @@ def test_levels_are_those_of_brute_force(parents: list[list[int]]) -> None:
     assert trees.levels().tolist() == [deepest(row) for row in parents]
 
 
-# What a step of a tree counts
-
-
 # Whole runs, against a literal account of every round
 
 
