@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import gc
 import pickle
 import weakref
@@ -18,19 +19,35 @@ from recorders import StandIn
 from sooner.decoding.runner import GRAPHS, ModelRunner
 from sooner.generation import session_of
 from sooner.graphs.store import key_of
+from sooner.methods.eagle import MtpHead
 from sooner.models import adapt
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
-SLOW = ("sd-tree", "sparse-to-dense", "eagle3")
-NAMES = (
-    "plain", "prompt-lookup", "noisy-4", "hsd",
-    *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW),
+FAST = (
+    "plain", "prompt-lookup", "noisy-4", "sd-tree", "sparse-to-dense", "jacobi-4", "eagle",
+    "eagle3", "mtp", "dflash", "ddtree", "hsd",
 )  # fmt: skip
+"""Each kind of drafter; others that are recorded are variants, which no clock sizes either."""
+SLOW = (
+    "itself", "words-only", "onsd", "specvlm", "assistant", "eagle-wide", "eagle-chain",
+)  # fmt: skip
+NAMES = (*FAST, *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW))
+
+
+@functools.cache
+def mtp_head(family: str) -> MtpHead:
+    """An untrained MTP layer."""
+    torch.manual_seed(4)
+    return MtpHead.like(adapt(tiny.model(family)))
+
+
+def method(name: str, family: str = "llama") -> Any:
+    return sooner.Eagle(mtp_head(family), nodes=40) if name == "mtp" else METHODS[name](family)
 
 
 def said(name: str, graphs: Any, rows: int = 2, new: int = 23, **options: Any) -> Any:
     return sooner.generate(
-        tiny.model("llama"), tiny.inputs("llama", "text", rows), METHODS[name]("llama"),
+        tiny.model("llama"), tiny.inputs("llama", "text", rows), method(name),
         max_new_tokens=new, graphs=graphs, **{**GREEDY, **options},
     )  # fmt: skip
 
@@ -53,12 +70,18 @@ def test_later_calls_capture_nothing(name: str) -> None:
 
 
 @pytest.mark.parametrize("pages", [None, 24])
-@pytest.mark.parametrize("name", ["plain", "noisy-4", pytest.param("hsd", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "plain", "noisy-4", "eagle", "dflash",
+        *(pytest.param(name, marks=pytest.mark.slow) for name in ("hsd", "mtp", "eagle3")),
+    ],
+)  # fmt: skip
 def test_an_engine_captures_nothing_behind_an_idle_gap(name: str, pages: int | None) -> None:
     """With requests that come together, one by one, and as the last one ends."""
     recorder, family = StandIn(), "llama"
     engine = sooner.Engine(
-        tiny.model(family), METHODS[name](family), max_rows=2, graphs=recorder, pages=pages,
+        tiny.model(family), method(name), max_rows=2, graphs=recorder, pages=pages,
         paged=None if pages is None else True,
     )  # fmt: skip
     expected = reference(family, "text", 1, 23)[0, -23:].tolist()

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..decoding.runner import Forward, ModelRunner
 from .compiling import compiled_for, entering
 from .recorder import MOST_CELLS, GraphRecorder, Replays, power_of_two
-from .store import GraphStore, StaticMemory, capacity_for, is_static, key_of, may_move
+from .store import GraphStore, capacity_for, key_of, may_move, release
 
 
 class ForwardRecords:
@@ -70,12 +70,8 @@ class ForwardGraphs:
 
     def release(self, runner: ModelRunner) -> None:
         """Let other runs have the memory of a runner that forwards no more."""
-        if self._key is not None and is_static(runner.cache):
-            runner.cache.set_lengths([])
-            memory = StaticMemory(
-                self._key, runner.adapter, runner.cache, runner.delta, self.records
-            )
-            GraphStore.of(runner).give(memory)
+        if self._key is not None:
+            release(self._key, runner, self.records)
         self._key = None
 
     def forward(

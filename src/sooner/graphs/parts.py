@@ -3,69 +3,126 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from .recorder import Replays
+from ..decoding.cache import SlotCache
+from .recorder import GraphRecorder, Replays, power_of_two
+from .store import release
 
 MOST_PARTS = 128
-"""Parts that are recorded for one draft; others are launched as they are."""
+"""Parts that are captured for one drafter; others are launched as they are."""
 
 Function = Callable[..., tuple[Tensor, ...]]
 
 
-class PartGraphs:
-    """Functions of tensors, which read and write at the same addresses in every call.
+class PartRunner(Protocol):
+    """What runs a drafter (`methods.sized_draft.DraftRunner`), as far as graphs know it.
 
-    Args:
-        records: of these parts alone.
+    Attributes:
+        options: what its functions depend on beside their inputs and weights.
     """
 
-    def __init__(self, records: Replays) -> None:
-        self.records = records
+    adapter: Any
+    cache: SlotCache
+    graphs: Any
+    options: Hashable
+
+    @property
+    def held(self) -> list[Tensor]: ...
+
+    def using(self, rows: int) -> AbstractContextManager[None]: ...
+
+    def resize(self, capacity: int) -> None: ...
+
+
+class PartGraphs:
+    """Graphs of functions of tensors, by bucket of rows.
+
+    Args:
+        recorder: of the device.
+        key: under which they are stored when a run ends, see `store.key_of`; `None`: they end with
+            it.
+    """
+
+    def __init__(self, recorder: GraphRecorder, key: Hashable) -> None:
+        self.replays, self.key = Replays(recorder), key
         self._parts: dict[Hashable, _Part] = {}
 
+    @property
+    def nbytes(self) -> int:
+        """What inputs and results take; graphs lie in the pool of the target's."""
+        return sum(
+            one.nbytes for part in self._parts.values() for one in (*part.inputs, *part.results)
+        )
+
+    def release(self, runner: PartRunner) -> None:
+        """Let other runs have a runner whose run has ended, and its graphs."""
+        if self.key is not None:
+            runner.adapter = None  # graphs of a drafter keep no target alive
+            release(self.key, runner, self)
+
     def run(
-        self, key: Hashable, function: Function, inputs: Sequence[Tensor], held: list[Tensor]
+        self,
+        runner: PartRunner,
+        key: Hashable,
+        function: Function,
+        inputs: Sequence[Tensor],
+        is_ragged: bool = False,
     ) -> tuple[Tensor, ...]:
         """`function(*inputs)`, whose results are gone with the next call of this key.
 
         Args:
+            runner: whose rows the inputs are of.
             key: tells functions apart that do not launch the same on inputs of the same shapes.
-            function: reads nothing on the host and changes nothing there.
-            held: what it reads and writes beside its inputs and weights.
+            function: of padded inputs; it reads nothing on the host and changes nothing there.
+            inputs: `[rows, ...]`.
+            is_ragged: the inputs say how many of their `[rows, entries, ...]` are real, so that
+                entries have buckets, too.
         """
-        if not self.records.keeps(held):
+        if not self.replays.keeps(runner.held):
             self._parts.clear()
-        key = (key, *(one.shape for one in inputs))
+        count = len(inputs[0])
+        rows = min(power_of_two(count), runner.cache.rows_held)
+        shapes = [[rows, *one.shape[1:]] for one in inputs]
+        for shape in shapes:
+            shape[1:2] = [power_of_two(size) if is_ragged else size for size in shape[1:2]]
+        key = (key, *map(tuple, shapes))
         is_new = key not in self._parts
-        if self.records.failure is not None or (is_new and len(self._parts) >= MOST_PARTS):
+        if self.replays.failure is not None or (is_new and len(self._parts) >= MOST_PARTS):
             return function(*inputs)
         if is_new:
-            self._parts[key] = _Part(inputs)
+            self._parts[key] = _Part(inputs, shapes)
         part = self._parts[key]
         part.fill(inputs)
-        self.records.run(key, lambda: part.run(function), part.inputs)
-        return part.results
+
+        def run() -> None:
+            with runner.using(rows):
+                part.run(function)
+
+        self.replays.run(key, run, part.inputs)
+        return tuple(one[:count] for one in part.results)
 
 
 class _Part:
     """The inputs of one key, and where its results are left."""
 
-    def __init__(self, inputs: Sequence[Tensor]) -> None:
-        with torch.inference_mode(False):
-            self.inputs = [torch.empty_like(one) for one in inputs]
+    def __init__(self, inputs: Sequence[Tensor], shapes: Sequence[Sequence[int]]) -> None:
+        with torch.inference_mode(False):  # zeros: what is padding must be numbers, too
+            self.inputs = [one.new_zeros(shape) for one, shape in zip(inputs, shapes, strict=True)]
         self.results: tuple[Tensor, ...] = ()
 
     def fill(self, inputs: Sequence[Tensor]) -> None:
-        for kept, one in zip(self.inputs, inputs, strict=True):
-            kept.copy_(one)
+        for static, one in zip(self.inputs, inputs, strict=True):
+            static[tuple(map(slice, one.shape))].copy_(one)
 
     def run(self, function: Function) -> None:
-        made = function(*self.inputs)
+        results = function(*self.inputs)
         if not self.results:
             with torch.inference_mode(False):
-                self.results = tuple(torch.empty_like(one) for one in made)
-        for kept, one in zip(self.results, made, strict=True):
-            kept.copy_(one)
+                self.results = tuple(torch.empty_like(one) for one in results)
+        for static, one in zip(self.results, results, strict=True):
+            static.copy_(one)

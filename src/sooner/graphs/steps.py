@@ -20,9 +20,9 @@ from ..decoding.tree import Tree
 from ..stats.run import Stats
 from .buckets import StepRecords
 from .forwards import ForwardGraphs
-from .parts import PartGraphs
+from .parts import PartGraphs, PartRunner
 from .recorder import CudaGraphs, GraphRecorder, Replays
-from .store import GraphStore, StaticMemory, capacity_for, is_static, key_of, may_move
+from .store import GraphStore, StaticMemory, capacity_for, key_of, may_move, release
 from .support import why_not, why_not_padded
 
 
@@ -95,16 +95,10 @@ class StepGraphs:
     def release(self, target: ModelRunner, state: RowState) -> None:
         """Let other runs have the memory of this one, which takes no more steps."""
         owner, self.owner = self.owner, None
-        if owner is None:
-            return
-        memory, cache = None if self._is_settled else self._memory, target.cache
-        if self._is_settled and is_static(cache):
-            cache.set_lengths([])
-            memory = StaticMemory(
-                self._key, target.adapter, cache, target.delta, self._steps, state
-            )
-        if memory is not None:
-            GraphStore.of(target).give(memory)
+        if owner is not None and self._is_settled:
+            release(self._key, target, self._steps, state)
+        elif owner is not None and self._memory is not None:
+            GraphStore.of(target).give(self._memory)
 
     def forwards(self, runner: ModelRunner, rows: int | None = None) -> ForwardGraphs | None:
         """Graphs for the forwards of a draft beside the target; `None` where it allows none.
@@ -125,14 +119,31 @@ class StepGraphs:
         self.count(made)
         return made
 
-    def parts(self) -> PartGraphs | None:
-        """Graphs for the parts of a draft that reads the target's states; `None` where nothing is
-        recorded."""
-        if self._steps.recorder is None:
-            return None
-        made = PartGraphs(Replays(self._steps.recorder))
-        self._count(made.records)
-        return made
+    def parts(self, runner: PartRunner, rows: int | None) -> PartRunner:
+        """A runner for the parts of a trained drafter, launched as graphs where steps are: an idle
+        one that graphs know, or this one, which has read no prompt yet.
+
+        Args:
+            rows: of the prompts; `None` if they are about to join those of another runner.
+        """
+        recorder = self._steps.recorder
+        if recorder is None:
+            return runner
+        runner.resize(capacity_for(runner.cache.capacity))
+        if rows is None:
+            return runner
+        key = None
+        if self.owner is not None:
+            key = ("parts", type(runner), runner.options, key_of(runner, self.owner))
+            memory = GraphStore.of(runner).take(
+                lambda one: one.key == key and runner.cache.can_take(one.cache, rows)
+            )
+            if memory is not None:
+                memory.runner.adapter, runner = runner.adapter, memory.runner
+                runner.cache.use(rows)
+        graphs = runner.graphs = runner.graphs or PartGraphs(recorder, key)
+        self._count(graphs.replays)
+        return runner
 
     def count(self, forwards: LaunchesForwards) -> None:
         """Count what is recorded from now on of a draft's forwards."""

@@ -1,8 +1,8 @@
 """What outlives a run: memory at fixed addresses that nobody uses, and the graphs that read it.
 
-Each model has a store of its own, as an attribute, and so have the pages of an engine, whose rows
-lie in them. A run takes memory out of a store, or makes some; another that runs beside it finds
-none there and makes its own.
+Each model and each trained drafter has a store of its own, as an attribute, and so have the pages
+of an engine, whose rows lie in them. A run takes memory out of a store, or makes some; another that
+runs beside it finds none there and makes its own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
@@ -19,9 +19,6 @@ from ..decoding.cache import SlotCache
 from ..decoding.runner import GRAPHS, ModelRunner
 from ..decoding.step import RowState
 from ..models.hooks import ForwardHooks
-
-if TYPE_CHECKING:
-    from ..decoding.rows import RowTensor
 
 MOST, MOST_BYTES = 4, 2 << 30
 """Idle memory of a model: so many caches, of so many bytes with their graphs."""
@@ -37,22 +34,25 @@ _LOCK = threading.Lock()
 
 @dataclass(eq=False)
 class StaticMemory:
-    """Tensors of a run that has ended, where they were, and graphs that read and write there.
+    """A runner whose run has ended, and graphs that read and write its tensors where they are.
 
     Attributes:
         key: what the graphs depend on; see `key_of`.
-        adapter: by whose forwards they were made, and whose tensors they may read.
-        cache, delta: of the run's `ModelRunner`.
-        graphs: `StepRecords` of a target, `ForwardRecords` of a draft.
+        runner: a `ModelRunner`, or the `DraftRunner` of a trained drafter.
+        graphs: `StepRecords` of a target, `ForwardRecords` of a draft, `PartGraphs` of a drafter.
         state: of a target's rows.
     """
 
     key: Hashable
-    adapter: Any
-    cache: SlotCache
-    delta: RowTensor
+    runner: Any
     graphs: Any
     state: RowState | None = None
+
+    @property
+    def cache(self) -> SlotCache:
+        """Where the keys and values of the runner's rows were."""
+        cache: SlotCache = self.runner.cache
+        return cache
 
     @property
     def nbytes(self) -> int:
@@ -62,8 +62,8 @@ class StaticMemory:
 
     def receive(self, runner: ModelRunner, state: RowState | None = None) -> None:
         """Let a run that is about to take its first step take it here, as graphs do."""
-        runner.adapter = self.adapter
-        runner.move_to(self.delta)
+        runner.adapter = self.runner.adapter
+        runner.move_to(self.runner.delta)
         if state is not None and self.state is not None:
             state.move_to(self.state)
 
@@ -75,9 +75,11 @@ class GraphStore:
         self._idle: list[StaticMemory] = []
 
     @classmethod
-    def of(cls, runner: ModelRunner) -> GraphStore:
-        """That of a runner's model, or of the pages in which its rows lie."""
-        owner = getattr(runner.cache, "memory", runner.adapter.model)
+    def of(cls, runner: Any) -> GraphStore:
+        """That of a runner's model or drafter, or of the pages in which its rows lie."""
+        owner = _trained(runner)
+        if owner is None:
+            owner = getattr(runner.cache, "memory", runner.adapter.model)
         with _LOCK:
             return vars(owner).setdefault(GRAPHS, cls())
 
@@ -133,8 +135,16 @@ def may_move(runner: ModelRunner) -> bool:
     return is_new and not is_listened_to and not cache.needs_masks
 
 
-def key_of(runner: ModelRunner, owner: Hashable) -> Hashable:
-    """What graphs of a model depend on beside their shapes.
+def release(key: Hashable, runner: Any, graphs: Any, state: RowState | None = None) -> None:
+    """Let other runs have the memory of a runner that forwards no more, if they may."""
+    if is_static(runner.cache):
+        runner.cache.set_lengths([])
+        GraphStore.of(runner).give(StaticMemory(key, runner, graphs, state))
+
+
+def key_of(runner: Any, owner: Hashable) -> Hashable:
+    """What graphs of a model, or of a drafter that was trained for it, depend on beside their
+    shapes.
 
     The weights where they are and as they are (PyTorch counts what is written to each), whatever
     is switched in a module (a LoRA, dropout), hooks, the functions that the config names, and the
@@ -152,17 +162,27 @@ def key_of(runner: ModelRunner, owner: Hashable) -> Hashable:
         None if adapter.grid is None else id(adapter),
         torch.cuda.current_stream(device).cuda_stream if device.type == "cuda" else None,
     ]  # fmt: skip
-    for root in (adapter.decoder, adapter.head, adapter.embedding):
+    trained = _trained(runner)
+    decoder = adapter.decoder if trained is None else trained
+    for root in (decoder, adapter.head, adapter.embedding):
         for module in root.modules() if isinstance(root, torch.nn.Module) else ():
             parts.append(_switches(module))
     return tuple(parts)
+
+
+def _trained(runner: Any) -> Any:
+    """The drafter of a `DraftRunner`; `None` for the runner of a model."""
+    return getattr(runner, "drafter", None)
 
 
 def _switches(module: Any) -> tuple[Any, ...]:
     own = vars(module)
     tensors = [*own["_parameters"].values(), *own["_buffers"].values()]
     return (
-        *((one.data_ptr(), _version(one)) for one in tensors if one is not None),
+        *(
+            (one.data_ptr(), one.shape, one.dtype, _version(one))
+            for one in tensors if one is not None
+        ),
         *own["_forward_hooks"], *own["_forward_pre_hooks"], "forward" in own,
         *(value for value in own.values() if type(value) in (bool, int, float, str)),
         *(repr(own[name]) for name in LORA if name in own),

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
-from typing import Any, Generic, Protocol, Self, TypeVar
+from typing import Any, Generic, Protocol, Self, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -13,10 +14,14 @@ from torch import Tensor
 from ..decoding.cache import SlotCache
 from ..decoding.interface import Drafter, Outcome
 from ..decoding.tree import Tree
+from ..fusion.decoder import fused
 from .backlog import Backlog
 from .context import Context
 from .sizing.costs import RoundCost
 from .sizing.tree import NOTHING, TreeSize, tell_sizing
+
+Part = Callable[..., tuple[Tensor, ...]]
+"""A function of tensors that a drafter launches at once."""
 
 
 class SizedDrafter(Drafter):
@@ -91,35 +96,117 @@ class LaunchesParts(Protocol):
 
     def run(
         self,
+        runner: Any,
         key: Hashable,
-        function: Callable[..., tuple[Tensor, ...]],
+        function: Part,
         inputs: Sequence[Tensor],
-        held: list[Tensor],
+        is_ragged: bool = False,
     ) -> tuple[Tensor, ...]: ...
 
+    def release(self, runner: Any) -> None:
+        """The runner forwards no more."""
 
-class DraftRunner(Protocol):
-    """Runs a draft model over a cache of its own."""
 
-    cache: SlotCache
-    graphs: LaunchesParts | None
+class DraftRunner:
+    """Runs a trained drafter over a cache of its own, whose slot `i` holds what lies at place `i`.
+
+    Args:
+        drafter: a head or a block drafter.
+        adapter: the target's adapter, for its embedding and LM head.
+        layers: of the cache.
+        capacity: slots a row, the largest block included.
+        options: what the drafter's functions depend on beside inputs and weights.
+
+    Attributes:
+        graphs: launch its parts, whose results are gone with the next of their kind.
+    """
+
+    def __init__(
+        self, drafter: Any, adapter: Any, layers: int, capacity: int, options: Hashable = None
+    ) -> None:
+        self.drafter, self.adapter, self.options = drafter, adapter, options
+        self.cache = SlotCache(layers, capacity)
+        self.graphs: LaunchesParts | None = None
+        self.resize(capacity)
 
     @property
-    def device(self) -> torch.device: ...
+    def device(self) -> torch.device:
+        device: torch.device = self.drafter.device
+        return device
 
     @property
     def lengths(self) -> list[int]:
         """Committed entries of each row."""
+        return self.cache.lengths
+
+    @property
+    def held(self) -> list[Tensor]:
+        """What stays where it is as long as no row needs more room."""
+        return [*self.cache.held, *self._rotation]
+
+    def resize(self, capacity: int) -> None:
+        """Have so many slots a row; nothing has been written yet."""
+        self.cache.capacity = capacity
+        line = torch.arange(capacity, device=self.device)
+        self._rotation = self.drafter.rotation(line[None])  # [1, 1, slots, dim] each
+
+    @contextmanager
+    def using(self, rows: int) -> Iterator[None]:
+        """Let the first `rows` rows be in use meanwhile, those behind the batch's inactive."""
+        self.use(rows)
+        try:
+            yield
+        finally:
+            self.use(len(self.lengths))
+
+    def use(self, rows: int) -> None:
+        """Let the first `rows` rows be in use."""
+        self.cache.use(rows)
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
+        self.cache.keep_rows(rows)
 
     def join(self, other: Any) -> None:
-        """Take the rows of another runner behind one's own."""
+        """Put the rows of `other` behind these."""
+        self.cache.join(other.cache)
+        if other.cache.capacity > self._rotation[0].shape[2]:
+            self._rotation = other._rotation
+
+    def launch(
+        self, key: Hashable, run: Part, *inputs: Tensor, is_ragged: bool = False
+    ) -> tuple[Tensor, ...]:
+        """`run(*inputs)`, a part of a draft, as a graph where those are wanted.
+
+        Args:
+            key: tells parts apart whose inputs have the same shapes.
+            is_ragged: the inputs tell which entries are real; see `graphs.PartGraphs`.
+        """
+
+        def fused_run(*given: Tensor) -> tuple[Tensor, ...]:
+            with fused(self.drafter):
+                return run(*given)
+
+        if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
+            return fused_run(*inputs)
+        return self.graphs.run(self, key, fused_run, inputs, is_ragged)
+
+    def at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
+        """The rotation of positions `slots [rows or 1, entries]`; those of padding may lie beyond
+        the last one."""
+        cos, sin = self._rotation
+        slots = slots.clamp(max=cos.shape[2] - 1)
+        return cos[0, 0][slots][:, None], sin[0, 0][slots][:, None]
 
 
 class HeardPrompts(Protocol):
-    """What the prefill told of the prompts, until it is read."""
+    """What the prefill told of the prompts, until it is read.
+
+    Attributes:
+        lengths: tokens of each.
+    """
+
+    lengths: list[int]
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
@@ -151,7 +238,11 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Heard]):
 
     @abstractmethod
     def make_runner(self, prompt: Heard) -> Runner:
-        """A runner that has read the prompts."""
+        """A runner with room for the prompts and what is decoded behind them."""
+
+    @abstractmethod
+    def read_prompt(self, runner: Runner, prompt: Heard) -> None:
+        """Let a runner read the prompts."""
 
     @property
     def has_read(self) -> bool:
@@ -163,15 +254,24 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Heard]):
     def read(self) -> None:
         self.ready_runner()
 
-    def ready_runner(self) -> Runner:
-        """The runner; at first it reads the prompts."""
+    def ready_runner(self, joins: bool = False) -> Runner:
+        """The runner; at first it reads the prompts.
+
+        Args:
+            joins: its rows are about to join those of another.
+        """
         if self.runner is None:
             assert self.prompt is not None
+            graphs, target = self.context.graphs, self.context.runner
             with self.context.stats.phase("draft_prefill") as spent:
-                self.runner = self.make_runner(self.prompt)
-            self.prompt, graphs = None, self.context.graphs
-            if graphs is not None and self.runner.device == self.context.target.device:
-                self.runner.graphs = graphs.parts()
+                runner = self.make_runner(self.prompt)
+                if graphs is not None and runner.device == self.context.target.device:
+                    rows = None if joins else len(self.prompt.lengths)
+                    if not joins:  # or its rows are copied at once
+                        runner.cache.max_rows = target.cache.max_rows
+                    runner = cast(Runner, graphs.parts(runner, rows))
+                self.read_prompt(runner, self.prompt)
+            self.runner, self.prompt = runner, None
             spent.then(self.sizing.observe_prefill)
         return self.runner
 
@@ -182,9 +282,11 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Heard]):
         super().keep_rows(rows)
 
     def join(self, other: Self) -> None:
-        mine, theirs = self.ready_runner(), other.ready_runner()
+        mine, theirs = self.ready_runner(), other.ready_runner(joins=True)
         joining = len(theirs.lengths)
         mine.join(theirs)
+        if theirs.graphs is not None:
+            theirs.graphs.release(theirs)
         self.backlog.join(other.backlog, joining)
         if self.levels:
             self.levels += [0] * joining  # nothing is pending of rows that have just begun
@@ -193,3 +295,5 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Heard]):
         super().close()
         if self.runner is not None:
             self.context.stats.draft_cache_bytes = self.runner.cache.nbytes()
+            if self.runner.graphs is not None:
+                self.runner.graphs.release(self.runner)

@@ -27,13 +27,13 @@ class HeardContext:
 
     def __init__(self) -> None:
         self.lengths: list[int] = []
-        self._width = 0
+        self.width = 0
         self._parts: list[Tensor] = []
 
     def add(self, prompt: Prompt, start: int, context: Tensor) -> None:
         """Keep the entries of the prompt's tokens from `start` on."""
         if not start:
-            self.lengths, self._width, self._parts = prompt.lengths, prompt.width, []
+            self.lengths, self.width, self._parts = prompt.lengths, prompt.width, []
         self._parts.append(context)
 
     def keep_rows(self, rows: list[int]) -> None:
@@ -50,9 +50,9 @@ class HeardContext:
             UnsupportedError: a prefill context took tokens out on the way.
         """
         context = torch.cat(self._parts, 1)
-        if context.shape[1] != self._width:
+        if context.shape[1] != self.width:
             raise UnsupportedError(
-                f"DFlash needs the states of all {self._width} prompt tokens, but a prefill "
+                f"DFlash needs the states of all {self.width} prompt tokens, but a prefill "
                 f"context left {context.shape[1]} of them; leave the context"
             )
         return context[:, :-1], [length - 1 for length in self.lengths]
@@ -99,12 +99,12 @@ class BlockDrafter(ReadingDrafter[BlockRunner, HeardContext]):
         super().hear(replace(outcome, hidden=self._entries(outcome.hidden)))
 
     def make_runner(self, prompt: HeardContext) -> BlockRunner:
-        entries, sizes = prompt.entries()
         limit = self.context.stopping.limit or 0
-        room = entries.shape[1] + 1 + limit + self.model.config.block_size
-        runner = BlockRunner(self.model, self.context.target, room)
-        runner.remember(entries, sizes)
-        return runner
+        room = prompt.width + limit + self.model.config.block_size
+        return BlockRunner(self.model, self.context.target, room)
+
+    def read_prompt(self, runner: BlockRunner, prompt: HeardContext) -> None:
+        runner.remember(*prompt.entries())
 
     def forwards(self) -> int:
         return 1

@@ -187,9 +187,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
         self.head = head
         most = head.vocab_size or context.target.vocab_size  # that can be drafted at all
         self.top_k = min(top_k, most if legal is None else min(most, len(legal)))
-        self.legal = (
-            None if legal is None else torch.tensor(list(legal), device=context.target.device)
-        )
+        self.legal = None if legal is None else tuple(legal)
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
@@ -209,14 +207,15 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
         context = self.context
         limit, largest = context.stopping.limit or 0, self.sizing.largest
         block = (self.top_k + 1) * (largest.depth + 1)  # committed at once, or of one tree
-        width = prompt.embeds.shape[1]
-        runner = HeadRunner(self.head, context.target, width + limit + block, block)
+        slots = prompt.embeds.shape[1] + limit + block
+        return HeadRunner(self.head, context.target, slots, block, self.legal)
+
+    def read_prompt(self, runner: HeadRunner, prompt: HeardPrompt) -> None:
         positions = None
         if self.head.wants_positions:
             runner.count_from(prompt.next_position, prompt.lengths)
             positions = prompt.positions[..., :-1]
         runner.remember(*prompt.entries(), positions)
-        return runner
 
     def draft(self, outcome: Outcome) -> Tree:
         runner = self.ready_runner()
@@ -228,9 +227,9 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
         if runner.graphs is None or not self.context.processing.is_plain:
             growth = self._grown(runner, outcome, runner.level, runner.logits, states)
         else:  # choices and all, for the host has nothing to say
-            depth = self.size.depth
+            depth, is_drawn = self.size.depth, self.context.processing.do_sample
             parts = runner.launch_levels(
-                ("tree", depth),
+                ("tree", depth, self.top_k, None if is_drawn else self.head.temperature),
                 (depth - 1) * self.top_k,
                 partial(self._tree, runner, outcome),
                 states,
@@ -258,7 +257,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
         """
         visible, written = runner.visible, 0
         growth = Growth(self.top_k, len(states), states.device)
-        growth.extend(*self._continuations(logits(states), growth, outcome))
+        growth.extend(*self._continuations(logits(states), growth, outcome, runner.legal))
         for depth in range(self.size.depth - 1):
             front = growth.frontier
             above = front.parents[..., None]
@@ -266,7 +265,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
             visible = visible.gather(1, above.expand(-1, -1, visible.shape[2]))
             states, visible = level(front.tokens, states, depth, visible, written)
             written += front.tokens.shape[1]
-            growth.extend(*self._continuations(logits(states), growth, outcome))
+            growth.extend(*self._continuations(logits(states), growth, outcome, runner.legal))
         return growth
 
     @property
@@ -276,9 +275,9 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
         return is_reduced or bool(self.context.processing.processors)
 
     def _continuations(
-        self, logits: Tensor, growth: Growth, outcome: Outcome
+        self, logits: Tensor, growth: Growth, outcome: Outcome, legal: Tensor | None
     ) -> tuple[Tensor, Tensor]:
-        """Log-confidence and id of the best tokens behind each frontier node.
+        """Log-confidence and id of the best tokens behind each frontier node, of `legal` ones.
 
         Both are `[rows, frontier, top_k]`.
         """
@@ -290,8 +289,8 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
             # What counts is how likely a token is the mode, not how likely it is drawn.
             scores = scores / self.head.temperature
         mass = scores.logsumexp(-1, keepdim=True)
-        if self.legal is None:
+        if legal is None:
             best, tokens = scores.topk(self.top_k)
             return best - mass, tokens
-        best, index = scores.index_select(-1, self.legal).topk(self.top_k)
-        return best - mass, self.legal[index]
+        best, index = scores.index_select(-1, legal).topk(self.top_k)
+        return best - mass, legal[index]

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...attention.block import MOST_ENTRIES, WORDS, Block, block_slots, pack_ancestors
-from ...decoding.cache import SlotCache
 from ...decoding.interface import Prompt
 from ...decoding.rows import RowTensor
 from ...errors import UnsupportedError
-from ...fusion.decoder import fused
-from ..sized_draft import LaunchesParts
+from ..sized_draft import DraftRunner, Part
 
 
 class HeardPrompt:
@@ -73,7 +71,7 @@ class HeardPrompt:
         return self.embeds[:, 1:], self.states[:, :-1], sizes
 
 
-class HeadRunner:
+class HeadRunner(DraftRunner):
     """Runs a head over committed entries and over the levels of a tree behind them.
 
     Entry `i` of a row is the target's state `f_i` with the embedding of the token behind it, and
@@ -85,37 +83,37 @@ class HeadRunner:
         adapter: the target's adapter, for its embedding and LM head.
         capacity: slots a row, the largest tree included.
         largest: entries of the largest tree's levels.
+        legal: token ids that may be drafted, ascending; `None` for all.
 
     Attributes:
-        graphs: launch its parts, whose results are gone with the next of their kind.
+        legal: the same with the target, `[ids]`.
     """
 
-    def __init__(self, head: Any, adapter: Any, capacity: int, largest: int = MOST_ENTRIES) -> None:
-        self.head = head
-        self.adapter = adapter
-        self.cache = SlotCache(1, capacity)
-        line = torch.arange(capacity, device=head.device)
-        self._rotation = head.rotation(line[None])  # of every position, each [1, 1, slots, dim]
-        self._delta: RowTensor | None = None  # of positions behind the prompt, [axes, rows]
+    def __init__(
+        self,
+        head: Any,
+        adapter: Any,
+        capacity: int,
+        largest: int = MOST_ENTRIES,
+        legal: tuple[int, ...] | None = None,
+    ) -> None:
         self._words = max(WORDS, math.ceil(largest / 32))
+        super().__init__(head, adapter, 1, capacity, (self._words, legal))
+        self.head = head
+        self._delta: RowTensor | None = None  # of positions behind the prompt, [axes, rows]
         entries = torch.eye(32 * self._words, dtype=torch.bool, device=head.device)
         self._own = pack_ancestors(entries[None], words=self._words)  # [1, entries, words]
-        self.graphs: LaunchesParts | None = None
+        self.legal = None if legal is None else torch.tensor(legal, device=adapter.device)
 
     @property
-    def device(self) -> torch.device:
-        device: torch.device = self.head.device
-        return device
-
-    @property
-    def lengths(self) -> list[int]:
-        """Committed entries of each row."""
-        return self.cache.lengths
+    def held(self) -> list[Tensor]:
+        return [*super().held, *([] if self._delta is None else [self._delta.whole])]
 
     @property
     def visible(self) -> Tensor:
         """What a token behind the committed ones sees of a tree, as bits, `[rows, 1, words]`."""
-        return self._own.new_zeros(len(self.lengths), 1, self._words)
+        rows = len(self.cache.lengths_on(self.device))  # in use, those that are padding included
+        return self._own.new_zeros(rows, 1, self._words)
 
     def count_from(self, next_position: Tensor, lengths: list[int]) -> None:
         """Let entries behind the prompts have the target's positions.
@@ -126,7 +124,10 @@ class HeadRunner:
         """
         device = self.head.device
         delta = next_position.to(device) - torch.tensor(lengths, device=device)
-        self._delta = RowTensor(delta, axis=-1)
+        if self._delta is not None and self._delta.has_room(delta, self.cache.max_rows):
+            self._delta.replace(delta)
+        else:
+            self._delta = RowTensor(delta, self.cache.max_rows, axis=-1)
 
     def remember(
         self, embeds: Tensor, states: Tensor, sizes: list[int], positions: Tensor | None = None
@@ -178,29 +179,21 @@ class HeadRunner:
         cache.reserve(embeds.shape[1])
         cache.lengths_on(device)
         given, sizes = [embeds.to(device), states.to(device)], sizes.to(device)
-        if len(set(counts)) == 1:
-            made = self._launch("feed", self._feed, *given)
-            cache.shift(embeds.shape[1])
-        else:
-            made = self._launch("ragged feed", self._feed, *given, sizes)
-            cache.commit_path(sizes[:, None], sizes, is_chain=True)
-            cache.note_commit(counts)
-        return made
+        estimates = self.launch("feed", self._feed, *given, sizes, is_ragged=True)
+        cache.commit_path(sizes[:, None], sizes, is_chain=True)
+        cache.note_commit(counts)
+        return estimates
 
-    def _feed(
-        self, embeds: Tensor, states: Tensor, sizes: Tensor | None = None
-    ) -> tuple[Tensor, ...]:
-        """Write entries, and estimate behind the last of each row's `sizes [rows]`, or of all."""
+    def _feed(self, embeds: Tensor, states: Tensor, sizes: Tensor) -> tuple[Tensor, ...]:
+        """Write entries, and estimate behind the last of each row's `sizes [rows]`."""
         head, lengths = self.head, self.cache.lengths_on(self.head.device)
         slots = lengths[:, None] + torch.arange(embeds.shape[1], device=head.device)
         fused = head.fuse(embeds, states)
-        keys, values = self._write(Block(lengths), *head.keys_values(fused, self._at(slots)))
-        if sizes is None:
-            last, slots = fused[:, -1:], slots[:, -1:]
-        else:
-            index = (sizes[:, None] - 1).clamp(min=0)  # [rows, 1]
-            last = fused.gather(1, index[..., None].expand(-1, -1, fused.shape[2]))
-            slots = slots.gather(1, index)
+        block = Block(lengths, sizes)  # padding goes to the trash slot
+        keys, values = self._write(block, *head.keys_values(fused, self._at(slots)))
+        index = (sizes[:, None] - 1).clamp(min=0)  # [rows, 1]
+        last = fused.gather(1, index[..., None].expand(-1, -1, fused.shape[2]))
+        slots = slots.gather(1, index)
         queries = head.queries(last, self._at(slots))
         own = Block(slots[:, 0])  # the last entry, behind all others
         return (head.estimate(last, head.attend_block(queries, keys, values, own)),)
@@ -230,22 +223,16 @@ class HeadRunner:
         return states, visible
 
     def launch_levels(
-        self,
-        key: Hashable,
-        entries: int,
-        run: Callable[..., tuple[Tensor, ...]],
-        *inputs: Tensor,
+        self, key: Hashable, entries: int, run: Part, *inputs: Tensor
     ) -> tuple[Tensor, ...]:
-        """`run(*inputs)`, as a graph where those are wanted.
+        """`launch` for levels, which `run` forwards by `forward_level` and `forward_logits`.
 
         Args:
-            key: tells levels apart whose inputs have the same shapes.
             entries: of all levels up to these.
-            run: forwards levels by `forward_level` and `forward_logits`.
         """
         self.cache.reserve(entries)
         self.cache.lengths_on(self.head.device)
-        return self._launch(key, run, *inputs)
+        return self.launch(key, run, *inputs)
 
     def forward_level(
         self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
@@ -262,22 +249,6 @@ class HeadRunner:
         queries = head.queries(fused, rotation)
         return head.estimate(fused, head.attend_block(queries, keys, values, block)), visible
 
-    def _launch(
-        self, key: Hashable, run: Callable[..., tuple[Tensor, ...]], *inputs: Tensor
-    ) -> tuple[Tensor, ...]:
-        """A part of a draft, as a graph where those are wanted."""
-
-        def fused_run(*given: Tensor) -> tuple[Tensor, ...]:
-            with fused(self.head):
-                return run(*given)
-
-        if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
-            return fused_run(*inputs)
-        held = [*self.cache.held, *self._rotation]
-        if self._delta is not None:
-            held.append(self._delta.whole)
-        return self.graphs.run(key, fused_run, inputs, held)
-
     def _write(self, block: Block, keys: Tensor, values: Tensor) -> tuple[Tensor, ...]:
         """Write a block's keys and values; the whole stores."""
         cache = self.cache
@@ -288,7 +259,7 @@ class HeadRunner:
 
     def logits(self, states: Tensor) -> Tensor:
         """Logits behind estimates, `[rows, entries, vocab]` of the target's vocabulary."""
-        (logits,) = self._launch("logits", lambda given: (self.forward_logits(given),), states)
+        (logits,) = self.launch("logits", lambda given: (self.forward_logits(given),), states)
         return logits
 
     def forward_logits(self, states: Tensor) -> Tensor:
@@ -296,30 +267,28 @@ class HeadRunner:
         logits: Tensor = self.head.scores(states, self.adapter)
         return logits
 
+    def use(self, rows: int) -> None:
+        super().use(rows)
+        if self._delta is not None:
+            self._delta.use(rows)
+
     def keep_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`."""
-        self.cache.keep_rows(rows)
+        super().keep_rows(rows)
         if self._delta is not None:
             self._delta.keep_rows(torch.tensor(rows, dtype=torch.long))
 
     def join(self, other: HeadRunner) -> None:
-        """Put the rows of `other` behind these."""
-        self.cache.join(other.cache)
+        super().join(other)
         if self._delta is not None:
             assert other._delta is not None
             self._delta.join(other._delta.used)
-        if other._rotation[0].shape[2] > self._rotation[0].shape[2]:
-            self._rotation = other._rotation
 
     def _at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """The rotation of what lies in `slots [rows or 1, entries]`."""
-        if self._delta is not None:
-            rotation: tuple[Tensor, Tensor] = self.head.rotation(
-                self._delta.used[..., None] + slots
-            )
-            return rotation
-        cos, sin = self._rotation
-        return cos[0, 0][slots][:, None], sin[0, 0][slots][:, None]
+        if self._delta is None:
+            return self.at(slots)
+        rotation: tuple[Tensor, Tensor] = self.head.rotation(self._delta.used[..., None] + slots)
+        return rotation
 
 
 def _without(entries: Tensor, first: Tensor, width: int) -> Tensor:
