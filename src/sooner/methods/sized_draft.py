@@ -14,7 +14,6 @@ from torch import Tensor
 from ..decoding.cache import SlotCache
 from ..decoding.interface import Drafter, Outcome
 from ..decoding.tree import Tree
-from ..fusion.decoder import fused
 from .backlog import Backlog
 from .context import Context
 from .sizing.costs import RoundCost
@@ -182,6 +181,8 @@ class DraftRunner:
             key: tells parts apart whose inputs have the same shapes.
             is_ragged: the inputs tell which entries are real; see `graphs.PartGraphs`.
         """
+
+        from ..fusion.decoder import fused  # not for drafters that are models
 
         def fused_run(*given: Tensor) -> tuple[Tensor, ...]:
             with fused(self.drafter):
