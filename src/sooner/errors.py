@@ -25,7 +25,8 @@ class MemoryRanOutError(SoonerError):
 
 
 def reason_of(error: BaseException) -> str:
-    """Returns what is wrong with a file, in a line without its name, which the message has already.
+    """Returns what is wrong with a file, in a line without its name, which the message has
+    already.
     """
     if isinstance(error, OSError) and error.strerror:
         return error.strerror

@@ -173,7 +173,8 @@ def _own(module: nn.Module, before: str) -> Callable[..., tuple[Tensor, Tensor |
 
 
 def _chunk(module: Any) -> int | None:
-    """Returns positions of a chunk in a layer of chunked attention, which its arguments don't say.
+    """Returns positions of a chunk in a layer of chunked attention, which its arguments
+    don't say.
     """
     config = getattr(module, "config", None)
     size = getattr(config, "attention_chunk_size", None)

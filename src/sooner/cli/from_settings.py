@@ -108,7 +108,8 @@ def _help(kind: type, name: str) -> str:
 
 @functools.cache
 def described(kind: type) -> Mapping[str, str]:
-    """Returns what the docstrings of a class and its bases say of each of its fields, in one line.
+    """Returns what the docstrings of a class and its bases say of each of its fields, in
+    one line.
     """
     found: dict[str, str] = {}
     for base in kind.__bases__:

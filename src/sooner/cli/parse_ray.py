@@ -91,7 +91,8 @@ def ray_job(
 
 
 def _named(place: str) -> str:
-    """Returns a path from the root, so that every machine means the same by it; URLs as they are.
+    """Returns a path from the root, so that every machine means the same by it; URLs as
+    they are.
     """
     from ..storage import is_url
 

@@ -455,7 +455,8 @@ def cache_argument(forward: Callable[..., Any]) -> str:
 
 
 def given_cache(arguments: Mapping[str, Any]) -> Any:
-    """Returns the cache among a forward's keyword arguments, under either name; `None` without one.
+    """Returns the cache among a forward's keyword arguments, under either name; `None`
+    without one.
     """
     return arguments.get(NEW, arguments.get(OLD))
 

@@ -300,7 +300,8 @@ def depends_on_length(kind: Any) -> bool:
 
 
 def _config_switch(text: Any) -> int:
-    """Returns tokens up to which the frequencies of a model are fixed, as far as its config tells.
+    """Returns tokens up to which the frequencies of a model are fixed, as far as its config
+    tells.
     """
     holders = (rope_parameters(text), vars(text))
     original = [one.get("original_max_position_embeddings") for one in holders]

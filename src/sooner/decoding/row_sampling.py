@@ -225,7 +225,8 @@ class RowSampling:
         return by_entries(finish, scores, raw, lost)
 
     def _filter(self, scores: Tensor) -> Tensor:
-        """Returns temperature, top-k, top-p and min-p of a few entries, `[rows, entries, vocab]`.
+        """Returns temperature, top-k, top-p and min-p of a few entries, `[rows, entries,
+        vocab]`.
         """
         if (temperature := _wide(self.temperature)) is not None:
             scores = scores / temperature

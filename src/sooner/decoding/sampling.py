@@ -141,7 +141,8 @@ class Processing:
         return f"{', '.join(names)}: the host reads every block's tokens and asks at each of them"
 
     def copy_to(self, device: torch.device) -> Processing:
-        """Returns a copy on a device, which drops rows by itself and shows no scores to watchers.
+        """Returns a copy on a device, which drops rows by itself and shows no scores to
+        watchers.
         """
         made = copy(self)
         made._tensors, made._watchers = {}, []

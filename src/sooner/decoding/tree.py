@@ -52,7 +52,8 @@ class Tree:
 
     @staticmethod
     def chain(tokens: Tensor, sizes: Tensor | Sequence[int], probs: Tensor | None = None) -> Tree:
-        """Returns chains of `sizes[row]` tokens; `tokens` is `[rows, nodes]`, padded on the right.
+        """Returns chains of `sizes[row]` tokens; `tokens` is `[rows, nodes]`, padded on the
+        right.
         """
         rows, nodes = tokens.shape
         parents = torch.arange(-1, nodes - 1, device=tokens.device).expand(rows, nodes)

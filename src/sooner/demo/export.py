@@ -29,7 +29,8 @@ def asset(name: str) -> str:
 
 
 def rendered(markdown: str) -> str:
-    """Returns a page's Markdown as HTML; of the HTML in it tables alone, the rest is shown as text.
+    """Returns a page's Markdown as HTML; of the HTML in it tables alone, the rest is shown
+    as text.
     """
     html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
     return TABLE_TAG.sub(lambda found: unescape(found[0]), html)

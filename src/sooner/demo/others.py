@@ -314,7 +314,8 @@ def record_heads(
 
 
 def search_layer(pair: ModelPair, wish: Wish, layer: int) -> list[HeadPattern]:
-    """Returns patterns of one layer's heads, which `Search` finds for all layers; by counted pairs.
+    """Returns patterns of one layer's heads, which `Search` finds for all layers; by
+    counted pairs.
     """
     adapter, settings = adapt(pair.target.model), SearchSettings()
     sample, _ = read_sample(wish.files[0], pair, adapter, wish, settings, SearchCallbacks())

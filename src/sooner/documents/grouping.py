@@ -183,7 +183,8 @@ def regions_of(
 
 
 def _nested(regions: list[Region], size: float) -> list[Region]:
-    """Returns regions, items of lists within lists with their levels, by how far they are set in.
+    """Returns regions, items of lists within lists with their levels, by how far they are
+    set in.
     """
     edges: list[float] = []
     found: list[Region] = []
@@ -217,7 +218,8 @@ def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[L
 
 
 def _is_prose(block: Block) -> bool:
-    """Returns whether lines below each other are a text, which stands in no table of short cells.
+    """Returns whether lines below each other are a text, which stands in no table of short
+    cells.
     """
     return len(block) >= PROSE_LINES and _words(block) >= PROSE_WORDS * len(block)
 

@@ -102,7 +102,8 @@ def with_drop_caps(lines: Sequence[Line]) -> list[Line]:
 
 
 def is_formula(text: str) -> bool:
-    """Returns whether a line is nothing but numbers, letters for numbers, and signs between them.
+    """Returns whether a line is nothing but numbers, letters for numbers, and signs between
+    them.
     """
     tokens = TOKEN.findall(text)
     letters = (token for token in tokens if token[0].isalpha() and token not in FUNCTIONS)

@@ -139,7 +139,8 @@ def _upright(image: Image.Image, resolution: Resolution) -> tuple[Picture, float
 
 
 def _dpi(image: Image.Image) -> tuple[float, float]:
-    """Returns horizontal and vertical resolution, both 0 if the file does not say a sensible one.
+    """Returns horizontal and vertical resolution, both 0 if the file does not say a
+    sensible one.
     """
     try:
         x, y = (float(value) for value in image.info.get("dpi", (0, 0)))

@@ -41,7 +41,8 @@ def drawn_boxes(raw: Any, page: Any) -> tuple[list[Box], list[Box]]:
 
 
 def _objects(raw: Any, page: Any) -> Iterator[tuple[Any, int, Matrix]]:
-    """Yields pictures and paths of a page and of its forms, their kinds, and their forms' matrices.
+    """Yields pictures and paths of a page and of its forms, their kinds, and their forms'
+    matrices.
     """
     things = [raw.FPDFPage_GetObject(page, n) for n in range(raw.FPDFPage_CountObjects(page))]
     yield from _walked(raw, things, WHOLE, DEEPEST)

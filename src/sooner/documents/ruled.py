@@ -422,7 +422,8 @@ def _is_apart(lines: Sequence[Line], columns: Sequence[tuple[float, float]]) -> 
 
 
 def _head(bands: Sequence[_Band], rule: Box, lines: Sequence[Line]) -> list[_Band]:
-    """Returns a row right above the first rule, with texts in two columns or more of those below.
+    """Returns a row right above the first rule, with texts in two columns or more of those
+    below.
     """
     below = [line for band in bands for line in band.lines]
     top = bands[0].top

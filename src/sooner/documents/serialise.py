@@ -222,7 +222,8 @@ def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
 
 
 def page_html(regions: Sequence[Region]) -> str:
-    """Returns a page of first drafts as HTML elements, one a line; formulas as LaTeX in `\\[ \\]`.
+    """Returns a page of first drafts as HTML elements, one a line; formulas as LaTeX in
+    `\\[ \\]`.
     """
     return "".join(f"{_element(region)}\n" for region in regions if region.drafts)
 

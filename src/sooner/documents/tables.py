@@ -158,7 +158,8 @@ def from_otsl(text: str) -> Table:
 def _extent(
     rows: list[list[tuple[str, str]]], taken: set[tuple[int, int]], row: int, column: int
 ) -> tuple[int, int]:
-    """Returns how many rows and columns the cell at a square has, by the marks beside and below it.
+    """Returns how many rows and columns the cell at a square has, by the marks beside and
+    below it.
     """
 
     def mark(down: int, right: int) -> str:

@@ -79,7 +79,8 @@ class CallSignature:
 
 
 def _call_of_generate() -> Mapping[str, Any]:
-    """Returns the variables of the `generate` call that reads a signature; none if nobody's does.
+    """Returns the variables of the `generate` call that reads a signature; none if nobody's
+    does.
     """
     frame: Any = sys._getframe(2)
     while frame is not None:

@@ -97,7 +97,8 @@ def read_layers(context: Context, layers: Sequence[int]) -> None:
 
 
 def own_states(hidden: Tensor, layers: int) -> Tensor:
-    """Returns the decoder's output of states that carry `layers` more, `[rows, entries, hidden]`.
+    """Returns the decoder's output of states that carry `layers` more, `[rows, entries,
+    hidden]`.
     """
     return hidden[..., : hidden.shape[-1] // (1 + layers)]
 

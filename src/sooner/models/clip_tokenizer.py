@@ -55,7 +55,8 @@ class MotionTokenizerConfig(PretrainedConfig):
         super().__init__(**kwargs)  # type: ignore[arg-type]
 
     def latent_shape(self, frames: int) -> tuple[int, int, int]:
-        """Returns latent frames, rows and columns of a clip; SoonerError unless frames = 1 + g * n.
+        """Returns latent frames, rows and columns of a clip; SoonerError unless frames = 1
+        + g * n.
         """
         if frames < 1 or (frames - 1) % self.group:
             raise SoonerError(

@@ -48,7 +48,8 @@ class Environment(Protocol):
         """Returns what the policy sees now, uint8 `[height, width, 3]`."""
 
     def film_frame(self) -> np.ndarray:
-        """Returns the same state rendered for people, uint8 `[height, width, 3]`, both sides even.
+        """Returns the same state rendered for people, uint8 `[height, width, 3]`, both
+        sides even.
         """
 
     def step(self, action: np.ndarray) -> StepResult:

@@ -106,7 +106,8 @@ def _places(points: np.ndarray, half: int) -> np.ndarray:
 
 
 def _disc(rows: np.ndarray, columns: np.ndarray, at: np.ndarray, radius: float) -> np.ndarray:
-    """Returns how much of each pixel a disc covers: its edge is soft, so that it shows fractions.
+    """Returns how much of each pixel a disc covers: its edge is soft, so that it shows
+    fractions.
     """
     return np.clip(radius + 0.5 - np.hypot(rows - at[0], columns - at[1]), 0, 1)
 

@@ -74,7 +74,8 @@ class Plane:
 
 
 def whole(layout: PromptLayout) -> Plane:
-    """Returns all tokens against all tokens: heads without a boundary, or with one along keys only.
+    """Returns all tokens against all tokens: heads without a boundary, or with one along
+    keys only.
     """
     slots = layout.where()
     return _plane(layout, slots, slots)

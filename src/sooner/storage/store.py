@@ -204,7 +204,8 @@ class StoreClock:
         return StoreClock, (self.keeps,)
 
     def read(self, ask: Callable[[], float]) -> float:
-        """Returns their time, never ahead of it; `ask` is called where the last answer is too old.
+        """Returns their time, never ahead of it; `ask` is called where the last answer is
+        too old.
         """
         with self._asking:
             if self._read is None or passed() - self._read[1] > self.keeps:

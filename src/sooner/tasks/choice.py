@@ -120,7 +120,8 @@ class Steps:
 
 
 def quickest(*several: Steps) -> list[float]:
-    """Returns seconds of the fastest one-token step of each, in turns: the minimum ignores stalls.
+    """Returns seconds of the fastest one-token step of each, in turns: the minimum ignores
+    stalls.
     """
     rounds = [[one.step() for one in several] for _ in range(1 + STEPS)]
     return [min(times) for times in zip(*rounds, strict=True)]

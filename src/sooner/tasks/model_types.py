@@ -130,7 +130,8 @@ def misspelt(kind: str) -> str:
 
 
 def seeing_types() -> str:
-    """Returns some types of models that answer questions about pictures, and where all are listed.
+    """Returns some types of models that answer questions about pictures, and where all are
+    listed.
     """
     return (
         f"{', '.join(kind for kind in COMMON if kind in FAMILIES)} and others (sooner doctor "
@@ -203,7 +204,8 @@ def _is_here(name: str) -> bool:
 
 @lru_cache(maxsize=8)
 def _gguf_config(name: str, modified: int) -> dict[str, Any]:
-    """Returns the config in a GGUF file, whose header takes seconds to read, as of its last change.
+    """Returns the config in a GGUF file, whose header takes seconds to read, as of its last
+    change.
     """
     source = checkpoint(name)
     try:
@@ -213,7 +215,8 @@ def _gguf_config(name: str, modified: int) -> dict[str, Any]:
 
 
 def is_text_only(kind: str) -> bool:
-    """Returns whether models of a type read text only; unknown ones that bring their own code see.
+    """Returns whether models of a type read text only; unknown ones that bring their own
+    code see.
     """
     if kind in FAMILIES:
         return issubclass(FAMILIES[kind], TextModel)

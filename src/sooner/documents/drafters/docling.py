@@ -86,7 +86,8 @@ def _resolved(data: dict[str, Any], reference: str) -> dict[str, Any]:
 
 
 def _regions(item: dict[str, Any], number: int, height: float) -> Iterator[Region]:
-    """Yields the item's part on a page; one that goes over several has a box and a share on each.
+    """Yields the item's part on a page; one that goes over several has a box and a share on
+    each.
     """
     for place in item.get("prov") or []:
         if int(place["page_no"]) != number:

@@ -64,7 +64,8 @@ class SavedFiles:
                 self.by_start[path.stem[:4]].append(path)
 
     def of(self, page: Page) -> list[tuple[Path, bool]]:
-        """Returns files that may be about a page, the best first, and whether they are of it alone.
+        """Returns files that may be about a page, the best first, and whether they are of
+        it alone.
         """
         if self.single is not None:
             return [(self.single, False)]

@@ -164,7 +164,8 @@ class DraftIndex:
         return []
 
     def agreement(self, text: Sequence[int], place: int, most: int) -> int:
-        """Returns how many tokens in front of `place`, up to `most`, are the last ones of `text`.
+        """Returns how many tokens in front of `place`, up to `most`, are the last ones of
+        `text`.
         """
         limit = min(most, len(text), place)
         count = 0

@@ -295,7 +295,8 @@ class MeasuredNodes(NodeCount):
         return best, best_gain
 
     def _retry(self, promised: float, rows: int) -> int:
-        """Returns nodes of a tree that is slow as far as is known, but should have much accepted.
+        """Returns nodes of a tree that is slow as far as is known, but should have much
+        accepted.
         """
         size = min(FIRST[0], self.largest)
         if self.trial_every is not None and self._plain >= self.trial_every:

@@ -71,7 +71,8 @@ class AssistantDrafter(SizedDrafter):
         return Tree.chain(torch.cat(chain, 1), self.levels, probs)
 
     def _said_from(self, outcome: Outcome) -> Tensor:
-        """Returns the state that each row's last token was said from, `[rows, 1, target hidden]`.
+        """Returns the state that each row's last token was said from, `[rows, 1, target
+        hidden]`.
         """
         hidden = outcome.hidden
         last = (outcome.committed.entries - 1).to(hidden.device)  # a chain's path is its entries

@@ -182,7 +182,8 @@ class JacobiDrafter(Drafter):
         return Shift(source.clamp(max=self.pending.nodes), drafted, judged, sizes, sent)
 
     def _size(self, budget: int, place: int) -> int:
-        """Returns places to draft; the last token of a row or picture is left to the target's own.
+        """Returns places to draft; the last token of a row or picture is left to the
+        target's own.
         """
         size = min(self.jacobi_window, max(budget - 1, 0))
         if self.constraint is None:

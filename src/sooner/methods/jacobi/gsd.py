@@ -129,7 +129,8 @@ def _neighbours(context: Context, group: int) -> Tensor:
 
 
 def _parts(codebook: Tensor, size: int = 1024) -> tuple[Tensor, ...]:
-    """Returns numbers of the codes, few enough at a time for their distances to all others to fit.
+    """Returns numbers of the codes, few enough at a time for their distances to all others
+    to fit.
     """
     return torch.arange(len(codebook), device=codebook.device).split(size)
 

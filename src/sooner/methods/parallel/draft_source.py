@@ -100,7 +100,8 @@ class DraftSource:
 
 @torch.no_grad()
 def sample(model: Any) -> tuple[float, ...]:
-    """Returns sums over the first few values of each floating-point weight; empty for one without.
+    """Returns sums over the first few values of each floating-point weight; empty for one
+    without.
     """
     weights = [one for one in model.parameters() if one.is_floating_point()]
     if any(one.device.type == "meta" for one in weights):

@@ -256,7 +256,8 @@ class RequestLoad:
 
 
 def load_of(known: Acceptance) -> RequestLoad:
-    """Returns what is known of the requests whose drafts' acceptance is kept there, of all kinds.
+    """Returns what is known of the requests whose drafts' acceptance is kept there, of all
+    kinds.
     """
     whole = known.whole or known
     if whole.load is None:

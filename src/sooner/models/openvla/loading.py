@@ -49,7 +49,8 @@ def load_policy(
 
 
 def fetched(name: str) -> Path:
-    """Returns the folder of a checkpoint; one on the hub is downloaded, without its Python files.
+    """Returns the folder of a checkpoint; one on the hub is downloaded, without its Python
+    files.
     """
     if Path(name).is_dir():
         return Path(name)

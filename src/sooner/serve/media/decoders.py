@@ -111,7 +111,8 @@ def video(task: DecodeTask) -> dict[str, Any]:
 
 
 def as_told(info: VideoInfo) -> dict[str, Any]:
-    """Returns what is known of a video, as JSON has it; `VideoInfo(path, **told)` is the way back.
+    """Returns what is known of a video, as JSON has it; `VideoInfo(path, **told)` is the
+    way back.
     """
     names = ("frames", "fps", "seconds", "width", "height", "rotation", "is_variable", "damage")
     return {name: getattr(info, name) for name in names}

@@ -122,7 +122,8 @@ class ChatForm(_Form):
         return super().is_silent(replace(update, pieces=self._shown(update)))
 
     def _shown(self, update: Update | Collected) -> list[AnswerPiece]:
-        """Returns pieces that the client wants: no reasoning, or no second call, where it says so.
+        """Returns pieces that the client wants: no reasoning, or no second call, where it
+        says so.
         """
         request = self.request
         return [

@@ -230,7 +230,8 @@ class GuidanceGrammars:
 
 
 def structure_of(request: GenerationRequest) -> Structure | None:
-    """Returns what an answer has to match, by a forced call or the fields that ask for a structure.
+    """Returns what an answer has to match, by a forced call or the fields that ask for a
+    structure.
     """
     if isinstance(request, ChatRequest) and (choice := request.tool_choice) is not None:
         functions = {tool.function.name: tool.function for tool in request.tools or ()}

@@ -58,7 +58,8 @@ class Planner:
             )
 
     def prediction_of(self, request: GenerationRequest) -> list[int] | None:
-        """Returns token ids of `prediction`, no more than an answer can have; slow if it is long.
+        """Returns token ids of `prediction`, no more than an answer can have; slow if it is
+        long.
         """
         if request.prediction is None:
             return None

@@ -354,7 +354,8 @@ class _Chat:
 
 
 def _template(processor: Any) -> str | None:
-    """Returns the chat template that a processor or its tokenizer goes by; `None` if there is none.
+    """Returns the chat template that a processor or its tokenizer goes by; `None` if there
+    is none.
     """
     found = getattr(processor, "chat_template", None)
     if found is None:

@@ -98,7 +98,8 @@ def _nothing(plane: Plane, heads: Tensor) -> bool:
 
 
 def _kernel(plane: Plane, whole: Kernel, permuted: Kernel) -> Kernel:
-    """Returns what runs a plane: the kernel for whole ones, or that of a query or of a 2D-boundary.
+    """Returns what runs a plane: the kernel for whole ones, or that of a query or of a
+    2D-boundary.
     """
     if plane.is_whole:
         return whole

@@ -121,12 +121,14 @@ class TowerHooks(ForwardHooks):
         self.inputs, self.seen = kwargs, []
 
     def image_gaze(self, gaze: Gaze) -> Gaze:
-        """Returns the gaze on tower tokens, carried over to the image placeholders of the prompt.
+        """Returns the gaze on tower tokens, carried over to the image placeholders of the
+        prompt.
         """
         return gaze
 
     def video_gaze(self, gaze: Gaze) -> Gaze:
-        """Returns the gaze on tower tokens, carried over to the video placeholders of the prompt.
+        """Returns the gaze on tower tokens, carried over to the video placeholders of the
+        prompt.
         """
         return gaze
 

@@ -253,7 +253,8 @@ def sketched(pattern: Pattern, plane: Plane, scale: float) -> Tensor:
 
 
 def made_up(plane: Plane) -> Probe:
-    """Returns an estimate in which lines fall anywhere, the same every time, and grids on frames.
+    """Returns an estimate in which lines fall anywhere, the same every time, and grids on
+    frames.
     """
     count = len(plane.keys)
     rank = torch.arange(count)

@@ -51,7 +51,8 @@ class Boundary(Masked):
         raise NotImplementedError
 
     def parts(self, layout: PromptLayout) -> list[tuple[str, Pattern]]:
-        """Returns the regions of this prompt, which cover it without overlap, and their patterns.
+        """Returns the regions of this prompt, which cover it without overlap, and their
+        patterns.
         """
         return [(name, self.inner.get(name, Dense())) for name in self.regions(layout.present)]
 

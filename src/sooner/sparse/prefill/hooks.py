@@ -233,7 +233,8 @@ def _own(module: nn.Module, implementation: str) -> Callable[..., tuple[Tensor, 
 
 
 def _mask(hooks: PrefillHooks, **kwargs: Any) -> Any:
-    """Returns the model's own mask; none where no layer would look at it, `tokens^2` bytes saved.
+    """Returns the model's own mask; none where no layer would look at it, `tokens^2` bytes
+    saved.
     """
     passage = hooks.passage
     if passage is not None and passage.is_sparse:

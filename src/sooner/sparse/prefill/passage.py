@@ -185,7 +185,8 @@ class SparsePrefill:
         return made
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:
-        """Returns what is left of a row, on the device of the layer: sharded models have several.
+        """Returns what is left of a row, on the device of the layer: sharded models have
+        several.
         """
         if self.layouts[row].frames.device != device:
             self.layouts[row] = self.layouts[row].to(device)

@@ -113,7 +113,8 @@ class AskedQueries:
         return cls(states, whole(layout), torch.cat(slots), torch.cat(weight))
 
     def chunks(self) -> list[Tensor]:
-        """Returns head numbers in pieces, `[picked]` each, whose scores fit into `SCORES` numbers.
+        """Returns head numbers in pieces, `[picked]` each, whose scores fit into `SCORES`
+        numbers.
         """
         heads = torch.arange(self.states.queries.shape[0], device=self.slots.device)
         size = max(SCORES // max(len(self.slots) * len(self.plane.keys), 1), 1)
@@ -132,7 +133,8 @@ class AskedQueries:
         return DenseAttention(weights, values)
 
     def place(self, plane: Plane) -> AskedPlane:
-        """Returns where the asked queries are in a plane, and the plane's keys among all of them.
+        """Returns where the asked queries are in a plane, and the plane's keys among all of
+        them.
         """
         last = max(len(plane.queries) - 1, 0)
         found = torch.searchsorted(plane.queries, self.slots).clamp(max=last)

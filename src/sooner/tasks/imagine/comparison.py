@@ -62,7 +62,8 @@ def plain_for(work: DrawJob, method: Method) -> Autoregressive:
 
 
 def check(work: DrawJob, plain: Drawing, made: Drawing, reference: Autoregressive) -> Parity:
-    """Returns the worst parity of the rows; plain decoding runs again with scores if they differ.
+    """Returns the worst parity of the rows; plain decoding runs again with scores if they
+    differ.
     """
     given = work.canvas.grid.given
     pairs = list(

@@ -51,7 +51,8 @@ class DrawingModel:
     options: Mapping[str, Any] = field(default_factory=dict)
 
     def foreign(self, given: Path | str) -> list[str]:
-        """Returns notes for a prompt or clip that a miniature was not trained for; empty otherwise.
+        """Returns notes for a prompt or clip that a miniature was not trained for; empty
+        otherwise.
         """
         name = self.name.removeprefix("miniature ")
         return miniatures.find(name).foreign(given) if self.miniature else []

@@ -123,7 +123,8 @@ class ImagineSettings(KnowsOldNames):
         return kept if self.guidance is None else {**kept, "guidance": self.guidance}
 
     def digest(self, *others: Any) -> str:
-        """Returns a short hash of these settings and `others` (model, dtype), stable between runs.
+        """Returns a short hash of these settings and `others` (model, dtype), stable
+        between runs.
         """
         text = json.dumps([under_old_names(dataclasses.asdict(self)), *others], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

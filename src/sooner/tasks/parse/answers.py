@@ -100,7 +100,8 @@ def words(text: str) -> list[str]:
 
 
 def _claimed(mine: Counter[str], left: list[Counter[str]], sizes: Sequence[int]) -> list[int]:
-    """Returns the regions that hold a block's words, best first; the words are taken out of them.
+    """Returns the regions that hold a block's words, best first; the words are taken out of
+    them.
     """
     rest, taken = mine.copy(), list[int]()
     while rest and (best := _next(rest, taken, left, sizes)) is not None:

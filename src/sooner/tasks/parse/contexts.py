@@ -165,7 +165,8 @@ def cut(tokenizer: Any, texts: Sequence[str]) -> list[Ids]:
 
 
 def offsets_of(tokenizer: Any, text: str) -> tuple[Ids, list[int]] | None:
-    """Returns token ids of a text and where each begins in it; `None` if the tokenizer can't tell.
+    """Returns token ids of a text and where each begins in it; `None` if the tokenizer
+    can't tell.
     """
     if not getattr(tokenizer, "is_fast", False):
         return None

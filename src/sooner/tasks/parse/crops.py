@@ -105,7 +105,8 @@ class Crop:
         return min(_confidence(one.region) for one in self.part.pieces)
 
     def repetition(self, most: int, is_result: bool = False) -> int:
-        """Returns tokens that may repeat a period: no more than it was expected to say. 0 for any.
+        """Returns tokens that may repeat a period: no more than it was expected to say. 0
+        for any.
         """
         return most if is_result or not most else min(most, self.own + SPARE)
 

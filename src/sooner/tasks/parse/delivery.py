@@ -22,7 +22,8 @@ from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
 
 def page_file(place: Path, number: int, suffix: str) -> Path:
-    """Returns where a page's file is below the output folder: in a folder called as its document.
+    """Returns where a page's file is below the output folder: in a folder called as its
+    document.
     """
     return place / f"page-{number:04d}.{suffix}"
 

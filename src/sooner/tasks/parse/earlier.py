@@ -34,7 +34,8 @@ class EarlierPages:
         self._lines = LooseLines(path if self._is_earlier() else None)
 
     def _is_earlier(self) -> bool:
-        """Returns whether there are lines without objects; said by an object from the first run on.
+        """Returns whether there are lines without objects; said by an object from the first
+        run on.
         """
         path = self.store.local_path(NAME)
         if path is None or not path.is_file() or not path.stat().st_size:

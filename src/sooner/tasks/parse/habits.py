@@ -139,7 +139,8 @@ def own_name(model: str) -> str:
 
 
 def known_ask(model: str, model_type: str, chosen: str | None = None) -> Ask | None:
-    """Returns what a model was trained to be asked: by a chosen family, its folder, or its family.
+    """Returns what a model was trained to be asked: by a chosen family, its folder, or its
+    family.
     """
     habits = habits_of(model)
     if chosen is None and habits.ask is not None:

@@ -113,7 +113,8 @@ def decode_alone(request: DecodeRequest, model: Any, eos: set[int]) -> DecodeRes
 
 
 def drafts_first(steps: Steps[T]) -> Steps[T]:
-    """Returns the same steps, but that what makes a request's drafts is asked for in front of it.
+    """Returns the same steps, but that what makes a request's drafts is asked for in front
+    of it.
     """
     reply, error = None, None
     while True:

@@ -192,7 +192,8 @@ def _own(
 def _windows(
     part: HeadStates, drawn: HeadLines, tiles: QueryTiles
 ) -> Iterator[tuple[Tensor, Tensor]]:
-    """Yields the keys before the own block: long runs one by one, all others gathered in one call.
+    """Yields the keys before the own block: long runs one by one, all others gathered in
+    one call.
     """
     start = tiles.number * drawn.block  # [tiles]
     nearest = int(start[0])  # tiles of a chunk agree on the keys within reach

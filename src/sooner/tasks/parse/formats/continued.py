@@ -204,7 +204,8 @@ def _columns(table: Table) -> int:
 
 
 def _heads(table: Table, text: str) -> int:
-    """Returns rows of a table's head: those that HTML marks, or that its first row reaches down to.
+    """Returns rows of a table's head: those that HTML marks, or that its first row reaches
+    down to.
     """
     marked = [("<th" in row.lower()) for row in ROW.findall(text)]
     count = marked.index(False) if False in marked else len(marked)
@@ -226,7 +227,8 @@ def _repeated(first: list[list[str]], second: list[list[str]]) -> int:
 
 
 def _is_headless(table: Table, more: Table, following: str, ending: Ending) -> bool:
-    """Returns whether the second table has no head of its own, and stands where the first one did.
+    """Returns whether the second table has no head of its own, and stands where the first
+    one did.
     """
     if not (ending.is_aligned or ending.is_told) or "<th" in following.lower():
         return False

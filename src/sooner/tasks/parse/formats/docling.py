@@ -248,7 +248,8 @@ def chart(text: str) -> Any:
 
 
 def table_data(text: str) -> Any:
-    """Returns cells with their places; the first row is the head, more of them where HTML says so.
+    """Returns cells with their places; the first row is the head, more of them where HTML
+    says so.
     """
     from docling_core.types.doc import TableCell, TableData
 

@@ -214,7 +214,8 @@ def is_told(block: DocumentBlock) -> bool:
 def _block(
     region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str], label: str | None = None
 ) -> DocumentBlock:
-    """Returns a region's block; its Markdown is that of its own label, whatever it is told to be.
+    """Returns a region's block; its Markdown is that of its own label, whatever it is told
+    to be.
     """
     part = BlockPart(parsed.number, region.bbox, 0, len(region.text))
     markdown = _as_markdown(region, parsed, marks)

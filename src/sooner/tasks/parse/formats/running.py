@@ -97,7 +97,8 @@ def _edges(parsed: ParsedPage) -> Iterator[Edge]:
 
 
 def _is_close(box: Box, inner: list[Box], is_above: bool) -> bool:
-    """Returns whether the page's text begins right below a box at its top, or ends right above one.
+    """Returns whether the page's text begins right below a box at its top, or ends right
+    above one.
     """
     left, top, right, bottom = box
     gaps = [
