@@ -98,7 +98,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from .bench.gpu.page import tables
     from .bench.gpu.run import run
-    from .bench.pages import sections
+    from .bench.render import sections
 
     given = parser().parse_args(arguments)
     transformers.logging.set_verbosity_error()

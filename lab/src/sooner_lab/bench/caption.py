@@ -29,13 +29,13 @@ from sooner.tasks.settings import CaptionSettings
 from sooner.tasks.threads import plan_threads
 
 from . import hf_arms
-from .caption_settings import BATCHED, FIXED, HF, LOSSY, SIMULATED, BenchSettings
+from .caption_settings import BATCHED, FIXED, HF, LOSSY, SIMULATED, TRAINED, BenchSettings
 from .clips import Clips, from_dataset, rendered
-from .drafters.arms import TRAINED
 from .fidelity import acceptance_ratio
 from .memory import memory_figures
 from .prediction import predicted_speedup
-from .protocol import Arm, ArmSamples, TimedRun, measure, row
+from .render import Page, Table, cell
+from .run import Arm, ArmSamples, TimedRun, measure, row
 
 
 def run(settings: BenchSettings, progress: Callable[[str], None] = print) -> dict[str, Any]:
@@ -373,3 +373,48 @@ def _widen(inputs: Mapping[str, Any], width: int) -> dict[str, Any]:
         name: pad(value, (missing, 0)) if name in PER_TOKEN else value
         for name, value in full.items()
     }
+
+
+def _notes(result: Figures) -> list[str]:
+    """Say what was measured beside the arms: a batch, and peak memory."""
+    lines = [
+        "",
+        "*decode* and *e2e* are speed-ups over `plain`; *theory* is the speed-up that the arm's "
+        "own acceptance and step times allow (`sooner_lab.bench.run.theory_speedup`). 𝒜 is the "
+        "share of an approximate arm's tokens that the full target accepts "
+        "(`sooner_lab.bench.fidelity`).",
+    ]
+    if batch := result.get("batch"):
+        arms = [
+            f"{arm['method']} {arm['tokens_per_second']:.0f} tokens/s, {arm['over_plain']:.2f}× "
+            f"plain (one row: {cell(arm['one_row_over_plain'], '{:.2f}×')}), parity "
+            f"{', '.join(sorted(set(arm['parity'])))}"
+            for arm in batch["arms"]
+        ]
+        lines += ["", f"Batch of {batch['rows']}, over plain decoding of it: {'; '.join(arms)}."]
+    if memory := result.get("memory"):
+        mib = {key: value / 2**20 for key, value in memory.items() if key.endswith("_bytes")}
+        within = "within" if memory["within_budget"] else "above"
+        lines += [
+            "",
+            f"Peak memory: plain {mib['plain_bytes']:.0f} MiB, speculative "
+            f"{mib['speculative_bytes']:.0f} MiB, {within} the budget of "
+            f"{mib['budget_bytes']:.0f} MiB (plain + 5 % + {mib['draft_bytes']:.1f} MiB of draft "
+            "weights and cache).",
+        ]
+    return lines
+
+
+ARM_COLUMNS: tuple[tuple[Any, str, str], ...] = (
+    ("method", "method", "{}"), ("mode", "mode", "{}"), ("tokens", "tokens", "{}"),
+    ("tokens_per_second", "tokens/s", "{:.1f}"), ("decode_speedup", "decode", "{:.2f}×"),
+    ("e2e_speedup", "e2e", "{:.2f}×"), ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+    ("theory_speedup", "theory", "{:.2f}×"), ("share_of_theory", "of theory", "{:.0%}"),
+    ("overhead_share", "outside forwards", "{:.1%}"), ("parity", "parity", "{}"),
+    ("acceptance_ratio", "𝒜", "{:.1%}"), ("retention", "retention", "{:.0%}"),
+)  # fmt: skip
+PAGE = Page(
+    lambda result: f"Caption: {result['model']}",
+    (Table(lambda result: f"Arms on {result['clips']} clips", "arms", ARM_COLUMNS),),
+    outro=_notes,
+)

@@ -2,13 +2,59 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
+from sooner import miniatures
+from sooner.methods import Method, load_drafter
 from sooner.registry import choices
 from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
 
-from .drafters.arms import TRAINED
+DEPTH = 5
+"""Levels of every tree and tokens of every chain of trained drafters, so that ratios are of one
+depth."""
+BLOCK = 15
+"""The same of a block's drafts, which one forward makes: a block of 16 less its anchor."""
+
+
+@dataclass(frozen=True)
+class TrainedArm:
+    """One way to draft with trained weights of the video miniature.
+
+    Attributes:
+        drafter: folder of the weights in the miniature's.
+        options: of the method that runs them.
+        baseline: the arm with the same weights that this one is compared with; a chain has none.
+        run_by: name of the method, where the files' kind has several.
+    """
+
+    drafter: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    baseline: str | None = None
+    run_by: str | None = None
+
+    @property
+    def folder(self) -> Path:
+        return miniatures.find("video").target.parent / self.drafter
+
+    def method(self) -> Method:
+        """Load the weights and return the method."""
+        if self.run_by is not None:
+            made: Method = choices()[self.run_by].load()(self.folder, **self.options)
+            return made
+        return load_drafter(self.folder, **self.options)
+
+
+TRAINED: dict[str, TrainedArm] = {
+    "eagle3-chain": TrainedArm("eagle3", {"nodes": DEPTH, "depth": DEPTH, "top_k": 1}),
+    "eagle3": TrainedArm("eagle3", {"nodes": 16, "depth": DEPTH, "top_k": 4}, "eagle3-chain"),
+    "mtp-chain": TrainedArm("mtp", {"nodes": DEPTH, "depth": DEPTH, "top_k": 1}),
+    "mtp": TrainedArm("mtp", {"nodes": 16, "depth": DEPTH, "top_k": 4}, "mtp-chain"),
+    "dflash": TrainedArm("dflash", {"num_draft_tokens": BLOCK}),
+    "ddtree": TrainedArm("dflash", {"nodes": 32}, "dflash", run_by="ddtree"),
+}
 
 HF_DEFAULT = ("hf", "hf-assisted", "hf-prompt-lookup")
 HF = (*HF_DEFAULT, "hf-dflash")

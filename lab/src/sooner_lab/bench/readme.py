@@ -20,7 +20,7 @@ from typing import Any
 from sooner.errors import SoonerError, unknown
 
 from .imagine.goals import FIXED
-from .pages import cell, table_lines
+from .render import cell, table_lines
 
 Data = dict[str, Any]
 Columns = tuple[tuple[str, str, str], ...]

@@ -125,11 +125,11 @@ def run_bench(
         words: leading columns of the tables that hold words; the others hold figures.
         more: what this bench's `run` takes besides, such as `keep`.
     """
-    from ..bench.report import footnotes, tables
+    from ..bench.report import tables
     from ..bench.result_file import write_result
 
     result = measured(partial(run, **more), settings, debug)
-    show_tables(tables(result), words, footnotes(result))
+    show_tables(tables(result), words)
     if json is not None:
         write_result(result, json)
         typer.echo(f"wrote {json}", err=True)
@@ -157,13 +157,12 @@ def exit_on_bugs(rows: Iterable[dict[str, Any]]) -> None:
         raise typer.Exit(1)
 
 
-def show_tables(tables: Sequence[Any], words: int, notes: Sequence[str] = ()) -> None:
-    """Print tables and notes.
+def show_tables(tables: Sequence[Any], words: int) -> None:
+    """Print tables.
 
     Args:
-        tables: see `sooner_lab.bench.pages.Table`.
+        tables: of `sooner_lab.bench.render.ReportTable`.
         words: leading columns that hold words and stand to the left.
-        notes: lines below.
     """
     from rich.console import Console
     from rich.table import Table
@@ -179,8 +178,6 @@ def show_tables(tables: Sequence[Any], words: int, notes: Sequence[str] = ()) ->
         for row in one.rows:
             table.add_row(*row)
         console.print(table)
-    for line in notes:
-        console.print(line, highlight=False)
 
 
 def some_of(what: str, text: str | None, known: Sequence[str], always: str = "") -> tuple[str, ...]:

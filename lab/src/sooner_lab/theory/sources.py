@@ -41,7 +41,7 @@ def from_bench(result: dict[str, Any], arm: str | None = None) -> PredictedPair:
     the draft arm's drafting time over the levels that it drafted, each token of a chain.
 
     Args:
-        result: the whole object; arms as `bench.protocol.row` writes them.
+        result: the whole object; arms as `bench.run.row` writes them.
         arm: which arm's draft; by default the first of `ARMS` that is there.
 
     Raises:

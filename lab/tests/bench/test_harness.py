@@ -1,4 +1,4 @@
-"""The protocol: interleaving, medians, the parity gate, and what theory makes of step times."""
+"""The harness: turns, medians, the parity gate, theory, intervals, goals, and what is written."""
 
 from __future__ import annotations
 
@@ -7,8 +7,19 @@ import pytest
 from sooner.io import write_json
 from sooner.parity import Parity
 from sooner.stats.run import Stats
-from sooner_lab.bench import protocol, report
-from sooner_lab.bench.protocol import Arm, ArmSamples, TimedRun, measure, row, theory_speedup
+from sooner_lab.bench import run as harness
+from sooner_lab.bench.goals import Goal, goal, worst
+from sooner_lab.bench.run import (
+    Arm,
+    ArmSamples,
+    Recorder,
+    TimedRun,
+    earlier_runs,
+    measure,
+    quotient,
+    row,
+    theory_speedup,
+)
 
 TOKENS = [[1, 2, 3, 4, 5]]
 
@@ -68,7 +79,6 @@ def test_a_red_gate_hides_every_speed() -> None:
     assert not {"decode_seconds", "decode_speedup", "e2e_speedup", "tokens_per_second"} & set(
         figures
     )
-    assert "–" in report.cells(figures)
 
 
 def test_a_tie_and_a_mode_that_is_not_exact_keep_their_speed() -> None:
@@ -92,43 +102,6 @@ def test_a_hidden_draft_costs_nothing_in_theory() -> None:
     assert theory_speedup([fast], plain) == pytest.approx(4 * 0.010 / 0.012)
 
 
-def test_the_page_holds_every_arm_and_its_source() -> None:
-    plain = measured("plain", [2.0])
-    result = {
-        "bench": "caption",
-        "model": "miniature:video",
-        "arms": [row(plain, plain)],
-        "batch": {
-            "rows": 8,
-            "arms": [
-                {
-                    "method": "parallel",
-                    "tokens_per_second": 30.0,
-                    "over_plain": 3.0,
-                    "over_one_row": 2.5,
-                    "one_row_over_plain": 4.0,
-                    "parity": ["identical", "tie"],
-                }
-            ],
-        },
-        "provenance": {
-            "argv": ["sooner", "bench"],
-            "date": "2026-01-01",
-            "git": "abc",
-            "device": "a CPU",
-            "threads": 1,
-            "dtype": "float32",
-            "versions": {"torch": "2", "transformers": "5"},
-        },
-    }
-    page = report.markdown(result, "result.json")
-    assert "| plain | exact | 5 | 2.0 | 1.00× |" in page
-    assert "(result.json)" in page
-    assert "Batch of 8" in page
-    assert "3.00×" in page
-    assert "identical, tie" in page
-
-
 def test_results_are_written_whole_or_not_at_all(tmp_path) -> None:
     target = tmp_path / "deep" / "result.json"
     write_json({"a": 1}, target)
@@ -141,4 +114,48 @@ def test_results_are_written_whole_or_not_at_all(tmp_path) -> None:
 def test_overhead_is_what_is_outside_forwards() -> None:
     one = stats({1: [0.01] * 9}, tokens=9)
     one.seconds["other"] = 0.01
-    assert protocol._overhead([one]) == pytest.approx(0.1)
+    assert harness._overhead([one]) == pytest.approx(0.1)
+
+
+def test_an_interval_holds_the_quotient_of_totals() -> None:
+    found = quotient(([4.0, 6.0, 5.0], [1.0, 1.0, 1.0]), ([2.0, 3.0, 2.0], [1.0] * 3), seed=1)
+    assert found["value"] == pytest.approx(15 / 7)
+    low, high = found["interval"]
+    assert low <= 15 / 7 <= high
+    assert quotient(([], []), ([], []), 0) == {"value": None, "interval": None}
+
+
+def test_parts_of_several_runs_keep_their_origins() -> None:
+    first = {"provenance": 1, "settings": {}, "kept": [{"parts": ["a", "b"], "provenance": 0}]}
+    found = earlier_runs(first, ["b", "c"])
+    assert [(one["parts"], one["provenance"]) for one in found] == [(["c"], 1), (["b"], 0)]
+
+
+def test_a_recorder_judges_and_writes_after_each_part(tmp_path) -> None:
+    written = []
+    recorder = Recorder(
+        "x",
+        {"file": tmp_path, "sizes": (1, 2)},
+        lambda result: [goal("speed", 2.0, result["speed"])],
+        lambda result: written.append(dict(result)),
+        model="m",
+    )
+    recorder.add(speed=1.0)
+    result = recorder.add(speed=3.0)
+    assert [one["goals"][0]["met"] for one in written] == [False, True]
+    assert result["settings"] == {"file": str(tmp_path), "sizes": [1, 2]}
+    assert (result["bench"], result["model"]) == ("x", "m")
+
+
+def test_goals_have_one_form() -> None:
+    least = Goal("a", 1.0, lambda result: result["figures"]["a"])
+    most = Goal("b", 1.0, lambda result: result["figures"]["b"], at_most=True)
+    result = {"figures": {"a": 2.0}}
+    assert least.judge(result)["met"] is True
+    assert (most.judge(result)["met"], most.judge(result)["reason"]) == (None, "b")
+    assert most.judge({"figures": {"b": 2.0}})["met"] is False
+    assert goal("shown", None, 5.0)["met"] is None
+    (found,) = worst("all", 1.0, [("p", 1.5), ("q", 0.5)])
+    assert (found["where"], found["reached"], found["met"]) == ("q", 0.5, False)
+    assert found["missed"] == [["q", 0.5]]
+    assert worst("none", 1.0, []) == []

@@ -1,18 +1,32 @@
-"""The benchmark protocol: arms of one run, interleaved, gated by parity, judged by medians.
+"""The harness of every bench: arms in turns, warm-up, parity gate, medians, intervals, resuming.
 
 All arms run in one process on the same weights, dtype, threads and prompts. Each repetition goes
-through every arm before the next begins (ABAB), so drift of a shared machine hits all alike.
+through every arm before the next begins (ABAB), so drift of a shared machine hits all alike. A
+bench hands its parts to a `Recorder`, which writes the JSON after each of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, is_dataclass
 from statistics import median
 from typing import Any
 
+import numpy as np
+
 from sooner.parity import Parity
+from sooner.provenance import provenance
 from sooner.stats.run import EXACT, Stats
+
+Data = dict[str, Any]
+Progress = Callable[[str], None]
+Keep = Callable[[Data], None]
+"""Writes a result as far as it is."""
+
+RESAMPLES = 2000
+LEAST = 1e-12
+"""Totals below count as this much, where a total that is divided by could be 0."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +96,7 @@ def measure(
     arms: Sequence[Arm],
     inputs: int,
     repeats: int,
-    progress: Callable[[str], None] = lambda _: None,
+    progress: Progress = lambda _: None,
 ) -> list[ArmSamples]:
     """Run every arm on every input `repeats` times after one warm-up that is thrown away."""
     measured = [ArmSamples(arm, [[] for _ in range(inputs)]) for arm in arms]
@@ -97,9 +111,9 @@ def measure(
     return measured
 
 
-def row(one: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
+def row(one: ArmSamples, plain: ArmSamples) -> Data:
     """The figures of one arm against the plain arm; speeds are left out where parity is red."""
-    result: dict[str, Any] = {
+    result: Data = {
         "method": one.arm.name,
         "mode": one.arm.mode,
         "tokens": one.tokens,
@@ -132,16 +146,15 @@ def _verdict(parity: list[Parity]) -> str | None:
     return next((verdict for verdict in order if verdict in found), None)
 
 
-def engine_figures(one: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
+def engine_figures(one: ArmSamples, plain: ArmSamples) -> Data:
     """Acceptance, theory and overhead, from the engine's own counts."""
     stats = one.stats
     steps = sum(each.num_spec_steps for each in stats)
     accepted = sum(each.num_accepted_draft_tokens for each in stats)
     levels = sum(each.num_draft_levels for each in stats)
-    histogram: dict[int, int] = {}
+    histogram: Counter[int] = Counter()
     for each in stats:
-        for count, times in each.acceptance_histogram.items():
-            histogram[count] = histogram.get(count, 0) + times
+        histogram.update(each.acceptance_histogram)
     runs = [run for each in stats for run in each.runs]
     theory = theory_speedup(stats, plain.stats)
     figures = {
@@ -204,3 +217,102 @@ def _overhead(stats: Sequence[Stats]) -> float:
     )
     total = sum(each.decode_seconds for each in stats)
     return 1 - forwards / total if total else 0.0
+
+
+def quotient(
+    rate: tuple[Sequence[float], Sequence[float]],
+    base: tuple[Sequence[float], Sequence[float]],
+    seed: int,
+) -> Data:
+    """Divide one rate by another of the same inputs, with the 95 % interval of a paired bootstrap.
+
+    Args:
+        rate, base: for each input what is counted and by what; a rate is the total of the first
+            over the total of the second.
+        seed: of the inputs that are drawn; an input is drawn whole.
+
+    Returns:
+        `value` and `interval`, `None` where there is nothing to divide by.
+    """
+    many = [np.array(each, float) for each in (*rate, *base)]  # four of [inputs]
+    if not len(many[0]) or min(many[1].sum(), many[2].sum()) <= 0:
+        return {"value": None, "interval": None}
+    picks = np.random.default_rng(seed).integers(len(many[0]), size=(RESAMPLES, len(many[0])))
+    spread = _quotient(*(each[picks].sum(1) for each in many))  # [resamples]
+    low, high = np.percentile(spread, (2.5, 97.5))
+    value = float(_quotient(*(each.sum(keepdims=True) for each in many))[0])
+    return {"value": value, "interval": [float(low), float(high)]}
+
+
+def _quotient(
+    above: np.ndarray, below: np.ndarray, base_above: np.ndarray, base_below: np.ndarray
+) -> np.ndarray:
+    return above * base_below / (np.maximum(below, LEAST) * np.maximum(base_above, LEAST))
+
+
+def earlier_runs(before: Mapping[str, Any], parts: Collection[str]) -> list[Data]:
+    """List the runs behind the parts that stay of an earlier result, the last run first.
+
+    Args:
+        before: the result that is added to; its own `kept` lists the runs before it.
+        parts: names of the parts that stay.
+
+    Returns:
+        For each run that some of them are of: `parts`, `provenance`, and `settings` if the bench
+        writes them.
+    """
+    older = [
+        {**run, "parts": [part for part in run["parts"] if part in parts]}
+        for run in before.get("kept", [])
+    ]
+    known = {part for run in older for part in run["parts"]}
+    origin = {name: before[name] for name in ("settings", "provenance") if name in before}
+    runs = [{"parts": [part for part in parts if part not in known], **origin}, *older]
+    return [run for run in runs if run["parts"]]
+
+
+class Recorder:
+    """The result of a bench: what its parts add, the goals judged anew, the JSON written each time.
+
+    Args:
+        bench: its name.
+        settings: its dataclass; what JSON can't hold is written as text.
+        goals: judges a result; returns the rows of `goals`.
+        keep: writes the result; `None` keeps it in memory alone.
+        about: entries that stand before the settings, such as `model`.
+    """
+
+    def __init__(
+        self,
+        bench: str,
+        settings: Any,
+        goals: Callable[[Data], list[Data]] | None = None,
+        keep: Keep | None = None,
+        **about: Any,
+    ) -> None:
+        self.goals, self.keep = goals, keep
+        values = asdict(settings) if is_dataclass(settings) else dict(settings)  # type: ignore[arg-type]
+        self.result: Data = {"bench": bench, **about, "settings": _plain(values)}
+
+    def origin(self, device: Any, dtype: Any, seed: int) -> None:
+        """Say where, in which dtype and from which seed the parts are measured."""
+        name = str(dtype).removeprefix("torch.")
+        self.result["provenance"] = provenance(str(device), name, seed)
+
+    def add(self, **parts: Any) -> Data:
+        """Take parts in, judge the goals and write the JSON."""
+        self.result |= parts
+        if self.goals is not None:
+            self.result["goals"] = self.goals(self.result)
+        if self.keep is not None:
+            self.keep(self.result)
+        return self.result
+
+
+def _plain(values: Any) -> Any:
+    """Return settings as JSON holds them: paths as text."""
+    if isinstance(values, Mapping):
+        return {name: _plain(value) for name, value in values.items()}
+    if isinstance(values, list | tuple):
+        return [_plain(value) for value in values]
+    return values if isinstance(values, int | float | str | None) else str(values)
