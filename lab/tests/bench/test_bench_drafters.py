@@ -10,12 +10,9 @@ import pytest
 import sooner
 from sooner.methods.eagle import Eagle3Head
 from sooner.tasks.loading import load_pair
-from sooner_lab.bench.caption_settings import BenchSettings
-from sooner_lab.bench.drafters.arms import GOALS, TRAINED
-from sooner_lab.bench.drafters.run import depths, judged, run
+from sooner_lab.bench.caption_settings import TRAINED, BenchSettings
+from sooner_lab.bench.drafters import GOALS, depths, goals, run
 from sooner_lab.bench.report import markdown, tables
-
-WEIGHTS = TRAINED["eagle3"].folder.parent
 
 
 @pytest.fixture(scope="module")
@@ -61,22 +58,22 @@ def test_depths_are_shares_of_steps() -> None:
 
 
 def test_goals_are_judged_where_arms_were_measured() -> None:
-    assert judged([]) == []
+    assert goals([]) == []
     arms = [
         {"method": "eagle3-chain", "mean_acceptance_length": 3.0},
         {"method": "eagle3", "mean_acceptance_length": 3.15, "decode_speedup": 1.2},
     ]
-    found = {one["goal"]: one for one in judged(arms)}
+    found = {one["goal"]: one for one in goals(arms)}
     over = found["eagle3: mean_acceptance_length over eagle3-chain"]
     assert over["reached"] == pytest.approx(1.05)
     assert not over["met"]
     assert found["eagle3: decode_speedup"]["met"]
-    assert {goal.arm for goal in GOALS} <= TRAINED.keys()
+    assert {arm for arm, *_ in GOALS} <= TRAINED.keys()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("eagle3", Eagle3Head), ("mtp", sooner.MtpHead)])
 def test_the_weights_say_how_they_came_about(name: str, kind: type[Any]) -> None:
-    folder = WEIGHTS / name
+    folder = TRAINED[f"{name}-chain"].folder
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_500_000
     card = json.loads((folder / "card.json").read_text())
     method = sooner.load_drafter(folder)
@@ -93,7 +90,7 @@ def test_the_weights_say_how_they_came_about(name: str, kind: type[Any]) -> None
 
 
 def test_the_folder_is_one_that_others_read() -> None:
-    told = json.loads((WEIGHTS / "eagle3" / "config.json").read_text())
+    told = json.loads((TRAINED["eagle3"].folder / "config.json").read_text())
     assert told["architectures"] == ["LlamaForCausalLMEagle3"]
     assert told["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
     assert told["draft_vocab_size"] == 128

@@ -37,9 +37,8 @@ def drafters(
 
     Exits with 1 when an arm differs from plain decoding by more than a tie.
     """
-    from ..bench.caption_settings import BenchSettings
-    from ..bench.drafters.arms import TRAINED
-    from ..bench.drafters.run import run
+    from ..bench.caption_settings import TRAINED, BenchSettings
+    from ..bench.drafters import run
 
     peers = ("hf-prompt-lookup", "hf-dflash", "prompt-lookup", "speculative")
     known = ("plain", *peers, *TRAINED)

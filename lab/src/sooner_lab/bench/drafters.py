@@ -1,0 +1,107 @@
+"""`sooner bench drafters`: trained drafters of the video miniature against chains of themselves.
+
+The arms are timed as `bench caption` times them, on the same clips; acceptance is counted by depth.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from .caption import run as run_caption
+from .caption_settings import DEPTH, TRAINED, BenchSettings
+from .goals import goal
+from .render import Page, ReportTable, Table
+from .run import Data, Progress
+
+GOALS: tuple[tuple[str, str, float, bool], ...] = (
+    ("eagle3-chain", "mean_acceptance_length", 2.0, False),
+    ("eagle3", "mean_acceptance_length", 1.1, True),
+    ("eagle3", "decode_speedup", 1.0, False),
+    ("mtp-chain", "mean_acceptance_length", 2.0, False),
+    ("mtp", "mean_acceptance_length", 1.1, True),
+    ("mtp", "decode_speedup", 1.0, False),
+    ("dflash", "mean_acceptance_length", 4.0, False),
+    ("dflash", "decode_speedup", 1.0, False),
+    ("ddtree", "mean_acceptance_length", 1.1, True),
+    ("ddtree", "decode_speedup", 1.0, False),
+)
+"""Arm, figure, least value, and whether the figure is divided by that of the arm's baseline."""
+
+
+def run(settings: BenchSettings, progress: Progress = print) -> Data:
+    """Measure and return the result: `bench caption`'s `arms` with `depths`, and `goals`."""
+    result = run_caption(settings, progress)
+    for arm in result["arms"]:
+        if arm["method"] in TRAINED:
+            arm["depths"] = depths(arm["acceptance_histogram"])
+            arm["baseline"] = TRAINED[arm["method"]].baseline
+    return {**result, "bench": "drafters", "goals": goals(result["arms"])}
+
+
+def depths(histogram: Mapping[int, int], depth: int = DEPTH) -> list[float]:
+    """Return the shares of steps in which at least 1, 2, ... `depth` draft tokens were accepted.
+
+    Args:
+        histogram: accepted draft tokens of a step -> steps; those near an answer's end, which
+            could draft less, are counted.
+        depth: levels.
+    """
+    steps = sum(histogram.values())
+    return [
+        sum(times for count, times in histogram.items() if count >= level) / steps if steps else 0.0
+        for level in range(1, depth + 1)
+    ]
+
+
+def goals(arms: Sequence[Data]) -> list[Data]:
+    """Return a row for each goal whose arms were measured."""
+    figures = {arm["method"]: arm for arm in arms}
+    rows = []
+    for arm, figure, bound, over_baseline in GOALS:
+        reached, name = figures.get(arm, {}).get(figure), f"{arm}: {figure}"
+        if over_baseline and reached is not None:
+            baseline = TRAINED[arm].baseline or ""
+            below = figures.get(baseline, {}).get(figure)
+            reached, name = reached / below if below else None, f"{name} over {baseline}"
+        if reached is not None:
+            rows.append(goal(name, bound, reached))
+    return rows
+
+
+def _depths(result: Data) -> list[ReportTable]:
+    deep = [arm for arm in result["arms"] if arm.get("depths")]
+    if not deep:
+        return []
+    heads = ["method", "same weights as", *map(str, range(1, len(deep[0]["depths"]) + 1))]
+    lines = [
+        [arm["method"], arm["baseline"] or "", *(f"{share:.1%}" for share in arm["depths"])]
+        for arm in deep
+    ]
+    remark = "Share of steps in which at least so many draft tokens were accepted."
+    return [ReportTable("Acceptance by depth", heads, lines, remark)]
+
+
+ARMS: tuple[tuple[Any, str, str], ...] = (
+    ("method", "method", "{}"), ("tokens", "tokens", "{}"),
+    ("tokens_per_second", "tokens/s", "{:.1f}"), ("decode_speedup", "decode", "{:.2f}×"),
+    ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+    ("theory_speedup", "theory", "{:.2f}×"), ("parity", "parity", "{}"),
+)  # fmt: skip
+PAGE = Page(
+    "Trained drafters",
+    (
+        Table(
+            lambda result: f"{result['model']}, {result['clips']} clips",
+            "arms",
+            ARMS,
+            "One run, all arms in turns; *theory* is what the arm's own acceptance and step times "
+            "allow. The target is a miniature of 28 small layers, of which four are trained: what "
+            "a head costs beside it is not what one costs beside a model of billions, so "
+            "acceptance is the figure to read here.",
+        ),
+        _depths,
+    ),
+    goals="Fixed in `sooner_lab.bench.drafters` before this run, and committed after a smoke run "
+    "of one clip had been seen: not blind.",
+)
