@@ -16,7 +16,7 @@ from sooner.errors import SoonerError
 from sooner_lab.bench.report import markdown
 from sooner_lab.bench.scale import run as whole
 from sooner_lab.bench.scale.command import ProcessWatch, ScaleRun, digest_of
-from sooner_lab.bench.scale.figures import arm_rows, ratios
+from sooner_lab.bench.scale.run import arm_rows, goals, ratios
 from sooner_lab.bench.scale.settings import ScaleArm, ScaleBenchSettings
 
 EACH, START = 1.25, {"plain-1": 9.0, "plain-2": 10.0, "ray-1": 30.0, "ray-2": 31.0}
@@ -93,8 +93,6 @@ def test_runs_are_added_in_turns_and_predictions_held_against_them(
 
 
 def test_a_different_output_breaks_its_goal() -> None:
-    from sooner_lab.bench.scale.goals import goals
-
     runs = [made("plain-1", 4), made("plain-2", 4), made("plain-1", 8)]
     assert goals({"runs": runs, "ratios": [], "predictions": []})[0]["met"]
     runs.append(made("plain-2", 8, digest="another"))

@@ -1,28 +1,19 @@
-"""The tables of `sooner bench scale`, for the terminal and for Markdown."""
+"""The page of `sooner bench scale`."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..pages import ReportTable, cell, head, sections
+from ..render import Data, Page, ReportTable, Table, cell
 
 STAGES = ("read", "draft", "prefill", "decode", "write")
 
 
-def tables(result: dict[str, Any]) -> list[ReportTable]:
-    """Goals, arms, processor time, predictions and stages."""
-    made = [_goals(result), _arms(result), _processors(result)]
-    if result["predictions"]:
-        made.append(_predictions(result))
-    if result["stage_times"]:
-        made.append(_stages(result))
-    return made
-
-
-def markdown(result: dict[str, Any], source: str) -> str:
-    """The page; `source` names the JSON it came from."""
+def _intro(result: Data) -> list[str]:
     settings = result["settings"]
-    told = (
+    lines = [""]
+    for each in result["earlier"]:
+        origin = f"`{' '.join(each['argv'])}` · {each['date']} · revision `{each['git']}`"
+        lines += [f"Some runs are of {origin}.", ""]
+    about = (
         f"`sooner parse --model {settings['model']} --drafter {settings['drafter']}` of scans in "
         f"PDFs of {settings['document_pages']} pages. A worker is one core, for reading, OCR, "
         "model and writing: `plain-2` are two commands on one folder, each on a core of its own, "
@@ -31,65 +22,35 @@ def markdown(result: dict[str, Any], source: str) -> str:
         "run on the same one or two cores. All runs of a repeat come one after the other, in turns "
         "forwards and backwards."
     )
-    lines = [*head(result, source, "Scale: one worker and two"), ""]
-    for one in result["earlier"]:
-        told_of = f"`{' '.join(one['argv'])}` · {one['date']} · revision `{one['git']}`"
-        lines += [f"Some runs are of {told_of}.", ""]
-    return "\n".join([*lines, told, *sections(tables(result))]) + "\n"
+    return [*lines, about]
 
 
-def _goals(result: dict[str, Any]) -> ReportTable:
-    rows = [
-        [
-            one["goal"],
-            f"{one['side']} {one['wanted']:g}",
-            f"{one['reached']:.3g}",
-            "met" if one["met"] else "**missed**",
-        ]
-        for one in result["goals"]
+def _arms(result: Data) -> list[Data]:
+    """The rows of arms, each with its ratios."""
+    return [
+        row
+        | {
+            "ratios": {
+                each["what"]: each["value"]
+                for each in result["ratios"]
+                if each["arm"] == row["arm"]
+            }
+        }
+        for row in result["arms"]
     ]
-    return ReportTable("Goals", ["goal", "wanted", "reached", ""], rows, "Fixed beforehand.")
 
 
-def _arms(result: dict[str, Any]) -> ReportTable:
-    ratio = {(one["what"], one["arm"]): one["value"] for one in result["ratios"]}
+def _processors(result: Data) -> list[ReportTable]:
+    kinds = sorted({kind for row in result["arms"] for kind in row["cpu"]})
     rows = [
         [
-            one["arm"],
-            f"{one['rate']:.3f}",
-            f"{one['low']:.3f} to {one['high']:.3f}",
-            f"{1 / one['rate']:.2f}",
-            cell(ratio.get(("speedup", one["arm"])), "{:.2f}×"),
-            cell(ratio.get(("overhead", one["arm"])), "{:+.1%}"),
-            f"{one['start']:.1f}",
-            f"{one['seconds']:.1f}",
-            f"{one['runs']} × {one['pages']}",
+            row["arm"],
+            *(cell(row["cpu"].get(kind), "{:.1f}") for kind in kinds),
+            f"{row['bench_cpu']:.1f}",
+            f"{sum(row['cpu'].values()) / row['seconds'] / row['workers']:.0%}",
+            cell(row["starved"], "{:.1f}"),
         ]
-        for one in result["arms"]
-    ]
-    heads = [
-        "arm", "pages/s", "of each run", "s a page", "over one worker", "s a page over plain",
-        "start, s", "whole run, s", "runs × pages",
-    ]  # fmt: skip
-    remark = (
-        "*pages/s* are the pages that long runs have more than a short one, over the seconds that "
-        "they take more; *start* is what is left of the short run: imports, the model, Ray, and "
-        "the end of processes. *whole run* has both, the median."
-    )
-    return ReportTable("Arms", heads, rows, remark)
-
-
-def _processors(result: dict[str, Any]) -> ReportTable:
-    kinds = sorted({kind for one in result["arms"] for kind in one["cpu"]})
-    rows = [
-        [
-            one["arm"],
-            *(cell(one["cpu"].get(kind), "{:.1f}") for kind in kinds),
-            f"{one['bench_cpu']:.1f}",
-            f"{sum(one['cpu'].values()) / one['seconds'] / one['workers']:.0%}",
-            cell(one["starved"], "{:.1f}"),
-        ]
-        for one in result["arms"]
+        for row in result["arms"]
     ]
     remark = (
         "Seconds of processors in a long run, starts included, by kind of process: *command* is "
@@ -98,33 +59,62 @@ def _processors(result: dict[str, Any]) -> ReportTable:
         "for how long Ray's parsers had no page."
     )
     heads = ["arm", *kinds, "bench", "of its cores", "starved, s"]
-    return ReportTable("Processor time", heads, rows, remark)
+    return [ReportTable("Processor time", heads, rows, remark)]
 
 
-def _predictions(result: dict[str, Any]) -> ReportTable:
-    rows = [
-        [
-            one["arm"],
-            f"{one['predicted']:.3f}",
-            f"{one['measured']:.3f}",
-            f"{one['error']:+.1%}",
-        ]
-        for one in result["predictions"]
+def _stages(result: Data) -> list[Data]:
+    pages = (result["stage_times"] or {}).get("pages") or []
+    return [
+        {"stage": name, "seconds": sum(page[name] for page in pages) / len(pages)}
+        for name in (STAGES if pages else ())
     ]
+
+
+def _predicted(result: Data) -> str:
     notes = "; ".join(result["predictions"][0]["notes"])
-    remark = (
+    return (
         "`sooner predict --cluster` with `--accelerators 0`, from the records of `plain-1`, on as "
         f"many machines of one core ({notes}). It knows nothing of Ray's own processes."
     )
-    return ReportTable("Predicted", ["arm", "pages/s", "measured", "off by"], rows, remark)
 
 
-def _stages(result: dict[str, Any]) -> ReportTable:
-    pages = result["stage_times"]["pages"]
-    mean = {name: sum(page[name] for page in pages) / len(pages) for name in STAGES}
-    rows = [[name, f"{mean[name]:.3f}"] for name in STAGES]
-    remark = (
-        "Seconds a page in the records of `plain-1`, as they are: OCR of a page runs beside the "
-        "page before it on the same core, so both take longer by the clock than alone."
-    )
-    return ReportTable("Stages of one worker", ["stage", "s a page"], rows, remark)
+PAGE = Page(
+    "Scale: one worker and two",
+    (
+        Table(
+            "Arms",
+            _arms,
+            (
+                ("arm", "arm", "{}"), ("rate", "pages/s", "{:.3f}"),
+                (lambda row: f"{row['low']:.3f} to {row['high']:.3f}", "of each run", "{}"),
+                (lambda row: 1 / row["rate"], "s a page", "{:.2f}"),
+                ("ratios.speedup", "over one worker", "{:.2f}×"),
+                ("ratios.overhead", "s a page over plain", "{:+.1%}"),
+                ("start", "start, s", "{:.1f}"), ("seconds", "whole run, s", "{:.1f}"),
+                (lambda row: f"{row['runs']} × {row['pages']}", "runs × pages", "{}"),
+            ),
+            "*pages/s* are the pages that long runs have more than a short one, over the seconds "
+            "that they take more; *start* is what is left of the short run: imports, the model, "
+            "Ray, and the end of processes. *whole run* has both, the median.",
+        ),
+        _processors,
+        Table(
+            "Predicted",
+            "predictions",
+            (
+                ("arm", "arm", "{}"), ("predicted", "pages/s", "{:.3f}"),
+                ("measured", "measured", "{:.3f}"), ("error", "off by", "{:+.1%}"),
+            ),
+            _predicted,
+        ),
+        Table(
+            "Stages of one worker",
+            _stages,
+            (("stage", "stage", "{}"), ("seconds", "s a page", "{:.3f}")),
+            "Seconds a page in the records of `plain-1`, as they are: OCR of a page runs beside "
+            "the page before it on the same core, so both take longer by the clock than alone.",
+        ),
+    ),
+    intro=_intro,
+    goals="Fixed beforehand.",
+)  # fmt: skip

@@ -1,34 +1,35 @@
-"""The whole of `sooner bench scale`: documents, runs of every arm, figures, predictions, goals."""
+"""`sooner bench scale`: one worker and two, with Ray and without, and what was predicted of them.
+
+A worker is one core for reading, OCR, model and writing. `command` runs `sooner parse` on its cores
+and looks at its processes; the simulated cluster is held against what the runs did.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
 import tempfile
-from collections.abc import Callable
-from dataclasses import asdict
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from statistics import median
 
 from sooner.errors import SoonerError
 from sooner.provenance import provenance
 
-from ...theory.cluster import StageTimes
+from ...theory.cluster import Cluster, StageTimes, fitted, simulate
+from ...theory.cluster.fit import PAGES
+from ..goals import goal
 from ..parse.pdf import write_pdf
 from ..parse.sheets import sample_sheets
+from ..run import Data, Keep, Progress
 from .command import run_arm
-from .figures import arm_rows, ratios
-from .goals import goals
-from .predicted import ONE, predictions
-from .settings import ARMS, ScaleBenchSettings
-
-Data = dict[str, Any]
-Keep = Callable[[Data], None]
+from .settings import ARMS, ERROR, OVERHEAD, SPEEDUP, ScaleBenchSettings
 
 
 def run(
     settings: ScaleBenchSettings,
-    progress: Callable[[str], None] = print,
+    progress: Progress = print,
     keep: Keep | None = None,
     before: Data | None = None,
 ) -> Data:
@@ -75,7 +76,7 @@ def _repeat(
     documents: Path,
     pages: int,
     settings: ScaleBenchSettings,
-    progress: Callable[[str], None],
+    progress: Progress,
     keep: Keep | None,
 ) -> None:
     """Every arm once on the same pages, forwards and backwards in turn."""
@@ -133,3 +134,131 @@ def _check_alike(before: Data, settings: ScaleBenchSettings) -> None:
                 f"the result to add to has {name} {before['settings'][name]}, and this run "
                 f"{now[name]}; write another file"
             )
+
+
+@dataclass(frozen=True)
+class ArmRate:
+    """What the runs of an arm say.
+
+    Attributes:
+        rate: pages a second, the start left out: pages that long runs have more than short ones,
+            over the seconds that these take.
+        low, high: the same of each long run alone.
+        start: seconds of a run that are not of its pages.
+        seconds: of a long run, the median.
+    """
+
+    rate: float
+    low: float
+    high: float
+    start: float
+    seconds: float
+
+
+def rate_of(runs: Sequence[Data], arm: str) -> ArmRate | None:
+    """Of an arm; `None` without runs of two lengths."""
+    own = [one for one in runs if one["arm"] == arm]
+    lengths = sorted({one["pages"] for one in own})
+    if len(lengths) < 2:
+        return None
+    few, many = lengths[0], lengths[-1]
+    short = median(one["seconds"] for one in own if one["pages"] == few)
+    long = [one["seconds"] for one in own if one["pages"] == many]
+    rates = [(many - few) / max(seconds - short, 1e-9) for seconds in long]
+    rate = (many - few) / max(median(long) - short, 1e-9)
+    return ArmRate(rate, min(rates), max(rates), short - few / rate, median(long))
+
+
+def arm_rows(runs: Sequence[Data]) -> list[Data]:
+    """A row for each arm that was run at two lengths."""
+    rows = []
+    for name, arm in ARMS.items():
+        found = rate_of(runs, name)
+        if found is None:
+            continue
+        pages = max(one["pages"] for one in runs if one["arm"] == name)
+        long = [one for one in runs if one["arm"] == name and one["pages"] == pages]
+        kinds = sorted({kind for one in long for kind in one["cpu"]})
+        starved = [one["starved"] for one in long if one["starved"] is not None]
+        rows.append(
+            {
+                "arm": name,
+                "workers": arm.workers,
+                "runs": len(long),
+                "pages": pages,
+                **vars(found),
+                "cpu": {kind: median(one["cpu"].get(kind, 0.0) for one in long) for kind in kinds},
+                "bench_cpu": median(one["bench_cpu"] for one in long),
+                "starved": median(starved) if starved else None,
+            }
+        )
+    return rows
+
+
+def ratios(rows: Sequence[Data]) -> list[Data]:
+    """Two workers over one, and Ray over the plain command; only of arms that are there."""
+    rate = {row["arm"]: row["rate"] for row in rows}
+    found = []
+    for kind in ("plain", "ray"):
+        one, two = rate.get(f"{kind}-1"), rate.get(f"{kind}-2")
+        if one and two:
+            found.append({"what": "speedup", "arm": f"{kind}-2", "over": f"{kind}-1"})
+            found[-1]["value"] = two / one
+    for workers in (1, 2):
+        plain, ray = rate.get(f"plain-{workers}"), rate.get(f"ray-{workers}")
+        if plain and ray:
+            found.append({"what": "overhead", "arm": f"ray-{workers}", "over": f"plain-{workers}"})
+            found[-1]["value"] = plain / ray - 1
+    return found
+
+
+ONE = "plain-1"
+"""The arm whose records the simulation is fitted to."""
+WORKER = Cluster(machines=1, accelerators=0, cpus=1, in_flight=1)
+"""A worker: a core that reads, drafts, parses and writes."""
+
+
+def predictions(rows: Sequence[Data], stage_times: Data | None) -> list[Data]:
+    """A row for each arm but `ONE`: predicted pages a second, and their error.
+
+    Args:
+        rows: of `figures.arm_rows`.
+        stage_times: of `ONE`'s run, as `StageTimes.as_dict` gives them.
+    """
+    rate = {row["arm"]: row["rate"] for row in rows}
+    if stage_times is None or ONE not in rate:
+        return []
+    times = fitted(StageTimes.from_dict(stage_times), WORKER, rate[ONE])
+    found = []
+    for name, arm in ARMS.items():
+        if name in rate and name != ONE and not (arm.is_ray and arm.workers == 1):
+            many = simulate(times, replace(WORKER, machines=arm.workers), PAGES * arm.workers)
+            found.append(
+                {
+                    "arm": name,
+                    "predicted": many.rate,
+                    "measured": rate[name],
+                    "error": many.rate / rate[name] - 1,
+                    "notes": list(times.notes),
+                }
+            )
+    return found
+
+
+def goals(result: Data) -> list[Data]:
+    """Return a row for each goal that was measured."""
+    rows = []
+    for each in result["ratios"]:
+        if each["what"] == "speedup":
+            name = f"{each['arm']}: pages a second over {each['over']}"
+            rows.append(goal(name, SPEEDUP, each["value"]))
+        elif each["arm"] == "ray-1":
+            name = f"{each['arm']}: seconds a page more than {each['over']}, start-up apart"
+            rows.append(goal(name, OVERHEAD, each["value"], at_most=True))
+    for each in result["predictions"]:
+        name = f"{each['arm']}: predicted pages a second off by"
+        rows.append(goal(name, ERROR, abs(each["error"]), at_most=True))
+    digests = {(each["pages"], each["digest"]) for each in result["runs"]}
+    more = len(digests) - len({each["pages"] for each in result["runs"]})
+    rows.append(goal("different outputs of runs of the same pages", 0, more, at_most=True))
+    return rows
