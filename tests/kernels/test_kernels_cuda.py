@@ -86,6 +86,8 @@ def test_a_million_tokens_are_addressed_without_overflow() -> None:
 
 
 def test_a_grid_is_faster_than_flash_at_length() -> None:
-    kernels = pytest.importorskip("sooner_lab.bench.prefill.kernels")
-    (found,) = kernels.time_kernels([131_072], repeats=2)
-    assert found["arms"]["grid"]["speedup"] > 2
+    gpu = pytest.importorskip("sooner_lab.bench.gpu.run")
+    settings = gpu.GpuSettings(sections=("prefill",), prefill_lengths=(131_072,))
+    result = gpu.run(settings, progress=lambda line: None)
+    (found,) = result["sections"]["prefill"]["lengths"]
+    assert found["arms"]["grid"]["over_sdpa"] > 2

@@ -25,7 +25,7 @@ class TileSizes:
     """How a kernel cuts its work.
 
     The defaults fit the shared memory of an A100 (163 KiB a block), so also that of an H100 or an
-    H200. To tune, time `sooner_lab.bench.prefill.kernels.time_kernels` with other sizes handed to
+    H200. To tune, time `sooner bench gpu --section prefill` with other sizes handed to
     `TritonBackend(tiles=...)`: more warps for larger tiles, fewer stages when memory runs out.
 
     Attributes:

@@ -7,53 +7,26 @@ same launching, or to the card's data sheet.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
+
+from ..goals import Goal
 
 GIB = 2**30
 DTYPE = "bfloat16"
 
 
-@dataclass(frozen=True)
-class Goal:
-    """One goal.
-
-    Attributes:
-        text: what is to be reached.
-        bound: least value, or most if `is_limit`.
-        find: the figure of a result; raises `KeyError` where it was not measured.
-    """
-
-    text: str
-    bound: float
-    find: Callable[[dict[str, Any]], float]
-    is_limit: bool = False
-
-
 def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """Every goal beside what the run reached.
+    """Return a row for each goal, see `goals.goal`, those that were not measured with the `reason`.
 
-    Returns:
-        `goal`, `wanted`, `at_most` (the goal is a limit), `reached`, and `verdict`: `met`,
-        `missed`, or `unmeasured` with the `reason`. Without a GPU, or in another dtype than bf16,
-        nothing is judged, and `reached` has what came out.
+    Without a GPU, or in another dtype than bf16, nothing is judged, and `reached` has what came
+    out.
     """
-    return [_judged(goal, result) for goal in GOALS]
-
-
-def _judged(goal: Goal, result: dict[str, Any]) -> dict[str, Any]:
-    about = {"goal": goal.text, "wanted": goal.bound, "at_most": goal.is_limit}
-    try:
-        reached = goal.find(result)
-    except (KeyError, TypeError) as error:
-        reason = str(error).strip("'\"") or "the section was not run"
-        return {**about, "reached": None, "verdict": "unmeasured", "reason": reason}
     device, dtype = (result["settings"].get(name) for name in ("device", "dtype"))
-    if device == "cpu" or dtype != DTYPE:
-        reason = f"goals are of GPUs in {DTYPE}; this is {dtype} on {device}"
-        return {**about, "reached": reached, "verdict": "unmeasured", "reason": reason}
-    met = reached <= goal.bound if goal.is_limit else reached >= goal.bound
-    return {**about, "reached": reached, "verdict": "met" if met else "missed"}
+    rows = [each.judge(result) for each in GOALS]
+    if device != "cpu" and dtype == DTYPE:
+        return rows
+    reason = f"goals are of GPUs in {DTYPE}; this is {dtype} on {device}"
+    return [{"reason": reason, **row, "met": None} for row in rows]
 
 
 def _found(result: dict[str, Any], section: str) -> dict[str, Any]:
@@ -141,26 +114,26 @@ GOALS = (
     ),
     Goal(
         "a plain step with graphs, share in which the GPU is idle", 0.05,
-        lambda result: _figure(_arm(result, "sooner-graphs"), "idle_share"), is_limit=True,
+        lambda result: _figure(_arm(result, "sooner-graphs"), "idle_share"), at_most=True,
     ),
     Goal(
         "a verification of 16 over a plain step, both graphs, behind 32,768 tokens", 1.15,
         _of("verify", "cells", "over_plain", context=32_768, block=16, arm="graph chain"),
-        is_limit=True,
+        at_most=True,
     ),
-    Goal("a step of the 0.5B draft over one of the 7B target", 0.2, _draft_step, is_limit=True),
+    Goal("a step of the 0.5B draft over one of the 7B target", 0.2, _draft_step, at_most=True),
     Goal(
         "speculative decoding at acceptance 0.8, share of theory", 0.9,
         _of("methods", "rows", "share_of_theory", arm="speculative", acceptance=0.8),
     ),
     Goal(
         "the same, share of a round in which the GPU is idle", 0.1,
-        _of("methods", "rows", "idle_share", arm="speculative", acceptance=0.8), is_limit=True,
+        _of("methods", "rows", "idle_share", arm="speculative", acceptance=0.8), at_most=True,
     ),
     *(
         Goal(
             f"tokens a round at which {arm} is as fast as plain decoding", most,
-            _of("methods", "rows", "break_even", arm=arm), is_limit=True,
+            _of("methods", "rows", "break_even", arm=arm), at_most=True,
         )
         for arm, most in (("eagle", 1.6), ("eagle3", 1.6), ("dflash", 1.4), ("ddtree", 1.5))
     ),
@@ -168,13 +141,13 @@ GOALS = (
         "prompt lookup whose drafts are never right, over plain decoding", 0.97,
         _of("methods", "rows", "over_plain", arm="prompt-lookup"),
     ),
-    Goal("graphs captured by any call but an arm's first", 0.0, _late_captures, is_limit=True),
+    Goal("graphs captured by any call but an arm's first", 0.0, _late_captures, at_most=True),
     Goal(
         "parallel decoding over plain behind 25k visual tokens, at acceptance 0.8", 1.4,
         _of("video", "rows", "over_plain", arm="parallel"),
     ),
     Goal(
         "all graphs, GiB beyond weights and KV", 2.0, _section("graphs", "bytes", GIB),
-        is_limit=True,
+        at_most=True,
     ),
 )  # fmt: skip

@@ -27,7 +27,7 @@ def graphs(bench: GpuBench, out: dict[str, Any]) -> None:
     model = bench.models.get(settings.target)
     recorder = CudaGraphs(bench.device) if bench.clock.is_cuda else Rerun()
     held = StepGraphs(recorder, ENTRIES[-1])
-    rows = max(settings.rows)
+    rows = settings.graph_rows
     out |= {"model": settings.target, "buckets": []}
     with torch.inference_mode():
         steps = StaticSteps(model, rows, settings.rows_context, chain, follow_choices, graphs=held)

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
+from torch.nn.attention import SDPBackend, sdpa_kernel
+from torch.nn.functional import scaled_dot_product_attention
 
-from sooner.sparse.attention import Reference, States
+from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.attention.partial import Partial
-from sooner.sparse.attention.run import backend_for, jobs, run
+from sooner.sparse.attention.run import Backend, backend_for, jobs, run
 from sooner.sparse.modality import PromptLayout
+from sooner.sparse.pairs import share
+from sooner.sparse.patterns import Dense, Grid, HeadPattern, VerticalSlash
+from sooner.sparse.patterns.base import Pattern, build
+from sooner.sparse.plane import whole
+from sooner.sparse.probe import probe
 
-from ..prefill.kernels import flash, flops_share, pattern_run, patterns_of, random_states
 from .bench import GpuBench
 from .kernels import judged, relative_error
 from .timing import Timing
@@ -110,9 +118,59 @@ def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any
                 found[name] = {"missing": timing}
                 continue
             found[name] = timing.as_dict()
-            share = flops_share(row, layout, patterns[name]) if name in patterns else 1.0
-            found[name]["flops_share"] = share
+            part = flops_share(row, layout, patterns[name]) if name in patterns else 1.0
+            found[name]["flops_share"] = part
             if isinstance(base, Timing):
                 faster = base.seconds / timing.seconds
-                found[name] |= {"over_sdpa": faster, "share_reached": faster * share}
+                found[name] |= {"over_sdpa": faster, "share_reached": faster * part}
     return found
+
+
+def random_states(
+    tokens: int,
+    heads: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    seed: int,
+) -> States:
+    """Normal states of one row, the same for one seed."""
+    generator = torch.Generator(device).manual_seed(seed)
+
+    def draw(count: int) -> Tensor:
+        shape = (count, tokens, head_dim)
+        return torch.randn(shape, generator=generator, device=device, dtype=dtype)
+
+    return States(draw(heads), draw(kv_heads), draw(kv_heads), head_dim**-0.5)
+
+
+def patterns_of(stride: int) -> dict[str, Pattern]:
+    """What is timed beside torch's attention, by name."""
+    return {"dense": Dense(), "vertical-slash": VerticalSlash(), "grid": Grid(stride)}
+
+
+def pattern_run(
+    row: States, layout: PromptLayout, pattern: HeadPattern, backend: Backend
+) -> Callable[[], object]:
+    """A call that runs a pattern on every head; it estimates and builds its index."""
+    picked = [pattern] * row.queries.shape[0]
+    return lambda: sparse_attention(row, layout, picked, backend)
+
+
+def flash(row: States) -> Tensor:
+    """Torch's FlashAttention, causal, `[1, heads, tokens, head_dim]`."""
+    q, k, v = row.queries[None], row.keys[None], row.values[None]
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        return scaled_dot_product_attention(
+            q, k, v, is_causal=True, scale=row.scale, enable_gqa=True
+        )
+
+
+def flops_share(row: States, layout: PromptLayout, pattern: Pattern) -> float:
+    """Share of causal pairs that the first head computes."""
+    if pattern.kind == "dense":
+        return 1.0
+    plane, first = whole(layout), torch.zeros(1, dtype=torch.long, device=row.queries.device)
+    seen = probe(row.queries, row.keys, plane, row.scale, first)
+    return float(share(build([pattern], plane, seen), plane)[0])

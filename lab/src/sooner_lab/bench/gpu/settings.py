@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Self
 
 SECTIONS = (
-    "step", "methods", "verify", "video", "engine", "kernels", "rows", "graphs", "waits", "prefill",
+    "step", "methods", "verify", "video", "engine", "kernels", "graphs", "prefill",
 )  # fmt: skip
 """Sections of a default run, those of most worth first."""
 
@@ -24,9 +24,7 @@ COSTS = {
     "video": 60.0,
     "engine": 30.0,
     "kernels": 70.0,
-    "rows": 35.0,
     "graphs": 15.0,
-    "waits": 5.0,
     "prefill": 35.0,
     "prefill-1m": 120.0,
 }
@@ -58,8 +56,8 @@ class GpuSettings:
         video_grid: frame pairs, patches down and across; video_tokens: new tokens behind it.
         engine_rows, engine_context, engine_tokens, engine_waves: requests of a wave, tokens of
             their prompts and new ones, and waves.
-        rows, rows_context, rows_tokens: of the batches.
-        rows_acceptance: the chance that their draft tokens are right.
+        graph_rows: most rows of the steps that are captured.
+        rows_acceptance: the chance that draft tokens of the engine's rows are right.
         prefill_lengths: tokens of the sparse prefills.
         checked_length: tokens at which sparse kernels are held to the reference.
         stride: of the grid pattern; a frame of Qwen2.5-VL or LLaVA-Video has 100 to 400 tokens.
@@ -99,9 +97,7 @@ class GpuSettings:
     engine_context: int = 512
     engine_tokens: int = 64
     engine_waves: int = 3
-    rows: tuple[int, ...] = (1, 8, 32, 4)
-    rows_context: int = 512
-    rows_tokens: int = 32
+    graph_rows: int = 32
     rows_acceptance: float = 0.8
     prefill_lengths: tuple[int, ...] = (8_192, 32_768, 131_072)
     checked_length: int = 1_000
@@ -143,9 +139,7 @@ class GpuSettings:
             engine_context=16,
             engine_tokens=10,
             engine_waves=2,
-            rows=(1, 3),
-            rows_context=16,
-            rows_tokens=8,
+            graph_rows=3,
             prefill_lengths=(96,),
             checked_length=96,
             stride=8,
