@@ -15,17 +15,15 @@ import tiny_policy
 from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner.io import write_json
-from sooner.tasks.act import Allowance
 from sooner_lab.bench import report
-from sooner_lab.bench.act import arms, observations, page, run
+from sooner_lab.bench.act import arms, observations, run
 from sooner_lab.bench.act.arms import Positions
-from sooner_lab.bench.act.distance import steps
 from sooner_lab.bench.act.settings import ActSettings
 from sooner_lab.robots import metaworld
 
 SETTINGS = ActSettings(
     envs=("table",), tolerances=(3, 31), chosen=31, observations=2, repeats=1, episodes=2,
-    parts=("offline", "trees", "distance", "cases", "loops"), distances=5,
+    parts=("offline", "trees", "loops"),
 )  # fmt: skip
 
 
@@ -65,32 +63,6 @@ def test_a_wide_tolerance_accepts_more_and_tells_how_far_it_is(result: dict[str,
     assert [row["method"] for row in told["arms"]] == ["relaxed r=3", "relaxed r=31"]
     assert len(told["arms"][1]["mean_bins"]) == 4
     assert max(told["arms"][1]["mean_bins"][:3]) > 0
-
-
-def test_distances_are_of_more_observations_than_are_timed(result: dict[str, Any]) -> None:
-    """Actions of a batch against actions one by one, number by number."""
-    told = result["distance"]
-    assert told["observations"] == 5
-    seen = observations.record(SETTINGS.envs, 5, SETTINGS.seed % 1000)
-    policy = tiny_policy.policy(head=True)
-    exact = np.stack([policy.act([one.seen], method="plain")[0].ids for one in seen])
-    wide = Allowance(31)
-    loose = tiny_policy.policy(head=True, allowance=wide)
-    near = np.stack([loose.act([one.seen], method="relaxed")[0].ids for one in seen])
-    off = np.abs(near.astype(int) - exact.astype(int)).reshape(-1, 4)
-    row = told["arms"][1]
-    assert row["max_bins"] == off.max(0).tolist()
-    assert row["mean_bins"] == pytest.approx(off.mean(0).tolist())
-    assert row["same"] == pytest.approx(float((off == 0).mean()))
-
-
-def test_near_copies_by_hand() -> None:
-    ids = np.array([[[70, 80, 90], [70, 81, 95]], [[60, 60, 60], [63, 60, 61]]])
-    assert steps(ids, chosen=3) == {
-        "numbers": 6, "same": 2 / 6, "within_1": 4 / 6, "within_chosen": 5 / 6,
-    }  # fmt: skip
-    assert steps(ids[:, :1], chosen=3) is None, "one step repeats nothing"
-    assert steps(ids.astype(np.uint8), chosen=3) == steps(ids, chosen=3), "no wrapping around"
 
 
 def test_a_ratio_has_the_same_tree_on_both_sides(result: dict[str, Any]) -> None:
@@ -133,15 +105,6 @@ def test_loops_have_a_row_for_each_setting_and_one_for_all(result: dict[str, Any
     assert all(row["episodes"] == 2 for row in result["loops"])
 
 
-def test_cases_show_every_round(result: dict[str, Any]) -> None:
-    [case] = result["cases"]
-    assert case["env"] == "table"
-    for rounds in case["arms"].values():
-        assert sum(len(one["bins"]) for one in rounds) == 8
-        assert rounds[0]["drafted"] == 0
-        assert all(one["drafted"] <= len(one["bins"]) - 1 for one in rounds)
-
-
 def test_goals_compare_with_what_was_wanted(result: dict[str, Any]) -> None:
     goals = {one["goal"]: one for one in result["goals"]}
     ratios = [name for name in goals if name.startswith("acceptance length")]
@@ -159,10 +122,7 @@ def test_page_and_figures(result: dict[str, Any], tmp_path: Path) -> None:
     text = report.markdown(result, "act.json")
     for title in ("Goals", "By task (table 1)", "(table 2)", "(table 3)", "Closed loops"):
         assert title in text
-    told = result["distance"]
-    assert f"over {told['observations']} observations of 2 steps each" in text
-    assert f"{told['steps']['within_1']:.0%} move by 1 bin at most" in text
-    assert len(page.tables(result)) >= 7
+    assert len(report.tables(result)) >= 7
     files = report.write_figures(result, path)
     assert {file.name for file in files} >= {"act-tolerance.png", "act-latency.png"}
 
@@ -238,15 +198,6 @@ def test_a_missing_simulator_is_told_before_any_work(monkeypatch: pytest.MonkeyP
         run.run(ActSettings(envs=("reech",)), lambda _: None)
 
 
-def test_the_clients_part_needs_a_server(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(run, "find_spec", lambda name: None if name == "uvicorn" else name)
-    with pytest.raises(SoonerError, match="needs uvicorn"):
-        run.run(ActSettings(envs=("table",)), lambda _: None)
-
-
-@pytest.mark.parametrize(
-    ("there", "chosen"), [({"OSMesa", "EGL"}, "osmesa"), ({"EGL"}, "egl"), (set(), "osmesa")]
-)
 def test_rendering_takes_the_library_that_is_there(
     monkeypatch: pytest.MonkeyPatch, there: set[str], chosen: str
 ) -> None:

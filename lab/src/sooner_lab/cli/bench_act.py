@@ -44,9 +44,7 @@ def act(
         ),
     ] = None,
     arms: Arms = None,
-    parts: Annotated[
-        str | None, listed("Only offline, trees, distance, cases, clients, ...")
-    ] = None,
+    parts: Annotated[str | None, listed("Only offline, trees, loops.")] = None,
     tolerances: Annotated[
         str | None, typer.Option(metavar="R,R,...", help="Bins of the relaxed arms.")
     ] = None,
@@ -54,7 +52,6 @@ def act(
         int, typer.Option(metavar="R", help="The tolerance of tables that show one.")
     ] = 9,
     observations: Annotated[int, count("Recorded observations of each environment.")] = 12,
-    distances: Annotated[int, count("Observations of each for the distance from exact.")] = 100,
     repeats: Repeats = 2,
     episodes: Annotated[int | None, count("Closed-loop episodes of each setting and task.")] = None,
     batch: Annotated[int, count("Episodes side by side.")] = 8,
@@ -93,7 +90,6 @@ def act(
         tolerances=bins,
         chosen=chosen,
         observations=observations,
-        distances=distances,
         repeats=repeats,
         episodes=episodes,
         batch=batch,

@@ -19,7 +19,7 @@ def loops(
     settings: ActSettings,
     contenders: list[ActContender],
     progress: Progress,
-    keep: Callable[[list[dict[str, Any]]], None],
+    keep: Callable[[list[dict[str, Any]]], object],
 ) -> list[dict[str, Any]]:
     """A row for each setting and environment, and one over all of them.
 

@@ -13,7 +13,7 @@ from sooner.parity import compare, reference_run
 from sooner.tasks.act.observation import Observation
 
 from ..hf_arms import run as hf_run
-from ..protocol import Arm, ArmSamples, TimedRun, measure, row
+from ..run import Arm, ArmSamples, TimedRun, measure, row
 from .arms import ActContender, Positions
 from .observations import Recorded
 from .settings import ActSettings

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 TOLERANCES = (1, 3, 5, 9, 15)
 ARMS = ("plain", "hf", "strict", "auto", "relaxed")
 """All arms; `relaxed` is one for each tolerance. `plain` is what all others are held against."""
-PARTS = ("offline", "trees", "distance", "cases", "clients", "weights", "loops")
+PARTS = ("offline", "trees", "loops")
 ENVS = ("reach", "push", "drawer-open")
 
 
@@ -25,13 +25,9 @@ class ActSettings:
         tolerances: bins of the relaxed arms.
         chosen: tolerance of the tables that show one; it is among `tolerances`.
         observations: of each environment, timed.
-        distances: of each environment, those among them, for the distance from exact actions: a
-            maximum of few says little.
         repeats: timed runs of each arm on each observation.
         episodes: of each environment and setting in closed loops.
         batch: episodes that run side by side.
-        clients: numbers of clients that ask the server at once.
-        requests: of each of the most clients; fewer clients send as many in all.
         device, dtype, threads, seed: as everywhere.
     """
 
@@ -45,12 +41,9 @@ class ActSettings:
     tolerances: tuple[int, ...] = TOLERANCES
     chosen: int = 9
     observations: int = 12
-    distances: int = 100
     repeats: int = 2
     episodes: int = 2
     batch: int = 8
-    clients: tuple[int, ...] = (1, 2, 4, 8)
-    requests: int = 12
     device: str = "auto"
     dtype: str = "auto"
     threads: int | None = 1
