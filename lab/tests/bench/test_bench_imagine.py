@@ -16,7 +16,7 @@ from sooner.cli.main import main
 from sooner.methods import Autoregressive, CoupledJacobi
 from sooner.models import canvas
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
-from sooner_lab.bench.imagine import breakdown, peers, subjects
+from sooner_lab.bench.imagine import peers, subjects
 from sooner_lab.bench.imagine import run as bench_run
 from sooner_lab.bench.imagine.arms import draw_beginning, draw_rows
 from sooner_lab.bench.imagine.settings import ARMS
@@ -26,20 +26,9 @@ from sooner_lab.worlds.motion import architecture
 
 HAS_GSD = importlib.util.find_spec("sooner.methods.jacobi.gsd") is not None
 NAMES = tuple(arm for arm in ARMS if arm != "gsd" or HAS_GSD)
-FIGURES = ("windows", "trajectories", "collision", "strength", "hamming", "story")
+FIGURES = ("windows", "trajectories", "collision", "strength", "hamming")
+DRAWN = ("windows", "strength", "hamming")
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
-
-
-class Eye:
-    """A judge of anything: mean colours, and whether a drawing is dark."""
-
-    name = "eye"
-
-    def features(self, pixels: torch.Tensor) -> torch.Tensor:
-        return pixels.mean((1, 2, 3))
-
-    def accuracy(self, pixels: torch.Tensor, numbers: Any) -> dict[str, float]:
-        return {"dark": float((pixels.mean((1, 2, 3, 4)) < 0.5).float().mean())}
 
 
 def picture_subject() -> Subject:
@@ -48,7 +37,7 @@ def picture_subject() -> Subject:
     def prepare(numbers: Any) -> dict[str, Any]:
         return {name: value[[number % 4 for number in numbers]] for name, value in inputs.items()}
 
-    return Subject("image", "tiny janus", tiny_canvas.canvas(), prepare, Eye())
+    return Subject("image", "tiny janus", tiny_canvas.canvas(), prepare)
 
 
 def clip_subject() -> Subject:
@@ -70,7 +59,6 @@ def clip_subject() -> Subject:
 def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
     made = {"image": picture_subject, "video": clip_subject}
     monkeypatch.setattr(subjects, "load", lambda kind, settings: made[kind]())
-    monkeypatch.setattr(breakdown, "VOCABULARY", 512)
 
 
 def run(*arguments: str) -> int:
@@ -79,7 +67,7 @@ def run(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-SMALL = ["--jacobi-windows", "3,6", "--quality-samples", "4", "--batch", "2", "--rows", "2"]
+SMALL = ["--jacobi-windows", "3,6", "--batch", "2", "--rows", "2"]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -95,8 +83,7 @@ def test_a_small_run_measures_judges_and_draws(
     for kind in ("image", "video"):
         check_kind(result[kind])
     assert result["image"]["batch"]["rows"] == 2
-    assert result["vocabulary"]["milliseconds"].keys() >= {"gumbel", "maximal", "independent"}
-    assert all(one.keys() == {"goal", "wanted", "reached", "met"} for one in result["goals"])
+    assert all(one.keys() >= {"goal", "wanted", "reached", "met"} for one in result["goals"])
     assert {"git", "argv", "versions", "device", "dtype", "threads", "seed"} <= set(
         result["provenance"]
     )
@@ -124,20 +111,6 @@ def check_arms(result: dict[str, Any]) -> None:
 
 def check_kind(told: dict[str, Any]) -> None:
     assert {one["verdict"] for one in told["parity"].values()} == {"identical"}
-    judged = {arm["method"]: arm for arm in told["quality"]["arms"]}
-    assert set(judged) == {*NAMES, "plain again"} - {"hf"}
-    for name in ("sjd", "maximal", "gumbel", "plain again"):
-        assert 0 < judged[name]["features_test"]["p"] <= 1
-        assert 0 < judged[name]["codes_test"]["p"] <= 1
-        assert judged[name]["frechet"] >= -1e-6
-    for wrong in told["quality"]["power"]:
-        p = [wrong[name]["p"] for name in ("features_test", "codes_test")]
-        assert wrong["rejected"] == (min(p) < told["quality"]["level"])
-    assert [round(one["temperature"], 3) for one in told["quality"]["power"]] == [0.9, 0.7]
-    step = told["breakdown"]["steps"][0]
-    assert set(step["milliseconds"]) == set(breakdown.ROWS)
-    assert step["total"] == pytest.approx(sum(step["milliseconds"].values()))
-    assert [len(arm["accepted"]) > 0 for arm in told["story"]["arms"]] == [True, True]
     study = told["study"]
     assert set(study["trajectories"]) == {"sjd", "maximal", "gumbel"}
     assert {one["strength"] for one in study["strengths"]} == {0.0, 0.5, 1.0}
@@ -147,15 +120,14 @@ def check_kind(told: dict[str, Any]) -> None:
 def check_report(target: Path) -> None:
     assert run("bench", "report", str(target)) == 0
     page = target.with_suffix(".md").read_text()
-    for title in ("Goals", "Images: speed (table 1)", "Videos: speed (table 2)", "(table 4)"):
+    for title in ("Goals", "Images: speed (table 1)", "Videos: speed (table 2)"):
         assert title in page
-    assert page.count("The tests do see") + page.count("the tests have no power") == 2
     for kind in ("image", "video"):
         for name in FIGURES:
             stem = f"figures/imagine-{kind}-{name}"
             assert f"({stem}.png)" in page
-            for suffix in ("png", *(["webp"] if name == "story" else [])):
-                assert (target.parent / f"{stem}.{suffix}").stat().st_size > 500
+            if name in DRAWN:
+                assert (target.parent / f"{stem}.png").stat().st_size > 500
 
 
 @pytest.mark.usefixtures("tiny")

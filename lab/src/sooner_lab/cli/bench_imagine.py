@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -27,7 +26,7 @@ from .bench_parts import (
 )
 
 FULL: dict[str, Any] = {
-    "samples": 4, "quality_samples": 48, "batch": 8, "rows": 8, "gate": 100_000,
+    "samples": 4, "batch": 8, "rows": 8, "gate": 100_000,
     "strengths": (0.0, 0.25, 0.5, 0.75, 0.9, 1.0),
 }  # fmt: skip
 """What `--full` measures instead of the defaults."""
@@ -42,21 +41,15 @@ def imagine(
         str | None, typer.Option(metavar="ID_OR_PATH", help="Model that continues clips.")
     ] = None,
     arms: Arms = None,
-    parts: Annotated[
-        str | None, listed("Only speed, batch, quality, breakdown, study, story.")
-    ] = None,
+    parts: Annotated[str | None, listed("Only speed, batch, study.")] = None,
     jacobi_windows: Annotated[
         str, typer.Option(metavar="N,N,...", help="Places drafted ahead, L.")
     ] = "16,32,64,128",
     group: Annotated[int | None, typer.Option(metavar="N", help="Group size of GSD.")] = None,
     samples: Annotated[int | None, count("Timed drawings of each arm and window.")] = None,
-    quality_samples: Annotated[int | None, count("Drawings of each arm that are judged.")] = None,
     batch: Annotated[int | None, count("Rows drawn together.")] = None,
     rows: Annotated[int | None, count("Drawings behind each point of the figures.")] = None,
     full: Annotated[bool, typer.Option("--full", help="More of everything.")] = False,
-    fid_weights: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Inception weights, for real FID and IS.")
-    ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     threads: OneThread = 1,
@@ -65,18 +58,14 @@ def imagine(
     add: Add = False,
     debug: options.Debug = False,
 ) -> None:
-    """Time plain decoding, HF, SJD, coupled draws and GSD alike, and judge what they draw.
+    """Time plain decoding, HF, SJD, coupled draws and GSD alike, and study their drafts.
 
-    Pictures that need the model go to `figures/` beside the JSON, the others come from `sooner
-    bench report`. The JSON grows part by part, so that an interrupted run keeps what it has
+    The JSON grows part by part, so that an interrupted run keeps what it has
     measured. Exits with 1 when greedy decoding differs from the model's own by more than a tie.
     """
     from ..bench.imagine.settings import ARMS, KINDS, PARTS, ImagineBenchSettings
-    from ..bench.pages import figures_folder
 
-    asked = {
-        "samples": samples, "quality_samples": quality_samples, "batch": batch, "rows": rows,
-    }  # fmt: skip
+    asked = {"samples": samples, "batch": batch, "rows": rows}
     before = read_result(json, "imagine") if add else None
     if kind not in (*KINDS, "both"):
         raise unknown("kind", kind, (*KINDS, "both"))
@@ -90,8 +79,6 @@ def imagine(
         parts=some_of("part", parts, PARTS),
         jacobi_windows=numbers("jacobi-windows", jacobi_windows, "16,32,64"),
         group=group,
-        figures=None if json is None else figures_folder(json),
-        fid_weights=fid_weights,
         device=device,
         dtype=dtype,
         threads=threads,

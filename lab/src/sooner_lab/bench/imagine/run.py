@@ -2,110 +2,98 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 
-from sooner.provenance import provenance
+from sooner.errors import SoonerError
 
-from ..figures import check_matplotlib
+from ..run import Data, Keep, Progress, Recorder, earlier_runs
 from . import subjects
-from .breakdown import breakdown, large_vocabulary
-from .film import tell
 from .goals import goals
-from .inception import check_weights
-from .keeping import check_model, kept_of
-from .quality import judged
 from .settings import KINDS, ImagineBenchSettings
-from .speed import Progress, batch_figures, measure
+from .speed import batch_figures, measure
 from .study import study
 from .subjects import Subject
 
-Keep = Callable[[dict[str, Any]], None]
-PARTS: dict[str, Callable[[Subject, ImagineBenchSettings, Progress], Any]] = {
-    "quality": judged,
-    "breakdown": breakdown,
-    "study": study,
-    "story": tell,
-}
-"""What each part but the first two adds to its kind's figures, under its own name."""
+PARTS = {"speed": "parity", "batch": "batch", "study": "study"}
+"""What each part puts under its kind's name."""
 
 
 def run(
     settings: ImagineBenchSettings,
     progress: Progress = print,
     keep: Keep | None = None,
-    before: dict[str, Any] | None = None,
-) -> dict[str, Any]:
+    before: Data | None = None,
+) -> Data:
     """Measure and return the result object.
 
     Args:
         settings: what is measured.
-        progress: told what runs.
-        keep: handed the result as far as it is, after each part, so that nothing is lost.
+        progress: receives a line about what runs.
+        keep: writes the result as far as it is, after each part.
         before: an earlier result, whose kinds and parts are kept where this run does not measure
             them anew; `kept` then names them.
 
     Returns:
         `arms`, a row of figures for each kind, arm and window; under each kind's name its `parity`,
-        `batch`, `quality`, `breakdown`, `study` and `story`; `vocabulary`, `goals`, `provenance`.
+        `batch` and `study`; `goals`, `provenance`.
 
     Raises:
         SoonerError: `before` is of other models.
     """
     if settings.threads:
         torch.set_num_threads(settings.threads)
-    if settings.fid_weights is not None:
-        check_weights(settings.fid_weights)
-    if settings.figures is not None and "story" in settings.parts:
-        check_matplotlib()
-    result: dict[str, Any] = {"bench": "imagine", "model": "", **kept_of(before, settings)}
+    recorder = Recorder("imagine", settings, goals, keep, model="")
+    result = recorder.result
+    result |= kept_of(before, settings)
     for kind in settings.kinds:
         progress(f"{kind}: loading")
         subject = subjects.load(kind, settings)
-        check_model(result, kind, subject.name)
-        dtype = str(subject.canvas.dtype).removeprefix("torch.")
-        result["provenance"] = provenance(str(subject.canvas.device), dtype, settings.seed)
-        for arms, figures in one_kind(subject, settings, progress):
-            result["arms"] += arms
-            result[kind] = result.get(kind, {}) | figures
-            _told(result, keep)
-    if "breakdown" in settings.parts:
-        progress("sampling at a vocabulary of 65,536")
-        result["vocabulary"] = large_vocabulary(settings.seed)
-        _told(result, keep)
-    return result
-
-
-def _told(result: dict[str, Any], keep: Keep | None) -> None:
-    """Bring what is made of all parts up to date, and hand the result over."""
-    result["model"] = " and ".join(result[kind]["model"] for kind in KINDS if kind in result)
-    result["goals"] = goals(result)
-    if keep is not None:
-        keep(result)
-
-
-def one_kind(
-    subject: Subject, settings: ImagineBenchSettings, progress: Progress
-) -> Iterator[tuple[list[dict[str, Any]], dict[str, Any]]]:
-    """The results of each part for pictures or clips: rows of arms, and figures by name."""
-    grid = subject.canvas.grid
-    yield (
-        [],
-        {
+        other = result.get(kind, {}).get("model", subject.name)
+        if other != subject.name:
+            raise SoonerError(f"the result to add to is of '{other}'; write another file")
+        canvas = subject.canvas
+        recorder.origin(canvas.device, canvas.dtype, settings.seed)
+        grid = canvas.grid
+        result[kind] = result.get(kind, {}) | {
             "model": subject.name,
             "grid": [grid.frames, grid.height, grid.width],
             "new_tokens": subject.new,
-            "guidance": subject.canvas.sampling.guidance,
-        },
-    )
-    if "speed" in settings.parts:
-        timed = measure(subject, settings, progress)
-        yield timed.pop("arms"), timed
-    has_batch = settings.batch > 1 and subject.kind == "image"  # a clip's would take minutes
-    if has_batch and "batch" in settings.parts:
-        yield [], {"batch": batch_figures(subject, settings, progress)}
-    for name, part in PARTS.items():
-        if name in settings.parts:
-            yield [], {name: part(subject, settings, progress)}
+            "guidance": canvas.sampling.guidance,
+        }
+        result["model"] = " and ".join(result[each]["model"] for each in KINDS if each in result)
+        for part in settings.parts:
+            _measure(recorder, subject, part, settings, progress)
+    return result
+
+
+def _measure(
+    recorder: Recorder, subject: Subject, part: str, settings: ImagineBenchSettings, tell: Progress
+) -> None:
+    """Measure one part of one kind, and write it."""
+    kind, result = subject.kind, recorder.result
+    figures: dict[str, Any] = {}
+    if part == "speed":
+        figures = measure(subject, settings, tell)
+        result["arms"] = [*result["arms"], *figures.pop("arms")]
+    elif part == "study":
+        figures = {"study": study(subject, settings, tell)}
+    elif settings.batch > 1 and kind == "image":  # a clip's would take minutes
+        figures = {"batch": batch_figures(subject, settings, tell)}
+    recorder.add(**{kind: {**result[kind], **figures}})
+
+
+def kept_of(before: Data | None, settings: ImagineBenchSettings) -> Data:
+    """Return the kinds and parts of `before` that `settings` leave out, ready to be added to."""
+    found: Data = {"arms": []}
+    parts: list[str] = []
+    for kind in (kind for kind in KINDS if kind in (before or {})):
+        assert before is not None
+        anew = settings.parts if kind in settings.kinds else ()
+        dropped = {PARTS[part] for part in anew}
+        found[kind] = {name: value for name, value in before[kind].items() if name not in dropped}
+        if "speed" not in anew:
+            found["arms"] += [arm for arm in before["arms"] if arm["kind"] == kind]
+        parts += [f"{kind} {part}" for part, name in PARTS.items() if name in found[kind]]
+    return {**found, "kept": earlier_runs(before or {}, parts)} if parts else found

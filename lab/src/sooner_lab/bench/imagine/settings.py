@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import Path
 
 ARMS = ("plain", "hf", "sjd", "maximal", "gumbel", "gumbel-noise", "gsd")
 """All arms. `hf` is the model's own `generate`; `gumbel` is verified by rejection sampling, as in
 the paper, `gumbel-noise` by the shared noise itself."""
 KINDS = ("image", "video")
-PARTS = ("speed", "batch", "quality", "breakdown", "study", "story")
+PARTS = ("speed", "batch", "study")
 WINDOWS = (16, 32, 64, 128)
 
 
@@ -25,13 +24,10 @@ class ImagineBenchSettings:
         jacobi_windows: places drafted ahead, L.
         group: group size of the `gsd` arm; `None` takes the method's own.
         samples: timed drawings of each arm and window, each of its own prompt and seed.
-        quality_samples: drawings of each arm that are judged.
         batch: rows drawn together where time is not what is measured, and in the batch figure.
         strengths: coupling strengths of figures 5 and 6.
         rows: drawings behind each point of the figures.
         gate: tokens of the greedy parity gate.
-        figures: folder for the pictures that need the model; `None` makes none.
-        fid_weights: Inception weights for real FID and IS.
         device, dtype, threads, seed: as everywhere.
     """
 
@@ -43,13 +39,10 @@ class ImagineBenchSettings:
     jacobi_windows: tuple[int, ...] = WINDOWS
     group: int | None = None
     samples: int = 1
-    quality_samples: int = 8
     batch: int = 8
     strengths: tuple[float, ...] = (0.0, 0.5, 1.0)
     rows: int = 2
     gate: int = 64
-    figures: Path | None = None
-    fid_weights: Path | None = None
     device: str = "auto"
     dtype: str = "auto"
     threads: int | None = 1
@@ -57,5 +50,5 @@ class ImagineBenchSettings:
 
     @property
     def middle(self) -> int:
-        """Where quality, couplings and first drafts are compared: the paper's 32, or near it."""
+        """The window of the study: the paper's 32, or the one nearest to it."""
         return min(self.jacobi_windows, key=lambda window: (abs(window - 32), window))

@@ -1,7 +1,8 @@
 """How fast each arm draws, behind a greedy parity gate.
 
 Sampled drawings can't be compared token by token, so the gate is greedy: plain decoding and Jacobi
-iteration must say what the model's own `generate` says. `quality` tests the sampled distribution.
+iteration must say what the model's own `generate` says. Canvas tests held the sampled distribution
+against a known law (docs/results/canvas.md).
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sooner.drawing import draw
 from sooner.methods import Autoregressive, CoupledJacobi
 from sooner.parity import Parity, compare
 
-from ..protocol import Arm, ArmSamples, TimedRun, row
+from ..run import Arm, ArmSamples, Progress, TimedRun, row
 from . import peers
 from .arms import ImagineContender, contender, contenders, draw_beginning, draw_rows, starts
 from .settings import ImagineBenchSettings
@@ -26,8 +27,6 @@ from .subjects import Subject
 
 WARM = 8
 """Tokens of a warm-up: every shape of a round has been seen by then."""
-
-Progress = Callable[[str], None]
 
 
 def measure(subject: Subject, settings: ImagineBenchSettings, progress: Progress) -> dict[str, Any]:

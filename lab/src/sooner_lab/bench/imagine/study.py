@@ -18,9 +18,9 @@ from torch import Tensor
 from sooner.methods import CoupledJacobi
 from sooner.methods.jacobi.drafter import Round, Trace
 
+from ..run import Progress
 from .arms import draw_rows
 from .settings import ImagineBenchSettings
-from .speed import Progress
 from .subjects import Subject
 
 COUPLED = ("maximal", "gumbel")

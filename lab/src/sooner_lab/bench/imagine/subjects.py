@@ -1,4 +1,4 @@
-"""What is drawn: a model that draws, numbered prompts for it, and a judge of the outcome."""
+"""What is drawn: a model that draws, and numbered prompts for it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 
 from sooner.models import Canvas
 
-from .judges import Judge, judge_motion, judge_pictures
 from .settings import ImagineBenchSettings
 
 
@@ -23,14 +22,12 @@ class Subject:
         name: of the checkpoint.
         canvas: the adapter that draws.
         prepare: processed inputs of the prompts with the given numbers, one row each.
-        judge: of decoded drawings; `None` where nothing local can judge them.
     """
 
     kind: str
     name: str
     canvas: Canvas
     prepare: Callable[[Sequence[int]], dict[str, Any]]
-    judge: Judge | None = None
 
     @property
     def new(self) -> int:
@@ -64,8 +61,7 @@ def _pictures(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:
         return drawing_model.prompt_inputs([pictures[number].caption for number in numbers])
 
-    judge = judge_pictures(pictures) if drawing_model.miniature else None
-    return Subject("image", drawing_model.name, drawing_model.canvas(), prepare, judge)
+    return Subject("image", drawing_model.name, drawing_model.canvas(), prepare)
 
 
 def _clips(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
@@ -79,10 +75,9 @@ def _clips(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
         frames = torch.stack([torch.from_numpy(films[number][1]) for number in numbers])
         return drawing_model.clip_inputs(frames)
 
-    judge = judge_motion([clip for clip, _ in films]) if drawing_model.miniature else None
-    return Subject("video", drawing_model.name, drawing_model.canvas(), prepare, judge)
+    return Subject("video", drawing_model.name, drawing_model.canvas(), prepare)
 
 
 def _prompts(settings: ImagineBenchSettings) -> int:
     """How many prompts some part of the run asks for."""
-    return max(settings.samples, settings.quality_samples, settings.batch, settings.rows)
+    return max(settings.samples, settings.batch, settings.rows)
