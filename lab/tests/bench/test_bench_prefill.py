@@ -10,14 +10,11 @@ import torch
 from typer.testing import CliRunner
 
 from sooner.cli.main import app
-from sooner.sparse.attention import Reference, States
-from sooner.sparse.modality import PromptLayout
+from sooner.sparse.attention import Reference
 from sooner.sparse.patterns import AShape, Dense, Grid, VerticalSlash
-from sooner.sparse.plane import whole
-from sooner_lab.bench.prefill import arms, layer, page, plots
-from sooner_lab.bench.prefill.compare import pair_share
+from sooner_lab.bench import report
+from sooner_lab.bench.prefill import arms, layer
 from sooner_lab.bench.prefill.goals import goals, longest
-from sooner_lab.bench.prefill.regions import claims, found_stretches, stretch_index
 from sooner_lab.bench.prefill.settings import FULL_LENGTHS, PARTS, PrefillSettings
 from sooner_lab.bench.prefill.states import grid_states, video_layout
 
@@ -25,10 +22,6 @@ SETTINGS = PrefillSettings(lengths=(600,), heads=2, kv_heads=1, head_dim=16, fra
 
 
 TOLD = {"heads": 2, "head_dim": 16, "frame": 20}
-DUEL = {
-    "states": "planted grid", "ours": 0.1, "our_share": 0.1, "theirs": 0.2, "their_share": 0.12,
-    "rival": "vertical-slash(vertical=8, slash=68, last_q=64)", "rival_far": 4, "queries": 77,
-}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -84,21 +77,6 @@ def test_ours_is_searched_on_states_that_it_is_not_measured_on(rows: list[dict])
     assert ours["pattern"] == "; ".join(dict.fromkeys(map(str, other)))
 
 
-def test_figure_12_is_said_to_fail_where_it_does() -> None:
-    names = ["video 1", "text 1", "video 2"]
-    paper = [[0.9, 0.3, 0.88], [0.3, 0.9, 0.2], [0.87, 0.3, 0.9]]
-    assert [one["holds"] for one in claims(names, paper)] == [True, True]
-    ours = [[0.88, 0.7, 0.5], [0.9, 0.86, 0.6], [0.66, 0.5, 0.67]]
-    told = claims(names, ours)
-    assert [one["holds"] for one in told] == [False, False]
-    assert told[0]["here"] == pytest.approx(0.75)
-    regions = {"sources": names, "queries": names, "recall": ours, "claims": told}
-    remark = page.tables({"regions": regions, "settings": TOLD, "backend": "fused"})[0].remark
-    assert remark.startswith("Figure 12 of MMInference does not reproduce on this model: that an")
-    assert "fails on video is not so (0.750 against 0.860" in remark
-    assert claims(["text 1"], [[0.5]]) == []
-
-
 def test_the_default_leaves_out_what_takes_long_and_full_has_all() -> None:
     usual = PrefillSettings()
     assert max(usual.lengths) <= 4096
@@ -113,7 +91,7 @@ def test_share_is_that_of_the_mask() -> None:
     pattern = Grid(20, 3)
     seen = pattern.mask(layout)
     expected = float(seen.sum()) / (400 * 401 / 2)
-    assert pair_share([pattern], states, layout) == pytest.approx(expected, rel=1e-9)
+    assert layer.pair_share([pattern], states, layout) == pytest.approx(expected, rel=1e-9)
 
 
 def test_goals_take_the_longest_prompt() -> None:
@@ -127,43 +105,23 @@ def test_goals_take_the_longest_prompt() -> None:
     assert goals({}) == []
 
 
-def test_stretches_are_runs_of_one_modality() -> None:
-    layout = PromptLayout.spans(("text", 70), ("video", 128), ("text", 10), ("video", 64), frame=16)
-    found = found_stretches(layout)
-    assert [name for name, _ in found] == ["text 1", "video 1", "video 2"]
-    assert found[1][1].tolist() == list(range(70, 198))
-
-
-def test_a_stretch_gives_lines_where_its_last_queries_look() -> None:
-    layout = PromptLayout.text(300)
-    states = States(torch.ones(1, 300, 4), torch.zeros(1, 300, 4), torch.zeros(1, 300, 4), 1.0)
-    states.keys[:, 17] = 9.0
-    index = stretch_index(states, whole(layout), torch.arange(100, 200), lines=5)
-    assert 17 in index.vertical[0].tolist()
-
-
 def test_pages_and_figures_are_made_from_the_result(rows: list[dict], tmp_path: Path) -> None:
     result = {
         "bench": "prefill", "model": "m", "settings": TOLD,
         "backend": "fused", "layer": rows, "goals": goals({"layer": rows}),
-        "regions": {"sources": ["a"], "queries": ["a"], "recall": [[0.5]], "lines": 3},
-        "duels": [DUEL],
         "provenance": {
             "argv": ["sooner"], "date": "d", "git": "g", "device": "cpu", "threads": 1,
             "dtype": "float32", "versions": {"torch": "2", "transformers": "5"},
         },
     }  # fmt: skip
-    result["figures"] = plots.drawable(result)
-    text = page.markdown(result, "prefill.json")
+    text = report.markdown(result, "prefill.json")
     assert "## One attention layer" in text
     assert "vertical-slash" in text
-    assert "0.500" in text
     assert "nothing was searched for it" in text
-    assert "| its far lines | queries |" in text
     assert "speed-up | recall |" in text
-    made = plots.write_figures(result, tmp_path, "prefill")
-    assert {name.split(".")[0] for name in made} >= {"prefill-layer", "prefill-trade"}
-    assert all((tmp_path / name).stat().st_size > 1000 for name in made)
+    made = report.write_figures(result, tmp_path / "prefill.json")
+    assert {path.stem for path in made} == {"prefill-layer", "prefill-trade"}
+    assert all(path.stat().st_size > 1000 for path in made)
 
 
 def test_the_command_writes_what_it_has_measured(tmp_path: Path) -> None:

@@ -36,9 +36,7 @@ def prefill(
         str | None, typer.Option(metavar="N,N,...", help="Prompt lengths in tokens.")
     ] = None,
     arms: Annotated[str | None, listed("Only these arms (dense is always in).")] = None,
-    parts: Annotated[
-        str | None, listed("Only these of layer, model, planted, duels, regions, needles.")
-    ] = None,
+    parts: Annotated[str | None, listed("Only these of layer, model, needles.")] = None,
     frame: Annotated[int, count("Tokens a frame in the layer.")] = 256,
     budget: Annotated[
         float, typer.Option(metavar="X", help="Share of dense for a-shape and tri-shape.")
@@ -50,7 +48,7 @@ def prefill(
     ] = "16,32,64",
     full: Annotated[
         bool,
-        typer.Option("--full", help="Lengths up to 32,768 tokens, more planted heads, needles."),
+        typer.Option("--full", help="Lengths up to 32,768 tokens, and needles."),
     ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
@@ -68,10 +66,8 @@ def prefill(
     from ..bench.prefill.settings import (
         ARMS,
         FULL_LENGTHS,
-        FULL_PLANTED,
         LENGTHS,
         PARTS,
-        PLANTED,
         USUAL,
         PrefillSettings,
     )
@@ -87,7 +83,6 @@ def prefill(
         budget=budget,
         frame=frame,
         repeats=repeats,
-        planted=FULL_PLANTED if full else PLANTED,
         needles=needles,
         frames=numbers("frames", frames, EXAMPLE),
         device=device,

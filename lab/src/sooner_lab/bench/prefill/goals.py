@@ -1,33 +1,27 @@
-"""The figures that are to be reached, beside what a run reached."""
+"""What `sooner bench prefill` is to reach; fixed before any result."""
 
 from __future__ import annotations
 
-from typing import Any
+from ..goals import goal
+from ..run import Data
 
 
-def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """One entry a figure: `goal`, `wanted`, `reached`, `recall` of the very run, `met`.
-
-    What was not measured is left out.
-    """
-    found = []
+def goals(result: Data) -> list[Data]:
+    """Return a row for each goal that was measured, with the `recall` of the very run."""
+    rows = []
     if grid := longest(result.get("layer") or [], "grid"):
-        where = f"one layer, {grid['tokens']} tokens"
-        found.append(_goal(f"{where}: grid over dense, index inside", 8.0, grid, "speedup"))
-        found.append(_goal(f"{where}: share of what grid's FLOPs allow", 0.7, grid, "of_allowed"))
+        where, recall = f"one layer, {grid['tokens']} tokens", grid.get("recall")
+        name = f"{where}: grid over dense, index inside"
+        rows.append(goal(name, 8.0, grid["speedup"], recall=recall))
+        name = f"{where}: share of what grid's FLOPs allow"
+        rows.append(goal(name, 0.7, grid["of_allowed"], recall=recall))
     if ours := longest(result.get("model_rows") or [], "ours"):
-        what = f"whole prefill, {ours['tokens']} tokens: ours over dense"
-        found.append(_goal(what, 3.0, ours, "speedup"))
-    return found
+        name = f"whole prefill, {ours['tokens']} tokens: ours over dense"
+        rows.append(goal(name, 3.0, ours["speedup"], recall=ours.get("recall")))
+    return rows
 
 
-def longest(rows: list[dict[str, Any]], method: str) -> dict[str, Any] | None:
-    """The row of one arm at the greatest length."""
-    mine = [row for row in rows if row["method"] == method]
-    return max(mine, key=lambda row: row["tokens"]) if mine else None
-
-
-def _goal(what: str, wanted: float, row: dict[str, Any], key: str) -> dict[str, Any]:
-    reached = row[key]
-    told = {"goal": what, "wanted": wanted, "reached": reached, "recall": row.get("recall")}
-    return {**told, "met": reached >= wanted}
+def longest(rows: list[Data], method: str) -> Data | None:
+    """Return the row of one arm at the greatest length."""
+    found = [row for row in rows if row["method"] == method]
+    return max(found, key=lambda row: row["tokens"]) if found else None

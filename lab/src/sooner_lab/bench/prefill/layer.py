@@ -16,13 +16,12 @@ from sooner.sparse.attention.run import backend_for, jobs
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import Dense, HeadPattern
 
+from ..run import Progress
 from .arms import pattern
-from .compare import pair_share
 from .searched import search_states
 from .settings import PrefillSettings
 from .states import grid_states, video_layout
 
-Progress = Callable[[str], None]
 PROBES = 256
 """Queries, evenly spaced, on which errors and recall are measured."""
 
@@ -181,3 +180,10 @@ def fidelity(
     error = (output - truth.output).norm() / truth.output.norm()
     recall = (lse - truth.lse).exp().clamp(max=1.0).mean()
     return {"recall": float(recall), "error": float(error)}
+
+
+def pair_share(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout) -> float:
+    """Return the share of causal attention's query-key pairs that the heads compute, exactly."""
+    tokens = len(layout.where())
+    total = sum(int(job.pairs.sum()) for job in jobs(states, layout, patterns))
+    return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))

@@ -19,8 +19,9 @@ from sooner.sparse.prefill.report import PrefillReport
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair
 
+from ..run import Progress
 from .arms import pattern
-from .layer import Progress, timed
+from .layer import timed
 from .prompts import long_inputs
 from .settings import PrefillSettings
 

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from sooner.errors import SoonerError
 
 from ...needles import ResultGrid
-from ..figures import check_matplotlib, save
+from ..render import check_matplotlib
 
 TITLES = {"v-niah": "V-NIAH", "mm-niah": "MM-NIAH"}
 ACROSS = 2
@@ -42,12 +41,6 @@ def needle_heatmap(grids: Sequence[ResultGrid], title: str | None = None) -> Any
     if title is not None:
         figure.suptitle(title)
     return figure
-
-
-def write_needle_heatmap(grids: Sequence[ResultGrid], stem: Path) -> list[str]:
-    """Draw the grids into `stem`.png; returns its name in a list."""
-    stem.parent.mkdir(parents=True, exist_ok=True)
-    return save(needle_heatmap(grids), stem)
 
 
 def _map(axis: Any, grid: ResultGrid) -> Any:

@@ -10,8 +10,8 @@ from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair
 
 from ...needles import NeedleTask, ResultGrid, reader, run
+from ..run import Progress
 from .arms import pattern
-from .layer import Progress
 from .settings import PrefillSettings
 
 DEPTHS = (0.0, 0.25, 0.5, 0.75, 1.0)

@@ -8,12 +8,11 @@ from pathlib import Path
 ARMS = ("dense", "a-shape", "tri-shape", "strided", "vertical-slash", "grid", "planted", "ours")
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
-PARTS = ("layer", "model", "planted", "duels", "regions", "needles")
+PARTS = ("layer", "model", "needles")
 USUAL = PARTS[:-1]
 LENGTHS = (2048, 4096)
 FULL_LENGTHS = (*LENGTHS, 8192, 16_384, 32_768)
-PLANTED, FULL_PLANTED = 8, 20
-"""What runs within five minutes on two cores, and what `--full` runs."""
+"""Lengths that run within five minutes on two cores, and those of `--full`."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +31,6 @@ class PrefillSettings:
         frame: tokens of a frame in that layer.
         repeats: timed runs of each arm.
         agree: tokens of the dense continuation that every arm predicts again.
-        planted: heads of each kind and noise that the search has to identify.
         needles: samples of each length and depth.
         frames: haystack lengths of the needle test, in frames.
         device, dtype, threads, seed: as everywhere.
@@ -50,7 +48,6 @@ class PrefillSettings:
     frame: int = 256
     repeats: int = 3
     agree: int = 64
-    planted: int = PLANTED
     needles: int = 4
     frames: tuple[int, ...] = (16, 32, 64)
     device: str = "auto"
