@@ -46,22 +46,13 @@ def caption_seconds(settings: BenchSettings) -> float:
 def parallel_seconds(settings: ParallelSettings) -> float:
     each = seconds_a_text("parallel")
     each[FORKED] = each[OURS]
-    verdict = 0.1  # a forward of the draft over prompt and text
     total = START
     for one in contenders(settings):
         seconds = each.get(one.name, each[OURS])
-        judged = 0.0 if one.alpha is None else 2 * verdict
         accepted = seconds / 2 if one.mode != "exact" or one.name == OURS else 0.0
-        total += settings.clips * (settings.repeats * (seconds + judged) + accepted)
+        total += settings.clips * (settings.repeats * seconds + accepted)
         total += seconds / 2 if one.part != "sweep" else 0.0  # warm-up: a prefill and few tokens
-    points = sum(one.alpha is not None for one in contenders(settings))
-    listening = 2 * each["plain"] / 4  # two prefills
     total += settings.clips * each["plain"] * 1.2
-    total += settings.read * (each["plain"] * 1.2 + listening + points * 1.3 * verdict)
-    if "timeline" in settings.parts:
-        total += settings.clips * 2 * each[OURS]
-    if "memory" in settings.parts:
-        total += 3 * START
     return total
 
 
@@ -70,7 +61,7 @@ PLANNED: dict[str, Any] = {
     "parallel": (
         parallel_seconds,
         ParallelSettings(),
-        ParallelSettings(clips=12, repeats=3, judged=64, all_cores=True),
+        ParallelSettings(clips=12, repeats=3, all_cores=True),
     ),
 }
 """By bench: seconds of settings, its default ones, and those of `--full`."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -41,17 +40,13 @@ def parallel(
     dataset: Dataset = None,
     min_seconds: MinSeconds = None,
     clips: Annotated[int, count("Clips to render, or samples to take.")] = 2,
-    judged: Annotated[
-        int | None,
-        count("Rendered clips that M is of, untimed ones included; by default 12, --full: 64."),
-    ] = None,
     scenes: Annotated[int, count("Of a rendered clip.")] = 6,
     frames_per_scene: Annotated[
         int, count("Frames that models see of each rendered scene.", "K")
     ] = 8,
     frames: options.Frames = None,
     repeats: Repeats = 1,
-    parts: Annotated[str | None, listed("Only methods, lossy, sweep, timeline, memory.")] = None,
+    parts: Annotated[str | None, listed("Only methods, lossy, sweep.")] = None,
     alphas: Annotated[
         str, typer.Option(metavar="A,A,...", help="Pruning ratios of the sweep.")
     ] = "0,0.5,0.7,0.8,0.9,0.95",
@@ -65,13 +60,8 @@ def parallel(
     placement: Placement = "auto",
     full: Annotated[
         bool,
-        typer.Option(
-            "--full", help="12 clips (50 samples), 3 repeats, M of 64, plain on all cores too."
-        ),
+        typer.Option("--full", help="12 clips (50 samples), 3 repeats, plain on all cores too."),
     ] = False,
-    plots: Annotated[
-        Path | None, typer.Option(metavar="DIR", help="Draw the figures there, as PNG and SVG.")
-    ] = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     threads: options.Threads = None,
@@ -79,14 +69,14 @@ def parallel(
     json: Json = None,
     debug: options.Debug = False,
 ) -> None:
-    """Time every lossless and lossy method, sweep the pruning ratio, and watch both models at work.
+    """Time every lossless and lossy method, and sweep the pruning ratio.
 
     With --json every run is kept as it ends: the same command goes on with a study that was
     interrupted. Exits with 1 when an exact arm differs from plain decoding by more than a tie.
     """
     from sooner.methods.pruning import CRITERIA
 
-    from ..bench.parallel.settings import JUDGED, JUDGED_IN_FULL, PARTS, SWEPT, ParallelSettings
+    from ..bench.parallel.settings import PARTS, SWEPT, ParallelSettings
 
     settings = ParallelSettings(
         model=model,
@@ -95,7 +85,6 @@ def parallel(
         dataset=dataset,
         min_seconds=min_seconds,
         clips=full_clips(dataset) if full else clips,
-        judged=judged or (JUDGED_IN_FULL if full else JUDGED),
         scenes=scenes,
         frames_per_scene=frames_per_scene,
         frames=frames,
@@ -114,18 +103,9 @@ def parallel(
         threads=threads,
         seed=seed,
     )
-    if plots is not None:
-        from ..bench.figures import check_matplotlib
-
-        check_matplotlib()
     from ..bench.parallel.study import run
 
     result = run_bench(run, settings, json, debug, words=1, json_file=json)
-    if plots is not None:
-        from ..bench.parallel.plots import write_figures
-
-        for name in write_figures(result, plots, "parallel" if json is None else json.stem):
-            typer.echo(f"wrote {plots / name}", err=True)
     exit_on_bugs((*result["arms"], *result["sweep"]))
 
 

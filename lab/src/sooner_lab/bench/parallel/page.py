@@ -1,237 +1,132 @@
-"""The tables of a study, for the terminal and for Markdown: the paper's 1, 2, 3, 6 and 7."""
+"""The page of `sooner bench parallel`: ParallelVLM's tables 1, 2, 3, 6 and 7."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from statistics import fmean
 from typing import Any
 
-from ..pages import ReportTable, cell, head, pictures, sections
-from .breakdown import COLUMNS, breakdown
+from ..render import Columns, Data, Figure, Page, Panel, ReportTable, Table, cell, pivot, times
 from .contenders import FORKED, OURS
 from .summary import lossy_rows
 
-Figures = dict[str, Any]
-FIGURES = {
-    "speedup": "Decoding speed over plain decoding, by method",
-    "gantt": "Draft and target side by side, one real run",
-    "kept": "Visual tokens that the draft keeps of each frame (figure 7a)",
-    "alpha": "Speed-up and accepted run length by pruning ratio (figure 6)",
-}
-METHODS = (
-    ("method", "{}"), ("accepted_run_length", "{:.2f}"), ("mean_acceptance_length", "{:.2f}"),
-    ("acceptance_rate", "{:.2f}"), ("tokens_per_second", "{:.1f}"), ("decode_speedup", "{:.2f}×"),
-    ("e2e_speedup", "{:.2f}×"), ("first_token_ratio", "{:.2f}×"), ("simulated_speedup", "{:.2f}×"),
-    ("share_of_simulation", "{:.0%}"), ("over_speculative", "{:.2f}×"),
-    ("over_speculative_auto", "{:.2f}×"), ("parity", "{}"),
+METHODS: Columns = (
+    ("method", "method", "{}"), ("accepted_run_length", "M", "{:.2f}"),
+    ("mean_acceptance_length", "tokens a step", "{:.2f}"), ("acceptance_rate", "τ", "{:.2f}"),
+    ("tokens_per_second", "tokens/s", "{:.1f}"), ("decode_speedup", "decode", "{:.2f}×"),
+    ("e2e_speedup", "e2e", "{:.2f}×"), ("first_token_ratio", "first token", "{:.2f}×"),
+    ("simulated_speedup", "simulated", "{:.2f}×"),
+    ("share_of_simulation", "of simulated", "{:.0%}"),
+    ("over_speculative", "over vanilla, window 5", "{:.2f}×"),
+    ("over_speculative_auto", "over vanilla, window chosen", "{:.2f}×"), ("parity", "parity", "{}"),
 )  # fmt: skip
-METHOD_HEADS = [
-    "method", "M", "tokens a step", "τ", "tokens/s", "decode", "e2e", "first token", "simulated",
-    "of simulated", "over vanilla, window 5", "over vanilla, window chosen", "parity",
-]  # fmt: skip
+LOSSY: Columns = (
+    ("method", "method", "{}"), ("mode", "mode", "{}"), ("retention", "retention", "{:.0%}"),
+    ("prefill_retention", "in prefill", "{:.0%}"), ("acceptance_ratio", "𝒜", "{:.1%}"),
+    ("decode_speedup", "decode", "{:.2f}×"), ("tokens", "tokens", "{}"),
+    ("pruner", "as run", "`{}`"),
+)  # fmt: skip
+RATIOS: Columns = (
+    ("alpha", "α", "{:g}"), (times("target_step_seconds", 1e3), "T_p, ms", "{:.2f}"),
+    (times("draft_step_seconds", 1e3), "T_q, ms", "{:.2f}"),
+    ("speed_ratio", "c = T_p / T_q", "{:.1f}"), ("draft_run_length", "M, read", "{:.2f}"),
+    ("draft_agreement", "draft agrees", "{:.1%}"),
+    ("accepted_run_length", "M of the run", "{:.2f}"),
+    ("acceptance_rate", "τ", "{:.2f}"), ("decode_speedup", "speed-up", "{:.2f}×"),
+    ("simulated_speedup", "simulated", "{:.2f}×"), ("parity", "parity", "{}"),
+)  # fmt: skip
+OVERLAP = {
+    "launch": "before both", "vision": "target: vision", "prefill": "target: prefill",
+    "verify": "target: verifying", "waiting": "target: waiting for drafts", "rest": "target: rest",
+    "draft_vision": "draft: vision", "draft_prefill": "draft: prefill",
+    "draft_hidden": "of both hidden under the target's", "draft_exposed": "of both exposed",
+    "draft_seconds": "draft: drafting",
+}  # fmt: skip
 
 
-def tables(result: Figures) -> list[ReportTable]:
-    """Every table that the result has figures for."""
-    found = [_goals(result["goals"])] if result["goals"] else []
-    exact = [arm for arm in result["arms"] if arm["mode"] == "exact"]
-    if len(exact) > 1:
-        found.append(_methods(exact))
-    if any(arm["mode"] != "exact" for arm in result["arms"]):
-        found.append(_lossy(lossy_rows(result["arms"])))
-    if result["sweep"]:
-        found += [_speed_ratios(result["sweep"]), _ratios(result["sweep"]), _criteria(result)]
-    if len(exact) > 1:
-        found.append(_breakdown(result))
-    if result.get("timeline"):
-        found.append(_overlap([run["phases"] for run in result["timeline"]]))
-    return found
+def _exact(result: Data) -> list[Data]:
+    rows = [arm for arm in result["arms"] if arm["mode"] == "exact"]
+    return rows if len(rows) > 1 else []
 
 
-def _goals(goals: Sequence[Figures]) -> ReportTable:
-    rows = [
-        [one["goal"], one["wanted"], _reached(one), "yes" if one["met"] else "no"] for one in goals
-    ]
-    return ReportTable("Goals", ["figure", "wanted", "reached", "met"], rows)
+def _lossy(result: Data) -> list[Data]:
+    is_there = any(arm["mode"] != "exact" for arm in result["arms"])
+    return lossy_rows(result["arms"]) if is_there else []
 
 
-def _reached(goal: Figures) -> str:
-    told = f"{goal['reached']:.2f}"
-    if "interval" not in goal:
-        return told
-    low, high = goal["interval"]
-    return f"{told} ({low:.0f} to {high:.0f})"
-
-
-def _methods(arms: Sequence[Figures]) -> ReportTable:
-    rows = [[cell(arm.get(key), form) for key, form in METHODS] for arm in arms]
-    remark = (
-        "M: tokens between two rejections, the target's own included; *tokens a step*: accepted "
-        "drafts and one; τ: accepted share of the drafts that were verified; *first token*: time "
-        "to it over plain decoding's; *simulated*: what the simulator of "
-        "`sooner_lab.theory` makes of the "
-        "measured step times and agreement; *over vanilla*: decoding speed over `speculative`'s "
-        "and over `speculative-auto`'s. `parallel` has a draft process that stands for all runs "
-        "(`StandingDraft`), `parallel-forked` one that is forked for each run. Parity is against "
-        "HF's own incremental decoding."
-    )
-    return ReportTable("Lossless methods (table 1)", METHOD_HEADS, rows, remark)
-
-
-def _lossy(arms: Sequence[Figures]) -> ReportTable:
-    keys = (
-        ("method", "{}"), ("mode", "{}"), ("retention", "{:.0%}"),
-        ("prefill_retention", "{:.0%}"), ("acceptance_ratio", "{:.1%}"),
-        ("decode_speedup", "{:.2f}×"), ("tokens", "{}"), ("pruner", "`{}`"),
-    )  # fmt: skip
-    rows = [[cell(arm.get(key), form) for key, form in keys] for arm in arms]
-    remark = (
-        "𝒜: share of the tokens that the full target, reading the same prefix, would say too "
-        "(`sooner_lab.bench.fidelity`). *Retention*: mean share of the visual tokens, over the "
-        "layers, that generated tokens attend to, the same for all; *in prefill*: that the prefill "
-        "computes. DyCoke's first stage keeps a quarter at least; the rest it lays aside while "
-        "tokens are generated. Stages whose own layers leave no room for that are brought forward."
-    )
-    heads = ["method", "mode", "retention", "in prefill", "𝒜", "decode", "tokens", "as run"]
-    return ReportTable("Lossy pruning of the target (table 2)", heads, rows, remark)
-
-
-def _speed_ratios(points: Sequence[Figures]) -> ReportTable:
-    """Tables 3 and 5: T_p, and T_q by ratio, of the sweep's first criterion."""
-    line = _line(points, points[0]["criterion"])
-    rows = [
-        [
-            f"{one['alpha']:g}",
-            cell(_milliseconds(one, "target_step_seconds"), "{:.2f}"),
-            cell(_milliseconds(one, "draft_step_seconds"), "{:.2f}"),
-            cell(one.get("speed_ratio"), "{:.1f}"),
-        ]
-        for one in line
-    ]
-    remark = "T_p: a plain step of the target; T_q: a draft step beside the target; milliseconds."
-    heads = ["α", "T_p, ms", "T_q, ms", "c = T_p / T_q"]
-    return ReportTable("Speed ratio by pruning ratio (tables 3 and 5)", heads, rows, remark)
-
-
-def _ratios(points: Sequence[Figures]) -> ReportTable:
-    """Table 7: what higher ratios cost."""
-    line = _line(points, points[0]["criterion"])
-    keys = (
-        ("draft_run_length", "M", "{:.2f}"), ("draft_agreement", "draft agrees", "{:.1%}"),
-        ("repacked_draft_run_length", "M, positions packed", "{:.2f}"),
-        ("accepted_run_length", "M of the run", "{:.2f}"), ("acceptance_rate", "τ", "{:.2f}"),
-        ("decode_speedup", "speed-up", "{:.2f}×"), ("simulated_speedup", "simulated", "{:.2f}×"),
-        ("parity", "parity", "{}"),
-    )  # fmt: skip
-    rows = [[head, *(cell(one.get(key), form) for one in line)] for key, head, form in keys]
-    rows.insert(1, ["M, % of the unpruned draft's", *map(_length_share, line)])
-    heads = ["α", *(f"{one['alpha']:g}" for one in line)]
-    remark = f"Kept by `{points[0]['criterion']}`. {_judged(points)}"
-    return ReportTable("By pruning ratio (table 7)", heads, rows, remark)
-
-
-def _judged(points: Sequence[Figures]) -> str:
-    clips = min((one["read_clips"] for one in points if "read_clips" in one), default=None)
-    of = "" if clips is None else f", on {clips} clips"
-    return (
-        "M: tokens between two rejections if each token of the text is held against what the "
-        f"draft, having read the text so far, would say{of}; no clock or window decides it. *M of "
-        "the run*: of the verifications of timed runs. *Positions packed*: kept tokens numbered "
-        "anew, instead of keeping their places, which is what runs."
-    )
-
-
-def _length_share(point: Figures) -> str:
-    share = point.get("run_length_share", {"value": None})
-    return "–" if not point["alpha"] else cell(share["value"], "{:.1%}")
-
-
-def _criteria(result: Figures) -> ReportTable:
-    """Figures 6 and 7b as numbers: M and speed-up of every criterion by ratio."""
+def _line(result: Data) -> list[Data]:
+    """Points of the sweep's first criterion by ratio; without pruning all criteria are one."""
     points = result["sweep"]
-    ratios = sorted({one["alpha"] for one in points})
-    names = list(dict.fromkeys(one["criterion"] for one in points))
-    rows = []
-    for name in names:
-        line = {one["alpha"]: one for one in _line(points, name)}
-        cells = [
-            f"{cell(line[alpha].get('draft_run_length'), '{:.2f}')} / "
-            f"{cell(line[alpha].get('decode_speedup'), '{:.2f}×')}"
-            if alpha in line
-            else "–"
-            for alpha in ratios
-        ]
-        rows.append([name, *cells])
-    heads = ["criterion", *(f"α {alpha:g}" for alpha in ratios)]
-    remark = (
-        "M / speed-up; `uv-prune` is the paper's, by frame it is ours; `similarity` is UV-Prune "
-        f"without variation. {_judged(points)}"
+    return [one for one in points if one["criterion"] == points[0]["criterion"] or not one["alpha"]]
+
+
+def _criteria(result: Data) -> list[ReportTable]:
+    """M and speed-up of every criterion by ratio."""
+    points = result["sweep"]
+    if not points:
+        return []
+    names = dict.fromkeys(one["criterion"] for one in points)
+    cells = [
+        {**one, "criterion": name}
+        for name in names
+        for one in points
+        if one["criterion"] == name or not one["alpha"]
+    ]
+    cells.sort(key=lambda one: (list(names).index(one["criterion"]), one["alpha"]))
+    heads, rows = pivot(
+        cells,
+        "criterion",
+        "alpha",
+        lambda one: (
+            f"{cell(_run_length(one), '{:.2f}')} / {cell(one.get('decode_speedup'), '{:.2f}×')}"
+        ),
     )
-    return ReportTable("Pruning criteria (figures 6 and 7)", heads, rows, remark)
+    remark = (
+        "M / speed-up by α; `uv-prune` is the paper's, by frame it is ours; `similarity` is "
+        "UV-Prune without variation. M is that of drafts that read the text where the result has "
+        "it, else of the timed runs."
+    )
+    return [ReportTable("Pruning criteria (figures 6 and 7)", heads, rows, remark)]
 
 
-def _line(points: Sequence[Figures], criterion: str) -> list[Figures]:
-    """The points of one criterion by ratio; without pruning all are the same."""
-    return [one for one in points if one["criterion"] == criterion or one["alpha"] == 0]
+def _run_length(one: Data) -> float | None:
+    found = one.get("draft_run_length", one.get("accepted_run_length"))
+    return None if found is None else float(found)
 
 
-def _breakdown(result: Figures) -> ReportTable:
-    rows = [[name, *cells] for name, cells in breakdown(result)]
+def _phases(result: Data) -> list[ReportTable]:
+    """Table 6: seconds of each phase by arm."""
+    arms = {arm["method"]: arm for arm in result["arms"] if arm.get("seconds")}
+    names = [name for name in ("plain", "speculative", "speculative-auto", OURS) if name in arms]
+    if len(names) < 2:
+        return []
+    rows = [
+        [name.replace("_", " "), *(f"{arms[each]['seconds'][name]:.3f}" for each in names)]
+        for name in arms[names[0]]["seconds"]
+    ]
+    rows.append(["total", *(f"{sum(arms[each]['seconds'].values()):.3f}" for each in names)])
+    memory = result.get("memory") or {}
+    if memory:
+        peaks = [f"{memory[each] / 2**20:.0f}" if each in memory else "–" for each in names]
+        rows.append(["peak memory, MiB", *peaks])
     remark = (
         "Seconds a clip. The draft of `parallel` prefills and drafts beside the target, so its "
-        "time is no part of the total; *waiting and bookkeeping* is what the target spends between "
-        "its forwards. Memory: of the process and its worker."
+        "time is no part of the total; its *draft* is what the target spends between its forwards."
     )
-    return ReportTable("Latency and memory (table 6)", ["operation", *COLUMNS], rows, remark)
+    return [ReportTable("Latency and memory (table 6)", ["operation", *names], rows, remark)]
 
 
-def _overlap(runs: Sequence[Figures]) -> ReportTable:
+def _overlap(result: Data) -> list[Data]:
     """Means over clips of what both sides did in watched runs."""
-    keys = (
-        ("launch", "before both"), ("vision", "target: vision"), ("prefill", "target: prefill"),
-        ("verify", "target: verifying"),
-        ("waiting", "target: waiting for drafts"), ("rest", "target: the rest"),
-        ("draft_vision", "draft: vision"), ("draft_prefill", "draft: prefill"),
-        ("draft_hidden", "of both hidden under the target's"),
-        ("draft_exposed", "of both exposed"), ("draft_seconds", "draft: drafting"),
-    )  # fmt: skip
-    rows = [
-        [name, f"{1e3 * fmean(run[key] for run in runs):.1f}"]
-        for key, name in keys
-        if all(key in run for run in runs)  # older results know fewer phases
+    runs = [run["phases"] for run in result.get("timeline", [])]
+    return [
+        {"phase": name, "ms": 1e3 * sum(run[key] for run in runs) / len(runs)}
+        for key, name in OVERLAP.items()
+        if runs and all(key in run for run in runs)
     ]
-    first = sum(run["first_token"] for run in runs)
-    rows.append(
-        [
-            "exposed vision and prefill of the draft, share of the time to the first token",
-            _share(runs, "draft_exposed", first),
-        ]
-    )
-    useful = [run["draft_useful"] for run in runs if run["draft_useful"] is not None]
-    rows.append(["draft tokens that came to stand", f"{fmean(useful):.0%}" if useful else "–"])
-    remark = (
-        "One run a clip with both models watched by hooks; milliseconds. *Before both*: from the "
-        "call to the target's first work, the worker's start included: in these runs it is forked "
-        "anew, which the timed ones are spared by a `StandingDraft`. What ranking takes is among "
-        "the goals, of the timed runs: hooks add to it here."
-    )
-    return ReportTable("What overlaps", ["phase", "ms"], rows, remark)
 
 
-def _share(runs: Sequence[Figures], key: str, whole: float) -> str:
-    return f"{sum(run[key] for run in runs) / whole:.2%}" if whole else "–"
-
-
-def _milliseconds(one: Figures, key: str) -> float | None:
-    seconds = one.get(key)
-    return None if seconds is None else 1e3 * seconds
-
-
-def markdown(result: Figures, source: str) -> str:
-    """The page of one result; `source` names the JSON it came from."""
+def _about(result: Data) -> list[str]:
     prompt = result["prompt_tokens"]
     lines = [
-        *head(result, source, f"ParallelVLM: {result['dataset'] or result['model']}"),
         "",
         f"{result['model']}: {result['clips']} clips, {result['repeats']} run(s) of each arm on "
         f"each; {prompt['all']} prompt tokens, {prompt['visual']} of them visual.",
@@ -239,36 +134,115 @@ def markdown(result: Figures, source: str) -> str:
     ]
     if not result["complete"]:
         lines += ["", "**Interrupted**: the same command goes on with it."]
-    shown = {name: caption for name, caption in FIGURES.items() if has_figure(result, name)}
-    return "\n".join([*lines, *sections(tables(result)), *pictures(shown, source)]) + "\n"
+    return lines
 
 
-def sentences(result: Figures) -> list[str]:
-    """What table 1 says of `parallel`, in words; nothing where an arm was not measured."""
+def sentences(result: Data) -> list[str]:
+    """Say in words what table 1 has of `parallel`; nothing where an arm was not measured."""
     arms = {arm["method"]: arm for arm in result["arms"]}
     ours, forked = arms.get(OURS, {}), arms.get(FORKED, {})
     keys = ("decode_speedup", "over_speculative", "over_speculative_auto", "first_token_ratio")
     if any(ours.get(key) is None for key in keys):
         return []
     plain, fixed, chosen, first = (f"{ours[key]:.2f}" for key in keys)
-    told = (
+    text = (
         f"`parallel` decodes {plain} times as fast as plain decoding, {fixed} times as fast as "
         f"vanilla speculation with a window of 5, and {chosen} times as fast as vanilla "
         f"speculation that chooses its window. The first token takes {first} times plain "
         "decoding's time with a draft process that stands"
     )
-    late = forked.get("first_token_ratio")
-    if late is not None:
-        told += f", {late:.2f} times with one that is forked for the run"
-    return ["", f"{told}."]
+    if forked.get("first_token_ratio") is not None:
+        text += f", {forked['first_token_ratio']:.2f} times with one that is forked for the run"
+    return ["", f"{text}."]
 
 
-def has_figure(result: Figures, name: str) -> bool:
-    """Whether the result has the data of a figure of `FIGURES`."""
-    data = {
-        "speedup": len(result["arms"]) > 1,
-        "gantt": any("target" in run for run in result.get("timeline", [])),
-        "kept": any(one.get("kept_by_frame") for one in result["sweep"]),
-        "alpha": bool(result["sweep"]),
-    }
-    return data[name]
+def _fast(result: Data) -> list[Data]:
+    rows = [arm for arm in result["arms"] if arm.get("decode_speedup")]
+    return sorted(rows, key=lambda arm: arm["decode_speedup"]) if len(rows) > 1 else []
+
+
+def _points(result: Data) -> list[Any]:
+    return [{**one, "run_length": _run_length(one)} for one in result["sweep"]]
+
+
+PAGE = Page(
+    lambda result: f"ParallelVLM: {result['dataset'] or result['model']}",
+    (
+        Table(
+            "Lossless methods (table 1)",
+            _exact,
+            METHODS,
+            "M: tokens between two rejections, the target's own included; *tokens a step*: "
+            "accepted drafts and one; τ: accepted share of the drafts that were verified; *first "
+            "token*: time to it over plain decoding's; *simulated*: what the simulator of "
+            "`sooner_lab.theory` makes of the measured step times and agreement; *over vanilla*: "
+            "decoding speed over `speculative`'s and over `speculative-auto`'s. `parallel` has a "
+            "draft process that stands for all runs (`StandingDraft`), `parallel-forked` one that "
+            "is forked for each run. Parity is against HF's own incremental decoding.",
+        ),
+        Table(
+            "Lossy pruning of the target (table 2)",
+            _lossy,
+            LOSSY,
+            "𝒜: share of the tokens that the full target, reading the same prefix, would say too "
+            "(`sooner_lab.bench.fidelity`). *Retention*: mean share of the visual tokens, over the "
+            "layers, that generated tokens attend to, the same for all; *in prefill*: that the "
+            "prefill computes. DyCoke's first stage keeps a quarter at least; the rest it lays "
+            "aside while tokens are generated. Stages whose own layers leave no room for that are "
+            "brought forward.",
+        ),
+        Table(
+            "By pruning ratio (tables 3, 5 and 7)",
+            _line,
+            RATIOS,
+            "Of the first criterion. T_p: a plain step of the target; T_q: a draft step beside it. "
+            "*M, read*: tokens between two rejections if each token of the text is held against "
+            "what the draft, having read the text so far, would say; *M of the run*: of the "
+            "verifications of timed runs.",
+        ),
+        _criteria,
+        _phases,
+        Table(
+            "What overlaps",
+            _overlap,
+            (("phase", "phase", "{}"), ("ms", "ms", "{:.1f}")),
+            "One run a clip with both models watched by hooks, the worker forked anew.",
+        ),
+    ),
+    (
+        Figure(
+            "speedup",
+            "Decoding speed over plain decoding, by method",
+            (
+                Panel(
+                    _fast, "method", ("decode_speedup", "simulated_speedup"), "",
+                    "times plain decoding", kind="bar", level=1.0,
+                    names={"decode_speedup": "measured", "simulated_speedup": "simulated"},
+                ),
+            ),
+            size=(8.5, 4.2),
+        ),
+        Figure("gantt", "Draft and target side by side, one real run", needs="timeline"),
+        Figure(
+            "kept",
+            "Visual tokens that the draft keeps of each frame (figure 7a)",
+            needs=lambda result: any(one.get("kept_by_frame") for one in result["sweep"]),
+        ),
+        Figure(
+            "alpha",
+            "Speed-up and accepted run length by pruning ratio (figure 6)",
+            (
+                Panel(
+                    _points, "alpha", "decode_speedup", "pruned share of the visual tokens, α",
+                    "speed-up of decoding, ×", by="criterion",
+                ),
+                Panel(
+                    _points, "alpha", "run_length", "pruned share of the visual tokens, α",
+                    "M, tokens", by="criterion",
+                ),
+            ),
+        ),
+    ),
+    intro=_about,
+    retired=("timeline", "memory"),
+)  # fmt: skip

@@ -10,11 +10,11 @@ from sooner.parity import Parity
 from sooner.stats.run import Stats
 from sooner.tasks.comparison import plain_data
 
-from ..protocol import TimedRun
+from ..run import TimedRun
 
 Record = dict[str, Any]
 """`arm`, `clip`, `repeat`; the fields of a `TimedRun`; `first_token_seconds`, `parity`, and what
-only some arms have: `kept`, `verdicts`, `repacked`, `acceptance_ratio`."""
+only some arms have: `acceptance_ratio` and what a pruner keeps."""
 
 COUNTS = (
     "mode", "method", "tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels",

@@ -5,20 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from sooner.decoding.loop import Rule
 from sooner.generation import generate
 from sooner.methods import Method, ParallelVLM
-from sooner.methods.context import Context
-from sooner.methods.parallel.drafter import ParallelDrafter
 from sooner.methods.threads import cores
-from sooner.methods.visual_match import views
-from sooner.models import adapt
 from sooner.parity import compare
 from sooner.registry import choices
 from sooner.tasks.clip import Clip
@@ -28,26 +23,13 @@ from ..caption import CaptionBench
 from ..caption_settings import HF, LOSSY
 from ..clips import Clips
 from ..fidelity import acceptance_ratio
-from ..protocol import TimedRun
+from ..run import TimedRun
 from .contenders import ALL_CORES, FORKED, OURS, PLAIN, ParallelContender
 from .records import Record, to_record
 from .settings import ParallelSettings
-from .verdicts import verdicts
 
 WARM = 6
 """New tokens of a warm-up."""
-
-
-@dataclass(frozen=True)
-class SeenVLM(ParallelVLM):
-    """The method itself; `seen` keeps the drafter of each run, to ask it what it kept."""
-
-    seen: list[ParallelDrafter] = field(default_factory=list, repr=False, compare=False)
-
-    def build(self, context: Context) -> tuple[ParallelDrafter, Rule]:
-        drafter, rule = super().build(context)
-        self.seen.append(drafter)
-        return drafter, rule
 
 
 class Runner:
@@ -126,11 +108,6 @@ class Runner:
         seconds = time.perf_counter() - start
         stats = made.stats
         extra: dict[str, Any] = {"first_token_seconds": arrivals[0] - begin}
-        if isinstance(method, SeenVLM):
-            kept = method.seen[-1].kept_tokens[0] if one.alpha else None
-            extra |= self.judged(one, clip, made.tokens[0], kept)
-            if kept is not None:  # what the draft was shown of each frame
-                extra["kept"] = kept_by_frame(self.model, clip, kept)
         sample = TimedRun(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
         return sample, extra
 
@@ -141,7 +118,7 @@ class Runner:
             return self.bench.method(_base(one), clip)
         assert pair.draft is not None
         placement: Any = self.settings.placement
-        return SeenVLM(
+        return ParallelVLM(
             pair.draft.model,
             prune=one.alpha,
             least=0,
@@ -151,25 +128,6 @@ class Runner:
             draft_inputs=clip.draft_inputs,
         )
 
-    def judged(
-        self, one: ParallelContender, clip: Clip, tokens: list[int], kept: list[int] | None
-    ) -> dict[str, Any]:
-        """What the draft of an arm would have said of a text.
-
-        Args:
-            kept: indices among the target's visual tokens; `None` is all of them.
-        """
-        assert self.bench.pair.draft is not None
-        model, inputs = self.bench.pair.draft.model, clip.draft_inputs or clip.inputs
-        vocab = adapt(self.model).vocab_size
-        if kept is None:
-            return {"verdicts": verdicts(model, inputs, tokens, vocab)}
-        chosen = kept, views(adapt(self.model), clip.inputs)[0]
-        found = {"verdicts": verdicts(model, inputs, tokens, vocab, chosen)}
-        if one.criterion == ParallelVLM.criterion and not adapt(model).mrope:
-            found["repacked"] = verdicts(model, inputs, tokens, vocab, chosen, repack=True)
-        return found
-
     def _acceptance_ratio(self, one: ParallelContender, index: int, tokens: list[int]) -> float:
         """Share of the arm's tokens that the full target would say too (table 2's A)."""
         pruner = self.bench.pruner(one.name)
@@ -177,22 +135,6 @@ class Runner:
         clip = self.bench.clip(PLAIN, index)
         found = acceptance_ratio(self.model, clip.inputs, tokens, pruner, stepwise=stepwise)
         return found.greedy
-
-
-def kept_by_frame(model: Any, clip: Clip, kept: list[int]) -> list[int]:
-    """How many visual tokens of each frame are kept.
-
-    Args:
-        model: the target.
-        clip: one video.
-        kept: indices among its visual tokens.
-    """
-    adapter = adapt(model)
-    frames = adapter.video_frames(clip.inputs)[0]  # [width]
-    of_token = frames[adapter.visual_tokens(clip.inputs)[0]]  # [visual tokens]
-    chosen = of_token[torch.tensor(kept, dtype=torch.long, device=of_token.device)]
-    counts = chosen[chosen >= 0].bincount(minlength=int(frames.max()) + 1)
-    return counts.tolist()
 
 
 @contextmanager

@@ -11,8 +11,8 @@ from sooner.methods.pruning import Criterion
 
 from ..caption_settings import RETENTION, BenchSettings
 
-PARTS = ("methods", "lossy", "sweep", "timeline", "memory")
-"""Tables 1 and 6; table 2; tables 3, 5, 7 and figures 6, 7; the Gantt; peak memory of table 6."""
+PARTS = ("methods", "lossy", "sweep")
+"""Tables 1 and 6; table 2; tables 3, 5, 7 and figure 6."""
 ALPHAS = (0.0, 0.5, 0.7, 0.8, 0.9, 0.95)
 SWEPT: tuple[Criterion, ...] = (
     "uv-prune-by-frame", "uv-prune", "attention-by-frame", "attention", "uniform", "random",
@@ -20,8 +20,6 @@ SWEPT: tuple[Criterion, ...] = (
 )  # fmt: skip
 """Ways to choose the draft's visual tokens, the method's own first."""
 SCENES, FRAMES_PER_SCENE = 6, 8
-JUDGED, JUDGED_IN_FULL = 12, 64
-"""Texts that M is of, by default and with `--full`."""
 
 
 @dataclass(frozen=True)
@@ -33,8 +31,6 @@ class ParallelSettings:
         files: videos; without them and without `dataset`, held-out ones of the miniature's world.
         dataset, min_seconds: see `sooner_lab.bench.clips.from_dataset`.
         clips: how many to render or to take.
-        judged: with rendered clips, how many texts the drafts of the sweep are held against: the
-            timed clips' and, untimed, more.
         scenes, frames_per_scene: of a rendered clip, and frames that a model is shown of each.
         frames: frames of every other clip; `None` leaves it to the processor.
         repeats: timed runs of each arm on each clip.
@@ -56,7 +52,6 @@ class ParallelSettings:
     dataset: str | None = None
     min_seconds: float | None = None
     clips: int = 2
-    judged: int = JUDGED
     scenes: int = SCENES
     frames_per_scene: int = FRAMES_PER_SCENE
     frames: int | None = None
@@ -78,12 +73,6 @@ class ParallelSettings:
     @property
     def is_rendered(self) -> bool:
         return not self.files and self.dataset is None
-
-    @property
-    def read(self) -> int:
-        """Rendered clips that are read beyond the timed ones."""
-        swept = self.is_rendered and "sweep" in self.parts
-        return max(self.judged - self.clips, 0) if swept else 0
 
     @property
     def shown_frames(self) -> int | None:
@@ -116,6 +105,6 @@ class ParallelSettings:
     def identity(self) -> dict[str, Any]:
         """What a run depends on, beside its arm, clip and repetition; ready for JSON."""
         told = under_old_names(asdict(self))
-        for name in ("clips", "judged", "repeats", "parts", "alphas", "criteria", "all_cores"):
+        for name in ("clips", "repeats", "parts", "alphas", "criteria", "all_cores"):
             del told[name]
         return {**told, "files": [str(path) for path in self.files]}

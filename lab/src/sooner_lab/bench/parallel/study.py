@@ -13,21 +13,15 @@ from sooner.tasks.threads import plan_threads
 
 from ..clips import Clips, from_dataset, rendered
 from ..result_file import write_result
-from .agreement import read_name
 from .book import Book, book_path
 from .contenders import ParallelContender, contenders
 from .goals import goals
-from .peak import peak_memory
 from .records import COUNTS
 from .running import Runner
 from .settings import ParallelSettings
 from .summary import summarise
-from .timeline import timeline
-from .untimed import read
 
 Progress = Callable[[str], None]
-GANTT = 1
-"""Clips whose events are kept for the Gantt; of the others only the phases are."""
 
 
 def run(
@@ -42,7 +36,7 @@ def run(
         progress: told what runs.
 
     Returns:
-        `arms`, `sweep`, `timeline`, `memory`, `goals`, `settings`, `complete`, `provenance`.
+        `arms`, `sweep`, `goals`, `complete`, `provenance`.
 
     Raises:
         SoonerError: no draft for these models, or runs of another study beside `json_file`.
@@ -70,8 +64,7 @@ def find_clips(folder: Path, settings: ParallelSettings) -> Clips:
         return from_dataset(
             settings.dataset, settings.clips, settings.seed, settings.min_seconds, folder
         )
-    many = settings.clips + settings.read
-    return rendered(folder, many, settings.seed, settings.scenes)
+    return rendered(folder, settings.clips, settings.seed, settings.scenes)
 
 
 class Study:
@@ -89,8 +82,7 @@ class Study:
         self.pair, self.clips, self.settings = pair, clips, settings
         self.book, self.json_file, self.progress = book, json_file, progress
         self.runner = Runner(pair, clips, settings)
-        self.timed = len(clips.files) - settings.read
-        self.extra: dict[str, Any] = {}
+        self.timed = len(clips.files)
 
     def run(self) -> dict[str, Any]:
         """Every run that is not on record yet, in turns: each repetition goes through all arms."""
@@ -100,14 +92,6 @@ class Study:
             for repeat in range(self.settings.repeats):
                 self._round(wanted, clip, repeat)
                 self._write(is_complete=False)
-        swept = [one for one in wanted if one.alpha is not None]
-        for clip in range(self.timed, len(self.clips.files)) if swept else ():
-            self._read(swept, clip)
-        if "timeline" in self.settings.parts and self.pair.draft is not None:
-            self.extra["timeline"] = self._timelines()
-        if "memory" in self.settings.parts and self.pair.draft is not None:
-            self.progress("peak memory")
-            self.extra["memory"] = peak_memory(self.clips.files[0], self.settings)
         return self._write(is_complete=True)
 
     def _warm_up(self, wanted: Sequence[ParallelContender]) -> None:
@@ -126,26 +110,9 @@ class Study:
             self.progress(f"{where}, arm {number}/{len(wanted)}: {one.name}")
             self.book.add(self.runner.run(one, clip, repeat))
 
-    def _read(self, swept: Sequence[ParallelContender], clip: int) -> None:
-        """The drafts of the sweep, held against the text of a clip that nobody timed."""
-        self.progress(f"reading clip {clip + 1}/{len(self.clips.files)}")
-        missing = [one for one in swept if not self.book.has(read_name(one.name), clip, 0)]
-        for record in read(self.runner, missing, clip) if missing else ():
-            self.book.add(record)
-
-    def _timelines(self) -> list[dict[str, Any]]:
-        found = []
-        for clip in range(self.timed):
-            self.progress(f"both sides of clip {clip + 1}/{self.timed}")
-            made = timeline(self.runner, clip, self.settings.prune)
-            if clip >= GANTT:
-                made = {name: made[name] for name in ("clip", "alpha", "new_tokens", "phases")}
-            found.append(made)
-        return found
-
     def _write(self, is_complete: bool) -> dict[str, Any]:
         """The result of the runs so far."""
-        made = {**summarise(self.book, self.settings), **self.extra}
+        made = summarise(self.book, self.settings)
         settings, target = self.settings, self.pair.target
         result = {
             "bench": "parallel",
@@ -161,7 +128,7 @@ class Study:
             "prompt_tokens": self.prompt_tokens(),
             "resumed_runs": self.book.resumed,
             **made,
-            "goals": goals(made, settings.prune),
+            "goals": goals(made),
         }
         dtype = str(target.model.dtype).removeprefix("torch.")
         draft_threads = plan_threads(self.pair, placement=settings.placement).draft

@@ -9,8 +9,7 @@ from typing import Any
 from sooner.stats.run import APPROXIMATE
 
 from ..prediction import predicted_speedup, step_curve
-from ..protocol import Arm, ArmSamples, TimedRun, row
-from .agreement import agreement
+from ..run import Arm, ArmSamples, TimedRun, row
 from .book import Book
 from .contenders import OURS, PLAIN, ParallelContender, contenders, sweep
 from .records import Record, to_parity, to_sample
@@ -92,15 +91,11 @@ def _row(book: Book, one: ParallelContender, settings: ParallelSettings) -> Figu
     ratios = [each["acceptance_ratio"] for each in records if "acceptance_ratio" in each]
     if ratios:
         figures["acceptance_ratio"] = sum(ratios) / len(ratios)
-    kept = [each["kept"] for each in records if each["repeat"] == 0 and each.get("kept")]
-    if kept and len({len(each) for each in kept}) == 1:
-        figures["kept_by_frame"] = [sum(column) / len(kept) for column in zip(*kept, strict=True)]
     ranking = sum(each["stats"]["rank_seconds"] for each in records if each["stats"])
     if ranking and one.alpha is not None:
         prefill = sum(each["stats"]["seconds"]["prefill"] for each in records)
         figures["ranking_share"] = ranking / prefill
     figures |= {key: records[0][key] for key in KEPT if key in records[0]}
-    figures |= agreement(book, one.name, settings.seed)
     predicted = _simulated(one, runs, plain, settings.num_draft_tokens)
     if predicted is not None:
         figures["simulated_speedup"] = predicted
@@ -145,9 +140,7 @@ def _point(figures: Figures) -> Figures:
     names = (
         "method", "accepted_run_length", "mean_acceptance_length", "acceptance_rate",
         "draft_step_seconds", "target_step_seconds", "decode_speedup", "simulated_speedup",
-        "share_of_simulation", "parity", "kept_by_frame", "first_token_ratio",
-        "draft_run_length", "draft_agreement", "repacked_draft_run_length",
-        "repacked_draft_agreement", "ranking_share", "run_length_share", "read_clips",
+        "share_of_simulation", "parity", "first_token_ratio", "ranking_share",
     )  # fmt: skip
     point = {name: figures[name] for name in names if name in figures}
     draft = point.get("draft_step_seconds")

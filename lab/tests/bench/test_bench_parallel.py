@@ -1,0 +1,128 @@
+"""`sooner bench parallel`: one small study from end to end, interrupted and resumed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from sooner.cli.main import main
+from sooner_lab.bench.parallel import study as study_module
+from sooner_lab.bench.parallel.book import book_path
+from sooner_lab.bench.parallel.running import Runner
+from sooner_lab.bench.parallel.settings import ParallelSettings
+from sooner_lab.bench.report import markdown
+from tasks import fixtures, videos
+
+SMALL = ParallelSettings(
+    clips=1,
+    scenes=1,
+    frames_per_scene=2,
+    alphas=(0.5,),
+    criteria=("uv-prune-by-frame", "uniform"),
+    parts=("methods", "lossy", "sweep"),
+    max_new_tokens=12,
+)
+
+
+class StopError(Exception):
+    """An interruption."""
+
+
+def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Runner, "warm_up", lambda *_: None)
+    target = tmp_path / "study.json"
+    told: list[str] = []
+
+    def stop_at_fifth(text: str) -> None:
+        told.append(text)
+        if "arm 5/" in text:
+            raise StopError
+
+    with pytest.raises(StopError):
+        study_module.run(SMALL, target, stop_at_fifth)
+    assert len(book_path(target).read_text().splitlines()) == 1 + 4
+    kept = len(book_path(target).read_text().splitlines()) - 1
+    result = study_module.run(SMALL, target, told.append)
+    assert result["complete"]
+    assert result["resumed_runs"] == kept
+    assert result["clips"] == 1
+    assert json.loads(json.dumps(result)) == json.loads(target.read_text())
+    assert not book_path(target).exists()
+    arms = {arm["method"]: arm for arm in result["arms"]}
+    assert {"plain", "hf-assisted", "onsd", "sd-tree", "specvlm", "sparse-to-dense"} <= set(arms)
+    exact = [arm for arm in arms.values() if arm["mode"] == "exact"]
+    assert all(arm["parity"] in ("identical", "tie") for arm in exact)
+    assert all(arm["decode_speedup"] > 0 for arm in exact)
+    assert arms["parallel"]["acceptance_ratio"] == 1.0
+    assert 0 <= arms["fastv"]["acceptance_ratio"] <= 1
+    for name in ("fastv", "sparse-vlm", "pyramid-drop", "dycoke"):
+        assert arms[name]["retention"] == pytest.approx(0.1, abs=1e-6)
+    assert arms["dycoke"]["prefill_retention"] == pytest.approx(0.25)
+    assert arms["parallel-forked"]["first_token_ratio"] > 0
+    assert arms["parallel"]["over_speculative_auto"] > 0
+    points = {(one["criterion"], one["alpha"]): one for one in result["sweep"]}
+    ours = {("uv-prune-by-frame", alpha) for alpha in (0.0, 0.5, 0.9)}
+    assert set(points) == ours | {("uniform", 0.5), ("uniform", 0.9)}
+    page = markdown(result, "study.json")
+    for table in ("table 1", "table 2", "tables 3, 5 and 7", "table 6"):
+        assert table in page
+
+
+def test_shown_frames_are_those_that_the_world_samples(tmp_path: Path) -> None:
+    from sooner.tasks.clip import prepare
+    from sooner.tasks.loading import load_pair
+    from sooner.tasks.settings import CaptionSettings
+    from sooner_lab.worlds.video import world
+
+    settings = replace(SMALL, scenes=2, frames_per_scene=8)
+    clips = study_module.find_clips(tmp_path, settings)
+    clip = prepare(clips.files[0], load_pair(), CaptionSettings(frames=settings.shown_frames))
+    wanted = world.sample_indices(2 * world.SCENE_FRAMES, 16)
+    assert clip.frames.indices == wanted.tolist()
+
+
+def test_the_command_measures_a_users_own_clip(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("matplotlib")
+    models = [str(fixtures.checkpoint(tmp_path / name, 0)) for name in ("target", "draft")]
+    clip, target = videos.write(tmp_path / "clip.mp4"), tmp_path / "own.json"
+    given = ["--model", models[0], "--draft", models[1], "--frames", "4", "--max-new-tokens", "8"]
+    asked = ["--parts", "sweep", "--alphas", "0.5", "--criteria", "uv-prune"]
+    wanted = ["--json", str(target)]
+    assert command("parallel", str(clip), *given, *asked, *wanted) == 0
+    assert "By pruning ratio (tables 3, 5 and 7)" in capsys.readouterr().out
+    assert command("report", str(target)) == 0
+    page = target.with_suffix(".md").read_text()
+    assert "figures/own-alpha.png" in page
+    assert (tmp_path / "figures" / "own-alpha.png").stat().st_size > 2000
+
+
+def command(*arguments: str) -> int:
+    with pytest.raises(SystemExit) as end:
+        main(["bench", *arguments])
+    return int(end.value.code or 0)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--parts", "sweeps"], "did you mean 'sweep'"),
+        (["--criteria", "uvprune"], "did you mean 'uv-prune'"),
+        (["--alphas", "0.5,2"], "a pruning ratio lies in 0 to 1"),
+        (["--scenes", "0"], "--scenes is 0"),
+        (["--dataset", "VideoMMEE"], "did you mean 'VideoMME'"),
+    ],
+)
+def test_bad_requests_get_one_line(
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert command("parallel", *arguments) == 2
+    error = capsys.readouterr().err.strip()
+    assert message in error
+    assert len(error.splitlines()) == 1
