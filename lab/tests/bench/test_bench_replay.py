@@ -109,7 +109,7 @@ def test_every_arm_says_the_script_beside_its_theory(tmp_path: Path) -> None:
     text = path.with_suffix(".md").read_text()
     for words in ("No model here is trained", "## Goals", "Replay: speed-up, one row, clustered"):
         assert words in text
-    for name in page.FIGURES:
+    for name in ("curves", "batches", "rows"):
         assert (tmp_path / "figures" / f"replay-{name}.png").stat().st_size > 10_000
 
 
@@ -236,7 +236,7 @@ def test_a_draft_that_reads_the_targets_script_is_caught(
         assert "decode_speedup" not in arm
         assert "of_theory" not in arm
     assert len(page.faults(result)) == len(caught)
-    assert "100.0% of the judged draft tokens" in page.markdown(result, "replay.json")
+    assert "100.0% of the judged draft tokens" in page.PAGE.markdown(result, "replay.json")
     assert result["goals"] == []
 
 
@@ -280,7 +280,7 @@ def test_points_beyond_the_budget_are_left_out_and_told() -> None:
     result = quiet(settings)
     assert [point["acceptance"] for point in result["points"]] == [0.6]
     assert result["left_out"] == ["rows 1, a = 0.9, independent"]
-    assert "Left out, since the budget" in page.markdown(result, "replay.json")
+    assert "Left out, since the budget" in page.PAGE.markdown(result, "replay.json")
 
 
 def figures(rows: int, acceptance: float, **speeds: float) -> dict[str, Any]:

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner_lab.bench.report import markdown
+from sooner_lab.bench.report import markdown, write_figures
 from sooner_lab.bench.serve.direct import together
 from sooner_lab.bench.serve.goals import goals
 from sooner_lab.bench.serve.load import (
@@ -25,7 +25,6 @@ from sooner_lab.bench.serve.load import (
     poisson_arrivals,
 )
 from sooner_lab.bench.serve.parity import Gate
-from sooner_lab.bench.serve.plots import write_figures
 from sooner_lab.bench.serve.requests import Copies, ServeQuestion, questions, two_questions
 from sooner_lab.bench.serve.servers import arguments
 from sooner_lab.bench.serve.settings import ServeBenchSettings
@@ -321,7 +320,8 @@ def test_the_page_tells_everything(tmp_path: Path) -> None:
     ):  # fmt: skip
         assert told in page
     pytest.importorskip("matplotlib")
-    assert write_figures(result(), tmp_path, "serve") == ["serve-throughput.png"]
+    (figure,) = write_figures(result(), tmp_path / "serve.json")
+    assert figure.name == "serve-throughput.png"
     assert (tmp_path / "serve-throughput.png").stat().st_size > 1000
 
 

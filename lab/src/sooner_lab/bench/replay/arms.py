@@ -29,7 +29,7 @@ from sooner.methods.parallel.worker import ProcessWorker, place
 from sooner.methods.sizing.costs import Acceptance
 from sooner.methods.tree_draft import STATIC_TREE
 
-from ..protocol import Arm, TimedRun
+from ..run import Arm, TimedRun
 from .models import DecoderShape, ReplayAdapter, ReplayHead, build
 from .script import CONTINUATIONS, LogitTable, Script
 from .settings import ReplaySettings

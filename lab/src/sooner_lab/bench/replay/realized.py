@@ -11,7 +11,7 @@ import numpy as np
 from sooner.stats.run import Stats
 from sooner.tasks.act.rollout import wilson
 
-from ..intervals import RESAMPLES
+from ..run import RESAMPLES
 from .script import Process
 
 CHAINS = ("speculative", "speculative-best", "speculative-auto", "prompt-lookup", "parallel")

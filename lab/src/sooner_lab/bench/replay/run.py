@@ -13,8 +13,7 @@ from sooner.methods.threads import Threads
 from sooner.parity import compare
 from sooner.provenance import provenance
 
-from ..intervals import quotient
-from ..protocol import ArmSamples, measure, row
+from ..run import ArmSamples, measure, quotient, row
 from .arms import Decoders, PointArms
 from .expected import Expectation, Theory, static_tree
 from .goals import goals, place

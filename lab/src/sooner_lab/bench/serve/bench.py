@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..intervals import quotient
+from ..run import quotient
 from .direct import Direct, DirectRun
 from .load import LoadProcess, LoadResult, mixed_order, poisson_arrivals
 from .parity import Gate

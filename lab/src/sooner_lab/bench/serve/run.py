@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import asdict
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -13,10 +11,10 @@ from typing import Any
 import torch
 
 from sooner.errors import SoonerError
-from sooner.provenance import provenance
 from sooner.tasks.loading import load_pair
 
 from ..cores import pinned, split_cores
+from ..run import Keep, Progress, Recorder
 from .bench import ServeBench
 from .direct import Direct
 from .goals import goals
@@ -25,8 +23,6 @@ from .requests import questions
 from .servers import started
 from .settings import ServeBenchSettings
 
-Progress = Callable[[str], None]
-Keep = Callable[[dict[str, Any]], None]
 NEEDED = ("fastapi", "uvicorn", "prometheus_client")
 
 
@@ -55,15 +51,10 @@ def run(
     progress("loading")
     pair = load_pair(settings.model, settings.draft, device=settings.device, dtype=settings.dtype)
     model = pair.target.model
-    result: dict[str, Any] = {
-        "bench": "serve",
-        "model": pair.target.name if settings.model else f"miniature:{pair.miniature}",
-        "settings": asdict(settings),
-        "split": {"server": server_cores, "clients": client_cores},
-        "provenance": provenance(
-            str(model.device), str(model.dtype).removeprefix("torch."), settings.seed
-        ),
-    }
+    name = pair.target.name if settings.model else f"miniature:{pair.miniature}"
+    split = {"server": server_cores, "clients": client_cores}
+    recorder = Recorder("serve", settings, goals, keep, model=name, split=split)
+    recorder.origin(model.device, model.dtype, settings.seed)
     with ExitStack() as held:
         folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
         asked = questions(settings, folder)
@@ -73,10 +64,7 @@ def run(
         held.enter_context(pinned(server_cores))
         bench = ServeBench(settings, asked, Direct(pair, settings), servers, asking, progress)
         bench.warm_up()
-        result["mix"] = bench.mix()
+        recorder.result["mix"] = bench.mix()
         for part in settings.parts:
-            result |= getattr(bench, f"{part}_part")()
-            result |= {"parity": bench.told(), "goals": goals(result)}
-            if keep is not None:
-                keep(result)
-    return result
+            recorder.add(**getattr(bench, f"{part}_part")(), parity=bench.told())
+    return recorder.result

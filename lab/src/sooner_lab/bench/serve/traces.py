@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from ..intervals import RESAMPLES, quotient
+from ..run import RESAMPLES, quotient
 from .load import HttpAnswer, LoadResult
 
 DATA = b"data: "
