@@ -15,7 +15,7 @@ from sooner.cli.main import main
 from sooner.documents import Page, PageDraft, Region
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner_lab.bench import report
-from sooner_lab.bench.parse import document, exactness, page, quality, run, sheets
+from sooner_lab.bench.parse import document, exactness, run, sheets
 from sooner_lab.bench.parse.arms import ParseContender, Spoken, Stable
 from sooner_lab.bench.parse.listening import listening
 from sooner_lab.bench.parse.settings import ParseBenchSettings
@@ -24,8 +24,8 @@ from sooner_lab.worlds.document import render, world
 from tasks import parsing
 
 SETTINGS = ParseBenchSettings(
-    prompt="w8 w9 w10", pages=2, document_pages=2, quality_pages=1, exact_pages=3, batch=2,
-    levels=None, core_pages=1, clients=(1, 3), client_pages=3,
+    prompt="w8 w9 w10", pages=2, document_pages=2, exact_pages=3, batch=2,
+    clients=(1, 3), client_pages=3,
     max_new_tokens=12, arms=("plain", "hf", "prompt-lookup", "hsd-page", "hsd", "hsd-relaxed"),
 )  # fmt: skip
 
@@ -67,8 +67,6 @@ def tiny() -> Any:
         patch.setattr(run, "make_ocr", lambda threads: Prophet())
         patch.setattr(exactness, "guard", lambda *_: Prophet())
         patch.setattr(document, "KINDS", {"text layer": "text-layer"})
-        patch.setattr(quality, "LEVELS", {"ocr": (0.0,), "letters": (0.5,), "garbage": (1.0,)})
-        patch.setattr(quality, "REPEATS", 1)
         yield
 
 
@@ -134,21 +132,6 @@ def test_a_document_goes_from_file_to_files_the_same_way(result: dict[str, Any])
         assert row["drafter"] == "text-layer"
 
 
-def test_every_draft_is_tried_by_both_stages(result: dict[str, Any]) -> None:
-    rows = result["quality"]["rows"]
-    assert {(row["kind"], row["arm"]) for row in rows} == {
-        (kind, arm) for kind in ("ocr", "letters") for arm in ("hsd-page", "hsd")
-    }
-    assert all(row["parity"] == "identical" for row in rows + result["quality"]["garbage"])
-
-
-def test_rounds_are_taken_apart(result: dict[str, Any]) -> None:
-    told = result["overhead"]
-    if "note" not in told:
-        assert told["rounds"] > 0
-        assert 0 < told["draft_step_seconds"] + told["mask_step_seconds"] < told["step_seconds"]
-
-
 def test_pages_under_way_say_what_they_say_alone(result: dict[str, Any]) -> None:
     rows = result["clients"]["rows"]
     assert [row["clients"] for row in rows] == [None] * 4 + [1] * 4 + [3] * 4
@@ -178,7 +161,7 @@ def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> Non
         "figure 3", "Beside the model", "Full batches",
     ):  # fmt: skip
         assert title in text
-    for table in page.tables(result):
+    for table in report.tables(result):
         assert all(len(row) == len(table.heads) for row in table.rows), table.title
     path = tmp_path / "parse.json"
     path.write_text(json.dumps(result))
@@ -189,15 +172,14 @@ def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> Non
 
 
 def test_both_decode_ratios_stand_beside_each_other(result: dict[str, Any]) -> None:
-    tables = {table.title: table for table in page.tables(result)}
-    for title in ("Arms", "Draft quality (figure 3)"):
+    tables = {table.title: table for table in report.tables(result)}
+    for title in ("Arms",):
         heads = tables[title].heads
         at = heads.index("decode without drafting")
         assert heads[at + 1 : at + 3] == ["decode (eq. 12)", "e2e (eq. 13)"]
     remark = tables["Exactness on held-out pages"].remark
     assert "exact arms that were compared on these pages: `hsd-page`, `hsd`;" in remark
     assert "said plain decoding's ids:" in tables["Arms"].remark
-    assert "Pages a row: " in tables["Draft quality (figure 3)"].remark
 
 
 def test_listening_records_every_run_and_removes_its_hooks() -> None:
@@ -249,7 +231,7 @@ def test_an_exact_arm_that_says_something_else_is_found_out() -> None:
     ("options", "what"),
     [
         (["--arms", "hsdd"], "unknown arm 'hsdd' (did you mean 'hsd'?)"),
-        (["--parts", "document,quaility"], "unknown part 'quaility' (did you mean 'quality'?)"),
+        (["--parts", "document,exactnes"], "unknown part 'exactnes' (did you mean 'exactness'?)"),
         (["--pages", "0"], "--pages is 0"),
         (["--exact-pages", "-1"], "--exact-pages is -1"),
     ],

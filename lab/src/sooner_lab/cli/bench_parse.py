@@ -28,8 +28,7 @@ from .bench_parts import (
 )
 
 FULL: dict[str, Any] = {
-    "pages": 12, "document_pages": 20, "quality_pages": 2, "levels": None, "core_pages": 3,
-    "clients": (1, 2, 4, 8, 16),
+    "pages": 12, "document_pages": 20, "clients": (1, 2, 4, 8, 16),
 }  # fmt: skip
 """What `--full` measures instead of the defaults of `ParseBenchSettings`."""
 FULL_EXACT = 200
@@ -44,16 +43,11 @@ def parse(
     prompt: options.Prompt = None,
     form: Annotated[str | None, option_of(ParseSettings, "form")] = None,
     arms: Arms = None,
-    parts: Annotated[
-        str | None, listed("Only arms, document, exactness, quality, overhead, clients.")
-    ] = None,
+    parts: Annotated[str | None, listed("Only arms, document, exactness, clients.")] = None,
     pages: Annotated[int | None, count("Held-out pages of the arms; 2, or 12 with --full.")] = None,
     repeats: Annotated[int, count("Timed runs of each arm on each page.")] = 1,
     document_pages: Annotated[
         int | None, count("Of the PDFs that are parsed from end to end; 3, or 20 with --full.")
-    ] = None,
-    quality_pages: Annotated[
-        int | None, count("Of the curve of draft quality; 1, or 2 with --full.")
     ] = None,
     exact_pages: Annotated[
         int | None,
@@ -100,9 +94,7 @@ def parse(
     if not under_way and parts is not None and "clients" in parts:
         under_way = FULL["clients"]
     check_whole("--exact-pages", exact_pages, 0)
-    asked: dict[str, Any] = {
-        "pages": pages, "document_pages": document_pages, "quality_pages": quality_pages,
-    }  # fmt: skip
+    asked: dict[str, Any] = {"pages": pages, "document_pages": document_pages}
     if under_way:
         asked["clients"] = under_way
     sizes = {name: value for name, value in asked.items() if value is not None}

@@ -2,7 +2,5 @@
 
 `run` is the whole; `sheets` are the pages, `arms` the contenders, `speed` times them page by page
 and `figures` sums up; `exactness` compares many pages, `document` times a whole PDF (made by `pdf`)
-from file to files, `cores` asks what plain decoding makes of more threads, `quality` makes drafts
-worse (by `damage`), `overhead` counts what a round costs beside the model; `scores`, `goals`,
-`page` and `plots` judge and show it.
+from file to files, `clients` many pages at once; `scores`, `goals` and `page` judge and show it.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from statistics import mean, median
 from typing import Any
 
@@ -16,7 +16,6 @@ from sooner.tasks.parse import ConcurrentParser, ParsedPage
 from sooner.tasks.parse.result import LENGTH
 
 from .arms import Spoken, Stable
-from .damage import garbage
 from .settings import ParseBenchSettings
 from .sheets import Sheet, sample_sheets
 from .speed import VERDICTS, verdict
@@ -225,3 +224,24 @@ def _row(
 
 def _over(plainly: Sequence[float], drafted: Sequence[float]) -> float:
     return median(one / other for one, other in zip(plainly, drafted, strict=True))
+
+
+RARE = np.array(list("jqvwxz"))
+"""Letters of words that no page has."""
+
+
+def garbage(draft: PageDraft, rng: np.random.Generator) -> PageDraft:
+    """Return the same regions with words that no page has."""
+    regions = [
+        # How sure the drafter was of the text that it read says nothing about this one.
+        replace(
+            region,
+            drafts=[
+                " ".join("".join(rng.choice(RARE, 5)) for _ in text.split())
+                for text in region.drafts
+            ],
+            confidence=None,
+        )
+        for region in draft.regions
+    ]
+    return replace(draft, regions=regions)

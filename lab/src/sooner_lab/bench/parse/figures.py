@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from ..intervals import quotient
+from ..run import quotient
 from .sheets import KINDS
 
 Data = dict[str, Any]

@@ -1,20 +1,13 @@
-"""The tables of a parse result, for the terminal and for Markdown."""
+"""The page of `sooner bench parse`: HSD's tables 1, 5, 7 and 8, whole documents, full batches."""
 
 from __future__ import annotations
 
-from typing import Any
-
-from ..pages import ReportTable, cell, head, pictures, sections
+from ..render import Columns, Data, Figure, Page, Panel, ReportTable, Table, cell
 from .figures import SPEEDS
 
-Data = dict[str, Any]
-FIGURES = {
-    "arms": "Speed-up over plain decoding by arm, with 95 % intervals over pages",
-    "kinds": "The same by what pages hold (table 1)",
-    "quality": "Acceptance and speed-up by the quality of drafts (figure 3)",
-}
-ARMS = (
-    ("mode", "mode", "{}"), ("pages", "pages", "{}"), ("tokens", "tokens", "{}"),
+ARMS: Columns = (
+    ("method", "arm", "{}"), ("mode", "mode", "{}"), ("pages", "pages", "{}"),
+    ("tokens", "tokens", "{}"),
     ("forwards", "forwards a page", "{:.0f}"), ("region_forwards", "of them stage 1", "{:.0f}"),
     ("tokens_a_forward", "tokens a forward", "{:.2f}"), ("aal", "AAL", "{:.2f}"),
     ("path_rate", "of the path", "{:.0%}"), ("aal_regions", "AAL, regions", "{:.2f}"),
@@ -23,85 +16,65 @@ ARMS = (
     ("seconds_a_page", "s a page", "{:.2f}"), ("draft_seconds_a_page", "of it drafts", "{:.2f}"),
     ("parity", "parity", "{}"),
 )  # fmt: skip
-EFFORT = ARMS[3:-1]
-"""The columns of the ablation."""
 ABLATION = {
     "hsd-page": "page alone, τ = 1", "hsd": "both stages, τ = 1",
     "hsd-page-relaxed": "page alone, τ = 0.75", "hsd-relaxed": "both stages, τ = 0.75",
 }  # fmt: skip
-SCORES = (
-    ("edit_distance", "edit distance ↓", "{:.4f}"), ("words", "words ↑", "{:.2%}"),
-    ("teds", "TEDS ↑", "{:.4f}"), ("bleu", "BLEU ↑", "{:.4f}"), ("meteor", "METEOR ↑", "{:.4f}"),
+SCORES: Columns = (
+    ("method", "text of", "{}"), ("edit_distance", "edit distance ↓", "{:.4f}"),
+    ("words", "words ↑", "{:.2%}"), ("teds", "TEDS ↑", "{:.4f}"), ("bleu", "BLEU ↑", "{:.4f}"),
+    ("meteor", "METEOR ↑", "{:.4f}"),
 )  # fmt: skip
-QUALITY = (
+QUALITY: Columns = (
+    (lambda row: row["kind"] if row["level"] in (0.0, 1.0) else f"{row['kind']} {row['level']:g}",
+     "draft", "{}"),
     ("arm", "arm", "{}"), ("quality", "draft's score", "{:.3f}"), ("aal", "AAL", "{:.2f}"),
     ("decode_speedup", "decode without drafting", "{:.2f}×"),
     ("drafted_speedup", "decode (eq. 12)", "{:.2f}×"), ("e2e_speedup", "e2e (eq. 13)", "{:.2f}×"),
     ("parity", "parity", "{}"),
 )  # fmt: skip
-DOCUMENT = (
+DOCUMENT: Columns = (
     ("document", "document", "{}"), ("method", "arm", "{}"), ("drafter", "drafter", "{}"),
     ("counted", "pages", "{}"), ("identical", "identical", "{}"),
     ("plain_seconds", "plain, s", "{:.1f}"), ("seconds", "arm, s", "{:.1f}"),
-    ("speedup", "file to Markdown", "{:.2f}×"),
-    ("aal", "AAL", "{:.2f}"),
+    ("speedup", "file to Markdown", "{:.2f}×"), ("aal", "AAL", "{:.2f}"),
+    (lambda row: row["spent"].get("drafter", 0.0), "drafter, s a page", "{:.2f}"),
+    (lambda row: row["spent"].get("wait", 0.0), "wait, s a page", "{:.2f}"),
 )  # fmt: skip
-
-
-CLIENTS = (
+CLIENTS: Columns = (
+    (lambda row: row["clients"] or "one by one", "under way", "{}"),
     ("method", "arm", "{}"), ("pages_per_second", "pages a second", "{:.3f}"),
     ("over_plain", "over plain", "{:.2f}×"), ("cpu_over_plain", "by CPU time", "{:.2f}×"),
     ("forwards_a_page", "forwards a page", "{:.0f}"),
     ("rows_a_round", "rows a round", "{:.1f}"), ("identical", "identical", "{}"),
 )  # fmt: skip
+EXACT: Columns = (
+    ("method", "arm", "{}"), ("mode", "mode", "{}"), ("pages", "pages", "{}"),
+    ("identical", "identical", "{}"),
+    (lambda row: _pages(row["ties"]) if row["mode"] == "exact" else None, "ties", "{}"),
+    (lambda row: _pages(row["bugs"]) if row["mode"] == "exact" else None, "bugs", "{}"),
+    ("aal", "AAL", "{:.2f}"), ("forwards", "forwards", "{}"),
+)  # fmt: skip
 
 
-def tables(result: Data) -> list[ReportTable]:
-    """Every table that the result has figures for, the goals first."""
-    found = [_goals(result["goals"])] if result.get("goals") else []
-    if arms := result.get("arms"):
-        rows = result.get("pages") or []
-        found += [_arms(arms, rows), _intervals(arms), _kinds(arms), *_ablation(arms)]
-    if told := result.get("accuracy"):
-        found.append(_accuracy(told))
-    if rows := result.get("document"):
-        found.append(_documents(rows, result.get("cores")))
-    if told := result.get("exactness"):
-        found.append(_exactness(told))
-    if told := result.get("quality"):
-        found.append(_quality(told))
-    if told := result.get("overhead"):
-        found += _overhead(told)
-    if told := result.get("clients"):
-        found.append(_clients(told))
-    return found
+def _pages(numbers: list[int]) -> str:
+    return ", ".join(map(str, numbers)) or "none"
 
 
-def markdown(result: Data, source: str) -> str:
-    """The page of one result."""
-    from .plots import drawable
-
-    captions = {name: text for name, text in FIGURES.items() if name in drawable(result)}
-    lines = head(result, source, f"Parsing: {result['model']}")
-    lines += sections(tables(result)) + pictures(captions, source)
-    return "\n".join(lines) + "\n"
-
-
-def _goals(goals: list[Data]) -> ReportTable:
-    rows = []
-    for one in goals:
-        side = "at most" if one.get("at_most") else "at least"
-        wanted = "–" if one["wanted"] is None else f"{side} {one['wanted']:.3g}"
-        met = {None: "–", True: "yes", False: "no"}[one["met"]]
-        key = f"`{one['key']}`" if one.get("key") else "–"
-        rows.append([one["goal"], wanted, f"{one['reached']:.3g}", met, key])
-    remark = "*key* is where in the JSON the figure stands; rows of a list go by their names."
-    return ReportTable("Goals", ["figure", "wanted", "reached", "met", "key"], rows, remark)
-
-
-def _arms(arms: list[Data], pages: list[Data]) -> ReportTable:
-    rows = [[row["method"], *cells(row, ARMS)] for row in arms]
-    remark = (
+def _arms(result: Data) -> str:
+    """How arms were timed, which of them were exact on how many pages, and what was left out."""
+    arms = result["arms"]
+    found: dict[tuple[int, int], list[str]] = {}
+    for row in arms[1:]:
+        if row["mode"] == "exact":
+            found.setdefault((row["identical"], row["compared"]), []).append(f"`{row['method']}`")
+    listed = "; ".join(
+        f"{', '.join(names)}: {same} of {count}" for (same, count), names in found.items()
+    )
+    left_out = "; ".join(
+        f"{row['method']}: {_pages(row['truncated'])}" for row in arms if row["truncated"]
+    )
+    return (
         "Ratios of totals over pages, all arms on a page before the next one begins. *decode "
         "without drafting* compares tokens a second in decoding loops alone (stage 1's included); "
         "the paper's ratio (eq. 12) adds all that is made for the draft's sake: OCR, stage 1 with "
@@ -110,213 +83,198 @@ def _arms(arms: list[Data], pages: list[Data]) -> ReportTable:
         "accepted draft tokens a step of the page's pass (eq. 14), *of the path* their share of "
         "the deepest path that each tree offered; *tokens a forward* counts all forwards, stage "
         "1's and prefills too, and so compares arms with and without stage 1. *of it drafts* are "
-        "seconds that making drafts takes (table 5)." + _compared(arms, pages) + _left_out(arms)
-    )
-    return ReportTable("Arms", ["arm", *heads_of(ARMS)], rows, remark)
-
-
-def _compared(arms: list[Data], pages: list[Data]) -> str:
-    """Which arms are exact, and on how many pages they were."""
-    found: dict[tuple[int, int], list[str]] = {}
-    for row in arms[1:]:
-        if row["mode"] == "exact":
-            found.setdefault((row["identical"], row["compared"]), []).append(f"`{row['method']}`")
-    listed = "; ".join(
-        f"{', '.join(names)}: {same} of {count}" for (same, count), names in found.items()
-    )
-    numbers = sorted(page["number"] for page in pages)
-    where = f" of this part (numbers {numbers[0]} to {numbers[-1]})" if numbers else ""
-    return (
-        f" Pages{where} on which exact arms said plain decoding's ids: {listed}." if found else ""
+        "seconds that making drafts takes (table 5)."
+        + (f" Pages on which exact arms gave plain decoding's ids: {listed}." if listed else "")
+        + (f" Pages that never ended count in no speed: {left_out}." if left_out else "")
     )
 
 
-def _intervals(arms: list[Data]) -> ReportTable:
-    """How much the pages differ."""
-    rows = [
-        [row["method"], *(_span(row.get(f"{name}_interval")) for name in SPEEDS)]
-        for row in arms[1:]
-    ]
-    heads = ["arm", "decode without drafting", "decode (eq. 12)", "e2e (eq. 13)"]
-    return ReportTable("95 % intervals over pages", heads, rows)
-
-
-def _span(span: list[float] | None) -> str:
-    return "–" if span is None else f"{span[0]:.2f}× to {span[1]:.2f}×"
-
-
-def _left_out(arms: list[Data]) -> str:
-    """Pages that count in no speed."""
-    found = {row["method"]: row["truncated"] for row in arms if row["truncated"]}
-    if not found:
-        return ""
-    listed = "; ".join(f"{name}: {', '.join(map(str, pages))}" for name, pages in found.items())
-    return f" Pages that never ended count in no figure about speed: {listed}."
-
-
-def _kinds(arms: list[Data]) -> ReportTable:
-    """Table 1: e2e speed-up and AAL by kind of page."""
+def _kinds(result: Data) -> list[ReportTable]:
+    """Table 1: speed-ups and their intervals, and by kind of page."""
+    arms = result.get("arms") or []
+    if not arms:
+        return []
     kinds = arms[0]["by_kind"]
-    heads = ["arm", "AAL", "decode without drafting", "decode (eq. 12)", "e2e (eq. 13)"]
-    heads += [f"{one['kind']} ({one['pages']})" for one in kinds]
+    heads = ["arm", "decode without drafting", "decode (eq. 12)", "e2e (eq. 13)"]
+    heads += [f"{kind['kind']} ({kind['pages']})" for kind in kinds]
     rows = []
     for row in arms:
-        line = [row["method"], cell(row["aal"], "{:.2f}")]
-        line += [cell(row.get(key), "{:.2f}×") for key in SPEEDS]
-        for one in row["by_kind"]:
-            speeds = (cell(one.get(key), "{:.2f}×") for key in SPEEDS)
-            line.append(" / ".join(speeds))
-        rows.append(line)
+        speeds = [_with_interval(row, key) for key in SPEEDS]
+        parts = [
+            " / ".join(cell(one.get(key), "{:.2f}×") for key in SPEEDS) for one in row["by_kind"]
+        ]
+        rows.append([row["method"], *speeds, *parts])
     remark = (
-        "By what is on a page: *decode without drafting* / *decode (eq. 12)* / *e2e (eq. 13)*; in "
-        "brackets how many pages hold it."
+        "With 95 % intervals over pages. By what is on a page: *decode without drafting* / *decode "
+        "(eq. 12)* / *e2e (eq. 13)*; in brackets how many pages hold it."
     )
-    return ReportTable("By kind of page (table 1)", heads, rows, remark)
+    return [ReportTable("By kind of page (table 1)", heads, rows, remark)]
 
 
-def _ablation(arms: list[Data]) -> list[ReportTable]:
-    """Table 8: what each stage and the tolerance add."""
-    known = {row["method"]: row for row in arms}
-    rows = [
-        [label, *cells(known[name], EFFORT)] for name, label in ABLATION.items()
-        if name in known
-    ]  # fmt: skip
-    return [ReportTable("Ablation (table 8)", ["", *heads_of(EFFORT)], rows)] if rows else []
+def _with_interval(row: Data, key: str) -> str:
+    span = row.get(f"{key}_interval")
+    text = cell(row.get(key), "{:.2f}×")
+    return text if span is None else f"{text} ({span[0]:.2f} to {span[1]:.2f})"
 
 
-def _accuracy(told: Data) -> ReportTable:
-    """Table 7."""
-    rows = [[row["method"], *cells(row, SCORES)] for row in told["rows"]]
-    remark = f"Means over the {told['pages']} pages of the part *{told['of']}*, against the truth."
-    for one in told["words_lost"]:
-        low, high = one["interval"]
+def _ablation(result: Data) -> list[Data]:
+    known = {row["method"]: row for row in result.get("arms") or []}
+    return [known[name] | {"stages": label} for name, label in ABLATION.items() if name in known]
+
+
+def _accuracy(result: Data) -> str:
+    found = result["accuracy"]
+    remark = (
+        f"Means over the {found['pages']} pages of the part *{found['of']}*, against the truth."
+    )
+    for row in found["words_lost"]:
+        low, high = row["interval"]
         remark += (
-            f" `{one['method']}` loses {one['points']:.2f} points of word accuracy "
+            f" `{row['method']}` loses {row['points']:.2f} points of word accuracy "
             f"({low:.2f} to {high:.2f})."
         )
-    if told["missing"]:
-        remark += f" Not measured: {'; '.join(told['missing'])}."
-    return ReportTable("Accuracy (table 7)", ["text of", *heads_of(SCORES)], rows, remark)
+    return remark + (f" Not measured: {'; '.join(found['missing'])}." if found["missing"] else "")
 
 
-def _documents(rows: list[Data], cores: Data | None) -> ReportTable:
-    body = []
-    for row in rows:
-        hidden = row["spent"].get("drafter", 0.0), row["spent"].get("wait", 0.0)
-        shares = [f"{value:.2f}" for value in hidden]
-        body.append([*cells(row, DOCUMENT), *shares])
+def _documents(result: Data) -> str:
     remark = (
         "A PDF made in the run, by the same job as `sooner parse`: from the file to its written "
         "Markdown and JSON, models loaded before. The drafter works on the next page meanwhile; "
         "*drafter* is its own time a page, *wait* what is left of it to be waited for. *AAL* is "
         "that of the pages' passes, all steps of all pages together, as above."
     )
-    for row in rows:
+    for row in result["document"]:
+        name = f" {row['document']}, {row['method']}: "
         if row["left_out"]:
-            listed = ", ".join(map(str, row["left_out"]))
-            remark += f" {row['document']}, {row['method']}: not counted (no end) page {listed}."
-        if row["notes"]:
-            remark += f" {row['document']}, {row['method']}: {'; '.join(row['notes'])}."
-    if cores and cores["speedup"]:
+            remark += f"{name}not counted (no end) page {_pages(row['left_out'])}."
+        remark += f"{name}{'; '.join(row['notes'])}." if row["notes"] else ""
+    cores = result.get("cores") or {}
+    if cores.get("speedup"):
         remark += (
             f" The drafter has a core of its own; plain decoding with {cores['cores']} threads "
             f"instead of {cores['threads']} is {cores['speedup']:.2f} times as fast."
         )
-    heads = [*heads_of(DOCUMENT), "drafter, s a page", "wait, s a page"]
-    return ReportTable("Documents, end to end", heads, body, remark)
+    return remark
 
 
-def _exactness(told: Data) -> ReportTable:
-    rows = []
-    for row in told["rows"]:
-        line = [row["method"], row["mode"], str(row["pages"]), str(row["identical"])]
-        line += [_numbers(row[key]) if row["mode"] == "exact" else "–" for key in ("ties", "bugs")]
-        rows.append([*line, cell(row["aal"], "{:.2f}"), str(row["forwards"])])
-    exact = [f"`{row['method']}`" for row in told["rows"] if row["mode"] == "exact"]
+def _exactness(result: Data) -> str:
+    found = result["exactness"]
+    exact = [f"`{row['method']}`" for row in found["rows"] if row["mode"] == "exact"]
     remark = (
         "Token ids against plain decoding, which reads pages in batches here (rows of one size "
         "don't know of each other); where they differ, against plain decoding of that page alone. "
         f"The exact arms that were compared on these pages: {', '.join(exact)}; others on those of "
         "the part *arms* only."
     )
-    if told["truncated"]:
+    if found["truncated"]:
         remark += (
-            f" Pages without an end, compared as far as they go: {_numbers(told['truncated'])}."
+            f" Pages without an end, compared as far as they go: {_pages(found['truncated'])}."
         )
-    heads = ["arm", "mode", "pages", "identical", "ties", "bugs", "AAL", "forwards"]
-    return ReportTable("Exactness on held-out pages", heads, rows, remark)
+    return remark
 
 
-def _numbers(pages: list[int]) -> str:
-    return ", ".join(map(str, pages)) or "none"
+def _drafts(result: Data) -> list[Data]:
+    found = result.get("quality") or {"rows": [], "garbage": []}
+    return [*found["rows"], *found["garbage"]]
 
 
-def _quality(told: Data) -> ReportTable:
-    rows = [[_condition(row), *cells(row, QUALITY)] for row in [*told["rows"], *told["garbage"]]]
-    remark = (
-        "*truth* is a draft without a fault, *ocr* the drafter as it is; *image* is what OCR makes "
-        "of a worse copy, *letters* the share that is read wrongly, *boxes* by how much of their "
-        "sides the edges are moved, *garbage* words that no page has. The score is the F1 of the "
-        "draft's words, their order aside. The model sees the page as it is; eq. 12 and e2e have "
-        f"the drafter's time in them. {_counted([*told['rows'], *told['garbage']])}"
-    )
-    return ReportTable("Draft quality (figure 3)", ["draft", *heads_of(QUALITY)], rows, remark)
-
-
-def _counted(rows: list[Data]) -> str:
-    counts = sorted({row["pages"] for row in rows})
-    return f"Pages a row: {' to '.join(map(str, counts))}." if counts else ""
-
-
-def _condition(row: Data) -> str:
-    return row["kind"] if row["level"] in (0.0, 1.0) else f"{row['kind']} {row['level']:g}"
-
-
-def _overhead(told: Data) -> list[ReportTable]:
-    if "share" not in told:
+def _overhead(result: Data) -> list[ReportTable]:
+    found = result.get("overhead") or {}
+    if "share" not in found:
         return []
-    names = (
-        ("draft tokens", f"{told['draft_tokens']} in {told['regions']} regions"),
-        ("index, once a page", f"{1000 * told['index_seconds']:.2f} ms"),
-        ("alignment and tree, a step", f"{1000 * told['draft_step_seconds']:.2f} ms"),
-        ("mask, a step", f"{1000 * told['mask_step_seconds']:.2f} ms"),
-        ("a verifying step in all", f"{1000 * told['step_seconds']:.2f} ms"),
-        ("a plain step's forward", cell(_ms(told["plain_step_seconds"]), "{:.2f} ms")),
-        ("share of a verifying step", f"{told['share']:.1%}"),
-        ("AAL", f"{told['aal']:.2f}"),
-    )
-    rows = [list(line) for line in names]
+    milliseconds = {
+        "index_seconds": "index, once a page", "draft_step_seconds": "alignment and tree, a step",
+        "mask_step_seconds": "mask, a step", "step_seconds": "a verifying step in all",
+        "plain_step_seconds": "a plain step's forward",
+    }  # fmt: skip
+    rows = [["draft tokens", f"{found['draft_tokens']} in {found['regions']} regions"]]
+    rows += [
+        [name, "–" if found[key] is None else f"{1000 * found[key]:.2f} ms"]
+        for key, name in milliseconds.items()
+    ]
+    rows += [["share of a verifying step", f"{found['share']:.1%}"], ["AAL", f"{found['aal']:.2f}"]]
     return [ReportTable("Beside the model", ["", ""], rows)]
 
 
-def _clients(told: Data) -> ReportTable:
-    rows = []
-    for row in told["rows"]:
-        count = "one by one" if row["clients"] is None else str(row["clients"])
-        rows.append([count, *cells(row, CLIENTS)])
-    remark = (
-        f"The same {told['pages']} pages in each row. *one by one* is `PageParser`, a page at a "
+def _clients(result: Data) -> str:
+    found = result["clients"]
+    worst = sorted({row["verdict"] for row in found["rows"]})
+    return (
+        f"The same {found['pages']} pages in each row. *one by one* is `PageParser`, a page at a "
         "time; else so many pages are under way over one continuous engine (`ConcurrentParser`), "
         "whose rounds they share: *forwards* are a page's own, *rows* those of a round. Over plain "
         "decoding with as many under way, medians of paired repeats. Drafts are made beforehand "
         "and are in no figure here (those of `hsd-page-garbage` are words that no page has): OCR "
-        f"takes {told['draft_seconds']:.2f} s a page of a core "
-        "beside the target."
+        f"takes {found['draft_seconds']:.2f} s a page of a core beside the target. Parity with "
+        f"plain decoding of each page alone: {', '.join(worst)}."
     )
-    worst = sorted({row["verdict"] for row in told["rows"]})
-    remark += f" Parity with plain decoding of each page alone: {', '.join(worst)}."
-    return ReportTable("Full batches", ["under way", *heads_of(CLIENTS)], rows, remark)
 
 
-def _ms(seconds: float | None) -> float | None:
-    return None if seconds is None else 1000 * seconds
+def _fast(result: Data) -> list[Data]:
+    return [row for row in (result.get("arms") or [])[1:] if row.get("decode_speedup")]
 
 
-def heads_of(columns: tuple) -> list[str]:
-    """Headings of columns."""
-    return [name for _, name, _ in columns]
+def _by_kind(result: Data) -> list[Data]:
+    """Speed-up by kind of page, of the arms with drafts."""
+    return [
+        {**part, "method": row["method"]}
+        for row in _fast(result)
+        if row["method"] not in ("hf", "hf-prompt-lookup")
+        for part in row["by_kind"]
+        if part["pages"]
+    ]
 
 
-def cells(row: Data, columns: tuple) -> list[str]:
-    """Formatted figures of a row, a cell for each column."""
-    return [cell(row.get(key), form) for key, _, form in columns]
+PAGE = Page(
+    lambda result: f"Parsing: {result['model']}",
+    (
+        Table("Arms", "arms", ARMS, _arms),
+        _kinds,
+        Table("Ablation (table 8)", _ablation, (("stages", "", "{}"), *ARMS[4:-1])),
+        Table("Accuracy (table 7)", "accuracy.rows", SCORES, _accuracy),
+        Table("Documents, end to end", "document", DOCUMENT, _documents),
+        Table("Exactness on held-out pages", "exactness.rows", EXACT, _exactness),
+        Table(
+            "Draft quality (figure 3)", _drafts, QUALITY,
+            "*truth* is a draft without a fault, *ocr* the drafter as it is; *image* is what OCR "
+            "makes of a worse copy, *letters* the share that is read wrongly, *boxes* by how much "
+            "of their sides the edges are moved, *garbage* words that no page has. The score is "
+            "the F1 of the draft's words, their order aside. The model sees the page as it is; eq. "
+            "12 and e2e have the drafter's time in them.",
+        ),
+        _overhead,
+        Table("Full batches", "clients.rows", CLIENTS, _clients),
+    ),
+    (
+        Figure(
+            "arms",
+            "Speed-up over plain decoding by arm",
+            (
+                Panel(
+                    _fast, "method", ("decode_speedup", "drafted_speedup", "e2e_speedup"), "",
+                    "times plain decoding", kind="bar", level=1.0,
+                    names={
+                        "decode_speedup": "decoding, drafting left out",
+                        "drafted_speedup": "decoding (eq. 12)",
+                        "e2e_speedup": "picture to Markdown, OCR not hidden (eq. 13)",
+                    },
+                ),
+            ),
+            size=(8.5, 4.2),
+        ),
+        Figure(
+            "kinds",
+            "The same by what pages hold (table 1)",
+            (
+                Panel(_by_kind, "kind", "drafted_speedup", "", "decoding (eq. 12), times plain",
+                      "method", kind="bar", level=1.0),
+                Panel(_by_kind, "kind", "e2e_speedup", "",
+                      "picture to Markdown (eq. 13), times plain", "method", kind="bar", level=1.0),
+            ),
+            size=(6.2, 4.2),
+        ),
+        Figure("quality", "Acceptance and speed-up by the quality of drafts (figure 3)",
+               needs="quality.rows"),
+    ),
+    retired=("quality", "overhead", "cores"),
+)  # fmt: skip

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
-from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import torch
@@ -13,26 +11,21 @@ import torch
 from sooner.documents.drafters import OCR, PageDrafter
 from sooner.errors import SoonerError
 
-from ..earlier import earlier_runs
+from ..run import Keep, Progress, Recorder, earlier_runs
 from .arms import Stable
 from .clients import clients
-from .cores import cores
 from .document import documents
 from .exactness import exactness
 from .figures import arm_rows
 from .goals import goals
-from .overhead import overhead
-from .quality import quality
 from .scores import accuracy
 from .settings import ParseBenchSettings
 from .sheets import sample_sheets
 from .speed import Course
 
-Progress = Callable[[str], None]
-Keep = Callable[[dict[str, Any]], None]
 RESULTS = {
-    "arms": ("arms", "pages"), "document": ("document", "cores"), "quality": ("quality",),
-    "overhead": ("overhead",), "exactness": ("exactness", "accuracy"), "clients": ("clients",),
+    "arms": ("arms", "pages"), "document": ("document",),
+    "exactness": ("exactness", "accuracy"), "clients": ("clients",),
 }  # fmt: skip
 """What each part puts into the result; the accuracy is that of the larger sample."""
 OCR_PACKAGES = ("rapidocr", "rapid-layout", "onnxruntime", "pypdfium2")
@@ -55,54 +48,36 @@ def run(
         SoonerError: `before` is of another model; OCR is not installed.
 
     Returns:
-        `arms`, a row each; `pages`, what they are made of; `accuracy`, `document`, `cores`,
-        `exactness`, `quality`, `overhead`, `clients`; `goals`, `provenance`.
+        `arms`, a row each; `pages`, what they are made of; `accuracy`, `document`, `exactness`,
+        `clients`; `goals`, `provenance`.
     """
-    from sooner.provenance import provenance
-
     check_ocr()
     kept = _kept(before, settings)
     torch.set_num_threads(settings.threads)
     progress("loading")
     stable = Stable(settings)
     drafter = make_ocr(settings.threads)
-    dtype = str(stable.model.dtype).removeprefix("torch.")
-    result: dict[str, Any] = {
-        "bench": "parse",
-        "model": "miniature:document" if settings.model is None else settings.model,
-        "settings": asdict(settings),
-        "provenance": provenance(str(stable.model.device), dtype, settings.seed),
-        **kept,
-    }
-    result["provenance"]["versions"] |= _versions()
-
-    def done(**part: Any) -> None:
-        result.update(part)
-        result["goals"] = goals(result)
-        if keep is not None:
-            keep(result)
-
+    name = "miniature:document" if settings.model is None else settings.model
+    recorder = Recorder("parse", settings, goals, keep, model=name)
+    recorder.origin(stable.model.device, stable.model.dtype, settings.seed)
+    recorder.result |= kept
+    recorder.result["provenance"]["versions"] |= _versions()
     if "arms" in settings.parts:
         contenders = stable.contenders()
         course = Course(stable, contenders, settings.repeats, progress)
         sheets = sample_sheets(1 + settings.pages, "arms", settings.seed)
         pages, texts = course.run(sheets, drafter)
         rows = arm_rows(pages, [one.name for one in contenders], settings.seed)
-        done(arms=rows, pages=pages)
-        if "accuracy" not in result:
-            done(accuracy=accuracy(texts, settings, "arms"))
+        recorder.add(arms=rows, pages=pages)
+        if "accuracy" not in recorder.result:
+            recorder.add(accuracy=accuracy(texts, settings, "arms"))
     if "document" in settings.parts:
-        done(document=documents(settings, stable, progress))
-        done(cores=cores(settings, stable, progress))
-    if "quality" in settings.parts:
-        done(quality=quality(settings, stable, drafter, progress))
-    if "overhead" in settings.parts:
-        done(overhead=overhead(settings, stable, progress))
+        recorder.add(document=documents(settings, stable, progress))
     if "exactness" in settings.parts and settings.exact_pages:
-        done(**exactness(settings, stable, progress))
+        recorder.add(**exactness(settings, stable, progress))
     if "clients" in settings.parts and settings.clients:
-        done(clients=clients(settings, stable, drafter, progress))
-    return result
+        recorder.add(clients=clients(settings, stable, drafter, progress))
+    return recorder.result
 
 
 def _kept(before: dict[str, Any] | None, settings: ParseBenchSettings) -> dict[str, Any]:

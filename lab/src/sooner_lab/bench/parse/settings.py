@@ -11,10 +11,7 @@ ARMS = (
 """`plain` is what all others are held against; `-page` verifies on the page alone (stage 2),
 without it regions come first (stage 1); `-relaxed` has the paper's tolerance."""
 
-PARTS = ("arms", "document", "exactness", "quality", "overhead", "clients")
-LEVELS = ("truth 0", "ocr 0", "image 0.6", "letters 0.1", "garbage 1")
-"""Drafts of the curve of draft quality that a short run has, as `quality.name_of` calls them."""
-
+PARTS = ("arms", "document", "exactness", "clients")
 RELAXED = 0.75
 """Tolerance of the relaxed arms, the paper's tau."""
 
@@ -32,9 +29,6 @@ class ParseBenchSettings:
         pages: of the arms, one more being their warm-up.
         repeats: timed runs of each arm on each page.
         document_pages: of the PDF; half as many would hide less of the drafter.
-        quality_pages: of the curve of draft quality.
-        levels: drafts of that curve; `None` for all of `quality.LEVELS`.
-        core_pages: that plain decoding reads with more threads; 0 for none.
         exact_pages: held-out pages whose ids are compared; 0 for none beyond those of the arms.
         clients: pages under way at once, each number for itself; none by default.
         client_pages: that are parsed with each of them.
@@ -52,9 +46,6 @@ class ParseBenchSettings:
     pages: int = 2
     repeats: int = 1
     document_pages: int = 3
-    quality_pages: int = 1
-    levels: tuple[str, ...] | None = LEVELS
-    core_pages: int = 0
     exact_pages: int = 0
     clients: tuple[int, ...] = ()
     client_pages: int = 32
