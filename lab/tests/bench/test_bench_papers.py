@@ -15,11 +15,11 @@ from sooner_lab.bench.papers import held as holding
 from sooner_lab.bench.papers.held import figure, held, hold, order, summary
 from sooner_lab.bench.papers.links import LINKS
 from sooner_lab.bench.papers.links.kinds import DIRTY, NO_FIGURE, NOT_YET, Comparison, Key, Links
-from sooner_lab.bench.papers.page import markdown
 from sooner_lab.bench.papers.quantities import QUANTITIES
 from sooner_lab.bench.papers.rates import aal, speedup
 from sooner_lab.bench.papers.results import Results
 from sooner_lab.bench.papers.tables import NOTHING, Paper, PaperColumn, PaperItem, PaperRow, papers
+from sooner_lab.bench.report import markdown
 from sooner_lab.theory.tables import LATENCY, PAIRS, PRUNING
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"

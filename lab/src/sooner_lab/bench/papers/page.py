@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..pages import ReportTable, cell, head, table_lines
+from ..render import ReportTable, cell, head, table_lines
 from .held import BESIDE, NONE, ORDER, items
 from .links.kinds import REGIMES
 from .quantities import QUANTITIES
