@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from ..render import ReportTable, cell, head, table_lines
+from ..render import Page, ReportTable, cell, table_lines
 from .held import BESIDE, NONE, ORDER, items
 from .links.kinds import REGIMES
 from .quantities import QUANTITIES
@@ -26,28 +26,25 @@ NAMED = 3
 HEADS = ["of the paper", "column", "paper", "ours", "regime", "on", "order", "why not, or remark"]
 
 
-def tables(result: Figures) -> list[ReportTable]:
-    """The summary, the reasons, and a table a paper."""
+def _intro(result: Figures) -> list[str]:
+    lines = ["", ABOUT, ""]
+    for name, about in REGIMES.items():
+        found = result["summary"]["regimes"][name]
+        counts = f"{found.get('holds', 0)} orders hold, {found.get('fails', 0)} fail"
+        lines.append(f"- *{name}*: {about}. {counts if found else 'None so far'}.")
+    return lines
+
+
+def _tables(result: Figures) -> list[ReportTable]:
+    """Return the summary, the reasons, and a table a paper."""
     return [_summary(result), _reasons(result), *(_paper(one) for one in result["papers"])]
 
 
-def markdown(result: Figures, source: str) -> str:
-    """The page; `source` names the JSON that it came from."""
-    lines = [*head(result, source, "The papers, table by table"), "", ABOUT, ""]
-    for name, told in REGIMES.items():
-        found = result["summary"]["regimes"][name]
-        counts = f"{found.get('holds', 0)} orders hold, {found.get('fails', 0)} fail"
-        lines.append(f"- *{name}*: {told}. {counts if found else 'None so far'}.")
-    summed, reasons, *own = tables(result)
-    for table in (summed, reasons):
-        lines += ["", f"## {table.title}", "", *table_lines(table.heads, table.rows)]
-    for paper, table in zip(result["papers"], own, strict=True):
-        lines += ["", f"## {table.title}", "", *table_lines(table.heads, table.rows)]
-        lines += ["", table.remark, *_without(paper), *_folded(paper)]
+def _read(result: Figures) -> list[str]:
     read = "; ".join(
         f"[`{name}`]({name}.json) `{one['git'][:8]}`" for name, one in result["results"].items()
     )
-    return "\n".join([*lines, "", f"Read: {read}."]) + "\n"
+    return ["", f"Read: {read}."]
 
 
 def _summary(result: Figures) -> ReportTable:
@@ -90,7 +87,8 @@ def _paper(paper: Figures) -> ReportTable:
         f"{held} orders hold, {failed} fail. *paper* and *ours*: from the least to the greatest; "
         "below, where the order alone is compared, ours is its place from the least."
     )
-    return ReportTable(paper["paper"], HEADS, rows, remark)
+    text = "\n".join([remark, *_without(paper), *_folded(paper)])
+    return ReportTable(paper["paper"], HEADS, rows, text)
 
 
 def _compared(one: Figures) -> list[str]:
@@ -189,3 +187,6 @@ def _ours(row: Figures) -> str:
 
 def _place(one: Figures) -> str:
     return ", ".join(filter(None, (one["item"], one["group"])))
+
+
+PAGE = Page("The papers, table by table", (_tables,), intro=_intro, outro=_read)

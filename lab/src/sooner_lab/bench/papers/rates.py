@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ..intervals import RESAMPLES, quotient
+from ..run import RESAMPLES, quotient
 
 Figures = dict[str, Any]
 
