@@ -15,11 +15,10 @@ from sooner.documents import Page, Resolution, Style, read_pages, to_markdown
 from sooner.documents.drafters import TextLayer
 from sooner.errors import SoonerError
 from sooner_lab.bench.parse import document, run
-from sooner_lab.bench.parse.clients import garbage
 from sooner_lab.bench.parse.figures import arm_rows, ratio
 from sooner_lab.bench.parse.goals import goals
 from sooner_lab.bench.parse.pdf import DPI, write_pdf
-from sooner_lab.bench.parse.scores import accuracy, shared_words
+from sooner_lab.bench.parse.scores import accuracy
 from sooner_lab.bench.parse.settings import ParseBenchSettings
 from sooner_lab.bench.parse.sheets import kinds_of, oracle, sample_sheets
 from sooner_lab.cli.bench_parse import FULL
@@ -75,13 +74,6 @@ def test_a_text_layer_says_what_stands_there(tmp_path: Path, sheets: list[Any]) 
         assert (page.picture == sheet.page.picture).all()  # the words can't be seen
         said = to_markdown(TextLayer()(page).regions, Style(formulas="spaced"))
         assert shared_words(said, sheet.truth) > 0.9
-
-
-def test_garbage_has_no_word_of_the_page(sheets: list[Any]) -> None:
-    draft = oracle(sheets[0])
-    waste = garbage(draft, np.random.default_rng(RNG))
-    assert len(waste.regions) == len(draft.regions)
-    assert not set(" ".join(waste.texts).split()) & set(sheets[0].truth.split())
 
 
 def record(decode: float, tokens: int = 100, **others: Any) -> dict[str, Any]:
@@ -176,12 +168,6 @@ def test_what_a_tolerance_costs_is_told_in_points_of_words() -> None:
     assert "teds" not in rows["plain"]  # the page has no table
     (lost,) = told["words_lost"]
     assert lost["points"] == pytest.approx(10)
-
-
-def test_words_count_as_often_as_they_stand() -> None:
-    assert shared_words("b a a", "a b a") == 1
-    assert shared_words("a", "a a a") == pytest.approx(0.5)
-    assert shared_words("", "a") == 0
 
 
 def test_goals_are_met_or_not() -> None:

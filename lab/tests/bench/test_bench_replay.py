@@ -102,7 +102,6 @@ def test_every_arm_says_the_script_beside_its_theory(tmp_path: Path) -> None:
     assert len(result["goals"]) == 3
     assert result["left_out"] == []
     assert page.faults(result) == []
-    theory_anew(path)
     pytest.importorskip("matplotlib")
     with pytest.raises(SystemExit):
         main(["bench", "report", str(path)])
@@ -111,47 +110,6 @@ def test_every_arm_says_the_script_beside_its_theory(tmp_path: Path) -> None:
         assert words in text
     for name in ("curves", "batches", "rows"):
         assert (tmp_path / "figures" / f"replay-{name}.png").stat().st_size > 10_000
-
-
-def theory_anew(path: Path) -> None:
-    """`--again` gives a result its own theory back, and lets alone what was measured."""
-    before = json.loads(path.read_text())
-    damaged = json.loads(path.read_text())
-    for point in damaged["points"]:
-        for arm in point["arms"]:
-            arm |= {name: 9.0 for name in ("expected_speedup", "of_theory") if name in arm}
-    path.write_text(json.dumps({**damaged, "goals": [], "curves": {}}))
-    with pytest.raises(SystemExit) as end:
-        main(["bench", "replay", "--again", "--json", str(path)])
-    assert not end.value.code
-    after = json.loads(path.read_text())
-    assert after.pop("theory_provenance")["git"] == before["provenance"]["git"]
-    assert after == before
-
-
-@pytest.mark.parametrize(
-    "arguments", [["--again"], ["--again", "--rows", "8"], ["--again", "--full"]]
-)
-def test_theory_anew_needs_a_result_and_no_settings(
-    arguments: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
-    with pytest.raises(SystemExit) as end:
-        main(["bench", "replay", *arguments])
-    assert end.value.code == 2
-    told = capsys.readouterr().err.strip()
-    assert told.count("\n") == 0
-    assert "--json" in told
-
-
-def test_theory_anew_needs_what_was_measured(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    path = tmp_path / "replay.json"
-    path.write_text('{"bench": "replay", "settings": {}}')
-    with pytest.raises(SystemExit) as end:
-        main(["bench", "replay", "--again", "--json", str(path)])
-    assert end.value.code == 2
-    assert "lacks points, steps" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("pattern", PATTERNS)

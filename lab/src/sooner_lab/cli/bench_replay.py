@@ -10,7 +10,7 @@ import typer
 from sooner.cli import options
 from sooner.errors import SoonerError
 
-from .bench_parts import Json, count, listed, numbers, read_result, run_bench, some_of
+from .bench_parts import Json, count, listed, numbers, run_bench, some_of
 
 
 def replay(
@@ -36,12 +36,6 @@ def replay(
             help="Leave out points that do not fit; by default 270, and with --full none.",
         ),
     ] = None,
-    again: Annotated[
-        bool,
-        typer.Option(
-            "--again", help="Time nothing: hold what --json FILE has against today's theory."
-        ),
-    ] = False,
     device: Annotated[str, typer.Option(help="Where target and draft are.")] = "cpu",
     dtype: Annotated[str, typer.Option(help="Of weights and states.")] = "float32",
     threads: options.Threads = None,
@@ -55,7 +49,7 @@ def replay(
     with 1 when a text is not the script's, or an acceptance can't be.
     """
     from ..bench.replay.page import faults
-    from ..bench.replay.run import anew, run
+    from ..bench.replay.run import run
     from ..bench.replay.settings import METHODS, ReplaySettings
 
     settings = ReplaySettings.full() if full else ReplaySettings()
@@ -82,12 +76,6 @@ def replay(
         "seed": seed,
     }
     asked = {name: value for name, value in given.items() if value is not None}
-    if again:
-        if full or asked.keys() - {"methods", "device", "dtype", "seed"} or methods is not None:
-            raise SoonerError("--again times nothing; give it --json FILE and no settings")
-        before = read_result(json, "replay", "--again")
-        run_bench(lambda settings, progress: anew(before), None, json, debug, words=1)
-        return
     settings = replace(settings, **asked)  # type: ignore[arg-type]
     settings.check()
     result = run_bench(run, settings, json, debug, words=1)

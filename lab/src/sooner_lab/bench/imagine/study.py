@@ -26,9 +26,8 @@ from .subjects import Subject
 COUPLED = ("maximal", "gumbel")
 REACH = (1, 2, 3)
 """N of figure 6."""
-POINTS, LINES, LONGEST, BINS, ENOUGH = 400, 6, 24, 10, 8
-"""Points of the scatter, single lives that are drawn, iterations shown, bins of the distance, and
-observations without which a mean is not shown."""
+LONGEST, ENOUGH = 24, 8
+"""Iterations of a place that are counted, and observations without which a mean is not told."""
 
 
 @dataclass
@@ -145,54 +144,31 @@ def lives(rounds: Sequence[Round]) -> list[Life]:
 
 
 def trajectory(rounds: Sequence[Round]) -> dict[str, Any]:
-    """Figure 3: mean and deviation of beta over a place's iterations, and some single lives."""
-    told = [life.betas for life in lives(rounds)]
-    length = min(LONGEST, max(map(len, told), default=0))
-    columns = [[betas[t] for betas in told if len(betas) > t] for t in range(length)]
+    """Return figure 3: mean, deviation and count of beta over a place's iterations."""
+    series = [life.betas for life in lives(rounds)]
+    length = min(LONGEST, max(map(len, series), default=0))
+    columns = [[betas[t] for betas in series if len(betas) > t] for t in range(length)]
     columns = [column for column in columns if len(column) >= ENOUGH]
-    longest = sorted(told, key=len, reverse=True)[: 8 * LINES : 8]
     return {
         "mean": [round(float(np.mean(column)), 4) for column in columns],
         "deviation": [round(float(np.std(column)), 4) for column in columns],
         "count": [len(column) for column in columns],
-        "lines": [[round(beta, 3) for beta in betas[:LONGEST]] for betas in longest],
     }
 
 
 def collisions(rounds: Sequence[Round]) -> dict[str, Any]:
-    """Figure 4: how often consecutive drafts agree, against the distance of their distributions.
-
-    Returns:
-        `points`, pairs of (TV, chance that independent draws agree) of single places; `bins`, by
-        TV, the share of drafts that did agree; `agreed`, the share over all; and the share that a
-        maximal coupling could have reached, `reachable`.
-    """
-    told = [(one.distance, one.collision, one.old == one.new) for one in rounds]
+    """Return figure 4: `agreed`, how often consecutive drafts agree, and `reachable`, the share
+    that a maximal coupling of their distributions could have reached."""
     masks = [one.drafted for one in rounds]
     if not any(mask.any() for mask in masks):
-        return {"points": [], "bins": [], "agreed": None, "reachable": None}
-    tv, chance, same = (_joined(column, masks) for column in zip(*told, strict=True))
-    picked = np.random.default_rng(0).permutation(len(tv))[:POINTS]
-    place = np.minimum((tv * BINS).astype(int), BINS - 1)
-    return {
-        "points": [[round(float(tv[i]), 3), round(float(chance[i]), 4)] for i in picked],
-        "bins": [
-            {
-                "tv": float(tv[place == one].mean()),
-                "agreed": float(same[place == one].mean()),
-                "chance": float(chance[place == one].mean()),
-                "count": int((place == one).sum()),
-            }
-            for one in range(BINS)
-            if (place == one).sum() >= ENOUGH
-        ],
-        "agreed": float(same.mean()),
-        "reachable": float(1 - tv.mean()),
-    }
+        return {"agreed": None, "reachable": None}
+    distance = _joined([one.distance for one in rounds], masks)
+    same = _joined([one.old == one.new for one in rounds], masks)
+    return {"agreed": float(same.mean()), "reachable": float(1 - distance.mean())}
 
 
 def _joined(column: Sequence[Tensor], masks: Sequence[Tensor]) -> np.ndarray:
-    """Values of all rounds at the places that had a draft before, `[n]`."""
+    """Return the values of all rounds at the places that had a draft before, `[n]`."""
     return np.concatenate([one[mask].numpy() for one, mask in zip(column, masks, strict=True)])
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -42,16 +41,6 @@ def accuracy(texts: Sequence[Data], settings: ParseBenchSettings, of: str) -> Da
         "missing": missing,
         "words_lost": _lost(scores, settings.seed),
     }
-
-
-def shared_words(text: str, truth: str) -> float:
-    """F1 of the words of two texts, each as often as it stands there; their order aside.
-
-    The quality of a draft (figure 3): a draft's regions are an unordered set.
-    """
-    said, meant = Counter(text.split()), Counter(truth.split())
-    total = said.total() + meant.total()
-    return 2 * (said & meant).total() / total if total else 1.0
 
 
 def _metrics() -> tuple[dict[str, Metric], list[str]]:

@@ -8,14 +8,13 @@ from dataclasses import asdict, dataclass
 from statistics import median
 from typing import Any
 
-from sooner.errors import SoonerError
 from sooner.methods.threads import Threads
 from sooner.parity import compare
 from sooner.provenance import provenance
 
 from ..run import ArmSamples, measure, quotient, row
 from .arms import Decoders, PointArms
-from .expected import Expectation, Theory, static_tree
+from .expected import Theory, static_tree
 from .goals import goals, place
 from .realized import realized
 from .script import PATTERNS, Process, Script
@@ -34,9 +33,9 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
 
     Returns:
         `points`, each with `rows`, `pattern`, `acceptance`, its own `steps` and its `arms`; `steps`
-        by rows, of all points, which theory is made of; `curves` of theory at one row; `left_out`,
-        the points that the budget had no room for; `goals`; `model` (always `replay`: no figure is
-        of a trained model), `settings`, `provenance`.
+        by rows, of all points, which theory is made of; `left_out`, the points that the budget had
+        no room for; `goals`; `model` (always `replay`: no figure is of a trained model),
+        `settings`, `provenance`.
 
     Raises:
         SoonerError: settings that make no script.
@@ -69,41 +68,7 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
         "left_out": left_out,
         "goals": goals(points),
     }
-    if 1 in steps:
-        result["curves"] = _curves(times, settings)
     result["provenance"] = provenance(settings.device, settings.dtype, settings.seed, threads.draft)
-    return result
-
-
-def anew(before: Figures) -> Figures:
-    """An earlier result beside today's theory; nothing is timed.
-
-    Args:
-        before: what `run` gave, read from its JSON. Its scripts are drawn again from its settings.
-
-    Returns:
-        The same with other `expected_...`, `of_theory`, `goals` and `curves`, and
-        `theory_provenance`; `provenance` stays that of the measurement.
-
-    Raises:
-        SoonerError: a result that lacks what was measured.
-    """
-    if missing := {"settings", "steps", "points"} - before.keys():
-        raise SoonerError(f"the result lacks {', '.join(sorted(missing))}; measure it anew")
-    settings = ReplaySettings.read(before["settings"])
-    times = {
-        one["rows"]: ForwardTimes.of(one["seconds"], one["head_level"]) for one in before["steps"]
-    }
-    points = []
-    for point in before["points"]:
-        process = Process(point["acceptance"], PATTERNS[point["pattern"]], settings.sibling)
-        script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
-        theory = Theory(script, times, settings, point["rows"])
-        points.append({**point, "arms": [_beside(theory, arm) for arm in point["arms"]]})
-    result = {**before, "points": points, "goals": goals(points)}
-    if 1 in times:
-        result["curves"] = _curves(times, settings)
-    result["theory_provenance"] = provenance(settings.device, settings.dtype, settings.seed)
     return result
 
 
@@ -231,23 +196,6 @@ def _figures_of(
     }
 
 
-def _curves(
-    times: Mapping[int, ForwardTimes], settings: ReplaySettings
-) -> dict[str, list[list[float]]]:
-    """What theory expects of each method at one row between the points, `[acceptance, speed-up]`;
-    tokens are independent."""
-    found: dict[str, list[list[float]]] = {}
-    for percent in range(50, 97):
-        process = Process(percent / 100, sibling=settings.sibling)
-        script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
-        theory = Theory(script, times, settings, 1)
-        for method in settings.methods:
-            expected = theory.of(method)
-            if expected is not None:
-                found.setdefault(method, []).append([percent / 100, expected.speedup])
-    return found
-
-
 def _figures(one: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> Figures:
     """One arm against plain decoding, and both against theory.
 
@@ -272,14 +220,7 @@ def _figures(one: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> F
         found.pop("decode_speedup", None)
     if "decode_speedup" in found:
         found["interval"] = _interval(one, plain, seed)
-    return _beside(theory, found)
-
-
-def _beside(theory: Theory, arm: Figures) -> Figures:
-    """An arm's figures with what theory expects of it, in the place of what it may have said."""
-    told = Expectation(0.0, 0.0).as_dict().keys() | {"of_theory"}
-    found = {name: value for name, value in arm.items() if name not in told}
-    expected = theory.of(arm["method"])
+    expected = theory.of(found["method"])
     if expected is not None:
         found |= expected.as_dict()
         if "decode_speedup" in found:

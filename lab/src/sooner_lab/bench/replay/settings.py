@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Self
 
 from sooner.checks import check_number, check_whole
 from sooner.errors import SoonerError
@@ -109,14 +108,6 @@ class ReplaySettings:
             budget=None,
         )
         return replace(more, **given)  # type: ignore[arg-type]
-
-    @classmethod
-    def read(cls, told: Mapping[str, Any]) -> Self:
-        """From a result's JSON, which has lists for tuples."""
-        given: dict[str, Any] = {
-            name: tuple(value) if isinstance(value, list) else value for name, value in told.items()
-        }
-        return cls(**given)
 
     def check(self) -> None:
         """Refuse what no script can be made for.
