@@ -73,7 +73,8 @@ def test_a_text_layer_says_what_stands_there(tmp_path: Path, sheets: list[Any]) 
         assert page.text.good, page.text.problem
         assert (page.picture == sheet.page.picture).all()  # the words can't be seen
         said = to_markdown(TextLayer()(page).regions, Style(formulas="spaced"))
-        assert shared_words(said, sheet.truth) > 0.9
+        there = set(sheet.truth.split())
+        assert len(there & set(said.split())) > 0.9 * len(there)
 
 
 def record(decode: float, tokens: int = 100, **others: Any) -> dict[str, Any]:

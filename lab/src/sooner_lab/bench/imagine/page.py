@@ -135,7 +135,6 @@ def _windows(kind: str, init: str) -> Callable[[Data], list[Data]]:
 
 def _figures(kind: str) -> tuple[Figure, ...]:
     near = "above" if kind == "image" else "previous-frame"
-    has_study = f"{kind}.study"
     return (
         Figure(
             f"{kind}-story",
@@ -162,12 +161,12 @@ def _figures(kind: str) -> tuple[Figure, ...]:
         Figure(
             f"{kind}-trajectories",
             f"Acceptance rate of a place over its iterations (figure 3): {kind}",
-            needs=has_study,
+            needs=f"{kind}.study.trajectories.sjd.lines",
         ),
         Figure(
             f"{kind}-collision",
             f"Collision probability against total variation (figure 4): {kind}",
-            needs=has_study,
+            needs=f"{kind}.study.collisions.sjd.points",
         ),
         Figure(
             f"{kind}-strength",
