@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from data_sets.files import parquet, put, zipped
+from data_sets.files import fake_datasets, parquet, put, zipped
 from sooner.errors import SoonerError
 from sooner.tasks.video import probe
 from sooner_lab.datasets import (
@@ -132,6 +132,37 @@ def test_long_video_bench(tmp_path: Path, clips: dict[int, bytes]) -> None:
     (item,) = take("LongVideoBench", root)
     assert item.id == "LongVideoBench/86CxyhFV9MI.mp4"
     assert item.video.read_bytes() == clips[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "table", "content", "video"),
+    [
+        ("ActivityNet-QA", "test_q.json", [{"video_name": "abc"}], "all_test/v_abc.mp4"),
+        ("EgoSchema", "Subset/test-0.parquet", [{"video_idx": "abc"}], "videos/abc.mp4"),
+        ("NExT-QA", "mc/test.csv", b"video,question\n4010,why", "NExTVideo/1164/4010.mp4"),
+        (
+            "PerceptionTest",
+            "mc_question_valid.json",
+            {"video_7": {"mc_question": [{"id": 2}]}},
+            "valid/video_7.mp4",
+        ),
+    ],
+)
+def test_videos_of_question_sets(
+    tmp_path: Path,
+    clips: dict[int, bytes],
+    monkeypatch: pytest.MonkeyPatch,
+    name: str,
+    table: str,
+    content: Any,
+    video: str,
+) -> None:
+    """Prefixes that the table leaves out, CSV, and a table keyed by videos."""
+    fake_datasets(monkeypatch)
+    put(tmp_path / "root" / table, content)
+    film = put(tmp_path / "root" / video, clips[2])
+    (item,) = take(name, tmp_path / "root")
+    assert item.video == film
 
 
 def mlvu_of(root: Path, clips: dict[int, bytes], count: int) -> Path:

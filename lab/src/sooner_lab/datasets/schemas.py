@@ -13,30 +13,6 @@ Record = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class ColumnSchema:
-    """Which columns of a benchmark ask, offer and answer.
-
-    Attributes:
-        form: `choice`, `open` or `description`.
-        options: the column that lists the options, or one column for each.
-        answer_is: of a choice, how it is written: `letter`, or `index` from 0.
-        question, answer, id, kind: columns; `kind` is the benchmark's sort of question.
-        answers: a file with the answers by `id`, where they stand apart.
-        subtitles: videos come with subtitles.
-    """
-
-    form: str
-    options: tuple[str, ...] = ()
-    answer_is: str = "letter"
-    question: str = "question"
-    answer: str = "answer"
-    id: str = "question_id"
-    kind: str | None = None
-    answers: str | None = None
-    subtitles: bool = False
-
-
-@dataclass(frozen=True)
 class Schema:
     """One benchmark.
 
@@ -51,7 +27,6 @@ class Schema:
         at_least: values of a column that promise a least length: `{column: {value: seconds}}`.
         folders: for a table named by its stem, the folder in which its videos lie.
         prefix: of the files' names, which the table leaves out.
-        asked: how questions are read; `None` where only videos are taken.
     """
 
     name: str
@@ -63,7 +38,6 @@ class Schema:
     at_least: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
-    asked: ColumnSchema | None = None
 
     def video(self, record: Record, table: Path) -> str:
         """The video's path as far as the record tells it, `/` between folders.
@@ -122,17 +96,15 @@ _ALL = (
         tables=("data/test-*.parquet", "*.parquet"),
         videos=("*.zip",),
         columns=("video_name",),
-        asked=ColumnSchema("description"),
     ),
     Schema(
         name="VideoMME",
         hub="lmms-lab/Video-MME",
         tables=("videomme/test-*.parquet", "*.parquet"),
-        videos=("videos_chunked_*.zip", "subtitle.zip"),
+        videos=("videos_chunked_*.zip",),
         columns=("videoID",),
         # Short ones have up to two minutes, so only those must be looked into.
         at_least={"duration": {"medium": 240.0, "long": 1800.0}},
-        asked=ColumnSchema("choice", ("options",), kind="task_type", subtitles=True),
     ),
     Schema(
         name="MVBench",
@@ -162,10 +134,9 @@ _ALL = (
         name="ActivityNet-QA",
         hub="lmms-lab/ActivityNetQA",
         tables=("data/test-*.parquet", "*.parquet", "test_q.json"),
-        videos=("*.zip", "test_a.json"),
+        videos=("*.zip",),
         columns=("video_name",),
         prefix="v_",
-        asked=ColumnSchema("open", kind="type", answers="test_a.json"),
     ),
     Schema(
         name="EgoSchema",
@@ -174,7 +145,6 @@ _ALL = (
         tables=("Subset/test-*.parquet", "MC/test-*.parquet", "*.parquet"),
         videos=("videos_chunked_*.zip",),
         columns=("video_idx",),
-        asked=ColumnSchema("choice", ("option",), "index", id="question_idx"),
     ),
     Schema(
         name="NExT-QA",
@@ -182,9 +152,6 @@ _ALL = (
         tables=("MC/test-*.parquet", "*.parquet", "mc/test.csv", "test.csv"),
         videos=("*.zip",),
         columns=("video",),
-        asked=ColumnSchema(
-            "choice", ("a0", "a1", "a2", "a3", "a4"), "index", id="qid", kind="type"
-        ),
     ),
     Schema(
         name="PerceptionTest",
@@ -192,7 +159,6 @@ _ALL = (
         tables=("mc_question_val/validation-*.parquet", "*.parquet", "mc_question_valid*.json"),
         videos=("*.zip",),
         columns=("video_name",),
-        asked=ColumnSchema("choice", ("options",), "index", answer="answer_id", kind="area"),
     ),
 )
 SCHEMAS: dict[str, Schema] = {schema.name: schema for schema in _ALL}

@@ -24,12 +24,6 @@ def read_tables(schema: Schema, root: Path) -> Iterator[tuple[Path, Record]]:
             yield path, record
 
 
-def read_answers(root: Path, name: str | None) -> dict[str, Record]:
-    """What a file of answers says of each question; empty if there is no such file."""
-    found = sorted(root.glob(f"**/{name}")) if name is not None else []
-    return {str(one["question_id"]): one for path in found for one in _json(path)}
-
-
 def find_tables(schema: Schema, root: Path) -> list[Path]:
     """The tables under `root`: all files of the first pattern that matches any.
 
@@ -51,18 +45,18 @@ def _json(path: Path) -> list[Record]:
     except ValueError as error:
         raise SoonerError(f"'{path}' is not JSON ({error}); fetch it again") from error
     if isinstance(records, dict):
-        records = [one for video, told in records.items() for one in _of_video(video, told)]
+        records = [row for video, entry in records.items() for row in _of_video(video, entry)]
     if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
         raise SoonerError(f"'{path}' is not a list of records; is it another dataset?")
     return records
 
 
-def _of_video(video: str, told: Any) -> list[Any]:
-    """PerceptionTest's own layout: under each video's name, a list of its questions."""
-    asked = told.get("mc_question") if isinstance(told, dict) else None
-    if not isinstance(asked, list):
+def _of_video(video: str, entry: Any) -> list[Any]:
+    """The questions under one video's name, in PerceptionTest's own layout."""
+    questions = entry.get("mc_question") if isinstance(entry, dict) else None
+    if not isinstance(questions, list):
         return [None]
-    return [{"video_name": video, "question_id": one.get("id"), **one} for one in asked]
+    return [{"video_name": video, **question} for question in questions]
 
 
 def _csv(path: Path) -> list[Record]:
