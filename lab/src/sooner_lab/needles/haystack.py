@@ -50,26 +50,23 @@ class Haystack(Protocol):
 class MovingShapes:
     """Scenes of the miniature's world, none with the needle's shape.
 
+    One scene is shown up to the needle and one behind it, as the miniature was trained on.
+
     Args:
-        scene_frames: frames of a scene; `None` shows one scene up to the needle and one behind it,
-            as the miniature was trained on.
         side: height and width in pixels.
 
     Raises:
-        SoonerError: no frames, or no pixels.
+        SoonerError: no pixels.
     """
 
-    scene_frames: int | None = None
     side: int = 112
 
     def __post_init__(self) -> None:
-        for name in ("scene_frames", "side"):
-            if (value := getattr(self, name)) is not None:
-                check_whole(f"moving shapes: {name}", value)
+        check_whole("moving shapes: side", self.side)
 
     @property
     def name(self) -> str:
-        return f"moving-shapes({self.scene_frames or 'two scenes'})"
+        return "moving-shapes(two scenes)"
 
     @property
     def size(self) -> tuple[int, int]:
@@ -78,20 +75,12 @@ class MovingShapes:
     def frames(self, count: int, cut: Cut, rng: np.random.Generator) -> np.ndarray:
         drawn = np.empty((count, self.side, self.side, 3), np.uint8)
         before: str | None = None
-        for begin, end in self._scenes(count, cut.at):
+        for begin, end in pairwise(sorted({0, cut.at, count})):
             touches = cut.at in (begin, end)
             scene = _other(rng, cut, before, touches)
             show(scene, drawn[begin:end])
             before = scene.background
         return drawn
-
-    def _scenes(self, count: int, at: int) -> list[tuple[int, int]]:
-        """First frame and the one behind the last of each scene; one border is at the needle."""
-        borders = {0, at, count}
-        if self.scene_frames is not None:
-            borders |= set(range(0, count, self.scene_frames))
-        ordered = sorted(borders)
-        return list(pairwise(ordered))
 
 
 def show(scene: world.Scene, frames: np.ndarray) -> None:

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..datasets.scoring import LETTERS, choice_prompt, exact_match, letter_of
 from .needle import Needle, tells
-from .rendering import Part, messages, place, process, render
+from .rendering import Part, place, process, render
+
+ARTICLES = ("a", "an", "the")
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,6 @@ class NeedleSample:
         needle: what is hidden.
         parts: frames and documents in order, without the question.
         fps: frames a second that the model is told.
-        is_choice: the question offers its options under letters.
         told: further entries of the record: length, depth, seed, places, counts.
     """
 
@@ -30,33 +31,16 @@ class NeedleSample:
     needle: Needle
     parts: tuple[Part, ...]
     fps: float
-    is_choice: bool
     told: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def question(self) -> str:
-        """What is asked behind the haystack."""
-        return question(self.needle, self.is_choice)
-
-    @property
-    def answer(self) -> str:
-        """The right reply: a letter, or the words."""
-        if not self.is_choice:
-            return self.needle.answer
-        return LETTERS[self.needle.options.index(self.needle.answer)]
 
     @property
     def asked(self) -> tuple[Part, ...]:
         """The parts with the question behind them."""
-        return (*self.parts, self.question)
+        return (*self.parts, self.needle.question)
 
     @property
     def frames(self) -> int:
         return sum(len(part) for part in self.parts if not isinstance(part, str))
-
-    def messages(self) -> list[dict[str, Any]]:
-        """A chat of one user message, the videos' pixels left out."""
-        return messages(self.asked)
 
     def prompt(self, processor: Any) -> str:
         """The prompt as the model's chat template writes it, a placeholder for each video."""
@@ -75,15 +59,12 @@ class NeedleSample:
     def score(self, reply: str) -> bool:
         """Whether a reply is right.
 
-        A letter where options were offered; else the answer's words, normalised. A caption is right
-        if one of its scenes has the needle's shape, colour and background.
+        The answer's words, normalised. A caption is right if one of its scenes has the needle's
+        shape, colour and background.
         """
-        if self.is_choice:
-            chosen = letter_of(reply, self.needle.options)
-            return chosen is not None and LETTERS[chosen] == self.answer
         if self.needle.ask == "caption" and self.needle.scene is not None:
             return tells(reply, self.needle.scene)
-        return exact_match(reply, [self.needle.answer])
+        return normalise(reply) == normalise(self.needle.answer)
 
     def record(self) -> dict[str, Any]:
         """One line of a JSON-lines file; everything but pixels and documents."""
@@ -92,14 +73,14 @@ class NeedleSample:
             "kind": self.kind,
             "needle": self.needle.id,
             "medium": self.needle.medium,
-            "question": self.question,
-            "options": list(self.needle.options) if self.is_choice else [],
-            "answer": self.answer,
+            "question": self.needle.question,
+            "answer": self.needle.answer,
             "frames": self.frames,
             **self.told,
         }
 
 
-def question(needle: Needle, is_choice: bool) -> str:
-    """The request for a needle's answer."""
-    return choice_prompt(needle.question, needle.options) if is_choice else needle.question
+def normalise(text: str) -> str:
+    """Return the text in lower case, without punctuation and articles, single spaces between."""
+    words = re.sub(r"[^\w\s]", " ", text.lower()).split()
+    return " ".join(word for word in words if word not in ARTICLES) or " ".join(words)

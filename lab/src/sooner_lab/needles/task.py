@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -19,12 +19,9 @@ from .haystack import Cut, Haystack, MovingShapes
 from .layout import NeedlePlan, cut, fit_frames, needle_place
 from .needle import MEDIA, Needle, shape_needle
 from .rendering import Part
-from .sample import NeedleSample, question
-from .sources import scaled
+from .sample import NeedleSample
 
 UNITS = ("frames", "tokens")
-TEXT_SHARE = 0.25
-"""Share of MM-NIAH's haystack that is text (MMInference, section 4.1, iii)."""
 
 
 @dataclass(frozen=True)
@@ -38,14 +35,11 @@ class NeedleTask:
         processor: the model's, which counts tokens and knows how frames are grouped.
         haystack: source of frames.
         library: source of documents.
-        needles: a user's needles, taken in turn by seed; without any, each seed draws a scene of
-            the miniature's world.
         medium: of needles from the world, `image` or `text`.
         ask: of needles from the world, see `needle.ASKS`.
-        is_choice: offer options under letters, where the needle has any.
         unit: what lengths count, `frames` or `tokens` of the whole prompt.
         text_share: share of the haystack's tokens that is text, 0 to below 1.
-        needle_frames: frames that a needle from the world, or a single picture, is shown for;
+        needle_frames: frames that a needle is shown for;
             rounded up to what the family looks at together.
         piece: frames between two documents, about.
         fps: frames a second that the model is told.
@@ -57,10 +51,8 @@ class NeedleTask:
     processor: Any
     haystack: Haystack = field(default_factory=MovingShapes)
     library: Library = field(default_factory=Tales)
-    needles: Sequence[Needle] = ()
     medium: str = "image"
     ask: str = "colour"
-    is_choice: bool = True
     unit: str = "frames"
     text_share: float = 0.0
     needle_frames: int = 1
@@ -74,8 +66,7 @@ class NeedleTask:
             raise SoonerError(f"text_share is {self.text_share}; it must be 0 or more, and below 1")
         for name in ("needle_frames", "piece", "fps"):
             check_number(name, getattr(self, name), above=True)
-        media = {str(needle.medium) for needle in self.needles} or {self.medium}
-        if "text" in media and not self.text_share:
+        if self.medium == "text" and not self.text_share:
             raise SoonerError("a needle of text needs documents; set text_share, such as 0.25")
 
     @property
@@ -85,15 +76,6 @@ class NeedleTask:
     @cached_property
     def counter(self) -> Counter:
         return Counter(self.processor, self.haystack.size, self.fps)
-
-    def samples(
-        self, lengths: Sequence[int], depths: Sequence[float], seeds: Sequence[int] = (0,)
-    ) -> Iterator[NeedleSample]:
-        """Samples of every length, depth and seed, made one at a time."""
-        for length in lengths:
-            for depth in depths:
-                for seed in seeds:
-                    yield self.sample(length, depth, seed)
 
     def sample(self, length: int, depth: float, seed: int = 0) -> NeedleSample:
         """One sample.
@@ -109,8 +91,7 @@ class NeedleTask:
         """
         check_share("depth", depth)
         needle = self._needle(seed)
-        is_choice = self.is_choice and bool(needle.options)
-        plan = self.plan(length, depth, needle, is_choice)
+        plan = self.plan(length, depth, needle)
         rng = np.random.default_rng([seed, length, zlib.crc32(repr(float(depth)).encode())])
         film = self._film(plan, needle, rng)
         gaps, at = self._documents(plan, needle, depth, rng)
@@ -121,16 +102,15 @@ class NeedleTask:
             needle=needle,
             parts=parts,
             fps=self.fps,
-            is_choice=is_choice,
         )
         place = {"frame": plan.at} if needle.medium == "image" else at
         told = {"length": length, "unit": self.unit, "depth": depth, "seed": seed, "place": place}
-        return replace(sample, told={**told, **self._counts(parts, sample.question)})
+        return replace(sample, told={**told, **self._counts(parts, needle.question)})
 
-    def plan(self, length: int, depth: float, needle: Needle, is_choice: bool) -> NeedlePlan:
+    def plan(self, length: int, depth: float, needle: Needle) -> NeedlePlan:
         """Frames, pieces and budgets of text for a length."""
         group, is_mixed = self.counter.group, self.text_share > 0
-        fixed = self.counter.prompt(question(needle, is_choice))
+        fixed = self.counter.prompt(needle.question)
         grown = 1 / (1 - self.text_share)
         frames = length
         if self.unit == "tokens":
@@ -170,16 +150,8 @@ class NeedleTask:
         """The seed's needle, in whole groups of frames and of the haystack's size."""
         group = self.counter.group
         shown = -(-self.needle_frames // group) * group
-        if not self.needles:
-            rng, side = np.random.default_rng(seed), self.haystack.size[0]
-            return shape_needle(rng, self.medium, ask=self.ask, frames=shown, side=side)  # type: ignore[arg-type]
-        needle = self.needles[seed % len(self.needles)]
-        if needle.frames is None:
-            return needle
-        frames = needle.frames
-        count = max(shown, -(-len(frames) // group) * group) if len(frames) > 1 else shown
-        wanted = np.minimum(np.arange(count), len(frames) - 1)
-        return replace(needle, frames=scaled(frames[wanted], self.haystack.size))
+        rng, side = np.random.default_rng(seed), self.haystack.size[0]
+        return shape_needle(rng, self.medium, ask=self.ask, frames=shown, side=side)  # type: ignore[arg-type]
 
     def _film(self, plan: NeedlePlan, needle: Needle, rng: np.random.Generator) -> np.ndarray:
         """The haystack with the needle in it, `[frames, height, width, 3]`."""

@@ -49,7 +49,6 @@ def _grid(
         target.processor,
         text_share=share,
         ask="caption" if pair.miniature else "colour",
-        is_choice=False,
         needle_frames=2,
     )
     prefill = None
