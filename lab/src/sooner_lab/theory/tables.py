@@ -29,10 +29,6 @@ class PaperResult:
     def mean_run_length(self) -> float:
         return sum(self.run_length) / len(self.run_length)
 
-    @property
-    def mean_speedup(self) -> float:
-        return sum(self.speedup) / len(self.speedup)
-
 
 @dataclass(frozen=True)
 class PaperPair:
