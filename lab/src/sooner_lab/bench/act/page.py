@@ -48,7 +48,7 @@ def _tasks(result: Data) -> list[ReportTable]:
 
 
 def _by_count(
-    title: str, key: str, cells: Callable[[Data, int], list[str]], remark: str = ""
+    title: str, key: str, cells: Callable[[dict[int, Any], int], list[str]], remark: str = ""
 ) -> Callable[[Data], list[ReportTable]]:
     """Make a table of an arm's figures by task and by count, tables 2 and 3."""
 

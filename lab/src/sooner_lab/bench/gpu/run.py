@@ -18,6 +18,7 @@ from sooner.checks import check_number
 from sooner.errors import SoonerError
 from sooner.provenance import provenance, revision
 
+from ..run import Keep, earlier_runs
 from .bench import GpuBench, Section, measure_bandwidth
 from .goals import goals
 from .models import BuiltModels
@@ -28,8 +29,6 @@ COPY = 1 << 30
 """Bytes of the tensor whose copy gives the bandwidth; on CPUs a 64th of them."""
 
 DONE, CUT, SKIPPED, FAILED, INTERRUPTED = "done", "cut", "skipped", "failed", "interrupted"
-
-Keep = Callable[[dict[str, Any]], None]
 
 
 def run(
@@ -152,14 +151,7 @@ def _take(result: dict[str, Any], earlier: dict[str, Any]) -> None:
     asked = result["settings"]["sections"]
     parts = [name for name in earlier["sections"] if name not in asked]
     result["sections"] = {name: earlier["sections"][name] for name in parts}
-    older = [
-        {**one, "parts": [part for part in one["parts"] if part in parts]}
-        for one in earlier.get("kept", [])
-    ]
-    known = {part for one in older for part in one["parts"]}
-    own = [part for part in parts if part not in known]
-    kept = [*older, {"parts": own, "provenance": earlier["provenance"]}]
-    result["kept"] = [one for one in kept if one["parts"]]
+    result["kept"] = earlier_runs(earlier, parts)
 
 
 def _provenance(settings: GpuSettings, device: torch.device, stated: str | None) -> dict[str, Any]:
