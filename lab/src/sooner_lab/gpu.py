@@ -96,7 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from sooner.io import check_writable, write_json
 
-    from .bench.gpu.page import tables
+    from .bench.report import tables
     from .bench.gpu.run import run
     from .bench.render import sections
 

@@ -30,7 +30,9 @@ def graphs(bench: GpuBench, out: dict[str, Any]) -> None:
     rows = settings.graph_rows
     out |= {"model": settings.target, "buckets": []}
     with torch.inference_mode():
-        steps = StaticSteps(model, rows, settings.rows_context, chain, follow_choices, graphs=held)
+        steps = StaticSteps(
+            model, rows, settings.engine_context, chain, follow_choices, graphs=held
+        )
         steps(rows, 1)  # is not padded
         while rows:
             for entries in ENTRIES:
