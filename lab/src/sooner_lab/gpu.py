@@ -96,9 +96,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     from sooner.io import check_writable, write_json
 
-    from .bench.report import tables
     from .bench.gpu.run import run
     from .bench.render import sections
+    from .bench.report import tables
 
     given = parser().parse_args(arguments)
     transformers.logging.set_verbosity_error()
