@@ -54,15 +54,10 @@ def test_exact_arms_say_what_generate_says(result: dict[str, Any]) -> None:
         assert named(result, name)["p50_ms"] > 0
 
 
-def test_a_wide_tolerance_accepts_more_and_tells_how_far_it_is(result: dict[str, Any]) -> None:
+def test_a_wide_tolerance_accepts_more(result: dict[str, Any]) -> None:
     strict, wide = named(result, "strict"), named(result, "relaxed r=31")
     assert wide["mode"] == "relaxed"
     assert wide["mean_acceptance_length"] > strict["mean_acceptance_length"]
-    told = result["distance"]
-    assert told["names"] == ["dx", "dy", "dz", "gripper"]
-    assert [row["method"] for row in told["arms"]] == ["relaxed r=3", "relaxed r=31"]
-    assert len(told["arms"][1]["mean_bins"]) == 4
-    assert max(told["arms"][1]["mean_bins"][:3]) > 0
 
 
 def test_a_ratio_has_the_same_tree_on_both_sides(result: dict[str, Any]) -> None:
@@ -198,6 +193,9 @@ def test_a_missing_simulator_is_told_before_any_work(monkeypatch: pytest.MonkeyP
         run.run(ActSettings(envs=("reech",)), lambda _: None)
 
 
+@pytest.mark.parametrize(
+    ("there", "chosen"), [({"OSMesa", "EGL"}, "osmesa"), ({"EGL"}, "egl"), (set(), "osmesa")]
+)
 def test_rendering_takes_the_library_that_is_there(
     monkeypatch: pytest.MonkeyPatch, there: set[str], chosen: str
 ) -> None:
@@ -215,6 +213,4 @@ def test_the_default_size() -> None:
     size = ActSettings()
     timed = len(size.envs) * size.observations
     assert timed * size.repeats <= 72
-    assert len(size.envs) * size.distances == 300
     assert len(size.envs) * size.episodes * (1 + len(size.tolerances)) <= 36
-    assert sum(size.clients) * size.requests <= 180

@@ -60,11 +60,11 @@ def test_pictures_and_clips_stand_at_the_window_of_the_goals() -> None:
 
     arms = [arm("image", None, None, 256), arm("image", 16, "above", 9)]
     arms += [arm("image", 64, "random", 128), arm("image", 64, "above", 64)]
-    table = readme.imagine({"arms": arms, "image": {"new_tokens": 256}})
-    assert table[2:] == [
-        "| picture, 256 codes | `plain` | – | – | 256.0 | 1.00× | 1.50× |",
-        "|  | `sjd` | random | 64 | 128.0 | 2.00× | 1.50× |",
-        "|  | `sjd` | above | 64 | 64.0 | 4.00× | 1.50× |",
+    (table,) = readme.TABLES["imagine"].render({"arms": arms, "image": {"new_tokens": 256}})
+    assert table.rows == [
+        ["picture, 256 codes", "`plain`", "–", "–", "256.0", "1.00×", "1.50×"],
+        ["", "`sjd`", "random", "64", "128.0", "2.00×", "1.50×"],
+        ["", "`sjd`", "above", "64", "64.0", "4.00×", "1.50×"],
     ]
 
 

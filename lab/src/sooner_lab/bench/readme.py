@@ -13,17 +13,14 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 from sooner.errors import SoonerError, unknown
 
 from .imagine.goals import FIXED
-from .render import cell, table_lines
+from .render import Columns, Data, Table, cell, table_lines, times
 
-Data = dict[str, Any]
-Columns = tuple[tuple[str, str, str], ...]
 BLOCK = re.compile(r"(<!-- table:([a-z-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 OPEN = re.compile(r"<!-- table:([^ ]*) -->")
 FIGURE = re.compile(
@@ -33,198 +30,203 @@ STEP = re.compile(r"\[([^\]=]+)=([^\]]+)\]|\[(\d+)\]|\.?([^.\[\]]+)")
 PAGES = ("README.md", "docs/figures.md", "docs/scale.md")
 """Where such tables and figures stand."""
 
-CAPTION: Columns = (
-    ("tokens_per_second", "tokens/s", "{:.0f}"), ("decode_speedup", "decode", "{:.2f}×"),
-    ("e2e_speedup", "end to end", "{:.2f}×"),
-    ("mean_acceptance_length", "acceptance length", "{:.2f}"),
-)  # fmt: skip
-PARSE: Columns = (
-    ("mode", "mode", "{}"), ("aal", "AAL", "{:.1f}"), ("decode_speedup", "decode", "{:.2f}×"),
-    ("drafted_speedup", "decode and drafting", "{:.2f}×"), ("e2e_speedup", "one page", "{:.2f}×"),
-)  # fmt: skip
-ACT: Columns = (
-    ("mode", "mode", "{}"), ("mean_acceptance_length", "acceptance length", "{:.2f}"),
-    ("decode_speedup", "decode", "{:.2f}×"), ("e2e_speedup", "picture to action", "{:.2f}×"),
-    ("p50_ms", "p50", "{:.0f} ms"),
-)  # fmt: skip
-LAYER: Columns = (
-    ("speedup", "one layer", "{:.2f}×"), ("flops_share", "FLOPs", "{:.1%}"),
-    ("recall", "recall", "{:.2f}"),
-)  # fmt: skip
-MODEL: Columns = (
-    ("speedup", "whole prefill", "{:.2f}×"), ("recall", "its recall", "{:.2f}"),
-    ("logit_error", "logit error", "{:.3f}"),
-)  # fmt: skip
+Rows = list[Data]
 
 
-def caption(result: Data) -> list[str]:
-    """Arms by speed."""
-    return table_lines(["arm", *_heads(CAPTION)], _rows(result["arms"], CAPTION))
+def _arm(row: Data) -> str:
+    return f"`{row['method']}`"
 
 
-def imagine(result: Data) -> list[str]:
+def _imagine(result: Data) -> Rows:
     """Every arm at the window that goals are about, from every start."""
-    rows = []
-    for kind in ("image", "video"):
+    rows: Rows = []
+    for kind, what in (("image", "picture"), ("video", "clip")):
         arms = [arm for arm in result["arms"] if arm["kind"] == kind]
         shown = [arm for arm in arms if arm["window"] in (None, FIXED[kind])]
         for number, arm in enumerate(shown):
-            what = {"image": "picture", "video": "clip"}[kind]
             name = f"{what}, {result[kind]['new_tokens']} codes" if number == 0 else ""
-            start, window = arm.get("init") or "–", str(arm["window"] or "–")
-            figures = [f"{arm['nfe']:.1f}", f"{arm['nfe_reduction']:.2f}×"]
-            rows.append([name, f"`{arm['method']}`", start, window, *figures])
-            rows[-1].append(cell(arm.get("decode_speedup"), "{:.2f}×"))
-    return table_lines(["", "arm", "first drafts", "L", "NFE", "fewer", "decode"], rows)
+            rows.append({**arm, "name": name})
+    return rows
 
 
-def parse(result: Data) -> list[str]:
-    """Arms on single pages, and on each whole document by every arm that read it."""
+def _parsed(result: Data) -> Rows:
+    """Arms on single pages, and every arm that read a whole document."""
     documents = result.get("document") or []
-    names = list(dict.fromkeys(one["document"] for one in documents))
-    spent = {(one["document"], one["method"]): one["speedup"] for one in documents}
-    arms = list(result["arms"])
-    told = {arm["method"] for arm in arms}
-    arms += [
-        {"method": method}
-        for method in dict.fromkeys(one["method"] for one in documents)
-        if method not in told
-    ]
-    rows = [
-        [*row, *(cell(spent.get((name, arm["method"])), "{:.2f}×") for name in names)]
-        for row, arm in zip(_rows(arms, PARSE), arms, strict=True)
-    ]
-    return table_lines(["arm", *_heads(PARSE), *(f"file: {name}" for name in names)], rows)
+    spent: dict[str, Data] = {}
+    for row in documents:
+        spent.setdefault(row["method"], {})[row["document"]] = row["speedup"]
+    names = [arm["method"] for arm in result["arms"]]
+    alone = [{"method": name} for name in spent if name not in names]
+    return [{**arm, "files": spent.get(arm["method"], {})} for arm in [*result["arms"], *alone]]
 
 
-def act(result: Data) -> list[str]:
+def _parse(result: Data) -> Columns:
+    files = dict.fromkeys(row["document"] for row in result.get("document") or [])
+    return (
+        (_arm, "arm", "{}"), ("mode", "mode", "{}"), ("aal", "AAL", "{:.1f}"),
+        ("decode_speedup", "decode", "{:.2f}×"),
+        ("drafted_speedup", "decode and drafting", "{:.2f}×"),
+        ("e2e_speedup", "one page", "{:.2f}×"),
+        *((f"files.{name}", f"file: {name}", "{:.2f}×") for name in files),
+    )  # fmt: skip
+
+
+def _acted(result: Data) -> Rows:
     """Arms on recorded observations, and their success in closed loops over all tasks."""
-    loops = [one for one in result.get("loops") or [] if one["env"] == "all"]
-    success = {one["method"]: one["success_rate"] for one in loops}
-    rows = []
-    for row, arm in zip(_rows(result["arms"], ACT), result["arms"], strict=True):
-        rows.append([*row, cell(success.get(arm["method"]), "{:.0%}")])
-    return table_lines(["arm", *_heads(ACT), "success"], rows)
+    loops = [row for row in result.get("loops") or [] if row["env"] == "all"]
+    success = {row["method"]: row["success_rate"] for row in loops}
+    return [{**arm, "success": success.get(arm["method"])} for arm in result["arms"]]
 
 
-def prefill(result: Data) -> list[str]:
+def _longest(rows: Rows | None) -> dict[str, Data]:
+    """Return the rows of the greatest length that all arms have, by arm."""
+    longest = max((row["tokens"] for row in rows or []), default=0)
+    return {row["method"]: row for row in rows or [] if row["tokens"] == longest}
+
+
+def _prefilled(result: Data) -> Rows:
     """One layer and the whole model at their greatest length, each beside its own recall."""
     layer, model = _longest(result.get("layer")), _longest(result.get("model_rows"))
-    names = list(dict.fromkeys([*layer, *model]))
-    rows = [
-        [f"`{name}`"]
-        + [cell(layer.get(name, {}).get(key), form) for key, _, form in LAYER]
-        + [cell(model.get(name, {}).get(key), form) for key, _, form in MODEL]
-        for name in names
+    return [
+        {"method": name, "layer": layer.get(name, {}), "model": model.get(name, {})}
+        for name in dict.fromkeys([*layer, *model])
     ]
-    lengths = [next((one["tokens"] for one in part.values()), 0) for part in (layer, model)]
-    heads = [*_heads(LAYER), *_heads(MODEL)]
-    for place, length in ((0, lengths[0]), (len(LAYER), lengths[1])):
-        heads[place] += f", {length / 1024:.0f}k tokens"
-    return table_lines(["arm", *heads], rows)
 
 
-def cluster(result: Data) -> list[str]:
-    """Predicted clusters by their size: `sooner predict --cluster --json`."""
-    rows = [
-        [
-            f"{row['accelerators']:,}", f"{row['rate']:,.1f}", f"{row['pages_a_day'] / 1e6:,.2f} M",
-            f"{row['efficiency']:.0%}", row["bottleneck"], f"{row['starved']:.0%}",
-            f"{row['hours'] / 24:,.1f}", f"{row['cost']:,.0f}",
-            f"{row['cost'] / result['pages'] * 1e6:,.0f}",
-        ]
-        for row in result["rows"]
-    ]  # fmt: skip
-    heads = [
-        "accelerators", "pages/s", "pages a day", "of the smallest, each", "busiest",
-        "parsers starved", "days", "cost", "a million pages",
-    ]  # fmt: skip
-    return table_lines(heads, rows)
+def _prefill(result: Data) -> Columns:
+    layer, model = (
+        max((row["tokens"] for row in result.get(part) or []), default=0) / 1024
+        for part in ("layer", "model_rows")
+    )
+    return (
+        (_arm, "arm", "{}"), ("layer.speedup", f"one layer, {layer:.0f}k tokens", "{:.2f}×"),
+        ("layer.flops_share", "FLOPs", "{:.1%}"), ("layer.recall", "recall", "{:.2f}"),
+        ("model.speedup", f"whole prefill, {model:.0f}k tokens", "{:.2f}×"),
+        ("model.recall", "its recall", "{:.2f}"), ("model.logit_error", "logit error", "{:.3f}"),
+    )  # fmt: skip
+
+
+def _clusters(result: Data) -> Rows:
+    return [{**row, "million": row["cost"] / result["pages"] * 1e6} for row in result["rows"]]
 
 
 REPLAYED: tuple[tuple[int, tuple[float, ...]], ...] = ((1, (0.5, 0.7, 0.9)), (32, (0.5, 0.7, 0.9)))
 """Rows of a batch, and the acceptances that are shown of them."""
 
 
-def replay(result: Data) -> list[str]:
+def _replayed(result: Data) -> Rows:
     """Arms by what they gain at a set acceptance, and the share of what theory expects there."""
-    places = [(rows, one) for rows, chances in REPLAYED for one in chances]
-    shown = [
-        value_at(result, f"points[rows={rows}&pattern=independent&acceptance={chance}].arms")
-        for rows, chance in places
-    ]
-    methods = [arm["method"] for arm in shown[0] if arm["method"] != "plain"]
-    lines = []
-    for method in methods:
-        arms = [next(arm for arm in point if arm["method"] == method) for point in shown]
-        lines.append([f"`{method}`", *map(_of_theory, arms)])
-    heads = [f"{'one row' if rows == 1 else f'{rows} rows'}, {chance:g}" for rows, chance in places]
-    return table_lines(["arm", *heads], lines)
+    found: dict[str, Data] = {}
+    for rows, acceptances in REPLAYED:
+        for acceptance in acceptances:
+            key = f"points[rows={rows}&pattern=independent&acceptance={acceptance}].arms"
+            for arm in value_at(result, key):
+                if arm["method"] != "plain":
+                    row = found.setdefault(arm["method"], {"method": arm["method"]})
+                    row[f"{rows} {acceptance:g}"] = _of_theory(arm)
+    return list(found.values())
 
 
 def _of_theory(arm: Data) -> str:
-    told = cell(arm.get("decode_speedup"), "{:.2f}×")
-    return f"{told} ({arm['of_theory']:.0%})" if "of_theory" in arm else told
+    text = cell(arm.get("decode_speedup"), "{:.2f}×")
+    return f"{text} ({arm['of_theory']:.0%})" if "of_theory" in arm else text
 
 
-def marks(result: Data) -> list[str]:
+def _marks(result: Data) -> Rows:
     """The draft that may judge: what the gate asks of it, then each way to prune at α = 0.9."""
-    draft = next(one for one in result["drafts"] if one["gate"]["may_judge"])
-    lines = [
-        ["gate", one["arm"], *_share(one), one["wanted"], "met" if one["met"] else "missed"]
-        for one in draft["gate"]["arms"]
+    draft = next(each for each in result["drafts"] if each["gate"]["may_judge"])
+    gate = [
+        {**row, "part": "gate", "verdict": "met" if row["met"] else "missed"}
+        for row in draft["gate"]["arms"]
     ]
-    lines += [
-        ["", f"`{one['criterion']}`", *_share(one), "", ""]
-        for one in draft["criteria"]
-        if one["alpha"] == 0.9
+    ways = [
+        {**row, "part": "", "arm": f"`{row['criterion']}`", "wanted": "", "verdict": ""}
+        for row in draft["criteria"]
+        if row["alpha"] == 0.9
     ]
-    heads = ["", "kept tokens", "M", "of the unpruned M, %", "95 % interval", "wanted", ""]
-    return table_lines(heads, lines)
+    return [*gate, *ways]
 
 
-def _share(arm: Data) -> list[str]:
-    low, high = arm["interval"]
-    return [f"{arm['run_length']:.2f}", f"{arm['share']:.1f}", f"{low:.1f} to {high:.1f}"]
-
-
-def goals(result: Data) -> list[str]:
+def _goals(result: Data) -> Rows:
     """Goals that were fixed before any result, and what became of them."""
-    told = result["goals"] if "goals" in result else result["speed"]["goals"]
-    lines = []
-    for one in told:
-        reached = next(one[key] for key in ("reached", "value", "difference") if key in one)
-        low, high = one.get("interval") or (None, None)
-        edges = "–" if low is None else f"{low:.2f} to {high:.2f}"
-        wanted = one["wanted"] if isinstance(one["wanted"], str) else f"at least {one['wanted']:g}"
-        met = "met" if one["met"] else "**missed**"
-        lines.append([one["goal"], wanted, f"{reached:.2f}", edges, met])
-    return table_lines(["goal", "wanted", "reached", "95 % interval", ""], lines)
+    rows: Rows = result["goals"] if "goals" in result else result["speed"]["goals"]
+    return rows
 
 
-TABLES: dict[str, Callable[[Data], list[str]]] = {
-    "act": act, "arm": goals, "canvas": goals, "canvas-leaves": goals, "caption": caption,
-    "cluster": cluster, "cluster-shards": cluster, "documents": goals, "imagine": imagine,
-    "marks": marks, "marks-speed": goals, "parse": parse, "prefill": prefill, "replay": replay,
+GOALS: Columns = (
+    ("goal", "goal", "{}"),
+    (lambda row: row["wanted"] if isinstance(row["wanted"], str) else f"at least {row['wanted']:g}",
+     "wanted", "{}"),
+    (lambda row: next(row[key] for key in ("reached", "value", "difference") if key in row),
+     "reached", "{:.2f}"),
+    (lambda row: "{:.2f} to {:.2f}".format(*row["interval"]) if row.get("interval") else None,
+     "95 % interval", "{}"),
+    (lambda row: "met" if row["met"] else "**missed**", "", "{}"),
+)  # fmt: skip
+CLUSTER = Table(
+    "", _clusters,
+    (
+        ("accelerators", "accelerators", "{:,}"), ("rate", "pages/s", "{:,.1f}"),
+        (times("pages_a_day", 1e-6), "pages a day", "{:,.2f} M"),
+        ("efficiency", "of the smallest, each", "{:.0%}"), ("bottleneck", "busiest", "{}"),
+        ("starved", "parsers starved", "{:.0%}"), (times("hours", 1 / 24), "days", "{:,.1f}"),
+        ("cost", "cost", "{:,.0f}"), ("million", "a million pages", "{:,.0f}"),
+    ),
+)  # fmt: skip
+"""Predicted clusters by their size: `sooner predict --cluster --json`."""
+TABLES: dict[str, Table] = {
+    "act": Table(
+        "", _acted,
+        (
+            (_arm, "arm", "{}"), ("mode", "mode", "{}"),
+            ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+            ("decode_speedup", "decode", "{:.2f}×"),
+            ("e2e_speedup", "picture to action", "{:.2f}×"),
+            ("p50_ms", "p50", "{:.0f} ms"), ("success", "success", "{:.0%}"),
+        ),
+    ),
+    **dict.fromkeys(("arm", "canvas", "canvas-leaves", "documents", "marks-speed"),
+                    Table("", _goals, GOALS)),
+    "caption": Table(
+        "", "arms",
+        (
+            (_arm, "arm", "{}"), ("tokens_per_second", "tokens/s", "{:.0f}"),
+            ("decode_speedup", "decode", "{:.2f}×"), ("e2e_speedup", "end to end", "{:.2f}×"),
+            ("mean_acceptance_length", "acceptance length", "{:.2f}"),
+        ),
+    ),
+    "cluster": CLUSTER,
+    "cluster-shards": CLUSTER,
+    "imagine": Table(
+        "", _imagine,
+        (
+            ("name", "", "{}"), (_arm, "arm", "{}"),
+            (lambda row: row.get("init") or "–", "first drafts", "{}"), ("window", "L", "{}"),
+            ("nfe", "NFE", "{:.1f}"), ("nfe_reduction", "fewer", "{:.2f}×"),
+            ("decode_speedup", "decode", "{:.2f}×"),
+        ),
+    ),
+    "marks": Table(
+        "", _marks,
+        (
+            ("part", "", "{}"), ("arm", "kept tokens", "{}"), ("run_length", "M", "{:.2f}"),
+            ("share", "of the unpruned M, %", "{:.1f}"),
+            (lambda row: "{:.1f} to {:.1f}".format(*row["interval"]), "95 % interval", "{}"),
+            ("wanted", "wanted", "{}"), ("verdict", "", "{}"),
+        ),
+    ),
+    "parse": Table("", _parsed, _parse),
+    "prefill": Table("", _prefilled, _prefill),
+    "replay": Table(
+        "", _replayed,
+        (
+            (_arm, "arm", "{}"),
+            *((f"{rows} {one:g}", f"{'one row' if rows == 1 else f'{rows} rows'}, {one:g}", "{}")
+              for rows, acceptances in REPLAYED for one in acceptances),
+        ),
+    ),
 }  # fmt: skip
 """By the name of the result and of the marker."""
-
-
-def _heads(columns: Columns) -> list[str]:
-    return [head for _, head, _ in columns]
-
-
-def _rows(arms: list[Data], columns: Columns) -> list[list[str]]:
-    return [
-        [f"`{arm['method']}`", *(cell(arm.get(key), form) for key, _, form in columns)]
-        for arm in arms
-    ]
-
-
-def _longest(rows: list[Data] | None) -> dict[str, Data]:
-    """Rows by arm, of the greatest length that all of them have."""
-    longest = max((row["tokens"] for row in rows or []), default=0)
-    return {row["method"]: row for row in rows or [] if row["tokens"] == longest}
 
 
 def value_at(result: Any, key: str) -> Any:
@@ -273,7 +275,8 @@ def rendered(text: str, results: Path) -> str:
         name = found[2]
         if name not in TABLES:
             raise unknown("table", name, TABLES)
-        lines = TABLES[name](read(name))
+        (table,) = TABLES[name].render(read(name))
+        lines = table_lines(table.heads, table.rows)
         return found[1] + "\n".join(lines) + "\n" + found[4]
 
     def say(found: re.Match[str]) -> str:
