@@ -206,11 +206,3 @@ def test_rendering_takes_the_library_that_is_there(
     monkeypatch.setattr(metaworld, "find_library", lambda name: name if name in there else None)
     metaworld.headless()
     assert os.environ["MUJOCO_GL"] == chosen
-
-
-def test_the_default_size() -> None:
-    """Five minutes on two idle cores: what the defaults ask for, in runs of the miniature."""
-    size = ActSettings()
-    timed = len(size.envs) * size.observations
-    assert timed * size.repeats <= 72
-    assert len(size.envs) * size.episodes * (1 + len(size.tolerances)) <= 36

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import json
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from sooner_lab.bench.parse.pdf import DPI, write_pdf
 from sooner_lab.bench.parse.scores import accuracy
 from sooner_lab.bench.parse.settings import ParseBenchSettings
 from sooner_lab.bench.parse.sheets import kinds_of, oracle, sample_sheets
-from sooner_lab.cli.bench_parse import FULL
 from sooner_lab.worlds.document import blocks
 from sooner_lab.worlds.document.page import DrawnPage as Made
 
@@ -217,19 +215,6 @@ def test_a_tie_is_no_identical_page() -> None:
     (told,) = goals({"exactness": {"rows": [row]}})
     assert (told["reached"], told["met"]) == (199, False)
     assert told["key"] == "exactness.rows[hsd].identical"
-
-
-def test_the_default_is_a_short_run_and_full_a_long_one() -> None:
-    """What a page of each arm took on two quiet cores, in the committed result."""
-    short, full = ParseBenchSettings(), {**asdict(ParseBenchSettings()), **FULL}
-    told = json.loads((Path(__file__).parents[3] / "docs/results/parse.json").read_text())
-    each = [row.get("seconds_a_page") or 0.0 for row in told["arms"]]
-    arms = (1 + short.pages) * sum(each)
-    pages = sum(row["seconds"] + row["plain_seconds"] / 3 for row in told["document"]) / 20
-    documents = pages * (short.document_pages + 1)  # a warm-up for each arm
-    assert arms + documents < 240  # and a minute for loading and OCR
-    assert all(full[name] != getattr(short, name) for name in FULL)
-    assert full["pages"] >= 12
 
 
 def found(result: dict[str, Any], key: str) -> Any:

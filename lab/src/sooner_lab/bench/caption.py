@@ -391,7 +391,8 @@ def _notes(result: Figures) -> list[str]:
             f"{', '.join(sorted(set(arm['parity'])))}"
             for arm in batch["arms"]
         ]
-        lines += ["", f"Batch of {batch['rows']}, over plain decoding of it: {'; '.join(arms)}."]
+        over = f"Batch of {batch['rows']}, over plain decoding of the same batch"
+        lines += ["", f"{over}: {'; '.join(arms)}."]
     if memory := result.get("memory"):
         mib = {key: value / 2**20 for key, value in memory.items() if key.endswith("_bytes")}
         within = "within" if memory["within_budget"] else "above"
