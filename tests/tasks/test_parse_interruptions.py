@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
+from sooner.io import write_bytes
 from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.manifest import NAME
-from sooner.tasks.parse.output import OutputError, write_whole
+from sooner.tasks.parse.output import OutputError, writing
 from tasks.drafting import SayNumber, pdf
 from tasks.parse_jobs import listing, records, run
 from tasks.parse_workers import left_over
@@ -73,14 +74,14 @@ job(Path(sys.argv[1]), Path(sys.argv[2])).run(Slow)
 
 def test_a_file_keeps_its_old_content_if_writing_fails(tmp_path: Path) -> None:
     path = tmp_path / "a.md"
-    write_whole(path, [b"old"])
+    path.write_bytes(b"old")
 
     def broken() -> Any:
         yield b"new"
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(OutputError):
-        write_whole(path, broken())
+    with pytest.raises(OutputError), writing(path):
+        write_bytes(broken(), path)
     assert listing(tmp_path) == ["a.md"]
     assert path.read_bytes() == b"old"
 
