@@ -113,7 +113,7 @@ def loaded(model: Any, clusters: int = 0, seed: int = 0) -> AssistantModel:
 def texts_of(outcome: Outcome) -> dict[int, list[int]]:
     """What each active row has said, by its original number, in their order."""
     rows = outcome.rows
-    return {original: list(rows.said(row)) for row, original in enumerate(rows.active)}
+    return {original: list(rows.output(row)) for row, original in enumerate(rows.active)}
 
 
 def fitted(

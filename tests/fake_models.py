@@ -14,7 +14,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from fakes import Table
 from sooner.decoding import loop
-from sooner.decoding.cache import SlotCache, given_cache
+from sooner.decoding.cache import SlotCache, cache_of
 from sooner.decoding.grid import TokenGrid
 from sooner.decoding.interface import Prompt
 from sooner.methods import base, speculative
@@ -79,7 +79,7 @@ class FakeAdapter:
         self.forwards.append(entries)
         where = positions.expand(rows, -1)[..., None].float()
         states = torch.cat([embeds, where], -1)[:, None]  # [rows, 1 head, entries, 2]
-        seen, _ = given_cache(kwargs).update(states, states, 0)
+        seen, _ = cache_of(kwargs).update(states, states, 0)
         prefix = self._prefixes(seen[:, 0], where[..., 0], kwargs["attention_mask"])
         return self._distributions(prefix, seen[:, 0, 0, 0])
 
@@ -271,7 +271,7 @@ class FakeCanvas(FakeAdapter):
         """The probability of everything that may be generated: `table` without forbidden ids."""
         grid = self.grid
         wanted = [grid.row_end, *grid.tail]
-        kinds = grid.kinds()[grid.given :].tolist()
+        kinds = grid.kinds()[grid.prefix :].tolist()
         choices = [range(*grid.codes) if not kind else [wanted[kind - 1]] for kind in kinds]
         return {line: self._chance(line, choices) for line in itertools.product(*choices)}
 

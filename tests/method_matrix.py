@@ -92,7 +92,7 @@ METHODS: dict[str, Callable[[str], sooner.Method]] = {
     "words-only": _words_only,
     "larger-vocabulary": _larger_vocabulary,
     "parallel": lambda family: sooner.ParallelVLM(
-        tiny.noisy(family), prune=0.5, least=0, num_draft_tokens=5, placement="inline"
+        tiny.noisy(family), prune=0.5, min_visual=0, num_draft_tokens=5, placement="inline"
     ),
     "sd-tree": lambda family: sooner.SDTree(tiny.noisy(family), STATIC_TREE),
     "onsd": lambda family: sooner.OnSD(tiny.noisy(family), num_draft_tokens=3),

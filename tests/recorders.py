@@ -60,13 +60,13 @@ class StandIn:
         self._poison()
         run()
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
+    def record(self, run: Run, tensors: Sequence[Tensor]) -> Replay:
         self.recorded += 1
-        addresses = [one.data_ptr() for one in held]
+        addresses = [one.data_ptr() for one in tensors]
         first: list[tuple[str, int]] = []
 
         def replay(run: Run) -> None:
-            assert addresses == [one.data_ptr() for one in held]
+            assert addresses == [one.data_ptr() for one in tensors]
             self._poison()
             with _Watched() as watched:
                 run()
@@ -86,7 +86,7 @@ class StandIn:
 class Refusing(StandIn):
     """Can't record, as a decoder that reads from the device can't be."""
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
+    def record(self, run: Run, tensors: Sequence[Tensor]) -> Replay:
         raise RuntimeError("operation not permitted when stream is capturing\nmore lines")
 
 

@@ -37,13 +37,13 @@ GREEDY: dict[str, Callable[[Any], sooner.Method | None]] = {
     "speculative": lambda draft: sooner.Speculative(draft),  # its window follows the clock
     "sd-tree": lambda draft: sooner.SDTree(draft),
     "parallel-inline": lambda draft: sooner.ParallelVLM(
-        draft, prune=0.5, least=0, placement="inline"
+        draft, prune=0.5, min_visual=0, placement="inline"
     ),
     "parallel-thread": lambda draft: sooner.ParallelVLM(
-        draft, prune=0.5, least=0, placement="thread"
+        draft, prune=0.5, min_visual=0, placement="thread"
     ),
     "parallel-process": lambda draft: sooner.ParallelVLM(
-        draft, prune=0.5, least=0, placement="process"
+        draft, prune=0.5, min_visual=0, placement="process"
     ),
 }
 SEEDED: dict[str, Callable[[Any], sooner.Method | None]] = {
@@ -75,7 +75,7 @@ class Rank:
 
     def __init__(self, folder: Path, number: int) -> None:
         self.folder, self.number = folder, number
-        self.told: dict[str, Any] = {}
+        self.report: dict[str, Any] = {}
         self.drafted: tuple[dict[int, int], int] = {}, 0
 
     def run(self) -> None:
@@ -107,22 +107,22 @@ class Rank:
     def family(self, family: str) -> None:
         model = self.load(family)
         weight = model.get_decoder().layers[0].self_attn.q_proj.weight
-        self.told[f"{family} shard"] = [weight.to_local().numel(), weight.numel()]
+        self.report[f"{family} shard"] = [weight.to_local().numel(), weight.numel()]
         for name, make in GREEDY.items():
             method = self.method(family, make)
-            self.told[f"{family} greedy {name}"] = self.say(model, family, method)
-            self.told[f"{family} drafted {name}"] = self.drafted
+            self.report[f"{family} greedy {name}"] = self.say(model, family, method)
+            self.report[f"{family} drafted {name}"] = self.drafted
         sampling = {**SAMPLING, "seed": self.number}  # another seed on every rank
         for name, make in {**GREEDY, **SEEDED}.items():
             method = self.method(family, make)
-            self.told[f"{family} sampled {name}"] = self.say(model, family, method, **sampling)
+            self.report[f"{family} sampled {name}"] = self.say(model, family, method, **sampling)
 
     def criterion(self) -> None:
         """Each rank would stop at another token."""
         family = FAMILIES[0]
         width = inputs(family)["input_ids"].shape[1]
         criteria = StoppingCriteriaList([StopsAt(width, 6 - 2 * self.number)])  # type: ignore[list-item]
-        self.told["criterion"] = self.say(
+        self.report["criterion"] = self.say(
             self.load(family), family, None, stopping_criteria=criteria
         )
 
@@ -135,7 +135,7 @@ class Rank:
             propose = ParallelDrafter.propose
 
             def fail(own: ParallelDrafter, outcome: Outcome) -> Tree:
-                if len(outcome.rows.said(0)) > 2:
+                if len(outcome.rows.output(0)) > 2:
                     raise RuntimeError("the draft is broken")
                 return propose(own, outcome)
 
@@ -148,27 +148,27 @@ class Rank:
         make = GREEDY["parallel-thread"]
         with patched() as patch:
             drafter(patch)
-            self.told["failed drafter"] = self.say(model, family, self.method(family, make))
-        self.told["failed callback"] = self.say(model, family, None, on_tokens=callback)
+            self.report["failed drafter"] = self.say(model, family, self.method(family, make))
+        self.report["failed callback"] = self.say(model, family, None, on_tokens=callback)
         method = self.method(family, lambda draft: sooner.SparseToDense())
-        self.told["failed request"] = self.say(model, family, method)
-        self.told["after failures"] = self.say(model, family, self.method(family, make))
+        self.report["failed request"] = self.say(model, family, method)
+        self.report["after failures"] = self.say(model, family, self.method(family, make))
 
     def refusals(self) -> None:
         model = self.load(FAMILIES[0])
-        self.told["prefill"] = self.say(model, FAMILIES[0], None, prefill=sooner.FastV())
+        self.report["prefill"] = self.say(model, FAMILIES[0], None, prefill=sooner.FastV())
         for name in ("odd", "planless"):
             try:
                 load_pair(str(self.folder / name), tp_plan="auto")
             except sooner.SoonerError as error:
-                self.told[f"load {name}"] = str(error)
+                self.report[f"load {name}"] = str(error)
 
     def command(self) -> None:
         """A pair from folders, and the command line over it; the last, as it leaves the group."""
         names = [str(self.folder / name) for name in ("target", "draft")]
         pair = load_pair(*names, tp_plan="auto")
         assert pair.draft is not None
-        self.told["pair"] = [pair.target.is_sharded, pair.draft.model is not None]
+        self.report["pair"] = [pair.target.is_sharded, pair.draft.model is not None]
         models = ["--model", names[0], "--draft", names[1]]
         clip = [str(self.folder / "clip.mp4"), "--tp", "--max-new-tokens", "8"]
         for method in ("parallel", None):
@@ -177,7 +177,7 @@ class Rank:
             said = io.StringIO()
             with contextlib.redirect_stdout(said):
                 code = main._run(["caption", *clip, *models, *chosen, *output])
-            self.told[f"command {method}"] = [code, said.getvalue()]
+            self.report[f"command {method}"] = [code, said.getvalue()]
             join(self.folder / f"store-{method}", self.number)
 
 
@@ -215,5 +215,5 @@ if __name__ == "__main__":
     join(folder / "store", number)
     rank = Rank(folder, number)
     rank.run()
-    (folder / f"rank-{number}.json").write_text(json.dumps(rank.told))
+    (folder / f"rank-{number}.json").write_text(json.dumps(rank.report))
     distributed.destroy_process_group()

@@ -41,7 +41,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "lumina": {"layout": "lumina", "height": 64, "width": 96},
     "lumina2": {"layout": "lumina2", "height": 32, "width": 64},
     "emu3": {"height": 6, "width": 10},
-    "cosmos_ar": {"given": 1},
+    "cosmos_ar": {"prefix": 1},
 }
 
 # Chameleon: reserved ids first, then codes, marks, sizes and words, as published.

@@ -16,9 +16,9 @@ from .errors import SoonerError, new_name, unknown
 
 
 def check_whole(
-    name: str, value: Any, least: int = 1, most: float = math.inf, hint: str = ""
+    name: str, value: Any, minimum: int = 1, maximum: float = math.inf, hint: str = ""
 ) -> None:
-    """Require a whole number of `least` to `most`.
+    """Require a whole number of `minimum` to `maximum`.
 
     Args:
         name: as the caller knows it, such as `depth` or `HSD: depth`.
@@ -27,9 +27,9 @@ def check_whole(
     Raises:
         SoonerError: names the thing, its value and the bounds.
     """
-    if isinstance(value, int) and not isinstance(value, bool) and least <= value <= most:
+    if isinstance(value, int) and not isinstance(value, bool) and minimum <= value <= maximum:
         return
-    bound = f"{least} or more" if most == math.inf else f"{least} to {most}"
+    bound = f"{minimum} or more" if maximum == math.inf else f"{minimum} to {maximum}"
     raise SoonerError(f"{name} is {value!r}; it must be a whole number of {bound}{hint}")
 
 
@@ -64,40 +64,42 @@ def parse_bytes(text: str) -> int:
     Raises:
         SoonerError: any other text.
     """
-    found = re.fullmatch(r"(\d+(?:\.\d+)?) *([kmgt]i?)?b?", text.strip(), re.IGNORECASE)
-    if found is None:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?) *([kmgt]i?)?b?", text.strip(), re.IGNORECASE)
+    if match is None:
         raise SoonerError(f"'{text}' is no number of bytes; write it as 8GiB, 8G or 8589934592")
-    unit = (found[2] or "").lower()
+    unit = (match[2] or "").lower()
     base = 1024 if unit.endswith("i") else 1000
-    return int(float(found[1]) * base ** (" kmgt".index(unit[0]) if unit else 0))
+    return int(float(match[1]) * base ** (" kmgt".index(unit[0]) if unit else 0))
 
 
 def check_number(
     name: str,
     value: Any,
-    least: float = 0,
-    most: float = math.inf,
+    minimum: float = 0,
+    maximum: float = math.inf,
     *,
     above: bool = False,
     hint: str = "",
 ) -> None:
-    """Require a finite number of `least` to `most`.
+    """Require a finite number of `minimum` to `maximum`.
 
     Args:
-        above: `least` itself is too small.
+        above: `minimum` itself is too small.
 
     Raises:
         SoonerError: names the thing, its value and the bounds.
     """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    in_range = is_number and math.isfinite(value) and least <= value <= most
-    if in_range and not (above and value == least):
+    in_range = is_number and math.isfinite(value) and minimum <= value <= maximum
+    if in_range and not (above and value == minimum):
         return
-    bound = f"be above {least:g}" if above else f"be {least:g} or more"
-    if most < math.inf:
-        bound = f"{bound} and at most {most:g}" if above else f"lie in {least:g} to {most:g}"
-    told = f"{value:g}" if isinstance(value, float) else repr(value)
-    raise SoonerError(f"{name} is {told}; it must {bound}{hint}")
+    bound = f"be above {minimum:g}" if above else f"be {minimum:g} or more"
+    if maximum < math.inf:
+        bound = (
+            f"{bound} and at most {maximum:g}" if above else f"lie in {minimum:g} to {maximum:g}"
+        )
+    text = f"{value:g}" if isinstance(value, float) else repr(value)
+    raise SoonerError(f"{name} is {text}; it must {bound}{hint}")
 
 
 def check_share(name: str, value: Any) -> None:
@@ -119,8 +121,8 @@ def check_choice(kind: str, value: Any, known: Collection[str]) -> None:
 class Range:
     """What a field of settings may be; see `option`."""
 
-    least: float | None
-    most: float
+    minimum: float | None
+    maximum: float
     above: bool
     known: Collection[str]
     hint: str
@@ -130,8 +132,8 @@ class Range:
 
 def option(
     default: Any,
-    least: float | None = None,
-    most: float = math.inf,
+    minimum: float | None = None,
+    maximum: float = math.inf,
     *,
     above: bool = False,
     known: Collection[str] = (),
@@ -142,26 +144,26 @@ def option(
     """Returns a field of settings with its range; the class's docstring says what it is.
 
     Args:
-        least, most, above, hint: of a number, as in `check_number`; without `least` any will do.
+        least, most, above, hint: of a number, as in `check_number`; without `minimum` any will do.
         known: the names that it may have; a mapping tells what each is, for the help.
         metavar: what its value is called on the command line; by default its type's.
         parse: makes it of the command line's text.
     """
-    told = Range(least, most, above, known, hint, metavar, parse)
-    return dataclasses.field(default=default, metadata={"range": told})
+    limits = Range(minimum, maximum, above, known, hint, metavar, parse)
+    return dataclasses.field(default=default, metadata={"range": limits})
 
 
 @functools.cache
 def field_types(kind: type) -> Mapping[str, tuple[Any, ...]]:
     """Returns types, and words of a `Literal`, that each field of a dataclass may have."""
-    found = {}
+    hints = {}
     for name, hint in typing.get_type_hints(kind).items():
         is_union = typing.get_origin(hint) in (typing.Union, types.UnionType)
         parts = typing.get_args(hint) if is_union else (hint,)
         literal = [part for part in parts if typing.get_origin(part) is typing.Literal]
         words = [word for part in literal for word in typing.get_args(part)]
-        found[name] = (*(part for part in parts if part not in literal), *words)
-    return found
+        hints[name] = (*(part for part in parts if part not in literal), *words)
+    return hints
 
 
 def check_fields(settings: Any, owner: str = "") -> None:
@@ -175,19 +177,21 @@ def check_fields(settings: Any, owner: str = "") -> None:
     """
     kind: type = type(settings)
     for field in dataclasses.fields(settings):
-        value, told = getattr(settings, field.name), field.metadata.get("range")
+        value, limits = getattr(settings, field.name), field.metadata.get("range")
         parts, name = field_types(kind)[field.name], owner + field.name
         words = [part for part in parts if isinstance(part, str)]
-        if told is None or (value is None and types.NoneType in parts):
+        if limits is None or (value is None and types.NoneType in parts):
             continue
-        if told.known:
-            check_choice(field.name, value, told.known)
+        if limits.known:
+            check_choice(field.name, value, limits.known)
         elif words:
             check_whole_or(name, value, words[0])
-        elif told.least is not None and float in parts:
-            check_number(name, value, told.least, told.most, above=told.above, hint=told.hint)
-        elif told.least is not None:
-            check_whole(name, value, int(told.least), told.most, told.hint)
+        elif limits.minimum is not None and float in parts:
+            check_number(
+                name, value, limits.minimum, limits.maximum, above=limits.above, hint=limits.hint
+            )
+        elif limits.minimum is not None:
+            check_whole(name, value, int(limits.minimum), limits.maximum, limits.hint)
 
 
 class KnowsOldNames:
@@ -202,15 +206,15 @@ class KnowsOldNames:
 
 def field_names(kind: Any) -> list[str]:
     """Returns names of a dataclass's fields."""
-    return [one.name for one in dataclasses.fields(kind)]
+    return [field.name for field in dataclasses.fields(kind)]
 
 
-def check_keys(kind: str, given: Mapping[str, Any], known: type | Collection[str]) -> None:
+def check_keys(kind: str, mapping: Mapping[str, Any], known: type | Collection[str]) -> None:
     """Require every key to be one of `known`, or a field of that dataclass.
 
     Raises:
         SoonerError: names the first that is not, and the nearest.
     """
     names = field_names(known) if isinstance(known, type) else known
-    for key in given:
+    for key in mapping:
         check_choice(kind, key, names)

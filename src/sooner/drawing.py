@@ -102,15 +102,17 @@ def draw(
     )
     run(session)
     new = torch.tensor([drawn[row] for row in range(len(drawn))])  # [rows, grid.left]
-    given = ids[:, ids.shape[1] - canvas.grid.given :].cpu().repeat_interleave(count, 0)
-    return Drawing(torch.cat([given, new], 1), session.stats, sampling, seed)
+    prefix = ids[:, ids.shape[1] - canvas.grid.prefix :].cpu().repeat_interleave(count, 0)
+    return Drawing(torch.cat([prefix, new], 1), session.stats, sampling, seed)
 
 
-def _checked(own: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: Any) -> Sampling:
+def _checked(
+    defaults: Sampling, temperature: Any, top_k: Any, top_p: Any, guidance: Any
+) -> Sampling:
     """Returns the checkpoint's sampling with what the caller asked for."""
-    asked = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
-    given = {name: value for name, value in asked.items() if value is not DEFAULT}
-    sampling = replace(own, **given)
+    values = {"temperature": temperature, "top_k": top_k, "top_p": top_p, "guidance": guidance}
+    explicit = {name: value for name, value in values.items() if value is not DEFAULT}
+    sampling = replace(defaults, **explicit)
     check_number("temperature", sampling.temperature, above=True)
     check_number("guidance", sampling.guidance, hint="; 1 is none")
     if sampling.top_p is not None:

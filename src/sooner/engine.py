@@ -151,11 +151,11 @@ class Engine:
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
         check_inputs(inputs)
-        kept = {"logprobs": logprobs, "num_draft_tokens": num_draft_tokens}
-        for name, number in kept.items():
+        extras = {"logprobs": logprobs, "num_draft_tokens": num_draft_tokens}
+        for name, number in extras.items():
             if number is not None:
                 check_whole(name, number, 0)
-        arguments: dict[str, Any] = {**options, "seed": seed, "on_tokens": on_tokens, **kept}
+        arguments: dict[str, Any] = {**options, "seed": seed, "on_tokens": on_tokens, **extras}
         ids = inputs.get("input_ids")
         copies = arguments.get("num_return_sequences") or 1
         rows = copies * (1 if ids is None else len(ids))
@@ -166,15 +166,15 @@ class Engine:
         if self.pace is not None:
             request.arrived = self.pace.clock() if arrived is None else arrived
         if self.memory is not None:
-            shown = self.memory.describe(inputs, media_keys)
-            request.shown = shown.continued(arguments.get("said", ()))
+            prompt_info = self.memory.describe(inputs, media_keys)
+            request.prompt_info = prompt_info.continued(arguments.get("generated", ()))
         self._wait(request)
         return request
 
     def _wait(self, request: Request) -> None:
         """Put a request in line, behind those that go first."""
         request.is_waiting = True
-        ahead = sum(one.order < request.order for one in self.waiting)
+        ahead = sum(entry.order < request.order for entry in self.waiting)
         self.waiting.insert(ahead, request)
 
     @property
@@ -277,7 +277,7 @@ class Engine:
             self.cancel(request)
 
     def _drop_cancelled(self) -> None:
-        for request in [one for one in self.waiting if one.is_cancelled]:
+        for request in [entry for entry in self.waiting if entry.is_cancelled]:
             self.waiting.remove(request)
             self._end(request, [[] for _ in range(request.rows)], "cancelled")
         if self.prefilling is not None and self.prefilling.request.is_cancelled:
@@ -292,7 +292,7 @@ class Engine:
         reasons: Reason | list[Reason],
         error: Exception | None = None,
     ) -> None:
-        request.end(tokens, reasons, None if error is None else self._told(error, request))
+        request.end(tokens, reasons, None if error is None else self._explained(error, request))
         if self._is_stepping:
             self._ended.append(request)
 
@@ -300,12 +300,12 @@ class Engine:
         for ending in endings:
             self._end(*ending)
 
-    def _told(self, error: Exception, request: Request) -> Exception:
+    def _explained(self, error: Exception, request: Request) -> Exception:
         """Returns the error as the request is told of it; what its frames hold is let go."""
         traceback.clear_frames(error.__traceback__)
         ids = request.inputs.get("input_ids")
-        told = None if ids is None else out_of_memory(error, self.model, ids, request.options)
-        return told or error
+        advice = None if ids is None else out_of_memory(error, self.model, ids, request.options)
+        return advice or error
 
     def _guarded(self, act: Callable[[], None]) -> None:
         """Do something with the batch; if that fails, every request that decodes is told."""
@@ -323,15 +323,15 @@ class Engine:
         request = first if self.prefilling is None else self.prefilling.request
         if request is None:
             return 0
-        pace, piece, beside = self.pace, self._piece(request), self._running.active
-        if pace is not None and not pace.allows(piece, request.arrived, self._running.said()):
+        pace, piece, active = self.pace, self._piece(request), self._running.active
+        if pace is not None and not pace.allows(piece, request.arrived, self._running.output()):
             return 0
         began = time.perf_counter()
         tokens = self._prefill()
         if not request.is_waiting:
             seconds = time.perf_counter() - began
             request.prefill_seconds += seconds
-            if pace is not None and beside:  # alone it takes pixels and prompt at once
+            if pace is not None and active:  # alone it takes pixels and prompt at once
                 pace.took(piece, seconds)
         if pace is not None and self.prefilling is None:
             request.began = pace.clock()
@@ -397,10 +397,10 @@ class Engine:
         """Returns whether a request may be prefilled, to decode with what decodes already."""
         if self.batch is None:
             return True
-        if self.memory is not None and request.shown is not None:
+        if self.memory is not None and request.prompt_info is not None:
             block = request.method.largest_block()
-            others = sum(one.rows == 1 for one in self.running)
-            if not self.memory.has_room(request.shown, request.rows, block, others):
+            peers = sum(entry.rows == 1 for entry in self.running)
+            if not self.memory.has_room(request.prompt_info, request.rows, block, peers):
                 return False
         joins = self.running[0].method.joins(request.method)
         room = self._running.active + request.rows <= self.max_rows
@@ -427,7 +427,7 @@ class Engine:
     def _make_room(self) -> None:
         """Give every row that decodes pages for a round; the last in order leave for that."""
         while not self._running.make_room():
-            young = [one for one in self.running if one.rows == 1]
+            young = [entry for entry in self.running if entry.rows == 1]
             if self.prefilling is not None and self.prefilling.request.rows == 1:
                 young.append(self.prefilling.request)
             self._interrupt(max(young, key=lambda request: request.order))
@@ -443,6 +443,6 @@ class Engine:
             row = self._running.interrupt(request)
         request.make_room(row)
         self._wait(request)
-        batch.stats.note(f"a row that has said {len(row.said)} tokens made room")
+        batch.stats.note(f"a row that has said {len(row.output)} tokens made room")
         if not batch.rows.active:
             self._collect()

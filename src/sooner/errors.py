@@ -48,7 +48,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Returns whether memory ran out, of the machine or of an accelerator; needs no torch."""
     if isinstance(error, MemoryError | MemoryRanOutError) or _is_called(error, "OutOfMemoryError"):
         return True
-    return isinstance(error, RuntimeError) and _says(error, OUT_OF_MEMORY)
+    return isinstance(error, RuntimeError) and _mentions(error, OUT_OF_MEMORY)
 
 
 def is_device_fault(error: BaseException) -> bool:
@@ -59,10 +59,10 @@ def is_device_fault(error: BaseException) -> bool:
     if is_out_of_memory(error):
         return False
     is_called = _is_called(error, "AcceleratorError")
-    return is_called or (isinstance(error, RuntimeError) and _says(error, DEVICE_FAULTS))
+    return is_called or (isinstance(error, RuntimeError) and _mentions(error, DEVICE_FAULTS))
 
 
-def one_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Returns an unexpected error in a line: its type, and the start of its message."""
     return " ".join(f"{type(error).__name__}: {error}".split())[:300]
 
@@ -71,7 +71,7 @@ def _is_called(error: BaseException, name: str) -> bool:
     return any(kind.__name__ == name for kind in type(error).__mro__)
 
 
-def _says(error: BaseException, signs: Iterable[str]) -> bool:
+def _mentions(error: BaseException, signs: Iterable[str]) -> bool:
     text = str(error).lower()
     return any(sign in text for sign in signs)
 

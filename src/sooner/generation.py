@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 
 from .checks import check_number
-from .decoding.cache import given_cache
+from .decoding.cache import cache_of
 from .decoding.loop import OnTokens, Session
 from .decoding.runner import GRAPHS
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
@@ -115,10 +115,10 @@ def generate(
     _refuse(model, inputs, arguments, prefill)
     inputs = _without_types(model, inputs)
     ids = inputs["input_ids"]
-    said: dict[int, list[int]] = defaultdict(list)
+    outputs: dict[int, list[int]] = defaultdict(list)
 
     def keep(row: int, tokens: list[int], drafted: int) -> None:
-        said[row] += tokens
+        outputs[row] += tokens
         if on_tokens is not None:
             on_tokens(row, tokens, drafted)
 
@@ -137,10 +137,10 @@ def generate(
         with prefill(model) if prefill is not None else nullcontext():
             output = model.generate(**inputs, **arguments, custom_generate=loop)
     except (RuntimeError, MemoryError) as error:
-        if (told := out_of_memory(error, model, ids, arguments)) is None:
+        if (advice := out_of_memory(error, model, ids, arguments)) is None:
             raise
-        raise told from error
-    tokens = [said[row] for row in range(output.sequences.shape[0])]
+        raise advice from error
+    tokens = [outputs[row] for row in range(output.sequences.shape[0])]
     return Generation(output.sequences, tokens, output.stats)
 
 
@@ -153,7 +153,7 @@ def session_of(
     on_tokens: OnTokens | None = None,
     graphs: str | GraphRecorder = "auto",
     compile: bool | Mapping[str, Any] = False,
-    said: Sequence[int] = (),
+    generated: Sequence[int] = (),
     calls: PreparedCalls | None = None,
     **options: Any,
 ) -> Session:
@@ -162,9 +162,9 @@ def session_of(
     Pixels are encoded. Whoever takes the session closes its drafter.
 
     Args:
-        said: ids that the one row of `inputs` has said before. It is prefilled from them, too, and
-            goes on as if it had never stopped: they count for `max_new_tokens` and penalties, and
-            draws are those of the places behind them.
+        generated: ids that the one row of `inputs` has said before. It is prefilled from them,
+            too, and goes on as if it had never stopped: they count for `max_new_tokens` and
+            penalties, and draws are those of the places behind them.
         calls: what is known of earlier calls with such options, and is told of this one.
 
     Raises:
@@ -172,36 +172,36 @@ def session_of(
     """
     options = _with_penalties(inputs, options)
     _refuse(model, inputs, options, None)
-    if said:
-        inputs = _continued(inputs, said)
+    if generated:
+        inputs = _continued(inputs, generated)
         if (limit := options.get("max_new_tokens")) is not None:
-            options["max_new_tokens"] = limit - len(said)
-        if (least := options.get("min_new_tokens")) is not None:
-            options["min_new_tokens"] = max(least - len(said), 0)
+            options["max_new_tokens"] = limit - len(generated)
+        if (min_new := options.get("min_new_tokens")) is not None:
+            options["min_new_tokens"] = max(min_new - len(generated), 0)
     inputs = _without_types(model, inputs)
-    own: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "generator": _generator(model, seed), "on_tokens": on_tokens, "graphs": graphs,
-        "compile": compile, "said": len(said),
+        "compile": compile, "generated": len(generated),
     }  # fmt: skip
     key = None
     if calls is not None:
         key = calls.key(model, inputs, method, options)
         if (known := calls.find(model, key)) is not None:
-            return known.session(model, inputs, method, options["max_new_tokens"], **own)
-    held: list[Session] = []
+            return known.session(model, inputs, method, options["max_new_tokens"], **settings)
+    sessions: list[Session] = []
 
     def hold(session: Session) -> list[list[int]]:
-        held.append(session)
+        sessions.append(session)
         return [[] for _ in range(session.rows.batch)]
 
-    begin = partial(method, decode=hold, **own)
+    begin = partial(method, decode=hold, **settings)
     if calls is not None:
         begin = calls.watch(key, begin, inputs)
     model.generate(**inputs, **options, custom_generate=begin)
-    return held[0]
+    return sessions[0]
 
 
-def _continued(inputs: Mapping[str, Any], said: Sequence[int]) -> dict[str, Any]:
+def _continued(inputs: Mapping[str, Any], generated: Sequence[int]) -> dict[str, Any]:
     """Returns inputs of one row with ids behind its prompt, which are text whatever they are.
 
     Raises:
@@ -209,12 +209,15 @@ def _continued(inputs: Mapping[str, Any], said: Sequence[int]) -> dict[str, Any]
     """
     ids = inputs["input_ids"]
     if len(ids) != 1:
-        raise SoonerError(f"said= is for one row, and input_ids have {len(ids)}")
-    more = {"input_ids": torch.tensor([list(said)]), "attention_mask": torch.ones(1, len(said))}
+        raise SoonerError(f"generated= is for one row, and input_ids have {len(ids)}")
+    more = {
+        "input_ids": torch.tensor([list(generated)]),
+        "attention_mask": torch.ones(1, len(generated)),
+    }
     continued = dict(inputs)
     for name, value in inputs.items():
         if isinstance(value, Tensor) and value.shape == ids.shape:  # by token; kinds of text are 0
-            tail = more.get(name, torch.zeros(1, len(said))).to(value)
+            tail = more.get(name, torch.zeros(1, len(generated))).to(value)
             continued[name] = torch.cat([value, tail], 1)
     return continued
 
@@ -229,8 +232,8 @@ def _with_penalties(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> di
     check_number("frequency_penalty", frequency, -2, 2)
     if (presence or frequency) and (ids := inputs.get("input_ids")) is not None:
         penalty = SaidPenalty(presence, frequency, ids.shape[1])
-        given = left.get("logits_processor") or []
-        left["logits_processor"] = LogitsProcessorList([*given, penalty])
+        processors = left.get("logits_processor") or []
+        left["logits_processor"] = LogitsProcessorList([*processors, penalty])
     return left
 
 
@@ -266,7 +269,7 @@ def _refuse(
     if inputs.get("input_ids") is None:
         raise UnsupportedError(f"inputs have no input_ids, only {sorted(inputs)}; pass token ids")
     refuse_assistant(options.get("assistant_model"))
-    refuse_cache(given_cache({**inputs, **options}))
+    refuse_cache(cache_of({**inputs, **options}))
     if options.get("generation_mode", "text") != "text":
         raise UnsupportedError(
             f"generation_mode='{options['generation_mode']}' can't be honoured; use sooner.draw"

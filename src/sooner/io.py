@@ -82,7 +82,7 @@ class JsonLines:
         path: the file, made if it is not there; its folder must be.
 
     Attributes:
-        found: the records that were there at first.
+        records: the records that were there at first.
         count: lines that are there now, of records or not.
         is_torn: the last one has no end.
 
@@ -95,7 +95,7 @@ class JsonLines:
         with open(path, "ab"):
             pass
         lines = path.read_bytes().split(b"\n")
-        self.found = [record for line in lines if (record := read_line(line)) is not None]
+        self.records = [record for line in lines if (record := read_line(line)) is not None]
         self.count, self.is_torn = sum(map(bool, lines)), bool(lines[-1])
 
     def add(self, record: dict[str, Any]) -> None:

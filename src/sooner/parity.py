@@ -72,18 +72,18 @@ def compare(
     """
     length = max(len(reference), len(candidate))
     pairs = ((_at(reference, index), _at(candidate, index), index) for index in range(length))
-    first = next(((ours, theirs, index) for ours, theirs, index in pairs if ours != theirs), None)
+    first = next(((ours, other, index) for ours, other, index in pairs if ours != other), None)
     if first is None:
         return Parity("identical")
-    ours, theirs, index = first
+    ours, other, index = first
     if scores is None or index >= len(scores):
-        return Parity("bug", index, ours, theirs, math.nan, math.nan, 0.0)
+        return Parity("bug", index, ours, other, math.nan, math.nan, 0.0)
     best, second = scores[index].topk(2).values.tolist()
     # A candidate that merely went on, or stopped, has no token to weigh: the runner-up stands in.
-    chosen = float(scores[index][theirs]) if theirs is not None else second
+    chosen = float(scores[index][other]) if other is not None else second
     tolerance = rounding(scores[index].dtype, best)
     verdict: Verdict = "tie" if best - chosen <= tolerance else "bug"
-    return Parity(verdict, index, ours, theirs, best - chosen, best - second, tolerance)
+    return Parity(verdict, index, ours, other, best - chosen, best - second, tolerance)
 
 
 def _at(tokens: Sequence[int], index: int) -> int | None:
@@ -111,8 +111,8 @@ def reference_run(
     ends = end_ids(model, options)
     tokens = [until_end(row, ends) for row in output.sequences[:, width:].tolist()]
     scores = [
-        [output.scores[step][row].to(model.dtype) for step in range(len(said))]
-        for row, said in enumerate(tokens)
+        [output.scores[step][row].to(model.dtype) for step in range(len(row_tokens))]
+        for row, row_tokens in enumerate(tokens)
     ]
     return tokens, scores
 

@@ -30,4 +30,6 @@ WEIGHTS = "sooner-miniatures"
 @cache
 def plugins(group: str) -> tuple[Any, ...]:
     """Returns what installed distributions declare in a group, by the names of their entries."""
-    return tuple(one.load() for one in sorted(entry_points(group=group), key=lambda one: one.name))
+    return tuple(
+        entry.load() for entry in sorted(entry_points(group=group), key=lambda entry: entry.name)
+    )

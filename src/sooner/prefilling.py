@@ -51,11 +51,13 @@ class PrefillingRequest:
         """Prefill no more, since it never decodes; `None` is for the rows' own reasons."""
         self.chunks.close()  # type: ignore[attr-defined]
         rows, stats = self.decoding.rows, self.decoding.stats
-        own = [rows.reasons[row] for row in range(self.request.rows)] if reason is None else reason
+        reasons = (
+            [rows.reasons[row] for row in range(self.request.rows)] if reason is None else reason
+        )
         if (strayed := stats.deviation) is not None:
             self.request.deviations = [strayed.of(row) for row in range(self.request.rows)]
             stats.deviation = None  # the batch never had these rows
-        return self.request, rows.generated, own, error
+        return self.request, rows.generated, reasons, error
 
     def interrupt(self) -> InterruptedRow:
         """Prefill no more for now; returns what its one row has to go on from."""
@@ -122,19 +124,19 @@ class Prefiller:
         if session.constraint is not None:
             name = type(self.model).__name__
             self.alone = f"{name} draws on a grid, and decodes only rows that are admitted together"
-        own = f"{type(method).__name__} decodes only rows that are admitted together"
-        if (reason := self.alone or (None if method.joins(method) else own)) is not None:
+        message = f"{type(method).__name__} decodes only rows that are admitted together"
+        if (reason := self.alone or (None if method.joins(method) else message)) is not None:
             session.stats.note(f"{reason}: each request has a batch of its own")
         if not session.target.adapter.may_split(session.prompt):
             session.prefill_chunk = None
         request.rows = session.rows.batch
         session.drafts = request.drafts
         session.max_draft = request.options["num_draft_tokens"]
-        if (most := request.options["logprobs"]) is not None:
+        if (top := request.options["logprobs"]) is not None:
             request.logprobs = request.logprobs or [[] for _ in range(request.rows)]
 
             def keep(row: int, tokens: list[int], logits: Tensor) -> None:
-                request.logprobs[row] += TokenLogprobs.of(logits, tokens, most)
+                request.logprobs[row] += TokenLogprobs.of(logits, tokens, top)
 
             session.on_logits = keep
         decoding = Decoding(session, batch)
@@ -145,23 +147,28 @@ class Prefiller:
         method, before = request.method, request.before
         options = {**self.launch, **request.options}
         del options["logprobs"], options["num_draft_tokens"]  # the engine's own
-        said = [*options.pop("said", ()), *(() if before is None else before.said)]
+        generated = [*options.pop("generated", ()), *(() if before is None else before.output)]
         if self.chunk is not None and not method.needs_whole_prompt:
             options.setdefault("prefill_chunk_size", self.chunk)
 
         def make() -> Session:
             session = session_of(
-                self.model, request.inputs, method, said=said, calls=self._calls, **options
+                self.model,
+                request.inputs,
+                method,
+                generated=generated,
+                calls=self._calls,
+                **options,
             )
             session.target.cache.max_rows = self.max_rows
             if before is not None:
                 before.go_on(session)
             return session
 
-        if self.memory is None or request.shown is None:
+        if self.memory is None or request.prompt_info is None:
             return make()
-        beside = None if batch is None else batch.session.target.cache
-        opened = self.memory.open(make, request.shown, method, beside)
+        cache = None if batch is None else batch.session.target.cache
+        opened = self.memory.open(make, request.prompt_info, method, cache)
         if opened is None:
             return None
         session, cached = opened

@@ -37,7 +37,7 @@ STATELESS = (
 )
 """Processors that are the same whatever the prompt."""
 
-MOST = 64
+MAX_CALLS = 64
 """Ways to ask that are kept; clients may send any temperature."""
 
 Key = tuple[Any, ...]
@@ -58,13 +58,13 @@ class PreparedCall:
         inputs: Mapping[str, Any],
         method: Method,
         max_new_tokens: int,
-        **given: Any,
+        **options: Any,
     ) -> Session:
         """Returns what `Method.__call__` would set up.
 
         Args:
             inputs: what the model's processor returned, of one row.
-            given: of `Method.session`.
+            options: of `Method.session`.
         """
         named = {name: value for name, value in inputs.items() if value is not None}
         if bool((named["attention_mask"] == 1).all()):
@@ -74,7 +74,7 @@ class PreparedCall:
         with torch.no_grad():
             return method.session(
                 model, named, processors=self.processors, criteria=criteria,
-                do_sample=self.do_sample, prefill_chunk=self.prefill_chunk, **given,
+                do_sample=self.do_sample, prefill_chunk=self.prefill_chunk, **options,
             )  # fmt: skip
 
 
@@ -98,10 +98,10 @@ class PreparedCalls:
             or type(method).__call__ is not Method.__call__
         ):  # fmt: skip
             return None
-        asked = {name: value for name, value in options.items() if name != "max_new_tokens"}
-        if isinstance(ends := asked.get("eos_token_id"), list):
-            asked["eos_token_id"] = tuple(ends)
-        key = (tuple(sorted(inputs)), *sorted(asked.items()))
+        settings = {name: value for name, value in options.items() if name != "max_new_tokens"}
+        if isinstance(ends := settings.get("eos_token_id"), list):
+            settings["eos_token_id"] = tuple(ends)
+        key = (tuple(sorted(inputs)), *sorted(settings.items()))
         try:
             hash(key)
         except TypeError:
@@ -120,7 +120,7 @@ class PreparedCalls:
             return begin
 
         def watched(model: Any, input_ids: torch.Tensor, **handed: Any) -> Any:
-            while len(self._calls) >= MOST:
+            while len(self._calls) >= MAX_CALLS:
                 del self._calls[next(iter(self._calls))]
             self._calls[key] = _call_of(input_ids, handed, inputs)
             return begin(model, input_ids, **handed)
@@ -136,11 +136,13 @@ def _call_of(
     left = dict(handed)
     processors, criteria = left.pop("logits_processor"), left.pop("stopping_criteria")
     config: GenerationConfig = left.pop("generation_config")
-    own = {name: left[name] for name in inputs if name in left}
+    arguments = {name: left[name] for name in inputs if name in left}
     mask = inputs["attention_mask"]
-    made = prompt_inputs(input_ids, own, {n: v for n, v in left.items() if n not in own}, 1)
+    made = prompt_inputs(
+        input_ids, arguments, {n: v for n, v in left.items() if n not in arguments}, 1
+    )
     expected = {name: value for name, value in inputs.items() if value is not None}
-    if own.get("attention_mask") is None and bool((mask == 1).all()):
+    if arguments.get("attention_mask") is None and bool((mask == 1).all()):
         del expected["attention_mask"]
     made = {name: value for name, value in made.items() if value is not None}
     if made.keys() != expected.keys() or any(made[name] is not expected[name] for name in made):
@@ -149,7 +151,7 @@ def _call_of(
         return None
     if not criteria or type(criteria[0]) is not MaxLengthCriteria:
         return None
-    if any(type(one) is not EosTokenCriteria for one in criteria[1:]):
+    if any(type(criterion) is not EosTokenCriteria for criterion in criteria[1:]):
         return None
     return PreparedCall(
         processors, tuple(criteria[1:]), bool(config.do_sample), config.prefill_chunk_size

@@ -40,8 +40,8 @@ def revision() -> Revision:
 
     What a run writes at its end, or another wrote before it, does not make it dirty.
     """
-    told = _git("status", "--porcelain", "--untracked-files=no", "--no-renames", "-z") or ""
-    changed = [entry[3:] for entry in told.split("\0") if entry]
+    changes = _git("status", "--porcelain", "--untracked-files=no", "--no-renames", "-z") or ""
+    changed = [entry[3:] for entry in changes.split("\0") if entry]
     return Revision(
         _git("rev-parse", "HEAD"), any(not path.startswith(RESULTS) for path in changed)
     )

@@ -83,18 +83,18 @@ def methods() -> dict[str, Entry]:
         SoonerError: a declaration that is missing or no literal, a name that two classes have, or
             an entry point that names no such class.
     """
-    found: dict[str, Entry] = {}
+    entries: dict[str, Entry] = {}
     for path in sorted(FOLDER.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
         if "ClassVar[" not in text and "(Method)" not in text:
             continue  # nothing is declared in it
         for node in ast.parse(text).body:
             if isinstance(node, ast.ClassDef):
-                _add(found, node, path, _module(path))
+                _add(entries, node, path, _module(path))
     for point in entry_points(group=GROUP):
         node, path = _installed(point)
-        _add(found, node, path, point.module)
-    return dict(sorted(found.items()))
+        _add(entries, node, path, point.module)
+    return dict(sorted(entries.items()))
 
 
 def _module(path: Path) -> str:
@@ -102,12 +102,12 @@ def _module(path: Path) -> str:
     return ".".join((__package__ or "sooner", FOLDER.name, *parts))
 
 
-def _add(found: dict[str, Entry], node: ast.ClassDef, path: Path, module: str) -> None:
+def _add(entries: dict[str, Entry], node: ast.ClassDef, path: Path, module: str) -> None:
     entry = _entry(node, path, module)
     if entry is not None:
-        if entry.name in found:
+        if entry.name in entries:
             raise _wrong(node, path, f"method '{entry.name}' is declared twice")
-        found[entry.name] = entry
+        entries[entry.name] = entry
 
 
 def _installed(point: EntryPoint) -> tuple[ast.ClassDef, Path]:
@@ -139,26 +139,28 @@ def method_types() -> dict[str, Entry]:
 
 def _entry(node: ast.ClassDef, path: Path, module: str) -> Entry | None:
     """What a class declares; `None` if it has no name, as the base class and what is no method."""
-    found = {}
+    fields = {}
     for line in node.body:
         if isinstance(line, ast.AnnAssign) and isinstance(line.target, ast.Name):
             what = line.target.id
             if what in DECLARED and ast.unparse(line.annotation).startswith("ClassVar"):
-                found[what] = _literal(line, path, f"{what} of {node.name}")
-    if not found.get("name"):
+                fields[what] = _literal(line, path, f"{what} of {node.name}")
+    if not fields.get("name"):
         is_method = any(isinstance(base, ast.Name) and base.id == "Method" for base in node.bases)
-        if is_method and "name" not in found:
+        if is_method and "name" not in fields:
             raise _wrong(node, path, f"{node.name} declares no name")
         return None
     for what in DECLARED:
-        if what not in found:
+        if what not in fields:
             raise _wrong(node, path, f"{node.name} declares no {what}")
-    if found["draft_model"] not in get_args(DraftModel):
+    if fields["draft_model"] not in get_args(DraftModel):
         known = ", ".join(get_args(DraftModel))
-        told = f"draft_model of {node.name} is '{found['draft_model']}'; it must be one of {known}"
-        raise _wrong(node, path, told)
+        message = (
+            f"draft_model of {node.name} is '{fields['draft_model']}'; it must be one of {known}"
+        )
+        raise _wrong(node, path, message)
     is_choice = any(getattr(line, "name", "") == "from_settings" for line in node.body)
-    return Entry(type_name=node.name, module=module, is_choice=is_choice, **found)
+    return Entry(type_name=node.name, module=module, is_choice=is_choice, **fields)
 
 
 def _literal(line: ast.AnnAssign, path: Path, what: str) -> Any:
@@ -175,7 +177,7 @@ def _wrong(node: ast.AST, path: Path, what: str) -> SoonerError:
 
 def page() -> str:
     """The text of docs/methods.md: the table, then the reference of every class."""
-    bundled = [one for one in methods().values() if one.module.startswith(f"{GROUP}.")]
+    bundled = [item for item in methods().values() if item.module.startswith(f"{GROUP}.")]
     rows = [
         f"| {f'`{entry.name}`' if entry.is_choice else ''} | `{entry.type_name}` "
         f"| {entry.summary} | {entry.draft_model} |\n"

@@ -34,16 +34,18 @@ class TokenLogprobs:
     top: list[tuple[int, float]]
 
     @staticmethod
-    def of(logits: Tensor, tokens: list[int], most: int) -> list[TokenLogprobs]:
-        """Those of `tokens`, said behind `logits [tokens, vocab]`, with the `most` likeliest."""
-        own = logits.float().log_softmax(-1)
-        said = own.gather(1, torch.tensor(tokens, device=own.device)[:, None])
-        best = own.topk(min(most, own.shape[-1]))
-        told = torch.cat([said, best.values, best.indices.to(own)], 1).tolist()  # one read
-        most = best.values.shape[1]
+    def of(logits: Tensor, tokens: list[int], limit: int) -> list[TokenLogprobs]:
+        """Those of `tokens`, said behind `logits [tokens, vocab]`, with the `limit` likeliest."""
+        logprobs = logits.float().log_softmax(-1)
+        chosen = logprobs.gather(1, torch.tensor(tokens, device=logprobs.device)[:, None])
+        best = logprobs.topk(min(limit, logprobs.shape[-1]))
+        rows = torch.cat([chosen, best.values, best.indices.to(logprobs)], 1).tolist()  # one read
+        limit = best.values.shape[1]
         return [
-            TokenLogprobs(token, own, list(zip(map(int, rest[most:]), rest[:most], strict=True)))
-            for token, (own, *rest) in zip(tokens, told, strict=True)
+            TokenLogprobs(
+                token, logprobs, list(zip(map(int, rest[limit:]), rest[:limit], strict=True))
+            )
+            for token, (logprobs, *rest) in zip(tokens, rows, strict=True)
         ]
 
 
@@ -95,7 +97,9 @@ class Request:
     is_cancelled: bool = field(default=False, repr=False)
     waits_alone: bool = field(default=False, repr=False)  # its rows can't join those that decode
     number: int = field(default=0, repr=False)  # in the order of admission
-    shown: ShownPrompt | None = field(default=None, repr=False)  # to an engine that counts pages
+    prompt_info: ShownPrompt | None = field(
+        default=None, repr=False
+    )  # to an engine that counts pages
     before: InterruptedRow | None = field(default=None, repr=False)
     arrived: float = field(default=0.0, repr=False)
     began: float = field(default=0.0, repr=False)
@@ -112,9 +116,9 @@ class Request:
 
     def make_room(self, row: InterruptedRow) -> None:
         """Its row was taken out of the batch; it is to wait, and to go on from there."""
-        before = 0 if self.before is None else len(self.before.said)
-        assert self.shown is not None
-        self.shown = self.shown.continued(row.said[before:])
+        before = 0 if self.before is None else len(self.before.output)
+        assert self.prompt_info is not None
+        self.prompt_info = self.prompt_info.continued(row.output[before:])
         self.before, self.first, self.waits_alone = row, 0, False
         self.num_preemptions += 1
 
@@ -132,7 +136,7 @@ class Request:
             error: what ended it, if that was an error.
         """
         if self.before is not None:
-            tokens = [[*self.before.said, *new] for new in tokens]
+            tokens = [[*self.before.output, *new] for new in tokens]
         self.tokens, self.error = tokens, error
         self.finish_reasons = reasons if isinstance(reasons, list) else [reasons] * len(tokens)
 

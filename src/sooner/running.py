@@ -77,7 +77,7 @@ class RunningBatch:
             rows = 1 if request.rows == 1 else sum(row in request.originals for row in active)
             request.round_seconds += rows * share
 
-    def said(self) -> list[tuple[float, int]]:
+    def output(self) -> list[tuple[float, int]]:
         """Of each request when it began, and the fewest tokens that a row of it has said since."""
         generated = [] if self.decoding is None else self.decoding.rows.generated
         return [
@@ -123,8 +123,8 @@ class RunningBatch:
             reasons: Reason | list[Reason] = [batch.rows.reasons[row] for row in rows]
             if (strayed := batch.stats.deviation) is not None:
                 request.deviations = [strayed.release(row) for row in rows]
-            said = [batch.release(row) for row in rows]
-            yield request, said, reasons if error is None else "error", error
+            outputs = [batch.release(row) for row in rows]
+            yield request, outputs, reasons if error is None else "error", error
         if not batch.rows.active:
             self.decoding = None
             close_batch(batch)
@@ -137,6 +137,6 @@ class RunningBatch:
         requests, self.requests = self.requests, []
         assert batch is not None
         for request in requests:
-            said = [list(batch.rows.generated[row]) for row in request.originals]
-            yield request, said, "error", error
+            outputs = [list(batch.rows.generated[row]) for row in request.originals]
+            yield request, outputs, "error", error
         close_batch(batch)

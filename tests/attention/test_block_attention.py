@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from attention_cases import WRITTEN, Case, case, worst
 from sooner.attention import cpu, reference
 from sooner.attention.block import (
-    MOST_ENTRIES,
+    MAX_ENTRIES,
     PAGE,
     Block,
     block_slots,
@@ -192,7 +192,7 @@ def test_padding_and_what_does_not_fit_go_to_the_trash_slot() -> None:
 
 
 def test_more_entries_than_bits_are_refused() -> None:
-    parents = torch.zeros(1, MOST_ENTRIES, dtype=torch.long)
+    parents = torch.zeros(1, MAX_ENTRIES, dtype=torch.long)
     with pytest.raises(SoonerError, match="129 entries has more than the 128"):
         tree_block(torch.tensor([0]), parents)
     with pytest.raises(SoonerError, match="129 entries are more than the 128"):

@@ -49,11 +49,11 @@ class Memory:
     """Bytes that this process has, each 1,000 pages."""
 
     def __init__(self) -> None:
-        self.told: list[tuple[int, int]] = []
+        self.report: list[tuple[int, int]] = []
 
     def __call__(self, line: dict[str, Any], counts: Counts) -> None:
         if counts.done % 1000 == 0:
-            self.told.append((counts.done, psutil.Process().memory_info().rss))
+            self.report.append((counts.done, psutil.Process().memory_info().rss))
 
 
 def make_job(
@@ -75,6 +75,6 @@ if __name__ == "__main__":
     job = make_job(documents, out, address, float(seconds), *rest)
     job.on_page = memory = Memory()
     done = job.run()
-    told = {**dataclasses.asdict(done), "starved": job.starvation.pages, "memory": job.memory}
-    told["driver"] = memory.told
-    Path(out, "counts.json").write_text(json.dumps(told))
+    report = {**dataclasses.asdict(done), "starved": job.starvation.pages, "memory": job.memory}
+    report["driver"] = memory.report
+    Path(out, "counts.json").write_text(json.dumps(report))

@@ -31,7 +31,7 @@ def load(seconds: float) -> Any:
 
 
 if __name__ == "__main__":
-    replicas, most, address, seconds, *delays = sys.argv[1:]
+    replicas, maximum, address, seconds, *delays = sys.argv[1:]
     affinity.PREFIX = PREFIX
     from cluster import stub_server  # so that replicas import it by its name
 
@@ -42,7 +42,7 @@ if __name__ == "__main__":
             port=0, served_model_name="tiny", media_workers=1, max_rows=ROWS, max_queue=QUEUE,
             method="prompt-lookup", grace_seconds=20.0,
         ),
-        ReplicaSettings(int(replicas), int(most), THRESHOLD, *map(float, delays)),
+        ReplicaSettings(int(replicas), int(maximum), THRESHOLD, *map(float, delays)),
         address,
         on_ready=partial(print, flush=True),
     ).run()  # fmt: skip

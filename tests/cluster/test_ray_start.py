@@ -36,14 +36,14 @@ class FailingRay:
         self.fails, self.error = fails, error
         self.folders: list[Path] = []
         self.processes: list[subprocess.Popen[bytes]] = []
-        self.ends, self.told = 0, ("", "")
+        self.ends, self.report = 0, ("", "")
         self._raylet = SimpleNamespace(
             Config=SimpleNamespace(initialize=self._read),
             AuthenticationTokenLoader=SimpleNamespace(instance=self._loader),
         )
 
     def _read(self, settings: str) -> None:
-        self.told = os.environ.get("RAY_AUTH_MODE", ""), os.environ.get("RAY_AUTH_TOKEN", "")
+        self.report = os.environ.get("RAY_AUTH_MODE", ""), os.environ.get("RAY_AUTH_TOKEN", "")
 
     def _loader(self) -> Any:
         return SimpleNamespace(reset_cache=lambda: None)
@@ -99,7 +99,7 @@ def test_a_start_that_fails_once_is_tried_again_in_a_new_folder(
 ) -> None:
     ray = failing(monkeypatch, 1)
     with caplog.at_level(logging.INFO, "sooner"), cluster.connected() as told:
-        assert told.is_own
+        assert told.is_managed
         assert len(set(ray.folders)) == 2
         assert ray.folders[1].is_dir()
         assert none_runs(ray)
@@ -137,9 +137,9 @@ def test_a_local_cluster_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch)
     ray, tokens = failing(monkeypatch, 0), set()
     for _ in range(2):
         with cluster.connected():
-            mode, token = ray.told
+            mode, token = ray.report
             assert mode == "token"
             tokens.add(token)
-        assert ray.told == ("", "")
+        assert ray.report == ("", "")
     assert len(tokens) == 2
     assert all(len(one) == 64 for one in tokens)

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("prometheus_client")
 
-from sooner.ray.exchange import Head, PassedRequest, Taken
+from sooner.ray.exchange import Ack, Head, PassedRequest
 from sooner.ray.front import TRIES, Front, ReplicaLostError
 from sooner.ray.replica import ReplicaReport
 from sooner.serve.settings import ChatSettings
@@ -36,8 +36,8 @@ class Scripted:
         self.asked: list[PassedRequest] = []
         self.closed = 0
 
-    async def ask(self, asked: PassedRequest) -> AsyncGenerator[Any, None]:
-        self.asked.append(asked)
+    async def ask(self, request: PassedRequest) -> AsyncGenerator[Any, None]:
+        self.asked.append(request)
         script = self.scripts[min(len(self.asked), len(self.scripts)) - 1]
         try:
             for one in script:
@@ -59,7 +59,7 @@ class Scripted:
 
 
 def whole(name: str, content: bytes = b'{"a": 1}', status: int = 200) -> list[Any]:
-    return [Taken(name), Head(status, JSON), content]
+    return [Ack(name), Head(status, JSON), content]
 
 
 def lost(*before: Any) -> list[Any]:
@@ -108,7 +108,7 @@ def test_without_the_token_no_replica_is_asked() -> None:
 def test_a_request_that_has_not_begun_is_asked_again() -> None:
     replicas = Scripted(
         lost(),
-        lost(Taken("a"), Head(200, JSON), b'{"half'),
+        lost(Ack("a"), Head(200, JSON), b'{"half'),
         whole("b"),
     )
     served = front(replicas)
@@ -121,7 +121,7 @@ def test_a_request_that_has_not_begun_is_asked_again() -> None:
 
 
 def test_what_kills_replicas_is_not_asked_for_ever() -> None:
-    replicas = Scripted(lost(Taken("a")))
+    replicas = Scripted(lost(Ack("a")))
     answer = asyncio.run(post(front(replicas)))
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "replicas_lost"
@@ -130,7 +130,7 @@ def test_what_kills_replicas_is_not_asked_for_ever() -> None:
 
 
 def test_a_stream_that_has_begun_ends_with_an_error() -> None:
-    replicas = Scripted(lost(Taken("a"), Head(200, EVENTS), b"data: 1\n\n"))
+    replicas = Scripted(lost(Ack("a"), Head(200, EVENTS), b"data: 1\n\n"))
     served = front(replicas)
     told = asyncio.run(post(served)).text.split("\n\n")
     assert told[0] == "data: 1"
@@ -143,7 +143,7 @@ def test_a_stream_that_has_begun_ends_with_an_error() -> None:
 def test_a_failed_engine_is_passed_over_and_a_full_answer_is_not() -> None:
     failed = whole("a", FULL, 503)
     assert asyncio.run(post(front(Scripted(failed, whole("b"))))).status_code == 200
-    final = [Taken("a"), Head(503, [*JSON, (b"x-should-retry", b"false")]), FULL]
+    final = [Ack("a"), Head(503, [*JSON, (b"x-should-retry", b"false")]), FULL]
     replicas = Scripted(final, whole("b"))
     assert asyncio.run(post(front(replicas))).status_code == 503
     assert len(replicas.asked) == 1
@@ -155,7 +155,7 @@ def test_a_failed_engine_is_passed_over_and_a_full_answer_is_not() -> None:
 @pytest.mark.parametrize("before", [[], [Head(200, EVENTS), b"data: 1\n\n"]])
 def test_a_client_that_leaves_is_told_to_the_replica(before: list[Any]) -> None:
     async def run() -> None:
-        replicas = Scripted([Taken("a"), *before, asyncio.Event()])
+        replicas = Scripted([Ack("a"), *before, asyncio.Event()])
         served = front(replicas)
         sent: list[Any] = []
         leaving = asyncio.Event()
@@ -187,7 +187,7 @@ def test_a_client_that_leaves_is_told_to_the_replica(before: list[Any]) -> None:
 def test_draining_lets_answers_end_and_takes_none() -> None:
     async def run() -> None:
         going, told = asyncio.Event(), []
-        replicas = Scripted([Taken("a"), Head(200, EVENTS), b"data: 1\n\n", going, b"data: 2\n\n"])
+        replicas = Scripted([Ack("a"), Head(200, EVENTS), b"data: 1\n\n", going, b"data: 2\n\n"])
         served = front(replicas)
         served.on_close = told.append
         stream = asyncio.ensure_future(post(served))

@@ -130,7 +130,7 @@ def main() -> None:
         if truth is not None and not truth.exists():
             continue
         result = measured(path, given.pages, truth, ["-raw"] if given.raw else [])
-        if result["words"] >= given.least:
+        if result["words"] >= given.minimum:
             results.append(result)
             print("  ".join(str(value) for value in result.values()), flush=True)
     shares = [result["in order"] for result in results]

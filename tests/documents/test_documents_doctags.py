@@ -58,7 +58,7 @@ def answer_of(text: str) -> FormAnswer:
     return FORMS["doctags"].read(text)
 
 
-def told(regions: list[Region]) -> list[tuple[str, int, str]]:
+def report(regions: list[Region]) -> list[tuple[str, int, str]]:
     texts = [(one, one.drafts[0] if one.drafts else "") for one in regions]
     return [(one.label, one.level, text) for one, text in texts if not text.startswith("<table")]
 
@@ -66,7 +66,7 @@ def told(regions: list[Region]) -> list[tuple[str, int, str]]:
 def test_a_page_in_the_published_form_is_read_whole() -> None:
     found = answer_of(ANSWER)
     assert not found.repaired
-    assert told(found.regions) == [
+    assert report(found.regions) == [
         ("Page-header", 0, "Orchards Quarterly"),
         ("Title", 1, "On Fruit & Nuts"),
         ("Section-header", 2, "1 Prices"),
@@ -102,7 +102,7 @@ def test_a_page_that_is_cut_off_keeps_all_that_was_said_before(number: int) -> N
     kept, whole = answer_of(before).regions, answer_of(ANSWER).regions
     for cut in range(1, len(ELEMENTS[number])):
         found = answer_of(before + ELEMENTS[number][:cut])
-        assert told(found.regions[: len(kept)]) == told(kept)
+        assert report(found.regions[: len(kept)]) == report(kept)
         assert len(kept) <= len(found.regions) <= len(whole)
         last = "".join(found.regions[-1].drafts) if len(found.regions) > len(kept) else ""
         assert not re.search(r"</?(?:loc|otsl|chart|nl|[felucxr]c?(?:el|ed)l?)\b", last)

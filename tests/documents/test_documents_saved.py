@@ -27,7 +27,7 @@ def save(path: Path, data: Any) -> Path:
     return path
 
 
-def said(draft: PageDraft) -> list[tuple[str, tuple[float, ...] | None, list[str]]]:
+def output(draft: PageDraft) -> list[tuple[str, tuple[float, ...] | None, list[str]]]:
     assert [region.order for region in draft.regions] == list(range(len(draft.regions)))
     return [
         (region.label, region.bbox and tuple(map(round, region.bbox)), region.drafts)
@@ -53,7 +53,7 @@ def test_pp_structure_v3(tmp_path: Path) -> None:
     save(tmp_path / "paper_0_res.json", PADDLE)
     save(tmp_path / "paper_1_res.json", {**PADDLE, "page_index": 1, "parsing_res_list": []})
     draft = SavedJson(tmp_path)(page())
-    assert said(draft) == [
+    assert output(draft) == [
         ("Title", (20, 20, 180, 50), ["Title"]),
         ("Table", (20, 60, 180, 90), ["<html><body><table></table></body></html>"]),
         ("Picture", (20, 100, 180, 150), []),
@@ -106,7 +106,7 @@ CONTENT_LIST: list[dict[str, Any]] = [
 def test_mineru_content_list(tmp_path: Path) -> None:
     save(tmp_path / "paper/auto/paper_content_list.json", CONTENT_LIST)
     draft = SavedJson(tmp_path)(page())
-    assert said(draft) == [
+    assert output(draft) == [
         ("Title", (20, 20, 180, 40), ["Title"]),
         ("Text", (20, 44, 180, 80), ["Words."]),
         ("Formula", (20, 84, 180, 120), ["$$\nE = 1\n$$"]),
@@ -118,13 +118,13 @@ def test_mineru_content_list(tmp_path: Path) -> None:
         ("List-item", (20, 204, 180, 240), ["- one\n2. two"]),
         ("Text", (20, 244, 180, 280), ["```\nx = 1\n y\n```"]),
     ]
-    assert said(SavedJson(tmp_path)(page(number=2))) == [("Page-footer", (0, 1, 1, 2), ["2"])]
+    assert output(SavedJson(tmp_path)(page(number=2))) == [("Page-footer", (0, 1, 1, 2), ["2"])]
 
 
 def test_an_older_content_list_has_no_boxes(tmp_path: Path) -> None:
     old = [{"type": "text", "text": "Abstract ", "text_level": 2, "page_idx": 0}]
     draft = SavedJson(save(tmp_path / "paper_content_list.json", old))(page())
-    assert said(draft) == [("Section-header", None, ["Abstract"])]
+    assert output(draft) == [("Section-header", None, ["Abstract"])]
     assert draft.regions[0].level == 2
 
 
@@ -161,7 +161,7 @@ def test_mineru_middle(tmp_path: Path) -> None:
     }
     save(tmp_path / "paper_middle.json", {"pdf_info": [info], "_backend": "pipeline"})
     draft = SavedJson(tmp_path)(page())
-    assert said(draft) == [
+    assert output(draft) == [
         ("Page-header", (20, 2, 180, 10), ["Journal"]),
         ("Title", (20, 20, 180, 40), ["Title"]),
         ("Text", (20, 60, 180, 100), ["Two lines\nof text\nwhere $x^2$ ."]),
@@ -223,7 +223,7 @@ def test_docling(tmp_path: Path) -> None:
                   "2": {"size": {"width": 100.0, "height": 200.0}, "page_no": 2}},
     }  # fmt: skip
     draft = SavedJson(save(tmp_path / "paper.json", document))(page())
-    assert said(draft) == [
+    assert output(draft) == [
         ("Page-header", (20, 0, 180, 20), ["Head"]),
         ("Section-header", (20, 40, 180, 60), ["1 Start"]),
         ("List-item", (20, 80, 180, 100), ["1. one"]),
@@ -248,7 +248,7 @@ def test_dots_ocr(tmp_path: Path) -> None:
     save(tmp_path / "paper/paper_page_1.json", cells)
     draft = SavedJson(tmp_path)(page(number=2))
     # Boxes are for 200 dpi, the page is drawn at 144.
-    assert said(draft) == [
+    assert output(draft) == [
         ("Section-header", (7, 14, 180, 29), ["1 Start"]),
         ("Picture", (7, 43, 180, 72), []),
         ("Text", (7, 79, 180, 144), ["Words."]),
@@ -263,7 +263,7 @@ def test_drafts_that_were_saved_here(tmp_path: Path) -> None:
     mine = PageDraft([Region((0, 0, 50, 50), "Title", 0, ["x"])], 1.0, "ocr", (100, 200))
     save(tmp_path / "paper_1.json", mine.to_json())
     draft = SavedJson(tmp_path)(page())
-    assert said(draft) == [("Title", (0, 0, 100, 100), ["x"])]
+    assert output(draft) == [("Title", (0, 0, 100, 100), ["x"])]
     assert draft.drafter == "saved"
 
 

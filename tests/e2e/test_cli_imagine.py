@@ -60,7 +60,7 @@ def filmer(camera_folder: Path) -> list[object]:
     return ["--model", camera_folder, "--threads", 1]
 
 
-def told(path: Path) -> dict[str, str]:
+def report(path: Path) -> dict[str, str]:
     with Image.open(path) as picture:
         return dict(picture.text)  # type: ignore[attr-defined]
 
@@ -78,7 +78,7 @@ def test_a_picture_with_its_settings(run: Run, painter: list[object], tmp_path: 
     for said in ("drawing", "16 codes", "NFE", "step compression", "mode: exact", "seed: 7",
                  "speed-up:", "parity: identical"):  # fmt: skip
         assert said in done.err
-    story = told(path)
+    story = report(path)
     assert story["prompt"] == PROMPT
     assert (story["seed"], story["method"], story["coupling"]) == ("7", "jacobi", "gumbel")
     assert int(story["nfe"]) < 16
@@ -101,7 +101,7 @@ def test_a_grid_and_its_pictures(run: Run, painter: list[object], tmp_path: Path
     sheet = pixels(path)
     assert sheet.shape == (34, 34, 3)
     assert np.array_equal(sheet[:16, 18:], pixels(names[2]))
-    assert told(names[2])["picture"] == "2"
+    assert report(names[2])["picture"] == "2"
 
 
 class Terminal(io.StringIO):
@@ -142,7 +142,7 @@ def test_many_prompts_and_a_rerun(
     assert [record["id"] for record in records] == ["wishes.txt/1", "wishes.txt/3"]
     for record in records:
         (name,) = record["output"]
-        assert told(folder / name)["prompt"] == record["prompt"]
+        assert report(folder / name)["prompt"] == record["prompt"]
     alone = tmp_path / "alone.png"
     run(PROMPT, *painter, "--seed", 1, "-o", alone)
     assert np.array_equal(pixels(alone), pixels(folder / records[0]["output"][0]))
@@ -230,7 +230,7 @@ def test_interrupted_batches_keep_what_is_finished(
     assert done.code == 130
     assert f"interrupted: {finished[-1]} of 6 pictures finished" in done.err
     assert [one.name for one in tmp_path.iterdir()] == ["a.png"]
-    assert told(path)["finish"] == "interrupted"
+    assert report(path)["finish"] == "interrupted"
     # A drawn pixel may be grey by chance; a place where nothing was drawn is a patch of it.
     assert bool((pixels(path) == GREY).all(-1).sum() >= 16) == keep
 
@@ -248,7 +248,7 @@ def test_the_image_miniature(run: Run, tmp_path: Path) -> None:
     done = run("--sample", "--seed", 1, "-n", 2, "-o", path)
     assert done.code == 0
     assert pixels(path).shape == (64, 130, 3)
-    story = told(path)
+    story = report(path)
     assert story["model"] == "miniature image"
     assert int(story["nfe"]) < 256
     assert "knows no" not in done.err

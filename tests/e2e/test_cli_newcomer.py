@@ -89,7 +89,7 @@ def test_without_a_network_an_unknown_model_is_refused_at_once(
     monkeypatch.setattr(model_types.PreTrainedConfig, "get_config_dict", never)
     monkeypatch.setattr("huggingface_hub.snapshot_download", never)
     with pytest.raises(SoonerError, match="'org/unknown' is no folder here, and the model hub can"):
-        model_types.told_config("org/unknown")
+        model_types.config_dict("org/unknown")
     with pytest.raises(SoonerError, match="drafter 'org/head' is no folder here, and the model hu"):
         trained.find_folder("org/head")
     assert [seconds for _, seconds in client.asked] == [checks.HUB_SECONDS] * 2

@@ -18,7 +18,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 @pytest.fixture(autouse=True)
 def _nothing_said_yet() -> None:
-    choose._say.cache_clear()
+    choose._emit.cache_clear()
 
 
 def test_a_cpu_gets_the_fused_backend() -> None:

@@ -56,7 +56,7 @@ def test_rotations_are_the_reference_s_to_the_bit(
     ):
         assert torch.equal(made, peer)
         assert made.transpose(1, 2).is_contiguous(), "as attention leaves its result"
-    alone = kernels.turn_one(keys, cos, sin)
+    alone = kernels.turn_single(keys, cos, sin)
     assert torch.equal(alone, reference.turn(keys, cos[:, None], sin[:, None]))
 
 

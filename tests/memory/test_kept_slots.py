@@ -31,14 +31,14 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     return shapes
 
 
-def said(engine: sooner.Engine, tail: tuple[int, ...], tokens: int = 9) -> Any:
+def output(engine: sooner.Engine, tail: tuple[int, ...], tokens: int = 9) -> Any:
     return engine.admit(asked(FAMILY, "image", tail), max_new_tokens=tokens, **GREEDY)
 
 
 def test_a_batch_takes_the_slots_of_the_one_before(taken: list[tuple[int, ...]]) -> None:
     engine = sooner.Engine(tiny.model(FAMILY), pages=200, paged=False, max_rows=3)
     for tail in TAILS:
-        request = said(engine, tail)
+        request = output(engine, tail)
         engine.run()
         assert request.tokens == [alone(FAMILY, "image", tail, 1)[0][:9]]
     assert len(taken) == 1
@@ -56,7 +56,7 @@ def test_a_draft_takes_the_slots_of_the_one_before(
     )  # fmt: skip
     requests = []
     for tail in TAILS:
-        requests.append(said(engine, tail, 20))
+        requests.append(output(engine, tail, 20))
         while engine.batch is None or engine.prefilling is not None or engine.waiting:
             engine.step()
         if not beside:

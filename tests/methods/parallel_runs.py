@@ -12,7 +12,7 @@ NEW = 24
 
 def generate(family: str, kind: str, rows: int, **options: Any) -> sooner.Generation:
     method = sooner.ParallelVLM(
-        tiny.noisy(family), **{"num_draft_tokens": 6, "least": 0, **options}
+        tiny.noisy(family), **{"num_draft_tokens": 6, "min_visual": 0, **options}
     )
     inputs = tiny.inputs(family, kind, rows)
     return sooner.generate(

@@ -16,7 +16,11 @@ NEW = 24
 
 def generate(draft: sooner.SpawnedDraft, kind: str = "video", rows: int = 1, **options: Any) -> Any:
     method = sooner.ParallelVLM(
-        draft.draft, num_draft_tokens=6, least=0, standing=draft, prune=options.pop("prune", 0.5)
+        draft.draft,
+        num_draft_tokens=6,
+        min_visual=0,
+        standing=draft,
+        prune=options.pop("prune", 0.5),
     )
     return run(method, FAMILY, kind, rows, **options)
 
@@ -35,5 +39,5 @@ def in_shm(process: int | str) -> set[str]:
 
 
 def pid(draft: sooner.SpawnedDraft) -> int:
-    (one,) = draft.held
+    (one,) = draft.processes
     return int(one.process.pid)

@@ -123,5 +123,5 @@ def test_a_perfect_tree_is_accepted_to_its_depth(kind: str) -> None:
 
 
 def test_a_small_vocabulary_clips_a_shape() -> None:
-    shape = TreeShape(((4,), (1, 1, 3, 1), (1, 1, 1)), most=2)
+    shape = TreeShape(((4,), (1, 1, 3, 1), (1, 1, 1)), maximum=2)
     assert shape.parents == [-1, -1, 0, 1, 2, 3]

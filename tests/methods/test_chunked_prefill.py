@@ -31,7 +31,7 @@ def listening(name: str, family: str) -> sooner.Method:
     """Methods that hear the target's prefill."""
     if name == "parallel-attention":
         return sooner.ParallelVLM(
-            tiny.noisy(family), prune=0.5, least=0, criterion="attention", placement="inline"
+            tiny.noisy(family), prune=0.5, min_visual=0, criterion="attention", placement="inline"
         )
     return matrix.METHODS[name](family)
 

@@ -58,7 +58,7 @@ class TopTree(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         tokens, parents = [], []
         for row, budget in enumerate(outcome.budget):
-            drafted, above = self._row(outcome.rows.said(row), budget)
+            drafted, above = self._row(outcome.rows.output(row), budget)
             tokens.append(drafted)
             parents.append(above)
         return Tree.from_lists(tokens, parents)
@@ -84,7 +84,7 @@ class DrawnTree(TopTree):
         rows, nodes = len(outcome.budget), len(self.parents)
         entries = torch.zeros(rows, 1 + nodes, dtype=torch.long)
         for row in range(rows):
-            for token in outcome.rows.said(row):
+            for token in outcome.rows.output(row):
                 entries[row, 0] = entries[row, 0] * VOCAB + token + 1
         tokens = torch.zeros(rows, nodes, dtype=torch.long)
         for above in sorted(set(self.parents)):

@@ -278,12 +278,12 @@ class Callers:
     """Collects what each request's callback was told."""
 
     def __init__(self) -> None:
-        self.said: dict[int, list[int]] = {}
+        self.output: dict[int, list[int]] = {}
 
     def of(self, number: int) -> Callable[[int, list[int], int], None]:
         def tell(row: int, tokens: list[int], drafted: int) -> None:
             assert row == 0
-            self.said.setdefault(number, []).extend(tokens)
+            self.output.setdefault(number, []).extend(tokens)
 
         return tell
 
@@ -301,7 +301,7 @@ def test_each_request_is_told_its_own_tokens() -> None:
     ]  # fmt: skip
     engine.run()
     for number, request in enumerate(requests):
-        assert request.tokens == [callers.said[number]]
+        assert request.tokens == [callers.output[number]]
 
 
 def test_short_prompts_are_prefilled_in_one_step_within_its_budget() -> None:

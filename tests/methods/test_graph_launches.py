@@ -57,9 +57,9 @@ class Graphed(StandIn):
         with self.launches.within():
             super().warm_up(run)
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Any:
+    def record(self, run: Run, tensors: Sequence[Tensor]) -> Any:
         with self.launches.within():
-            replay = super().record(run, held)
+            replay = super().record(run, tensors)
 
         def launch(*args: Any) -> None:
             self.launches.count += 1

@@ -45,7 +45,7 @@ def method(name: str, family: str = "llama") -> Any:
     return sooner.Eagle(mtp_head(family), nodes=40) if name == "mtp" else METHODS[name](family)
 
 
-def said(name: str, graphs: Any, rows: int = 2, new: int = 23, **options: Any) -> Any:
+def output(name: str, graphs: Any, rows: int = 2, new: int = 23, **options: Any) -> Any:
     return sooner.generate(
         tiny.model("llama"), tiny.inputs("llama", "text", rows), method(name),
         max_new_tokens=new, graphs=graphs, **{**GREEDY, **options},
@@ -57,11 +57,11 @@ def test_later_calls_capture_nothing(name: str) -> None:
     """Nor do they run a step as it is first; and they say the same."""
     recorder = StandIn()
     expected = reference("llama", "text", 2, 23)
-    assert torch.equal(said(name, recorder).sequences, expected)
+    assert torch.equal(output(name, recorder).sequences, expected)
     recorded = recorder.recorded
     assert recorded > 0
     for _ in range(3):
-        made = said(name, recorder)
+        made = output(name, recorder)
         assert torch.equal(made.sequences, expected)
         assert made.stats.graphs == 0
         assert made.stats.capture_seconds == 0
@@ -108,7 +108,7 @@ def test_an_engine_captures_nothing_behind_an_idle_gap(name: str, pages: int | N
 
 def test_calls_beside_each_other_have_memory_of_their_own() -> None:
     recorder, family = StandIn(), "llama"
-    said("plain", recorder, 1)
+    output("plain", recorder, 1)
     sessions = [
         session_of(
             tiny.model(family), tiny.inputs(family), METHODS["plain"](family), graphs=recorder,

@@ -24,7 +24,7 @@ GREEDY: dict[str, Any] = {"do_sample": False}
 FAMILIES = ("llama", "qwen2_5_vl")
 
 
-def said(
+def output(
     family: str, name: str, graphs: Any, rows: int = 3, new: int = LONG, **options: Any
 ) -> sooner.Generation:
     return sooner.generate(
@@ -41,7 +41,7 @@ def test_padded_steps_give_plain_ids_out_of_a_cache_of_nans(
     monkeypatch.setattr(StepGraphs, "step", poisoned(StepGraphs.step))
     for family in FAMILIES:
         recorder = StandIn()
-        made = said(family, name, recorder, **GREEDY)
+        made = output(family, name, recorder, **GREEDY)
         expected = reference(family, tiny.kinds(family)[0], 3, LONG)
         assert torch.equal(made.sequences, expected), family
         assert recorder.replayed > 0
@@ -56,8 +56,8 @@ CLOCKED = {"noisy-auto", "parallel", "sd-tree-auto", "sparse-to-dense-auto"}
 def test_padded_steps_draw_what_others_draw(name: str) -> None:
     recorder = StandIn()
     assert (
-        said("llama", name, recorder, **SAMPLED).tokens
-        == said("llama", name, "off", **SAMPLED).tokens
+        output("llama", name, recorder, **SAMPLED).tokens
+        == output("llama", name, "off", **SAMPLED).tokens
     )
     assert recorder.replayed > 0
 
@@ -80,17 +80,17 @@ def test_processors_stand_between_the_two_graphs() -> None:
 
     for name in ("plain", "noisy-4", "eagle", "sd-tree"):
         recorder, given = StandIn(), {"logits_processor": LogitsProcessorList([NotTwice()])}
-        made = said("llama", name, recorder, **GREEDY, **given)
-        assert made.tokens == said("llama", name, "off", **GREEDY, **given).tokens
+        made = output("llama", name, recorder, **GREEDY, **given)
+        assert made.tokens == output("llama", name, "off", **GREEDY, **given).tokens
         assert recorder.replayed > 0
         penalty = {"repetition_penalty": 1.3}
-        assert said("llama", name, StandIn(), **GREEDY, **penalty).tokens == said(
+        assert output("llama", name, StandIn(), **GREEDY, **penalty).tokens == output(
             "llama", name, "off", **GREEDY, **penalty
         ).tokens  # fmt: skip
 
 
 def test_what_cannot_be_recorded_is_run() -> None:
-    made = said("llama", "noisy-4", Refusing(), **GREEDY)
+    made = output("llama", "noisy-4", Refusing(), **GREEDY)
     assert torch.equal(made.sequences, reference("llama", "text", 3, LONG))
     assert "graphs are off: operation not permitted when stream is capturing" in made.stats.notes
 
@@ -120,11 +120,11 @@ def test_graphs_are_off_where_they_can_t_be_and_it_is_said(
 ) -> None:
     model = tiny.model("llama")
     monkeypatch.setattr(model, "hf_device_map", {"a": 0, "b": 1}, raising=False)
-    made = said("llama", "plain", StandIn(), **GREEDY)
+    made = output("llama", "plain", StandIn(), **GREEDY)
     assert made.stats.graphs == 0
     assert "graphs are off: the model's layers lie on several devices" in made.stats.notes
     with pytest.raises(sooner.SoonerError, match=r"graphs 'of'.*off"):
-        said("llama", "plain", "of", **GREEDY)
+        output("llama", "plain", "of", **GREEDY)
 
 
 def test_a_drafts_forwards_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,7 +140,7 @@ def test_a_drafts_forwards_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(ForwardGraphs, "forward", counted)
     for name in ("noisy-4", "stranger", "sd-tree", "sparse-to-dense"):
         launched.clear()
-        made, plain = (said("llama", name, graphs, **GREEDY) for graphs in (StandIn(), "off"))
+        made, plain = (output("llama", name, graphs, **GREEDY) for graphs in (StandIn(), "off"))
         assert made.stats.num_accepted_draft_tokens == plain.stats.num_accepted_draft_tokens, name
         assert len(launched) > 5
         assert all(launched)
@@ -159,7 +159,7 @@ def test_a_compiled_forward_is_one_graph_a_bucket() -> None:
     counters.clear()
     counts = []
     for name in ("prompt-lookup", "prompt-lookup", "hsd", "hsd"):
-        made = said("llama", name, "off", rows=2, compile=options, **GREEDY)
+        made = output("llama", name, "off", rows=2, compile=options, **GREEDY)
         assert torch.equal(made.sequences, reference("llama", "text", 2, LONG))
         counts.append(counters["stats"]["unique_graphs"])
     torch._dynamo.reset()

@@ -34,7 +34,7 @@ def call(model: Any, name: str, **arguments: Any) -> Any:
     return model.generate(**arguments, custom_generate=str(HUB / name), trust_remote_code=True)
 
 
-def told(name: str, folder: Path) -> dict[str, Any]:
+def report(name: str, folder: Path) -> dict[str, Any]:
     """What the repository is given, small enough for a tiny model."""
     if name in ("speculative", "sd-tree", "specvlm", "parallelvlm", "onsd"):
         return {"assistant_model": tiny.noisy(FAMILY)}
@@ -71,7 +71,7 @@ def test_every_method_of_the_command_line_has_a_repository() -> None:
 def test_ids_are_those_of_generate(name: str, kind: str, tmp_path: Path) -> None:
     model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, kind, rows=2)
     wanted = model.generate(**inputs, max_new_tokens=LONG, do_sample=False)
-    options = told(name, tmp_path) | {"max_new_tokens": LONG, "do_sample": False}
+    options = report(name, tmp_path) | {"max_new_tokens": LONG, "do_sample": False}
     assert torch.equal(call(model, name, **inputs, **options), wanted)
     output = call(model, name, **inputs, **options, return_dict_in_generate=True)
     assert torch.equal(output.sequences, wanted)

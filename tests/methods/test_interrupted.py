@@ -23,11 +23,11 @@ def whole(family: str, kind: str, name: str, options: dict[str, Any]) -> list[in
 class Told:
     """Adds what a request of one row is told to a list."""
 
-    def __init__(self, said: list[int]) -> None:
-        self.said = said
+    def __init__(self, output: list[int]) -> None:
+        self.output = output
 
     def __call__(self, row: int, ids: list[int], drafted: int) -> None:
-        self.said += ids
+        self.output += ids
 
 
 def interrupted(
@@ -41,7 +41,7 @@ def interrupted(
     for place in (*places, 1 << 30):
         inputs = tiny.inputs(family, kind)
         before, told = tuple(said), Told(said)
-        request = engine.admit(inputs, said=before, on_tokens=told, **options)
+        request = engine.admit(inputs, generated=before, on_tokens=told, **options)
         while request.tokens is None and len(said) < place:
             engine.step()
         if request.tokens is None:

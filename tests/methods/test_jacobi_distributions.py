@@ -110,8 +110,8 @@ CODES, ROW_END, END = (0, 3), 3, 4
 GRIDS = {
     "picture": TokenGrid(2, 2, CODES, row_end=ROW_END, tail=(END,)),
     "clip": TokenGrid(1, 2, CODES, frames=2, row_end=ROW_END, tail=(END,)),
-    "continued": TokenGrid(2, 2, CODES, frames=1, row_end=ROW_END, tail=(END,), given=1),
-    "next-frame": TokenGrid(1, 3, CODES, frames=2, tail=(END,), given=3),
+    "continued": TokenGrid(2, 2, CODES, frames=1, row_end=ROW_END, tail=(END,), prefix=1),
+    "next-frame": TokenGrid(1, 3, CODES, frames=2, tail=(END,), prefix=3),
 }
 ON_GRIDS = [
     ("picture", "gumbel", "above", 4),

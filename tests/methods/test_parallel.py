@@ -94,7 +94,7 @@ def test_a_view_shows_nothing_that_an_update_throws_away() -> None:
         ({"prune": 1.5}, "prune is 1.5"),
         ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
         ({"layer": 0}, "layer is 0"),
-        ({"least": -1}, "least is -1"),
+        ({"min_visual": -1}, "min_visual is -1"),
         ({"criterion": "uv-prone"}, "did you mean 'uv-prune'"),
         ({"placement": "proces"}, "did you mean 'process'"),
     ],

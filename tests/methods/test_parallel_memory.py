@@ -55,7 +55,8 @@ def test_nothing_lies_in_dev_shm(
     others = set(shared_mappings())  # of earlier tests
     with sooner.StandingDraft(draft) as held:
         method = sooner.ParallelVLM(
-            draft, prune=0.5, least=0, placement="thread" if placement == "thread" else "process",
+            draft, prune=0.5, min_visual=0,
+            placement="thread" if placement == "thread" else "process",
             standing=held if placement == "standing" else None,
         )  # fmt: skip
         made = sooner.generate(

@@ -107,7 +107,7 @@ def test_an_interrupted_run_leaves_nothing(launched: list[ProcessWorker]) -> Non
     model = tiny.model("llava_onevision")
     layers = model.get_decoder().layers
     before = [len(layer._forward_hooks) for layer in layers]  # HF's own, if states were asked for
-    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), least=0, placement="process")
+    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), min_visual=0, placement="process")
     with pytest.raises(KeyboardInterrupt):
         sooner.generate(
             model,
@@ -125,7 +125,7 @@ def test_a_failing_prompt_leaves_nothing(launched: list[ProcessWorker]) -> None:
     """An error between the worker's start and the loop must not strand the worker."""
     inputs = tiny.inputs("llava_onevision", "video")
     inputs["pixel_values_videos"] = inputs["pixel_values_videos"][:, :2]
-    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), least=0, placement="process")
+    method = sooner.ParallelVLM(tiny.noisy("llava_onevision"), min_visual=0, placement="process")
     with pytest.raises(sooner.SoonerError, match="do not match"):
         sooner.generate(tiny.model("llava_onevision"), inputs, method, max_new_tokens=4)
     time.sleep(0.1)

@@ -13,7 +13,7 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from sooner.decoding.sampling import Processing
-from sooner.methods.requests import PREFIX_FREE, asked_rows
+from sooner.methods.requests import PREFIX_FREE, row_params
 
 FAMILY, KIND, NEW = "qwen2_5_vl", "image", 16
 
@@ -92,7 +92,7 @@ def test_what_is_run_without_prefixes_really_does_not_read_them(
     }  # fmt: skip
     processor = kind(*arguments.get(kind, ()))
     logits = torch.randn(2, 3, 12)
-    asked = asked_rows([processor], True, 2)
+    asked = row_params([processor], True, 2)
     ours = Processing(asked).scores(logits, lambda: pytest.fail("read"))
     for row in range(2):
         for entry in range(3):
@@ -118,7 +118,7 @@ def test_processors_with_a_state_of_their_own_are_refused_by_name(
     processor: LogitsProcessor, word: str
 ) -> None:
     with pytest.raises(sooner.UnsupportedError, match=word) as caught:
-        asked_rows([processor], False, 1)
+        row_params([processor], False, 1)
     assert type(processor).__name__ in str(caught.value)
     assert "\n" not in str(caught.value)
 

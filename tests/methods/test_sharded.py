@@ -50,7 +50,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def told(folder: Path) -> list[dict[str, Any]]:
+def report(folder: Path) -> list[dict[str, Any]]:
     """What each rank said."""
     paths = [str(TESTS), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(filter(None, paths))}
@@ -88,24 +88,24 @@ def plain(family: str, limit: int = LIMIT) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_the_target_is_sharded(told: list[dict[str, Any]], family: str) -> None:
-    for rank in told:
+def test_the_target_is_sharded(report: list[dict[str, Any]], family: str) -> None:
+    for rank in report:
         own, all_of_it = rank[f"{family} shard"]
         assert own == all_of_it / RANKS
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", GREEDY)
-def test_greedy_is_the_whole_targets(told: list[dict[str, Any]], family: str, name: str) -> None:
-    assert [rank[f"{family} greedy {name}"] for rank in told] == [plain(family)] * RANKS
+def test_greedy_is_the_whole_targets(report: list[dict[str, Any]], family: str, name: str) -> None:
+    assert [rank[f"{family} greedy {name}"] for rank in report] == [plain(family)] * RANKS
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", GREEDY)
 def test_every_rank_verified_the_first_ones_drafts(
-    told: list[dict[str, Any]], family: str, name: str
+    report: list[dict[str, Any]], family: str, name: str
 ) -> None:
-    (accepted, drafted), *others = [rank[f"{family} drafted {name}"] for rank in told]
+    (accepted, drafted), *others = [rank[f"{family} drafted {name}"] for rank in report]
     assert others == [[accepted, drafted]] * len(others)
     if name in ("speculative", "sd-tree", "parallel-inline"):  # those that wait for nobody
         assert drafted > 0
@@ -116,9 +116,9 @@ def test_every_rank_verified_the_first_ones_drafts(
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", GREEDY)
 def test_ranks_of_different_seeds_say_the_same(
-    told: list[dict[str, Any]], family: str, name: str
+    report: list[dict[str, Any]], family: str, name: str
 ) -> None:
-    first, *others = [rank[f"{family} sampled {name}"] for rank in told]
+    first, *others = [rank[f"{family} sampled {name}"] for rank in report]
     assert all(isinstance(row, list) and row for row in first), first
     assert others == [first] * len(others)
 
@@ -126,16 +126,16 @@ def test_ranks_of_different_seeds_say_the_same(
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", SEEDED)
 def test_sampling_is_the_whole_targets_with_the_first_ranks_seed(
-    told: list[dict[str, Any]], family: str, name: str
+    report: list[dict[str, Any]], family: str, name: str
 ) -> None:
     method = SEEDED[name](tiny.noisy(family))
     options = {"max_new_tokens": LIMIT, "seed": 0, **SAMPLING}
     alone = sooner.generate(whole(family), sharded_ranks.inputs(family), method, **options)
-    assert told[0][f"{family} sampled {name}"] == alone.tokens
+    assert report[0][f"{family} sampled {name}"] == alone.tokens
 
 
-def test_the_first_rank_says_when_to_stop(told: list[dict[str, Any]]) -> None:
-    assert [rank["criterion"] for rank in told] == [plain(FAMILIES[0], 6)] * RANKS
+def test_the_first_rank_says_when_to_stop(report: list[dict[str, Any]]) -> None:
+    assert [rank["criterion"] for rank in report] == [plain(FAMILIES[0], 6)] * RANKS
 
 
 @pytest.mark.parametrize(
@@ -147,37 +147,37 @@ def test_the_first_rank_says_when_to_stop(told: list[dict[str, Any]]) -> None:
     ],
 )
 def test_a_failure_of_the_first_rank_ends_the_run_on_all(
-    told: list[dict[str, Any]], what: str, why: str
+    report: list[dict[str, Any]], what: str, why: str
 ) -> None:
-    first, *others = [rank[f"failed {what}"] for rank in told]
+    first, *others = [rank[f"failed {what}"] for rank in report]
     assert first.startswith(why)
     assert all(other.startswith(STOPPED) for other in others)
 
 
-def test_after_failures_the_ranks_are_in_step(told: list[dict[str, Any]]) -> None:
-    assert [rank["after failures"] for rank in told] == [plain(FAMILIES[0])] * RANKS
+def test_after_failures_the_ranks_are_in_step(report: list[dict[str, Any]]) -> None:
+    assert [rank["after failures"] for rank in report] == [plain(FAMILIES[0])] * RANKS
 
 
-def test_what_a_shard_cannot_do_is_refused_everywhere(told: list[dict[str, Any]]) -> None:
-    for rank in told:
+def test_what_a_shard_cannot_do_is_refused_everywhere(report: list[dict[str, Any]]) -> None:
+    for rank in report:
         assert "a sparse prefill looks at all heads" in rank["prefill"]
         assert "1 key-value heads" in rank["load odd"]
         assert "no tensor-parallel plan" in rank["load planless"]
 
 
-def test_the_draft_is_on_the_first_rank_alone(told: list[dict[str, Any]]) -> None:
-    assert [rank["pair"] for rank in told] == [[True, True], [True, False]]
+def test_the_draft_is_on_the_first_rank_alone(report: list[dict[str, Any]]) -> None:
+    assert [rank["pair"] for rank in report] == [[True, True], [True, False]]
 
 
 @pytest.mark.parametrize("method", ["parallel", None])
 def test_the_command_prints_and_writes_on_rank_zero(
-    told: list[dict[str, Any]], folder: Path, method: str | None
+    report: list[dict[str, Any]], folder: Path, method: str | None
 ) -> None:
     settings = CaptionSettings(method="plain", max_new_tokens=8)
     pair = load_pair(str(folder / "target"), device="cpu")
     text = caption(folder / "clip.mp4", pair, settings)["text"]
-    assert told[0][f"command {method}"] == [0, text + "\n"]
-    assert told[1][f"command {method}"] == [0, ""]
+    assert report[0][f"command {method}"] == [0, text + "\n"]
+    assert report[1][f"command {method}"] == [0, ""]
     (line,) = (folder / f"{method}.jsonl").read_text().splitlines()
     record = json.loads(line)
     assert (record["text"], record["method"]) == (text, method or "speculative")

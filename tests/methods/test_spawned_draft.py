@@ -57,10 +57,10 @@ def test_starting_costs_later_runs_nothing(held: sooner.SpawnedDraft) -> None:
 def test_memory_grows_in_place(held: sooner.SpawnedDraft) -> None:
     """A larger prompt must not cost another load of the draft."""
     generate(held)
-    before, size = pid(held), held.held[0].arena.size
+    before, size = pid(held), held.processes[0].arena.size
     assert held._fits(size + 1)  # as a job of that size would ask
-    assert held.held[0].arena.size >= 2 * size
-    held.held[0].arena.memory[size:] = b"\1" * (held.held[0].arena.size - size)
+    assert held.processes[0].arena.size >= 2 * size
+    held.processes[0].arena.memory[size:] = b"\1" * (held.processes[0].arena.size - size)
     for kind in ("video", "images"):
         made = generate(held, kind, 2)
         assert torch.equal(made.sequences, matrix.reference(FAMILY, kind, 2, NEW))
@@ -68,7 +68,7 @@ def test_memory_grows_in_place(held: sooner.SpawnedDraft) -> None:
     assert pid(held) == before
     mapped = Path(f"/proc/{before}/maps").read_text().splitlines()
     ends = [line.split()[0].split("-") for line in mapped if "memfd:sooner" in line]
-    assert held.held[0].arena.size in [int(end, 16) - int(begin, 16) for begin, end in ends]
+    assert held.processes[0].arena.size in [int(end, 16) - int(begin, 16) for begin, end in ends]
 
 
 def test_nothing_is_named_in_dev_shm(held: sooner.SpawnedDraft) -> None:

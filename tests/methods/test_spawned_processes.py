@@ -72,7 +72,9 @@ def test_other_families_equal_hf(family: str, tmp_path: Path) -> None:
     """From a folder, by a method of its own, which keeps the process for its runs and ends it."""
     tiny.noisy(family).save_pretrained(tmp_path)
     draft = type(tiny.noisy(family)).from_pretrained(tmp_path, dtype=torch.float32)
-    method = sooner.ParallelVLM(draft, prune=0.5, least=0, placement="spawn", draft_device="cpu")
+    method = sooner.ParallelVLM(
+        draft, prune=0.5, min_visual=0, placement="spawn", draft_device="cpu"
+    )
     for kind in ("text",) if family in tiny.TEXT_FAMILIES else ("video", "images"):
         made = run(method, family, kind)
         assert torch.equal(made.sequences, matrix.reference(family, kind, 1, NEW))

@@ -41,7 +41,7 @@ def standing() -> Iterator[sooner.StandingDraft]:
 
 def generate(held: sooner.StandingDraft, family: str, kind: str, rows: int, **options: Any) -> Any:
     method = sooner.ParallelVLM(
-        held.draft, num_draft_tokens=6, least=0, placement="process", standing=held,
+        held.draft, num_draft_tokens=6, min_visual=0, placement="process", standing=held,
         prune=options.pop("prune", 0.5),
     )  # fmt: skip
     return sooner.generate(
@@ -51,7 +51,7 @@ def generate(held: sooner.StandingDraft, family: str, kind: str, rows: int, **op
 
 
 def pid(held: sooner.StandingDraft) -> int:
-    (forked,) = held.held
+    (forked,) = held.processes
     return int(forked.process.pid)
 
 
@@ -89,7 +89,7 @@ def test_killed_at_random_moments(standing: sooner.StandingDraft) -> None:
 
 
 def kill(held: sooner.StandingDraft, how: int) -> None:
-    for forked in list(held.held):
+    for forked in list(held.processes):
         with contextlib.suppress(ValueError, ProcessLookupError, TypeError):
             os.kill(forked.process.pid, how)
 
@@ -100,7 +100,7 @@ def test_a_process_that_hangs_is_replaced(standing: sooner.StandingDraft) -> Non
     kill(standing, signal.SIGSTOP)
     made = generate(standing, FAMILY, "video", 1)
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    assert not standing.held  # it did not say that it was done
+    assert not standing.processes  # it did not say that it was done
     assert not generate(standing, FAMILY, "video", 1).stats.notes
     assert pid(standing) != first
 
@@ -133,7 +133,7 @@ def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> Non
     )
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
     assert made.stats.num_draft_tokens > 0
-    assert not standing.held
+    assert not standing.processes
     assert not children()
 
 

@@ -87,8 +87,8 @@ def padded(lists: list[list[int]]) -> torch.Tensor:
     return torch.tensor([one + [0] * (width - len(one)) for one in lists])
 
 
-def judge(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, said: list[int]) -> Any:
-    return tolerance.judge(tree, choices, torch.tensor(said), torch.tensor(tolerance.radii))
+def judge(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, generated: list[int]) -> Any:
+    return tolerance.judge(tree, choices, torch.tensor(generated), torch.tensor(tolerance.radii))
 
 
 @settings(max_examples=300, deadline=None)
@@ -145,7 +145,7 @@ def context(rows: int, limit: int, do_sample: bool = False) -> Any:
 
 def noise_of(here: Any) -> RowNoise:
     """Of the rows that still decode."""
-    places = [len(here.rows.said(row)) for row in range(len(here.rows.active))]
+    places = [len(here.rows.output(row)) for row in range(len(here.rows.active))]
     return RowNoise.start(0, torch.tensor(here.rows.active)).advance(torch.tensor(places))
 
 

@@ -28,11 +28,11 @@ def spans(family: str, rows: int = 2) -> tuple[Tensor, Tensor]:
     """Random spans of a family's canvas, and their ids' codes counted from the lowest."""
     grid = tiny.canvas(family).grid
     tokens = torch.randint(*grid.codes, (rows, grid.length))
-    given = torch.randint(0, grid.codes[1], (rows, grid.given))
+    given = torch.randint(0, grid.codes[1], (rows, grid.prefix))
     for place, ids in enumerate(reference.allowed(family)):
         if len(ids) == 1:
-            tokens[:, grid.given + place] = ids[0]
-    tokens[:, : grid.given] = given
+            tokens[:, grid.prefix + place] = ids[0]
+    tokens[:, : grid.prefix] = given
     return tokens, grid.pick_codes(tokens)
 
 
@@ -88,13 +88,13 @@ def test_unknown_options_and_layouts_are_refused_by_name() -> None:
         sooner.canvas(tiny.janus(), heigth=16)
     with pytest.raises(SoonerError, match="CosmosCanvas has no option 'height'"):
         sooner.canvas(tiny.cosmos_ar(), height=16)
-    assert sooner.canvas(tiny.cosmos_ar(), height=None, given=1).grid.given == 12
+    assert sooner.canvas(tiny.cosmos_ar(), height=None, prefix=1).grid.prefix == 12
     with pytest.raises(SoonerError, match=r"unknown layout 'lumnia' \(did you mean 'lumina'"):
         sooner.canvas(tiny.chameleon(), layout="lumnia")
     with pytest.raises(SoonerError, match=r"no tokens named '<MOVQGAN\.\.\.'"):
         sooner.canvas(tiny.chameleon(), layout="lumina2", height=32, width=32)
-    with pytest.raises(SoonerError, match=r"given=3: .* from 1 to 2 of them"):
-        sooner.canvas(tiny.cosmos_ar(), given=3)
+    with pytest.raises(SoonerError, match=r"prefix=3: .* from 1 to 2 of them"):
+        sooner.canvas(tiny.cosmos_ar(), prefix=3)
     assert set(CANVASES) == {"chameleon", "cosmos_ar", "emu3", "janus"} <= set(FAMILIES)
 
 
@@ -186,7 +186,7 @@ def test_clips_are_decoded_by_their_tokenizer() -> None:
             return torch.stack([codes / 100] * 3, 1)
 
     tokens, codes = spans("cosmos_ar")
-    canvas = sooner.canvas(tiny.cosmos_ar(), given=1, tokenizer=Clips())
+    canvas = sooner.canvas(tiny.cosmos_ar(), prefix=1, tokenizer=Clips())
     pixels = canvas.pixels(tokens)
     assert pixels.shape == (2, 3, 3, 4, 3)
     torch.testing.assert_close(pixels[..., 2] * 2 - 1, codes / 100)

@@ -36,7 +36,7 @@ from transformers import (
 import sooner
 import tiny
 from same_drafts import SameDrafts
-from sooner.decoding.cache import given_cache
+from sooner.decoding.cache import cache_of
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.methods import Method
 from sooner.models import FAMILIES, adapt, self_check
@@ -157,12 +157,14 @@ WORDS: dict[str, Callable[[], Any]] = {
 }  # fmt: skip
 SEEING: dict[str, tuple[Callable[[], Any], int]] = {"llava": (llava, 16), "idefics3": (idefics3, 4)}
 METHODS: dict[str, Callable[[Any, list[list[int]]], Method]] = {
-    "plain": lambda model, said: sooner.Autoregressive(),
-    "prompt-lookup": lambda model, said: sooner.PromptLookup(),
-    "itself": lambda model, said: sooner.Speculative(model, num_draft_tokens=4),
-    "tree": lambda model, said: sooner.SDTree(model),
-    "hsd": lambda model, said: SameDrafts([[said[0][8:], said[1][:7] + said[0][3:5]]], nodes=10),
-    "hsd-garbage": lambda model, said: SameDrafts([[said[0][::-1] * 2, [7, 7, 8]]], nodes=10),
+    "plain": lambda model, output: sooner.Autoregressive(),
+    "prompt-lookup": lambda model, output: sooner.PromptLookup(),
+    "itself": lambda model, output: sooner.Speculative(model, num_draft_tokens=4),
+    "tree": lambda model, output: sooner.SDTree(model),
+    "hsd": lambda model, output: SameDrafts(
+        [[output[0][8:], output[1][:7] + output[0][3:5]]], nodes=10
+    ),
+    "hsd-garbage": lambda model, output: SameDrafts([[output[0][::-1] * 2, [7, 7, 8]]], nodes=10),
 }
 
 
@@ -275,7 +277,7 @@ class Placed(MistralForCausalLM):
 
     @staticmethod
     def _count(_module: Any, args: tuple, kwargs: dict) -> tuple[tuple, dict]:
-        cache, block = given_cache(kwargs), kwargs["inputs_embeds"].shape[1]
+        cache, block = cache_of(kwargs), kwargs["inputs_embeds"].shape[1]
         start = cache.get_seq_length() if cache is not None else 0
         return args, {**kwargs, "position_ids": torch.arange(start, start + block)[None]}
 

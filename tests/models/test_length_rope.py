@@ -224,7 +224,7 @@ def test_requests_that_join_share_prefixes_and_are_interrupted(
     assert long == 0  # its keys are those of its own length alone
     for place in (3, 9, 12):
         for row, ids in zip(prompts(), expected("llama", kind), strict=True):
-            request = engine.admit(batch([row]), said=tuple(ids[:place]), **OPTIONS)
+            request = engine.admit(batch([row]), generated=tuple(ids[:place]), **OPTIONS)
             engine.run()
             assert request.tokens == [ids[place:]]
 

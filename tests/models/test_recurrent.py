@@ -123,7 +123,7 @@ def test_requests_join_and_leave(species: Species, name: str, memory: dict[str, 
     asked = []
     for seed, new in ((0, 12), (1, 5), (2, 9), (0, 7), (3, 4)):
         inputs = species.inputs(model, "text", 1, seed)
-        wanted = laws.said(species, inputs)[0][:new]
+        wanted = laws.output(species, inputs)[0][:new]
         asked.append((engine.admit(inputs, **greedy(new)), wanted))
         for _ in range(3):
             engine.step()

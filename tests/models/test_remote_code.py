@@ -84,16 +84,20 @@ def inputs_of(loaded: dict[str, Loaded], name: str) -> dict[str, Any]:
 NAMES = ("dots_ocr", "deepseek_ocr")
 Make = Callable[[Any, list[list[int]]], sooner.Method]
 METHODS: dict[str, Make] = {
-    "plain": lambda model, said: sooner.Autoregressive(),
-    "prompt-lookup": lambda model, said: sooner.PromptLookup(),
-    "itself": lambda model, said: sooner.Speculative(model, num_draft_tokens=4),
-    "stranger": lambda model, said: sooner.Speculative(
+    "plain": lambda model, output: sooner.Autoregressive(),
+    "prompt-lookup": lambda model, output: sooner.PromptLookup(),
+    "itself": lambda model, output: sooner.Speculative(model, num_draft_tokens=4),
+    "stranger": lambda model, output: sooner.Speculative(
         tiny.model("qwen2", seed=5), num_draft_tokens=3
     ),
-    "tree": lambda model, said: sooner.SDTree(model),
-    "hsd-perfect": lambda model, said: SameDrafts([[said[0], said[1]]], nodes=10),
-    "hsd-partly": lambda model, said: SameDrafts([[said[0][12:], said[1][:9] + said[0][3:6]]]),
-    "hsd-garbage": lambda model, said: SameDrafts([[said[0][::-1] * 3, [7, 7, 7, 8]]], nodes=12),
+    "tree": lambda model, output: sooner.SDTree(model),
+    "hsd-perfect": lambda model, output: SameDrafts([[output[0], output[1]]], nodes=10),
+    "hsd-partly": lambda model, output: SameDrafts(
+        [[output[0][12:], output[1][:9] + output[0][3:6]]]
+    ),
+    "hsd-garbage": lambda model, output: SameDrafts(
+        [[output[0][::-1] * 3, [7, 7, 7, 8]]], nodes=12
+    ),
 }
 
 

@@ -26,11 +26,11 @@ class Listener:
         self.ended, self.began = threading.Event(), threading.Event()
         now = time.monotonic()
         self.job = GenerationJob(
-            f"request {seed}", {"input_ids": [PROMPT]}, len(PROMPT), limit, self.hear, now,
+            f"request {seed}", {"input_ids": [PROMPT]}, len(PROMPT), limit, self.record, now,
             None if due is None else now + due, JobSampling(seed=seed),
         )  # fmt: skip
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         self.events.append(event)
         self.began.set()
         if isinstance(event, Finished):

@@ -47,7 +47,7 @@ def flood(task: DecodeTask) -> dict[str, Any]:
     return {}
 
 
-def told(task: DecodeTask) -> dict[str, Any]:
+def report(task: DecodeTask) -> dict[str, Any]:
     """What it can see of the machine."""
     try:
         with open(task.options["path"], "wb") as file:

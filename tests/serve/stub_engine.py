@@ -72,7 +72,7 @@ class StubRequest:
     tell: Callable[[int, list[int], int], None]
     order: tuple[float, int]
     options: dict[str, Any] = field(default_factory=dict)
-    said: list[int] = field(default_factory=list)
+    output: list[int] = field(default_factory=list)
     to_prefill: int = 0
     is_waiting: bool = True
     num_preemptions: int = 0
@@ -86,7 +86,7 @@ class StubRequest:
 
     @property
     def finish_reason(self) -> str:
-        return "stop" if self.said and self.said[-1] in self.stop_ids else "length"
+        return "stop" if self.output and self.output[-1] in self.stop_ids else "length"
 
     @property
     def is_prefilling(self) -> bool:
@@ -94,8 +94,8 @@ class StubRequest:
 
     @property
     def has_ended(self) -> bool:
-        return bool(self.said) and (
-            len(self.said) >= self.max_tokens or self.said[-1] in self.stop_ids
+        return bool(self.output) and (
+            len(self.output) >= self.max_tokens or self.output[-1] in self.stop_ids
         )
 
 
@@ -161,7 +161,7 @@ class StubEngine:
         return None if self.pages is None else self.pages * self.page - self.block
 
     def _pages_of(self, row: StubRequest) -> int:
-        return -(-(len(row.prompt) + len(row.said) + self.block) // self.page)
+        return -(-(len(row.prompt) + len(row.output) + self.block) // self.page)
 
     def admit(
         self,
@@ -199,7 +199,7 @@ class StubEngine:
                 return
             request = self.waiting.pop(0)
             request.is_waiting = False
-            request.to_prefill = len(request.prompt) + len(request.said)
+            request.to_prefill = len(request.prompt) + len(request.output)
             self.rows.append(request)
 
     def _make_room(self) -> None:
@@ -227,7 +227,7 @@ class StubEngine:
         ended += [row for row in self.rows if row.has_ended]
         for row in ended:
             self.rows.remove(row)
-            row.tokens = [row.said]
+            row.tokens = [row.output]
         return ended
 
     def cancel(self, request: StubRequest) -> None:
@@ -236,7 +236,7 @@ class StubEngine:
         assert request in line, "cancelled twice"
         self._break("cancel")
         line.remove(request)
-        request.tokens = [request.said]
+        request.tokens = [request.output]
 
     def close(self) -> None:
         self.rows, self.waiting, self.is_closed = [], [], True
@@ -256,22 +256,22 @@ class StubEngine:
                 failed.append(row)
                 continue
             if tokens and not row.is_prefilling:
-                self._say(row, 1)
+                self._emit(row, 1)
         for row in failed:
-            row.said = []
+            row.output = []
         return failed
 
     def _round(self, row: StubRequest) -> None:
-        size = self.blocks[(len(row.prompt) + len(row.said)) % len(self.blocks)]
+        size = self.blocks[(len(row.prompt) + len(row.output)) % len(self.blocks)]
         row.num_drafts += self.block > 1
         row.num_draft_tokens += self.block - 1
-        self._say(row, size)
+        self._emit(row, size)
 
-    def _say(self, row: StubRequest, most: int) -> None:
+    def _emit(self, row: StubRequest, most: int) -> None:
         new: list[int] = []
         while len(new) < most and not row.has_ended:
-            new.append(token(row.prompt, row.seed, len(row.said), self.words))
-            row.said.append(new[-1])
+            new.append(token(row.prompt, row.seed, len(row.output), self.words))
+            row.output.append(new[-1])
         row.logprobs[0] += map(logprob, new)
         row.tell(0, new, min(len(new), most - 1))
 

@@ -31,7 +31,7 @@ class Started:
 
     process: subprocess.Popen[str]
     address: str
-    said: list[str]
+    output: list[str]
 
     @property
     def client(self) -> Any:

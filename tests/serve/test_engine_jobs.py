@@ -44,7 +44,7 @@ def test_a_row_whose_deadline_passes_is_freed_and_then_told() -> None:
     rows: list[int] = []
     with running(lambda: engine) as service:
         client = Listener(10**9, due=0.2)
-        hear = client.hear
+        hear = client.record
 
         def look(event: Event) -> None:
             rows.append(len(engine.rows))

@@ -60,11 +60,11 @@ class Ear:
         self.end: Finished | None = None
         inputs = {"input_ids": torch.tensor([PROMPT])}
         self.job = GenerationJob(
-            "a", inputs, len(PROMPT), NEW, self.hear, sampling=JobSampling(**SAMPLING[sampling]),
+            "a", inputs, len(PROMPT), NEW, self.record, sampling=JobSampling(**SAMPLING[sampling]),
             stop_token_ids=frozenset([END]), grammar=grammar, prediction=WRONG, **more,
         )  # fmt: skip
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         if isinstance(event, Tokens):
             self.ids += event.ids
             self.logprobs += [one.logprob for one in event.logprobs or ()]

@@ -32,7 +32,7 @@ print(bounded, libc.mallinfo2().m - before >> 20)
 """
 
 
-def told(*arguments: str, **more: str) -> list[str]:
+def report(*arguments: str, **more: str) -> list[str]:
     kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
     kept.pop("GLIBC_TUNABLES", None)
     done = subprocess.run(
@@ -43,8 +43,8 @@ def told(*arguments: str, **more: str) -> list[str]:
 
 
 def test_large_blocks_are_mapped_on_their_own_whatever_was_freed_before() -> None:
-    assert told("usual") == ["None", "0"]
-    assert told("bounded") == ["True", "8"]
+    assert report("usual") == ["None", "0"]
+    assert report("bounded") == ["True", "8"]
 
 
 HOLES = """

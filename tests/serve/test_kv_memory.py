@@ -71,5 +71,5 @@ def test_a_gpu_gives_a_share_of_itself(
         return
     if share == 0.5:
         monkeypatch.setattr(module.manager, "page_bytes", lambda adapter, method: 2 * GIB // 1000)
-        monkeypatch.setattr(module, "KEPT", 1000)
+        monkeypatch.setattr(module, "CACHE_FACTOR", 1000)
     assert kv_memory(PAIR, PLAIN, asked).pages == pages

@@ -133,8 +133,8 @@ def test_the_frames_that_are_asked_for_come(processes: DecodeProcesses, tmp_path
     (pixels,) = found.pictures
     assert [videos.index_of(frame, near) for frame, near in zip(pixels, (0, 7, 19), strict=True)] \
         == [0, 7, 19]  # fmt: skip
-    assert found.told["indices"] == [0, 7, 19]
-    assert found.told["info"]["damage"] is None
+    assert found.report["indices"] == [0, 7, 19]
+    assert found.report["info"]["damage"] is None
 
 
 SECRET = "sooner-secret-file"
@@ -226,13 +226,13 @@ def test_pdfs_that_are_refused(processes: DecodeProcesses, data: bytes, told: st
 def test_a_decoder_that_hangs_is_killed_and_the_next_file_is_read() -> None:
     processes = DecodeProcesses(1, replace(LIMITS, seconds=0.5))
     try:
-        pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").told["pid"]
+        pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").report["pid"]
         for name in ("hang", "hang_in_a_picture"):
             with pytest.raises(MediaError, match=r"took more than 0\.5 s"):
                 processes.decode(f"{PLANTED}:{name}", b"")
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
-            pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").told["pid"]
+            pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").report["pid"]
         assert decode_picture(processes, png(gradient("RGB"))).shape == (20, 30, 3)
     finally:
         processes.close()
@@ -244,10 +244,10 @@ def test_a_crash_and_hunger_are_that_files_errors(processes: DecodeProcesses) ->
             processes.decode(f"{PLANTED}:crash", b"")
     with pytest.raises(MediaError, match="more than 256 MiB"):
         processes.decode(f"{PLANTED}:eat", b"", size=400 * MEBI)
-    assert processes.decode(f"{PLANTED}:eat", b"", size=MEBI).told == {"took": MEBI}
+    assert processes.decode(f"{PLANTED}:eat", b"", size=MEBI).report == {"took": MEBI}
     with pytest.raises(MediaError, match="ended while it read it"):
         processes.decode(f"{PLANTED}:flood", b"")
-    assert processes.decode(f"{PLANTED}:eat", b"", size=MEBI).told == {"took": MEBI}
+    assert processes.decode(f"{PLANTED}:eat", b"", size=MEBI).report == {"took": MEBI}
 
 
 def test_a_process_is_reused_knows_no_secrets_and_writes_nothing(
@@ -256,7 +256,7 @@ def test_a_process_is_reused_knows_no_secrets_and_writes_nothing(
     monkeypatch.setenv("SOONER_TOKEN", "secret")
     fresh = DecodeProcesses(1, LIMITS)
     try:
-        told = [fresh.decode(f"{PLANTED}:told", b"", path=str(tmp_path / "x")).told for _ in "ab"]
+        told = [fresh.decode(f"{PLANTED}:told", b"", path=str(tmp_path / "x")).report for _ in "ab"]
     finally:
         fresh.close()
     assert told[0]["pid"] == told[1]["pid"] != os.getpid()

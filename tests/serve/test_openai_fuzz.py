@@ -24,7 +24,7 @@ from serve.spoken import RESPONSE_TEMPLATE, byte_level
 from serve.stub_engine import StubEngine
 from serve.test_openai_clients import http_status, stub_thread
 from sooner.serve.openai.grammar import GuidanceGrammars
-from sooner.serve.openai.protocol import MOST_DRAFT
+from sooner.serve.openai.protocol import MAX_DRAFT
 
 SOON = 60
 DOCUMENTED = {200, 400, 401, 403, 404, 405, 408, 413, 429, 503, 504}
@@ -107,14 +107,14 @@ def changed(right: dict[str, Any], fields: dict[str, Any]) -> Any:
 
 chats, texts = changed(HELLO, chat), changed({"prompt": "a"}, text)
 damaged = some.builds(
-    lambda told, at, what: (lambda raw: raw[: at % len(raw)] + what + raw[at % len(raw) :])(
-        json.dumps(told).encode()
+    lambda report, at, what: (lambda raw: raw[: at % len(raw)] + what + raw[at % len(raw) :])(
+        json.dumps(report).encode()
     ),
     chats, some.integers(0, 10_000), some.binary(min_size=1, max_size=9),
 )  # fmt: skip
 asks = some.one_of(
-    some.tuples(some.just(CHAT), chats.map(lambda told: json.dumps(told).encode())),
-    some.tuples(some.just(TEXT), texts.map(lambda told: json.dumps(told).encode())),
+    some.tuples(some.just(CHAT), chats.map(lambda report: json.dumps(report).encode())),
+    some.tuples(some.just(TEXT), texts.map(lambda report: json.dumps(report).encode())),
     some.tuples(some.just(CHAT), damaged),
     some.tuples(some.just(TEXT), some.binary(max_size=100)),
 )
@@ -142,7 +142,7 @@ def address() -> Iterator[str]:
     tokenizer = byte_level()
     grammars = CompiledOnly(tokenizer, VOCAB, [tokenizer.eos_token_id])
     model = served(
-        response_template=RESPONSE_TEMPLATE, default_max_tokens=20, max_draft_tokens=MOST_DRAFT
+        response_template=RESPONSE_TEMPLATE, default_max_tokens=20, max_draft_tokens=MAX_DRAFT
     )
     with (
         stub_thread(Forgetful, max_rows=8) as thread,

@@ -114,7 +114,7 @@ def test_streams_and_answers_agree_at_every_split(blocks: tuple[int, ...], stop:
             assert values == [row for rows in told_so for row in rows], key
 
 
-def told(ids: list[int]) -> list[ToldToken]:
+def report(ids: list[int]) -> list[ToldToken]:
     return [
         ToldToken(token, False, 0, TokenLogprob(token, -0.5, ((token, -0.5), (65, -2.0))), False,
                   leads=not place)
@@ -128,5 +128,5 @@ def test_bytes_of_the_tokens_are_the_bytes_of_the_text(text: str, falls_back: bo
     tokenizer = byte_fallback() if falls_back else byte_level()
     ids = tokenizer(text, add_special_tokens=False).input_ids
     whole = tokenizer.decode(ids)
-    rows = TokenTexts(tokenizer).chat_logprobs(told(ids)).content
+    rows = TokenTexts(tokenizer).chat_logprobs(report(ids)).content
     assert b"".join(bytes(row["bytes"] or []) for row in rows).decode() == whole

@@ -15,7 +15,7 @@ from sooner.serve.jobs import Finished, JobUsage, TokenLogprob, Tokens
 from sooner.serve.openai.choice import Choice, Update
 from sooner.serve.openai.text import (
     BROKEN,
-    MOST_PENDING,
+    MAX_PENDING,
     Detokenizer,
     StopStrings,
     special_ids,
@@ -67,8 +67,8 @@ def test_tokens_that_are_no_text_are_told_as_the_tokenizer_tells_them(ids: list[
     whole = tokenizer.decode(ids, skip_special_tokens=True)
     pieces = pieces_of(tokenizer, ids)
     longest = max((len(run) for run in _silences(pieces)), default=0)
-    assert longest <= MOST_PENDING
-    assume(longest < MOST_PENDING)
+    assert longest <= MAX_PENDING
+    assume(longest < MAX_PENDING)
     assert "".join(pieces) == whole
 
 
@@ -97,12 +97,12 @@ def test_byte_fallback_joins_its_bytes(text: str) -> None:
 # Stop strings.
 
 
-def told(stops: Sequence[str], pieces: Sequence[str]) -> tuple[str, str | None]:
+def report(stops: Sequence[str], pieces: Sequence[str]) -> tuple[str, str | None]:
     stream, out = StopStrings(stops), ""
     for piece in pieces:
         out += stream.add(piece)
-        if stream.found:
-            return out, stream.found
+        if stream.stop:
+            return out, stream.stop
     return out + stream.end(), None
 
 
@@ -126,7 +126,7 @@ def test_stop_strings_end_a_text_wherever_it_is_cut(
     text: str, stops: list[str], sizes: list[int]
 ) -> None:
     pieces = ["".join(map(chr, block)) for block in in_blocks(list(map(ord, text)), sizes)]
-    assert told(stops, pieces) == by_hand(stops, text)
+    assert report(stops, pieces) == by_hand(stops, text)
 
 
 # Choices.
@@ -173,5 +173,5 @@ def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes:
         [token for one in every for token in one.tokens] for every in (updates, whole)
     )
     assert [(one.id, one.offset) for one in told] == [(one.id, one.offset) for one in expected]
-    assert choice.usage(JobUsage(1)).told == len(told)
+    assert choice.usage(JobUsage(1)).report == len(told)
     assert all(one.logprob and one.logprob.token == one.id for one in told)

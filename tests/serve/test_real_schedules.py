@@ -63,7 +63,7 @@ class Asked:
         inputs = asked(FAMILY, self.kind, self.tail)
         sampling = JobSampling(**DRAWN[drawn], seed=some.randint(0, 2))
         self.job = GenerationJob(
-            "a", inputs, inputs["input_ids"].shape[1], new, self.hear, arrived=now,
+            "a", inputs, inputs["input_ids"].shape[1], new, self.record, arrived=now,
             sampling=sampling, choice=some.choice([0, 0, 0, 1]),
         )  # fmt: skip
         whole = alone(self.kind, self.tail, drawn, seed_of(self.job))
@@ -83,7 +83,7 @@ class Asked:
         self.ids: list[int] = []
         self.end: Finished | None = None
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         assert self.end is None
         if isinstance(event, Tokens):
             self.ids += event.ids
@@ -161,7 +161,7 @@ def schedule(seed: int) -> Counter[str]:
     assert engine.is_idle
     assert memory.pool.used == 0
     copies = 0 if memory._stores is not None else memory.pool.cached
-    assert len(memory._kept.content) == copies, "what is kept is what may be found"
+    assert len(memory._cached_pages.content) == copies, "what is kept is what may be found"
     for number, client in enumerate(clients):
         client.check((seed, name, number, client.kind, client.tail, client.job.sampling))
     cached = sum(one.end.usage.cached_tokens for one in clients if one.end is not None)

@@ -33,11 +33,11 @@ class Client:
         self.end: Finished | None = None
         self.hung_up = False
         self.job = GenerationJob(
-            name, {"input_ids": [prompt]}, len(prompt), events=self.hear,
+            name, {"input_ids": [prompt]}, len(prompt), events=self.record,
             arrived=world.clock(), stop_token_ids=STOPS, **options,
         )  # fmt: skip
 
-    def hear(self, event: Event) -> None:
+    def record(self, event: Event) -> None:
         if self.is_deaf:
             raise RuntimeError("the event loop is closed")
         assert self.end is None, "told something behind its end"

@@ -85,8 +85,8 @@ headers = some.one_of(
     some.text(max_size=60),
     some.builds(
         "{{'descr': {!r}, 'fortran_order': {!r}, 'shape': {!r}, }}".format,
-        dtypes, values, shapes.map(lambda told: tuple(told) if isinstance(told, list) else told),
-    ),
+        dtypes, values, shapes.map(lambda report: tuple(report) if isinstance(report, list) else
+    report), ),
     some.builds(lambda mark, count: mark * count, some.sampled_from("([{-9\n"), some.just(4000)),
 )  # fmt: skip
 images = some.one_of(
@@ -115,15 +115,15 @@ objects = some.fixed_dictionaries(
     },
 )
 damaged = some.builds(
-    lambda told, at, what: (lambda raw: raw[: at % len(raw)] + what + raw[at % len(raw) :])(
-        json.dumps(told).encode()
+    lambda report, at, what: (lambda raw: raw[: at % len(raw)] + what + raw[at % len(raw) :])(
+        json.dumps(report).encode()
     ),
     objects, some.integers(0, 10_000), some.binary(min_size=1, max_size=9),
 )  # fmt: skip
 bodies = some.one_of(
-    objects.map(lambda told: json.dumps(told).encode()),
-    objects.map(lambda told: json.dumps({**request(), **told}).encode()),
-    objects.map(lambda told: json.dumps({"encoded": json.dumps(told)}).encode()),
+    objects.map(lambda report: json.dumps(report).encode()),
+    objects.map(lambda report: json.dumps({**request(), **report}).encode()),
+    objects.map(lambda report: json.dumps({"encoded": json.dumps(report)}).encode()),
     damaged,
     deep.map(str.encode),
     some.binary(max_size=200),

@@ -173,7 +173,7 @@ def test_bytes_in_flight_are_limited() -> None:
 
             declared = {"Content-Length": "50000"}
             first = asyncio.ensure_future(client.post("/act", content=slowly(), headers=declared))
-            await until(lambda: bodies.held == 50_000)
+            await until(lambda: bodies.in_use == 50_000)
             told = await client.post("/act", content=b" " * 55_000)
             assert (told.status_code, told.headers["retry-after"]) == (429, "1")
 
@@ -187,9 +187,9 @@ def test_bytes_in_flight_are_limited() -> None:
             assert small.status_code == 200
             gate.set()
             assert (await first).json() == [3.0] * 7
-            assert bodies.held == 0
+            assert bodies.in_use == 0
             assert (await client.post("/act", content=b"{".ljust(55_000))).status_code == 400
-            assert bodies.held == 0
+            assert bodies.in_use == 0
 
     asyncio.run(scenario())
 

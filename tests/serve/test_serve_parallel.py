@@ -43,7 +43,7 @@ def drafts_of(told: Any) -> dict[str, Any]:
 
 def process_of(server: Running) -> Any:
     """The draft's process."""
-    (held,) = server.server._standing.held
+    (held,) = server.server._standing.processes
     return held.process
 
 
@@ -127,7 +127,7 @@ def test_the_command_says_so_and_ends_with_its_process(tmp_path: Path) -> None:
         assert drafts_of(told)["num_draft_tokens"] > 0
         children = children_of(started.process.pid)
         assert children
-        wait_for(lambda: "one request decodes at a time" in "".join(started.said))
+        wait_for(lambda: "one request decodes at a time" in "".join(started.output))
         assert started.stop() == 0
     finally:
         started.process.kill()

@@ -50,11 +50,11 @@ def test_policies_and_models_that_draw_are_sent_to_their_own_command() -> None:
 
 
 class _Part:
-    def __init__(self, **told: Any) -> None:
-        self.told = told
+    def __init__(self, **report: Any) -> None:
+        self.report = report
 
     def to_dict(self) -> dict[str, Any]:
-        return self.told
+        return self.report
 
 
 def test_a_draft_that_sees_other_pixels_is_refused() -> None:

@@ -202,7 +202,7 @@ def ask(body: dict[str, Any], path: str = CHAT, script: str = SCRIPT, **options:
     return asyncio.run(run())
 
 
-def said(answer: Any) -> str:
+def output(answer: Any) -> str:
     """The text of a whole answer or a stream."""
     if answer.headers["content-type"].startswith("text/event-stream"):
         told = [chunk["choices"][0] for chunk in chunks(answer)]
@@ -218,6 +218,6 @@ HELLO = {"messages": [{"role": "user", "content": "hello"}]}
 def test_an_answer_may_begin_with_the_message_that_it_continues(stream: bool) -> None:
     messages = [*HELLO["messages"], {"role": "assistant", "content": "the quick"}]
     body = {"messages": messages, "continue_final_message": True, "stream": stream}
-    assert said(ask(body, script=" fox")) == " fox"
-    assert said(ask({**body, "echo": True}, script=" fox")) == "the quick fox"
-    assert said(ask({**HELLO, "echo": True, "stream": stream}, script=" fox")) == " fox"
+    assert output(ask(body, script=" fox")) == " fox"
+    assert output(ask({**body, "echo": True}, script=" fox")) == "the quick fox"
+    assert output(ask({**HELLO, "echo": True, "stream": stream}, script=" fox")) == " fox"

@@ -12,7 +12,7 @@ import sooner
 import tiny
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.sparse.pruning import PRUNERS, Pruner
-from sooner.sparse.pruning.stage import Kept
+from sooner.sparse.pruning.stage import Selection
 
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 LAYERS = 6
@@ -62,7 +62,7 @@ def test_a_prompt_without_pixels_is_left_alone(name: str) -> None:
 class _Broken(sooner.FastV):
     """Fails in the middle of a prefill."""
 
-    def keep(self, stage: Any) -> Kept:
+    def keep(self, stage: Any) -> Selection:
         raise ZeroDivisionError("broken on purpose")
 
 

@@ -41,7 +41,7 @@ def local_model(layers: int = 4) -> Any:
     return model
 
 
-def told_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
+def notes_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
     """What a prompt of so many random words is told by `auto`."""
     ids = torch.randint(0, 90, (1, tokens), generator=torch.Generator().manual_seed(1))
     with torch.inference_mode(), MMInference.auto(**options)(model) as report:
@@ -53,11 +53,11 @@ def told_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
 @pytest.mark.slow
 def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None:
     """Unpatched: heads that look nearby, over a prompt so long that it pays on any CPU."""
-    told = told_of(local_model(), LONG)
+    told = notes_of(local_model(), LONG)
     assert [layer.is_sparse for layer in told.layers] == [False, True, True, True]
     dense, sparse = map(float, re.findall(r"([\d.e-]+) s ", told.layers[0].reason))
     assert sparse < dense
-    measured = told_of(local_model(), LONG, measure_recall=True)
+    measured = notes_of(local_model(), LONG, measure_recall=True)
     assert measured.recall is not None
     assert measured.recall > 0.9
     assert measured.layers[1].share is not None
@@ -65,11 +65,11 @@ def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None
 
 
 def test_auto_keeps_what_is_short_and_what_has_no_lines_dense() -> None:
-    short = told_of(local_model(), 500)
+    short = notes_of(local_model(), 500)
     assert short.is_exact
     assert all("500 tokens, sparse from 1024 on" in layer.reason for layer in short.layers)
     model = tiny.model("llama", layers=4)  # random attention: its lines would be anywhere
-    spread = told_of(model, 2048)
+    spread = notes_of(model, 2048)
     assert spread.is_exact
     assert re.search(r"of dense attention's FLOPs|s dense, ", spread.layers[0].reason)
 

@@ -192,7 +192,7 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
     with pytest.raises(KeyboardInterrupt):
         search("qwen2_5_vl", sidecar=folder, on_step=stop).run()
     again = search("qwen2_5_vl", sidecar=folder)
-    assert again.notes.kept == 4
+    assert again.notes.count == 4
     assert again.run() == searched("qwen2_5_vl")
     again.finish()
     assert not folder.exists()

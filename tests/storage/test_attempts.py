@@ -27,7 +27,7 @@ def dies(folder: Path, key: str) -> None:
 
 @pytest.mark.parametrize("any_store", ["local", "memory", "s3"], indirect=True)
 def test_work_that_ends_leaves_nothing(any_store: Store) -> None:
-    attempts = Attempts(any_store, most=1)
+    attempts = Attempts(any_store, maximum=1)
     with attempts.trying("a/b", "one"):
         assert len(list(any_store.names(".sooner/attempts/a/b/"))) == 1
         assert attempts.count("a/b") == 0  # this process is alive

@@ -180,7 +180,7 @@ class SteppedStore(Store):
     def _may_refuse(self) -> bool:
         return True
 
-    def _asked_now(self) -> float:
+    def _server_time(self) -> float:
         return self.turns.clock
 
     def now(self) -> float:
@@ -202,7 +202,7 @@ def _interleaved(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
         holding = [
             i
             for i, one in enumerate(owners)
-            if any(turns.clock < held.until for held in one._held.values())
+            if any(turns.clock < held.until for held in one._leases.values())
         ]
         assert len(holding) <= 1, f"seed {seed}: {holding} hold it at {turns.clock}"
         if holding and hands[-1:] != holding:

@@ -32,15 +32,15 @@ def picture(path: Path, width: int = 60, height: int = 40) -> Path:
 
 
 class EchoParser:
-    """Says what was drafted, or that nothing was; `told` are the pages that it was asked for."""
+    """Says what was drafted, or that nothing was; `report` are the pages that it was asked for."""
 
     def __init__(self, raising: dict[int, BaseException] | None = None) -> None:
         self.ask = GENERAL
         self.raising = raising or {}
-        self.told: list[int] = []
+        self.report: list[int] = []
 
     def __call__(self, page: Page, draft: Any = None) -> ParsedPage:
-        self.told.append(page.number)
+        self.report.append(page.number)
         draft = draft() if callable(draft) else draft
         if page.number in self.raising:
             raise self.raising[page.number]

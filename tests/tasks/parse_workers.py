@@ -87,7 +87,7 @@ def work(source: Path, out: Path | str, longest: float = 0.02, **options: Any) -
     parser = TakesTime(longest)
     given = {"delivery": Delivery(out, FORMATS), "drafter": SayNumber(), **options}
     job(source, Path("unused"), **given).run(lambda: parser)
-    return parser.told
+    return parser.report
 
 
 def start(source: Path, out: Path | str, longest: float = 0.02, **options: Any) -> BaseProcess:

@@ -110,14 +110,14 @@ def test_a_clip_is_continued(camera: DrawingModel, tmp_path: Path) -> None:
     path = videos.write(tmp_path / "a.mkv", "mpeg4", 12, (32, 16))
     made = continue_clip(path, camera, ImagineSettings(seed=1, count=2))
     assert made.pixels.shape == (2, 17, 8, 8, 3)
-    assert made.given_frames == 9
+    assert made.prefix_frames == 9
     assert made.record["tokens"] == 2 * 8
     assert np.array_equal(made.pixels[0, :9], made.pixels[1, :9])
     assert not np.array_equal(made.pixels[0, 9:], made.pixels[1, 9:])
     again = continue_clip(path, camera, ImagineSettings(seed=1, count=2))
     assert np.array_equal(made.pixels, again.pixels)
     less = continue_clip(path, camera, ImagineSettings(seed=1, given=5, start=-6))
-    assert less.given_frames == 5
+    assert less.prefix_frames == 5
     assert less.record["frames"] == {"first": 6, "count": 5}
     assert less.record["tokens"] == 12
 

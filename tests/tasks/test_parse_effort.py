@@ -153,12 +153,12 @@ def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Mo
 def test_costs_are_robust_and_careful() -> None:
     costs = PageCosts()
     assert costs.usual(160).forwards == 10
-    assert costs.least(160).forwards == 0  # nothing known, nothing spent unasked
+    assert costs.minimum(160).forwards == 0  # nothing known, nothing spent unasked
     for forwards in (20, 20, 200, 10):
         costs.add(PageCost(100, forwards, forwards / 10))
     assert costs.usual(200) == PageCost(200, 40, 4.0)
-    assert costs.least(200) == PageCost(200, 10, 1.0)
-    assert costs.least(50) == PageCost(50, 5, 0.5)
+    assert costs.minimum(200) == PageCost(200, 10, 1.0)
+    assert costs.minimum(50) == PageCost(50, 5, 0.5)
     costs.add(PageCost(0, 99, 9.0))
     assert costs.usual(200) == PageCost(200, 40, 4.0)
 

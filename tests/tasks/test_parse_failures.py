@@ -100,7 +100,7 @@ def test_a_page_that_no_document_has_is_an_error_in_the_end(tmp_path: Path) -> N
 @pytest.mark.parametrize("error", [SoonerError("the page is too large"), RuntimeError("a\nb")])
 def test_a_page_that_fails_does_not_stop_the_others(tmp_path: Path, error: Exception) -> None:
     source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
-    assert run(source, out, raising={2: error}).told == [1, 2, 3]
+    assert run(source, out, raising={2: error}).report == [1, 2, 3]
     found = records(out)
     assert [one["status"] for one in found.values()] == ["SUCCESS", FAILED, "SUCCESS"]
     expected = "RuntimeError: a b" if isinstance(error, RuntimeError) else "the page is too large"
@@ -108,7 +108,7 @@ def test_a_page_that_fails_does_not_stop_the_others(tmp_path: Path, error: Excep
     whole = json.loads((out / "a.pdf.json").read_text())
     assert whole["status"] == "PARTIAL"
     assert whole["failed"] == [{"page": 2, "reason": expected}]
-    assert run(source, out).told == [2]
+    assert run(source, out).report == [2]
     assert json.loads((out / "a.pdf.json").read_text())["status"] == "SUCCESS"
 
 
@@ -119,7 +119,7 @@ def test_a_broken_device_stops_the_run(tmp_path: Path) -> None:
     parser = EchoParser({2: fault})
     with pytest.raises(DeviceFaultError) as caught:
         job(source, out).run(lambda: parser)
-    assert parser.told == [1, 2]
+    assert parser.report == [1, 2]
     told = str(caught.value)
     assert "\n" not in told
     assert re.search(r"a.pdf', page 2: AcceleratorError: CUDA error: device-side assert", told)
@@ -129,7 +129,7 @@ def test_a_broken_device_stops_the_run(tmp_path: Path) -> None:
         (1, "SUCCESS"), (2, FAILED),
     ]  # fmt: skip
     assert (out / "a.pdf/page-0001.md").is_file()
-    assert run(source, out).told == [2, 3, 4]
+    assert run(source, out).report == [2, 3, 4]
     assert len(records(out)) == 4
 
 

@@ -36,10 +36,10 @@ from sooner.tasks.parse.forms import FORMS, Ask
 from sooner.tasks.parse.habits import (
     NAME,
     ask_of,
+    base_name,
     family_of,
     known_ask,
     longest_of,
-    own_name,
 )
 from tasks.parsing import noise_page
 
@@ -94,7 +94,7 @@ def test_a_folder_or_a_caller_says_of_which_family_a_finetune_is(tmp_path: Path)
         family_of(str(tmp_path))
     with pytest.raises(SoonerError, match=r"unknown family 'glmocr'.*did you mean 'glm-ocr'"):
         ParseSettings(family="glmocr")
-    assert own_name("a/b") == "b"
+    assert base_name("a/b") == "b"
 
 
 def test_the_table_of_families_is_that_of_the_documentation() -> None:

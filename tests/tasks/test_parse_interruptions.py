@@ -36,7 +36,7 @@ def test_a_full_disk_leaves_nothing_half_written(
 
     def parsed(out: Path) -> list[int]:
         texts = Delivery(out, ("md", "json"), overlay=False)
-        return run(source, out, SayNumber(), delivery=texts).told
+        return run(source, out, SayNumber(), delivery=texts).report
 
     monkeypatch.setattr(os, "fsync", full)
     assert parsed(tmp_path / "whole") == [1, 2]
@@ -106,7 +106,7 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
         file.write(b'{"document": "a.pdf", "page": 3, "stat')  # as a crash might leave it
     (out / "a.pdf" / "page-0003.md").write_text("half")
     (out / "a.pdf" / ".sooner-12ab.part").write_text("hal")
-    assert run(source, out).told == [3, 4]
+    assert run(source, out).report == [3, 4]
     assert (out / "a.pdf/page-0002.md").stat().st_mtime_ns == kept
     assert sorted(page for _, page in records(out)) == [1, 2, 3, 4]
     assert (out / "a.pdf.md").read_text() == "\n".join(["nothing drafted\n"] * 4)

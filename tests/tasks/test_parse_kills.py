@@ -30,18 +30,18 @@ pytestmark = pytest.mark.slow
 
 @dataclass
 class Worker:
-    """A process that parses; `told` says when its run begins."""
+    """A process that parses; `report` says when its run begins."""
 
     process: BaseProcess
-    told: Connection
+    report: Connection
 
     def is_at_work(self) -> bool:
         """Whether it is, once it has begun; it may have ended before."""
-        if not self.told.closed:
-            wait([self.told, self.process.sentinel])
+        if not self.report.closed:
+            wait([self.report, self.process.sentinel])
             with suppress(EOFError):
-                self.told.recv_bytes()
-            self.told.close()
+                self.report.recv_bytes()
+            self.report.close()
         return self.process.is_alive()
 
     def kill(self) -> None:

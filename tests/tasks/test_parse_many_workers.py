@@ -105,7 +105,7 @@ def test_a_page_that_kills_its_process_is_set_aside_after_three(tmp_path: Path) 
     again = job(source, out, SayNumber())
     counts = again.run(lambda: pytest.fail("nothing is left"))
     assert (counts.failed, counts.before, counts.aside) == (0, 3, 1)
-    assert run(source, out, SayNumber(), fresh=True).told == [1, 2, 3, 4]
+    assert run(source, out, SayNumber(), fresh=True).report == [1, 2, 3, 4]
     assert records(out)["a.pdf", 2]["status"] == "SUCCESS"
 
 

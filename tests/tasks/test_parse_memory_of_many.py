@@ -51,7 +51,7 @@ class Weighs(EchoParser):
 
     def __call__(self, page: Any, draft: Any = None) -> Any:
         self.count += 1
-        self.told.clear()
+        self.report.clear()
         if self.count in self.at:
             gc.collect()
             self.found.append(self.weigh())

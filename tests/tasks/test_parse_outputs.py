@@ -39,7 +39,7 @@ def run(source: Path, out: Path, *formats: str, **options: Any) -> list[int]:
     parser = WithFigure()
     delivery = Delivery(out, formats, overlay=False, **options)
     ParseJob(find_documents([source]), delivery, "s", SMALL).run(lambda: parser)
-    return parser.told
+    return parser.report
 
 
 def test_figures_are_files_of_their_page(source: Path, tmp_path: Path) -> None:

@@ -129,13 +129,13 @@ def test_a_folder_of_0_2_goes_on(source: Path, tmp_path: Path) -> None:
     run(source / "c.png", out, **deliver(out))
     as_of_0_2(out)
     assert sorted(records(out)) == [("a.pdf", 1), ("c.png", 1)]
-    assert run(source / "b.pdf", out, **deliver(out)).told == [1, 2]
+    assert run(source / "b.pdf", out, **deliver(out)).report == [1, 2]
     assert (out / EARLIER).exists()
     assert sorted(records(out)) == [("a.pdf", 1), ("b.pdf", 1), ("b.pdf", 2), ("c.png", 1)]
-    assert run(source, out, **deliver(out)).told == [2, 3]
+    assert run(source, out, **deliver(out)).report == [2, 3]
     assert outputs(out) == outputs(whole)
     assert not (out / EARLIER).exists()
-    assert run(source, out, **deliver(out)).told == []
+    assert run(source, out, **deliver(out)).report == []
 
 
 def test_pages_of_0_2_without_json_are_taken_from_their_markdown(
@@ -144,6 +144,6 @@ def test_pages_of_0_2_without_json_are_taken_from_their_markdown(
     out = tmp_path / "out"
     run(source, out, **deliver(out, ("md",)))
     as_of_0_2(out, dropped=("b.pdf/page-0002.md",))
-    assert run(source, out, **deliver(out, ("md", "html"))).told == [2]
+    assert run(source, out, **deliver(out, ("md", "html"))).report == [2]
     assert (out / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n\nnumber 3\n"
     assert "<p>number 3" in (out / "a.pdf" / "page-0003.html").read_text()

@@ -32,7 +32,7 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
     for seed in range(3):
         parser(noise_page(seed=seed), draft_of(page, "w1 w2 w3 w4", " ".join(words[5:20])))
     assert parser(page, draft).raw == alone.raw
-    trust = parser.experience.trust
+    trust = parser.experience.prior
     assert vars(trust) == vars(type(trust)())
     named = parser.experience.of("made-up")
     assert vars(named) == vars(type(trust)(may_idle=True))

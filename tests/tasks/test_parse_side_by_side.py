@@ -24,7 +24,7 @@ MOST = 3
 
 
 class ScatteredParser(EchoParser):
-    """Has pages under way that end in a random order; `most` is how many there ever were.
+    """Has pages under way that end in a random order; `maximum` is how many there ever were.
 
     None ends before there are as many as the job may have, however slowly it reads.
     """
@@ -34,13 +34,13 @@ class ScatteredParser(EchoParser):
     def __init__(self, raising: dict[int, BaseException] | None = None) -> None:
         super().__init__(raising)
         self.pool, self.random = ThreadPoolExecutor(8), random.Random(7)
-        self.changing, self.under_way, self.most = threading.Lock(), 0, 0
+        self.changing, self.under_way, self.maximum = threading.Lock(), 0, 0
         self.is_closed, self.is_full = False, threading.Event()
 
     def submit(self, page: Page, draft: Any = None) -> Future[Any]:
         with self.changing:
             self.under_way += 1
-            self.most = max(self.most, self.under_way)
+            self.maximum = max(self.maximum, self.under_way)
             if self.under_way == MOST:
                 self.is_full.set()
         return self.pool.submit(self._later, page, draft, self.random.random() / 30)
@@ -87,7 +87,7 @@ def test_the_files_are_those_of_one_page_after_the_other(
     run(tree, tmp_path / "one", SayNumber(), raising=raising)
     parser = side_by_side(tree, tmp_path / "several", workers=workers, raising=raising)
     assert parser.is_closed
-    assert parser.most == MOST
+    assert parser.maximum == MOST
     one, several = records(tmp_path / "one"), records(tmp_path / "several")
     assert listing(tmp_path / "several") == listing(tmp_path / "one")
     assert {key: (row["status"], row["reason"]) for key, row in several.items()} == {
@@ -112,7 +112,7 @@ def test_a_run_goes_on_where_one_was_broken_off(tree: Path, tmp_path: Path) -> N
     with pytest.raises(KeyboardInterrupt):
         side_by_side(tree, out, on_page=stop)
     parser = side_by_side(tree, out)
-    assert len(parser.told) == 5 + 1 + 7 + 2 + 1 - sum(page > 0 for _, page in told)
+    assert len(parser.report) == 5 + 1 + 7 + 2 + 1 - sum(page > 0 for _, page in told)
     run(tree, tmp_path / "one", SayNumber())
     assert listing(out) == listing(tmp_path / "one")
 

@@ -101,7 +101,7 @@ def test_a_folder_that_may_not_be_written_fails_its_document_alone(
         assert [*failed] == [("b.pdf", 0)]
         assert len(lines) == 1
     parser = run(source, out, SayNumber())
-    assert parser.told == []
+    assert parser.report == []
     assert (out / "b.pdf" / "page-0002.md").exists()
     assert all(line["status"] != FAILED for line in records(out).values())
 
@@ -118,7 +118,7 @@ def test_pages_whose_records_can_not_be_written_fail_and_are_tried_again(
         assert [*failed] == [("b.pdf", 1), ("b.pdf", 2)]
         assert (out / "z.pdf.md").exists()
         assert not (out / "b.pdf.md").exists()
-    assert run(source, out, SayNumber()).told == [1, 2]
+    assert run(source, out, SayNumber()).report == [1, 2]
     assert all(line["status"] != FAILED for line in records(out).values())
 
 
@@ -131,7 +131,7 @@ def test_a_disk_that_takes_nothing_more_ends_the_run(
         refusing(patch, "/b.pdf/", code)
         with pytest.raises(StorageError, match="goes on from there"):
             job(source, out, SayNumber()).run(EchoParser)
-    assert run(source, out, SayNumber()).told == [1, 2, 1, 2]
+    assert run(source, out, SayNumber()).report == [1, 2, 1, 2]
 
 
 def raising(monkeypatch: pytest.MonkeyPatch, **functions: Any) -> None:
@@ -143,8 +143,8 @@ def test_a_document_that_can_not_be_put_into_a_file_fails_alone(
 ) -> None:
     source, out = documents(tmp_path / "in", "z.pdf"), tmp_path / "out"
 
-    def document(pages: Any, told: dict[str, Any], furniture: bool = True) -> Any:
-        if told["source"] == "b.pdf":
+    def document(pages: Any, info: dict[str, Any], furniture: bool = True) -> Any:
+        if info["source"] == "b.pdf":
             raise ValueError("no such document")
         yield b"fine"
 
@@ -154,5 +154,5 @@ def test_a_document_that_can_not_be_put_into_a_file_fails_alone(
             failed, _ = outcome(source, out)
             assert failed == {("b.pdf", 0): "ValueError: no such document"}
         assert (out / "z.pdf.md").read_bytes() == b"fine"
-    assert run(source, out, SayNumber()).told == []
+    assert run(source, out, SayNumber()).report == []
     assert "number 1" in (out / "b.pdf.md").read_text()

@@ -67,7 +67,7 @@ def test_results_are_those_of_a_folder_but_for_where_it_was(
     assert f'"source": "memory:///{url[9:]}/0.pdf"'.encode() in ours["manifest.jsonl"]
     again = EchoParser()
     parse(url, out, again)
-    assert again.told == []
+    assert again.report == []
 
 
 def test_a_document_that_is_gone_is_one_that_failed(tmp_path: Path, held: Path) -> None:

@@ -18,7 +18,7 @@ from sooner.methods import ParallelVLM, Speculative
 from sooner.methods.sizing.costs import PRIOR, Acceptance
 from sooner.tasks import choice, registry
 from sooner.tasks.caption import caption
-from sooner.tasks.choice import MARGIN, StepTimes, Way, beside, by_turns, choose, measure
+from sooner.tasks.choice import MARGIN, StepTimes, Way, by_turns, choose, measure, parallel_speedup
 from sooner.tasks.clip import prepare
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.registry import Noted, build_method
@@ -27,7 +27,7 @@ from sooner.tasks.settings import CaptionSettings
 SETTINGS = CaptionSettings(max_new_tokens=8)
 FREE = StepTimes(0.0083, 0.011, 0.0015, 0.0015, 0.0083, 0.0015)
 """A deep target and a shallow draft, each with a core of its own."""
-CROWDED = replace(FREE, target_beside=0.016, draft_beside=0.003)
+CROWDED = replace(FREE, target_parallel=0.016, draft_parallel=0.003)
 """The same on one core."""
 LONG = StepTimes(0.42, 0.43, 0.078, 0.047, 0.42, 0.078)
 """LLaVA-OV 7B and 72B behind 25,000 visual tokens (the paper's table 3)."""
@@ -52,7 +52,7 @@ def build(
 
 def gain(pace: StepTimes, acceptance: float = PRIOR) -> float:
     """Speed of drafting beside the target over that of drafting by turns."""
-    return beside(pace, acceptance) / by_turns(pace, acceptance)
+    return parallel_speedup(pace, acceptance) / by_turns(pace, acceptance)
 
 
 def test_a_draft_with_a_core_of_its_own_runs_beside_the_target() -> None:
@@ -92,9 +92,9 @@ def test_pruning_that_was_tried_and_loses_too_much_is_given_up() -> None:
 
 
 def test_a_draft_that_is_always_wrong_does_not_keep_a_core_busy() -> None:
-    assert chosen(FREE, Acceptance(), Acceptance()).is_beside
-    assert not chosen(FREE, shown(0.0), Acceptance()).is_beside
-    assert not chosen(LONG, shown(0.0), shown(0.0)).is_beside
+    assert chosen(FREE, Acceptance(), Acceptance()).is_parallel
+    assert not chosen(FREE, shown(0.0), Acceptance()).is_parallel
+    assert not chosen(LONG, shown(0.0), shown(0.0)).is_parallel
 
 
 def test_expectations_say_where_they_come_from() -> None:
@@ -106,7 +106,7 @@ def test_files_teach_the_files_behind_them(
     target_folder: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the models slow each other down a little, only a very good draft is worth it."""
-    slower = replace(FREE, target_beside=1.2 * FREE.target)
+    slower = replace(FREE, target_parallel=1.2 * FREE.target)
     assert gain(slower) < 1 < MARGIN < gain(slower, 0.9)
     monkeypatch.setattr(registry, "measure", lambda *_: slower)
     pair = load_pair(str(target_folder), str(target_folder))  # a draft that is always right
@@ -154,7 +154,14 @@ def test_measuring_leaves_nothing_behind(family: str, placement: str) -> None:
     models, threads = (tiny.model(family), tiny.noisy(family)), set(threading.enumerate())
     others = set(multiprocessing.active_children())  # standing drafts of pairs that still live
     pace = measure(*models, 100, 0.9, placement)
-    times = (pace.target, pace.block, pace.draft, pace.few, pace.target_beside, pace.draft_beside)
+    times = (
+        pace.target,
+        pace.block,
+        pace.draft,
+        pace.few,
+        pace.target_parallel,
+        pace.draft_parallel,
+    )
     assert all(seconds > 0 for seconds in times)
     assert set(multiprocessing.active_children()) <= others
     assert set(threading.enumerate()) <= threads
@@ -174,4 +181,4 @@ def test_a_spawned_draft_on_its_own_device_slows_nobody(monkeypatch: pytest.Monk
     monkeypatch.setattr(choice, "Steps", OnDevice)
     monkeypatch.setattr(choice, "busy", None)
     found = measure(*models, 60, 0.5, "spawn")
-    assert (found.target_beside, found.draft_beside) == (found.target, found.draft)
+    assert (found.target_parallel, found.draft_parallel) == (found.target, found.draft)

@@ -15,7 +15,7 @@ import tiny
 from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner.methods import Method
-from sooner.tasks.loading import load_pair, own_device
+from sooner.tasks.loading import load_pair, separate_device
 
 accelerate = pytest.importorskip("accelerate")
 FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
@@ -43,10 +43,10 @@ def spread(family: str) -> Any:
 
 METHODS: dict[str, Any] = {
     "parallel-process": lambda draft: sooner.ParallelVLM(
-        draft, prune=0.5, least=0, placement="process"
+        draft, prune=0.5, min_visual=0, placement="process"
     ),
     "parallel-thread": lambda draft: sooner.ParallelVLM(
-        draft, prune=0.5, least=0, placement="thread"
+        draft, prune=0.5, min_visual=0, placement="thread"
     ),
     "speculative": lambda draft: sooner.Speculative(draft, num_draft_tokens=3),
 }
@@ -88,7 +88,7 @@ def test_a_draft_shares_the_targets_device_or_has_its_own(
 ) -> None:  # fmt: skip
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert own_device(draft_device, device, device_map) == own
+    assert separate_device(draft_device, device, device_map) == own
 
 
 def test_the_target_is_loaded_into_what_is_left(

@@ -12,7 +12,7 @@ from sooner.errors import SoonerError
 from sooner.methods.aligned.alignment import Alignment
 from sooner.methods.aligned.drafter import Limits, grow
 from sooner.methods.aligned.index import DraftIndex, alternatives, read_drafts
-from sooner.methods.aligned.size import Trust
+from sooner.methods.aligned.size import Prior
 
 TOKENS = st.integers(0, 3)
 GROUPS = st.lists(
@@ -61,7 +61,7 @@ def test_what_is_unused_follows_the_definition(
 ) -> None:
     flat = [draft for group in groups for draft in group]
     numbers = [number for number, group in enumerate(groups) for _ in group]
-    row = Brute(DraftIndex(flat, 3, numbers), Trust())
+    row = Brute(DraftIndex(flat, 3, numbers), Prior())
     for new in rounds:
         row.advance(new)
         assert row._unused == unused(groups, row.places)
@@ -80,7 +80,7 @@ def test_alternatives_are_lists_within_a_draft() -> None:
 @pytest.mark.parametrize("drafts", [[[0], [0, 0], [0]], [[0]] * 40, [[1, 1]] * 20 + [[1]] * 20])
 def test_regions_that_say_the_same_are_no_explosion(drafts: list[list[int]]) -> None:
     """Each continuation has a place of its own, so there are never more than places."""
-    row = Alignment(DraftIndex(drafts, 3), Trust())
+    row = Alignment(DraftIndex(drafts, 3), Prior())
     row.advance([3, 2])
     cursors = row.cursors
     for _ in range(60):

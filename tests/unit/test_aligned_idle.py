@@ -38,7 +38,7 @@ class Page:
 
     text: list[int]
     row: Alignment
-    said: int = 1
+    output: int = 1
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Engine:
         self.rng = random.Random(7)
         self.sizing: NodeCount = MeasuredNodes(64, self.experience)
         asked = SimpleNamespace(host=[], failed=[])
-        self.context: Any = SimpleNamespace(processing=SimpleNamespace(asked=lambda row: asked))
+        self.context: Any = SimpleNamespace(processing=SimpleNamespace(params_of=lambda row: asked))
 
     def time(self, rows: int, nodes: int) -> float:
         took = 1 + 0.15 * rows + 0.06 * rows * nodes
@@ -79,8 +79,8 @@ class Engine:
             new: list[list[int]] = [[] for _ in pages]
             if pages:
                 new = self._round(pages, drafter)
-            stay = [at for at, page in enumerate(pages) if page.said < len(page.text)]
-            done += [page.text[: page.said] for page in pages if page.said >= len(page.text)]
+            stay = [at for at, page in enumerate(pages) if page.output < len(page.text)]
+            done += [page.text[: page.output] for page in pages if page.output >= len(page.text)]
             pages, new = [pages[at] for at in stay], [new[at] for at in stay]
             if waiting and len(pages) < self.slots:  # one joins a step
                 text, own = waiting.pop(0)
@@ -104,13 +104,13 @@ class Engine:
         return row
 
     def _outcome(self, pages: list[Page], new: list[list[int]]) -> Any:
-        def then(told: Any) -> None:
+        def then(listener: Any) -> None:
             if self.rounds:
-                told(self.took)
+                listener(self.took)
 
         return SimpleNamespace(
             new=new,
-            budget=[len(page.text) - page.said for page in pages],
+            budget=[len(page.text) - page.output for page in pages],
             hidden=torch.empty(0),
             is_first=not self.rounds,
             round_time=SimpleNamespace(then=then),
@@ -123,18 +123,18 @@ class Engine:
             parent, said = -1, 0
             tokens, parents = tree.tokens[at].tolist(), tree.parents[at].tolist()
             while True:
-                wanted = page.text[page.said + said]
+                wanted = page.text[page.output + said]
                 hits = [
                     node
                     for node in range(sizes[at])
                     if parents[node] == parent and tokens[node] == wanted
                 ]
                 said += 1
-                if not hits or page.said + said >= len(page.text):
+                if not hits or page.output + said >= len(page.text):
                     break
                 parent = hits[0]
-            new.append(page.text[page.said : page.said + said])
-            page.said += said
+            new.append(page.text[page.output : page.output + said])
+            page.output += said
         self.took = self.time(len(pages), tree.nodes)
         self.seconds += self.took
         self.rounds += 1
@@ -213,7 +213,7 @@ def test_a_folder_that_changes_is_noticed_within_a_page(slots: int) -> None:
 
 def test_drafters_are_told_apart_and_bounded() -> None:
     experience = Experience()
-    assert experience.of("") is experience.trust
+    assert experience.of("") is experience.prior
     first = experience.of("0")
     assert experience.of("0") is first is not experience.of("1")
     for number in range(2, NAMES + 1):

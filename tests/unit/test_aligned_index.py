@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sooner.methods.aligned.alignment import Alignment
 from sooner.methods.aligned.index import END, DraftIndex
-from sooner.methods.aligned.size import Trust
+from sooner.methods.aligned.size import Prior
 
 TOKENS = st.integers(0, 3)
 DRAFTS = st.lists(st.lists(TOKENS, max_size=9), max_size=4)
@@ -38,7 +38,7 @@ def test_the_index_finds_what_a_search_finds(
     drafts: list[list[int]], text: list[int], window: int
 ) -> None:
     index = DraftIndex(drafts, window)
-    found = [rest(index, place) for place in index.matches(text, most=1000)]
+    found = [rest(index, place) for place in index.matches(text, limit=1000)]
     assert sorted(found) == sorted(search(drafts, text, window))
 
 
@@ -59,7 +59,7 @@ def test_agreement_counts_backwards_and_stops_at_the_start_of_a_draft(
 
 def test_longer_agreement_ranks_first_and_places_not_yet_visited_before_others() -> None:
     index = DraftIndex([[7, 1, 2, 3, 4], [9, 1, 2, 3, 5], [8, 1, 2, 3, 6]])
-    row = Alignment(index, Trust())
+    row = Alignment(index, Prior())
     row.advance([9, 1, 2, 3])
     places = [place for _, place, _ in row.cursors]
     assert index.tokens[places[0]] == 5, "the only draft with the 9"
@@ -73,7 +73,7 @@ def test_drafts_without_tokens_are_no_drafts() -> None:
     index = DraftIndex([[], [1], []])
     assert index.starts == [0]
     assert index.tokens == [1, END]
-    empty = Alignment(DraftIndex([]), Trust())
+    empty = Alignment(DraftIndex([]), Prior())
     empty.advance([1, 2])
     assert empty.cursors == []
     assert empty.branches(empty.cursors) == {}

@@ -9,7 +9,7 @@ from sooner.decoding.tree import ROOT
 from sooner.methods.aligned.alignment import STOP, Alignment
 from sooner.methods.aligned.drafter import Limits, PrefixTree, grow
 from sooner.methods.aligned.index import DraftIndex
-from sooner.methods.aligned.size import LONGEST, Trust
+from sooner.methods.aligned.size import LONGEST, Prior
 
 TOKENS = st.integers(0, 2)
 CONTINUATIONS = st.lists(
@@ -19,7 +19,7 @@ FREE = Limits(nodes=1000, depth=1000, width=1000)
 
 
 def row_of(*drafts: list[int], **options: object) -> Alignment:
-    return Alignment(DraftIndex(list(drafts)), Trust(), **options)  # type: ignore[arg-type]
+    return Alignment(DraftIndex(list(drafts)), Prior(), **options)  # type: ignore[arg-type]
 
 
 def with_continuations(found: list[tuple[list[int], int]]) -> Alignment:

@@ -27,7 +27,7 @@ def grids(draw: st.DrawFn) -> TokenGrid:
         tail=draw(st.sampled_from([(), (EOI,), (EOF, EOI)])),
     )
     given = draw(st.integers(0, frames - 1)) * grid.frame
-    return TokenGrid(**{**grid.__dict__, "given": given})
+    return TokenGrid(**{**grid.__dict__, "prefix": given})
 
 
 def spelled(grid: TokenGrid, codes: torch.Tensor) -> list[int]:
@@ -53,7 +53,7 @@ def test_a_spelled_picture_fills_the_grid_and_is_read_back(grid: TokenGrid) -> N
     spans = [spelled(grid, codes) for codes in pictures]
     assert {len(span) for span in spans} == {grid.length}
     assert torch.equal(grid.pick_codes(torch.tensor(spans)), torch.stack(pictures))
-    assert grid.left == grid.length - grid.given
+    assert grid.left == grid.length - grid.prefix
 
 
 @given(grids())
@@ -71,7 +71,7 @@ def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: TokenGr
 def test_in_a_text_a_picture_is_found_by_its_beginning(
     grid: TokenGrid, head: int, words: int
 ) -> None:
-    grid = TokenGrid(**{**grid.__dict__, "given": 0, "begin": BOI, "head": head})
+    grid = TokenGrid(**{**grid.__dict__, "prefix": 0, "begin": BOI, "head": head})
     said = [1] * words + [BOI] + [2] * head + spelled(grid, picture(grid)) + [1, 1]
     places = [grid.place(said[:count], count) for count in range(len(said) + 1)]
     outside = [-1] * (1 + words + head)

@@ -25,16 +25,16 @@ def test_a_file_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
 def test_lines_survive_a_crash(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     first = JsonLines(path)
-    assert (first.found, first.count, first.is_torn) == ([], 0, False)
+    assert (first.records, first.count, first.is_torn) == ([], 0, False)
     first.add({"n": 1, "text": "grün\nzwei"})
     with open(path, "ab") as file:
         file.write(b'[3]\n{"n": 2, "te')
     again = JsonLines(path)
-    assert (again.found, again.count) == ([{"n": 1, "text": "grün\nzwei"}], 3)
+    assert (again.records, again.count) == ([{"n": 1, "text": "grün\nzwei"}], 3)
     assert again.is_torn
     again.add({"n": 3})
     assert not again.is_torn
-    assert [one["n"] for one in JsonLines(path).found] == [1, 3]
+    assert [one["n"] for one in JsonLines(path).records] == [1, 3]
     again.rewrite([to_line({"n": 4})])
     again.add({"n": 5})
     assert (path.read_bytes(), again.count) == (b'{"n": 4}\n{"n": 5}\n', 2)

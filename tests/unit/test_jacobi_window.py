@@ -25,9 +25,9 @@ def window(said: list[int], tokens: list[int], filled: int, size: int) -> Jacobi
         probs=probs,
         newest=torch.tensor([[0.0, 0.0, 0.7, 0.0, 0.3, 0.0]]),
         filled=torch.tensor([filled]),
-        least=filled,
+        minimum=filled,
         grid_places=places,
-        said=torch.tensor([said], dtype=torch.long),
+        output=torch.tensor([said], dtype=torch.long),
         draws=Draws(row_noise(1, seed=3), places[0]),
         constraint=GridConstraint(GRID, VOCAB, torch.device("cpu")),
     )

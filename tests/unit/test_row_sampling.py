@@ -17,7 +17,7 @@ from sooner.decoding.noise import RowNoise
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Paths, Tree
 from sooner.errors import SoonerError
-from sooner.methods.requests import SaidPenalty, asked_rows
+from sooner.methods.requests import SaidPenalty, row_params
 
 VOCAB, ROWS, PROMPT = 40, 4, 6
 PARENTS = [[-1, -1, 0, 2, 1, 2], [-1, 0, 1, 2, 3], [], [-1, -1, -1]]
@@ -63,20 +63,20 @@ def random_tokens(rng: random.Random, count: int) -> list[int]:
     return [rng.randrange(12) for _ in range(count)]
 
 
-@pytest.mark.parametrize("numbers", [parts.MOST_NUMBERS, 2 * ROWS * VOCAB])
+@pytest.mark.parametrize("numbers", [parts.MAX_NUMBERS, 2 * ROWS * VOCAB])
 @pytest.mark.parametrize("seed", range(60))
 def test_scores_are_those_of_hfs_processors(
     seed: int, numbers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Rows of different requests, drawn and greedy; also after some of them have left, and where
     two entries are processed at a time."""
-    monkeypatch.setattr(parts, "MOST_NUMBERS", numbers)
+    monkeypatch.setattr(parts, "MAX_NUMBERS", numbers)
     rng = random.Random(seed)
     draws = [True, rng.random() < 0.5, True, rng.random() < 0.8]
     prompts = [random_tokens(rng, PROMPT) for _ in range(ROWS)]
     wanted = [random_processors(rng) for _ in range(ROWS)]
     batches = [
-        Processing(asked_rows(one, draw, 1), prompt=torch.tensor([prompt]))
+        Processing(row_params(one, draw, 1), prompt=torch.tensor([prompt]))
         for one, draw, prompt in zip(wanted, draws, prompts, strict=True)
     ]
     said = [random_tokens(rng, 5 * row) for row in range(ROWS)]
@@ -121,7 +121,7 @@ def test_scores_are_those_of_hfs_processors(
 
 def processing(*processors: Any, draws: bool = True, rows: int = 1) -> Processing:
     prompt = torch.zeros(rows, 1, dtype=torch.long)
-    return Processing(asked_rows(processors, draws, rows), prompt=prompt)
+    return Processing(row_params(processors, draws, rows), prompt=prompt)
 
 
 def test_draws_are_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_draws_are_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.Monkey
     noise = RowNoise.start(7, torch.arange(ROWS))
     whole = Processing(do_sample=True).choose(scores, tree, noise)
     for entries in (1, 2, 4):
-        monkeypatch.setattr(parts, "MOST_NUMBERS", entries * ROWS * VOCAB)
+        monkeypatch.setattr(parts, "MAX_NUMBERS", entries * ROWS * VOCAB)
         assert torch.equal(Processing(do_sample=True).choose(scores, tree, noise), whole)
 
 

@@ -52,7 +52,7 @@ def test_a_process_beside_the_target_keeps_its_core(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     machine(monkeypatch, cores)
-    planned = Threads.plan(asked, is_miniature=small, beside=beside)
+    planned = Threads.plan(asked, is_miniature=small, processes=beside)
     assert (planned.target, planned.draft) == (target, draft)
     planned.apply()
     assert torch.get_num_threads() == target

@@ -51,7 +51,7 @@ class Account:
     """Trees that were offered and tokens that were said, of a batch of one row, round by round."""
 
     trees: list[list[int]] = field(default_factory=list)  # parents; the first is the prefill's
-    said: list[tuple[int, int]] = field(default_factory=list)  # (new, drafted of them)
+    output: list[tuple[int, int]] = field(default_factory=list)  # (new, drafted of them)
 
     def runs(self) -> list[int]:
         """Tokens between two rejections: token by token, over the rounds that offered a tree."""
@@ -65,7 +65,7 @@ class Account:
 
     def rounds(self) -> list[tuple[list[int], tuple[int, int]]]:
         """Those that offered anything."""
-        both = zip(self.trees, self.said, strict=True)
+        both = zip(self.trees, self.output, strict=True)
         return [(parents, said) for parents, said in both if parents]
 
 
@@ -90,7 +90,7 @@ def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> 
         tiny.model("llama"),
         tiny.inputs("llama", "text", 1),
         method,
-        on_tokens=lambda row, new, drafted: account.said.append((len(new), drafted)),
+        on_tokens=lambda row, new, drafted: account.output.append((len(new), drafted)),
         eos_token_id=None,
         do_sample=False,
         **options,
@@ -114,7 +114,7 @@ def test_counts_of_a_run_are_those_of_a_literal_account(
     assert stats.num_draft_levels == levels
     assert stats.acceptance_rate == pytest.approx(accepted / levels)
     assert stats.runs == account.runs()
-    assert stats.acceptance_histogram == Counter(drafted for _, drafted in account.said[1:])
+    assert stats.acceptance_histogram == Counter(drafted for _, drafted in account.output[1:])
 
 
 def test_a_tree_that_holds_the_whole_answer_is_never_rejected(

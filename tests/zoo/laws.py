@@ -52,10 +52,10 @@ class Drawn(LogitsProcessor):
 @functools.cache
 def reference(species: Species, kind: str, is_sampled: bool = False) -> list[list[int]]:
     """New tokens of each row by HF's own `generate`, one at a time."""
-    return said(species, species.inputs(model_of(species), kind, ROWS, 0), is_sampled)
+    return output(species, species.inputs(model_of(species), kind, ROWS, 0), is_sampled)
 
 
-def said(species: Species, inputs: dict[str, Any], is_sampled: bool = False) -> list[list[int]]:
+def output(species: Species, inputs: dict[str, Any], is_sampled: bool = False) -> list[list[int]]:
     """The same for any inputs."""
     rows, width = inputs["input_ids"].shape
     drawn = LogitsProcessorList([Drawn(rows, SEED, width)] if is_sampled else [])

@@ -37,7 +37,7 @@ BART: dict[str, Any] = {
 }  # fmt: skip
 
 
-def said(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+def output(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """A prompt of words."""
     return words.prompts("text", rows, seed, lambda item: [])[0]
 
@@ -59,7 +59,7 @@ def instructed(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     frames = 4 if kind == "video" else 1
     token = words.VIDEO if kind == "video" else words.IMAGE
     inputs, _ = words.prompts(kind, rows, seed, lambda item: [token] * QUERIES * frames)
-    again = said(model, kind, rows, seed)
+    again = output(model, kind, rows, seed)
     shape = (frames, 3, SIDE, SIDE) if kind == "video" else (3, SIDE, SIDE)
     return {
         **inputs,
@@ -99,7 +99,7 @@ def own(
 
 def not_causal(model_type: str, refused: str, **config: Any) -> Species:
     build = tiny(model_type, **config)
-    return Species(model_type, build, said, kinds=("text",), group="not-causal", refused=refused)
+    return Species(model_type, build, output, kinds=("text",), group="not-causal", refused=refused)
 
 
 ENCODER = "is an encoder and a decoder"

@@ -20,15 +20,15 @@ def row(species: Species) -> dict[str, Any]:
         adapter: Any = adapt(model_of(species))
     except sooner.SoonerError as error:
         reason = str(error.__cause__ or error)
-        return told(species.model_type, "refused", "", False, reason)
+        return report(species.model_type, "refused", "", False, reason)
     is_own = species.model_type in FAMILIES
     name = type(adapter).__name__ if is_own else "generic"
     status = "words only" if species.unseen else "exact"
     reason = _lacking(species) if species.unseen else ""
-    return told(species.model_type, status, name, not adapter.chains_only, reason)
+    return report(species.model_type, status, name, not adapter.chains_only, reason)
 
 
-def told(model_type: str, status: str, adapter: str, trees: bool, reason: str) -> dict[str, Any]:
+def report(model_type: str, status: str, adapter: str, trees: bool, reason: str) -> dict[str, Any]:
     return {
         "model_type": model_type, "status": status, "adapter": adapter, "trees": trees,
         "reason": reason,

@@ -113,16 +113,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
             check_writable(given.json)
         earlier = earlier_result(given.json) if given.add else None
         settings = settings_of(given.section, given.budget, given.device, given.tiny, given.seed)
-        result = run(settings, _say, keep, earlier, given.revision)
+        result = run(settings, _emit, keep, earlier, given.revision)
     except SoonerError as error:
-        _say(f"sooner: {error}")
+        _emit(f"sooner: {error}")
         return 2
     except KeyboardInterrupt:
-        _say("interrupted; finished sections are kept")
+        _emit("interrupted; finished sections are kept")
         return 130
     print("\n".join(sections(tables(result))))
     for fault in (found := faults(result)):
-        _say(fault)
+        _emit(fault)
     return int(bool(found))
 
 
@@ -145,7 +145,7 @@ def _interrupt(*_: object) -> NoReturn:
     raise KeyboardInterrupt
 
 
-def _say(line: str) -> None:
+def _emit(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 

@@ -47,7 +47,7 @@ def clip_subject() -> Subject:
     )
     sizes = MotionTokenizerConfig(height=8, width=12, channels=16, blocks=1, codes=24, code_width=4)
     tokenizer = MotionTokenizer(sizes).eval()
-    made = canvas(architecture.build_model(shape).eval(), given=2, tokenizer=tokenizer)
+    made = canvas(architecture.build_model(shape).eval(), prefix=2, tokenizer=tokenizer)
     given = torch.randint(0, 24, (4, 12))
     return Subject(
         "video", "tiny cosmos", made, lambda numbers: {"input_ids": given[[n % 4 for n in numbers]]}

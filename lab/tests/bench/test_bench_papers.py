@@ -224,7 +224,7 @@ def test_a_key_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     value, told = figure(Results(tmp_path), "two", "arms[method=a].x")
     assert value is None
     assert told is not None
-    assert (told.kind, told.told) == (NOT_YET, "two.json is not there")
+    assert (told.kind, told.report) == (NOT_YET, "two.json is not there")
 
 
 def test_a_dirty_result_is_refused(tmp_path: Path) -> None:

@@ -177,14 +177,14 @@ def test_the_gate_goes_red_on_an_id_and_on_a_text_that_nobody_compared() -> None
     gate.load(LoadTraces([trace(0, 1, 2, ids=(1, 1), text="x x")], 0, 1.0))
     gate.load(LoadTraces([trace(0, 1, 2, text="x x")], 0, 1.0))
     assert not gate.is_red
-    assert gate.told()["parity"] == "identical"
+    assert gate.report()["parity"] == "identical"
     gate.load(LoadTraces([trace(0, 1, 2, text="x y")], 0, 1.0))
     assert gate.is_red
-    assert gate.told()["differing"] == 1
+    assert gate.report()["differing"] == 1
     other = Gate([([1, 1], scores)], is_exact=True)
     other.tokens(0, [1, 2])
     assert other.is_red
-    assert other.told()["divergences"][0]["candidate"] == 2
+    assert other.report()["divergences"][0]["candidate"] == 2
     tied = Gate([([1, 1], [torch.tensor([0.0, 5.0, 5.0])] * 2)], is_exact=False)
     tied.tokens(0, [1, 2], "x y")
     tied.load(LoadTraces([trace(0, 1, 2, text="x z")], 0, 1.0))
@@ -332,7 +332,7 @@ class Slow:
     """Answers every request with a stream of three chunks, and notes how many it had at once."""
 
     def __init__(self) -> None:
-        self.now = self.most = 0
+        self.now = self.maximum = 0
         self.ready = threading.Event()
         self.port = 0
         self._thread = threading.Thread(target=lambda: asyncio.run(self._run()), daemon=True)
@@ -354,7 +354,7 @@ class Slow:
                 writer.write(b"HTTP/1.1 429 Full\r\nContent-Length: 2\r\n\r\n{}")
                 continue
             self.now += 1
-            self.most = max(self.most, self.now)
+            self.maximum = max(self.maximum, self.now)
             writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
             for event in (chunk("a"), chunk("b", "stop"), closing(2), b"data: [DONE]"):
                 await asyncio.sleep(0.02)
@@ -371,11 +371,11 @@ def test_loads_are_closed_loops_or_arrivals_and_note_when_bytes_came() -> None:
     asked = [HttpRequest(number, "/v1/x", b"{}") for number in range(6)]
     with LoadProcess(None) as asking:
         closed = asking.closed(server.port, asked, 3)
-        assert server.most == 3
+        assert server.maximum == 3
         refused = asking.closed(server.port, [HttpRequest(0, "/v1/x", b'{"refuse": 1}')], 1)
         arrivals = [0.0, 0.01, 0.02, 0.03, 0.3, 0.31]
         opened = asking.open(server.port, asked, arrivals)
-        assert server.most >= 4
+        assert server.maximum >= 4
     assert sorted(one.number for one in closed.answers) == list(range(6))
     load = LoadTraces.of(closed)
     assert load.lost == 0

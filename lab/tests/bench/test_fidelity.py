@@ -15,7 +15,7 @@ FAMILIES = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
 LOSSY = sooner.FastV(ratio=0.8)
 
 
-def said(family: str, prefill: object = None, **options: object) -> list[int]:
+def output(family: str, prefill: object = None, **options: object) -> list[int]:
     model, inputs = tiny.model(family), tiny.inputs(family, "video")
     options = {"max_new_tokens": 12, "eos_token_id": None, **options}
     return sooner.generate(model, inputs, prefill=prefill, **options).tokens[0]
@@ -23,7 +23,7 @@ def said(family: str, prefill: object = None, **options: object) -> list[int]:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_model_accepts_all_of_its_own_text(family: str) -> None:
-    tokens = said(family)
+    tokens = output(family)
     judged = acceptance_ratio(tiny.model(family), tiny.inputs(family, "video"), tokens, None)
     assert judged.tokens == 12
     assert judged.greedy == 1.0
@@ -35,7 +35,7 @@ def test_reading_a_text_gives_the_distributions_that_decoding_had(family: str) -
     """Greedy text under the lossy model is the lossy model's own argmax at each place."""
     model, inputs = tiny.model(family), tiny.inputs(family, "video")
     for pruner, stepwise in ((LOSSY, False), (sooner.DyCoke(layer=1), True)):
-        tokens = said(family, pruner)
+        tokens = output(family, pruner)
         q = teacher_forced(model, inputs, tokens, prefill=pruner, stepwise=stepwise)
         assert q.argmax(1).tolist() == tokens
         step_by_step = teacher_forced(model, inputs, tokens, prefill=pruner, stepwise=True)
@@ -45,7 +45,7 @@ def test_reading_a_text_gives_the_distributions_that_decoding_had(family: str) -
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_lossy_text_is_accepted_in_part(family: str) -> None:
     model, inputs = tiny.model(family), tiny.inputs(family, "video")
-    tokens = said(family, LOSSY)
+    tokens = output(family, LOSSY)
     judged = acceptance_ratio(model, inputs, tokens, LOSSY)
     assert 0 < judged.overlap < 0.999
     plain = teacher_forced(model, inputs, tokens).argmax(1).tolist()
@@ -70,7 +70,7 @@ def test_overlap_is_what_speculative_sampling_accepts_on_average() -> None:
 def test_both_sides_are_processed_alike() -> None:
     """With one candidate left, sampling is greedy: the ratio is the share of equal argmaxes."""
     model, inputs = tiny.model("qwen3_vl"), tiny.inputs("qwen3_vl", "video")
-    tokens = said("qwen3_vl", LOSSY)
+    tokens = output("qwen3_vl", LOSSY)
     processors = [TemperatureLogitsWarper(0.7), TopKLogitsWarper(1)]
     judged = acceptance_ratio(model, inputs, tokens, LOSSY, processors=processors)
     assert judged.sampled == judged.overlap == pytest.approx(judged.greedy)

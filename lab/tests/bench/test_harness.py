@@ -149,7 +149,7 @@ def test_a_recorder_judges_and_writes_after_each_part(tmp_path) -> None:
 
 def test_goals_have_one_form() -> None:
     least = Goal("a", 1.0, lambda result: result["figures"]["a"])
-    most = Goal("b", 1.0, lambda result: result["figures"]["b"], at_most=True)
+    most = Goal("b", 1.0, lambda result: result["figures"]["b"], clamp=True)
     result = {"figures": {"a": 2.0}}
     assert least.judge(result)["met"] is True
     assert (most.judge(result)["met"], most.judge(result)["reason"]) == (None, "b")

@@ -13,7 +13,7 @@ from sooner.methods.aligned import Experience
 from sooner.methods.aligned.alignment import Alignment
 from sooner.methods.aligned.drafter import Limits, grow
 from sooner.methods.aligned.index import DraftIndex
-from sooner.methods.aligned.size import Trust
+from sooner.methods.aligned.size import Prior
 from sooner.tasks.parse.settings import ParseSettings
 from sooner_lab.bench.hsd_arms import UNLIMITED, LiteralAlignment, LiteralHSD, page_arms
 
@@ -71,11 +71,11 @@ def test_the_literal_arm_accepts_drafts_and_fewer_of_them(text: list[int]) -> No
 
 
 def row_of(*drafts: list[int]) -> LiteralAlignment:
-    return LiteralAlignment(Alignment(DraftIndex(list(drafts)), Trust()))
+    return LiteralAlignment(Alignment(DraftIndex(list(drafts)), Prior()))
 
 
 def test_a_draft_is_followed_from_the_first_whole_window_on() -> None:
-    row, opened = row_of(TEXT), Alignment(DraftIndex([TEXT]), Trust())
+    row, opened = row_of(TEXT), Alignment(DraftIndex([TEXT]), Prior())
     assert opened.cursors, "HSD opens a draft before anything is generated"
     drafted = []
     for token in TEXT[:4]:

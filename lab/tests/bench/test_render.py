@@ -59,23 +59,23 @@ def tree(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     origin.revision.cache_clear()
 
 
-def told(**options: Any) -> dict[str, Any]:
+def fresh_record(**options: Any) -> dict[str, Any]:
     return origin.provenance("cpu", "float32", 0, **options)
 
 
 def test_written_results_do_not_make_a_tree_dirty_and_sources_do(tree: Path) -> None:
     (tree / "docs/results/x.json").write_text("2")
     (tree / "untracked.py").write_text("2")
-    assert told()["git_dirty"] is False
+    assert fresh_record()["git_dirty"] is False
     origin.revision.cache_clear()
     (tree / "src/code.py").write_text("2")
-    assert told()["git_dirty"] is True
+    assert fresh_record()["git_dirty"] is True
 
 
 def test_the_tree_is_looked_at_once_when_a_run_begins(tree: Path) -> None:
     commit = origin.revision().commit
     (tree / "src/code.py").write_text("changed while it was measured")
-    assert (told()["git"], told()["git_dirty"]) == (commit, False)
+    assert (fresh_record()["git"], fresh_record()["git_dirty"]) == (commit, False)
 
 
 ROWS = [
@@ -101,7 +101,7 @@ PAGE = Page(
 
 
 def page_result(**more: Any) -> dict[str, Any]:
-    return {"name": "it", "rows": ROWS, "provenance": told() | {"git": "abc"}, **more}
+    return {"name": "it", "rows": ROWS, "provenance": fresh_record() | {"git": "abc"}, **more}
 
 
 def test_a_page_is_made_of_what_is_declared(tmp_path: Path) -> None:

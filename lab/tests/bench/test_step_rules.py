@@ -98,7 +98,7 @@ def _sampled(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
     some = torch.arange(1, 1 + ROWS).float()
     ids = torch.arange(2 * ROWS).view(ROWS, 2)
     sampling = RowSampling(
-        greedy=some > 2, reads=some > 1, temperature=some, top_k=some.long(), most=ROWS,
+        greedy=some > 2, reads=some > 1, temperature=some, top_k=some.long(), maximum=ROWS,
         tail=some / 8, min_p=some / 8, repetition=some, presence=some, frequency=some, bias_ids=ids,
         bias_values=ids.float(),
     )  # fmt: skip

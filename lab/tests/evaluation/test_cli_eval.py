@@ -102,15 +102,15 @@ def test_pages_are_parsed_scored_and_not_parsed_again(
     shown = [path.name for path in out.iterdir() if not path.name.startswith(".")]
     assert sorted(shown) == ["manifest.jsonl", "one.md", "two.md"]
     assert "水果很便宜" in (out / "two.md").read_text()
-    assert len(parser.told) == 2
+    assert len(parser.report) == 2
     assert json.loads((tmp_path / "r.json").read_text())["settings"]["acceptance_threshold"] == 1
     again = run(*arguments)
     assert again.code == 0
     assert again.out == first.out
-    assert len(parser.told) == 2
+    assert len(parser.report) == 2
     (out / "one.md").unlink()
     assert run(*arguments).code == 0
-    assert len(parser.told) == 2  # made of what was parsed
+    assert len(parser.report) == 2  # made of what was parsed
     assert (out / "one.md").exists()
 
 
@@ -178,7 +178,7 @@ def test_a_killed_run_goes_on_where_it_was(run: Run, parser: EchoParser, tmp_pat
     assert killed.returncode == -9
     assert [path.name for path in out.glob("*.md")] == ["one.md"]
     assert run(*arguments).code == 0
-    assert len(parser.told) == 1
+    assert len(parser.report) == 1
 
 
 def test_wrong_asking_is_one_line(run: Run, parser: EchoParser, tmp_path: Path) -> None:

@@ -95,13 +95,13 @@ def test_the_record_counts_what_the_processor_makes(
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_length_in_tokens_is_met(processors: dict[str, Any], family: str, kind: str) -> None:
     made = task_of(processors, family, **KINDS[kind]).sample(400, 0.3, 1)
-    assert abs(made.told["tokens"] - 400) <= 17  # half a frame, or half a sentence
+    assert abs(made.report["tokens"] - 400) <= 17  # half a frame, or half a sentence
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_quarter_of_a_mixed_haystack_is_text(processors: dict[str, Any], family: str) -> None:
     made = task_of(processors, family, text_share=0.25, piece=16).sample(96, 0.3, 1)
-    assert made.told["text_share"] == pytest.approx(0.25, abs=0.02)
+    assert made.report["text_share"] == pytest.approx(0.25, abs=0.02)
     kinds = [isinstance(part, str) for part in made.parts]
     assert kinds == [bool(place % 2) for place in range(len(kinds))], "text between all pieces"
     assert not kinds[-1]
@@ -151,7 +151,7 @@ def test_depth_is_the_share_of_frames_before_the_needle(
     assert made.needle.frames is not None
     found = [index for index, frame in enumerate(film) if (frame == made.needle.frames[0]).all()]
     assert found == [place]
-    assert made.told["place"] == {"frame": place}
+    assert made.report["place"] == {"frame": place}
 
 
 @pytest.mark.parametrize("depth", [0.0, 0.4, 1.0])
@@ -267,7 +267,7 @@ def test_a_run_fills_the_grid(llava: Any) -> None:
     seen: list[dict[str, Any]] = []
 
     def reply(sample: NeedleSample) -> str:
-        return sample.needle.answer if sample.told["depth"] < 0.9 else "?"
+        return sample.needle.answer if sample.report["depth"] < 0.9 else "?"
 
     axes: Any = ([4, 6], [0.0, 1.0], [0, 1])
     grid = run(NeedleTask(llava), reply, *axes, on_sample=seen.append)

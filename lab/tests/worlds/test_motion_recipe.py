@@ -69,8 +69,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
 @pytest.fixture(autouse=True)
 def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
     """Cards of next to nothing: the shipped weights have the real ones."""
-    real = card.held_out
-    monkeypatch.setattr(card, "held_out", lambda clips: real(min(clips, 2)))
+    real = card.holdout
+    monkeypatch.setattr(card, "holdout", lambda clips: real(min(clips, 2)))
     monkeypatch.setattr(card, "tokenizer_figures", lambda tokenizer, clips: {})
 
 

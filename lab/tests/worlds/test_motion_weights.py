@@ -19,7 +19,7 @@ HOME = MOTION.target.parent
 SEED = 424_242  # of clips that neither training nor the cards have seen
 
 
-def told(part: str) -> dict:
+def report(part: str) -> dict:
     return json.loads((HOME / part / "card.json").read_text())
 
 
@@ -62,13 +62,13 @@ def test_real_class_and_setting(target: CosmosARForCausalLM, tokenizer: MotionTo
 @pytest.mark.parametrize("part", ["tokenizer", "target", "probe"])
 def test_cards(part: str, request: pytest.FixtureRequest) -> None:
     model = request.getfixturevalue({"probe": "judge"}.get(part, part))
-    card_ = told(part)
+    card_ = report(part)
     assert card_["part"] == part
     assert card_["parameters"] == sum(parameter.numel() for parameter in model.parameters())
 
 
 def test_tokenizer_is_as_good_as_its_card(tokenizer: MotionTokenizer) -> None:
-    found, claimed = card.tokenizer_figures(tokenizer, 8), told("tokenizer")["held_out"]
+    found, claimed = card.tokenizer_figures(tokenizer, 8), report("tokenizer")["held_out"]
     assert found["psnr"] == pytest.approx(claimed["psnr"], abs=1.5)
     assert claimed["codes_used"] > 0.9
 
@@ -103,7 +103,7 @@ def test_target_foresees_as_its_card_says(
     target: CosmosARForCausalLM, tokenizer: MotionTokenizer, clips: tuple
 ) -> None:
     found = evaluate.foresight(target, tokenizer.encode(clips[1]))
-    claimed = told("target")["held_out"]
+    claimed = report("target")["held_out"]
     assert found["nats"] == pytest.approx(claimed["nats"], rel=0.25)
     assert found["entropy"] > 0.3  # there is something to sample
     assert found["top_1"] > 0.6
@@ -132,6 +132,6 @@ def test_target_continues_clips(
     made = evaluate.continue_clips(target, tokenizer, frames, seed=1)
     assert made.shape == frames.shape
     found = probe.accuracy(judge, to_pixels(made), clips[0])
-    claimed = told("target")["held_out"]["continued"]
+    claimed = report("target")["held_out"]["continued"]
     for name in ("colour", "kind", "near"):
         assert found[name] > claimed[name] - 0.2

@@ -68,7 +68,7 @@ def test_a_pace_draws_its_kind(pace: ScenePacing, allowed: set[int]) -> None:
     rng = np.random.default_rng(0)
     drawn = [pace.draw(rng, scenes) for scenes in range(1, 11) for _ in range(20)]
     assert {int(count) for counts in drawn for count in counts} == allowed
-    assert max(counts.sum() for counts in drawn) <= pace.most
+    assert max(counts.sum() for counts in drawn) <= pace.maximum
 
 
 def test_needles_are_short_and_the_rest_is_long() -> None:

@@ -19,7 +19,7 @@ from sooner_lab.worlds.video.recipe import VideoRecipe, VideoStage
 from sooner_lab.worlds.video.train import train
 
 TINY = architecture.VideoShape(3, 32, 2, 1, 64, 192, 1, 32, 2)
-LONG = ScenePacing(0.0, 1.0, 0.0, 0.0, most=24)
+LONG = ScenePacing(0.0, 1.0, 0.0, 0.0, maximum=24)
 ROW = VideoRecipe(
     shape=TINY,
     stages=(
@@ -47,9 +47,9 @@ def test_rows_keep_what_the_method_keeps(target: Path, ratio: float) -> None:
     model, processor = evaluate.load(target)
     inputs = evaluate.build_inputs(processor, [evaluate.film_of(clip)], 6)
     draft, _ = evaluate.load(target)
-    method = SeenVLM(draft, prune=ratio, least=0, placement="inline")
+    method = SeenVLM(draft, prune=ratio, min_visual=0, placement="inline")
     sooner.generate(model, inputs, method, max_new_tokens=2, do_sample=False)
-    wanted = method.seen[-1].kept_tokens[0]
+    wanted = method.seen[-1].token_indices[0]
 
     features = losses.see(model, inputs["pixel_values_videos"][0]).flatten(0, 1)[None]
     ids = torch.cat([inputs["input_ids"], torch.tensor([[7, 8, 9]])], dim=1)

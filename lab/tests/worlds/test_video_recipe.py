@@ -27,7 +27,7 @@ from sooner_lab.worlds.video.recipe import VideoRecipe, VideoStage
 from sooner_lab.worlds.video.train import train
 
 TINY = architecture.VideoShape(3, 32, 2, 1, 64, 192, 1, 32, 2)
-MIXED = ScenePacing(0.5, 0.2, 0.2, 0.1, most=24)
+MIXED = ScenePacing(0.5, 0.2, 0.2, 0.1, maximum=24)
 MICRO = VideoRecipe(
     shape=TINY,
     stages=(
@@ -302,8 +302,8 @@ def test_bank_shows_what_a_clip_shows() -> None:
     nearest = distance.argmin(1).tolist()
     places = np.repeat(np.arange(3), counts)
     assert [places[index] for index in nearest] == places.tolist()
-    assert found.told(picked[0], counts)[1] == found.resting[picked[0, 1]]
-    assert found.told(picked[0], counts)[0] == found.sentences[picked[0, 0]]
+    assert found.report(picked[0], counts)[1] == found.resting[picked[0, 1]]
+    assert found.report(picked[0], counts)[0] == found.sentences[picked[0, 0]]
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.25, 0.3, 0.375, 0.45, 0.5, 0.9375])

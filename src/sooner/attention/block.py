@@ -14,7 +14,7 @@ from ..errors import SoonerError
 WORDS = 4
 """32-bit words of an entry's ancestors."""
 
-MOST_ENTRIES = 32 * WORDS
+MAX_ENTRIES = 32 * WORDS
 """Entries of the largest tree, its root included; chains may be of any length."""
 
 PAGE = 256
@@ -69,9 +69,9 @@ def tree_block(lengths: Tensor, parents: Tensor, sizes: Tensor | None = None) ->
         SoonerError: more nodes than ancestor bits.
     """
     rows, entries = parents.shape[0], parents.shape[1] + 1
-    if entries > MOST_ENTRIES:
+    if entries > MAX_ENTRIES:
         raise SoonerError(
-            f"a tree of {entries} entries has more than the {MOST_ENTRIES} that ancestor bits "
+            f"a tree of {entries} entries has more than the {MAX_ENTRIES} that ancestor bits "
             "hold; draft smaller trees"
         )
     above = pad(parents.long() + 1, (1, 0))  # [rows, entries]; the root is its own parent

@@ -131,8 +131,8 @@ def _attention(before: str, is_chunked: bool) -> Any:
         **kwargs: Any,
     ) -> tuple[Tensor, Tensor | None]:
         if attention_block is None:
-            own = _own(module, before)
-            return own(module, query, key, value, attention_mask, **kwargs)
+            original = _eager_attention(module, before)
+            return original(module, query, key, value, attention_mask, **kwargs)
         window, chunk = kwargs.get("sliding_window"), _chunk(module) if is_chunked else None
         if not torch.compiler.is_compiling() and (listener := _LISTENER.get()) is not None:
             listener(module, window, chunk)
@@ -149,8 +149,8 @@ def _attention(before: str, is_chunked: bool) -> Any:
         )
         return output.transpose(1, 2).contiguous(), None
 
-    own = ALL_ATTENTION_FUNCTIONS.get(before)
-    attend.original = getattr(own, "original", before)  # type: ignore[attr-defined]
+    base = ALL_ATTENTION_FUNCTIONS.get(before)
+    attend.original = getattr(base, "original", before)  # type: ignore[attr-defined]
     return attend
 
 
@@ -164,11 +164,11 @@ def _mask(before: str) -> Callable[..., Any]:
     return mask
 
 
-def _own(module: nn.Module, before: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+def _eager_attention(module: nn.Module, before: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Returns what the config named; `eager` is the modelling file's and not registered."""
     if before == "eager":
-        own: Any = sys.modules[type(module).__module__].eager_attention_forward
-        return own
+        eager: Any = sys.modules[type(module).__module__].eager_attention_forward
+        return eager
     return ALL_ATTENTION_FUNCTIONS[before]
 
 

@@ -113,8 +113,8 @@ def attend(
         return output.transpose(1, 2).contiguous().transpose(1, 2)
     kv_heads = keys.shape[1]
     call = _Call(scale, window, chunk, heads // kv_heads)
-    one_length = whole == 1 and lengths.count(lengths[0]) == rows and lengths[0] < keys.shape[2]
-    if one_length and sinks is None and block.sizes is None:
+    is_uniform = whole == 1 and lengths.count(lengths[0]) == rows and lengths[0] < keys.shape[2]
+    if is_uniform and sinks is None and block.sizes is None:
         return _plain(query, keys, values, lengths[0], call)
     has_places = window is not None or chunk is not None
     plan = _plan(
@@ -138,8 +138,8 @@ def attend(
     if entries == 1:
         return output.to(query.dtype).reshape(query.shape)
     split = output.to(query.dtype).view(rows, kv_heads, call.group, entries, dim)
-    own = split.permute(0, 3, 1, 2, 4).contiguous()  # [rows, entries, kv_heads, group, dim]
-    return own.view(rows, entries, heads, dim).transpose(1, 2)
+    grouped = split.permute(0, 3, 1, 2, 4).contiguous()  # [rows, entries, kv_heads, group, dim]
+    return grouped.view(rows, entries, heads, dim).transpose(1, 2)
 
 
 def _plain(query: Tensor, keys: Tensor, values: Tensor, length: int, call: _Call) -> Tensor:
@@ -163,8 +163,8 @@ def _attend(
     if plan.apart:
         rows = [slice(row, row + 1) for row in range(len(plan.apart))]
         parts = [
-            _attend(packed[row], keys[row], values[row], own, call)
-            for row, own in zip(rows, plan.apart, strict=True)
+            _attend(packed[row], keys[row], values[row], row_part, call)
+            for row, row_part in zip(rows, plan.apart, strict=True)
         ]
         output, lse = (torch.cat(part) for part in zip(*parts, strict=True))
         return output, lse
@@ -216,13 +216,13 @@ def _plan(
     kv_heads, capacity, dim = store
     if _lie_apart(lengths, kv_heads * dim * dtype.itemsize):
 
-        def own(values: Any, row: int) -> Any:
+        def select(values: Any, row: int) -> Any:
             """Returns a row's share of what all rows have as much of."""
             size = 0 if values is None else len(values) // len(lengths)
             return values and values[row * size : (row + 1) * size]
 
-        told = (lengths, sizes, ancestors, depths)
-        rows = [[own(values, row) for values in told] for row in range(len(lengths))]
+        arguments = (lengths, sizes, ancestors, depths)
+        rows = [[select(values, row) for values in arguments] for row in range(len(lengths))]
         make, rest = _plan.__wrapped__, (written, entries, store, call, dtype)
         return _Plan(apart=tuple(make(*row, *rest) for row in rows))
     whole, queries = written + entries, call.group * entries

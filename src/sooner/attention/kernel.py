@@ -20,8 +20,8 @@ INTERPRETED = bool(triton.knobs.runtime.interpret)
 """Whether Triton's interpreter runs the kernels, as `TRITON_INTERPRET` said when this was read."""
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-MOST_DIMS = 256
-MOST_SPLITS = 64
+MAX_DIMS = 256
+MAX_SPLITS = 64
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ def supports(query: Tensor, block: Block) -> bool:
     many ancestor bits.
     """
     fits = block.ancestors is None or block.ancestors.shape[2] == ANCESTOR_WORDS
-    return fits and query.dtype in DTYPES and query.shape[-1] <= MOST_DIMS
+    return fits and query.dtype in DTYPES and query.shape[-1] <= MAX_DIMS
 
 
 @lru_cache
@@ -93,8 +93,8 @@ def splits_for(programs: int, capacity: int, processors: int) -> int:
         programs: tiles of queries, over all rows and key heads.
         capacity: slots of a row; a part has one page of them at least.
     """
-    wanted = min(2 * processors // programs, -(-capacity // PAGE), MOST_SPLITS)
-    return 1 << (max(wanted, 1).bit_length() - 1)
+    target = min(2 * processors // programs, -(-capacity // PAGE), MAX_SPLITS)
+    return 1 << (max(target, 1).bit_length() - 1)
 
 
 def attend(
@@ -131,9 +131,9 @@ def attend(
     parts = query.new_empty(splits, rows * heads * entries, dim, dtype=torch.float32)
     lse = parts.new_empty(splits, rows * heads * entries)
     output = query.new_empty(rows, entries, heads, dim)
-    given = [block.sizes, block.ancestors, block.depths, block.page_table, sinks]
+    tensors = [block.sizes, block.ancestors, block.depths, block.page_table, sinks]
     sizes, ancestors, depths, pages, sink = (
-        lse if one is None else one.contiguous() for one in given
+        lse if tensor is None else tensor.contiguous() for tensor in tensors
     )
     padded = max(16, triton.next_power_of_2(dim))
     with _on(query):
@@ -318,8 +318,8 @@ def split_kernel(
     # The others, before and behind, by MIXED slots: one word of ancestors an entry.
     column = tl.arange(0, MIXED)
     before = (clear - begin) * (KEYS // MIXED)
-    behind = (stop - mixed) * (KEYS // MIXED)
-    for number in tl.range(0, before + behind, num_stages=1):
+    tail = (stop - mixed) * (KEYS // MIXED)
+    for number in tl.range(0, before + tail, num_stages=1):
         start_slot = tl.where(
             number < before, begin * KEYS + number * MIXED, mixed * KEYS + (number - before) * MIXED
         )

@@ -81,26 +81,26 @@ def _fake(query: Tensor, *_: object) -> Tensor:
     return query.new_empty(rows, entries, heads, dim).transpose(1, 2)
 
 
-def _split(*given: object) -> tuple:
+def _split(*operands: object) -> tuple:
     """Returns the operator's arguments with those of its block in one."""
-    return (*given[:3], Block(*given[3:9]), *given[9:])  # type: ignore[arg-type]
+    return (*operands[:3], Block(*operands[3:9]), *operands[9:])  # type: ignore[arg-type]
 
 
-def _reference(*given: object) -> Tensor:
-    output = reference.attend(*_split(*given))
+def _reference(*operands: object) -> Tensor:
+    output = reference.attend(*_split(*operands))
     return output.transpose(1, 2).contiguous().transpose(1, 2)
 
 
-def _on_cpu(*given: object) -> Tensor:
-    return cpu.attend(*_split(*given))
+def _on_cpu(*operands: object) -> Tensor:
+    return cpu.attend(*_split(*operands))
 
 
-def _on_cuda(*given: object) -> Tensor:
+def _on_cuda(*operands: object) -> Tensor:
     from . import kernel  # imports Triton
 
-    arguments = _split(*given)
+    arguments = _split(*operands)
     is_ours = kernel.supports(arguments[0], arguments[3])
-    return kernel.attend(*arguments) if is_ours else _reference(*given)
+    return kernel.attend(*arguments) if is_ours else _reference(*operands)
 
 
 torch.library.register_fake("sooner::block_attention", _fake, lib=_LIBRARY)

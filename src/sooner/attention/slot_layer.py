@@ -176,12 +176,12 @@ class SlotLayer(CacheLayerMixin):
         as they were, `[rows, kv_heads, whole, dim]`.
         """
         prompt = tuple(store[:, :, :whole].clone() for store in self.stores)
-        behind = self.owner.longest - self.dropped - whole
+        tail = self.owner.longest - self.dropped - whole
         capacity = self.owner.capacity + 1 - self.dropped - whole + room
         small = []
         for store in self.stores:
             new = store.new_zeros(*store.shape[:2], capacity, store.shape[3])
-            new[:, :, room : room + behind] = store[:, :, whole : whole + behind]
+            new[:, :, room : room + tail] = store[:, :, whole : whole + tail]
             small.append(new)
         self.owner.separate()
         self.hold(tuple(small), len(small[0]))

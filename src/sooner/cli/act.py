@@ -41,7 +41,7 @@ def _group() -> None:
 @from_settings
 def serve(
     *,
-    asked: act_options.PolicyOptions,
+    policy_options: act_options.PolicyOptions,
     settings: Annotated[ServeSettings, SERVED],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
@@ -56,11 +56,11 @@ def serve(
     require()
     check_address(settings)
     display = Display(quiet)
-    policy = asked.load(display, debug)
+    policy = policy_options.load(display, debug)
 
     def tell(url: str) -> None:
         display.line(f"  {policy.name} acts at {url}/act (Ctrl-C ends)", "bold")
-        for note in asked.foreign("whatever robots will send"):
+        for note in policy_options.foreign("whatever robots will send"):
             display.line(f"  {note}", "yellow")
 
     run(policy, settings, tell, "info" if debug else "warning")
@@ -72,7 +72,7 @@ def once(
     *,
     image: Annotated[Path, typer.Argument(metavar="IMAGE", help="PNG, JPEG or npy.")],
     instruction: Annotated[str, typer.Argument(metavar="TEXT", help="What the robot is to do.")],
-    asked: act_options.PolicyOptions,
+    policy_options: act_options.PolicyOptions,
     compare: Annotated[
         bool, typer.Option("--compare", help="Decode plainly too: deviation from the exact action.")
     ] = False,
@@ -88,11 +88,11 @@ def once(
 
     seen = Observation(read_picture(image), instruction)
     display = Display(quiet)
-    policy = asked.load(display, debug)
+    policy = policy_options.load(display, debug)
     [action] = policy.act(
-        [seen], method=asked.method, compare=compare, temperature=temperature, seed=seed
+        [seen], method=policy_options.method, compare=compare, temperature=temperature, seed=seed
     )
-    notes = asked.foreign(image, instruction)
+    notes = policy_options.foreign(image, instruction)
     typer.echo(json.dumps({**action.as_dict(), "notes": notes}))
     for note in notes:
         display.line(f"  {note}", "yellow")
@@ -108,7 +108,7 @@ def rollout(
         str,
         typer.Option(metavar="NAME[,NAME...]", help="Such as: reach, push, drawer-open, table."),
     ],
-    asked: act_options.PolicyOptions,
+    policy_options: act_options.PolicyOptions,
     episodes: Annotated[int, typer.Option(metavar="N", help="Of each environment.")] = 10,
     seed: Annotated[int, typer.Option(metavar="S", help="Of the first episode.")] = 0,
     batch: Annotated[int, typer.Option(metavar="N", help="Episodes that run side by side.")] = 8,
@@ -136,7 +136,7 @@ def rollout(
     if not names:
         raise SoonerError("no environment given; name one with --env, such as reach")
     display = Display(quiet)
-    policy = asked.load(display, debug)
+    policy = policy_options.load(display, debug)
     actions: list[Any] = []
     done: list[Any] = []
     total = len(names) * episodes
@@ -148,8 +148,8 @@ def rollout(
 
     with display.job():
         display.stage("rollout", total)
-        found = run_rollouts(
-            partial(policy.act, method=asked.method, compare=compare),
+        rollouts = run_rollouts(
+            partial(policy.act, method=policy_options.method, compare=compare),
             names,
             episodes=episodes,
             seed=seed,
@@ -159,20 +159,20 @@ def rollout(
             on_episode=ended,
             on_call=actions.extend,
         )
-    figures = rollout_record(found, actions)
-    notes = asked.foreign(*names)
+    figures = rollout_record(rollouts, actions)
+    notes = policy_options.foreign(*names)
     for note in notes:
         display.line(f"  {note}", "yellow")
     for text, style in rollout_lines(figures):
         display.line(text, style)
     if output is not None:
-        told: dict[str, Any] = {
+        record: dict[str, Any] = {
             "model": policy.name,
-            "head": asked.head,
-            "method": asked.method,
-            "tolerance": asked.tolerance,
+            "head": policy_options.head,
+            "method": policy_options.method,
+            "tolerance": policy_options.tolerance,
         }
         where = str(policy.adapter.device), str(policy.adapter.dtype).removeprefix("torch.")
-        told["notes"] = notes
-        write_json({**told, **figures, "provenance": provenance(*where, seed)}, output)
+        record["notes"] = notes
+        write_json({**record, **figures, "provenance": provenance(*where, seed)}, output)
         display.line(f"  wrote '{output}'")

@@ -67,14 +67,14 @@ class PolicyOptions:
     dtype: options.Dtype = "auto"
     threads: options.Threads = None
 
-    def foreign(self, *given: Path | str) -> list[str]:
+    def foreign(self, *sources: Path | str) -> list[str]:
         """Returns notes on pictures, instructions and environments that a miniature was not trained
         on.
         """
         from .. import miniatures
         from ..tasks.act.policy import MINIATURE
 
-        return miniatures.find(MINIATURE).foreign(*given) if self.model is None else []
+        return miniatures.find(MINIATURE).foreign(*sources) if self.model is None else []
 
     def load(self, display: Display, debug: bool) -> Any:
         """The policy, and its threads, see `Threads`.
@@ -128,12 +128,12 @@ Line = tuple[str, str]
 def action_lines(action: Any) -> list[Line]:
     """Returns how one action was decoded."""
     stats = action.stats
-    told = (
+    parts = (
         f"  {1e3 * action.seconds:.0f} ms, {action.ids.size} tokens in {stats.nfe} forwards, "
         f"method: {action.method}, mode: {action.mode}, acceptance: "
         f"{stats.mean_acceptance_length:.2f} tokens a step"
     )
-    lines = [(told, "")]
+    lines = [(parts, "")]
     for text, distance in (
         ("drafts accepted, from the policy's choices", action.deviation),
         ("action, from the exact one", action.from_exact),
@@ -145,27 +145,27 @@ def action_lines(action: Any) -> list[Line]:
     return lines
 
 
-def rollout_record(found: Any, actions: Sequence[Any]) -> dict[str, Any]:
+def rollout_record(rollouts: Any, actions: Sequence[Any]) -> dict[str, Any]:
     """Returns the figures of a rollout, ready for JSON.
 
     Args:
-        found: `Rollouts`.
+        rollouts: `Rollouts`.
         actions: all outputs of the policy, one for each episode and call.
     """
     calls = {id(action.stats): action for action in actions}.values()
     seconds = sum(action.seconds for action in calls)
-    steps = sum(episode.steps for episode in found.episodes)
+    steps = sum(episode.steps for episode in rollouts.episodes)
     return {
-        "episodes": [_episode(episode) for episode in found.episodes],
-        "success_rate": found.success_rate,
-        "interval": list(found.interval),
-        "environments": _by_environment(found.episodes),
+        "episodes": [_episode(episode) for episode in rollouts.episodes],
+        "success_rate": rollouts.success_rate,
+        "interval": list(rollouts.interval),
+        "environments": _by_environment(rollouts.episodes),
         "actions": steps,
         "actions_per_second": steps / max(seconds, 1e-9),
         **_milliseconds([action.seconds for action in calls]),
         "calls": len(calls),
         "methods": dict(Counter(action.method for action in calls)),
-        "mode": next((one.mode for one in actions if one.mode != "exact"), "exact"),
+        "mode": next((item.mode for item in actions if item.mode != "exact"), "exact"),
         "mean_acceptance_length": _acceptance(calls),
         "clipped": sum(bool(action.clipped.any()) for action in actions),
         "names": _names(actions),
@@ -207,21 +207,23 @@ def rollout_lines(record: dict[str, Any]) -> list[Line]:
 
 
 def _episode(episode: Any) -> dict[str, Any]:
-    told = {name: getattr(episode, name) for name in episode.__dataclass_fields__}
-    return {**told, "film": None if episode.film is None else str(episode.film)}
+    entry = {name: getattr(episode, name) for name in episode.__dataclass_fields__}
+    return {**entry, "film": None if episode.film is None else str(episode.film)}
 
 
 def _by_environment(episodes: Sequence[Any]) -> dict[str, float]:
     names = dict.fromkeys(episode.env for episode in episodes)
-    groups = {name: [one.success for one in episodes if one.env == name] for name in names}
+    groups = {name: [trial.success for trial in episodes if trial.env == name] for name in names}
     return {name: sum(group) / len(group) for name, group in groups.items()}
 
 
 def _milliseconds(seconds: Sequence[float]) -> dict[str, float]:
     import numpy as np
 
-    found = np.percentile(seconds, (50, 95, 99)) if len(seconds) else np.zeros(3)
-    return {f"p{p}_ms": 1e3 * float(value) for p, value in zip((50, 95, 99), found, strict=True)}
+    percentiles = np.percentile(seconds, (50, 95, 99)) if len(seconds) else np.zeros(3)
+    return {
+        f"p{p}_ms": 1e3 * float(value) for p, value in zip((50, 95, 99), percentiles, strict=True)
+    }
 
 
 def _acceptance(calls: Any) -> float:

@@ -79,10 +79,10 @@ def _inputs(files: list[Path] | None, sample: bool, model: str | None) -> list[P
 
     small = miniatures.find("video") if sample or model is None else None
     clip = small.sample if sample and small is not None else None
-    given = [*(files or []), *([clip] if clip is not None else [])]
-    if not given:
+    paths = [*(files or []), *([clip] if clip is not None else [])]
+    if not paths:
         raise SoonerError("no video given; name a file or a folder, or use --sample")
-    return given
+    return paths
 
 
 class _Job:
@@ -102,17 +102,17 @@ class _Job:
         self.pair: Any = None
         self.done = self.skipped = self.failed = self.total = 0
 
-    def run(self, given: list[Path]) -> None:
+    def run(self, inputs: list[Path]) -> None:
         """Every video of every path; errors are told and counted.
 
         Raises:
             SoonerError: the models can't be loaded; no other file would fare better.
         """
-        videos = self._found(given)
+        videos = self._videos(inputs)
         self.total = len(videos) + self.failed
         for number, path in enumerate(videos, start=1):
             heading(self.display, path, number, len(videos))
-            if self.ranks.broadcast_flag(partial(self._attempt, self._is_wanted, path)):
+            if self.ranks.broadcast_flag(partial(self._attempt, self._is_needed, path)):
                 self._load()
                 if not self._attempt(self._caption, path) and self.ranks.is_tensor_parallel:
                     raise typer.Exit(BAD)  # the others may have got elsewhere: end with them
@@ -131,22 +131,22 @@ class _Job:
         except Exception as error:
             if self.debug:
                 raise
-            told = f"{type(error).__name__}: {reason_of(error)}"
-            self._fail(f"'{path}': {told} (--debug shows where)")
+            message = f"{type(error).__name__}: {reason_of(error)}"
+            self._fail(f"'{path}': {message} (--debug shows where)")
         return False
 
-    def _found(self, given: list[Path]) -> list[Path]:
+    def _videos(self, paths: list[Path]) -> list[Path]:
         from ..tasks import identity as files
 
         videos: dict[Path, None] = {}
-        for path in given:
+        for path in paths:
             try:
                 videos.update(dict.fromkeys(files.find([path])))
             except SoonerError as error:
                 self._fail(str(error))
         return list(videos)
 
-    def _is_wanted(self, path: Path) -> bool:
+    def _is_needed(self, path: Path) -> bool:
         """Returns whether a file is a video and not done yet; checked before models are loaded."""
         from ..tasks.video import probe
 
@@ -160,8 +160,8 @@ class _Job:
         if self.pair is None:
             with self.display.job():
                 self.display.stage("load")
-                beside = self.settings.method in (None, "parallel")
-                placement = self.settings.placement if beside else None
+                is_parallel = self.settings.method in (None, "parallel")
+                placement = self.settings.placement if is_parallel else None
                 self.pair = self.models.load(self.debug, placement, method=self.settings.method)
 
     def _caption(self, path: Path) -> bool:
@@ -203,10 +203,10 @@ class _Job:
         self.display.error(line)
 
     def _counts(self) -> str:
-        told = f"{self.done} of {self.total} videos captioned"
-        told += f", {self.skipped} done before" if self.skipped else ""
-        return told + (f", {self.failed} failed" if self.failed else "")
+        text = f"{self.done} of {self.total} videos captioned"
+        text += f", {self.skipped} done before" if self.skipped else ""
+        return text + (f", {self.failed} failed" if self.failed else "")
 
     def interrupted(self) -> str:
-        kept = f"; they are in '{self.records.path}'" if self.records and self.done else ""
-        return f"interrupted: {self._counts()}{kept}"
+        where = f"; they are in '{self.records.path}'" if self.records and self.done else ""
+        return f"interrupted: {self._counts()}{where}"

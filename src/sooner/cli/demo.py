@@ -116,13 +116,13 @@ def _named(models: options.Models, debug: bool) -> Any:
     from ..tasks.act.policy import Policy
     from ..tasks.imagine import load_drawing_model
     from ..tasks.imagine.loading import LOADERS
-    from ..tasks.loading import told_type
+    from ..tasks.loading import config_type
 
     assert models.model is not None
-    kind = told_type(models.model)
-    told: dict[str, Any] = {"device": models.device, "dtype": models.dtype}
+    kind = config_type(models.model)
+    fields: dict[str, Any] = {"device": models.device, "dtype": models.dtype}
     if kind in OpenVLA.model_types:
-        return Policy.load(models.model, models.draft, **told)
+        return Policy.load(models.model, models.draft, **fields)
     if kind in LOADERS:
-        return load_drawing_model(models.model, threads=models.threads, **told)
+        return load_drawing_model(models.model, threads=models.threads, **fields)
     return models.load(debug)

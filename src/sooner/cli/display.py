@@ -244,21 +244,21 @@ def _prefill(record: dict[str, Any]) -> list[tuple[str, str]]:
     sparse = record.get("prefill")
     if sparse is None:
         return []
-    told = f"  prefill: {sparse['name']}, {record['mode']}"
+    text = f"  prefill: {sparse['name']}, {record['mode']}"
     if "layers" in sparse:
-        told += f", {sparse['sparse_layers']} of {sparse['layers']} layers sparse"
-        told += f" (dense: {'; '.join(sparse['dense'])})" if sparse["dense"] else ""
+        text += f", {sparse['sparse_layers']} of {sparse['layers']} layers sparse"
+        text += f" (dense: {'; '.join(sparse['dense'])})" if sparse["dense"] else ""
     if sparse.get("recall") is not None:
-        told += f", recall {sparse['recall']:.3f} (lowest layer {sparse['lowest_recall']:.3f})"
+        text += f", recall {sparse['recall']:.3f} (lowest layer {sparse['lowest_recall']:.3f})"
     if sparse.get("flops_share") is not None:
-        told += f", {sparse['flops_share']:.0%} of attention's pairs"
-    return [(told, "yellow" if record["mode"] == "approximate" else "")]
+        text += f", {sparse['flops_share']:.0%} of attention's pairs"
+    return [(text, "yellow" if record["mode"] == "approximate" else "")]
 
 
 def _agreement(agreement: dict[str, Any]) -> str:
-    said = f"not claimed (approximate), {agreement['equal_tokens']:.0%} of the tokens equal"
+    note = f"not claimed (approximate), {agreement['equal_tokens']:.0%} of the tokens equal"
     first = "same" if agreement["next_token"] else "another"
-    return f"{said}, {first} first token"
+    return f"{note}, {first} first token"
 
 
 def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
@@ -267,21 +267,21 @@ def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     parity = record["parity"]
     if record.get("agreement") is not None:
-        said, style = _agreement(record["agreement"]), "yellow"
+        note, style = _agreement(record["agreement"]), "yellow"
     elif parity is None:
-        said, style = "not defined under sampling (same distribution, other draws)", ""
+        note, style = "not defined under sampling (same distribution, other draws)", ""
     else:
-        said = parity["verdict"]
-        style = {"identical": "bold green", "tie": "yellow"}.get(said, "bold red")
-        if said != "identical":
-            said += f" (token {parity['divergence']}, top-2 gap {parity['top2_gap']})"
+        note = parity["verdict"]
+        style = {"identical": "bold green", "tie": "yellow"}.get(note, "bold red")
+        if note != "identical":
+            note += f" (token {parity['divergence']}, top-2 gap {parity['top2_gap']})"
     if record["decode_speedup"] is None:
-        return [(f"  parity: {said}; no speed-up is claimed", style)]
+        return [(f"  parity: {note}; no speed-up is claimed", style)]
     return [
         (
             f"  speed-up: {record['e2e_speedup']:.2f}x from the file to the text, "
             f"{record['decode_speedup']:.2f}x decoding alone (plain: "
-            f"{record['plain']['tokens_per_second']:.1f} tokens/s), parity: {said}",
+            f"{record['plain']['tokens_per_second']:.1f} tokens/s), parity: {note}",
             style,
         )
     ]

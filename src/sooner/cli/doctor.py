@@ -48,8 +48,8 @@ def doctor(
     ):
         typer.echo(title)
         width = max((len(name) for name, _ in rows), default=0)
-        for name, told in rows:
-            typer.echo(f"  {name:<{width}}  {told}")
+        for name, status in rows:
+            typer.echo(f"  {name:<{width}}  {status}")
 
 
 def print_models(path: Path | None) -> None:
@@ -61,27 +61,29 @@ def print_models(path: Path | None) -> None:
     from ..models.support import seen_with, supported
 
     here = known_types()
-    rows = [asdict(one) | {"installed": one.model_type in here} for one in supported()]
+    rows = [asdict(entry) | {"installed": entry.model_type in here} for entry in supported()]
     if path is not None:
         write_json({"transformers": seen_with(), "types": rows}, path)
     columns = ("model_type", "status", "adapter", "trees", "reason")
-    shown = [
+    table = [
         {**row, "trees": "yes" if row["trees"] else "no"}
         | ({} if row["installed"] else {"reason": _absent(row["reason"], seen_with())})
         for row in rows
     ]
     widths = {
-        name: max(len(str(row[name])) for row in [dict.fromkeys(columns, ""), *shown])
+        name: max(len(str(row[name])) for row in [dict.fromkeys(columns, ""), *table])
         for name in columns[:-1]
     }
     widths = {name: max(wide, len(name)) for name, wide in widths.items()}
-    for row in [{name: name for name in columns}, *shown]:
+    for row in [{name: name for name in columns}, *table]:
         line = "  ".join(f"{row[name]:<{wide}}" for name, wide in widths.items())
         typer.echo(f"{line}  {row['reason']}".rstrip())
     for name in sorted(here - {row["model_type"] for row in rows}):
         typer.echo(f"{name}: not tried; transformers {seen_with()} did not have it")
     counts = Counter(str(row["status"]) for row in rows)
-    typer.echo(", ".join(f"{counts[one]} {one}" for one in ("exact", "words only", "refused")))
+    typer.echo(
+        ", ".join(f"{counts[entry]} {entry}" for entry in ("exact", "words only", "refused"))
+    )
 
 
 def _absent(reason: str, version: str) -> str:
@@ -118,8 +120,10 @@ def devices() -> Rows:
         ("default", "cuda" if torch.cuda.is_available() else "cpu"),
     ]
     for index in range(torch.cuda.device_count()):
-        one: Any = torch.cuda.get_device_properties(index)
-        rows.append((f"cuda:{index}", f"{one.name}, {one.total_memory / 2**30:.0f} GiB"))
+        properties: Any = torch.cuda.get_device_properties(index)
+        rows.append(
+            (f"cuda:{index}", f"{properties.name}, {properties.total_memory / 2**30:.0f} GiB")
+        )
     if torch.cuda.device_count() == 0:
         rows.append(("cuda", "no device; everything runs on the CPU"))
     return rows
@@ -158,10 +162,10 @@ def parsers() -> Rows:
     return [
         (
             name,
-            f"{known_by(one).replace('`', '')}; answers {', '.join(forms_of(one.ask))}"
-            + (f"; there is no {one.lacks} yet" if one.lacks else ""),
+            f"{known_by(family).replace('`', '')}; answers {', '.join(forms_of(family.ask))}"
+            + (f"; there is no {family.lacks} yet" if family.lacks else ""),
         )
-        for name, one in FAMILIES.items()
+        for name, family in FAMILIES.items()
     ]
 
 
@@ -171,8 +175,8 @@ def extras() -> Rows:
     for whole in ("sooner", LAB):
         for name, extra in requirements(whole):
             if extra is not None:
-                told = f"{name} {installed(name) or '(missing)'}"
-                rows.setdefault(f"{whole}[{extra}]", []).append(told)
+                text = f"{name} {installed(name) or '(missing)'}"
+                rows.setdefault(f"{whole}[{extra}]", []).append(text)
     return [(extra, ", ".join(names) + _hint(extra, names)) for extra, names in rows.items()]
 
 
@@ -187,13 +191,13 @@ def requirements(whole: str) -> list[tuple[str, str | None]]:
         lines = importlib.metadata.requires(whole) or []
     except importlib.metadata.PackageNotFoundError:
         return []
-    found = []
+    names = []
     for line in lines:
         name = re.match(r"[\w.-]+", line)
         extra = re.search(r"""extra\s*==\s*['"]([\w-]+)""", line)
         if name:
-            found.append((name.group(), extra.group(1) if extra else None))
-    return found
+            names.append((name.group(), extra.group(1) if extra else None))
+    return names
 
 
 def installed(name: str) -> str | None:

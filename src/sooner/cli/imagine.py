@@ -66,7 +66,7 @@ def imagine(
     if request.debug:
         options.log_decisions()
     request = replace(request, display=Display(quiet))
-    wish = options.only_one(
+    wish = options.single_choice(
         "no prompt given; write one, or use --continue CLIP, --prompts FILE or --sample",
         PROMPT=prompt, **{"--continue": clip, "--prompts": prompts, "--sample": sample or None},
     )  # fmt: skip

@@ -52,16 +52,18 @@ def draw_prompts(request: ImagineRequest, name: str, source: str | None, limit: 
 
     settings = request.settings
 
-    def task(one: ImagePrompt) -> ImagineTask:
-        hashed = hashlib.sha256(one.text.encode()).hexdigest()
+    def task(prompt: ImagePrompt) -> ImagineTask:
+        hashed = hashlib.sha256(prompt.text.encode()).hexdigest()
         return ImagineTask(
-            one.id,
+            prompt.id,
             hashed,
             settings,
-            lambda drawing_model, told: imagine(one.text, drawing_model, settings, told),
+            lambda drawing_model, callbacks: imagine(
+                prompt.text, drawing_model, settings, callbacks
+            ),
         )
 
-    tasks = [task(one) for one in load_prompts(name, source, limit)]
+    tasks = [task(item) for item in load_prompts(name, source, limit)]
     return ImagineBatch(request, "image", tasks).run()
 
 
@@ -70,7 +72,7 @@ def draw_clips(request: ImagineRequest, folder: Path, limit: int | None) -> int:
     from ..tasks.imagine.prompts import load_clips
 
     clips = load_clips(folder, limit, apart=request.output)
-    tasks = [_clip_task(request.settings, one) for one in clips]
+    tasks = [_clip_task(request.settings, clip) for clip in clips]
     return ImagineBatch(request, "video", tasks).run()
 
 
@@ -85,7 +87,9 @@ def _clip_task(settings: ImagineSettings, clip: Any) -> ImagineTask:
         clip.id,
         sha256(clip.video),
         settings,
-        lambda drawing_model, told: continue_clip(clip.video, drawing_model, settings, told),
+        lambda drawing_model, callbacks: continue_clip(
+            clip.video, drawing_model, settings, callbacks
+        ),
     )
 
 
@@ -160,9 +164,9 @@ class ImagineBatch:
         if code == INTERRUPTED or made is None:
             return INTERRUPTED
         self.worst = max(self.worst, code)
-        names = [one.name for one in self.studio.written]
-        told = {"id": task.id, "input_hash": task.content, "settings_hash": hashed}
-        self.records.add({**made.record, **told, "output": names})
+        names = [file.name for file in self.studio.written]
+        entry = {"id": task.id, "input_hash": task.content, "settings_hash": hashed}
+        self.records.add({**made.record, **entry, "output": names})
         self.done += 1
         return code
 
@@ -171,9 +175,9 @@ class ImagineBatch:
         self.display.error(line)
 
     def _counts(self) -> str:
-        told = f"{self.done} of {len(self.tasks)} drawn"
-        told += f", {self.skipped} done before" if self.skipped else ""
-        return told + (f", {self.failed} failed" if self.failed else "")
+        text = f"{self.done} of {len(self.tasks)} drawn"
+        text += f", {self.skipped} done before" if self.skipped else ""
+        return text + (f", {self.failed} failed" if self.failed else "")
 
     def _interrupted(self) -> int:
         self.display.error(f"interrupted: {self._counts()}; they are in '{self.folder}'")

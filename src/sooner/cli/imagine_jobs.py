@@ -31,9 +31,9 @@ def summary_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
     names = ("coupling", "jacobi_window", "window")  # the last one in records of 0.1
     known = [str(record[name]) for name in names if record.get(name) is not None]
     how += f" ({', '.join(known)})" if known else ""
-    told = f"mode: {record['mode']}, seed: {record['seed']}"
+    text = f"mode: {record['mode']}, seed: {record['seed']}"
     if record["finish"] != "whole":
-        return [(f"  {record['tokens']} codes, NFE {record['nfe']}, {how}, {told}", "")]
+        return [(f"  {record['tokens']} codes, NFE {record['nfe']}, {how}, {text}", "")]
     pictures = f" ({record['count']} at once)" if record["count"] > 1 else ""
     seconds = record["seconds"]
     return [
@@ -43,7 +43,7 @@ def summary_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
             f"{sum(seconds.values()):.2f} s",
             "",
         ),
-        (f"  {how}, {told}", ""),
+        (f"  {how}, {text}", ""),
         *_comparison(record),
         (
             "  seconds: "
@@ -59,20 +59,20 @@ def _comparison(record: dict[str, Any]) -> list[tuple[str, str]]:
         return []
     plain, parity = record["plain"], record["parity"]
     if parity is None:
-        said = "other draws of the same distribution, so not the same one"
-        said = said if record["mode"] == "exact" else "of another distribution: not exact"
+        note = "other draws of the same distribution, so not the same one"
+        note = note if record["mode"] == "exact" else "of another distribution: not exact"
         style = ""
     else:
-        said, style = (
+        note, style = (
             f"parity: {parity['verdict']}",
             {"identical": "bold green"}.get(parity["verdict"], "bold red"),
         )
     if record["draw_speedup"] is None:
-        return [(f"  {said} (code {parity['divergence']}); no speed-up is claimed", style)]
+        return [(f"  {note} (code {parity['divergence']}); no speed-up is claimed", style)]
     return [
         (
             f"  speed-up: {record['draw_speedup']:.2f}x (plain: NFE {plain['nfe']}, "
-            f"{sum(plain['seconds'].values()):.2f} s), {said}",
+            f"{sum(plain['seconds'].values()):.2f} s), {note}",
             style,
         )
     ]
@@ -97,7 +97,7 @@ class Loading:
     layout: Annotated[
         str | None, typer.Option(metavar="NAME", help="Chameleon: chameleon, lumina, lumina2.")
     ] = None
-    trust_code: Annotated[
+    remote_code: Annotated[
         bool, typer.Option("--trust-code", help="Run a tokenizer's TorchScript.")
     ] = False
     device: options.Device = "auto"
@@ -110,8 +110,10 @@ class Loading:
         Raises:
             SoonerError: as `load_drawing_model`.
         """
-        asked = asdict(self)
-        return options.load_drawing_model(debug, kind=kind, trust=asked.pop("trust_code"), **asked)
+        values = asdict(self)
+        return options.load_drawing_model(
+            debug, kind=kind, remote_code=values.pop("remote_code"), **values
+        )
 
 
 @dataclass(frozen=True)
@@ -226,22 +228,22 @@ class Studio:
     def _interrupted(self, made: ImagineResult, path: Path) -> ImagineResult | None:
         whole, of = sum(made.finished), len(made.finished)
         thing = "pictures" if self.kind == "image" else "clips"
-        told = f"interrupted: {whole} of {of} {thing} finished"
+        text = f"interrupted: {whole} of {of} {thing} finished"
         keep = [self.request.keep_partial or done for done in made.finished]
         if any(keep):
             made = _only(made, keep)
             self.save(made, path)
-            told += f"; '{path}' holds {len(made.finished)}"
+            text += f"; '{path}' holds {len(made.finished)}"
         elif whole < of:
-            told += "; --keep-partial saves what there is"
-        self.display.error(told)
+            text += "; --keep-partial saves what there is"
+        self.display.error(text)
         return made if any(keep) else None
 
     def save(self, made: ImagineResult, path: Path) -> None:
         """Write what was made, print where, and sum it up."""
         self.written = self._write(made, path)
-        for one in self.written:
-            typer.echo(str(one))
+        for item in self.written:
+            typer.echo(str(item))
         for note in made.record.get("notes", []):
             self.display.line(f"  {note}", "yellow")
         for text, style in summary_lines(made.record):
@@ -260,8 +262,8 @@ class Studio:
             return [path, *names]
         names = [path] if len(made.pixels) == 1 else numbered(path, len(made.pixels))
         for index, (name, clip) in enumerate(zip(names, made.pixels, strict=True), start=1):
-            frames = writing.mark_drawn(clip, made.given_frames) if request.mark else clip
-            frames = frames[made.given_frames :] if request.only_new else frames
+            frames = writing.mark_drawn(clip, made.prefix_frames) if request.mark else clip
+            frames = frames[made.prefix_frames :] if request.only_new else frames
             writing.write_mp4(name, frames, made.fps, {**made.record, "picture": index})
         return names
 
@@ -272,7 +274,7 @@ def _only(made: ImagineResult, keep: list[bool]) -> ImagineResult:
 
     return replace(
         made, pixels=made.pixels[keep],
-        finished=[done for done, kept in zip(made.finished, keep, strict=True) if kept],
+        finished=[done for done, flag in zip(made.finished, keep, strict=True) if flag],
     )  # fmt: skip
 
 
@@ -292,7 +294,10 @@ def draw_prompt(request: ImagineRequest, prompt: str) -> int:
     path = _target(request, "image")
     studio = Studio(request, "image")
     code, _ = studio.make(
-        lambda drawing_model, told: imagine(prompt, drawing_model, request.settings, told), path
+        lambda drawing_model, callbacks: imagine(
+            prompt, drawing_model, request.settings, callbacks
+        ),
+        path,
     )
     return code
 
@@ -306,7 +311,10 @@ def draw_clip(request: ImagineRequest, clip: Path) -> int:
     probe(clip)  # models load slowly, so the file is looked into first
     studio = Studio(request, "video")
     code, _ = studio.make(
-        lambda drawing_model, told: continue_clip(clip, drawing_model, request.settings, told), path
+        lambda drawing_model, callbacks: continue_clip(
+            clip, drawing_model, request.settings, callbacks
+        ),
+        path,
     )
     return code
 
@@ -322,6 +330,6 @@ def _target(request: ImagineRequest, kind: Kind) -> Path:
     path = request.output or Path(f"imagine-{request.settings.seed}{SUFFIX[kind]}")
     count = request.settings.count
     many = request.singles if kind == "image" else count > 1
-    for one in [path, *(numbered(path, count) if many else [])]:
-        check_target(one, SUFFIX[kind], request.overwrite)
+    for candidate in [path, *(numbered(path, count) if many else [])]:
+        check_target(candidate, SUFFIX[kind], request.overwrite)
     return path

@@ -24,7 +24,7 @@ COLUMNS, LINES = 96, 16
 BAR_SHARE, PICTURE_SHARE, FIRST = 0.015, 0.03, 0.3
 """Share of the time that previews may take, and seconds before the first one."""
 
-TOLD_AT = (0.25, 0.5, 0.75)
+MARKS = (0.25, 0.5, 0.75)
 """Shares of the codes at which a line is printed where there is no terminal."""
 
 
@@ -47,7 +47,7 @@ class LivePreview:
         self.live: Live | None = None
         self.picture: RenderableType = Text()
         self._canvas: Canvas | None = None
-        self._told, self._saves = 0, False
+        self._mark, self._saves = 0, False
         self._bar = Progress(
             BarColumn(),
             TextColumn("{task.completed} of {task.total} codes, {task.fields[steps]} steps"),
@@ -69,7 +69,7 @@ class LivePreview:
         from ..tasks.imagine.progress import TimeShare
 
         self.end()
-        self._told, self._saves = 0, name == "draw"
+        self._mark, self._saves = 0, name == "draw"
         self._bars, self._pictures = TimeShare(BAR_SHARE), TimeShare(PICTURE_SHARE, FIRST)
 
     def progress(self, progress: DrawingProgress) -> None:
@@ -118,9 +118,9 @@ class LivePreview:
         self.live.update(Group(self._bar, self.picture), refresh=True)
 
     def _tell(self, progress: DrawingProgress) -> None:
-        while self._told < len(TOLD_AT) and progress.tokens >= TOLD_AT[self._told] * progress.total:
-            self._told += 1
-            if self._told == len(TOLD_AT) or progress.tokens < TOLD_AT[self._told] * progress.total:
+        while self._mark < len(MARKS) and progress.tokens >= MARKS[self._mark] * progress.total:
+            self._mark += 1
+            if self._mark == len(MARKS) or progress.tokens < MARKS[self._mark] * progress.total:
                 text = f"  {progress.tokens} of {progress.total} codes, {progress.steps} steps"
                 self.console.print(Text(text))
 
@@ -144,12 +144,12 @@ def _thumbnail(pixels: np.ndarray, columns: int) -> Text:
     rows, height, width = pixels.shape[:3]
     tall = min(2 * LINES, height)
     wide = max(1, round(width * tall / height))
-    most = max(1, min(rows, columns // (wide + 1)))
+    limit = max(1, min(rows, columns // (wide + 1)))
     if wide > columns:
         tall, wide = max(2, tall * columns // wide), columns
     small = [
-        np.asarray(Image.fromarray(one).resize((wide, tall // 2 * 2), Image.Resampling.BOX))
-        for one in pixels[:most]
+        np.asarray(Image.fromarray(frame).resize((wide, tall // 2 * 2), Image.Resampling.BOX))
+        for frame in pixels[:limit]
     ]
     text = Text()
     for line in range(tall // 2):

@@ -81,7 +81,9 @@ def _renamed(error: Any) -> str:
     flag, context = getattr(error, "option_name", ""), getattr(error, "ctx", None)
     if not flag or context is None:
         return ""
-    now = new_name(flag.lstrip("-").replace("-", "_"), [one.name for one in context.command.params])
+    now = new_name(
+        flag.lstrip("-").replace("-", "_"), [parameter.name for parameter in context.command.params]
+    )
     return f"{flag} is now --{now.replace('_', '-')}" if now else ""
 
 

@@ -109,15 +109,15 @@ class Models:
             SoonerError: as `load_pair`; or fewer than one thread.
         """
         from ..methods.parallel.worker import spawns
-        from ..tasks.loading import load_pair, own_device
+        from ..tasks.loading import load_pair, separate_device
         from ..tasks.threads import plan_threads
 
         if not debug:
             hush()
         check_threads(self.threads)
         device_map = parse_device_map(self.device_map)
-        own = own_device(self.draft_device, self.device, device_map)
-        spawn_draft = method == "parallel" and spawns(placement or "auto", own, own)
+        separate = separate_device(self.draft_device, self.device, device_map)
+        spawn_draft = method == "parallel" and spawns(placement or "auto", separate, separate)
         pair = load_pair(
             self.model,
             self.draft,
@@ -136,7 +136,7 @@ class Models:
         return pair
 
 
-ONE_MODEL = Fields(only=("model", "device", "dtype", "threads"))
+SINGLE_MODEL = Fields(only=("model", "device", "dtype", "threads"))
 """Of `Models`, for commands without a draft."""
 
 
@@ -158,7 +158,7 @@ def parse_device_map(text: str | None) -> Any:
         ) from error
 
 
-def load_drawing_model(debug: bool = False, **asked: Any) -> Any:
+def load_drawing_model(debug: bool = False, **values: Any) -> Any:
     """Load a model that draws, without the libraries' own progress bars and warnings.
 
     Raises:
@@ -168,7 +168,7 @@ def load_drawing_model(debug: bool = False, **asked: Any) -> Any:
 
     if not debug:
         hush()
-    return load_drawing_model(**asked)
+    return load_drawing_model(**values)
 
 
 def hush() -> None:
@@ -181,13 +181,13 @@ def hush() -> None:
     transformers.logging.disable_progress_bar()
 
 
-def only_one(none: str, **given: Any) -> str:
+def single_choice(none: str, **choices: Any) -> str:
     """Returns the name of the one thing that is not `None`.
 
     Raises:
         SoonerError: `none` where nothing is given; or more than one is.
     """
-    names = [name for name, value in given.items() if value is not None]
+    names = [name for name, value in choices.items() if value is not None]
     if not names:
         raise SoonerError(none)
     if len(names) > 1:

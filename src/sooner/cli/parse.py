@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperCommand
 
 from . import options
-from . import parse_options as asked
+from . import parse_options as parse_options
 from .display import Display
 from .from_settings import from_settings
 
@@ -40,13 +40,13 @@ class WithAddress(TyperCommand):
 
 def with_address(arguments: Sequence[str]) -> list[str]:
     """Returns the arguments, with `local` behind a `--ray` that no address follows."""
-    given = list(arguments)
-    end = given.index("--") if "--" in given else len(given)
+    values = list(arguments)
+    end = values.index("--") if "--" in values else len(values)
     for at in range(end - 1, -1, -1):
-        follows = given[at + 1] if at + 1 < end else ""
-        if given[at] == FLAG and not ADDRESS.fullmatch(follows):
-            given.insert(at + 1, HERE)
-    return given
+        follows = values[at + 1] if at + 1 < end else ""
+        if values[at] == FLAG and not ADDRESS.fullmatch(follows):
+            values.insert(at + 1, HERE)
+    return values
 
 
 def register(app: typer.Typer) -> None:
@@ -56,7 +56,10 @@ def register(app: typer.Typer) -> None:
 
 @from_settings
 def parse(
-    *, wanted: asked.ParseOptions, sample: asked.Sample = False, quiet: options.Quiet = False
+    *,
+    request: parse_options.ParseOptions,
+    sample: parse_options.Sample = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Parse documents into Markdown and regions, page by page, as the model alone would.
 
@@ -68,48 +71,52 @@ def parse(
     from ..interrupts import ended_as_interrupted
     from .parse_display import PagesDisplay
 
-    if wanted.debug:
+    if request.debug:
         options.log_decisions()
     display = Display(quiet)
-    wanted = replace(
-        wanted,
-        inputs=asked.inputs_of(wanted.inputs, sample),
-        model=asked.model_of(wanted.model, sample),
+    request = replace(
+        request,
+        inputs=parse_options.inputs_of(request.inputs, sample),
+        model=parse_options.model_of(request.model, sample),
     )
-    shown = PagesDisplay(display)
-    if wanted.ray is None:
-        job: ParseJob | RayJob = wanted.job(shown.page)
+    pages_display = PagesDisplay(display)
+    if request.ray is None:
+        job: ParseJob | RayJob = request.job(pages_display.page)
     else:
         from .parse_ray import ray_job
 
-        job = ray_job(wanted, shown.page)
-    shown.texts = job.store if sample else None
+        job = ray_job(request, pages_display.page)
+    pages_display.texts = job.store if sample else None
     try:
-        with shown, ended_as_interrupted():  # no page is blamed for the end
-            _run(job, wanted, display)
+        with pages_display, ended_as_interrupted():  # no page is blamed for the end
+            _run(job, request, display)
     except KeyboardInterrupt:
-        display.error(f"interrupted: {shown.counts(job.counts)}; the same command goes on there")
+        display.error(
+            f"interrupted: {pages_display.counts(job.counts)}; the same command goes on there"
+        )
         raise typer.Exit(INTERRUPTED) from None
-    for line in shown.summary(job.counts):
+    for line in pages_display.summary(job.counts):
         display.line(line, "bold")
-    told = job.counts
-    if wanted.shard is not None and not (told.done or told.failed or told.before or told.aside):
-        display.line(f"shard {wanted.shard} has nothing to do: documents go by their places", "")
-    if told.failed:
+    counts = job.counts
+    if request.shard is not None and not (
+        counts.done or counts.failed or counts.before or counts.aside
+    ):
+        display.line(f"shard {request.shard} has nothing to do: documents go by their places", "")
+    if counts.failed:
         raise typer.Exit(BAD)
 
 
-def _run(job: ParseJob | RayJob, wanted: asked.ParseOptions, display: Display) -> None:
+def _run(job: ParseJob | RayJob, request: parse_options.ParseOptions, display: Display) -> None:
     """Do what is to be done; a drafter's process ends with it."""
     from ..tasks.parse import ParseJob
     from ..tasks.parse.drafters import processes_of
 
     if not isinstance(job, ParseJob):
         job.run()
-        display.line(job.starvation.told(), "")
+        display.line(job.starvation.report(), "")
         return
     try:
-        job.run(lambda: wanted.load(display, processes_of(job.drafter)))
+        job.run(lambda: request.load(display, processes_of(job.drafter)))
     finally:
         close = getattr(job.drafter, "close", None)
         if close is not None:

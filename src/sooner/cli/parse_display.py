@@ -95,11 +95,11 @@ class PagesDisplay:
 
     def counts(self, counts: Counts) -> str:
         """Returns how many pages are in which state."""
-        told = f"{counts.done} of {known(counts)} pages parsed"
-        told += f", {counts.partial} of them in part" if counts.partial else ""
-        told += f", {counts.before} done before" if counts.before else ""
-        told += f", {counts.aside} set aside" if counts.aside else ""
-        return told + (f", {counts.failed} failed" if counts.failed else "")
+        text = f"{counts.done} of {known(counts)} pages parsed"
+        text += f", {counts.partial} of them in part" if counts.partial else ""
+        text += f", {counts.before} done before" if counts.before else ""
+        text += f", {counts.aside} set aside" if counts.aside else ""
+        return text + (f", {counts.failed} failed" if counts.failed else "")
 
     def summary(self, counts: Counts) -> list[str]:
         """Returns lines for the end."""
@@ -110,8 +110,8 @@ class PagesDisplay:
         if seconds:
             tokens = sum(tokens for tokens, _ in self._speeds)
             line += f", {tokens / seconds:.0f} tokens/s of decoding"
-        told = "1 page is a draft" if self._drafts == 1 else f"{self._drafts} pages are drafts"
-        return [line, f"{told}: {self._why}"] if self._drafts else [line]
+        text = "1 page is a draft" if self._drafts == 1 else f"{self._drafts} pages are drafts"
+        return [line, f"{text}: {self._why}"] if self._drafts else [line]
 
 
 def comparison_line(compared: dict[str, Any], mode: str) -> tuple[str, str]:
@@ -133,7 +133,9 @@ def page_line(record: dict[str, Any], counts: Counts) -> str:
     """Returns one page in a line."""
     done = counts.done + counts.failed
     page = f" page {record['page']}" if record["page"] else ""
-    name = "".join(one if one.isprintable() else ascii(one)[1:-1] for one in record["document"])
+    name = "".join(
+        letter if letter.isprintable() else ascii(letter)[1:-1] for letter in record["document"]
+    )
     line = f"[{done}/{known(counts)}] {name}{page}: {record['status']}"
     is_draft = record["status"] == "DRAFT"  # the end of the run says once why
     if record["reason"] and not is_draft:

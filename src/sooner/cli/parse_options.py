@@ -274,7 +274,7 @@ class ParseOptions:
             stop_on_error=self.on_error == "stop",
             compare=self.compare,
             drafts_only=self.model is None,
-            told_of=self._foreign(name),
+            notes_of=self._foreign(name),
             on_page=on_page,
             debug=self.debug,
             shard=None if self.shard is None else DocumentShard.parse(self.shard),
@@ -321,12 +321,12 @@ class ParseOptions:
 
         if is_url(self.output):
             begins = f"{self.output}".rstrip("/") + "/"
-            return [one for one in documents if not (one.url or "").startswith(begins)]
+            return [item for item in documents if not (item.url or "").startswith(begins)]
         output = Path(self.output).resolve()
-        folders = [Path(one).resolve() for one in self.inputs or [] if not is_url(one)]
+        folders = [Path(item).resolve() for item in self.inputs or [] if not is_url(item)]
         if not any(folder in output.parents for folder in folders):
             return documents
-        return [one for one in documents if one.url or output not in one.path.resolve().parents]
+        return [item for item in documents if item.url or output not in item.path.resolve().parents]
 
     def _check(self) -> None:
         if self.model is None and self.compare:
@@ -348,14 +348,14 @@ class ParseOptions:
             raise SoonerError("--actors and --in-flight are of --ray; add it, or leave them out")
 
     def load(
-        self, display: Display, beside: int = 0
+        self, display: Display, processes: int = 0
     ) -> PageParser | ConcurrentParser | DraftParser:
         """The model, and its threads, see `Threads`.
 
         Without a model nothing is loaded, torch neither.
 
         Args:
-            beside: processes that work on the CPU meanwhile.
+            processes: processes that work on the CPU meanwhile.
 
         Raises:
             SoonerError: it can't be loaded, or does not read pages.
@@ -376,11 +376,11 @@ class ParseOptions:
             several = 1 if self.compare else self.pages_in_flight
             parser = page_parser(pair, self.settings, several, self.drafter != "none")
         small = pair.miniature is not None
-        Threads.plan(self.threads, is_miniature=small, beside=beside).apply()
+        Threads.plan(self.threads, is_miniature=small, processes=processes).apply()
         return parser
 
 
-def inputs_of(given: list[str] | None, sample: bool) -> list[str]:
+def inputs_of(names: list[str] | None, sample: bool) -> list[str]:
     """Returns the files given, the bundled page, or both.
 
     Raises:
@@ -389,14 +389,14 @@ def inputs_of(given: list[str] | None, sample: bool) -> list[str]:
     from .. import miniatures
 
     page = miniatures.find("document").sample if sample else None
-    found = [*(given or []), *([str(page)] if page is not None else [])]
-    if not found:
+    paths = [*(names or []), *([str(page)] if page is not None else [])]
+    if not paths:
         raise SoonerError("nothing to parse; name a file or a folder, or use --sample")
-    return found
+    return paths
 
 
-def model_of(given: str | None, sample: bool) -> str | None:
+def model_of(name: str | None, sample: bool) -> str | None:
     """Returns the model given; the bundled page is for the bundled miniature."""
     from ..tasks.parse.identity import DEMO
 
-    return DEMO if given is None and sample else given
+    return DEMO if name is None and sample else name

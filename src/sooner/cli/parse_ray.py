@@ -24,7 +24,7 @@ MISSING = "ray is not installed; pip install 'sooner[ray]'"
 
 
 def ray_job(
-    wanted: ParseOptions,
+    request: ParseOptions,
     on_page: Callable[[dict[str, Any], Counts], None],
     job: ParseJob | None = None,
 ) -> RayJob:
@@ -45,48 +45,48 @@ def ray_job(
     from ..ray.pipeline import Pipeline, RayModel
     from ..tasks.parse.drafters import TIMEOUT
 
-    address = wanted.ray or HERE
+    address = request.ray or HERE
     if address.startswith("ray://"):
         raise SoonerError(
             f"'{address}' is Ray's client, behind which folders are not this machine's; run the "
             "command on a machine of the cluster, with --ray auto"
         )
-    if wanted.compare:
+    if request.compare:
         raise SoonerError("--compare times one process on one machine; leave --ray out")
-    job = job or wanted.job(on_page)
+    job = job or request.job(on_page)
     documents, part = job.documents, job.shard
     if part is not None:
-        documents = [one for one in documents if part.has(one.place.as_posix())]
+        documents = [item for item in documents if part.has(item.place.as_posix())]
     model = None
-    if wanted.model is not None:
-        folder = os.path.abspath(os.path.expanduser(wanted.model))
+    if request.model is not None:
+        folder = os.path.abspath(os.path.expanduser(request.model))
         model = RayModel(
-            folder if os.path.isdir(folder) else wanted.model,
-            wanted.device,
-            wanted.dtype,
-            wanted.trust_remote_code,
-            wanted.threads,
+            folder if os.path.isdir(folder) else request.model,
+            request.device,
+            request.dtype,
+            request.trust_remote_code,
+            request.threads,
         )
     return RayJob(
-        documents=[_absolute(one) for one in documents],
-        inputs=[_named(str(one)) for one in wanted.inputs or []],
+        documents=[_absolute(item) for item in documents],
+        inputs=[_named(str(item)) for item in request.inputs or []],
         pipeline=Pipeline(
             delivery=replace(job.delivery, folder=_named(str(job.delivery.folder))),
             settings_hash=job.settings_hash,
             model=model,
-            settings=wanted.settings,
+            settings=request.settings,
             intake=job.intake,
-            drafter=wanted.drafter,
-            timeout=wanted.settings.timeout or TIMEOUT,
-            pages_in_flight=wanted.in_flight or IN_FLIGHT,
+            drafter=request.drafter,
+            timeout=request.settings.timeout or TIMEOUT,
+            pages_in_flight=request.in_flight or IN_FLIGHT,
             fresh=job.fresh,
-            told_of=job.told_of,
+            notes_of=job.notes_of,
         ),
         address=address,
-        parsers=wanted.actors,
+        parsers=request.actors,
         stop_on_error=job.stop_on_error,
         on_page=on_page,
-        debug=wanted.debug,
+        debug=request.debug,
     )
 
 

@@ -97,7 +97,7 @@ def patterns(
             help="Measure from which length on the patterns are faster.",
         ),
     ] = True,
-    models: Annotated[options.Models, options.ONE_MODEL],
+    models: Annotated[options.Models, options.SINGLE_MODEL],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -166,25 +166,25 @@ class _Job:
                 samples, frames = _generated(Path(folder), frames, fps)
             wish = Wish(tuple(samples), frames, fps, prompt)
             callbacks = SearchCallbacks(display.decoded, display.stage, self._step)
-            found = search_patterns(pair, wish, self.settings, self.sidecar, callbacks)
-        found.table.save(self.output)
-        self._summary(found)
+            result = search_patterns(pair, wish, self.settings, self.sidecar, callbacks)
+        result.table.save(self.output)
+        self._summary(result)
 
     def _step(self, stage: str, done: int, total: int) -> None:
         self.progress = f"{done} of {total} layers, {stage}"
         self.display.stage(stage, total)
         self.display.advance(done, total)
 
-    def _summary(self, found: Searched) -> None:
+    def _summary(self, result: Searched) -> None:
         from ..tasks.search import means, patterns_by_kind
 
-        table, display = found.table, self.display
+        table, display = result.table, self.display
         kinds = ", ".join(f"{name} {count}" for name, count in patterns_by_kind(table).items())
         display.line(f"  heads: {kinds}")
-        told: dict[str, Any] = means(table)
+        record: dict[str, Any] = means(table)
         display.line(
-            f"  on the samples: output error {told['score']:.3f}, recall {told['recall']:.3f}, "
-            f"{100 * told['cost']:.0f} % of dense attention's pairs (means over all heads; mode: "
+            f"  on the samples: output error {record['score']:.3f}, recall {record['recall']:.3f}, "
+            f"{100 * record['cost']:.0f} % of dense attention's pairs (means over all heads; mode: "
             "approximate)"
         )
         if self.settings.break_even:

@@ -31,24 +31,24 @@ def serve_on_ray(
         )
     from ..ray.serving import RayServer
 
-    asked, served = served, _absolute(served)
+    name, served = served, _absolute(served)
     settings, models = served.settings, served.models
     names = (models.draft, served.adapter, settings.head, settings.media_root)
-    count = "1 replica" if replicas.most == 1 else f"{replicas.replicas} replicas"
-    if replicas.most > replicas.replicas:
-        count = f"{replicas.replicas} to {replicas.most} replicas"
+    count = "1 replica" if replicas.maximum == 1 else f"{replicas.replicas} replicas"
+    if replicas.maximum > replicas.replicas:
+        count = f"{replicas.replicas} to {replicas.maximum} replicas"
     with display.job():
         RayServer(
             load=served.load,
-            model=asked.model,
+            model=name.model,
             settings=settings,
             replicas=replicas,
             address=address,
             model_files=None if served.small is not None else served.model,
-            paths=[one for one in names if one is not None and os.path.exists(one)],
+            paths=[path for path in names if path is not None and os.path.exists(path)],
             needs_gpu=not models.device.startswith("cpu"),
             on_stage=display.stage,
-            on_ready=partial(asked.tell, display, more=f" with {count}"),
+            on_ready=partial(name.tell, display, more=f" with {count}"),
             on_stop=partial(tell_end, display, settings.grace_seconds),
             debug=served.debug,
         ).run()

@@ -29,7 +29,7 @@ class ServedModels:
     debug: bool = False
 
     @property
-    def is_beside(self) -> bool:
+    def is_parallel(self) -> bool:
         """A draft works beside the target, in a process of its own."""
         return self.settings.method == "parallel"
 
@@ -45,9 +45,9 @@ class ServedModels:
         models, small = self.models, self.small
         named = replace(models, model=None if small is not None else self.model)
         placement = None
-        if self.is_beside:
+        if self.is_parallel:
             placement = draft_placement(pick_device(models.draft_device or models.device))
-        method = self.settings.method if self.is_beside else None
+        method = self.settings.method if self.is_parallel else None
         pair: Any = named.load(self.debug, placement, small or "video", method, sees=False)
         pair = merged_pair(pair, self.adapter)
         check_servable(pair)
@@ -68,7 +68,7 @@ class ServedModels:
         display.line(f"  {self.model} answers at {url}/v1{more} (Ctrl-C ends)", "bold")
         if not more and self.settings.page and has_page():
             display.line(f"  watch it at {url}/")
-        if self.is_beside:
+        if self.is_parallel:
             display.line("  one request decodes at a time, its draft beside it; others wait")
         if self.small is not None:
             from ..miniatures import MADE_UP, sample_of

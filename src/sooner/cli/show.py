@@ -62,7 +62,7 @@ def attention(
         Path | None,
         typer.Option("-o", "--output", metavar="PICTURE", help="A .png or .svg; else both."),
     ] = None,
-    models: Annotated[options.Models, options.ONE_MODEL],
+    models: Annotated[options.Models, options.SINGLE_MODEL],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -84,10 +84,10 @@ def attention(
             sample = generated_clip(Path(folder), frames)
         wish = Wish((sample,), frames, fps, prompt)
         callbacks = SearchCallbacks(display.decoded, display.stage)
-        shown = attention_map(pair, wish, layer, head, callbacks)
+        heat_map = attention_map(pair, wish, layer, head, callbacks)
     title = f"{Path(pair.target.name).name}, layer {layer}, head {head}"
     stem = _stem(output, f"attention-{layer}-{head}")
-    for path in save(lambda: attention_figure(shown, title), stem):
+    for path in save(lambda: attention_figure(heat_map, title), stem):
         display.line(f"  saved '{path}'", "bold")
 
 

@@ -78,7 +78,7 @@ def draft(
     stop_after: Annotated[
         int | None, typer.Option(metavar="STEPS", help="Leave after this many steps.")
     ] = None,
-    models: Annotated[options.Models, options.ONE_MODEL],
+    models: Annotated[options.Models, options.SINGLE_MODEL],
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -88,12 +88,12 @@ def draft(
     """
     from . import train_draft
 
-    given = {
+    values = {
         "steps": steps, "lr": lr, "batch": batch, "warmup": warmup, "unroll": unroll, "seed": seed,
         "format": format, "layers": layers, "draft_vocab_size": draft_vocab_size,
     }  # fmt: skip
-    recipe = train_draft.read_settings(settings, given)
+    recipe = train_draft.read_settings(settings, values)
     pair = models.load(debug, miniature=miniature)
-    asked = train_draft.PromptSource(data, samples, prompt, frames, max_new_tokens)
-    recording = train_draft.recorded(pair, out, asked, quiet, recipe)
+    source = train_draft.PromptSource(data, samples, prompt, frames, max_new_tokens)
+    recording = train_draft.recorded(pair, out, source, quiet, recipe)
     train_draft.train_head(pair, recording, out, recipe, resume, stop_after, quiet)

@@ -38,7 +38,7 @@ class PromptSource:
     max_new_tokens: int | None
 
 
-def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
+def read_settings(path: Path | None, values: Mapping[str, Any]) -> Any:
     """Returns the recipe of a JSON file, or the default one, with the flags that were given: of a
     head, or of a DFlash drafter.
 
@@ -48,23 +48,23 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
     from ..tasks.train_draft import HeadTraining
     from ..tasks.train_draft.settings import FORMATS
 
-    told: Any = {}
+    config: Any = {}
     if path is not None:
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
+            config = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise SoonerError(f"settings '{path}' can't be read: {reason_of(error)}") from error
-        if not isinstance(told, dict):
+        if not isinstance(config, dict):
             raise SoonerError(f"settings '{path}' must be one JSON object")
-    flags = {name: value for name, value in given.items() if value is not None}
-    kind = flags.get("format", told.get("format", "eagle"))
+    flags = {name: value for name, value in values.items() if value is not None}
+    kind = flags.get("format", config.get("format", "eagle"))
     if kind not in (known := (*FORMATS, "dflash")):
         raise unknown("format", str(kind), known)
     if kind == "dflash":
         from ..tasks.train_draft.block_training import BlockTraining
 
         return BlockTraining.of(
-            {name: one for name, one in {**told, **flags}.items() if name != "format"}
+            {name: item for name, item in {**config, **flags}.items() if name != "format"}
         )
     if (layers := flags.get("layers")) is not None:
         try:
@@ -73,10 +73,10 @@ def read_settings(path: Path | None, given: Mapping[str, Any]) -> Any:
             raise SoonerError(
                 f"--layers is '{layers}'; give three numbers, such as 2,16,29"
             ) from error
-    return HeadTraining.of({**told, **flags})
+    return HeadTraining.of({**config, **flags})
 
 
-def recorded(pair: Any, out: Path, asked: PromptSource, quiet: bool, recipe: Any) -> Any:
+def recorded(pair: Any, out: Path, source: PromptSource, quiet: bool, recipe: Any) -> Any:
     """Returns the recording to train on, made or continued if need be.
 
     Raises:
@@ -87,17 +87,17 @@ def recorded(pair: Any, out: Path, asked: PromptSource, quiet: bool, recipe: Any
     from ..tasks.train_draft import DataSet, HeadTraining, prompts, record
     from ..tasks.train_draft.training import recorded_layers
 
-    if asked.data is not None and (asked.data / "index.json").is_file():
-        return DataSet.open(asked.data)
-    longest = asked.max_new_tokens
+    if source.data is not None and (source.data / "index.json").is_file():
+        return DataSet.open(source.data)
+    longest = source.max_new_tokens
     if longest is None:
         longest = _answer(pair.target.model)
-    settings = CaptionSettings(prompt=asked.prompt, frames=asked.frames, max_new_tokens=longest)
-    if asked.data is not None:
-        batches = prompts.ask(prompts.read_questions(asked.data), pair, settings)
+    settings = CaptionSettings(prompt=source.prompt, frames=source.frames, max_new_tokens=longest)
+    if source.data is not None:
+        batches = prompts.ask(prompts.read_questions(source.data), pair, settings)
     elif pair.miniature is not None:
-        check_whole("samples", asked.samples, 2)
-        batches = miniatures.find(pair.miniature).function("ask")(pair, asked.samples)
+        check_whole("samples", source.samples, 2)
+        batches = miniatures.find(pair.miniature).function("ask")(pair, source.samples)
     else:
         raise SoonerError(
             f"model '{pair.target.name}' needs --data: a folder of videos, or JSONL of "
@@ -156,9 +156,9 @@ def train_head(
         progress=not quiet,
         stop_after=stop_after,
     )
-    told = head.config.provenance
-    chain = told["acceptance"]["chain"]
+    record = head.config.provenance
+    chain = record["acceptance"]["chain"]
     typer.echo(
-        f"head: {out / 'head'} after {told['step']} steps; held-out drafts of 1 to {len(chain)} "
+        f"head: {out / 'head'} after {record['step']} steps; held-out drafts of 1 to {len(chain)} "
         f"tokens hold {', '.join(f'{share:.0%}' for share in chain)}"
     )

@@ -47,18 +47,18 @@ def verify(
     Each video gets a verdict: identical, tie (the two best scores differ by less than rounding
     explains) or bug. Exit code 1 if any is a bug.
     """
-    from ..tasks import identity as found
+    from ..tasks import identity as identity
     from ..tasks.video import probe
 
     if debug:
         options.log_decisions()
     display = Display(quiet)
-    videos = found.find(files)
+    videos = identity.find(files)
     probe(videos[0])
     with display.job():
         display.stage("load")
         pair = models.load(debug)
-    reports = [report for path in videos if (report := _one(path, pair, settings, display))]
+    reports = [report for path in videos if (report := _verify_clip(path, pair, settings, display))]
     if json_file is not None:
         _write(json_file, reports)
     if any(report["verdict"] == "bug" for report in reports):
@@ -67,7 +67,7 @@ def verify(
         raise typer.Exit(BAD)
 
 
-def _one(path: Path, pair: Any, settings: Any, display: Display) -> dict[str, Any] | None:
+def _verify_clip(path: Path, pair: Any, settings: Any, display: Display) -> dict[str, Any] | None:
     from ..tasks.verify import verify as compare
 
     try:

@@ -99,10 +99,10 @@ def couple(p: Tensor, guess: Guess, noise: RowNoise, ahead: Tensor) -> Tensor:
     """
     index, place = guess.tokens[:, None], ahead[:, None]
     draws = noise.uniforms(Purpose.ACCEPT, place)  # [rows, 1]
-    taken = guess.known & (draws * guess.q.gather(1, index) < p.gather(1, index))[:, 0]
+    accepted = guess.known & (draws * guess.q.gather(1, index) < p.gather(1, index))[:, 0]
     q = torch.where(guess.known[:, None], guess.q, 0.0)
     other = pick(residual(p, q), noise.uniforms(Purpose.TOKEN, place)[:, 0])
-    return torch.where(taken, guess.tokens, other)
+    return torch.where(accepted, guess.tokens, other)
 
 
 def reject_chain(
@@ -140,9 +140,9 @@ def reject_chain(
         bonus = pick_bonus(residual(p_last, q_last), noise, accepted)
         return Verdict(_line(tree), accepted, bonus)
     # A row whose chain broke has the broken node for its guess, already refused: q alone is left.
-    behind = Guess(guess.tokens, torch.where(whole, guess.q, q_last), guess.known & whole[:, 0])
+    following = Guess(guess.tokens, torch.where(whole, guess.q, q_last), guess.known & whole[:, 0])
     broken = torch.where(whole, p_last, residual(p_last, q_last))
-    return Verdict(_line(tree), accepted, couple(broken, behind, noise, accepted))
+    return Verdict(_line(tree), accepted, couple(broken, following, noise, accepted))
 
 
 def accepted_run(tree: Tree, p: Tensor, q: Tensor, noise: RowNoise) -> Tensor:
@@ -206,16 +206,16 @@ def reject_tree(tree: Tree, p: Tensor, noise: RowNoise) -> Verdict:
     for node in range(nodes):
         here = slice(node, node + 1)
         token = tree.tokens[:, here]  # [rows, 1]
-        asked = valid[:, here] & (tree.parents[:, here] + 1 == entry)
-        taken = asked & (draws[:, here] * draft.gather(1, token) < left.gather(1, token))
-        refused = asked & ~taken
+        tried = valid[:, here] & (tree.parents[:, here] + 1 == entry)
+        is_accepted = tried & (draws[:, here] * draft.gather(1, token) < left.gather(1, token))
+        refused = tried & ~is_accepted
         left = torch.where(refused, residual(left, draft), left)
         draft = torch.where(refused, _normalised(draft.scatter(1, token, 0.0)), draft)
-        entry = torch.where(taken, node + 1, entry)
+        entry = torch.where(is_accepted, node + 1, entry)
         path = path.scatter(1, accepted, entry)  # written over until a deeper node is taken
-        accepted = accepted + taken.long()
-        left = torch.where(taken, p[:, node + 1], left)
-        draft = torch.where(taken, tree.probs[:, node + 1], draft)
+        accepted = accepted + is_accepted.long()
+        left = torch.where(is_accepted, p[:, node + 1], left)
+        draft = torch.where(is_accepted, tree.probs[:, node + 1], draft)
     accepted = accepted[:, 0]
     path = torch.where(line < accepted[:, None], path, 0)
     return Verdict(path, accepted, pick_bonus(left, noise, accepted))

@@ -38,7 +38,7 @@ CACHE = NEW if NEW in {field.name for field in fields(BaseModelOutputWithPast)} 
 STACKED_LAYERS = 8
 """Layers of one allocation: those that a growing cache holds twice at once."""
 
-MOST_TIMES = 8
+MAX_TIMES = 8
 """Slots of a row that a run may be given, over those that it needs."""
 
 P = ParamSpec("P")
@@ -101,7 +101,7 @@ class SlotCache(Cache):
         self.chunk = 0
         self.approximations: list[str] = []
         self.needs_masks = False
-        self.one_allocation = True
+        self.is_stacked = True
         self.block_slots: Tensor | None = None
         self.prefix = 0
         self.page_table: Tensor | None = None
@@ -121,8 +121,8 @@ class SlotCache(Cache):
             keys, values: `[rows, kv_heads, any, head_dim]`.
         """
         rows, slots = max(self.max_rows, keys.shape[0]), self.capacity + 1 - layer.dropped
-        shapes = [(rows, one.shape[1], slots, one.shape[3]) for one in (keys, values)]
-        if self.one_allocation and not layer.dropped and shapes[0] == shapes[1]:
+        shapes = [(rows, source.shape[1], slots, source.shape[3]) for source in (keys, values)]
+        if self.is_stacked and not layer.dropped and shapes[0] == shapes[1]:
             group, place = divmod(self.slot_layers.index(layer), STACKED_LAYERS)
             if group not in self._stacks:
                 layers = min(STACKED_LAYERS, len(self.slot_layers) - group * STACKED_LAYERS)
@@ -133,16 +133,20 @@ class SlotCache(Cache):
             ):  # fmt: skip
                 return part[0], part[1]  # not unbind: its views may not be written in grad mode
         self.separate()
-        return tuple(_zeros(one, *shape) for one, shape in zip((keys, values), shapes, strict=True))
+        return tuple(
+            _zeros(source, *shape) for source, shape in zip((keys, values), shapes, strict=True)
+        )
 
     def separate(self) -> None:
         """Give each layer a tensor of its own."""
-        self.one_allocation = False
+        self.is_stacked = False
         if self._stacks:
             self._stacks = {}
             for layer in self.slot_layers:
                 if layer.is_initialized:
-                    layer.hold(tuple(one.clone() for one in layer.whole), len(layer.stores[0]))
+                    layer.hold(
+                        tuple(tensor.clone() for tensor in layer.whole), len(layer.stores[0])
+                    )
 
     def _slots(self, is_stacked: bool) -> Iterator[tuple[Tensor, int]]:
         """Yields all slots, `[stores, max_rows, kv_heads, slots, dim]`, and how many tokens they
@@ -214,12 +218,12 @@ class SlotCache(Cache):
         """
         if device not in self._lengths:
             rows = len(self.lengths)
-            held = self._row_lengths.get(device)
-            if held is None or len(held.whole) < max(rows, self.max_rows):
+            tensor = self._row_lengths.get(device)
+            if tensor is None or len(tensor.whole) < max(rows, self.max_rows):
                 none = torch.zeros(rows, dtype=torch.long, device=device)
-                held = self._row_lengths[device] = RowTensor(none, self.max_rows)
-            held.whole.copy_(torch.tensor(self.lengths + [0] * (len(held.whole) - rows)))
-            self._lengths[device] = held.use(rows)
+                tensor = self._row_lengths[device] = RowTensor(none, self.max_rows)
+            tensor.whole.copy_(torch.tensor(self.lengths + [0] * (len(tensor.whole) - rows)))
+            self._lengths[device] = tensor.use(rows)
         return self._lengths[device]
 
     def set_lengths(self, lengths: list[int]) -> None:
@@ -271,20 +275,20 @@ class SlotCache(Cache):
             inside = line < entries[:, None]  # an entry that is not kept maps to itself
             source = torch.where(inside, torch.nn.functional.pad(path, (1, 0)), line)
             self.move(lengths[:, None] + source, lengths[:, None] + line)
-        for held in self._lengths.values():
-            held.add_(entries.to(held.device))
+        for tensor in self._lengths.values():
+            tensor.add_(entries.to(tensor.device))
 
     def note_commit(self, entries: list[int]) -> None:
         """Tell the host what the last `commit_path` kept of each row."""
-        self.lengths = [have + kept for have, kept in zip(self.lengths, entries, strict=True)]
+        self.lengths = [have + count for have, count in zip(self.lengths, entries, strict=True)]
 
     def shift(self, count: int) -> None:
         """Count so many more slots of every row as committed, or fewer; nothing is uploaded."""
         if not count:
             return
         self.lengths = [have + count for have in self.lengths]
-        for held in self._lengths.values():
-            held.add_(count)
+        for tensor in self._lengths.values():
+            tensor.add_(count)
 
     def move(self, source: Tensor, target: Tensor) -> None:
         """Copy the slots `source` to the slots `target` of their rows, both `[rows, count]`.
@@ -294,14 +298,14 @@ class SlotCache(Cache):
         """
         source, target = (slots.clamp(max=self.capacity) for slots in (source, target))
         for slots, dropped in self._slots(is_stacked=True):
-            held = slots[:, : source.shape[0]]
+            part = slots[:, : source.shape[0]]
             read, write = (
-                (one.to(held.device) - dropped)[None, :, None, :, None].expand(
-                    held.shape[0], -1, held.shape[2], -1, held.shape[4]
+                (index.to(part.device) - dropped)[None, :, None, :, None].expand(
+                    part.shape[0], -1, part.shape[2], -1, part.shape[4]
                 )
-                for one in (source, target)
+                for index in (source, target)
             )
-            held.scatter_(3, write, held.gather(3, read))
+            part.scatter_(3, write, part.gather(3, read))
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order; only rows that move are copied."""
@@ -309,13 +313,13 @@ class SlotCache(Cache):
             self.pages.keep_rows(rows)
         moved = [(row, source) for row, source in enumerate(rows) if row != source]
         for slots, _ in self._slots(is_stacked=True) if moved else ():
-            held = slots[:, :, :, : self.longest + self._block]  # what is not committed, too
+            used = slots[:, :, :, : self.longest + self._block]  # what is not committed, too
             if all(source > row for row, source in moved):
                 for row, source in moved:  # what lies there has been moved up before
-                    held[:, row] = held[:, source]
+                    used[:, row] = used[:, source]
             else:
                 targets, sources = zip(*moved, strict=True)
-                held[:, list(targets)] = held[:, list(sources)]
+                used[:, list(targets)] = used[:, list(sources)]
         self.set_lengths([self.lengths[row] for row in rows])
         self.use(len(rows))
 
@@ -327,14 +331,14 @@ class SlotCache(Cache):
             self._lengths[device] = self._row_lengths[device].use(rows)
 
     @property
-    def held(self) -> list[Tensor]:
+    def buffers(self) -> list[Tensor]:
         """Stores and lengths, as allocated."""
         apart = [store for layer in self.slot_layers for store in layer.whole]
         slots = [*self._stacks.values()] or apart
-        return [*slots, *(one.whole for one in self._row_lengths.values())]
+        return [*slots, *(tensor.whole for tensor in self._row_lengths.values())]
 
     @property
-    def rows_held(self) -> int:
+    def row_capacity(self) -> int:
         """Rows that there is room for."""
         return min(len(store) for layer in self.slot_layers for store in layer.whole)
 
@@ -359,18 +363,19 @@ class SlotCache(Cache):
         Raises:
             UnsupportedError: a prefill context took a different number of tokens out of them.
         """
-        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
-            if mine.dropped != theirs.dropped:
+        for mine, other_layer in zip(self.slot_layers, other.slot_layers, strict=True):
+            if mine.dropped != other_layer.dropped:
                 raise UnsupportedError(
-                    f"a prefill context left {theirs.dropped} prompt tokens out of a layer, and "
+                    f"a prefill context left {other_layer.dropped} prompt tokens out of a layer, "
+                    "and "
                     f"{mine.dropped} in the rows that decode already; admit such prompts together"
                 )
 
     def can_take(self, other: SlotCache, rows: int) -> bool:
         """Returns whether `take` may be given slots of another cache: enough, for so many rows."""
         # Attention takes longer over a store of many times as many slots, whatever is in use.
-        is_long = self.capacity <= other.capacity <= MOST_TIMES * self.capacity
-        return is_long and other.rows_held >= max(rows, self.max_rows) and other.borrower is None
+        is_long = self.capacity <= other.capacity <= MAX_TIMES * self.capacity
+        return is_long and other.row_capacity >= max(rows, self.max_rows) and other.borrower is None
 
     def take(self, other: SlotCache, rows: int) -> None:
         """Before a prefill: lie where another cache of the model did, whose rows are gone.
@@ -378,10 +383,10 @@ class SlotCache(Cache):
         Args:
             rows: of the prompts.
         """
-        self.capacity, self.max_rows = other.capacity, other.rows_held
-        self._stacks, self.one_allocation = dict(other._stacks), other.one_allocation
-        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
-            mine.hold(theirs.whole, rows)
+        self.capacity, self.max_rows = other.capacity, other.row_capacity
+        self._stacks, self.is_stacked = dict(other._stacks), other.is_stacked
+        for mine, other_layer in zip(self.slot_layers, other.slot_layers, strict=True):
+            mine.hold(other_layer.whole, rows)
         self._row_lengths, self._lengths = other._row_lengths, {}
 
     def borrow(self, other: SlotCache, rows: int) -> None:
@@ -390,15 +395,15 @@ class SlotCache(Cache):
         Then `other.join` copies nothing, unless its rows have moved meanwhile.
         """
         start = len(other.lengths)
-        fits = start + rows <= other.rows_held and self.capacity <= other.capacity
+        fits = start + rows <= other.row_capacity and self.capacity <= other.capacity
         if not fits or other.borrower or any(layer.dropped for layer in other.slot_layers):
             return
         other._borrower = weakref.ref(self)
         self.capacity, self.max_rows, part = other.capacity, rows, slice(start, start + rows)
-        self.one_allocation = bool(other._stacks)
+        self.is_stacked = bool(other._stacks)
         self._stacks = {group: stack[:, part] for group, stack in other._stacks.items()}
-        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
-            mine.hold(tuple(store[part] for store in theirs.whole), rows)
+        for mine, other_layer in zip(self.slot_layers, other.slot_layers, strict=True):
+            mine.hold(tuple(store[part] for store in other_layer.whole), rows)
 
     def join(self, other: SlotCache) -> None:
         """Put the rows of `other`, whose prompts are prefilled, behind these."""
@@ -406,9 +411,9 @@ class SlotCache(Cache):
         self._make_room(have + come, other)
         is_stacked = bool(self._stacks and other._stacks)
         pairs = zip(self._slots(is_stacked), other._slots(is_stacked), strict=True)
-        for (mine, _), (theirs, dropped) in pairs:
+        for (mine, _), (other_layer, dropped) in pairs:
             for row, length in enumerate(other.lengths):
-                source = theirs[:, row, :, : length - dropped]
+                source = other_layer[:, row, :, : length - dropped]
                 target = mine[:, have + row, :, : length - dropped]
                 if source.data_ptr() != target.data_ptr():  # it was not prefilled there
                     target.copy_(source)
@@ -454,7 +459,7 @@ def cache_argument(forward: Callable[..., Any]) -> str:
     return next((name for name in CACHE_NAMES if name in parameters), CACHE)
 
 
-def given_cache(arguments: Mapping[str, Any]) -> Any:
+def cache_of(arguments: Mapping[str, Any]) -> Any:
     """Returns the cache among a forward's keyword arguments, under either name; `None`
     without one.
     """

@@ -27,7 +27,7 @@ class TokenGrid:
         tail: ids that follow the last row (end of frame, end of image).
         begin: id behind which a picture starts in a text. `None`: all that is generated is picture.
         head: tokens between `begin` and the first code, such as a size. They are drawn freely.
-        given: places that the end of the prompt fills already, as the first frames of a clip do.
+        prefix: places that the end of the prompt fills already, as the first frames of a clip do.
     """
 
     height: int
@@ -38,7 +38,7 @@ class TokenGrid:
     tail: tuple[int, ...] = ()
     begin: int | None = None
     head: int = 0
-    given: int = 0
+    prefix: int = 0
 
     @property
     def row(self) -> int:
@@ -58,7 +58,7 @@ class TokenGrid:
     @property
     def left(self) -> int:
         """Places that are to be generated."""
-        return self.length - self.given
+        return self.length - self.prefix
 
     def kinds(self) -> Tensor:
         """Kind of each place, `[length]`."""
@@ -69,15 +69,15 @@ class TokenGrid:
             kinds[self.frames * self.frame + index] = 2 + index
         return kinds
 
-    def place(self, prefix: Sequence[int], said: int) -> int:
+    def place(self, prefix: Sequence[int], generated: int) -> int:
         """Place of the token behind `prefix`; -1 outside a picture.
 
         Args:
             prefix: prompt and generated tokens of a row.
-            said: how many of them were generated.
+            generated: how many of them were generated.
         """
         if self.begin is None:
-            return self.given + said if said < self.left else -1
+            return self.prefix + generated if generated < self.left else -1
         for back in range(min(len(prefix), self.head + self.length)):
             if prefix[len(prefix) - 1 - back] == self.begin:
                 return back - self.head if back >= self.head else -1
@@ -130,7 +130,7 @@ class GridConstraint:
         """Place of the next token of each active row."""
         looks_back = self.grid.begin is not None  # else a prefix would be built for nothing
         return [
-            self.grid.place(rows.prefix(row) if looks_back else (), len(rows.said(row)))
+            self.grid.place(rows.prefix(row) if looks_back else (), len(rows.output(row)))
             for row in range(len(rows.active))
         ]
 

@@ -106,7 +106,9 @@ class AdapterLike(Protocol):
 
     def packed_frames(self, inputs: Mapping[str, Any]) -> Tensor: ...
 
-    def prune_prompt(self, prompt: Prompt, kept: list[Tensor], repack: bool = False) -> Prompt: ...
+    def prune_prompt(
+        self, prompt: Prompt, indices: list[Tensor], repack: bool = False
+    ) -> Prompt: ...
 
     def repeat_prompt(self, prompt: Prompt, copies: int) -> Prompt: ...
 
@@ -234,9 +236,9 @@ class Outcome:
 def _stacked(above: Tensor, below: Tensor) -> Tensor:
     """Rows of two tensors `[rows, entries, ...]`, the shorter ones padded."""
     entries = max(above.shape[1], below.shape[1])
-    behind = (0, 0) * (above.ndim - 2)  # nothing along the further axes
+    rest = (0, 0) * (above.ndim - 2)  # nothing along the further axes
     return torch.cat(
-        [pad(one, (*behind, 0, entries - one.shape[1])) for one in (above, below.to(above.device))]
+        [pad(part, (*rest, 0, entries - part.shape[1])) for part in (above, below.to(above.device))]
     )
 
 
@@ -302,7 +304,7 @@ def max_positions(text: Any) -> int | None:
     RoPE stretches its positions by a factor. `None` is any number.
     """
     positions = getattr(text, "max_position_embeddings", None)
-    factors = [one.get("factor") or 1 for one in each_rope(text) if rope_type(one) == "dynamic"]
+    factors = [rope.get("factor") or 1 for rope in each_rope(text) if rope_type(rope) == "dynamic"]
     return positions if positions is None else int(positions * max(factors, default=1))
 
 

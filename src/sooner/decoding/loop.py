@@ -124,13 +124,13 @@ class Decoding:
             or criterion of theirs raised. Others go on.
     """
 
-    def __init__(self, session: Session, beside: Decoding | None = None) -> None:
+    def __init__(self, session: Session, batch: Decoding | None = None) -> None:
         self.session, self.sessions = session, Parts(session)
         self.rows, self.stats, self.drafter = session.rows, session.stats, session.drafter
         limit = session.stopping.limit
         cache = session.target.cache
-        if beside is not None:
-            cache.borrow(beside.session.target.cache, session.prompt.rows)
+        if batch is not None:
+            cache.borrow(batch.session.target.cache, session.prompt.rows)
         elif session.graphs is not None:
             session.graphs.open(session.target, session.prompt.rows)
         eos, limit = sorted(session.stopping.eos), 1 << 30 if limit is None else limit
@@ -238,14 +238,14 @@ class Decoding:
             self.outcome.noise = self.state.noise
         else:
             other.drafter.close()
-        own, theirs = self.rows.batch, other.rows.batch
-        session.stopping.batch = session.stopping.batch or own
-        for one in other.sessions.all:
-            one.stopping.first += own
-            one.stopping.batch = one.stopping.batch or theirs
-        self.sessions.join(other.sessions, own, theirs)
-        self.failed |= {own + row: error for row, error in other.failed.items()}
-        self.stats.join(other.stats, own)
+        count, other_count = self.rows.batch, other.rows.batch
+        session.stopping.batch = session.stopping.batch or count
+        for part in other.sessions.all:
+            part.stopping.first += count
+            part.stopping.batch = part.stopping.batch or other_count
+        self.sessions.join(other.sessions, count, other_count)
+        self.failed |= {count + row: error for row, error in other.failed.items()}
+        self.stats.join(other.stats, count)
         return self.rows.join(other.rows)
 
     def release(self, original: int) -> list[int]:
@@ -293,7 +293,8 @@ class Decoding:
         if not is_first:
             target.note_commit([len(report.path) for report in reports])
         finished = [
-            self._commit_row(row, one, forward.logits, is_first) for row, one in enumerate(reports)
+            self._commit_row(row, row_report, forward.logits, is_first)
+            for row, row_report in enumerate(reports)
         ]
         outcome = Outcome(
             rows=rows,
@@ -313,7 +314,7 @@ class Decoding:
     def _without(self, outcome: Outcome, finished: list[bool]) -> Outcome:
         """Drop rows from the batch, and from what its last round gave."""
         cache = self.session.target.cache
-        cache.release({row: self.rows.said(row) for row, ended in enumerate(finished) if ended})
+        cache.release({row: self.rows.output(row) for row, ended in enumerate(finished) if ended})
         stay = self.rows.end(finished)
         if stay:
             self.session.target.keep_rows(stay)
@@ -325,21 +326,21 @@ class Decoding:
     def _budget(self, row: int) -> int:
         """Returns how many tokens active row `row` may say in the next round."""
         session, _ = self.sessions.of(self.rows.active[row])
-        left = session.stopping.budget(len(self.rows.said(row)))
+        left = session.stopping.budget(len(self.rows.output(row)))
         return left if session.max_draft is None else min(left, 1 + session.max_draft)
 
     def _commit_row(self, row: int, report: RowReport, logits: Tensor, is_first: bool) -> bool:
         """Say what the row may still say; returns whether it ended, be it by an error."""
         original = self.rows.active[row]
         try:
-            reason = self._say(row, report, logits, is_first)
+            reason = self._emit(row, report, logits, is_first)
         except Exception as error:  # its callback's, its criteria's or its logits': others go on
             self.failed[original], reason = error, "error"
         if reason is not None:
             self.rows.reasons[original] = reason
         return reason is not None
 
-    def _say(self, row: int, report: RowReport, logits: Tensor, is_first: bool) -> Reason | None:
+    def _emit(self, row: int, report: RowReport, logits: Tensor, is_first: bool) -> Reason | None:
         """Commit a row's new tokens on the host; trims the report, returns why the row ended.
 
         The device has cut the tokens at its limit and its stop ids; criteria of the caller's own,
@@ -351,26 +352,26 @@ class Decoding:
         if report.is_broken:
             if (pages := self.session.target.cache.pages) is not None:
                 pages.forget(row)  # what it holds may be no numbers either
-            failed = self.session.processing.asked(row).failed
+            failed = self.session.processing.params_of(row).failed
             raise failed[0] if failed else bad_logits()
         rows, stats = self.rows, self.stats
         original = rows.active[row]
-        session, own = self.sessions.of(original)
-        kept, ended = report.new, None
+        session, index = self.sessions.of(original)
+        tokens, ended = report.new, None
         if report.ended:
-            ended = session.stopping.reason(kept)
+            ended = session.stopping.reason(tokens)
         if session.stopping.asks_host:
-            kept, ended = session.stopping.cut(rows, row, report.new)
-            del report.new[len(kept) :]
-            del report.path[1 + len(kept) :]
+            tokens, ended = session.stopping.cut(rows, row, report.new)
+            del report.new[len(tokens) :]
+            del report.path[1 + len(tokens) :]
         accepted = len(report.path) - 1
-        rows.generated[original] += kept
-        stats.tokens += len(kept)
+        rows.generated[original] += tokens
+        stats.tokens += len(tokens)
         if not is_first:
-            stats.record_step(original, report.nodes, accepted, len(kept), report.levels)
+            stats.record_step(original, report.nodes, accepted, len(tokens), report.levels)
             session.drafts.note(report.nodes)
-        if session.on_logits is not None and kept:
-            session.on_logits(own, kept, logits[row, report.path[: len(kept)]])
-        if session.on_tokens is not None and kept:
-            session.on_tokens(own, kept, accepted)
+        if session.on_logits is not None and tokens:
+            session.on_logits(index, tokens, logits[row, report.path[: len(tokens)]])
+        if session.on_tokens is not None and tokens:
+            session.on_tokens(index, tokens, accepted)
         return ended

@@ -59,16 +59,16 @@ class RowNoise:
     places: Tensor
 
     @staticmethod
-    def start(seed: int, requests: Tensor, said: int = 0) -> RowNoise:
+    def start(seed: int, requests: Tensor, generated: int = 0) -> RowNoise:
         """Returns rows that begin.
 
         Args:
             seed: of the run, 63 bits (`draw_seed`).
             requests: number of each row, `[rows]`; equal numbers draw alike.
-            said: tokens that each has said before.
+            generated: tokens that each has said before.
         """
         requests = requests.long()
-        return RowNoise(mix64(requests * _REQUEST + seed), torch.full_like(requests, said))
+        return RowNoise(mix64(requests * _REQUEST + seed), torch.full_like(requests, generated))
 
     def advance(self, tokens: Tensor) -> RowNoise:
         """After each row said `tokens [rows]` more."""

@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from torch import Tensor
 
-MOST_NUMBERS = 1 << 22
+MAX_NUMBERS = 1 << 22
 """Numbers of a part: 27 entries of a vocabulary of 152,000. A sort of them takes 48 MiB."""
 
 
-def by_entries(function: Callable[..., Tensor], scores: Tensor, *others: Tensor) -> Tensor:
+def by_entries(function: Callable[..., Tensor], scores: Tensor, *extra: Tensor) -> Tensor:
     """`function(scores, *others)`, for so many entries at once that few numbers are under way.
 
     How many parts there are depends on shapes alone. The result is that of the whole block, to the
@@ -19,18 +19,18 @@ def by_entries(function: Callable[..., Tensor], scores: Tensor, *others: Tensor)
     Args:
         function: gives `[..., entries, any]` for parts of its arguments.
         scores: `[..., entries, vocab]`.
-        others: as many entries each, in the axis before the last.
+        extra: as many entries each, in the axis before the last.
     """
-    if scores.dim() < 2 or scores.numel() <= MOST_NUMBERS:
-        return function(scores, *others)
+    if scores.dim() < 2 or scores.numel() <= MAX_NUMBERS:
+        return function(scores, *extra)
     entries = scores.shape[-2]
-    size = max(MOST_NUMBERS // (scores.numel() // entries), 1)
+    size = max(MAX_NUMBERS // (scores.numel() // entries), 1)
     if size >= entries:
-        return function(scores, *others)
+        return function(scores, *extra)
     result: Tensor | None = None
     for start in range(0, entries, size):
         count = min(size, entries - start)
-        part = function(*(one.narrow(-2, start, count) for one in (scores, *others)))
+        part = function(*(tensor.narrow(-2, start, count) for tensor in (scores, *extra)))
         if result is None:
             result = part.new_empty(*part.shape[:-2], entries, part.shape[-1])
         result.narrow(-2, start, count).copy_(part)

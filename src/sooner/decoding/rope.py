@@ -86,7 +86,7 @@ class LengthRope:
         inside = torch.arange(prompt.positions.shape[-1], device=sizes.device) < sizes[:, None]
         return 1 + _largest(prompt.positions.masked_fill(~inside, -1).amax(-1))
 
-    def is_behind_switch(self, prompt: Prompt) -> bool:
+    def is_past_switch(self, prompt: Prompt) -> bool:
         """Returns whether the prompt of some row is longer than the switch."""
         return self.switch is not None and bool((self.prompt_lengths(prompt) > self.switch).any())
 
@@ -178,10 +178,10 @@ class TokenRope:
             return forward(x, position_ids, *([] if layer_type is None else [layer_type]))
         if layer_type not in self.kinds:
             return self._angles(self.module, x, position_ids, layer_type)
-        own = 1 + _largest(position_ids, ndim=2)  # [rows, entries]
+        longest = 1 + _largest(position_ids, ndim=2)  # [rows, entries]
         if isinstance(lengths, Tensor):  # some prefill a prompt before they repeat its rows
-            own = own.maximum(lengths[:: max(len(lengths) // len(own), 1), None])
-        return self._turn(x, position_ids, layer_type, self._frequencies(own, layer_type))
+            longest = longest.maximum(lengths[:: max(len(lengths) // len(longest), 1), None])
+        return self._turn(x, position_ids, layer_type, self._frequencies(longest, layer_type))
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -270,7 +270,7 @@ class TokenRope:
                 parts = zip(
                     tree_leaves(angles), zip(*map(tree_leaves, steps), strict=True), strict=True
                 )
-                if all(_alike(part, torch.cat(one, -2)) for part, one in parts):
+                if all(_alike(part, torch.cat(pieces, -2)) for part, pieces in parts):
                     return True
         return False
 
@@ -304,8 +304,8 @@ def _config_switch(text: Any) -> int:
     tells.
     """
     holders = (rope_parameters(text), vars(text))
-    original = [one.get("original_max_position_embeddings") for one in holders]
-    return min(one for one in (*original, text.max_position_embeddings) if one is not None)
+    original = [value.get("original_max_position_embeddings") for value in holders]
+    return min(value for value in (*original, text.max_position_embeddings) if value is not None)
 
 
 def _is_decorated(module: nn.Module) -> bool:
@@ -338,6 +338,6 @@ def _name(layer: str | None, name: str) -> str:
     return name if layer is None else f"{layer}_{name}"
 
 
-def _alike(ours: Tensor, theirs: Tensor) -> bool:
+def _alike(ours: Tensor, other: Tensor) -> bool:
     """Returns whether angles agree; far places turn a rounding of frequencies into a hundredth."""
-    return ours.shape == theirs.shape and bool(torch.allclose(ours, theirs, atol=0.02))
+    return ours.shape == other.shape and bool(torch.allclose(ours, other, atol=0.02))

@@ -43,16 +43,16 @@ class History:
             vocab: ids that scores are of; others have none to lower.
         """
         seen = torch.zeros(len(settings), vocab + 1, dtype=torch.bool, device=prompt.device)
-        ignored = torch.tensor([[one.ignored] for one in settings], device=prompt.device)
+        ignored = torch.tensor([[row.ignored] for row in settings], device=prompt.device)
         line = torch.arange(prompt.shape[1], device=prompt.device)
         seen.scatter_(1, prompt.clamp(max=vocab).masked_fill(line < ignored, vocab), True)
         seen = seen[:, :vocab]
         return History(seen, torch.zeros_like(seen, dtype=torch.int32))
 
-    def count(self, tokens: Tensor, said: Tensor) -> None:
+    def count(self, tokens: Tensor, generated: Tensor) -> None:
         """Count the first `said [rows]` of `tokens [rows, most]`."""
         line = torch.arange(tokens.shape[1], device=tokens.device)
-        self.counts.scatter_add_(1, tokens, (line < said[:, None]).int())
+        self.counts.scatter_add_(1, tokens, (line < generated[:, None]).int())
 
     def keep_rows(self, rows: Tensor) -> History:
         """Of the rows with these indices, `[kept]`."""
@@ -64,7 +64,9 @@ class History:
 
     def without_text(self, rows: int) -> History:
         """Of `rows` rows whose text does not matter."""
-        return History(*(one.new_zeros(rows, one.shape[1]) for one in (self.seen, self.counts)))
+        return History(
+            *(tensor.new_zeros(rows, tensor.shape[1]) for tensor in (self.seen, self.counts))
+        )
 
     def to(self, device: torch.device) -> History:
         return History(self.seen.to(device), self.counts.to(device))
@@ -95,7 +97,7 @@ class RowSampling:
     reads: Tensor | None = None
     temperature: Tensor | None = None
     top_k: Tensor | None = None
-    most: int = 0
+    maximum: int = 0
     tail: Tensor | None = None
     min_p: Tensor | None = None
     repetition: Tensor | None = None
@@ -115,39 +117,39 @@ class RowSampling:
         """
         names = ("temperature", "top_k", "tail", "min_p", "repetition", "presence", "frequency")
         neutral = (1.0, 0, 0.0, 0.0, 1.0, 0.0, 0.0)
-        wide = max(len(one.bias) for one in settings)
+        wide = max(len(row.bias) for row in settings)
         lines = []
-        for one, reads_text in zip(settings, reads, strict=True):
-            if (token := max((token for token, _ in one.bias), default=0)) >= vocab:
+        for row, reads_text in zip(settings, reads, strict=True):
+            if (token := max((token for token, _ in row.bias), default=0)) >= vocab:
                 raise SoonerError(f"a bias names token {token}, the model has ids below {vocab}")
-            bias = [*one.bias, *[(0, 0.0)] * (wide - len(one.bias))]
+            bias = [*row.bias, *[(0, 0.0)] * (wide - len(row.bias))]
             lines.append([
-                one.temperature, one.top_k, 1 - one.top_p, one.min_p, one.repetition, one.presence,
-                one.frequency, one.draws, reads_text, *(token for token, _ in bias),
+                row.temperature, row.top_k, 1 - row.top_p, row.min_p, row.repetition, row.presence,
+                row.frequency, row.draws, reads_text, *(token for token, _ in bias),
                 *(value for _, value in bias),
             ])  # fmt: skip
         sent = torch.tensor(lines, dtype=torch.float64, device=device)  # holds ids exactly
         plain, ids, values = sent.split([9, wide, wide], 1)
-        *columns, draws, told = plain.unbind(1)
-        given: dict[str, Any] = {
+        *columns, draws, flags = plain.unbind(1)
+        fields: dict[str, Any] = {
             name: column.long() if name == "top_k" else column.float()
             for at, (name, column) in enumerate(zip(names, columns, strict=True))
             if any(line[at] != neutral[at] for line in lines)
         }
         return RowSampling(
-            greedy=draws == 0 if len({one.draws for one in settings}) > 1 else None,
-            reads=told > 0 if any(reads) else None,
-            most=min(max(one.top_k for one in settings), vocab),
+            greedy=draws == 0 if len({row.draws for row in settings}) > 1 else None,
+            reads=flags > 0 if any(reads) else None,
+            maximum=min(max(row.top_k for row in settings), vocab),
             bias_ids=ids.long() if wide else None,
             bias_values=values.float() if wide else None,
-            **given,
+            **fields,
         )
 
     @property
     def counts(self) -> bool:
         """Whether a penalty asks for what was said."""
         penalties = (self.repetition, self.presence, self.frequency)
-        return any(one is not None for one in penalties)
+        return any(value is not None for value in penalties)
 
     def penalise(self, scores: Tensor, history: History | None, paths: Paths | None) -> Tensor:
         """Biased and lowered scores, `[rows, entries, vocab]`: what comes before the warpers.
@@ -195,21 +197,23 @@ class RowSampling:
 
     def _lower(self, scores: Tensor, seen: Tensor, counts: Tensor) -> Tensor:
         """Returns scores after the penalties for tokens that were said `counts` times."""
-        said = counts > 0
+        is_generated = counts > 0
         if (penalty := _wide(self.repetition)) is not None:
             repeated = torch.where(scores < 0, scores * penalty, scores / penalty)
-            scores = torch.where(seen | said, repeated, scores)
+            scores = torch.where(seen | is_generated, repeated, scores)
         if (frequency := _wide(self.frequency)) is not None:
             scores = scores - frequency * counts
         if (presence := _wide(self.presence)) is not None:
-            scores = scores - presence * said
+            scores = scores - presence * is_generated
         return scores
 
     def warp(self, scores: Tensor, raw: Tensor, paths: Paths | None) -> Tensor:
         """Returns scores that tokens are drawn from, `[rows, entries, vocab]`; `raw` behind a token
         that can't be said, of which nobody asks what follows.
         """
-        if any(one is not None for one in (self.temperature, self.top_k, self.tail, self.min_p)):
+        if any(
+            value is not None for value in (self.temperature, self.top_k, self.tail, self.min_p)
+        ):
             scores = by_entries(self._filter, scores)
         reads = None if paths is None else _wide(self.reads)
         if (greedy := _wide(self.greedy)) is None and reads is None:
@@ -231,8 +235,10 @@ class RowSampling:
         if (temperature := _wide(self.temperature)) is not None:
             scores = scores / temperature
         if (k := _wide(self.top_k)) is not None:
-            best = scores.topk(self.most).values
-            last = best.gather(-1, (k - 1).clamp(0, self.most - 1).expand(-1, scores.shape[1], 1))
+            best = scores.topk(self.maximum).values
+            last = best.gather(
+                -1, (k - 1).clamp(0, self.maximum - 1).expand(-1, scores.shape[1], 1)
+            )
             scores = scores.masked_fill((scores < last) & (k > 0), -torch.inf)
         if (tail := _wide(self.tail)) is not None:
             ranked, order = scores.sort(-1)  # ascending, as in HF, which keeps the last of equals

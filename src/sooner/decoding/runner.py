@@ -14,7 +14,7 @@ from torch.nn.functional import pad
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 from ..attention.block import (
-    MOST_ENTRIES,
+    MAX_ENTRIES,
     Block,
     block_slots,
     pack_ancestors,
@@ -84,7 +84,7 @@ class ModelRunner:
         self.graphs: LaunchesForwards | None = None  # a draft's
         self.rope = _length_rope(adapter)
         self.cache: SlotCache = adapter.open_cache(capacity)
-        self.cache.one_allocation = not is_split(adapter.model)
+        self.cache.is_stacked = not is_split(adapter.model)
         self._delta = RowTensor(torch.empty(0, dtype=torch.long), axis=-1)
 
     @property
@@ -194,20 +194,20 @@ class ModelRunner:
         depths: Tensor | None,
         ancestors: Tensor | None,
         written: int,
-        behind: Tensor,
+        offset: Tensor,
     ) -> Forward:
         """`forward_chain`, or with ancestors `forward_level`, of rows of which some are inactive.
 
         Args:
             sizes: as of `forward_padded`; of a level with what was written before it.
-            written: entries before a level; of a chain `behind` counts them.
-            behind: entries that a chain follows, on the device, `[]`.
+            written: entries before a level; of a chain `offset` counts them.
+            offset: entries that a chain follows, on the device, `[]`.
         """
         if ancestors is not None:
             return self._forward(tokens, depths, ancestors, written, sizes)
         if (entries := tokens.shape[1]) > 1:
             depths = torch.arange(entries, device=tokens.device)
-        return self._forward(tokens, depths, None, 0, sizes, behind)
+        return self._forward(tokens, depths, None, 0, sizes, offset)
 
     def forward_chain(self, tokens: Tensor, written: int = 0) -> Forward:
         """Forward `tokens [rows, entries]`, each continuing the one before it.
@@ -241,7 +241,7 @@ class ModelRunner:
         ancestors: Tensor | None,
         written: int = 0,
         sizes: Tensor | None = None,
-        behind: Tensor | None = None,
+        offset: Tensor | None = None,
     ) -> Forward:
         if sizes is None and self.graphs is not None:
             made = self.graphs.forward(self, tokens, depths, ancestors, written)
@@ -250,8 +250,8 @@ class ModelRunner:
         if sizes is None:
             self.cache.reserve(written + tokens.shape[1])
         lengths = self.cache.lengths_on(tokens.device)
-        if behind is not None:
-            lengths = lengths + behind
+        if offset is not None:
+            lengths = lengths + offset
         # [rows, entries], or [axes, rows, entries]
         positions = (self._delta.used + lengths)[..., None]
         if depths is not None:
@@ -310,7 +310,7 @@ class ModelRunner:
 
     def _takes_block(self, entries: int, ancestors: Tensor | None) -> bool:
         """Returns whether a block is described to the attention instead of being given a mask."""
-        fits = ancestors is None or entries <= MOST_ENTRIES
+        fits = ancestors is None or entries <= MAX_ENTRIES
         return fits and self.adapter.takes_blocks and self.cache.takes_blocks
 
     def _forward_block(
@@ -400,9 +400,9 @@ class ModelRunner:
         return self._takes_block(1, None) and not self.cache.is_empty
 
     @property
-    def held(self) -> list[Tensor]:
+    def buffers(self) -> list[Tensor]:
         """What stays where it is as long as no row needs more room."""
-        return [*self.cache.held, self._delta.whole]
+        return [*self.cache.buffers, self._delta.whole]
 
     @property
     def next_position(self) -> Tensor:

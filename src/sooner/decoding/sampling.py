@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RowParams:
     """What was asked for a row's scores.
 
     Attributes:
@@ -67,18 +67,18 @@ class Asked:
             if above is not None and (above in lost or bool(done[above, text[-1]] == -torch.inf)):
                 lost.add(entry)
             else:
-                done[entry] = self._one(scores[entry], text)
+                done[entry] = self._processed(scores[entry], text)
             if self.failed:
                 return done.fill_(torch.nan)
         return done
 
-    def _one(self, scores: Tensor, text: tuple[int, ...]) -> Tensor:
+    def _processed(self, scores: Tensor, text: tuple[int, ...]) -> Tensor:
         """One entry, as its row of a batch, so that row-aware processors find it."""
         ids = torch.tensor(text, dtype=torch.long, device=scores.device).expand(self.batch, -1)
         tiled = scores.expand(self.batch, -1).clone()
         try:
-            for one in self.host:
-                tiled = one(ids, tiled)
+            for processor in self.host:
+                tiled = processor(ids, tiled)
         except Exception as error:
             self.failed.append(error)
         return tiled[self.row]
@@ -99,28 +99,28 @@ class Processing:
 
     def __init__(
         self,
-        rows: Sequence[Asked] = (),
+        rows: Sequence[RowParams] = (),
         do_sample: bool = False,
         prompt: Tensor | None = None,
-        said: int = 0,
+        generated: int = 0,
     ) -> None:
-        self._prompt, self._said = prompt, said
+        self._prompt, self._generated = prompt, generated
         self._history: History | None = None
         self._watchers: list[Any] = []
         self._set_rows(list(rows))
         self.do_sample |= do_sample
 
-    def _set_rows(self, rows: list[Asked]) -> None:
+    def _set_rows(self, rows: list[RowParams]) -> None:
         self._rows = rows
         self._tensors: dict[torch.device, RowSampling] = {}  # made when scores are asked for
-        self.do_sample = any(one.settings.draws for one in rows)
+        self.do_sample = any(params.settings.draws for params in rows)
         as_they_come = RowSettings(self.do_sample)
-        self._is_plain = all(one.settings == as_they_come and not one.host for one in rows)
+        self._is_plain = all(params.settings == as_they_come and not params.host for params in rows)
 
     @property
     def processors(self) -> list[Any]:
         """Those of all rows."""
-        return list(dict.fromkeys(each for one in self._rows for each in one.processors))
+        return list(dict.fromkeys(each for params in self._rows for each in params.processors))
 
     @property
     def is_plain(self) -> bool:
@@ -135,9 +135,9 @@ class Processing:
     @property
     def costs(self) -> str | None:
         """What the host has to do in each round, in words."""
-        if not any(one.reads_text for one in self._rows):
+        if not any(params.reads_text for params in self._rows):
             return None
-        names = sorted({type(each).__name__ for one in self._rows for each in one.host})
+        names = sorted({type(each).__name__ for params in self._rows for each in params.host})
         return f"{', '.join(names)}: the host reads every block's tokens and asks at each of them"
 
     def copy_to(self, device: torch.device) -> Processing:
@@ -150,7 +150,7 @@ class Processing:
         made._history = None if self._history is None else self._history.copy_to(device)
         return made
 
-    def asked(self, row: int) -> Asked:
+    def params_of(self, row: int) -> RowParams:
         """Returns what was asked for an active row."""
         return self._rows[row]
 
@@ -161,13 +161,13 @@ class Processing:
 
     def join(self, other: Processing) -> None:
         """Put the rows of `other`, processed as there, behind these."""
-        mine, theirs = self._history, other._history
-        if mine is not None or theirs is not None:
-            some = mine or theirs
+        mine, other_history = self._history, other._history
+        if mine is not None or other_history is not None:
+            some = mine or other_history
             assert some is not None
             mine = mine or some.without_text(len(self._rows))
-            theirs = theirs or some.without_text(len(other._rows))
-            self._history = mine.join(theirs.to(mine.seen.device))
+            other_history = other_history or some.without_text(len(other._rows))
+            self._history = mine.join(other_history.to(mine.seen.device))
         self._set_rows(self._rows + other._rows)
         self._prompt = None  # read where it matters: scores have been asked for
 
@@ -178,17 +178,17 @@ class Processing:
             self._prompt = self._prompt[torch.tensor(rows, device=self._prompt.device)]
         if self._history is not None:
             index = torch.tensor(rows, device=self._history.seen.device)
-            counts = any(one.settings.counts for one in self._rows)
+            counts = any(params.settings.counts for params in self._rows)
             self._history = self._history.keep_rows(index) if counts else None
 
-    def count(self, tokens: Tensor, said: Tensor) -> None:
+    def count(self, tokens: Tensor, generated: Tensor) -> None:
         """The rows said the first `said [rows]` of `tokens [rows, most]`."""
         if self._history is not None:
-            self._history.count(tokens, said)
+            self._history.count(tokens, generated)
 
     def recount(self, texts: list[list[int]], vocab: int) -> None:
         """The rows' texts are these; for a draft that counts beside the loop."""
-        if any(one.settings.counts for one in self._rows):
+        if any(params.settings.counts for params in self._rows):
             history = self._start_history(vocab)
             history.counts.zero_()
             width = max(map(len, texts))
@@ -202,11 +202,11 @@ class Processing:
 
         if self._history is None:
             assert self._prompt is not None, "penalties need the prompt"
-            settings = [one.settings for one in self._rows]
+            settings = [params.settings for params in self._rows]
             self._history = History.start(self._prompt, settings, vocab)
-            if self._said:
-                tail = self._prompt[:, -self._said :].clamp(max=vocab - 1)
-                self._history.count(tail, torch.full_like(tail[:, 0], self._said))
+            if self._generated:
+                tail = self._prompt[:, -self._generated :].clamp(max=vocab - 1)
+                self._history.count(tail, torch.full_like(tail[:, 0], self._generated))
         return self._history
 
     def scores(
@@ -244,8 +244,8 @@ class Processing:
         from .row_sampling import RowSampling  # only where rows have settings
 
         if (device := scores.device) not in self._tensors:
-            settings = [one.settings for one in self._rows]
-            reads = [one.reads_text or one.settings.counts for one in self._rows]
+            settings = [params.settings for params in self._rows]
+            reads = [params.reads_text or params.settings.counts for params in self._rows]
             self._tensors[device] = RowSampling.of(settings, reads, scores.shape[-1], device)
         return self._tensors[device]
 
@@ -257,21 +257,23 @@ class Processing:
     ) -> Tensor:
         """Returns what has no equivalent by row, each request's on its own rows."""
         groups: dict[int, list[int]] = {}
-        for row, asked in enumerate(self._rows):
-            if asked.host:
-                groups.setdefault(id(asked.host), []).append(row)
+        for row, params in enumerate(self._rows):
+            if params.host:
+                groups.setdefault(id(params.host), []).append(row)
         texts: list[list[list[int]]] = []
         for rows in groups.values():
-            asked, is_all = self._rows[rows[0]], len(rows) == len(scores)
+            params, is_all = self._rows[rows[0]], len(rows) == len(scores)
             some = scores if is_all else scores[torch.tensor(rows, device=scores.device)]
-            if asked.reads_text:
+            if params.reads_text:
                 texts = texts or _texts(paths, prefix, len(scores))
                 lines = zip(rows, some, strict=True)
-                done = torch.stack([self._rows[row].by_text(one, texts[row]) for row, one in lines])
+                done = torch.stack(
+                    [self._rows[row].by_text(item, texts[row]) for row, item in lines]
+                )
             else:
                 unread, flat = _flat(some.clone())  # which a processor may write to
-                for one in asked.host:
-                    flat = one(unread, flat)
+                for item in params.host:
+                    flat = item(unread, flat)
                 done = flat.view_as(some)
             if not is_all:
                 index = torch.tensor(rows, device=scores.device)
@@ -328,10 +330,10 @@ def _texts(
     tokens, above = paths.tokens.tolist(), paths.above.expand(rows, -1, -1).tolist()
     return [
         [
-            [*said, *(token for token, on in zip(tokens[row], line, strict=True) if on)]
+            [*generated, *(token for token, on in zip(tokens[row], line, strict=True) if on)]
             for line in above[row]
         ]
-        for row, said in enumerate(map(prefix, range(rows)))
+        for row, generated in enumerate(map(prefix, range(rows)))
     ]
 
 

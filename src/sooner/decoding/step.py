@@ -58,13 +58,13 @@ class RowState:
         listed = [*stop_ids, *[-1] * (width - len(stop_ids))]
         ids = torch.tensor([listed], dtype=torch.long, device=device).expand(rows, -1)
         each = (none, noise.seeds, noise.places, ids, torch.full_like(none, limit))
-        self._each = [RowTensor(one, max_rows) for one in each]
+        self._each = [RowTensor(tensor, max_rows) for tensor in each]
         self.use(rows)
 
     def use(self, rows: int) -> None:
         """Let the first so many rows be in use."""
         self.roots, seeds, places, self.stop_ids, self.budget = (
-            one.use(rows) for one in self._each
+            tensor.use(rows) for tensor in self._each
         )
         self.noise = RowNoise(seeds, places)
 
@@ -79,9 +79,9 @@ class RowState:
             self.use(have)
 
     @property
-    def held(self) -> list[Tensor]:
+    def buffers(self) -> list[Tensor]:
         """What stays where it is as long as no row needs more room."""
-        return [one.whole for one in self._each]
+        return [tensor.whole for tensor in self._each]
 
     def move_to(self, other: RowState) -> None:
         """Lie where another state did, whose rows are gone."""
@@ -92,22 +92,22 @@ class RowState:
 
     def keep_rows(self, rows: Tensor) -> None:
         """Drop every row but those with these indices, `[kept]`."""
-        for one in self._each:
-            one.keep_rows(rows)
+        for tensor in self._each:
+            tensor.keep_rows(rows)
         self.use(len(rows))
 
     def join(self, other: RowState) -> None:
         """Put the rows of `other` behind these."""
         widest = max(self.stop_ids.shape[1], other.stop_ids.shape[1])
         ids = [
-            pad(one, (0, widest - one.shape[1]), value=-1)
-            for one in (self.stop_ids, other.stop_ids)
+            pad(item, (0, widest - item.shape[1]), value=-1)
+            for item in (self.stop_ids, other.stop_ids)
         ]
         if widest > self.stop_ids.shape[1]:
             self._each[3] = RowTensor(ids[0], len(self._each[3].whole))
-        theirs = (other.roots, other.noise.seeds, other.noise.places, ids[1], other.budget)
-        for one, joining in zip(self._each, theirs, strict=True):
-            one.join(joining)
+        values = (other.roots, other.noise.seeds, other.noise.places, ids[1], other.budget)
+        for item, joining in zip(self._each, values, strict=True):
+            item.join(joining)
         self.use(len(self.roots) + len(other.roots))
 
 
@@ -168,18 +168,20 @@ def judge(
     if not tree.nodes:
         return _judge_plain(tree, scores, verdict, processing, state)
     drafted = tree.tokens.gather(1, (verdict.path - 1).clamp(min=0))
-    kept, ended = cut_rows(drafted, verdict.accepted, verdict.bonus, state.stop_ids, state.budget)
+    committed, ended = cut_rows(
+        drafted, verdict.accepted, verdict.bonus, state.stop_ids, state.budget
+    )
     # Where the last token is a draft's own, the row ended within what was accepted.
     last = pad(drafted, (0, 1)).scatter(1, verdict.accepted[:, None], verdict.bonus[:, None])
-    state.roots.copy_(last.gather(1, (kept - 1).clamp(min=0)[:, None])[:, 0])
+    state.roots.copy_(last.gather(1, (committed - 1).clamp(min=0)[:, None])[:, 0])
     broken = _broken(processing, scores, verdict, tree)
     levels = tree.sizes if tree.is_chain else tree.levels()
-    head = [broken, tree.sizes, levels, ended.long(), verdict.accepted, kept]
+    head = [broken, tree.sizes, levels, ended.long(), verdict.accepted, committed]
     report = torch.cat([torch.stack(head, 1), verdict.path, drafted, verdict.bonus[:, None]], 1)
-    state.budget.sub_(kept)
-    processing.count(last, kept)
+    state.budget.sub_(committed)
+    processing.count(last, committed)
     state.noise.places.add_(1 + verdict.accepted)
-    entries = 1 + torch.minimum(verdict.accepted, kept)
+    entries = 1 + torch.minimum(verdict.accepted, committed)
     return JudgedBlock(report, scores, CommittedBlock(last, verdict.path, entries))
 
 
@@ -187,16 +189,16 @@ def _judge_plain(
     tree: Tree, scores: Tensor, verdict: Verdict, processing: Processing, state: RowState
 ) -> JudgedBlock:
     """`judge` where nothing was drafted: the same in a fifth of the operations."""
-    one, token = tree.sizes + 1, verdict.bonus  # a token each
+    counts, token = tree.sizes + 1, verdict.bonus  # a token each
     ended = (token[:, None] == state.stop_ids).any(1) | (state.budget <= 1)
     broken = processing.broken(scores[:, 0])
-    report = [broken, tree.sizes, tree.sizes, ended, tree.sizes, one, token]
+    report = [broken, tree.sizes, tree.sizes, ended, tree.sizes, counts, token]
     state.roots.copy_(token)
     state.budget.sub_(1)
-    processing.count(token[:, None], one)
+    processing.count(token[:, None], counts)
     state.noise.places.add_(1)
     whole = torch.cat([column[:, None] for column in report], 1)  # which promotes the flags
-    return JudgedBlock(whole, scores, CommittedBlock(token[:, None], verdict.path, one))
+    return JudgedBlock(whole, scores, CommittedBlock(token[:, None], verdict.path, counts))
 
 
 def step(
@@ -217,8 +219,8 @@ def step(
     forward = target.forward_tree(state.roots, tree)
     on_forward()
     judged = judge(tree, score(forward.logits), rule, processing, state)
-    kept = judged.committed
-    target.commit_path(kept.path, kept.entries, is_chain=tree.is_chain)
+    committed = judged.committed
+    target.commit_path(committed.path, committed.entries, is_chain=tree.is_chain)
     return judged, forward
 
 
@@ -230,9 +232,9 @@ def read(report: Tensor, depth: int) -> list[RowReport]:
         depth: columns of its paths.
     """
     rows = []
-    for broken, nodes, levels, ended, accepted, kept, *rest in report.tolist():
-        new = [*rest[depth : depth + accepted], rest[-1]][:kept]
-        path = [0, *rest[: min(accepted, kept)]]
+    for broken, nodes, levels, ended, accepted, count, *rest in report.tolist():
+        new = [*rest[depth : depth + accepted], rest[-1]][:count]
+        path = [0, *rest[: min(accepted, count)]]
         rows.append(RowReport(bool(broken), nodes, levels, bool(ended), path, new))
     return rows
 

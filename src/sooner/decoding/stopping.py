@@ -47,28 +47,28 @@ class Stopping:
     def __init__(self, criteria: Sequence[StoppingCriteria], width: int) -> None:
         self.first, self.batch = 0, 0  # original rows that these criteria are for; 0 rows are all
         self.eos: set[int] = set()
-        self.others: list[StoppingCriteria] = []
+        self.criteria: list[StoppingCriteria] = []
         self.watches: list[RowWatch] = []
         limits: list[int] = []
-        for one in criteria:
-            if type(one) is MaxLengthCriteria:
-                limits.append(one.max_length - width)
-            elif type(one) is EosTokenCriteria:
-                self.eos |= set(one.eos_token_id.tolist())
-            elif isinstance(one, RowWatch):
-                self.watches.append(one)
+        for criterion in criteria:
+            if type(criterion) is MaxLengthCriteria:
+                limits.append(criterion.max_length - width)
+            elif type(criterion) is EosTokenCriteria:
+                self.eos |= set(criterion.eos_token_id.tolist())
+            elif isinstance(criterion, RowWatch):
+                self.watches.append(criterion)
             else:
-                self.others.append(one)
+                self.criteria.append(criterion)
         self.limit: int | None = min(limits) if limits else None
 
     @property
     def asks_host(self) -> bool:
         """Whether anything but stop ids and the limit ends rows, which only the host can ask."""
-        return bool(self.others or self.watches)
+        return bool(self.criteria or self.watches)
 
-    def budget(self, said: int) -> int:
-        """Returns how many more tokens a row may say that has said `said`."""
-        return max(self.limit - said, 0) if self.limit is not None else 1 << 30
+    def budget(self, generated: int) -> int:
+        """Returns how many more tokens a row may say that has said `generated`."""
+        return max(self.limit - generated, 0) if self.limit is not None else 1 << 30
 
     def tokens_left(self, rows: Rows) -> list[int] | None:
         """Tokens that each active row has yet to say, if all end by the limit alone and no others
@@ -76,7 +76,7 @@ class Stopping:
         fail most."""
         if self.limit is None or self.eos or self.asks_host or self.batch:
             return None
-        return [self.budget(len(rows.said(row))) for row in range(len(rows.active))]
+        return [self.budget(len(rows.output(row))) for row in range(len(rows.active))]
 
     def reason(self, new: list[int]) -> Reason:
         """Returns why a row ended that the device has ended behind its tokens `new`."""
@@ -86,7 +86,7 @@ class Stopping:
         """Returns the part of `new` that active row `row` may still say, and why the row ends, if
         so.
         """
-        new, ended = self._until_end(rows, row, new[: self.budget(len(rows.said(row)))])
+        new, ended = self._until_end(rows, row, new[: self.budget(len(rows.output(row)))])
         for watch in self.watches if new else ():
             if (count := watch.end(rows.active[row] - self.first, new)) is not None:
                 new, ended = new[:count], "stop"
@@ -94,19 +94,19 @@ class Stopping:
 
     def _until_end(self, rows: Rows, row: int, new: list[int]) -> tuple[list[int], Reason | None]:
         for count, token in enumerate(new, start=1):
-            if token in self.eos or self._asked(rows, row, new[:count]):
+            if token in self.eos or self._wants_stop(rows, row, new[:count]):
                 return new[:count], "stop"
-        is_full = self.limit is not None and len(rows.said(row)) + len(new) >= self.limit
+        is_full = self.limit is not None and len(rows.output(row)) + len(new) >= self.limit
         return new, "length" if is_full else None
 
-    def _asked(self, rows: Rows, row: int, new: list[int]) -> bool:
-        if not self.others:
+    def _wants_stop(self, rows: Rows, row: int, new: list[int]) -> bool:
+        if not self.criteria:
             return False
         ids = torch.tensor([rows.prefix(row) + new], device=rows.device)
         # As one row of a batch of the original size: a criterion may look at the row index.
         ids = ids.expand(self.batch or rows.batch, -1)
         original = rows.active[row] - self.first
-        return any(bool(_answer(one(ids, None), original)) for one in self.others)
+        return any(bool(_answer(criterion(ids, None), original)) for criterion in self.criteria)
 
 
 def _answer(done: torch.Tensor | bool, row: int) -> bool:

@@ -33,7 +33,7 @@ def rendered(markdown: str) -> str:
     as text.
     """
     html = MarkdownIt("commonmark", {"html": False}).enable("table").render(markdown)
-    return TABLE_TAG.sub(lambda found: unescape(found[0]), html)
+    return TABLE_TAG.sub(lambda match: unescape(match[0]), html)
 
 
 def fragment(record: Mapping[str, Any]) -> str:
@@ -41,10 +41,10 @@ def fragment(record: Mapping[str, Any]) -> str:
     pages, which is made here of their Markdown, whatever the record says.
     """
     if record.get("kind") == "pages":
-        pages = [{**one, "html": rendered(str(one["markdown"]))} for one in record["pages"]]
+        pages = [{**page, "html": rendered(str(page["markdown"]))} for page in record["pages"]]
         record = {**record, "pages": pages}
-    told = escape(json.dumps(record, ensure_ascii=False, separators=(",", ":")), quote=True)
-    return f'<div class="sooner" data-record="{told}"></div>'
+    data = escape(json.dumps(record, ensure_ascii=False, separators=(",", ":")), quote=True)
+    return f'<div class="sooner" data-record="{data}"></div>'
 
 
 def whole_page(record: Mapping[str, Any]) -> str:

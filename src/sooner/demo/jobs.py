@@ -13,7 +13,7 @@ from ..errors import SoonerError
 from ..tasks.round_records import StoppedError
 
 logger = logging.getLogger("sooner.demo")
-KEPT = 48
+MAX_JOBS = 48
 """Records that are kept for reloads."""
 Recording = Callable[[Callable[[dict[str, Any]], None], Callable[[], bool]], dict[str, Any]]
 """Makes a record; handed what to tell of it meanwhile, and whether to stop."""
@@ -75,20 +75,20 @@ class Jobs:
     ) -> None:
         self.make = make
         self._turn, self._lock = threading.Lock(), threading.Lock()
-        self._kept: OrderedDict[str, Job] = OrderedDict()
+        self._recent: OrderedDict[str, Job] = OrderedDict()
 
     def find(self, key: str | None) -> Job | None:
         """Returns a job that is still kept."""
         with self._lock:
-            return self._kept.get(key or "")
+            return self._recent.get(key or "")
 
     def begin(self, recording: Recording) -> Job:
         """Begin one in a thread; it waits for those before it."""
         job = Job()
         with self._lock:
-            self._kept[job.key] = job
-            while len(self._kept) > KEPT:
-                self._kept.popitem(last=False)
+            self._recent[job.key] = job
+            while len(self._recent) > MAX_JOBS:
+                self._recent.popitem(last=False)
         threading.Thread(target=self._run, args=(job, recording), daemon=True).start()
         return job
 

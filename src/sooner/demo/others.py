@@ -27,7 +27,7 @@ from ..sparse.patterns import Grid, HeadPattern
 from ..sparse.search import SearchSettings
 from ..sparse.search.capture import capture
 from ..sparse.search.heads import decide, shortlist
-from ..sparse.search.run import OTHERS
+from ..sparse.search.run import CHECK_TURN
 from ..sparse.search.score import survey, trial
 from ..sparse.search.space import Space
 from ..tasks.act.observation import Observation
@@ -51,7 +51,7 @@ WAYS = (
     ("sjd", "Guessed, drawn anew", "Uncoupled: each iteration draws its guesses by fresh chance."),
     ("jacobi", "Guessed, held on to", "Coupled: a guess stays as it was wherever chance allows."),
 )
-MOST_PAGES = 8
+MAX_PAGES = 8
 """Of a document that are read in the demo."""
 PAGE_SIDE = 1000
 """Longer side of a page in a record, in pixels."""
@@ -78,14 +78,14 @@ def record_pictures(
             stop_if(is_stopped)
             drawn.append(int(progress.spans()[1][0].sum()))
 
-        own = {name: one for name, one in options.items() if name != "jacobi_window"}
-        settings = ImagineSettings(method=method, **(own if method == "plain" else options))
+        extra = {name: item for name, item in options.items() if name != "jacobi_window"}
+        settings = ImagineSettings(method=method, **(extra if method == "plain" else options))
         made = imagine(prompt, model, settings, DrawCallbacks(on_progress=note))
         seconds = sum(made.record["seconds"].values())
         png = data_url(made.pixels[0, 0], kind="PNG")
         lanes.append({"name": name, "about": about, "drawn": drawn, "png": png, "seconds": seconds})
     grid = model.canvas(options.get("size")).grid
-    steps = [len(one["drawn"]) for one in lanes]
+    steps = [len(item["drawn"]) for item in lanes]
     words = (
         "A code is the number that stands for one small square of the picture. An iteration is one "
         f"question to the big model, which plain drawing asks for every code: {steps[0]} times. "
@@ -110,13 +110,13 @@ def record_pages(
 ) -> dict[str, Any]:
     """Parse pages with drafts, and plainly; says of each region how much the draft had right."""
     draft_of, parser = make_drafter(drafter), PageParser(pair, settings)
-    told: list[dict[str, Any]] = []
-    for page in islice(read_pages(path), MOST_PAGES):
+    pages: list[dict[str, Any]] = []
+    for page in islice(read_pages(path), MAX_PAGES):
         stop_if(is_stopped)
         if isinstance(page, BrokenPage):
             raise SoonerError(f"page {page.number} of '{path.name}' can't be read: {page.reason}")
         on_live({"kind": "race", "live": f"Page {page.number}: reading the draft ..."})
-        if not told:
+        if not pages:
             warm_up(parser, page)
         draft = None if draft_of is None else draft_of(page)
         drafting = 0.0 if draft is None else draft.seconds
@@ -129,10 +129,15 @@ def record_pages(
         last = parsed.last
         plain, e2e = compared["plain_seconds"], compared["e2e_speedup"]
         regions = [
-            {"label": one.label, "text": one.text, "box": one.bbox_1000, "share": one.acceptance}
-            for one in parsed.regions
+            {
+                "label": region.label,
+                "text": region.text,
+                "box": region.bbox_1000,
+                "share": region.acceptance,
+            }
+            for region in parsed.regions
         ]
-        told.append(
+        pages.append(
             {
                 "image": data_url(page.picture, PAGE_SIDE, "PNG"), "markdown": parsed.markdown,
                 "regions": regions, "speedup": compared["decode_speedup"],
@@ -149,7 +154,7 @@ def record_pages(
     )
     return {
         "version": VERSION, "kind": "pages", "title": path.name, "words": words,
-        "is_toy": pair.miniature is not None, "pages": told,
+        "is_toy": pair.miniature is not None, "pages": pages,
     }  # fmt: skip
 
 
@@ -190,15 +195,15 @@ def record_robot(
             return actions
 
         with tempfile.TemporaryDirectory() as folder:
-            found = run_rollouts(
+            rollouts = run_rollouts(
                 decide, env, episodes=1, seed=seed, batch=1, films=Path(folder), on_call=note,
             )  # fmt: skip
-            one = found.episodes[0]
-            film = base64.b64encode(one.film.read_bytes()).decode() if one.film else ""
+            episode = rollouts.episodes[0]
+            film = base64.b64encode(episode.film.read_bytes()).decode() if episode.film else ""
         lanes.append(
             {
-                "name": name, "tolerance": tolerance, "off": off, "success": one.success,
-                "steps": one.steps, "calls": one.calls, "seconds": found.seconds,
+                "name": name, "tolerance": tolerance, "off": off, "success": episode.success,
+                "steps": episode.steps, "calls": episode.calls, "seconds": rollouts.seconds,
                 "decision": median(times),  # the first one pays for allocations
                 "asked": sum(forwards) / max(len(forwards), 1),
                 "film": f"data:video/mp4;base64,{film}",
@@ -262,28 +267,30 @@ def record_heads(
         clips = ([view.clip] if view.clip else drawn[:1]) + drawn[1:]
         if not clips:
             raise SoonerError("no clip given; upload one above")
-        shown = attention_map(pair, Wish((clips[0],), frames), layer, head, on_states=seen.append)
+        heat_map = attention_map(
+            pair, Wish((clips[0],), frames), layer, head, on_states=seen.append
+        )
         stop_if(is_stopped)
         on_live({"kind": "race", "live": "Searching a pattern for every head of the layer ..."})
         if (layer, frames) not in tables:
             tables[layer, frames] = search_layer(pair, Wish((clips[-1],), frames), layer)
         stop_if(is_stopped)
-    patterns, states, weights = tables[layer, frames], seen[0], shown.weights
-    pattern, layout = patterns[head], shown.layout
+    patterns, states, weights = tables[layer, frames], seen[0], heat_map.weights
+    pattern, layout = patterns[head], heat_map.layout
     keys = states.keys[head // states.group]
-    kept = pattern.mask(layout, states.queries[head], keys, states.scale)  # [tokens, tokens]
-    part = float((weights * kept).sum() / weights.sum())
-    cost = float(kept.sum() / torch.ones_like(kept, dtype=torch.float).tril().sum())
+    mask = pattern.mask(layout, states.queries[head], keys, states.scale)  # [tokens, tokens]
+    part = float((weights * mask).sum() / weights.sum())
+    cost = float(mask.sum() / torch.ones_like(mask, dtype=torch.float).tril().sum())
     timed = measure(patterns, states, layout, backend_for(states.queries.device))
     images = [
         {"name": "As it is", "png": _coloured(weights),
          "about": "A row for each token, a column for each earlier one that it may look at; "
                   "bright is much."},
-        {"name": f"What its pattern computes ({pattern.name})", "png": _coloured(weights * kept),
+        {"name": f"What its pattern computes ({pattern.name})", "png": _coloured(weights * mask),
          "about": f"The pattern was searched on {'another clip' if len(clips) > 1 else 'a clip'}."},
     ]  # fmt: skip
     if isinstance(pattern, Grid):
-        stride, phase = shown.grid
+        stride, phase = heat_map.grid
         order = torch.argsort((torch.arange(len(layout)) - phase) % stride, stable=True)
         images.insert(
             1,
@@ -330,7 +337,7 @@ def search_layer(pair: ModelPair, wish: Wish, layer: int) -> list[HeadPattern]:
     tried, prices = space.patterns, torch.ones(len(space.patterns), dtype=torch.double)
     surveyed = survey(states, layout, tried, queries)
     types = shortlist(surveyed, tried, prices, space.target(layout), settings)
-    trials = [trial(states, layout, one, queries, OTHERS) for one in types]
+    trials = [trial(states, layout, kind, queries, CHECK_TURN) for kind in types]
     return decide(types, trials, settings)[0]
 
 

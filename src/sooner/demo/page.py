@@ -90,16 +90,16 @@ def _tab(
 ) -> None:
     gr.Markdown(task.intro)
     with gr.Accordion("What to run", open=first is None), gr.Row():
-        given = [make() for make in task.controls]
+        inputs = [make() for make in task.controls]
     with gr.Row():
         start = gr.Button("Run it", variant="primary")
         stop = gr.Button("Stop")
     message = gr.HTML(padding=False)
-    shown = gr.HTML("" if first is None else fragment(first), padding=False)
-    told = gr.Code("" if first is None else first.get("command", ""), language=None,
+    panel = gr.HTML("" if first is None else fragment(first), padding=False)
+    command_box = gr.Code("" if first is None else first.get("command", ""), language=None,
                    label=SAME, interactive=False, lines=1, wrap_lines=True,
                    visible=first is not None)  # fmt: skip
-    outputs = [shown, message, told, key]
+    outputs = [panel, message, command_box, key]
 
     def run(*values: Any) -> Iterator[Any]:
         try:
@@ -112,27 +112,27 @@ def _tab(
         yield from follow(job)
 
     def follow(job: Job) -> Iterator[Any]:
-        for one in job.follow():
-            record = one.record
-            command = (record or {}).get("command") or one.command
+        for event in job.follow():
+            record = event.record
+            command = (record or {}).get("command") or event.command
             yield (
                 fragment(record) if record is not None else gr.skip(),
-                _alert(one.error) if one.error else "",
-                gr.update(value=command, visible=bool(command)), one.key,
+                _alert(event.error) if event.error else "",
+                gr.update(value=command, visible=bool(command)), event.key,
             )  # fmt: skip
 
-    def again(kept: str | None) -> Iterator[Any]:
+    def again(key: str | None) -> Iterator[Any]:
         """After a reload: what this browser saw last."""
-        if (job := jobs.find(kept)) is not None:
+        if (job := jobs.find(key)) is not None:
             yield from follow(job)
         else:
             yield (gr.skip(),) * len(outputs)
 
-    def halt(kept: str | None) -> None:
-        if (job := jobs.find(kept)) is not None:
+    def halt(key: str | None) -> None:
+        if (job := jobs.find(key)) is not None:
             job.is_stopped = True
 
-    start.click(run, given, outputs, show_progress="hidden", api_visibility="private")
+    start.click(run, inputs, outputs, show_progress="hidden", api_visibility="private")
     stop.click(halt, [key], None, queue=False, api_visibility="private")
     page.load(again, [key], outputs, show_progress="hidden", api_visibility="private")
 

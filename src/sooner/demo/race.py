@@ -14,7 +14,7 @@ from PIL import Image
 from .. import miniatures
 from ..methods import Autoregressive
 from ..tasks.caption import foreign_notes
-from ..tasks.clip import Clip, prepare, shown_patches
+from ..tasks.clip import Clip, prepare, visible_patches
 from ..tasks.comparison import check, plain_data, warm_up
 from ..tasks.loading import ModelPair
 from ..tasks.registry import build_method
@@ -57,20 +57,20 @@ def record_race(
     clip = prepare(path, pair, settings)
     method = build_method(settings, pair, clip.draft_inputs)
     warm_up(pair, clip, settings, method)
-    texts, shown = TokenPieces(pair.target.tokenizer), [0.0]
-    base = {"version": VERSION, "kind": "race", **_asked(path, pair, settings, clip)}
+    texts, last = TokenPieces(pair.target.tokenizer), [0.0]
+    base = {"version": VERSION, "kind": "race", **_caption(path, pair, settings, clip)}
 
     def tell(rounds: list[RoundRecord]) -> None:
         now = rounds[-1].ended
-        if now - shown[0] >= LIVE or len(rounds) == 1:
-            shown[0] = now
+        if now - last[0] >= LIVE or len(rounds) == 1:
+            last[0] = now
             origin = ORIGINS.get(settings.method or "", "draft")
             fast = lane(rounds, texts, origin)
             on_live({**base, "live": "The accelerated run, live", "origin": origin, "fast": fast})
 
     watch, plain_watch = Watch(tell, is_stopped), Watch(is_stopped=is_stopped)
     made, text = run(pair, clip, settings, Watched(method, watch))
-    beside = watch.drafted_beside()
+    overlaps = watch.draft_overlaps()
     origin = ORIGINS.get(made.stats.method, "draft")
     fast = lane(watch.rounds, texts, origin)
     live = "Now the same request plainly, for the race ..."
@@ -87,9 +87,9 @@ def record_race(
         "method": made.stats.method,
         "mode": made.stats.mode,
         "origin": origin,
-        "beside": [[round(time, 5) for time in span] for span in beside],
+        "beside": [[round(time, 5) for time in span] for span in overlaps],
         "text": text,
-        "kept": shown_patches(getattr(watch.drafter, "kept_tokens", None), clip, pair),
+        "kept": visible_patches(getattr(watch.drafter, "token_indices", None), clip, pair),
         "fast": fast,
         "plain": slow,
         "stats": made.stats.as_dict(),
@@ -100,7 +100,7 @@ def record_race(
     }
 
 
-def _asked(path: Path, pair: ModelPair, settings: CaptionSettings, clip: Clip) -> dict[str, Any]:
+def _caption(path: Path, pair: ModelPair, settings: CaptionSettings, clip: Clip) -> dict[str, Any]:
     return {
         "title": path.name,
         "prompt": clip.prompt,
@@ -108,7 +108,7 @@ def _asked(path: Path, pair: ModelPair, settings: CaptionSettings, clip: Clip) -
         "draft": None if pair.draft is None else _name(pair.draft.name, pair),
         "is_toy": pair.miniature is not None,
         "device": str(pair.target.device),
-        "frames": [data_url(one, THUMB) for one in clip.frames.pixels],
+        "frames": [data_url(frame, THUMB) for frame in clip.frames.pixels],
         "command": command(path, pair, settings),
     }
 
@@ -121,20 +121,20 @@ def data_url(pixels: Any, side: int | None = None, kind: str = "JPEG") -> str:
     """Returns a picture, uint8 `[height, width, 3]`, as a `data:` URL, its longer side at most
     `side`.
     """
-    picture, kept = Image.fromarray(pixels), io.BytesIO()
+    picture, buffer = Image.fromarray(pixels), io.BytesIO()
     if side is not None:
         picture.thumbnail((side, side))
-    picture.save(kept, kind, **({"quality": 80} if kind == "JPEG" else {"optimize": True}))
-    text = base64.b64encode(kept.getvalue()).decode()
+    picture.save(buffer, kind, **({"quality": 80} if kind == "JPEG" else {"optimize": True}))
+    text = base64.b64encode(buffer.getvalue()).decode()
     return f"data:image/{kind.lower()};base64,{text}"
 
 
 def command(path: Path, pair: ModelPair, settings: CaptionSettings) -> str:
     """Returns what does the same on a command line."""
-    given, named = path.name, []
+    argument, named = path.name, []
     if pair.miniature is None:
         named = ["--model", pair.target.name]
         named += ["--draft", pair.draft.name] if pair.draft is not None else []
     elif path == miniatures.find(pair.miniature).sample:
-        given = "--sample"
-    return shlex.join(["sooner", "caption", given, *named, *settings.as_options(), "--compare"])
+        argument = "--sample"
+    return shlex.join(["sooner", "caption", argument, *named, *settings.as_options(), "--compare"])

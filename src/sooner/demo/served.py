@@ -51,13 +51,13 @@ def record_between(
     done: Future[dict[str, Any]] = Future()
     gave_way = False
 
-    def work(is_wanted: Callable[[], bool]) -> None:
+    def work(is_needed: Callable[[], bool]) -> None:
         if not done.set_running_or_notify_cancel():
             return
 
         def is_over() -> bool:
             nonlocal gave_way
-            gave_way = gave_way or is_wanted()
+            gave_way = gave_way or is_needed()
             return gave_way or is_stopped()
 
         try:

@@ -44,9 +44,9 @@ class PagePolicy:
 
         async def locked(message: Message) -> None:
             if is_page and message["type"] == "http.response.start":
-                kept = MutableHeaders(scope=message)
+                headers = MutableHeaders(scope=message)
                 for name, value in HEADERS.items():
-                    kept.setdefault(name, value)
+                    headers.setdefault(name, value)
             await send(message)
 
         await self.app(scope, receive, locked)

@@ -72,23 +72,25 @@ def tasks_of(named: Named | None) -> list[Task]:
     return tasks + ([long_prompts(small)] if "video" in miniatures.names() else [])
 
 
-def file_of(given: str | None, miniature: str, is_named: bool) -> Path:
+def file_of(name: str | None, miniature: str, is_named: bool) -> Path:
     """Returns an uploaded file, or the miniature's own.
 
     Raises:
         SoonerError: none was given, and the model is no miniature.
     """
-    if given:
-        return Path(given)
+    if name:
+        return Path(name)
     if is_named:
         raise SoonerError("no file given; upload one above")
     return miniatures.sample_of(miniature)
 
 
 def slider(
-    label: str, least: float, most: float, value: float, step: float, about: str | None = None
+    label: str, minimum: float, maximum: float, value: float, step: float, about: str | None = None
 ) -> Callable[[], Any]:
-    return lambda: gr.Slider(least, most, value, step=step, label=label, info=about, min_width=270)
+    return lambda: gr.Slider(
+        minimum, maximum, value, step=step, label=label, info=about, min_width=270
+    )
 
 
 def seed(label: str = "Seed", value: int = 0) -> Callable[[], Any]:
@@ -96,12 +98,12 @@ def seed(label: str = "Seed", value: int = 0) -> Callable[[], Any]:
 
 
 def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
-    methods = sorted(name for name, one in choices().items() if one.draft_model != "head")
+    methods = sorted(name for name, entry in choices().items() if entry.draft_model != "head")
     heads = {} if is_named else bundled_heads()
 
     def plan(
         file: str | None, method: str, head: str | None, tokens: float, prune: float,
-        frames: float, most: float, heat: float, seed: float,
+        frames: float, max_tokens: float, heat: float, seed: float,
     ) -> tuple[Recording, str]:  # fmt: skip
         path = file_of(file, "video", is_named)
         head = heads.get(head or "", head or "").strip()
@@ -114,7 +116,7 @@ def videos(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
             method=None if method == "auto" else method,
             head=head or None, num_draft_tokens=int(tokens) or "auto",
             prune=prune if method in PRUNING else None, frames=int(frames) or None,
-            max_new_tokens=int(most), temperature=heat, seed=int(seed),
+            max_new_tokens=int(max_tokens), temperature=heat, seed=int(seed),
         )  # fmt: skip
         return lambda tell, stopped: record_race(path, pair(), settings, tell, stopped), ""
 
@@ -173,9 +175,9 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
         def record(tell: Any, stopped: Any) -> dict[str, Any]:
             return others.record_pictures(text, model(), options, tell, stopped)
 
-        told = [f"--{name.replace('_', '-')}={value:g}" for name, value in options.items()]
+        flags = [f"--{name.replace('_', '-')}={value:g}" for name, value in options.items()]
         named = ["--model", model().name] if is_named else []
-        what = ["sooner", "imagine", text, *named, *told, "--compare", "-o", "picture.png"]
+        what = ["sooner", "imagine", text, *named, *flags, "--compare", "-o", "picture.png"]
         return record, shlex.join(what)
 
     prompt = "" if is_named else miniatures.find("image").prompt
@@ -202,8 +204,8 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
         named = f"--model {shlex.quote(policy().name)} " if is_named else ""
         if is_named and policy().head_name:
             named += f"--head {shlex.quote(policy().head_name)} "
-        told = f"sooner act rollout {named}--env {env} --episodes 1 --seed {int(seed)} --compare"
-        return record, f"{told} --method relaxed --tolerance {int(bins)}"
+        command = f"sooner act rollout {named}--env {env} --episodes 1 --seed {int(seed)} --compare"
+        return record, f"{command} --method relaxed --tolerance {int(bins)}"
 
     return Task(
         "Robot", "A simulated robot at work." if is_named else
@@ -253,5 +255,5 @@ def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
 def bundled_heads() -> dict[str, str]:
     """Returns folders of the draft heads that came with the miniature of videos, by name."""
     folder = miniatures.find("video").target.parent
-    return {one.parent.name: str(one.parent) for one in sorted(folder.glob("*/config.json"))
-            if one.parent.name not in ("target", "draft")}  # fmt: skip
+    return {path.parent.name: str(path.parent) for path in sorted(folder.glob("*/config.json"))
+            if path.parent.name not in ("target", "draft")}  # fmt: skip

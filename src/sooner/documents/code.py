@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import pairwise
 
-from .lines import blocks_of, least_confidence, rows_of
+from .lines import blocks_of, min_confidence, rows_of
 from .page import Line
 from .pdf_lines import CODE_BLANK
 from .regions import TEXT, Region, around, shared_height
@@ -17,7 +17,7 @@ MOSTLY = 0.8
 ROW_GAP = 1.6
 """Heights of a line that may be free between two rows of code; an empty one is kept."""
 
-BESIDE, NUMBER_LETTERS = 8.0, 3
+KEY_GAP, NUMBER_LETTERS = 8.0, 3
 """Font sizes between parts of one listing beside each other, and letters of a line's number."""
 
 
@@ -35,31 +35,31 @@ def code_of(lines: Sequence[Line], same_size: float) -> tuple[list[list[Line]], 
     another font.
     """
     blocks = blocks_of(lines, same_size)
-    beside = {id(one) for one, other in pairwise(lines) if _is_key(one, other)}
+    key_lines = {id(item) for item, other in pairwise(lines) if _is_key(item, other)}
     listings: list[list[Line]] = []
     for block in blocks:
         letters = sum(len(line.text) for line in block)
-        keys = sum(id(line) in beside for line in block)
+        keys = sum(id(line) in key_lines for line in block)
         if 2 * sum(len(line.text) for line in block if line.mono) <= letters or 2 * keys > len(
             block
         ):
             continue
-        near = [one for one in listings if _is_near(one, block)]
-        listings = [one for one in listings if not any(one is other for other in near)]
-        listings.append([line for one in near for line in one] + list(block))
+        near = [item for item in listings if _is_near(item, block)]
+        listings = [item for item in listings if not any(item is other for other in near)]
+        listings.append([line for item in near for line in item] + list(block))
     used = {id(line) for listing in listings for line in listing}
-    others = [line for line in lines if id(line) not in used]
+    rest = [line for line in lines if id(line) not in used]
     for listing in listings:
-        numbers = [line for line in others if _is_number(line, listing)]
+        numbers = [line for line in rest if _is_number(line, listing)]
         listing += numbers
-        others = [line for line in others if not any(line is number for number in numbers)]
-    return listings, others
+        rest = [line for line in rest if not any(line is number for number in numbers)]
+    return listings, rest
 
 
 def _is_key(line: Line, following: Line) -> bool:
     """Returns whether a typed line has a text of another font right beside it."""
-    is_beside = following.bbox[0] >= line.bbox[2] and shared_height(line.bbox, following.bbox) > 0.5
-    return line.mono and not following.mono and is_beside
+    is_right = following.bbox[0] >= line.bbox[2] and shared_height(line.bbox, following.bbox) > 0.5
+    return line.mono and not following.mono and is_right
 
 
 def _is_near(listing: Sequence[Line], block: Sequence[Line]) -> bool:
@@ -68,7 +68,7 @@ def _is_near(listing: Sequence[Line], block: Sequence[Line]) -> bool:
     size = max(line.size for line in block)
     down = max(lower[1] - upper[3], upper[1] - lower[3])
     across = max(lower[0] - upper[2], upper[0] - lower[2])
-    return down <= ROW_GAP * size and across <= BESIDE * size
+    return down <= ROW_GAP * size and across <= KEY_GAP * size
 
 
 def _is_number(line: Line, listing: Sequence[Line]) -> bool:
@@ -77,7 +77,7 @@ def _is_number(line: Line, listing: Sequence[Line]) -> bool:
         return False
     return any(
         shared_height(line.bbox, other.bbox) > 0.5
-        and 0 <= other.bbox[0] - line.bbox[2] < BESIDE * other.size
+        and 0 <= other.bbox[0] - line.bbox[2] < KEY_GAP * other.size
         for other in listing
     )
 
@@ -95,7 +95,7 @@ def code_region(lines: Sequence[Line]) -> Region:
         bottom = max(line.bbox[3] for line in row)
         text.append(_typed(row, box[0], CODE_BLANK * size))
     draft = "\n".join([FENCE, *text, FENCE])
-    return Region(box, TEXT, 0, [draft], confidence=least_confidence(lines))
+    return Region(box, TEXT, 0, [draft], confidence=min_confidence(lines))
 
 
 def _typed(row: Sequence[Line], left: float, blank: float) -> str:

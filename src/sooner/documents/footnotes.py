@@ -27,9 +27,9 @@ def linked_marks(regions: Sequence[tuple[str, str]]) -> frozenset[str]:
     marks, notes = Counter[str](), Counter[str]()
     for label, text in regions:
         if label == FOOTNOTE:
-            notes.update(found[1] for found in [NOTE.match(text)] if found and found[1] in marks)
+            notes.update(match[1] for match in [NOTE.match(text)] if match and match[1] in marks)
         elif label in MARKED:
-            marks.update(found[1] for found in MARK.finditer(text))
+            marks.update(match[1] for match in MARK.finditer(text))
     return frozenset(mark for mark, count in notes.items() if count == marks[mark] == 1)
 
 
@@ -47,4 +47,4 @@ def with_links(text: str, label: str, marks: frozenset[str], page: int) -> str:
         return f"[^{page}-{start[1]}]: {text[start.end() :]}"
     if label not in MARKED:
         return text
-    return MARK.sub(lambda found: f"[^{page}-{found[1]}]" if found[1] in marks else found[0], text)
+    return MARK.sub(lambda match: f"[^{page}-{match[1]}]" if match[1] in marks else match[0], text)

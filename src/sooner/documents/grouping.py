@@ -18,7 +18,7 @@ from .lines import (
     is_formula,
     is_item,
     joined_formulas,
-    least_confidence,
+    min_confidence,
     rows_of,
     table_text,
     with_markers,
@@ -49,7 +49,7 @@ from .regions import (
 APART, WIDER = 1.0, 3.0
 """Gap between two tables, in heights of a row, and in gaps that rows have there."""
 
-LEAST_ROWS = 2
+MIN_ROWS = 2
 """Rows of a table that is told from its neighbour."""
 
 
@@ -69,8 +69,8 @@ def parted(rows: Sequence[Sequence[Line]]) -> list[list[Sequence[Line]]]:
     height = median(box[3] - box[1] for box in boxes)
     limit = max(APART * height, WIDER * median(gaps))
     cuts = [place for place, gap in enumerate(gaps, start=1) if gap > limit]
-    found = [list(rows[start:end]) for start, end in pairwise([0, *cuts, len(rows)])]
-    return found if min(map(len, found)) >= LEAST_ROWS else [list(rows)]
+    parts = [list(rows[start:end]) for start, end in pairwise([0, *cuts, len(rows)])]
+    return parts if min(map(len, parts)) >= MIN_ROWS else [list(rows)]
 
 
 INSIDE = 0.5
@@ -170,8 +170,8 @@ def regions_of(
     inside, rest = _assigned(lines, layout)
     body = _body(lines)
     regions = list(tables)
-    for place, found in enumerate(layout):
-        regions += _of_area(found, inside[place], body, sizes)
+    for place, entry in enumerate(layout):
+        regions += _of_area(entry, inside[place], body, sizes)
     listings, rest = ([], rest) if code.is_typed(lines) else code.code_of(rest, sizes.same)
     regions += [code.code_region(listing) for listing in listings]
     aligned, blocks = _arranged(rest, sizes)
@@ -179,7 +179,7 @@ def regions_of(
     boxes = [region.bbox for region in regions if region.bbox is not None]
     boxes += [around(line.bbox for line in block) for block in blocks]
     regions += [_of_block(block, body, sizes, (size, boxes)) for block in blocks]
-    return _nested(in_reading_order(_one_title(regions), listed), body)
+    return _nested(in_reading_order(_single_title(regions), listed), body)
 
 
 def _nested(regions: list[Region], size: float) -> list[Region]:
@@ -187,9 +187,9 @@ def _nested(regions: list[Region], size: float) -> list[Region]:
     set in.
     """
     edges: list[float] = []
-    found: list[Region] = []
+    nested: list[Region] = []
     for region in regions:
-        box, before = region.bbox, found[-1].bbox if found else None
+        box, before = region.bbox, nested[-1].bbox if nested else None
         if region.label != LIST_ITEM or box is None or before is None or box[1] < before[1]:
             edges = []
         if region.label == LIST_ITEM and box is not None:
@@ -197,8 +197,8 @@ def _nested(regions: list[Region], size: float) -> list[Region]:
                 edges.pop()
             if not edges or box[0] > edges[-1] + SET_IN * size:
                 edges.append(box[0])
-        found.append(replace(region, level=len(edges)) if len(edges) > 1 else region)
-    return found
+        nested.append(replace(region, level=len(edges)) if len(edges) > 1 else region)
+    return nested
 
 
 def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[Line]], list[Block]]:
@@ -211,9 +211,9 @@ def _arranged(lines: Sequence[Line], sizes: SizeLimits) -> tuple[list[Sequence[L
     for group in column_groups(boxes, [[rank[id(line)] for line in block] for block in blocks]):
         prose = [blocks[place] for place in group if _is_prose(blocks[place])]
         short = [line for place in group if not _is_prose(blocks[place]) for line in blocks[place]]
-        aligned, others = _tables(joined_formulas(short), rank)
+        aligned, unaligned = _tables(joined_formulas(short), rank)
         tables += aligned
-        rest += [*prose, *blocks_of(others, sizes.same)]
+        rest += [*prose, *blocks_of(unaligned, sizes.same)]
     return tables, rest
 
 
@@ -242,8 +242,8 @@ def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[
     rest = []
     for line in lines:
         shares = [
-            (overlap(found.bbox, line.bbox) / max(area(line.bbox), 1.0), found.score, place)
-            for place, found in enumerate(layout)
+            (overlap(entry.bbox, line.bbox) / max(area(line.bbox), 1.0), entry.score, place)
+            for place, entry in enumerate(layout)
         ]
         best = max(shares, default=(0.0, 0.0, -1))
         if best[0] >= INSIDE and layout[best[2]].label != PICTURE:
@@ -253,19 +253,19 @@ def _assigned(lines: Sequence[Line], layout: Sequence[Area]) -> tuple[list[list[
     return inside, rest
 
 
-def _of_area(found: Area, lines: Sequence[Line], body: float, sizes: SizeLimits) -> list[Region]:
-    if found.label == PICTURE:
-        return [Region(found.bbox, PICTURE)]
+def _of_area(area: Area, lines: Sequence[Line], body: float, sizes: SizeLimits) -> list[Region]:
+    if area.label == PICTURE:
+        return [Region(area.bbox, PICTURE)]
     if not lines:
         return []
     rows = rows_of(lines)
     is_grid = len(rows) > 1 and all(len(row) > 1 for row in rows)
-    if found.label == TABLE or (found.label == FORMULA and is_grid):
+    if area.label == TABLE or (area.label == FORMULA and is_grid):
         tables = [[line for row in part for line in row] for part in parted(rows)]
-        frame = [found.bbox] if len(tables) == 1 else []
+        frame = [area.bbox] if len(tables) == 1 else []
         return [_table(table, frame) for table in tables]
-    if found.label != TEXT:
-        return [_region([line for row in rows for line in row], found.label)]
+    if area.label != TEXT:
+        return [_region([line for row in rows for line in row], area.label)]
     aligned, blocks = _arranged(lines, sizes)
     regions = [_table(table) for table in aligned]
     return regions + [_of_block(block, body, sizes) for block in blocks]
@@ -289,8 +289,8 @@ def _of_block(
     text = block[0].text
     is_heading = _is_heading(block, body, sizes.heading)
     label, level = TEXT, 0
-    if page is not None and (found := _aside(block, body, sizes, *page)):
-        label = found
+    if page is not None and (parts := _aside(block, body, sizes, *page)):
+        label = parts
     elif is_item(text) and not is_heading:
         label = LIST_ITEM
     elif is_formula(text):
@@ -362,7 +362,7 @@ def _is_bold_heading(block: Block, body: float) -> bool:
     return is_bold and is_large and not block[-1].text.rstrip().endswith((".", ",", ";"))
 
 
-def _one_title(regions: list[Region]) -> list[Region]:
+def _single_title(regions: list[Region]) -> list[Region]:
     """Only the first title of a page is one; what is set as large further down is a heading."""
     titles = [region for region in regions if region.label == TITLE]
     first = min(titles, key=_region_top, default=None)
@@ -382,9 +382,9 @@ def _tables(lines: Sequence[Line], rank: dict[int, int]) -> tuple[list[list[Line
             runs[-1].append(row)
         else:
             runs.append([row])
-    found = [(_is_table(run, rank), [line for row in run for line in row]) for run in runs]
-    tables = [cells for is_table, cells in found if is_table]
-    return tables, [line for is_table, cells in found if not is_table for line in cells]
+    candidates = [(_is_table(run, rank), [line for row in run for line in row]) for run in runs]
+    tables = [cells for is_table, cells in candidates if is_table]
+    return tables, [line for is_table, cells in candidates if not is_table for line in cells]
 
 
 def _follows(above: list[Line], row: list[Line]) -> bool:
@@ -408,7 +408,7 @@ def _is_table(rows: Sequence[Sequence[Line]], rank: dict[int, int]) -> bool:
 def _are_listed(row: Sequence[Line], rank: dict[int, int]) -> bool:
     """Returns whether a file lists the cells of a row one right after the other."""
     places = [rank.get(id(line), 0) for line in row]
-    return all(other - one == 1 for one, other in pairwise(places))
+    return all(other - first == 1 for first, other in pairwise(places))
 
 
 def _table(lines: Sequence[Line], frame: Sequence[Box] = ()) -> Region:
@@ -417,7 +417,7 @@ def _table(lines: Sequence[Line], frame: Sequence[Box] = ()) -> Region:
 
 def _region(lines: Sequence[Line], label: str) -> Region:
     text = "\n".join(line.text for line in lines)
-    confidence = least_confidence(lines)
+    confidence = min_confidence(lines)
     return Region(around(line.bbox for line in lines), label, 0, [text], confidence=confidence)
 
 

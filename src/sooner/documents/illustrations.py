@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from .page import Line, PageText
 from .regions import PICTURE, Box, Region, Size, around, clipped, numbered, overlap, shared_width
 
-LEAST, SCAN = 0.005, 0.7
+MIN_AREA, SCAN = 0.005, 0.7
 """Shares of the page: smaller ones are bullets, icons and rules, larger ones the page itself."""
 
 NARROWEST = 24
@@ -20,7 +20,7 @@ NARROWEST = 24
 GAP = 3
 """Pixels between parts of one picture: many programs write pictures in strips."""
 
-MOST, MOST_WORDS = 400, 30
+MAX_PARTS, MAX_WORDS = 400, 30
 """Parts of a page that are looked at, and words upon a picture; with more it is a background."""
 
 
@@ -32,38 +32,38 @@ def illustrations(boxes: Sequence[Box], lines: Sequence[Line], size: Size) -> li
         lines: of text upon the page.
         size: its width and height.
     """
-    whole = _merged([clipped(box, *size) for box in boxes[:MOST]])
+    whole = _merged([clipped(box, *size) for box in boxes[:MAX_PARTS]])
     return [box for box in whole if _is_picture(box, size) and not _is_background(box, lines)]
 
 
 def _merged(boxes: Sequence[Box]) -> list[Box]:
     """Returns boxes that touch each other as one."""
-    found: list[Box] = []
+    merged: list[Box] = []
     for box in boxes:
-        near = [one for one in found if _touch(one, box)]
+        near = [area for area in merged if _touch(area, box)]
         while near:
-            found = [one for one in found if one not in near]
+            merged = [area for area in merged if area not in near]
             box = around([box, *near])
-            near = [one for one in found if _touch(one, box)]
-        found.append(box)
-    return found
+            near = [area for area in merged if _touch(area, box)]
+        merged.append(box)
+    return merged
 
 
-def _touch(one: Box, other: Box) -> bool:
-    across = min(one[2], other[2]) - max(one[0], other[0])
-    down = min(one[3], other[3]) - max(one[1], other[1])
+def _touch(box: Box, other: Box) -> bool:
+    across = min(box[2], other[2]) - max(box[0], other[0])
+    down = min(box[3], other[3]) - max(box[1], other[1])
     return min(across, down) >= -GAP
 
 
 def _is_picture(box: Box, size: Size) -> bool:
     width, height = box[2] - box[0], box[3] - box[1]
     share = width * height / max(size[0] * size[1], 1)
-    return min(width, height) >= NARROWEST and LEAST <= share < SCAN
+    return min(width, height) >= NARROWEST and MIN_AREA <= share < SCAN
 
 
 def _is_background(box: Box, lines: Sequence[Line]) -> bool:
     upon = (line for line in lines if overlap(line.bbox, box) > 0)
-    return sum(len(line.text.split()) for line in upon) > MOST_WORDS
+    return sum(len(line.text.split()) for line in upon) > MAX_WORDS
 
 
 def with_illustrations(regions: Sequence[Region], text: PageText) -> list[Region]:
@@ -72,19 +72,19 @@ def with_illustrations(regions: Sequence[Region], text: PageText) -> list[Region
     A picture comes before the first region below it in its column, else behind the last one above
     it, else at the end.
     """
-    found = list(regions)
-    for box in sorted(text.illustrations, key=lambda one: (one[1], one[0])):
-        found.insert(_place(found, box), Region(box, PICTURE))
-    return numbered(found)
+    result = list(regions)
+    for box in sorted(text.illustrations, key=lambda area: (area[1], area[0])):
+        result.insert(_place(result, box), Region(box, PICTURE))
+    return numbered(result)
 
 
 def _place(regions: Sequence[Region], box: Box) -> int:
     middle = (box[1] + box[3]) / 2
-    beside = [
+    neighbours = [
         (place, region.bbox)
         for place, region in enumerate(regions)
         if region.bbox is not None and shared_width(region.bbox, box) > 0
     ]
-    below = [place for place, other in beside if other[1] >= middle]
-    above = [place + 1 for place, other in beside if other[3] <= middle]
+    below = [place for place, other in neighbours if other[1] >= middle]
+    above = [place + 1 for place, other in neighbours if other[3] <= middle]
     return min(below, default=max(above, default=len(regions)))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..errors import SoonerError, did_you_mean
-from ..storage.local import OWN
+from ..storage.local import STATE_FOLDER
 from ..storage.urls import is_url, local_folder
 
 PART = re.compile(r"\s*(\d+)\s*(?:(-)\s*(\d+)?)?\s*")
@@ -117,12 +117,12 @@ def find_documents(inputs: Sequence[str | Path]) -> list[Document]:
     Raises:
         SoonerError: nothing named so, nothing in it, or a file that is no document.
     """
-    found: dict[str, Document] = {}
+    documents: dict[str, Document] = {}
     folders: dict[str, str] = {}  # as named, and without links
     for name in inputs:
         for document in _from_url(name) if is_url(name) else _meant(Path(name)):
-            found.setdefault(document.url or _without_links(document.path, folders), document)
-    return _apart(list(found.values()))
+            documents.setdefault(document.url or _without_links(document.path, folders), document)
+    return _apart(list(documents.values()))
 
 
 def _without_links(path: Path, folders: dict[str, str]) -> str:
@@ -143,13 +143,13 @@ def _from_url(name: str | Path) -> list[Document]:
 
     url = str(name)
     files = [
-        _known(Document(Path(one.place), Path(one.place), one.url))
-        for one in find_files(url, lambda file: Path(file).suffix.lower() in SUFFIXES)
+        _known(Document(Path(entry.place), Path(entry.place), entry.url))
+        for entry in find_files(url, lambda file: Path(file).suffix.lower() in SUFFIXES)
     ]
-    shown = [one for one in files if not _is_hidden(one.place)]
-    if not shown:
+    visible = [entry for entry in files if not _is_hidden(entry.place)]
+    if not visible:
         raise SoonerError(f"'{url}' has no documents; known are {', '.join(SUFFIXES)}")
-    return sorted(shown, key=lambda document: natural(document.place))
+    return sorted(visible, key=lambda document: natural(document.place))
 
 
 @contextmanager
@@ -210,10 +210,10 @@ def _meant(path: Path) -> list[Document]:
 
 
 def _inside(folder: Path) -> list[Document]:
-    shown = [Document(folder / place, Path(place)) for place in _places(folder)]
-    if not shown:
+    visible = [Document(folder / place, Path(place)) for place in _places(folder)]
+    if not visible:
         raise SoonerError(f"folder '{folder}' has no documents; known are {', '.join(SUFFIXES)}")
-    return sorted(shown, key=lambda document: natural(document.place))
+    return sorted(visible, key=lambda document: natural(document.place))
 
 
 def _places(root: Path) -> Iterator[str]:
@@ -222,7 +222,7 @@ def _places(root: Path) -> Iterator[str]:
     below = [""]
     while below:
         inside = below.pop()
-        if inside and os.path.isdir(root / inside / OWN):
+        if inside and os.path.isdir(root / inside / STATE_FOLDER):
             continue
         with suppress(PermissionError), os.scandir(root / inside) as entries:
             for entry in entries:
@@ -237,14 +237,14 @@ def _places(root: Path) -> Iterator[str]:
 
 def _matching(pattern: str) -> list[Document]:
     paths = [Path(name) for name in glob.glob(pattern, recursive=True)]
-    found = sorted((path for path in paths if _is_document(path)), key=natural)
-    if not found:
+    documents = sorted((path for path in paths if _is_document(path)), key=natural)
+    if not documents:
         raise SoonerError(
             f"pattern '{pattern}' matches no document; quote it, and check the folder"
         )
     fixed = re.split(r"[*?\[]", pattern)[0]
     root = Path(os.path.dirname(fixed) or ".")
-    return [Document(path, path.relative_to(root)) for path in found]
+    return [Document(path, path.relative_to(root)) for path in documents]
 
 
 def _is_document(path: Path) -> bool:

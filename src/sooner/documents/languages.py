@@ -26,7 +26,7 @@ Korean is not among them."""
 PRESENTED = re.compile("[\ufb1d-\ufdff\ufe70-\ufefc]+")
 """Forms of Hebrew and Arabic letters by their place in a word, and ligatures."""
 
-BESIDE_LATIN = re.compile("(?<=[\u05d0-\u06ff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u05d0-\u06ff])")
+LATIN_EDGE = re.compile("(?<=[\u05d0-\u06ff])(?=[A-Za-z])|(?<=[A-Za-z])(?=[\u05d0-\u06ff])")
 """Where a word in Latin script meets one that is written from right to left: some programs write
 the blank on its other side."""
 
@@ -61,13 +61,13 @@ def with_hyphens(text: str, known: Collection[str], language: str = "en") -> str
         language: in two letters.
     """
 
-    def whole(found: re.Match[str]) -> str:
-        before, hyphen, after = found.groups()
-        start = text[: found.start()].rsplit(None, 1)[-1:]
+    def whole(match: re.Match[str]) -> str:
+        before, hyphen, after = match.groups()
+        start = text[: match.start()].rsplit(None, 1)[-1:]
         is_compound = bool(start) and start[0].endswith("-")  # state-of-the-art
         if hyphen == "-" and (is_compound or _is_compound(before.lower(), after, known, language)):
             return f"{before}-{after}"
-        return found[0]
+        return match[0]
 
     return DIVIDED.sub(whole, text)
 
@@ -88,7 +88,7 @@ def _is_compound(before: str, after: str, known: Collection[str], language: str)
 CLOSED = frozenset(["da", "de", "fi", "hu", "is", "nb", "nl", "no", "sv"])
 """Languages that write most compounds as one word, so that rare ones are no sign of a hyphen."""
 
-LEAST_LETTERS, LEAST_KNOWN, QUOTED = 3, 0.3, 2.0
+MIN_LETTERS, MIN_KNOWN, QUOTED = 3, 0.3, 2.0
 """Letters of words that are looked at, share of them that is known in a text, and Zipf frequency of
 the rarest of these."""
 
@@ -98,15 +98,15 @@ def are_words(texts: Iterable[str]) -> bool:
     which tells a language in Latin script from letters that stand for others.
     """
     frequency = _frequencies()
-    words = [word for word in known_words(texts) if len(word) >= LEAST_LETTERS]
+    words = [word for word in known_words(texts) if len(word) >= MIN_LETTERS]
     if frequency is None or not words:
         return False
-    return sum(frequency(word) >= QUOTED for word in words) >= LEAST_KNOWN * len(words)
+    return sum(frequency(word) >= QUOTED for word in words) >= MIN_KNOWN * len(words)
 
 
 def is_repetitive(texts: Iterable[str]) -> bool:
     """Returns whether most words are the same one or two letters again and again."""
-    words = [word for text in texts for word in WORD.findall(text) if len(word) >= LEAST_LETTERS]
+    words = [word for text in texts for word in WORD.findall(text) if len(word) >= MIN_LETTERS]
     return 2 * sum(len(set(word)) <= len(word) / 2 for word in words) > len(words)
 
 
@@ -140,8 +140,8 @@ def logical(visual: str) -> str:
     letters = sum(kind in ("R", "AL") for kind in kinds)
     base = "R" if 2 * letters >= letters + kinds.count("L") else "L"
     text = str(get_display(visual, base_dir=base))  # the algorithm is its own inverse, nearly
-    text = PRESENTED.sub(lambda found: normalize("NFKC", found[0]), text)
-    return BESIDE_LATIN.sub(" ", text)
+    text = PRESENTED.sub(lambda match: normalize("NFKC", match[0]), text)
+    return LATIN_EDGE.sub(" ", text)
 
 
 @dataclass(frozen=True)
@@ -181,7 +181,7 @@ class Joining:
     def lines(self, lines: Sequence[str]) -> str:
         """Returns lines as one."""
         whole = ""
-        for line in (one.strip() for one in lines):
+        for line in (text.strip() for text in lines):
             if not whole or not line:
                 whole += line
             elif self._is_divided(whole, line):

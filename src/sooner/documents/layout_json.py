@@ -38,11 +38,11 @@ def repaired(part: str, texts: Sequence[str] = ("text",)) -> dict[str, Any] | No
     for text in (part, _escaped(part)):
         for candidate in _candidates(text, texts):
             try:
-                found = json.loads(candidate, strict=False)
+                value = json.loads(candidate, strict=False)
             except ValueError:
                 continue
-            if isinstance(found, dict) and found:
-                return found
+            if isinstance(value, dict) and value:
+                return value
     return None
 
 
@@ -67,13 +67,13 @@ def _candidates(part: str, texts: Sequence[str]) -> list[str]:
     end, comma, string = _scan(part)
     if end is not None:
         return [part[: end + 1]]
-    found = []
+    candidates = []
     key = re.search(r'"([^"\\]*)"\s*:\s*$', part[:string]) if string is not None else None
     if key and key[1] in texts:
-        found.append(OPEN_END.sub("", part) + '"}')
+        candidates.append(OPEN_END.sub("", part) + '"}')
     if comma is not None:
-        found.append(part[:comma] + "}")
-    return found
+        candidates.append(part[:comma] + "}")
+    return candidates
 
 
 def _scan(part: str) -> tuple[int | None, int | None, int | None]:
@@ -146,8 +146,8 @@ def read_layout_json(text: str) -> LayoutParse:
     except (ValueError, SoonerError):
         pass
     starts = [match.start() for match in START.finditer(inner)]
-    found = (repaired(inner[a:b]) for a, b in pairwise([*starts, len(inner)]))
-    cells = [cell for cell in found if cell is not None]
+    pieces = (repaired(inner[a:b]) for a, b in pairwise([*starts, len(inner)]))
+    cells = [cell for cell in pieces if cell is not None]
     return LayoutParse(numbered([_region(cell) for cell in cells]), text, repaired=True)
 
 

@@ -17,7 +17,7 @@ SAME_ROW = 0.5
 SAME_SIZE = 1.35
 """Ratio of sizes up to which two lines are of one block, if sizes are measured on a picture."""
 
-LINE_GAP, MOST_LINE_GAP = 0.45, 0.95
+LINE_GAP, MAX_LINE_GAP = 0.45, 0.95
 """Heights of a line that may be free between two lines of a block: always, and at most."""
 
 INDENT = 0.8
@@ -58,22 +58,22 @@ Block = list[Line]
 def with_markers(lines: Sequence[Line]) -> list[Line]:
     """Lines, with marks of lists that stand alone put in front of their items."""
     marks = [line for line in lines if LONE_MARKER.fullmatch(line.text)]
-    found = [line for line in lines if not LONE_MARKER.fullmatch(line.text)]
+    result = [line for line in lines if not LONE_MARKER.fullmatch(line.text)]
     for mark in marks:
         right = [
             (line.bbox[0] - mark.bbox[2], place)
-            for place, line in enumerate(found)
+            for place, line in enumerate(result)
             if 0 <= line.bbox[0] - mark.bbox[2] < MARKER_GAP * line.size
             and shared_height(mark.bbox, line.bbox) > SAME_ROW
         ]
         if right:
             place = min(right)[1]
-            line = found[place]
+            line = result[place]
             bbox = around([mark.bbox, line.bbox])
-            found[place] = replace(line, text=f"{mark.text} {line.text}", bbox=bbox)
+            result[place] = replace(line, text=f"{mark.text} {line.text}", bbox=bbox)
         else:
-            found.append(mark)
-    return found
+            result.append(mark)
+    return result
 
 
 def with_drop_caps(lines: Sequence[Line]) -> list[Line]:
@@ -81,24 +81,24 @@ def with_drop_caps(lines: Sequence[Line]) -> list[Line]:
 
     The others begin where it does, so that they are one paragraph with those below.
     """
-    found = list(lines)
+    result = list(lines)
     for cap in [line for line in lines if len(line.text) == 1 and line.text.isupper()]:
-        beside = [
+        neighbours = [
             place
-            for place, line in enumerate(found)
+            for place, line in enumerate(result)
             if line.size * CAP_SIZE < cap.size
             and -0.3 * line.size < line.bbox[0] - cap.bbox[2] < 1.5 * line.size
             and cap.bbox[1] - line.size < (line.bbox[1] + line.bbox[3]) / 2 < cap.bbox[3]
         ]
-        if len(beside) < 2:
+        if len(neighbours) < 2:
             continue
-        first = min(beside, key=lambda place: found[place].bbox[1])
-        for place in beside:
-            line = found[place]
+        first = min(neighbours, key=lambda place: result[place].bbox[1])
+        for place in neighbours:
+            line = result[place]
             text = f"{cap.text}{line.text}" if place == first else line.text
-            found[place] = replace(line, text=text, bbox=(cap.bbox[0], *line.bbox[1:]))
-        found = [line for line in found if line is not cap]
-    return found
+            result[place] = replace(line, text=text, bbox=(cap.bbox[0], *line.bbox[1:]))
+        result = [line for line in result if line is not cap]
+    return result
 
 
 def is_formula(text: str) -> bool:
@@ -107,20 +107,22 @@ def is_formula(text: str) -> bool:
     """
     tokens = TOKEN.findall(text)
     letters = (token for token in tokens if token[0].isalpha() and token not in FUNCTIONS)
-    return len(tokens) > 2 and bool(OPERATOR.search(text)) and all(len(one) < 3 for one in letters)
+    return (
+        len(tokens) > 2 and bool(OPERATOR.search(text)) and all(len(word) < 3 for word in letters)
+    )
 
 
 def joined_formulas(lines: Sequence[Line]) -> list[Line]:
     """Returns lines, with formulas of which the pieces stand far from each other in one piece."""
-    found: list[Line] = []
+    result: list[Line] = []
     for row in rows_of(lines):
         text = " ".join(line.text for line in row)
         if len(row) > 1 and RELATION.search(text) and is_formula(text):
             bbox = around(line.bbox for line in row)
-            found.append(Line(text, bbox, max(line.size for line in row)))
+            result.append(Line(text, bbox, max(line.size for line in row)))
         else:
-            found += row
-    return found
+            result += row
+    return result
 
 
 def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
@@ -168,7 +170,7 @@ def _usual_gap(lines: Sequence[Line]) -> float:
 def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool:
     last, first = block[-1], block[0]
     height = last.bbox[3] - last.bbox[1]
-    limit = min(max(LINE_GAP, 1.5 * usual), MOST_LINE_GAP) * height
+    limit = min(max(LINE_GAP, 1.5 * usual), MAX_LINE_GAP) * height
     gap = line.bbox[1] - last.bbox[3]
     if last.mono and line.mono:
         is_below = line.bbox[0] < around(other.bbox for other in block)[2] + CODE_REACH * last.size
@@ -196,10 +198,10 @@ def _continues(block: Block, line: Line, usual: float, same_size: float) -> bool
     return not is_outside and line.bbox[0] <= left + INDENT * height
 
 
-def least_confidence(lines: Iterable[Line]) -> float | None:
+def min_confidence(lines: Iterable[Line]) -> float | None:
     """That of the line which is the least sure; `None` if nobody says one of them."""
     known = [line.confidence for line in lines]
-    return None if None in known else min(one for one in known if one is not None)
+    return None if None in known else min(value for value in known if value is not None)
 
 
 def _begins_item(block: Block, line: Line) -> bool:
@@ -240,7 +242,7 @@ def in_cells(rows: Iterable[Sequence[Line]], edges: Sequence[float]) -> list[lis
 
 def column_edges(lines: Iterable[Line]) -> list[float]:
     """Returns the middles of what is free between columns."""
-    return [(one[1] + other[0]) / 2 for one, other in pairwise(column_spans(lines))]
+    return [(edge[1] + other[0]) / 2 for edge, other in pairwise(column_spans(lines))]
 
 
 def column_spans(lines: Iterable[Line]) -> list[tuple[float, float]]:

@@ -115,10 +115,14 @@ class _Cuts:
                     whole.append(column)
                 else:
                     whole[-1] = [*whole[-1], *column]
-            return [p for one in whole for p in self.columns(one)] if len(whole) > 1 else [items]
+            return (
+                [p for subset in whole for p in self.columns(subset)] if len(whole) > 1 else [items]
+            )
         parts = _split(items, self.boxes) or []
-        found = [self.columns(part) for part in parts]
-        return [group for part in found for group in part] if any(map(_several, found)) else [items]
+        nested = [self.columns(part) for part in parts]
+        return (
+            [group for part in nested for group in part] if any(map(_several, nested)) else [items]
+        )
 
     def _goes_row_by_row(self, columns: Sequence[Sequence[int]]) -> bool:
         """Returns whether the file goes down all columns at once, as with headings beside their
@@ -127,9 +131,9 @@ class _Cuts:
         column = {item: place for place, part in enumerate(columns) for item in part}
         order = sorted(column, key=lambda item: self.ranks[item][0])
         pairs = list(pairwise(order))
-        if not any(column[one] > column[other] for one, other in pairs):
+        if not any(column[first] > column[other] for first, other in pairs):
             return False
-        return all(self.boxes[other][3] > self.boxes[one][1] for one, other in pairs)
+        return all(self.boxes[other][3] > self.boxes[first][1] for first, other in pairs)
 
     def _follows(self, parts: Sequence[Sequence[int]]) -> bool:
         """Returns whether the file's order is that of these parts, if it has any."""
@@ -170,7 +174,7 @@ def _columns(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
 
 def _split(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
     """Returns cuts from left to right, above and below the most boxes that then are in columns."""
-    if not _any_beside(items, boxes):
+    if not _side_by_side(items, boxes):
         return None
     bands = _cut(items, boxes, 1)
     runs = [(a, b) for a in range(len(bands)) for b in range(a + 1, len(bands) + 1)]
@@ -182,7 +186,7 @@ def _split(items: list[int], boxes: Sequence[Box]) -> list[list[int]] | None:
     return None
 
 
-def _any_beside(items: list[int], boxes: Sequence[Box]) -> bool:
+def _side_by_side(items: list[int], boxes: Sequence[Box]) -> bool:
     """Returns whether some box is to the right of another one."""
     rest = sorted(items, key=lambda item: boxes[item][1])
     for place, item in enumerate(rest):

@@ -68,9 +68,9 @@ class PageText:
         """Why the layer is not good enough to be used; empty if it is."""
         if not self.lines:
             return "no text layer"
-        if self.garbled > MOST_GARBLED:
+        if self.garbled > MAX_GARBLED:
             return f"text layer is garbage: {self.garbled:.0%} of its characters have no meaning"
-        if self.coverage < LEAST_COVERAGE:
+        if self.coverage < MIN_COVERAGE:
             return f"text layer covers {self.coverage:.0%} of what is on the page"
         return ""
 
@@ -79,7 +79,7 @@ class PageText:
         return not self.problem
 
 
-MOST_GARBLED, LEAST_COVERAGE = 0.05, 0.5
+MAX_GARBLED, MIN_COVERAGE = 0.05, 0.5
 
 NO_MEANING = "\ufffd"
 """Replacement for a character that a font does not map to Unicode."""

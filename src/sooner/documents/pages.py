@@ -13,9 +13,9 @@ from ..errors import SoonerError
 from .inputs import HEIF, PICTURES, PageRange
 from .page import BrokenPage, Page, Picture
 from .pdf import read_pdf
-from .resolution import LEAST_SIDE, Resolution, is_too_large, size_problem
+from .resolution import MIN_SIDE, Resolution, is_too_large, size_problem
 
-LEAST_DPI, MOST_DPI = 36.0, 2400.0
+MIN_DPI, MAX_DPI = 36.0, 2400.0
 """Plausible resolutions (dpi); values outside are defaults of the writing program, and ignored."""
 
 SQUARE = 1.02
@@ -23,7 +23,7 @@ SQUARE = 1.02
 
 
 def read_picture(
-    path: Path, wanted: PageRange, resolution: Resolution
+    path: Path, page_range: PageRange, resolution: Resolution
 ) -> Iterator[Page | BrokenPage]:
     """Yields pages of a picture file: one, or the pages of a TIFF."""
     try:
@@ -33,9 +33,9 @@ def read_picture(
         return
     with image:
         count = _frames(image)
-        for number in wanted.select(count):
+        for number in page_range.select(count):
             yield _read(path, image, number, count, resolution)
-        if missing := wanted.missing(count):
+        if missing := page_range.missing(count):
             yield BrokenPage(path, 0, f"has {count} pages, not page {missing}")
 
 
@@ -93,7 +93,7 @@ def _read(
     try:
         image.seek(number - 1)
         native = _native(image)
-        if min(image.size) < LEAST_SIDE:
+        if min(image.size) < MIN_SIDE:
             return BrokenPage(path, number, size_problem(*image.size))
         picture, dpi = _upright(image, resolution)
     except Exception as error:  # whatever a damaged file makes of those who decode it
@@ -146,7 +146,7 @@ def _dpi(image: Image.Image) -> tuple[float, float]:
         x, y = (float(value) for value in image.info.get("dpi", (0, 0)))
     except (TypeError, ValueError, ZeroDivisionError):
         return 0.0, 0.0
-    sensible = all(LEAST_DPI <= value <= MOST_DPI for value in (x, y))
+    sensible = all(MIN_DPI <= value <= MAX_DPI for value in (x, y))
     return (x, y) if sensible else (0.0, 0.0)
 
 
@@ -203,8 +203,8 @@ def read_pages(
         SoonerError: at once, a page range that is not understood, or `pypdfium2` is missing.
     """
     path = Path(path)
-    wanted = PageRange.parse(pages) if isinstance(pages, str) else pages or PageRange()
+    page_range = PageRange.parse(pages) if isinstance(pages, str) else pages or PageRange()
     size = resolution or Resolution()
     if path.suffix.lower() in PICTURES:
-        return read_picture(path, wanted, size)
-    return read_pdf(path, wanted, size, password)
+        return read_picture(path, page_range, size)
+    return read_pdf(path, page_range, size, password)

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from ..errors import SoonerError, one_line
+from ..errors import SoonerError, error_line
 from .inputs import PageRange
 from .page import BrokenPage, Page, Picture
 from .pdf_text import page_text, text_turn
@@ -33,14 +33,14 @@ _LOCK = threading.RLock()
 
 
 def read_pdf(
-    path: Path, wanted: PageRange, resolution: Resolution, password: str | None = None
+    path: Path, page_range: PageRange, resolution: Resolution, password: str | None = None
 ) -> Iterator[Page | BrokenPage]:
     """Yields pages of a PDF with their text layers, upright as their rotation says.
 
     Raises:
         SoonerError: at once, if `pypdfium2` is missing.
     """
-    return _pages(_pdfium(), path, wanted, resolution, password)
+    return _pages(_pdfium(), path, page_range, resolution, password)
 
 
 def count_pdf_pages(path: Path, password: str | None = None) -> int:
@@ -71,7 +71,7 @@ def _pdfium() -> ModuleType:
 def _pages(
     pdfium: ModuleType,
     path: Path,
-    wanted: PageRange,
+    page_range: PageRange,
     resolution: Resolution,
     password: str | None,
 ) -> Iterator[Page | BrokenPage]:
@@ -85,9 +85,9 @@ def _pages(
         if not count:
             yield BrokenPage(path, 0, "has no pages")
             return
-        for number in wanted.select(count):
+        for number in page_range.select(count):
             yield _page(pdfium, document, path, number, count, resolution)
-        if missing := wanted.missing(count):
+        if missing := page_range.missing(count):
             yield BrokenPage(path, 0, f"has {count} pages, not page {missing}")
         elif _is_cut_off(path):
             yield BrokenPage(path, 0, f"is truncated; {count} pages were found, some may be lost")
@@ -189,7 +189,7 @@ def _drawn(
         text = page_text(pdfium, page, picture)
     except Exception as error:  # the picture is still good for OCR and for a model
         text = None
-        notes.append(f"its text layer can't be read ({one_line(error)[:80]})")
+        notes.append(f"its text layer can't be read ({error_line(error)[:80]})")
     size = page.get_size()
     return Page(path, number, picture, scale * POINTS, size, count, text, tuple(notes))
 

@@ -11,11 +11,11 @@ from typing import Any
 from .page import Line
 from .regions import Box, around, shared_height
 
-LINE_HEIGHT, MOST_SIZE = 1.2, 12.0
+LINE_HEIGHT, MAX_SIZE = 1.2, 12.0
 """Height of a line in font sizes, and the largest font size that is supposed of a field, in points:
 many fields leave it to the viewer."""
 
-LABEL, BESIDE = 8.0, 3.0
+LABEL, SIDE_GAP = 8.0, 3.0
 """Font sizes between a field and the label to its left, and a check box and that on either side."""
 
 HIDDEN = 2 | 32
@@ -45,7 +45,7 @@ def with_annotations(
     for text, place, is_mark in _annotations(raw, page, box):
         boxes.append(place)
         rows = text.replace("\r\n", "\n").replace("\r", "\n").strip("\n").split("\n")
-        size = min(MOST_SIZE * unit, (place[3] - place[1]) / LINE_HEIGHT)
+        size = min(MAX_SIZE * unit, (place[3] - place[1]) / LINE_HEIGHT)
         top = place[1] if len(rows) > 1 else (place[1] + place[3] - LINE_HEIGHT * size) / 2
         for number, row in enumerate(rows):
             y = top + number * LINE_HEIGHT * size
@@ -59,7 +59,7 @@ def with_annotations(
 def _put(lines: list[Line], line: Line, is_mark: bool, is_first: bool) -> None:
     """Put a line to the label beside it, or to the others."""
     if is_first:
-        left, right = _beside(lines, line, BESIDE if is_mark else LABEL)
+        left, right = _neighbours(lines, line, SIDE_GAP if is_mark else LABEL)
         if is_mark and right is not None:
             lines[right] = _joined(line, lines[right])
             return
@@ -73,7 +73,7 @@ def _joined(left: Line, right: Line) -> Line:
     return replace(left, text=f"{left.text} {right.text}", bbox=around([left.bbox, right.bbox]))
 
 
-def _beside(lines: Sequence[Line], line: Line, reach: float) -> tuple[int | None, int | None]:
+def _neighbours(lines: Sequence[Line], line: Line, reach: float) -> tuple[int | None, int | None]:
     """Returns which lines are the nearest ones to the left and to the right of a line, within
     reach.
     """
@@ -84,10 +84,10 @@ def _beside(lines: Sequence[Line], line: Line, reach: float) -> tuple[int | None
             left.append((line.bbox[0] - other.bbox[2], place))
             right.append((other.bbox[0] - line.bbox[2], place))
     near = [
-        min((one for one in side if -line.size < one[0] < reach * line.size), default=None)
+        min((entry for entry in side if -line.size < entry[0] < reach * line.size), default=None)
         for side in (left, right)
     ]
-    return tuple(None if one is None else one[1] for one in near)  # type: ignore[return-value]
+    return tuple(None if entry is None else entry[1] for entry in near)  # type: ignore[return-value]
 
 
 def _annotations(raw: Any, page: Any, box: Callable[..., Box]) -> Iterator[tuple[str, Box, bool]]:

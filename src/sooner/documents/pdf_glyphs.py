@@ -24,13 +24,13 @@ ASCENT, DESCENT = 0.8, 0.22
 """Height of a line above and below its baseline, in font sizes: what fonts say of themselves may
 be several times as much."""
 
-LEAST_SIZE = 2.0
+MIN_SIZE = 2.0
 """Points below which nobody reads a text."""
 
 OTHER_SCRIPTS = 0x250
 """The first character that PDFium's own fonts don't have."""
 
-LEAST_CONTRAST = 12
+MIN_CONTRAST = 12
 """Difference in brightness within a word's box below which nothing is seen there."""
 
 SMALLER, SMALLEST, LOWERED, LINE = 0.88, 0.5, 0.35, 0.7
@@ -162,8 +162,8 @@ class GlyphReader:
         text.
         """
         left, right, bottom, top = self._doubles
-        found = self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
-        return bool(found) and top.value > bottom.value and right.value > left.value
+        has_box = self.raw.FPDFText_GetCharBox(self.textpage, index, left, right, bottom, top)
+        return bool(has_box) and top.value > bottom.value and right.value > left.value
 
     def _of_sign(self, index: int, box: Box) -> Box:
         """Returns the box of a sign's ink if that is elsewhere: roots and large brackets of TeX's
@@ -187,7 +187,7 @@ class GlyphReader:
         weight = raw.FPDFText_GetFontWeight(self.textpage, index)
         font = font_of(name, max(self._flags.value, 0), weight)
         is_drawn = raw.FPDFTextObj_GetTextRenderMode(thing) != INVISIBLE
-        is_drawn &= size * scale >= LEAST_SIZE
+        is_drawn &= size * scale >= MIN_SIZE
         has_shapes = raw.FPDFFont_GetIsEmbedded(raw.FPDFTextObj_GetFont(thing)) != 0
         angle = self.place.angle(x, y)
         return Style(size * scale * self.place.unit, font, angle, is_drawn, has_shapes)
@@ -204,7 +204,7 @@ class GlyphReader:
             return False
         # Letters that no font of this machine has are missing on the picture alone.
         is_drawn = word[0].style.has_shapes or ord(word[0].text[0]) < OTHER_SCRIPTS
-        return not is_drawn or float(window.max() - window.min()) >= LEAST_CONTRAST
+        return not is_drawn or float(window.max() - window.min()) >= MIN_CONTRAST
 
 
 def _character(code: int) -> str:
@@ -225,7 +225,7 @@ def _is_elsewhere(last: Glyph, glyph: Glyph) -> bool:
         return True
     if last.style.angle % 90:
         return False
-    larger, smaller = sorted((last, glyph), key=lambda one: -one.style.size)
+    larger, smaller = sorted((last, glyph), key=lambda first: -first.style.size)
     is_lower = smaller.base - larger.base > LOWERED * larger.style.size  # than an index is
     if smaller.style.size < SMALLEST * larger.style.size and is_lower:
         return True

@@ -28,7 +28,7 @@ GLUED, MADE_UP = 0.12, 0.08
 """Gaps, in font sizes, below which there is no blank: between two lines that are one, and between
 words that are written from right to left."""
 
-RAISED, MOST_RAISED, LEVEL = 0.15, 0.6, 0.25
+RAISED, MAX_RAISED, LEVEL = 0.15, 0.6, 0.25
 """The least and most rise of a superscript, and the rise of what is on the same line, in font
 sizes."""
 
@@ -190,7 +190,7 @@ def _whole(pieces: Sequence[Piece], dividers: Dividers) -> list[Piece]:
 def _goes_on(left: Piece, right: Piece, dividers: Dividers) -> bool:
     size = max(left.size, right.size)
     rise = abs(left.base - right.base)
-    is_mark = left.size < SMALLER * right.size and 0 < right.base - left.base < MOST_RAISED * size
+    is_mark = left.size < SMALLER * right.size and 0 < right.base - left.base < MAX_RAISED * size
     if left.style.angle or right.style.angle or (rise > LEVEL * size and not is_mark):
         return False
     if size > CAP_SIZE * min(left.size, right.size):

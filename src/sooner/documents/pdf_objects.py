@@ -17,7 +17,7 @@ Matrix = tuple[float, float, float, float, float, float]
 
 WHOLE: Matrix = (1.0, 0.0, 0.0, 1.0, 0.0, 0.0)
 
-DEEPEST, MOST, MOST_SEGMENTS = 4, 8000, 400
+DEEPEST, MAX_OBJECTS, MAX_SEGMENTS = 4, 8000, 400
 """Forms within forms, objects of a page and segments of a path that are looked at; with more they
 are a drawing."""
 
@@ -32,7 +32,7 @@ def drawn_boxes(raw: Any, page: Any) -> tuple[list[Box], list[Box]]:
     """
     images: list[Box] = []
     paths: list[Box] = []
-    for thing, kind, matrix in islice(_objects(raw, page), MOST):
+    for thing, kind, matrix in islice(_objects(raw, page), MAX_OBJECTS):
         if kind == raw.FPDF_PAGEOBJ_IMAGE:
             images += _bounds(raw, thing, matrix)
         else:
@@ -66,17 +66,17 @@ def _path(raw: Any, path: Any, matrix: Matrix) -> list[Box]:
     fill, is_stroked = ctypes.c_int(), ctypes.c_int()
     raw.FPDFPath_GetDrawMode(path, fill, is_stroked)
     count = raw.FPDFPath_CountSegments(path)
-    if fill.value or not is_stroked.value or not 2 < count <= MOST_SEGMENTS:
+    if fill.value or not is_stroked.value or not 2 < count <= MAX_SEGMENTS:
         return whole
     to_page = _times(_matrix(raw, path), matrix)
     points = [_segment(raw, path, place, to_page) for place in range(count)]
     start = points[0][1]
     boxes = []
-    for (_, one, is_closed), (kind, other, _) in pairwise([*points, (None, start, False)]):
-        if kind == raw.FPDF_SEGMENT_LINETO and _is_straight(one, other):
-            boxes.append(around([(*one, *one), (*other, *other)]))
-        if is_closed and _is_straight(one, start):
-            boxes.append(around([(*one, *one), (*start, *start)]))
+    for (_, point, is_closed), (kind, other, _) in pairwise([*points, (None, start, False)]):
+        if kind == raw.FPDF_SEGMENT_LINETO and _is_straight(point, other):
+            boxes.append(around([(*point, *point), (*other, *other)]))
+        if is_closed and _is_straight(point, start):
+            boxes.append(around([(*point, *point), (*start, *start)]))
         if kind == raw.FPDF_SEGMENT_MOVETO:
             start = other
     return boxes or whole
@@ -93,9 +93,9 @@ def _segment(
     return kind, _at(matrix, x.value, y.value), bool(raw.FPDFPathSegment_GetClose(segment))
 
 
-def _is_straight(one: tuple[float, float], other: tuple[float, float]) -> bool:
+def _is_straight(point: tuple[float, float], other: tuple[float, float]) -> bool:
     """Returns whether a line runs from left to right or from top to bottom."""
-    return min(abs(one[0] - other[0]), abs(one[1] - other[1])) <= LEVEL and one != other
+    return min(abs(point[0] - other[0]), abs(point[1] - other[1])) <= LEVEL and point != other
 
 
 def _bounds(raw: Any, thing: Any, matrix: Matrix) -> list[Box]:

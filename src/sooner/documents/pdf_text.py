@@ -17,14 +17,14 @@ import numpy as np
 
 from .illustrations import SCAN, illustrations
 from .languages import are_words, is_repetitive
-from .page import INK, MOST_GARBLED, Line, PageText, Picture
+from .page import INK, MAX_GARBLED, Line, PageText, Picture
 from .pdf_annotations import with_annotations
 from .pdf_glyphs import GlyphReader
 from .pdf_lines import Dividers, lines_of
 from .pdf_objects import drawn_boxes
 from .pdf_placement import Placement
 from .regions import Box, area
-from .ruled import MOST_PATHS, rules_of
+from .ruled import MAX_PATHS, rules_of
 
 MOSTLY, FEW = 0.6, 100
 """Share of a page's characters that run in one direction from which it is the page's, and the
@@ -46,7 +46,7 @@ def page_text(pdfium: ModuleType, page: Any, picture: Picture) -> PageText:
             [place.box(*box) for box in boxes] for boxes in drawn_boxes(pdfium.raw, page)
         )
         size = picture.shape[1], picture.shape[0]
-        rules = rules_of(paths, size) if len(paths) < MOST_PATHS else []
+        rules = rules_of(paths, size) if len(paths) < MAX_PATHS else []
         is_scan = any(_share(box, picture) >= SCAN for box in images)
         reader = GlyphReader(pdfium.raw, textpage, place, picture, is_scan)
         lines = lines_of(reader.runs(), Dividers.of(rules, size))
@@ -100,10 +100,10 @@ def text_turn(pdfium: ModuleType, page: Any) -> int:
             counts[angles[key] % 360] += 1
     finally:
         textpage.close()
-    turn, most = max(counts.items(), key=lambda item: item[1], default=(0, 0))
+    turn, count = max(counts.items(), key=lambda item: item[1], default=(0, 0))
     total = counts.total()
     is_stamp = total < FEW and any(page.get_objects([raw.FPDF_PAGEOBJ_IMAGE], max_depth=3))
-    return turn if most > MOSTLY * total and not is_stamp else 0
+    return turn if count > MOSTLY * total and not is_stamp else 0
 
 
 def _garbled(reader: GlyphReader, lines: Sequence[Line]) -> float:
@@ -113,7 +113,7 @@ def _garbled(reader: GlyphReader, lines: Sequence[Line]) -> float:
         return 1.0
     bad = reader.bad / max(reader.seen, 1)
     unmapped = reader.unmapped / max(reader.seen, 1)
-    return bad if unmapped <= MOST_GARBLED or are_words(texts) else max(bad, unmapped)
+    return bad if unmapped <= MAX_GARBLED or are_words(texts) else max(bad, unmapped)
 
 
 def _share(box: Box, picture: Picture) -> float:

@@ -83,7 +83,7 @@ LABELS = (
 FURNITURE = (PAGE_HEADER, PAGE_FOOTER)
 """Repeated from page to page, no part of the text."""
 
-_OTHERS = {
+_SYNONYMS = {
     TITLE: "doc_title title document_title",
     SECTION_HEADER: (
         "paragraph_title section_header heading section abstract_title reference_title "
@@ -113,7 +113,7 @@ _OTHERS = {
     ),
 }
 
-_KNOWN = {name: label for label, names in _OTHERS.items() for name in names.split()}
+_KNOWN = {name: label for label, names in _SYNONYMS.items() for name in names.split()}
 
 
 def label_of(name: str) -> str:

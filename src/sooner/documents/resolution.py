@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ..checks import check_number
 from ..errors import SoonerError
 
-LEAST_SIDE, MOST_SIDE, MOST_PIXELS = 8, 16_000, 100_000_000
+MIN_SIDE, MAX_SIDE, MAX_PIXELS = 8, 16_000, 100_000_000
 """Shortest and longest side of a readable picture, and most pixels that fit into memory."""
 
 LARGE = 4000
@@ -60,8 +60,8 @@ class Resolution:
     def that_fits(self, width: float, height: float) -> float:
         """The same; fewer where a size was not asked for and would be too large to be drawn."""
         scale = self.of_pdf(width, height)
-        is_asked = self.within is not None or self.longest is not None
-        if is_asked or not is_too_large(width * scale, height * scale):
+        is_explicit = self.within is not None or self.longest is not None
+        if is_explicit or not is_too_large(width * scale, height * scale):
             return scale
         return LARGE / max(width, height)
 
@@ -74,8 +74,8 @@ class Resolution:
         if self.longest is not None:
             return min(1.0, self.longest / max(width, height))
         factor = min(1.0, self.dpi / dpi) if dpi else 1.0
-        most = min(MOST_SIDE / max(width, height), math.sqrt(MOST_PIXELS / (width * height)))
-        return min(factor, most)
+        limit = min(MAX_SIDE / max(width, height), math.sqrt(MAX_PIXELS / (width * height)))
+        return min(factor, limit)
 
     def _fit(self, width: float, height: float) -> float:
         assert self.within is not None
@@ -85,15 +85,15 @@ class Resolution:
 def size_problem(width: float, height: float, way_out: str = "") -> str:
     """Returns why a picture of that size can't be read; empty if it can."""
     size = f"{width:.0f} x {height:.0f} px"
-    if min(width, height) < LEAST_SIDE:
-        return f"is {size}, too small to hold text (at least {LEAST_SIDE} px a side)"
+    if min(width, height) < MIN_SIDE:
+        return f"is {size}, too small to hold text (at least {MIN_SIDE} px a side)"
     if not is_too_large(width, height):
         return ""
-    if max(width, height) > MOST_SIDE:
-        return f"is {size}, more than {MOST_SIDE} px a side{way_out}"
-    return f"is {size}, more than {MOST_PIXELS // 1_000_000} million pixels{way_out}"
+    if max(width, height) > MAX_SIDE:
+        return f"is {size}, more than {MAX_SIDE} px a side{way_out}"
+    return f"is {size}, more than {MAX_PIXELS // 1_000_000} million pixels{way_out}"
 
 
 def is_too_large(width: float, height: float) -> bool:
     """Returns whether a picture of so many pixels is more than memory is good for."""
-    return max(width, height) > MOST_SIDE or width * height > MOST_PIXELS
+    return max(width, height) > MAX_SIDE or width * height > MAX_PIXELS

@@ -28,7 +28,7 @@ TABLE_WIDTH = 0.15
 NEAR = 0.004
 """Share of the page's longer side by which ends of rules may miss each other."""
 
-MOST_PATHS, MOST = 4000, 1000
+MAX_PATHS, MAX_RULES = 4000, 1000
 """Drawn things of a page, and rules, that are looked at; with more they are a drawing."""
 
 HEAD = 1.2
@@ -41,7 +41,7 @@ SPANNED, COVERED = 0.8, 0.6
 """Share of a ruled table's height that a vertical rule covers which divides its columns, and of a
 lattice's cell's side that is drawn where a neighbour begins."""
 
-LEAST_CELLS, MOST_WORDS = 3, 150
+MIN_CELLS, MAX_WORDS = 3, 150
 """Cells with text that a lattice has, and words of one; with more it is a box on the page."""
 
 OPEN = 4
@@ -81,15 +81,15 @@ def _merged(boxes: Sequence[Box], axis: int, near: float) -> list[Box]:
         if not rows or box[1 - axis] - rows[-1][0][1 - axis] > near / 2:
             rows.append([])
         rows[-1].append(box)
-    found: list[Box] = []
+    result: list[Box] = []
     for row in rows:
-        start = len(found)
+        start = len(result)
         for box in sorted(row, key=lambda box: box[axis]):
-            if len(found) > start and box[axis] <= found[-1][axis + 2] + near:
-                found[-1] = around([found[-1], box])
+            if len(result) > start and box[axis] <= result[-1][axis + 2] + near:
+                result[-1] = around([result[-1], box])
             else:
-                found.append(box)
-    return found
+                result.append(box)
+    return result
 
 
 def _is_across(rule: Box) -> bool:
@@ -120,7 +120,7 @@ def drawn_tables(
         places = set(map(id, used))
         rest[:] = [line for line in rest if id(line) not in places]
 
-    for connected in _connected(rules[:MOST], near):
+    for connected in _connected(rules[:MAX_RULES], near):
         if (lattice := _Lattice.of(connected, near)) is not None:
             inside = [line for line in rest if lattice.square(line) is not None]
             if (table := lattice.table(inside)) is not None:
@@ -139,11 +139,11 @@ def _connected(rules: Sequence[Box], near: float) -> list[list[Box]]:
     """Returns rules that touch each other, directly or by others."""
     groups: list[list[Box]] = []
     for rule in rules:
-        touching, others = list[list[Box]](), list[list[Box]]()
+        touching, rest = list[list[Box]](), list[list[Box]]()
         for group in groups:
-            is_near = any(_touch(rule, one, near) for one in group)
-            (touching if is_near else others).append(group)
-        groups = [*others, [rule, *(one for group in touching for one in group)]]
+            is_near = any(_touch(rule, other, near) for other in group)
+            (touching if is_near else rest).append(group)
+        groups = [*rest, [rule, *(other for group in touching for other in group)]]
     return groups
 
 
@@ -207,8 +207,8 @@ class _Lattice:
             square = self.square(line)
             if square is not None:
                 inside.setdefault(cells[square], []).append(line)
-        words = [sum(len(line.text.split()) for line in found) for found in inside.values()]
-        if len(words) < LEAST_CELLS or max(words) > MOST_WORDS:
+        words = [sum(len(line.text.split()) for line in result) for result in inside.values()]
+        if len(words) < MIN_CELLS or max(words) > MAX_WORDS:
             return None
         if len({column for _, column in inside}) < 2:
             return None
@@ -233,11 +233,11 @@ class _Lattice:
                     if not is_open or above == first[row, column - 1]:
                         first[row, column] = above
         members: dict[Square, list[Square]] = {}
-        for square, one in first.items():
-            members.setdefault(one, []).append(square)
+        for square, cell in first.items():
+            members.setdefault(cell, []).append(square)
         return {
-            square: one if len(squares) == _product(_extent(squares)) else square
-            for one, squares in members.items()
+            square: cell if len(squares) == _product(_extent(squares)) else square
+            for cell, squares in members.items()
             for square in squares
         }
 
@@ -356,7 +356,9 @@ def _groups(rules: Sequence[Box], near: float, width: float) -> list[list[Box]]:
     groups: list[list[Box]] = []
     across = [rule for rule in rules if _is_across(rule) and rule[2] - rule[0] >= width]
     for rule in sorted(across, key=lambda rule: rule[1]):
-        same = [one for one in groups if all(abs(one[0][n] - rule[n]) <= near for n in (0, 2))]
+        same = [
+            member for member in groups if all(abs(member[0][n] - rule[n]) <= near for n in (0, 2))
+        ]
         if not same:
             groups.append([])
         (same or groups[-1:])[0].append(rule)
@@ -367,15 +369,15 @@ def _bands(group: Sequence[Box], lines: Sequence[Line], near: float) -> list[_Ba
     """Returns what stands between a group's rules: nothing where these are one double rule."""
     left, right = group[0][0] - near, group[0][2] + near
     middles = [(line, *_middle(line.bbox)) for line in lines]
-    found = []
+    result = []
     for upper, lower in pairwise(group):
         inside = [
             line for line, x, y in middles if upper[1] <= y <= lower[3] and left <= x <= right
         ]
         if inside or lower[1] - upper[3] > near:
             # Text of the page reaches beyond the rules, and is in no table.
-            found.append(_Band(upper[1], lower[3], inside if _is_inside(inside, upper) else []))
-    return found
+            result.append(_Band(upper[1], lower[3], inside if _is_inside(inside, upper) else []))
+    return result
 
 
 def _is_inside(lines: Sequence[Line], rule: Box) -> bool:
@@ -394,8 +396,8 @@ def _runs(bands: Sequence[_Band]) -> Iterator[Sequence[_Band]]:
     start = 0
     while start < len(bands):
         count = _longest(bands[start:])
-        beside = [*bands[max(start - 1, 0) : start], *bands[start + count : start + count + 1]]
-        if count > 1 and not any(band.lines and band.is_row for band in beside):
+        neighbours = [*bands[max(start - 1, 0) : start], *bands[start + count : start + count + 1]]
+        if count > 1 and not any(band.lines and band.is_row for band in neighbours):
             yield bands[start : start + count]
         start += max(count, 1)
 
@@ -406,7 +408,7 @@ def _longest(bands: Sequence[_Band]) -> int:
     for count, band in enumerate(bands):
         lines += band.lines
         columns = column_spans(lines)
-        is_apart = all(_is_apart(one.lines, columns) for one in bands[: count + 1])
+        is_apart = all(_is_apart(other.lines, columns) for other in bands[: count + 1])
         if not band.lines or len(columns) < 2 or not is_apart or band.is_spread:
             return count
     return len(bands)
@@ -443,18 +445,18 @@ def _foot(bands: Sequence[_Band], rule: Box, lines: Sequence[Line]) -> list[_Ban
     """Returns the last row, where no rule is below it."""
     above = [line for band in bands for line in band.lines]
     bottom, free = bands[-1].bottom, (HEAD - 1) * _height(above)
-    found: list[Line] = []
+    result: list[Line] = []
     end = bottom + free
     for row in rows_of(line for line in lines if _middle(line.bbox)[1] > bottom):
         if around(line.bbox for line in row)[1] > end:
             break
-        found += row
+        result += row
         end = around(line.bbox for line in row)[3] + free
-    columns = column_spans([*above, *found])
-    is_row = len(column_spans(found)) > 1 and _is_inside(found, rule)
-    if not is_row or len(columns) < len(column_spans(above)) or not _is_apart(found, columns):
+    columns = column_spans([*above, *result])
+    is_row = len(column_spans(result)) > 1 and _is_inside(result, rule)
+    if not is_row or len(columns) < len(column_spans(above)) or not _is_apart(result, columns):
         return []
-    return [_Band(bottom, max(line.bbox[3] for line in found), found)]
+    return [_Band(bottom, max(line.bbox[3] for line in result), result)]
 
 
 def _table(bands: Sequence[_Band], rule: Box, rules: Sequence[Box], near: float) -> Table | None:
@@ -477,7 +479,7 @@ def _table(bands: Sequence[_Band], rule: Box, rules: Sequence[Box], near: float)
     ):  # fmt: skip
         return None  # rules below some of the columns, beside a cell over several rows
     rows = [in_cells(rows_of(band.lines), edges) for band in bands]
-    least = [min((len(cell) for cell in cells if cell), default=1) for cells in rows[1:]]
-    if median(least) > 1:  # several rows between two rules
+    shortest = [min((len(cell) for cell in cells if cell), default=1) for cells in rows[1:]]
+    if median(shortest) > 1:  # several rows between two rules
         rows = [in_cells([row], edges) for band in bands for row in rows_of(band.lines)]
     return [[Cell(" ".join(cell)) for cell in cells] for cells in rows]

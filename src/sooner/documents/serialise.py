@@ -213,10 +213,10 @@ def to_markdown(regions: Sequence[Region], style: Style = MARKDOWN) -> str:
     )
     text = ""
     before = None
-    for region, found in blocks:
-        if found:
+    for region, group in blocks:
+        if group:
             together = before == region.label == LIST_ITEM
-            text += ("\n" if together else "\n\n" if text else "") + found[0]
+            text += ("\n" if together else "\n\n" if text else "") + group[0]
             before = region.label
     return text + "\n" if text else ""
 

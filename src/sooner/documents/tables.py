@@ -67,7 +67,10 @@ def to_tabs(table: Table) -> str:
 
 def grid(table: Table) -> list[list[str]]:
     """Texts by row and column, all rows equally long."""
-    return [["" if one.down or one.right else one.cell.text for one in row] for row in _laid(table)]
+    return [
+        ["" if entry.down or entry.right else entry.cell.text for entry in row]
+        for row in _laid(table)
+    ]
 
 
 @dataclass(frozen=True)
@@ -142,21 +145,21 @@ def from_otsl(text: str) -> Table:
         else:
             marks[-1].append((kind, " ".join(words.split())))
     rows = [row for row in marks if row]
-    taken: set[tuple[int, int]] = set()
+    used: set[tuple[int, int]] = set()
     table: Table = []
     for number, row in enumerate(rows):
         table.append([])
         for column, (_, words) in enumerate(row):
-            if (number, column) in taken:
+            if (number, column) in used:
                 continue
-            down, across = _extent(rows, taken, number, column)
-            taken |= {(number + n, column + m) for n in range(down) for m in range(across)}
+            down, across = _extent(rows, used, number, column)
+            used |= {(number + n, column + m) for n in range(down) for m in range(across)}
             table[-1].append(Cell(words, down, across))
     return table
 
 
 def _extent(
-    rows: list[list[tuple[str, str]]], taken: set[tuple[int, int]], row: int, column: int
+    rows: list[list[tuple[str, str]]], used: set[tuple[int, int]], row: int, column: int
 ) -> tuple[int, int]:
     """Returns how many rows and columns the cell at a square has, by the marks beside and
     below it.
@@ -164,7 +167,7 @@ def _extent(
 
     def mark(down: int, right: int) -> str:
         place = row + down, column + right
-        is_there = place[0] < len(rows) and place[1] < len(rows[place[0]]) and place not in taken
+        is_there = place[0] < len(rows) and place[1] < len(rows[place[0]]) and place not in used
         return rows[place[0]][place[1]][0] if is_there else ""
 
     across = 1
@@ -215,8 +218,8 @@ class _TableReader(HTMLParser):
             self.rows.append([])
         elif tag in ("td", "th"):
             self.end_cell()
-            given = dict(attrs)
-            self.span = _span(given.get("rowspan")), _span(given.get("colspan"))
+            attributes = dict(attrs)
+            self.span = _span(attributes.get("rowspan")), _span(attributes.get("colspan"))
             self.text = []
         elif tag == "br" and self.text is not None:
             self.text.append(" ")

@@ -112,7 +112,7 @@ def _plan(decoder: nn.Module) -> list[_Swap]:
         if _is_layer(layer):
             swaps.append(_forward_swap(layer, partial(_layer, after=after)))
     # A forward that somebody else has put on a module, such as accelerate, stays.
-    return [one for one in dict.fromkeys(swaps) if one.users or one.replaces_nothing_else]
+    return [swap for swap in dict.fromkeys(swaps) if swap.users or swap.replaces_nothing_else]
 
 
 def _rotation_swap(attention: nn.Module) -> _Swap | None:
@@ -155,18 +155,18 @@ def _is_layer(layer: Any) -> bool:
     return _same(type(layer).forward, llama.LlamaDecoderLayer.forward) and _gemma(norm) is not None
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     """Returns whether two functions have the same code, whatever their documentation."""
-    one, other = (inspect.unwrap(each) if callable(each) else None for each in (one, other))
-    codes = [getattr(each, "__code__", None) for each in (one, other)]
+    value, other = (inspect.unwrap(each) if callable(each) else None for each in (value, other))
+    codes = [getattr(each, "__code__", None) for each in (value, other)]
     if not all(isinstance(code, CodeType) for code in codes):
         return False
-    return _content(one) == _content(other)
+    return _content(value) == _content(other)
 
 
 def _content(function: Any) -> tuple[Any, ...]:
     code = function.__code__
-    constants = tuple(one for one in code.co_consts if one != function.__doc__)
+    constants = tuple(constant for constant in code.co_consts if constant != function.__doc__)
     return code.co_code, code.co_names, code.co_varnames, constants, function.__defaults__
 
 
@@ -174,25 +174,29 @@ def _eps(norm: Any) -> float:
     return float(norm.eps if hasattr(norm, "eps") else norm.variance_epsilon)
 
 
-def _own(module: nn.Module) -> Callable[..., Any]:
+def _class_forward(module: nn.Module) -> Callable[..., Any]:
     """Returns a module's forward as its class has it; weak, since the module holds what is made of
     it.
     """
-    forward, held = type(module).forward, weakref.ref(module)
+    forward, reference = type(module).forward, weakref.ref(module)
 
     def run(*args: Any, **kwargs: Any) -> Any:
-        return forward(held(), *args, **kwargs)
+        return forward(reference(), *args, **kwargs)
 
     return run
 
 
 def _norm(module: Any) -> Callable[[Tensor], Tensor]:
-    own, held, is_gemma = _own(module), weakref.ref(module), bool(_gemma(module))
+    class_forward, reference, is_gemma = (
+        _class_forward(module),
+        weakref.ref(module),
+        bool(_gemma(module)),
+    )
 
     def forward(x: Tensor) -> Tensor:
-        norm = held()
+        norm = reference()
         if norm is None or not _is_on() or x.dtype != norm.weight.dtype:
-            normed: Tensor = own(x)
+            normed: Tensor = class_forward(x)
             return normed
         total, normed = _THREAD.sums.pop(id(norm), (None, x))
         if total is x:
@@ -214,13 +218,13 @@ def _sum(x: Tensor, residual: Tensor, norm: Any) -> Tensor:
 
 def _layer(module: Any, after: Any) -> Callable[..., Tensor]:
     """`LlamaDecoderLayer.forward`; `after` is the norm that is given its result."""
-    own, held = _own(module), weakref.ref(module)
+    class_forward, reference = _class_forward(module), weakref.ref(module)
     next_norm = None if after is None else weakref.ref(after)
 
     def forward(hidden_states: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        layer = held()
+        layer = reference()
         if layer is None or args or not _is_on():
-            made: Tensor = own(hidden_states, *args, **kwargs)
+            made: Tensor = class_forward(hidden_states, *args, **kwargs)
             return made
         attended, _ = layer.self_attn(hidden_states=layer.input_layernorm(hidden_states), **kwargs)
         between = _sum(attended, hidden_states, layer.post_attention_layernorm)
@@ -230,12 +234,12 @@ def _layer(module: Any, after: Any) -> Callable[..., Tensor]:
     return forward
 
 
-def _rotation(own: Callable[..., Any]) -> Callable[..., Any]:
+def _rotation(original: Callable[..., Any]) -> Callable[..., Any]:
     def rotate(
         q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 1
     ) -> tuple[Tensor, Tensor]:
         if not _is_on() or unsqueeze_dim != 1 or cos.dim() != 3 or cos.dtype != q.dtype:
-            turned: tuple[Tensor, Tensor] = own(q, k, cos, sin, unsqueeze_dim)
+            turned: tuple[Tensor, Tensor] = original(q, k, cos, sin, unsqueeze_dim)
             return turned
         return ops.rope(q, k, cos, sin)
 

@@ -46,11 +46,11 @@ def add_rms_norm(
 
 def turns(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> bool:
     """Returns whether the kernel takes them: one dtype, and head dimensions that are contiguous."""
-    given = (queries, keys, cos, sin)
+    tensors = (queries, keys, cos, sin)
     return (
-        len({one.dtype for one in given}) == 1
+        len({tensor.dtype for tensor in tensors}) == 1
         and queries.dtype in DTYPES
-        and all(one.stride(-1) == 1 for one in given)
+        and all(tensor.stride(-1) == 1 for tensor in tensors)
         and cos.stride() == sin.stride()
         and queries.shape[-1] == cos.shape[-1]
         and queries.shape[1] * queries.shape[-1] <= WIDEST
@@ -62,7 +62,7 @@ def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
     return _rope(queries, keys, cos, sin, 2)
 
 
-def turn_one(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+def turn_single(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     """`reference.turn`, likewise, by angles `[rows or 1, entries, dim]`."""
     return _rope(states, states[:, :0], cos, sin, 1)[0]
 
@@ -73,7 +73,8 @@ def _rope(
     rows, heads, entries, dim = queries.shape
     kv_heads = keys.shape[1]
     turned = [
-        one.new_empty(rows, entries, one.shape[1], dim).transpose(1, 2) for one in (queries, keys)
+        states.new_empty(rows, entries, states.shape[1], dim).transpose(1, 2)
+        for states in (queries, keys)
     ]
     # A compiler that makes one operation of a product and a sum would round once, not twice.
     options: dict[str, Any] = {} if INTERPRETED else {"enable_fp_fusion": False}
@@ -139,13 +140,13 @@ def turn(
     place = x + at + heads.to(tl.int64) * head + half
     first = tl.load(place, mask=live, other=0.0).to(tl.float32)
     second = tl.load(place + HALF, mask=live, other=0.0).to(tl.float32)
-    kept = (first * cos[None, :]).to(dtype).to(tl.float32)
-    kept_2 = (second * cos_2[None, :]).to(dtype).to(tl.float32)
+    rotated = (first * cos[None, :]).to(dtype).to(tl.float32)
+    rotated_2 = (second * cos_2[None, :]).to(dtype).to(tl.float32)
     crossed = (-second * sin[None, :]).to(dtype).to(tl.float32)
     crossed_2 = (first * sin_2[None, :]).to(dtype).to(tl.float32)
     target = to + heads * (2 * HALF) + half
-    tl.store(target, (kept + crossed).to(dtype), mask=live)
-    tl.store(target + HALF, (kept_2 + crossed_2).to(dtype), mask=live)
+    tl.store(target, (rotated + crossed).to(dtype), mask=live)
+    tl.store(target + HALF, (rotated_2 + crossed_2).to(dtype), mask=live)
 
 
 @triton.jit(do_not_specialize=["entries"])

@@ -73,7 +73,7 @@ def _turn_on_cuda(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     angles = cos[:, 0], sin[:, 0]
     if not (states.dim() == 4 == cos.dim() and kernels.turns(states, states, *angles)):
         return reference.turn(states, cos, sin)
-    return kernels.turn_one(states, *angles)
+    return kernels.turn_single(states, *angles)
 
 
 for name, plain, on_cuda in (

@@ -14,7 +14,7 @@ from ..decoding.sampling import Processing
 from ..decoding.step import JudgedBlock, RowState, Rule, judge
 from ..decoding.tree import ROOT, Tree
 from .compiling import compiled_for, entering
-from .recorder import MOST_CELLS, GraphRecorder, Replays, power_of_two
+from .recorder import MAX_CELLS, GraphRecorder, Replays, power_of_two
 
 ENTRIES = (1, 2, 4, 8, 16, 32, 64, 65, 128)
 """Entries of a bucket, the root included; a Jacobi window or HSD tree of 64 is a block of 65."""
@@ -55,8 +55,8 @@ class StepRecords:
     @property
     def nbytes(self) -> int:
         """Memory of records, and of what they leave."""
-        taken = sum(one.nbytes for one in self.results.values())
-        return taken + (0 if self.recorder is None else self.recorder.nbytes)
+        size = sum(result.nbytes for result in self.results.values())
+        return size + (0 if self.recorder is None else self.recorder.nbytes)
 
     def expect(self, entries: int) -> None:
         """Have room for blocks of so many entries; buckets that are there stay as they are."""
@@ -67,21 +67,22 @@ class StepRecords:
             hidden = self.results["hidden"]
             self.make_results(self.results["logits"], hidden, self._rows)
 
-    def read(self, held: list[Tensor]) -> None:
+    def read(self, tensors: list[Tensor]) -> None:
         """Read these tensors; if others were read before, what was recorded is dropped."""
-        if not self.replays.keeps(held):
+        if not self.replays.keeps(tensors):
             self.buckets, self.results = {}, {}
 
-    def bucket(self, target: ModelRunner, tree: Tree, least: int) -> Bucket | None:
-        """The smallest that holds a step, of `least` entries at least; `None` if there is none."""
+    def bucket(self, target: ModelRunner, tree: Tree, minimum: int) -> Bucket | None:
+        """The smallest that holds a step, of `minimum` entries at least; `None` if
+        there is none."""
         if self.replays.failure or not target.takes_graphs or tree.nodes >= self.entries:
             return None
-        rows = min(power_of_two(tree.rows), target.cache.rows_held)
+        rows = min(power_of_two(tree.rows), target.cache.row_capacity)
         entries = next(size for size in ENTRIES if size > tree.nodes)
-        wide = next(size for size in ENTRIES if size >= min(least, self.entries))
-        if rows * entries > MOST_CELLS:
+        wide = next(size for size in ENTRIES if size >= min(minimum, self.entries))
+        if rows * entries > MAX_CELLS:
             return None
-        if rows * wide <= MOST_CELLS:
+        if rows * wide <= MAX_CELLS:
             entries = max(entries, wide)
         return Bucket(rows, entries, tree.is_chain, tree.probs is not None)
 
@@ -94,7 +95,7 @@ class StepRecords:
             rows: most of a step.
         """
         self._rows = rows
-        cells = min(power_of_two(rows) * self.entries, MOST_CELLS)
+        cells = min(power_of_two(rows) * self.entries, MAX_CELLS)
         with torch.inference_mode(False):
             self.results = {
                 "logits": logits.new_zeros(cells, logits.shape[-1], dtype=torch.float32),
@@ -147,9 +148,9 @@ class PaddedSteps:
         self._forward: Callable[..., tuple[Tensor, Tensor]] | None = None
 
     @property
-    def held(self) -> list[Tensor]:
-        given = (self.tokens, self.parents, self.sizes, self.probs, self.logits, self.hidden)
-        return [one for one in given if one is not None]
+    def buffers(self) -> list[Tensor]:
+        tensors = (self.tokens, self.parents, self.sizes, self.probs, self.logits, self.hidden)
+        return [tensor for tensor in tensors if tensor is not None]
 
     def fill(self, tree: Tree) -> None:
         """Take a draft."""
@@ -194,21 +195,23 @@ class PaddedSteps:
         tree = Tree(self.tokens, self.parents, self.sizes, self.probs, is_chain)
         with target.using(rows), state.using(rows):
             judged = judge(tree, scores, rule, processing, state)
-            kept = judged.committed
-            entries = torch.where(self.sizes >= 0, kept.entries, 0)
-            target.commit_path(kept.path, entries, is_chain=is_chain)
-        packed = torch.cat([judged.report, kept.path, kept.tokens, entries[:, None]], 1)
+            committed = judged.committed
+            entries = torch.where(self.sizes >= 0, committed.entries, 0)
+            target.commit_path(committed.path, entries, is_chain=is_chain)
+        packed = torch.cat([judged.report, committed.path, committed.tokens, entries[:, None]], 1)
         if self._packed is None:
             with torch.inference_mode(False):
                 self._packed = torch.empty_like(packed)
-            self._widths = [one.shape[1] for one in (judged.report, kept.path, kept.tokens)]
+            self._widths = [
+                tensor.shape[1] for tensor in (judged.report, committed.path, committed.tokens)
+            ]
         self._packed.copy_(packed)
 
     def judged(self, scores: Tensor) -> JudgedBlock:
         """What judging found for the active rows."""
         assert self._packed is not None
-        found = self._packed[: self.rows].clone()  # drafters may keep it
-        report, path, tokens, entries = found.split([*self._widths, 1], 1)
+        packed = self._packed[: self.rows].clone()  # drafters may keep it
+        report, path, tokens, entries = packed.split([*self._widths, 1], 1)
         return JudgedBlock(report, scores, CommittedBlock(tokens, path, entries[:, 0]))
 
 

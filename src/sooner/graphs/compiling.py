@@ -29,7 +29,7 @@ def compiled_for(
 
 @cache
 def _code(code: CodeType, shape: tuple[int | bool, ...]) -> CodeType:
-    return code.replace(co_name="_".join([code.co_name, *(str(int(one)) for one in shape)]))
+    return code.replace(co_name="_".join([code.co_name, *(str(int(size)) for size in shape)]))
 
 
 @contextmanager

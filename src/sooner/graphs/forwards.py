@@ -10,7 +10,7 @@ from torch import Tensor
 
 from ..decoding.runner import Forward, ModelRunner
 from .compiling import compiled_for, entering
-from .recorder import MOST_CELLS, GraphRecorder, Replays, power_of_two
+from .recorder import MAX_CELLS, GraphRecorder, Replays, power_of_two
 from .store import GraphStore, capacity_for, key_of, may_move, release
 
 
@@ -28,7 +28,7 @@ class ForwardRecords:
     @property
     def nbytes(self) -> int:
         """What results take; records lie in the pool of the target's."""
-        return sum(one.nbytes for inputs in self.inputs.values() for one in inputs.results)
+        return sum(tensor.nbytes for inputs in self.inputs.values() for tensor in inputs.results)
 
 
 class ForwardGraphs:
@@ -61,7 +61,7 @@ class ForwardGraphs:
         runner.cache.capacity = capacity_for(runner.cache.capacity)
         self._key = key = ("forwards", key_of(runner, self.owner))
         memory = GraphStore.of(runner).take(
-            lambda one: one.key == key and runner.cache.can_take(one.cache, rows)
+            lambda entry: entry.key == key and runner.cache.can_take(entry.cache, rows)
         )
         if memory is not None:
             runner.cache.take(memory.cache, rows)
@@ -87,23 +87,23 @@ class ForwardGraphs:
         `None` where it has to do it itself.
         """
         count, entries = tokens.shape
-        rows = min(power_of_two(count), runner.cache.rows_held)
+        rows = min(power_of_two(count), runner.cache.row_capacity)
         is_tree = ancestors is not None
         wide = entries if is_tree else power_of_two(entries)
         records = self.records
-        if records.replays.failure or not runner.takes_graphs or rows * wide > MOST_CELLS:
+        if records.replays.failure or not runner.takes_graphs or rows * wide > MAX_CELLS:
             return None
         runner.cache.reserve(written + entries)
         runner.cache.lengths_on(tokens.device)
-        if not records.replays.keeps(runner.held):
+        if not records.replays.keeps(runner.buffers):
             records.inputs.clear()
         key = (rows, wide, written if is_tree else None)
         if key not in records.inputs:
             records.inputs[key] = _Inputs(tokens, rows, wide, written if is_tree else 0)
-        given = records.inputs[key]
-        given.fill(tokens, depths, ancestors, written)
-        records.replays.run(key, lambda: given.forward(runner, self.compiled), given.tensors)
-        logits, hidden = given.results
+        inputs = records.inputs[key]
+        inputs.fill(tokens, depths, ancestors, written)
+        records.replays.run(key, lambda: inputs.forward(runner, self.compiled), inputs.tensors)
+        logits, hidden = inputs.results
         return Forward(logits[:count, :entries], hidden[:count, :entries])
 
 
@@ -111,7 +111,7 @@ class _Inputs:
     """Inputs of one shape at their addresses, and where its results are left.
 
     Attributes:
-        behind: uncommitted entries that a chain follows, a number that graphs read, `[]`.
+        offset: uncommitted entries that a chain follows, a number that graphs read, `[]`.
         depths, ancestors: of a tree's level, copies.
         written: entries before a tree's level.
     """
@@ -120,20 +120,20 @@ class _Inputs:
         with torch.inference_mode(False):
             self.tokens = torch.zeros(rows, entries, dtype=torch.long, device=tokens.device)
             self.sizes = torch.zeros(rows, dtype=torch.long, device=tokens.device)
-            self.behind = torch.zeros((), dtype=torch.long, device=tokens.device)
+            self.offset = torch.zeros((), dtype=torch.long, device=tokens.device)
         self.depths: Tensor | None = None
         self.ancestors: Tensor | None = None
         self.written = written
         self.results: tuple[Tensor, ...] = ()
         self._real: tuple[int, ...] = ()
         self._level: tuple[Tensor | None, Tensor | None] = (None, None)  # that was copied last
-        self._chain = 0  # what `behind` says
+        self._chain = 0  # what `offset` says
         self._compiled: Callable[..., Forward] | None = None
 
     @property
     def tensors(self) -> list[Tensor]:
-        given = (self.tokens, self.sizes, self.behind, self.depths, self.ancestors)
-        return [one for one in given if one is not None]
+        tensors = (self.tokens, self.sizes, self.offset, self.depths, self.ancestors)
+        return [tensor for tensor in tensors if tensor is not None]
 
     def fill(
         self, tokens: Tensor, depths: Tensor | None, ancestors: Tensor | None, written: int
@@ -147,7 +147,7 @@ class _Inputs:
             self._real = real
         if ancestors is None or depths is None:
             if written != self._chain:
-                self.behind.fill_(written)
+                self.offset.fill_(written)
                 self._chain = written
         elif self._level[0] is not depths or self._level[1] is not ancestors:
             if self.depths is None or self.ancestors is None:
@@ -169,18 +169,18 @@ class _Inputs:
         with runner.using(len(self.tokens)), entering(runner, compiled is not None):
             made = forward(
                 runner, self.tokens, self.sizes, self.depths, self.ancestors, self.written,
-                self.behind,
+                self.offset,
             )  # fmt: skip
-        found = (made.logits, made.hidden)
+        outputs = (made.logits, made.hidden)
         if not self.results:
             with torch.inference_mode(False):
-                self.results = tuple(torch.empty_like(one) for one in found)
-        for result, one in zip(self.results, found, strict=True):
-            result.copy_(one)
+                self.results = tuple(torch.empty_like(output) for output in outputs)
+        for result, output in zip(self.results, outputs, strict=True):
+            result.copy_(output)
 
 
 def _forward(
     runner: ModelRunner, tokens: Tensor, sizes: Tensor, depths: Tensor | None,
-    ancestors: Tensor | None, written: int, behind: Tensor,
+    ancestors: Tensor | None, written: int, offset: Tensor,
 ) -> Forward:  # fmt: skip
-    return runner.forward_sized(tokens, sizes, depths, ancestors, written, behind)
+    return runner.forward_sized(tokens, sizes, depths, ancestors, written, offset)

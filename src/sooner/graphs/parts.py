@@ -13,7 +13,7 @@ from ..decoding.cache import SlotCache
 from .recorder import GraphRecorder, Replays, power_of_two
 from .store import release
 
-MOST_PARTS = 128
+MAX_PARTS = 128
 """Parts that are captured for one drafter; others are launched as they are."""
 
 Function = Callable[..., tuple[Tensor, ...]]
@@ -32,7 +32,7 @@ class PartRunner(Protocol):
     options: Hashable
 
     @property
-    def held(self) -> list[Tensor]: ...
+    def buffers(self) -> list[Tensor]: ...
 
     def using(self, rows: int) -> AbstractContextManager[None]: ...
 
@@ -56,7 +56,9 @@ class PartGraphs:
     def nbytes(self) -> int:
         """What inputs and results take; graphs lie in the pool of the target's."""
         return sum(
-            one.nbytes for part in self._parts.values() for one in (*part.inputs, *part.results)
+            tensor.nbytes
+            for part in self._parts.values()
+            for tensor in (*part.inputs, *part.results)
         )
 
     def release(self, runner: PartRunner) -> None:
@@ -83,16 +85,16 @@ class PartGraphs:
             is_ragged: the inputs say how many of their `[rows, entries, ...]` are real, so that
                 entries have buckets, too.
         """
-        if not self.replays.keeps(runner.held):
+        if not self.replays.keeps(runner.buffers):
             self._parts.clear()
         count = len(inputs[0])
-        rows = min(power_of_two(count), runner.cache.rows_held)
-        shapes = [[rows, *one.shape[1:]] for one in inputs]
+        rows = min(power_of_two(count), runner.cache.row_capacity)
+        shapes = [[rows, *tensor.shape[1:]] for tensor in inputs]
         for shape in shapes:
             shape[1:2] = [power_of_two(size) if is_ragged else size for size in shape[1:2]]
         key = (key, *map(tuple, shapes))
         is_new = key not in self._parts
-        if self.replays.failure is not None or (is_new and len(self._parts) >= MOST_PARTS):
+        if self.replays.failure is not None or (is_new and len(self._parts) >= MAX_PARTS):
             return function(*inputs)
         if is_new:
             self._parts[key] = _Part(inputs, shapes)
@@ -104,7 +106,7 @@ class PartGraphs:
                 part.run(function)
 
         self.replays.run(key, run, part.inputs)
-        return tuple(one[:count] for one in part.results)
+        return tuple(tensor[:count] for tensor in part.results)
 
 
 class _Part:
@@ -112,17 +114,19 @@ class _Part:
 
     def __init__(self, inputs: Sequence[Tensor], shapes: Sequence[Sequence[int]]) -> None:
         with torch.inference_mode(False):  # zeros: what is padding must be numbers, too
-            self.inputs = [one.new_zeros(shape) for one, shape in zip(inputs, shapes, strict=True)]
+            self.inputs = [
+                tensor.new_zeros(shape) for tensor, shape in zip(inputs, shapes, strict=True)
+            ]
         self.results: tuple[Tensor, ...] = ()
 
     def fill(self, inputs: Sequence[Tensor]) -> None:
-        for static, one in zip(self.inputs, inputs, strict=True):
-            static[tuple(map(slice, one.shape))].copy_(one)
+        for static, source in zip(self.inputs, inputs, strict=True):
+            static[tuple(map(slice, source.shape))].copy_(source)
 
     def run(self, function: Function) -> None:
         results = function(*self.inputs)
         if not self.results:
             with torch.inference_mode(False):
-                self.results = tuple(torch.empty_like(one) for one in results)
-        for static, one in zip(self.results, results, strict=True):
-            static.copy_(one)
+                self.results = tuple(torch.empty_like(source) for source in results)
+        for static, source in zip(self.results, results, strict=True):
+            static.copy_(source)

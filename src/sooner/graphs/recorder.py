@@ -14,7 +14,7 @@ from weakref import WeakSet
 import torch
 from torch import Tensor
 
-MOST_CELLS = 1024
+MAX_CELLS = 1024
 """Rows times entries of the largest bucket."""
 
 Run = Callable[[], None]
@@ -30,11 +30,11 @@ class GraphRecorder(Protocol):
     def warm_up(self, run: Run) -> None:
         """Run it where it would be recorded: what is made once must be there before."""
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
+    def record(self, run: Run, tensors: Sequence[Tensor]) -> Replay:
         """What `run` would launch, as a function that launches it; here it is not run.
 
         Args:
-            held: what it reads and writes beside tensors of its own; at these addresses.
+            tensors: what it reads and writes beside tensors of its own; at these addresses.
         """
 
 
@@ -58,7 +58,7 @@ class CudaGraphs:
             run()
         current.wait_stream(self.stream)
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
+    def record(self, run: Run, tensors: Sequence[Tensor]) -> Replay:
         if not len(self._graphs):  # a pool whose graphs are all gone can't be used again
             self._pool, self.nbytes = torch.cuda.graph_pool_handle(), 0
         before = torch.cuda.memory_reserved(self.device)
@@ -127,7 +127,7 @@ class Replays:
     """What was recorded of one runner, by key: run once as it is and recorded, then replayed.
 
     Attributes:
-        held: what records read and write beside their inputs.
+        buffers: what records read and write beside their inputs.
         seconds: that recording took.
         unsettled: runs that were the first of their key.
         recorded: keys that were recorded.
@@ -136,17 +136,17 @@ class Replays:
 
     def __init__(self, recorder: GraphRecorder | None) -> None:
         self.recorder = recorder
-        self.held: list[Tensor] = []
+        self.buffers: list[Tensor] = []
         self.seconds, self.unsettled, self.recorded = 0.0, 0, 0
         self.failure: str | None = None
         self._replays: dict[Hashable, Replay] = {}
 
-    def keeps(self, held: list[Tensor]) -> bool:
+    def keeps(self, tensors: list[Tensor]) -> bool:
         """Whether the same tensors are held as before; if some row needed more room, others are,
         and all records are dropped."""
-        if [*map(id, held)] == [*map(id, self.held)]:
+        if [*map(id, tensors)] == [*map(id, self.buffers)]:
             return True
-        self.held = held
+        self.buffers = tensors
         self._replays.clear()
         return False
 
@@ -161,7 +161,7 @@ class Replays:
             self.recorder.warm_up(run)
             start = time.perf_counter()
             try:
-                self._replays[key] = self.recorder.record(run, [*self.held, *inputs])
+                self._replays[key] = self.recorder.record(run, [*self.buffers, *inputs])
             except Exception as error:  # it has run all the same, and will without
                 self.recorder, self.failure = None, str(error).splitlines()[0]
                 self._replays.clear()

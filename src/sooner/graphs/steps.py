@@ -57,7 +57,7 @@ class StepGraphs:
         compiled: Mapping[str, Any] | None = None,
         owner: Hashable = None,
     ) -> None:
-        self.compiled, self.owner, self.least = compiled, owner, 1
+        self.compiled, self.owner, self.minimum = compiled, owner, 1
         self._steps, self._expected = StepRecords(recorder, entries), entries
         self._memory: StaticMemory | None = None
         self._key: Hashable = None
@@ -87,7 +87,7 @@ class StepGraphs:
             return
         cache = target.cache
         cache.capacity = capacity_for(cache.capacity)
-        self._memory = self._find(target, lambda one: cache.can_take(one.cache, rows))
+        self._memory = self._find(target, lambda entry: cache.can_take(entry.cache, rows))
         if self._memory is not None:
             cache.take(self._memory.cache, rows)
             self._memory.receive(target)
@@ -136,7 +136,7 @@ class StepGraphs:
         if self.owner is not None:
             key = ("parts", type(runner), runner.options, key_of(runner, self.owner))
             memory = GraphStore.of(runner).take(
-                lambda one: one.key == key and runner.cache.can_take(one.cache, rows)
+                lambda entry: entry.key == key and runner.cache.can_take(entry.cache, rows)
             )
             if memory is not None:
                 memory.runner.adapter, runner = runner.adapter, memory.runner
@@ -151,7 +151,7 @@ class StepGraphs:
             self._count(forwards.records.replays)
 
     def _count(self, replays: Replays) -> None:
-        if any(one.replays is replays for one in self._used):
+        if any(entry.replays is replays for entry in self._used):
             return
         since = _Since(replays, replays.recorded, replays.unsettled, replays.seconds)
         self._used.append(since)
@@ -161,7 +161,7 @@ class StepGraphs:
     ) -> StaticMemory | None:
         """Idle memory whose graphs are right for a target."""
         self._key = key = ("steps", key_of(target, self.owner))
-        return GraphStore.of(target).take(lambda one: one.key == key and fits(one))
+        return GraphStore.of(target).take(lambda entry: entry.key == key and fits(entry))
 
     def _settle(self, target: ModelRunner, state: RowState) -> None:
         """Before the first step: let it read and write where recorded ones do."""
@@ -171,11 +171,11 @@ class StepGraphs:
         cache, memory = target.cache, self._memory
         if memory is None and cache.page_table is not None:
             rows = len(cache.lengths)
-            memory = self._find(target, lambda one: cache.can_take(one.cache, rows))
+            memory = self._find(target, lambda entry: cache.can_take(entry.cache, rows))
             if memory is not None:
                 cache.take(memory.cache, rows)
         elif memory is None:  # or its rows lie among those of a batch that has ended
-            memory = self._find(target, lambda one: one.cache.borrower is cache)
+            memory = self._find(target, lambda entry: entry.cache.borrower is cache)
             if memory is not None:
                 memory.cache.prefix = cache.prefix
                 memory.cache.join(cache)
@@ -202,19 +202,19 @@ class StepGraphs:
         target.cache.reserve(1 + tree.nodes)
         target.cache.lengths_on(state.roots.device)  # the host may have changed them
         steps = self._steps
-        steps.read([*target.held, *state.held])
-        bucket = steps.bucket(target, tree, self.least)
+        steps.read([*target.buffers, *state.buffers])
+        bucket = steps.bucket(target, tree, self.minimum)
         if bucket is None or not steps.results:
             judged, forward = step(target, tree, rule, processing, state, score, on_forward)
             if not steps.results:
                 steps.replays.unsettled += 1
-                steps.make_results(forward.logits, forward.hidden, target.cache.rows_held)
+                steps.make_results(forward.logits, forward.hidden, target.cache.row_capacity)
             return judged, forward
         padded = steps.padded(bucket, self.compiled)
         padded.fill(tree)
         rows, entries = tree.rows, 1 + tree.nodes
         launch = steps.replays.run
-        launch((bucket, "forward"), lambda: padded.forward(target, state), padded.held)
+        launch((bucket, "forward"), lambda: padded.forward(target, state), padded.buffers)
         on_forward()
         logits = padded.logits[:rows, :entries]
         scores = score(logits)
@@ -227,12 +227,12 @@ class StepGraphs:
             launch(
                 (bucket, rule, processing.do_sample, scores is logits),
                 lambda: padded.judge(target, state, rule, processing, judged_scores),
-                [*padded.held, judged_scores],
+                [*padded.buffers, judged_scores],
             )
             return padded.judged(scores), forward
         judged = judge(tree, scores, rule, processing, state)
-        kept = judged.committed
-        target.commit_path(kept.path, kept.entries, is_chain=tree.is_chain)
+        committed = judged.committed
+        target.commit_path(committed.path, committed.entries, is_chain=tree.is_chain)
         return judged, forward
 
     @property
@@ -243,21 +243,21 @@ class StepGraphs:
     @property
     def unsettled(self) -> int:
         """Launches of this run that took longer than those after them."""
-        return sum(one.replays.unsettled - one.unsettled for one in self._used)
+        return sum(entry.replays.unsettled - entry.unsettled for entry in self._used)
 
     @property
     def capture_seconds(self) -> float:
         """That recording took in this run."""
-        return sum(one.replays.seconds - one.seconds for one in self._used)
+        return sum(entry.replays.seconds - entry.seconds for entry in self._used)
 
     def tell(self, stats: Stats) -> None:
         """Add what was recorded to the statistics."""
         stats.graph_bytes += self.nbytes
         stats.capture_seconds += self.capture_seconds
-        for one in self._used:
-            stats.graphs += one.replays.recorded - one.recorded
-            if one.replays.failure is not None:
-                stats.note(f"graphs are off: {one.replays.failure}")
+        for entry in self._used:
+            stats.graphs += entry.replays.recorded - entry.recorded
+            if entry.replays.failure is not None:
+                stats.note(f"graphs are off: {entry.replays.failure}")
         for refusal in dict.fromkeys(self._refusals):
             stats.note(refusal)
 

@@ -20,7 +20,7 @@ from ..decoding.runner import GRAPHS, ModelRunner
 from ..decoding.step import RowState
 from ..models.hooks import ForwardHooks
 
-MOST, MOST_BYTES = 4, 2 << 30
+MAX_IDLE, MAX_BYTES = 4, 2 << 30
 """Idle memory of a model: so many caches, of so many bytes with their graphs."""
 
 CAPACITY = 256
@@ -87,7 +87,7 @@ class GraphStore:
         """The shortest that fits, the latest of those; it is the caller's from now on."""
         with _LOCK:
             fitting = [memory for memory in reversed(self._idle) if fits(memory)]
-            memory = min(fitting, key=lambda one: one.cache.capacity, default=None)
+            memory = min(fitting, key=lambda entry: entry.cache.capacity, default=None)
             if memory is not None:
                 self._idle.remove(memory)
             return memory
@@ -96,7 +96,9 @@ class GraphStore:
         """Keep memory that a run has used; the oldest gives way to what is too much."""
         with _LOCK:
             self._idle.append(memory)
-            while len(self._idle) > MOST or sum(one.nbytes for one in self._idle) > MOST_BYTES:
+            while (
+                len(self._idle) > MAX_IDLE or sum(entry.nbytes for entry in self._idle) > MAX_BYTES
+            ):
                 self._idle.pop(0)
 
     def clear(self) -> None:
@@ -156,7 +158,7 @@ def key_of(runner: Any, owner: Hashable) -> Hashable:
     adapter: Any = runner.adapter
     text, device = adapter.text_config, adapter.device
     parts: list[Any] = [
-        owner, type(adapter), getattr(adapter, "asked", ()),
+        owner, type(adapter), getattr(adapter, "tap_layers", ()),
         text._attn_implementation.removeprefix(PREFIX).removeprefix(CHUNKED),  # of runs beside it
         getattr(text, "_experts_implementation", None), _is_autocast(device),
         None if adapter.grid is None else id(adapter),
@@ -176,21 +178,21 @@ def _trained(runner: Any) -> Any:
 
 
 def _switches(module: Any) -> tuple[Any, ...]:
-    own = vars(module)
-    tensors = [*own["_parameters"].values(), *own["_buffers"].values()]
+    attributes = vars(module)
+    tensors = [*attributes["_parameters"].values(), *attributes["_buffers"].values()]
     return (
         *(
-            (one.data_ptr(), one.shape, one.dtype, _version(one))
-            for one in tensors if one is not None
+            (tensor.data_ptr(), tensor.shape, tensor.dtype, _version(tensor))
+            for tensor in tensors if tensor is not None
         ),
-        *own["_forward_hooks"], *own["_forward_pre_hooks"], "forward" in own,
-        *(value for value in own.values() if type(value) in (bool, int, float, str)),
-        *(repr(own[name]) for name in LORA if name in own),
+        *attributes["_forward_hooks"], *attributes["_forward_pre_hooks"], "forward" in attributes,
+        *(value for value in attributes.values() if type(value) in (bool, int, float, str)),
+        *(repr(attributes[name]) for name in LORA if name in attributes),
     )  # fmt: skip
 
 
-def _version(one: Any) -> int:
-    return -1 if one.is_inference() else int(one._version)
+def _version(tensor: Any) -> int:
+    return -1 if tensor.is_inference() else int(tensor._version)
 
 
 def _is_autocast(device: torch.device) -> bool:

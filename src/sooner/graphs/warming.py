@@ -9,13 +9,13 @@ import torch
 
 from .buckets import ENTRIES
 
-MOST = 512
+MAX_TOKENS = 512
 """Tokens of a row; those that end before have met the blocks by which they came so far."""
 
 NO_TOKEN = 1 << 30
 """A stop id that no vocabulary has."""
 
-BEHIND = (1, 2, 4)
+OFFSETS = (1, 2, 4)
 """Tokens by which a draft is behind the target: what followed its own, or a few more."""
 
 
@@ -40,7 +40,7 @@ def warm_graphs(engine: Any, inputs: Mapping[str, Any]) -> None:
 def _warm(engine: Any, inputs: Mapping[str, Any], rows: int, do_sample: bool) -> bool:
     """The same for so many rows; returns whether there are graphs."""
     longest, width = engine.longest, int(inputs["input_ids"].shape[1])
-    new = MOST if longest is None else min(MOST, longest - width)
+    new = MAX_TOKENS if longest is None else min(MAX_TOKENS, longest - width)
     options = {"max_new_tokens": new, "do_sample": do_sample, "eos_token_id": NO_TOKEN}
     requests = [engine.admit(inputs, **options) for _ in range(rows)]
     while engine.waiting or engine.prefilling is not None:
@@ -50,12 +50,12 @@ def _warm(engine: Any, inputs: Mapping[str, Any], rows: int, do_sample: bool) ->
         for entries in ENTRIES:
             if entries > graphs.entries or engine.batch is None:
                 break
-            graphs.least = entries
+            graphs.minimum = entries
             for session in engine.batch.sessions.all:
                 session.max_draft = entries - 1
             engine.step()
             engine.step()  # whose draft is as long as that
-        graphs.least = 1
+        graphs.minimum = 1
         if engine.batch is not None:
             _forward_draft(engine.batch.drafter)
     for request in requests:
@@ -73,6 +73,6 @@ def _forward_draft(drafter: Any) -> None:
     runner: Any = getattr(drafter, "runner", None)
     if getattr(runner, "graphs", None) is None:
         return
-    for width in BEHIND:
+    for width in OFFSETS:
         shape = (len(runner.lengths), width)
         runner.forward_chain(torch.zeros(shape, dtype=torch.long, device=drafter.adapter.device))

@@ -77,7 +77,7 @@ MODES = {
     "`[rows, codes]`; `sooner.models.canvas(model).pixels(codes)` decodes them.",
 }
 
-OWN = {
+DESCRIPTIONS = {
     "assistant_model": "the draft: a loaded model, a folder or a repository",
     "head": "a folder or a repository of a head that was trained for the model",
     "drafts": "for each prompt a list of texts, such as the regions that an OCR pipeline read",
@@ -97,18 +97,18 @@ OWN = {
 
 def files() -> dict[str, str]:
     """Returns every file of every repository by its path."""
-    found = {"README.md": index()}
-    for one in REPOSITORIES:
-        found[f"{one.name}/README.md"] = page(one)
-        found[f"{one.name}/custom_generate/generate.py"] = code(one)
-        found[f"{one.name}/custom_generate/requirements.txt"] = f"sooner>={LAST}\n"
-    return found
+    contents = {"README.md": index()}
+    for repo in REPOSITORIES:
+        contents[f"{repo.name}/README.md"] = page(repo)
+        contents[f"{repo.name}/custom_generate/generate.py"] = code(repo)
+        contents[f"{repo.name}/custom_generate/requirements.txt"] = f"sooner>={LAST}\n"
+    return contents
 
 
 def index() -> str:
     """Returns what the folder of all of them says of itself."""
     rows = "".join(
-        f"| [`{one.name}`]({one.name}/README.md) | {one.summary} |\n" for one in REPOSITORIES
+        f"| [`{repo.name}`]({repo.name}/README.md) | {repo.summary} |\n" for repo in REPOSITORIES
     )
     return (
         "# Repositories for the model hub\n\n"
@@ -119,33 +119,38 @@ def index() -> str:
     )
 
 
-def code(told: Repository) -> str:
+def code(repo: Repository) -> str:
     """`custom_generate/generate.py`."""
-    values = defaults(told)
+    values = defaults(repo)
     return CODE.format(
-        title=told.title,
-        name=told.name,
-        summary=_wrapped(told.summary, 4),
+        title=repo.title,
+        name=repo.name,
+        summary=_wrapped(repo.summary, 4),
         signature="".join(f"    {name}={_literal(value)},\n" for name, value in values.items()),
         options="".join(f'        "{name}": {name},\n' for name in values),
     )
 
 
-def page(told: Repository) -> str:
+def page(repo: Repository) -> str:
     """`README.md`, with the tags by which the hub finds it."""
-    rows = [("assistant_model", "needed", OWN["assistant_model"])] * (told.drafts == "model")
-    rows += [("assistant_model", "needed", OWN["head"])] * (told.drafts == "head")
-    if told.drafts == "texts":
-        rows += [("drafts", "needed", OWN["drafts"]), ("tokenizer", "needed", OWN["tokenizer"])]
-    if told.name == "spec-vla":
-        rows.append(("unnorm_key", "`None`", OWN["unnorm_key"]))
-    texts = descriptions(told)
-    rows += [(name, f"`{_literal(value)}`", texts[name]) for name, value in defaults(told).items()]
+    rows = [("assistant_model", "needed", DESCRIPTIONS["assistant_model"])] * (
+        repo.drafts == "model"
+    )
+    rows += [("assistant_model", "needed", DESCRIPTIONS["head"])] * (repo.drafts == "head")
+    if repo.drafts == "texts":
+        rows += [
+            ("drafts", "needed", DESCRIPTIONS["drafts"]),
+            ("tokenizer", "needed", DESCRIPTIONS["tokenizer"]),
+        ]
+    if repo.name == "spec-vla":
+        rows.append(("unnorm_key", "`None`", DESCRIPTIONS["unnorm_key"]))
+    texts = descriptions(repo)
+    rows += [(name, f"`{_literal(value)}`", texts[name]) for name, value in defaults(repo).items()]
     return PAGE.format(
-        title=told.title, task=told.task, summary=told.summary, models=told.models, version=LAST,
-        paper=f" The paper: *{told.paper}*." if told.paper else "",
-        example=_example(told),
-        mode=MODES.get(told.name, EXACT),
+        title=repo.title, task=repo.task, summary=repo.summary, models=repo.models, version=LAST,
+        paper=f" The paper: *{repo.paper}*." if repo.paper else "",
+        example=_example(repo),
+        mode=MODES.get(repo.name, EXACT),
         rows="\n".join(f"| `{name}` | {value} | {text} |" for name, value, text in rows),
     )  # fmt: skip
 
@@ -154,41 +159,41 @@ def _literal(value: Any) -> str:
     return f'"{value}"' if isinstance(value, str) else repr(value)
 
 
-def _example(told: Repository) -> str:
-    given = {
+def _example(repo: Repository) -> str:
+    values = {
         "model": ["assistant_model=draft_model"],
         "head": ['assistant_model="ORG/HEAD"'],
         "texts": ["drafts=[texts]", "tokenizer=processor.tokenizer"],
-    }.get(told.drafts, [])
-    lines = ["**inputs", f'custom_generate="ORG/{told.name}"', "trust_remote_code=True", *given]
-    if told.name == "scd":
+    }.get(repo.drafts, [])
+    lines = ["**inputs", f'custom_generate="ORG/{repo.name}"', "trust_remote_code=True", *values]
+    if repo.name == "scd":
         lines.append("do_sample=True")
-    elif told.name != "spec-vla":
+    elif repo.name != "spec-vla":
         lines.append("max_new_tokens=512")
-    return "output = model.generate(\n" + "".join(f"    {one},\n" for one in lines) + ")"
+    return "output = model.generate(\n" + "".join(f"    {line},\n" for line in lines) + ")"
 
 
-def descriptions(told: Repository) -> dict[str, str]:
+def descriptions(repo: Repository) -> dict[str, str]:
     """Returns what each option is, from the docstrings of the classes that have it."""
-    found: dict[str, str] = {}
-    for kind in kinds(told):
+    texts: dict[str, str] = {}
+    for kind in kinds(repo):
         for base in inspect.getmro(kind) if inspect.isclass(kind) else (kind,):
             for name, text in _arguments(inspect.getdoc(base) or "").items():
-                found.setdefault(name, text)
-    found = OWN | found
-    return {name: found[name] for name in told.options}
+                texts.setdefault(name, text)
+    texts = DESCRIPTIONS | texts
+    return {name: texts[name] for name in repo.options}
 
 
 def _arguments(doc: str) -> dict[str, str]:
     """Returns the section `Args` of a docstring; a line may tell of several names."""
     section = re.search(r"^Args:\n(.*?)(?=^\S|\Z)", doc, re.M | re.S)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for names, text in re.findall(
         r"^    ([\w, ]+): (.*?)(?=^    \w|\Z)", section[1] if section else "", re.M | re.S
     ):
-        told = " ".join(text.split()).rstrip(".").replace("|", "or")
-        found |= {name.strip(): told for name in names.split(",")}
-    return found
+        summary = " ".join(text.split()).rstrip(".").replace("|", "or")
+        texts |= {name.strip(): summary for name in names.split(",")}
+    return texts
 
 
 def _wrapped(text: Any, indent: int) -> str:

@@ -53,7 +53,7 @@ REPOSITORIES = (
         "A small model drafts while the target verifies, each on cores or a device of its own, and "
         "sees only the visual tokens that the target's own ranking keeps.",
         "model",
-        ("prune", "least", "layer", "criterion", *CHAIN, "placement", "draft_device"),
+        ("prune", "min_visual", "layer", "criterion", *CHAIN, "placement", "draft_device"),
         paper="ParallelVLM: Lossless Video-LLM Acceleration with Visual Alignment Aware Parallel "
         "Speculative Decoding",
         task="video-text-to-text",
@@ -158,10 +158,10 @@ def repository(name: str) -> Repository:
     Raises:
         SoonerError: there is none.
     """
-    for one in REPOSITORIES:
-        if one.name == name:
-            return one
-    names = [one.name for one in REPOSITORIES]
+    for repo in REPOSITORIES:
+        if repo.name == name:
+            return repo
+    names = [repo.name for repo in REPOSITORIES]
     raise SoonerError(
         f"sooner {__version__} has no repository '{name}'{did_you_mean(name, names)}; a newer "
         "sooner may"

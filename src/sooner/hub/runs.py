@@ -39,36 +39,36 @@ def run(name: str, model: Any, options: Mapping[str, Any], arguments: Mapping[st
     Raises:
         SoonerError: as the method; a draft that is missing, or given where none is used.
     """
-    told, given, rest = repository(name), dict(options), dict(arguments)
+    repo, values, rest = repository(name), dict(options), dict(arguments)
     draft = rest.pop("assistant_model", None)
-    _check(told, draft, rest)
-    return _RUNS.get(told.type_name, _decode)(told, model, draft, given, rest)
+    _check(repo, draft, rest)
+    return _RUNS.get(repo.type_name, _decode)(repo, model, draft, values, rest)
 
 
-def _check(told: Repository, draft: Any, rest: Arguments) -> None:
-    if told.drafts in ("model", "head") and draft is None:
-        what = "a small model" if told.drafts == "model" else "a head trained for this model"
-        raise SoonerError(f"{told.name}: give assistant_model, {what}, or its folder or repository")
-    if told.drafts in ("none", "texts") and draft is not None:
-        raise SoonerError(f"{told.name} drafts without a model; leave assistant_model out")
-    if told.drafts == "texts" and rest.get("drafts") is None:
+def _check(repo: Repository, draft: Any, rest: Arguments) -> None:
+    if repo.drafts in ("model", "head") and draft is None:
+        what = "a small model" if repo.drafts == "model" else "a head trained for this model"
+        raise SoonerError(f"{repo.name}: give assistant_model, {what}, or its folder or repository")
+    if repo.drafts in ("none", "texts") and draft is not None:
+        raise SoonerError(f"{repo.name} drafts without a model; leave assistant_model out")
+    if repo.drafts == "texts" and rest.get("drafts") is None:
         raise SoonerError(
-            f"{told.name}: give drafts, for each prompt a list of texts, and the tokenizer"
+            f"{repo.name}: give drafts, for each prompt a list of texts, and the tokenizer"
         )
 
 
-def _decode(told: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
-    kind = method_types()[told.type_name].load()
-    if told.drafts == "texts":
+def _decode(repo: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
+    kind = method_types()[repo.type_name].load()
+    if repo.drafts == "texts":
         method = kind(rest.pop("drafts"), tokenizer=_tokenizer(rest), **options)
-    elif told.drafts == "head":
+    elif repo.drafts == "head":
         method = kind(_head(model, draft, kind.name), **options)
-    elif told.drafts == "model":
-        own = {
+    elif repo.drafts == "model":
+        defaults = {
             "tokenizer": _tokenizer(rest),
             "draft_tokenizer": rest.pop("assistant_tokenizer", None),
         }
-        method = kind(_draft(model, draft), **options, **own)
+        method = kind(_draft(model, draft), **options, **defaults)
     else:
         method = kind(**options)
     return model.generate(**rest, custom_generate=method)
@@ -79,7 +79,7 @@ def _tokenizer(rest: Arguments) -> Any:
     return rest.get("tokenizer")
 
 
-def _prefill(told: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
+def _prefill(repo: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
     from ..sparse.prefill import MMInference
 
     table = options.pop("table", None)
@@ -104,7 +104,7 @@ def _file(table: Path | str) -> Path:
         ) from error
 
 
-def _act(told: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
+def _act(repo: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
     from ..methods import Eagle, Relaxed, Tolerance
     from ..models.openvla.statistics import ActionStatistics, ActionTokens
 
@@ -119,18 +119,18 @@ DRAWN = ("do_sample", "temperature", "top_k", "top_p")
 """Arguments of `generate` that a drawing has, too."""
 
 
-def _draw(told: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
+def _draw(repo: Repository, model: Any, draft: Any, options: Arguments, rest: Arguments) -> Any:
     from ..drawing import draw
     from ..methods import CoupledJacobi
     from ..models import canvas
 
-    own = {name: options.pop(name) for name in ("count", "seed")}
+    extra = {name: options.pop(name) for name in ("count", "seed")}
     guidance = options.pop("guidance")
-    own |= {} if guidance is None else {"guidance": guidance}
+    extra |= {} if guidance is None else {"guidance": guidance}
     # As in `generate`: drawn if `do_sample` says so, and Janus puts what it is told into a config.
     config = rest.pop("generation_config", None) or model.generation_config
-    own |= {"do_sample": False} | _drawn_with(config)
-    own |= {name: rest.pop(name) for name in DRAWN if rest.get(name) is not None}
+    extra |= {"do_sample": False} | _drawn_with(config)
+    extra |= {name: rest.pop(name) for name in DRAWN if rest.get(name) is not None}
     ids = rest.pop("inputs", None)
     inputs = {
         "input_ids": rest.pop("input_ids", ids),
@@ -141,8 +141,8 @@ def _draw(told: Repository, model: Any, draft: Any, options: Arguments, rest: Ar
         raise SoonerError(
             f"scd draws by the canvas of the model, which knows no {', '.join(left)}; leave it out"
         )
-    given = {name: value for name, value in inputs.items() if value is not None}
-    return draw(canvas(model), given, CoupledJacobi(**options), **own).tokens
+    values = {name: value for name, value in inputs.items() if value is not None}
+    return draw(canvas(model), values, CoupledJacobi(**options), **extra).tokens
 
 
 def _drawn_with(config: Any) -> dict[str, Any]:
@@ -153,8 +153,8 @@ def _drawn_with(config: Any) -> dict[str, Any]:
     """
     if (mode := config.get_generation_mode()) not in ("sample", "greedy_search"):
         raise SoonerError(f"scd draws or takes the likeliest code; {mode.value} can't be honoured")
-    told = {name: getattr(config, name, None) for name in DRAWN}
-    return {name: value for name, value in told.items() if value is not None}
+    values = {name: getattr(config, name, None) for name in DRAWN}
+    return {name: value for name, value in values.items() if value is not None}
 
 
 _Run = Callable[[Repository, Any, Any, Arguments, Arguments], Any]
@@ -194,31 +194,31 @@ def _once(model: Any, kind: str, name: Path | str, load: Callable[[], Any]) -> A
     return known[kind, str(name)]
 
 
-def defaults(told: Repository) -> dict[str, Any]:
+def defaults(repo: Repository) -> dict[str, Any]:
     """Returns what each option of a repository is where the user says nothing."""
-    found: dict[str, Any] = {}
-    for kind in kinds(told):
-        for name, one in inspect.signature(kind).parameters.items():
-            if name in told.options:
-                found.setdefault(name, one.default)
-    if "bins" in told.options:
-        found["bins"] = 0
+    values: dict[str, Any] = {}
+    for kind in kinds(repo):
+        for name, parameter in inspect.signature(kind).parameters.items():
+            if name in repo.options:
+                values.setdefault(name, parameter.default)
+    if "bins" in repo.options:
+        values["bins"] = 0
     for name in ("seed", "guidance"):
-        if name in told.options:
-            found[name] = None
-    return {name: found[name] for name in told.options}
+        if name in repo.options:
+            values[name] = None
+    return {name: values[name] for name in repo.options}
 
 
-def kinds(told: Repository) -> list[Any]:
+def kinds(repo: Repository) -> list[Any]:
     """Returns the classes and functions whose options a repository takes."""
     from .. import drawing, methods
     from ..sparse.prefill import MMInference
 
-    if told.type_name == "MMInference":
+    if repo.type_name == "MMInference":
         return [MMInference]
     more: dict[str, list[Any]] = {
         "Relaxed": [methods.Eagle, methods.Tolerance],
         "CoupledJacobi": [drawing.draw],
     }
-    first: list[Any] = [method_types()[told.type_name].load()]
-    return first + more.get(told.type_name, [])
+    first: list[Any] = [method_types()[repo.type_name].load()]
+    return first + more.get(repo.type_name, [])

@@ -50,17 +50,17 @@ class BatchSlots:
     def keep(self, batch: Decoding) -> None:
         """A batch has ended."""
         draft = _draft_of(batch.drafter)
-        self.target = self._kept(batch.session.target.cache, self.target)
+        self.target = self._reused(batch.session.target.cache, self.target)
         if draft is not None and draft.runner is not None:  # else nothing was drafted in it
-            self.draft = self._kept(draft.runner.cache, self.draft)
+            self.draft = self._reused(draft.runner.cache, self.draft)
 
-    def _kept(self, cache: SlotCache, before: SlotCache | None) -> SlotCache | None:
+    def _reused(self, cache: SlotCache, before: SlotCache | None) -> SlotCache | None:
         if not self.reuses:
             return None
         if before is not None and before.borrower is cache:
             return before  # which has more rows
         cache.set_lengths([])
-        is_whole = cache.takes_blocks and cache.one_allocation and not cache.approximations
+        is_whole = cache.takes_blocks and cache.is_stacked and not cache.approximations
         is_there = all(layer.is_initialized for layer in cache.slot_layers)
         return cache if is_whole and is_there else None
 
@@ -75,29 +75,29 @@ class BatchSlots:
         if draft is not None and draft.runner is not None and _take_over(draft.runner, self.draft):
             self.draft = None
 
-    def serve(self, session: Session, beside: Decoding | None) -> None:
+    def serve(self, session: Session, batch: Decoding | None) -> None:
         """Have a session's draft prefilled where its rows are to decode, without what is known.
 
         Args:
             session: with its pages.
-            beside: the batch that it is to join.
+            batch: the batch that it is to join.
         """
         draft, pages = _draft_of(session.drafter), session.target.cache.pages
         if draft is None or not isinstance(pages, RowPages):
             return
         prefix = pages.rows[0].prefix if len(pages.rows) == 1 else None
-        draft.memory = DraftMemory(self, draft, prefix, beside)
+        draft.memory = DraftMemory(self, draft, prefix, batch)
         for row in pages.rows:
             row.has_draft = draft.memory.may_share
         known = weakref.ref(draft)  # it holds the pages
 
         def leave(rows: RowPages, row: int) -> None:
-            one = known()
-            if one is None or one.runner is None or row not in one.members:
+            entry = known()
+            if entry is None or entry.runner is None or row not in entry.members:
                 return
             if rows.rows[row].has_draft:
-                place = one.members.index(row)
-                self.prefixes.keep(one.runner.cache, place, rows.rows[row].pages)
+                place = entry.members.index(row)
+                self.prefixes.keep(entry.runner.cache, place, rows.rows[row].pages)
 
         pages.on_leave = leave
 
@@ -117,14 +117,14 @@ class DraftMemory:
         slots: BatchSlots,
         drafter: ChainDrafter,
         prefix: Prefix | None,
-        beside: Decoding | None,
+        batch: Decoding | None,
     ) -> None:
-        self._slots, self._prefix, self._beside = slots, prefix, beside
+        self._slots, self._prefix, self._batch = slots, prefix, batch
         self._adapter: Any = drafter.adapter
         self._known: list[Content] = []
         context = drafter.context
-        is_one = context.own is None and context.rows.batch == 1
-        shares = is_one and not self._adapter.chains_only  # a state is the whole prompt's
+        is_single = context.output_ids is None and context.rows.batch == 1
+        shares = is_single and not self._adapter.chains_only  # a state is the whole prompt's
         self.may_share = shares and _shows_the_same(drafter.inputs, context.inputs)
 
     @property
@@ -136,8 +136,8 @@ class DraftMemory:
         """In whose free rows the prompt is to be prefilled."""
         if not self._slots.reuses:
             return None
-        beside = self._beside
-        draft = None if beside is None or not beside.rows.active else _draft_of(beside.drafter)
+        batch = self._batch
+        draft = None if batch is None or not batch.rows.active else _draft_of(batch.drafter)
         return self._slots.draft if draft is None or draft.runner is None else draft.runner.cache
 
     @property
@@ -158,7 +158,7 @@ class DraftMemory:
         for item in prefix.media:
             if isinstance(item, MediaItem):
                 media.setdefault(item.kind, []).append(item)
-        skipped = frozenset(one.key for one in prefix.media if one.tokens[-1] < self._covered)
+        skipped = frozenset(entry.key for entry in prefix.media if entry.tokens[-1] < self._covered)
         with self._slots.features.reusing(self._adapter.body, media, skipped):
             yield
 
@@ -206,21 +206,21 @@ class DraftPrefixes:
             if name is None or self.content.get(page, (None,))[0] == name:
                 continue
             try:
-                content = [one.clone() for one in read_page(cache, row, index, slots)]
+                content = [tensor.clone() for tensor in read_page(cache, row, index, slots)]
             except Exception:  # no memory for a copy: the row leaves all the same
                 return
             self.content[page] = name, content
 
     def find(self, prefix: Prefix) -> list[Content]:
         """Returns what is known of a text from its beginning, page by page."""
-        found = []
+        result = []
         names = prefix.names(self.pool.slots)
-        for page, name in zip(self.pool.find([one.key for one in names]), names, strict=False):
-            held = self.content.get(page)
-            if held is None or held[0] != name:
+        for page, name in zip(self.pool.find([item.key for item in names]), names, strict=False):
+            page_content = self.content.get(page)
+            if page_content is None or page_content[0] != name:
                 break
-            found.append(held[1])
-        return found
+            result.append(page_content[1])
+        return result
 
 
 def _draft_of(drafter: Drafter) -> ChainDrafter | None:
@@ -229,14 +229,14 @@ def _draft_of(drafter: Drafter) -> ChainDrafter | None:
     return drafter if is_plain else None  # type: ignore[return-value]
 
 
-def _shows_the_same(own: Mapping[str, Any], theirs: Mapping[str, Any]) -> bool:
+def _shows_the_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool:
     """Returns whether the inputs of a draft are the target's, of one row."""
     ids = "input_ids"
-    pixels = [one.keys() - {ids, "attention_mask"} for one in (own, theirs)]
-    if pixels[0] != pixels[1] or any(own[name] is not theirs[name] for name in pixels[0]):
+    pixels = [item.keys() - {ids, "attention_mask"} for item in (first, second)]
+    if pixels[0] != pixels[1] or any(first[name] is not second[name] for name in pixels[0]):
         return False
     words = []
-    for inputs in (own, theirs):
+    for inputs in (first, second):
         mask = inputs.get("attention_mask")
         words.append((inputs[ids] if mask is None else inputs[ids][mask.bool()]).flatten().tolist())
     return words[0] == words[1]

@@ -33,7 +33,7 @@ class Features:
 
     @property
     def nbytes(self) -> int:
-        return sum(one.nbytes for one in (self.pooled, *self.deep))
+        return sum(tensor.nbytes for tensor in (self.pooled, *self.deep))
 
 
 @dataclass(frozen=True)
@@ -48,16 +48,16 @@ class Form:
         """Returns features of an item that nobody will look at."""
         return Features(
             self.like.pooled.new_zeros(tokens, self.like.pooled.shape[-1]),
-            tuple(one.new_zeros(tokens, one.shape[-1]) for one in self.like.deep),
+            tuple(tensor.new_zeros(tokens, tensor.shape[-1]) for tensor in self.like.deep),
         )
 
     def output_of(self, items: Sequence[Features]) -> Any:
         """Returns what the model's own method would return."""
-        pooled: Any = tuple(one.pooled for one in items)
+        pooled: Any = tuple(item.pooled for item in items)
         made = {"pooler_output": torch.stack(pooled) if self.is_stacked else pooled}
         if self.like.deep:
             made["deepstack_features"] = [
-                tuple(one.deep[layer] for one in items) for layer in range(len(self.like.deep))
+                tuple(item.deep[layer] for item in items) for layer in range(len(self.like.deep))
             ]
         return self.output(**made)
 
@@ -109,10 +109,10 @@ class VisualFeatures:
                 nonlocal is_inside
                 if threading.get_ident() != thread or is_inside:
                     return original(*args, **kwargs)
-                given = signature.bind(*args, **kwargs).arguments
+                arguments = signature.bind(*args, **kwargs).arguments
                 is_inside = True
                 try:
-                    return self._encode(original, media[kind], kind, skipped, given)
+                    return self._encode(original, media[kind], kind, skipped, arguments)
                 finally:
                     is_inside = False
 
@@ -133,41 +133,41 @@ class VisualFeatures:
         items: list[MediaItem],
         kind: str,
         skipped: frozenset[bytes],
-        given: Mapping[str, Any],
+        arguments: Mapping[str, Any],
     ) -> Any:
-        given = {**given, **given.get("kwargs", {})}
-        given.pop("kwargs", None)
+        arguments = {**arguments, **arguments.get("kwargs", {})}
+        arguments.pop("kwargs", None)
         known = [self._find(item.key) for item in items]
         form = self._forms.get(kind)
         if form is not None:
             known = [
-                form.blank(len(item.tokens)) if one is None and item.key in skipped else one
-                for item, one in zip(items, known, strict=True)
+                form.blank(len(item.tokens)) if entry is None and item.key in skipped else entry
+                for item, entry in zip(items, known, strict=True)
             ]
-        missing = [number for number, one in enumerate(known) if one is None]
+        missing = [number for number, entry in enumerate(known) if entry is None]
         if form is not None and not missing:
             self.reused += len(items)
-            return form.output_of([one for one in known if one is not None])
-        named = {name: value for name, value in given.items() if isinstance(value, Tensor)}
+            return form.output_of([entry for entry in known if entry is not None])
+        named = {name: value for name, value in arguments.items() if isinstance(value, Tensor)}
         parts = parts_of(named, len(items))
         if form is None or parts is None or len(missing) == len(items):
-            output = original(**given)
+            output = original(**arguments)
             made = self._read(kind, output, items)
             self.encoded += len(items)
-            for item, one in zip(items, made, strict=False):
-                self._keep(item.key, one)
+            for item, entry in zip(items, made, strict=False):
+                self._keep(item.key, entry)
             return output
         some = {name: torch.cat([parts[number][name] for number in missing]) for name in parts[0]}
-        output = original(**{**given, **some})
+        output = original(**{**arguments, **some})
         made = self._read(kind, output, [items[number] for number in missing])
         if len(made) != len(missing):
-            return original(**given)
+            return original(**arguments)
         self.encoded += len(missing)
         self.reused += len(items) - len(missing)
-        for number, one in zip(missing, made, strict=True):
-            known[number] = one
-            self._keep(items[number].key, one)
-        return form.output_of([one for one in known if one is not None])
+        for number, entry in zip(missing, made, strict=True):
+            known[number] = entry
+            self._keep(items[number].key, entry)
+        return form.output_of([entry for entry in known if entry is not None])
 
     def _read(self, kind: str, output: Any, items: list[MediaItem]) -> list[Features]:
         """Returns the features of each item in an output; nothing where it holds something else."""
@@ -175,39 +175,46 @@ class VisualFeatures:
         deep = getattr(output, "deepstack_features", None) or []
         pieces = [pooled, *deep]
         is_stacked = isinstance(pooled, Tensor)
-        if not all(isinstance(one, (Tensor, tuple, list)) for one in pieces):
+        if not all(isinstance(piece, (Tensor, tuple, list)) for piece in pieces):
             return []
         if len(items) == 1:  # it may stand for several that can't be told apart
             pieces = [
-                one.flatten(0, -2)[None] if isinstance(one, Tensor) else [torch.cat(tuple(one))]
-                for one in pieces
+                piece.flatten(0, -2)[None]
+                if isinstance(piece, Tensor)
+                else [torch.cat(tuple(piece))]
+                for piece in pieces
             ]
-        if any(len(one) != len(items) for one in pieces):
+        if any(len(piece) != len(items) for piece in pieces):
             return []
-        features = [Features(own[0], tuple(own[1:])) for own in zip(*pieces, strict=True)]
+        features = [Features(parts[0], tuple(parts[1:])) for parts in zip(*pieces, strict=True)]
         if any(
-            len(one.pooled) != len(item.tokens) for one, item in zip(features, items, strict=True)
+            len(piece.pooled) != len(item.tokens)
+            for piece, item in zip(features, items, strict=True)
         ):
             return []
         self._forms.setdefault(kind, Form(type(output), is_stacked, _first_token(features[0])))
         return features
 
     def _find(self, key: bytes) -> Features | None:
-        if (found := self._items.get(key)) is not None:
+        if (entry := self._items.get(key)) is not None:
             self._items.move_to_end(key)
-        return found
+        return entry
 
     def _keep(self, key: bytes, features: Features) -> None:
         if key in self._items or features.nbytes > self.limit:
             return
         # Copies: a piece of all that was encoded together would keep the whole.
-        own = Features(features.pooled.clone(), tuple(one.clone() for one in features.deep))
-        self._items[key] = own
-        self.nbytes += own.nbytes
+        stored = Features(
+            features.pooled.clone(), tuple(tensor.clone() for tensor in features.deep)
+        )
+        self._items[key] = stored
+        self.nbytes += stored.nbytes
         while self.nbytes > self.limit:
             _, gone = self._items.popitem(last=False)
             self.nbytes -= gone.nbytes
 
 
 def _first_token(features: Features) -> Features:
-    return Features(features.pooled[:1].clone(), tuple(one[:1].clone() for one in features.deep))
+    return Features(
+        features.pooled[:1].clone(), tuple(tensor[:1].clone() for tensor in features.deep)
+    )

@@ -20,7 +20,7 @@ class InterruptedRow:
         seeds: of its draws, `[1]`.
     """
 
-    said: list[int]
+    output: list[int]
     limit: int | None
     seeds: Tensor
 
@@ -36,15 +36,15 @@ class InterruptedRow:
         session, _ = decoding.sessions.of(original)
         new = list(decoding.rows.generated[original])
         if before is not None:
-            return replace(before, said=[*before.said, *new])
+            return replace(before, output=[*before.output, *new])
         row = decoding.rows.active.index(original) if original in decoding.rows.active else 0
         seeds = decoding.state.noise.seeds[row : row + 1].clone()
         return InterruptedRow(new, session.stopping.limit, seeds)
 
     def go_on(self, session: Session) -> None:
-        """Let a session that was made with `said` behind its prompt draw and end as this row."""
+        """Let a session that was made with `output` behind its prompt draw and end as this row."""
         session.noise = RowNoise(self.seeds, session.noise.places)
         if self.limit is not None and session.stopping.limit is not None:
-            left = self.limit - len(self.said)
+            left = self.limit - len(self.output)
             session.target.cache.capacity -= session.stopping.limit - left
             session.stopping.limit = left

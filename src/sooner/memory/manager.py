@@ -26,7 +26,7 @@ from .row_pages import KeptPages, RowMemory, RowPages, fill_pages
 FEATURES = 256 << 20
 """Bytes of encoded pictures and clips that are kept unless an engine is told otherwise."""
 
-BEHIND = 1024
+TAIL_SLOTS = 1024
 """Slots of a row behind the positions that its model knows, for blocks and for those who go on."""
 
 
@@ -55,12 +55,12 @@ class ShownPrompt:
         items = (item for kind in self.media.values() for item in kind)
         return frozenset(item.key for item in items if item.tokens[-1] < slots)
 
-    def continued(self, said: Sequence[int]) -> ShownPrompt:
+    def continued(self, generated: Sequence[int]) -> ShownPrompt:
         """The same with tokens behind it."""
-        width = self.width + len(said)
+        width = self.width + len(generated)
         if self.prefix is None:
             return replace(self, width=width, fresh=0)
-        prefix = Prefix([*self.prefix.ids, *said], self.prefix.media)
+        prefix = Prefix([*self.prefix.ids, *generated], self.prefix.media)
         return replace(self, width=width, prefix=prefix, keys=prefix.keys(PAGE), fresh=0)
 
 
@@ -102,7 +102,7 @@ class EngineMemory:
     ) -> None:
         self.adapter = model if isinstance(model, Adapter) else adapt(model)
         self.max_rows, self.prefix_caching = max_rows, prefix_caching
-        self._kept = KeptPages()
+        self._cached_pages = KeptPages()
         if pages is None:
             pages = _pages_in(memory or 0, page_bytes(self.adapter, method))
         self.pool = PagePool(pages, PAGE, self._evict)
@@ -117,11 +117,11 @@ class EngineMemory:
             paged = may_page and self.adapter.device.type == "cuda"
         self._stores = PageStores(self.pool, self.adapter.layers) if paged else None
         self.slots = BatchSlots(self.pool, not paged and self.adapter.device.type == "cpu")
-        longest = (self.adapter.max_positions or self.pool.size * PAGE) + BEHIND
+        longest = (self.adapter.max_positions or self.pool.size * PAGE) + TAIL_SLOTS
         self._row_pages = min(self.pool.size, self.pool.pages_for(longest))  # of one row at most
 
     def _evict(self, page: int) -> None:
-        self._kept.evict(page)
+        self._cached_pages.evict(page)
         self.slots.prefixes.evict(page)
 
     def longest(self, block: int) -> int:
@@ -156,39 +156,39 @@ class EngineMemory:
         prefix = Prefix(text, [*sorted(items, key=lambda item: item.tokens[0])])
         return ShownPrompt(len(text), media, prefix, prefix.keys(PAGE))
 
-    def has_room(self, shown: ShownPrompt, rows: int, block: int, others: int = 0) -> bool:
+    def has_room(self, prompt_info: ShownPrompt, rows: int, block: int, growing: int = 0) -> bool:
         """Returns whether a request may be opened now, as far as its token ids tell.
 
         Args:
-            shown: its text.
+            prompt_info: its text.
             rows: of its batch.
             block: entries of a round.
-            others: rows that may grow; a page is left to each, or else one would have to make room
+            growing: rows that may grow; a page is left to each, or else one would have to make room
                 at once.
         """
         pool = self.pool
         if not pool.used:
             return True  # it is opened, or refused
-        wanted = rows * pool.pages_for(shown.width + block)
+        needed = rows * pool.pages_for(prompt_info.width + block)
         if self._stores is not None:  # pages that others hold are no further ones
-            found = pool.find(shown.keys)[: max(shown.width - 1, 0) // PAGE]
-            wanted -= sum(pool.holders(page) > 0 for page in found)
-        return max(wanted, shown.fresh) + others <= pool.available
+            pages = pool.find(prompt_info.keys)[: max(prompt_info.width - 1, 0) // PAGE]
+            needed -= sum(pool.holders(page) > 0 for page in pages)
+        return max(needed, prompt_info.fresh) + growing <= pool.available
 
     def open(
         self,
         make: Callable[[], Session],
-        shown: ShownPrompt,
+        prompt_info: ShownPrompt,
         method: Method,
-        beside: SlotCache | None,
+        batch: SlotCache | None,
     ) -> tuple[Session, int] | None:
         """Set a request up, with pages for its prompt and what is there already in its slots.
 
         Args:
             make: embeds the prompt.
-            shown: its text.
+            prompt_info: its text.
             method: of the request.
-            beside: cache of the rows that it is to join.
+            batch: cache of the rows that it is to join.
 
         Returns:
             The session and how many tokens of its prompt are in the cache; `None` if there is no
@@ -198,53 +198,57 @@ class EngineMemory:
             SoonerError: it may need more than all pages.
         """
         pool = self.pool
-        found = pool.find(shown.keys)
-        pool.hold(found)  # until it is known which are used
+        cached_pages = pool.find(prompt_info.keys)
+        pool.hold(cached_pages)  # until it is known which are used
         session = None
         try:
-            session = self._embed(make, shown, found, method)
-            prefix, slots = self._shared(session, shown, found, method)
-            wanted = self._wanted(session, method)
-            shared = found[: pool.pages_for(slots)]
-            own = shared[: slots // PAGE] if self._stores is not None else []
-            content = [self._kept.find(page) for page in shared] if self._stores is None else []
-            pool.hold(own)
+            session = self._embed(make, prompt_info, cached_pages, method)
+            prefix, slots = self._shared(session, prompt_info, cached_pages, method)
+            needed = self._slots_needed(session, method)
+            shared = cached_pages[: pool.pages_for(slots)]
+            reused = shared[: slots // PAGE] if self._stores is not None else []
+            content = (
+                [self._cached_pages.find(page) for page in shared] if self._stores is None else []
+            )
+            pool.hold(reused)
         except BaseException:
             if session is not None:
                 session.drafter.close()
             raise
         finally:
-            pool.drop(found)
-        if wanted - len(own) > pool.available:
-            pool.drop(own)
+            pool.drop(cached_pages)
+        if needed - len(reused) > pool.available:
+            pool.drop(reused)
             session.drafter.close()
-            shown.fresh = wanted - len(own)
+            prompt_info.fresh = needed - len(reused)
             return None
-        fresh = pool.take(wanted - len(own))
-        each = wanted // session.prompt.rows
-        pages = [*own, *fresh]
-        rows = [RowMemory(pages[start : start + each], prefix) for start in range(0, wanted, each)]
+        fresh = pool.take(needed - len(reused))
+        each = needed // session.prompt.rows
+        pages = [*reused, *fresh]
+        rows = [RowMemory(pages[start : start + each], prefix) for start in range(0, needed, each)]
         is_paged, cache = self._stores is not None, session.target.cache
-        held = RowPages(pool, rows) if is_paged else self._kept.rows_of(pool, cache, rows)
+        row_pages = (
+            RowPages(pool, rows) if is_paged else self._cached_pages.rows_of(pool, cache, rows)
+        )
         try:
             if self._stores is not None:
-                if len(shared) > len(own):  # of the last page the row writes some slots
+                if len(shared) > len(reused):  # of the last page the row writes some slots
                     self._stores.copy(shared[-1], fresh[0])
                 cache = session.target.cache = PagedCache(
-                    self._stores, self._row_pages * PAGE - 1, self.max_rows, held,
+                    self._stores, self._row_pages * PAGE - 1, self.max_rows, row_pages,
                     self.adapter.device,
                 )  # fmt: skip
             else:
                 if self.adapter.device.type == "cpu":  # nobody pays for slots that are not written
                     cache.capacity = pool.pages_for(cache.capacity) * PAGE
-                if beside is None:
-                    beside = self.slots.target
-                if beside is not None:
-                    cache.borrow(beside, session.prompt.rows)
-                cache.pages = held
+                if batch is None:
+                    batch = self.slots.target
+                if batch is not None:
+                    cache.borrow(batch, session.prompt.rows)
+                cache.pages = row_pages
                 fill_pages(cache, content)
         except BaseException:  # such as too little memory for the row
-            held.keep_rows([])
+            row_pages.keep_rows([])
             session.drafter.close()
             raise
         cache.prefix = slots
@@ -267,34 +271,38 @@ class EngineMemory:
         return True
 
     def _embed(
-        self, make: Callable[[], Session], shown: ShownPrompt, found: list[int], method: Method
+        self,
+        make: Callable[[], Session],
+        prompt_info: ShownPrompt,
+        pages: list[int],
+        method: Method,
     ) -> Session:
         """Returns the prompt, without features of media that lie in the slots that are there
         already.
         """
-        last = 0 if shown.prefix is None else len(shown.prefix.ids) - 1
-        skipped = shown.within(min(len(found) * PAGE, last))
-        with self.features.reusing(self.adapter.body, shown.media, skipped):
+        last = 0 if prompt_info.prefix is None else len(prompt_info.prefix.ids) - 1
+        skipped = prompt_info.within(min(len(pages) * PAGE, last))
+        with self.features.reusing(self.adapter.body, prompt_info.media, skipped):
             session = make()
         if not skipped:
             return session
         try:
-            _, slots = self._shared(session, shown, found, method)
+            _, slots = self._shared(session, prompt_info, pages, method)
         except BaseException:
             session.drafter.close()
             raise
-        if skipped <= shown.within(slots):
+        if skipped <= prompt_info.within(slots):
             return session
         session.drafter.close()  # positions differ, or something listens to the whole prompt
-        with self.features.reusing(self.adapter.body, shown.media):
+        with self.features.reusing(self.adapter.body, prompt_info.media):
             return make()
 
     def _shared(
-        self, session: Session, shown: ShownPrompt, found: list[int], method: Method
+        self, session: Session, prompt_info: ShownPrompt, pages: list[int], method: Method
     ) -> tuple[Prefix | None, int]:
         """Returns the prompt's text with positions, and how many of its slots are there already."""
-        prompt, prefix, pool = session.prompt, shown.prefix, self.pool
-        why_not = self._why_not(session, shown, method)
+        prompt, prefix, pool = session.prompt, prompt_info.prefix, self.pool
+        why_not = self._why_not(session, prompt_info, method)
         if why_not or prefix is None:
             text = f"no prefix is shared: {why_not}"
             if text not in session.stats.notes:
@@ -303,17 +311,17 @@ class EngineMemory:
         prefix.positions = prompt.positions[..., 0, : prompt.lengths[0]].cpu().numpy()
         prefix.next_position = tuple(prompt.next_position[..., 0].reshape(-1).tolist())
         agreed = 0
-        for page, name in zip(found, prefix.names(PAGE), strict=False):
+        for page, name in zip(pages, prefix.names(PAGE), strict=False):
             if pool.name_of(page) != name:
                 break
             agreed += 1
         return prefix, min(agreed * PAGE, prompt.width - 1)
 
-    def _why_not(self, session: Session, shown: ShownPrompt, method: Method) -> str:
+    def _why_not(self, session: Session, prompt_info: ShownPrompt, method: Method) -> str:
         """Returns what keeps an embedded prompt from sharing slots, in words."""
         prompt, model = session.prompt, type(self.adapter.model).__name__
-        if shown.prefix is None:
-            return shown.why_not
+        if prompt_info.prefix is None:
+            return prompt_info.why_not
         if prompt.rows > 1:
             return f"its {prompt.rows} rows are prefilled together"
         if self.adapter.chains_only:
@@ -323,7 +331,7 @@ class EngineMemory:
         if type(session.drafter).on_prefill is not Drafter.on_prefill:
             return f"{session.stats.method} listens to the states of the whole prompt"
         rope = session.target.rope
-        if rope is not None and rope.is_behind_switch(prompt):
+        if rope is not None and rope.is_past_switch(prompt):
             return f"keys of {model} are turned by the length of the whole prompt"
         if not self.adapter.may_split(prompt):
             return f"{model} takes its pixels in the decoder"
@@ -331,11 +339,11 @@ class EngineMemory:
             return f"a context works on the layers of {model}"
         if session.target.is_sparse:
             return "a sparse prefill looks at the whole prompt"
-        if prompt.lengths[0] != len(shown.prefix.ids):
+        if prompt.lengths[0] != len(prompt_info.prefix.ids):
             return "the model's tokens are not those of the inputs"
         return ""
 
-    def _wanted(self, session: Session, method: Method) -> int:
+    def _slots_needed(self, session: Session, method: Method) -> int:
         """Returns pages that a request begins with.
 
         Raises:

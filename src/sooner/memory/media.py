@@ -62,14 +62,14 @@ def media_of(
         (tokens[0], kind, number) for kind, parts in places for number, tokens in enumerate(parts)
     )
     counts = {kind: len(_sizes(kind, inputs)) for kind, _ in places}
-    wanted = sum(counts.values())
-    if keys and len(keys) != wanted:
+    expected = sum(counts.values())
+    if keys and len(keys) != expected:
         raise SoonerError(
-            f"media_keys has {len(keys)} keys, the inputs show {wanted} pictures and clips; give "
+            f"media_keys has {len(keys)} keys, the inputs show {expected} pictures and clips; give "
             "one for each, in the order of the prompt, or none"
         )
-    is_apart = len(order) == wanted
-    named = dict(zip((one[1:] for one in order), keys, strict=False))
+    is_apart = len(order) == expected
+    named = dict(zip((entry[1:] for entry in order), keys, strict=False))
     return {
         kind: [
             MediaItem(
@@ -86,8 +86,8 @@ def media_of(
 
 def count_media(inputs: Mapping[str, Any]) -> int:
     """Returns pictures and clips that inputs show, as `media_of` counts them."""
-    shown = (kind for kind, name in PIXELS.items() if isinstance(inputs.get(name), Tensor))
-    return sum(len(_sizes(kind, inputs)) for kind in shown)
+    kinds = (kind for kind, name in PIXELS.items() if isinstance(inputs.get(name), Tensor))
+    return sum(len(_sizes(kind, inputs)) for kind in kinds)
 
 
 def parts_of(inputs: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]] | None:
@@ -99,14 +99,14 @@ def parts_of(inputs: Mapping[str, Tensor], count: int) -> list[dict[str, Tensor]
     """
     grids = next((inputs[name] for name in GRIDS.values() if name in inputs), None)
     parts: list[dict[str, Tensor]] = [{} for _ in range(count)]
-    for name, given in inputs.items():
+    for name, value in inputs.items():
         if name in PIXELS.values() and grids is not None:
             patches = grids.prod(-1).tolist()
-            if len(patches) != count or sum(patches) != len(given):
+            if len(patches) != count or sum(patches) != len(value):
                 return None
-            pieces = given.split(patches)
-        elif len(given) == count:
-            pieces = given.split(1)
+            pieces = value.split(patches)
+        elif len(value) == count:
+            pieces = value.split(1)
         else:
             return None
         for part, piece in zip(parts, pieces, strict=True):
@@ -139,7 +139,7 @@ def _split(config: Any, kind: str, tokens: list[int], inputs: Mapping[str, Any])
     if grids is not None:
         merge = getattr(getattr(config, "vision_config", None), "spatial_merge_size", None) or 1
         counts = [patches // merge**2 for patches in grids.prod(-1).tolist()]
-    elif len(tokens) % items == 0 and (kind == "video" or _are_of_one_size(inputs)):
+    elif len(tokens) % items == 0 and (kind == "video" or _same_size(inputs)):
         counts = [len(tokens) // items] * items
     if sum(counts) != len(tokens):
         counts = _runs(tokens)
@@ -149,7 +149,7 @@ def _split(config: Any, kind: str, tokens: list[int], inputs: Mapping[str, Any])
     return [tokens[start : start + count] for start, count in zip(starts, counts, strict=True)]
 
 
-def _are_of_one_size(inputs: Mapping[str, Any]) -> bool:
+def _same_size(inputs: Mapping[str, Any]) -> bool:
     """Returns whether pictures are known to be as large as each other, and so have as many
     tokens.
     """
@@ -175,22 +175,22 @@ def _key(
     items: int,
     parts: int,
     tokens: list[int],
-    given: str,
+    media_key: str,
 ) -> bytes:
     """Hash of an item: its content, and everything that its features and positions depend on."""
-    digest = blake2b(f"{kind} {len(tokens)} {given}".encode(), digest_size=16)
+    digest = blake2b(f"{kind} {len(tokens)} {media_key}".encode(), digest_size=16)
     other = "video" if kind == "image" else "image"
-    own = {
+    tensors = {
         name: value
         for name, value in inputs.items()
         if name not in OF_TEXT and other not in name and name != PIXELS[other]
         and isinstance(value, Tensor)
     }  # fmt: skip
     if kind == "video":
-        own.pop(PIXELS["image"], None)
+        tensors.pop(PIXELS["image"], None)
     grids = inputs.get(GRIDS[kind])
-    for name in sorted(own):
-        value = own[name]
+    for name in sorted(tensors):
+        value = tensors[name]
         if parts == items and items > 1:  # this item's alone
             if name == PIXELS[kind] and grids is not None:
                 patches = grids.prod(-1).tolist()
@@ -199,7 +199,7 @@ def _key(
             elif len(value) == items:
                 value = value[number : number + 1]
         digest.update(f"{name} {list(value.shape)} {value.dtype}".encode())
-        if name != PIXELS[kind] or not given:
+        if name != PIXELS[kind] or not media_key:
             digest.update(_bytes(value))
     return digest.digest()
 

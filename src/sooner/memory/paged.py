@@ -53,9 +53,9 @@ class PageStores:
         """
         if self.stack is None:
             self.stack = self._allocate(keys)
-        for one in (keys, values):
-            fits = one.shape[1::2] == self.stack.shape[2::2]
-            if not fits or (one.dtype, one.device) != (self.stack.dtype, self.stack.device):
+        for tensor in (keys, values):
+            fits = tensor.shape[1::2] == self.stack.shape[2::2]
+            if not fits or (tensor.dtype, tensor.device) != (self.stack.dtype, self.stack.device):
                 raise UnsupportedError(
                     f"keys and values of layer {layer} are not like those of the layers before, so "
                     "they can't lie in pages with them; use paged=False"
@@ -114,8 +114,8 @@ class PagedLayer(SlotLayer):
     @property
     def stores(self) -> tuple[Tensor, ...]:
         """Copies of keys and values in the order of the rows, or nothing before the first write."""
-        whole = (one for one in (self.keys, self.values) if one is not None)
-        return tuple(read_pages(one, self.owner.table.used) for one in whole)
+        whole = (tensor for tensor in (self.keys, self.values) if tensor is not None)
+        return tuple(read_pages(tensor, self.owner.table.used) for tensor in whole)
 
     def fill(self, keys: Tensor, values: Tensor) -> None:
         raise self._refusal()
@@ -175,12 +175,12 @@ class PagedCache(SlotCache):
         assert isinstance(self.pages, RowPages)
         if self._version == self.pages.version:
             return
-        held = self.pages.rows
+        rows = self.pages.rows
         room, columns = self.table.whole.shape
-        lines = [row.pages + [self.memory.trash] * (columns - len(row.pages)) for row in held]
-        lines += [[self.memory.trash] * columns] * (room - len(held))
+        lines = [row.pages + [self.memory.trash] * (columns - len(row.pages)) for row in rows]
+        lines += [[self.memory.trash] * columns] * (room - len(rows))
         self.table.whole.copy_(torch.tensor(lines, dtype=torch.int32))
-        self.page_table = self.table.use(len(held))
+        self.page_table = self.table.use(len(rows))
         self._version = self.pages.version
 
     def use(self, rows: int) -> None:
@@ -222,8 +222,8 @@ class PagedCache(SlotCache):
         """
         whole = read_pages(store, self.table.used)[:, :, : self.longest + block]
         line = torch.arange(whole.shape[2], device=whole.device)
-        behind = line >= self.lengths_on(whole.device)[:, None] + block
-        return whole.masked_fill_(behind[:, None, :, None], 0.0)
+        is_tail = line >= self.lengths_on(whole.device)[:, None] + block
+        return whole.masked_fill_(is_tail[:, None, :, None], 0.0)
 
     @property
     def takes_blocks(self) -> bool:
@@ -238,7 +238,8 @@ class PagedCache(SlotCache):
         stack = self.memory.stack
         assert stack is not None
         read, write = (
-            self._find(one.clamp(max=self.capacity).to(stack.device)) for one in (source, target)
+            self._find(index.clamp(max=self.capacity).to(stack.device))
+            for index in (source, target)
         )
         stack[:, write[0], :, write[1]] = stack[:, read[0], :, read[1]]
 
@@ -255,7 +256,7 @@ class PagedCache(SlotCache):
 
     def can_take(self, other: SlotCache, rows: int) -> bool:
         same = isinstance(other, PagedCache) and other.table.whole.shape == self.table.whole.shape
-        return same and other.rows_held >= rows
+        return same and other.row_capacity >= rows
 
     def take(self, other: SlotCache, rows: int) -> None:
         """Have the page table where another cache had it, whose rows are gone; whenever it is."""
@@ -276,9 +277,9 @@ class PagedCache(SlotCache):
             columns, device = self.table.whole.shape[1], self.table.whole.device
             self.table = self._new_table(self.max_rows, columns, device)
             self._version = -1
-        for mine, theirs in zip(self.slot_layers, other.slot_layers, strict=True):
-            mine.keys, mine.values = theirs.keys, theirs.values
-            mine.is_initialized = theirs.is_initialized
+        for mine, other_layer in zip(self.slot_layers, other.slot_layers, strict=True):
+            mine.keys, mine.values = other_layer.keys, other_layer.values
+            mine.is_initialized = other_layer.is_initialized
         self.approximations += [
             text for text in other.approximations if text not in self.approximations
         ]
@@ -286,13 +287,13 @@ class PagedCache(SlotCache):
         self.sync()
 
     @property
-    def held(self) -> list[Tensor]:
+    def buffers(self) -> list[Tensor]:
         """What stays where it is, as allocated."""
         stack = [] if self.memory.stack is None else [self.memory.stack]
-        return [*stack, self.table.whole, *(one.whole for one in self._row_lengths.values())]
+        return [*stack, self.table.whole, *(tensor.whole for tensor in self._row_lengths.values())]
 
     @property
-    def rows_held(self) -> int:
+    def row_capacity(self) -> int:
         """Rows that there is room for."""
         return len(self.table.whole)
 

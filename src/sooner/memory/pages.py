@@ -83,14 +83,14 @@ class PagePool:
                 f"{count} pages of {self.slots} slots are wanted, {self.available} of {self.size} "
                 "are free; give the engine more pages, or fewer rows"
             )
-        taken = []
+        pages = []
         for _ in range(count):
             if not self._free:
                 self._evict()
             page = self._free.pop()
             self._holders[page] = 1
-            taken.append(page)
-        return taken
+            pages.append(page)
+        return pages
 
     def hold(self, pages: Iterable[int]) -> None:
         """Count one more holder of used or cached pages."""
@@ -133,12 +133,12 @@ class PagePool:
 
     def find(self, keys: Sequence[bytes]) -> list[int]:
         """Returns pages of the longest known prefix of a text whose full pages have these keys."""
-        found = []
+        pages = []
         for key in keys:
             if (page := self._pages.get(key)) is None:
                 break
-            found.append(page)
-        return found
+            pages.append(page)
+        return pages
 
     def name_of(self, page: int) -> PageName | None:
         """Returns what a page holds, if it may be shared."""

@@ -44,9 +44,9 @@ class Prefix:
     positions: Any = None
     next_position: tuple[int, ...] = ()
 
-    def keys(self, slots: int, said: Sequence[int] = ()) -> list[bytes]:
-        """Returns keys of the full pages of the text with `said` behind it."""
-        ids = array("q", [*self.ids, *said])
+    def keys(self, slots: int, generated: Sequence[int] = ()) -> list[bytes]:
+        """Returns keys of the full pages of the text with `generated` behind it."""
+        ids = array("q", [*self.ids, *generated])
         media = _by_page(self.media, slots)
         keys, before = [], NO_PAGE
         for page in range(len(ids) // slots):
@@ -58,25 +58,25 @@ class Prefix:
             keys.append(before)
         return keys
 
-    def names(self, slots: int, said: Sequence[int] = ()) -> list[PageName]:
-        """The same with positions, those of `said` behind the prompt's."""
+    def names(self, slots: int, generated: Sequence[int] = ()) -> list[PageName]:
+        """The same with positions, those of `generated` behind the prompt's."""
         import numpy as np
 
         places = np.atleast_2d(np.asarray(self.positions, dtype=np.int64))  # [axes, tokens]
-        behind = np.array(self.next_position)[:, None] + np.arange(len(said))
-        places = np.concatenate([places, behind], 1)
+        following = np.array(self.next_position)[:, None] + np.arange(len(generated))
+        places = np.concatenate([places, following], 1)
         return [
             PageName(key, blake2b(part.tobytes(), digest_size=16).digest())
-            for page, key in enumerate(self.keys(slots, said))
+            for page, key in enumerate(self.keys(slots, generated))
             for part in [np.ascontiguousarray(places[:, page * slots : (page + 1) * slots])]
         ]
 
 
 def _by_page(media: list[Medium], slots: int) -> dict[int, list[tuple[int, bytes]]]:
     """Of each page, where which of its media begin in it, or in the pages before (negative)."""
-    found: dict[int, list[tuple[int, bytes]]] = {}
+    pages: dict[int, list[tuple[int, bytes]]] = {}
     for medium in media:
         for page in sorted({token // slots for token in medium.tokens}):
             first = medium.tokens[0] - page * slots
-            found.setdefault(page, []).append((first, medium.key))
-    return found
+            pages.setdefault(page, []).append((first, medium.key))
+    return pages

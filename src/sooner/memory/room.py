@@ -12,11 +12,11 @@ ON_CPUS = 4 << 30
 
 def gpus_of(model: Any) -> list[torch.device]:
     """The CUDA devices that a model lies on; none if a part of it does not."""
-    found = set((getattr(model, "hf_device_map", None) or {}).values())
-    if "disk" in found:
+    names = set((getattr(model, "hf_device_map", None) or {}).values())
+    if "disk" in names:
         return []
-    devices = {torch.device(one) for one in found} or {model.device}
-    return list(devices) if all(one.type == "cuda" for one in devices) else []
+    devices = {torch.device(device) for device in names} or {model.device}
+    return list(devices) if all(device.type == "cuda" for device in devices) else []
 
 
 def free_bytes(device: torch.device, share: float) -> int:

@@ -61,32 +61,32 @@ class RowPages:
         Raises:
             MemoryRanOutError: no page is left; no row has grown then.
         """
-        taken = self.pool.take(self.missing(slots))
-        self.version += bool(taken)
+        pages = self.pool.take(self.missing(slots))
+        self.version += bool(pages)
         for count, row in zip(slots, self.rows, strict=True):
             more = max(self.pool.pages_for(count) - len(row.pages), 0)
-            row.pages += [taken.pop() for _ in range(more)]
+            row.pages += [pages.pop() for _ in range(more)]
 
     def publish(self, slots: Sequence[int]) -> None:
         """Let others find the full pages of the rows' prompts, of so many slots each."""
         for row, count in enumerate(slots):
             self._name(row, (), count)
 
-    def _name(self, row: int, said: Sequence[int], slots: int) -> None:
-        """Name the full pages of the first `slots` slots, whose text ends in `said`."""
-        held = self.rows[row]
-        if held.prefix is None:
+    def _name(self, row: int, generated: Sequence[int], slots: int) -> None:
+        """Name the full pages of the first `slots` slots, whose text ends in `generated`."""
+        memory = self.rows[row]
+        if memory.prefix is None:
             return
-        names = held.prefix.names(self.pool.slots, said)
-        for page, name in zip(held.pages[: slots // self.pool.slots], names, strict=False):
+        names = memory.prefix.names(self.pool.slots, generated)
+        for page, name in zip(memory.pages[: slots // self.pool.slots], names, strict=False):
             self.pool.name(page, name)
 
     def forget(self, row: int) -> None:
         """Let nobody find what a row holds, or was given: it may be no numbers."""
-        held = self.rows[row]
-        known = [] if held.prefix is None else self.pool.find(held.prefix.keys(self.pool.slots))
-        self.pool.forget([*known, *held.pages])
-        held.prefix = None
+        memory = self.rows[row]
+        known = [] if memory.prefix is None else self.pool.find(memory.prefix.keys(self.pool.slots))
+        self.pool.forget([*known, *memory.pages])
+        memory.prefix = None
 
     def release(self, gone: Mapping[int, Sequence[int]], slots: Sequence[int]) -> None:
         """Rows end: give back their pages, whose names stay known.
@@ -95,8 +95,8 @@ class RowPages:
             gone: what each row has said; the rows are still in place.
             slots: committed ones of each row of the cache.
         """
-        for row, said in gone.items():
-            self._name(row, said, slots[row])
+        for row, tokens in gone.items():
+            self._name(row, tokens, slots[row])
             self.on_leave(self, row)
             self._drop(row)
 
@@ -107,8 +107,8 @@ class RowPages:
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order."""
-        for row, held in enumerate(self.rows):
-            if held.pages and row not in rows:
+        for row, memory in enumerate(self.rows):
+            if memory.pages and row not in rows:
                 self._drop(row)
         self.rows = [self.rows[row] for row in rows]
         self.version += 1
@@ -150,12 +150,12 @@ class KeptPages:
 
     def find(self, page: int) -> Content:
         """Returns what stands in a used or cached page."""
-        if (kept := self.content.get(page)) is not None:
-            return kept
+        if (tensors := self.content.get(page)) is not None:
+            return tensors
         for rows in self._rows:
-            for row, held in enumerate(rows.rows):
-                if page in held.pages:
-                    return rows.read(row, held.pages.index(page))
+            for row, memory in enumerate(rows.rows):
+                if page in memory.pages:
+                    return rows.read(row, memory.pages.index(page))
         raise KeyError(f"page {page} is neither kept nor in a row")
 
 
@@ -163,10 +163,10 @@ class CopiedRows(RowPages):
     """Pages of contiguous rows: numbers that count memory, page `i` of a row being its slots."""
 
     def __init__(
-        self, pool: PagePool, rows: Iterable[RowMemory], kept: KeptPages, cache: SlotCache
+        self, pool: PagePool, rows: Iterable[RowMemory], cached: KeptPages, cache: SlotCache
     ) -> None:
         super().__init__(pool, rows)
-        self.kept, self._cache = kept, weakref.ref(cache)
+        self.cached, self._cache = cached, weakref.ref(cache)
 
     def read(self, row: int, index: int) -> Content:
         """Returns views of the slots of a row's page."""
@@ -179,7 +179,7 @@ class CopiedRows(RowPages):
         for index, page in enumerate(pages):
             if pool.holders(page) == 1 and pool.name_of(page) is not None:
                 try:
-                    self.kept.content[page] = [one.clone() for one in self.read(row, index)]
+                    self.cached.content[page] = [tensor.clone() for tensor in self.read(row, index)]
                 except Exception:  # no memory for a copy: the row leaves all the same
                     pool.forget([page])
         super()._drop(row)
@@ -193,8 +193,8 @@ def read_page(cache: SlotCache, row: int, index: int, slots: int) -> Content:
 def write_page(cache: SlotCache, row: int, index: int, content: Content) -> None:
     """Copy a page into the slots of a contiguous row, as far as the row has them."""
     slots = content[0].shape[2]
-    for mine, theirs in zip(read_page(cache, row, index, slots), content, strict=True):
-        mine.copy_(theirs[:, :, : mine.shape[2]])
+    for mine, source in zip(read_page(cache, row, index, slots), content, strict=True):
+        mine.copy_(source[:, :, : mine.shape[2]])
 
 
 @torch.inference_mode()

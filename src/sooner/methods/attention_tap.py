@@ -16,12 +16,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..decoding.cache import SlotCache, given_cache
+from ..decoding.cache import SlotCache, cache_of
 from ..errors import UnsupportedError
 from ..models.hooks import AttentionCall, AttentionHooks, prompt_attention
 from .context import Context, prompt_lengths, visual_tokens
 
-HEARD = (torch.nn.functional.scaled_dot_product_attention, prompt_attention)
+KERNELS = (torch.nn.functional.scaled_dot_product_attention, prompt_attention)
 """Dense attention, and that of a sparse prefill."""
 
 OnScores = Callable[[int, Tensor], None]
@@ -48,8 +48,8 @@ class Asking:
         return self.visual.shape[1]
 
 
-def asking_tokens(visual: Tensor, lengths: list[int], most: int) -> Asking:
-    """Returns the last text tokens behind the last visual one of each row, `most` at the most.
+def asking_tokens(visual: Tensor, lengths: list[int], limit: int) -> Asking:
+    """Returns the last text tokens behind the last visual one of each row, `limit` at the most.
 
     Args:
         visual: which tokens of the packed prompt are visual, `[rows, width]` bool.
@@ -59,7 +59,7 @@ def asking_tokens(visual: Tensor, lengths: list[int], most: int) -> Asking:
     for seen, length in zip(visual.tolist(), lengths, strict=True):
         first = max((slot + 1 for slot in range(length) if seen[slot]), default=0)
         # A prompt that ends with pixels asks with its last token.
-        lines.append(list(range(max(min(first, length - 1), length - most), length)))
+        lines.append(list(range(max(min(first, length - 1), length - limit), length)))
     count = max(len(line) for line in lines)
     slots = torch.tensor([line + [0] * (count - len(line)) for line in lines])
     valid = torch.tensor([[True] * len(line) + [False] * (count - len(line)) for line in lines])
@@ -91,12 +91,12 @@ def listen_twice(
         on_states: told `(first, last)` in the middle of the prefill, each `[rows, width]`: what
             each token got, averaged over heads; see the attention criteria of `pruning`.
     """
-    heard: list[Tensor] = []
+    records: list[Tensor] = []
 
     def keep(layer: int, scores: Tensor) -> None:
-        heard.append(scores.mean(1))
+        records.append(scores.mean(1))
         if layer == depth - 1:
-            on_states(heard[0], heard[-1])
+            on_states(records[0], records[-1])
 
     return listen(context, sorted({0, depth - 1}), queries, keep)
 
@@ -114,7 +114,7 @@ class AttentionTap(AttentionHooks):
         seconds: time spent computing scores.
     """
 
-    functions = HEARD
+    functions = KERNELS
 
     def __init__(
         self, decoder: Any, layers: Sequence[int], asking: Asking, on_scores: OnScores
@@ -125,14 +125,14 @@ class AttentionTap(AttentionHooks):
         self.seconds = 0.0
         for number, attention in [(number, decoder.layers[number].self_attn) for number in layers]:
             self.before(attention, self._check_cache)
-            self.around(attention, partial(self._heard, number))
+            self.around(attention, partial(self._listen, number))
 
     def _check_cache(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
-        cache = given_cache(kwargs)
+        cache = cache_of(kwargs)
         if isinstance(cache, SlotCache):
             cache.require_whole("ranking visual tokens by attention")
 
-    def _heard(
+    def _listen(
         self, number: int, module: nn.Module, call: AttentionCall | None, output: Any
     ) -> None:
         start = time.perf_counter()
@@ -140,14 +140,14 @@ class AttentionTap(AttentionHooks):
         self.seconds += time.perf_counter() - start
 
     def _scores(self, module: nn.Module, call: AttentionCall | None, output: Any) -> Tensor:
-        shown = output[1] if isinstance(output, tuple) else None
+        matrix = output[1] if isinstance(output, tuple) else None
         if call is not None:
             self._check(module, call.keys.shape[2])
-            weights = asked_rows(call.queries, call.keys, call.scale, self.asking)
-        elif shown is not None:  # eager attention has the whole matrix at hand
-            self._check(module, shown.shape[-1])
-            rows = torch.arange(shown.shape[0], device=shown.device)[:, None]
-            weights = shown[rows, :, self.asking.slots.to(shown.device)].transpose(1, 2).float()
+            weights = asking_weights(call.queries, call.keys, call.scale, self.asking)
+        elif matrix is not None:  # eager attention has the whole matrix at hand
+            self._check(module, matrix.shape[-1])
+            rows = torch.arange(matrix.shape[0], device=matrix.device)[:, None]
+            weights = matrix[rows, :, self.asking.slots.to(matrix.device)].transpose(1, 2).float()
         else:
             raise UnsupportedError(
                 f"{type(module).__name__} called no attention that can be heard; load the model "
@@ -164,7 +164,7 @@ class AttentionTap(AttentionHooks):
             )
 
 
-def asked_rows(queries: Tensor, keys: Tensor, scale: float, asking: Asking) -> Tensor:
+def asking_weights(queries: Tensor, keys: Tensor, scale: float, asking: Asking) -> Tensor:
     """Returns causal attention weights of the asking tokens, `[rows, heads, queries, width]`, fp32.
 
     Args:
@@ -173,10 +173,12 @@ def asked_rows(queries: Tensor, keys: Tensor, scale: float, asking: Asking) -> T
     """
     slots = asking.slots.to(queries.device)
     rows = torch.arange(queries.shape[0], device=queries.device)[:, None]
-    asked = queries[rows, :, slots].transpose(1, 2)  # [rows, heads, queries, head_dim]
+    selected = queries[rows, :, slots].transpose(1, 2)  # [rows, heads, queries, head_dim]
     groups = queries.shape[1] // keys.shape[1]
-    asked = asked.unflatten(1, (-1, groups)).float()  # [rows, kv_heads, groups, queries, head_dim]
-    weights = asked @ keys.float()[:, :, None].transpose(3, 4) * scale
+    selected = selected.unflatten(
+        1, (-1, groups)
+    ).float()  # [rows, kv_heads, groups, queries, head_dim]
+    weights = selected @ keys.float()[:, :, None].transpose(3, 4) * scale
     later = torch.arange(keys.shape[2], device=slots.device) > slots[..., None]
     weights = weights.masked_fill(later[:, None, None], -torch.inf)
     return weights.softmax(-1).flatten(1, 2)

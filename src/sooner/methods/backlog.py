@@ -33,11 +33,13 @@ class CommittedTokens:
         did.
         """
         counts = [len(path) for path in outcome.path]
-        width, kept, hidden = max(counts), outcome.committed, outcome.hidden
+        width, committed, hidden = max(counts), outcome.committed, outcome.hidden
         # Behind what is accepted a path may hold anything.
-        path = pad(kept.path, (1, 0))[:, :width].clamp(0, hidden.shape[1] - 1).to(hidden.device)
+        path = (
+            pad(committed.path, (1, 0))[:, :width].clamp(0, hidden.shape[1] - 1).to(hidden.device)
+        )
         states = hidden.gather(1, path[..., None].expand(-1, -1, hidden.shape[2]))
-        return CommittedTokens(states, kept.tokens[:, :width], kept.entries, counts)
+        return CommittedTokens(states, committed.tokens[:, :width], committed.entries, counts)
 
     def keep_rows(self, rows: list[int]) -> CommittedTokens:
         """Those of some rows."""
@@ -59,19 +61,20 @@ class CommittedTokens:
         """Those of several rounds, with their padding moved to the end."""
         if len(rounds) == 1:
             return rounds[0]
-        counts = [sum(each) for each in zip(*(one.counts for one in rounds), strict=True)]
-        tokens = torch.cat([one.tokens for one in rounds], 1)
-        states = torch.cat([one.states for one in rounds], 1)
+        counts = [sum(each) for each in zip(*(entry.counts for entry in rounds), strict=True)]
+        tokens = torch.cat([entry.tokens for entry in rounds], 1)
+        states = torch.cat([entry.states for entry in rounds], 1)
         inside = torch.cat(
             [
-                torch.arange(one.tokens.shape[1], device=one.sizes.device) < one.sizes[:, None]
-                for one in rounds
+                torch.arange(entry.tokens.shape[1], device=entry.sizes.device)
+                < entry.sizes[:, None]
+                for entry in rounds
             ],
             1,
         )
         order = torch.where(inside, 0, 1).argsort(dim=1, stable=True)[:, : max(counts)]
         index = order.to(states.device)[..., None].expand(-1, -1, states.shape[2])
-        sizes = torch.stack([one.sizes for one in rounds]).sum(0)
+        sizes = torch.stack([entry.sizes for entry in rounds]).sum(0)
         return CommittedTokens(states.gather(1, index), tokens.gather(1, order), sizes, counts)
 
 
@@ -87,12 +90,12 @@ class Backlog:
 
     def keep_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
-        self._rounds = [one.keep_rows(rows) for one in self._rounds]
+        self._rounds = [entry.keep_rows(rows) for entry in self._rounds]
 
     def join(self, other: Backlog, rows: int) -> None:
         """Put the backlog of `rows` rows that have just begun, which is empty, behind."""
         assert not other._rounds
-        self._rounds = [one.with_empty(rows) for one in self._rounds]
+        self._rounds = [entry.with_empty(rows) for entry in self._rounds]
 
     def take(self) -> CommittedTokens:
         """All of it."""

@@ -27,7 +27,7 @@ from ..registry import DraftModel
 from ..stats.run import EXACT, Stats
 from .calls import (
     CallSignature,
-    own_arguments,
+    model_arguments,
     pad_id,
     padded_sequences,
     prompt_inputs,
@@ -36,14 +36,14 @@ from .calls import (
     to_device,
 )
 from .checks import check_model
-from .context import Context, embed, without_said_pixels
+from .context import Context, drop_output_pixels, embed
 from .requests import (
-    asked_rows,
     check_chunk,
     check_states,
     foreign_names,
     refuse_config,
     refuse_empty,
+    row_params,
 )
 
 if TYPE_CHECKING:
@@ -118,9 +118,9 @@ class Method(KnowsOldNames):
         """Most tokens that one target forward will be asked to verify, the root included."""
         return 1
 
-    def expect(self, rows: int, waiting: int, most_rows: int) -> None:
+    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         """An engine is about to step: requests of so many rows decode or are prefilled, and so many
-        wait, of which `most_rows` may decode together. Drafts that pay for few may not for many."""
+        wait, of which `max_rows` may decode together. Drafts that pay for few may not for many."""
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         """Returns the drafter of one run, and how the target judges its drafts.
@@ -144,7 +144,7 @@ class Method(KnowsOldNames):
         on_tokens: OnTokens | None = None,
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
-        said: int = 0,
+        generated: int = 0,
         decode: Callable[[Session], list[list[int]]] = run,
         tokenizer: Any = None,
         **model_kwargs: Any,
@@ -153,7 +153,7 @@ class Method(KnowsOldNames):
 
         Args:
             graphs, compile: see `sooner.generate`.
-            said: see `session`.
+            generated: see `session`.
             decode: what is done with the session that is set up; returns the new tokens of each
                 row. The rest is what `generate` has prepared.
             tokenizer: of stop strings, which `generate` has made criteria of.
@@ -167,7 +167,7 @@ class Method(KnowsOldNames):
         """
         config = generation_config if generation_config is not None else GenerationConfig()
         refuse_config(config, synced_gpus)
-        names = own_arguments(model) & model_kwargs.keys()
+        names = model_arguments(model) & model_kwargs.keys()
         handed = {name: model_kwargs.pop(name) for name in names}
         pixels = {name: value for name, value in handed.items() if value is not None}
         copies = config.num_return_sequences or 1
@@ -183,7 +183,7 @@ class Method(KnowsOldNames):
             on_tokens=tell_both(streamer, on_tokens, input_ids.shape[0]),
             copies=copies,
             prefill_chunk=config.prefill_chunk_size,
-            said=said,
+            generated=generated,
             graphs=graphs,
             compile=compile,
         )
@@ -209,7 +209,7 @@ class Method(KnowsOldNames):
         guidance: float = 1.0,
         prefill_chunk: int | None = None,
         requests: Sequence[int] | None = None,
-        said: int = 0,
+        generated: int = 0,
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
     ) -> Session:
@@ -224,8 +224,8 @@ class Method(KnowsOldNames):
                 long prompts need less memory; `None` is all of them.
             requests: number of each row, 0, 1, ... by default. Under one seed a row of the same
                 prompt and number draws the same, whatever else is in the batch.
-            said: the last ids of each prompt that the row said itself, before it was interrupted:
-                penalties and draws go on behind them.
+            generated: the last ids of each prompt that the row said itself, before it was
+                interrupted: penalties and draws go on behind them.
             graphs, compile: see `sooner.generate`.
         """
         check_chunk(prefill_chunk)
@@ -239,8 +239,8 @@ class Method(KnowsOldNames):
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
         stopping = Stopping(criteria or [], ids.shape[1])
         rows = Rows(ids if target.speaks_prompt else ids[:, :0])
-        asked = asked_rows(processors or [], do_sample, rows.batch)
-        processing = Processing(asked, prompt=rows.prompt, said=said)
+        params = row_params(processors or [], do_sample, rows.batch)
+        processing = Processing(params, prompt=rows.prompt, generated=generated)
         if (costs := processing.costs) is not None:
             stats.note(costs)
         if names := foreign_names(processors or []):
@@ -248,10 +248,12 @@ class Method(KnowsOldNames):
                 f"{', '.join(names)}: asked once for each drafted token; with a state of its own, "
                 "such as a count of its calls, ids may be others than generate's"
             )
-        inputs, own = without_said_pixels(target, inputs, said) if said else (inputs, None)
+        inputs, output_ids = (
+            drop_output_pixels(target, inputs, generated) if generated else (inputs, None)
+        )
         seed = draw_seed(generator) if do_sample else 0
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
-        noise = RowNoise.start(seed, numbers, said)
+        noise = RowNoise.start(seed, numbers, generated)
         runner = _runner(target, guidance)
         launch = _graphs(runner, graphs, self.largest_block(), compile, stats)
         context = Context(
@@ -269,7 +271,7 @@ class Method(KnowsOldNames):
             constraint=_constraint(target),
             prefill_chunk=prefill_chunk,
             graphs=launch,
-            own=own,
+            output_ids=output_ids,
         )
         if stopping.limit is None:
             raise SoonerError("no limit on new tokens; pass max_new_tokens")
@@ -277,7 +279,7 @@ class Method(KnowsOldNames):
         way = self if ranks is None else _sharded(self, ranks)
         drafter, rule = way.build(context)
         try:
-            prompt = _embed(context, said)
+            prompt = _embed(context, generated)
             if runner.rope is not None:
                 runner.rope.check(prompt, stopping.limit)
         except BaseException:
@@ -322,7 +324,7 @@ def _embed(context: Context, generated: int) -> Prompt:
         inputs, prompts = context.inputs, context.prompts
         if context.guidance != 1.0:  # every prompt once more, without what it asks for
             inputs, prompts = context.target.guided_inputs(inputs), 2 * prompts
-        prompt = embed(context.target, inputs, prompts, context.copies, context.own)
+        prompt = embed(context.target, inputs, prompts, context.copies, context.output_ids)
         prompt.generated = generated
     _check_positions(context.target, max(prompt.lengths))
     return prompt

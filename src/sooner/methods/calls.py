@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from ..decoding.cache import CACHE_NAMES, given_cache
+from ..decoding.cache import CACHE_NAMES, cache_of
 from ..decoding.loop import OnTokens
 from ..errors import UnsupportedError
 from .requests import refuse_assistant, refuse_cache, refuse_inputs
@@ -34,7 +34,7 @@ GENERATED = {
 """Arguments of a model's forward that `generate` makes or reads itself."""
 
 
-def own_arguments(model: Any) -> frozenset[str]:
+def model_arguments(model: Any) -> frozenset[str]:
     """Names of what a model's forward, and the encoders of its pixels, take beside `GENERATED`.
 
     `generate` hands these to a method as they came. It would encode pixels first; but the draft
@@ -42,7 +42,9 @@ def own_arguments(model: Any) -> frozenset[str]:
     """
     body = getattr(model, "base_model", None)
     makers = [getattr(body, f"get_{kind}_features", None) for kind in ("image", "video")]
-    return _names(*(getattr(one, "__func__", one) for one in (model.forward, *makers)))
+    return _names(
+        *(getattr(function, "__func__", function) for function in (model.forward, *makers))
+    )
 
 
 @lru_cache(maxsize=64)
@@ -58,7 +60,7 @@ def _names(*functions: Any) -> frozenset[str]:
 
 
 class CallSignature:
-    """The signature of a method's call: its own, and `own_arguments` of the model that runs it.
+    """The signature of a method's call: its own, and `model_arguments` of the model that runs it.
 
     `generate` reads it to know which arguments it hands over; the model is the one whose call this
     is, as `streamer_of_caller` finds it.
@@ -67,15 +69,15 @@ class CallSignature:
     def __get__(self, method: Any, kind: type) -> inspect.Signature:
         if method is None:
             raise AttributeError("__signature__")  # the class has that of its constructor
-        own = inspect.signature(kind.__call__)
-        _, *names = own.parameters.values()
+        signature = inspect.signature(kind.__call__)
+        _, *names = signature.parameters.values()
         call = _call_of_generate()
         _restore_tokenizer(call)
-        known = {one.name for one in names}
-        arguments = own_arguments(call["self"]) if "self" in call else frozenset()
+        known = {parameter.name for parameter in names}
+        arguments = model_arguments(call["self"]) if "self" in call else frozenset()
         for name in sorted(arguments - known):
             names.insert(-1, inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None))
-        return own.replace(parameters=names)
+        return signature.replace(parameters=names)
 
 
 def _call_of_generate() -> Mapping[str, Any]:
@@ -110,13 +112,13 @@ def prompt_inputs(
     Under `num_return_sequences` `generate` has repeated all it knows of, but it never saw the
     pixels: one prompt of each group is kept, and repeated once it is embedded.
     """
-    others = {"input_ids": input_ids, **refuse_inputs(model_kwargs, input_ids)}
+    rest = {"input_ids": input_ids, **refuse_inputs(model_kwargs, input_ids)}
     if copies > 1:
-        others = {
+        rest = {
             name: value[::copies] if isinstance(value, Tensor) else value
-            for name, value in others.items()
+            for name, value in rest.items()
         }
-    return {**others, **pixels}
+    return {**rest, **pixels}
 
 
 def streamer_of_caller(model: Any) -> Any:
@@ -135,7 +137,7 @@ def streamer_of_caller(model: Any) -> Any:
             return None
         if frame.f_code.co_name == "generate" and frame.f_locals.get("self") is model:
             refuse_assistant(frame.f_locals.get("assistant_model"))
-            refuse_cache(given_cache(frame.f_locals.get("kwargs", {})))
+            refuse_cache(cache_of(frame.f_locals.get("kwargs", {})))
             return frame.f_locals.get("streamer")
     return None
 

@@ -95,7 +95,7 @@ class ChainDrafter(Drafter):
         self.memory: PromptMemory | None = None
         self.prompt_lengths: list[int] = []
         self.members: list[int] = []  # rows whose prompts the draft has read, ascending
-        self.found: FoundDrafts | None = None  # of other rows, from when there is one
+        self.lookup: FoundDrafts | None = None  # of other rows, from when there is one
         self._index: Tensor | None = None  # the same on the draft's device, unless they are all
         self.began: list[DraftLength] = []  # what sized each row's drafts when it was prefilled
         self.drafted: list[int] = []
@@ -116,7 +116,7 @@ class ChainDrafter(Drafter):
             from .found_drafts import FoundDrafts  # not for those who draft for every row
 
             prompts = self.context.rows.prompts
-            self.found = FoundDrafts(
+            self.lookup = FoundDrafts(
                 [None if has_prompt else prompts[row] for row in active], self.prediction
             )
         self._index = self._index_of_members()
@@ -159,30 +159,30 @@ class ChainDrafter(Drafter):
         may_draft = [False] * len(self.began)
         for row in self.members:
             may_draft[row] = True
-        found = self._look_up(outcome)
-        rows, has = outcome.rows, [many > 0 for many in found]
+        matches = self._look_up(outcome)
+        rows, has = outcome.rows, [many > 0 for many in matches]
         left = self.context.stopping.tokens_left(rows)
         sizes = self.draft_length.choose(rows.active, may_draft, self.began, has, left)
-        lines = zip(sizes, outcome.budget, may_draft, found, strict=True)
+        lines = zip(sizes, outcome.budget, may_draft, matches, strict=True)
         self.drafted = [
             max(min(size, budget - 1), 0) if can else min(size, many)
             for size, budget, can, many in lines
         ]
         members = len(self.members) * any(self.drafted[row] for row in self.members)
         self.round = RoundCost(len(sizes), 1 + max(self.drafted), members=members)
-        kept, self.written = self._keep(outcome), None
+        cached, self.written = self._keep(outcome), None
         tree = Tree.empty(len(self.drafted), outcome.hidden.device)
         if members:
-            tree = self._draft(outcome, kept)
-        if self.found is not None and any(found):
-            tree = self.found.beside(tree, self.drafted)
+            tree = self._draft(outcome, cached)
+        if self.lookup is not None and any(matches):
+            tree = self.lookup.merge_into(tree, self.drafted)
         return tree
 
     def _look_up(self, outcome: Outcome) -> list[int]:
         """Returns how many draft tokens are found for each row without the model."""
-        if self.found is None:
+        if self.lookup is None:
             return [0] * len(self.began)
-        return self.found.look_up(outcome, self.draft_length.largest, self.context.processing)
+        return self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
 
     def _observe(self, outcome: Outcome) -> None:
         """Tell the sizing what the last round gave, and what it took as soon as that is known."""
@@ -200,22 +200,22 @@ class ChainDrafter(Drafter):
         self.began = [self.began[row] for row in rows]
         self.drafted = [self.drafted[row] for row in rows]
         places = {row: place for place, row in enumerate(self.members)}
-        kept = [places[row] for row in rows if row in places]
+        indices = [places[row] for row in rows if row in places]
         self.members = [place for place, row in enumerate(rows) if row in places]
-        if self.found is not None:
-            self.found.keep_rows(rows)
+        if self.lookup is not None:
+            self.lookup.keep_rows(rows)
         if self.runner is not None:
-            self.runner.keep_rows(kept)
-        self.prompt_lengths = [self.prompt_lengths[place] for place in kept]
-        if not kept:
+            self.runner.keep_rows(indices)
+        self.prompt_lengths = [self.prompt_lengths[place] for place in indices]
+        if not indices:
             self.written = None
         self._index = self._index_of_members()
 
     def join(self, other: ChainDrafter) -> None:
         self.members += [len(self.began) + row for row in other.members]
         self.began += other.began
-        if self.found is not None and other.found is not None:
-            self.found.join(other.found)
+        if self.lookup is not None and other.lookup is not None:
+            self.lookup.join(other.lookup)
         self.drafted += other.drafted
         self.prompt_lengths += other.prompt_lengths
         if self.runner is not None and other.runner is not None:
@@ -302,7 +302,7 @@ class ChainDrafter(Drafter):
     def prompt(self) -> Prompt:
         """Returns the draft's embedded prompt."""
         context = self.context
-        return embed(self.adapter, self.inputs, context.prompts, context.copies, context.own)
+        return embed(self.adapter, self.inputs, context.prompts, context.copies, context.output_ids)
 
     @property
     def fed(self) -> list[int]:
@@ -322,17 +322,17 @@ class ChainDrafter(Drafter):
         if self.written is None:
             return None
         assert self.runner is not None
-        most = self.written
-        kept = (self._entries(outcome) - 1).clamp(max=most)
-        if most:
-            counts = [min(outcome.accepted[row], most) for row in self.members]
-            self.runner.commit_chain(kept, counts)
-        return kept
+        limit = self.written
+        cached = (self._entries(outcome) - 1).clamp(max=limit)
+        if limit:
+            counts = [min(outcome.accepted[row], limit) for row in self.members]
+            self.runner.commit_chain(cached, counts)
+        return cached
 
     def _entries(self, outcome: Outcome) -> Tensor:
         return self._of_members(outcome.committed.entries.to(self.adapter.device))
 
-    def _draft(self, outcome: Outcome, kept: Tensor | None) -> Tree:
+    def _draft(self, outcome: Outcome, cached: Tensor | None) -> Tree:
         assert self.runner is not None
         stats = self.context.stats
         drafted = [0] * len(self.drafted)
@@ -341,19 +341,19 @@ class ChainDrafter(Drafter):
         nodes = max(drafted)
         start, began = stats.mark(), stats.work_mark()
         chain: list[Tensor] = []
-        given: list[Tensor] = []
-        forward, missing = self._catch_up(outcome, kept)
+        step_probs: list[Tensor] = []
+        forward, missing = self._catch_up(outcome, cached)
         for node in range(nodes):
             if node:
                 token = self._of_members(chain[-1])
                 forward = self.runner.forward_chain(token, written=node - 1)
             p, token = self._choose(forward, outcome, chain)
             chain.append(token)
-            given.append(p)
+            step_probs.append(p)
         self.written = nodes - 1
         device = outcome.hidden.device
-        is_asked = self.context.processing.do_sample and not self.looks_up
-        probs = self._stack(given).to(device) if is_asked else None
+        needs_probs = self.context.processing.do_sample and not self.looks_up
+        probs = self._stack(step_probs).to(device) if needs_probs else None
         tree = Tree.chain(torch.cat(chain, 1).to(device), drafted, probs)
         missed = missing - 1 if missing > 2 else 0  # two tokens take as long as one
         self.round = replace(self.round, forwards=nodes, missed=missed)
@@ -362,30 +362,30 @@ class ChainDrafter(Drafter):
         stats.record_drafting(nodes, spent, is_typical=not missed)
         return tree
 
-    def _catch_up(self, outcome: Outcome, kept: Tensor | None) -> tuple[Forward, int]:
+    def _catch_up(self, outcome: Outcome, cached: Tensor | None) -> tuple[Forward, int]:
         """Feed each row the committed tokens that the draft has not seen, and commit them.
 
         Args:
-            kept: draft tokens of the last round that the draft's cache holds, `[members]`, if it
+            cached: draft tokens of the last round that the draft's cache holds, `[members]`, if it
                 was one with a draft.
 
         Returns:
             the forward of the last one of each of `members`, and most tokens of a row.
         """
         assert self.runner is not None
-        said = [outcome.rows.said(row) for row in self.members]
-        counts = [len(text) - fed for text, fed in zip(said, self.fed, strict=True)]
-        counts = self._feed_what_does_not_fit(said, counts)
+        outputs = [outcome.rows.output(row) for row in self.members]
+        counts = [len(text) - fed for text, fed in zip(outputs, self.fed, strict=True)]
+        counts = self._feed_what_does_not_fit(outputs, counts)
         width, is_even = max(counts), len(set(counts)) == 1
         sizes = None
-        if width == 1 or (kept is not None and width == 2):
+        if width == 1 or (cached is not None and width == 2):
             tokens = self._of_members(outcome.committed.last(width).to(self.adapter.device))
             if not is_even:  # of the others only the newest token is missing
-                assert kept is not None
-                sizes = self._entries(outcome) - kept
+                assert cached is not None
+                sizes = self._entries(outcome) - cached
                 tokens = torch.where(sizes[:, None] > 1, tokens, tokens[:, 1:])
         else:
-            sizes, tokens = self._packed(said, counts, counts)
+            sizes, tokens = self._packed(outputs, counts, counts)
         forward = self.runner.forward_chain(readable(tokens, self.adapter))
         if is_even:
             self.runner.cache.shift(width)
@@ -395,13 +395,13 @@ class ChainDrafter(Drafter):
         rows = torch.arange(len(sizes), device=sizes.device)
         return Forward(forward.logits[rows, sizes - 1][:, None], forward.hidden), width
 
-    def _feed_what_does_not_fit(self, said: list[list[int]], counts: list[int]) -> list[int]:
+    def _feed_what_does_not_fit(self, outputs: list[list[int]], counts: list[int]) -> list[int]:
         """Feed rows that are far behind, until what is missing fits behind the longest row, too.
 
         A block is as wide for all rows, and a row near its end has room for its own tokens alone.
 
         Args:
-            said: the text of each row.
+            outputs: the text of each row.
             counts: how many of its last tokens the draft has not seen.
 
         Returns:
@@ -409,17 +409,17 @@ class ChainDrafter(Drafter):
         """
         assert self.runner is not None
         cache, counts = self.runner.cache, list(counts)
-        while (most := max(counts)) > (room := cache.capacity - cache.longest):
+        while (longest := max(counts)) > (room := cache.capacity - cache.longest):
             fed = [min(max(count - room, 0), room) for count in counts]
-            sizes, tokens = self._packed(said, counts, fed)
+            sizes, tokens = self._packed(outputs, counts, fed)
             self.runner.forward_chain(readable(tokens, self.adapter))
             self.runner.commit_chain(sizes, fed)
             counts = [count - some for count, some in zip(counts, fed, strict=True)]
-            assert max(counts) < most
+            assert max(counts) < longest
         return counts
 
     def _packed(
-        self, said: list[list[int]], counts: list[int], fed: list[int]
+        self, outputs: list[list[int]], counts: list[int], fed: list[int]
     ) -> tuple[Tensor, Tensor]:
         """The first `fed` of the last `counts` tokens of each row, in one upload.
 
@@ -428,7 +428,7 @@ class ChainDrafter(Drafter):
         """
         width = max(fed)
         lines = []
-        for text, count, some in zip(said, counts, fed, strict=True):
+        for text, count, some in zip(outputs, counts, fed, strict=True):
             begin = len(text) - count
             lines.append([some, *text[begin : begin + some], *[0] * (width - some)])
         packed = torch.tensor(lines, device=self.adapter.device)
@@ -442,9 +442,9 @@ class ChainDrafter(Drafter):
         logits = self._of_all(logits)
         return draw_next(logits, chain, outcome, self.context.processing, self.purpose)
 
-    def _stack(self, given: list[Tensor]) -> Tensor:
+    def _stack(self, probs: list[Tensor]) -> Tensor:
         # Nothing was drawn behind the last node; its slot only keeps the shape.
-        return torch.cat([*given, torch.zeros_like(given[0])], 1)
+        return torch.cat([*probs, torch.zeros_like(probs[0])], 1)
 
 
 def draw_next(

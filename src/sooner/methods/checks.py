@@ -14,14 +14,14 @@ PADDING = 1024
 """Vocabularies of one tokenizer differ by the padding of their embedding; more is another one."""
 
 
-def positive(config: Any, *names: str, at_least: int = 1) -> None:
-    """Require the named integer fields of `config` to be `at_least` or more.
+def positive(config: Any, *names: str, minimum: int = 1) -> None:
+    """Require the named integer fields of `config` to be `minimum` or more.
 
     Raises:
         SoonerError: names the option, its value and the bound.
     """
     for name in names:
-        check_whole(f"{type(config).__name__}: {name}", getattr(config, name), at_least)
+        check_whole(f"{type(config).__name__}: {name}", getattr(config, name), minimum)
 
 
 def positive_or_auto(config: Any, name: str) -> None:
@@ -108,16 +108,20 @@ def same_tokenizer(target: Any, draft: Any) -> None:
     Raises:
         SoonerError: names both tokenizers and the first token that differs.
     """
-    ours, theirs = target.get_vocab(), draft.get_vocab()
-    if ours == theirs:
+    ours, draft_vocab = target.get_vocab(), draft.get_vocab()
+    if ours == draft_vocab:
         return
     token = min(
-        (token for token in ours.keys() | theirs.keys() if ours.get(token) != theirs.get(token)),
+        (
+            token
+            for token in ours.keys() | draft_vocab.keys()
+            if ours.get(token) != draft_vocab.get(token)
+        ),
         key=lambda token: (ours.get(token, 1 << 30), token),
     )
     raise SoonerError(
         f"draft and target have different tokenizers: {_name(draft)} gives {token!r} the id "
-        f"{theirs.get(token)}, {_name(target)} gives it {ours.get(token)}; use a draft of the "
+        f"{draft_vocab.get(token)}, {_name(target)} gives it {ours.get(token)}; use a draft of the "
         "target's own family"
     )
 
@@ -128,11 +132,12 @@ def same_vocabulary(target: Any, draft: Any) -> None:
     Raises:
         SoonerError: names both models.
     """
-    ours, theirs = target.vocab_size, draft.vocab_size
+    ours, draft_size = target.vocab_size, draft.vocab_size
     names = f"{_name(draft.model)} and {_name(target.model)}"
-    if abs(ours - theirs) > PADDING:
+    if abs(ours - draft_size) > PADDING:
         raise SoonerError(
-            f"draft and target have different tokenizers: {names} have vocabularies of {theirs} "
+            f"draft and target have different tokenizers: {names} have vocabularies of "
+            f"{draft_size} "
             f"and {ours}; use a draft of the target's own family"
         )
     ends = [_ends(adapter) for adapter in (target, draft)]

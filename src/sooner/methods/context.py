@@ -29,12 +29,12 @@ def embed(
     inputs: Mapping[str, Any],
     rows: int,
     copies: int = 1,
-    own: Tensor | None = None,
+    output_ids: Tensor | None = None,
 ) -> Prompt:
     """Embed `rows` prompts and repeat each `copies` times, so that pixels are encoded once.
 
     Args:
-        own: what the prompts really end with; see `Context`.
+        output_ids: what the prompts really end with; see `Context`.
 
     Raises:
         SoonerError: `inputs` hold another number of prompts.
@@ -46,7 +46,7 @@ def embed(
             "prompts for both"
         )
     prompt = adapter.embed_prompt(inputs)
-    if own is not None:
+    if output_ids is not None:
         from ..models.own_prefill import EXTRA  # hardly ever needed
 
         if EXTRA in prompt.extras:
@@ -54,29 +54,30 @@ def embed(
                 f"{type(adapter.model).__name__} said a token that stands for pixels in its "
                 "prompts, and would take it for one there; begin this request anew"
             )
-        words = prompt.embeds[:, : -own.shape[1]]
-        prompt.embeds = torch.cat([words, adapter.embed_tokens(own)], 1)
-        for name, value in adapter.step_extras(own).items():
-            before = prompt.extras[name][:, : -own.shape[1]]
+        words = prompt.embeds[:, : -output_ids.shape[1]]
+        prompt.embeds = torch.cat([words, adapter.embed_tokens(output_ids)], 1)
+        for name, value in adapter.step_extras(output_ids).items():
+            before = prompt.extras[name][:, : -output_ids.shape[1]]
             prompt.extras[name] = torch.cat([before, value], 1)
     return prompt if copies == 1 else adapter.repeat_prompt(prompt, copies)
 
 
-def without_said_pixels(
-    adapter: AdapterLike, inputs: Mapping[str, Any], said: int
+def drop_output_pixels(
+    adapter: AdapterLike, inputs: Mapping[str, Any], generated: int
 ) -> tuple[Mapping[str, Any], Tensor | None]:
-    """Inputs in whose last `said` ids nothing stands for pixels, and those ids if anything did.
+    """Inputs in whose last `generated` ids nothing stands for pixels, and those ids if anything
+    did.
 
     A model may say such an id, and it is a word like any other then.
     """
     ids = inputs["input_ids"]
-    own = ids[:, ids.shape[1] - said :]
+    output_ids = ids[:, ids.shape[1] - generated :]
     pixels = set(adapter.visual_ids)
-    if pixels.isdisjoint(own.flatten().tolist()):
+    if pixels.isdisjoint(output_ids.flatten().tolist()):
         return inputs, None
     word = next(token for token in range(adapter.vocab_size) if token not in pixels)
-    words = torch.cat([ids[:, : -own.shape[1]], torch.full_like(own, word)], 1)
-    return {**inputs, "input_ids": words}, own
+    words = torch.cat([ids[:, : -output_ids.shape[1]], torch.full_like(output_ids, word)], 1)
+    return {**inputs, "input_ids": words}, output_ids
 
 
 def visual_tokens(context: Context) -> Tensor:
@@ -118,8 +119,8 @@ def words_only(context: Context) -> dict[str, Any]:
     words[:, -1] |= ~words.any(1)
     order = torch.where(words, 1, 0).argsort(dim=1, stable=True)  # words last, in their order
     order = order[:, -int(words.sum(1).max()) :]
-    kept = words.gather(1, order).to(mask.dtype)
-    return {"input_ids": ids.gather(1, order), "attention_mask": kept}
+    selected = words.gather(1, order).to(mask.dtype)
+    return {"input_ids": ids.gather(1, order), "attention_mask": selected}
 
 
 @dataclass
@@ -130,8 +131,8 @@ class Context:
         target: adapter of the target model.
         runner: runs it; its cache is empty until the prefill.
         inputs: the target's processed inputs on its device, one of each prompt.
-        own: what `inputs` end with in truth, `[prompts, ids]`, where rows said ids that stand for
-            pixels in a prompt; other words stand in their place.
+        output_ids: what `inputs` end with in truth, `[prompts, ids]`, where rows said ids that
+            stand for pixels in a prompt; other words stand in their place.
         rows: the batch's bookkeeping.
         processing: the processed distribution, to be shared by the draft.
         stopping: when rows end; `stopping.limit` bounds the new tokens of a row.
@@ -159,7 +160,7 @@ class Context:
     constraint: GridConstraint | None = None
     prefill_chunk: int | None = None
     graphs: StepGraphs | None = None
-    own: Tensor | None = None
+    output_ids: Tensor | None = None
 
     @property
     def prompts(self) -> int:

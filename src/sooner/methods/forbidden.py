@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..decoding.sampling import Asked, Processing
+from ..decoding.sampling import Processing, RowParams
 
 
 class KnowsTrees(Protocol):
@@ -28,13 +28,13 @@ def allowed_nodes(
     drafted for it any more, and the next round tells (`Asked.failed`).
     """
     nodes = list(range(len(tokens)))
-    asked: Asked = processing.asked(row)
-    known = [one for one in asked.host if hasattr(one, "allowed")]
+    params: RowParams = processing.params_of(row)
+    known = [processor for processor in params.host if hasattr(processor, "allowed")]
     if not nodes or not known:
         return nodes
     try:
-        verdicts = [one.allowed(tokens, parents) for one in known]
+        verdicts = [processor.allowed(tokens, parents) for processor in known]
     except Exception as error:
-        asked.failed.append(error)
+        params.failed.append(error)
         return []
     return [node for node in nodes if all(verdict[node] for verdict in verdicts)]

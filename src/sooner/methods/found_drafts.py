@@ -59,7 +59,7 @@ class FoundDrafts:
             self._drafts.append(draft)
         return [len(draft) for draft in self._drafts]
 
-    def beside(self, tree: Tree, sizes: Sequence[int]) -> Tree:
+    def merge_into(self, tree: Tree, sizes: Sequence[int]) -> Tree:
         """Returns a model's chains, and the found ones of the other rows; `sizes` of all rows.
 
         Their probabilities are not kept: a rule that asks for them has no place for found drafts.
@@ -71,5 +71,7 @@ class FoundDrafts:
             draft[:size] + [NONE] * (width - len(draft[:size]))
             for draft, size in zip(self._drafts, sizes, strict=True)
         ]
-        found = torch.tensor(lines, dtype=tokens.dtype).to(tokens.device)  # one upload for all rows
-        return Tree.chain(torch.where(found == NONE, tokens, found), sizes)
+        columns = torch.tensor(lines, dtype=tokens.dtype).to(
+            tokens.device
+        )  # one upload for all rows
+        return Tree.chain(torch.where(columns == NONE, tokens, columns), sizes)

@@ -46,11 +46,11 @@ class PromptLookup(Method):
     def __post_init__(self) -> None:
         positive_or_auto(self, "num_draft_tokens")
         positive(self, "max_draft_tokens", "max_ngram", "min_ngram")
-        positive(self, "max_ngram", at_least=self.min_ngram)
+        positive(self, "max_ngram", minimum=self.min_ngram)
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(**settings.given("num_draft_tokens"))
+        return cls(**settings.explicit("num_draft_tokens"))
 
     @property
     def drafts_chains(self) -> bool:

@@ -116,11 +116,11 @@ def closings(visual: Tensor, frames: Tensor) -> Tensor:
     Args:
         visual, frames: see `groups_of`.
     """
-    groups, own = groups_of(visual, frames), frames[visual]
+    groups, frame_ids = groups_of(visual, frames), frames[visual]
     places = visual.nonzero()[:, 0]
-    found = torch.zeros_like(own, dtype=torch.bool)
-    found[1:] = (places.diff() == 1) & (own[:-1] >= 0) & (own[1:] < 0)
-    return found & (groups.bincount()[groups] == 1)
+    result = torch.zeros_like(frame_ids, dtype=torch.bool)
+    result[1:] = (places.diff() == 1) & (frame_ids[:-1] >= 0) & (frame_ids[1:] < 0)
+    return result & (groups.bincount()[groups] == 1)
 
 
 def rank(
@@ -131,7 +131,7 @@ def rank(
     visual: Tensor,
     frames: Tensor | None = None,
     generator: torch.Generator | None = None,
-    least: int = 0,
+    minimum: int = 0,
 ) -> Tensor:
     """Returns indices, among the visual tokens, of those kept by a criterion, ascending.
 
@@ -147,25 +147,25 @@ def rank(
         visual: `[width]` bool.
         frames: for criteria of `BY_FRAME`, see `groups_of`; by default the prompt has no video.
         generator: of `random`.
-        least: so many are kept at least, unless `ratio` is 1.
+        minimum: so many are kept at least, unless `ratio` is 1.
     """
     tokens = int(visual.sum())
     count = keep_count(tokens, ratio)
     if ratio < 1:
-        count = max(count, min(least, tokens))
+        count = max(count, min(minimum, tokens))
     if count == tokens:
         return torch.arange(tokens, device=visual.device)
     frames = torch.full_like(visual, -1, dtype=torch.long) if frames is None else frames
     closing = closings(visual, frames)
     if criterion in ("uniform", "random"):
-        shown = (~closing).nonzero()[:, 0]
+        visible = (~closing).nonzero()[:, 0]
         fixed = closing.nonzero()[:, 0][:count]
         left = count - len(fixed)
         if criterion == "uniform":
-            chosen = uniform(len(shown), left, visual.device)
+            chosen = uniform(len(visible), left, visual.device)
         else:
-            chosen = torch.randperm(len(shown), generator=generator)[:left].to(visual.device)
-        return torch.cat([shown[chosen], fixed]).sort().values
+            chosen = torch.randperm(len(visible), generator=generator)[:left].to(visual.device)
+        return torch.cat([visible[chosen], fixed]).sort().values
     scores = SCORES[criterion](first, last, visual).masked_fill(closing, torch.inf)
     if criterion not in BY_FRAME:
         return top(scores, count)

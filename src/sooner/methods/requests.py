@@ -12,10 +12,10 @@ from transformers import GenerationConfig, LogitsProcessor
 from transformers.generation import logits_process as hf
 
 from ..checks import check_whole
-from ..decoding.cache import CACHE_NAMES, given_cache
+from ..decoding.cache import CACHE_NAMES, cache_of
 from ..decoding.interface import AdapterLike
 from ..decoding.rows import RowSettings
-from ..decoding.sampling import Asked
+from ..decoding.sampling import RowParams
 from ..errors import SoonerError, UnsupportedError
 from ..models.base import keeps_states
 from ..models.ranks import Ranks
@@ -153,7 +153,7 @@ def refuse_inputs(model_kwargs: dict[str, Any], input_ids: Tensor) -> dict[str, 
         UnsupportedError: a cache that already holds tokens, embeddings instead of ids, or
             position ids of the caller's own.
     """
-    if (cache := given_cache(model_kwargs)) is not None and cache.get_seq_length() > 0:
+    if (cache := cache_of(model_kwargs)) is not None and cache.get_seq_length() > 0:
         refuse_cache(cache)
     if model_kwargs.get("inputs_embeds") is not None:
         raise UnsupportedError("inputs_embeds can't be honoured: pass input_ids")
@@ -216,8 +216,10 @@ class SaidPenalty(LogitsProcessor):
         self.presence, self.frequency, self.width = presence, frequency, width
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        said = input_ids[:, self.width :]
-        counts = torch.zeros_like(scores).scatter_add_(1, said, torch.ones_like(said).to(scores))
+        generated = input_ids[:, self.width :]
+        counts = torch.zeros_like(scores).scatter_add_(
+            1, generated, torch.ones_like(generated).to(scores)
+        )
         return scores - self.frequency * counts - self.presence * (counts > 0)
 
 
@@ -226,14 +228,17 @@ def foreign_names(processors: Sequence[Any]) -> list[str]:
     functions that one of transformers' calls: whether they keep a state is not known.
     """
     names = set()
-    for one in processors:
-        calls_back = type(one) is hf.PrefixConstrainedLogitsProcessor
-        if calls_back or type(one).__module__.partition(".")[0] not in ("transformers", "sooner"):
-            names.add(getattr(one, "__name__", type(one).__name__))
+    for processor in processors:
+        calls_back = type(processor) is hf.PrefixConstrainedLogitsProcessor
+        if calls_back or type(processor).__module__.partition(".")[0] not in (
+            "transformers",
+            "sooner",
+        ):
+            names.add(getattr(processor, "__name__", type(processor).__name__))
     return sorted(names)
 
 
-def asked_rows(processors: Sequence[Any], draws: bool, batch: int) -> list[Asked]:
+def row_params(processors: Sequence[Any], draws: bool, batch: int) -> list[RowParams]:
     """Returns what HF's `processors` ask for each of `batch` rows.
 
     Those at the beginning and at the end of the list that have an equivalent by row, and stand
@@ -242,55 +247,55 @@ def asked_rows(processors: Sequence[Any], draws: bool, batch: int) -> list[Asked
     Raises:
         UnsupportedError: a processor keeps state that speculation would corrupt.
     """
-    for one in processors:
-        if reason := REFUSED_PROCESSORS.get(type(one).__name__):
-            raise UnsupportedError(f"{type(one).__name__} can't be honoured: {reason}")
-    left, given = list(processors), {"draws": draws}
+    for processor in processors:
+        if reason := REFUSED_PROCESSORS.get(type(processor).__name__):
+            raise UnsupportedError(f"{type(processor).__name__} can't be honoured: {reason}")
+    left, options = list(processors), {"draws": draws}
     bias: dict[int, float] = {}
     ignored, place = [0] * batch, -1
-    while left and (found := _penalty(left[0], batch)) is not None:
-        at, values = found
+    while left and (penalty := _penalty(left[0], batch)) is not None:
+        at, values = penalty
         if at is not None and at <= place:
             break
         place = place if at is None else at  # what forbids a token does so wherever it stands
         for token, value in values.pop("bias", ()):
             bias[token] = bias.get(token, 0.0) + value
         ignored = values.pop("ignored", ignored)
-        given |= values
+        options |= values
         left.pop(0)
     place = len(_WARPERS)
     while left and (at := _warper(left[-1])) is not None and at < place:
-        place, one = at, left.pop()
-        given |= {_WARPERS[at][1]: getattr(one, _WARPERS[at][1])}
-    settings = RowSettings(**given, bias=tuple(bias.items()))
+        place, processor = at, left.pop()
+        options |= {_WARPERS[at][1]: getattr(processor, _WARPERS[at][1])}
+    settings = RowSettings(**options, bias=tuple(bias.items()))
     host, every = tuple(left), tuple(processors)
-    reads_text = any(type(one) not in PREFIX_FREE for one in host)
+    reads_text = any(type(processor) not in PREFIX_FREE for processor in host)
     return [
-        Asked(replace(settings, ignored=ignored[row]), host, reads_text, every, row, batch)
+        RowParams(replace(settings, ignored=ignored[row]), host, reads_text, every, row, batch)
         for row in range(batch)
     ]
 
 
-def _penalty(one: Any, batch: int) -> tuple[int | None, dict[str, Any]] | None:
+def _penalty(processor: Any, batch: int) -> tuple[int | None, dict[str, Any]] | None:
     """Returns where a processor that comes before the host's stands (anywhere: `None`), and what it
     is as `RowSettings`; nothing if it has no equivalent by row.
     """
-    if type(one) in (hf.SequenceBiasLogitsProcessor, hf.NoBadWordsLogitsProcessor):
-        values = [(ids, float(value)) for ids, value in one.sequence_bias.items()]
+    if type(processor) in (hf.SequenceBiasLogitsProcessor, hf.NoBadWordsLogitsProcessor):
+        values = [(ids, float(value)) for ids, value in processor.sequence_bias.items()]
         if any(len(ids) != 1 for ids, _ in values):
             return None
         forbids = all(value == -torch.inf for _, value in values)
         return None if forbids else 0, {"bias": [(int(ids[0]), value) for ids, value in values]}
-    if type(one) is hf.SuppressTokensLogitsProcessor:
-        return None, {"bias": [(token, -torch.inf) for token in one.suppress_tokens.tolist()]}
-    if type(one) is hf.RepetitionPenaltyLogitsProcessor:
-        ignored = getattr(one, "prompt_ignore_length", None)
+    if type(processor) is hf.SuppressTokensLogitsProcessor:
+        return None, {"bias": [(token, -torch.inf) for token in processor.suppress_tokens.tolist()]}
+    if type(processor) is hf.RepetitionPenaltyLogitsProcessor:
+        ignored = getattr(processor, "prompt_ignore_length", None)
         if ignored is not None and (isinstance(ignored, int) or len(ignored) != batch):
             return None
         whose = [0] * batch if ignored is None else ignored.tolist()
-        return 1, {"repetition": one.penalty, "ignored": whose}
-    if type(one) is SaidPenalty:
-        return 2, {"presence": one.presence, "frequency": one.frequency}
+        return 1, {"repetition": processor.penalty, "ignored": whose}
+    if type(processor) is SaidPenalty:
+        return 2, {"presence": processor.presence, "frequency": processor.frequency}
     return None
 
 
@@ -302,11 +307,11 @@ _WARPERS = (
 )
 
 
-def _warper(one: Any) -> int | None:
+def _warper(processor: Any) -> int | None:
     """Returns where a processor that comes behind the host's stands, if it has an equivalent by
     row.
     """
-    keeps = getattr(one, "min_tokens_to_keep", 1)
-    if getattr(one, "filter_value", -torch.inf) != -torch.inf or keeps != 1:
+    keeps = getattr(processor, "min_tokens_to_keep", 1)
+    if getattr(processor, "filter_value", -torch.inf) != -torch.inf or keeps != 1:
         return None
-    return next((at for at, (kind, _) in enumerate(_WARPERS) if type(one) is kind), None)
+    return next((at for at, (kind, _) in enumerate(_WARPERS) if type(processor) is kind), None)

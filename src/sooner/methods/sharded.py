@@ -50,7 +50,7 @@ class Sharded:
 
     def __init__(self, method: Buildable, ranks: Ranks) -> None:
         self.method, self.ranks = method, ranks
-        self.own: tuple[Drafter, Rule | None] = Drafter(), None
+        self.inner: tuple[Drafter, Rule | None] = Drafter(), None
         self.largest = 1
 
     def largest_block(self) -> int:
@@ -67,10 +67,12 @@ class Sharded:
         self.largest = int(Decisions(self.ranks, 1).decide(lambda: self._open(context))[0])
         decisions = Decisions(self.ranks, HEAD + 2 * context.rows.batch * self.largest)
         # Eos and length follow from the tokens; a clock, or code of the caller's, may not.
-        others = context.stopping.others
-        context.stopping.others = [_BroadcastCriterion(one, decisions) for one in others]
-        own, judge = self.own
-        drafter = BroadcastDrafter(own, context.rows, decisions)
+        criteria = context.stopping.criteria
+        context.stopping.criteria = [
+            _BroadcastCriterion(criterion, decisions) for criterion in criteria
+        ]
+        inner, judge = self.inner
+        drafter = BroadcastDrafter(inner, context.rows, decisions)
         return drafter, _rule(drafter, judge)
 
     def _open(self, context: Context) -> list[Tensor]:
@@ -79,26 +81,26 @@ class Sharded:
                 f"{type(self.method).__name__} looks into the target to draft, and each rank holds "
                 "a shard of it; use Speculative or ParallelVLM, or device_map instead of tp_plan"
             )
-        self.own = self.method.build(context)
+        self.inner = self.method.build(context)
         return [torch.tensor([self.method.largest_block()])]
 
 
-def _rule(drafter: BroadcastDrafter, own: Rule | None) -> Rule:
-    """Returns the verdicts of the first rank's rule `own`, on all ranks: its draws, its draft's
+def _rule(drafter: BroadcastDrafter, inner: Rule | None) -> Rule:
+    """Returns the verdicts of the first rank's rule `inner`, on all ranks: its draws, its draft's
     probabilities."""
 
     def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
         def judged() -> list[Tensor]:
-            assert own is not None
+            assert inner is not None
             assert drafter.pending is not None
-            verdict = own(drafter.pending, scores, processing, noise)
+            verdict = inner(drafter.pending, scores, processing, noise)
             path = pad(verdict.path, (0, tree.nodes - verdict.path.shape[1]))
             return [verdict.accepted, verdict.bonus, path]
 
-        told = drafter.decisions.decide(judged).to(scores.device)
+        result = drafter.decisions.decide(judged).to(scores.device)
         drafter.decisions.awaited = True
         rows, nodes = tree.rows, tree.nodes
-        accepted, bonus, path = told[: rows * (2 + nodes)].split([rows, rows, rows * nodes])
+        accepted, bonus, path = result[: rows * (2 + nodes)].split([rows, rows, rows * nodes])
         return Verdict(path.view(rows, nodes), accepted, bonus)
 
     return rule
@@ -108,7 +110,7 @@ class BroadcastDrafter(Drafter):
     """Drafts what rank 0's drafter drafts.
 
     Args:
-        own: that drafter; on other ranks the base class.
+        inner: that drafter; on other ranks the base class.
         rows: the batch.
         decisions: the way from the first rank to the others.
 
@@ -117,33 +119,33 @@ class BroadcastDrafter(Drafter):
             there since it alone judges.
     """
 
-    def __init__(self, own: Drafter, rows: Rows, decisions: Decisions) -> None:
-        self.own, self.rows, self.decisions = own, rows, decisions
+    def __init__(self, inner: Drafter, rows: Rows, decisions: Decisions) -> None:
+        self.inner, self.rows, self.decisions = inner, rows, decisions
         self.pending: Tree | None = None
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.pending is None:
             self.pending = pending  # the first round's, which nobody drafted
-        self.own.on_verify_start(self.pending, rows)
+        self.inner.on_verify_start(self.pending, rows)
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
-        self.own.on_prefill(prompt, start, states)
+        self.inner.on_prefill(prompt, start, states)
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
-        return self.own.begin(outcome)
+        return self.inner.begin(outcome)
 
     def propose(self, outcome: Outcome) -> Tree:
         def drafted() -> list[Tensor]:
-            tree = self.pending = self.own.propose(outcome)
+            tree = self.pending = self.inner.propose(outcome)
             head = torch.tensor([tree.nodes, int(tree.is_chain)], device=tree.tokens.device)
             return [head, tree.sizes, tree.tokens, tree.parents]
 
-        told = self.decisions.decide(drafted)
+        message = self.decisions.decide(drafted)
         self.decisions.awaited = False
-        return _tree(told, len(outcome.new), outcome.hidden.device)
+        return _tree(message, len(outcome.new), outcome.hidden.device)
 
     def keep_rows(self, rows: list[int]) -> None:
-        self.own.keep_rows(rows)
+        self.inner.keep_rows(rows)
 
     def close(self) -> None:
         try:
@@ -151,26 +153,26 @@ class BroadcastDrafter(Drafter):
             has_failed = "error" in self.rows.reasons.values()
             self.decisions.close(is_over=not (self.rows.active or has_failed))
         finally:
-            self.own.close()
+            self.inner.close()
 
 
-def _tree(told: Tensor, rows: int, device: torch.device) -> Tree:
+def _tree(packed: Tensor, rows: int, device: torch.device) -> Tree:
     """Returns the trees of a message, without probabilities."""
-    nodes, is_chain, *sizes = told[: HEAD + rows].tolist()
-    body = told[HEAD + rows :][: 2 * rows * nodes].to(device).view(2, rows, nodes)
+    nodes, is_chain, *sizes = packed[: HEAD + rows].tolist()
+    body = packed[HEAD + rows :][: 2 * rows * nodes].to(device).view(2, rows, nodes)
     return Tree.of(body[0], body[1], sizes, is_chain=bool(is_chain))
 
 
 class _BroadcastCriterion(StoppingCriteria):
     """A criterion that rank 0 evaluates and broadcasts."""
 
-    def __init__(self, own: StoppingCriteria, decisions: Decisions) -> None:
-        self.own, self.decisions = own, decisions
+    def __init__(self, inner: StoppingCriteria, decisions: Decisions) -> None:
+        self.inner, self.decisions = inner, decisions
 
     def __call__(self, input_ids: Any, scores: Any, **kwargs: Any) -> Any:
         def answered() -> list[Tensor]:
-            done = torch.as_tensor(self.own(input_ids, scores, **kwargs))
+            done = torch.as_tensor(self.inner(input_ids, scores, **kwargs))
             return [done.long().expand(len(input_ids))]
 
-        told = self.decisions.decide(answered)[: len(input_ids)]
-        return told.bool().to(input_ids.device)
+        answers = self.decisions.decide(answered)[: len(input_ids)]
+        return answers.bool().to(input_ids.device)

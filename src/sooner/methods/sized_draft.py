@@ -45,7 +45,7 @@ class SizedDrafter(Drafter):
         """Whether a draft costs no reading of the prompts any more."""
         return True
 
-    def hear(self, outcome: Outcome) -> None:
+    def record(self, outcome: Outcome) -> None:
         """Keep what a round has committed; called whether or not a draft follows."""
 
     def read(self) -> None:
@@ -62,7 +62,7 @@ class SizedDrafter(Drafter):
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             tell_sizing(self.sizing, self.size, self.levels, self.pending, outcome)
-        self.hear(outcome)
+        self.record(outcome)
         room, rows = max(outcome.budget) - 1, len(outcome.budget)
         self.size = self.sizing.choose(room, self.has_read, rows)
         self.levels = [max(min(self.size.depth, budget - 1), 0) for budget in outcome.budget]
@@ -139,9 +139,9 @@ class DraftRunner:
         return self.cache.lengths
 
     @property
-    def held(self) -> list[Tensor]:
+    def buffers(self) -> list[Tensor]:
         """What stays where it is as long as no row needs more room."""
-        return [*self.cache.held, *self._rotation]
+        return [*self.cache.buffers, *self._rotation]
 
     def resize(self, capacity: int) -> None:
         """Have so many slots a row; nothing has been written yet."""
@@ -184,9 +184,9 @@ class DraftRunner:
 
         from ..fusion.decoder import fused  # not for drafters that are models
 
-        def fused_run(*given: Tensor) -> tuple[Tensor, ...]:
+        def fused_run(*tensors: Tensor) -> tuple[Tensor, ...]:
             with fused(self.drafter):
-                return run(*given)
+                return run(*tensors)
 
         if self.graphs is None or not self.cache.slot_layers[0].is_initialized:
             return fused_run(*inputs)
@@ -214,10 +214,10 @@ class HeardPrompts(Protocol):
 
 
 Runner = TypeVar("Runner", bound=DraftRunner)
-Heard = TypeVar("Heard", bound=HeardPrompts)
+Prompts = TypeVar("Prompts", bound=HeardPrompts)
 
 
-class ReadingDrafter(SizedDrafter, Generic[Runner, Heard]):
+class ReadingDrafter(SizedDrafter, Generic[Runner, Prompts]):
     """A drafter with a cache that holds an entry for each committed token, made from the target's
     own states of it.
 
@@ -231,25 +231,25 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Heard]):
         backlog: what was committed and is not in the cache yet.
     """
 
-    def __init__(self, context: Context, sizing: TreeSize, prompt: Heard) -> None:
+    def __init__(self, context: Context, sizing: TreeSize, prompt: Prompts) -> None:
         super().__init__(context, sizing)
         self.runner: Runner | None = None
-        self.prompt: Heard | None = prompt
+        self.prompt: Prompts | None = prompt
         self.backlog = Backlog()
 
     @abstractmethod
-    def make_runner(self, prompt: Heard) -> Runner:
+    def make_runner(self, prompt: Prompts) -> Runner:
         """A runner with room for the prompts and what is decoded behind them."""
 
     @abstractmethod
-    def read_prompt(self, runner: Runner, prompt: Heard) -> None:
+    def read_prompt(self, runner: Runner, prompt: Prompts) -> None:
         """Let a runner read the prompts."""
 
     @property
     def has_read(self) -> bool:
         return self.runner is not None
 
-    def hear(self, outcome: Outcome) -> None:
+    def record(self, outcome: Outcome) -> None:
         self.backlog.add(outcome)
 
     def read(self) -> None:
@@ -277,17 +277,17 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Heard]):
         return self.runner
 
     def keep_rows(self, rows: list[int]) -> None:
-        for one in (self.prompt, self.runner, self.backlog):
-            if one is not None:
-                one.keep_rows(rows)
+        for part in (self.prompt, self.runner, self.backlog):
+            if part is not None:
+                part.keep_rows(rows)
         super().keep_rows(rows)
 
     def join(self, other: Self) -> None:
-        mine, theirs = self.ready_runner(), other.ready_runner(joins=True)
-        joining = len(theirs.lengths)
-        mine.join(theirs)
-        if theirs.graphs is not None:
-            theirs.graphs.release(theirs)
+        mine, other_runner = self.ready_runner(), other.ready_runner(joins=True)
+        joining = len(other_runner.lengths)
+        mine.join(other_runner)
+        if other_runner.graphs is not None:
+            other_runner.graphs.release(other_runner)
         self.backlog.join(other.backlog, joining)
         if self.levels:
             self.levels += [0] * joining  # nothing is pending of rows that have just begun

@@ -61,7 +61,7 @@ class SparseToDense(Method):
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
-        return cls(**settings.given("prune", "num_draft_tokens"))
+        return cls(**settings.explicit("prune", "num_draft_tokens"))
 
     def largest_block(self) -> int:
         is_auto = self.num_draft_tokens == "auto"
@@ -85,7 +85,7 @@ class SparseToDense(Method):
 class MeasuredLength(AdaptiveDraftLength):
     """The draft length that measurably pays, of drafts whose prefill is a gather of slots."""
 
-    def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         return True
 
 
@@ -107,9 +107,9 @@ class SparseDrafter(ChainDrafter):
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.tap is None:
             every, queries = range(self.adapter.layers), self.method.queries
-            self.tap = listen(self.context, every, queries, self._hear)
+            self.tap = listen(self.context, every, queries, self._record)
 
-    def _hear(self, layer: int, scores: Tensor) -> None:
+    def _record(self, layer: int, scores: Tensor) -> None:
         self.scores.append(scores)
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
@@ -122,12 +122,12 @@ class SparseDrafter(ChainDrafter):
         active = self.context.rows.active
         visual = self.tap.asking.visual
         visual = visual[torch.tensor(active, device=visual.device)]
-        kept, slots = self._slots(visual, active)
-        runner = ModelRunner(self.adapter, max(kept) + room)
-        self._launch_as_graphs(runner, len(kept))
+        counts, slots = self._slots(visual, active)
+        runner = ModelRunner(self.adapter, max(counts) + room)
+        self._launch_as_graphs(runner, len(counts))
         for number, layer in enumerate(runner.cache.slot_layers):
             layer.fill(*self.dense.cache.slot_layers[number].gather(slots[number]))
-        runner.resume(kept, self.dense.next_position)
+        runner.resume(counts, self.dense.next_position)
         self.scores = []
         return runner, iter(())
 
@@ -140,16 +140,16 @@ class SparseDrafter(ChainDrafter):
         """
         lengths = self.dense.lengths
         pictures = visual.sum(1).tolist()
-        kept = [
-            length - shown + keep_count(shown, self.method.prune)
-            for length, shown in zip(lengths, pictures, strict=True)
+        counts = [
+            length - picture + keep_count(picture, self.method.prune)
+            for length, picture in zip(lengths, pictures, strict=True)
         ]
         slots = []
         for layer, scores in zip(self.dense.cache.slot_layers, self.scores, strict=True):
             mine = scores[torch.tensor(active, device=scores.device)]
             grouped = mine.unflatten(1, (layer.kv_heads, -1)).sum(2)  # [rows, kv_heads, width]
-            slots.append(best_slots(grouped, visual.to(scores.device), lengths, kept))
-        return kept, slots
+            slots.append(best_slots(grouped, visual.to(scores.device), lengths, counts))
+        return counts, slots
 
     def _keep(self, outcome: Outcome) -> Tensor | None:
         """Take over the keys and values that the target's last forward computed."""
@@ -163,7 +163,7 @@ class SparseDrafter(ChainDrafter):
         line = torch.arange(max(counts))
         starts = zip(self.dense.lengths, counts, strict=True)
         source = torch.tensor([length - count for length, count in starts])[:, None] + line
-        fed = [len(outcome.rows.said(row)) - 1 for row in range(len(counts))]
+        fed = [len(outcome.rows.output(row)) - 1 for row in range(len(counts))]
         # Of a row that has just joined all is there; what is copied lies behind, where it is free.
         ends = zip(self.prompt_lengths, fed, counts, strict=True)
         begin = [prompt + max(fed - count, 0) for prompt, fed, count in ends]
@@ -172,8 +172,8 @@ class SparseDrafter(ChainDrafter):
         pairs = zip(self.dense.cache.slot_layers, self.runner.cache.slot_layers, strict=True)
         for dense, sparse in pairs:
             sparse.copy(dense, source, target)
-        held = zip(self.prompt_lengths, fed, strict=True)
-        self.runner.rewind([prompt + count for prompt, count in held])
+        lengths = zip(self.prompt_lengths, fed, strict=True)
+        self.runner.rewind([prompt + count for prompt, count in lengths])
 
     def close(self) -> None:
         self._unplug()
@@ -185,20 +185,20 @@ class SparseDrafter(ChainDrafter):
             self.context.stats.rank_seconds += self.tap.seconds
 
 
-def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], kept: list[int]) -> Tensor:
+def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], counts: list[int]) -> Tensor:
     """Slots of all text tokens and the best visual ones, ascending: `[rows, kv_heads, most]`.
 
     Args:
         scores: `[rows, kv_heads, width]`.
         visual: `[rows, width]` bool.
         lengths: real tokens of each row.
-        kept: tokens that each row keeps; what lies behind them is any slot.
+        counts: tokens that each row keeps; what lies behind them is any slot.
     """
     width = scores.shape[2]
     line = torch.arange(width, device=scores.device)
     outside = line >= torch.tensor(lengths, device=scores.device)[:, None]  # [rows, width]
     ranked = scores.masked_fill(~visual[:, None], torch.inf).masked_fill(outside[:, None], -1.0)
-    slots = ranked.topk(max(kept), dim=2).indices
-    spare = line[: max(kept)] >= torch.tensor(kept, device=scores.device)[:, None]
+    slots = ranked.topk(max(counts), dim=2).indices
+    spare = line[: max(counts)] >= torch.tensor(counts, device=scores.device)[:, None]
     # The order of slots means nothing to attention; this one makes a copy of all equal the cache.
     return slots.masked_fill(spare[:, None], width - 1).sort(2).values

@@ -83,9 +83,9 @@ class Speculative(Method):
         is_auto = self.num_draft_tokens == "auto"
         return 1 + int(self.max_draft_tokens if is_auto else self.num_draft_tokens)
 
-    def expect(self, rows: int, waiting: int, most_rows: int) -> None:
+    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         if self.experience is not None:
-            load_of(self.experience).tell(rows, waiting, most_rows)
+            load_of(self.experience).tell(rows, waiting, max_rows)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter = adapt(self.draft)

@@ -62,7 +62,7 @@ class SpecVLM(SDTree):
 
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
-        options = settings.given("prune")
+        options = settings.explicit("prune")
         return cls(settings.draft, draft_inputs=settings.draft_inputs, **options)
 
     @property
@@ -110,10 +110,10 @@ class _PrunedDrafter(TreeDrafter):
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
         if self.tap is None and self.method.prune > 0:
             depth = self.context.target.layers
-            heard = range(depth - (self.method.layers or depth), depth)
-            self.tap = listen(self.context, heard, self.method.queries, self._hear)
+            layers = range(depth - (self.method.layers or depth), depth)
+            self.tap = listen(self.context, layers, self.method.queries, self._record)
 
-    def _hear(self, layer: int, scores: Tensor) -> None:
+    def _record(self, layer: int, scores: Tensor) -> None:
         paid = scores.mean(1)
         self.paid = paid if self.paid is None else self.paid + paid.to(self.paid.device)
 
@@ -125,15 +125,15 @@ class _PrunedDrafter(TreeDrafter):
         context = self.context
         with context.stats.ranking():
             visual = self.tap.asking.visual.to(self.paid.device)
-            kept = []
+            selected = []
             seen = views(context.target, context.inputs, context.copies)
-            own = views(self.adapter, self.inputs, context.copies)
-            for row, pair in enumerate(zip(seen, own, strict=True)):
+            grids = views(self.adapter, self.inputs, context.copies)
+            for row, pair in enumerate(zip(seen, grids, strict=True)):
                 scores = self.paid[row, visual[row]]
                 indices = staged(scores, self.method.prune, self.method.focus)
-                kept.append(match(indices, *pair))
+                selected.append(match(indices, *pair))
         context.stats.rank_seconds += self.tap.seconds
-        return self.adapter.prune_prompt(prompt, kept)
+        return self.adapter.prune_prompt(prompt, selected)
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
         if self.tap is not None:

@@ -37,14 +37,14 @@ class LayerStates:
     """
 
     def __init__(self, adapter: Any, layers: Sequence[int]) -> None:
-        self.adapter, self.asked = adapter, tuple(layers)
-        for layer in self.asked:
+        self.adapter, self.tap_layers = adapter, tuple(layers)
+        for layer in self.tap_layers:
             if not 0 <= layer <= adapter.layers:
                 raise SoonerError(
                     f"the drafter reads hidden_states[{layer}], but {type(adapter.model).__name__} "
                     f"has 0 to {adapter.layers}; give the target that it was trained for"
                 )
-        within = {layer for layer in self.asked if layer < adapter.layers}
+        within = {layer for layer in self.tap_layers if layer < adapter.layers}
         modules = getattr(adapter.decoder, "layers", None) if within else ()
         if modules is None:
             raise UnsupportedError(
@@ -64,20 +64,20 @@ class LayerStates:
         Raises:
             UnsupportedError: a prefill context took tokens out between the layers.
         """
-        with _Heard(self._modules) as heard:
+        with _InputTap(self._modules) as tap:
             hidden = self.adapter.decode(embeds, positions, **kwargs)
-        states = [heard.states.get(layer, hidden) for layer in self.asked]
-        for layer, one in zip(self.asked, states, strict=True):
-            if one.shape[1] != hidden.shape[1]:
+        states = [tap.states.get(layer, hidden) for layer in self.tap_layers]
+        for layer, state in zip(self.tap_layers, states, strict=True):
+            if state.shape[1] != hidden.shape[1]:
                 raise UnsupportedError(
                     f"the drafter reads the states of all tokens, but a prefill context left "
-                    f"{hidden.shape[1]} of the {one.shape[1]} at layer {layer}; leave the context"
+                    f"{hidden.shape[1]} of the {state.shape[1]} at layer {layer}; leave the context"
                 )
-        return torch.cat([hidden, *(one.to(hidden.device) for one in states)], -1)
+        return torch.cat([hidden, *(state.to(hidden.device) for state in states)], -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[rows, entries, vocab]` of states with or without those of layers."""
-        return self.adapter.logits(own_states(hidden, len(self.asked)))
+        return self.adapter.logits(last_states(hidden, len(self.tap_layers)))
 
 
 def read_layers(context: Context, layers: Sequence[int]) -> None:
@@ -96,7 +96,7 @@ def read_layers(context: Context, layers: Sequence[int]) -> None:
         context.stats.note("not compiled: the drafter reads states between the target's layers")
 
 
-def own_states(hidden: Tensor, layers: int) -> Tensor:
+def last_states(hidden: Tensor, layers: int) -> Tensor:
     """Returns the decoder's output of states that carry `layers` more, `[rows, entries,
     hidden]`.
     """
@@ -108,16 +108,16 @@ def layer_states(hidden: Tensor, layers: int) -> Tensor:
     return hidden[..., hidden.shape[-1] // (1 + layers) :]
 
 
-class _Heard(ForwardHooks):
+class _InputTap(ForwardHooks):
     """What enters layers while this lasts; taken in the thread that began it alone."""
 
     def __init__(self, modules: dict[int, nn.Module]) -> None:
         super().__init__()
-        self._asked = modules
+        self._by_layer = modules
         self.states: dict[int, Tensor] = {}
 
     def install(self) -> None:
-        for layer, module in self._asked.items():
+        for layer, module in self._by_layer.items():
             self.before(module, partial(self._keep, layer), first=True)
 
     def _keep(self, layer: int, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:

@@ -29,28 +29,28 @@ class Threads:
 
     @classmethod
     def plan(
-        cls, asked: int | None = None, *, is_miniature: bool = False, beside: int = 0
+        cls, requested: int | None = None, *, is_miniature: bool = False, processes: int = 0
     ) -> Threads:
         """Returns the threads of a command or a bench.
 
         A draft process that shares a core with the target's threads makes all of them wait for it
-        at every barrier, so `beside` cores are left to such processes. A miniature's matrices are
-        so small that its threads mostly wait for each other, on a busy machine for milliseconds at
-        a time: it gets one.
+        at every barrier, so `processes` cores are left to such processes. A miniature's matrices
+        are so small that its threads mostly wait for each other, on a busy machine for milliseconds
+        at a time: it gets one.
 
         Args:
-            asked: `--threads`: so many for the target, whatever else runs.
+            requested: `--threads`: so many for the target, whatever else runs.
             is_miniature: the target is one of the bundled models.
-            beside: processes that work beside the target, such as a draft's.
+            processes: processes that work beside the target, such as a draft's.
 
         Raises:
             SoonerError: fewer than one thread is asked for.
         """
-        if asked is not None:
-            check_whole("threads", asked)
-        free = min(torch.get_num_threads(), max(cores() - beside, 1))
-        target = asked or (1 if is_miniature else free)
-        return cls(target, DRAFT_THREADS if beside else 0)
+        if requested is not None:
+            check_whole("threads", requested)
+        free = min(torch.get_num_threads(), max(cores() - processes, 1))
+        target = requested or (1 if is_miniature else free)
+        return cls(target, DRAFT_THREADS if processes else 0)
 
     def apply(self) -> Threads:
         """Set torch's threads in this process."""

@@ -48,9 +48,9 @@ class Judged:
         """Returns which tokens of the path are accepted and fit into `room [rows]`,
         `[rows, depth]` bool."""
         accepted = self.verdict.accepted
-        most = torch.minimum(accepted, room)
+        limit = torch.minimum(accepted, room)
         steps = torch.arange(self.distance.shape[1], device=accepted.device)
-        return steps < most[:, None]
+        return steps < limit[:, None]
 
 
 def straight(tree: Tree, choices: Tensor, hit: Tensor, distance: Tensor, dims: Tensor) -> Judged:
@@ -147,10 +147,10 @@ class Tolerance:
         _check_dims(self.dims)
         if isinstance(self.bins, list):
             object.__setattr__(self, "bins", tuple(self.bins))
-        given = self.bins if isinstance(self.bins, tuple) else (self.bins,)
-        if isinstance(self.bins, tuple) and len(given) != self.dims:
-            raise _wrong_number("tolerance", len(given), self.dims)
-        for r in given:
+        bins = self.bins if isinstance(self.bins, tuple) else (self.bins,)
+        if isinstance(self.bins, tuple) and len(bins) != self.dims:
+            raise _wrong_number("tolerance", len(bins), self.dims)
+        for r in bins:
             check_whole("tolerance", r, 0, hint=" (bins; 0 is exact)")
         if self.gripper is not None and not -self.dims <= self.gripper < self.dims:
             raise SoonerError(
@@ -223,28 +223,28 @@ class Tolerance:
         def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
             choices = processing.choose(scores, tree, noise)
             judged = self.judge(tree, choices, noise.places, radii)
-            said = ((row, len(rows.generated[row])) for row in rows.active)
-            room = torch.tensor([deviation.room(*one) for one in said], device=choices.device)
+            lengths = ((row, len(rows.generated[row])) for row in rows.active)
+            room = torch.tensor([deviation.room(*pair) for pair in lengths], device=choices.device)
             counted = judged.committed(room)
             deviation.add(rows.active, judged.dims, judged.distance, counted)
             return judged.verdict
 
         return rule
 
-    def judge(self, tree: Tree, choices: Tensor, said: Tensor, radii: Tensor) -> Judged:
+    def judge(self, tree: Tree, choices: Tensor, generated: Tensor, radii: Tensor) -> Judged:
         """The nearest of the longest acceptable paths of each row; a pure function.
 
         Args:
             tree: draft of `rows` rows and `nodes` nodes.
             choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
-            said: tokens that each row had said before, which tells the dimension of the next,
+            generated: tokens that each row had said before, which tells the dimension of the next,
                 `[rows]`.
             radii: `self.radii` on the device, `[dims]`.
         """
         above = choices.gather(1, tree.parents + 1)  # [rows, nodes]
         ancestors = None if tree.is_chain else tree.ancestors()
         depths = tree.depths() if ancestors is None else ancestors.sum(-1) - 1
-        places = said[:, None] + depths[:, 1:] - 1
+        places = generated[:, None] + depths[:, 1:] - 1
         dims = places % self.dims  # [rows, nodes]
         drafted, chosen = self.tokens.bins(tree.tokens), self.tokens.bins(above)
         distance = drafted - chosen
@@ -261,10 +261,10 @@ def _check_dims(dims: int) -> None:
     check_whole("tolerance: dims", dims, hint=", the tokens of an action")
 
 
-def _wrong_number(what: str, given: int, wanted: int) -> SoonerError:
+def _wrong_number(what: str, actual: int, expected: int) -> SoonerError:
     return SoonerError(
-        f"{what} has {given} values, an action has {wanted} dimensions; give one number, or "
-        f"{wanted} of them"
+        f"{what} has {actual} values, an action has {expected} dimensions; give one number, or "
+        f"{expected} of them"
     )
 
 
@@ -291,8 +291,10 @@ class Relaxed(Method):
     draft_model: ClassVar[DraftModel] = "none"
 
     def __post_init__(self) -> None:
-        own = (getattr(self.method, name, None) for name in ("tolerance", "acceptance_threshold"))
-        if any(one is not None for one in own):
+        values = (
+            getattr(self.method, name, None) for name in ("tolerance", "acceptance_threshold")
+        )
+        if any(value is not None for value in values):
             raise SoonerError(
                 f"Relaxed: {type(self.method).__name__} has a tolerance of its own; give one of "
                 "them"

@@ -39,11 +39,11 @@ class Kind:
     also: tuple[str, ...] = ()
 
 
-def _is_own(config: Mapping[str, Any], names: set[str]) -> bool:
+def _is_sooner(config: Mapping[str, Any], names: set[str]) -> bool:
     return config.get("model_type") == "eagle_head"
 
 
-def _load_own(folder: Path, config: Mapping[str, Any]) -> Any:
+def _load_sooner(folder: Path, config: Mapping[str, Any]) -> Any:
     from .eagle.head import EagleHead
 
     return EagleHead.from_pretrained(folder)
@@ -100,7 +100,7 @@ def _load_assistant(folder: Path, config: Mapping[str, Any]) -> Any:
 
 
 KINDS: tuple[Kind, ...] = (
-    Kind("sooner's draft head", "eagle", _is_own, _load_own),
+    Kind("sooner's draft head", "eagle", _is_sooner, _load_sooner),
     Kind("DFlash", "dflash", _is_dflash, _load_dflash, also=("ddtree",)),
     Kind("EAGLE-3", "eagle", _is_eagle3, _load_eagle3),
     Kind("native MTP", "eagle", _is_mtp, _load_mtp),
@@ -109,14 +109,14 @@ KINDS: tuple[Kind, ...] = (
 """Told apart in this order; a kind that is refused below is told first."""
 
 
-def _says(*words: str) -> Predicate:
+def _mentions(*words: str) -> Predicate:
     """Returns whether architectures, types or tensors of a drafter have one of these words."""
 
     def fits(config: Mapping[str, Any], names: set[str]) -> bool:
-        told = [config.get("speculators_model_type"), config.get("model_type")]
-        told += [*(config.get("architectures") or []), config.get("projector_type")]
-        told += [(config.get("dflash_config") or {}).get("projector_type")]
-        return any(word in str(one).lower() for one in told for word in words)
+        values = [config.get("speculators_model_type"), config.get("model_type")]
+        values += [*(config.get("architectures") or []), config.get("projector_type")]
+        values += [(config.get("dflash_config") or {}).get("projector_type")]
+        return any(word in str(value).lower() for value in values for word in words)
 
     return fits
 
@@ -129,19 +129,23 @@ def _has(*parts: str) -> Predicate:
 
 
 REFUSED: tuple[tuple[str, Predicate, str], ...] = (
-    ("DFlash2", _says("dflash2"), "its tokens depend on those before them inside a block, so that "
+    ("DFlash2", _mentions("dflash2"), "its tokens depend on those before them inside a block, so "
+                                      "that "
      "a block's marginals are no tree; it takes a drafter that samples a block in order"),
-    ("Domino", _says("domino"), "its tokens depend on those before them inside a block, so that "
+    ("Domino", _mentions("domino"), "its tokens depend on those before them inside a block, so "
+                                    "that "
      "a block's marginals are no tree; it takes a drafter that samples a block in order"),
-    ("DSpark", _says("dspark"), "its tokens depend on those before them inside a block, so that "
+    ("DSpark", _mentions("dspark"), "its tokens depend on those before them inside a block, so "
+                                    "that "
      "a block's marginals are no tree; it takes a drafter that samples a block in order"),
-    ("P-EAGLE", _says("peagle"), "it drafts a block in parallel from masked states; it takes a "
+    ("P-EAGLE", _mentions("peagle"), "it drafts a block in parallel from masked states; it takes a "
      "drafter of blocks, as DFlash has"),
-    ("Medusa", _says("medusa"), "its heads are independent of each other; it takes a drafter that "
+    ("Medusa", _mentions("medusa"), "its heads are independent of each other; it takes a drafter "
+                                    "that "
      "ranks a tree of products of their marginals"),
-    ("Hydra", _says("hydra"), "its heads read the tokens before them; it takes a drafter that "
+    ("Hydra", _mentions("hydra"), "its heads read the tokens before them; it takes a drafter that "
      "runs them in order"),
-    ("an MLP speculator", _says("mlp_speculator", "mlpspeculator"), "its layers read the last "
+    ("an MLP speculator", _mentions("mlp_speculator", "mlpspeculator"), "its layers read the last "
      "state and one token each; it takes a drafter that runs them in order"),
     ("Medusa", _has("medusa_head"), "its heads are independent of each other; it takes a drafter "
      "that ranks a tree of products of their marginals"),
@@ -246,15 +250,15 @@ def read_config(folder: Path) -> dict[str, Any]:
         SoonerError: there is none, or it is no object.
     """
     try:
-        told = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
+        config = json.loads((folder / CONFIG).read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise SoonerError(
             f"draft head '{folder}' has no readable config.json; give a folder that `sooner train "
             "draft` wrote, or a published drafter"
         ) from error
-    if not isinstance(told, dict):
+    if not isinstance(config, dict):
         raise SoonerError(f"'{folder / 'config.json'}' is no JSON object; give a published drafter")
-    return told
+    return config
 
 
 def kind_of(folder: Path, config: Mapping[str, Any]) -> Kind:
@@ -286,8 +290,8 @@ def tensor_names(folder: Path) -> set[str]:
     names: set[str] = set()
     for path in _files(folder, "*.safetensors"):
         try:
-            with safe_open(str(path), framework="pt") as told:
-                names |= set(told.keys())
+            with safe_open(str(path), framework="pt") as file:
+                names |= set(file.keys())
         except (OSError, SafetensorError):
             continue  # the loader says what is wrong with it
     if not names and (path := folder / "pytorch_model.bin").is_file():

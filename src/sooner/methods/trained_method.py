@@ -75,10 +75,10 @@ class TrainedMethod(Method):
                 f"{type(self).__name__}: guidance {context.guidance} can't be honoured: the "
                 f"{self.trained} knows one prompt a row; use guidance=1, or another method"
             )
-        own, target = getattr(self, self.trained), context.target
+        module, target = getattr(self, self.trained), context.target
         placed = self.memory.get(target.model)
         if placed is None:
-            own.check(target)
+            module.check(target)
             placed = self.memory[target.model] = Placed(self.copy_at(target))
         elif (placed.drafter.device, placed.drafter.dtype) != (target.device, target.dtype):
             placed.drafter = self.copy_at(target)
@@ -86,7 +86,7 @@ class TrainedMethod(Method):
 
     def copy_at(self, target: Any) -> Any:
         """Returns the drafter itself where it lies with a target, else a copy that does."""
-        own = getattr(self, self.trained)
-        if (own.device, own.dtype) == (target.device, target.dtype):
-            return own
-        return copy.deepcopy(own).to(target.device, target.dtype)
+        module = getattr(self, self.trained)
+        if (module.device, module.dtype) == (target.device, target.dtype):
+            return module
+        return copy.deepcopy(module).to(target.device, target.dtype)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..attention.block import MOST_ENTRIES, pack_ancestors
+from ..attention.block import MAX_ENTRIES, pack_ancestors
 from ..decoding.interface import AdapterLike, Outcome
 from ..decoding.noise import Purpose, RowNoise
 from ..decoding.tree import ROOT, Paths, Tree
@@ -68,7 +68,7 @@ class TreeShape:
         slots: place of each source among the sources, in the order in which they are forwarded.
     """
 
-    def __init__(self, branching: Branching, most: int = 1 << 30) -> None:
+    def __init__(self, branching: Branching, maximum: int = 1 << 30) -> None:
         self.parents: list[int] = []
         self.ranks: list[int] = []
         self.sizes = [0]
@@ -76,7 +76,7 @@ class TreeShape:
         self.levels: list[Level] = []
         above: list[int | None] = [ROOT]  # nodes of the level above; `None` where one was clipped
         for counts in branching:
-            above = self._grow(above, counts, most)
+            above = self._grow(above, counts, maximum)
         while len(self.levels) > 1 and not self.levels[-1].parents:
             self.levels.pop()  # everything there hung from what was clipped
             self.sizes.pop()
@@ -94,7 +94,7 @@ class TreeShape:
         return self.parents == list(range(-1, self.nodes - 1))
 
     def _grow(
-        self, above: list[int | None], counts: tuple[int, ...], most: int
+        self, above: list[int | None], counts: tuple[int, ...], maximum: int
     ) -> list[int | None]:
         """Add a level below the nodes `above`; returns its nodes."""
         sources: list[int] = []
@@ -103,7 +103,7 @@ class TreeShape:
         nodes: list[int | None] = []
         for parent, count in zip(above, counts, strict=False):
             for rank in range(count):
-                if parent is None or rank >= most:
+                if parent is None or rank >= maximum:
                     nodes.append(None)
                     continue
                 if parent not in sources:
@@ -163,12 +163,12 @@ class _Growth:
         tokens: `[rows, nodes]`.
         legal: nodes that can be said at all, `[rows, nodes]` bool: a node with no chance under
             the processed distribution, and all below it, is never shown to the target.
-        given: what the children of each level's sources were drawn from, `[rows, sources, vocab]`.
+        probs: what the children of each level's sources were drawn from, `[rows, sources, vocab]`.
     """
 
     tokens: Tensor
     legal: Tensor
-    given: tuple[Tensor, ...] = ()
+    probs: tuple[Tensor, ...] = ()
 
 
 class LevelTensors:
@@ -191,16 +191,16 @@ class LevelTensors:
         level, first = shape.levels[depth], shape.sizes[depth]
         self.sources = torch.tensor(level.sources, device=device)
         self.parents = torch.tensor(shape.parents[first : shape.sizes[depth + 1]], device=device)
-        most = max(level.ranks) + 1
+        width = max(level.ranks) + 1
         picks = [
-            most * parent + rank for parent, rank in zip(level.parents, level.ranks, strict=True)
+            width * parent + rank for parent, rank in zip(level.parents, level.ranks, strict=True)
         ]
         self.picks = torch.tensor(picks, device=device)
         written = len(level.seen[0]) if level.seen else 0
         depths = [len(shape.path(source)) - 1 for source in list(shape.slots)[:written]]
         self.depths = torch.tensor(depths, device=device)
         self.seen = torch.tensor([level.seen], device=device)
-        if 0 < written <= MOST_ENTRIES:
+        if 0 < written <= MAX_ENTRIES:
             self.seen = pack_ancestors(self.seen)
 
 
@@ -248,7 +248,7 @@ class TreeDrafter(ChainDrafter):
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
             tell_sizing(self.sizing, self.size, self.drafted, self.round, outcome)
-        kept, self.written = self._keep(outcome), None
+        cached, self.written = self._keep(outcome), None
         rows, room = len(outcome.budget), max(outcome.budget) - 1
         self.size = self.sizing.choose(room, self.runner is not None, rows)
         # For each row, how many levels it may still use; the last token is always the target's.
@@ -258,7 +258,7 @@ class TreeDrafter(ChainDrafter):
             self.size = NOTHING
             return Tree.empty(rows, outcome.hidden.device)
         self.size = replace(self.size, depth=self.grown)
-        return self._draft(outcome, kept)
+        return self._draft(outcome, cached)
 
     def keep_rows(self, rows: list[int]) -> None:
         super().keep_rows(rows)
@@ -280,33 +280,33 @@ class TreeDrafter(ChainDrafter):
         if self.written is None:
             return None
         assert self.runner is not None
-        accepted, most = self._entries(outcome) - 1, self.written
+        accepted, limit = self._entries(outcome) - 1, self.written
         table = self._slots[None] if self.moved is None else self.moved
         # Behind what is accepted a path may hold anything.
         nodes = (outcome.committed.path.to(table.device) - 1).clamp(0, table.shape[1] - 1)
         slots = table.expand(len(nodes), -1).gather(1, nodes)  # [rows, depth]
         if self.moved is None:
             line = torch.arange(slots.shape[1], device=slots.device)
-            kept = ((slots < most) & (line < accepted[:, None])).sum(1)
+            cached = ((slots < limit) & (line < accepted[:, None])).sum(1)
             counts = [self._count_sources(path) for path in outcome.path]
         else:
-            kept = (accepted - 1).clamp(min=0)
+            cached = (accepted - 1).clamp(min=0)
             counts = [max(count - 1, 0) for count in outcome.accepted]
         self.runner.cache.shift(-1)  # the newest token that was fed is the block's root
-        self.runner.commit_path(slots + 1, kept + 1, is_chain=self.shape.is_chain)
+        self.runner.commit_path(slots + 1, cached + 1, is_chain=self.shape.is_chain)
         self.runner.note_commit([1 + count for count in counts])
-        return kept
+        return cached
 
     def _count_sources(self, path: list[int]) -> int:
         """Returns how many of the accepted block entries `path` the draft has forwarded."""
         slots = (self.shape.slots.get(entry - 1) for entry in path[1:])
         return sum(slot is not None and slot < (self.written or 0) for slot in slots)
 
-    def _draft(self, outcome: Outcome, kept: Tensor | None) -> Tree:
+    def _draft(self, outcome: Outcome, cached: Tensor | None) -> Tree:
         assert self.runner is not None
         stats = self.context.stats
         start, began = stats.mark(), stats.work_mark()
-        forward, missing = self._catch_up(outcome, kept)
+        forward, missing = self._catch_up(outcome, cached)
         logits, rows = forward.logits, len(outcome.budget)  # [rows, 1, vocab]
         none = torch.empty(rows, 0, dtype=torch.long, device=logits.device)
         growth = _Growth(none, none.bool())
@@ -348,11 +348,11 @@ class TreeDrafter(ChainDrafter):
         When they are drawn, all nodes of a level share the noise of their place: only one of them
         can be on the path that is accepted.
         """
-        keys, given, level = scores, growth.given, self._levels[depth]
+        keys, probs, level = scores, growth.probs, self._levels[depth]
         if self.draws and self.context.processing.do_sample:
             p = self.context.processing.probabilities(scores)
             waits = noise.waiting(Purpose.DRAFT, depth, p.shape[-1])  # [rows, 1, vocab]
-            keys, given = race(p, waits).log(), (*given, p)
+            keys, probs = race(p, waits).log(), (*probs, p)
         keys, best = keys.topk(max(self.shape.levels[depth].ranks) + 1)  # [rows, sources, most]
         tokens = best.flatten(1).index_select(1, level.picks)
         legal = keys.flatten(1).index_select(1, level.picks) > -torch.inf
@@ -361,7 +361,7 @@ class TreeDrafter(ChainDrafter):
         return _Growth(
             torch.cat([growth.tokens, tokens], 1),
             torch.cat([growth.legal, legal], 1),
-            given,
+            probs,
         )
 
     def _tree(self, growth: _Growth, device: torch.device) -> Tree:
@@ -384,11 +384,11 @@ class TreeDrafter(ChainDrafter):
         """Returns what the children of every block entry were drawn from, `[rows, 1 + nodes,
         vocab]`.
         """
-        if not growth.given:
+        if not growth.probs:
             return None
-        given = torch.cat(growth.given, 1)
-        probs = given.new_zeros(given.shape[0], 1 + growth.tokens.shape[1], given.shape[2])
-        return probs.index_copy_(1, self._sources[: given.shape[1]] + 1, given)
+        levels = torch.cat(growth.probs, 1)
+        probs = levels.new_zeros(levels.shape[0], 1 + growth.tokens.shape[1], levels.shape[2])
+        return probs.index_copy_(1, self._sources[: levels.shape[1]] + 1, levels)
 
     def _without_illegal(self, tree: Tree, fine: Tensor) -> Tree:
         """Move the nodes that are `fine`, `[rows, nodes]`, to the front, in their order."""

@@ -51,18 +51,18 @@ def views(adapter: AdapterLike, inputs: Mapping[str, Any], copies: int = 1) -> l
         copies: how often each prompt is repeated.
     """
     visual, frames = adapter.visual_tokens(inputs), adapter.packed_frames(inputs)
-    told = {True: _grids(adapter, inputs, "video"), False: _grids(adapter, inputs, "image")}
-    found = []
+    by_kind = {True: _grids(adapter, inputs, "video"), False: _grids(adapter, inputs, "image")}
+    result = []
     for row_visual, row_frames in zip(visual.cpu(), frames.cpu(), strict=True):
         sizes = groups_of(row_visual, row_frames).bincount().tolist() if row_visual.any() else []
         places = row_visual.nonzero()[:, 0]
         grids, begin = [], 0
         for size in sizes:
             in_video = int(row_frames[places[begin]]) >= 0
-            grids.append(_grid(size, next(told[in_video], None)))
+            grids.append(_grid(size, next(by_kind[in_video], None)))
             begin += size
-        found += [VisualGrids(tuple(grids))] * copies
-    return found
+        result += [VisualGrids(tuple(grids))] * copies
+    return result
 
 
 def _grids(adapter: AdapterLike, inputs: Mapping[str, Any], kind: str) -> Iterator[tuple[int, int]]:
@@ -75,15 +75,15 @@ def _grids(adapter: AdapterLike, inputs: Mapping[str, Any], kind: str) -> Iterat
             yield from [(height // merge, width // merge)] * time
 
 
-def _grid(size: int, told: tuple[int, int] | None) -> tuple[int, int]:
+def _grid(size: int, shape: tuple[int, int] | None) -> tuple[int, int]:
     """Returns the grid of a frame of `size` tokens: as told if that fits, a square, or a line."""
-    if told is not None and told[0] * told[1] == size:
-        return told
+    if shape is not None and shape[0] * shape[1] == size:
+        return shape
     side = isqrt(size)
     return (side, side) if side * side == size else (LINE, size)
 
 
-def match(kept: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
+def match(indices: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
     """Returns the draft's visual tokens that show what the target's kept ones show.
 
     Along each axis the finer grid's centres decide: where the draft has more lines than the target,
@@ -91,27 +91,27 @@ def match(kept: Tensor, target: VisualGrids, draft: VisualGrids) -> Tensor:
     kept line's centre. So about the same share of the picture is kept.
 
     Args:
-        kept: ascending indices among the target's visual tokens, `[kept]`.
+        indices: ascending indices among the target's visual tokens, `[kept]`.
         target, draft: of the same prompt.
 
     Returns:
         Ascending indices among the draft's visual tokens.
     """
     if target == draft:
-        return kept
+        return indices
     if not target.grids or not draft.grids:  # one of them only reads
-        return kept[:0]
+        return indices[:0]
     mask = torch.zeros(target.tokens)
-    mask[kept.to(mask.device)] = 1
+    mask[indices.to(mask.device)] = 1
     seen = mask.split([height * width for height, width in target.grids])
     frames = _overlap(len(target.grids), len(draft.grids))  # [draft frames, target frames]
-    found = []
+    result = []
     for grid, sources in zip(draft.grids, frames, strict=True):
-        held = torch.zeros(grid)
+        coverage = torch.zeros(grid)
         for source in sources.nonzero()[:, 0].tolist():
-            held += _carried(seen[source], target.grids[source], grid)
-        found.append(held.flatten() > 0)
-    return torch.cat(found).nonzero()[:, 0].to(kept.device)
+            coverage += _carried(seen[source], target.grids[source], grid)
+        result.append(coverage.flatten() > 0)
+    return torch.cat(result).nonzero()[:, 0].to(indices.device)
 
 
 def _carried(seen: Tensor, grid: tuple[int, int], onto: tuple[int, int]) -> Tensor:

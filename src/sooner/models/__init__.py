@@ -93,7 +93,7 @@ def canvas(model: nn.Module, **options: Any) -> Canvas:
 
     Args:
         options: what the family's canvas takes, such as `height` and `width` in pixels, `layout`
-            and `decoder` (Chameleon), `given` and `tokenizer` (Cosmos). `None` is its default.
+            and `decoder` (Chameleon), `values` and `tokenizer` (Cosmos). `None` is its default.
 
     Raises:
         SoonerError: no family draws with the model's `model_type`, or not in this size; an option
@@ -106,15 +106,15 @@ def canvas(model: nn.Module, **options: Any) -> Canvas:
             f"supported: {', '.join(sorted(CANVASES))}"
         )
     family: Any = CANVASES[model_type]
-    given = {name: value for name, value in options.items() if value is not None}
+    values = {name: value for name, value in options.items() if value is not None}
     known = list(inspect.signature(family).parameters)[1:]  # without the model
-    for name in given:
+    for name in values:
         if name not in known:
             raise SoonerError(
                 f"{family.__name__} has no option '{name}'{did_you_mean(name, known)}; it takes "
                 f"{', '.join(known)}"
             )
-    return family(model, **given)
+    return family(model, **values)
 
 
 def __getattr__(name: str) -> Any:

@@ -17,7 +17,7 @@ from ..decoding.cache import NEW, SlotCache, cache_argument
 from ..decoding.grid import TokenGrid
 from ..decoding.interface import Prompt, max_positions
 from ..errors import SoonerError, UnsupportedError
-from .packing import Packing, behind_last, decoder_arguments, each_axis, real_tokens
+from .packing import Packing, decoder_arguments, each_axis, next_positions, real_tokens
 
 ATTENTION = ("sdpa", "eager")
 
@@ -73,8 +73,8 @@ class Adapter:
         name = type(self.model).__name__
         implementation = self.text_config._attn_implementation
         # A context may have put its own function there, which keeps to this one in decoding.
-        own = ALL_ATTENTION_FUNCTIONS.get(implementation)
-        implementation = getattr(own, "original", implementation)
+        function = ALL_ATTENTION_FUNCTIONS.get(implementation)
+        implementation = getattr(function, "original", implementation)
         if implementation not in ATTENTION:
             raise UnsupportedError(
                 f"{name} runs attention '{implementation}', which takes no token-tree mask; load "
@@ -214,7 +214,7 @@ class Adapter:
             embeds=packed(arguments["inputs_embeds"]),
             positions=positions,
             lengths=packed.lengths,
-            next_position=behind_last(positions, packed.lengths),
+            next_position=next_positions(positions, packed.lengths),
             visual=packed(_isin(ids, self.visual_ids)) & packed.inside,
             extras=self.prompt_extras(arguments, packed),
             frames=packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1),
@@ -236,20 +236,20 @@ class Adapter:
         packed = Packing.of(inputs)
         return packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1)
 
-    def prune_prompt(self, prompt: Prompt, kept: list[Tensor], repack: bool = False) -> Prompt:
+    def prune_prompt(self, prompt: Prompt, indices: list[Tensor], repack: bool = False) -> Prompt:
         """Returns the prompt with only some of its visual tokens.
 
         Args:
             prompt: from `embed_prompt`.
-            kept: for each row, ascending indices among its visual tokens.
+            indices: for each row, ascending indices among its visual tokens.
             repack: number what is left anew, instead of leaving every token its position. M-RoPE
                 positions are never renumbered: they are places in a picture.
         """
         keep = real_tokens(prompt)
-        for row, wanted in enumerate(kept):
+        for row, row_indices in enumerate(indices):
             places = prompt.visual[row].nonzero()[:, 0]
             keep[row, places] = False
-            keep[row, places[wanted.to(places.device)]] = True
+            keep[row, places[row_indices.to(places.device)]] = True
         packed = Packing(keep)
         embeds, visual = packed(prompt.embeds), packed(prompt.visual) & packed.inside
         positions = each_axis(prompt.positions, packed)
@@ -346,14 +346,14 @@ class Adapter:
         """
         return {}
 
-    def _positions(self, given: Tensor | None, packed: Packing) -> Tensor:
+    def _positions(self, position_ids: Tensor | None, packed: Packing) -> Tensor:
         line = torch.arange(packed.width, device=self.device).expand(packed.rows, -1)
         if not self.mrope:
             return line
-        if given is None:  # a prompt without pixels: every axis counts tokens
+        if position_ids is None:  # a prompt without pixels: every axis counts tokens
             return line.expand(self.axes, -1, -1)
         # Some versions put the text positions in front.
-        return each_axis(given[-self.axes :], packed)
+        return each_axis(position_ids[-self.axes :], packed)
 
     def open_cache(self, capacity: int) -> SlotCache:
         """An empty cache of `capacity` slots a row."""
@@ -383,12 +383,12 @@ class Adapter:
             name: of another forward's, see `cache_argument`.
         """
         name = name or self._cache_argument
-        return {name if one == NEW else one: value for one, value in arguments.items()}
+        return {name if key == NEW else key: value for key, value in arguments.items()}
 
     def logits(self, hidden: Tensor) -> Tensor:
         """`[rows, entries, hidden]` to `[rows, entries, vocab]` on the device of the token ids."""
         return self.head(hidden).to(self.device)
 
 
-def _isin(ids: Tensor, wanted: tuple[int, ...]) -> Tensor:
-    return torch.isin(ids, torch.tensor(wanted, dtype=ids.dtype, device=ids.device))
+def _isin(ids: Tensor, values: tuple[int, ...]) -> Tensor:
+    return torch.isin(ids, torch.tensor(values, dtype=ids.dtype, device=ids.device))

@@ -90,16 +90,16 @@ class Canvas(Adapter):
     @property
     def sampling(self) -> Sampling:
         """The checkpoint's own way of drawing: its generation config, else the family's code."""
-        config, own = self.model.generation_config, self.published
-        told = {name: getattr(config, name, None) for name in ("temperature", "top_k", "top_p")}
+        config, defaults = self.model.generation_config, self.published
+        values = {name: getattr(config, name, None) for name in ("temperature", "top_k", "top_p")}
         scale = getattr(config, "guidance_scale", None)
-        top_k = own.top_k if told["top_k"] is None else told["top_k"]
-        top_p = own.top_p if told["top_p"] is None else told["top_p"]
+        top_k = defaults.top_k if values["top_k"] is None else values["top_k"]
+        top_p = defaults.top_p if values["top_p"] is None else values["top_p"]
         return Sampling(
-            temperature=told["temperature"] or own.temperature,
+            temperature=values["temperature"] or defaults.temperature,
             top_k=top_k or None,
             top_p=None if top_p == 1.0 else top_p,
-            guidance=float(scale or own.guidance),
+            guidance=float(scale or defaults.guidance),
         )
 
     def embed_prompt(self, inputs: Mapping[str, Any]) -> Prompt:

@@ -128,8 +128,8 @@ def level_widths(state: dict[str, Tensor]) -> list[int]:
 
 def count(state: dict[str, Tensor], prefix: str) -> int:
     """Returns how many numbered parts a checkpoint has under a name."""
-    found = {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
-    return len({part for part in found if part.isdigit()})
+    names = {name.removeprefix(prefix).split(".")[0] for name in state if name.startswith(prefix)}
+    return len({part for part in names if part.isdigit()})
 
 
 def _read(file: Path, advice: str) -> dict[str, Tensor]:

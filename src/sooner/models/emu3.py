@@ -109,12 +109,12 @@ class Emu3Canvas(Canvas):
         ids = inputs.get(NEGATIVE[0])
         if ids is None:
             return [[self._bos]] * rows
-        given = rows_of({"input_ids": ids, "attention_mask": inputs.get(NEGATIVE[1])})
-        if len(given) not in (1, rows):
+        negatives = rows_of({"input_ids": ids, "attention_mask": inputs.get(NEGATIVE[1])})
+        if len(negatives) not in (1, rows):
             raise SoonerError(
-                f"{len(given)} negative prompts for {rows} prompts; give one, or one for each"
+                f"{len(negatives)} negative prompts for {rows} prompts; give one, or one for each"
             )
-        return given * (rows // len(given))
+        return negatives * (rows // len(negatives))
 
     def _beginning(self, prompt: list[int]) -> list[int]:
         """Returns what begins the picture at the end of `prompt`: its mark, the size and the

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..decoding.cache import CACHE_NAMES, given_cache
+from ..decoding.cache import CACHE_NAMES, cache_of
 from ..decoding.interface import Prompt, rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
@@ -19,7 +19,7 @@ from .generic_check import self_check
 from .odd_ids import EMBEDS, OddIds
 from .packing import Packing
 from .prompt_masks import EXTRA as MASKS
-from .prompt_masks import handed, own_masks, packed_masks, refuse_parts, sees_ahead
+from .prompt_masks import handed, masks_of, packed_masks, refuse_parts, sees_ahead
 from .scores import scores_of
 from .video import FEATURES, PLACES, DeepStack, TextModel
 
@@ -108,7 +108,7 @@ def head_of(model: Any) -> Any:
 
 def _takes(module: Any, name: str) -> bool:
     parameters = inspect.signature(module.forward).parameters
-    wild = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    wild = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     return wild or name in parameters
 
 
@@ -177,7 +177,7 @@ class Generic(DeepStack):
     @property
     def max_positions(self) -> int | None:
         places = [super().max_positions, self._unscaled]
-        return min((one for one in places if one is not None), default=None)
+        return min((value for value in places if value is not None), default=None)
 
     @property
     def _unscaled(self) -> int | None:
@@ -242,9 +242,9 @@ class Generic(DeepStack):
         return super().embed_prompt(inputs)
 
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        given = self.placed(inputs)
-        arguments = super().prompt_arguments(given)
-        if (brought := self._unheard_of(arguments, given)) is not None:
+        model_inputs = self.placed(inputs)
+        arguments = super().prompt_arguments(model_inputs)
+        if (brought := self._unheard_of(arguments, model_inputs)) is not None:
             raise UnsupportedError(
                 f"{type(self.model).__name__} hands its decoder {brought}, which the generic "
                 "adapter can't carry on; write an adapter (docs/add-a-model.md)"
@@ -258,29 +258,29 @@ class Generic(DeepStack):
         places = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
         return {"position_ids": places, **inputs}
 
-    def _unheard_of(self, arguments: Mapping[str, Any], given: Mapping[str, Any]) -> str | None:
+    def _unheard_of(self, arguments: Mapping[str, Any], inputs: Mapping[str, Any]) -> str | None:
         """Returns what is no mere embedding among a decoder's arguments."""
-        says = [name for name, value in arguments.items() if _says(value)]
-        if more := sorted({*says} - self.carried):
+        names = [name for name, value in arguments.items() if _is_set(value)]
+        if more := sorted({*names} - self.carried):
             return ", ".join(more)
         places = arguments.get("position_ids")
-        if places is not None and not self._knows(places, given):
+        if places is not None and not self._knows(places, inputs):
             return "positions of its own"
-        mask, padding = arguments.get("attention_mask"), given["attention_mask"]
-        if mask is None or _same(mask, padding) or own_masks(mask, *padding.shape) is not None:
+        mask, padding = arguments.get("attention_mask"), inputs["attention_mask"]
+        if mask is None or _same(mask, padding) or masks_of(mask, *padding.shape) is not None:
             return None
         return "an attention mask of its own"
 
-    def _knows(self, places: Tensor, given: Mapping[str, Any]) -> bool:
+    def _knows(self, places: Tensor, arguments: Mapping[str, Any]) -> bool:
         """Returns whether positions that arrived at the decoder can be carried on."""
-        return _same(places, given["position_ids"])
+        return _same(places, arguments["position_ids"])
 
     def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
         extras = super().prompt_extras(arguments, packed)
         for name in TOKENWISE:
             if arguments.get(name) is not None:
                 extras[name] = _tokens(arguments[name], packed)
-        mask = own_masks(arguments.get("attention_mask"), packed.rows, packed.padded)
+        mask = masks_of(arguments.get("attention_mask"), packed.rows, packed.padded)
         if mask and (self._sees_ahead or sees_ahead(mask, packed)):
             extras[MASKS] = packed_masks(mask, packed)
         return extras
@@ -336,7 +336,7 @@ class Generic(DeepStack):
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         if (masks := kwargs.pop(MASKS, None)) is not None:
             kwargs["attention_mask"] = handed(masks)
-        end, unscaled = given_cache(kwargs).get_seq_length() + embeds.shape[1], self._unscaled
+        end, unscaled = cache_of(kwargs).get_seq_length() + embeds.shape[1], self._unscaled
         if unscaled is not None and end > unscaled:
             raise UnsupportedError(
                 f"{type(self.model).__name__} scales queries from token {unscaled + 1} on by their "
@@ -347,7 +347,7 @@ class Generic(DeepStack):
         )
         return outputs[0]  # by name it is not everywhere there
 
-    def _positions(self, given: Tensor | None, packed: Packing) -> Tensor:
+    def _positions(self, position_ids: Tensor | None, packed: Packing) -> Tensor:
         return super()._positions(None, packed)
 
 
@@ -359,16 +359,16 @@ class GenericText(Generic, TextModel):
 
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         names = inspect.signature(self.model.forward).parameters.keys() - CARRIED - WORDS
-        if given := sorted(name for name in names if _says(inputs.get(name))):
+        if extra := sorted(name for name in names if _is_set(inputs.get(name))):
             raise UnsupportedError(
-                f"{type(self.model).__name__} takes {', '.join(given)}, which the generic adapter "
+                f"{type(self.model).__name__} takes {', '.join(extra)}, which the generic adapter "
                 "can't carry on; write an adapter (docs/add-a-model.md)"
             )
         ids = inputs["input_ids"]
         return {"inputs_embeds": self.embed_tokens(ids), **self.step_extras(ids)}
 
 
-def _says(value: Any) -> bool:
+def _is_set(value: Any) -> bool:
     """Returns whether an argument carries something."""
     return not (value is None or value is False or (isinstance(value, dict) and not value))
 
@@ -380,8 +380,8 @@ def _tokens(states: Tensor, packed: Packing) -> Tensor:
     return moved.masked_fill(~inside, 0)
 
 
-def _same(ours: Any, theirs: Tensor) -> bool:
-    return isinstance(ours, Tensor) and ours.shape == theirs.shape and bool((ours == theirs).all())
+def _same(ours: Any, other: Tensor) -> bool:
+    return isinstance(ours, Tensor) and ours.shape == other.shape and bool((ours == other).all())
 
 
 def has_pixels(model: Any) -> bool:

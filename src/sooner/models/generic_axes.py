@@ -39,13 +39,13 @@ class GenericAxes(Generic):
         """Returns the inputs without positions: the model's own forward computes them."""
         return {name: value for name, value in inputs.items() if name != "position_ids"}
 
-    def _knows(self, places: Tensor, given: Mapping[str, Any]) -> bool:
+    def _knows(self, places: Tensor, arguments: Mapping[str, Any]) -> bool:
         # Some versions put the text positions in front.
         fits = places.ndim == 3 and places.shape[0] in (self.axes, 1 + self.axes)
-        return fits and places.shape[1:] == given["input_ids"].shape
+        return fits and places.shape[1:] == arguments["input_ids"].shape
 
-    def _positions(self, given: Tensor | None, packed: Packing) -> Tensor:
-        positions = Adapter._positions(self, given, packed)  # Generic's are of one axis
+    def _positions(self, position_ids: Tensor | None, packed: Packing) -> Tensor:
+        positions = Adapter._positions(self, position_ids, packed)  # Generic's are of one axis
         if not positions.is_floating_point():
             return positions
         whole = positions.long()

@@ -19,13 +19,13 @@ PARENTS = [-1, -1, 0, 0, 1, 3]
 
 """Two siblings at the root and two below the first; the longest path has three nodes."""
 
-KEPT = [0, 3, 5]
+TREE_PATH = [0, 3, 5]
 
 """The path that is committed before the second tree."""
 
 CHAIN = [-1, 0, 1, 2, 3, 4]
 
-KEPT_OF_CHAIN = [0, 1, 2]
+CHAIN_PATH = [0, 1, 2]
 
 """The same of models that take chains alone."""
 
@@ -33,13 +33,13 @@ Rounds = tuple[tuple[int, tuple[list[int], ...]], ...]
 
 """For each tree in turn: a stride through the vocabulary, and the paths that are compared."""
 
-ROUNDS: Rounds = ((104729, ([0, 2], KEPT, [1, 4])), (1299709, ([0, 2],)))
+ROUNDS: Rounds = ((104729, ([0, 2], TREE_PATH, [1, 4])), (1299709, ([0, 2],)))
 
-BRIEF: Rounds = ((104729, (KEPT,)),)
+BRIEF: Rounds = ((104729, (TREE_PATH,)),)
 
 CHAINS: Rounds = ((104729, ([0, 1, 2, 3, 4, 5],)), (1299709, ([0, 1, 2, 3],)))
 
-BRIEF_CHAIN: Rounds = ((104729, (KEPT_OF_CHAIN,)),)
+BRIEF_CHAIN: Rounds = ((104729, (CHAIN_PATH,)),)
 
 LENGTHS = (7, 4)
 
@@ -70,16 +70,17 @@ def self_check(
     model = adapter.model
     if model.training:
         raise UnsupportedError(f"{type(model).__name__} is in training mode; call .eval() first")
-    given = words(adapter) if inputs is None else dict(inputs)
+    arguments = words(adapter) if inputs is None else dict(inputs)
     try:
         with torch.inference_mode(), hearing_windows(_listener(adapter)):
-            worst = _difference(adapter, given, _rounds(adapter, brief))
+            worst = _difference(adapter, arguments, _rounds(adapter, brief))
     except (UnsupportedError, torch.OutOfMemoryError):
         raise
     except Exception as error:
-        told = " ".join(str(error).split())[:120]
+        reason = " ".join(str(error).split())[:120]
         raise UnsupportedError(
-            f"{type(model).__name__} fails its self-check ({type(error).__name__}: {told}); decode "
+            f"{type(model).__name__} fails its self-check ({type(error).__name__}: {reason}); "
+            "decode "
             "it with its own generate()"
         ) from error
     near = NEAR if adapter.dtype in (torch.float32, torch.float64) else NEAR_HALF
@@ -103,7 +104,7 @@ def _listener(adapter: Adapter) -> Listener:
     a check are too short to cross them."""
     rules, kinds = adapter.windows, getattr(adapter.text_config, "layer_types", None)
 
-    def hear(module: Any, window: int | None, chunk: int | None) -> None:
+    def listen(module: Any, window: int | None, chunk: int | None) -> None:
         rule = rules.get(kinds[module.layer_idx] if kinds else "", (None, None))
         if rule != (window or None, chunk):
             raise UnsupportedError(
@@ -112,7 +113,7 @@ def _listener(adapter: Adapter) -> Listener:
                 f"{rule[1]}; decode it with its own generate()"
             )
 
-    return hear
+    return listen
 
 
 def words(adapter: Adapter) -> dict[str, Tensor]:
@@ -138,11 +139,11 @@ def _difference(adapter: Adapter, inputs: dict[str, Any], rounds: Rounds) -> flo
     runner = ModelRunner(adapter, prompt.width + 2 * (1 + len(PARENTS)))
     # `generate` would choose frequencies by its longest row, and by longer texts of calls before.
     lengths = 0 if runner.rope is None else runner.rope.prompt_lengths(prompt)
-    parents, kept = (CHAIN, KEPT_OF_CHAIN) if adapter.chains_only else (PARENTS, KEPT)
-    behind, said, worst = [runner.prefill(prompt).logits], list[int](), 0.0
+    parents, accepted = (CHAIN, CHAIN_PATH) if adapter.chains_only else (PARENTS, TREE_PATH)
+    outputs, tokens, worst = [runner.prefill(prompt).logits], list[int](), 0.0
     for stride, paths in rounds:
         root, *nodes = _tokens(adapter, 1 + len(PARENTS), stride)
-        if said:  # a model may say a placeholder, which some families read as another word then
+        if tokens:  # a model may say a placeholder, which some families read as another word then
             pixels = [token for token in adapter.visual_ids if token < adapter.vocab_size]
             nodes[0], nodes[2] = (pixels * 2)[:2] or (nodes[0], nodes[2])
         tree = Tree.from_lists([nodes] * rows, [parents] * rows, str(adapter.device))
@@ -150,12 +151,14 @@ def _difference(adapter: Adapter, inputs: dict[str, Any], rounds: Rounds) -> flo
         logits = runner.forward_tree(roots, tree).logits  # [rows, 1 + nodes, vocab]
         for path in paths:
             with runner.rope_by_token(lengths):
-                own = _own(adapter, inputs, [*said, root, *(nodes[node] for node in path)])
-            ours = torch.cat([*behind, logits[:, _entries(path)]], 1)
-            worst = max(worst, _apart(ours, own))
-        runner.commit([_entries(kept)] * rows)
-        behind.append(logits[:, _entries(kept)])
-        said += [root, *(nodes[node] for node in kept)]
+                expected = _hf_logits(
+                    adapter, inputs, [*tokens, root, *(nodes[node] for node in path)]
+                )
+            ours = torch.cat([*outputs, logits[:, _entries(path)]], 1)
+            worst = max(worst, _apart(ours, expected))
+        runner.commit([_entries(accepted)] * rows)
+        outputs.append(logits[:, _entries(accepted)])
+        tokens += [root, *(nodes[node] for node in accepted)]
     return worst
 
 
@@ -164,14 +167,14 @@ def _entries(path: list[int]) -> list[int]:
     return [0, *(node + 1 for node in path)]
 
 
-def _apart(ours: Tensor, own: Tensor) -> float:
+def _apart(ours: Tensor, expected: Tensor) -> float:
     """Returns root mean square of the difference by the spread, at the worst of the places."""
-    ours, own = ours.float(), own.float().to(ours.device)
-    gaps = (ours - own).pow(2).mean(-1).sqrt() / own.std(-1).clamp(min=1e-12)
+    ours, expected = ours.float(), expected.float().to(ours.device)
+    gaps = (ours - expected).pow(2).mean(-1).sqrt() / expected.std(-1).clamp(min=1e-12)
     return float(gaps.max()) if bool(gaps.isfinite().all()) else float("inf")
 
 
-class _Say(LogitsProcessor):
+class _ForcedTokens(LogitsProcessor):
     """Makes `generate` say given tokens, whatever it would rather say."""
 
     def __init__(self, tokens: list[int], width: int) -> None:
@@ -179,19 +182,19 @@ class _Say(LogitsProcessor):
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
         step = input_ids.shape[1] - self.width
-        said = self.tokens[step] if step < len(self.tokens) else 0
+        token = self.tokens[step] if step < len(self.tokens) else 0
         forced = torch.full_like(scores, -torch.inf)
-        forced[:, said] = 0
+        forced[:, token] = 0
         return forced
 
 
-def _own(adapter: Adapter, inputs: dict[str, Any], tokens: list[int]) -> Tensor:
+def _hf_logits(adapter: Adapter, inputs: dict[str, Any], tokens: list[int]) -> Tensor:
     """Returns logits of `generate` behind the prompt and each said token, `[rows, 1 + tokens,
     vocab]`.
     """
     output = adapter.model.generate(
         **inputs,
-        logits_processor=LogitsProcessorList([_Say(tokens, inputs["input_ids"].shape[1])]),
+        logits_processor=LogitsProcessorList([_ForcedTokens(tokens, inputs["input_ids"].shape[1])]),
         max_new_tokens=len(tokens) + 1,
         eos_token_id=None,
         pad_token_id=0,

@@ -43,17 +43,19 @@ class ForwardHooks:
     @classmethod
     def installed(cls, module: nn.Module) -> list[Self]:
         """Those of this class that hook a module, in the order of their first hook anywhere."""
-        return [one for one in cls._all() if module in one.modules]
+        return [entry for entry in cls._all() if module in entry.modules]
 
     @classmethod
     def any_in(cls, whole: nn.Module) -> bool:
         """Returns whether one of this class hooks a module, or one within it."""
-        return any(not one.modules.isdisjoint(whole.modules()) for one in cls._all())
+        return any(not entry.modules.isdisjoint(whole.modules()) for entry in cls._all())
 
     @classmethod
     def _all(cls) -> list[Self]:
-        found = [one() for one in _INSTALLED.valuerefs()]  # a list at once, whatever threads add
-        return [one for one in found if isinstance(one, cls)]
+        hooks = [
+            entry() for entry in _INSTALLED.valuerefs()
+        ]  # a list at once, whatever threads add
+        return [entry for entry in hooks if isinstance(entry, cls)]
 
     def install(self) -> None:
         """Put hooks on as the context begins. Where this raises, none stays."""
@@ -91,11 +93,11 @@ class ForwardHooks:
     def _register(
         self, module: nn.Module, hook: Hook, register: Callable[..., RemovableHandle]
     ) -> None:
-        def in_own_thread(*call: Any) -> Any:
+        def same_thread(*call: Any) -> Any:
             return hook(*call) if threading.get_ident() == self._thread else None
 
-        kept = hook if self.every_thread else in_own_thread
-        self._handles.append(register(kept, with_kwargs=True))
+        function = hook if self.every_thread else same_thread
+        self._handles.append(register(function, with_kwargs=True))
         self.modules.add(module)
         _INSTALLED[id(self)] = self
 

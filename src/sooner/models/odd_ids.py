@@ -54,24 +54,25 @@ def find(adapter: Any) -> list[int]:
         UnsupportedError: its forward takes no words without pictures.
     """
     vocabulary = min(adapter.vocab_size, adapter.embedding.weight.shape[0])
-    found = list[int]()
+    result = list[int]()
     for ids in torch.arange(vocabulary, device=adapter.device).split(ROWS * WIDTH):
         width = min(WIDTH, len(ids))
         grid = torch.cat([ids, ids[:1].expand(-len(ids) % width)]).view(-1, width)
         ours = {EMBEDS: adapter.embed_tokens(grid), **adapter.step_extras(grid)}
         try:
-            given = handed(adapter, grid, ours)
+            outputs = handed(adapter, grid, ours)
         except (ValueError, TypeError, AttributeError, RuntimeError) as error:
-            told = " ".join(str(error).split())[:120]
+            reason = " ".join(str(error).split())[:120]
             raise UnsupportedError(
                 f"{type(adapter.model).__name__} fails its self-check on words alone "
-                f"({type(error).__name__}: {told}); decode it with its own generate(), or write an "
+                f"({type(error).__name__}: {reason}); decode it with its own generate(), or write "
+                "an "
                 "adapter (docs/add-a-model.md)"
             ) from error
-        for name, theirs in given.items():
-            differs = (theirs != ours[name]).flatten(2).any(-1)
-            found += grid[differs].tolist()
-    return sorted(set(found))
+        for name, value in outputs.items():
+            differs = (value != ours[name]).flatten(2).any(-1)
+            result += grid[differs].tolist()
+    return sorted(set(result))
 
 
 def read(adapter: Any, ids: list[int]) -> OddIds | None:

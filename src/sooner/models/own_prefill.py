@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from ..decoding.cache import CACHE_NAMES, SlotCache, given_cache
+from ..decoding.cache import CACHE_NAMES, SlotCache, cache_of
 from ..decoding.interface import Prompt
 from ..errors import UnsupportedError
 from .base import Adapter
@@ -53,42 +53,42 @@ class OwnPrefill(Adapter):
         mask = torch.ones_like(ids) if mask is None else mask.to(ids.device)
         packed = Packing(mask.bool())
         places = (mask.cumsum(-1) - 1).clamp(min=0)  # as `generate` numbers them
-        own = {**inputs, "attention_mask": mask, "position_ids": places}
+        extras = {**inputs, "attention_mask": mask, "position_ids": places}
         return Prompt(
             embeds=packed(self.embedding(ids)),
             positions=self._positions(None, packed),
             lengths=packed.lengths,
             next_position=torch.tensor(packed.lengths, device=ids.device),
             visual=self.visual_tokens(inputs),
-            extras={EXTRA: OwnInputs(own, packed)},
+            extras={EXTRA: OwnInputs(extras, packed)},
         )
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
-        own = kwargs.pop(EXTRA, None)
-        if own is not None:
-            return self._prefill(own, given_cache(kwargs))
+        inputs = kwargs.pop(EXTRA, None)
+        if inputs is not None:
+            return self._prefill(inputs, cache_of(kwargs))
         return self.step(embeds, positions, **kwargs)
 
     def step(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
         """Run the decoder behind a prompt; `[rows, entries, hidden]` in and out."""
         return super().decode(embeds, positions, **kwargs)
 
-    def _prefill(self, own: OwnInputs, cache: SlotCache) -> Tensor:
+    def _prefill(self, inputs: OwnInputs, cache: SlotCache) -> Tensor:
         """Returns the model's own prefill, its keys and values packed into the slots."""
-        arguments = decoder_arguments(self.body, self.decoder, own.inputs)
-        arguments = {name: one for name, one in arguments.items() if name not in CACHE_NAMES}
+        arguments = decoder_arguments(self.body, self.decoder, inputs.inputs)
+        arguments = {name: value for name, value in arguments.items() if name not in CACHE_NAMES}
         filled = DynamicCache()
         hidden = self.decoder(**self.named({**arguments, "cache": filled, "use_cache": True}))[0]
         layers: Any = filled.layers
         for layer, slots in zip(layers, cache.slot_layers, strict=True):
-            slots.update(*(_packed_heads(states, own) for states in (layer.keys, layer.values)))
-        return own.packed(hidden).repeat_interleave(own.copies, 0)
+            slots.update(*(_packed_heads(states, inputs) for states in (layer.keys, layer.values)))
+        return inputs.packed(hidden).repeat_interleave(inputs.copies, 0)
 
     def repeat_extras(self, prompt: Prompt, copies: int) -> dict[str, Any]:
-        own = prompt.extras[EXTRA]
-        return {EXTRA: replace(own, copies=own.copies * copies)}
+        inputs = prompt.extras[EXTRA]
+        return {EXTRA: replace(inputs, copies=inputs.copies * copies)}
 
-    def prune_prompt(self, prompt: Prompt, kept: list[Tensor], repack: bool = False) -> Prompt:
+    def prune_prompt(self, prompt: Prompt, indices: list[Tensor], repack: bool = False) -> Prompt:
         raise UnsupportedError(
             f"{type(self.model).__name__} embeds its pictures inside its decoder, where visual "
             "tokens can't be pruned; use a method that doesn't prune"
@@ -101,7 +101,7 @@ class OwnPrefill(Adapter):
         )
 
 
-def _packed_heads(states: Tensor, own: OwnInputs) -> Tensor:
+def _packed_heads(states: Tensor, inputs: OwnInputs) -> Tensor:
     """`[prompts, heads, padded, dim]` to `[rows, heads, width, dim]`."""
-    packed = own.packed(states.transpose(1, 2)).transpose(1, 2)
-    return packed.repeat_interleave(own.copies, 0)
+    packed = inputs.packed(states.transpose(1, 2)).transpose(1, 2)
+    return packed.repeat_interleave(inputs.copies, 0)

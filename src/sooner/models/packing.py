@@ -48,7 +48,7 @@ def real_tokens(prompt: Prompt) -> Tensor:
     return torch.arange(prompt.width, device=device)[None] < sizes[:, None]
 
 
-def behind_last(positions: Tensor, lengths: list[int]) -> Tensor:
+def next_positions(positions: Tensor, lengths: list[int]) -> Tensor:
     """One behind each row's last prompt token, axis by axis, as HF's `generate` goes on.
 
     It is not one behind the *largest*: a long video's time axis may be ahead of the text after it.

@@ -17,7 +17,7 @@ Masks = dict[str, Tensor]
 """By kind of layer, or under "" for all of them: `[rows, 1, width, width]`, as the model has it."""
 
 
-def own_masks(mask: Any, rows: int, width: int) -> Masks | None:
+def masks_of(mask: Any, rows: int, width: int) -> Masks | None:
     """Returns the masks of four dimensions that a decoder was called with; `None` if these are
     none.
 
@@ -26,16 +26,16 @@ def own_masks(mask: Any, rows: int, width: int) -> Masks | None:
         rows, width: of the padded prompt.
     """
     masks = mask if isinstance(mask, dict) else {"": mask}
-    found = {kind: one for kind, one in masks.items() if one is not None}
+    present = {kind: entry for kind, entry in masks.items() if entry is not None}
     fits = all(
-        isinstance(one, Tensor) and one.ndim == 4 and one.shape[::2] == (rows, width)
-        and one.shape[1] == 1 and one.shape[3] == width
-        for one in found.values()
+        isinstance(entry, Tensor) and entry.ndim == 4 and entry.shape[::2] == (rows, width)
+        and entry.shape[1] == 1 and entry.shape[3] == width
+        for entry in present.values()
     )  # fmt: skip
-    return found if fits else None
+    return present if fits else None
 
 
-def has_own_masks(mask: Any) -> bool:
+def has_masks(mask: Any) -> bool:
     """Returns whether a model's forward hands its decoder masks that it made itself."""
     return isinstance(mask, dict) or (isinstance(mask, Tensor) and mask.ndim == 4)
 
@@ -46,8 +46,8 @@ def sees_ahead(masks: Masks, packed: Packing) -> bool:
     """
     real = packed.inside[:, None, :, None] & packed.inside[:, None, None]  # [rows, 1, width, width]
     ahead = real & torch.ones_like(real).triu(1)
-    found = packed_masks(masks, packed).values()
-    return any(bool((_seen(mask) & ahead.to(mask.device)).any()) for mask in found)
+    results = packed_masks(masks, packed).values()
+    return any(bool((_seen(mask) & ahead.to(mask.device)).any()) for mask in results)
 
 
 def packed_masks(masks: Masks, packed: Packing) -> Masks:

@@ -84,13 +84,13 @@ class RecurrentAxes(Recurrent, GenericAxes):
 
 def _run_in_order(mixer: Any, number: int) -> None:
     """Have a recurrent mixer's forward keep the state behind each entry, unless it does already."""
-    own = mixer.forward
-    if getattr(own, "func", None) is in_order:
+    forward = mixer.forward
+    if getattr(forward, "func", None) is in_order:
         return
-    parameters = inspect.signature(own).parameters
+    parameters = inspect.signature(forward).parameters
     for name in ("cache_params", NEW):  # before transformers 5.24, and from then on
         if name in parameters:
-            mixer.forward = partial(in_order, own, number, name)
+            mixer.forward = partial(in_order, forward, number, name)
             return
 
 

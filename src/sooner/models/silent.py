@@ -132,7 +132,7 @@ def as_run(model: Model, folder: Path | str) -> Model:
 
 
 def _is_split(model: Any) -> bool:
-    return Ranks.of(model) is not None or len({one.device for one in model.parameters()}) > 1
+    return Ranks.of(model) is not None or len({weight.device for weight in model.parameters()}) > 1
 
 
 def read_depth(folder: Path | str) -> Depth | None:
@@ -143,8 +143,10 @@ def read_depth(folder: Path | str) -> Depth | None:
     """
     path = Path(folder).expanduser() / NAME
     try:
-        told = json.loads(path.read_text(encoding="utf-8")).get(KEY) if path.is_file() else None
-        return None if told is None else Depth(int(told["run"]), tuple(map(int, told["trained"])))
+        depth = json.loads(path.read_text(encoding="utf-8")).get(KEY) if path.is_file() else None
+        return (
+            None if depth is None else Depth(int(depth["run"]), tuple(map(int, depth["trained"])))
+        )
     except (OSError, ValueError, TypeError, AttributeError, KeyError) as error:
         text = " ".join(str(error).split())[:100]
         raise SoonerError(f"'{path}' can't be used: {text}; correct it or take it away") from error
@@ -155,6 +157,6 @@ def write_depth(folder: Path, depth: Depth) -> None:
     if len(depth.trained) == depth.run:
         return
     path = folder / NAME
-    told = json.loads(path.read_text()) if path.is_file() else {}
-    told[KEY] = {"run": depth.run, "trained": list(depth.trained)}
-    write_json(told, path)
+    data = json.loads(path.read_text()) if path.is_file() else {}
+    data[KEY] = {"run": depth.run, "trained": list(depth.trained)}
+    write_json(data, path)

@@ -136,27 +136,27 @@ class StateLayer(LinearAttentionCacheLayerMixin):
 
     def commit(self, entries: Tensor) -> None:
         """Go on from the state behind so many entries of each row, `[rows]`."""
-        for kind, behind in self.states.items():
-            kept, count = behind[0], entries.to(behind[0].device)
-            for number, state in enumerate(behind[1:], 1):
+        for kind, history in self.states.items():
+            current, count = history[0], entries.to(history[0].device)
+            for number, state in enumerate(history[1:], 1):
                 chosen = (count == number).view(-1, *[1] * (state.ndim - 1))
-                kept = torch.where(chosen, state, kept)
-            self.states[kind] = [kept]
+                current = torch.where(chosen, state, current)
+            self.states[kind] = [current]
 
     def drop(self, entries: int) -> None:
         """Count so many entries as committed in every row."""
-        for kind, behind in self.states.items():
-            self.states[kind] = behind[entries:]
+        for kind, history in self.states.items():
+            self.states[kind] = history[entries:]
 
     def keep_rows(self, rows: list[int]) -> None:
-        for kind, behind in self.states.items():
-            self.states[kind] = [state[rows] for state in behind]
+        for kind, history in self.states.items():
+            self.states[kind] = [state[rows] for state in history]
 
     def join(self, other: StateLayer) -> None:
         """Put the rows of another cache's layer, which have nothing uncommitted, behind these."""
-        for kind, behind in self.states.items():
+        for kind, history in self.states.items():
             new = other.states[kind][0]
-            self.states[kind] = [torch.cat([state, new.to(state.device)]) for state in behind]
+            self.states[kind] = [torch.cat([state, new.to(state.device)]) for state in history]
 
     def clear(self) -> None:
         self.states = {}
@@ -246,18 +246,18 @@ class StateCache(SlotCache):
 
     def join(self, other: SlotCache) -> None:
         assert isinstance(other, StateCache)
-        for mine, theirs in zip(self.state_layers, other.state_layers, strict=True):
-            mine.join(theirs)
+        for mine, other_layer in zip(self.state_layers, other.state_layers, strict=True):
+            mine.join(other_layer)
         super().join(other)
 
     def nbytes(self) -> int:
         """Bytes of slots and committed states of all rows and layers."""
-        kept = (behind[0] for layer in self.state_layers for behind in layer.states.values())
-        return super().nbytes() + sum(state.nbytes for state in kept)
+        tensors = (history[0] for layer in self.state_layers for history in layer.states.values())
+        return super().nbytes() + sum(state.nbytes for state in tensors)
 
 
 def in_order(
-    own: Callable[..., Tensor],
+    forward: Callable[..., Tensor],
     number: int,
     name: str,
     hidden_states: Tensor,
@@ -269,18 +269,18 @@ def in_order(
     once, without the padding of its shorter rows, which would change their states.
 
     Args:
-        own: the mixer's forward; with any other cache it alone is called.
+        forward: the mixer's forward; with any other cache it alone is called.
         number: of its layer.
         name: of its argument for the cache.
         hidden_states: `[rows, entries, hidden]`.
     """
     cache = kwargs.get(name)
     if not isinstance(cache, StateCache):
-        return own(hidden_states, **kwargs)
+        return forward(hidden_states, **kwargs)
     layer, entries = cache.state_layer(number), hidden_states.shape[1]
 
     def run(states: Tensor) -> Tensor:
-        output = own(states, **kwargs)
+        output = forward(states, **kwargs)
         layer.settle()
         return output
 

@@ -56,13 +56,13 @@ class Support:
 
 @cache
 def _file() -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
-    return told
+    data: dict[str, Any] = json.loads(FILE.read_text(encoding="utf-8"))
+    return data
 
 
 def supported() -> list[Support]:
     """Returns every type that is known, in alphabetical order."""
-    return [Support(**one) for one in _file()["types"]]
+    return [Support(**entry) for entry in _file()["types"]]
 
 
 def seen_with() -> str:
@@ -74,14 +74,14 @@ def page() -> str:
     """Returns the text of docs/models.md."""
     types = supported()
     counts = {
-        name: sum(one.status == status for one in types)
+        name: sum(entry.status == status for entry in types)
         for name, status in (("exact", "exact"), ("words", "words only"), ("refused", "refused"))
     }
-    chains = sum(one.status == "exact" and not one.trees for one in types)
+    chains = sum(entry.status == "exact" and not entry.trees for entry in types)
     rows = [
-        f"| `{one.model_type}` | {one.status} | {one.adapter and f'`{one.adapter}`'} "
-        f"| {'yes' if one.trees else ''} | {one.reason.replace('|', '/')} |\n"
-        for one in types
+        f"| `{entry.model_type}` | {entry.status} | {entry.adapter and f'`{entry.adapter}`'} "
+        f"| {'yes' if entry.trees else ''} | {entry.reason.replace('|', '/')} |\n"
+        for entry in types
     ]
     return PAGE.format(version=seen_with(), chains=chains, **counts) + "".join(rows)
 

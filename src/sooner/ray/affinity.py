@@ -36,25 +36,25 @@ def key_of(body: bytes) -> bytes | None:
     letters of the prompt, so that requests with the same system prompt share its pages.
     """
     try:
-        told = json.loads(body)
+        request = json.loads(body)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(told, dict):
+    if not isinstance(request, dict):
         return None
-    contents = [one for one in _items(told.get("messages")) if isinstance(one, dict)]
+    contents = [item for item in _items(request.get("messages")) if isinstance(item, dict)]
     for message in contents:
         if media := list(_media(message.get("content"))):
             return _digest("media", *media)
-    text = told.get("prompt")
+    text = request.get("prompt")
     if contents:
-        text = "\n".join(f"{one.get('role')}: {_text(one.get('content'))}" for one in contents)
+        text = "\n".join(f"{item.get('role')}: {_text(item.get('content'))}" for item in contents)
     if not isinstance(text, str) or len(text) < PREFIX:
         return None
     return _digest("text", text[:PREFIX])
 
 
-def _items(told: Any) -> list[Any]:
-    return told if isinstance(told, list) else []
+def _items(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _media(content: Any) -> Iterator[str]:
@@ -62,10 +62,10 @@ def _media(content: Any) -> Iterator[str]:
     for part in _items(content):
         kind = part.get("type") if isinstance(part, dict) else None
         if kind in MEDIA:
-            told = part.get(kind)
-            values = told.values() if isinstance(told, dict) else (told,)
+            payload = part.get(kind)
+            values = payload.values() if isinstance(payload, dict) else (payload,)
             # A detail or a file's name is short, and no part of what is seen.
-            yield max((one for one in values if isinstance(one, str)), key=len, default="")
+            yield max((value for value in values if isinstance(value, str)), key=len, default="")
 
 
 def _text(content: Any) -> str:
@@ -75,17 +75,17 @@ def _text(content: Any) -> str:
 
 
 def _digest(*parts: str) -> bytes:
-    found = hashlib.blake2b(digest_size=DIGEST)
+    digest = hashlib.blake2b(digest_size=DIGEST)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
-        found.update(len(data).to_bytes(8, "big"))
-        found.update(data)
-    return found.digest()
+        digest.update(len(data).to_bytes(8, "big"))
+        digest.update(data)
+    return digest.digest()
 
 
 def home_of(key: bytes, replicas: Sequence[Replica]) -> Replica:
     """Returns the replica that has a key."""
-    return max(replicas, key=lambda one: _digest("home", key.hex(), one))
+    return max(replicas, key=lambda name: _digest("home", key.hex(), name))
 
 
 def ranked(
@@ -101,10 +101,10 @@ def ranked(
     """
     names = sorted(loads)
     spread = {name: (at - turn) % len(names) for at, name in enumerate(names)}
-    order = sorted(names, key=lambda one: (loads[one], spread[one]))
+    order = sorted(names, key=lambda replica: (loads[replica], spread[replica]))
     if key is None or not order:
         return order
     home = home_of(key, names)
     if loads[home] - loads[order[0]] >= threshold:
         return order
-    return [home, *(one for one in order if one != home)]
+    return [home, *(replica for replica in order if replica != home)]

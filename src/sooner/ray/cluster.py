@@ -48,9 +48,9 @@ ROW = 2 * MEGABYTE
 REACH = 10.0
 """Seconds for a head to take a connection."""
 
-MOST_PORT = 65_535
+MAX_PORT = 65_535
 
-MOST_LETTERS = 16
+MAX_LETTERS = 16
 """Of the folder for temporary files: Ray's sockets lie 90 letters below it, and may have 107."""
 
 PREFIX = "sooner-"
@@ -62,10 +62,10 @@ DRIVER = "driver.json"
 STARTS = 2
 """Tries to start a local cluster: Ray gives a node 30 s, too little where all cores are busy."""
 
-KEPT_SECONDS = 3600.0
+LINGER_SECONDS = 3600.0
 """That the folder of a driver that was killed is kept, for whoever wants Ray's logs of it."""
 
-LEAST_STORE = 80 * MEGABYTE
+MIN_STORE = 80 * MEGABYTE
 """Ray takes no store below 75 MB."""
 
 SETTINGS = {
@@ -120,7 +120,7 @@ class RayCluster:
 
     address: str
     nodes: list[RayNode]
-    is_own: bool
+    is_managed: bool
 
 
 @contextmanager
@@ -154,11 +154,11 @@ def connected(
         else:
             _check_reachable(address)
             _with_token(ray, left, address)
-            options = {"address": address, **_own_address(address)}
+            options = {"address": address, **_node_address(address)}
             try:
                 _init(ray, options | quiet, debug)
             except Exception as error:
-                raise SoonerError(_told(address, error)) from error
+                raise SoonerError(_explain(address, error)) from error
         left.callback(_shutdown, ray, debug)
         yield RayCluster(address, _nodes(ray), address == LOCAL)
 
@@ -185,10 +185,10 @@ def _with_token(ray: Any, left: ExitStack, address: str) -> None:
     """
     added = {}
     if MODE not in os.environ:
-        is_told = any(name in os.environ for name in TOKENS)
-        if address == LOCAL or is_told or TOKEN.is_file():  # `ray start --head` finds it, too
+        has_token = any(name in os.environ for name in TOKENS)
+        if address == LOCAL or has_token or TOKEN.is_file():  # `ray start --head` finds it, too
             added[MODE] = "token"
-        if address == LOCAL and not is_told:
+        if address == LOCAL and not has_token:
             added[TOKENS[0]] = secrets.token_hex(32)
     os.environ.update(added)
     left.callback(_read_settings, ray, added)
@@ -226,7 +226,7 @@ def _start(
         SoonerError: it fails again.
     """
     for more in reversed(range(STARTS)):
-        folder = own_folder()
+        folder = driver_folder()
         left.callback(shutil.rmtree, folder, ignore_errors=True)
         try:
             _init(ray, options(folder) | quiet, debug)
@@ -236,8 +236,8 @@ def _start(
             if not isinstance(error, Exception):
                 raise
             if not more:
-                raise SoonerError(_told(LOCAL, error)) from error
-            logger.info("ray did not start, and is started once more: %s", _one_line(error))
+                raise SoonerError(_explain(LOCAL, error)) from error
+            logger.info("ray did not start, and is started once more: %s", _error_line(error))
 
 
 def _init(ray: Any, options: dict[str, Any], debug: bool) -> None:
@@ -266,13 +266,13 @@ def _end_processes(folder: str) -> None:
     whose processes would go on as long as this one."""
     import psutil
 
-    found = []
-    for one in psutil.Process().children(recursive=True):
+    processes = []
+    for process in psutil.Process().children(recursive=True):
         with suppress(psutil.Error):
-            if any(folder in part for part in one.cmdline()):
-                one.kill()
-                found.append(one)
-    psutil.wait_procs(found, 5)
+            if any(folder in part for part in process.cmdline()):
+                process.kill()
+                processes.append(process)
+    psutil.wait_procs(processes, 5)
 
 
 @contextmanager
@@ -304,7 +304,7 @@ def local_options(pages_in_flight: int, cpus: int | None, folder: str) -> dict[s
     Args:
         folder: of sockets and logs, and of the object store where /dev/shm is too small for it.
     """
-    store = max(ROW * pages_in_flight, LEAST_STORE)
+    store = max(ROW * pages_in_flight, MIN_STORE)
     options: dict[str, Any] = {
         "address": LOCAL,
         "_node_ip_address": LOOPBACK,
@@ -318,34 +318,34 @@ def local_options(pages_in_flight: int, cpus: int | None, folder: str) -> dict[s
     return options
 
 
-def own_folder() -> str:
+def driver_folder() -> str:
     """Returns a new folder for a local cluster; those that drivers left behind when they were
     killed go.
     """
     home = _short_folder()
-    for told in home.glob(f"{PREFIX}*/{DRIVER}"):
+    for path in home.glob(f"{PREFIX}*/{DRIVER}"):
         with suppress(OSError, ValueError, TypeError, AttributeError):  # another user's, or no JSON
-            is_old = time.time() - told.stat().st_mtime > KEPT_SECONDS
-            if is_old and WorkerProcess.of(json.loads(told.read_text())).is_alive() is False:
-                shutil.rmtree(told.parent, ignore_errors=True)
+            is_old = time.time() - path.stat().st_mtime > LINGER_SECONDS
+            if is_old and WorkerProcess.of(json.loads(path.read_text())).is_alive() is False:
+                shutil.rmtree(path.parent, ignore_errors=True)
     folder = tempfile.mkdtemp(prefix=PREFIX, dir=home)
-    Path(folder, DRIVER).write_text(json.dumps(this_process().told()))
+    Path(folder, DRIVER).write_text(json.dumps(this_process().report()))
     return folder
 
 
 def _short_folder() -> Path:
     """Returns where temporary folders go; sockets below them must have short names."""
     usual, short = Path(tempfile.gettempdir()), Path("/tmp")
-    return short if len(str(usual)) > MOST_LETTERS and short.is_dir() else usual
+    return short if len(str(usual)) > MAX_LETTERS and short.is_dir() else usual
 
 
 def shared_memory() -> int:
     """Returns bytes that are free in /dev/shm; where there is none, Ray has its own way."""
     try:
-        told = os.statvfs("/dev/shm")
+        disk = os.statvfs("/dev/shm")
     except (AttributeError, OSError):
         return 2**63
-    return told.f_bavail * told.f_frsize
+    return disk.f_bavail * disk.f_frsize
 
 
 def cores() -> int:
@@ -364,7 +364,7 @@ def _check_reachable(address: str) -> None:
     if address == "auto":
         return
     host, _, port = address.rpartition(":")
-    if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= MOST_PORT):
+    if not (host and port.isascii() and port.isdigit() and 0 < int(port) <= MAX_PORT):
         raise SoonerError(
             f"'{address}' is no address of a Ray cluster; give HOST:PORT as `ray start --head` "
             "tells it, auto for the one of this machine, or leave it out"
@@ -373,10 +373,10 @@ def _check_reachable(address: str) -> None:
         with socket.create_connection((host.strip("[]"), int(port)), REACH):
             return
     except OSError as error:
-        raise SoonerError(_told(address, error)) from error
+        raise SoonerError(_explain(address, error)) from error
 
 
-def _own_address(address: str) -> dict[str, str]:
+def _node_address(address: str) -> dict[str, str]:
     """This machine's address in a cluster of the loopback."""
     host = address.rpartition(":")[0].strip("[]")
     if address == "auto":
@@ -394,14 +394,16 @@ def _nodes(ray: Any) -> list[RayNode]:
     from .nodes import node_name
 
     return [
-        RayNode(node_name(one), one["Resources"].get("CPU", 0.0), one["Resources"].get("GPU", 0.0))
-        for one in ray.nodes()
-        if one["Alive"]
+        RayNode(
+            node_name(node), node["Resources"].get("CPU", 0.0), node["Resources"].get("GPU", 0.0)
+        )
+        for node in ray.nodes()
+        if node["Alive"]
     ]
 
 
-def _told(address: str, error: Exception) -> str:
-    reason = _one_line(error)
+def _explain(address: str, error: Exception) -> str:
+    reason = _error_line(error)
     if address == LOCAL:
         return f"ray could not be started on this machine: {reason.rstrip('.')}; --debug shows more"
     way = "start one with `ray start --head`, or leave the address out"
@@ -410,5 +412,5 @@ def _told(address: str, error: Exception) -> str:
     return f"no Ray cluster at '{address}' ({reason}); {way}"
 
 
-def _one_line(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     return " ".join(str(error).split())[:300]

@@ -10,7 +10,7 @@ from typing import Any
 
 Headers = Sequence[tuple[bytes, bytes]]
 
-MOST_WAITING = 1 << 20
+MAX_WAITING = 1 << 20
 """Bytes of an answer that may wait to be taken before the application waits, too."""
 
 
@@ -33,7 +33,7 @@ class PassedRequest:
 
 
 @dataclass(frozen=True)
-class Taken:
+class Ack:
     """The first thing that comes of a request: who answers it."""
 
     replica: str
@@ -51,30 +51,30 @@ class Exchange:
     """Asks an ASGI application one request.
 
     Args:
-        asked: the request.
+        request: the request.
     """
 
-    def __init__(self, asked: PassedRequest) -> None:
-        self.asked = asked
-        self._said: list[Head | bytes] = []
+    def __init__(self, request: PassedRequest) -> None:
+        self.request = request
+        self._parts: list[Head | bytes] = []
         self._size = 0
-        self._changed, self._taken, self._gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
+        self._changed, self._drained, self._gone = asyncio.Event(), asyncio.Event(), asyncio.Event()
         self._is_sent = self._is_whole = False
 
     async def run(self, app: Any) -> None:
         """Have it answered; returns when the application does."""
-        asked = self.asked
+        request = self.request
         scope = {
             "type": "http",
             "asgi": {"version": "3.0"},
             "http_version": "1.1",
-            "method": asked.method,
+            "method": request.method,
             "scheme": "http",
-            "path": asked.path,
-            "raw_path": asked.path.encode("utf-8", "surrogateescape"),
-            "query_string": asked.query,
+            "path": request.path,
+            "raw_path": request.path.encode("utf-8", "surrogateescape"),
+            "query_string": request.query,
             "root_path": "",
-            "headers": list(asked.headers),
+            "headers": list(request.headers),
             "client": None,
             "server": None,
         }
@@ -91,26 +91,26 @@ class Exchange:
         while True:
             await self._changed.wait()
             self._changed.clear()
-            said, self._said, self._size = self._said, [], 0
-            self._taken.set()
-            body = b"".join(one for one in said if isinstance(one, bytes))
-            for one in said:
-                if isinstance(one, Head):
-                    yield one
+            parts, self._parts, self._size = self._parts, [], 0
+            self._drained.set()
+            body = b"".join(part for part in parts if isinstance(part, bytes))
+            for part in parts:
+                if isinstance(part, Head):
+                    yield part
             if body:
                 yield body
-            if self._is_whole and not self._said:
+            if self._is_whole and not self._parts:
                 return
 
     def hang_up(self) -> None:
         """Nobody waits for the answer any more."""
         self._gone.set()
-        self._taken.set()
+        self._drained.set()
 
     async def _receive(self) -> dict[str, Any]:
         if not self._is_sent:
             self._is_sent = True
-            return {"type": "http.request", "body": self.asked.body, "more_body": False}
+            return {"type": "http.request", "body": self.request.body, "more_body": False}
         await self._gone.wait()
         return {"type": "http.disconnect"}
 
@@ -118,12 +118,12 @@ class Exchange:
         if self._gone.is_set():
             return
         if message["type"] == "http.response.start":
-            self._said.append(Head(message["status"], list(message.get("headers", ()))))
+            self._parts.append(Head(message["status"], list(message.get("headers", ()))))
         elif message["type"] == "http.response.body":
             body = bytes(message.get("body", b""))
-            self._said.append(body)
+            self._parts.append(body)
             self._size += len(body)
         self._changed.set()
-        while self._size > MOST_WAITING and not self._gone.is_set():
-            self._taken.clear()
-            await self._taken.wait()
+        while self._size > MAX_WAITING and not self._gone.is_set():
+            self._drained.clear()
+            await self._drained.wait()

@@ -26,7 +26,7 @@ from ..serve.refusal import RefusedError, too_many
 from ..serve.request_ids import HEADER, RequestIds, name_of
 from ..serve.settings import ChatSettings
 from .affinity import key_of
-from .exchange import Head, PassedRequest, Taken
+from .exchange import Ack, Head, PassedRequest
 from .front_metrics import FrontMetrics
 from .replica import ReplicaReport
 
@@ -38,7 +38,7 @@ TAKE_SECONDS = 30.0
 """How long a request waits for a replica that takes it."""
 LARGE = 64 << 10
 """Bytes of a body whose key is found in a thread: others would wait for it."""
-OWN = (b"authorization", b"connection", b"content-length", b"host", b"origin",
+HOP_HEADERS = (b"authorization", b"connection", b"content-length", b"host", b"origin",
        b"transfer-encoding", b"x-request-id")  # fmt: skip
 """Headers that end here: token, host and origin are checked, and the body is whole."""
 REPLICA = b"x-sooner-replica"
@@ -54,8 +54,8 @@ class ReplicaLostError(Exception):
 class Replicas(Protocol):
     """Those that answer."""
 
-    def ask(self, asked: PassedRequest) -> AsyncGenerator[Taken | Head | bytes, None]:
-        """`Taken`, then `Head`, then the body as it comes; closing it ends the request.
+    def ask(self, request: PassedRequest) -> AsyncGenerator[Ack | Head | bytes, None]:
+        """`Ack`, then `Head`, then the body as it comes; closing it ends the request.
 
         Raises:
             ReplicaLostError: the replica died.
@@ -73,7 +73,7 @@ class PassedAnswer:
         replica: who answers; empty as long as nobody does.
     """
 
-    def __init__(self, pieces: AsyncGenerator[Taken | Head | bytes, None]) -> None:
+    def __init__(self, pieces: AsyncGenerator[Ack | Head | bytes, None]) -> None:
         self.pieces, self.replica = pieces, ""
         self.head = Head(0, ())
         self.first = b""
@@ -81,7 +81,7 @@ class PassedAnswer:
     @property
     def is_stream(self) -> bool:
         kinds = [value for name, value in self.head.headers if name.lower() == b"content-type"]
-        return any(one.startswith(b"text/event-stream") for one in kinds)
+        return any(kind.startswith(b"text/event-stream") for kind in kinds)
 
     async def begin(self) -> None:
         """Wait for the head and what comes first: all of an answer that is no stream.
@@ -92,11 +92,11 @@ class PassedAnswer:
         """
         try:
             async with asyncio.timeout(TAKE_SECONDS):
-                taken = await anext(self.pieces, None)
+                ack = await anext(self.pieces, None)
         except TimeoutError:
             raise _nobody() from None
-        if isinstance(taken, Taken):
-            self.replica = taken.replica
+        if isinstance(ack, Ack):
+            self.replica = ack.replica
         head = await anext(self.pieces, None)
         if not isinstance(head, Head):
             raise ReplicaLostError("the answer ended before it began")
@@ -105,7 +105,9 @@ class PassedAnswer:
             first = await anext(self.pieces, b"")
             self.first = first if isinstance(first, bytes) else b""
         else:
-            self.first = b"".join([one async for one in self.pieces if isinstance(one, bytes)])
+            self.first = b"".join(
+                [piece async for piece in self.pieces if isinstance(piece, bytes)]
+            )
 
     async def close(self) -> None:
         """Tell the replica that nobody waits any more."""
@@ -135,11 +137,11 @@ class Front:
         self,
         replicas: Replicas,
         settings: ChatSettings,
-        most: int = 1,
+        maximum: int = 1,
         on_close: Callable[[int], None] = lambda count: None,
     ) -> None:
         self.replicas, self.settings, self.on_close = replicas, settings, on_close
-        self.most = most * room(settings)
+        self.maximum = maximum * room(settings)
         self.bodies = Bodies(settings)
         self.under_way = 0
         self.metrics = FrontMetrics(lambda: self.under_way)
@@ -152,9 +154,12 @@ class Front:
         if scope["type"] == "lifespan":  # uvicorn goes on without
             return
         request = Request(scope, receive)
-        own = {"/health": self.health, "/ready": self.ready, "/metrics": self.scraped}
-        if (told := own.get(request.url.path)) is not None and request.method in ("GET", "HEAD"):
-            await (await told(request))(scope, receive, send)
+        routes = {"/health": self.health, "/ready": self.ready, "/metrics": self.scraped}
+        if (route := routes.get(request.url.path)) is not None and request.method in (
+            "GET",
+            "HEAD",
+        ):
+            await (await route(request))(scope, receive, send)
             return
         response = await self._passed(request)
         await response(scope, receive, send)
@@ -167,11 +172,13 @@ class Front:
         self.is_closing = True
         if self.under_way:
             self.on_close(self.under_way)
-            waiting = [asyncio.ensure_future(one.wait()) for one in (self._left, self._is_hurried)]
+            waiting = [
+                asyncio.ensure_future(event.wait()) for event in (self._left, self._is_hurried)
+            ]
             grace = self.settings.grace_seconds
             await asyncio.wait(waiting, timeout=grace, return_when=asyncio.FIRST_COMPLETED)
-            for one in waiting:
-                one.cancel()
+            for event in waiting:
+                event.cancel()
         self._is_over = True
         for work in list(self._work):
             work.cancel()
@@ -183,26 +190,26 @@ class Front:
     async def health(self, request: Request) -> Response:
         """Returns whether any replica's engine goes round."""
         reports = await self.replicas.reports()
-        is_well = any(one.status in ("ok", "draining") for one in reports)
-        told: dict[str, Any] = {"status": "ok" if is_well else "failed"}
+        is_well = any(report.status in ("ok", "draining") for report in reports)
+        answer: dict[str, Any] = {"status": "ok" if is_well else "failed"}
         if request.state.is_known:
-            told["replicas"] = [
+            answer["replicas"] = [
                 {
-                    "replica": one.name,
-                    "status": one.status,
-                    "seconds_since_tick": round(one.seconds_since_tick, 3),
-                    "running": one.running,
-                    "waiting": one.waiting,
+                    "replica": report.name,
+                    "status": report.status,
+                    "seconds_since_tick": round(report.seconds_since_tick, 3),
+                    "running": report.running,
+                    "waiting": report.waiting,
                 }
-                for one in sorted(reports, key=lambda one: one.name)
+                for report in sorted(reports, key=lambda report: report.name)
             ]
-        return JSONResponse(told, 200 if is_well else 503)
+        return JSONResponse(answer, 200 if is_well else 503)
 
     async def ready(self, request: Request) -> Response:
         """Returns whether requests are taken."""
         if self.is_closing:
             return JSONResponse({"status": "draining"}, 503)
-        is_ready = any(one.status == "ok" for one in await self.replicas.reports())
+        is_ready = any(report.status == "ok" for report in await self.replicas.reports())
         return JSONResponse(
             {"status": "ready" if is_ready else "warming"}, 200 if is_ready else 503
         )
@@ -213,25 +220,25 @@ class Front:
         return Response(text, media_type="text/plain; version=0.0.4")
 
     async def _passed(self, request: Request) -> Response:
-        held = _Place(self)
+        slot = _Place(self)
         try:
-            return await self._admitted(request, held)
+            return await self._admitted(request, slot)
         except Exception as error:
-            held.leave()
+            slot.leave()
             return self.bodies.refusal(refused(known(error, name_of(request))))
         except BaseException:
-            held.leave()
+            slot.leave()
             raise
 
-    async def _admitted(self, request: Request, held: _Place) -> Response:
+    async def _admitted(self, request: Request, slot: _Place) -> Response:
         if self.is_closing:
             raise draining()
-        if self.under_way >= self.most:
-            raise too_many(self.most, 1.0)
-        held.take()
+        if self.under_way >= self.maximum:
+            raise too_many(self.maximum, 1.0)
+        slot.take()
         async with self.bodies.read(request) as content:
             key = await self._key(request, content)
-            asked = PassedRequest(
+            forwarded = PassedRequest(
                 request.method,
                 request.url.path,
                 request.scope.get("query_string", b""),
@@ -239,13 +246,15 @@ class Front:
                 content,
                 key,
             )
-            answer = await unless_gone(request, self._ended_by_closing(self._asked(asked)))
-        headers = [(name, value) for name, value in answer.head.headers if name.lower() not in OWN]
+            answer = await unless_gone(request, self._ended_by_closing(self._ask(forwarded)))
+        headers = [
+            (name, value) for name, value in answer.head.headers if name.lower() not in HOP_HEADERS
+        ]
         headers.append((REPLICA, answer.replica.encode()))
         if not answer.is_stream:
-            held.leave()
+            slot.leave()
             return _Sent(answer.head.status, headers, answer.first)
-        return _PassedStream(self._frames(answer), headers, held, answer)
+        return _PassedStream(self._frames(answer), headers, slot, answer)
 
     async def _key(self, request: Request, content: bytes) -> bytes | None:
         if request.method != "POST" or not content:
@@ -254,14 +263,14 @@ class Front:
             return key_of(content)
         return await asyncio.to_thread(key_of, content)
 
-    async def _asked(self, asked: PassedRequest) -> PassedAnswer:
+    async def _ask(self, request: PassedRequest) -> PassedAnswer:
         """Returns the beginning of an answer, of another replica if one is lost.
 
         Raises:
             ApiError: as many were lost as `TRIES`.
         """
         for left in reversed(range(TRIES)):
-            answer = PassedAnswer(self.replicas.ask(asked))
+            answer = PassedAnswer(self.replicas.ask(request))
             try:
                 await answer.begin()
             except ReplicaLostError as error:
@@ -276,7 +285,7 @@ class Front:
                 await answer.close()
             if left:
                 self.metrics.retried.inc()
-            asked = replace(asked, avoid=asked.avoid | {answer.replica})
+            request = replace(request, avoid=request.avoid | {answer.replica})
         raise _lost()
 
     async def _frames(self, answer: PassedAnswer) -> AsyncGenerator[bytes, None]:
@@ -320,16 +329,16 @@ class _Place:
     """A request's place among those under way; given back once."""
 
     def __init__(self, front: Front) -> None:
-        self.front, self.is_taken = front, False
+        self.front, self.is_counted = front, False
 
     def take(self) -> None:
-        self.is_taken = True
+        self.is_counted = True
         self.front.under_way += 1
 
     def leave(self) -> None:
-        if not self.is_taken:
+        if not self.is_counted:
             return
-        self.is_taken = False
+        self.is_counted = False
         self.front.under_way -= 1
         if not self.front.under_way and self.front.is_closing:
             self.front._left.set()
@@ -351,10 +360,10 @@ class _PassedStream(EventStream):
         self,
         frames: AsyncGenerator[bytes, None],
         headers: list[tuple[bytes, bytes]],
-        held: _Place,
+        slot: _Place,
         answer: PassedAnswer,
     ) -> None:
-        super().__init__(frames, held.leave)
+        super().__init__(frames, slot.leave)
         self.raw_headers = headers
         self._passed, self._answer = frames, answer
 
@@ -372,9 +381,11 @@ async def _next(pieces: AsyncIterator[Any]) -> Any:
 
 
 def _headers(request: Request) -> list[tuple[bytes, bytes]]:
-    kept = [(name, value) for name, value in request.headers.raw if name.lower() not in OWN]
-    own = [(b"host", b"localhost"), (HEADER.lower().encode(), name_of(request).encode())]
-    return [*kept, *own]
+    headers = [
+        (name, value) for name, value in request.headers.raw if name.lower() not in HOP_HEADERS
+    ]
+    extra = [(b"host", b"localhost"), (HEADER.lower().encode(), name_of(request).encode())]
+    return [*headers, *extra]
 
 
 def room(settings: ChatSettings) -> int:

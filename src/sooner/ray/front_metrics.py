@@ -42,8 +42,8 @@ class FrontMetrics:
             reports: of the replicas, with their metrics.
         """
         self.replicas.clear()
-        for one in reports:
-            self.replicas.labels(one.status).inc()
+        for report in reports:
+            self.replicas.labels(report.status).inc()
         joined = CollectorRegistry()
         joined.register(_Joined(reports))
         return bytes(generate_latest(self.registry) + generate_latest(joined))
@@ -61,11 +61,11 @@ class _Joined:
     def collect(self) -> Iterator[Metric]:
         families: dict[str, Metric] = {}
         for report in self.reports:
-            for found in text_string_to_metric_families(report.metrics.decode()):
+            for parsed in text_string_to_metric_families(report.metrics.decode()):
                 family = families.setdefault(
-                    found.name, Metric(found.name, found.documentation, found.type)
+                    parsed.name, Metric(parsed.name, parsed.documentation, parsed.type)
                 )
-                family.samples.extend(_labelled(one, report.name) for one in found.samples)
+                family.samples.extend(_labelled(sample, report.name) for sample in parsed.samples)
         yield from families.values()
 
 

@@ -56,7 +56,7 @@ class Starvation:
     def share(self) -> float:
         return min(self.pages / self.busy, 1.0) if self.busy else 0.0
 
-    def told(self) -> str:
+    def report(self) -> str:
         """For the end of a run."""
         return (
             f"parsers waited for pages {self.pages:.1f} s of {self.busy:.1f} s ({self.share:.0%})"
@@ -122,8 +122,8 @@ class RayJob:
                 a page. What is finished is kept.
         """
         pipeline = self.pipeline
-        at_most = pipeline.under_way(self.parsers or 1)
-        with connected(self.address, at_most, debug=self.debug) as cluster:
+        limit = pipeline.under_way(self.parsers or 1)
+        with connected(self.address, limit, debug=self.debug) as cluster:
             drafters = self.drafters if pipeline.has_drafter else 0
             self.shares = Shares.plan(cluster.nodes, self.parsers, drafters)
             name = None if pipeline.model is None else pipeline.model.name
@@ -187,18 +187,18 @@ class RayJob:
 
     def _took(self, row: Row) -> None:
         """Count a row that went through all stages."""
-        told = json.loads(row["told"])
+        data = json.loads(row["told"])
         if not is_page(row):
-            self._opened(row, told)
+            self._opened(row, data)
             return
-        number = int(told["document"])
+        number = int(data["document"])
         if self._is_done[number] or number in self._finishing.values():
             return  # twice, see `_run_until_done`
-        one = self._open.setdefault(number, _Open())  # rows come in any order
-        if int(row["page"]) in one.pages:
+        entry = self._open.setdefault(number, _Open())  # rows come in any order
+        if int(row["page"]) in entry.pages:
             return  # twice as well
         line = json.loads(row["line"])
-        one.pages[int(row["page"])] = line["status"] != FAILED
+        entry.pages[int(row["page"])] = line["status"] != FAILED
         self.starvation.pages += float(row["starved"])
         self.manifest.append(line)
         if time.monotonic() > self._looked + LOOK:
@@ -230,40 +230,40 @@ class RayJob:
         free = ray.available_resources().get("object_store_memory", 0.0)
         self.memory = max(self.memory, int(total - free))
 
-    def _opened(self, row: Row, told: dict[str, int]) -> None:
-        number = told["document"]
-        self.longest = max(self.longest, told["of"])
+    def _opened(self, row: Row, counts: dict[str, int]) -> None:
+        number = counts["document"]
+        self.longest = max(self.longest, counts["of"])
         if not self._is_seen[number]:
             self._is_seen[number] = True
             self.counts.opened += 1
-            self._expected += told["todo"]
+            self._expected += counts["todo"]
             self.counts.total = max(self._expected, self.counts.done + self.counts.failed)
-            self.counts.before += told["before"]
-            self.counts.aside += told["aside"]
-        if told["todo"]:
-            one = self._open.setdefault(number, _Open())
-            one.of, one.todo = told["of"], told["todo"]
+            self.counts.before += counts["before"]
+            self.counts.aside += counts["aside"]
+        if counts["todo"]:
+            entry = self._open.setdefault(number, _Open())
+            entry.of, entry.todo = counts["of"], counts["todo"]
             self._close_if_done(number, row)
         else:
             self._is_done[number] = True
 
     def _close_if_done(self, number: int, row: Row) -> None:
         """With the last page of a document its files are written."""
-        one = self._open[number]
-        if one.of is None or len(one.pages) < one.todo:
+        entry = self._open[number]
+        if entry.of is None or len(entry.pages) < entry.todo:
             return
         del self._open[number]
         task = PageTask(row["path"], row["place"], row["hash"], self.pipeline.settings_hash, 0)
-        written = [page for page, is_written in one.pages.items() if is_written]
-        finishing = _finish_task().remote(self.pipeline.finisher(), task, one.of, written)
+        written = [page for page, is_written in entry.pages.items() if is_written]
+        finishing = _finish_task().remote(self.pipeline.finisher(), task, entry.of, written)
         self._finishing[finishing] = number
         self._finish_documents(FINISHING)
 
-    def _finish_documents(self, most: int) -> None:
+    def _finish_documents(self, limit: int) -> None:
         """Wait until no more documents than these are being finished."""
         import ray
 
-        while len(self._finishing) > most:
+        while len(self._finishing) > limit:
             (ready,), _ = ray.wait([*self._finishing], num_returns=1)
             is_done, failed = ray.get(ready)
             self._is_done[self._finishing.pop(ready)] = is_done
@@ -301,9 +301,9 @@ def _finish_task() -> Any:
 
 def _ours(error: BaseException) -> Exception:
     """Returns the error of this library that Ray has wrapped, or one line about Ray's own."""
-    for one in _chain(error):
-        if isinstance(one, SoonerError):
-            return SoonerError(str(getattr(one, "cause", None) or one))
+    for cause in _chain(error):
+        if isinstance(cause, SoonerError):
+            return SoonerError(str(getattr(cause, "cause", None) or cause))
     lines = str(error).strip().splitlines() or [repr(error)]
     # Ray puts advice behind what a stage raised.
     raised = [line for line in lines if RAISED.match(line)] or lines

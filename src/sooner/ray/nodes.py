@@ -70,11 +70,11 @@ def asker() -> Callable[[dict[str, Any]], Facts]:
             if not folder:
                 return gone
             digest = hashlib.sha256()
-            for one in sorted(os.listdir(folder)):
-                file = os.path.join(folder, one)
+            for entry in sorted(os.listdir(folder)):
+                file = os.path.join(folder, entry)
                 if os.path.isfile(file):
                     size = os.path.getsize(file)
-                    digest.update(f"{one} {size}\n".encode())
+                    digest.update(f"{entry} {size}\n".encode())
                     with open(file, "rb") as data:
                         digest.update(data.read(1 << 20))
             return digest.hexdigest()[:16]
@@ -83,14 +83,14 @@ def asker() -> Callable[[dict[str, Any]], Facts]:
             try:
                 from huggingface_hub import try_to_load_from_cache
 
-                found = try_to_load_from_cache(name, "config.json")
+                path = try_to_load_from_cache(name, "config.json")
             except Exception:
                 return ""
-            return os.path.dirname(found) if isinstance(found, str) else ""
+            return os.path.dirname(path) if isinstance(path, str) else ""
 
-        told = {"Python": platform.python_version()}
-        told.update((package, version(package)) for package in question["packages"])
-        told.update((f"'{name}'", path(name)) for name in question["paths"])
+        facts = {"Python": platform.python_version()}
+        facts.update((package, version(package)) for package in question["packages"])
+        facts.update((f"'{name}'", path(name)) for name in question["paths"])
         place, content = question["probe"]
         if place:
             try:
@@ -98,10 +98,10 @@ def asker() -> Callable[[dict[str, Any]], Facts]:
                     seen = file.read()
             except OSError:
                 seen = ""
-            told["output"] = "there" if seen == content else gone
+            facts["output"] = "there" if seen == content else gone
         if question["model"]:
-            told[f"model '{question['model']}'"] = model(question["model"])
-        return told
+            facts[f"model '{question['model']}'"] = model(question["model"])
+        return facts
 
     gone = GONE
     return answer
@@ -151,7 +151,7 @@ def check_nodes(store: Store, inputs: Sequence[str], model: str | None) -> None:
     folder = store.local_path()
     token = uuid.uuid4().hex
     name = f".sooner/probe/{token}"
-    paths = [one for one in inputs if "://" not in one]
+    paths = [path for path in inputs if "://" not in path]
     place = str(Path(folder).resolve() / name) if folder is not None else ""
     if model == DEMO:  # it comes with a package, wherever that is
         model = None
@@ -159,7 +159,7 @@ def check_nodes(store: Store, inputs: Sequence[str], model: str | None) -> None:
     store.write(name, token.encode())
     try:
         here = asker()(vars(question))
-        compare(here, _asked(question))
+        compare(here, _ask_nodes(question))
     finally:
         store.remove(name)
 
@@ -175,10 +175,10 @@ def check_model_nodes(paths: Sequence[str], model: str) -> None:
         SoonerError: a machine that differs, or does not answer.
     """
     question = NodeQuestion(paths, model=model)
-    compare(asker()(vars(question)), _asked(question))
+    compare(asker()(vars(question)), _ask_nodes(question))
 
 
-def _asked(question: NodeQuestion) -> dict[str, Facts]:
+def _ask_nodes(question: NodeQuestion) -> dict[str, Facts]:
     import ray
     from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
@@ -190,10 +190,10 @@ def _asked(question: NodeQuestion) -> dict[str, Facts]:
             coming[node_name(node)] = answer.options(scheduling_strategy=pinned).remote(
                 dict(vars(question))
             )
-    found: dict[str, Facts] = {}
-    for name, one in coming.items():
+    facts: dict[str, Facts] = {}
+    for name, future in coming.items():
         try:
-            found[name] = ray.get(one, timeout=WAIT)
+            facts[name] = ray.get(future, timeout=WAIT)
         except ray.exceptions.GetTimeoutError:
             raise SoonerError(
                 f"node '{name}' did not answer within {WAIT:g} s; look at it with `ray status`"
@@ -201,7 +201,7 @@ def _asked(question: NodeQuestion) -> dict[str, Facts]:
         except ray.exceptions.RayError as error:
             reason = " ".join(str(error).split())[-200:]
             raise SoonerError(f"node '{name}' could not be asked: {reason}") from error
-    return found
+    return facts
 
 
 def node_name(node: Mapping[str, Any]) -> str:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ..documents import BrokenPage, Page, PageDraft
-from ..errors import SoonerError, is_device_fault, one_line
+from ..errors import SoonerError, error_line, is_device_fault
 from ..tasks.parse.page_records import page_key
 from ..tasks.parse.plan import Intake
 from ..tasks.parse.result import FAILED, ParsedPage
@@ -92,12 +92,12 @@ class ParserStage:
         threads: int | None = None,
         attempts: Attempts | None = None,
         settings_hash: str = "",
-        told_of: Callable[[Path], list[str]] | None = None,
+        notes_of: Callable[[Path], list[str]] | None = None,
         load: Callable[[], PagesParser] | None = None,
     ) -> None:
         self.read, self.attempts = RowReader(intake or Intake()), attempts
         self._turns = Turns()
-        self.settings_hash, self.told_of = settings_hash, told_of
+        self.settings_hash, self.notes_of = settings_hash, notes_of
         self._reading = ThreadPoolExecutor(1, "pages")  # pdfium is for one thread
         self._under_way = 0
         self._idle_since: float | None = None  # what comes before the first page is a start
@@ -127,12 +127,12 @@ class ParserStage:
             for task in asyncio.as_completed(tasks):
                 yield batch_of([await task])
         finally:
-            for one in tasks:
-                one.cancel()
+            for item in tasks:
+                item.cancel()
 
     async def _row(self, row: Row) -> Row:
         if not is_page(row):
-            return self._told(row, ParsedPage("", -1), 0)
+            return self._report(row, ParsedPage("", -1), 0)
         starved = 0.0
         if not self._under_way and self._idle_since is not None:
             starved = time.monotonic() - self._idle_since
@@ -148,20 +148,20 @@ class ParserStage:
         name, number = place_of(row).as_posix(), int(row["page"])
         key = page_key(row.get("hash") or name, self.settings_hash, number)
         deaths = 0 if self.attempts is None else await self._off(self.attempts.count, key)
-        if self.attempts is not None and deaths >= self.attempts.most:
+        if self.attempts is not None and deaths >= self.attempts.maximum:
             reason = await self._off(self.attempts.reason, key)
-            told = ParsedPage(name, number, FAILED, f"{reason}; --fresh tries it again")
-            return self._told(row, told, 0, is_aside=True, starved=starved)
+            failure = ParsedPage(name, number, FAILED, f"{reason}; --fresh tries it again")
+            return self._report(row, failure, 0, is_aside=True, starved=starved)
         # Beside others, a page that kills would have them set aside as well.
-        async with self._turns.taken(alone=deaths > 0):
+        async with self._turns.acquire(alone=deaths > 0):
             page, parsed = await self._tried(row, key, f"{name}, page {number}")
         if parsed.status != FAILED:
-            notes = [] if self.told_of is None else self.told_of(Path(row["path"]))
+            notes = [] if self.notes_of is None else self.notes_of(Path(row["path"]))
             turned = getattr(page, "notes", ())
             parsed = replace(parsed, notes=[*turned, *notes, *parsed.notes])
         seconds = {**parsed.seconds, "e2e": time.perf_counter() - began}
         parsed = replace(parsed, source=name, number=number, seconds=seconds)
-        return self._told(row, parsed, getattr(page, "of", 0), starved=starved)
+        return self._report(row, parsed, getattr(page, "of", 0), starved=starved)
 
     async def _tried(self, row: Row, key: str, where: str) -> tuple[Page | BrokenPage, ParsedPage]:
         """Read and parse a page; the attempt is recorded before, and taken away behind it."""
@@ -192,7 +192,7 @@ class ParserStage:
         except SoonerError as error:
             return ParsedPage("", page.number, FAILED, str(error), size=page.size)
         except Exception as error:
-            reason = one_line(error)
+            reason = error_line(error)
             if is_device_fault(error):
                 logger.error("the device failed at '%s': %s", row["path"], reason)
                 os._exit(FAULT)
@@ -201,7 +201,7 @@ class ParserStage:
         form = self.parser.ask.form
         return replace(parsed, form=form, seconds={**drafter, **parsed.seconds})
 
-    def _told(
+    def _report(
         self, row: Row, parsed: ParsedPage, of: int, is_aside: bool = False, starved: float = 0.0
     ) -> Row:
         return {
@@ -227,7 +227,7 @@ class Turns:
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
-    async def taken(self, alone: bool) -> AsyncIterator[None]:
+    async def acquire(self, alone: bool) -> AsyncIterator[None]:
         """A turn, once there is one; who waits to be alone goes before others."""
         async with self._changed:
             self._waiting += alone

@@ -67,7 +67,7 @@ class Pipeline:
     timeout: float = TIMEOUT
     pages_in_flight: int = IN_FLIGHT
     fresh: bool = False
-    told_of: Callable[[Path], list[str]] | None = None
+    notes_of: Callable[[Path], list[str]] | None = None
     pages_at_once: int = 1
     load: Callable[[], PagesParser] | None = None
 
@@ -103,8 +103,8 @@ class Pipeline:
 
         from .pressure import configured
 
-        asked = configured(DataContext.get_current().copy(), WAITING, self.pages_at_once)
-        with DataContext.current(asked):
+        context = configured(DataContext.get_current().copy(), WAITING, self.pages_at_once)
+        with DataContext.current(context):
             start = [{"store": str(self.delivery.folder), "list": listed}]
             rows: Any = ray.data.from_items(start)
             # Another share than planning's, or both would be one task that plans all in turn.
@@ -153,24 +153,24 @@ class Pipeline:
         return PlanRows(planner, finisher, self.pages_at_once)
 
     def _parsing(self) -> dict[str, Any]:
-        asked: dict[str, Any] = {
+        options: dict[str, Any] = {
             "settings": self.settings,
             "intake": self.intake,
             "pages_in_flight": self.pages_in_flight,
             "attempts": Attempts(self.delivery.store),
             "settings_hash": self.settings_hash,
-            "told_of": self.told_of,
+            "notes_of": self.notes_of,
             "load": self.load,
         }
         if (model := self.model) is not None:
-            asked |= {
+            options |= {
                 "model": model.name,
                 "device": model.device,
                 "dtype": model.dtype,
                 "threads": model.threads,
                 "trust_remote_code": model.trust_remote_code,
             }
-        return asked
+        return options
 
     def _writing(self) -> dict[str, Any]:
         return {

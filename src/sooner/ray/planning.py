@@ -31,7 +31,7 @@ def write_list(store: Store, documents: Iterable[Document]) -> str:
         StorageError: it can't be written.
     """
     name = f"{HOME}/{uuid.uuid4().hex}.jsonl"
-    store.write(name, (_line(*one) for one in enumerate(documents)))
+    store.write(name, (_line(*entry) for entry in enumerate(documents)))
     return name
 
 
@@ -49,8 +49,8 @@ def write_rest(store: Store, name: str, is_done: Sequence[int]) -> None:
 
 
 def _line(number: int, document: Document) -> bytes:
-    told = [number, document.source, document.place.as_posix()]
-    return json.dumps(told).encode() + b"\n"
+    entry = [number, document.source, document.place.as_posix()]
+    return json.dumps(entry).encode() + b"\n"
 
 
 def read_list(row: Row) -> Iterator[Row]:
@@ -118,11 +118,11 @@ class PlanRows:
         if not work.todo and not work.is_delivered:
             self.finisher(work)
         yield {**_row(work, -1), "told": json.dumps(_counts(work, number))}
-        told = json.dumps({"document": number})
+        data = json.dumps({"document": number})
         for page in work.left:
-            yield {**_row(work, page), "told": told}
+            yield {**_row(work, page), "told": data}
         if work.todo > len(work.left):  # what is wrong with the document as a whole
-            yield {**_row(work, 0), "told": told}
+            yield {**_row(work, 0), "told": data}
 
     def _rows_of_failed(self, source: str, place: Path, number: int, problem: str) -> Iterator[Row]:
         """Yields rows of a document whose files can't be written."""

@@ -16,7 +16,7 @@ from ray.data._internal.execution.backpressure_policy.backpressure_policy import
 
 KEY = "backpressure_policies.enabled"
 
-MOST_ROWS = "sooner.most_rows"
+MAX_ROWS = "sooner.most_rows"
 """Blocks that may wait between two stages."""
 
 ROW_BYTES = 1024
@@ -41,7 +41,7 @@ class MostRows(BackpressurePolicy):
     def __init__(self, data_context: Any, topology: Any, resource_manager: Any) -> None:
         super().__init__(data_context, topology, resource_manager)
         self._topology = topology
-        self._most = int(data_context.get_config(MOST_ROWS, 64))
+        self._maximum = int(data_context.get_config(MAX_ROWS, 64))
         for op in topology:
             if isinstance(getattr(op, "_output_blocks_stats", None), list):
                 op._output_blocks_stats = RecentFigures(op._output_blocks_stats)
@@ -51,26 +51,28 @@ class MostRows(BackpressurePolicy):
         return "MostRows"
 
     def can_add_input(self, op: Any) -> bool:
-        return self._waiting(op) < self._most
+        return self._waiting(op) < self._maximum
 
     def max_task_output_bytes_to_read(self, op: Any) -> int | None:
-        return 0 if self._waiting(op) >= self._most else None
+        return 0 if self._waiting(op) >= self._maximum else None
 
     def _waiting(self, op: Any) -> int:
         """Returns blocks behind an operator that nobody works on yet."""
-        behind = sum(one.internal_input_queue_num_blocks() for one in op.output_dependencies)
-        return int(self._topology[op].total_enqueued_output_blocks() + behind)
+        queued = sum(
+            operator.internal_input_queue_num_blocks() for operator in op.output_dependencies
+        )
+        return int(self._topology[op].total_enqueued_output_blocks() + queued)
 
 
 POLICIES = [*ENABLED_BACKPRESSURE_POLICIES, MostRows]
 
 
-def configured(context: Any, most_rows: int, rows_a_block: int = 1) -> Any:
+def configured(context: Any, max_rows: int, rows_a_block: int = 1) -> Any:
     """A `DataContext` for rows of pages: blocks of few rows, queues by their number, no output.
 
     Args:
         context: a copy; it is changed.
-        most_rows: blocks that may wait between two stages.
+        max_rows: blocks that may wait between two stages.
         rows_a_block: above 1 for about so many, where they are small: Ray Data cuts by bytes.
     """
     warnings.filterwarnings("ignore", "The maximum number of concurrent tasks")
@@ -81,5 +83,5 @@ def configured(context: Any, most_rows: int, rows_a_block: int = 1) -> Any:
     context.max_consecutive_actor_init_deaths = 100  # killed ones, not broken ones: see `Parser`
     context.execution_options.preserve_order = False
     context.set_config(KEY, POLICIES)
-    context.set_config(MOST_ROWS, most_rows)
+    context.set_config(MAX_ROWS, max_rows)
     return context

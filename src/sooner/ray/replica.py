@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from ..errors import SoonerError
-from .exchange import Exchange, Head, PassedRequest, Taken
+from .exchange import Ack, Exchange, Head, PassedRequest
 
 if TYPE_CHECKING:
     from ..serve.settings import ChatSettings
@@ -50,15 +50,15 @@ class ChatReplica:
         SoonerError: as `load`; or the engine could not be warmed up.
     """
 
-    def __init__(self, load: Callable[[], Any], asked: str, settings: ChatSettings) -> None:
+    def __init__(self, load: Callable[[], Any], model_name: str, settings: ChatSettings) -> None:
         from ..serve.chat_run import ChatServer
         from ..serve.heap import bound_heap, trimming_heap
 
         bound_heap()
         self._heap = trimming_heap()
         self._heap.__enter__()
-        self.name = _own_name()
-        self._chat = ChatServer(load(), asked, settings)
+        self.name = _replica_name()
+        self._chat = ChatServer(load(), model_name, settings)
         self._chat.start()
         self._under_way: set[asyncio.Task[None]] = set()
         while self._chat.thread.state == "warming":
@@ -66,10 +66,10 @@ class ChatReplica:
         if self._chat.thread.fault is not None:
             raise SoonerError(f"the engine could not be warmed up ({self._chat.thread.fault})")
 
-    async def answer(self, asked: PassedRequest) -> AsyncIterator[Taken | Head | bytes]:
+    async def answer(self, request: PassedRequest) -> AsyncIterator[Ack | Head | bytes]:
         """Yields who answers, status and headers, and the body as it comes."""
-        yield Taken(self.name)
-        exchange = Exchange(asked)
+        yield Ack(self.name)
+        exchange = Exchange(request)
         # It outlives a caller that hangs up, for as long as it takes to give the rows back.
         task = asyncio.ensure_future(exchange.run(self._chat.app))
         self._under_way.add(task)
@@ -80,7 +80,7 @@ class ChatReplica:
         finally:
             exchange.hang_up()
 
-    async def told(self, metrics: bool = False) -> ReplicaReport:
+    async def report(self, metrics: bool = False) -> ReplicaReport:
         """Returns how it is."""
         thread = self._chat.thread
         waited = max(thread.clock() - thread.last_tick, 0.0)
@@ -97,7 +97,7 @@ class ChatReplica:
         Raises:
             RuntimeError: its engine has failed, or goes round no more.
         """
-        report = await self.told()
+        report = await self.report()
         if report.status in ("failed", "stalled"):
             raise RuntimeError(f"the engine of replica '{self.name}' has {report.status}")
 
@@ -113,7 +113,7 @@ class ChatReplica:
             task.exception()  # the front has seen that the answer ended early
 
 
-def _own_name() -> str:
+def _replica_name() -> str:
     from ray import serve
 
     return str(serve.get_replica_context().replica_id.unique_id)

@@ -32,14 +32,14 @@ class AffinityRouter(RequestRouter):
         pending_request: PendingRequest | None = None,
     ) -> list[list[RunningReplica]]:
         """Returns replicas one by one, best first."""
-        asked = _asked(pending_request)
-        by_name = {one.replica_id.unique_id: one for one in candidate_replicas}
+        request = _request_of(pending_request)
+        by_name = {item.replica_id.unique_id: item for item in candidate_replicas}
         # With nobody else, one that failed is asked again: it may have come back.
-        names = [one for one in by_name if one not in asked.avoid] or list(by_name)
+        names = [item for item in by_name if item not in request.avoid] or list(by_name)
         counts = self._counts()
         loads = {name: self._load(by_name[name], counts) for name in names}
         self._turn += 1
-        order = ranked(asked.key, loads, self._threshold, self._turn)
+        order = ranked(request.key, loads, self._threshold, self._turn)
         if pending_request is not None:
             pending_request.routing_context.should_backoff = True
             if order:
@@ -60,8 +60,10 @@ class AffinityRouter(RequestRouter):
         """Returns requests of each replica; those that were given up while they waited are
         forgotten.
         """
-        given_up = [name for name, (one, _) in self._chosen.items() if one.future.cancelled()]
-        for name in given_up:
+        cancelled = [
+            name for name, (pending, _) in self._chosen.items() if pending.future.cancelled()
+        ]
+        for name in cancelled:
             del self._chosen[name]
         counts: dict[ReplicaID, int] = {}
         for _, replica in self._chosen.values():
@@ -69,10 +71,10 @@ class AffinityRouter(RequestRouter):
         return counts
 
     def _load(self, replica: RunningReplica, counts: dict[ReplicaID, int]) -> int:
-        told = self.replica_queue_len_cache.get(replica.replica_id) or 0
-        return max(told, counts.get(replica.replica_id, 0))
+        length = self.replica_queue_len_cache.get(replica.replica_id) or 0
+        return max(length, counts.get(replica.replica_id, 0))
 
 
-def _asked(pending: PendingRequest | None) -> PassedRequest:
+def _request_of(pending: PendingRequest | None) -> PassedRequest:
     first = pending.args[0] if pending is not None and pending.args else None
     return first if isinstance(first, PassedRequest) else PassedRequest("", "")

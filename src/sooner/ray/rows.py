@@ -51,8 +51,8 @@ def _plain(value: Any) -> Any:
 
 def batch_of(rows: Iterable[Row]) -> dict[str, list[Any]]:
     """Returns rows of the same columns as a batch."""
-    found = list(rows)
-    return {name: [row[name] for row in found] for name in (found[0] if found else ())}
+    items = list(rows)
+    return {name: [row[name] for row in items] for name in (items[0] if items else ())}
 
 
 def is_page(row: Row) -> bool:
@@ -79,7 +79,7 @@ class RowReader:
 
     def __init__(self, intake: Intake) -> None:
         self.intake = intake
-        self._held = ExitStack()
+        self._stack = ExitStack()
         self._document: Document | None = None
 
     def __call__(self, row: Row) -> Page | BrokenPage:
@@ -91,8 +91,8 @@ class RowReader:
         if problem := row.get("problem"):
             return BrokenPage(Path(str(row["path"])), int(row["page"]), str(problem))
         document, number = self._fetched(row), int(row["page"])
-        wanted = PageRange(((number, number),) if number else ())
-        for page in self.intake.read(document, wanted):
+        page_range = PageRange(((number, number),) if number else ())
+        for page in self.intake.read(document, page_range):
             if page.number == number:
                 return page
             if isinstance(page, BrokenPage):  # the document as a whole
@@ -105,8 +105,8 @@ class RowReader:
         if document.url is None:
             return document
         if self._document is None or self._document.url != document.url:
-            self._held.close()
-            self._document = self._held.enter_context(fetched(document))
+            self._stack.close()
+            self._document = self._stack.enter_context(fetched(document))
         return self._document
 
 

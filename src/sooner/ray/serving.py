@@ -15,7 +15,7 @@ from ..errors import SoonerError
 from ..interrupts import ended_as_interrupted
 from ..serve.settings import ChatSettings, ReplicaSettings
 from .cluster import LOCAL, MISSING, connected, hushed
-from .exchange import Head, PassedRequest, Taken
+from .exchange import Ack, Head, PassedRequest
 from .replica import ChatReplica, ReplicaReport
 from .shares import ReplicaShare, check_free, replica_share
 
@@ -72,8 +72,8 @@ class RayServer:
     @property
     def name(self) -> str:
         """Of the application in the cluster."""
-        told = self.settings.served_model_name or self.model
-        return f"sooner-{re.sub(r'[^A-Za-z0-9._-]+', '-', told).strip('-')}"
+        name = self.settings.served_model_name or self.model
+        return f"sooner-{re.sub(r'[^A-Za-z0-9._-]+', '-', name).strip('-')}"
 
     def run(self) -> None:
         """Serve until the process is told to stop (SIGINT, SIGTERM); then answer what is under way,
@@ -89,26 +89,26 @@ class RayServer:
         with bind(self.settings) as listening, ended_as_interrupted():
             self.on_stage("ray")
             with connected(self.address, BODIES, debug=self.debug) as cluster:
-                share = replica_share(cluster.nodes, self.replicas.most, self.needs_gpu)
-                if not cluster.is_own:
+                share = replica_share(cluster.nodes, self.replicas.maximum, self.needs_gpu)
+                if not cluster.is_managed:
                     from .nodes import check_model_nodes
 
                     check_model_nodes(self.paths, self.model_files or "")
                 self.on_stage("load")
-                with self._deployed(share, cluster.is_own) as handle:
+                with self._deployed(share, cluster.is_managed) as handle:
                     self._front(handle, [listening], partial(self.on_ready, url(listening)))
 
     @contextmanager
-    def _deployed(self, share: ReplicaShare, is_own: bool) -> Iterator[Any]:
+    def _deployed(self, share: ReplicaShare, is_managed: bool) -> Iterator[Any]:
         """The application's handle, while all replicas that there are always are ready."""
         serve = import_serve(self.debug)
-        was_there = not is_own and _is_running()
+        was_there = not is_managed and _is_running()
         if was_there and self.name in serve.status().applications:
             raise SoonerError(
                 f"the cluster has an application '{self.name}' already; give another "
                 "--served-model-name, or take that one away with serve.delete"
             )
-        if not is_own:
+        if not is_managed:
             _wait_for_room(share, self.replicas.replicas)
         serve.start(proxy_location="Disabled")
         _quiet(self.debug)  # `start` has set it anew
@@ -118,7 +118,7 @@ class RayServer:
             # Ray complains of calls that its own end cuts off, and of a cluster that is no more.
             with hushed(self.debug), suppress(Exception):
                 serve.delete(self.name)
-                if not (is_own or was_there or serve.status().applications):
+                if not (is_managed or was_there or serve.status().applications):
                     serve.shutdown()
 
     def _run(self, serve: Any, share: ReplicaShare) -> Any:
@@ -130,19 +130,19 @@ class RayServer:
     def _application(self, serve: Any, share: ReplicaShare) -> Any:
         from ray.serve.config import AutoscalingConfig, RequestRouterConfig
 
-        settings, wanted = self.settings, self.replicas
+        settings, replicas = self.settings, self.replicas
         grace = settings.grace_seconds + DRAIN_SECONDS
-        if wanted.most == wanted.replicas:
-            count: dict[str, Any] = {"num_replicas": wanted.replicas}
+        if replicas.maximum == replicas.replicas:
+            count: dict[str, Any] = {"num_replicas": replicas.replicas}
         else:
             count = {
                 "autoscaling_config": AutoscalingConfig(
-                    min_replicas=wanted.replicas,
-                    initial_replicas=wanted.replicas,
-                    max_replicas=wanted.most,
+                    min_replicas=replicas.replicas,
+                    initial_replicas=replicas.replicas,
+                    max_replicas=replicas.maximum,
                     target_ongoing_requests=settings.max_rows,
-                    upscale_delay_s=wanted.upscale_seconds,
-                    downscale_delay_s=wanted.downscale_seconds,
+                    upscale_delay_s=replicas.upscale_seconds,
+                    downscale_delay_s=replicas.downscale_seconds,
                 )
             }
         deployment = serve.deployment(
@@ -157,7 +157,7 @@ class RayServer:
             graceful_shutdown_wait_loop_s=0.2,
             request_router_config=RequestRouterConfig(
                 request_router_class="sooner.ray.router:AffinityRouter",  # type: ignore[arg-type]
-                request_router_kwargs={"imbalanced_threshold": wanted.imbalanced_threshold},
+                request_router_kwargs={"imbalanced_threshold": replicas.imbalanced_threshold},
             ),
             **count,
         )
@@ -167,15 +167,18 @@ class RayServer:
 
     def _failure(self, serve: Any, error: Exception) -> str:
         """Returns why replicas could not be started, in a line."""
-        told = str(error)
+        text = str(error)
         with suppress(Exception):
             application = serve.status().applications[self.name]
-            told = "\n".join(one.message for one in application.deployments.values()) or told
-        found = re.findall(r"SoonerError: (.+)", told)
-        if found:
-            return str(found[-1]).strip()
-        lines = [line.strip() for line in told.splitlines() if line.strip()]
-        reason = next((line for line in reversed(lines) if re.match(r"[\w.]+Error: ", line)), told)
+            text = (
+                "\n".join(deployment.message for deployment in application.deployments.values())
+                or text
+            )
+        errors = re.findall(r"SoonerError: (.+)", text)
+        if errors:
+            return str(errors[-1]).strip()
+        lines = [line.strip() for line in text.splitlines() if line.strip()]
+        reason = next((line for line in reversed(lines) if re.match(r"[\w.]+Error: ", line)), text)
         return f"no replica could be started: {' '.join(reason.split())[:300]}; --debug shows more"
 
     def _front(self, handle: Any, sockets: list[Any], on_ready: Callable[[], None]) -> None:
@@ -183,7 +186,9 @@ class RayServer:
         from ..serve.server import DrainingServer, stopping_is_no_failure
         from .front import Front
 
-        front: Front = Front(RayReplicas(handle), self.settings, self.replicas.most, self.on_stop)
+        front: Front = Front(
+            RayReplicas(handle), self.settings, self.replicas.maximum, self.on_stop
+        )
         level = "info" if self.debug else "warning"
         server = DrainingServer(
             front.app, self.settings, level, front.close, refuse=refused, hurry=front.hurry
@@ -204,13 +209,13 @@ class RayReplicas:
         self._handle = handle
         self._answers = handle.options(method_name="answer", stream=True)
 
-    async def ask(self, asked: PassedRequest) -> AsyncGenerator[Taken | Head | bytes, None]:
+    async def ask(self, request: PassedRequest) -> AsyncGenerator[Ack | Head | bytes, None]:
         from ray.exceptions import RayActorError, RaySystemError
         from ray.serve.exceptions import DeploymentUnavailableError
 
         from .front import ReplicaLostError
 
-        pieces = self._answers.remote(asked)
+        pieces = self._answers.remote(request)
         try:
             async for piece in pieces:
                 yield piece
@@ -220,13 +225,13 @@ class RayReplicas:
             pieces.cancel()
 
     async def reports(self, metrics: bool = False) -> list[ReplicaReport]:
-        coming = self._handle.broadcast("told", metrics)
+        coming = self._handle.broadcast("report", metrics)
         try:
-            told = await coming.results_async(timeout_s=REPORT_SECONDS, return_exceptions=True)
+            answers = await coming.results_async(timeout_s=REPORT_SECONDS, return_exceptions=True)
         except Exception as error:  # of Ray, whichever: then nobody is known to be well
             logger.warning("replicas don't say how they are: %s", type(error).__name__)
             return []
-        return [one for one in told if isinstance(one, ReplicaReport)]
+        return [report for report in answers if isinstance(report, ReplicaReport)]
 
 
 def import_serve(debug: bool = False) -> Any:

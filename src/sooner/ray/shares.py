@@ -11,7 +11,7 @@ LIGHT = 0.01
 """CPUs of what mostly waits for files: reading, planning, writing. Ray Data starts no reading where
 all CPUs are taken, and waits for ever without a word."""
 
-LEAST = 0.2
+MIN_SHARE = 0.2
 """Share of a CPU below which a parser or drafter would only wait for others."""
 
 SPARE = 0.1
@@ -58,9 +58,9 @@ class Shares:
         Raises:
             SoonerError: there is no room, and Ray would wait for it for ever.
         """
-        cpus, gpus = sum(one.cpus for one in nodes), sum(one.gpus for one in nodes)
+        cpus, gpus = sum(item.cpus for item in nodes), sum(item.gpus for item in nodes)
         count = parsers or int(gpus) or max(len(nodes), 1)
-        beside = count if drafters is None else drafters
+        draft_count = count if drafters is None else drafters
         share = 1.0 if gpus else 0.0
         if share and count > gpus:
             raise SoonerError(
@@ -69,15 +69,16 @@ class Shares:
             )
         room = _room_left(nodes)
         heavy = 1.0
-        while heavy >= LEAST:
-            if _fits(room, [heavy] * (count + beside)):
-                return cls(count, beside, heavy, share)
+        while heavy >= MIN_SHARE:
+            if _fits(room, [heavy] * (count + draft_count)):
+                return cls(count, draft_count, heavy, share)
             heavy = round(heavy - 0.05, 2)
-        most = sum(int(one / LEAST) for one in room)
+        limit = sum(int(item / MIN_SHARE) for item in room)
         raise SoonerError(
-            f"{count} parsers and {beside} drafters need {LEAST * (count + beside):g} CPUs or "
+            f"{count} parsers and {draft_count} drafters need "
+            f"{MIN_SHARE * (count + draft_count):g} CPUs or "
             f"more, and the cluster has {cpus:g}, of which reading needs some; ask for at most "
-            f"{max(most // 2, 1)} with --actors"
+            f"{max(limit // 2, 1)} with --actors"
         )
 
     def named(self) -> Mapping[str, float]:
@@ -104,7 +105,7 @@ def replica_share(nodes: Sequence[RayNode], replicas: int, needs_gpu: bool = Tru
     Raises:
         SoonerError: there is no room, and Ray would wait for it for ever.
     """
-    gpus = sum(one.gpus for one in nodes) if needs_gpu else 0.0
+    gpus = sum(item.gpus for item in nodes) if needs_gpu else 0.0
     if gpus and replicas > gpus:
         raise SoonerError(
             f"{replicas} replicas need a GPU each, and the cluster has {gpus:g}; ask for at most "
@@ -112,14 +113,14 @@ def replica_share(nodes: Sequence[RayNode], replicas: int, needs_gpu: bool = Tru
         )
     room = _room_left(nodes)
     share = 1.0
-    while share >= LEAST:
+    while share >= MIN_SHARE:
         if _fits(room, [share] * replicas):
             return ReplicaShare(share, 1.0 if gpus else 0.0)
         share = round(share - 0.05, 2)
-    most = max(sum(int(one / LEAST + 1e-9) for one in room), 1)
+    limit = max(sum(int(item / MIN_SHARE + 1e-9) for item in room), 1)
     raise SoonerError(
-        f"{replicas} replicas need {LEAST * replicas:g} CPUs or more, and the cluster has "
-        f"{sum(one.cpus for one in nodes):g}; ask for at most {most} with --replicas and "
+        f"{replicas} replicas need {MIN_SHARE * replicas:g} CPUs or more, and the cluster has "
+        f"{sum(item.cpus for item in nodes):g}; ask for at most {limit} with --replicas and "
         "--max-replicas"
     )
 
@@ -146,16 +147,16 @@ def _room_left(nodes: Sequence[RayNode]) -> list[float]:
     """Returns CPUs of each machine without what is light, and without the largest one of several:
     an actor whose machine is lost is started on another, and what it was doing waits for that.
     """
-    room = sorted((max(one.cpus - SPARE, 0.0) for one in nodes), reverse=True)
+    room = sorted((max(node.cpus - SPARE, 0.0) for node in nodes), reverse=True)
     return room[1:] if len(room) > 1 else room
 
 
-def _fits(room: Sequence[float], wanted: Sequence[float]) -> bool:
+def _fits(room: Sequence[float], shares: Sequence[float]) -> bool:
     """Returns whether all find a place, the first one with room each."""
     left = list(room)
-    for one in wanted:
-        place = next((at for at, free in enumerate(left) if free >= one - 1e-9), None)
+    for amount in shares:
+        place = next((at for at, free in enumerate(left) if free >= amount - 1e-9), None)
         if place is None:
             return False
-        left[place] -= one
+        left[place] -= amount
     return True

@@ -89,9 +89,9 @@ class WriteStage:
         return batch_of(map(self._row, rows_of(batch)))
 
     def _row(self, row: Row) -> Row:
-        told = {name: row[name] for name in row if name not in ("parsed", "markdown", "draft")}
+        fields = {name: row[name] for name in row if name not in ("parsed", "markdown", "draft")}
         if not is_page(row):
-            return {**told, "line": ""}
+            return {**fields, "line": ""}
         input_hash = row.get("hash") or sha256(row["path"])
         task = PageTask(
             str(row["path"]), place_of(row).as_posix(), input_hash, self.settings_hash,
@@ -101,7 +101,7 @@ class WriteStage:
         if self.finishes and line["status"] != FAILED:
             _, failed = finish_document(self.finisher, task, int(row["of"]))
             line = failed or line
-        return {**told, "line": json.dumps(line)}
+        return {**fields, "line": json.dumps(line)}
 
     def _keep(self, row: Row, task: PageTask) -> Line:
         """Write a page's files, then its object: what is killed in between does it again."""

@@ -21,10 +21,10 @@ def base_of(name: str) -> str | None:
     Raises:
         SoonerError: an adapter's config that can't be read, or names no model.
     """
-    told = _config(name)
-    if told is None or (Path(name) / "config.json").is_file():
+    config = _config(name)
+    if config is None or (Path(name) / "config.json").is_file():
         return None
-    base = told.get("base_model_name_or_path")
+    base = config.get("base_model_name_or_path")
     if not isinstance(base, str) or not base:
         raise SoonerError(f"adapter '{name}' names no model; give the model, and --adapter")
     return base
@@ -45,10 +45,10 @@ def merged(model: Any, name: str) -> Any:
         raise SoonerError(
             f"adapter '{name}' needs peft, which is not installed; pip install peft"
         ) from None
-    told = _config(name)
-    if told is not None and str(told.get("peft_type", "")).upper() != "LORA":
+    config = _config(name)
+    if config is not None and str(config.get("peft_type", "")).upper() != "LORA":
         raise SoonerError(
-            f"adapter '{name}' is of type '{told.get('peft_type')}'; only LoRA can be merged"
+            f"adapter '{name}' is of type '{config.get('peft_type')}'; only LoRA can be merged"
         )
     try:
         return PeftModel.from_pretrained(model, name).merge_and_unload(safe_merge=True).eval()
@@ -76,9 +76,9 @@ def _config(name: str) -> dict[str, Any] | None:
     if not path.is_file():
         return None
     try:
-        told = json.loads(path.read_text(encoding="utf-8"))
-        if not isinstance(told, dict):
+        config = json.loads(path.read_text(encoding="utf-8"))
+        if not isinstance(config, dict):
             raise ValueError("no object")
-        return told
+        return config
     except (OSError, ValueError) as error:
         raise SoonerError(f"'{path}' can't be read: {reason_of(error)}") from error

@@ -122,8 +122,8 @@ def create_app(
     @app.get("/health", responses=refusals(503))
     async def health(request: Request) -> Response:
         """Returns whether requests are taken, and by what they are answered."""
-        told: dict[str, Any] = handler.health(is_known=handler.is_authorized(request))
-        return JSONResponse(told, 200 if told["status"] == "ready" else 503)
+        answer: dict[str, Any] = handler.health(is_known=handler.is_authorized(request))
+        return JSONResponse(answer, 200 if answer["status"] == "ready" else 503)
 
     @app.get("/metrics", responses=refusals(401))
     async def metrics(request: Request) -> Response:

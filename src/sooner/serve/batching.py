@@ -149,7 +149,7 @@ class Batcher:
             )
             hurried.cancel()
             task.cancel()  # does nothing if it is done
-            self._fail_held(stopping())
+            self._fail_pending(stopping())
             await asyncio.wait({task})
         self._thread.close()
 
@@ -166,9 +166,9 @@ class Batcher:
         self._sample = observation
         for method in methods:
             for _ in range(2):
-                [found] = await self._on_thread([observation], method)
-                if isinstance(found, Exception):
-                    raise found
+                [answer] = await self._on_thread([observation], method)
+                if isinstance(answer, Exception):
+                    raise answer
 
     def submit(self, observation: Observation, deadline: float | None, name: str = "") -> ActJob:
         """Queue a request; `deadline` is in the clock's seconds, `name` is for the log.
@@ -219,9 +219,9 @@ class Batcher:
                 return await self._serve()
             except Exception as error:
                 self.fault = type(error).__name__
-                held = ", ".join(job.name for job in (*self.running, *self.waiting) if job.name)
-                logger.exception("the policy server failed; requests held: %s", held or "none")
-                self._fail_held(failed(self.fault))
+                names = ", ".join(job.name for job in (*self.running, *self.waiting) if job.name)
+                logger.exception("the policy server failed; requests held: %s", names or "none")
+                self._fail_pending(failed(self.fault))
             if await self._is_closing_within(pause):
                 return None
             pause = min(2 * pause, LONGEST_PAUSE)
@@ -249,11 +249,11 @@ class Batcher:
         if self._sample is None:
             return
         job = self._job(self._sample, None)
-        held, self.waiting = self.waiting, [job]
+        queue, self.waiting = self.waiting, [job]
         try:
             batch, method = self._take()
         finally:
-            self.waiting = held
+            self.waiting = queue
         await self._compute(batch, method)
         job.future.result()
 
@@ -269,9 +269,9 @@ class Batcher:
 
     async def _gather(self) -> None:
         """Wait for as many requests as came in the last round, but not for long."""
-        wanted = min(self._company, self.settings.max_batch)
+        target = min(self._company, self.settings.max_batch)
         until = self.clock() + self.settings.window_ms / 1e3
-        while len(self.waiting) < wanted and not self.is_closing:
+        while len(self.waiting) < target and not self.is_closing:
             self._changed.clear()
             try:
                 await asyncio.wait_for(self._changed.wait(), until - self.clock())
@@ -305,34 +305,41 @@ class Batcher:
         return 1, self._quicker(method, self.policy.quickest_exact(1))
 
     def _quicker(self, method: str, other: str) -> str:
-        ours, theirs = (self.policy.pace.expected(name, 1) for name in (method, other))
-        return other if ours is not None and theirs is not None and theirs < ours else method
+        ours, other_seconds = (self.policy.pace.expected(name, 1) for name in (method, other))
+        return (
+            other
+            if ours is not None and other_seconds is not None and other_seconds < ours
+            else method
+        )
 
     async def _compute(self, batch: list[ActJob], method: str) -> bool:
         """Answer a batch; whether the policy raised what it should not."""
         began = self.clock()
-        found = await self._on_thread([job.observation for job in batch], method)
+        answers = await self._on_thread([job.observation for job in batch], method)
         ended = self.clock()
         self._company = len(batch) + len(self.waiting)
-        for job, one in zip(batch, found, strict=True):
+        for job, answer in zip(batch, answers, strict=True):
             if job.future.done():  # dropped
                 continue
-            if isinstance(one, Exception):
-                job.future.set_exception(one)
+            if isinstance(answer, Exception):
+                job.future.set_exception(answer)
                 continue
             is_late = job.deadline is not None and ended > job.deadline
             queued, computed = began - job.arrived, ended - began
-            job.future.set_result(Answer(one, queued, computed, len(batch), is_late))
+            job.future.set_result(Answer(answer, queued, computed, len(batch), is_late))
         self.running = []
-        self._tell([began - job.arrived for job in batch], found)
-        return any(isinstance(one, Exception) and not isinstance(one, SoonerError) for one in found)
+        self._tell([began - job.arrived for job in batch], answers)
+        return any(
+            isinstance(answer, Exception) and not isinstance(answer, SoonerError)
+            for answer in answers
+        )
 
-    def _tell(self, waits: list[float], found: list[Any]) -> None:
+    def _tell(self, waits: list[float], answers: list[Any]) -> None:
         """Listeners come after the answers, and none of their errors is a request's."""
         try:
             for seconds in waits:
                 self.on_wait(seconds)
-            self.on_batch([one for one in found if not isinstance(one, Exception)])
+            self.on_batch([answer for answer in answers if not isinstance(answer, Exception)])
         except Exception:
             logger.exception("metrics of a batch are lost")
 
@@ -344,14 +351,14 @@ class Batcher:
     def _act(self, observations: list[Observation], method: str) -> list[Any]:
         """Returns actions, or in their place what went wrong; one bad request spoils no other."""
         try:
-            found = list(self.policy.act(observations, method=method))
-            if len(found) != len(observations):
-                raise RuntimeError(f"{len(found)} actions for {len(observations)} observations")
-            return found
+            actions = list(self.policy.act(observations, method=method))
+            if len(actions) != len(observations):
+                raise RuntimeError(f"{len(actions)} actions for {len(observations)} observations")
+            return actions
         except Exception as error:
             if len(observations) == 1 or not isinstance(error, SoonerError):
                 return [error] * len(observations)
-            return [self._act([one], method)[0] for one in observations]
+            return [self._act([observation], method)[0] for observation in observations]
 
     def _job(self, observation: Observation, deadline: float | None, name: str = "") -> ActJob:
         future = asyncio.get_running_loop().create_future()
@@ -365,10 +372,10 @@ class Batcher:
             job.future.set_exception(too_late(waited))
             self._tell([waited], [])
 
-    def _fail_held(self, reason: RefusedError) -> None:
-        held = [*self.running, *self.waiting]
+    def _fail_pending(self, reason: RefusedError) -> None:
+        jobs = [*self.running, *self.waiting]
         self.running, self.waiting = [], []
-        for job in held:
+        for job in jobs:
             job.settle()
             if not job.future.done():
                 job.future.set_exception(reason)

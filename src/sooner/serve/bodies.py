@@ -36,12 +36,12 @@ class Bodies:
             `body_seconds` that sending one may take.
 
     Attributes:
-        held: bytes of all bodies that are being read, or were and are still in use.
+        in_use: bytes of all bodies that are being read, or were and are still in use.
     """
 
     def __init__(self, settings: ServerSettings) -> None:
         self.settings = settings
-        self.held = 0
+        self.in_use = 0
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
@@ -63,7 +63,7 @@ class Bodies:
                 raise too_slow(self.settings.body_seconds) from None
             yield body
         finally:
-            self.held -= count.size
+            self.in_use -= count.size
 
     def refusal(self, answer: Response) -> LingeringResponse:
         """Returns a refusal as it is sent to a client that may still be sending its body."""
@@ -71,13 +71,13 @@ class Bodies:
 
     async def discard(self, request: Request) -> None:
         """Read the rest of a body that is not wanted; what is far too large is left where it is."""
-        most = LINGER * self.settings.max_body
-        if _state(request).get(IS_READ) or (declared_length(request) or 0) > most:
+        limit = LINGER * self.settings.max_body
+        if _state(request).get(IS_READ) or (declared_length(request) or 0) > limit:
             return
         size, pieces = 0, _pieces(request)
         try:
             async with asyncio.timeout(self.settings.body_seconds):
-                while size <= most:
+                while size <= limit:
                     async with asyncio.timeout(LINGER_SECONDS):
                         size += len(await anext(pieces))
         except (TimeoutError, ClientDisconnect, StopAsyncIteration):
@@ -129,16 +129,16 @@ class _Count:
             raise too_large(settings.max_body)
         if more <= 0:
             return
-        if self.bodies.held + more > settings.max_bytes:
+        if self.bodies.in_use + more > settings.max_bytes:
             raise too_many_bytes(settings.max_bytes)
-        self.bodies.held += more
+        self.bodies.in_use += more
         self.size = size
 
 
 def declared_length(request: Request) -> int | None:
     """Returns what `Content-Length` says; `None` for a body that comes in chunks."""
-    told = request.headers.get("content-length", "")
-    return int(told) if told.isascii() and told.isdecimal() else None
+    header = request.headers.get("content-length", "")
+    return int(header) if header.isascii() and header.isdecimal() else None
 
 
 def _state(request: Request) -> dict[str, Any]:

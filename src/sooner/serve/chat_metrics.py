@@ -99,7 +99,7 @@ class ChatMetrics:
         self.job_tokens = self._histogram(
             "request_generation_tokens", "Tokens generated for a job.", TOKENS
         )
-        self.asked_drafts = self._histogram(
+        self.draft_requests = self._histogram(
             "request_params_num_draft_tokens",
             "num_draft_tokens of jobs whose request says it; 0 decodes plainly.",
             (0, *TOKENS[:6]),
@@ -110,7 +110,7 @@ class ChatMetrics:
         self.queue_time.observe(waited)
         self.prompt_tokens.inc(job.prompt_tokens)
         if job.num_draft_tokens is not None:
-            self.asked_drafts.observe(job.num_draft_tokens)
+            self.draft_requests.observe(job.num_draft_tokens)
 
     def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
         """A round committed tokens of a job."""
@@ -170,8 +170,8 @@ class ChatMetrics:
         return Counter(PREFIX + name, text, [*LABELS, label], registry=self.registry)
 
     def _histogram(self, name: str, text: str, bounds: Sequence[float]) -> Histogram:
-        found = Histogram(PREFIX + name, text, LABELS, buckets=bounds, registry=self.registry)
-        return found.labels(self._model)
+        histogram = Histogram(PREFIX + name, text, LABELS, buckets=bounds, registry=self.registry)
+        return histogram.labels(self._model)
 
     def text(self) -> bytes:
         """Returns Prometheus' text format."""

@@ -20,7 +20,7 @@ from .chat_metrics import ChatMetrics
 from .engine_options import JobOptions
 from .engine_thread import EngineThread
 from .kv_memory import kv_memory
-from .model import chat_prompts, one_at_a_time, served_model, serving_method
+from .model import chat_prompts, limit_to_row, served_model, serving_method
 from .model_engine import ModelEngine
 from .openai.app import create_app
 from .openai.errors import refused
@@ -62,7 +62,7 @@ class ChatServer:
     def __init__(
         self,
         pair: ModelPair,
-        asked: str,
+        model_name: str,
         settings: ChatSettings,
         on_ready: Callable[[], None] = lambda: None,
         on_stop: Callable[[int], None] = lambda count: None,
@@ -72,11 +72,11 @@ class ChatServer:
         self.target, self.settings = pair.target, settings
         self.on_ready, self.on_stop = on_ready, on_stop
         method = serving_method(pair, settings)
-        self.settings = settings = one_at_a_time(settings, method)
+        self.settings = settings = limit_to_row(settings, method)
         self._standing = getattr(getattr(method, "method", method), "standing", None)
         memory = kv_memory(pair, method, settings)
-        self.prompts = chat_prompts(pair, asked, settings, memory.max_model_len)
-        served = served_model(pair, asked, settings, self.prompts, method, memory.share)
+        self.prompts = chat_prompts(pair, model_name, settings, memory.max_model_len)
+        served = served_model(pair, model_name, settings, self.prompts, method, memory.share)
         self.metrics = ChatMetrics(
             served.name,
             lambda: self.thread.load(),
@@ -164,7 +164,7 @@ class ChatServer:
 
 def run_chat(
     pair: ModelPair,
-    asked: str,
+    model_name: str,
     settings: ChatSettings,
     on_ready: Callable[[str], None] = lambda url: None,
     on_stop: Callable[[int], None] = lambda count: None,
@@ -182,7 +182,7 @@ def run_chat(
     """
     with bind(settings) as listening:
         tell = partial(on_ready, url(listening))
-        server = ChatServer(pair, asked, settings, tell, on_stop, log_level, page)
+        server = ChatServer(pair, model_name, settings, tell, on_stop, log_level, page)
         server.run([listening])
 
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ..errors import SoonerError, is_device_fault, is_out_of_memory
-from .held import Held, seed_of
+from .held import PendingJob, seed_of
 from .jobs import (
     EngineLike,
     Event,
@@ -88,12 +88,12 @@ class EngineLoop:
         self.on_end = on_end
         self.engine: EngineLike | None = None
         self._fault: BaseException | None = None
-        self._held: dict[GenerationJob, Held] = {}
+        self._pending: dict[GenerationJob, PendingJob] = {}
 
     @property
     def is_idle(self) -> bool:
         """Whether no job is held."""
-        return not self._held
+        return not self._pending
 
     def open(self) -> None:
         """Make the engine.
@@ -105,18 +105,20 @@ class EngineLoop:
 
     def add(self, job: GenerationJob) -> None:
         """Put a job in line."""
-        self._held[job] = Held(self.scheduler.add(job), seed_of(job), told=job.arrived)
+        self._pending[job] = PendingJob(
+            self.scheduler.add(job), seed_of(job), reported_at=job.arrived
+        )
 
     def cancel(self, job: GenerationJob) -> None:
         """End a job before its time, unless it has ended; its row is free when this returns."""
-        if (held := self._held.get(job)) is not None:
-            self._end(held, "cancelled")
+        if (pending := self._pending.get(job)) is not None:
+            self._end(pending, "cancelled")
         self._mend()
 
     def close(self, error: Exception) -> None:
         """End every job with an error, and let go of the engine."""
-        for held in list(self._held.values()):
-            self._end(held, "error", error)
+        for pending in list(self._pending.values()):
+            self._end(pending, "error", error)
         engine, self.engine, self._fault = self.engine, None, None
         _close(engine)
 
@@ -128,19 +130,19 @@ class EngineLoop:
             Exception: the engine failed, its jobs were told, and it could not be made again.
         """
         for ticket in self.scheduler.expired(self.clock()):
-            self._end(self._held[ticket.job], "deadline")
+            self._end(self._pending[ticket.job], "deadline")
         self._mend()
         # A batch of its own for each: those that would wait in the engine stay in line instead.
-        self.scheduler.is_one_by_one = bool(getattr(self.engine, "alone", None))
+        self.scheduler.is_serial = bool(getattr(self.engine, "alone", None))
         for ticket in self.scheduler.plan():
-            self._admit(self._held[ticket.job])
+            self._admit(self._pending[ticket.job])
         if self.scheduler.running:
             self._step()
-        for held in list(self._held.values()):
-            if held.failure is not None:
-                self._end(held, "error", held.failure)
-            elif held.is_lost:
-                self._end(held, "cancelled")
+        for pending in list(self._pending.values()):
+            if pending.failure is not None:
+                self._end(pending, "error", pending.failure)
+            elif pending.is_lost:
+                self._end(pending, "cancelled")
         self._mend()
 
     def _step(self) -> None:
@@ -154,35 +156,35 @@ class EngineLoop:
             self._mend()
             return
         for ticket in self.scheduler.running:
-            self._follow(self._held[ticket.job], started)
+            self._follow(self._pending[ticket.job], started)
         requests = {id(request): request for request in ended}
         for ticket in list(self.scheduler.running):
-            held = self._held[ticket.job]
-            request = requests.get(id(held.request))
+            pending = self._pending[ticket.job]
+            request = requests.get(id(pending.request))
             if request is None:
                 continue
-            held.request = None  # its row is free
-            self._count(held, request)
+            pending.request = None  # its row is free
+            self._count(pending, request)
             if request.error is not None:
                 self._raise_if_dead(request.error)
-                self._end(held, "error", request.error)
+                self._end(pending, "error", request.error)
             else:
-                self._end(held, _reason(request, held))
+                self._end(pending, _reason(request, pending))
         if self.scheduler.running and self.engine.is_idle:
             self._fault = RuntimeError("the engine lost requests")
             self._mend()
 
-    def _follow(self, held: Held, started: float) -> None:
+    def _follow(self, pending: PendingJob, started: float) -> None:
         """See whether the step that began at `started` gave a job a row, or took it."""
-        ticket, request = held.ticket, held.request
+        ticket, request = pending.ticket, pending.request
         ticket.is_waiting = getattr(request, "is_waiting", False)
-        if not (held.has_begun or ticket.is_waiting):
-            held.has_begun = True
-            self._hear("begun", held.job, started - held.job.arrived)
-        if (lost := getattr(request, "num_preemptions", 0)) > held.preemptions:
-            held.preemptions = lost
+        if not (pending.has_begun or ticket.is_waiting):
+            pending.has_begun = True
+            self._record("begun", pending.job, started - pending.job.arrived)
+        if (lost := getattr(request, "num_preemptions", 0)) > pending.preemptions:
+            pending.preemptions = lost
             self.scheduler.preempted(ticket)
-            self._hear("preempted", held.job)
+            self._record("preempted", pending.job)
 
     def _mend(self) -> None:
         """If the engine raised, what it held is lost, and who waits goes on with another one."""
@@ -190,14 +192,14 @@ class EngineLoop:
         if error is None:
             return
         self._raise_if_dead(error)
-        lost = [self._held[ticket.job] for ticket in self.scheduler.running]
-        names = ", ".join(held.job.id for held in lost)
+        lost = [self._pending[ticket.job] for ticket in self.scheduler.running]
+        names = ", ".join(pending.job.id for pending in lost)
         logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
         engine, self.engine = self.engine, None
         _close(engine)
-        for held in lost:
-            held.request = None
-            self._end(held, "error", _blameless(error))
+        for pending in lost:
+            pending.request = None
+            self._end(pending, "error", _blameless(error))
         self.open()
 
     def _raise_if_dead(self, error: BaseException) -> None:
@@ -205,121 +207,127 @@ class EngineLoop:
             self.engine = None  # whatever is asked of it now may hang
             raise EngineDiedError(str(error)) from error
 
-    def _admit(self, held: Held) -> None:
+    def _admit(self, pending: PendingJob) -> None:
         assert self.engine is not None
-        job, ticket = held.job, held.ticket
+        job, ticket = pending.job, pending.ticket
 
         def tell(row: int, ids: list[int], drafted: int) -> None:
-            self._commit(held, list(ids), drafted)
+            self._commit(pending, list(ids), drafted)
 
         try:
-            held.request = self.engine.admit(
-                job.inputs, seed=held.seed, on_tokens=tell, priority=ticket.due,
-                **self.options_of(job, lambda: len(ticket.said)),
+            pending.request = self.engine.admit(
+                job.inputs, seed=pending.seed, on_tokens=tell, priority=ticket.due,
+                **self.options_of(job, lambda: len(ticket.output)),
             )  # fmt: skip
         except Exception as error:
             self._raise_if_dead(error)
-            self._end(held, "error", error)
+            self._end(pending, "error", error)
 
-    def _commit(self, held: Held, ids: list[int], drafted: int) -> None:
+    def _commit(self, pending: PendingJob, ids: list[int], drafted: int) -> None:
         """The engine committed tokens of a row, within a step."""
-        ticket, now = held.ticket, self.clock()
-        if held.failure is not None:
+        ticket, now = pending.ticket, self.clock()
+        if pending.failure is not None:
             return
         try:
-            if held.job.grammar is not None:
-                held.job.grammar.accept(ids)
-            event = Tokens(ids, drafted, _logprobs(held, len(ids)))
+            if pending.job.grammar is not None:
+                pending.job.grammar.accept(ids)
+            event = Tokens(ids, drafted, _logprobs(pending, len(ids)))
         except Exception as error:
-            held.failure = error
+            pending.failure = error
             return
-        is_first = held.first is None
+        is_first = pending.first is None
         if is_first:
-            held.first = now
+            pending.first = now
         if not ticket.is_prefilling:
-            held.accepted[drafted] += 1
-            self._count_drafts(held, held.request, drafted)
+            pending.accepted[drafted] += 1
+            self._count_drafts(pending, pending.request, drafted)
         self.scheduler.prefilled(ticket)
-        ticket.said += ids
-        self._hear("committed", held.job, len(ids), now - held.told, is_first)
-        held.told = now
-        self._tell(held, event)
+        ticket.output += ids
+        self._record("committed", pending.job, len(ids), now - pending.reported_at, is_first)
+        pending.reported_at = now
+        self._tell(pending, event)
 
-    def _leave(self, held: Held) -> None:
+    def _leave(self, pending: PendingJob) -> None:
         """Free the row of a job, if it has one."""
-        request, held.request = held.request, None
+        request, pending.request = pending.request, None
         if request is not None and self.engine is not None:
             try:
                 self.engine.cancel(request)
             except BaseException as error:
                 self._fault = error  # of all rows, so it waits until this job has been seen to
-            self._count(held, request)
+            self._count(pending, request)
 
-    def _count(self, held: Held, request: RequestLike) -> None:
+    def _count(self, pending: PendingJob, request: RequestLike) -> None:
         """Add what a request that leaves the engine has taken."""
-        self._count_drafts(held, request, 0)
-        held.cached += getattr(request, "cached_tokens", 0)
-        held.mode = getattr(request, "mode", held.mode)
+        self._count_drafts(pending, request, 0)
+        pending.cached += getattr(request, "cached_tokens", 0)
+        pending.mode = getattr(request, "mode", pending.mode)
 
-    def _count_drafts(self, held: Held, request: RequestLike | None, accepted: int) -> None:
+    def _count_drafts(
+        self, pending: PendingJob, request: RequestLike | None, accepted: int
+    ) -> None:
         """Take over what was verified since the last time; `accepted` tokens of that were right."""
-        drafts = getattr(request, "num_drafts", 0) - held.drafts
-        tokens = getattr(request, "num_draft_tokens", 0) - held.drafted
-        held.drafts += drafts
-        held.drafted += tokens
+        drafts = getattr(request, "num_drafts", 0) - pending.drafts
+        tokens = getattr(request, "num_draft_tokens", 0) - pending.drafted
+        pending.drafts += drafts
+        pending.drafted += tokens
         if drafts:
-            self._hear("drafted", held.job, drafts, tokens, accepted)
+            self._record("drafted", pending.job, drafts, tokens, accepted)
 
-    def _end(self, held: Held, reason: Reason, error: Exception | None = None) -> None:
-        self._leave(held)
-        self.scheduler.end(held.ticket)
-        del self._held[held.job]
+    def _end(self, active: PendingJob, reason: Reason, error: Exception | None = None) -> None:
+        self._leave(active)
+        self.scheduler.end(active.ticket)
+        del self._pending[active.job]
         self.on_end()
-        end = Finished(reason, self._usage(held), error)
-        self._tell(held, end)
-        self._hear("ended", held.job, end, held.times(self.clock()))
+        end = Finished(reason, self._usage(active), error)
+        self._tell(active, end)
+        self._record("ended", active.job, end, active.times(self.clock()))
         # Whoever awaited the job may hold it for long, and its sink holds whoever awaited it.
-        held.job.inputs, held.job.events = {}, nobody
+        active.job.inputs, active.job.events = {}, nobody
 
-    def _usage(self, held: Held) -> JobUsage:
-        stats = held.stats()
-        expected = len(held.job.prediction or ())
+    def _usage(self, pending: PendingJob) -> JobUsage:
+        stats = pending.stats()
+        expected = len(pending.job.prediction or ())
         right = min(stats.num_accepted_tokens, expected)
-        said = len(held.ticket.said)
-        return JobUsage(held.job.prompt_tokens, said, held.cached, right, expected - right, stats)
+        count = len(pending.ticket.output)
+        return JobUsage(
+            pending.job.prompt_tokens, count, pending.cached, right, expected - right, stats
+        )
 
-    def _tell(self, held: Held, event: Event) -> None:
-        if held.is_lost:
+    def _tell(self, pending: PendingJob, event: Event) -> None:
+        if pending.is_lost:
             return
         try:
-            held.job.events(event)
+            pending.job.events(event)
         except Exception:
-            held.is_lost = True
-            logger.info("request %s can't be told anything any more; it is cancelled", held.job.id)
+            pending.is_lost = True
+            logger.info(
+                "request %s can't be told anything any more; it is cancelled", pending.job.id
+            )
 
-    def _hear(self, name: str, *told: Any) -> None:
+    def _record(self, name: str, *values: Any) -> None:
         try:
             if self.listener is not None:
-                getattr(self.listener, name)(*told)
+                getattr(self.listener, name)(*values)
         except Exception:
             logger.exception("metrics of a request are lost")
 
 
-def _reason(request: RequestLike, held: Held) -> Reason:
+def _reason(request: RequestLike, pending: PendingJob) -> Reason:
     """Returns why a request ended by itself."""
-    given = getattr(request, "finish_reason", None)
-    if given in ("stop", "length"):
-        return given
-    said = held.ticket.said
-    return "stop" if said and said[-1] in held.job.stop_token_ids else "length"
+    reason = getattr(request, "finish_reason", None)
+    if reason in ("stop", "length"):
+        return reason
+    tokens = pending.ticket.output
+    return "stop" if tokens and tokens[-1] in pending.job.stop_token_ids else "length"
 
 
-def _logprobs(held: Held, tokens: int) -> list[TokenLogprob] | None:
+def _logprobs(pending: PendingJob, tokens: int) -> list[TokenLogprob] | None:
     """Of the last tokens of a row, if its job asked for them."""
-    if held.job.sampling.logprobs is None:
+    if pending.job.sampling.logprobs is None:
         return None
-    told = getattr(held.request, "logprobs", [[]])[0][-tokens:]
-    return [TokenLogprob(one.token, one.logprob, tuple(one.top)) for one in told]
+    entries = getattr(pending.request, "logprobs", [[]])[0][-tokens:]
+    return [TokenLogprob(entry.token, entry.logprob, tuple(entry.top)) for entry in entries]
 
 
 def _blameless(error: BaseException) -> Exception:
@@ -328,9 +336,9 @@ def _blameless(error: BaseException) -> Exception:
         is_out_of_memory(error) or not isinstance(error, SoonerError)
     ):
         return error
-    told = StepFailedError(f"{type(error).__name__}: {error}")
-    told.__cause__ = error
-    return told
+    failure = StepFailedError(f"{type(error).__name__}: {error}")
+    failure.__cause__ = error
+    return failure
 
 
 def _close(engine: Any) -> None:

@@ -37,35 +37,35 @@ class GrammarProcessor(LogitsProcessor):
 
     Args:
         grammar: of one answer.
-        said: tells how many tokens of the answer it has accepted.
+        generated: tells how many tokens of the answer it has accepted.
         width: ids of the prompt.
     """
 
-    def __init__(self, grammar: GrammarLike, said: Callable[[], int], width: int) -> None:
-        self.grammar, self.said, self.width = grammar, said, width
+    def __init__(self, grammar: GrammarLike, generated: Callable[[], int], width: int) -> None:
+        self.grammar, self.generated, self.width = grammar, generated, width
         self._masks: dict[tuple[int, ...], Tensor] = {}  # by what is drafted above, `[vocab]`
         self._place = 0  # tokens said when they were made
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
         """Returns scores of what follows `input_ids [1, prompt and answer]`, `[1, vocab]`."""
-        path = tuple(input_ids[0, self.width + self.said() :].tolist())
+        path = tuple(input_ids[0, self.width + self.generated() :].tolist())
         if path not in self._made():
             self.allowed(path, range(-1, len(path) - 1))
         return scores.masked_fill(~self._masks[path].to(scores.device), -torch.inf)
 
     def allowed(self, tokens: Sequence[int], parents: Sequence[int]) -> list[bool]:
         """Returns which nodes of a draft may stand where they are; see `methods.forbidden`."""
-        found = self.grammar.masks(tokens, parents)
+        masks = self.grammar.masks(tokens, parents)
         paths: list[tuple[int, ...]] = [()]
         for token, parent in zip(tokens, parents, strict=True):
             paths.append((*paths[1 + parent], token))
-        self._made().update(zip(paths, found.masks, strict=True))
-        return [bool(one) for one in found.allowed]
+        self._made().update(zip(paths, masks.masks, strict=True))
+        return [bool(flag) for flag in masks.allowed]
 
     def _made(self) -> dict[tuple[int, ...], Tensor]:
         """Returns masks behind what is committed now."""
-        if self._place != (said := self.said()):
-            self._place, self._masks = said, {}
+        if self._place != (count := self.generated()):
+            self._place, self._masks = count, {}
         return self._masks
 
 
@@ -104,11 +104,13 @@ class JobOptions:
         self.method, self.slots = method, slots
         self._experience = Experience()
 
-    def __call__(self, job: GenerationJob, said: Callable[[], int] = lambda: 0) -> dict[str, Any]:
+    def __call__(
+        self, job: GenerationJob, generated: Callable[[], int] = lambda: 0
+    ) -> dict[str, Any]:
         """Returns options of one job.
 
         Args:
-            said: tells how many tokens it has committed so far.
+            generated: tells how many tokens it has committed so far.
         """
         sampling = job.sampling
         options: dict[str, Any] = {
@@ -135,7 +137,7 @@ class JobOptions:
         if sampling.allowed_token_ids:
             processors.append(AllowedTokens(sampling.allowed_token_ids))
         if job.grammar is not None:
-            processors.append(GrammarProcessor(job.grammar, said, job.prompt_tokens))
+            processors.append(GrammarProcessor(job.grammar, generated, job.prompt_tokens))
         if processors:
             options["logits_processor"] = processors
         return options
@@ -159,8 +161,8 @@ class JobOptions:
 
 def _settings(sampling: JobSampling) -> dict[str, Any]:
     """Returns temperature and what goes with it; nothing of what greedy decoding would ignore."""
-    given = {name: getattr(sampling, name) for name in COPIED}
-    options = {name: value for name, value in given.items() if value is not None}
+    values = {name: getattr(sampling, name) for name in COPIED}
+    options = {name: value for name, value in values.items() if value is not None}
     if sampling.temperature is None:
         return options
     if sampling.temperature == 0:

@@ -98,12 +98,12 @@ class EngineThread:
         Raises:
             RefusedError: it is not taken.
         """
-        most = getattr(self._loop.engine, "longest", None)
-        if most is not None and job.prompt_tokens + job.max_tokens > most:
+        limit = getattr(self._loop.engine, "longest", None)
+        if limit is not None and job.prompt_tokens + job.max_tokens > limit:
             raise RefusedError(
                 400,
                 f"{job.prompt_tokens} prompt tokens and {job.max_tokens} new ones are more than "
-                f"the {most} that the server has memory for; send a shorter prompt, or ask for "
+                f"the {limit} that the server has memory for; send a shorter prompt, or ask for "
                 "fewer tokens",
             )
         with self._lock:
@@ -126,7 +126,7 @@ class EngineThread:
         self._asides.append(work)
         self._commands.put(lambda: None)  # wakes the thread
 
-    def _is_wanted(self) -> bool:
+    def _is_needed(self) -> bool:
         """Returns whether a job waits, or the end."""
         self.last_tick = self.clock()
         return self._submitted > 0 or self.state != "ready"
@@ -205,8 +205,8 @@ class EngineThread:
             while not (self._is_closing and self._commands.empty() and self._loop.is_idle):
                 self._obey()
                 self._loop.turn()
-                if self._asides and not self._is_wanted():
-                    self._asides.popleft()(self._is_wanted)
+                if self._asides and not self._is_needed():
+                    self._asides.popleft()(self._is_needed)
                 self.last_tick = self.clock()
         except EngineDiedError as error:
             self._fail(error.__cause__ or error)

@@ -62,8 +62,8 @@ class Following(Method):
     def largest_block(self) -> int:
         return self.method.largest_block()
 
-    def expect(self, rows: int, waiting: int, most_rows: int) -> None:
-        self.method.expect(rows, waiting, most_rows)
+    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
+        self.method.expect(rows, waiting, max_rows)
 
     def session(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Session:
         session = self.method.session(model, inputs, **options)

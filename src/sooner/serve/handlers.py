@@ -74,8 +74,8 @@ class RequestHandler:
         if self.settings.token is None:
             return True
         kind, _, token = request.headers.get("authorization", "").partition(" ")
-        given, wanted = token.strip().encode(), self.settings.token.encode()
-        return kind.lower() == "bearer" and hmac.compare_digest(given, wanted)
+        actual, expected = token.strip().encode(), self.settings.token.encode()
+        return kind.lower() == "bearer" and hmac.compare_digest(actual, expected)
 
     def unauthorized(self) -> Response:
         """Returns the 401 response to a client without the token."""
@@ -146,23 +146,23 @@ class RequestHandler:
         loop = asyncio.get_running_loop()
         async with self.bodies.read(request) as body:
             # Decoding a picture would block the event loop for other requests.
-            wanted = await loop.run_in_executor(self._readers, self._read, body)
-        deadline = self._deadline(request, wanted, began)
-        job = self.batcher.submit(wanted.observation, deadline, name_of(request))
+            act_request = await loop.run_in_executor(self._readers, self._read, body)
+        deadline = self._deadline(request, act_request, began)
+        job = self.batcher.submit(act_request.observation, deadline, name_of(request))
         answer = await self._awaited(request, job)
         if answer.is_late:
             self.metrics.late.inc()
-        return _accepted(wanted, answer)
+        return _accepted(act_request, answer)
 
     def _read(self, body: bytes) -> ActRequest:
         """Returns a request, its picture at the size that the policy sees."""
-        wanted = parse(body)
-        return replace(wanted, observation=self.policy.fitted(wanted.observation))
+        parsed = parse(body)
+        return replace(parsed, observation=self.policy.fitted(parsed.observation))
 
-    def _deadline(self, request: Request, wanted: ActRequest, began: float) -> float | None:
+    def _deadline(self, request: Request, act_request: ActRequest, began: float) -> float | None:
         """In the batcher's clock; a header comes before the body, and both before the setting."""
-        asked = milliseconds(request.headers.get(DEADLINE))
-        for limit in (asked, wanted.deadline_ms, self.settings.deadline_ms):
+        header = milliseconds(request.headers.get(DEADLINE))
+        for limit in (header, act_request.deadline_ms, self.settings.deadline_ms):
             if limit is not None:
                 return began + limit / 1e3
         return None
@@ -186,12 +186,12 @@ async def _hang_up(request: Request) -> None:
         pass
 
 
-def _accepted(wanted: ActRequest, answer: Answer) -> Response:
+def _accepted(request: ActRequest, answer: Answer) -> Response:
     action = answer.action
-    told = write(action.values, wanted.form)
-    if wanted.details:
+    body = write(action.values, request.form)
+    if request.details:
         times = {"queued": answer.queued, "computed": answer.computed}
-        told = {**action.as_dict(), "action": told, "rows": answer.rows, **times}
+        body = {**action.as_dict(), "action": body, "rows": answer.rows, **times}
     queued, computed = 1e3 * answer.queued, 1e3 * answer.computed
     headers = {
         "X-Sooner-Mode": action.mode,
@@ -201,4 +201,4 @@ def _accepted(wanted: ActRequest, answer: Answer) -> Response:
     }
     if answer.is_late:
         headers["X-Sooner-Deadline"] = "missed"
-    return JSONResponse(told, headers=headers)
+    return JSONResponse(body, headers=headers)

@@ -14,10 +14,10 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-ARENAS, MAPPED, KEPT = 2, 4 << 20, 16 << 20
+ARENAS, MAPPED, RETAINED = 2, 4 << 20, 16 << 20
 """Arenas of all threads; bytes from which a block is mapped on its own, and given back when it is
 freed; bytes at the end of the heap that are not given back."""
-_TRIM, _MAP, _MOST = -1, -3, -8  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX of malloc.h
+_TRIM, _MAP, _ARENA_MAX = -1, -3, -8  # M_TRIM_THRESHOLD, M_MMAP_THRESHOLD, M_ARENA_MAX of malloc.h
 
 
 TRIM_SECONDS = 20.0
@@ -34,7 +34,7 @@ def bound_heap() -> bool:
     if not _is_ours():
         return False
     mallopt = ctypes.CDLL(None).mallopt
-    return all([mallopt(_MOST, ARENAS), mallopt(_MAP, MAPPED), mallopt(_TRIM, KEPT)])
+    return all([mallopt(_ARENA_MAX, ARENAS), mallopt(_MAP, MAPPED), mallopt(_TRIM, RETAINED)])
 
 
 @contextmanager
@@ -63,5 +63,5 @@ def trimming_heap(seconds: float = TRIM_SECONDS) -> Iterator[None]:
 
 
 def _is_ours() -> bool:
-    told = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
-    return not told and platform.libc_ver()[0] == "glibc"
+    is_set = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
+    return not is_set and platform.libc_ver()[0] == "glibc"

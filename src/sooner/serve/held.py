@@ -11,14 +11,14 @@ from .scheduler import Ticket
 
 
 @dataclass(eq=False)
-class Held:
+class PendingJob:
     """A job that has not ended.
 
     Attributes:
         ticket: its place in line or among the rows.
         seed: of its draws.
         request: the engine's, while it has a row.
-        told: when it was last told tokens; when it came, before the first ones.
+        reported_at: when it was last told tokens; when it came, before the first ones.
         is_lost: its client can't be told anything.
         failure: what its own tokens ran into.
         first: when it was told its first token.
@@ -32,7 +32,7 @@ class Held:
     request: RequestLike | None = None
     is_lost: bool = False
     failure: Exception | None = None
-    told: float = 0.0
+    reported_at: float = 0.0
     first: float | None = None
     has_begun: bool = False
     preemptions: int = 0
@@ -56,7 +56,7 @@ class Held:
         """When things happened to it, as of now."""
         arrived = self.job.arrived
         first = None if self.first is None else self.first - arrived
-        return JobTimes(first, self.told - arrived, now - arrived)
+        return JobTimes(first, self.reported_at - arrived, now - arrived)
 
 
 def seed_of(job: GenerationJob) -> int:

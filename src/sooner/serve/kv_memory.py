@@ -20,7 +20,7 @@ logger = logging.getLogger("sooner.serve")
 
 UNLIMITED = 1 << 20
 """Tokens that a model without a limit to its positions is given."""
-KEPT = 4
+CACHE_FACTOR = 4
 """Pages at most, as a multiple of what all rows can hold at once; what is more keeps prefixes."""
 
 
@@ -71,7 +71,7 @@ def kv_memory(pair: ModelPair, method: Method, settings: ChatSettings) -> KvMemo
         pages = settings.kv_cache_memory_bytes // page_bytes
     elif devices := _gpus(model):
         free = sum(_free(device, settings.gpu_memory_utilization) for device in devices)
-        pages = min(max(free, 0) // page_bytes, KEPT * settings.max_rows * each)
+        pages = min(max(free, 0) // page_bytes, CACHE_FACTOR * settings.max_rows * each)
     else:
         pages = min(ON_CPUS // page_bytes, settings.max_rows * each)
     fits = pages * page - block

@@ -26,9 +26,9 @@ box-sizing:border-box;margin:.3rem 0}}</style><main><h1>sooner</h1><p role="aler
 <button>Log in</button></form></main></html>"""
 
 
-def is_same(given: str, wanted: str) -> bool:
+def is_same(actual: str, expected: str) -> bool:
     """Returns whether two secrets are the same, in a time that tells nothing of them."""
-    return hmac.compare_digest(given.encode(), wanted.encode())
+    return hmac.compare_digest(actual.encode(), expected.encode())
 
 
 class Login:
@@ -50,10 +50,10 @@ class Login:
             return False
         return cookie is not None and is_same(cookie.value, self._session)
 
-    def form(self, told: str = "This server asks for its token.", status: int = 401) -> Response:
+    def form(self, message: str = "This server asks for its token.", status: int = 401) -> Response:
         """Returns the form, with a line above it."""
         headers = {"Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'"}
-        return HTMLResponse(FORM.format(told=escape(told)), status, headers)
+        return HTMLResponse(FORM.format(told=escape(message)), status, headers)
 
     async def answer(self, request: Request) -> Response:
         """Returns a cookie and the way to the page for the right token; else the form again."""
@@ -62,8 +62,8 @@ class Login:
             body += part
             if len(body) > LONGEST:
                 return self.form("That was too long for a token.", 413)
-        given = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
-        if self.token is not None and not is_same(given, self.token):
+        token = parse_qs(body.decode("utf-8", "replace")).get("token", [""])[0]
+        if self.token is not None and not is_same(token, self.token):
             return self.form("That is not the token; whoever started the server knows it.")
         answer = RedirectResponse("/", 303)
         answer.set_cookie(COOKIE, self._session, httponly=True, samesite="strict", path="/")

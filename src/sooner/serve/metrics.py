@@ -22,26 +22,26 @@ class Metrics:
 
     def __init__(self, waiting: Callable[[], float], running: Callable[[], float]) -> None:
         self.registry = CollectorRegistry()
-        own: dict[str, Any] = {"registry": self.registry}
-        self.requests = Counter("sooner_requests", "Requests by status.", ["status"], **own)
-        self.late = Counter("sooner_late", "Answers after their deadline.", **own)
-        self.actions = Counter("sooner_actions", "Actions by mode.", ["mode"], **own)
-        self.tokens = Counter("sooner_tokens", "Action tokens said.", **own)
-        self.forwards = Counter("sooner_forwards", "Forwards of the policy.", **own)
+        options: dict[str, Any] = {"registry": self.registry}
+        self.requests = Counter("sooner_requests", "Requests by status.", ["status"], **options)
+        self.late = Counter("sooner_late", "Answers after their deadline.", **options)
+        self.actions = Counter("sooner_actions", "Actions by mode.", ["mode"], **options)
+        self.tokens = Counter("sooner_tokens", "Action tokens said.", **options)
+        self.forwards = Counter("sooner_forwards", "Forwards of the policy.", **options)
         self.seconds = Histogram(
-            "sooner_request_seconds", "From request to answer.", buckets=LATENCY, **own
+            "sooner_request_seconds", "From request to answer.", buckets=LATENCY, **options
         )
         self.queue = Histogram(
             "sooner_queue_seconds", "From request to batch, or to its end in the queue.",
-            buckets=WAITS, **own,
+            buckets=WAITS, **options,
         )  # fmt: skip
-        self.rows = Histogram("sooner_batch_rows", "Robots in a batch.", buckets=ROWS, **own)
+        self.rows = Histogram("sooner_batch_rows", "Robots in a batch.", buckets=ROWS, **options)
         self.pace = Histogram(
-            "sooner_tokens_per_forward", "Of a robot's action.", buckets=TOKENS, **own
+            "sooner_tokens_per_forward", "Of a robot's action.", buckets=TOKENS, **options
         )
-        depth = Gauge("sooner_queue_depth", "Requests that wait.", **own)
+        depth = Gauge("sooner_queue_depth", "Requests that wait.", **options)
         depth.set_function(waiting)
-        busy = Gauge("sooner_running", "Requests that are computed.", **own)
+        busy = Gauge("sooner_running", "Requests that are computed.", **options)
         busy.set_function(running)
 
     def answered(self, status: int, seconds: float) -> None:

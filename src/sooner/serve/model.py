@@ -42,8 +42,8 @@ def check_servable(pair: ModelPair) -> None:
     if draft is None or draft.is_text or target.is_text:
         return
     for part in ("image_processor", "video_processor"):
-        ours, theirs = (_told(loaded, part) for loaded in (target, draft))
-        if ours != theirs:
+        ours, draft_data = (_config_dict(loaded, part) for loaded in (target, draft))
+        if ours != draft_data:
             raise SoonerError(
                 f"draft '{draft.name}' processes pixels otherwise than '{target.name}' ({part}); "
                 "a server makes them once, so name a draft with the same processor"
@@ -63,10 +63,10 @@ def merged_pair(pair: ModelPair, adapter: str | None) -> ModelPair:
     return replace(pair, target=replace(target, model=merged(target.model, adapter)))
 
 
-def _told(loaded: Loaded, part: str) -> dict[str, Any]:
+def _config_dict(loaded: Loaded, part: str) -> dict[str, Any]:
     made = getattr(loaded.processor, part, None)
-    told: dict[str, Any] = {} if made is None else dict(made.to_dict())
-    return {name: value for name, value in told.items() if not name.startswith("_")}
+    data: dict[str, Any] = {} if made is None else dict(made.to_dict())
+    return {name: value for name, value in data.items() if not name.startswith("_")}
 
 
 def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
@@ -84,7 +84,7 @@ def serving_method(pair: ModelPair, settings: ChatSettings) -> Method:
     return Following(method)
 
 
-def one_at_a_time(settings: ChatSettings, method: Method) -> ChatSettings:
+def limit_to_row(settings: ChatSettings, method: Method) -> ChatSettings:
     """The settings, with one row where the method decodes only rows that were admitted together."""
     return settings if method.joins(method) else replace(settings, max_rows=1)
 
@@ -114,14 +114,14 @@ def stop_ids(loaded: Loaded) -> frozenset[int]:
     """Returns tokens that end an answer: those of `generation_config.json`, else the tokenizer's
     own.
     """
-    told = getattr(loaded.model.generation_config, "eos_token_id", None)
-    told = loaded.tokenizer.eos_token_id if told is None else told
-    found = told if isinstance(told, list | tuple) else [told]
-    return frozenset(int(one) for one in found if one is not None)
+    value = getattr(loaded.model.generation_config, "eos_token_id", None)
+    value = loaded.tokenizer.eos_token_id if value is None else value
+    ids = value if isinstance(value, list | tuple) else [value]
+    return frozenset(int(token) for token in ids if token is not None)
 
 
 def chat_prompts(
-    pair: ModelPair, asked: str, settings: ChatSettings, max_model_len: int
+    pair: ModelPair, model_name: str, settings: ChatSettings, max_model_len: int
 ) -> ChatPrompts:
     """Returns what makes inputs of chats, with the processes that decode.
 
@@ -129,7 +129,7 @@ def chat_prompts(
         max_model_len: tokens that prompt and answer may have together.
     """
     return ChatPrompts(
-        settings.served_model_name or asked,
+        settings.served_model_name or model_name,
         pair.target,
         media_reader(settings, habits_of(pair.target.name).size),
         max_model_len,
@@ -140,27 +140,27 @@ def chat_prompts(
 
 def served_model(
     pair: ModelPair,
-    asked: str,
+    model_name: str,
     settings: ChatSettings,
     prompts: ChatPrompts,
     method: Method,
-    most: int,
+    max_tokens: int,
 ) -> ServedModel:
     """The model as answers know it.
 
     Args:
-        asked: as it was named on the command line.
-        most: new tokens of an answer that asks for no limit.
+        model_name: as it was named on the command line.
+        max_tokens: new tokens of an answer that asks for no limit.
     """
-    model, name = pair.target.model, settings.served_model_name or asked
+    model, name = pair.target.model, settings.served_model_name or model_name
     return ServedModel(
-        names=tuple(dict.fromkeys((name, asked))),
+        names=tuple(dict.fromkeys((name, model_name))),
         tokenizer=pair.target.tokenizer,
         prepare=prompts,
         max_model_len=prompts.max_model_len,
         vocab_size=int(model.config.get_text_config(decoder=True).vocab_size),
         stop_token_ids=stop_ids(pair.target),
-        default_max_tokens=min(model.generation_config.max_new_tokens or most, most),
+        default_max_tokens=min(model.generation_config.max_new_tokens or max_tokens, max_tokens),
         max_draft_tokens=method.largest_block() - 1,
         method=method.method.name if isinstance(method, Following) else method.name,
         mode=method.mode,

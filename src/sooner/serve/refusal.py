@@ -37,10 +37,10 @@ class RefusedError(Exception):
 
     def body(self) -> dict[str, Any]:
         """Returns `{"detail": ..., "field": ...}`."""
-        told: dict[str, Any] = {"detail": self.text}
+        content: dict[str, Any] = {"detail": self.text}
         if self.field is not None:
-            told["field"] = self.field
-        return told
+            content["field"] = self.field
+        return content
 
 
 def refused(error: RefusedError) -> Response:

@@ -29,8 +29,8 @@ class RequestIds:
             await self.app(scope, receive, send)
             return
         began = time.monotonic()
-        given = Headers(scope=scope).get(HEADER, "")
-        name = given if SANE.fullmatch(given) else uuid.uuid4().hex
+        value = Headers(scope=scope).get(HEADER, "")
+        name = value if SANE.fullmatch(value) else uuid.uuid4().hex
         scope.setdefault("state", {})["request_id"] = name
 
         async def named(message: Message) -> None:

@@ -62,14 +62,14 @@ class Ticket:
     job: GenerationJob
     number: int
     due: float
-    said: list[int] = field(default_factory=list)
+    output: list[int] = field(default_factory=list)
     is_waiting: bool = False
     is_prefilling: bool = False
 
     @property
     def slots(self) -> int:
         """Tokens that its row holds once it is prefilled."""
-        return self.job.prompt_tokens + len(self.said)
+        return self.job.prompt_tokens + len(self.output)
 
     @property
     def urgency(self) -> tuple[float, float, int]:
@@ -90,7 +90,7 @@ class Scheduler:
         self.limits = limits
         self.waiting: list[Ticket] = []
         self.running: list[Ticket] = []
-        self.is_one_by_one = False
+        self.is_serial = False
         self._arrivals = 0
 
     @property
@@ -126,8 +126,12 @@ class Scheduler:
 
     def expired(self, now: float) -> list[Ticket]:
         """Returns jobs whose deadline has passed; whoever the engine has comes last."""
-        held = [*self.waiting, *self.running]
-        return [one for one in held if one.job.deadline is not None and one.job.deadline <= now]
+        tickets = [*self.waiting, *self.running]
+        return [
+            ticket
+            for ticket in tickets
+            if ticket.job.deadline is not None and ticket.job.deadline <= now
+        ]
 
     def plan(self) -> list[Ticket]:
         """Jobs to be given to the engine before its next step, in this order."""
@@ -140,7 +144,7 @@ class Scheduler:
         return planned
 
     def _may_begin(self, ticket: Ticket) -> bool:
-        if self.is_one_by_one:
+        if self.is_serial:
             return not self.running
         if self.rows >= self.limits.max_rows:
             return False
@@ -151,8 +155,8 @@ class Scheduler:
 
     def _may_prefill(self, ticket: Ticket) -> bool:
         limit = self.limits.prefill_tokens
-        rows = [one for one in self.running if one.is_prefilling and not one.is_waiting]
-        under_way = sum(one.slots for one in rows)
+        rows = [entry for entry in self.running if entry.is_prefilling and not entry.is_waiting]
+        under_way = sum(entry.slots for entry in rows)
         return not under_way or limit is None or under_way + ticket.slots <= limit
 
 

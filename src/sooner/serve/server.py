@@ -104,7 +104,7 @@ def stopping_is_no_failure() -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *told: None)
+    before = signal.signal(signal.SIGTERM, lambda *arguments: None)
     try:
         yield
     finally:
@@ -184,8 +184,8 @@ def _limited(
     settings: ServerSettings, refuse: Callable[[RefusedError], Response]
 ) -> type[LimitedConnection]:
     """Uvicorn makes the connections and passes no arguments of ours."""
-    own = {"settings": settings, "full": _Full(settings, refuse)}
-    return type("LimitedConnection", (LimitedConnection,), own)
+    defaults = {"settings": settings, "full": _Full(settings, refuse)}
+    return type("LimitedConnection", (LimitedConnection,), defaults)
 
 
 def _log_config(level: str) -> dict[str, Any]:

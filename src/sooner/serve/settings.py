@@ -206,7 +206,7 @@ class ReplicaSettings:
             )
 
     @property
-    def most(self) -> int:
+    def maximum(self) -> int:
         """Replicas that there may be."""
         return self.max_replicas or self.replicas
 

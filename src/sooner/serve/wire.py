@@ -22,7 +22,7 @@ import numpy as np
 
 from ..errors import did_you_mean
 from ..tasks.act.observation import (
-    MOST_DIMS,
+    MAX_DIMS,
     FieldError,
     Observation,
     UnreadableError,
@@ -63,11 +63,11 @@ def parse(body: bytes) -> ActRequest:
         RefusedError: 400 for what is no JSON object or holds a picture that can't be read, 422 with
             its name for a wrong field.
     """
-    told = _object(body, "the body")
-    is_encoded = "encoded" in told
+    data = _object(body, "the body")
+    is_encoded = "encoded" in data
     if is_encoded:
-        told = _inner(told)
-    for name in told:
+        data = _inner(data)
+    for name in data:
         if name not in FIELDS:
             short = name[:LONGEST_NAME]
             raise wrong(
@@ -75,54 +75,54 @@ def parse(body: bytes) -> ActRequest:
                 f"unknown field '{short}'{did_you_mean(short, FIELDS)}; known: {', '.join(FIELDS)}",
             )
     for name in ("image", "instruction"):
-        if told.get(name) is None:
+        if data.get(name) is None:
             raise wrong(name, f"{name} is missing; send image and instruction")
     try:
-        image = read_image(told["image"])
-        observation = Observation(image, told["instruction"], told.get("unnorm_key"))
+        image = read_image(data["image"])
+        observation = Observation(image, data["instruction"], data.get("unnorm_key"))
     except FieldError as error:
         raise of_field(error) from error
-    is_array = isinstance(told["image"], Mapping)
+    is_array = isinstance(data["image"], Mapping)
     return ActRequest(
         observation,
-        milliseconds(told.get("deadline_ms")),
-        _flag(told.get("details", False)),
+        milliseconds(data.get("deadline_ms")),
+        _flag(data.get("details", False)),
         "encoded" if is_encoded else "numpy" if is_array else "plain",
     )
 
 
-def read_image(told: Any) -> np.ndarray:
+def read_image(value: Any) -> np.ndarray:
     """The picture of a request, uint8 `[height, width, 3]`.
 
     Raises:
         FieldError: it is none.
     """
-    if isinstance(told, str):
-        return decode_picture(_bytes(told.partition(",")[2] if told[:5] == "data:" else told))
-    if isinstance(told, list):
-        return _from_lists(told)
-    if isinstance(told, dict) and isinstance(told.get(ARRAY), str):
-        return from_buffer(_bytes(told[ARRAY]), told.get("dtype"), told.get("shape"))
+    if isinstance(value, str):
+        return decode_picture(_bytes(value.partition(",")[2] if value[:5] == "data:" else value))
+    if isinstance(value, list):
+        return _from_lists(value)
+    if isinstance(value, dict) and isinstance(value.get(ARRAY), str):
+        return from_buffer(_bytes(value[ARRAY]), value.get("dtype"), value.get("shape"))
     raise FieldError(
         "image",
-        f"image is {_kind(told)}; send nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy",
+        f"image is {_kind(value)}; send nested lists, base64 (PNG, JPEG, WebP, npy) or json_numpy",
     )
 
 
-def milliseconds(told: Any) -> float | None:
+def milliseconds(raw: Any) -> float | None:
     """Returns a deadline, from a number or a header's text.
 
     Raises:
         RefusedError: something else.
     """
-    if told is None:
+    if raw is None:
         return None
     try:
-        value = math.nan if isinstance(told, bool) else float(told)
+        value = math.nan if isinstance(raw, bool) else float(raw)
     except (TypeError, ValueError, OverflowError):
         value = math.nan
     if not math.isfinite(value) or value <= 0:
-        raise wrong("deadline_ms", f"deadline_ms is {brief(told)}; it must be a number above 0")
+        raise wrong("deadline_ms", f"deadline_ms is {brief(raw)}; it must be a number above 0")
     return value
 
 
@@ -131,8 +131,8 @@ def write(actions: np.ndarray, form: Form) -> Any:
     if form == "plain":
         return actions[0].tolist() if len(actions) == 1 else actions.tolist()
     arrays = [as_json_numpy(action) for action in actions]
-    told = arrays[0] if len(arrays) == 1 else arrays
-    return json.dumps(told) if form == "encoded" else told
+    result = arrays[0] if len(arrays) == 1 else arrays
+    return json.dumps(result) if form == "encoded" else result
 
 
 def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
@@ -147,12 +147,12 @@ def as_json_numpy(array: np.ndarray) -> dict[str, Any]:
 
 def _object(text: bytes | str, what: str) -> dict[str, Any]:
     try:
-        told = json.loads(text, parse_constant=_no_number)
+        value = json.loads(text, parse_constant=_no_number)
     except (ValueError, RecursionError) as error:
         raise unreadable(f"{what} is no JSON: {error}") from error
-    if not isinstance(told, dict):
-        raise unreadable(f"{what} is {_kind(told)}; send an object with image and instruction")
-    return told
+    if not isinstance(value, dict):
+        raise unreadable(f"{what} is {_kind(value)}; send an object with image and instruction")
+    return value
 
 
 def _no_number(name: str) -> NoReturn:
@@ -160,10 +160,10 @@ def _no_number(name: str) -> NoReturn:
     raise ValueError(f"it has {name}")
 
 
-def _inner(told: Mapping[str, Any]) -> dict[str, Any]:
-    if len(told) > 1 or not isinstance(told["encoded"], str):
+def _inner(value: Mapping[str, Any]) -> dict[str, Any]:
+    if len(value) > 1 or not isinstance(value["encoded"], str):
         raise wrong("encoded", "encoded must be a JSON text and the only field")
-    return _object(told["encoded"], "encoded")
+    return _object(value["encoded"], "encoded")
 
 
 def _bytes(text: str) -> bytes:
@@ -173,20 +173,20 @@ def _bytes(text: str) -> bytes:
         raise FieldError("image", f"image is no base64: {error}") from error
 
 
-def _from_lists(told: list[Any]) -> np.ndarray:
+def _from_lists(value: list[Any]) -> np.ndarray:
     # As objects first: numpy would make room for the longest of any texts, at each place.
-    found = np.array(told, dtype=object)
-    kinds = set(map(type, found.ravel()))
-    if found.ndim > MOST_DIMS:
+    result = np.array(value, dtype=object)
+    kinds = set(map(type, result.ravel()))
+    if result.ndim > MAX_DIMS:
         raise UnreadableError(
-            "image", f"image has lists {found.ndim} deep or more; send [height][width][3]"
+            "image", f"image has lists {result.ndim} deep or more; send [height][width][3]"
         )
     if list in kinds:
         raise FieldError("image", "image has rows of different length")
     if not kinds or not kinds <= {int, float}:
         raise FieldError("image", "image holds other things than numbers; send 0 to 255")
     try:
-        array = found.astype(np.float64)
+        array = result.astype(np.float64)
     except OverflowError as error:
         raise FieldError("image", "image holds a number beyond 255; send 0 to 255") from error
     is_wrong = ~((array >= 0) & (array <= 255) & (array == np.floor(array)))
@@ -196,12 +196,12 @@ def _from_lists(told: list[Any]) -> np.ndarray:
     return array.astype(np.uint8)
 
 
-def _flag(told: Any) -> bool:
-    if not isinstance(told, bool):
-        raise wrong("details", f"details is {brief(told)}; it must be true or false")
-    return told
+def _flag(value: Any) -> bool:
+    if not isinstance(value, bool):
+        raise wrong("details", f"details is {brief(value)}; it must be true or false")
+    return value
 
 
-def _kind(told: Any) -> str:
+def _kind(value: Any) -> str:
     names = {list: "a list", dict: "an object", str: "a text", bool: "a truth value"}
-    return names.get(type(told), "null" if told is None else "a number")
+    return names.get(type(value), "null" if value is None else "a number")

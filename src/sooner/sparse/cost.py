@@ -127,8 +127,8 @@ def flops(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout)
     tokens = len(layout.where())
     total = 0.0
     for job in jobs(states, layout, patterns):
-        asked = 0 if job.estimate is None else job.estimate.queries
-        total += float(job.pairs.sum()) + len(job.heads) * asked * len(job.plane.keys) / 2
+        queries = 0 if job.estimate is None else job.estimate.queries
+        total += float(job.pairs.sum()) + len(job.heads) * queries * len(job.plane.keys) / 2
     return total / (max(tokens * (tokens + 1) // 2, 1) * len(patterns))
 
 

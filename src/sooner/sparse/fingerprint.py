@@ -38,10 +38,10 @@ def model_name(adapter: Adapter) -> str:
     return getattr(adapter.model, "name_or_path", "") or type(adapter.model).__name__
 
 
-def difference(ours: str, theirs: str) -> str:
+def difference(ours: str, other: str) -> str:
     """Returns what two fingerprints differ in: `name (ours, not theirs)`."""
     first, second = (
-        dict(part.partition("=")[::2] for part in text.split()) for text in (ours, theirs)
+        dict(part.partition("=")[::2] for part in text.split()) for text in (ours, other)
     )
     return ", ".join(
         f"{name} ({first.get(name)}, not {second.get(name)})"

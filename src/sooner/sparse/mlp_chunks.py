@@ -50,10 +50,10 @@ def _dense(layer: nn.Module, adapter: Adapter) -> nn.Module:
     """Returns the MLP of a layer."""
     mlp = getattr(layer, "mlp", None)
     if mlp is None or hasattr(mlp, "experts"):
-        found = f"a {type(mlp).__name__}" if mlp is not None else "no mlp"
+        kind = f"a {type(mlp).__name__}" if mlp is not None else "no mlp"
         raise UnsupportedError(
             f"chunked_mlps cuts dense MLPs, but a {type(layer).__name__} of "
-            f"{type(adapter.model).__name__} has {found}; leave the context out"
+            f"{type(adapter.model).__name__} has {kind}; leave the context out"
         )
     return mlp
 

@@ -95,8 +95,8 @@ class PromptLayout:
     @cached_property
     def present(self) -> tuple[str, ...]:
         """Names of the modalities that occur, in the order of `MODALITIES`."""
-        found = set(self.modality.unique().tolist())
-        return tuple(name for name, number in MODALITIES.items() if number in found)
+        kinds = set(self.modality.unique().tolist())
+        return tuple(name for name, number in MODALITIES.items() if number in kinds)
 
     def where(self, name: str | None = None) -> Tensor:
         """Ascending slots of one modality, or of every token that is no padding."""

@@ -166,21 +166,21 @@ class GridIndex:
             near = torch.minimum(near, frontier - (frontier - phase) % stride)
         near = near.clamp(min=0)
         sink = torch.minimum(self.sink[head], near)
-        found = sink + frontier + 1 - near
+        counts = sink + frontier + 1 - near
 
         def between(member: Tensor | int) -> Tensor:
             """Returns ranks of one class from `sink` up to `near`."""
             return (near - member + stride - 1) // stride - (sink - member + stride - 1) // stride
 
-        own = frontier % stride
+        query_phase = frontier % stride
         if self.vline[head]:
-            found = found + between(phase)
+            counts = counts + between(phase)
         if self.slash[head]:
-            lies_on_it = (own == phase) & self.vline[head]
-            found = found + torch.where(lies_on_it, 0, between(own))
+            lies_on_it = (query_phase == phase) & self.vline[head]
+            counts = counts + torch.where(lies_on_it, 0, between(query_phase))
         if self.hline[head]:
-            found = torch.where(own == phase, frontier + 1, found)
-        return found
+            counts = torch.where(query_phase == phase, frontier + 1, counts)
+        return counts
 
     def run(
         self, backend: Backend, states: States, plane: Plane, heads: Tensor, into: Partial
@@ -258,15 +258,15 @@ class LineIndex:
         place = torch.arange(len(plane.queries), device=plane.keys.device)
         frontier, keys = plane.frontier, len(plane.keys)
         first = torch.arange(0, keys, self.block, device=place.device)  # of each block
-        found = []
+        result = []
         for head in range(self.heads):
             bottom = place >= len(place) - self.bottom[head]
             above = frontier[(frontier >= 0) & ~bottom]
-            own = (above % self.block + 1).sum()
+            diagonal = (above % self.block + 1).sum()
             each = torch.bincount(above // self.block, minlength=len(first))
             before = (each * self._before(head, first)).sum()
-            found.append((frontier[bottom] + 1).sum() + own + before)
-        return torch.stack(found)
+            result.append((frontier[bottom] + 1).sum() + diagonal + before)
+        return torch.stack(result)
 
     def _before(self, head: int, first: Tensor) -> Tensor:
         """Keys before each block that its queries see, `[blocks]`."""
@@ -324,13 +324,13 @@ def windows(distances: list[int], block: int) -> list[int]:
     Args:
         distances: of slash lines, in any order.
     """
-    found: list[int] = []
+    result: list[int] = []
     for apart in sorted(set(distances), reverse=True):
-        if not found or found[-1] - apart > block:
-            found.append(apart)
-        elif apart < found[-1]:
-            found.append(found[-1] - block)
-    return found
+        if not result or result[-1] - apart > block:
+            result.append(apart)
+        elif apart < result[-1]:
+            result.append(result[-1] - block)
+    return result
 
 
 def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
@@ -348,10 +348,10 @@ def _covered(slash: list[Tensor], keys: int, block: int) -> Tensor:
     end = torch.tensor(ends, dtype=torch.long).clamp(0, keys)
     start = (torch.tensor(ends, dtype=torch.long) - block).clamp(0, keys)
     edges = torch.zeros(len(slash), keys + 1, dtype=torch.int32)
-    one = torch.ones_like(end, dtype=torch.int32)
+    ones = torch.ones_like(end, dtype=torch.int32)
     row = torch.tensor(rows, dtype=torch.long)
-    edges.index_put_((row, start), one, accumulate=True)
-    edges.index_put_((row, end), -one, accumulate=True)
+    edges.index_put_((row, start), ones, accumulate=True)
+    edges.index_put_((row, end), -ones, accumulate=True)
     return edges.cumsum(1)[:, :keys] > 0
 
 

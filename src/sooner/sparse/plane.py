@@ -115,5 +115,5 @@ def _frames(frames: Tensor) -> tuple[int, int, tuple[int, ...]]:
 
 def _commonest(lengths: Tensor) -> tuple[int, ...]:
     """Returns each length once, the one that covers most first."""
-    found, count = lengths.unique(return_counts=True)
-    return tuple(found[(found * count).argsort(descending=True, stable=True)].tolist())
+    values, count = lengths.unique(return_counts=True)
+    return tuple(values[(values * count).argsort(descending=True, stable=True)].tolist())

@@ -69,14 +69,14 @@ def probe(
     which = last_queries(plane, last)
     frontier = plane.frontier[which]
     board = _Board.of(frontier, len(plane.keys))
-    found: list[tuple[Tensor, ...]] = []
+    results: list[tuple[Tensor, ...]] = []
     read, seen = -1, keys[:0]
     for head in picked:
         if read != head // group:
             read = head // group
             seen = pick(keys[read], plane.keys)
-        found.append(board.summed(pick(queries[head], plane.queries[which]), seen, scale))
-    vertical, slash, lse, spread = (torch.stack(parts) for parts in zip(*found, strict=True))
+        results.append(board.summed(pick(queries[head], plane.queries[which]), seen, scale))
+    vertical, slash, lse, spread = (torch.stack(parts) for parts in zip(*results, strict=True))
     return Probe(len(frontier), vertical, slash, lse, spread, frontier)
 
 

@@ -178,12 +178,12 @@ class PatternTable:
         Raises:
             SoonerError: names what differs.
         """
-        wanted = (adapter.layers, {heads(adapter)})
-        found = (len(self.layers), {len(layer) for layer in self.layers})
-        if wanted != found:
+        expected = (adapter.layers, {heads(adapter)})
+        shape = (len(self.layers), {len(layer) for layer in self.layers})
+        if expected != shape:
             raise SoonerError(
-                f"it has {found[0]} layers of {'/'.join(map(str, sorted(found[1])))} heads, but "
-                f"{model_name(adapter)} has {wanted[0]} of {heads(adapter)}; search patterns for "
+                f"it has {shape[0]} layers of {'/'.join(map(str, sorted(shape[1])))} heads, but "
+                f"{model_name(adapter)} has {expected[0]} of {heads(adapter)}; search patterns for "
                 "this model"
             )
         ours = fingerprint(adapter)

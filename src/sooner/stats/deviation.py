@@ -52,16 +52,16 @@ class Deviation:
     @torch.inference_mode()
     def release(self, row: int) -> Deviation:
         """That of an original row that has ended, which stays in the sum over all."""
-        told, line = Deviation(self.of(row).counts.clone()), self._lines[row]
-        self._left += told.counts[0]
+        record, line = Deviation(self.of(row).counts.clone()), self._lines[row]
+        self._left += record.counts[0]
         self.counts[line] = 0
         self._free.append(line)
         self._lines[row] = -1
-        return told
+        return record
 
-    def room(self, row: int, said: int) -> int:
-        """Returns tokens that original row `row` may still say, which has said `said`."""
-        return max(self._limits[row] - said, 0)
+    def room(self, row: int, generated: int) -> int:
+        """Returns tokens that original row `row` may still say, which has said `generated`."""
+        return max(self._limits[row] - generated, 0)
 
     @property
     def rows(self) -> int:

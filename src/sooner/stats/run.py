@@ -23,12 +23,12 @@ EXACT, RELAXED, APPROXIMATE = "exact", "relaxed", "approximate"
 PHASES = ("vision", "prefill", "draft_prefill", "draft", "verify", "other")
 
 
-MOST_NOTES, MOST_VALUES = 500, 8192
+MAX_NOTES, MAX_VALUES = 500, 8192
 """What is kept of a run that goes on for days."""
 
 
 class LastValues(list[Any]):
-    """The last `MOST_VALUES` values or more, and the mean of all there ever were."""
+    """The last `MAX_VALUES` values or more, and the mean of all there ever were."""
 
     added, total = 0, 0.0  # of all
 
@@ -39,8 +39,8 @@ class LastValues(list[Any]):
     def append(self, value: Any) -> None:
         super().append(value)
         self.added, self.total = self.added + 1, self.total + value
-        if len(self) >= 2 * MOST_VALUES:
-            del self[:-MOST_VALUES]
+        if len(self) >= 2 * MAX_VALUES:
+            del self[:-MAX_VALUES]
 
     def extend(self, values: Iterable[Any]) -> None:
         for value in values:
@@ -151,15 +151,15 @@ class Stats:
         Yields:
             The whole time of the block, known behind it.
         """
-        around, own, spent = self._phase, _Phase(), Interval()
+        around, inner, spent = self._phase, _Phase(), Interval()
 
         def count(seconds: float) -> None:
-            self.seconds[name] += seconds - own.nested
+            self.seconds[name] += seconds - inner.nested
             if around is not None:
                 around.nested += seconds
             spent.end(seconds)
 
-        self._phase, start = own, self.mark()
+        self._phase, start = inner, self.mark()
         try:
             yield spent
         finally:
@@ -216,7 +216,7 @@ class Stats:
 
     def note(self, text: str) -> None:
         """Keep and log a decision worth telling."""
-        self.notes = [*self.notes[-MOST_NOTES + 1 :], text]
+        self.notes = [*self.notes[-MAX_NOTES + 1 :], text]
         logger.info(text)
 
     def record_step(
@@ -271,7 +271,7 @@ class Stats:
         for row, length in other._open_runs.items():
             self._open_runs[start + row] = length
         new = [text for text in other.notes if text not in self.notes]
-        self.notes = [*self.notes, *new][-MOST_NOTES:]
+        self.notes = [*self.notes, *new][-MAX_NOTES:]
         if other.mode != EXACT:
             self.mode = other.mode
         if self.deviation is not None and other.deviation is not None:

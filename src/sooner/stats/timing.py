@@ -48,27 +48,27 @@ class Interval:
         is_lost: they never will be, for they say nothing about other times of their kind.
     """
 
-    __slots__ = ("_seconds", "_told", "is_lost")
+    __slots__ = ("_listeners", "_seconds", "is_lost")
 
     def __init__(self, seconds: float | None = None, is_lost: bool = False) -> None:
         self._seconds, self.is_lost = seconds, is_lost
-        self._told: list[Callable[[float], object]] = []
+        self._listeners: list[Callable[[float], object]] = []
 
-    def then(self, told: Callable[[float], object]) -> None:
+    def then(self, listener: Callable[[float], object]) -> None:
         """Call `told(seconds)`: at once if they are known, else when they are, if ever."""
         if self.is_lost:
             return
         if self._seconds is None:
-            self._told.append(told)
+            self._listeners.append(listener)
         else:
-            told(self._seconds)
+            listener(self._seconds)
 
     def end(self, seconds: float) -> None:
         """Now they are known."""
         self._seconds = seconds
-        told, self._told = self._told, []
-        for one in told:
-            one(seconds)
+        listeners, self._listeners = self._listeners, []
+        for listener in listeners:
+            listener(seconds)
 
 
 NO_TIME = Interval(0.0)

@@ -19,7 +19,7 @@ from .store import MissingObjectError, ObjectInfo, Store, check_name
 
 FOLDER = ".sooner/attempts"
 
-MOST = 3
+MAX_ATTEMPTS = 3
 """Processes that may die at one thing before it is set aside."""
 
 
@@ -38,14 +38,14 @@ class Attempts:
         folder: of the objects.
 
     Raises:
-        SoonerError: `most` is less than 1.
+        SoonerError: `maximum` is less than 1.
     """
 
     def __init__(
-        self, store: Store, most: int = MOST, lasts: float = 900.0, folder: str = FOLDER
+        self, store: Store, maximum: int = MAX_ATTEMPTS, lasts: float = 900.0, folder: str = FOLDER
     ) -> None:
-        check_whole("attempts", most)
-        self.store, self.most, self.lasts, self.folder = store, most, lasts, folder
+        check_whole("attempts", maximum)
+        self.store, self.maximum, self.lasts, self.folder = store, maximum, lasts, folder
 
     def begin(self, key: str, owner: str = "") -> str:
         """Record an attempt; to be called before the work.
@@ -57,8 +57,8 @@ class Attempts:
             StorageError: it can't be recorded.
         """
         name = f"{self.folder}/{check_name(key)}/{uuid.uuid4().hex}.json"
-        told = {"owner": owner, "host": socket.gethostname(), **this_process().told()}
-        self.store.write(name, json.dumps(told).encode())
+        record = {"owner": owner, "host": socket.gethostname(), **this_process().report()}
+        self.store.write(name, json.dumps(record).encode())
         return name
 
     def end(self, attempt: str) -> None:
@@ -102,17 +102,17 @@ class Attempts:
         """Returns keys that begin so and are set aside, with the reason of each.
 
         The reason is the same whoever died, so that results are; who it was is in the objects. One
-        listing, whatever the number of keys; objects are read only of those that have `most`.
+        listing, whatever the number of keys; objects are read only of those that have `maximum`.
 
         Raises:
             StorageError: the store can't be read.
         """
-        found = {}
-        died = "a process" if self.most == 1 else f"{self.most} processes"
+        result = {}
+        died = "a process" if self.maximum == 1 else f"{self.maximum} processes"
         for key, attempts in self._of(prefix).items():
-            if len(attempts) >= self.most and self._dead(attempts) >= self.most:
-                found[key] = f"{died} died at it; it is set aside"
-        return found
+            if len(attempts) >= self.maximum and self._dead(attempts) >= self.maximum:
+                result[key] = f"{died} died at it; it is set aside"
+        return result
 
     def keys(self, prefix: str = "") -> set[str]:
         """Returns keys that begin so and have attempts that have not ended, of whatever process.
@@ -133,12 +133,12 @@ class Attempts:
 
     def _of(self, prefix: str) -> dict[str, list[ObjectInfo]]:
         """Returns attempts by key."""
-        found = defaultdict(list)
-        for one in self.store.names(f"{self.folder}/{prefix}"):
-            key, _, name = one.name.removeprefix(f"{self.folder}/").rpartition("/")
+        attempts = defaultdict(list)
+        for entry in self.store.names(f"{self.folder}/{prefix}"):
+            key, _, name = entry.name.removeprefix(f"{self.folder}/").rpartition("/")
             if name.endswith(".json"):
-                found[key].append(one)
-        return found
+                attempts[key].append(entry)
+        return attempts
 
     def _dead(self, attempts: list[ObjectInfo]) -> int:
         """Returns how many of them never ended: their processes died."""
@@ -154,9 +154,9 @@ class Attempts:
     def _read(self, attempt: ObjectInfo) -> dict[str, Any]:
         data = self.store.read(attempt.name)
         with suppress(ValueError):
-            told = json.loads(data)
-            if isinstance(told, dict):
-                return told
+            record = json.loads(data)
+            if isinstance(record, dict):
+                return record
         return {}
 
 
@@ -175,12 +175,12 @@ class WorkerProcess:
     started: str
 
     @classmethod
-    def of(cls, told: dict[str, Any]) -> WorkerProcess:
+    def of(cls, data: dict[str, Any]) -> WorkerProcess:
         return cls(
-            str(told.get("place", "")), int(told.get("process", 0)), str(told.get("started", ""))
+            str(data.get("place", "")), int(data.get("process", 0)), str(data.get("started", ""))
         )
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         return {"place": self.place, "process": self.number, "started": self.started}
 
     def is_alive(self) -> bool | None:
@@ -211,12 +211,12 @@ def _started(number: int) -> str | None:
     """When a process started; `None` if there is none, or it only waits to be buried."""
     try:
         # The name in brackets may hold anything; behind it: state, ..., start in ticks (22nd).
-        told = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
+        fields = Path(f"/proc/{number}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         if Path("/proc/self/stat").exists():
             return None
         return _started_elsewhere(number)
-    return None if told[0] in "ZX" else told[19]
+    return None if fields[0] in "ZX" else fields[19]
 
 
 def _is_hidden(number: int) -> bool:

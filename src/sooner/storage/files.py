@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from ..errors import SoonerError
-from .local import OWN
+from .local import STATE_FOLDER
 from .store import StorageError, check_name
 from .urls import URL, file_system
 
@@ -29,13 +29,13 @@ class RemoteFile:
     place: str
 
 
-def find_files(url: str, is_wanted: Callable[[str], bool]) -> list[RemoteFile]:
+def find_files(url: str, accepts: Callable[[str], bool]) -> list[RemoteFile]:
     """Returns files meant by a URL: a file, a folder searched to the bottom, or a pattern with `*`.
 
     Folders of results below it, which hold a `.sooner`, are left out.
 
     Args:
-        is_wanted: by a file's name; a file that the URL names itself is found whatever it says.
+        accepts: by a file's name; a file that the URL names itself is found whatever it says.
 
     Raises:
         StorageError: nothing is there, it can't be listed, or a name is no path, such as one with
@@ -44,15 +44,15 @@ def find_files(url: str, is_wanted: Callable[[str], bool]) -> list[RemoteFile]:
     system, path = file_system(url)
     try:
         if MAGIC.search(path):
-            root, found = MAGIC.split(path)[0].rpartition("/")[0], system.glob(path)
+            root, paths = MAGIC.split(path)[0].rpartition("/")[0], system.glob(path)
         elif not url.endswith("/") and system.isfile(path):
             return [RemoteFile(str(system.unstrip_protocol(path)), _name_of(path))]
         elif system.isdir(path):
-            root, found = path, _without_results(path, system.find(path))
+            root, paths = path, _without_results(path, system.find(path))
         else:
             raise StorageError(f"'{url}' does not exist; check the name")
-        kept = [one for one in found if is_wanted(_name_of(one))]
-        return [_below(root.rstrip("/"), one, url, system) for one in kept]
+        selected = [entry for entry in paths if accepts(_name_of(entry))]
+        return [_below(root.rstrip("/"), entry, url, system) for entry in selected]
     except SoonerError:
         raise
     except Exception as error:  # each file system has its own
@@ -81,14 +81,14 @@ def fetch(url: str, target: Path) -> None:
 
 def _without_results(root: str, files: list[str]) -> list[str]:
     """Returns files below a folder, without those of earlier runs' outputs below it."""
-    mark = f"/{OWN}/"
-    results = {one.partition(mark)[0] for one in files if mark in one} - {root.rstrip("/")}
+    mark = f"/{STATE_FOLDER}/"
+    results = {path.partition(mark)[0] for path in files if mark in path} - {root.rstrip("/")}
     if not results:
         return files
     return [
-        one
-        for one in files
-        if not any(str(folder) in results for folder in PurePosixPath(one).parents)
+        path
+        for path in files
+        if not any(str(folder) in results for folder in PurePosixPath(path).parents)
     ]
 
 
@@ -113,5 +113,5 @@ def _name_of(path: str) -> str:
 
 
 def _reason(error: Exception) -> str:
-    told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(told).split())[:300]
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(str(reason).split())[:300]

@@ -17,7 +17,7 @@ DIGITS = 10
 
 
 @dataclass(frozen=True)
-class _Held:
+class _Lease:
     """A lease that this owner has.
 
     Attributes:
@@ -61,7 +61,7 @@ class Leases:
     ) -> None:
         check_number("lease", seconds, 0, above=True)
         self.store, self.owner, self.seconds, self.folder = store, owner, seconds, folder
-        self._held: dict[str, _Held] = {}
+        self._leases: dict[str, _Lease] = {}
 
     def take(self, key: str) -> bool:
         """Get the lease of a key that nobody has, or whose lease is over.
@@ -81,11 +81,11 @@ class Leases:
 
     def holds(self, key: str) -> bool:
         """Returns whether this owner has a lease that is not over; asks nobody."""
-        held = self._held.get(key)
-        if held is not None and passed() >= held.until:
-            del self._held[key]
+        lease = self._leases.get(key)
+        if lease is not None and passed() >= lease.until:
+            del self._leases[key]
             return False
-        return held is not None
+        return lease is not None
 
     def renew(self, key: str) -> bool:
         """Begin the seconds of a lease anew.
@@ -98,7 +98,7 @@ class Leases:
         """
         if not self.holds(key):
             return False
-        number = self._held.pop(key).number + 1
+        number = self._leases.pop(key).number + 1
         return self._next(key, number)
 
     def renew_due(self) -> None:
@@ -107,8 +107,8 @@ class Leases:
         Raises:
             StorageError: the store can't be read or written.
         """
-        for key, held in list(self._held.items()):
-            if held.until - passed() < self.seconds / 2:
+        for key, lease in list(self._leases.items()):
+            if lease.until - passed() < self.seconds / 2:
                 self.renew(key)
 
     def release(self, key: str) -> None:
@@ -118,7 +118,7 @@ class Leases:
             StorageError: the store can't be read or written.
         """
         if self.holds(key):
-            number = self._held.pop(key).number + 1
+            number = self._leases.pop(key).number + 1
             if self.store.create(self._name(key, number), self._content(0.0, "")):
                 self._clear(key, number)
 
@@ -131,9 +131,9 @@ class Leases:
         Raises:
             StorageError: the store can't be read or written.
         """
-        held = self._held.pop(key, None)
-        if held is not None:
-            self._clear(key, held.number + 1)
+        lease = self._leases.pop(key, None)
+        if lease is not None:
+            self._clear(key, lease.number + 1)
 
     def holder(self, key: str) -> str | None:
         """Whose lease of a key is not over; `None` for nobody's.
@@ -162,7 +162,7 @@ class Leases:
             raise
         if not is_mine:
             return False
-        self._held[key] = _Held(number, began + self.seconds, mark)
+        self._leases[key] = _Lease(number, began + self.seconds, mark)
         self._clear(key, number)
         return self.holds(key)
 
@@ -178,22 +178,22 @@ class Leases:
 
     def _latest(self, key: str) -> ObjectInfo | None:
         """Returns the object of the highest number."""
-        found = list(self._objects(key))
-        return max(found, key=_number, default=None)
+        entries = list(self._objects(key))
+        return max(entries, key=_number, default=None)
 
     def _objects(self, key: str) -> list[ObjectInfo]:
         begins = f"{self.folder}/{check_name(key)}/"
-        found = self.store.names(begins)
-        return [one for one in found if one.name.removeprefix(begins).isdecimal()]
+        entries = self.store.names(begins)
+        return [entry for entry in entries if entry.name.removeprefix(begins).isdecimal()]
 
     def _is_over(self, lease: ObjectInfo) -> bool:
         try:
-            told = self._read(lease)
+            data = self._read(lease)
         except MissingObjectError:
             return False  # somebody has gone on to the next number
-        if WorkerProcess.of(told).is_alive() is False:  # on this machine, which knows
+        if WorkerProcess.of(data).is_alive() is False:  # on this machine, which knows
             return True
-        seconds = told.get("seconds")
+        seconds = data.get("seconds")
         if not isinstance(seconds, int | float):
             seconds = self.seconds
         return seconds == 0 or self.store.now() - lease.modified > seconds + self.store.tick
@@ -201,9 +201,9 @@ class Leases:
     def _clear(self, key: str, number: int) -> None:
         """Take away what is behind a number."""
         with suppress(StorageError):  # the next one does it
-            for one in self._objects(key):
-                if _number(one) < number:
-                    self.store.remove(one.name)
+            for entry in self._objects(key):
+                if _number(entry) < number:
+                    self.store.remove(entry.name)
 
     def _read(self, lease: ObjectInfo) -> dict[str, object]:
         data = self.store.read(lease.name)
@@ -214,8 +214,8 @@ class Leases:
         return {}  # nobody's work is lost by waiting for its end
 
     def _content(self, seconds: float, mark: str) -> bytes:
-        told = {"owner": self.owner, "seconds": seconds, "mark": mark, **this_process().told()}
-        return json.dumps(told).encode()
+        content = {"owner": self.owner, "seconds": seconds, "mark": mark, **this_process().report()}
+        return json.dumps(content).encode()
 
     def _name(self, key: str, number: int) -> str:
         return f"{self.folder}/{check_name(key)}/{number:0{DIGITS}d}"

@@ -22,7 +22,7 @@ from .store import (
 PART_BEGINS, PART_ENDS = ".sooner-", ".part"
 """Names of files that are being written; each writer's are its own, and none is an object."""
 
-OWN = ".sooner"
+STATE_FOLDER = ".sooner"
 """Folder of objects that are no results; those of it that are empty are not kept."""
 
 TRIES = 20
@@ -112,14 +112,14 @@ class LocalStore(Store):
                 path.unlink()
         except OSError as error:
             raise _failed(path, "removed", error) from error
-        if name.startswith(OWN):
+        if name.startswith(STATE_FOLDER):
             self._prune(path.parent)
 
     def _prune(self, folder: Path) -> None:
         """Take away folders of sooner's own that are empty, as of leases and attempts."""
-        own = self.folder / OWN
+        state_folder = self.folder / STATE_FOLDER
         with suppress(OSError):  # not empty, or another one did it
-            while folder != own and own in folder.parents:
+            while folder != state_folder and state_folder in folder.parents:
                 folder.rmdir()
                 folder = folder.parent
 
@@ -127,8 +127,8 @@ class LocalStore(Store):
         for name, entry in self._files(prefix):
             if not _is_part(entry.name):
                 with suppress(FileNotFoundError):  # removed meanwhile
-                    found = entry.stat()
-                    yield ObjectInfo(name, found.st_size, found.st_mtime)
+                    info = entry.stat()
+                    yield ObjectInfo(name, info.st_size, info.st_mtime)
 
     def sweep(self, older: float = 86400.0) -> int:
         swept, now = 0, self.now()
@@ -162,14 +162,14 @@ class LocalStore(Store):
             except OSError as error:
                 raise _failed(self.folder / below, "listed", error) from error
 
-    def _asked_now(self) -> float:
+    def _server_time(self) -> float:
         """Returns the time of a file that was just written, which is that of the machine that keeps
         it.
         """
         path = self._file(".sooner/clock")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            part = _part_beside(path)
+            part = _part_path(path)
             try:
                 part.touch()
                 return part.stat().st_mtime
@@ -182,7 +182,7 @@ class LocalStore(Store):
         """Returns whether files can be linked here."""
         path = self._file(".sooner/probe/link")
         with _written(path, b"") as part:
-            other = _part_beside(path)
+            other = _part_path(path)
             try:
                 os.link(part, other)
             except OSError as error:
@@ -197,7 +197,7 @@ def _is_part(name: str) -> bool:
     return name.startswith(PART_BEGINS) and name.endswith(PART_ENDS)
 
 
-def _part_beside(path: Path) -> Path:
+def _part_path(path: Path) -> Path:
     """Returns a name that no other writer has, of a length that does not grow with the object's."""
     return path.with_name(f"{PART_BEGINS}{uuid.uuid4().hex}{PART_ENDS}")
 
@@ -209,7 +209,7 @@ def _written(path: Path, data: Data) -> Iterator[Path]:
     Raises:
         StorageError: it can't be written, or what the block does with it fails.
     """
-    part = _part_beside(path)
+    part = _part_path(path)
     try:
         _make_room(part)
         try:

@@ -100,7 +100,7 @@ class RemoteStore(Store):
     def _at(self, name: str) -> str:
         return f"{self.path}/{check_name(name)}"
 
-    def _asked_now(self) -> float:
+    def _server_time(self) -> float:
         """Returns the time of an object that was just written."""
         name = f".sooner/clock/{uuid.uuid4().hex}"
         self.write(name, b"clock")
@@ -128,8 +128,8 @@ class RemoteStore(Store):
             raise self._failed(name, done, error) from error
 
     def _failed(self, name: str, done: str, error: Exception) -> StorageError:
-        told = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        reason = " ".join(f"{told}".split())[:300].rstrip(".")
+        message = getattr(error, "strerror", None) or str(error) or type(error).__name__
+        reason = " ".join(f"{message}".split())[:300].rstrip(".")
         return StorageError(
             f"object '{self.url(name)}' can't be {done}: {reason}; what is finished is kept, the "
             "same command goes on from there"
@@ -215,13 +215,13 @@ class S3Store(RemoteStore):
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
         bucket, key, _ = self.system.split_path(f"{self.path}/{prefix}")
-        behind = len(key) - len(prefix)
+        rest = len(key) - len(prefix)
         more: dict[str, str] = {}
         while True:
             with self._asking(prefix, "listed"):
                 page = self.system.call_s3("list_objects_v2", Bucket=bucket, Prefix=key, **more)
             for entry in page.get("Contents", []):
-                name = entry["Key"][behind:]
+                name = entry["Key"][rest:]
                 if name and not name.endswith("/"):  # consoles make empty objects for folders
                     yield ObjectInfo(name, entry["Size"], _seconds(entry))
             if not page.get("IsTruncated"):
@@ -231,17 +231,17 @@ class S3Store(RemoteStore):
     def _mark(self, bucket: str, key: str) -> str | None:
         """Returns the mark of the call that made an object; `None` if it has none, or is gone."""
         with suppress(FileNotFoundError):
-            found = self.system.call_s3("head_object", Bucket=bucket, Key=key)
-            return found.get("Metadata", {}).get("writer")
+            head = self.system.call_s3("head_object", Bucket=bucket, Key=key)
+            return head.get("Metadata", {}).get("writer")
         return None
 
-    def _asked_now(self) -> float:
+    def _server_time(self) -> float:
         """Returns the time that the store puts into its answers."""
         bucket, key, _ = self.system.split_path(f"{self.path}/.sooner/")
         with self._asking(".sooner/", "listed"):
             page = self.system.call_s3("list_objects_v2", Bucket=bucket, Prefix=key, MaxKeys=1)
-        told = page.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
-        return super()._asked_now() if told is None else parsedate_to_datetime(told).timestamp()
+        date = page.get("ResponseMetadata", {}).get("HTTPHeaders", {}).get("date")
+        return super()._server_time() if date is None else parsedate_to_datetime(date).timestamp()
 
     def _may_refuse(self) -> bool:
         return True
@@ -264,7 +264,7 @@ def _code(error: BaseException) -> str:
 
 def _seconds(entry: dict[str, Any]) -> float:
     """When an object was written, by whatever name and in whatever form a system tells it."""
-    told = next((entry[name] for name in TIMES if entry.get(name) is not None), 0.0)
-    if isinstance(told, str):
-        told = datetime.fromisoformat(told)
-    return told.timestamp() if isinstance(told, datetime) else float(told)
+    value = next((entry[name] for name in TIMES if entry.get(name) is not None), 0.0)
+    if isinstance(value, str):
+        value = datetime.fromisoformat(value)
+    return value.timestamp() if isinstance(value, datetime) else float(value)

@@ -122,7 +122,7 @@ class Store(ABC):
         """Returns where an object is, for people and for fsspec."""
 
     @abstractmethod
-    def _asked_now(self) -> float:
+    def _server_time(self) -> float:
         """Returns seconds of the store's clock, asked for now."""
 
     @abstractmethod
@@ -139,7 +139,7 @@ class Store(ABC):
         The store is asked once a minute; what passes in between is counted here, by a clock that
         nobody sets. What this machine believes the time of day is plays no part.
         """
-        return self._clock.read(self._asked_now)
+        return self._clock.read(self._server_time)
 
     @property
     def can_create(self) -> bool:
@@ -171,8 +171,8 @@ class Store(ABC):
         try:
             self.write(probe, b"probe")
         except StorageError as error:  # which is about the place, not about this object
-            told = str(error).replace(f"/{probe}", "").replace("object '", "store '", 1)
-            raise StorageError(told) from error
+            reason = str(error).replace(f"/{probe}", "").replace("object '", "store '", 1)
+            raise StorageError(reason) from error
         try:
             if self.read(probe) != b"probe":
                 raise StorageError(f"'{self.root}' gives back other bytes than were written to it")
@@ -209,8 +209,8 @@ class StoreClock:
         """
         with self._asking:
             if self._read is None or passed() - self._read[1] > self.keeps:
-                theirs = ask()
-                self._read = theirs, passed()  # behind the answer: never ahead of them
+                remote = ask()
+                self._read = remote, passed()  # behind the answer: never ahead of them
             return self._read[0] + passed() - self._read[1]
 
 

@@ -111,8 +111,8 @@ def caption(
 
 def _draft_threads(made: Generation, pair: ModelPair, settings: CaptionSettings) -> int:
     """Returns threads of the process that drafted beside the target; 0 where none did."""
-    beside = made.stats.method == "parallel"
-    return plan_threads(pair, placement=settings.placement if beside else None).draft
+    is_parallel = made.stats.method == "parallel"
+    return plan_threads(pair, placement=settings.placement if is_parallel else None).draft
 
 
 def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:

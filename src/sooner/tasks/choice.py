@@ -27,7 +27,7 @@ from ..models import adapt
 STEPS, WORDS, BLOCK = 3, 8, 5
 """Timed forwards of each kind; words of the made-up prompt; tokens of a verification."""
 
-WARM, BESIDE = 4, 9
+WARM, PARALLEL_STEPS = 4, 9
 """First forwards of a worker that do not count: a forked one copies every page that it touches; and
 the target's timed forwards beside it."""
 
@@ -52,8 +52,8 @@ class StepTimes:
     block: float
     draft: float
     few: float
-    target_beside: float
-    draft_beside: float
+    target_parallel: float
+    draft_parallel: float
     seconds: float = 0.0
 
     def __str__(self) -> str:
@@ -61,7 +61,7 @@ class StepTimes:
             f"{1e3 * target:.1f} and {1e3 * draft:.1f} ms"
             for target, draft in (
                 (self.target, self.draft),
-                (self.target_beside, self.draft_beside),
+                (self.target_parallel, self.draft_parallel),
             )
         )
         return (
@@ -87,10 +87,10 @@ def measure(target: Any, draft: Any, tokens: int, share: float, placement: str) 
     if placement == "spawn" and small.adapter.device != big.adapter.device:  # nothing is shared
         return StepTimes(*alone, alone[0], alone[2], time.perf_counter() - begin)
     with busy(small, placement) as tally:
-        beside = big.seconds(1, BESIDE)
+        seconds = big.seconds(1, PARALLEL_STEPS)
     forwards, nanoseconds = tally.tolist()[1:]
-    draft_beside = nanoseconds / max(forwards, 1) / 1e9 or alone[2]
-    return StepTimes(*alone, beside, draft_beside, time.perf_counter() - begin)
+    draft_parallel = nanoseconds / max(forwards, 1) / 1e9 or alone[2]
+    return StepTimes(*alone, seconds, draft_parallel, time.perf_counter() - begin)
 
 
 class Steps:
@@ -99,7 +99,7 @@ class Steps:
     def __init__(self, model: Any, tokens: int) -> None:
         self.adapter = adapt(model)
         size = min(tokens, (self.adapter.max_positions or tokens + BLOCK) - BLOCK)
-        ids = [one for one in range(4 * WORDS) if one not in self.adapter.visual_ids][:WORDS]
+        ids = [token for token in range(4 * WORDS) if token not in self.adapter.visual_ids][:WORDS]
         self.words = torch.tensor([ids], device=self.adapter.device) % self.adapter.vocab_size
         self.runner = ModelRunner(self.adapter, size + BLOCK)
         prompt = self.adapter.embed_prompt({"input_ids": self.words})
@@ -123,7 +123,7 @@ def quickest(*several: Steps) -> list[float]:
     """Returns seconds of the fastest one-token step of each, in turns: the minimum ignores
     stalls.
     """
-    rounds = [[one.step() for one in several] for _ in range(1 + STEPS)]
+    rounds = [[steps.step() for steps in several] for _ in range(1 + STEPS)]
     return [min(times) for times in zip(*rounds, strict=True)]
 
 
@@ -198,7 +198,7 @@ class Way:
         speed: of decoding, over plain decoding's.
     """
 
-    is_beside: bool
+    is_parallel: bool
     prune: float
     acceptance: float
     is_seen: bool
@@ -223,12 +223,14 @@ def choose(pace: StepTimes, seen: Seen, share: float, is_open: bool, can_prune: 
     turns = Way(False, 0.0, rate, whole.is_known, by_turns(pace, rate))
     ways = []
     if is_open or not share:
-        ways.append(Way(True, 0.0, rate, whole.is_known, beside(pace, rate)))
+        ways.append(Way(True, 0.0, rate, whole.is_known, parallel_speedup(pace, rate)))
     pruned = seen(share)
     tried = pruned.is_known or pace.draft >= PRUNING_PAYS * pace.few
     if share and (not is_open or (can_prune and tried)):
         rate = pruned.rate if pruned.is_known else rate
-        ways.append(Way(True, share, rate, pruned.is_known, beside(pace, rate, is_pruned=True)))
+        ways.append(
+            Way(True, share, rate, pruned.is_known, parallel_speedup(pace, rate, is_pruned=True))
+        )
     ways.sort(key=lambda way: -way.speed)
     return [*ways, turns] if ways[0].speed >= MARGIN * turns.speed else [turns, *ways]
 
@@ -247,10 +249,10 @@ def by_turns(pace: StepTimes, acceptance: float) -> float:
     return max(model.gains(LARGEST))
 
 
-def beside(pace: StepTimes, acceptance: float, is_pruned: bool = False) -> float:
+def parallel_speedup(pace: StepTimes, acceptance: float, is_pruned: bool = False) -> float:
     """Speed of drafting beside the target over plain decoding's."""
-    slower = max(pace.target_beside / pace.target, 1.0)
-    draft = max(pace.draft_beside, pace.draft)
+    slower = max(pace.target_parallel / pace.target, 1.0)
+    draft = max(pace.draft_parallel, pace.draft)
     if is_pruned:
         draft *= min(pace.few / pace.draft, 1.0)
     model = _costs(slower * pace.target, slower * pace.block, draft, acceptance)

@@ -82,30 +82,30 @@ def prepare(
     )
 
 
-def shown_patches(
-    kept: Sequence[Sequence[int]] | None, clip: Clip, pair: ModelPair
+def visible_patches(
+    indices: Sequence[Sequence[int]] | None, clip: Clip, pair: ModelPair
 ) -> list[list[bool]] | None:
     """Of each frame, which of its visual tokens a draft was shown.
 
     Args:
-        kept: of each row, indices among its visual tokens; `None` where the draft saw all.
+        indices: of each row, indices among its visual tokens; `None` where the draft saw all.
 
     Returns:
         Frame by frame, in the order of the tokens; `None` where nothing was pruned.
     """
-    if not kept:
+    if not indices:
         return None
     adapter = adapt(pair.target.model)
     seen = adapter.visual_tokens(clip.inputs)[0]
     frames = adapter.packed_frames(clip.inputs)[0].to(seen.device)[seen].tolist()
-    shown = set(kept[0])
-    if len(shown) == len(frames):
+    visible = set(indices[0])
+    if len(visible) == len(frames):
         return None
-    found: list[list[bool]] = [[] for _ in clip.frames.pixels]
+    patches: list[list[bool]] = [[] for _ in clip.frames.pixels]
     for token, frame in enumerate(frames):
-        if 0 <= frame < len(found):
-            found[frame].append(token in shown)
-    return found
+        if 0 <= frame < len(patches):
+            patches[frame].append(token in visible)
+    return patches
 
 
 def _seeing_draft(pair: ModelPair, settings: CaptionSettings) -> Loaded | None:

@@ -50,11 +50,11 @@ def compare_plain(
         parity = check(pair, clip, plain.tokens[0], made.tokens[0])
     is_red = parity is not None and not parity.ok
     shared = clip.seconds["video"] + clip.seconds["processor"]
-    own = shared + clip.seconds.get("draft_processor", 0.0) + made.stats.total_seconds
+    total = shared + clip.seconds.get("draft_processor", 0.0) + made.stats.total_seconds
     speeds = plain.stats.tokens_per_second, made.stats.tokens_per_second
     return {
         "decode_speedup": speeds[1] / speeds[0] if all(speeds) and not is_red else None,
-        "e2e_speedup": None if is_red else (shared + plain.stats.total_seconds) / own,
+        "e2e_speedup": None if is_red else (shared + plain.stats.total_seconds) / total,
         "plain": {
             "tokens": plain.stats.tokens,
             "tokens_per_second": speeds[0],

@@ -77,9 +77,9 @@ class Sampler:
         """Families with a least number of frames refuse shorter videos; those are shown whole."""
         if info.frames <= (getattr(self.processor, "min_frames", None) or 4):
             return list(range(info.frames))
-        wanted = f"frames={self.frames}" if self.frames is not None else f"fps={self.fps}"
+        option = f"frames={self.frames}" if self.frames is not None else f"fps={self.fps}"
         raise SoonerError(
-            f"'{info.path}' of {info.frames} frames can't be sampled with {wanted}: {error}"
+            f"'{info.path}' of {info.frames} frames can't be sampled with {option}: {error}"
         ) from error
 
 
@@ -132,26 +132,26 @@ def read(info: VideoInfo, choose: Choose, progress: Progress | None = None) -> F
     Raises:
         SoonerError: too few frames decode; says how many do.
     """
-    wanted = list(choose(info))
-    found, total, failed = _decode(info, wanted, progress)
-    if len(found) < len(set(wanted)):
-        info = _shortened(info, total, len(wanted))
-        wanted = list(choose(info))
-        found, _, failed = _decode(info, wanted, progress)
-    if len(found) < len(set(wanted)):
+    indices = list(choose(info))
+    frames, total, failed = _decode(info, indices, progress)
+    if len(frames) < len(set(indices)):
+        info = _shortened(info, total, len(indices))
+        indices = list(choose(info))
+        frames, _, failed = _decode(info, indices, progress)
+    if len(frames) < len(set(indices)):
         raise SoonerError(f"'{info.path}' decodes differently each time; try another copy")
     if failed and info.damage is None:
         info = replace(info, damage=f"{failed} damaged places were skipped")
-    return Frames(np.stack([found[index] for index in wanted]), wanted, info)
+    return Frames(np.stack([frames[index] for index in indices]), indices, info)
 
 
-def _shortened(info: VideoInfo, total: int, wanted: int) -> VideoInfo:
+def _shortened(info: VideoInfo, total: int, count: int) -> VideoInfo:
     """Returns the same file, as far as it decodes."""
-    if total < wanted:
+    if total < count:
         hint = f"use --frames {total}, or another copy" if total else "try another copy"
         raise SoonerError(
             f"'{info.path}' is damaged: {total} of {info.frames} frames decode, too few for the "
-            f"{wanted} that the model samples; {hint}"
+            f"{count} that the model samples; {hint}"
         )
     return replace(
         info,
@@ -162,22 +162,22 @@ def _shortened(info: VideoInfo, total: int, wanted: int) -> VideoInfo:
 
 
 def _decode(
-    info: VideoInfo, wanted: Sequence[int], progress: Progress | None
+    info: VideoInfo, indices: Sequence[int], progress: Progress | None
 ) -> tuple[dict[int, np.ndarray], int, int]:
     """Wanted frames by index, how many frames passed by, and how many packets failed."""
-    left, last = set(wanted), max(wanted)
-    found: dict[int, np.ndarray] = {}
+    left, last = set(indices), max(indices)
+    frames: dict[int, np.ndarray] = {}
     passed = failed = 0
     with open_video(info.path) as (container, stream):
         for frame, broken in frames_of(container, stream):
             if passed in left:
-                found[passed] = _pixels(frame, info)
+                frames[passed] = _pixels(frame, info)
             passed, failed = passed + 1, broken
             if progress is not None:
                 progress(passed, last + 1)
             if passed > last:
                 break
-    return found, passed, failed
+    return frames, passed, failed
 
 
 def _pixels(frame: Any, info: VideoInfo) -> np.ndarray:

@@ -34,10 +34,10 @@ def find(paths: Sequence[Path | str]) -> list[Path]:
     Raises:
         SoonerError: a path that does not exist, or a folder without videos.
     """
-    found: dict[Path, None] = {}
+    result: dict[Path, None] = {}
     for path in map(Path, paths):
-        found.update(dict.fromkeys(_inside(path) if path.is_dir() else [_existing(path)]))
-    return list(found)
+        result.update(dict.fromkeys(_inside(path) if path.is_dir() else [_existing(path)]))
+    return list(result)
 
 
 def _inside(folder: Path) -> list[Path]:

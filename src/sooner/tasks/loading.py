@@ -33,13 +33,13 @@ from .identity import checkpoint, model_names
 from .model_types import (
     auto_class,
     brings_code,
-    check_trust,
+    check_remote_code,
+    config_dict,
+    config_type,
+    error_line,
     is_text_only,
     model_type,
-    one_line,
     seeing_types,
-    told_config,
-    told_type,
 )
 
 if TYPE_CHECKING:
@@ -74,7 +74,7 @@ class Loaded:
     model: Any
     processor: Any
     is_text: bool = False
-    own_device: str | None = None
+    separate_device: str | None = None
 
     @property
     def is_sharded(self) -> bool:
@@ -93,13 +93,13 @@ class Loaded:
         """A process that loads this draft itself, on its own device, and drafts for all files."""
         from ..methods import SpawnedDraft  # for those who ask for it
 
-        return SpawnedDraft(self.model, self.own_device)
+        return SpawnedDraft(self.model, self.separate_device)
 
     @property
     def device(self) -> torch.device:
         """Where it runs: that of its weights, or, where they are a spawned process's, its own."""
         device: torch.device = self.model.device
-        return torch.device(self.own_device or device) if device.type == "meta" else device
+        return torch.device(self.separate_device or device) if device.type == "meta" else device
 
     @property
     def tokenizer(self) -> Any:
@@ -178,24 +178,24 @@ def load_pair(
         small = miniatures.whole(miniature)
     kind = pick_dtype(dtype, where, is_small=small is not None)
     names = model_names(model, draft, miniature)
-    trust = trust_remote_code
-    types = [model_type(name, trust) for name in names if name is not None]
+    remote_code = trust_remote_code
+    types = [model_type(name, remote_code) for name in names if name is not None]
     if sees and is_text_only(types[0]):
         raise SoonerError(
             f"model '{names[0]}' of type '{types[0]}' reads text only; a video needs a model that "
             f"sees: {seeing_types()}"
         )
-    beside = where if draft_device is None else pick_device(draft_device)
-    own = None if names[1] is None else own_device(draft_device, device, device_map)
-    memory = max_memory(device_map, own)
-    target = load(names[0], where, kind, device_map, trust, tp_plan, memory)
+    draft_where = where if draft_device is None else pick_device(draft_device)
+    separate = None if names[1] is None else separate_device(draft_device, device, device_map)
+    memory = max_memory(device_map, separate)
+    target = load(names[0], where, kind, device_map, remote_code, tp_plan, memory)
     loaded = None
     if names[1] is not None and (ranks is None or ranks.is_rank_zero):
         if spawn_draft and _is_known(names[1]):
-            loaded, own = load_empty(names[1], kind), str(beside)
+            loaded, separate = load_empty(names[1], kind), str(draft_where)
         else:
-            loaded = load(names[1], beside, kind, None, trust)
-        loaded = replace(loaded, own_device=own)
+            loaded = load(names[1], draft_where, kind, None, remote_code)
+        loaded = replace(loaded, separate_device=separate)
     elif names[1] is not None:
         loaded = Loaded(names[1], None, target.processor, is_text_only(types[1]))
     if loaded is not None:
@@ -227,7 +227,7 @@ def load(
     """
     kind = model_type(name, trust_remote_code)
     if tp_plan is not None:
-        if kind in OpenVLA.model_types or brings_code(told_config(name)):
+        if kind in OpenVLA.model_types or brings_code(config_dict(name)):
             raise SoonerError(f"'{name}' is no model of transformers' own, so tp_plan can't be had")
         from .sharding import check_plan
 
@@ -238,12 +238,12 @@ def load(
         with explained(name, device):
             model, processor = load_policy(name, device, dtype, device_map)
             return Loaded(name, as_run(model, name), processor)
-    is_text, config = is_text_only(kind), told_config(name)
+    is_text, config = is_text_only(kind), config_dict(name)
     auto: Any = AutoModelForCausalLM if is_text else AutoModelForImageTextToText
     maker: Any = AutoTokenizer if is_text else AutoProcessor
     options: dict[str, Any] = {"trust_remote_code": False}
     if brings_code(config):
-        check_trust(name, config, trust_remote_code)
+        check_remote_code(name, config, trust_remote_code)
         auto, options = auto_class(config), {"trust_remote_code": True}
     source = checkpoint(name)
     options |= source.options
@@ -269,7 +269,7 @@ def _is_known(name: str) -> bool:
     """Returns whether transformers holds a model's class, and `sooner.models` its adapter."""
     kind = model_type(name, trust_remote_code=True)
     is_ours = kind in FAMILIES and kind not in OpenVLA.model_types
-    return is_ours and not brings_code(told_config(name))
+    return is_ours and not brings_code(config_dict(name))
 
 
 def load_empty(name: str, dtype: Any) -> Loaded:
@@ -316,7 +316,7 @@ def explained(name: str, device: torch.device) -> Iterator[None]:
             "model or --device cpu"
         ) from error
     except (OSError, ValueError, ImportError, RuntimeError, SafetensorError) as error:
-        raise SoonerError(f"model '{name}' can't be loaded: {one_line(error)}") from error
+        raise SoonerError(f"model '{name}' can't be loaded: {error_line(error)}") from error
 
 
 def pick_device(name: str) -> torch.device:
@@ -339,7 +339,7 @@ def pick_device(name: str) -> torch.device:
     return device
 
 
-def own_device(draft_device: str | None, device: str, device_map: Any = None) -> str | None:
+def separate_device(draft_device: str | None, device: str, device_map: Any = None) -> str | None:
     """Returns the device that a draft has for itself; `None` where it shares the target's.
 
     Args:
@@ -350,31 +350,31 @@ def own_device(draft_device: str | None, device: str, device_map: Any = None) ->
     """
     if draft_device is None:
         return None
-    own, target = pick_device(draft_device), pick_device(device)
-    is_shared = (own.type, own.index or 0) == (target.type, target.index or 0)
-    return None if is_shared and device_map not in MAPS else str(own)
+    draft, target = pick_device(draft_device), pick_device(device)
+    is_shared = (draft.type, draft.index or 0) == (target.type, target.index or 0)
+    return None if is_shared and device_map not in MAPS else str(draft)
 
 
-def max_memory(device_map: Any, own: str | None) -> dict[int | str, int] | None:
+def max_memory(device_map: Any, separate: str | None) -> dict[int | str, int] | None:
     """Returns bytes of each device that a target may fill, so that the draft's is left free.
 
     Args:
         device_map: of the target.
-        own: device that the draft has for itself; `None`: it has none.
+        separate: device that the draft has for itself; `None`: it has none.
 
     Returns:
         What transformers takes as `max_memory`; `None` where there is nothing to leave free: a map
         that names its devices, a draft on no CUDA device, or on the only one.
     """
-    device = torch.device(own or "cpu")
+    device = torch.device(separate or "cpu")
     if device.type != "cuda" or device_map not in MAPS:
         return None
     from accelerate.utils import get_max_memory
 
-    kept, free = device.index or 0, get_max_memory()
-    if not any(isinstance(one, int) and one != kept for one in free):
+    main, free = device.index or 0, get_max_memory()
+    if not any(isinstance(index, int) and index != main for index in free):
         return None
-    return {one: 0 if one == kept else int(FILLED * size) for one, size in free.items()}
+    return {index: 0 if index == main else int(FILLED * size) for index, size in free.items()}
 
 
 def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
@@ -391,6 +391,17 @@ def pick_dtype(name: str, device: torch.device, is_small: bool) -> Any:
 
 
 __all__ = [
-    "DTYPES", "Loaded", "ModelPair", "explained", "is_text_only", "load", "load_pair", "model_type",
-    "one_line", "pick_device", "pick_dtype", "told_config", "told_type",
+    "DTYPES",
+    "Loaded",
+    "ModelPair",
+    "config_dict",
+    "config_type",
+    "error_line",
+    "explained",
+    "is_text_only",
+    "load",
+    "load_pair",
+    "model_type",
+    "pick_device",
+    "pick_dtype",
 ]  # fmt: skip

@@ -52,8 +52,8 @@ def brings_code(config: dict[str, Any]) -> bool:
     checkpoint brings.
     """
     kind = config.get("model_type")
-    held = kind in CONFIG_MAPPING_NAMES or kind in OpenVLA.model_types
-    return bool(_named(config)) and not held
+    is_known = kind in CONFIG_MAPPING_NAMES or kind in OpenVLA.model_types
+    return bool(_named(config)) and not is_known
 
 
 def auto_class(config: dict[str, Any]) -> Any:
@@ -71,13 +71,13 @@ def auto_class(config: dict[str, Any]) -> Any:
     )
 
 
-def check_trust(name: str, config: dict[str, Any], trust: bool) -> None:
+def check_remote_code(name: str, config: dict[str, Any], remote_code: bool) -> None:
     """Refuse a checkpoint's own code that nobody asked to be run, and say so where it is run.
 
     Raises:
-        SoonerError: `trust` is off.
+        SoonerError: `remote_code` is off.
     """
-    if not trust:
+    if not remote_code:
         raise SoonerError(
             f"model '{name}' of type '{config.get('model_type')}' is built by code of its "
             f"checkpoint ({_files(config)}); read it, and give --trust-remote-code "
@@ -108,11 +108,11 @@ def model_type(name: str, trust_remote_code: bool = False) -> str:
         SoonerError: no such model, a type that is not supported, or one whose code comes with the
             checkpoint and is not to be run.
     """
-    config = told_config(name)
+    config = config_dict(name)
     kind = str(config["model_type"])
     if brings_code(config):
         if not trust_remote_code:
-            check_trust(name, config, trust=False)
+            check_remote_code(name, config, remote_code=False)
         return kind
     if kind in FAMILIES:
         return kind
@@ -154,20 +154,20 @@ def _unsuited(name: str, kind: str) -> str | None:
             )
             unproved(auto.from_config(config))
     except Exception as error:
-        return f" ({one_line(error)})"
+        return f" ({error_line(error)})"
     return None
 
 
-def told_type(name: str) -> str:
+def config_type(name: str) -> str:
     """The `model_type` in a model's config, whatever it is.
 
     Raises:
         SoonerError: no such model, or none that transformers could load.
     """
-    return str(told_config(name)["model_type"])
+    return str(config_dict(name)["model_type"])
 
 
-def told_config(name: str) -> dict[str, Any]:
+def config_dict(name: str) -> dict[str, Any]:
     """Returns a model's config as it is written, with a `model_type`.
 
     Raises:
@@ -183,7 +183,7 @@ def told_config(name: str) -> dict[str, Any]:
     try:
         config, _ = PreTrainedConfig.get_config_dict(source.folder)
     except (OSError, ValueError) as error:
-        raise SoonerError(_not_found(name)) from error
+        raise SoonerError(_missing(name)) from error
     if config.get("model_type") is None:
         raise SoonerError(
             f"model '{name}' has no readable config.json with a model_type; "
@@ -211,7 +211,7 @@ def _gguf_config(name: str, modified: int) -> dict[str, Any]:
     try:
         return dict(AutoConfig.from_pretrained(source.folder, **source.options).to_dict())
     except (ValueError, KeyError, OSError, IndexError, struct.error) as error:
-        raise SoonerError(f"GGUF file '{name}' can't be read: {one_line(error)}") from error
+        raise SoonerError(f"GGUF file '{name}' can't be read: {error_line(error)}") from error
 
 
 def is_text_only(kind: str) -> bool:
@@ -227,7 +227,7 @@ def _looks_local(name: str) -> bool:
     return name.startswith(("/", ".", "~")) or name.count("/") > 1
 
 
-def _not_found(name: str) -> str:
+def _missing(name: str) -> str:
     if Path(name).is_dir():
         return f"model folder '{name}' has no readable config.json; give a transformers checkpoint"
     return (
@@ -236,6 +236,6 @@ def _not_found(name: str) -> str:
     )
 
 
-def one_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Returns the first line of an error's text, or its type if it has none."""
     return next(iter(str(error).strip().splitlines()), "") or type(error).__name__

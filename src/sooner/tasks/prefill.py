@@ -32,8 +32,8 @@ class Prefill:
 
     @contextmanager
     def __call__(self, model: Any) -> Iterator[None]:
-        with self.context(model) as told:
-            self.report = told  # of patterns; the other contexts give none
+        with self.context(model) as report:
+            self.report = report  # of patterns; the other contexts give none
             yield
 
     def as_dict(self) -> dict[str, Any]:
@@ -97,10 +97,10 @@ def _vision_zip(ratio: float | None, frames: Tensor) -> Context:
     if ratio is None:
         return VisionZip()
     size = int((frames == 0).sum())  # tokens of the first frame
-    kept = max(1, round(size * (1 - ratio)))
+    count = max(1, round(size * (1 - ratio)))
     usual = VisionZip()
-    contextual = max(1, round(kept * usual.contextual / (usual.dominant + usual.contextual)))
-    return VisionZip(kept - contextual, contextual)
+    contextual = max(1, round(count * usual.contextual / (usual.dominant + usual.contextual)))
+    return VisionZip(count - contextual, contextual)
 
 
 def _figures(seen: PrefillReport) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from .video import VideoInfo
 GENERAL_PROMPT = "Describe this video in detail."
 
 
-def chat(processor: Any, prompt: str, shown: Literal["video", "image"] = "video") -> str:
+def chat(processor: Any, prompt: str, kind: Literal["video", "image"] = "video") -> str:
     """Returns one user message of a video or picture and a question, as the model's chat template
     has it.
 
@@ -23,7 +23,7 @@ def chat(processor: Any, prompt: str, shown: Literal["video", "image"] = "video"
     Raises:
         SoonerError: the processor has no chat template.
     """
-    content = [{"type": shown}, *([{"type": "text", "text": prompt}] if prompt else [])]
+    content = [{"type": kind}, *([{"type": "text", "text": prompt}] if prompt else [])]
     return written(processor, [{"role": "user", "content": content}])
 
 
@@ -132,8 +132,8 @@ def video_tokens(processor: Any, info: VideoInfo, frames: int) -> int | None:
     if count is None:
         return None
     try:
-        told = count(video_sizes=[(frames, info.height, info.width)])
-        return int(told["num_video_tokens"][0])
+        counts = count(video_sizes=[(frames, info.height, info.width)])
+        return int(counts["num_video_tokens"][0])
     except (KeyError, AttributeError, TypeError, ValueError, NotImplementedError):
         return None
 

@@ -33,8 +33,8 @@ class Records:
             raise SoonerError(
                 f"output '{path}' can't be written: {error.strerror}; choose another with -o"
             ) from error
-        found = ((_key(record), record) for record in self._file.found)
-        self._done = {key: record for key, record in found if key is not None}
+        pairs = ((_key(record), record) for record in self._file.records)
+        self._done = {key: record for key, record in pairs if key is not None}
 
     def done(self, input_hash: str, settings_hash: str) -> dict[str, Any] | None:
         """Returns the record of an earlier run with the same content and settings."""
@@ -45,8 +45,8 @@ class Records:
         key = _key(record)
         if self.overwrite and key in self._done:
             lines = self.path.read_bytes().split(b"\n")
-            kept = [line for line in lines if line and _key(read_line(line) or {}) != key]
-            self._file.rewrite([*(line + b"\n" for line in kept), to_line(record)])
+            rest = [line for line in lines if line and _key(read_line(line) or {}) != key]
+            self._file.rewrite([*(line + b"\n" for line in rest), to_line(record)])
         else:
             self._file.add(record)
         if key is not None:

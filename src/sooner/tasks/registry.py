@@ -77,7 +77,7 @@ def _build(name: str, settings: CaptionSettings, pair: ModelPair, inputs: Inputs
         num_draft_tokens=settings.num_draft_tokens,
         prune=settings.prune,
         placement=settings.placement,
-        draft_device=None if draft is None else draft.own_device,
+        draft_device=None if draft is None else draft.separate_device,
         standing=None if draft is None else _standing(settings, draft),
         experience=partial(_seen, settings, pair),
     )
@@ -92,7 +92,7 @@ def _standing(settings: CaptionSettings, draft: Loaded) -> StandingDraft | None:
 def _is_spawned(settings: CaptionSettings, draft: Loaded) -> bool:
     """Returns whether a draft beside the target is in a spawned process."""
     model = draft.model  # only the first rank has it
-    return model is not None and spawns(settings.placement, draft.own_device, model.device)
+    return model is not None and spawns(settings.placement, draft.separate_device, model.device)
 
 
 @dataclass(frozen=True)
@@ -119,11 +119,11 @@ def _measured(settings: CaptionSettings, pair: ModelPair, inputs: Mapping[str, A
         can_prune=settings.prefill is None and settings.prefill_chunk is None,
     )
     best, next_best = ways[:2]
-    told = f"{best}, before {next_best}; {pace}"
-    if not best.is_beside:
+    text = f"{best}, before {next_best}; {pace}"
+    if not best.is_parallel:
         by_turns = _build("speculative", settings, pair, inputs)
-        return Noted(by_turns, f"speculative by default: {told}")
-    why = f"parallel by default, the draft without {best.prune:.0%} of the visual tokens: {told}"
+        return Noted(by_turns, f"speculative by default: {text}")
+    why = f"parallel by default, the draft without {best.prune:.0%} of the visual tokens: {text}"
     return Noted(_build("parallel", replace(settings, prune=best.prune), pair, inputs), why)
 
 

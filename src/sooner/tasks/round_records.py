@@ -72,15 +72,15 @@ class RoundRecord:
         tokens.
         """
         tokens, parents = self.nodes()
-        found, above = [], -1
+        result, above = [], -1
         for token in self.tokens[: self.drafted]:
             above = next(
                 node
                 for node, parent in enumerate(parents)
                 if parent == above and tokens[node] == token
             )
-            found.append(above)
-        return found
+            result.append(above)
+        return result
 
 
 class Watch:
@@ -114,7 +114,7 @@ class Watch:
         session.drafter = _WatchedDrafter(session.drafter, self)
         logits, tokens = session.on_logits, session.on_tokens
 
-        def hear(row: int, new: list[int], raw: Tensor) -> None:
+        def listen(row: int, new: list[int], raw: Tensor) -> None:
             index = torch.tensor(new, device=raw.device)[:, None]
             if row == 0:
                 self._logprobs = raw.float().log_softmax(-1).gather(1, index)[:, 0]
@@ -127,7 +127,7 @@ class Watch:
             if row == 0:
                 self._commit(new, drafted)
 
-        session.on_logits, session.on_tokens = hear, commit
+        session.on_logits, session.on_tokens = listen, commit
 
     def start(self) -> None:
         self._began, self._aside, self._asides = time.perf_counter(), 0.0, []
@@ -135,7 +135,7 @@ class Watch:
     def now(self) -> float:
         return time.perf_counter() - self._began - self._aside
 
-    def drafted_beside(self) -> list[tuple[float, float]]:
+    def draft_overlaps(self) -> list[tuple[float, float]]:
         """When forwards of a draft that works beside the target began and ended, in the run's
         seconds; none for drafts that take turns with it. A forward within `on_round` takes none."""
         spans: list[tuple[float, float]] = getattr(self.drafter, "forward_spans", list)()
@@ -154,17 +154,17 @@ class Watch:
         self._drafting = self.now()
 
     def verifying(self, tree: Tree) -> None:
-        kept = None
+        snapshot = None
         if tree.nodes and tree.rows:
             # Copies: a drafter may use its buffers again.
-            kept = tree.tokens[0].clone(), tree.parents[0].clone(), tree.sizes[0].clone()
-        self.rounds.append(RoundRecord(self.now(), self._drafting, tree=kept))
+            snapshot = tree.tokens[0].clone(), tree.parents[0].clone(), tree.sizes[0].clone()
+        self.rounds.append(RoundRecord(self.now(), self._drafting, tree=snapshot))
         self._drafting = None
 
     def _commit(self, new: list[int], drafted: int) -> None:
-        one = self.rounds[-1]
-        one.ended, one.tokens, one.drafted = self.now(), list(new), drafted
-        one.logprobs = self._logprobs
+        record = self.rounds[-1]
+        record.ended, record.tokens, record.drafted = self.now(), list(new), drafted
+        record.logprobs = self._logprobs
         began = time.perf_counter()
         stop_if(self.is_stopped)
         self.on_round(self.rounds)
@@ -233,7 +233,7 @@ class TokenPieces:
         """Returns what each token adds; detokenizers join punctuation and bytes, so a few tokens
         before it are looked at.
         """
-        found = []
+        result = []
         for index in range(len(tokens)):
             start = max(index - 6, 0)
             before = self._text(tokens[start:index])
@@ -241,8 +241,8 @@ class TokenPieces:
             same = 0
             while same < min(len(before), len(whole)) and before[same] == whole[same]:
                 same += 1
-            found.append(whole[same:])
-        return found
+            result.append(whole[same:])
+        return result
 
     def _text(self, tokens: Sequence[int]) -> str:
         return str(self.tokenizer.decode(list(tokens), skip_special_tokens=True))
@@ -252,15 +252,15 @@ def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict
     """Returns a run as plain data: `tokens`, each with its text, origin, probability, round and
     depth (0: the target's own), and `rounds` with times, draft and accepted path.
     """
-    rounds = [one for one in rounds if one.tokens]
-    pieces = iter(texts.pieces([token for one in rounds for token in one.tokens]))
+    rounds = [item for item in rounds if item.tokens]
+    pieces = iter(texts.pieces([token for item in rounds for token in item.tokens]))
     tokens: list[dict[str, Any]] = []
-    told = []
-    for number, one in enumerate(rounds):
-        chances = [] if one.logprobs is None else one.logprobs.exp().tolist()
-        path = one.path()
-        for index in range(len(one.tokens)):
-            is_drafted = index < one.drafted
+    entries = []
+    for number, item in enumerate(rounds):
+        chances = [] if item.logprobs is None else item.logprobs.exp().tolist()
+        path = item.path()
+        for index in range(len(item.tokens)):
+            is_drafted = index < item.drafted
             tokens.append(
                 {
                     "t": next(pieces),
@@ -271,22 +271,22 @@ def lane(rounds: Sequence[RoundRecord], texts: TokenPieces, origin: str) -> dict
                     "n": path[index] if is_drafted else None,
                 }
             )
-        told.append(_round(one, texts, path))
+        entries.append(_round(item, texts, path))
     return {
         "tokens": tokens,
-        "rounds": told,
-        "first": told[0]["e"] if told else 0.0,
-        "seconds": told[-1]["e"] if told else 0.0,
+        "rounds": entries,
+        "first": entries[0]["e"] if entries else 0.0,
+        "seconds": entries[-1]["e"] if entries else 0.0,
     }
 
 
-def _round(one: RoundRecord, texts: TokenPieces, path: list[int]) -> dict[str, Any]:
-    nodes, parents = one.nodes()
+def _round(record: RoundRecord, texts: TokenPieces, path: list[int]) -> dict[str, Any]:
+    nodes, parents = record.nodes()
     return {
-        "s": None if one.drafting is None else _rounded(one.drafting),
-        "v": _rounded(one.verifying),
-        "e": _rounded(one.ended),
-        "n": len(one.tokens),
+        "s": None if record.drafting is None else _rounded(record.drafting),
+        "v": _rounded(record.verifying),
+        "e": _rounded(record.ended),
+        "n": len(record.tokens),
         "draft": [texts.word(node) for node in nodes],
         "parents": parents,
         "path": path,

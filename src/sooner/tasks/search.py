@@ -91,14 +91,14 @@ def search_patterns(
         SoonerError: a file that is no usable video, or is too long for the model or the memory;
             says how many frames fit.
     """
-    told = callbacks or SearchCallbacks()
+    listener = callbacks or SearchCallbacks()
     adapter = adapt(pair.target.model)
     samples, frames = [], []
     for path in wish.files:
-        sample, count = read_sample(path, pair, adapter, wish, settings, told)
+        sample, count = read_sample(path, pair, adapter, wish, settings, listener)
         samples.append(sample)
         frames.append(count)
-    search = Search(adapter, samples, settings, sidecar, told.step)
+    search = Search(adapter, samples, settings, sidecar, listener.step)
     try:
         table = search.run()
     except (RuntimeError, MemoryError) as error:  # which torch's own are as well
@@ -118,15 +118,17 @@ def read_sample(
     adapter: Adapter,
     wish: Wish,
     settings: SearchSettings,
-    told: SearchCallbacks,
+    callbacks: SearchCallbacks,
 ) -> tuple[SearchSample, int]:
     """Returns one video as a sample, and how many frames of it.
 
     Raises:
         SoonerError: as `search_patterns`.
     """
-    asked = CaptionSettings(method="plain", frames=wish.frames, fps=wish.fps, prompt=wish.prompt)
-    clip = prepare(path, pair, asked, told.decoded, told.stage)
+    caption_settings = CaptionSettings(
+        method="plain", frames=wish.frames, fps=wish.fps, prompt=wish.prompt
+    )
+    clip = prepare(path, pair, caption_settings, callbacks.decoded, callbacks.stage)
     count = len(clip.frames.indices)
     check_memory(adapter, clip.inputs["input_ids"].shape[1], count, settings.queries)
     with torch.inference_mode():
@@ -183,12 +185,12 @@ def patterns_by_kind(table: PatternTable) -> dict[str, int]:
 def means(table: PatternTable) -> dict[str, float]:
     """Mean score, recall and cost over all heads."""
     heads: Sequence[Any] = [head for layer in table.layers for head in layer]
-    found = {}
+    result = {}
     for name in ("score", "recall", "cost"):
         values = [getattr(head, name) for head in heads if getattr(head, name) is not None]
         if values:
-            found[name] = sum(values) / len(values)
-    return found
+            result[name] = sum(values) / len(values)
+    return result
 
 
 def attention_map(
@@ -208,13 +210,13 @@ def attention_map(
         SoonerError: no such layer or head, a file that is no usable video, or one too long for the
             memory; says how many frames fit.
     """
-    told = callbacks or SearchCallbacks()
+    listener = callbacks or SearchCallbacks()
     adapter = adapt(pair.target.model)
     heads = adapter.text_config.num_attention_heads
     for name, value, count in (("layer", layer, adapter.layers), ("head", head, heads)):
         if not 0 <= value < count:
             raise SoonerError(f"{name} is {value}; the model has {count}, from 0 to {count - 1}")
-    sample, frames = read_sample(wish.files[0], pair, adapter, wish, SearchSettings(), told)
+    sample, frames = read_sample(wish.files[0], pair, adapter, wish, SearchSettings(), listener)
     tokens = len(sample.layout)
     free = free_bytes(adapter.device) * SPARE
     if (needed := MAP_BYTES * tokens**2) > free:
@@ -223,12 +225,12 @@ def attention_map(
             f"{frames} frames make a map of {tokens} x {tokens}, which takes {needed / 1e9:.1f} GB "
             f"where {free / 1e9:.1f} GB are free; --frames {fit} fits"
         )
-    found: list[Map] = []
+    maps: list[Map] = []
 
     def look(number: int, states: States) -> None:
         if number == layer:
-            found.append(Map.of(states, sample.layout.to(states.queries.device), head))
+            maps.append(Map.of(states, sample.layout.to(states.queries.device), head))
             on_states(states)
 
     capture(adapter, sample.embed(), look)
-    return found[0]
+    return maps[0]

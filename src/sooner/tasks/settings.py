@@ -109,18 +109,18 @@ class CaptionSettings(KnowsOldNames):
 
     def as_options(self) -> list[str]:
         """Returns what differs from the defaults, as options of a command line."""
-        told = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)
-                if one.name != "compare" and getattr(self, one.name) != one.default}  # fmt: skip
-        return [part for name, value in told.items()
+        data = {item.name: getattr(self, item.name) for item in dataclasses.fields(self)
+                if item.name != "compare" and getattr(self, item.name) != item.default}  # fmt: skip
+        return [part for name, value in data.items()
                 for part in (f"--{name.replace('_', '-')}", str(value))]  # fmt: skip
 
-    def digest(self, *others: Any) -> str:
-        """A short hash of these settings and `others` (models, dtype), stable between runs."""
+    def digest(self, *extras: Any) -> str:
+        """A short hash of these settings and `extras` (models, dtype), stable between runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
-        told = under_old_names(dataclasses.asdict(self))
-        if not told["prefill_recall"]:
-            del told["prefill_recall"]  # 0.1 had no such field; its records stand
-        text = json.dumps([told, patterns, *others], sort_keys=True)
+        data = under_old_names(dataclasses.asdict(self))
+        if not data["prefill_recall"]:
+            del data["prefill_recall"]  # 0.1 had no such field; its records stand
+        text = json.dumps([data, patterns, *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -17,7 +17,7 @@ OnText = Callable[[str, bool], None]
 
 """Told `(piece of text, whether it was drafted)`."""
 
-HELD_BACK = 4
+TAIL_TOKENS = 4
 
 """Last tokens whose text may still change: tokenizers join punctuation and UTF-8 bytes."""
 
@@ -44,24 +44,24 @@ class TextStream:
         self.interval = interval
         self.tokens: list[int] = []
         self.drafted: list[bool] = []
-        self.told = ""
+        self.sent = ""
         self._next = 0.0
-        self._shown = 0  # tokens whose text was told
+        self._sent_tokens = 0  # tokens whose text was told
 
     def add(self, tokens: list[int], drafted: int) -> None:
         """Take a round's new tokens, of which the first `drafted` come from the draft."""
         self.tokens += tokens
         self.drafted += [index < drafted for index in range(len(tokens))]
         if time.perf_counter() >= self._next:
-            self._tell(_common(self.decode(self.tokens), self.decode(self.tokens[:-HELD_BACK])))
+            self._tell(_common(self.decode(self.tokens), self.decode(self.tokens[:-TAIL_TOKENS])))
             self._next = time.perf_counter() + self.interval
 
     def close(self) -> str:
         """Emit the text that was held back; returns the whole text."""
         text = self.decode(self.tokens)
-        if not text.startswith(self.told):  # a detokenizer that looks back farther than assumed
+        if not text.startswith(self.sent):  # a detokenizer that looks back farther than assumed
             self.on_text("\n", False)
-            self.told = ""
+            self.sent = ""
         self._tell(text)
         return text
 
@@ -70,22 +70,22 @@ class TextStream:
         return str(self.tokenizer.decode(tokens, skip_special_tokens=True)).strip()
 
     def _tell(self, text: str) -> None:
-        if len(text) <= len(self.told) or not text.startswith(self.told):
+        if len(text) <= len(self.sent) or not text.startswith(self.sent):
             return
         for piece, drafted in self._pieces(text):
             self.on_text(piece, drafted)
-        self.told = text
+        self.sent = text
 
     def _pieces(self, text: str) -> list[tuple[str, bool]]:
         """Returns what of `text` is new, cut where the origin changes."""
         pieces: list[tuple[str, bool]] = []
-        start, anchor = len(self.told), max(self._shown - HELD_BACK, 0)
-        before = len(self.decode(self.tokens[anchor : self._shown]))
-        while start < len(text) and self._shown < len(self.tokens):
-            drafted = self.drafted[self._shown]
-            self._shown += 1
+        start, anchor = len(self.sent), max(self._sent_tokens - TAIL_TOKENS, 0)
+        before = len(self.decode(self.tokens[anchor : self._sent_tokens]))
+        while start < len(text) and self._sent_tokens < len(self.tokens):
+            drafted = self.drafted[self._sent_tokens]
+            self._sent_tokens += 1
             # A window is enough to measure a token; decoding from the start would be quadratic.
-            length = len(self.decode(self.tokens[anchor : self._shown]))
+            length = len(self.decode(self.tokens[anchor : self._sent_tokens]))
             end = min(start + max(length - before, 0), len(text))
             pieces.append((text[start:end], drafted))
             before, start = length, end
@@ -104,11 +104,11 @@ def _merged(pieces: list[tuple[str, bool]]) -> list[tuple[str, bool]]:
     return joined
 
 
-def _common(one: str, other: str) -> str:
+def _common(first: str, other: str) -> str:
     """Returns the longest common beginning."""
-    pairs = enumerate(zip(one, other, strict=False))
-    end = next((index for index, (a, b) in pairs if a != b), min(len(one), len(other)))
-    return one[:end]
+    pairs = enumerate(zip(first, other, strict=False))
+    end = next((index for index, (a, b) in pairs if a != b), min(len(first), len(other)))
+    return first[:end]
 
 
 OnCount = Callable[[int, int], None]

@@ -8,21 +8,23 @@ from .loading import ModelPair
 
 
 def plan_threads(
-    pair: ModelPair, asked: int | None = None, placement: str | None = "auto"
+    pair: ModelPair, requested: int | None = None, placement: str | None = "auto"
 ) -> Threads:
     """Returns threads of the target, and of a draft that works beside it in a process of its own.
 
     Args:
         pair: the models, loaded.
-        asked: `--threads`.
+        requested: `--threads`.
         placement: where a draft would run, see `ParallelVLM`; `None`: none works beside the target.
 
     Raises:
         SoonerError: fewer than one thread is asked for.
     """
-    beside = False
+    is_parallel = False
     draft = pair.draft
     if draft is not None and draft.model is not None and placement is not None:  # on the first rank
         device = draft.device
-        beside = device.type == "cpu" and place(placement, device) is ProcessWorker
-    return Threads.plan(asked, is_miniature=pair.miniature is not None, beside=int(beside))
+        is_parallel = device.type == "cpu" and place(placement, device) is ProcessWorker
+    return Threads.plan(
+        requested, is_miniature=pair.miniature is not None, processes=int(is_parallel)
+    )

@@ -147,8 +147,8 @@ def open_video(path: Path | VideoBytes) -> Iterator[tuple[Any, Any]]:
             if not stream.disposition & Disposition.attached_pic
         ]
         if not streams:
-            held = "only sound" if container.streams.audio else "no video track"
-            raise SoonerError(f"'{path}' has {held}; a video with pictures is needed")
+            reason = "only sound" if container.streams.audio else "no video track"
+            raise SoonerError(f"'{path}' has {reason}; a video with pictures is needed")
         if streams[0].codec_context is None:
             raise SoonerError(
                 f"'{path}' uses a video codec that this PyAV can't decode; convert it to H.264"
@@ -238,5 +238,5 @@ def frames_of(container: Any, stream: Any) -> Iterator[tuple[Any, int]]:
             yield frame, failed
 
 
-def _damage(found: int, whole: int) -> str:
-    return f"the file ends after {found} of about {whole} frames"
+def _damage(count: int, whole: int) -> str:
+    return f"the file ends after {count} of about {whole} frames"

@@ -21,7 +21,7 @@ from sooner.decoding.tree import Paths, Tree
 from sooner.errors import SoonerError
 from sooner.generation import Prefill
 from sooner.methods.calls import to_device
-from sooner.methods.requests import asked_rows
+from sooner.methods.requests import row_params
 from sooner.models import adapt
 
 
@@ -135,7 +135,7 @@ def teacher_forced(
             if block.shape[1]:
                 logits.append(runner.forward_chain(block).logits)
                 runner.commit([list(range(block.shape[1]))])
-    processing = Processing(asked_rows(processors, True, 1), prompt=given["input_ids"])
+    processing = Processing(row_params(processors, True, 1), prompt=given["input_ids"])
     prompt_ids = given["input_ids"][0].tolist()
     tree = Tree.chain(said, [said.shape[1]])
     scores = processing.scores(torch.cat(logits, 1), lambda: Paths.of(tree), lambda row: prompt_ids)

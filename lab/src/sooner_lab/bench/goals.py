@@ -15,7 +15,7 @@ class Goal:
 
     Attributes:
         name: what is to be reached, for people.
-        bound: the least value, or the greatest where `at_most`; `None` is shown and not judged.
+        bound: the least value, or the greatest where `clamp`; `None` is shown and not judged.
         figure: takes the figure from a result; `None` or a `KeyError` where it was not measured,
             whose text is the reason.
         at_most: the figure has to stay at or below the bound.
@@ -24,7 +24,7 @@ class Goal:
     name: str
     bound: float | None
     figure: Callable[[Data], float | None]
-    at_most: bool = False
+    clamp: bool = False
 
     def judge(self, result: Data) -> Data:
         """Return the row of the goal, see `goal`; `reason` says why a figure is missing."""
@@ -34,13 +34,13 @@ class Goal:
         except (KeyError, IndexError, TypeError) as error:
             reached, reason = None, str(error).strip("'\"") or reason
         more = {} if reached is not None else {"reason": reason}
-        return goal(self.name, self.bound, reached, at_most=self.at_most, **more)
+        return goal(self.name, self.bound, reached, at_most=self.clamp, **more)
 
 
 def goal(
     name: str, wanted: float | None, reached: float | None, *, at_most: bool = False, **more: Any
 ) -> Data:
-    """Return one row: `goal`, `wanted`, `at_most`, `reached`, `met`, and what else is known of it.
+    """Return one row: `goal`, `wanted`, `clamp`, `reached`, `met`, and what else is known of it.
 
     Args:
         name: what is to be reached.

@@ -28,13 +28,13 @@ class LiteralAlignment(Alignment):
     """An alignment that follows a text by matches of its last `n` tokens alone."""
 
     def __init__(self, base: Alignment) -> None:
-        super().__init__(base.index, base.trust)
+        super().__init__(base.index, base.prior)
         self.cursors: list[Cursor] = []
 
     def advance(self, new: Sequence[int]) -> None:
         self.text += new
         index, size = self.index, self.index.ngram_size
-        places = index.matches(self.text, most=len(index.tokens))
+        places = index.matches(self.text, limit=len(index.tokens))
         self.cursors = [
             (index.tokens, place, LONGEST)
             for place in places

@@ -295,7 +295,7 @@ def goal_table(rows: Sequence[Data], remark: str = "") -> list[ReportTable]:
         return []
     extra = [name for name in GOAL_EXTRA if any(row.get(name) is not None for row in rows)]
     lines = [
-        [row["goal"], _wanted(row), cell(row.get("reached"), "{:.4g}")]
+        [row["goal"], _slots_needed(row), cell(row.get("reached"), "{:.4g}")]
         + [GOAL_EXTRA[name](row) for name in extra]
         + [_verdict(row)]
         for row in rows
@@ -332,7 +332,7 @@ GOAL_EXTRA: dict[str, Callable[[Data], str]] = {
 GOAL_HEADS = {"interval": "95 % interval", "recall": "at recall", "where": "at", "points": "met at"}
 
 
-def _wanted(row: Data) -> str:
+def _slots_needed(row: Data) -> str:
     wanted = row["wanted"]
     if wanted is None or isinstance(wanted, str):
         return wanted or "–"

@@ -87,10 +87,10 @@ class Scoring:
         speed: list[GroupSpeed] | None = None
         if wanted.compare:
             speed = speeds(compared_lines(job.manifest.lines, benchmark), benchmark)
-        self._tell(benchmark, texts, failed, told(wanted), speed)
+        self._tell(benchmark, texts, failed, report(wanted), speed)
         return len(failed)
 
-    def _run(self, wanted: ParseOptions, benchmark: Benchmark) -> ParseJob | RayJob:
+    def _run(self, request: ParseOptions, benchmark: Benchmark) -> ParseJob | RayJob:
         from sooner.cli.parse_display import PagesDisplay
         from sooner.cli.parse_ray import ray_job
 
@@ -98,16 +98,16 @@ class Scoring:
 
         benchmark.check_sources()
         shown = PagesDisplay(self.display)
-        first = replace(wanted, inputs=[str(benchmark.samples[0].source)])
+        first = replace(request, inputs=[str(benchmark.samples[0].source)])
         job = predicting(first.job(shown.page), benchmark)
-        if wanted.ray is not None:
-            on_ray = ray_job(replace(wanted, inputs=[str(self.folder)]), shown.page, job)
+        if request.ray is not None:
+            on_ray = ray_job(replace(request, inputs=[str(self.folder)]), shown.page, job)
             with shown:
                 on_ray.run()
             return self._shown(on_ray, shown)
         try:
             with shown:
-                job.run(lambda: wanted.load(self.display))
+                job.run(lambda: request.load(self.display))
         finally:
             close = getattr(job.drafter, "close", None)
             if close is not None:
@@ -157,7 +157,7 @@ class Scoring:
             typer.echo(f"wrote {self.json}", err=True)
 
 
-def told(wanted: ParseOptions) -> dict[str, Any]:
+def report(wanted: ParseOptions) -> dict[str, Any]:
     """How pages were parsed, as plain data."""
     names = ("model", "drafter", "dpi", "longest", "device", "dtype")
     return {**{name: getattr(wanted, name) for name in names}, **asdict(wanted.settings)}

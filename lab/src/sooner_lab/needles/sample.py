@@ -31,7 +31,7 @@ class NeedleSample:
     needle: Needle
     parts: tuple[Part, ...]
     fps: float
-    told: Mapping[str, Any] = field(default_factory=dict)
+    report: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def asked(self) -> tuple[Part, ...]:
@@ -76,7 +76,7 @@ class NeedleSample:
             "question": self.needle.question,
             "answer": self.needle.answer,
             "frames": self.frames,
-            **self.told,
+            **self.report,
         }
 
 

@@ -105,7 +105,7 @@ class NeedleTask:
         )
         place = {"frame": plan.at} if needle.medium == "image" else at
         told = {"length": length, "unit": self.unit, "depth": depth, "seed": seed, "place": place}
-        return replace(sample, told={**told, **self._counts(parts, needle.question)})
+        return replace(sample, report={**told, **self._counts(parts, needle.question)})
 
     def plan(self, length: int, depth: float, needle: Needle) -> NeedlePlan:
         """Frames, pieces and budgets of text for a length."""

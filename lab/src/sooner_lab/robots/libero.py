@@ -96,10 +96,10 @@ class Libero:
         return np.ascontiguousarray(self._seen["agentview_image"][::-1, ::-1])
 
     def step(self, action: np.ndarray) -> StepResult:
-        wanted = np.clip(action, self.action_low, self.action_high)
+        clipped = np.clip(action, self.action_low, self.action_high)
         # Policies say 0 for closed and 1 for open; the simulator takes 1 for closed, -1 for open.
-        wanted[-1] = -1.0 if action[-1] > 0.5 else 1.0
-        self._seen, _, done, _ = self._env.step(wanted.tolist())
+        clipped[-1] = -1.0 if action[-1] > 0.5 else 1.0
+        self._seen, _, done, _ = self._env.step(clipped.tolist())
         self._done += 1
         return StepResult(bool(done), bool(done) or self._done >= self.max_steps)
 

@@ -120,8 +120,8 @@ class MetaWorld:
         return self._views.film_frame()
 
     def step(self, action: np.ndarray) -> StepResult:
-        wanted = np.clip(action / SCALE, -1, 1).astype(np.float32)
-        self._seen, _, _, _, info = self._env.step(wanted)
+        clipped = np.clip(action / SCALE, -1, 1).astype(np.float32)
+        self._seen, _, _, _, info = self._env.step(clipped)
         self._done += 1
         success = bool(info["success"])
         return StepResult(success, success or self._done >= self.max_steps)
@@ -129,8 +129,8 @@ class MetaWorld:
     def expert_action(self) -> np.ndarray:
         """What Meta-World's scripted policy would do now, `[4]`."""
         with warnings.catch_warnings(action="ignore"):  # that it asks for more than 1
-            wanted = _expert(TASKS[self.name].environment).get_action(self._seen)
-        return SCALE * np.clip(wanted, -1, 1)
+            action = _expert(TASKS[self.name].environment).get_action(self._seen)
+        return SCALE * np.clip(action, -1, 1)
 
     def points(self) -> np.ndarray:
         """Hand, object and goal in metres, `[3, 3]`."""

@@ -31,10 +31,10 @@ def as_trained(picture: np.ndarray, side: int = SIDE) -> np.ndarray:
     Image.fromarray(picture).save(file, "JPEG", quality=QUALITY, subsampling="4:2:0")
     decoded = np.asarray(Image.open(file, formats=["JPEG"]))
     # Channel by channel in float32: PIL rounds uint8 pictures between its two passes.
-    channels = [Image.fromarray(decoded[..., one].astype(np.float32)) for one in range(3)]
+    channels = [Image.fromarray(decoded[..., channel].astype(np.float32)) for channel in range(3)]
     scaled = [
-        np.asarray(one.resize((side, side), Image.Resampling.LANCZOS, reducing_gap=None))
-        for one in channels
+        np.asarray(channel.resize((side, side), Image.Resampling.LANCZOS, reducing_gap=None))
+        for channel in channels
     ]
     return np.clip(np.rint(np.stack(scaled, -1)), 0, 255).astype(np.uint8)
 
@@ -49,8 +49,8 @@ def middle(picture: np.ndarray) -> np.ndarray:
         picture: `[side, side, 3]` uint8.
     """
     side = picture.shape[0]
-    kept = CROP**0.5
-    places = (side - 1) * np.linspace((1 - kept) / 2, (1 + kept) / 2, side)  # [side]
+    fraction = CROP**0.5
+    places = (side - 1) * np.linspace((1 - fraction) / 2, (1 + fraction) / 2, side)  # [side]
     low = np.floor(places).astype(int)
     high = np.minimum(low + 1, side - 1)
     share = (places - low)[:, None, None]

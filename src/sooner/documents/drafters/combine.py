@@ -14,7 +14,7 @@ from ..page import Page
 from ..regions import PICTURE, PageDraft, Region, area, iou, overlap, scaled
 from .base import BLANK, PageDrafter
 
-LEAST_PICTURE = 0.05
+MIN_PICTURE = 0.05
 """Share of the page that a picture takes in which there may be text that matters."""
 
 SAME = 0.5
@@ -62,42 +62,42 @@ def _resized(draft: PageDraft, size: tuple[int, int]) -> list[Region]:
     ]
 
 
-def _joined(mine: list[Region], others: list[Region]) -> list[Region]:
-    pairs = _by_box(mine, others)
-    pairs.update(_by_order(mine, others, pairs))
+def _joined(mine: list[Region], extra: list[Region]) -> list[Region]:
+    pairs = _by_box(mine, extra)
+    pairs.update(_by_order(mine, extra, pairs))
     merged = [
-        replace(region, drafts=_distinct([*region.drafts, *others[pairs[n]].drafts]))
+        replace(region, drafts=_distinct([*region.drafts, *extra[pairs[n]].drafts]))
         if n in pairs
         else region
         for n, region in enumerate(mine)
     ]
-    rest = [other for n, other in enumerate(others) if n not in pairs.values()]
+    rest = [other for n, other in enumerate(extra) if n not in pairs.values()]
     return in_reading_order([*merged, *rest]) if rest else merged
 
 
-def _by_box(mine: list[Region], others: list[Region]) -> dict[int, int]:
+def _by_box(mine: list[Region], extra: list[Region]) -> dict[int, int]:
     """Returns pairs of the same box, the best ones first."""
     scores = [
         (iou(a.bbox, b.bbox), i, j)
         for i, a in enumerate(mine)
-        for j, b in enumerate(others)
+        for j, b in enumerate(extra)
         if a.bbox is not None and b.bbox is not None
     ]
     pairs: dict[int, int] = {}
-    for score, i, j in sorted(scores, key=lambda found: -found[0]):
+    for score, i, j in sorted(scores, key=lambda entry: -entry[0]):
         if score >= SAME and i not in pairs and j not in pairs.values():
             pairs[i] = j
     return pairs
 
 
-def _by_order(mine: list[Region], others: list[Region], pairs: dict[int, int]) -> dict[int, int]:
+def _by_order(mine: list[Region], extra: list[Region], pairs: dict[int, int]) -> dict[int, int]:
     """Returns lone regions between the same neighbours."""
-    found = {}
-    fixed = [(-1, -1), *sorted(pairs.items()), (len(mine), len(others))]
+    matches = {}
+    fixed = [(-1, -1), *sorted(pairs.items()), (len(mine), len(extra))]
     for (i, j), (next_i, next_j) in pairwise(fixed):
-        if next_i - i == 2 and next_j - j == 2 and _may_be_same(mine[i + 1], others[j + 1]):
-            found[i + 1] = j + 1
-    return found
+        if next_i - i == 2 and next_j - j == 2 and _may_be_same(mine[i + 1], extra[j + 1]):
+            matches[i + 1] = j + 1
+    return matches
 
 
 def _may_be_same(a: Region, b: Region) -> bool:
@@ -173,12 +173,12 @@ def large_pictures(page: Page, draft: PageDraft) -> list[int]:
     """Returns places of a draft's regions that are pictures without a text, and large enough for
     some.
     """
-    least = LEAST_PICTURE * page.width * page.height
+    minimum = MIN_PICTURE * page.width * page.height
     return [
         place
         for place, region in enumerate(draft.regions)
         if region.label == PICTURE and region.bbox and not region.drafts
-        if area(region.bbox) >= least
+        if area(region.bbox) >= minimum
     ]
 
 

@@ -41,14 +41,14 @@ def is_mine(data: Any) -> bool:
 def read(data: Any, page: Page) -> list[Region] | None:
     """Returns regions of a page, or `None` if the document has no such page."""
     size = _size(data, page)
-    found: list[Region] = []
+    regions: list[Region] = []
     for root in (data.get("furniture"), data.get("body")):
         for item in _items(data, root or {}, set()):
-            found += _regions(item, page.number, size[1])
+            regions += _regions(item, page.number, size[1])
     known = data.get("pages") or {}
-    if not found and known and str(page.number) not in known:
+    if not regions and known and str(page.number) not in known:
         return None
-    return to_page(found, page, size)
+    return to_page(regions, page, size)
 
 
 def _size(data: dict[str, Any], page: Page) -> tuple[float, float]:
@@ -70,12 +70,12 @@ def _items(data: dict[str, Any], node: dict[str, Any], seen: set[str]) -> Iterat
         item = _resolved(data, reference)
         # A caption stands above its table in the file's order, but is its child.
         inner = list(_items(data, item, seen))
-        captions = [one for one in inner if label_of(str(one.get("label"))) == CAPTION]
+        captions = [part for part in inner if label_of(str(part.get("label"))) == CAPTION]
         is_above = label_of(str(item.get("label"))) == TABLE
         yield from captions if is_above else []
         if "prov" in item:
             yield item
-        yield from (one for one in inner if not (is_above and one in captions))
+        yield from (part for part in inner if not (is_above and part in captions))
 
 
 def _resolved(data: dict[str, Any], reference: str) -> dict[str, Any]:
@@ -134,6 +134,6 @@ def _table(data: dict[str, Any]) -> Table:
         rows.setdefault(row, []).append((column, Cell(str(cell.get("text", "")), *spans)))
     count = int(data.get("num_rows") or max(rows, default=-1) + 1)
     return [
-        [cell for _, cell in sorted(rows.get(row, []), key=lambda one: one[0])]
+        [cell for _, cell in sorted(rows.get(row, []), key=lambda entry: entry[0])]
         for row in range(count)
     ]

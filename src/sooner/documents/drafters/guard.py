@@ -19,7 +19,7 @@ from ..page import Page
 from ..regions import PageDraft
 from .base import PageDrafter
 from .serving import answer as answered
-from .serving import said, serve
+from .serving import describe, serve
 
 GRACE = 5.0
 """Seconds for a process to end by itself."""
@@ -93,7 +93,7 @@ class GuardedThread:
             return _empty(self.name, page, began, f"no answer within {self.timeout:g} s")
         if isinstance(answer[0], PageDraft):
             return answer[0]
-        return _empty(self.name, page, began, said(answer[0]))
+        return _empty(self.name, page, began, describe(answer[0]))
 
     def close(self) -> None:
         """Nothing to do: a thread can't be ended, and does not keep the program from ending."""
@@ -131,7 +131,7 @@ class GuardedProcess:
             answer = self._died()
         except Exception as error:  # a drafter or a page that can't be sent
             self.close()
-            answer = said(error)
+            answer = describe(error)
         return answer if isinstance(answer, PageDraft) else _empty(self.name, page, began, answer)
 
     def close(self) -> None:

@@ -79,11 +79,11 @@ def _body(item: dict[str, Any], kind: str, place: Box | None) -> Region:
 
 def _notes(item: dict[str, Any], kind: str) -> list[str]:
     """Returns captions or footnotes of an item, whatever they belong to."""
-    found: list[str] = []
+    notes: list[str] = []
     for key, value in item.items():
         if key.endswith(f"_{kind}"):
-            found += [value] if isinstance(value, str) else [str(text) for text in value or []]
-    return found
+            notes += [value] if isinstance(value, str) else [str(text) for text in value or []]
+    return notes
 
 
 def _texts(label: str, texts: Sequence[str]) -> Iterator[Region]:
@@ -102,13 +102,13 @@ def is_middle(data: Any) -> bool:
 
 def read_middle(data: Any, page: Page) -> list[Region] | None:
     """Regions of a page, what MinerU discards at its edges included."""
-    for found in data["pdf_info"]:
-        if int(found.get("page_idx", 0)) == page.number - 1:
-            edges = _all(found.get("discarded_blocks"))
-            body = _all(found.get("para_blocks"))
+    for info in data["pdf_info"]:
+        if int(info.get("page_idx", 0)) == page.number - 1:
+            edges = _all(info.get("discarded_blocks"))
+            body = _all(info.get("para_blocks"))
             below = [region for region in edges if region.label in (PAGE_FOOTER, FOOTNOTE)]
             above = [region for region in edges if region not in below]
-            width, height = found.get("page_size") or page.native
+            width, height = info.get("page_size") or page.native
             return to_page([*above, *body, *below], page, (float(width), float(height)))
     return None
 

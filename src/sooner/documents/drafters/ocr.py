@@ -23,7 +23,7 @@ from ..languages import Joining
 from ..lines import is_item, with_markers
 from ..page import Line, Page, Picture
 from ..regions import FORMULA, PageDraft, around, box, label_of, overlap
-from ..resolution import MOST_SIDE
+from ..resolution import MAX_SIDE
 from .base import BLANK
 from .ocr_models import RecognitionModel, recognition_model
 from .straight import Lie, lie_of
@@ -77,8 +77,8 @@ class LayoutModel:
     def __call__(self, page: Page) -> list[Area]:
         self.ready()
         with self._lock:
-            found = self._engine(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
-        boxes, names, scores = found.boxes, found.class_names, found.scores
+            layout = self._engine(np.ascontiguousarray(page.picture[:, :, ::-1]))  # BGR
+        boxes, names, scores = layout.boxes, layout.class_names, layout.scores
         if boxes is None:
             return []
         return [
@@ -130,14 +130,14 @@ CONTRAST = 64
 
 def with_bullets(lines: Sequence[Line], picture: Picture) -> list[Line]:
     """Returns lines, with `•` in front of those that have a dot to their left and nothing else."""
-    found = []
+    result = []
     for line in lines:
         marked = _marked(line, picture)
         dot = (marked.bbox[0], line.bbox[1], line.bbox[0], line.bbox[3])
-        is_taken = any(overlap(dot, other.bbox) > 0 for other in lines if other is not line)
+        is_used = any(overlap(dot, other.bbox) > 0 for other in lines if other is not line)
         # The last letter of another line may be as round as a bullet.
-        found.append(line if is_taken else marked)
-    return found
+        result.append(line if is_used else marked)
+    return result
 
 
 def _marked(line: Line, picture: Picture) -> Line:
@@ -181,7 +181,7 @@ def _is_round(ink: np.ndarray, height: float) -> bool:
 
 AS_TEXT = "formulas are read as text, not as LaTeX"
 
-LEAST_SIDE = 12
+MIN_SIDE = 12
 """Pixels of a side below which no line of text fits."""
 
 
@@ -250,8 +250,8 @@ class OCR:
             regions = [self._joining.region(region) for region in regions]
         if lie:
             regions = [
-                replace(one, bbox=one.bbox and lie.back(one.bbox, straight.size, page.size))
-                for one in regions
+                replace(item, bbox=item.bbox and lie.back(item.bbox, straight.size, page.size))
+                for item in regions
             ]
         notes = [str(lie)] if lie else []
         notes += [AS_TEXT] if any(region.label == FORMULA for region in regions) else []
@@ -259,7 +259,7 @@ class OCR:
         return PageDraft(regions, time.perf_counter() - began, self.name, page.size, reason)
 
     def _lie(self, page: Page) -> Lie:
-        if min(page.size) * min(1.0, self.longest / max(page.size)) < LEAST_SIDE:
+        if min(page.size) * min(1.0, self.longest / max(page.size)) < MIN_SIDE:
             return Lie()
         with self._lock:
             return lie_of(page.picture, self._engine)
@@ -267,23 +267,23 @@ class OCR:
     def lines(self, page: Page) -> list[Line]:
         """Returns lines of text with boxes in pixels of the page's picture."""
         scale = min(1.0, self.longest / max(page.size))
-        if min(page.size) * scale < LEAST_SIDE:
+        if min(page.size) * scale < MIN_SIDE:
             return []
         picture = _shrunk(page.picture, scale, self.squeeze)
         self._ready()
         with self._lock:
             # Flags stay as the last call set them.
-            found = self._engine(
+            result = self._engine(
                 np.ascontiguousarray(picture[:, :, ::-1]),  # BGR
                 use_det=True,
                 use_cls=self.upside_down,
                 use_rec=True,
             )
-        boxes, texts = getattr(found, "boxes", None), getattr(found, "txts", None)
+        boxes, texts = getattr(result, "boxes", None), getattr(result, "txts", None)
         if boxes is None or not texts:
             return []
         back = np.array(page.size) / (picture.shape[1], picture.shape[0])
-        scores = getattr(found, "scores", None)
+        scores = getattr(result, "scores", None)
         if scores is None:
             scores = [None] * len(texts)
         return [
@@ -315,7 +315,7 @@ class OCR:
         settings = {
             "Global.log_level": "critical",
             "Global.use_cls": self.upside_down,
-            "Global.max_side_len": MOST_SIDE,  # pages come as small as they shall be
+            "Global.max_side_len": MAX_SIDE,  # pages come as small as they shall be
             f"{engine}.intra_op_num_threads": self.threads,
             f"{engine}.inter_op_num_threads": 1,
             # Enlarging a small page finds no more, and takes longer.

@@ -47,14 +47,18 @@ def languages() -> dict[str, str]:
     """Returns languages by rapidocr's names for them (its LangRec, and what its models list) and
     other names: the name that its models go by.
     """
-    found: dict[str, str] = {}
+    names: dict[str, str] = {}
     for version, size in ROUTES:
         routes = _routes(version)
-        known = {str(one) for route in routes.get(size) or () for one in route["supported_langs"]}
-        found |= {name: name for name in known}
-        others = {**(_of(version).get("aliases") or {}), **(routes.get("aliases") or {})}
-        found |= {str(other): str(name) for other, name in others.items() if str(name) in known}
-    return found
+        known = {
+            str(language)
+            for route in routes.get(size) or ()
+            for language in route["supported_langs"]
+        }
+        names |= {name: name for name in known}
+        aliases = {**(_of(version).get("aliases") or {}), **(routes.get("aliases") or {})}
+        names |= {str(other): str(name) for other, name in aliases.items() if str(name) in known}
+    return names
 
 
 def recognition_model(language: str, folder: Path | None = None) -> RecognitionModel:
@@ -73,13 +77,13 @@ def recognition_model(language: str, folder: Path | None = None) -> RecognitionM
     name = known.get(language.strip().lower())
     if name is None:
         raise unknown("language", language, known)
-    folders = [*([folder] if folder is not None else []), _own_folder()]
+    folders = [*([folder] if folder is not None else []), _model_folder()]
     missing = []
     for version, size in ROUTES:
         file = _file(name, version, size)
         if file is None:
             continue
-        path = next((one / file for one in folders if (one / file).is_file()), None)
+        path = next((place / file for place in folders if (place / file).is_file()), None)
         if path is not None:
             return RecognitionModel(name, version, size, path)
         missing.append(file)
@@ -116,15 +120,15 @@ def _config() -> Mapping[str, Any]:
     """
     try:
         resolver = importlib.import_module("rapidocr.utils.model_resolver")
-        found: Mapping[str, Any] = resolver._MODEL_CONFIG
+        config: Mapping[str, Any] = resolver._MODEL_CONFIG
     except (ImportError, AttributeError) as error:
         raise SoonerError(
             f"this version of rapidocr can't choose a model by language ({error}); install a newer "
             "one with: pip install -U 'sooner[docs]'"
         ) from None
-    return found
+    return config
 
 
-def _own_folder() -> Path:
+def _model_folder() -> Path:
     package = importlib.import_module("rapidocr")
     return Path(str(package.__file__)).parent / "models"

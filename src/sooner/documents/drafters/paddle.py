@@ -28,19 +28,19 @@ def is_mine(data: Any) -> bool:
 def read(data: Any, page: Page) -> list[Region] | None:
     """Returns regions of a page, or `None` if the data are about others."""
     pages = _pages(data)
-    for place, found in enumerate(pages):
-        index = found.get("page_index")
+    for place, result in enumerate(pages):
+        index = result.get("page_index")
         if index is None and len(pages) > 1:
             index = place
         if index is None or int(index) == page.number - 1:
-            return to_page(_regions(found), page, _size(found, page))
+            return to_page(_regions(result), page, _size(result, page))
     return None
 
 
 def _pages(data: Any) -> list[dict[str, Any]]:
     """Returns objects with `parsing_res_list`, out of whatever they are wrapped in."""
     if isinstance(data, list):
-        return [page for one in data for page in _pages(one)]
+        return [page for entry in data for page in _pages(entry)]
     if not isinstance(data, dict):
         return []
     if isinstance(data.get("parsing_res_list"), list):
@@ -51,15 +51,15 @@ def _pages(data: Any) -> list[dict[str, Any]]:
     return []
 
 
-def _size(found: dict[str, Any], page: Page) -> tuple[float, float]:
-    if found.get("width") and found.get("height"):
-        return float(found["width"]), float(found["height"])
+def _size(result: dict[str, Any], page: Page) -> tuple[float, float]:
+    if result.get("width") and result.get("height"):
+        return float(result["width"]), float(result["height"])
     scale = PDF_SCALE if page.is_pdf else 1.0
     return page.native[0] * scale, page.native[1] * scale
 
 
-def _regions(found: dict[str, Any]) -> list[Region]:
-    return [_region(block) for block in sorted(found["parsing_res_list"], key=_rank)]
+def _regions(result: dict[str, Any]) -> list[Region]:
+    return [_region(block) for block in sorted(result["parsing_res_list"], key=_rank)]
 
 
 def _rank(block: dict[str, Any]) -> tuple[int, int]:

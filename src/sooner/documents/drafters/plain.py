@@ -36,7 +36,7 @@ from .ocr import LayoutModel, with_bullets
 FROM_ZERO = re.compile(r"_page_(\d+)(?:_\w+)?|_(\d+)_res")
 """Page numbers as dots.ocr (`paper_page_0`) and PaddleX (`paper_0_res`) put them into names."""
 
-FROM_ONE = re.compile(r"[-_](\d+)")
+PAGE_NUMBER = re.compile(r"[-_](\d+)")
 
 WHOLE = re.compile(r"|_res|_content_list|_middle")
 """What stands behind a document's name if a file is about all of it, in order of preference."""
@@ -70,12 +70,12 @@ class SavedFiles:
         if self.single is not None:
             return [(self.single, False)]
         stem = page.source.stem
-        found: list[tuple[int, Path]] = []
+        files: list[tuple[int, Path]] = []
         for path in self.by_start.get(stem[:4], []):
             rank = _rank(path.stem, stem, page.number)
             if rank is not None:
-                found.append((rank, path))
-        return [(path, rank == 0) for rank, path in sorted(found, key=lambda one: one[0])]
+                files.append((rank, path))
+        return [(path, rank == 0) for rank, path in sorted(files, key=lambda entry: entry[0])]
 
 
 def _rank(name: str, stem: str, number: int) -> int | None:
@@ -85,7 +85,7 @@ def _rank(name: str, stem: str, number: int) -> int | None:
     rest = name[len(stem) :]
     if match := FROM_ZERO.fullmatch(rest):
         return 0 if int(match[1] or match[2]) + 1 == number else None
-    if match := FROM_ONE.fullmatch(rest):
+    if match := PAGE_NUMBER.fullmatch(rest):
         return 0 if int(match[1]) == number else None
     if WHOLE.fullmatch(rest):
         return 1 + ["", "_content_list", "_res", "_middle"].index(rest)
@@ -128,9 +128,9 @@ class PlainText:
                 text = path.read_text(encoding="utf-8", errors="replace")
             except OSError as error:
                 raise SoonerError(f"'{path}' can't be read: {error.strerror}") from None
-            found = text if is_of_page else _part(text, page)
-            if found is not None:
-                return numbered(list(blocks(found))), ""
+            content = text if is_of_page else _part(text, page)
+            if content is not None:
+                return numbered(list(blocks(content))), ""
         return [], f"no text for page {page.number} of '{page.source.name}' in '{self.files.root}'"
 
 

@@ -27,11 +27,11 @@ class Format(NamedTuple):
     read: Callable[[Any, Page], list[Region] | None]
 
 
-def _is_own(data: Any) -> bool:
+def _is_draft(data: Any) -> bool:
     return isinstance(data, dict) and isinstance(data.get("regions"), list)
 
 
-def _own(data: Any, page: Page) -> list[Region]:
+def _draft_regions(data: Any, page: Page) -> list[Region]:
     draft = PageDraft.from_json(data)
     return to_page(draft.regions, page, draft.size)
 
@@ -42,7 +42,7 @@ FORMATS = {
     "mineru-middle": Format(mineru.is_middle, mineru.read_middle),
     "docling": Format(docling.is_mine, docling.read),
     "dots": Format(dots.is_mine, dots.read),
-    "sooner": Format(_is_own, _own),
+    "sooner": Format(_is_draft, _draft_regions),
 }
 
 

@@ -22,9 +22,9 @@ def serve(drafter: PageDrafter, pipe: Connection) -> None:
         pipe.send(True)
         while True:
             page = pipe.recv()
-            found: list[PageDraft | BaseException] = []
-            answer(drafter, page, found)
-            pipe.send(found[0] if isinstance(found[0], PageDraft) else said(found[0]))
+            results: list[PageDraft | BaseException] = []
+            answer(drafter, page, results)
+            pipe.send(results[0] if isinstance(results[0], PageDraft) else describe(results[0]))
     except (EOFError, OSError):  # nobody is there any more
         return
 
@@ -37,15 +37,15 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def answer(drafter: PageDrafter, page: Page, found: list[PageDraft | BaseException]) -> None:
-    """Put a page's draft, or the error instead of it, into `found`."""
+def answer(drafter: PageDrafter, page: Page, results: list[PageDraft | BaseException]) -> None:
+    """Put a page's draft, or the error instead of it, into `results`."""
     try:
-        found.append(drafter(page))
+        results.append(drafter(page))
     except BaseException as error:
-        found.append(error)
+        results.append(error)
 
 
-def said(error: BaseException) -> str:
+def describe(error: BaseException) -> str:
     """Returns an error in a line."""
     text = " ".join(str(error).split())[:200]
     if isinstance(error, SoonerError):

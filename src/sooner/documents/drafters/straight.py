@@ -23,7 +23,7 @@ LONG, PART = 5.0, 5.0
 """Heights of a line from which its slope is believed, and of the part of it that is looked at: a
 longer one would be squeezed."""
 
-LEAST_SKEW, MOST_SKEW = 0.4, 12.0
+MIN_SKEW, MAX_SKEW = 0.4, 12.0
 """Degrees of a slope that is straightened; a steeper one is not that of a page."""
 
 CLEAR = 0.1
@@ -59,7 +59,7 @@ class Lie:
         whole = np.rot90(picture, -self.turn // 90)
         if not self.skew:
             return np.ascontiguousarray(whole)
-        paper = tuple(int(one) for one in np.median(whole[::9, ::9].reshape(-1, 3), axis=0))
+        paper = tuple(int(channel) for channel in np.median(whole[::9, ::9].reshape(-1, 3), axis=0))
         image = Image.fromarray(np.ascontiguousarray(whole))
         turned = image.rotate(
             self.skew, Image.Resampling.BICUBIC, expand=True, fillcolor=paper
@@ -96,8 +96,8 @@ def lie_of(picture: Picture, engine: Any) -> Lie:
     scale = min(1.0, LOOKED_AT / max(picture.shape[:2]))
     image = Image.fromarray(picture)
     small = image.resize((max(round(image.width * scale), 1), max(round(image.height * scale), 1)))
-    found = engine(_bgr(small), use_det=True, use_cls=False, use_rec=False)
-    boxes = getattr(found, "boxes", None)
+    result = engine(_bgr(small), use_det=True, use_cls=False, use_rec=False)
+    boxes = getattr(result, "boxes", None)
     if boxes is None or not len(boxes):
         return Lie()
     corners = np.asarray(boxes, dtype=float).reshape(-1, 4, 2) / scale  # [lines, 4, 2], in a circle
@@ -151,7 +151,7 @@ class _Lines:
         order = np.argsort(slopes)
         weights = np.cumsum(self.lengths[is_long][order])
         slope = float(slopes[order][np.searchsorted(weights, weights[-1] / 2)])
-        return slope if LEAST_SKEW <= abs(slope) <= MOST_SKEW else 0.0
+        return slope if MIN_SKEW <= abs(slope) <= MAX_SKEW else 0.0
 
     def part(self, image: Image.Image, line: int) -> Image.Image:
         """Returns the beginning of a line."""
@@ -164,7 +164,7 @@ class _Lines:
         return image.transform(
             (max(round(share * length), 1), max(round(height), 1)),
             Image.Transform.QUAD,
-            [float(one) for point in ends for one in point],
+            [float(value) for point in ends for value in point],
             Image.Resampling.BILINEAR,
         )
 
@@ -177,8 +177,8 @@ def _is_flipped(parts: Sequence[Image.Image], engine: Any, is_sideways: bool) ->
         is_sideways: either way is as likely as the other; else a page that nobody can read, as in a
             script that the model does not know, stays as it is.
     """
-    found = [engine(_bgr(part), use_det=False, use_cls=True, use_rec=False) for part in parts]
-    votes = [one.cls_res[0] for one in found]  # label, score
+    results = [engine(_bgr(part), use_det=False, use_cls=True, use_rec=False) for part in parts]
+    votes = [result.cls_res[0] for result in results]  # label, score
     flipped = sum(float(score) for label, score in votes if label == "180")
     share = flipped / max(sum(float(score) for _, score in votes), 1e-6)
     if share < CLEAR and not is_sideways:
@@ -192,8 +192,10 @@ def _is_flipped(parts: Sequence[Image.Image], engine: Any, is_sideways: bool) ->
 
 def _score(parts: Sequence[Image.Image], engine: Any) -> float:
     """Returns how sure the recognition is of what it reads, from 0 to 1."""
-    found = [engine(_bgr(part), use_det=False, use_cls=False, use_rec=True) for part in parts]
-    scores = [float(one.scores[0]) if getattr(one, "scores", None) else 0.0 for one in found]
+    results = [engine(_bgr(part), use_det=False, use_cls=False, use_rec=True) for part in parts]
+    scores = [
+        float(result.scores[0]) if getattr(result, "scores", None) else 0.0 for result in results
+    ]
     return sum(scores) / max(len(scores), 1)
 
 

@@ -94,21 +94,21 @@ class PageForm:
         """Returns what an answer about one region's crop says, as a drafter would have read it."""
         if not self.has_boxes:
             return self.body(text).strip()
-        drafts = [one for region in self.read(text).regions for one in region.drafts]
+        drafts = [draft for region in self.read(text).regions for draft in region.drafts]
         return "\n\n".join(drafts) or text.strip()
 
 
-def placed(box: Box, size: Size, frame: Size, most: int | None = None) -> tuple[int, ...]:
+def placed(box: Box, size: Size, frame: Size, maximum: int | None = None) -> tuple[int, ...]:
     """Returns a box in whole units of a frame, on the page.
 
     Args:
         size: of the picture that the box is for.
-        most: the largest number that the form has, if that is less than the frame's side.
+        maximum: the largest number that the form has, if that is less than the frame's side.
     """
     width, height = size
     x, y = frame[0] / max(width, 1), frame[1] / max(height, 1)
-    found = (math.floor(side + 0.5) for side in clipped(scaled(box, x, y), *frame))
-    return tuple(side if most is None else min(side, most) for side in found)
+    sides = (math.floor(side + 0.5) for side in clipped(scaled(box, x, y), *frame))
+    return tuple(side if maximum is None else min(side, maximum) for side in sides)
 
 
 def resized(regions: Sequence[Region], frame: Size | None, size: Size) -> list[Region]:

@@ -48,7 +48,7 @@ class Html(PageForm):
 
     def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
         each = (replace(region, drafts=[text]) for text in region.drafts)
-        return list(dict.fromkeys(page_html([one]).rstrip("\n") for one in each))
+        return list(dict.fromkeys(page_html([block]).rstrip("\n") for block in each))
 
     def between(self, region: Region, following: Region) -> str:
         return "\n"

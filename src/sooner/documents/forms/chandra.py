@@ -56,7 +56,7 @@ LABELS = {
 
 BLOCK = re.compile(r"<div\b(?P<told>[^>]*\bdata-(?:bbox|label)=[^>]*)>", re.IGNORECASE)
 
-TOLD = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
+ATTRIBUTES = re.compile(r"""data-(bbox|label)\s*=\s*(?:"([^"]*)"|'([^']*)')""", re.IGNORECASE)
 
 DIV = re.compile(r"<(/?)div\b[^>]*>", re.IGNORECASE)
 
@@ -87,12 +87,12 @@ class Chandra(PageForm):
         return [self.element(region, text, size, seen) for text in dict.fromkeys(contents) if text]
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
-        told = ""
+        attributes = ""
         if region.bbox is not None and 0 not in size:
             sides = placed(region.bbox, size, (self.side, self.side))
             listed = str(list(sides)) if self.boxes == "list" else " ".join(map(str, sides))
-            told = f' data-bbox="{listed}"'
-        return f'<div{told} data-label="{NAMES[region.label]}">{text}</div>'
+            attributes = f' data-bbox="{listed}"'
+        return f'<div{attributes} data-label="{NAMES[region.label]}">{text}</div>'
 
     def between(self, region: Region, following: Region) -> str:
         return ""
@@ -102,14 +102,14 @@ class Chandra(PageForm):
         box.
         """
         regions, written, broken, at = list[Region](), list[str](), False, 0
-        for told, inner, start, end, is_closed in _blocks(text):
+        for attributes, inner, start, end, is_closed in _blocks(text):
             outside = text[at:start].strip()
             broken = broken or bool(outside) or not is_closed
             if outside:
                 regions.append(Region(None, drafts=[_plain(outside)]))
                 written.append(outside)
-            region = _region(told, inner)
-            broken = broken or (region.bbox is None and "bbox" in told)
+            region = _region(attributes, inner)
+            broken = broken or (region.bbox is None and "bbox" in attributes)
             regions.append(region)
             written.append(inner.strip())
             at = end
@@ -117,13 +117,15 @@ class Chandra(PageForm):
         if rest:
             regions.append(Region(None, drafts=[_plain(rest)]))
             written.append(rest)
-        kept = [
-            (one, told)
-            for one, told in zip(regions, written, strict=True)
-            if any(one.drafts) or one.bbox is not None
+        pairs = [
+            (item, attributes)
+            for item, attributes in zip(regions, written, strict=True)
+            if any(item.drafts) or item.bbox is not None
         ]
         return FormAnswer(
-            numbered([one for one, _ in kept]), [told for _, told in kept], broken or bool(rest)
+            numbered([item for item, _ in pairs]),
+            [attributes for _, attributes in pairs],
+            broken or bool(rest),
         )
 
 
@@ -152,7 +154,7 @@ def _content(region: Region, draft: str) -> str:
         tag = f"h{min(region.level or (1 if label == TITLE else 2), 5)}"
         draft = draft.lstrip("# ")
     paragraphs = reflowed(draft).split("\n\n")
-    return "".join(f"<{tag}>{_escaped(one)}</{tag}>" for one in paragraphs if one)
+    return "".join(f"<{tag}>{_escaped(paragraph)}</{tag}>" for paragraph in paragraphs if paragraph)
 
 
 def _escaped(text: str) -> str:
@@ -163,30 +165,32 @@ def _blocks(text: str) -> list[tuple[dict[str, str], str, int, int, bool]]:
     """Returns what each block says of itself, its inside, where it begins and ends, whether it
     closes.
     """
-    found, at = [], 0
+    blocks, at = [], 0
     while (match := BLOCK.search(text, at)) is not None:
-        told = {one[1].lower(): one[2] or one[3] or "" for one in TOLD.finditer(match["told"])}
+        attributes = {
+            tag[1].lower(): tag[2] or tag[3] or "" for tag in ATTRIBUTES.finditer(match["told"])
+        }
         depth, end, inner_end = 1, len(text), len(text)
         following = BLOCK.search(text, match.end())
-        for one in DIV.finditer(text, match.end()):
-            if following is not None and one.start() == following.start():
-                end = inner_end = one.start()  # a block never stands in another one
+        for tag in DIV.finditer(text, match.end()):
+            if following is not None and tag.start() == following.start():
+                end = inner_end = tag.start()  # a block never stands in another one
                 break
-            depth += -1 if one[1] else 1
+            depth += -1 if tag[1] else 1
             if depth == 0:
-                inner_end, end = one.start(), one.end()
+                inner_end, end = tag.start(), tag.end()
                 break
         inner = text[match.end() : inner_end]
         if depth:
             inner = OPEN_TAG.sub("", inner)
-        found.append((told, inner, match.start(), end, depth == 0))
+        blocks.append((attributes, inner, match.start(), end, depth == 0))
         at = end
-    return found
+    return blocks
 
 
-def _region(told: dict[str, str], inner: str) -> Region:
-    label = LABELS.get(told.get("label", ""), TEXT)
-    place = _box(told.get("bbox", ""))
+def _region(data: dict[str, str], inner: str) -> Region:
+    label = LABELS.get(data.get("label", ""), TEXT)
+    place = _box(data.get("bbox", ""))
     if label == TABLE and "<table" in inner.lower():
         return Region(place, label, drafts=[inner.strip()])
     heading = re.search(r"<h([1-6])\b", inner, re.IGNORECASE)
@@ -226,14 +230,14 @@ class _Words(HTMLParser):
         self.is_code = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        given: dict[str, Any] = dict(attrs)
+        attributes: dict[str, Any] = dict(attrs)
         if tag == "math":
-            self.math = "$$" if given.get("display") == "block" else "$"
+            self.math = "$$" if attributes.get("display") == "block" else "$"
             self.text += self.math
         elif tag == "br":
             self.text += "\n"
         elif tag == "img":
-            self.text += given.get("alt") or ""
+            self.text += attributes.get("alt") or ""
         elif tag in ("ul", "ol"):
             self.lists.append(0 if tag == "ol" else None)
         elif tag == "li":

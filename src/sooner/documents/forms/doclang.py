@@ -56,7 +56,7 @@ CUT = re.compile(r"<[^<>]*$")
 LESS = "\ue000"
 """Stands for `<` in texts while tags are read."""
 
-KEPT = (
+PLAIN_TAGS = (
     *("text", "formula", "picture", "caption", "footnote", "page_header", "page_footer", "code"),
     "heading",
 )
@@ -77,9 +77,9 @@ class DocLang(DocTags):
             place += "".join(f'<location value="{side}"/>' for side in sides)
         if region.label == LIST_ITEM:
             return "".join(f"{mark}{place}{_quoted(part)}" for mark, part in _items(text))
-        found = [_content(region, part) for part in parts_of(region, text)]
-        name, told = _named(region, text)
-        return "".join(f"<{name}{told}>{place}{part}</{name}>" for part in found)
+        parts = [_content(region, part) for part in parts_of(region, text)]
+        name, attributes = _named(region, text)
+        return "".join(f"<{name}{attributes}>{place}{part}</{name}>" for part in parts)
 
     def opened(self, name: str) -> str:
         return "" if not name else '<list class="ordered">' if name == "ordered_list" else "<list>"
@@ -119,11 +119,11 @@ def _items(text: str) -> list[tuple[str, str]]:
     region = Region(None, LIST_ITEM, drafts=[text])
     marks = [NUMBER.match(line) for line in text.strip().splitlines()]
     numbers = [mark[0].strip() for mark in marks if mark is not None]
-    found = []
+    items = []
     for place, part in enumerate(parts_of(region, text)):
         number = numbers[place] if place < len(numbers) else ""
-        found.append((f"<ldiv><marker>{number}</marker></ldiv>" if number else "<ldiv/>", part))
-    return found
+        items.append((f"<ldiv><marker>{number}</marker></ldiv>" if number else "<ldiv/>", part))
+    return items
 
 
 def _quoted(text: str) -> str:
@@ -132,14 +132,14 @@ def _quoted(text: str) -> str:
 
 def _as_doctags(text: str) -> str:
     """Returns the same elements in DocTags, with `LESS` for what is no tag."""
-    writer, at, found = _Tags(), 0, ""
+    writer, at, result = _Tags(), 0, ""
     text = CUT.sub("", text) if "<![CDATA[" not in text[text.rfind("<") :] else text
     for piece in PIECE.finditer(text):
-        found += _plain(text[at : piece.start()])
+        result += _plain(text[at : piece.start()])
         data = piece["data"]
-        found += data.replace("<", LESS) if data is not None else writer(piece["tag"])
+        result += data.replace("<", LESS) if data is not None else writer(piece["tag"])
         at = piece.end()
-    return found + _plain(text[at:])
+    return result + _plain(text[at:])
 
 
 def _plain(text: str) -> str:
@@ -158,43 +158,43 @@ class _Tags:
         name = re.match(r"/?\w+", tag)
         assert name is not None
         bare, closes = name[0].removeprefix("/"), tag.startswith("/")
-        told = dict(ATTRIBUTE.findall(tag))
+        attributes = dict(ATTRIBUTE.findall(tag))
         rule: Callable[[dict[str, str], bool, bool], str] | None = getattr(self, f"_{bare}", None)
         if rule is not None:
-            return rule(told, closes, tag.endswith("/"))
+            return rule(attributes, closes, tag.endswith("/"))
         if bare == "location":
-            value = told.get("value", "")
+            value = attributes.get("value", "")
             return f"<loc_{value}>" if value.isdecimal() else ""
         if bare in DROPPED:
             return ""
-        if OTSL.fullmatch(f"<{bare}>") or bare in KEPT:
+        if OTSL.fullmatch(f"<{bare}>") or bare in PLAIN_TAGS:
             return f"<{'/' if closes else ''}{bare}>"
         return f"{LESS}{tag}>"
 
-    def _doclang(self, told: dict[str, str], closes: bool, empty: bool) -> str:
+    def _doclang(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
         return "</doctag>" if closes else "<doctag>"
 
-    def _table(self, told: dict[str, str], closes: bool, empty: bool) -> str:
+    def _table(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
         return "</otsl>" if closes else "<otsl>"
 
-    def _heading(self, told: dict[str, str], closes: bool, empty: bool) -> str:
+    def _heading(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
         if closes:
             return f"</{self.headings.pop() if self.headings else 'title'}>"
-        level = told.get("level", "1")
+        level = attributes.get("level", "1")
         number = min(max(int(level), 1), 6) if level.isdecimal() else 1
         self.headings.append("title" if number == 1 else f"section_header_level_{number - 1}")
         return f"<{self.headings[-1]}>"
 
-    def _list(self, told: dict[str, str], closes: bool, empty: bool) -> str:
+    def _list(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
         if closes:
             ended = "</list_item>" if self.is_item else ""
             self.is_item, name = False, self.list or "unordered_list"
             self.list = ""
             return f"{ended}</{name}>"
-        self.list = "ordered_list" if told.get("class") == "ordered" else "unordered_list"
+        self.list = "ordered_list" if attributes.get("class") == "ordered" else "unordered_list"
         return f"<{self.list}>"
 
-    def _ldiv(self, told: dict[str, str], closes: bool, empty: bool) -> str:
+    def _ldiv(self, attributes: dict[str, str], closes: bool, empty: bool) -> str:
         if closes:
             return " "  # behind a marker
         ended = "</list_item>" if self.is_item else ""

@@ -123,8 +123,8 @@ class DocTags(PageForm):
 
     def texts(self, region: Region, size: Size, seen: Size | None = None) -> list[str]:
         drafts = region.drafts or [""] * (region.label == PICTURE)
-        found = (self.element(region, draft, size, seen) for draft in drafts)
-        return [text for text in dict.fromkeys(found) if text]
+        texts = (self.element(region, draft, size, seen) for draft in drafts)
+        return [text for text in dict.fromkeys(texts) if text]
 
     def element(self, region: Region, text: str, size: Size, seen: Size | None = None) -> str:
         """Returns a draft in its tag; a list with several items becomes as many elements."""
@@ -133,17 +133,17 @@ class DocTags(PageForm):
             sides = placed(region.bbox, size, (SIDE, SIDE), SIDE - 1)
             place = "".join(f"<loc_{side}>" for side in sides)
         tag = _tag(region, text)
-        found = [f"<{tag}>{place}{part}</{tag}>" for part in parts_of(region, text)]
-        return "\n".join(found)
+        parts = [f"<{tag}>{place}{part}</{tag}>" for part in parts_of(region, text)]
+        return "\n".join(parts)
 
     def start(self, first: Region) -> str:
         return f"<{self.root}>{self.opened(_list_of(first))}"
 
     def between(self, region: Region, following: Region) -> str:
-        before, behind = _list_of(region), _list_of(following)
-        if before == behind:
+        before, after = _list_of(region), _list_of(following)
+        if before == after:
             return self.line
-        return f"{self.line}{self.closed(before)}{self.opened(behind)}"
+        return f"{self.line}{self.closed(before)}{self.opened(after)}"
 
     def end(self, last: Region) -> str:
         return f"{self.line}{self.closed(_list_of(last))}</{self.root}>"
@@ -165,13 +165,13 @@ class DocTags(PageForm):
         """
         reader = _Reader()
         reader.feed(text)
-        found = sorted(reader.found, key=lambda one: one[0])
-        kept = [one for one in found if one[1].drafts or one[1].bbox is not None]
+        entries = sorted(reader.entries, key=lambda item: item[0])
+        usable = [item for item in entries if item[1].drafts or item[1].bbox is not None]
         regions = [
-            replace(region, order=order, drafts=[self.restored(one) for one in region.drafts])
-            for order, (_, region, _) in enumerate(kept)
+            replace(region, order=order, drafts=[self.restored(item) for item in region.drafts])
+            for order, (_, region, _) in enumerate(usable)
         ]
-        written = [self.restored(text) for *_, text in kept]
+        written = [self.restored(text) for *_, text in usable]
         return FormAnswer(regions, written, reader.is_broken)
 
     def restored(self, text: str) -> str:
@@ -233,7 +233,7 @@ class _List:
 
 
 class _Reader:
-    """Reads tags in turn; `found` has the place, the region and the text of each element.
+    """Reads tags in turn; `entries` has the place, the region and the text of each element.
 
     Attributes:
         open: elements that have begun, the inner ones last.
@@ -243,7 +243,7 @@ class _Reader:
     """
 
     def __init__(self) -> None:
-        self.found: list[tuple[int, Region, str]] = []
+        self.entries: list[tuple[int, Region, str]] = []
         self.is_broken = False
         self.open: list[_Open] = []
         self.count = self.ended = 0
@@ -269,7 +269,7 @@ class _Reader:
             self.open[-1].text += text
         elif text.strip():  # outside of all elements
             self.is_broken = True
-            self.found.append((self.count, Region(None, drafts=[text.strip()]), text.strip()))
+            self.entries.append((self.count, Region(None, drafts=[text.strip()]), text.strip()))
             self.count += 1
 
     def _tag(self, match: re.Match[str]) -> None:
@@ -334,10 +334,14 @@ class _Reader:
         self.count += 1
 
     def _end(self, name: str) -> None:
-        if name == "list_item" and self.ended and name not in [one.tag for one in self.open]:
+        if (
+            name == "list_item"
+            and self.ended
+            and name not in [element.tag for element in self.open]
+        ):
             self.ended -= 1
             return
-        if name not in [one.tag for one in self.open]:
+        if name not in [element.tag for element in self.open]:
             self.is_broken = True
             return
         while self.open[-1].tag != name:
@@ -346,24 +350,26 @@ class _Reader:
         self._close()
 
     def _close(self) -> None:
-        one = self.open.pop()
-        if one is self.whole:
+        element = self.open.pop()
+        if element is self.whole:
             self.whole = None
         elif self.open and self.open[-1] is self.whole:
-            text = LANGUAGE.sub("", one.text).strip()
+            text = LANGUAGE.sub("", element.text).strip()
             if text:
-                self.whole.append(INLINE[one.tag].format(text))
+                self.whole.append(INLINE[element.tag].format(text))
             return
-        label, text = LABELS.get(one.tag, TEXT), one.text.strip()
-        self.is_broken = self.is_broken or len(one.places) % 4 != 0
+        label, text = LABELS.get(element.tag, TEXT), element.text.strip()
+        self.is_broken = self.is_broken or len(element.places) % 4 != 0
         level = 1 if label == TITLE else 0
-        if one.tag.startswith(HEADING):
-            level = int(one.tag.removeprefix(HEADING)) + 1
-        drafts = [draft] if (draft := self._draft(one, label, text)) else []
-        if drafts or one.tag != "list_item":  # an item may hold another list, and nothing else
-            self.found.append((one.order, Region(_box(one.places), label, 0, drafts, level), text))
+        if element.tag.startswith(HEADING):
+            level = int(element.tag.removeprefix(HEADING)) + 1
+        drafts = [draft] if (draft := self._draft(element, label, text)) else []
+        if drafts or element.tag != "list_item":  # an item may hold another list, and nothing else
+            self.entries.append(
+                (element.order, Region(_box(element.places), label, 0, drafts, level), text)
+            )
 
-    def _draft(self, one: _Open, label: str, text: str) -> str:
+    def _draft(self, element: _Open, label: str, text: str) -> str:
         if label in (TABLE, PICTURE):
             return to_html(read_table(text)) if is_otsl(text) else stripped(CLASS.sub("", text))
         if label == LIST_ITEM:
@@ -373,10 +379,10 @@ class _Reader:
                 return f"- {text}"
             self.lists[-1].items += 1
             return f"{self.lists[-1].items}. {text}"
-        if one.tag == "code":
-            told = LANGUAGE.match(one.text)
-            name = "" if told is None or told[1] == "unknown" else told[1].lower()
-            return f"{FENCE}{name}\n{LANGUAGE.sub('', one.text, 1).strip(chr(10))}\n{FENCE}"
+        if element.tag == "code":
+            match = LANGUAGE.match(element.text)
+            name = "" if match is None or match[1] == "unknown" else match[1].lower()
+            return f"{FENCE}{name}\n{LANGUAGE.sub('', element.text, 1).strip(chr(10))}\n{FENCE}"
         return text
 
 

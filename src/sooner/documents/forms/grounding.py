@@ -110,12 +110,12 @@ class Grounding(PageForm):
         return f"{tag}\n" + ("\n" if region.label == TABLE else "") + text
 
     def _tag(self, name: str, box: Box | None, size: Size) -> str:
-        told = ""
+        position = ""
         if box is not None and 0 not in size:
-            told = f"[{', '.join(map(str, placed(box, size, self.frame)))}]"
+            position = f"[{', '.join(map(str, placed(box, size, self.frame)))}]"
         if self.tags == "det":
-            return f"<|det|>{name} {told or '[]'}<|/det|>"
-        return f"<|ref|>{name}<|/ref|><|det|>[{told}]<|/det|>"
+            return f"<|det|>{name} {position or '[]'}<|/det|>"
+        return f"<|ref|>{name}<|/ref|><|det|>[{position}]<|/det|>"
 
     def between(self, region: Region, following: Region) -> str:
         if self.tags == "det":
@@ -131,16 +131,18 @@ class Grounding(PageForm):
         gives the rows to the table.
         """
         elements, repaired = self._elements(text)
-        found = [(_region(one), one.text.strip()) for one in _with_tables(elements)]
-        kept = [one for one in found if one[0].drafts or one[0].bbox is not None]
-        return FormAnswer(numbered([one for one, _ in kept]), [one for _, one in kept], repaired)
+        pairs = [(_region(item), item.text.strip()) for item in _with_tables(elements)]
+        usable = [item for item in pairs if item[0].drafts or item[0].bbox is not None]
+        return FormAnswer(
+            numbered([item for item, _ in usable]), [item for _, item in usable], repaired
+        )
 
     def _elements(self, text: str) -> tuple[list[_Element], bool]:
         whole, open_end = TAGS[self.tags]
         tags = list(whole.finditer(text))
         head = text[: tags[0].start()] if tags else text
         repaired = bool(head.strip())
-        found = [_Element("text", None, CUT.sub("", head))] if repaired else []
+        elements = [_Element("text", None, CUT.sub("", head))] if repaired else []
         ends = [tag.start() for tag in tags[1:]] + [len(text)]
         for tag, end in zip(tags, ends, strict=False):
             content = text[tag.end() : end]
@@ -149,8 +151,8 @@ class Grounding(PageForm):
             boxes = list(_boxes(tag["boxes"]))
             repaired = repaired or (not boxes and bool(tag["boxes"].strip("[] ")))
             name = tag["name"].strip()
-            found.append(_Element(name, around(boxes) if boxes else None, whole_content))
-        return found, repaired
+            elements.append(_Element(name, around(boxes) if boxes else None, whole_content))
+        return elements, repaired
 
 
 def _boxes(text: str) -> Iterator[Box]:
@@ -166,26 +168,26 @@ def _name(region: Region, text: str) -> str:
 
 
 def _with_tables(elements: list[_Element]) -> list[_Element]:
-    found: list[_Element] = []
-    for one in elements:
-        before = found[-1] if found else None
-        at = one.text.find("<table")
-        is_caption = label_of(one.name) == CAPTION and at >= 0
+    result: list[_Element] = []
+    for element in elements:
+        before = result[-1] if result else None
+        at = element.text.find("<table")
+        is_caption = label_of(element.name) == CAPTION and at >= 0
         is_free = before is not None and label_of(before.name) == TABLE and not before.text.strip()
         if is_caption and before is not None and is_free:
-            found[-1] = replace(before, text=one.text[at:])
-            one = replace(one, text=one.text[:at])
-        found.append(one)
-    return found
+            result[-1] = replace(before, text=element.text[at:])
+            element = replace(element, text=element.text[:at])
+        result.append(element)
+    return result
 
 
-def _region(one: _Element) -> Region:
-    label = label_of(one.name)
-    text = stripped(CENTRE.sub("", one.text))
+def _region(element: _Element) -> Region:
+    label = label_of(element.name)
+    text = stripped(CENTRE.sub("", element.text))
     if label == FORMULA:
         text = bare_formula(text)
     heading = HEADING.match(text)
     if heading is not None and label == TEXT:
         label = SECTION_HEADER
     level = len(heading[1]) if heading is not None and label in (TITLE, SECTION_HEADER) else 0
-    return Region(one.box, label, drafts=[text] if text else [], level=level)
+    return Region(element.box, label, drafts=[text] if text else [], level=level)

@@ -33,7 +33,7 @@ class LayoutJson(PageForm):
         return "]"
 
     def read(self, text: str) -> FormAnswer:
-        found = read_layout_json(text)
-        drafts = (region.drafts[0] if region.drafts else "" for region in found.regions)
-        written = [json.dumps(one, ensure_ascii=False)[1:-1] for one in drafts]
-        return FormAnswer(found.regions, written, found.repaired)
+        layout = read_layout_json(text)
+        drafts = (region.drafts[0] if region.drafts else "" for region in layout.regions)
+        written = [json.dumps(draft, ensure_ascii=False)[1:-1] for draft in drafts]
+        return FormAnswer(layout.regions, written, layout.repaired)

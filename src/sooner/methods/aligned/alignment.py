@@ -22,7 +22,7 @@ from .size import (
     REJOINED,
     REPEATED,
     SHORTER,
-    Trust,
+    Prior,
 )
 
 SURE = 3
@@ -81,16 +81,16 @@ class Alignment:
     def __init__(
         self,
         index: DraftIndex,
-        trust: Trust,
+        prior: Prior,
         joint: Sequence[int] = (),
         repeats: NgramIndex | None = None,
     ) -> None:
-        self.index, self.trust, self.repeats = index, trust, repeats
+        self.index, self.prior, self.repeats = index, prior, repeats
         self.joint = list(joint)
         self.text: list[int] = []
         self._later: list[int] = []  # what it said since
         self._look = FIRST_LOOK
-        self._is_followed = bool(index.tokens) and trust.begin()
+        self._is_followed = bool(index.tokens) and prior.begin()
         self.near = len(index.tokens)  # place where the text was last seen; now none
         self.anchor: tuple[int, int] | None = None  # last sure place, and tokens said since
         self._visited = bytearray(len(index.tokens))
@@ -104,7 +104,7 @@ class Alignment:
 
         After some tokens it is not: they are for the next `advance`.
         """
-        if not self.trust.is_idle or self._is_followed or self.repeats is not None:
+        if not self.prior.is_idle or self._is_followed or self.repeats is not None:
             self._look = FIRST_LOOK
             return False
         if len(self._later) + len(new) >= self._look:
@@ -127,36 +127,38 @@ class Alignment:
         if self.repeats is not None:
             self.repeats.extend(list(new))
         self._retire(seen)
-        self.cursors = self._ranked(self._found())
+        self.cursors = self._ranked(self._matches())
 
     def branches(self, cursors: Sequence[Cursor]) -> dict[int, Branch]:
         """Returns what may come next (eq. 6): tokens with the continuations that begin so, best
         first.
         """
-        found: dict[int, Branch] = {}
+        branches: dict[int, Branch] = {}
         for tokens, place, kind in cursors:
             token = tokens[place]
             if token >= 0:
-                _join(found, token, kind, (tokens, place + 1, NEXT[kind]))
+                _join(branches, token, kind, (tokens, place + 1, NEXT[kind]))
             elif token == END and kind in FOLLOWED and self.joint:
                 joint = [*self.joint, STOP - 1 - place]
-                _join(found, joint[0], JOINED, (joint, 1, NEXT[JOINED]))
+                _join(branches, joint[0], JOINED, (joint, 1, NEXT[JOINED]))
             elif token != STOP:
-                behind = place if token == END else STOP - 1 - token
-                self._open(found, behind, OPENING if kind in FOLLOWED or kind == JOINED else GLUED)
-        return found
+                following = place if token == END else STOP - 1 - token
+                self._open(
+                    branches, following, OPENING if kind in FOLLOWED or kind == JOINED else GLUED
+                )
+        return branches
 
-    def _open(self, found: dict[int, Branch], place: int, kind: int) -> None:
+    def _open(self, branches: dict[int, Branch], place: int, kind: int) -> None:
         """Add the openings of unused drafts."""
         tokens = self.index.tokens
         for start in self._openings(place):
-            _join(found, tokens[start], kind, (tokens, start + 1, NEXT[kind]))
+            _join(branches, tokens[start], kind, (tokens, start + 1, NEXT[kind]))
 
     def _follow(self, token: int, seen: list[int]) -> None:
         """Keep the continuations that begin with `token`."""
         branches = self.branches(self.cursors)
         for other, (kind, rank, _) in branches.items():
-            self.trust.observe(kind, rank, other == token)
+            self.prior.observe(kind, rank, other == token)
         kind, _, self.cursors = branches.get(token, (NOWHERE, 0, []))
         if self.anchor is not None:
             place, since = self.anchor
@@ -174,7 +176,7 @@ class Alignment:
         if kind >= SURE or self.anchor is None:
             self.anchor = (place, 0)
 
-    def _found(self) -> Iterator[Cursor]:
+    def _matches(self) -> Iterator[Cursor]:
         """Continuations of the text, some of them more than once."""
         index = self.index
         yield from (cursor for cursor in self.cursors if cursor[2] != REPEATED)
@@ -191,11 +193,11 @@ class Alignment:
         if self.repeats is not None and (again := self.repeats.continuation(REPEAT_AHEAD)):
             yield [*again, STOP], 0, REPEATED
 
-    def _ranked(self, found: Iterator[Cursor]) -> list[Cursor]:
+    def _ranked(self, cursors: Iterator[Cursor]) -> list[Cursor]:
         """Returns the best ones, each once; openings where there are none."""
-        chances, here = self.trust.chances, self.index.tokens
+        chances, here = self.prior.chances, self.index.tokens
         best: dict[int, Cursor] = {}
-        for cursor in found:
+        for cursor in cursors:
             key = cursor[1] if cursor[0] is here else -cursor[2]
             if key not in best or chances[best[key][2]][0] < chances[cursor[2]][0]:
                 best[key] = cursor
@@ -207,7 +209,7 @@ class Alignment:
 
     def _rank(self, cursor: Cursor) -> tuple[float, int, int]:
         tokens, place, kind = cursor
-        chance = -self.trust.chances[kind][0]
+        chance = -self.prior.chances[kind][0]
         if tokens is not self.index.tokens:
             return chance, 0, 0
         return chance, self._visited[place], (place - self.near) % len(tokens)
@@ -217,14 +219,14 @@ class Alignment:
         alternatives are left out."""
         if not self._unused:
             return []
-        behind = bisect_left(self._unused, place)
+        index = bisect_left(self._unused, place)
         around: list[int] = []
         if place < len(self.index.tokens):
             around = self.index.siblings[self.index.start_of(place)]
-        most = OPENINGS + len(around)
-        ahead = self._unused[behind : behind + most]
-        if len(ahead) < most:
-            ahead = ahead + self._unused[: min(behind, most - len(ahead))]
+        limit = OPENINGS + len(around)
+        ahead = self._unused[index : index + limit]
+        if len(ahead) < limit:
+            ahead = ahead + self._unused[: min(index, limit - len(ahead))]
         return [start for start in ahead if start not in around][:OPENINGS]
 
     def _retire(self, seen: Sequence[int]) -> None:
@@ -257,17 +259,17 @@ class Alignment:
         )
 
 
-def _join(found: dict[int, Branch], token: int, kind: int, cursor: Cursor) -> None:
+def _join(branches: dict[int, Branch], token: int, kind: int, cursor: Cursor) -> None:
     """Add a continuation to the branch that begins with `token`; each place once, the best first.
 
     Regions that say the same (cells, bullets) end and open into one another: twice the same place
     at every end would be exponentially many along a branch.
     """
-    branch = found.get(token)
+    branch = branches.get(token)
     if branch is None:
-        better = 1 + sum(other == kind for other, _, _ in found.values()) if found else 0
-        found[token] = (kind, better, [cursor])
-    elif all(cursor[1] != one[1] or cursor[0] is not one[0] for one in branch[2]):
+        better = 1 + sum(other == kind for other, _, _ in branches.values()) if branches else 0
+        branches[token] = (kind, better, [cursor])
+    elif all(cursor[1] != item[1] or cursor[0] is not item[0] for item in branch[2]):
         branch[2].append(cursor)
 
 

@@ -72,15 +72,15 @@ def grow(row: Alignment, limits: Limits) -> PrefixTree:
     return tree
 
 
-def cut(tree: PrefixTree, kept: list[int]) -> PrefixTree:
+def cut(tree: PrefixTree, nodes: list[int]) -> PrefixTree:
     """Returns the tree of some of its nodes, which hang together."""
-    if len(kept) == len(tree.tokens):
+    if len(nodes) == len(tree.tokens):
         return tree
-    places = {ROOT: ROOT, **{node: at for at, node in enumerate(kept)}}
+    places = {ROOT: ROOT, **{node: at for at, node in enumerate(nodes)}}
     return PrefixTree(
-        [tree.tokens[node] for node in kept],
-        [places[tree.parents[node]] for node in kept],
-        [tree.chances[node] for node in kept],
+        [tree.tokens[node] for node in nodes],
+        [places[tree.parents[node]] for node in nodes],
+        [tree.chances[node] for node in nodes],
     )
 
 
@@ -89,7 +89,7 @@ class _Growth:
 
     def __init__(self, row: Alignment, limits: Limits) -> None:
         self.row, self.limits = row, limits
-        self.chances = row.trust.chances
+        self.chances = row.prior.chances
         # (negative chance, order of arrival, parent, depth, token, continuations behind it)
         self.heap: list[tuple[float, int, int, int, int, list[Cursor]]] = []
         self.count = 0
@@ -98,12 +98,12 @@ class _Growth:
         """Let the children of a node be added, which is at `depth` and has `cursors` behind it."""
         if depth >= self.limits.depth:
             return
-        for token, (kind, rank, behind) in self.row.branches(cursors).items():
+        for token, (kind, rank, following) in self.row.branches(cursors).items():
             ranks = self.chances[kind]
             value = chance * (ranks[rank] if rank < len(ranks) else ranks[-1])
             if value > self.limits.floor:
                 self.count += 1
-                heappush(self.heap, (-value, self.count, parent, depth + 1, token, behind))
+                heappush(self.heap, (-value, self.count, parent, depth + 1, token, following))
 
 
 class AlignedDrafter(Drafter):
@@ -142,7 +142,7 @@ class AlignedDrafter(Drafter):
             self.rows = [self.rows[row] for row in rows]
 
     def join(self, other: AlignedDrafter) -> None:
-        draws = {one.context.processing.do_sample for one in (self, other)}
+        draws = {drafter.context.processing.do_sample for drafter in (self, other)}
         if self.is_relaxed and len(draws) > 1:
             raise UnsupportedError(
                 "HSD: under an acceptance_threshold below 1 rows that draw and rows that do not "
@@ -193,11 +193,11 @@ class AlignedDrafter(Drafter):
 
     def _judge(self, chances: list[list[float]], followed: list[bool], size: int) -> None:
         """Tell drafters what their drafts were worth in this round."""
-        for row, own, is_followed in zip(self.rows, chances, followed, strict=True):
-            trust = row.trust
-            if is_followed and trust.may_idle and row.index.tokens:
-                paid = self.sizing.paying(own, len(chances)) if trust.is_idle else size
-                trust.promise(sum(own[:paid]))
+        for row, row_chances, is_followed in zip(self.rows, chances, followed, strict=True):
+            prior = row.prior
+            if is_followed and prior.may_idle and row.index.tokens:
+                paid = self.sizing.paying(row_chances, len(chances)) if prior.is_idle else size
+                prior.promise(sum(row_chances[:paid]))
 
     def _grow(self, row: Alignment, budget: int) -> PrefixTree:
         """Returns the tree of a row that may say `budget` more tokens, the last of them the

@@ -31,9 +31,9 @@ def read_drafts(drafts: Any, tokenizer: Any = None) -> Drafts:
     return tuple(
         tuple(
             _read(draft, f"drafts[{row}][{place}]", tokenizer)
-            for place, draft in enumerate(_listed(given, f"drafts[{row}]", "a list of drafts"))
+            for place, draft in enumerate(_listed(row_drafts, f"drafts[{row}]", "a list of drafts"))
         )
-        for row, given in enumerate(rows)
+        for row, row_drafts in enumerate(rows)
     )
 
 
@@ -46,18 +46,19 @@ def _read(draft: Any, where: str, tokenizer: Any) -> Ids | tuple[Ids, ...]:
     """Returns one draft, or the alternatives that it consists of."""
     if not isinstance(draft, str):
         draft = _listed(draft, where, "a list of token ids, or a text")
-        if draft and all(_is_several(one) for one in draft):
+        if draft and all(_is_several(item) for item in draft):
             return tuple(
-                _read_one(one, f"{where}[{place}]", tokenizer) for place, one in enumerate(draft)
+                _read_draft(item, f"{where}[{place}]", tokenizer)
+                for place, item in enumerate(draft)
             )
-    return _read_one(draft, where, tokenizer)
+    return _read_draft(draft, where, tokenizer)
 
 
 def _is_several(value: Any) -> bool:
     return isinstance(value, str | list | tuple) or getattr(value, "ndim", 0) > 0
 
 
-def _read_one(draft: Any, where: str, tokenizer: Any) -> Ids:
+def _read_draft(draft: Any, where: str, tokenizer: Any) -> Ids:
     if isinstance(draft, str):
         if tokenizer is None:
             raise SoonerError(f"HSD: {where} is a text; give tokenizer=, or token ids")
@@ -78,11 +79,11 @@ def _id(token: Any, where: str) -> int:
     return number
 
 
-def _listed(value: Any, where: str, wanted: str) -> list[Any]:
+def _listed(value: Any, where: str, expected: str) -> list[Any]:
     if hasattr(value, "tolist"):  # arrays and tensors
         value = value.tolist()
     if isinstance(value, str | bytes | dict) or not isinstance(value, Iterable):
-        raise SoonerError(f"HSD: {where} is {_short(value)}; it must be {wanted}")
+        raise SoonerError(f"HSD: {where} is {_short(value)}; it must be {expected}")
     return list(value)
 
 
@@ -95,7 +96,7 @@ END = -1
 
 """Stands behind each draft: whatever draft comes next begins here."""
 
-MOST = 16
+MAX_MATCHES = 16
 
 """Matches of one n-gram that are looked at: those nearest ahead of where the text is."""
 
@@ -137,37 +138,37 @@ class DraftIndex:
                 self.siblings[start] = together.setdefault(number, [])
                 self.siblings[start].append(start)
                 self.tokens += [*draft, END]
-        self._behind: dict[tuple[int, ...], list[int]] = {}
+        self._following: dict[tuple[int, ...], list[int]] = {}
         for size in range(1, ngram_size + 1):
             # N-grams over an `END` are indexed too; no text holds one, so that they never match.
             grams = zip(*(self.tokens[place:] for place in range(size)), strict=False)
-            for behind, gram in enumerate(grams, start=size):
-                self._behind.setdefault(gram, []).append(behind)
+            for position, gram in enumerate(grams, start=size):
+                self._following.setdefault(gram, []).append(position)
 
-    def matches(self, text: Sequence[int], near: int = 0, most: int = MOST) -> list[int]:
+    def matches(self, text: Sequence[int], near: int = 0, limit: int = MAX_MATCHES) -> list[int]:
         """Returns places behind the longest n-gram that `text` ends in and some draft holds.
 
         Args:
             text: what was said so far.
             near: place where its continuation is expected.
-            most: of more matches than that, the first ones from `near` on, then from the start.
+            limit: of more matches than that, the first ones from `near` on, then from the start.
 
         Returns:
             Places in `tokens`; there the continuations begin (eq. 5), or a draft ends.
         """
         for size in range(min(self.ngram_size, len(text)), 0, -1):
-            if places := self._behind.get(tuple(text[-size:])):
-                if len(places) <= most:
+            if places := self._following.get(tuple(text[-size:])):
+                if len(places) <= limit:
                     return places
                 first = bisect_left(places, near)
-                return (places[first:] + places[:first])[:most]
+                return (places[first:] + places[:first])[:limit]
         return []
 
-    def agreement(self, text: Sequence[int], place: int, most: int) -> int:
-        """Returns how many tokens in front of `place`, up to `most`, are the last ones of
+    def agreement(self, text: Sequence[int], place: int, maximum: int) -> int:
+        """Returns how many tokens in front of `place`, up to `maximum`, are the last ones of
         `text`.
         """
-        limit = min(most, len(text), place)
+        limit = min(maximum, len(text), place)
         count = 0
         while count < limit and self.tokens[place - 1 - count] == text[-1 - count]:
             count += 1

@@ -73,10 +73,10 @@ def accepted_choices(tree: Tree, scores: Tensor, choices: Tensor, tau: float) ->
     total = scores.logsumexp(-1)  # [rows, entries]
     best = (scores.amax(-1) - total).gather(1, above)  # [rows, nodes], log p of the best token
     rows = torch.arange(tree.rows, device=scores.device)[:, None]
-    own = scores[rows, above, tree.tokens] - total.gather(1, above)  # [rows, nodes], log p(u)
+    log_p = scores[rows, above, tree.tokens] - total.gather(1, above)  # [rows, nodes], log p(u)
     chosen = choices.gather(1, above) == tree.tokens
-    passes = (chosen | (best <= tau * own)) & tree.valid()
-    value = torch.where(chosen, torch.inf, own).masked_fill(~passes, -torch.inf)
+    passes = (chosen | (best <= tau * log_p)) & tree.valid()
+    value = torch.where(chosen, torch.inf, log_p).masked_fill(~passes, -torch.inf)
     child = _best_child(tree, value, passes)
     drafted = tree.tokens.gather(1, child.clamp(max=tree.nodes - 1))
     return torch.where(child < tree.nodes, drafted, choices)
@@ -86,9 +86,9 @@ def _best_child(tree: Tree, value: Tensor, passes: Tensor) -> Tensor:
     """The first best one among the children of each entry that pass, `[rows, entries]`; the number
     of nodes where there is none."""
     above, nodes = tree.parents + 1, tree.nodes
-    most = value.new_full((tree.rows, 1 + nodes), -torch.inf)
-    most = most.scatter_reduce(1, above, value, "amax")
-    is_best = passes & (value == most.gather(1, above))
+    best = value.new_full((tree.rows, 1 + nodes), -torch.inf)
+    best = best.scatter_reduce(1, above, value, "amax")
+    is_best = passes & (value == best.gather(1, above))
     line = torch.arange(nodes, device=above.device).expand_as(above)
     none = torch.full((tree.rows, 1 + nodes), nodes, device=above.device)
     return none.scatter_reduce(1, above, torch.where(is_best, line, nodes), "amin")
@@ -198,14 +198,14 @@ class HSD(Method):
         """Returns each row's drafts, indexed; copies of a prompt share theirs."""
         self._check(drafts, context)
         rows, size = [], self.reference_window
-        trust = experience.of(self.drafter() if callable(self.drafter) else self.drafter)
+        prior = experience.of(self.drafter() if callable(self.drafter) else self.drafter)
         for row in drafts:
             several = [alternatives(draft) for draft in row]
             groups = [number for number, each in enumerate(several) for _ in each]
-            index = DraftIndex([one for each in several for one in each], size, groups)
+            index = DraftIndex([tokens for each in several for tokens in each], size, groups)
             for _ in range(context.copies):
                 repeats = NgramIndex(size, size, []) if self.repeats else None
-                rows.append(Alignment(index, trust, self.separator, repeats))
+                rows.append(Alignment(index, prior, self.separator, repeats))
         return rows
 
     def _sizing(self, experience: Experience) -> NodeCount:
@@ -222,8 +222,8 @@ class HSD(Method):
                 "each row a list of drafts, an empty one for none"
             )
         known = context.target.vocab_size
-        each = (one for row in drafts for draft in row for one in alternatives(draft))
-        largest = max((max(one, default=0) for one in each), default=0)
+        each = (tokens for row in drafts for draft in row for tokens in alternatives(draft))
+        largest = max((max(tokens, default=0) for tokens in each), default=0)
         if max(largest, *self.separator, 0) >= known:
             raise SoonerError(
                 f"HSD: drafts hold token id {largest}, the target has {known} ids; encode them "

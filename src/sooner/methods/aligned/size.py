@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import accumulate
 
 from ..sizing.costs import Costs, rounded
-from ..sizing.pauses import LEAST_GAIN
+from ..sizing.pauses import MIN_GAIN
 
 LONGEST = 6
 """Matches of more tokens are not told apart."""
@@ -53,7 +53,7 @@ and so on, as shares of it."""
 PRIOR, MEMORY = 4.0, 0.98
 """Observations that a first guess counts for; weight that they keep from one to the next."""
 
-MOST_CERTAIN = 0.995
+MAX_CERTAIN = 0.995
 
 
 WORTHLESS = 0.05
@@ -78,7 +78,7 @@ NAMES = 64
 """Drafters that are told apart; of more, the one that came first is forgotten."""
 
 
-class Trust:
+class Prior:
     """Chance that a continuation goes on right, by its kind and its rank among its siblings.
 
     A kind that is the second best somewhere is less likely right there than where it is the best.
@@ -129,7 +129,7 @@ class Trust:
         tries = self._tries[kind][rank] * MEMORY
         right = self.chances[kind][rank] * tries + was_right
         self._tries[kind][rank] = tries + 1
-        self.chances[kind][rank] = min(right / (tries + 1), MOST_CERTAIN)
+        self.chances[kind][rank] = min(right / (tries + 1), MAX_CERTAIN)
 
 
 NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
@@ -168,17 +168,17 @@ class Experience:
     """
 
     def __init__(self) -> None:
-        self.trust = Trust()
+        self.prior = Prior()
         self.costs = Costs()
-        self._trusts: dict[str, Trust] = {}
+        self._trusts: dict[str, Prior] = {}
 
-    def of(self, drafter: str) -> Trust:
+    def of(self, drafter: str) -> Prior:
         """The same of the drafts of one drafter; a name that is empty is none."""
         if not drafter:
-            return self.trust
+            return self.prior
         if drafter not in self._trusts and len(self._trusts) >= NAMES:
             del self._trusts[next(iter(self._trusts))]
-        return self._trusts.setdefault(drafter, Trust(may_idle=True))
+        return self._trusts.setdefault(drafter, Prior(may_idle=True))
 
 
 class NodeCount:
@@ -247,8 +247,8 @@ class MeasuredNodes(NodeCount):
         return min(self.largest, 2 * self._last)
 
     def choose(self, chances: Sequence[Sequence[float]]) -> int:
-        most, costs = max(map(len, chances), default=0), self.costs
-        if not most:
+        limit, costs = max(map(len, chances), default=0), self.costs
+        if not limit:
             return 0
         promised = 1 + sum(sum(row[: FIRST[0]]) for row in chances) / len(chances)
         drafted = costs.rounds - costs.plain_rounds
@@ -257,7 +257,7 @@ class MeasuredNodes(NodeCount):
             return first if promised > SOME else self._retry(promised, len(chances))
         if promised < MUCH and costs.is_plain_due(len(chances)):
             return 0
-        best, gain = self._best(chances, most)
+        best, gain = self._best(chances, limit)
         if not best:
             return self._retry(promised, len(chances))
         if promised < MUCH and costs.since_plain(len(chances)) >= (gain - 1) / RETIMED:
@@ -277,20 +277,20 @@ class MeasuredNodes(NodeCount):
             return 0
         return self._best([chances] * rows, len(chances))[0]
 
-    def _best(self, chances: Sequence[Sequence[float]], most: int) -> tuple[int, float]:
+    def _best(self, chances: Sequence[Sequence[float]], limit: int) -> tuple[int, float]:
         """The number of nodes that pays most, and speed as a multiple of plain decoding's."""
         rows = len(chances)
         sums = [[0.0, *accumulate(row)] for row in chances]
         slowest = plain = self.costs.seconds(rows, 1)
-        best, best_gain = 0, LEAST_GAIN
+        best, best_gain = 0, MIN_GAIN
         for size in self.sizes:
             tokens = 1 + sum(row[min(size, len(row) - 1)] for row in sums) / rows
             # A larger block can't be faster; where it seems so, the clock was disturbed.
-            slowest = max(slowest, self.costs.seconds(rows, 1 + min(size, most)))
+            slowest = max(slowest, self.costs.seconds(rows, 1 + min(size, limit)))
             gain = tokens * plain / slowest
             if gain > best_gain:
                 best, best_gain = size, gain
-            if size >= most:
+            if size >= limit:
                 break
         return best, best_gain
 

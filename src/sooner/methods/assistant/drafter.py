@@ -51,26 +51,26 @@ class AssistantDrafter(SizedDrafter):
         target, processing = context.target, context.processing
         committed = outcome.committed
         token = committed.last(1).to(target.device)  # [rows, 1]
-        states = self._said_from(outcome)
+        states = self._last_states(outcome)
         positions = context.runner.next_position
         if positions.ndim > 1:  # all axes say the same of what is no pixel
             positions = positions[0]
         rotations = model.rotations(positions.to(model.device))
         chain: list[Tensor] = []
-        given: list[Tensor] = []
+        step_probs: list[Tensor] = []
         for _ in range(self.size.depth):
             states, logits = model(target.embed_tokens(token), states, rotations, self._attend)
             logits = match_vocabulary(logits.to(target.device), target.vocab_size)
             p, token = draw_next(logits, chain, outcome, processing)
             chain.append(token)
-            given.append(p)
+            step_probs.append(p)
             states = states.to(target.device)
         probs = None
         if processing.do_sample:  # nothing is drawn behind the last one
-            probs = torch.cat([*given, torch.zeros_like(given[0])], 1)
+            probs = torch.cat([*step_probs, torch.zeros_like(step_probs[0])], 1)
         return Tree.chain(torch.cat(chain, 1), self.levels, probs)
 
-    def _said_from(self, outcome: Outcome) -> Tensor:
+    def _last_states(self, outcome: Outcome) -> Tensor:
         """Returns the state that each row's last token was said from, `[rows, 1, target
         hidden]`.
         """
@@ -86,9 +86,9 @@ class AssistantDrafter(SizedDrafter):
         # A block's entry sees the committed slots and its own, which is the last committed one.
         block = Block(cache.lengths_on(keys.device) - 1, page_table=cache.page_table)
         window = self.model.config.sliding_window + 1 if kind == SLIDING else None
-        asked = queries.to(keys.device)
-        found = block_attention(asked, keys, values, block, scaling=1.0, window=window)
-        return found.to(queries.device)
+        local_queries = queries.to(keys.device)
+        output = block_attention(local_queries, keys, values, block, scaling=1.0, window=window)
+        return output.to(queries.device)
 
     def _stores(self, kind: str) -> tuple[Tensor, Tensor]:
         """Returns the target's keys and values of a kind of layer, as block attention takes them.

@@ -29,42 +29,42 @@ def load(folder: Path, config: Mapping[str, Any]) -> AssistantModel:
         UnsupportedError: an option of the layout that can't be run.
     """
     model = AssistantModel(read_config(config, str(folder / "config.json")))
-    given = {name.removeprefix("model."): one for name, one in read_weights(folder).items()}
-    _fill(model, _tied(given, model.config.tie_word_embeddings), str(folder))
+    weights = {name.removeprefix("model."): tensor for name, tensor in read_weights(folder).items()}
+    _fill(model, _tied(weights, model.config.tie_word_embeddings), str(folder))
     return model.eval()
 
 
-def _tied(given: dict[str, Tensor], is_tied: bool) -> dict[str, Tensor]:
+def _tied(weights: dict[str, Tensor], is_tied: bool) -> dict[str, Tensor]:
     """The same with one LM head; an embedding beside it is never looked at."""
-    embedding = given.pop(EMBEDDING, None)
+    embedding = weights.pop(EMBEDDING, None)
     if is_tied and embedding is not None:
-        given[HEAD] = embedding
-    return given
+        weights[HEAD] = embedding
+    return weights
 
 
-def _fill(model: AssistantModel, given: Mapping[str, Tensor], where: str) -> None:
-    wanted = model.state_dict()
-    for name, value in given.items():
-        if name not in wanted:
+def _fill(model: AssistantModel, weights: Mapping[str, Tensor], where: str) -> None:
+    expected = model.state_dict()
+    for name, value in weights.items():
+        if name not in expected:
             raise SoonerError(
                 f"assistant '{where}' has a tensor '{name}' that its config leaves no place for"
-                f"{did_you_mean(name, wanted)}; give the files of one assistant"
+                f"{did_you_mean(name, expected)}; give the files of one assistant"
             )
-        if value.shape != wanted[name].shape:
+        if value.shape != expected[name].shape:
             raise SoonerError(
                 f"tensor '{name}' of assistant '{where}' is {list(value.shape)}, its config says "
-                f"{list(wanted[name].shape)}; give the config that the weights came with"
+                f"{list(expected[name].shape)}; give the config that the weights came with"
             )
-    if lacking := [name for name in wanted if name not in given]:
+    if lacking := [name for name in expected if name not in weights]:
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         raise SoonerError(
             f"assistant '{where}' lacks {', '.join(lacking[:3])}{more}; give the whole folder"
         )
     if (clusters := model.masked_embedding) is not None:
-        ids = given["masked_embedding.token_ordering"].long()
+        ids = weights["masked_embedding.token_ordering"].long()
         if not torch.equal(ids.sort()[0], clusters.token_ordering):
             raise SoonerError(
                 f"tensor 'masked_embedding.token_ordering' of assistant '{where}' does not hold "
                 f"each of {len(ids)} tokens once; give the whole folder"
             )
-    model.load_state_dict(dict(given))
+    model.load_state_dict(dict(weights))

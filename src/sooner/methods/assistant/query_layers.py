@@ -39,8 +39,8 @@ class QueryAttention(nn.Module):
         queries = self.q_norm(self.q_proj(states).unflatten(-1, (-1, self.head_dim)))
         queries = queries.transpose(1, 2)  # [rows, heads, 1, dim]
         cos, sin = rotation
-        found = attend(self.kind, queries * cos + rotate_half(queries) * sin)
-        made: Tensor = self.o_proj(found.transpose(1, 2).flatten(2))
+        output = attend(self.kind, queries * cos + rotate_half(queries) * sin)
+        made: Tensor = self.o_proj(output.transpose(1, 2).flatten(2))
         return made
 
 
@@ -77,8 +77,8 @@ class QueryLayer(nn.Module):
         self.register_buffer("layer_scalar", torch.ones(1))
 
     def forward(self, states: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        found = self.self_attn(self.input_layernorm(states), rotation, attend)
-        states = states + self.post_attention_layernorm(found)
+        output = self.self_attn(self.input_layernorm(states), rotation, attend)
+        states = states + self.post_attention_layernorm(output)
         made = self.mlp(self.pre_feedforward_layernorm(states))
         return (states + self.post_feedforward_layernorm(made)) * self.layer_scalar
 
@@ -188,15 +188,19 @@ class AssistantModel(nn.Module):
         """
         text = adapter.text_config
         kinds = list(getattr(text, "layer_types", None) or [FULL] * adapter.layers)
-        own = kinds[: adapter.layers]  # those behind share the keys of these
+        target_kinds = kinds[: adapter.layers]  # those behind share the keys of these
         for kind in self.config.head_dims:
-            if kind not in own:
+            if kind not in target_kinds:
                 raise SoonerError(
                     f"assistant reads the keys of a {kind} layer, but "
-                    f"{type(adapter.model).__name__} has only {'/'.join(sorted(set(own)))}; give "
+                    f"{type(adapter.model).__name__} has only "
+                    f"{'/'.join(sorted(set(target_kinds)))}; give "
                     "the target that it was trained for"
                 )
-        return {kind: len(own) - 1 - own[::-1].index(kind) for kind in self.config.head_dims}
+        return {
+            kind: len(target_kinds) - 1 - target_kinds[::-1].index(kind)
+            for kind in self.config.head_dims
+        }
 
     def check(self, adapter: Any) -> None:
         """Refuse a target that this assistant was not trained for, as far as its config tells.
@@ -219,10 +223,10 @@ class AssistantModel(nn.Module):
                     "use Gemma 4, or another drafter"
                 )
             wants[f"head_dim of {kind} layers"] = (config.head_dims[kind], int(dim))
-        for what, (wanted, have) in wants.items():
-            if wanted != have:
+        for what, (expected, have) in wants.items():
+            if expected != have:
                 raise SoonerError(
-                    f"assistant was trained for a target with {what} {wanted}, but {name} has "
+                    f"assistant was trained for a target with {what} {expected}, but {name} has "
                     f"{have}; give that target"
                 )
 

@@ -15,7 +15,7 @@ TYPES = ("gemma4_assistant", "gemma4_unified_assistant")
 FULL, SLIDING = "full_attention", "sliding_attention"
 ROPES = ("default", "proportional")
 
-OWN = (
+FIELDS = (
     "backbone_hidden_size", "centroid_intermediate_top_k", "num_centroids", "text_config",
     "tie_word_embeddings", "use_ordered_embeddings",
 )  # fmt: skip
@@ -87,50 +87,50 @@ class AssistantConfig:
             )
 
 
-def is_assistant(told: Mapping[str, Any]) -> bool:
+def is_assistant(raw: Mapping[str, Any]) -> bool:
     """Returns whether a config.json is of an assistant that shares keys with Gemma 4."""
-    return told.get("model_type") in TYPES
+    return raw.get("model_type") in TYPES
 
 
-def read_config(told: Mapping[str, Any], where: str) -> AssistantConfig:
+def read_config(raw: Mapping[str, Any], where: str) -> AssistantConfig:
     """Returns what a published config.json means.
 
     Args:
-        told: its content.
+        raw: its content.
         where: its path, for errors.
 
     Raises:
         SoonerError: a key that is unknown or missing, or sizes that do not fit together.
         UnsupportedError: an option that is not computed here.
     """
-    text = told.get("text_config")
+    text = raw.get("text_config")
     if not isinstance(text, Mapping):
         raise SoonerError(f"'{where}' lacks text_config; give the config.json that was published")
-    for name, part, keys in (("config", told, OWN), ("text_config", text, TEXT)):
+    for name, part, keys in (("config", raw, FIELDS), ("text_config", text, TEXT)):
         for key in part:
             if key not in (*keys, *IDLE) and not key.endswith(("_token_id", "_token_index")):
                 raise unknown(f"key in '{where}', {name}:", key, keys)
-    _refuse(told, text, where)
+    _refuse(raw, text, where)
     try:
-        return _config(told, text)
+        return _config(raw, text)
     except KeyError as error:
         raise SoonerError(
             f"'{where}' lacks {error}; give the config.json that was published"
         ) from error
 
 
-def _config(told: Mapping[str, Any], text: Mapping[str, Any]) -> AssistantConfig:
+def _config(raw: Mapping[str, Any], text: Mapping[str, Any]) -> AssistantConfig:
     kinds = tuple(text.get("layer_types") or _kinds(int(text["num_hidden_layers"])))
     head_dim = int(text.get("head_dim", 256))
     dims = dict.fromkeys(kinds, head_dim)
     if FULL in dims and "per_layer_config" not in text:
         dims[FULL] = int(text.get("global_head_dim") or 512)
-    for key, own in (text.get("per_layer_config") or {}).items():
+    for key, layer_config in (text.get("per_layer_config") or {}).items():
         kind = key if key in kinds else kinds[int(key)]
-        dims[kind] = int(own.get("head_dim", dims[kind]))
-    has_clusters = bool(told.get("use_ordered_embeddings"))
+        dims[kind] = int(layer_config.get("head_dim", dims[kind]))
+    has_clusters = bool(raw.get("use_ordered_embeddings"))
     return AssistantConfig(
-        target_hidden_size=int(told["backbone_hidden_size"]),
+        target_hidden_size=int(raw["backbone_hidden_size"]),
         hidden_size=int(text["hidden_size"]),
         intermediate_size=int(text["intermediate_size"]),
         num_attention_heads=int(text["num_attention_heads"]),
@@ -141,9 +141,9 @@ def _config(told: Mapping[str, Any], text: Mapping[str, Any]) -> AssistantConfig
         sliding_window=int(text.get("sliding_window") or 512),
         rms_norm_eps=float(text.get("rms_norm_eps", 1e-6)),
         hidden_activation=str(text.get("hidden_activation", "gelu_pytorch_tanh")),
-        num_centroids=int(told.get("num_centroids", 2048)) if has_clusters else None,
-        chosen_centroids=int(told.get("centroid_intermediate_top_k", 32)),
-        tie_word_embeddings=bool(told.get("tie_word_embeddings", True)),
+        num_centroids=int(raw.get("num_centroids", 2048)) if has_clusters else None,
+        chosen_centroids=int(raw.get("centroid_intermediate_top_k", 32)),
+        tie_word_embeddings=bool(raw.get("tie_word_embeddings", True)),
     )
 
 
@@ -162,14 +162,14 @@ def _rope(text: Mapping[str, Any], kind: str) -> Mapping[str, Any]:
     return dict((text.get("rope_parameters") or {}).get(kind) or usual)
 
 
-def _refuse(told: Mapping[str, Any], text: Mapping[str, Any], where: str) -> None:
+def _refuse(raw: Mapping[str, Any], text: Mapping[str, Any], where: str) -> None:
     """Refuse what would change the numbers and is not computed here."""
     kinds = sorted(set(text.get("layer_types") or ()) - {FULL, SLIDING})
     layers, shared = text.get("num_hidden_layers"), text.get("num_kv_shared_layers")
     ropes = {str(_rope(text, kind).get("rope_type")) for kind in (FULL, SLIDING)} - {*ROPES}
     named = text.get("layer_types")
     refused = {
-        "quantised weights; publish them as floats": bool(told.get("quantization_config")),
+        "quantised weights; publish them as floats": bool(raw.get("quantization_config")),
         f"{'/'.join(kinds)} layers; full_attention and sliding_attention are run": bool(kinds),
         f"{len(named or ())} layer_types for {layers} layers": named and len(named) != layers,
         f"num_kv_shared_layers {shared} of {layers} layers; all of an assistant's read the "

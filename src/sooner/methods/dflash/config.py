@@ -96,13 +96,13 @@ class DFlashConfig:
                 f"multiple of num_key_value_heads, {self.num_key_value_heads}"
             )
         for name in ("windows", "causal"):
-            given = getattr(self, name) or (None if name == "windows" else False,)
-            if len(given) not in (1, self.num_hidden_layers):
+            value = getattr(self, name) or (None if name == "windows" else False,)
+            if len(value) not in (1, self.num_hidden_layers):
                 raise SoonerError(
-                    f"DFlash: {len(given)} layer_types for {self.num_hidden_layers} layers; name "
+                    f"DFlash: {len(value)} layer_types for {self.num_hidden_layers} layers; name "
                     "one for each"
                 )
-            whole = tuple(given) * (self.num_hidden_layers if len(given) == 1 else 1)
+            whole = tuple(value) * (self.num_hidden_layers if len(value) == 1 else 1)
             object.__setattr__(self, name, whole)
         for window in self.windows:
             if window is not None and window < self.block_size:
@@ -149,7 +149,7 @@ class DFlashConfig:
                 "a DFlash drafter with a vocabulary or an anchor of speculators' kind has no place "
                 "in z-lab's layout; keep the files that it was read from"
             )
-        told = asdict(self)
+        data = asdict(self)
         names = (
             "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
             "num_key_value_heads", "head_dim", "rms_norm_eps", "attention_bias", "hidden_act",
@@ -157,17 +157,17 @@ class DFlashConfig:
         )  # fmt: skip
         sliding = next((window for window in self.windows if window), None)
         scales = {
-            name: told[name]
+            name: data[name]
             for name, usual in (
                 ("input_embedding_scale", 1.0), ("output_multiplier", 1.0),
                 ("final_logit_softcapping", None),
             )
-            if told[name] != usual
+            if data[name] != usual
         }  # fmt: skip
         return {
             "architectures": [ARCHITECTURE],
             "model_type": "qwen3",
-            **{name: told[name] for name in names if told[name] is not None},
+            **{name: data[name] for name in names if data[name] is not None},
             "rope_parameters": dict(self.rope_parameters or {"rope_type": "default"}),
             "layer_types": kinds,
             "sliding_window": sliding,
@@ -195,25 +195,25 @@ class DFlashConfig:
         """
         path = folder / FILE
         try:
-            told = json.loads(path.read_text(encoding="utf-8"))
+            raw = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError) as error:
             raise SoonerError(
                 f"drafter '{folder}' has no readable {FILE}; give a folder of a DFlash drafter"
             ) from error
-        if not isinstance(told, dict):
+        if not isinstance(raw, dict):
             raise SoonerError(f"'{path}' is no JSON object; give a folder of a DFlash drafter")
-        return read_config(told, str(path))
+        return read_config(raw, str(path))
 
 
-def is_dflash(told: Mapping[str, Any]) -> bool:
+def is_dflash(raw: Mapping[str, Any]) -> bool:
     """Whether a published config is of a DFlash drafter, or of a relative that is refused."""
-    names = " ".join(_names(told)).lower()
+    names = " ".join(_names(raw)).lower()
     return any(kind in names for kind in ("dflash", *SUCCESSORS)) or (
-        "mask_token_id" in told and "target_layer_ids" in told
+        "mask_token_id" in raw and "target_layer_ids" in raw
     )
 
 
-def read_config(told: Mapping[str, Any], where: str) -> DFlashConfig:
+def read_config(raw: Mapping[str, Any], where: str) -> DFlashConfig:
     """The config in any of the published layouts.
 
     - z-lab's: `model_type` is qwen3, `architectures` says DFlashDraftModel; `target_layer_ids` i
@@ -224,110 +224,110 @@ def read_config(told: Mapping[str, Any], where: str) -> DFlashConfig:
       `hidden_states[k]`; or flat, with a `speculative_config`.
 
     Args:
-        told: content of `config.json`.
+        raw: content of `config.json`.
         where: its path, for errors.
 
     Raises:
         SoonerError, UnsupportedError: see `DFlashConfig.load`.
     """
-    _refuse_successors(told, where)
-    if "speculators_model_type" in told:
-        return _speculators(told, where)
-    if isinstance(told.get("speculative_config"), Mapping):
-        return _open_spec(told, where)
-    options = dict(told.get("dflash_config") or {})
+    _refuse_successors(raw, where)
+    if "speculators_model_type" in raw:
+        return _speculators(raw, where)
+    if isinstance(raw.get("speculative_config"), Mapping):
+        return _open_spec(raw, where)
+    options = dict(raw.get("dflash_config") or {})
     for name in options:
         if name not in OPTIONS:
             raise unknown(f"key of dflash_config in '{where}'", name, OPTIONS)
     for name in OPTIONS:
-        options.setdefault(name, told.get(name))
-    is_assistant = str(told.get("model_type", "")).endswith("_assistant")
-    is_causal = told.get("is_causal", False if is_assistant else None)
+        options.setdefault(name, raw.get(name))
+    is_assistant = str(raw.get("model_type", "")).endswith("_assistant")
+    is_causal = raw.get("is_causal", False if is_assistant else None)
     ids = _needed(options, "target_layer_ids", where)
     return _config(
-        told, where, layers=[int(one) + 1 for one in ids], is_causal=is_causal,
+        raw, where, layers=[int(layer) + 1 for layer in ids], is_causal=is_causal,
         block_size=options["block_size"] or 16,
         mask_token_id=_needed(options, "mask_token_id", where),
         **{name: options[name] for name in OPTIONS[3:] if options[name] is not None},
     )  # fmt: skip
 
 
-def _speculators(told: Mapping[str, Any], where: str) -> DFlashConfig:
-    inner = dict(_needed(told, "transformer_layer_config", where))
+def _speculators(raw: Mapping[str, Any], where: str) -> DFlashConfig:
+    inner = dict(_needed(raw, "transformer_layer_config", where))
     return _config(
-        inner, where, layers=_needed(told, "aux_hidden_state_layer_ids", where),
-        is_causal=False if told.get("sliding_window_non_causal") else None,
-        block_size=told.get("block_size", 8), mask_token_id=_needed(told, "mask_token_id", where),
-        from_anchor=bool(told.get("sample_from_anchor")),
-        draft_vocab_size=told.get("draft_vocab_size"),
-        target_hidden_size=told.get("target_hidden_size"),
+        inner, where, layers=_needed(raw, "aux_hidden_state_layer_ids", where),
+        is_causal=False if raw.get("sliding_window_non_causal") else None,
+        block_size=raw.get("block_size", 8), mask_token_id=_needed(raw, "mask_token_id", where),
+        from_anchor=bool(raw.get("sample_from_anchor")),
+        draft_vocab_size=raw.get("draft_vocab_size"),
+        target_hidden_size=raw.get("target_hidden_size"),
     )  # fmt: skip
 
 
-def _open_spec(told: Mapping[str, Any], where: str) -> DFlashConfig:
-    spec = dict(told["speculative_config"])
+def _open_spec(raw: Mapping[str, Any], where: str) -> DFlashConfig:
+    spec = dict(raw["speculative_config"])
     from_anchor = bool(spec.get("sample_from_anchor"))
     start = int(spec.get("target_layer_start_idx", 1))
     ids = _needed(spec, "target_layer_ids", where)
     return _config(
-        told, where, layers=[int(one) + 1 - start for one in ids],
+        raw, where, layers=[int(layer) + 1 - start for layer in ids],
         is_causal=False if spec.get("sliding_window_non_causal") else None,
         block_size=int(_needed(spec, "speculative_tokens", where)) + (not from_anchor),
         mask_token_id=_needed(spec, "mask_token_id", where), from_anchor=from_anchor,
         draft_vocab_size=spec.get("draft_vocab_size"),
-        target_hidden_size=told.get("target_hidden_size"),
+        target_hidden_size=raw.get("target_hidden_size"),
     )  # fmt: skip
 
 
 def _config(
-    told: Mapping[str, Any], where: str, *, layers: Any, is_causal: bool | None, **more: Any
+    raw: Mapping[str, Any], where: str, *, layers: Any, is_causal: bool | None, **more: Any
 ) -> DFlashConfig:
     """The sizes of the layers, from a config of Qwen3's kind, with what a layout tells apart."""
-    kinds = told.get("layer_types") or ["full_attention"]
+    kinds = raw.get("layer_types") or ["full_attention"]
     if is_causal is None:
         causal = tuple(kind == SLIDING for kind in kinds)
     else:
         causal = tuple(bool(is_causal) for _ in kinds)
-    heads = int(_needed(told, "num_attention_heads", where))
-    hidden = int(_needed(told, "hidden_size", where))
+    heads = int(_needed(raw, "num_attention_heads", where))
+    hidden = int(_needed(raw, "hidden_size", where))
     draft_vocab = more.pop("draft_vocab_size", None)
-    vocab = told.get("vocab_size")
+    vocab = raw.get("vocab_size")
     return DFlashConfig(
         hidden_size=hidden,
-        intermediate_size=int(_needed(told, "intermediate_size", where)),
-        num_hidden_layers=int(_needed(told, "num_hidden_layers", where)),
+        intermediate_size=int(_needed(raw, "intermediate_size", where)),
+        num_hidden_layers=int(_needed(raw, "num_hidden_layers", where)),
         num_attention_heads=heads,
-        num_key_value_heads=int(told.get("num_key_value_heads") or heads),
-        head_dim=int(told.get("head_dim") or hidden // heads),
-        rms_norm_eps=float(told.get("rms_norm_eps", 1e-6)),
-        rope_parameters=_rope(told, where),
-        attention_bias=bool(told.get("attention_bias", False)),
-        hidden_act=str(told.get("hidden_act", "silu")),
-        max_position_embeddings=int(told.get("max_position_embeddings", 40_960)),
+        num_key_value_heads=int(raw.get("num_key_value_heads") or heads),
+        head_dim=int(raw.get("head_dim") or hidden // heads),
+        rms_norm_eps=float(raw.get("rms_norm_eps", 1e-6)),
+        rope_parameters=_rope(raw, where),
+        attention_bias=bool(raw.get("attention_bias", False)),
+        hidden_act=str(raw.get("hidden_act", "silu")),
+        max_position_embeddings=int(raw.get("max_position_embeddings", 40_960)),
         layers=tuple(int(layer) for layer in layers),
-        windows=tuple(_window(told, where) if kind == SLIDING else None for kind in kinds),
+        windows=tuple(_window(raw, where) if kind == SLIDING else None for kind in kinds),
         causal=causal,
         vocab_size=None if vocab is None else int(vocab),
         draft_vocab_size=None if draft_vocab is None else int(draft_vocab),
-        provenance=dict(told.get(PROVENANCE) or {}),
+        provenance=dict(raw.get(PROVENANCE) or {}),
         **more,
     )
 
 
-def _window(told: Mapping[str, Any], where: str) -> int:
-    return int(_needed(told, "sliding_window", where))
+def _window(raw: Mapping[str, Any], where: str) -> int:
+    return int(_needed(raw, "sliding_window", where))
 
 
-def _rope(told: Mapping[str, Any], where: str) -> dict[str, Any]:
+def _rope(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
     """Of `rope_parameters`, or of the older `rope_theta` and `rope_scaling`.
 
     Raises:
         UnsupportedError: positions of several axes.
     """
-    rope = dict(told.get("rope_parameters") or {})
+    rope = dict(raw.get("rope_parameters") or {})
     if not rope:
-        rope = dict(told.get("rope_scaling") or {})
-        rope["rope_theta"] = told.get("rope_theta", 1_000_000.0)
+        rope = dict(raw.get("rope_scaling") or {})
+        rope["rope_theta"] = raw.get("rope_theta", 1_000_000.0)
     rope.setdefault("rope_type", rope.pop("type", "default"))
     if rope.get("mrope_section"):
         raise UnsupportedError(
@@ -338,28 +338,28 @@ def _rope(told: Mapping[str, Any], where: str) -> dict[str, Any]:
     return rope
 
 
-def _names(told: Mapping[str, Any]) -> list[str]:
-    spec = told.get("speculative_config")
+def _names(raw: Mapping[str, Any]) -> list[str]:
+    spec = raw.get("speculative_config")
     method = spec.get("method") if isinstance(spec, Mapping) else None
-    one = (told.get("speculators_model_type"), told.get("model_type"), method)
-    return [str(name) for name in (*(told.get("architectures") or ()), *one) if name]
+    names = (raw.get("speculators_model_type"), raw.get("model_type"), method)
+    return [str(name) for name in (*(raw.get("architectures") or ()), *names) if name]
 
 
-def _refuse_successors(told: Mapping[str, Any], where: str) -> None:
-    names = " ".join(_names(told)).lower()
-    options = {**told, **(told.get("dflash_config") or {})}
-    found = [kind for kind in SUCCESSORS if kind in names]
-    if not found and ("selector_rank" in options or "conv_kernel_size" in options):
-        found = ["dflash2"]
-    if found:
+def _refuse_successors(raw: Mapping[str, Any], where: str) -> None:
+    names = " ".join(_names(raw)).lower()
+    options = {**raw, **(raw.get("dflash_config") or {})}
+    matches = [kind for kind in SUCCESSORS if kind in names]
+    if not matches and ("selector_rank" in options or "conv_kernel_size" in options):
+        matches = ["dflash2"]
+    if matches:
         raise UnsupportedError(
-            f"'{where}' is a {found[0]} drafter: {SUCCESSORS[found[0]]}, so a block gives no "
+            f"'{where}' is a {matches[0]} drafter: {SUCCESSORS[matches[0]]}, so a block gives no "
             "marginals to draw from or to build a tree of; it would take a drafter that runs that "
             "part token by token. Give a DFlash drafter"
         )
 
 
-def _needed(told: Mapping[str, Any], name: str, where: str) -> Any:
-    if told.get(name) is None:
+def _needed(raw: Mapping[str, Any], name: str, where: str) -> Any:
+    if raw.get(name) is None:
         raise SoonerError(f"'{where}' has no {name}; give the config that its weights came with")
-    return told[name]
+    return raw[name]

@@ -111,8 +111,8 @@ class DFlashModel(nn.Module):
             attention = layer.self_attn
             queries = attention.q_norm(self._split(attention.q_proj(entering)))
             keys, values = self.keys_values(number, entering, rotation)
-            found = attend(number, _rotated(queries, rotation), keys, values)
-            states = states + attention.o_proj(found.transpose(1, 2).flatten(2))
+            output = attend(number, _rotated(queries, rotation), keys, values)
+            states = states + attention.o_proj(output.transpose(1, 2).flatten(2))
             states = states + layer.mlp(layer.post_attention_layernorm(states))
         return self.norm(states)
 
@@ -159,10 +159,11 @@ class DFlashModel(nn.Module):
         }
         if self.embed_tokens is None or self.lm_head is None:
             wants["width of embedding and head"] = (config.hidden_size, width)
-        for what, (wanted, have) in wants.items():
-            if wanted != have:
+        for what, (expected, have) in wants.items():
+            if expected != have:
                 raise SoonerError(
-                    f"DFlash drafter was trained for a target with {what} {wanted}, but {name} has "
+                    f"DFlash drafter was trained for a target with {what} {expected}, but {name} "
+                    "has "
                     f"{have}; give that target"
                 )
         if self.embed_tokens is None and config.mask_token_id >= vocab:

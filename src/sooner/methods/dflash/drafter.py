@@ -95,8 +95,8 @@ class BlockDrafter(ReadingDrafter[BlockRunner, HeardContext]):
         entries: Tensor = self.model.context(layer_states(states, layers))
         return entries
 
-    def hear(self, outcome: Outcome) -> None:
-        super().hear(replace(outcome, hidden=self._entries(outcome.hidden)))
+    def record(self, outcome: Outcome) -> None:
+        super().record(replace(outcome, hidden=self._entries(outcome.hidden)))
 
     def make_runner(self, prompt: HeardContext) -> BlockRunner:
         limit = self.context.stopping.limit or 0

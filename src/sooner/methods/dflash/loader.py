@@ -80,27 +80,27 @@ def fill(model: DFlashModel, tensors: Mapping[str, Tensor], where: str) -> None:
     Raises:
         SoonerError: names what is unknown, missing or of another shape.
     """
-    given = _split(_named(tensors, where), model.config)
-    _add_vocabulary(model, given, where)
-    wanted = model.state_dict()
-    for name, value in given.items():
-        if name not in wanted:
+    weights = _split(_named(tensors, where), model.config)
+    _add_vocabulary(model, weights, where)
+    expected = model.state_dict()
+    for name, value in weights.items():
+        if name not in expected:
             raise SoonerError(
                 f"drafter '{where}' has a tensor '{name}' that no DFlash drafter of its config has"
-                f"{did_you_mean(name, wanted)}; give a drafter of this kind"
+                f"{did_you_mean(name, expected)}; give a drafter of this kind"
             )
-        if value.shape != wanted[name].shape:
+        if value.shape != expected[name].shape:
             raise SoonerError(
                 f"tensor '{name}' of drafter '{where}' is {list(value.shape)}, its config says "
-                f"{list(wanted[name].shape)}; give the config that the weights came with"
+                f"{list(expected[name].shape)}; give the config that the weights came with"
             )
-    lacking = [name for name in wanted if name not in given]
+    lacking = [name for name in expected if name not in weights]
     if lacking:
         raise SoonerError(
             f"drafter '{where}' lacks {', '.join(lacking[:3])}"
             f"{f' and {len(lacking) - 3} more' if len(lacking) > 3 else ''}; give the whole folder"
         )
-    model.load_state_dict(dict(given))
+    model.load_state_dict(dict(weights))
 
 
 def _tensors(home: Path) -> dict[str, Tensor]:
@@ -110,32 +110,32 @@ def _tensors(home: Path) -> dict[str, Tensor]:
         raise SoonerError(
             f"drafter '{home}' has no {WEIGHTS}; give a folder with weights in safetensors"
         )
-    found: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for path in files:
         try:
-            found.update(load_file(path))
+            tensors.update(load_file(path))
         except (OSError, SafetensorError) as error:
             raise SoonerError(
                 f"'{path}' can't be read: {reason_of(error)}; fetch it anew"
             ) from error
-    return found
+    return tensors
 
 
 def _named(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
     """The same by our names, without what is derived."""
-    found: dict[str, Tensor] = {}
+    result: dict[str, Tensor] = {}
     for name, value in tensors.items():
         plain = name
         for pattern, other in RENAMED:
             plain = re.sub(pattern, other, plain)
         if DERIVED.search(plain):
             continue
-        if plain in found:
+        if plain in result:
             raise SoonerError(
                 f"drafter '{where}' has '{plain}' under two names; give a folder of one drafter"
             )
-        found[plain] = value
-    return found
+        result[plain] = value
+    return result
 
 
 def _split(tensors: dict[str, Tensor], config: DFlashConfig) -> dict[str, Tensor]:
@@ -145,23 +145,23 @@ def _split(tensors: dict[str, Tensor], config: DFlashConfig) -> dict[str, Tensor
         "self_attn.qkv_proj": [config.num_attention_heads * config.head_dim, kv, kv],
         "mlp.gate_up_proj": [config.intermediate_size] * 2,
     }
-    found: dict[str, Tensor] = {}
+    result: dict[str, Tensor] = {}
     for name, value in tensors.items():
-        fused = next((one for one in FUSED if f".{one}." in name), None)
+        fused = next((key for key in FUSED if f".{key}." in name), None)
         if fused is None or value.shape[0] != sum(rows[fused]):
-            found[name] = value
+            result[name] = value
             continue
         for part, piece in zip(FUSED[fused], value.split(rows[fused]), strict=True):
-            found[name.replace(fused, part)] = piece
-    return found
+            result[name.replace(fused, part)] = piece
+    return result
 
 
-def _add_vocabulary(model: DFlashModel, given: dict[str, Tensor], where: str) -> None:
+def _add_vocabulary(model: DFlashModel, weights: dict[str, Tensor], where: str) -> None:
     """Make room for the embedding, the head and the mapping that a file of speculators' brings."""
-    config, mapping = model.config, given.get("d2t")
-    given.pop("t2d", None)  # says what d2t says
-    if "embed_tokens.weight" in given:
-        rows, width = given["embed_tokens.weight"].shape
+    config, mapping = model.config, weights.get("d2t")
+    weights.pop("t2d", None)  # says what d2t says
+    if "embed_tokens.weight" in weights:
+        rows, width = weights["embed_tokens.weight"].shape
         model.embed_tokens = nn.Embedding(rows, width)
     if mapping is None:
         if config.draft_vocab_size not in (None, config.vocab_size):
@@ -169,28 +169,28 @@ def _add_vocabulary(model: DFlashModel, given: dict[str, Tensor], where: str) ->
                 f"drafter '{where}' has a vocabulary of {config.draft_vocab_size} and no d2t; give "
                 "the whole folder"
             )
-        if "lm_head.weight" in given:
-            model.lm_head = _head(given["lm_head.weight"])
+        if "lm_head.weight" in weights:
+            model.lm_head = _head(weights["lm_head.weight"])
         return
-    if "lm_head.weight" not in given:
+    if "lm_head.weight" not in weights:
         raise SoonerError(
             f"drafter '{where}' has d2t but no lm_head.weight for its {len(mapping)} tokens; give "
             "the whole folder"
         )
-    model.lm_head = _head(given["lm_head.weight"])
-    if len(mapping) != len(given["lm_head.weight"]):
+    model.lm_head = _head(weights["lm_head.weight"])
+    if len(mapping) != len(weights["lm_head.weight"]):
         raise SoonerError(
             f"tensor 'd2t' of drafter '{where}' is {list(mapping.shape)}, its lm_head has "
-            f"{len(given['lm_head.weight'])} rows; give the files of one drafter"
+            f"{len(weights['lm_head.weight'])} rows; give the files of one drafter"
         )
-    given["d2t"] = mapping.long()
-    ids = given["d2t"] + torch.arange(len(mapping))
+    weights["d2t"] = mapping.long()
+    ids = weights["d2t"] + torch.arange(len(mapping))
     if int(ids.min()) < 0 or len(ids.unique()) != len(ids):
         raise SoonerError(
             f"tensor 'd2t' of drafter '{where}' maps two draft ids to one token, or to none; give "
             "the files of one drafter"
         )
-    model.d2t = torch.zeros_like(given["d2t"])
+    model.d2t = torch.zeros_like(weights["d2t"])
 
 
 def _head(weight: Tensor) -> nn.Linear:

@@ -102,8 +102,8 @@ class DFlash(BlockMethod):
         return cls(settings.head, num_draft_tokens=settings.num_draft_tokens)
 
     def _largest(self) -> Size:
-        most, asked = self.drafter.config.drafts, self.num_draft_tokens
-        length = most if asked == "auto" else min(int(asked), most)
+        limit, requested = self.drafter.config.drafts, self.num_draft_tokens
+        length = limit if requested == "auto" else min(int(requested), limit)
         return Size(length, length)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:

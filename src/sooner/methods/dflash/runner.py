@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...attention.block import MOST_ENTRIES, WORDS, Block, block_slots, pack_ancestors
+from ...attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
 from ...attention.ops import block_attention
 from ..sized_draft import DraftRunner
 
@@ -29,7 +29,7 @@ class BlockRunner(DraftRunner):
     def __init__(self, model: Any, adapter: Any, capacity: int) -> None:
         super().__init__(model, adapter, model.config.num_hidden_layers, capacity)
         self.model, size, device = model, model.config.block_size, model.device
-        words = WORDS if size <= MOST_ENTRIES else math.ceil(size / 32)
+        words = WORDS if size <= MAX_ENTRIES else math.ceil(size / 32)
         whole = torch.ones(1, size, size, dtype=torch.bool, device=device)
         self._all = pack_ancestors(whole, words=words)  # every entry sees every other
         self._line = torch.arange(size, device=device)

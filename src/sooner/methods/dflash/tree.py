@@ -12,20 +12,20 @@ class RankPairs:
     """Which tokens behind which prefixes of a level may be among the best; kept on the device."""
 
     def __init__(self) -> None:
-        self._kept: dict[tuple[int, int, int], Tensor] = {}
+        self._cache: dict[tuple[int, int, int], Tensor] = {}
 
     def of(self, prefixes: int, branching: int, nodes: int, device: torch.device) -> Tensor:
         """Prefixes, and ranks of the tokens behind them, `[2, pairs]`."""
         key = (prefixes, branching, nodes)
-        if key not in self._kept:
+        if key not in self._cache:
             pairs = [
                 (parent, rank)
                 for parent in range(prefixes)
                 for rank in range(min(branching, nodes // (parent + 1)))
             ]
-            columns = [list(one) for one in zip(*pairs, strict=True)]
-            self._kept[key] = torch.tensor(columns, device=device)
-        return self._kept[key]
+            columns = [list(column) for column in zip(*pairs, strict=True)]
+            self._cache[key] = torch.tensor(columns, device=device)
+        return self._cache[key]
 
 
 class MarginalTree:
@@ -59,16 +59,16 @@ class MarginalTree:
         scores = torch.zeros(rows, 1, device=device)  # of the level's prefixes, best first
         above = torch.full((rows, 1), ROOT, device=device)  # their index among all candidates
         self.counts: list[int] = []  # candidates of each level
-        found: list[tuple[Tensor, Tensor, Tensor]] = []
+        levels: list[tuple[Tensor, Tensor, Tensor]] = []
         for place in range(places):
             parent, rank = pairs.of(scores.shape[1], self.branching, nodes, device)
             level = scores[:, parent] + values[:, place][:, rank]  # [rows, pairs]
-            found.append((level, tokens[:, place][:, rank], above[:, parent]))
+            levels.append((level, tokens[:, place][:, rank], above[:, parent]))
             scores, best = level.topk(min(nodes, level.shape[1]))
             above = best + sum(self.counts)
             self.counts.append(level.shape[1])
         self.scores, self.tokens, self.parents = (
-            torch.cat(one, 1) for one in zip(*found, strict=True)
+            torch.cat(parts, 1) for parts in zip(*levels, strict=True)
         )
 
     def best(self, levels: list[int], is_open: bool) -> Tree:

@@ -135,9 +135,9 @@ class DraftHead(nn.Module):
 
     def keys_values(self, fused: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
         """Of entries: `[rows, kv_heads, entries, head_dim]` each."""
-        given = self.attention_input(fused)
-        keys = self._normed(self._split(self.attention.k_proj(given)), "k_norm")
-        return self.turned(keys, rotation), self._split(self.attention.v_proj(given))
+        inputs = self.attention_input(fused)
+        keys = self._normed(self._split(self.attention.k_proj(inputs)), "k_norm")
+        return self.turned(keys, rotation), self._split(self.attention.v_proj(inputs))
 
     def queries(self, fused: Tensor, rotation: Rotation) -> Tensor:
         """Of entries: `[rows, heads, entries, head_dim]`."""

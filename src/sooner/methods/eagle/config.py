@@ -105,28 +105,28 @@ class EagleConfig:
         """
         path = folder / FILE
         try:
-            told = json.loads(path.read_text())
+            raw = json.loads(path.read_text())
         except (OSError, ValueError) as error:
             raise SoonerError(
                 f"draft head '{folder}' has no readable {FILE}; give a folder that `sooner train "
                 "draft` wrote"
             ) from error
-        kind = told.pop("model_type", None) if isinstance(told, dict) else None
+        kind = raw.pop("model_type", None) if isinstance(raw, dict) else None
         if kind != KIND:
             raise SoonerError(
                 f"'{path}' is of model_type {kind!r}, a draft head is of '{KIND}'; give a folder "
                 "that `sooner train draft` wrote"
             )
-        return _checked(told, path)
+        return _checked(raw, path)
 
 
-def _checked(told: dict[str, Any], path: Path) -> EagleConfig:
-    known = [one.name for one in fields(EagleConfig)]
-    for name in told:
+def _checked(raw: dict[str, Any], path: Path) -> EagleConfig:
+    known = [item.name for item in fields(EagleConfig)]
+    for name in raw:
         if name not in known:
             raise unknown(f"key of '{path}'", name, known)
     try:
-        return EagleConfig(**told)
+        return EagleConfig(**raw)
     except TypeError as error:
-        lacking = [name for name in known[:5] if name not in told]
+        lacking = [name for name in known[:5] if name not in raw]
         raise SoonerError(f"'{path}' lacks {', '.join(lacking)}; train the head anew") from error

@@ -185,23 +185,23 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
     ) -> None:
         super().__init__(context, sizing, HeardPrompt())
         self.head = head
-        most = head.vocab_size or context.target.vocab_size  # that can be drafted at all
-        self.top_k = min(top_k, most if legal is None else min(most, len(legal)))
+        vocab = head.vocab_size or context.target.vocab_size  # that can be drafted at all
+        self.top_k = min(top_k, vocab if legal is None else min(vocab, len(legal)))
         self.legal = None if legal is None else tuple(legal)
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
         if self.prompt is not None:
-            embeds = None if start else self._own_embeds(prompt)
+            embeds = None if start else self._head_embeds(prompt)
             self.prompt.add(prompt, start, self.head.read(states), embeds)
 
-    def _own_embeds(self, prompt: Prompt) -> Tensor | None:
+    def _head_embeds(self, prompt: Prompt) -> Tensor | None:
         """The prompt's embeddings from the head's own table, if it has one."""
         if not self.head.needs_ids:
             return None
         inputs = self.context.inputs
         ids = Packing.of(inputs)(inputs["input_ids"]).repeat_interleave(self.context.copies, 0)
-        own: Tensor = self.head.embed(prompt.embeds, ids, prompt.visual)
-        return own
+        result: Tensor = self.head.embed(prompt.embeds, ids, prompt.visual)
+        return result
 
     def make_runner(self, prompt: HeardPrompt) -> HeadRunner:
         context = self.context

@@ -269,10 +269,10 @@ class Eagle3Head(DraftHead):
 
     def placed(self, target: Any) -> DraftHead:
         head = super().placed(target)
-        table, own = getattr(target.embedding, "weight", None), self.embed_tokens
-        if own is None or not isinstance(table, Tensor) or own.weight.shape != table.shape:
+        table, weight = getattr(target.embedding, "weight", None), self.embed_tokens
+        if weight is None or not isinstance(table, Tensor) or weight.weight.shape != table.shape:
             return head
-        if torch.equal(own.weight.to(table.device, table.dtype), table):
+        if torch.equal(weight.weight.to(table.device, table.dtype), table):
             # Many files repeat the target's table, which need not lie in memory twice.
             head = copy.copy(head)
             head._modules = {**head._modules, "embed_tokens": None}
@@ -289,10 +289,12 @@ class Eagle3Head(DraftHead):
         if self.embed_tokens is None or ids is None:
             return embeds
         table = self.embed_tokens
-        own = table(ids.to(self.device).clamp(0, table.num_embeddings - 1))
-        if visual is None or embeds.shape[-1] != own.shape[-1]:
-            return own
-        return torch.where(visual.to(own.device)[..., None], embeds.to(own.device, own.dtype), own)
+        states = table(ids.to(self.device).clamp(0, table.num_embeddings - 1))
+        if visual is None or embeds.shape[-1] != states.shape[-1]:
+            return states
+        return torch.where(
+            visual.to(states.device)[..., None], embeds.to(states.device, states.dtype), states
+        )
 
     def rotation(self, positions: Tensor) -> Rotation:
         """Also of positions by axis, `[axes, rows, entries]`, where `mrope_section` says which

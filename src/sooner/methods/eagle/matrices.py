@@ -67,12 +67,12 @@ def sample_matrices(adapter: Any, with_largest: bool) -> dict[str, WeightSample]
         adapter: the target's adapter.
         with_largest: find `largest` of each, too, which takes whole rows; else it is left empty.
     """
-    found = {"embedding": _of_embedding(adapter.embedding)}
+    samples = {"embedding": _of_embedding(adapter.embedding)}
     for name, module in _matrices(adapter):
-        found[name] = _of_module(module, adapter.dtype, with_largest)
-    for name, weight in _others(adapter):
-        found[name] = _of_weight(weight)
-    return found
+        samples[name] = _of_module(module, adapter.dtype, with_largest)
+    for name, weight in _linear_matrices(adapter):
+        samples[name] = _of_weight(weight)
+    return samples
 
 
 def is_quantised(adapter: Any) -> bool:
@@ -97,7 +97,7 @@ def _matrices(adapter: Any) -> Iterator[tuple[str, nn.Module]]:
     yield "lm_head", adapter.head
 
 
-def _others(adapter: Any) -> Iterator[tuple[str, Tensor]]:
+def _linear_matrices(adapter: Any) -> Iterator[tuple[str, Tensor]]:
     """Parameters outside those modules, as `[rows, columns]`: norms, stacks of experts."""
     modules = [adapter.embedding, *(module for _, module in _matrices(adapter))]
     inside = {id(weight) for module in modules for weight in module.parameters()}

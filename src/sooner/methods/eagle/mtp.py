@@ -60,8 +60,8 @@ class MtpConfig:
     @property
     def head_dim(self) -> int:
         text = self.text
-        told = getattr(text, "head_dim", None)
-        return int(told or text.hidden_size // text.num_attention_heads)
+        head_dim = getattr(text, "head_dim", None)
+        return int(head_dim or text.hidden_size // text.num_attention_heads)
 
     @property
     def keeps_state(self) -> bool:
@@ -90,7 +90,7 @@ class MtpHead(DraftHead):
         self.config = config
         self.heads, self.kv_heads = int(text.num_attention_heads), config.num_key_value_heads
         self.head_dim = config.head_dim
-        stack = _one_layer(text)
+        stack = _single_layer(text)
         self.layer: Any = stack.layers[0].to_empty(device="cpu")
         norm, hidden = type(stack.norm), int(text.hidden_size)
         self.embed_norm = norm(hidden, eps=text.rms_norm_eps)
@@ -148,12 +148,12 @@ class MtpHead(DraftHead):
     def check(self, adapter: Any) -> None:
         if self.config.target:
             check_target(self.config.target, adapter)
-        mine, theirs = self.config.text, adapter.text_config
+        mine, other = self.config.text, adapter.text_config
         for name in ("model_type", "hidden_size", "num_hidden_layers", "vocab_size"):
-            if getattr(mine, name) != getattr(theirs, name):
+            if getattr(mine, name) != getattr(other, name):
                 raise SoonerError(
                     f"MTP layer is of a target whose {name} is {getattr(mine, name)}, this one's "
-                    f"is {getattr(theirs, name)}; give the checkpoint that the target was loaded "
+                    f"is {getattr(other, name)}; give the checkpoint that the target was loaded "
                     "from"
                 )
 
@@ -191,7 +191,7 @@ class MtpHead(DraftHead):
         return normed
 
     def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
-        cos, sin = (one[:, 0] for one in rotation)
+        cos, sin = (part[:, 0] for part in rotation)
         turned: Tensor = self._turn(states, states[:, :0], cos, sin)[0]
         return turned
 
@@ -214,7 +214,7 @@ class MtpHead(DraftHead):
         return super().scores(normed, adapter)
 
 
-def _one_layer(text: Any) -> Any:
+def _single_layer(text: Any) -> Any:
     """A text model of one attention layer and no weights, of a config's own class."""
     from transformers.models.auto.modeling_auto import MODEL_MAPPING
 

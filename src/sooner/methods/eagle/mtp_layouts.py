@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from ...io import replacing, write_json
-from .specforge import OWN, WEIGHTS
+from .specforge import CONFIG_KEY, WEIGHTS
 
 
 @dataclass(frozen=True)
@@ -35,18 +35,18 @@ class Layout:
     goes_on_normed: bool
     copies: tuple[str, ...] = ()
 
-    def own_name(self, name: str) -> str:
+    def base_name(self, name: str) -> str:
         """The name in `MtpHead` of a tensor, given without its prefix."""
-        for theirs, own in self._parts:
-            if name.startswith(f"{theirs}."):
-                return own + name.removeprefix(theirs)
+        for published, local in self._parts:
+            if name.startswith(f"{published}."):
+                return local + name.removeprefix(published)
         return "layer." + name.removeprefix(self.layer)
 
     def their_name(self, name: str) -> str:
         """The name without its prefix of a tensor of `MtpHead`."""
-        for theirs, own in self._parts:
-            if name.startswith(f"{own}."):
-                return theirs + name.removeprefix(own)
+        for published, local in self._parts:
+            if name.startswith(f"{local}."):
+                return published + name.removeprefix(local)
         return self.layer + name.removeprefix("layer.")
 
     @property
@@ -87,19 +87,21 @@ def find_layout(config: Mapping[str, Any], names: Iterable[str]) -> tuple[Layout
         names: of its tensors.
     """
     layers = (config.get("text_config") or config).get("num_hidden_layers")
-    held = set(names)
+    present = set(names)
     for layout in (QWEN, GLM):
         for prefix in layout.prefixes:
             prefix = prefix.format(n=layers)
-            if f"{prefix}{layout.fc}.weight" in held:
+            if f"{prefix}{layout.fc}.weight" in present:
                 return layout, prefix
     return None
 
 
 def is_mtp(config: Mapping[str, Any], names: Iterable[str]) -> bool:
     """Whether a folder holds an MTP layer, or tensors that are called so."""
-    held = set(names)
-    return find_layout(config, held) is not None or any(one.startswith("mtp.") for one in held)
+    present = set(names)
+    return find_layout(config, present) is not None or any(
+        name.startswith("mtp.") for name in present
+    )
 
 
 def save_mtp(head: Any, folder: Path | str, dtype: torch.dtype | None = None) -> None:
@@ -117,7 +119,7 @@ def save_mtp(head: Any, folder: Path | str, dtype: torch.dtype | None = None) ->
     for name in [name for name in weights if ".gate_proj." in name and "self_attn" in name]:
         query = name.replace("gate_proj", "q_proj")
         pair = [weights[query], weights.pop(name)]
-        split = [one.unflatten(0, (head.heads, head.head_dim)) for one in pair]
+        split = [weight.unflatten(0, (head.heads, head.head_dim)) for weight in pair]
         weights[query] = torch.cat(split, 1).flatten(0, 1)
     named = {
         prefix + layout.their_name(name): value.to(dtype or value.dtype).contiguous()
@@ -125,5 +127,5 @@ def save_mtp(head: Any, folder: Path | str, dtype: torch.dtype | None = None) ->
     }
     with replacing(home / WEIGHTS) as part:
         save_file(named, part, metadata={"format": "pt"})
-    kept = {name: getattr(config, name) for name in ("temperature", "target", "provenance")}
-    write_json({**config.model.to_diff_dict(), OWN: kept}, home / "config.json")
+    fields = {name: getattr(config, name) for name in ("temperature", "target", "provenance")}
+    write_json({**config.model.to_diff_dict(), CONFIG_KEY: fields}, home / "config.json")

@@ -15,7 +15,7 @@ from ...errors import SoonerError, UnsupportedError
 from .mtp import MtpConfig, MtpHead
 from .mtp_layouts import QWEN, Layout, find_layout
 from .published import check_names
-from .specforge import OWN
+from .specforge import CONFIG_KEY
 
 
 def load_mtp(folder: Path, config: Mapping[str, Any]) -> MtpHead:
@@ -30,29 +30,29 @@ def load_mtp(folder: Path, config: Mapping[str, Any]) -> MtpHead:
         UnsupportedError: a family, a number of layers or a layout that isn't run.
     """
     files = _where(folder)
-    found = find_layout(config, files)
-    if found is None:
+    match = find_layout(config, files)
+    if match is None:
         first = min(name for name in files if name.startswith("mtp."))
         raise UnsupportedError(
             f"'{folder}' has tensors of an MTP layer ('{first}') in a layout that isn't known; it "
             "takes a `Layout` with its names: 'mtp.fc.weight' (Qwen) and 'eh_proj.weight' of a "
             "layer behind all others (GLM) are read"
         )
-    layout, prefix = found
-    own = dict(config.get(OWN) or {})
+    layout, prefix = match
+    extra = dict(config.get(CONFIG_KEY) or {})
     head = MtpHead(
         MtpConfig(
             _model_config(folder, config),
             layout,
-            temperature=float(own.get("temperature", 1.0)),
-            target=dict(own.get("target") or {}),
-            provenance=dict(own.get("provenance") or {}),
+            temperature=float(extra.get("temperature", 1.0)),
+            target=dict(extra.get("target") or {}),
+            provenance=dict(extra.get("provenance") or {}),
         )
     )
     mine = {name: path for name, path in files.items() if name.startswith(prefix)}
     _check_depth(folder, layout, prefix, mine, config)
     weights = {
-        layout.own_name(name.removeprefix(prefix)): (name, value)
+        layout.base_name(name.removeprefix(prefix)): (name, value)
         for name, value in _read(folder, mine).items()
         if name.removeprefix(prefix) not in layout.copies
     }
@@ -69,8 +69,10 @@ def _model_config(folder: Path, config: Mapping[str, Any]) -> Any:
     from transformers import AutoConfig
 
     try:
-        told = {name: value for name, value in config.items() if name not in (OWN, "model_type")}
-        return AutoConfig.for_model(str(config.get("model_type")), **told)
+        fields = {
+            name: value for name, value in config.items() if name not in (CONFIG_KEY, "model_type")
+        }
+        return AutoConfig.for_model(str(config.get("model_type")), **fields)
     except (ValueError, TypeError, KeyError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise SoonerError(
@@ -85,11 +87,11 @@ def _check_depth(
     """Refuse several MTP layers behind each other."""
     text = config.get("text_config") or config
     name = "mtp_num_hidden_layers" if layout is QWEN else "num_nextn_predict_layers"
-    told = text.get(name, 1)
-    others = [one for one in mine if one.startswith(f"{prefix}layers.1.")]
-    if told not in (None, 1) or others:
+    depth = text.get(name, 1)
+    extra = [entry for entry in mine if entry.startswith(f"{prefix}layers.1.")]
+    if depth not in (None, 1) or extra:
         raise UnsupportedError(
-            f"'{folder}' has several MTP layers ({name} {told}), each for one token ahead; one "
+            f"'{folder}' has several MTP layers ({name} {depth}), each for one token ahead; one "
             "layer that goes on from its own state is run. It takes a cache for each"
         )
 
@@ -99,13 +101,13 @@ def _where(folder: Path) -> dict[str, Path]:
     index = folder / "model.safetensors.index.json"
     try:
         if index.is_file():
-            told = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
-            return {name: folder / path for name, path in told.items()}
-        found: dict[str, Path] = {}
+            mapping = json.loads(index.read_text(encoding="utf-8"))["weight_map"]
+            return {name: folder / path for name, path in mapping.items()}
+        files: dict[str, Path] = {}
         for path in sorted(folder.glob("*.safetensors")):
             with safe_open(str(path), framework="pt") as opened:
-                found |= dict.fromkeys(opened.keys(), path)
-        return found
+                files |= dict.fromkeys(opened.keys(), path)
+        return files
     except (OSError, ValueError, KeyError, SafetensorError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise SoonerError(f"weights in '{folder}' can't be read: {reason}") from error
@@ -129,12 +131,12 @@ def _part_gates(weights: dict[str, tuple[str, Tensor]], head: Any) -> None:
         name = f"layer.self_attn.q_proj.{kind}"
         if name not in weights:
             continue
-        told, value = weights[name]
+        source, value = weights[name]
         if len(value) != 2 * head.heads * head.head_dim:
             raise SoonerError(
-                f"'{told}' has {len(value)} rows, by its config.json it must have "
+                f"'{source}' has {len(value)} rows, by its config.json it must have "
                 f"{2 * head.heads * head.head_dim}; give files that were published together"
             )
         split = value.unflatten(0, (head.heads, 2, head.head_dim))
         for at, part in enumerate(("q_proj", "gate_proj")):
-            weights[name.replace("q_proj", part)] = (told, split[:, at].flatten(0, 1))
+            weights[name.replace("q_proj", part)] = (source, split[:, at].flatten(0, 1))

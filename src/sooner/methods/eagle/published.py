@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...errors import SoonerError, UnsupportedError, did_you_mean
 from .eagle3 import Eagle3Config, Eagle3Head
-from .specforge import OWN, WEIGHTS
+from .specforge import CONFIG_KEY, WEIGHTS
 
 BINARY = "pytorch_model.bin"
 OF_THE_TARGET = ("verifier_norm.weight", "verifier_lm_head.weight")
@@ -51,7 +51,7 @@ def load_eagle3(
         UnsupportedError: an option of the layout that can't be run.
     """
     weights: dict[str, tuple[str, Any]] = {
-        _own_name(name): (name, value) for name, value in read_weights(folder).items()
+        _head_name(name): (name, value) for name, value in read_weights(folder).items()
     }
     made = read_config(config, set(weights))
     if layer_ids is not None:
@@ -63,14 +63,14 @@ def load_eagle3(
         weights["lm_head.weight"] = weights["embed_tokens.weight"]
     has_head = "lm_head.weight" in weights or made.draft_vocab_size is not None
     head = Eagle3Head(made, "embed_tokens.weight" in weights, has_head)
-    offsets, kept = weights.pop("d2t", None), weights.pop("t2d", None)
+    offsets, mask = weights.pop("d2t", None), weights.pop("t2d", None)
     check_names(folder, head, weights, "EAGLE-3 head")
     _fill_vocabulary(
-        head, None if offsets is None else offsets[1], None if kept is None else kept[1]
+        head, None if offsets is None else offsets[1], None if mask is None else mask[1]
     )
     with torch.no_grad():
-        for name, own in head.state_dict().items():
-            own.copy_(weights[name][1])
+        for name, tensor in head.state_dict().items():
+            tensor.copy_(weights[name][1])
     return head.eval()
 
 
@@ -102,7 +102,7 @@ def read_config(config: Mapping[str, Any], names: set[str]) -> Eagle3Config:
     if (theta := layer.get("rope_theta")) is not None:
         rope.setdefault("rope_theta", float(theta))
     drafted = config.get("draft_vocab_size")
-    own = dict(config.get(OWN) or {})
+    extra = dict(config.get(CONFIG_KEY) or {})
     return Eagle3Config(
         hidden_size=hidden,
         intermediate_size=intermediate,
@@ -122,9 +122,9 @@ def read_config(config: Mapping[str, Any], names: set[str]) -> Eagle3Config:
         fc_bias="fc.bias" in names,
         qk_norm="layer.self_attn.q_norm.weight" in names,
         max_positions=int(layer.get("max_position_embeddings") or 2048),
-        temperature=float(own.get("temperature", 1.0)),
-        target=dict(own.get("target") or {}),
-        provenance=dict(own.get("provenance") or {}),
+        temperature=float(extra.get("temperature", 1.0)),
+        target=dict(extra.get("target") or {}),
+        provenance=dict(extra.get("provenance") or {}),
     )
 
 
@@ -134,18 +134,18 @@ def _layer_ids(config: Mapping[str, Any], is_speculators: bool) -> tuple[int, ..
     Speculators' number `k` is `hidden_states[k]`. SpecForge's and SGLang's explicit number `i` is
     what layer `i` gives, `hidden_states[i + 1]`; their default is not shifted.
     """
-    told = config.get("eagle_aux_hidden_state_layer_ids")
+    ids = config.get("eagle_aux_hidden_state_layer_ids")
     shift = 0 if is_speculators else 1
-    if told is None:
-        told = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
-    if told is None:
+    if ids is None:
+        ids = (config.get("eagle_config") or {}).get("eagle_aux_hidden_state_layer_ids")
+    if ids is None:
         return None
-    if len(told) != 3:
+    if len(ids) != 3:
         raise UnsupportedError(
-            f"EAGLE-3 head: eagle_aux_hidden_state_layer_ids is {list(told)}; it must name three "
+            f"EAGLE-3 head: eagle_aux_hidden_state_layer_ids is {list(ids)}; it must name three "
             "layers, as `fc` reads three"
         )
-    return tuple(int(number) + shift for number in told)
+    return tuple(int(number) + shift for number in ids)
 
 
 def _check_options(config: Mapping[str, Any], layer: Mapping[str, Any]) -> None:
@@ -166,9 +166,9 @@ def _check_options(config: Mapping[str, Any], layer: Mapping[str, Any]) -> None:
         "quantised weights; publish them as floats": bool(config.get("quantization_config")),
         "a partial rotation (partial_rotary_factor)": layer.get("partial_rotary_factor", 1.0) != 1,
     }
-    for told, is_so in refused.items():
+    for option, is_so in refused.items():
         if is_so:
-            raise UnsupportedError(f"EAGLE-3 head: its config says {told}")
+            raise UnsupportedError(f"EAGLE-3 head: its config says {option}")
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
@@ -179,22 +179,22 @@ def read_weights(folder: Path) -> dict[str, Tensor]:
     """
     try:
         if files := sorted(folder.glob("*.safetensors")):
-            return {name: one for path in files for name, one in load_file(path).items()}
+            return {name: tensor for path in files for name, tensor in load_file(path).items()}
         if (path := folder / BINARY).is_file():
-            told: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
-            return told
+            weights: dict[str, Tensor] = torch.load(path, map_location="cpu", weights_only=True)
+            return weights
     except (OSError, SafetensorError, RuntimeError, ValueError, EOFError) as error:
         reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
         raise SoonerError(f"weights in '{folder}' can't be read: {reason}") from error
     raise SoonerError(f"'{folder}' has no {WEIGHTS} and no {BINARY}; give the whole repository")
 
 
-def _own_name(name: str) -> str:
+def _head_name(name: str) -> str:
     """The name of a published tensor in `Eagle3Head`."""
     name = name.removeprefix("model.")
-    for theirs in ("midlayer.", "layers.0."):
-        if name.startswith(theirs):
-            return "layer." + name.removeprefix(theirs)
+    for prefix in ("midlayer.", "layers.0."):
+        if name.startswith(prefix):
+            return "layer." + name.removeprefix(prefix)
     return name
 
 
@@ -216,22 +216,22 @@ def check_names(
     Raises:
         SoonerError: names the first.
     """
-    wanted = head.state_dict()
+    expected = head.state_dict()
     for name in list(weights):
         if name.endswith("rotary_emb.inv_freq"):
             del weights[name]  # follows from the config
-    for name, (told, value) in weights.items():
-        if name not in wanted:
+    for name, (source, value) in weights.items():
+        if name not in expected:
             raise SoonerError(
-                f"'{folder}' has a tensor '{told}' that is no part of its {kind}"
-                f"{did_you_mean(name, wanted)}; it would change what the head computes"
+                f"'{folder}' has a tensor '{source}' that is no part of its {kind}"
+                f"{did_you_mean(name, expected)}; it would change what the head computes"
             )
-        if value.shape != wanted[name].shape:
+        if value.shape != expected[name].shape:
             raise SoonerError(
-                f"'{told}' in '{folder}' is {list(value.shape)}, by its config.json it must be "
-                f"{list(wanted[name].shape)}; give files that were published together"
+                f"'{source}' in '{folder}' is {list(value.shape)}, by its config.json it must be "
+                f"{list(expected[name].shape)}; give files that were published together"
             )
-    if lacking := [name for name in wanted if name not in weights]:
+    if lacking := [name for name in expected if name not in weights]:
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         raise SoonerError(
             f"'{folder}' lacks {', '.join(lacking[:3])}{more} of its {kind}; give the whole "
@@ -239,7 +239,7 @@ def check_names(
         )
 
 
-def _fill_vocabulary(head: Eagle3Head, offsets: Tensor | None, kept: Tensor | None) -> None:
+def _fill_vocabulary(head: Eagle3Head, offsets: Tensor | None, mask: Tensor | None) -> None:
     """Tell a head which of the target's tokens it drafts: `target = draft + d2t[draft]`.
 
     Raises:
@@ -268,9 +268,9 @@ def _fill_vocabulary(head: Eagle3Head, offsets: Tensor | None, kept: Tensor | No
         raise SoonerError(
             "EAGLE-3 head: two draft ids have one target id in 'd2t', whose entries must be offsets"
         )
-    if kept is not None and (
-        len(kept) != config.vocab_size
-        or not torch.equal(kept.bool().nonzero()[:, 0], targets.sort()[0])
+    if mask is not None and (
+        len(mask) != config.vocab_size
+        or not torch.equal(mask.bool().nonzero()[:, 0], targets.sort()[0])
     ):
         raise SoonerError(
             "EAGLE-3 head: 't2d' keeps other tokens than 'd2t' leads to; give files that were "

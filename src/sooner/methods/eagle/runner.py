@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...attention.block import MOST_ENTRIES, WORDS, Block, block_slots, pack_ancestors
+from ...attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
 from ...decoding.interface import Prompt
 from ...decoding.rows import RowTensor
 from ...errors import UnsupportedError
@@ -94,7 +94,7 @@ class HeadRunner(DraftRunner):
         head: Any,
         adapter: Any,
         capacity: int,
-        largest: int = MOST_ENTRIES,
+        largest: int = MAX_ENTRIES,
         legal: tuple[int, ...] | None = None,
     ) -> None:
         self._words = max(WORDS, math.ceil(largest / 32))
@@ -102,18 +102,18 @@ class HeadRunner(DraftRunner):
         self.head = head
         self._delta: RowTensor | None = None  # of positions behind the prompt, [axes, rows]
         entries = torch.eye(32 * self._words, dtype=torch.bool, device=head.device)
-        self._own = pack_ancestors(entries[None], words=self._words)  # [1, entries, words]
+        self._self_masks = pack_ancestors(entries[None], words=self._words)  # [1, entries, words]
         self.legal = None if legal is None else torch.tensor(legal, device=adapter.device)
 
     @property
-    def held(self) -> list[Tensor]:
-        return [*super().held, *([] if self._delta is None else [self._delta.whole])]
+    def buffers(self) -> list[Tensor]:
+        return [*super().buffers, *([] if self._delta is None else [self._delta.whole])]
 
     @property
     def visible(self) -> Tensor:
         """What a token behind the committed ones sees of a tree, as bits, `[rows, 1, words]`."""
         rows = len(self.cache.lengths_on(self.device))  # in use, those that are padding included
-        return self._own.new_zeros(rows, 1, self._words)
+        return self._self_masks.new_zeros(rows, 1, self._words)
 
     def count_from(self, next_position: Tensor, lengths: list[int]) -> None:
         """Let entries behind the prompts have the target's positions.
@@ -166,7 +166,7 @@ class HeadRunner(DraftRunner):
             first = torch.tensor(now, device=embeds.device)
             self._commit(embeds[:, : max(now)], states[:, : max(now)], first, now)
             counts = [count - some for count, some in zip(counts, now, strict=True)]
-            embeds, states = (_without(one, first, max(counts)) for one in (embeds, states))
+            embeds, states = (_without(tensor, first, max(counts)) for tensor in (embeds, states))
             sizes = sizes.to(first.device) - first
         (estimate,) = self._commit(embeds, states, sizes, counts)
         return estimate
@@ -178,8 +178,8 @@ class HeadRunner(DraftRunner):
         cache, device = self.cache, self.head.device
         cache.reserve(embeds.shape[1])
         cache.lengths_on(device)
-        given, sizes = [embeds.to(device), states.to(device)], sizes.to(device)
-        estimates = self.launch("feed", self._feed, *given, sizes, is_ragged=True)
+        inputs, sizes = [embeds.to(device), states.to(device)], sizes.to(device)
+        estimates = self.launch("feed", self._feed, *inputs, sizes, is_ragged=True)
         cache.commit_path(sizes[:, None], sizes, is_chain=True)
         cache.note_commit(counts)
         return estimates
@@ -195,8 +195,8 @@ class HeadRunner(DraftRunner):
         last = fused.gather(1, index[..., None].expand(-1, -1, fused.shape[2]))
         slots = slots.gather(1, index)
         queries = head.queries(last, self._at(slots))
-        own = Block(slots[:, 0])  # the last entry, behind all others
-        return (head.estimate(last, head.attend_block(queries, keys, values, own)),)
+        last_entry = Block(slots[:, 0])  # the last entry, behind all others
+        return (head.estimate(last, head.attend_block(queries, keys, values, last_entry)),)
 
     def level(
         self, tokens: Tensor, states: Tensor, depth: int, visible: Tensor, written: int
@@ -240,7 +240,7 @@ class HeadRunner(DraftRunner):
         """`level`, for which room is reserved."""
         head, whole = self.head, written + tokens.shape[1]
         lengths = self.cache.lengths_on(head.device)
-        visible = visible | self._own[:, written:whole]
+        visible = visible | self._self_masks[:, written:whole]
         block = Block(lengths, ancestors=visible, written=written)
         rotation = self._at(lengths[:, None] + depth)
         embeds = head.embed(self.adapter.embed_tokens(tokens), tokens)
@@ -259,7 +259,7 @@ class HeadRunner(DraftRunner):
 
     def logits(self, states: Tensor) -> Tensor:
         """Logits behind estimates, `[rows, entries, vocab]` of the target's vocabulary."""
-        (logits,) = self.launch("logits", lambda given: (self.forward_logits(given),), states)
+        (logits,) = self.launch("logits", lambda inputs: (self.forward_logits(inputs),), states)
         return logits
 
     def forward_logits(self, states: Tensor) -> Tensor:

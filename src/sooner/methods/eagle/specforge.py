@@ -12,7 +12,7 @@ from ...io import replacing, write_json
 
 ARCHITECTURE = "LlamaForCausalLMEagle3"
 WEIGHTS = "model.safetensors"
-OWN = "sooner"
+CONFIG_KEY = "sooner"
 """Key of config.json under which sooner keeps what no published layout has a place for."""
 
 
@@ -39,7 +39,7 @@ def save_eagle3(head: Any, folder: Path | str, dtype: torch.dtype | None = None)
     rope = dict(config.rope)
     theta = rope.pop("rope_theta", 10_000.0)
     is_plain = rope == {"rope_type": "default"}
-    told: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "architectures": [ARCHITECTURE],
         "model_type": "llama",
         "hidden_act": "silu",
@@ -61,11 +61,13 @@ def save_eagle3(head: Any, folder: Path | str, dtype: torch.dtype | None = None)
         "target_hidden_size": config.target_hidden_size or config.hidden_size,
         "torch_dtype": str(dtype or head.dtype).removeprefix("torch."),
         "use_cache": True,
-        OWN: {name: getattr(config, name) for name in ("temperature", "target", "provenance")},
+        CONFIG_KEY: {
+            name: getattr(config, name) for name in ("temperature", "target", "provenance")
+        },
     }
     if config.layer_ids is not None:  # layer i gives hidden_states[i + 1]
         below = [number - 1 for number in config.layer_ids]
-        told["eagle_config"] = {
+        metadata["eagle_config"] = {
             "eagle_aux_hidden_state_layer_ids": below, "use_aux_hidden_state": True,
         }  # fmt: skip
-    write_json(told, home / "config.json")
+    write_json(metadata, home / "config.json")

@@ -70,7 +70,7 @@ def fingerprint(adapter: Any) -> dict[str, Any]:
     return {
         **_shapes(adapter),
         "quantised": is_quantised(adapter),
-        "matrices": {name: one.encode() for name, one in samples.items()},
+        "matrices": {name: sample.encode() for name, sample in samples.items()},
         "logits": base64.b64encode(probe_logits(adapter).numpy().astype("<f4").tobytes()).decode(),
     }
 
@@ -112,14 +112,16 @@ def differences(trained_for: dict[str, Any], adapter: Any) -> list[str]:
         )
         return [f"weights of its {name}" for name in OLD_TABLES if _old(trained_for, adapter, name)]
     ours = {name: WeightSample.decode(text) for name, text in trained_for["matrices"].items()}
-    theirs = sample_matrices(adapter, with_largest=False)
-    if lacking := [f"no {name}" for name in ours if name not in theirs]:
+    samples = sample_matrices(adapter, with_largest=False)
+    if lacking := [f"no {name}" for name in ours if name not in samples]:
         return lacking
     known = list(FORMATS) if trained_for["quantised"] or is_quantised(adapter) else PLAIN_FORMATS
     # Norms stay floats, and zeros (of a layer that does nothing) are the same in any format.
-    telling = [name for name, one in ours.items() if len(one.largest) > 1 and one.largest.any()]
+    telling = [
+        name for name, sample in ours.items() if len(sample.largest) > 1 and sample.largest.any()
+    ]
     for kind in known:
-        excess = _excess(ours, theirs, FORMATS[kind])
+        excess = _excess(ours, samples, FORMATS[kind])
         if median(excess[name] for name in telling or ours) <= 1:
             break
     names = sorted((name for name in excess if excess[name] > 1), key=lambda name: -excess[name])
@@ -141,16 +143,16 @@ def probe_logits(adapter: Any) -> Tensor:
     chosen = torch.tensor(ids)[torch.linspace(0, len(ids) - 1, PROBE).long()]
     tokens = chosen[None].to(adapter.device)
     prompt = adapter.embed_prompt({"input_ids": tokens, "attention_mask": torch.ones_like(tokens)})
-    heard: list[Tensor] = []
+    outputs: list[Tensor] = []
 
     def keep(prompt: Prompt, start: int, states: Tensor) -> None:
-        heard.append(states)
+        outputs.append(states)
 
     ModelRunner(adapter, PROBE).prefill(prompt, on_states=keep)
-    logits = adapter.logits(heard[0]).float()[0]  # [PROBE, vocab]
+    logits = adapter.logits(outputs[0]).float()[0]  # [PROBE, vocab]
     logits = logits - logits.mean(-1, keepdim=True)
-    kept = torch.linspace(0, logits.shape[-1] - 1, VOCABULARY).long()
-    return logits[:, kept.to(logits.device)].cpu()
+    columns = torch.linspace(0, logits.shape[-1] - 1, VOCABULARY).long()
+    return logits[:, columns.to(logits.device)].cpu()
 
 
 def _shapes(adapter: Any) -> dict[str, Any]:
@@ -163,19 +165,19 @@ def _shapes(adapter: Any) -> dict[str, Any]:
 
 
 def _excess(
-    ours: dict[str, WeightSample], theirs: dict[str, WeightSample], step: float
+    ours: dict[str, WeightSample], reference: dict[str, WeightSample], step: float
 ) -> dict[str, float]:
     """Largest difference of each matrix's samples, in shares of what a half `step` allows."""
-    found = {}
-    for name, one in ours.items():
-        other = theirs[name]
-        if one.weights.shape != other.weights.shape:
-            found[name] = float("inf")
+    excess = {}
+    for name, sample in ours.items():
+        other = reference[name]
+        if sample.weights.shape != other.weights.shape:
+            excess[name] = float("inf")
             continue
-        blurred = ROUNDING * one.weights.abs() + (one.noise + other.noise)[:, None]
-        allowed = (step * one.largest[:, None] + blurred).clamp(min=SMALLEST)
-        found[name] = float(((one.weights - other.weights).abs() / allowed).max())
-    return found
+        blurred = ROUNDING * sample.weights.abs() + (sample.noise + other.noise)[:, None]
+        allowed = (step * sample.largest[:, None] + blurred).clamp(min=SMALLEST)
+        excess[name] = float(((sample.weights - other.weights).abs() / allowed).max())
+    return excess
 
 
 def _logits_off(trained_for: dict[str, Any], adapter: Any) -> float:
@@ -191,6 +193,6 @@ def _old(trained_for: dict[str, Any], adapter: Any, name: str) -> bool:
     if name not in trained_for or not isinstance(weight, Tensor) or not weight.is_floating_point():
         return False  # a format of its own
     rows, columns = (torch.linspace(0, size - 1, OLD_SAMPLES).long() for size in weight.shape)
-    theirs = weight.detach()[rows.to(weight.device), columns.to(weight.device)].float().cpu()
+    loaded = weight.detach()[rows.to(weight.device), columns.to(weight.device)].float().cpu()
     ours = torch.tensor(trained_for[name])
-    return bool((ours - theirs).abs().max() > OLD_SPREAD * ours.abs().max())
+    return bool((ours - loaded).abs().max() > OLD_SPREAD * ours.abs().max())

@@ -163,7 +163,7 @@ class JacobiDrafter(Drafter):
     def _places(self, outcome: Outcome) -> list[int]:
         """Place of each row's next token in its picture; -1 outside of one."""
         if self.constraint is None:
-            return [len(outcome.rows.said(row)) for row in range(len(outcome.new))]
+            return [len(outcome.rows.output(row)) for row in range(len(outcome.new))]
         return self.constraint.roots(outcome.rows)
 
     def _shift(self, outcome: Outcome, places: list[int]) -> Shift:
@@ -172,12 +172,12 @@ class JacobiDrafter(Drafter):
         line = torch.arange(max(sizes, default=0) + 1, device=device)
         source = outcome.committed.entries[:, None] + line  # behind the root and what was accepted
         rows = list(zip(self.sizes, outcome.accepted, sizes, strict=True))
-        drafted = [min(max(last - taken - 1, 0), size) for last, taken, size in rows]
-        judged = [min(max(last - taken, 0), size) for last, taken, size in rows]
+        drafted = [min(max(last - accepted - 1, 0), size) for last, accepted, size in rows]
+        judged = [min(max(last - accepted, 0), size) for last, accepted, size in rows]
         sent = None
         if self.context.processing.do_sample and any(sizes):
-            said = self._said(outcome, places)
-            lines = zip(drafted, judged, sizes, places, said, strict=True)
+            outputs = self._outputs(outcome, places)
+            lines = zip(drafted, judged, sizes, places, outputs, strict=True)
             sent = torch.tensor([[*counts, *tail] for *counts, tail in lines], device=device)
         return Shift(source.clamp(max=self.pending.nodes), drafted, judged, sizes, sent)
 
@@ -254,28 +254,28 @@ class JacobiDrafter(Drafter):
         here = torch.arange(len(tokens), device=device)
         draws, new, probs = draws.of(tail), tokens[:, tail], probs[:, tail]
         # The place behind the last draft was judged too, so it need not be guessed.
-        kept = _leading(drafted - tail.start, len(line))
+        length = _leading(drafted - tail.start, len(line))
         return JacobiWindow(
-            tokens=torch.where(kept, new, gumbel_draw(probs, draws)),
+            tokens=torch.where(length, new, gumbel_draw(probs, draws)),
             probs=probs,
             newest=p[here, self.pending.sizes],
             filled=judged - tail.start,
-            least=min(shift.judged) - tail.start,
+            minimum=min(shift.judged) - tail.start,
             grid_places=torch.where(roots >= 0, roots + line, -1),
-            said=torch.cat([shift.sent[:, 4:], tokens[:, : tail.start]], 1),
+            output=torch.cat([shift.sent[:, 4:], tokens[:, : tail.start]], 1),
             draws=draws,
             constraint=self.constraint,
         )
 
-    def _said(self, outcome: Outcome, places: list[int]) -> list[list[int]]:
+    def _outputs(self, outcome: Outcome, places: list[int]) -> list[list[int]]:
         """Returns the end of each row's picture so far, as far back as copies reach,
         `[rows][reach]`.
         """
         lines = []
         for row, place in enumerate(places):
             count = min(self.reach, max(place, 0))
-            said = outcome.rows.prefix(row)[-count:] if count else []
-            lines.append([-1] * (self.reach - count) + said)
+            tokens = outcome.rows.prefix(row)[-count:] if count else []
+            lines.append([-1] * (self.reach - count) + tokens)
         return lines
 
 

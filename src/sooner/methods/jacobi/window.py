@@ -25,7 +25,7 @@ class JacobiWindow:
         tokens: `[rows, places]`; what stands at unfilled places is meaningless.
         probs: what they were drawn from, `[rows, places, vocab]`.
         newest: the last distribution that the target gave, `[rows, vocab]`.
-        filled: places of each row that have a draft, `[rows]`, and `least`: fewest of a row.
+        filled: places of each row that have a draft, `[rows]`, and `minimum`: fewest of a row.
         grid_places: place of each token in its picture, `[rows, places]`; -1 outside of one.
         said: the end of each row's picture before these places, earlier places of the window
             included, `[rows, seen]`, padded with -1 on the left.
@@ -37,9 +37,9 @@ class JacobiWindow:
     probs: Tensor
     newest: Tensor
     filled: Tensor
-    least: int
+    minimum: int
     grid_places: Tensor
-    said: Tensor
+    output: Tensor
     draws: Draws
     constraint: GridConstraint | None = None
 
@@ -75,13 +75,13 @@ def copied(window: JacobiWindow, offsets: Callable[[TokenGrid | None], tuple[int
     Where no offset does (the first row of a picture has nothing above it), at random.
     """
     tokens, probs = at_random(window)
-    line = torch.cat([window.said, tokens], 1)  # [rows, seen + places]
-    seen = window.said.shape[1]
+    line = torch.cat([window.output, tokens], 1)  # [rows, seen + places]
+    seen = window.output.shape[1]
     allowed, unfilled = _allowed(window), window.unfilled()
     certain = torch.zeros_like(unfilled)
     grid = None if window.constraint is None else window.constraint.grid
     # Left to right, because a copy may be a copy of a copy.
-    for place in range(window.least, tokens.shape[1]):
+    for place in range(window.minimum, tokens.shape[1]):
         for offset in offsets(grid):
             source = seen + place - offset
             if source < 0:
@@ -92,8 +92,8 @@ def copied(window: JacobiWindow, offsets: Callable[[TokenGrid | None], tuple[int
             line[:, seen + place] = torch.where(fits, token, line[:, seen + place])
             certain[:, place] |= fits
     copies = line[:, seen:]
-    one = torch.zeros_like(probs).scatter_(2, copies[..., None], 1.0)
-    return copies, torch.where(certain[..., None], one, probs)
+    onehot = torch.zeros_like(probs).scatter_(2, copies[..., None], 1.0)
+    return copies, torch.where(certain[..., None], onehot, probs)
 
 
 def _left(grid: TokenGrid | None) -> tuple[int, ...]:

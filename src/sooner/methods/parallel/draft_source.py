@@ -86,10 +86,10 @@ class DraftSource:
         self._compare(sample(model))
         return (model if self.is_quantized else model.to(device)).eval()
 
-    def _compare(self, found: tuple[float, ...]) -> None:
-        alike = len(found) == len(self.sample) and all(
-            math.isclose(one, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
-            for one, other in zip(found, self.sample, strict=True)
+    def _compare(self, sums: tuple[float, ...]) -> None:
+        alike = len(sums) == len(self.sample) and all(
+            math.isclose(value, other, rel_tol=TOLERANCE, abs_tol=TOLERANCE)
+            for value, other in zip(sums, self.sample, strict=True)
         )
         if self.sample and not alike:
             raise SoonerError(
@@ -103,10 +103,10 @@ def sample(model: Any) -> tuple[float, ...]:
     """Returns sums over the first few values of each floating-point weight; empty for one
     without.
     """
-    weights = [one for one in model.parameters() if one.is_floating_point()]
-    if any(one.device.type == "meta" for one in weights):
+    weights = [weight for weight in model.parameters() if weight.is_floating_point()]
+    if any(weight.device.type == "meta" for weight in weights):
         return ()
-    sums = [one.flatten()[:SAMPLED].float().sum().cpu() for one in weights]
+    sums = [weight.flatten()[:SAMPLED].float().sum().cpu() for weight in weights]
     return tuple(torch.stack(sums).tolist()) if sums else ()
 
 
@@ -133,10 +133,10 @@ class HandedOver:
         Raises:
             SoonerError: these can't be pickled.
         """
-        weights = {name: one.detach() for name, one in _tensors(model).items()}
-        told = type(model), model.config, getattr(model, "generation_config", None), weights
+        weights = {name: tensor.detach() for name, tensor in _tensors(model).items()}
+        state = type(model), model.config, getattr(model, "generation_config", None), weights
         try:
-            parcel = Parcel(told)
+            parcel = Parcel(state)
         except (pickle.PicklingError, AttributeError, TypeError) as error:  # any of these
             raise SoonerError(
                 f"the draft can't be handed to another process ({error}); load it from a folder by "
@@ -155,16 +155,16 @@ class HandedOver:
             Arena(self.room, self.file), self.size
         )
         model = kind(config)
-        own = _tensors(model)
-        if {name: one.shape for name, one in own.items()} != {
-            name: one.shape for name, one in weights.items()
+        tensors = _tensors(model)
+        if {name: tensor.shape for name, tensor in tensors.items()} != {
+            name: tensor.shape for name, tensor in weights.items()
         }:
             raise SoonerError(
                 f"{kind.__name__} makes another model of the draft's config; save the draft to a "
                 "folder, and load it by from_pretrained"
             )
-        for name, one in own.items():
-            one.data = weights[name]
+        for name, tensor in tensors.items():
+            tensor.data = weights[name]
         if generation_config is not None:
             model.generation_config = generation_config
         return model.to(device).eval()

@@ -77,7 +77,7 @@ class ParallelDrafter(Drafter):
         self._worked = (0, 0)  # draft forwards and their nanoseconds, when last looked at
         self.view = BoardView(worker.board)
         self.patience = Patience(worker, self._warn)
-        self.kept_tokens: list[list[int]] = []
+        self.token_indices: list[list[int]] = []
         self.started = False
         self._warned = False
 
@@ -98,23 +98,23 @@ class ParallelDrafter(Drafter):
             # What of the prompt is pixels is known before it runs; only the ranking has to wait.
             self.seen = visual_tokens(self.context), frame_numbers(self.context)
             self.lengths = prompt_lengths(self.context)
-            self.tap = self.listen(self._choose_kept)
+            self.tap = self.listen(self._choose_tokens)
 
-    def _choose_kept(self, first: Tensor, last: Tensor) -> None:
+    def _choose_tokens(self, first: Tensor, last: Tensor) -> None:
         """In the middle of the target's prefill: rank, and set the draft's prefill going."""
         assert self.rank is not None
         with self.context.stats.ranking():
             visual, frames = self.seen
-            kept = []
+            tokens = []
             for row, length in enumerate(self.lengths):
                 mask = visual[row, :length].to(last.device)
                 # A sharded target may have layer L on another device.
                 begun = first[row, :length].to(last.device)
-                own = frames[row, :length].to(last.device)
-                indices = self.rank(begun, last[row, :length], mask, own)
-                kept.append(indices.tolist())
-            self.kept_tokens = kept
-            self.worker.prefill(kept)
+                row_frames = frames[row, :length].to(last.device)
+                indices = self.rank(begun, last[row, :length], mask, row_frames)
+                tokens.append(indices.tolist())
+            self.token_indices = tokens
+            self.worker.prefill(tokens)
 
     def propose(self, outcome: Outcome) -> Tree:
         if self.tap is not None:
@@ -155,7 +155,7 @@ class ParallelDrafter(Drafter):
         """
         drafted, right = [], []
         for row, new in enumerate(outcome.new):
-            place = len(outcome.rows.said(row)) - len(new)
+            place = len(outcome.rows.output(row)) - len(new)
             token = self.view.read(outcome.rows.active[row], place, 1)
             drafted.append(len(token))
             right.append(int(bool(token) and token == new[:1]))
@@ -165,7 +165,7 @@ class ParallelDrafter(Drafter):
         """Send what was committed."""
         rows = outcome.rows
         new = {
-            rows.active[row]: (len(rows.said(row)) - len(tokens), tokens)
+            rows.active[row]: (len(rows.output(row)) - len(tokens), tokens)
             for row, tokens in enumerate(outcome.new)
         }
         self.view.commit(new)
@@ -181,13 +181,13 @@ class ParallelDrafter(Drafter):
         if not any(have) and not self.patience.left:
             return Tree.empty(len(limits), device)
         size = self._size(have, max(limits))
-        wanted = {
-            outcome.rows.active[row]: len(outcome.rows.said(row)) + min(size, limits[row])
+        counts = {
+            outcome.rows.active[row]: len(outcome.rows.output(row)) + min(size, limits[row])
             for row in range(len(limits))
         }
-        if any(held < min(size, limit) for held, limit in zip(have, limits, strict=True)):
-            needed = self.view.needed(list(wanted))
-            self.patience.wait(wanted, needed, size, self.model.draft_seconds())
+        if any(length < min(size, limit) for length, limit in zip(have, limits, strict=True)):
+            needed = self.view.needed(list(counts))
+            self.patience.wait(counts, needed, size, self.model.draft_seconds())
         drafts = [self._drafted(outcome, row, min(size, limits[row])) for row in range(len(limits))]
         return self._tree(outcome, drafts, device)
 
@@ -201,7 +201,7 @@ class ParallelDrafter(Drafter):
     def _drafted(self, outcome: Outcome, row: int, limit: int) -> list[int]:
         """Draft tokens behind what active row `row` said, if they can be trusted yet."""
         rows = outcome.rows
-        return self.view.read(rows.active[row], len(rows.said(row)), limit)
+        return self.view.read(rows.active[row], len(rows.output(row)), limit)
 
     def _tree(self, outcome: Outcome, drafts: list[list[int]], device: torch.device) -> Tree:
         sizes = [len(draft) for draft in drafts]
@@ -214,7 +214,7 @@ class ParallelDrafter(Drafter):
             rows = outcome.rows
             probs = torch.stack(
                 [
-                    self.worker.board.read_probs(rows.active[row], len(rows.said(row)), nodes + 1)
+                    self.worker.board.read_probs(rows.active[row], len(rows.output(row)), nodes + 1)
                     for row in range(len(sizes))
                 ]
             ).to(device)
@@ -225,7 +225,7 @@ class ParallelDrafter(Drafter):
         tokens, q, known = [], [], []
         board = self.worker.board
         for row, size in enumerate(self.pending):
-            original, place = rows.active[row], len(rows.said(row)) + size
+            original, place = rows.active[row], len(rows.output(row)) + size
             token = self.view.read(original, place, 1)
             known.append(bool(token))
             tokens.append(token[0] if token else 0)

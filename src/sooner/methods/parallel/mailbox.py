@@ -13,7 +13,7 @@ import torch
 
 from .shared_memory import Arena, Shape, room, take
 
-Kept = Sequence[list[int]]
+TokenIndices = Sequence[list[int]]
 """Of each row the kept ones among the target's visual tokens."""
 
 POSTED, UPDATE, PREFILL, STOPPED, AHEAD = range(5)
@@ -39,8 +39,8 @@ class Mailbox:
 
     def __init__(self, rows: int, positions: int, visual: int, arena: Arena | None = None) -> None:
         shapes = self._shapes(rows, positions, visual)
-        self.state, self.said, self.lengths, self.active, self.kept, self.counts = (
-            take(arena, *one) for one in shapes
+        self.state, self.output, self.lengths, self.active, self.tokens, self.counts = (
+            take(arena, *shape) for shape in shapes
         )
         if arena is None:
             self.clear()
@@ -60,7 +60,7 @@ class Mailbox:
     @classmethod
     def room(cls, rows: int, positions: int, visual: int) -> int:
         """Returns bytes that a mailbox takes of an arena."""
-        return sum(room(*one) for one in cls._shapes(rows, positions, visual))
+        return sum(room(*shape) for shape in cls._shapes(rows, positions, visual))
 
     def clear(self) -> None:
         """As at the beginning: nothing said, all rows active."""
@@ -70,20 +70,20 @@ class Mailbox:
 
     # The decoder's side: none of these waits for anything.
 
-    def prefill(self, kept: Kept | None) -> None:
+    def prefill(self, tokens: TokenIndices | None) -> None:
         """Prefill on the kept visual tokens of each row; `None`: on all of them."""
-        for row, indices in enumerate(kept or ()):
-            self.kept[row, : len(indices)] = torch.tensor(indices, dtype=torch.int32)
+        for row, indices in enumerate(tokens or ()):
+            self.tokens[row, : len(indices)] = torch.tensor(indices, dtype=torch.int32)
             self.counts[row] = len(indices)
-        self.state[PREFILL] = ALL if kept is None else SOME
+        self.state[PREFILL] = ALL if tokens is None else SOME
         self._post()
 
     def commit(self, number: int, new: Mapping[int, tuple[int, list[int]]]) -> None:
         """Update `number`: of each original row, where its new tokens stand, and those tokens."""
         for row, (place, tokens) in new.items():
-            end = min(place + len(tokens), self.said.shape[1])
+            end = min(place + len(tokens), self.output.shape[1])
             if end > place:
-                self.said[row, place:end] = torch.tensor(tokens[: end - place])
+                self.output[row, place:end] = torch.tensor(tokens[: end - place])
                 self.lengths[row] = end
         self.state[UPDATE] = number
         self._post()
@@ -132,12 +132,12 @@ class Mailbox:
     def is_stopped(self) -> bool:
         return bool(self.state[STOPPED])
 
-    def visual(self) -> Kept | None:
+    def visual(self) -> TokenIndices | None:
         """Returns what `prefill` was told."""
         if int(self.state[PREFILL]) != SOME:
             return None
-        return [self.kept[row, :count].tolist() for row, count in enumerate(self.counts.tolist())]
+        return [self.tokens[row, :count].tolist() for row, count in enumerate(self.counts.tolist())]
 
     def read(self, row: int, start: int) -> list[int]:
         """Returns what original row `row` has said from position `start` on."""
-        return self.said[row, start : int(self.lengths[row])].tolist()
+        return self.output[row, start : int(self.lengths[row])].tolist()

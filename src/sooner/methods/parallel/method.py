@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 QUERIES = 64
 """Last words of the prompt whose attention is heard by the attention criteria."""
 
-LEAST = 256
+MIN_VISUAL = 256
 """Visual tokens that a draft keeps of a short prompt: the miniature's draft takes as long for a
 token behind 231 of them as behind 38 (docs/results/parallel.md, tables 3 and 5)."""
 
@@ -56,8 +56,8 @@ class ParallelVLM(Method):
     Args:
         draft: a loaded HF model of one of the supported families.
         prune: share of the visual tokens that the draft does without (alpha); 0 keeps all.
-        least: visual tokens that the draft keeps whatever `prune` says, unless that is 1: among so
-            few a draft step costs what it costs without them, and it only guesses worse.
+        min_visual: visual tokens that the draft keeps whatever `prune` says, unless that is 1:
+            among so few a draft step costs what it costs without them, and it only guesses worse.
         layer: target layers that run before tokens are ranked (L); `None` is 20, or a third of
             the layers of a model with fewer than 60.
         criterion: `uv-prune-by-frame`; `uv-prune` as in the paper, where all tokens of a prompt
@@ -86,7 +86,7 @@ class ParallelVLM(Method):
 
     draft: Any
     prune: float = 0.9
-    least: int = LEAST
+    min_visual: int = MIN_VISUAL
     layer: int | None = None
     criterion: Criterion = "uv-prune-by-frame"
     num_draft_tokens: int | Literal["auto"] = "auto"
@@ -100,7 +100,9 @@ class ParallelVLM(Method):
     tokenizer: Any = field(default=None, repr=False, compare=False)
     draft_tokenizer: Any = field(default=None, repr=False, compare=False)
     experience: Acceptance | None = field(default=None, repr=False, compare=False)
-    _own: list[SpawnedDraft] = field(default_factory=list, init=False, repr=False, compare=False)
+    _started: list[SpawnedDraft] = field(
+        default_factory=list, init=False, repr=False, compare=False
+    )
     name: ClassVar[str] = "parallel"
     summary: ClassVar[str] = "a chain of a draft model beside the target, visual tokens pruned"
     draft_model: ClassVar[DraftModel] = "pixels"
@@ -109,7 +111,7 @@ class ParallelVLM(Method):
         positive_or_auto(self, "num_draft_tokens")
         positive(self, "max_draft_tokens")
         share(self, "prune")
-        positive(self, "least", at_least=0)
+        positive(self, "min_visual", minimum=0)
         if self.layer is not None:
             positive(self, "layer")
         check_choice("criterion", self.criterion, CRITERIA)
@@ -137,11 +139,11 @@ class ParallelVLM(Method):
     @classmethod
     def from_settings(cls, settings: MethodSettings) -> Self:
         prune = cls.prune if settings.prune is None else settings.prune
-        options = settings.given("placement", "num_draft_tokens")
+        options = settings.explicit("placement", "num_draft_tokens")
         if settings.placement in ("auto", "spawn"):
-            options |= settings.given("draft_device")
+            options |= settings.explicit("draft_device")
         if settings.prune is not None:
-            options["least"] = 0  # asked for, so taken at its word
+            options["min_visual"] = 0  # asked for, so taken at its word
         return cls(
             settings.draft,
             prune=prune,
@@ -177,11 +179,11 @@ class ParallelVLM(Method):
         )
         spawned = self._spawned(adapter.device)
         # It reaches a spawned process through the host; the draft here may have no weights.
-        beside = adapter.device if spawned is None else torch.device("cpu")
+        device = adapter.device if spawned is None else torch.device("cpu")
         job = DraftJob(
             adapter=adapter,
             inputs=inputs if spawned is not None else to_device(inputs, adapter.device),
-            processing=context.processing.copy_to(beside),
+            processing=context.processing.copy_to(device),
             prompt_ids=context.rows.prompts,
             vocab=context.target.vocab_size,
             limit=context.stopping.limit or 0,
@@ -203,10 +205,10 @@ class ParallelVLM(Method):
         if spawned is not None:
             return spawned.worker(job, rows)
         kind = place(self.placement, job.adapter.device)
-        own = None
+        worker = None
         if self.standing is not None and kind is ProcessWorker:
-            own = self.standing.worker(job, rows)
-        return own or launch(kind, job, rows)
+            worker = self.standing.worker(job, rows)
+        return worker or launch(kind, job, rows)
 
     def _spawned(self, device: torch.device) -> SpawnedDraft | None:
         """Returns what holds the draft's spawned process, if it is to have one."""
@@ -217,9 +219,9 @@ class ParallelVLM(Method):
 
         if isinstance(self.standing, SpawnedDraft):
             return self.standing
-        if not self._own:
-            self._own.append(SpawnedDraft(self.draft, self.draft_device))
-        return self._own[0]
+        if not self._started:
+            self._started.append(SpawnedDraft(self.draft, self.draft_device))
+        return self._started[0]
 
     def depth(self, layers: int) -> int:
         """Returns l for a target of `layers` layers.
@@ -263,5 +265,5 @@ def _ranked(
     frames: Tensor,
 ) -> Tensor:
     return rank(
-        method.criterion, method.prune, first, last, visual, frames, generator, method.least
+        method.criterion, method.prune, first, last, visual, frames, generator, method.min_visual
     )

@@ -64,12 +64,12 @@ class Patience:
             self._give_up()
 
     def wait(
-        self, wanted: dict[int, int], update: int, tokens: int, each: float | None = None
+        self, needed: dict[int, int], update: int, tokens: int, each: float | None = None
     ) -> None:
         """Until each original row shows what is wanted, or time is up.
 
         Args:
-            wanted: tokens of each original row.
+            needed: tokens of each original row.
             update: what must be acknowledged before they count.
             tokens: how many are waited for.
             each: seconds of a draft forward; `None`: not known yet.
@@ -79,8 +79,8 @@ class Patience:
         if not left:
             return
         seconds = min(PATIENCE * (each or FIRST) * (tokens + 1), left)
-        self.worker.wait(wanted, update, seconds)
-        if self._signs() != self._seen or self.worker.shows(wanted, update):
+        self.worker.wait(needed, update, seconds)
+        if self._signs() != self._seen or self.worker.shows(needed, update):
             return
         self._in_vain += seconds
         if self._in_vain >= self._limit:
@@ -117,14 +117,14 @@ class BoardView:
         self.number = 0
         self._changed: dict[int, int] = {}  # original row -> update that must be acknowledged
 
-    def commit(self, said: dict[int, tuple[int, list[int]]]) -> None:
+    def commit(self, outputs: dict[int, tuple[int, list[int]]]) -> None:
         """An update is about to be sent: `(place, new tokens)` of each original row.
 
         Rows whose draft is what was said can be read on; the others show what is thrown away until
         the worker acknowledges the update.
         """
         self.number += 1
-        for row, (place, new) in said.items():
+        for row, (place, new) in outputs.items():
             if self.board.read(row, place, len(new)) != new:
                 self._changed[row] = self.number
 
@@ -149,7 +149,7 @@ REPLAN = 8
 """Rounds between two looks at the costs."""
 
 
-LEAST_GAIN = 1.03
+MIN_GAIN = 1.03
 """Speed over plain decoding's that a plan has to promise. A draft beside the target takes some of
 its memory's bandwidth, which no forward's time tells."""
 
@@ -183,7 +183,7 @@ class Plan:
         if rounds >= self._made + REPLAN or rows != self._rows:
             self._made, self._rows = rounds, rows
             self.sizes, speed = best_policy(self.model, self.largest, rows)
-            self.pays = speed * self.model.costs.seconds(rows, 1) >= LEAST_GAIN
+            self.pays = speed * self.model.costs.seconds(rows, 1) >= MIN_GAIN
         return self.sizes[min(have, self.largest)] if self.pays else 0
 
     def ahead(self) -> int | None:

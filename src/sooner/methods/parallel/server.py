@@ -17,7 +17,7 @@ from ...decoding.sampling import Processing, bad_logits, pick
 from ..chain_draft import match_vocabulary, readable
 from ..context import embed
 from ..visual_match import VisualGrids, match, views
-from .mailbox import Kept, Mailbox
+from .mailbox import Mailbox, TokenIndices
 from .shared_memory import Board
 from .wakeup import Wakeup
 
@@ -135,8 +135,8 @@ class DraftStream:
         self.processing.recount([row.tokens for row in self.rows], self.vocab)
         scores = self.processing.scores(logits, prefix=self._prefix)
         p, chosen = self._choose(scores[:, 0])
-        for row, token, wanted in zip(self.rows, chosen.tolist(), hungry, strict=True):
-            if wanted:
+        for row, token, is_hungry in zip(self.rows, chosen.tolist(), hungry, strict=True):
+            if is_hungry:
                 row.tokens.append(token)
         return hungry, p
 
@@ -147,8 +147,8 @@ class DraftStream:
         if bool(self.processing.broken(scores).any()):
             raise bad_logits()
         p = self.processing.probabilities(scores)
-        said = torch.tensor([[len(row.tokens)] for row in self.rows], device=p.device)
-        return p, pick(p, self.noise.uniforms(self.purpose, said)[:, 0])
+        lengths = torch.tensor([[len(row.tokens)] for row in self.rows], device=p.device)
+        return p, pick(p, self.noise.uniforms(self.purpose, lengths)[:, 0])
 
     def _logits(self) -> Tensor:
         """Returns logits of the next token of each row, `[rows, 1, vocab]`."""
@@ -176,7 +176,7 @@ class DraftStream:
 
     def _rewind(self, generated: list[int]) -> None:
         self.runner.rewind(
-            [prompt + said for prompt, said in zip(self.prompt_lengths, generated, strict=True)]
+            [prompt + count for prompt, count in zip(self.prompt_lengths, generated, strict=True)]
         )
 
 
@@ -250,13 +250,13 @@ class DraftServer:
         if self.stream is not None:
             self.update()
 
-    def prefill(self, kept: Kept | None) -> None:
+    def prefill(self, tokens: TokenIndices | None) -> None:
         """Prefill on the kept visual tokens, or on all of them."""
         job, prompt = self.job, self.prompt
         assert prompt is not None
-        if kept is not None:
+        if tokens is not None:
             draft = views(job.adapter, job.inputs, job.copies)
-            prompt = pruned(job.adapter, prompt, kept, job.views, draft, job.repack)
+            prompt = pruned(job.adapter, prompt, tokens, job.views, draft, job.repack)
         seeds = torch.tensor(job.seeds, device=job.adapter.device)
         self.stream = DraftStream(
             job.adapter,
@@ -276,8 +276,8 @@ class DraftServer:
         """Commit; rows whose draft was wrong are shown anew before the update is acknowledged."""
         stream, number = self.stream, self.mail.update
         assert stream is not None
-        most, asked = self.job.max_ahead, self.mail.ahead
-        stream.max_ahead = most if asked is None else min(most, asked)
+        limit, requested = self.job.max_ahead, self.mail.ahead
+        stream.max_ahead = limit if requested is None else min(limit, requested)
         active = self.mail.active.tolist()
         stay = [row for row, original in enumerate(stream.originals) if active[original]]
         if not stay:
@@ -314,7 +314,7 @@ class DraftServer:
 def pruned(
     adapter: AdapterLike,
     prompt: Prompt,
-    kept: Kept,
+    tokens: TokenIndices,
     target: Sequence[VisualGrids],
     draft: Sequence[VisualGrids],
     repack: bool = False,
@@ -324,12 +324,12 @@ def pruned(
     Args:
         adapter: the draft's.
         prompt: the whole of it.
-        kept: of each row.
+        tokens: of each row.
         target, draft: what each row shows either model.
         repack: number the kept tokens anew, see `ParallelVLM`.
     """
-    own = [
+    parts = [
         match(torch.tensor(indices, dtype=torch.long), seen, have)
-        for indices, seen, have in zip(kept, target, draft, strict=True)
+        for indices, seen, have in zip(tokens, target, draft, strict=True)
     ]
-    return adapter.prune_prompt(prompt, own, repack)
+    return adapter.prune_prompt(prompt, parts, repack)

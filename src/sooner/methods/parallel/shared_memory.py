@@ -127,13 +127,13 @@ class Parcel:
         packer = _Packer(file)
         packer.dump(content)
         self.tensors = packer.tensors
-        told: list[Shape] = [(tuple(one.shape), one.dtype) for one in self.tensors]
-        self.text = pickle.dumps((told, file.getvalue()))
+        shapes: list[Shape] = [(tuple(tensor.shape), tensor.dtype) for tensor in self.tensors]
+        self.text = pickle.dumps((shapes, file.getvalue()))
 
     @property
     def room(self) -> int:
         """Bytes of an arena that it takes."""
-        tensors = sum(room(tuple(one.shape), one.dtype) for one in self.tensors)
+        tensors = sum(room(tuple(tensor.shape), tensor.dtype) for tensor in self.tensors)
         return room((len(self.text),), torch.uint8) + tensors
 
     def lay_down(self, arena: Arena) -> int:
@@ -143,8 +143,8 @@ class Parcel:
             Bytes of its text, for `open`.
         """
         text = torch.frombuffer(bytearray(self.text), dtype=torch.uint8)
-        for one in (text, *self.tensors):
-            arena.take(tuple(one.shape), one.dtype).copy_(one.detach())
+        for source in (text, *self.tensors):
+            arena.take(tuple(source.shape), source.dtype).copy_(source.detach())
         return len(self.text)
 
     @staticmethod
@@ -155,9 +155,9 @@ class Parcel:
             size: bytes of the text.
             device: where its tensors are wanted.
         """
-        told, text = pickle.loads(arena.take((size,), torch.uint8).numpy().tobytes())
+        shapes, text = pickle.loads(arena.take((size,), torch.uint8).numpy().tobytes())
         opener = _Opener(io.BytesIO(text))
-        opener.tensors = [arena.take(*one).to(device) for one in told]
+        opener.tensors = [arena.take(*shape).to(device) for shape in shapes]
         return opener.load()
 
 
@@ -168,10 +168,10 @@ class _Packer(pickle.Pickler):
         super().__init__(file)
         self.tensors: list[Tensor] = []
 
-    def persistent_id(self, one: Any) -> int | None:
-        if type(one) is not Tensor or one.layout is not torch.strided or one.is_quantized:
+    def persistent_id(self, obj: Any) -> int | None:
+        if type(obj) is not Tensor or obj.layout is not torch.strided or obj.is_quantized:
             return None
-        self.tensors.append(one)
+        self.tensors.append(obj)
         return len(self.tensors) - 1
 
 
@@ -214,7 +214,7 @@ class Board:
     ) -> None:
         shapes = self._shapes(rows, positions, ring, vocab)
         self.tokens, self.lengths, self.counters, self.spans, self.probs = (
-            take(arena, *one) for one in shapes
+            take(arena, *shape) for shape in shapes
         )
 
     @staticmethod
@@ -226,7 +226,7 @@ class Board:
     @classmethod
     def room(cls, rows: int, positions: int, ring: int, vocab: int) -> int:
         """Returns bytes that a board takes of an arena."""
-        return sum(room(*told) for told in cls._shapes(rows, positions, ring, vocab))
+        return sum(room(*shape) for shape in cls._shapes(rows, positions, ring, vocab))
 
     def clear(self) -> None:
         """Show nothing, as at the beginning."""

@@ -25,7 +25,9 @@ class SideStream:
     def __init__(self, device: torch.device, inputs: Iterable[object] = ()) -> None:
         self.device = device
         self.inputs = [
-            one for one in inputs if isinstance(one, Tensor) and one.device.type == "cuda"
+            tensor
+            for tensor in inputs
+            if isinstance(tensor, Tensor) and tensor.device.type == "cuda"
         ]
         self.ready: torch.cuda.Event | None = None
         if device.type == "cuda":
@@ -40,7 +42,7 @@ class SideStream:
             return
         stream = torch.cuda.Stream(self.device)
         stream.wait_event(self.ready)
-        for one in self.inputs:
-            one.record_stream(stream)
+        for tensor in self.inputs:
+            tensor.record_stream(stream)
         with torch.cuda.stream(stream):
             yield

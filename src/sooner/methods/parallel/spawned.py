@@ -126,7 +126,7 @@ class SpawnedDraft(StandingDraft):
         """A run is over. A process that did not say so may do it later: to load the draft again
         takes longer."""
         self._left = time.monotonic()
-        if self.held and not self.held[0].process.is_alive():
+        if self.processes and not self.processes[0].process.is_alive():
             self.close()
         self._busy.release()
 
@@ -137,9 +137,9 @@ class SpawnedDraft(StandingDraft):
 
     def _lags(self) -> bool:
         """Returns whether the process is in an earlier run yet; one that hangs there is ended."""
-        if not self.held or self.held[0].header[OVER] == self.held[0].header[RUN]:
+        if not self.processes or self.processes[0].header[OVER] == self.processes[0].header[RUN]:
             return False
-        if self.held[0].process.is_alive() and time.monotonic() - self._left < HANGING:
+        if self.processes[0].process.is_alive() and time.monotonic() - self._left < HANGING:
             return True
         self.close()
         return False
@@ -149,10 +149,10 @@ class SpawnedDraft(StandingDraft):
 
     def _fits(self, needed: int) -> bool:
         """Always: the memory grows, since another process would have to load the draft again."""
-        held = self.held[0]
-        if held.arena.size < needed:
-            held.arena = held.arena.reaching(size_for(needed))
-            held.header[SIZE] = held.arena.size
+        process = self.processes[0]
+        if process.arena.size < needed:
+            process.arena = process.arena.reaching(size_for(needed))
+            process.header[SIZE] = process.arena.size
         return True
 
     def _start(self, size: int) -> None:
@@ -161,19 +161,19 @@ class SpawnedDraft(StandingDraft):
         header = arena.take(*HEADER)
         source = self.source or HandedOver.of(self.draft)
         serve = partial(load_and_serve, source, self.device, file, size)
-        held = DraftProcess(*spawn(serve), arena, header)
-        self.held.append(held)
+        process = DraftProcess(*spawn(serve), arena, header)
+        self.processes.append(process)
         try:
-            self._wait(held)
+            self._wait(process)
         except BaseException:
             self.close()
             raise
 
-    def _wait(self, held: DraftProcess) -> None:
+    def _wait(self, process: DraftProcess) -> None:
         deadline = time.monotonic() + LOADING
-        while not held.header[READY]:
-            if not held.process.is_alive():
-                raise NotLoadedError(_why_it_ended(held.process, held.wakeup))
+        while not process.header[READY]:
+            if not process.process.is_alive():
+                raise NotLoadedError(_why_it_ended(process.process, process.wakeup))
             if time.monotonic() > deadline:
                 raise NotLoadedError(f"the draft was not loaded within {LOADING:.0f} s")
             time.sleep(LOOK)
@@ -224,7 +224,7 @@ def load_and_serve(
 @torch.inference_mode()
 def warm_up(adapter: Any) -> None:
     """Run a prompt of a few words, and a step behind it: on CUDA the first ones take seconds."""
-    ids = [one for one in range(64) if one not in adapter.visual_ids][:WORDS]
+    ids = [token for token in range(64) if token not in adapter.visual_ids][:WORDS]
     words = torch.tensor([ids], device=adapter.device) % adapter.vocab_size
     runner = ModelRunner(adapter, 2 * WORDS)
     runner.prefill(adapter.embed_prompt({"input_ids": words}))

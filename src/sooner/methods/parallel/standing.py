@@ -67,9 +67,11 @@ class StandingDraft:
     def __init__(self, draft: Any) -> None:
         self.draft, self.adapter = draft, adapt(draft)
         self._check_device(self.adapter.device)
-        self.held: list[DraftProcess] = []  # one, or none; a list so that the finalizer sees it
+        self.processes: list[
+            DraftProcess
+        ] = []  # one, or none; a list so that the finalizer sees it
         self._busy = threading.Lock()
-        self._finalizer = weakref.finalize(self, _end, self.held)
+        self._finalizer = weakref.finalize(self, _end, self.processes)
 
     def _check_device(self, device: torch.device) -> None:
         if device.type != "cpu" or not hasattr(os, "fork"):
@@ -85,7 +87,7 @@ class StandingDraft:
 
     def close(self) -> None:
         """End the process; a later run starts another."""
-        _end(self.held)
+        _end(self.processes)
 
     def worker(self, job: DraftJob, rows: Sequence[int]) -> Worker | None:
         """Returns a worker for one run, or `None` where the run has to fork its own: while another
@@ -112,8 +114,8 @@ class StandingDraft:
             parcel = Parcel((replace(job, adapter=None), sizes))
         except (pickle.PicklingError, AttributeError, TypeError) as error:  # any of these
             return self._decline(rows, str(error))
-        held = self._process(room(*HEADER) + parcel.room + sizes.room)
-        arena, header = held.arena, held.header
+        process = self._process(room(*HEADER) + parcel.room + sizes.room)
+        arena, header = process.arena, process.header
         arena.reset()
         arena.take(*HEADER)
         header[BYTES] = parcel.lay_down(arena)
@@ -121,26 +123,26 @@ class StandingDraft:
         board.clear()
         mail.clear()
         header[RUN] += 1  # from here on the process may begin
-        return StandingWorker(self, held, board, mail)
+        return StandingWorker(self, process, board, mail)
 
     def _process(self, needed: int) -> DraftProcess:
         """The process, started anew if it is gone or its memory too small."""
-        if self.held and not (self.held[0].process.is_alive() and self._fits(needed)):
+        if self.processes and not (self.processes[0].process.is_alive() and self._fits(needed)):
             self.close()
-        if not self.held:
+        if not self.processes:
             self._start(size_for(needed))
-        return self.held[0]
+        return self.processes[0]
 
     def _fits(self, needed: int) -> bool:
         """Returns whether the memory is large enough."""
-        return self.held[0].arena.size >= needed
+        return self.processes[0].arena.size >= needed
 
     def _start(self, size: int) -> None:
         """Start the process, with an arena of `size` bytes."""
         arena = Arena(size)
         header = arena.take(*HEADER)
         process, wakeup = fork(partial(serve_runs, self.adapter, arena, header))
-        self.held.append(DraftProcess(process, wakeup, arena, header))
+        self.processes.append(DraftProcess(process, wakeup, arena, header))
 
     def release(self, is_whole: bool) -> None:
         """A run is over; a process that did not say so itself is ended."""
@@ -180,10 +182,10 @@ def size_for(needed: int) -> int:
     return max(SMALLEST, 1 << (2 * needed - 1).bit_length())
 
 
-def _end(held: list[DraftProcess]) -> None:
-    while held:
-        one = held.pop()
-        end(one.process, one.wakeup)
+def _end(active: list[DraftProcess]) -> None:
+    while active:
+        process = active.pop()
+        end(process.process, process.wakeup)
 
 
 def serve_runs(adapter: Any, arena: Arena, header: Tensor, wakeup: Wakeup) -> None:

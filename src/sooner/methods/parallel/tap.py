@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...decoding.cache import SlotCache, given_cache
+from ...decoding.cache import SlotCache, cache_of
 from ...errors import UnsupportedError
 from ...models.hooks import ForwardHooks
 
@@ -37,7 +37,7 @@ class PrefillTap(ForwardHooks):
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         if self.first is None:
-            cache = given_cache(kwargs)
+            cache = cache_of(kwargs)
             if isinstance(cache, SlotCache):
                 cache.require_whole("ranking visual tokens")
             self.first = args[0] if args else kwargs["hidden_states"]

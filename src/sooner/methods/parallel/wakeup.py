@@ -73,7 +73,7 @@ class ChildEnd:
         if not self._socket.recv(LONGEST):
             raise EOFError
 
-    def say(self, words: str) -> None:
+    def send(self, words: str) -> None:
         """Tell the decoder why this process ends."""
         with contextlib.suppress(OSError):
             self._socket.send(words.encode()[:LONGEST], socket.MSG_DONTWAIT)

@@ -17,7 +17,7 @@ import torch
 
 from ...errors import SoonerError
 from ..threads import DRAFT_THREADS, cores
-from .mailbox import Kept, Mailbox
+from .mailbox import Mailbox, TokenIndices
 from .server import DraftJob, DraftServer
 from .shared_memory import Arena, Board
 from .wakeup import ChildEnd, ParentEnd, ThreadWakeup, Wakeup, socket_ends
@@ -56,10 +56,10 @@ class Worker:
         """Whether it still drafts."""
         return self.failure is None
 
-    def prefill(self, kept: Kept | None) -> None:
+    def prefill(self, tokens: TokenIndices | None) -> None:
         """Set its prefill going, see `Mailbox.prefill`; a worker that is gone ignores it."""
         if self.failure is None:
-            self.mail.prefill(kept)
+            self.mail.prefill(tokens)
             self._notify()
 
     def commit(self, number: int, new: Mapping[int, tuple[int, list[int]]]) -> None:
@@ -79,14 +79,14 @@ class Worker:
         with torch.inference_mode():
             self.server.take()
 
-    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
+    def wait(self, needed: dict[int, int], update: int, seconds: float) -> None:
         """Until each original row shows the wanted number of tokens, or time is up.
 
         What is shown counts once update number `update` is acknowledged; before, it may be a draft
         that the update throws away. In line, this is when drafting happens.
         """
         with torch.inference_mode():
-            while not self.shows(wanted, update) and not self.server.is_idle:
+            while not self.shows(needed, update) and not self.server.is_idle:
                 self.server.step()
 
     def overlap(self) -> None:
@@ -98,10 +98,10 @@ class Worker:
             while not self.server.is_idle:
                 self.server.step()
 
-    def shows(self, wanted: dict[int, int], update: int) -> bool:
+    def shows(self, needed: dict[int, int], update: int) -> bool:
         """Returns whether that is on the board by now."""
         return self.board.acknowledged >= update and all(
-            int(self.board.lengths[row]) >= count for row, count in wanted.items()
+            int(self.board.lengths[row]) >= count for row, count in needed.items()
         )
 
     def close(self, seconds: float) -> str | None:
@@ -130,10 +130,10 @@ class _ConcurrentWorker(Worker):
     def _last_words(self) -> str:
         raise NotImplementedError
 
-    def wait(self, wanted: dict[int, int], update: int, seconds: float) -> None:
+    def wait(self, needed: dict[int, int], update: int, seconds: float) -> None:
         """Look at the board until it shows what is wanted, time is up, or the worker is gone."""
         deadline = time.perf_counter() + seconds
-        while not self.shows(wanted, update):
+        while not self.shows(needed, update):
             if time.perf_counter() > deadline or not self.is_usable:
                 return
             time.sleep(NAP)
@@ -240,8 +240,8 @@ def fork(serve: Callable[[Wakeup], None]) -> tuple[Any, ParentEnd]:
             "a draft can't be forked from a process that uses CUDA; use placement='spawn' or "
             "'thread'"
         )
-    ours, theirs = socket_ends()
-    return _launch("fork", (serve, theirs, ours, os.getpid())), ours
+    ours, child_end = socket_ends()
+    return _launch("fork", (serve, child_end, ours, os.getpid())), ours
 
 
 def spawn(serve: Callable[[Wakeup], None]) -> tuple[Any, ParentEnd]:
@@ -252,10 +252,10 @@ def spawn(serve: Callable[[Wakeup], None]) -> tuple[Any, ParentEnd]:
     Returns:
         The process, and the end that wakes it.
     """
-    ours, theirs = socket_ends()
+    ours, child_end = socket_ends()
     mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
-        return _launch("spawn", (serve, theirs, None, os.getpid())), ours
+        return _launch("spawn", (serve, child_end, None, os.getpid())), ours
     finally:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
 
@@ -280,7 +280,7 @@ def end(process: Any, wakeup: ParentEnd) -> None:
 
 
 def _live_as_child(
-    serve: Callable[[Wakeup], None], own: ChildEnd, parents_end: ParentEnd | None, parent: int
+    serve: Callable[[Wakeup], None], child_end: ChildEnd, parents_end: ParentEnd | None, parent: int
 ) -> NoReturn:
     """Serve in a child process until that is over or the parent is gone, then end.
 
@@ -292,11 +292,11 @@ def _live_as_child(
     torch.set_num_threads(DRAFT_THREADS)
     threading.Thread(target=_follow_parent, args=(parent,), daemon=True).start()
     try:
-        serve(own)
+        serve(child_end)
     except (EOFError, OSError):
         pass
     except BaseException as error:
-        own.say(f"{type(error).__name__}: {error}")
+        child_end.send(f"{type(error).__name__}: {error}")
     os._exit(0)  # no exit handler of the parent's may run here
 
 
@@ -347,17 +347,20 @@ def place(placement: str, device: torch.device) -> type[Worker]:
     return PLACEMENTS[placement]
 
 
-def spawns(placement: str, own: str | None, device: torch.device | str | None) -> bool:
+def spawns(placement: str, draft_device: str | None, device: torch.device | str | None) -> bool:
     """Returns whether a draft works in a spawned process: where that is asked for, and by `auto` if
     it has a device of its own that is no CPU, or if it can't be forked for CUDA.
 
     Args:
-        own: device that the draft has for itself; `None`: it has none.
+        draft_device: device that the draft has for itself; `None`: it has none.
         device: of the draft in this process; `None`: nobody knows yet.
     """
     if placement != "auto" or device is None:
         return placement == "spawn"
-    if own is not None and {torch.device(own).type, torch.device(device).type} != {"cpu"}:
+    if draft_device is not None and {
+        torch.device(draft_device).type,
+        torch.device(device).type,
+    } != {"cpu"}:
         return True
     return default_placement(torch.device(device)) == "spawn"
 

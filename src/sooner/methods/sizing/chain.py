@@ -6,8 +6,8 @@ import math
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from .costs import FOUND, WEIGHT, Acceptance, Costs, RoundCost, SizeTimes, rounded, verdicts
-from .pauses import LEAST_GAIN, Candidate, Pauses
+from .costs import LOOKUP, WEIGHT, Acceptance, Costs, RoundCost, SizeTimes, rounded, verdicts
+from .pauses import MIN_GAIN, Candidate, Pauses
 
 MEMORY = 0.85
 """Weight that the acceptance seen so far keeps from round to round."""
@@ -100,8 +100,8 @@ class CostModel:
         if known is None:
             self.experience.observe(drafted, accepted)
             return
-        for kind in {id(one): one for one in known}.values():
-            its = [row for row, one in enumerate(known) if one is kind]
+        for kind in {id(entry): entry for entry in known}.values():
+            its = [row for row, entry in enumerate(known) if entry is kind]
             kind.observe([drafted[row] for row in its], [accepted[row] for row in its])
 
     def forget(self, share: float) -> None:
@@ -201,12 +201,12 @@ class DraftLength:
     def __init__(self, largest: int) -> None:
         self.largest = largest
 
-    def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         """Returns whether rows that begin should be drafted for, and so are worth the draft's
         prefill.
 
         Args:
-            prompt: tokens of a row's prompt, and `most`: new tokens that it may say.
+            prompt: tokens of a row's prompt, and `limit`: new tokens that it may say.
             left: new tokens that each will say, as of `choose`.
         """
         return True
@@ -219,7 +219,7 @@ class DraftLength:
         rows: Sequence[int],
         may_draft: Sequence[bool] | None = None,
         began: Sequence[DraftLength] | None = None,
-        found: Sequence[bool] | None = None,
+        available: Sequence[bool] | None = None,
         left: Sequence[int] | None = None,
     ) -> list[int]:
         """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
@@ -227,7 +227,7 @@ class DraftLength:
         Args:
             may_draft: those that can be drafted for; `None` is all of them.
             began: what sized the drafts of each when it was prefilled; `None` is this one.
-            found: those that have a draft without a forward of the draft model.
+            available: those that have a draft without a forward of the draft model.
             left: tokens that each has yet to say, if that is known: unless requests come and go
                 (`RequestLoad.tell`), what counts is then when the last of them ends.
         """
@@ -271,7 +271,7 @@ class _Row:
     is_drafted: bool = True
     accepted: float = 0.0
     refused: float = 0.0
-    said: int = 1
+    output: int = 1
     last: int = 1
     rounds: int = 1
 
@@ -280,8 +280,8 @@ class _Row:
         """Returns a row of a kind; what is found in its text is accepted as often as elsewhere in
         texts.
         """
-        own = known if is_drafted else known.of((FOUND, known.kind))
-        return _Row(own, known.kind, is_drafted)
+        state = known if is_drafted else known.of((LOOKUP, known.kind))
+        return _Row(state, known.kind, is_drafted)
 
     @property
     def judged(self) -> float:
@@ -294,7 +294,7 @@ class _Row:
     def observe(self, drafted: int, accepted: int) -> None:
         """A round judged `drafted` tokens and took `accepted` of them."""
         self.last = 1 + accepted
-        self.said += self.last
+        self.output += self.last
         self.rounds += 1
         if drafted:
             self.accepted = MEMORY * self.accepted + accepted
@@ -303,7 +303,7 @@ class _Row:
 
 def _hopeless(rows: Sequence[_Row], has_draft: Sequence[bool]) -> list[bool]:
     """Returns rows that draft nothing while others do."""
-    return [not can or one.is_hopeless for one, can in zip(rows, has_draft, strict=True)]
+    return [not can or row.is_hopeless for row, can in zip(rows, has_draft, strict=True)]
 
 
 class AdaptiveDraftLength(DraftLength):
@@ -335,16 +335,16 @@ class AdaptiveDraftLength(DraftLength):
         self._first = min(first, largest)
         self._trial = min(TRIAL_TOKENS, largest)
         self._rows: dict[int, _Row] = {}
-        self._had_others = False
+        self._had_peers = False
         self._share = 1.0  # of the gain of what was chosen last, that a closed batch keeps
         self._untimed = 0  # rounds that were judged and whose time is not known yet
 
-    def takes_rows(self, prompt: int, most: int | None, left: Sequence[int] | None = None) -> bool:
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         known = self.model.experience
         self.load.begin(known.kind)
         if left is not None and self._is_closed(left):
             return self.load.pays_together(known.kind, known.rate, prompt, left, self.largest)
-        return self.load.pays(known.kind, known.rates, prompt, most, self.largest)
+        return self.load.pays(known.kind, known.rates, prompt, limit, self.largest)
 
     def prefilled(self, prompt: int, seconds: float, steps: int) -> None:
         self.load.prefilled(self.model.experience.kind, prompt, seconds, steps)
@@ -358,18 +358,18 @@ class AdaptiveDraftLength(DraftLength):
         rows: Sequence[int],
         may_draft: Sequence[bool] | None = None,
         began: Sequence[DraftLength] | None = None,
-        found: Sequence[bool] | None = None,
+        available: Sequence[bool] | None = None,
         left: Sequence[int] | None = None,
     ) -> list[int]:
         may = may_draft or [True] * len(rows)
-        self._had_others |= len({*rows, *self._rows}) > 1
+        self._had_peers |= len({*rows, *self._rows}) > 1
         for row, sizing, can in zip(rows, began or [self] * len(rows), may, strict=True):
             if row not in self._rows:
                 assert isinstance(sizing, AdaptiveDraftLength)
                 self._rows[row] = _Row.beginning(sizing.model.experience, can)
                 if can:
                     self.pauses.reconsider()  # it may be a better one
-        has = [one or other for one, other in zip(may, found or may, strict=True)]
+        has = [flag or other for flag, other in zip(may, available or may, strict=True)]
         if not any(has):
             return [0] * len(rows)
         states = [self._rows[row] for row in rows]
@@ -377,12 +377,12 @@ class AdaptiveDraftLength(DraftLength):
 
         def gains() -> tuple[list[float], list[float]]:
             rates = None  # of a row that has always been alone: by the depth of its drafts
-            if self._had_others:
+            if self._had_peers:
                 rates = self._rates(states, has)
-            found = self.model.gains(self.largest, len(rows), rates, members)
+            result = self.model.gains(self.largest, len(rows), rates, members)
             if rates is None or left is None or not self._is_closed(left):
-                return found, [1.0] * len(found)
-            return found, self._shares(left, sum(rates) / len(rates))
+                return result, [1.0] * len(result)
+            return result, self._shares(left, sum(rates) / len(rates))
 
         size = self._size(len(rows), members, gains) or 0
         if not size:
@@ -398,8 +398,8 @@ class AdaptiveDraftLength(DraftLength):
         """Returns acceptance of each row, 0 of those that draft nothing."""
         hopeless = _hopeless(rows, has_draft)
         if all(hopeless):
-            return [self._rate(one) for one in rows]
-        return [0.0 if bad else self._rate(one) for one, bad in zip(rows, hopeless, strict=True)]
+            return [self._rate(row) for row in rows]
+        return [0.0 if bad else self._rate(row) for row, bad in zip(rows, hopeless, strict=True)]
 
     def _is_closed(self, left: Sequence[int]) -> bool:
         """Returns whether these rows end together, since no requests come and go."""
@@ -433,7 +433,7 @@ class AdaptiveDraftLength(DraftLength):
         """
         model, is_likely = self.model, self.model.acceptance >= 1 / 2
         is_ready = model.is_ready or (model.costs.plain_rounds > 0 and not members)
-        if not is_ready and model.tokens(self.largest)[-1] >= LEAST_GAIN:
+        if not is_ready and model.tokens(self.largest)[-1] >= MIN_GAIN:
             if model.costs.is_plain_due(rows) or self._untimed:
                 return 0
             return self._first if is_likely else self._trial
@@ -447,7 +447,7 @@ class AdaptiveDraftLength(DraftLength):
             self._share = shares[size]
             return Candidate(size, gains[size], size, f"{size} draft tokens a round")
 
-        if is_likely and model.timed == 1 and best().gain < LEAST_GAIN:
+        if is_likely and model.timed == 1 and best().gain < MIN_GAIN:
             return self._first  # not given up for one time, which may have been a stall
 
         def trial() -> tuple[int, float]:
@@ -486,21 +486,25 @@ class AdaptiveDraftLength(DraftLength):
         for row in self._rows.keys() - set(rows):
             self._end(row)
         # Rows that have joined since took no part in the round, and their kind is not known yet.
-        told = [
-            one
-            for one in zip(rows, drafted, accepted, strict=True)
-            if one[0] in self._rows or one[1]
+        entries = [
+            entry
+            for entry in zip(rows, drafted, accepted, strict=True)
+            if entry[0] in self._rows or entry[1]
         ]
-        for row, many, right in told:
+        for row, many, right in entries:
             self._rows.setdefault(row, _Row.beginning(self.model.experience, True))
             self._rows[row].observe(many, right)
-        known = [self._rows[row].known for row, _, _ in told]
-        self.model.observe_verdicts([one[1] for one in told], [one[2] for one in told], known)
+        known = [self._rows[row].known for row, _, _ in entries]
+        self.model.observe_verdicts(
+            [entry[1] for entry in entries], [entry[2] for entry in entries], known
+        )
 
     def _end(self, row: int) -> None:
         """A row has gone; what its last round gave is not told."""
-        one = self._rows.pop(row)
-        self.load.end(one.kind, one.said + one.last, None if one.is_drafted else one.rounds)
+        entry = self._rows.pop(row)
+        self.load.end(
+            entry.kind, entry.output + entry.last, None if entry.is_drafted else entry.rounds
+        )
 
     def _forget(self) -> None:
         self.model.forget(MEMORY_OF_FAILURE)

@@ -40,21 +40,21 @@ class BatchRounds:
                 are.
         """
         mean, longest, last = fmean(left), max(left), last_of(len(left))
-        found, reached, said, squares = list[BatchRounds](), 1.0, 1.0, 0.0
+        result, reached, tokens, squares = list[BatchRounds](), 1.0, 1.0, 0.0
         for depth in range(len(chances) + 1):
             if depth:
                 reached *= chances[depth - 1]
-                said += reached
+                tokens += reached
                 squares += (2 * depth - 1) * reached  # of the accepted tokens
-            variance = max(squares - (said - 1) ** 2, 0.0)
+            variance = max(squares - (tokens - 1) ** 2, 0.0)
             # Behind the last token the round says more, by the renewal theorem (m + v/m - 1) / 2.
-            typical = (mean + (said + variance / said - 1) / 2) / said
+            typical = (mean + (tokens + variance / tokens - 1) / 2) / tokens
             # What the longest text is behind for sure, and what the last of so many is by chance.
-            behind = math.hypot(
-                (longest - mean) / said, last * math.sqrt(variance * typical) / said
+            spread = math.hypot(
+                (longest - mean) / tokens, last * math.sqrt(variance * typical) / tokens
             )
-            found.append(BatchRounds(typical, typical + behind))
-        return found
+            result.append(BatchRounds(typical, typical + spread))
+        return result
 
 
 def rounds_to_the_end(left: Sequence[int], chances: Sequence[float], fewer: float) -> list[float]:
@@ -67,7 +67,8 @@ def rounds_to_the_end(left: Sequence[int], chances: Sequence[float], fewer: floa
             less, of those that are left behind the typical row's end.
     """
     return [
-        one.typical + fewer * (one.slowest - one.typical) for one in BatchRounds.of(left, chances)
+        entry.typical + fewer * (entry.slowest - entry.typical)
+        for entry in BatchRounds.of(left, chances)
     ]
 
 

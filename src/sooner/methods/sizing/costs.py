@@ -16,7 +16,7 @@ LONG_MEMORY = 0.995
 """The same for what is kept from run to run: some hundred rounds count."""
 PRIOR, WEIGHT = 2 / 3, 3.0
 """Acceptance that is expected before anything is known, and draft tokens' worth of that belief."""
-FOUND = "found"
+LOOKUP = "found"
 """In the kind of drafts that are found in a row's own text: `(FOUND, kind of its prompt)`."""
 ENOUGH = 12.0
 """Judged draft tokens from which on acceptance counts as known."""
@@ -136,8 +136,8 @@ class LinearTimes:
         for row, share in enumerate(shares):
             self._sums[row] = self.FORGET * self._sums[row] + share
             for column, other in enumerate(shares):
-                kept = self.FORGET * self._products[row][column]
-                self._products[row][column] = kept + share * other
+                old = self.FORGET * self._products[row][column]
+                self._products[row][column] = old + share * other
 
     def seconds(self, counts: Sequence[float]) -> float:
         """Returns estimate; 0 before the first."""
@@ -150,16 +150,16 @@ class LinearTimes:
     def _solved(self) -> list[float]:
         left = list(range(len(self.usual)))
         while True:
-            found = self._least_squares(left)
-            if min(found) >= 0 or len(left) == 1:
+            solution = self._regress(left)
+            if min(solution) >= 0 or len(left) == 1:
                 break
-            left.pop(found.index(min(found)))
+            left.pop(solution.index(min(solution)))
         prices = [0.0] * len(self.usual)
-        for place, factor in zip(left, found, strict=True):
+        for place, factor in zip(left, solution, strict=True):
             prices[place] = max(factor, 0.0) * self.usual[place]
         return prices
 
-    def _least_squares(self, left: Sequence[int]) -> list[float]:
+    def _regress(self, left: Sequence[int]) -> list[float]:
         """Returns multiples of the usual prices of those `left`; a little pulls all to one
         multiple.
         """
@@ -208,9 +208,9 @@ class Costs:
     def seconds(self, rows: int, block: int) -> float:
         """Returns estimated time of such a round."""
         key, size = rounded(rows), rounded(block)
-        own = self._by_rows.get(key)
-        if own is not None and (len(own.sizes) > 1 or own.sizes[0] == size):
-            return own.seconds(size)
+        times = self._by_rows.get(key)
+        if times is not None and (len(times.sizes) > 1 or times.sizes[0] == size):
+            return times.seconds(size)
         return self._by_tokens.seconds(rounded(rows * block))
 
     def since_plain(self, rows: int) -> int:
@@ -279,10 +279,10 @@ class Quickest:
             if self.counts[way, rows] < self._tries:
                 return way
         best = self.best(rows)
-        others = [way for way in self.ways if way != best]
-        if not others or self._since[rows] < self._wait.get(rows, self._again):
+        rest = [way for way in self.ways if way != best]
+        if not rest or self._since[rows] < self._wait.get(rows, self._again):
             return best
-        return others[self._turn % len(others)]
+        return rest[self._turn % len(rest)]
 
     def best(self, rows: int = 1, ways: Sequence[str] | None = None) -> str:
         """The quickest of `ways`, by default of all that are compared, as far as is known."""
@@ -355,7 +355,7 @@ class Acceptance:
         if self.whole is not None:
             return self.whole.of(kind)
         # What is found in a text says nothing about a model's drafts, nor they about that.
-        made = Acceptance(None if is_found(kind) else self, kind)
+        made = Acceptance(None if is_lookup(kind) else self, kind)
         return self._kinds.setdefault(kind, made)
 
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
@@ -366,9 +366,9 @@ class Acceptance:
             self.whole.observe(drafted, accepted)
         rows = sum(many > 0 for many in drafted)
         good, bad = verdicts(drafted, accepted)
-        kept = LONG_MEMORY**rows
-        self.accepted = kept * self.accepted + good * len(drafted)
-        self.refused = kept * self.refused + bad * len(drafted)
+        decay = LONG_MEMORY**rows
+        self.accepted = decay * self.accepted + good * len(drafted)
+        self.refused = decay * self.refused + bad * len(drafted)
 
     @property
     def is_known(self) -> bool:
@@ -386,12 +386,14 @@ class Acceptance:
         """`rate` of each kind, this one among them; of what is found in texts once it is known."""
         whole = self.whole or self
         kinds = (self, *whole._kinds.values())
-        return {one.kind: one.rate for one in kinds if one.is_known or not is_found(one.kind)}
+        return {
+            entry.kind: entry.rate for entry in kinds if entry.is_known or not is_lookup(entry.kind)
+        }
 
 
-def is_found(kind: Hashable) -> bool:
+def is_lookup(kind: Hashable) -> bool:
     """Returns whether drafts of this kind are found in texts."""
-    return isinstance(kind, tuple) and kind[:1] == (FOUND,)
+    return isinstance(kind, tuple) and kind[:1] == (LOOKUP,)
 
 
 def verdicts(drafted: Sequence[int], accepted: Sequence[int]) -> tuple[float, float]:

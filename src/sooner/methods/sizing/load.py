@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from .costs import FOUND, Acceptance, LinearTimes, RoundCost, SizeTimes, rounded
+from .costs import LOOKUP, Acceptance, LinearTimes, RoundCost, SizeTimes, rounded
 
 FORGET = 0.98
 """Weight that earlier requests keep with each one that begins: some fifty count."""
-LEAST_SAVED = 0.02
+MIN_SAVED = 0.02
 """Share of a request's rounds that drafts of its kind have to save besides their prefill."""
 EXPLORE_EVERY = 64
 """Of requests of a kind that are left out one in so many is drafted for, since drafts change."""
@@ -29,7 +29,7 @@ class Traffic:
     """Requests of one kind that began lately; old ones count less.
 
     Attributes:
-        begun, ended: how many, and `said`: tokens of those that ended.
+        begun, ended: how many, and `output`: tokens of those that ended.
         prefills: seconds of their drafts' prefills by tokens of the prompt.
         alone: tokens and rounds of those that had no draft of a model.
         left_out: that were not drafted for since one was.
@@ -37,7 +37,7 @@ class Traffic:
 
     begun: float = 0.0
     ended: float = 0.0
-    said: float = 0.0
+    output: float = 0.0
     prefills: SizeTimes = field(default_factory=SizeTimes)
     alone: tuple[float, float] = (1.0, 1.0)
     left_out: int = 0
@@ -45,7 +45,7 @@ class Traffic:
     @property
     def tokens(self) -> float:
         """Tokens that such a request says."""
-        return max(self.said / self.ended, 1.0) if self.ended else 1.0
+        return max(self.output / self.ended, 1.0) if self.ended else 1.0
 
     @property
     def typical_prefill(self) -> float:
@@ -79,41 +79,41 @@ class RequestLoad:
         self.rows = self.waiting = 0
         self.kinds: dict[Hashable, Traffic] = {}
         self.round_times, self.draft_times = LinearTimes(USUAL_ROUND), LinearTimes(USUAL_DRAFT)
-        self._most_rows = 1
+        self._max_rows = 1
         self._steps = self._draft_steps = self._joins = 0.0  # while requests waited
 
-    def tell(self, rows: int, waiting: int, most_rows: int) -> None:
+    def tell(self, rows: int, waiting: int, max_rows: int) -> None:
         """A step begins."""
-        self.rows, self.waiting, self._most_rows = rows, waiting, most_rows
-        self._steps += self.is_behind
+        self.rows, self.waiting, self._max_rows = rows, waiting, max_rows
+        self._steps += self.has_backlog
 
     @property
-    def is_behind(self) -> bool:
+    def has_backlog(self) -> bool:
         """Whether requests wait for others to be prefilled, not for a row."""
-        return self.waiting > 0 and self.rows < self._most_rows
+        return self.waiting > 0 and self.rows < self._max_rows
 
     def begin(self, kind: Hashable) -> None:
         """A request of this kind has been prefilled."""
         for traffic in self.kinds.values():
             traffic.begun *= FORGET
         self.kinds.setdefault(kind, Traffic()).begun += 1
-        if self.is_behind:
+        if self.has_backlog:
             self._steps *= FORGET
             self._draft_steps *= FORGET
             self._joins = FORGET * self._joins + 1
 
     def end(self, kind: Hashable, tokens: int, rounds: int | None = None) -> None:
         """One has said `tokens`, in so many `rounds` if no model drafted for it."""
-        own = self.kinds.setdefault(kind, Traffic())
-        own.ended, own.said = FORGET * own.ended + 1, FORGET * own.said + tokens
+        traffic = self.kinds.setdefault(kind, Traffic())
+        traffic.ended, traffic.output = FORGET * traffic.ended + 1, FORGET * traffic.output + tokens
         if rounds:
-            said, took = own.alone
-            own.alone = FORGET * said + tokens, FORGET * took + rounds
+            count, took = traffic.alone
+            traffic.alone = FORGET * count + tokens, FORGET * took + rounds
 
     def prefilled(self, kind: Hashable, tokens: int, seconds: float, steps: int) -> None:
         """A draft's prefill of so many tokens took so long, in so many steps of the engine."""
         self.kinds.setdefault(kind, Traffic()).prefills.add(rounded(tokens), seconds)
-        self._draft_steps += steps * self.is_behind
+        self._draft_steps += steps * self.has_backlog
 
     def observe(self, done: RoundCost) -> None:
         """A round was timed."""
@@ -132,7 +132,7 @@ class RequestLoad:
         kind: Hashable,
         rates: Mapping[Hashable, float],
         prompt: int,
-        most: int | None,
+        limit: int | None,
         largest: int,
     ) -> bool:
         """Returns whether a request that begins should be drafted for.
@@ -140,16 +140,16 @@ class RequestLoad:
         Args:
             kind: of the request.
             rates: acceptance by kind.
-            prompt: its tokens, and `most`: new tokens that it may say.
+            prompt: its tokens, and `limit`: new tokens that it may say.
             largest: draft length.
         """
-        own = self.kinds.setdefault(kind, Traffic())
-        if not (self.is_known and own.prefills.sizes):
+        traffic = self.kinds.setdefault(kind, Traffic())
+        if not (self.is_known and traffic.prefills.sizes):
             return True
-        tokens = own.tokens if own.ended else float(most or 1)
-        tokens = min(tokens, most) if most else tokens
+        tokens = traffic.tokens if traffic.ended else float(limit or 1)
+        tokens = min(tokens, limit) if limit else tokens
         saved = self.plan(rates, largest).get(kind, 0.0) * tokens
-        return self._takes(own, saved > own.prefills.seconds(rounded(prompt)))
+        return self._takes(traffic, saved > traffic.prefills.seconds(rounded(prompt)))
 
     def pays_together(
         self, kind: Hashable, rate: float, prompt: int, left: Sequence[int], largest: int
@@ -163,8 +163,8 @@ class RequestLoad:
         """
         from .closed import rounds_to_the_end  # a server's requests need none of it
 
-        own, rows = self.kinds.setdefault(kind, Traffic()), len(left)
-        if not (self.is_known and own.prefills.sizes):
+        traffic, rows = self.kinds.setdefault(kind, Traffic()), len(left)
+        if not (self.is_known and traffic.prefills.sizes):
             return True
         lasts = rounds_to_the_end(left, [rate] * largest, self.of_half(rows))
         seconds = [
@@ -174,22 +174,22 @@ class RequestLoad:
             )
             for size in (0, *(size for size in SIZES if size <= largest))
         ]  # fmt: skip
-        saved = seconds[0] - min(seconds[1:]) - LEAST_SAVED * seconds[0]
-        return self._takes(own, saved > rows * own.prefills.seconds(rounded(prompt)))
+        saved = seconds[0] - min(seconds[1:]) - MIN_SAVED * seconds[0]
+        return self._takes(traffic, saved > rows * traffic.prefills.seconds(rounded(prompt)))
 
     def of_half(self, rows: int) -> float:
         """Time of a round of half of `rows`, over that of all."""
         whole = self.round_times.seconds((1, rows, 0))
         return self.round_times.seconds((1, (rows + 1) // 2, 0)) / whole if whole else 1.0
 
-    def _takes(self, own: Traffic, is_worth: bool) -> bool:
+    def _takes(self, traffic: Traffic, is_worth: bool) -> bool:
         """Returns whether a request is drafted for: some that are not worth it are, since drafts
         change.
         """
-        if is_worth or own.left_out >= EXPLORE_EVERY:
-            own.left_out = 0
+        if is_worth or traffic.left_out >= EXPLORE_EVERY:
+            traffic.left_out = 0
             return True
-        own.left_out += 1
+        traffic.left_out += 1
         return False
 
     def plan(self, rates: Mapping[Hashable, float], largest: int) -> dict[Hashable, float]:
@@ -199,16 +199,16 @@ class RequestLoad:
             the kinds that are drafted for, and the seconds that each of their tokens saves; drafts'
             prefills are not counted. Nothing is plain decoding.
         """
-        kinds = {kind: one for kind, one in self.kinds.items() if one.begun and kind in rates}
-        whole = sum(one.begun for one in kinds.values())
+        kinds = {kind: entry for kind, entry in self.kinds.items() if entry.begun and kind in rates}
+        whole = sum(entry.begun for entry in kinds.values())
         before = self.request_seconds(kinds, (), 0, rates)
         drafted, saved = list[Hashable](), dict[Hashable, float]()
-        for kind in sorted(kinds, key=lambda one: rates[one], reverse=True):
+        for kind in sorted(kinds, key=lambda entry: rates[entry], reverse=True):
             drafted.append(kind)
             share = kinds[kind].begun / whole
             sizes = [size for size in SIZES if size <= largest]
             after = min(self.request_seconds(kinds, drafted, size, rates) for size in sizes)
-            wins = before - after - LEAST_SAVED * before
+            wins = before - after - MIN_SAVED * before
             if wins <= share * kinds[kind].typical_prefill:
                 break
             saved[kind] = wins / (share * kinds[kind].tokens)
@@ -229,23 +229,23 @@ class RequestLoad:
             drafted: those of them that are drafted for, with `size` tokens a round.
             rates: acceptance by kind.
         """
-        whole = sum(one.begun for one in kinds.values()) or 1.0
+        whole = sum(entry.begun for entry in kinds.values()) or 1.0
         rounds = drafting = steps = 0.0
         if self._joins:
             steps = max(self._steps - self._draft_steps, 0.0) / self._joins
-        for kind, one in kinds.items():
-            share, each = one.begun / whole, one.each
+        for kind, entry in kinds.items():
+            share, each = entry.begun / whole, entry.each
             if kind not in drafted:  # what is found in its text fills the block of the others
-                found = rates.get((FOUND, kind), 0.0)
-                each = max(each, sum(found**depth for depth in range(size + 1)))
+                rate = rates.get((LOOKUP, kind), 0.0)
+                each = max(each, sum(rate**depth for depth in range(size + 1)))
             else:
                 each = sum(rates[kind] ** depth for depth in range(size + 1))
                 steps += share
-                drafting += share * one.tokens / each
-            rounds += share * one.tokens / each
+                drafting += share * entry.tokens / each
+            rounds += share * entry.tokens / each
         if not rounds:
             return 0.0
-        rows = float(max(min(self.rows + self.waiting, self._most_rows), 1))
+        rows = float(max(min(self.rows + self.waiting, self._max_rows), 1))
         if rows > 1 and steps:  # one of them is prefilled, in so many of its rounds
             rows = max(min(rows / (1 + steps / rounds), rounds / steps), 1.0)
         members = rows * drafting / rounds  # of a round

@@ -12,7 +12,7 @@ from .costs import Costs, RoundCost
 
 logger = logging.getLogger("sooner")
 
-LEAST_GAIN = 1.01
+MIN_GAIN = 1.01
 """Speed over plain decoding's that a draft has to promise."""
 PAUSE, LONGEST_PAUSE = 32, 256
 """Plain rounds before drafting is tried again, at least; doubled after each failure."""
@@ -73,7 +73,7 @@ class Pauses(Generic[Size]):
         self.balance = self.catch_up = 0.0
         self._owed = 0.0  # what the last trial loses, until its time is known
         self._left, self._pause, self._rows = 0, PAUSE, 0
-        self._is_paused, self._said = False, -1
+        self._is_paused, self._extent = False, -1
 
     @property
     def is_pausing(self) -> bool:
@@ -123,7 +123,7 @@ class Pauses(Generic[Size]):
             self._owed = max(seconds - self.costs.seconds(rows, 1), 0.0)
             return size
         candidate, plain = best(), self.costs.seconds(rows, 1)
-        if candidate.gain >= LEAST_GAIN and self.balance >= -LOST * plain:
+        if candidate.gain >= MIN_GAIN and self.balance >= -LOST * plain:
             self._go_on(candidate, remark)
             return candidate.size
         if may_pause and not is_pausing:
@@ -139,19 +139,19 @@ class Pauses(Generic[Size]):
         elif loss > balance:
             rounds = max(rounds, math.ceil((loss - balance) / earned))
         why = f"{candidate.text} would run at {candidate.gain:.2f}x plain"
-        if candidate.gain >= LEAST_GAIN:
+        if candidate.gain >= MIN_GAIN:
             why = f"drafting has lost time, though {why}"
         long = f"for {rounds} rounds" if rounds < FOR_GOOD else "from here on"
         self.note(f"{self.option} auto: plain decoding {long}, since {why}{remark}")
         self._left = rounds - 1
         self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self._is_paused, self._said = True, 0
+        self._is_paused, self._extent = True, 0
 
     def _go_on(self, candidate: Candidate[Size], remark: object) -> None:
         self._left, self._is_paused = 0, False
-        if self._said == 0:
+        if self._extent == 0:
             self._pause = PAUSE
-        if abs(candidate.extent - self._said) > max(1, self._said // 2):
+        if abs(candidate.extent - self._extent) > max(1, self._extent // 2):
             gain = f"expected {candidate.gain:.2f}x plain"
             self.note(f"{self.option} auto: {candidate.text}, {gain}{remark}")
-            self._said = candidate.extent
+            self._extent = candidate.extent

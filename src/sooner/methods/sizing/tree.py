@@ -170,11 +170,11 @@ class MeasuredSize(TreeSize):
         self.drafted_rounds += 1
         self._counted += 1
         memory = min(MEMORY, 1 - 1 / self._counted)
-        for one in self.sizes:
-            if one.nodes <= size.nodes and one.depth <= size.depth:
-                mean = sum(map(one.holds, paths)) / len(paths)
-                before = self._accepted.get(one, mean)
-                self._accepted[one] = memory * before + (1 - memory) * mean
+        for entry in self.sizes:
+            if entry.nodes <= size.nodes and entry.depth <= size.depth:
+                mean = sum(map(entry.holds, paths)) / len(paths)
+                before = self._accepted.get(entry, mean)
+                self._accepted[entry] = memory * before + (1 - memory) * mean
 
     def observe_call(self, tokens: float) -> None:
         self._calls.add(tokens)

@@ -48,11 +48,11 @@ class CosmosCanvas(CosmosAR, Canvas):
 
     published = Sampling(top_p=0.8)
 
-    def __init__(self, model: Any, given: int = 2, tokenizer: Any = None) -> None:
+    def __init__(self, model: Any, prefix: int = 2, tokenizer: Any = None) -> None:
         frames, height, width = model.config.latent_shape
-        if not 0 < given < frames:
+        if not 0 < prefix < frames:
             raise SoonerError(
-                f"given={given}: a clip of {frames} latent frames is continued from 1 to "
+                f"prefix={prefix}: a clip of {frames} latent frames is continued from 1 to "
                 f"{frames - 1} of them; give one of these"
             )
         grid = TokenGrid(
@@ -60,7 +60,7 @@ class CosmosCanvas(CosmosAR, Canvas):
             width,
             codes=(0, model.config.vocab_size),
             frames=frames,
-            given=given * height * width,
+            prefix=prefix * height * width,
         )
         Canvas.__init__(self, model, grid)
         self.tokenizer = tokenizer
@@ -73,11 +73,11 @@ class CosmosCanvas(CosmosAR, Canvas):
         """
         ids, mask = inputs["input_ids"], inputs.get("attention_mask")
         real = ids.shape[1] if mask is None else int(mask.sum(1).min())
-        if (real, ids.shape[1]) != (self.grid.given, self.grid.given):
+        if (real, ids.shape[1]) != (self.grid.prefix, self.grid.prefix):
             raise SoonerError(
-                f"a prompt of {real} codes, but {self.grid.given // self._frame} latent frames of "
-                f"{self.grid.height} x {self.grid.width} are {self.grid.given}; give these, or "
-                "say given="
+                f"a prompt of {real} codes, but {self.grid.prefix // self._frame} latent frames of "
+                f"{self.grid.height} x {self.grid.width} are {self.grid.prefix}; give these, or "
+                "say prefix="
             )
         return super().embed_prompt(inputs)
 

@@ -44,7 +44,7 @@ MEASURED = (
     "layers.0.attention.wk",
     "layers.0.feed_forward.w1",
 )
-TOLD = {
+CONFIG_NAMES = {
     "n_heads": "num_attention_heads",
     "head_dim": "head_dim",
     "norm_eps": "rms_norm_eps",
@@ -56,7 +56,7 @@ YARN = ("yarn_scale", "yarn_beta_fast", "yarn_beta_slow", "original_latent_shape
 # Layers and width of the one published base model that is stretched, as its inference code has it.
 STRETCHED = {(40, 5120): {"yarn_scale": 2.0, "yarn_beta_fast": 4.0, "yarn_beta_slow": 1.0,
                           "original_latent_shape": (3, 40, 64)}}  # fmt: skip
-SHOWN = 4
+MAX_NAMES = 4
 
 
 def load_published(
@@ -77,10 +77,10 @@ def load_published(
     """
     file = _weights_file(Path(path))
     state = _read(file)
-    told = _told(file.parent / "config.json")
-    _refuse_what_is_not_built(file, state, told)
-    chosen = _sizes(file, state, told) | _checked(overrides)
-    if told.get("apply_yarn") and "yarn_scale" not in chosen:
+    raw = _read_config(file.parent / "config.json")
+    _refuse_what_is_not_built(file, state, raw)
+    chosen = _sizes(file, state, raw) | _checked(overrides)
+    if raw.get("apply_yarn") and "yarn_scale" not in chosen:
         raise SoonerError(f"{file.parent}/config.json has no yarn_scale; pass yarn_scale=")
     config = CosmosARConfig(**chosen)
     with torch.device("meta"):
@@ -136,41 +136,41 @@ def _read(file: Path) -> dict[str, Tensor]:
     }
 
 
-def _told(file: Path) -> dict[str, Any]:
+def _read_config(file: Path) -> dict[str, Any]:
     """Returns what `config.json` says, without its nulls."""
     if not file.is_file():
         return {}
-    told = json.loads(file.read_text())
-    return {key: value for key, value in told.items() if value is not None}
+    config = json.loads(file.read_text())
+    return {key: value for key, value in config.items() if value is not None}
 
 
-def _refuse_what_is_not_built(file: Path, state: dict[str, Tensor], told: dict[str, Any]) -> None:
-    if told.get("model_type") == CosmosARConfig.model_type:
+def _refuse_what_is_not_built(file: Path, state: dict[str, Tensor], config: dict[str, Any]) -> None:
+    if config.get("model_type") == CosmosARConfig.model_type:
         raise SoonerError(
             f"{file} was saved by transformers; load {file.parent} with "
             "CosmosARForCausalLM.from_pretrained"
         )
-    if told.get("insert_cross_attn") or any("cross_attention" in key for key in state):
+    if config.get("insert_cross_attn") or any("cross_attention" in key for key in state):
         raise UnsupportedError(
             f"{file} has cross-attention to a text (Cosmos Video2World), which is not built in; "
             "load a base model such as Cosmos-1.0-Autoregressive-4B"
         )
     built = {"rope_dim": "3D", "norm_type": "rmsnorm", "pytorch_rope_version": "v2"}
     for key, value in built.items():
-        if told.get(key, value) != value:
+        if config.get(key, value) != value:
             raise UnsupportedError(
-                f"{file} has {key} '{told[key]}', which is not built in; only '{value}' is"
+                f"{file} has {key} '{config[key]}', which is not built in; only '{value}' is"
             )
 
 
-def _sizes(file: Path, state: dict[str, Tensor], told: dict[str, Any]) -> dict[str, Any]:
+def _sizes(file: Path, state: dict[str, Tensor], config: dict[str, Any]) -> dict[str, Any]:
     """Returns fields of the config, from the tensors first."""
-    fields_told = {ours: told[key] for key, ours in TOLD.items() if key in told}
+    fields = {ours: config[key] for key, ours in CONFIG_NAMES.items() if key in config}
     needed = [f"{name}.weight" for name in MEASURED]
     _complain(file, "lacks", [key for key in needed if key not in state])
     embedding, queries, keys, up = (state[key].shape for key in needed)
     norm = state.get("layers.0.attention.q_norm.weight")
-    head_dim = _head_dim(file, norm, queries[0], fields_told)
+    head_dim = _head_dim(file, norm, queries[0], fields)
     sizes = {
         "vocab_size": embedding[0],
         "hidden_size": embedding[1],
@@ -182,17 +182,17 @@ def _sizes(file: Path, state: dict[str, Tensor], told: dict[str, Any]) -> dict[s
         "use_qk_norm": norm is not None,
     }
     known = STRETCHED.get((sizes["num_hidden_layers"], sizes["hidden_size"]), {})
-    stretched = {key: told[key] for key in YARN if told.get("apply_yarn") and key in told}
-    return fields_told | known | stretched | sizes
+    stretched = {key: config[key] for key in YARN if config.get("apply_yarn") and key in config}
+    return fields | known | stretched | sizes
 
 
-def _head_dim(file: Path, norm: Tensor | None, width: int, told: dict[str, Any]) -> int:
+def _head_dim(file: Path, norm: Tensor | None, width: int, config: dict[str, Any]) -> int:
     if norm is not None:
         return norm.shape[0]
-    if "head_dim" in told:
-        return int(told["head_dim"])
-    if "num_attention_heads" in told:
-        return width // int(told["num_attention_heads"])
+    if "head_dim" in config:
+        return int(config["head_dim"])
+    if "num_attention_heads" in config:
+        return width // int(config["num_attention_heads"])
     raise SoonerError(
         f"{file} says nothing of its head_dim; put a config.json with 'n_heads' beside it"
     )
@@ -222,8 +222,8 @@ def _check(
 def _complain(file: Path, fault: str, keys: list[str]) -> None:
     if not keys:
         return
-    more = f" and {len(keys) - SHOWN} more" if len(keys) > SHOWN else ""
+    more = f" and {len(keys) - MAX_NAMES} more" if len(keys) > MAX_NAMES else ""
     raise SoonerError(
-        f"{file} {fault} {', '.join(keys[:SHOWN])}{more}; give a whole Cosmos autoregressive "
+        f"{file} {fault} {', '.join(keys[:MAX_NAMES])}{more}; give a whole Cosmos autoregressive "
         "checkpoint"
     )

@@ -102,8 +102,8 @@ def _stretched(config: CosmosARConfig, frequencies: Tensor, original: int) -> Te
     fast, slow = (
         2 * math.pi * turns / original for turns in (config.yarn_beta_fast, config.yarn_beta_slow)
     )
-    kept = ((frequencies - slow) / (fast - slow)).clamp(0, 1)
-    return frequencies * ((1 - kept) / config.yarn_scale + kept)
+    ramp = ((frequencies - slow) / (fast - slow)).clamp(0, 1)
+    return frequencies * ((1 - ramp) / config.yarn_scale + ramp)
 
 
 class CosmosRMSNorm(nn.Module):

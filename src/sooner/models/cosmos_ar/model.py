@@ -103,8 +103,8 @@ class CosmosARModel(CosmosARPreTrainedModel):
                 attention_mask=mask,
                 cache=cache,
             )
-        kept: dict[str, Any] = {CACHE: cache}
-        return BaseModelOutputWithPast(last_hidden_state=self.norm(states), **kept)
+        options: dict[str, Any] = {CACHE: cache}
+        return BaseModelOutputWithPast(last_hidden_state=self.norm(states), **options)
 
 
 class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):

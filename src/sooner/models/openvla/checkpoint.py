@@ -32,16 +32,16 @@ MEASURED = (
     SIGLIP + "pos_embed",
     SIGLIP + "blocks.0.mlp.fc1.weight",
 )
-TOLD = ("pad_to_multiple_of", "n_action_bins", "norm_stats", "pad_token_id")
-SHOWN = 4
+CONFIG_NAMES = ("pad_to_multiple_of", "n_action_bins", "norm_stats", "pad_token_id")
+MAX_NAMES = 4
 WAY_OUT = "give a whole OpenVLA checkpoint (dinosiglip towers)"
 
 
-def is_published(told: Mapping[str, Any]) -> bool:
+def is_published(config: Mapping[str, Any]) -> bool:
     """Returns whether a `config.json` of type `openvla` is OpenVLA's own, and not one that we
     saved.
     """
-    return "dino_config" not in told
+    return "dino_config" not in config
 
 
 def load_published(
@@ -65,12 +65,12 @@ def load_published(
         UnsupportedError: other towers or another decoder; says which.
     """
     folder = Path(folder)
-    told = read_object(folder / "config.json")
-    if told is None:
+    raw = read_object(folder / "config.json")
+    if raw is None:
         raise SoonerError(f"'{folder}' has no config.json; {WAY_OUT}")
-    _refuse_what_is_not_built(folder, told)
+    _refuse_what_is_not_built(folder, raw)
     state = Published(folder)
-    config = _config(folder, told, state)
+    config = _config(folder, raw, state)
     ours = _renamed(folder, state, config, None if dtype == "auto" else dtype)
     options = {} if device_map is None else {"device_map": device_map}
     kind = next(iter(ours.values())).dtype
@@ -122,13 +122,13 @@ def _shards(folder: Path) -> list[Path]:
     return [folder / name for name in sorted(names)]
 
 
-def _refuse_what_is_not_built(folder: Path, told: Mapping[str, Any]) -> None:
-    if not is_published(told):
+def _refuse_what_is_not_built(folder: Path, config: Mapping[str, Any]) -> None:
+    if not is_published(config):
         raise SoonerError(
             f"'{folder}' was saved by transformers; load it with "
             "OpenVLAForActionPrediction.from_pretrained"
         )
-    ids = told.get("timm_model_ids") or []
+    ids = config.get("timm_model_ids") or []
     names = [str(name).split(".")[0] for name in ids]
     is_known = len(names) == 2 and "dinov2" in names[0] and "siglip" in names[1]
     if not is_known or any(name not in HEADS for name in names):
@@ -136,33 +136,33 @@ def _refuse_what_is_not_built(folder: Path, told: Mapping[str, Any]) -> None:
             f"'{folder}' has towers '{', '.join(map(str, ids))}', which are not built in; "
             f"built in are {', '.join(HEADS)}"
         )
-    if any(told.get("timm_override_act_layers") or ()):
+    if any(config.get("timm_override_act_layers") or ()):
         raise UnsupportedError(f"'{folder}' overrides the towers' activation; GELU is built in")
-    language = (told.get("text_config") or {}).get("model_type", "llama")
+    language = (config.get("text_config") or {}).get("model_type", "llama")
     if language != "llama":
         raise UnsupportedError(f"'{folder}' speaks through '{language}'; only 'llama' is built in")
 
 
-def _config(folder: Path, told: Mapping[str, Any], state: Published) -> OpenVLAConfig:
+def _config(folder: Path, raw: Mapping[str, Any], state: Published) -> OpenVLAConfig:
     _complain(folder, "lacks", [name for name in MEASURED if name not in state])
-    heads = [HEADS[str(name).split(".")[0]] for name in told["timm_model_ids"]]
-    sides = list(told.get("image_sizes") or [None, None])
+    heads = [HEADS[str(name).split(".")[0]] for name in raw["timm_model_ids"]]
+    sides = list(raw.get("image_sizes") or [None, None])
     dino = _tower(state, DINO, heads[0], sides[0])
     siglip = _tower(state, SIGLIP, heads[1], sides[-1])
     ratio = _ratio(folder, dino.pop("intermediate_size"), dino["hidden_size"])
     registers = state.shape(DINO + "reg_token")[1]
-    given: dict[str, Any] = {name: told[name] for name in TOLD if told.get(name) is not None}
-    own = read_statistics(folder)
-    if own is not None:
-        given["norm_stats"] = own
+    fields: dict[str, Any] = {name: raw[name] for name in CONFIG_NAMES if raw.get(name) is not None}
+    statistics = read_statistics(folder)
+    if statistics is not None:
+        fields["norm_stats"] = statistics
     return OpenVLAConfig(
         dino_config=Dinov2WithRegistersConfig(
             **dino, mlp_ratio=ratio, num_register_tokens=registers, layer_norm_eps=1e-6,
             hidden_act="gelu", qkv_bias=True,
         ),
         siglip_config=SiglipVisionConfig(**siglip, layer_norm_eps=1e-6, hidden_act="gelu"),
-        text_config=LlamaConfig(**(told.get("text_config") or {})),
-        **given,
+        text_config=LlamaConfig(**(raw.get("text_config") or {})),
+        **fields,
     )  # fmt: skip
 
 
@@ -195,9 +195,9 @@ def _renamed(
 ) -> dict[str, Tensor]:
     """Our tensors by name, checked against the model that the config describes."""
     depths = {tower: depth(list(state), tower) for tower in (DINO, SIGLIP)}
-    wanted = moves(depths, config.dino_config.hidden_size, config.text_config.num_hidden_layers)
-    _complain(folder, "lacks", [name for name in wanted if name not in state])
-    extra = [name for name in state if name not in wanted and not is_unused(name, depths)]
+    expected = moves(depths, config.dino_config.hidden_size, config.text_config.num_hidden_layers)
+    _complain(folder, "lacks", [name for name in expected if name not in state])
+    extra = [name for name in state if name not in expected and not is_unused(name, depths)]
     _complain(folder, "has unknown", extra)
     with torch.device("meta"):
         shapes = {
@@ -205,7 +205,7 @@ def _renamed(
             for name, tensor in OpenVLAForActionPrediction(config).state_dict().items()
         }
     ours: dict[str, Tensor] = {}
-    for name, targets in wanted.items():
+    for name, targets in expected.items():
         tensor = state[name]
         for target, make in targets:
             made = make(tensor)
@@ -225,5 +225,5 @@ def _complain(folder: Path, fault: str, names: list[str]) -> None:
 
 def list_some(names: Iterable[str]) -> str:
     names = list(names)
-    more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return f"{', '.join(names[:SHOWN])}{more} ({len(names)} in all)"
+    more = f" and {len(names) - MAX_NAMES} more" if len(names) > MAX_NAMES else ""
+    return f"{', '.join(names[:MAX_NAMES])}{more} ({len(names)} in all)"

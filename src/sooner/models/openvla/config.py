@@ -25,12 +25,12 @@ def read_object(file: Path) -> dict[str, Any] | None:
     if not file.is_file():
         return None
     try:
-        told = json.loads(file.read_text())
+        data = json.loads(file.read_text())
     except ValueError as error:
         raise SoonerError(f"'{file}' is not JSON ({error}); fetch it again") from error
-    if not isinstance(told, dict):
+    if not isinstance(data, dict):
         raise SoonerError(f"'{file}' holds no object; fetch it again")
-    return told
+    return data
 
 
 class OpenVLAConfig(PreTrainedConfig):
@@ -70,9 +70,9 @@ class OpenVLAConfig(PreTrainedConfig):
 
     def __post_init__(self, **kwargs: Any) -> None:
         for name, kind in self.sub_configs.items():
-            given = getattr(self, name)
-            if not isinstance(given, PreTrainedConfig):
-                setattr(self, name, kind(**(given or {})))
+            value = getattr(self, name)
+            if not isinstance(value, PreTrainedConfig):
+                setattr(self, name, kind(**(value or {})))
         if self.dino_patches != self.siglip_patches:
             raise SoonerError(
                 f"the towers see {self.dino_patches} and {self.siglip_patches} patches; give them "

@@ -38,13 +38,13 @@ def load_policy(
         UnsupportedError: an OpenVLA of other parts than those built in.
     """
     folder = fetched(name)
-    told = read_object(folder / "config.json")
-    if told is None:
+    config = read_object(folder / "config.json")
+    if config is None:
         raise SoonerError(f"'{folder}' has no config.json; give an OpenVLA checkpoint")
-    if is_published(told):
+    if is_published(config):
         model = load_published(folder, dtype, device, device_map)
     else:
-        model = _load_own(folder, device, dtype, device_map)
+        model = _load_trained(folder, device, dtype, device_map)
     return model, OpenVLAProcessor.from_pretrained(folder, model.config)
 
 
@@ -57,13 +57,13 @@ def fetched(name: str) -> Path:
     return Path(snapshot_download(name, allow_patterns=list(FETCHED)))
 
 
-def _load_own(
+def _load_trained(
     folder: Path, device: torch.device | str | None, dtype: Any, device_map: Any
 ) -> OpenVLAForActionPrediction:
     config = OpenVLAConfig.from_pretrained(folder)
-    own = read_statistics(folder)
-    if own is not None:
-        config.norm_stats = own
+    statistics = read_statistics(folder)
+    if statistics is not None:
+        config.norm_stats = statistics
     options = {} if device_map is None else {"device_map": device_map}
     model, report = OpenVLAForActionPrediction.from_pretrained(
         folder, config=config, dtype=dtype or "auto", attn_implementation="sdpa",

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from ...errors import SoonerError, UnsupportedError, unknown
 
-MOST_PIXELS = 100_000_000
+MAX_PIXELS = 100_000_000
 Triple = tuple[float, float, float]
 
 
@@ -46,35 +46,35 @@ class PictureForm:
             raise SoonerError(f"stds {list(self.stds)} are not all above 0; check the processor")
 
     @classmethod
-    def published(cls, told: Mapping[str, Any], side: int) -> PictureForm:
+    def published(cls, config: Mapping[str, Any], side: int) -> PictureForm:
         """From a published `preprocessor_config.json`.
 
         Raises:
             UnsupportedError: another resizing than "resize-naive", or bicubic.
         """
-        strategy = told.get("image_resize_strategy", "resize-naive")
+        strategy = config.get("image_resize_strategy", "resize-naive")
         if strategy != "resize-naive":
             raise UnsupportedError(
                 f"image_resize_strategy '{strategy}' is not built in; only 'resize-naive' is"
             )
-        for name in told.get("interpolations") or ():
+        for name in config.get("interpolations") or ():
             if name != "bicubic":
                 raise UnsupportedError(f"interpolation '{name}' is not built in; only 'bicubic' is")
-        given = {name: told[name] for name in ("means", "stds") if told.get(name)}
-        return cls(side, **given)
+        fields = {name: config[name] for name in ("means", "stds") if config.get(name)}
+        return cls(side, **fields)
 
     @classmethod
-    def read(cls, told: Mapping[str, Any]) -> PictureForm:
+    def read(cls, data: Mapping[str, Any]) -> PictureForm:
         """From what `plain` gave.
 
         Raises:
             SoonerError: an unknown key.
         """
         known = tuple(cls.__dataclass_fields__)
-        for key in told:
+        for key in data:
             if key not in known:
                 raise unknown("key of a picture form", key, known)
-        return cls(**told)
+        return cls(**data)
 
     def plain(self) -> dict[str, Any]:
         return asdict(self)
@@ -139,10 +139,10 @@ def as_image(picture: Any) -> Image.Image:
 def _check_size(width: int, height: int) -> None:
     if width * height == 0:
         raise SoonerError(f"a picture of {width} x {height} pixels is empty; give one with pixels")
-    if width * height > MOST_PIXELS:
+    if width * height > MAX_PIXELS:
         raise SoonerError(
             f"a picture of {width} x {height} has {width * height / 1e6:.0f} megapixels; at most "
-            f"{MOST_PIXELS // 1_000_000} are read, so scale it down"
+            f"{MAX_PIXELS // 1_000_000} are read, so scale it down"
         )
 
 

@@ -149,14 +149,14 @@ class OpenVLAProcessor:
     def save_pretrained(self, folder: str | Path) -> None:
         """Write the tokenizer, and beside it `openvla_processor.json`."""
         self.tokenizer.save_pretrained(folder)
-        told = {
+        data = {
             "patches": self.patches,
             "image_token_id": self.image_token_id,
             "trailing_token_id": self.trailing_token_id,
             "prompt": self.prompt,
             "pictures": self.form.plain(),
         }
-        (Path(folder) / FILE).write_text(json.dumps(told, indent=2) + "\n")
+        (Path(folder) / FILE).write_text(json.dumps(data, indent=2) + "\n")
 
     @classmethod
     def from_pretrained(
@@ -168,12 +168,12 @@ class OpenVLAProcessor:
             SoonerError: the file is no JSON, or has an unknown key; neither file nor config.
         """
         folder = Path(folder)
-        told = read_object(folder / FILE)
-        if told is None and config is None:
+        data = read_object(folder / FILE)
+        if data is None and config is None:
             raise SoonerError(f"'{folder}' has no {FILE}; give the policy's config as well")
         tokenizer = read_tokenizer(folder)
-        if told is not None:
-            return cls(tokenizer, **_checked(told))
+        if data is not None:
+            return cls(tokenizer, **_checked(data))
         assert config is not None
         published = read_object(folder / PUBLISHED_FILE) or {}
         form = PictureForm.published(published, config.image_size)
@@ -195,16 +195,16 @@ def read_tokenizer(folder: Path) -> Any:
     raise SoonerError(f"'{folder}' has no tokenizer.json; save the policy's tokenizer there")
 
 
-def _checked(told: Mapping[str, Any]) -> dict[str, Any]:
+def _checked(raw: Mapping[str, Any]) -> dict[str, Any]:
     known = ("patches", "image_token_id", "trailing_token_id", "prompt", "pictures")
-    for key in told:
+    for key in raw:
         if key not in known:
             raise unknown(f"key in {FILE}", key, known)
     for key in ("patches", "pictures"):
-        if key not in told:
+        if key not in raw:
             raise SoonerError(f"{FILE} has no '{key}'; save the processor again")
-    form = PictureForm.read(told["pictures"])
-    return {"form": form, **{key: value for key, value in told.items() if key != "pictures"}}
+    form = PictureForm.read(raw["pictures"])
+    return {"form": form, **{key: value for key, value in raw.items() if key != "pictures"}}
 
 
 def _only(pictures: Any) -> list[Any]:

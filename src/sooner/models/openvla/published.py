@@ -104,8 +104,8 @@ def current(name: str) -> str:
 
 def depth(names: list[str], tower: str) -> int:
     """Published blocks of a tower; 0 if there are none."""
-    found = [re.match(rf"{re.escape(tower)}blocks\.(\d+)\.", name) for name in names]
-    return 1 + max((int(match[1]) for match in found if match), default=-1)
+    matches = [re.match(rf"{re.escape(tower)}blocks\.(\d+)\.", name) for name in names]
+    return 1 + max((int(match[1]) for match in matches if match), default=-1)
 
 
 def _dino(blocks: int, hidden: int) -> dict[str, list[Move]]:
@@ -114,10 +114,10 @@ def _dino(blocks: int, hidden: int) -> dict[str, list[Move]]:
         make = _with_class_place if name == "pos_embed" else _same
         made[DINO + name] = [(f"model.{DINO}{ours}", make)]
     for block in range(blocks - 1):
-        theirs, ours = f"{DINO}blocks.{block}.", f"model.{DINO}encoder.layer.{block}."
-        made |= dict(_block(theirs, ours, DINO_BLOCK, SPLIT[DINO]))
+        source, ours = f"{DINO}blocks.{block}.", f"model.{DINO}encoder.layer.{block}."
+        made |= dict(_block(source, ours, DINO_BLOCK, SPLIT[DINO]))
         for scale in "12":
-            name = f"{theirs}ls{scale}.scale_factor"
+            name = f"{source}ls{scale}.scale_factor"
             made[name] = [(f"{ours}layer_scale{scale}.lambda1", _same)]
     # Only its own pretraining masks patches; transformers has the token nevertheless.
     made[DINO + "cls_token"].append(
@@ -132,19 +132,19 @@ def _siglip(blocks: int) -> dict[str, list[Move]]:
         make = _table if name == "pos_embed" else _same
         made[SIGLIP + name] = [(f"model.{SIGLIP}{ours}", make)]
     for block in range(blocks - 1):
-        theirs, ours = f"{SIGLIP}blocks.{block}.", f"model.{SIGLIP}encoder.layers.{block}."
-        made |= dict(_block(theirs, ours, SIGLIP_BLOCK, SPLIT[SIGLIP]))
+        source, ours = f"{SIGLIP}blocks.{block}.", f"model.{SIGLIP}encoder.layers.{block}."
+        made |= dict(_block(source, ours, SIGLIP_BLOCK, SPLIT[SIGLIP]))
     return made
 
 
 def _block(
-    theirs: str, ours: str, names: dict[str, str], split: tuple[str, ...]
+    source: str, ours: str, names: dict[str, str], split: tuple[str, ...]
 ) -> Iterator[tuple[str, list[Move]]]:
     for kind in ("weight", "bias"):
         for name, target in names.items():
-            yield f"{theirs}{name}.{kind}", [(f"{ours}{target}.{kind}", _same)]
+            yield f"{source}{name}.{kind}", [(f"{ours}{target}.{kind}", _same)]
         yield (
-            f"{theirs}attn.qkv.{kind}",
+            f"{source}attn.qkv.{kind}",
             [(f"{ours}{part}.{kind}", _third(place)) for place, part in enumerate(split)],
         )
 

@@ -103,21 +103,21 @@ class ActionStatistics:
             object.__setattr__(self, "names", tuple(str(name) for name in self.names))
             lengths["names"] = len(self.names)
         if len({*lengths.values()}) > 1:
-            told = ", ".join(f"{count} {name}" for name, count in lengths.items())
-            raise SoonerError(f"statistics of '{self.name}' have {told}; {WAY_OUT}")
+            text = ", ".join(f"{count} {name}" for name, count in lengths.items())
+            raise SoonerError(f"statistics of '{self.name}' have {text}; {WAY_OUT}")
 
     @classmethod
-    def read(cls, name: str, told: Mapping[str, Any]) -> ActionStatistics:
+    def read(cls, name: str, data: Mapping[str, Any]) -> ActionStatistics:
         """From what a checkpoint says of one data set.
 
         Args:
-            told: `{"action": {"q01": [...], "q99": [...], "mask": [...]}}`; without a mask every
+            data: `{"action": {"q01": [...], "q99": [...], "mask": [...]}}`; without a mask every
                 dimension is normalised. `names` is ours.
 
         Raises:
             SoonerError: no action, or one without q01 or q99.
         """
-        action = told.get("action") if isinstance(told, Mapping) else None
+        action = data.get("action") if isinstance(data, Mapping) else None
         if not isinstance(action, Mapping):
             raise SoonerError(f"statistics of '{name}' say nothing of an action; {WAY_OUT}")
         for key in ("q01", "q99"):

@@ -31,8 +31,8 @@ def renamed_projections() -> dict[str, str]:
     """
     other = _PRESENT if DINO_PROJECTIONS == _FORMER else _FORMER
     return {
-        f"attention.{theirs}": f"attention.{ours}"
-        for theirs, ours in zip(other, DINO_PROJECTIONS, strict=True)
+        f"attention.{source}": f"attention.{ours}"
+        for source, ours in zip(other, DINO_PROJECTIONS, strict=True)
     }
 
 

@@ -75,7 +75,7 @@ def picture(task: DecodeTask) -> dict[str, Any]:
         raise
     except Exception as error:
         # Decoders meet broken files with errors of many kinds (struct.error, EOFError, KeyError).
-        raise MediaError(f"it is damaged ({one_line(error)}); send it again") from error
+        raise MediaError(f"it is damaged ({error_line(error)}); send it again") from error
     return {}
 
 
@@ -96,10 +96,10 @@ def video(task: DecodeTask) -> dict[str, Any]:
         info = probe(source)
         _check_length(limits, info.seconds, info.frames)
 
-        def choose(found: VideoInfo) -> list[int]:
-            wanted = task.ask({"choose": as_told(found)})["indices"]
-            limits.check_size(found.width, found.height, len(wanted))
-            return [int(index) for index in wanted]
+        def choose(available: VideoInfo) -> list[int]:
+            indices = task.ask({"choose": info_fields(available)})["indices"]
+            limits.check_size(available.width, available.height, len(indices))
+            return [int(index) for index in indices]
 
         frames = read(info, choose)
     except MediaError:
@@ -107,10 +107,10 @@ def video(task: DecodeTask) -> dict[str, Any]:
     except SoonerError as error:
         raise MediaError(str(error).replace("'video' ", "it ").replace("'video'", "it")) from error
     task.send(frames.pixels)
-    return {"info": as_told(frames.info), "indices": frames.indices}
+    return {"info": info_fields(frames.info), "indices": frames.indices}
 
 
-def as_told(info: VideoInfo) -> dict[str, Any]:
+def info_fields(info: VideoInfo) -> dict[str, Any]:
     """Returns what is known of a video, as JSON has it; `VideoInfo(path, **told)` is the
     way back.
     """
@@ -148,8 +148,8 @@ def pages(task: DecodeTask) -> dict[str, Any]:
         init_forms(pypdfium2, document)
     except pypdfium2.PdfiumError as error:
         is_locked = getattr(error, "err_code", None) == PASSWORD
-        told = "is encrypted; send it without its password" if is_locked else "is damaged"
-        raise MediaError(f"the PDF {told}") from error
+        problem = "is encrypted; send it without its password" if is_locked else "is damaged"
+        raise MediaError(f"the PDF {problem}") from error
     count = len(document)
     if not 1 <= count <= task.limits.max_pages:
         raise MediaError(
@@ -179,12 +179,12 @@ def _page(
     except MediaError:
         raise
     except (pdfium.PdfiumError, ValueError, OSError) as error:
-        raise MediaError(f"page {number + 1} is damaged ({one_line(error)})") from error
+        raise MediaError(f"page {number + 1} is damaged ({error_line(error)})") from error
     if isinstance(drawn, str):
         raise MediaError(f"page {number + 1} {drawn}")
     return drawn[0]
 
 
-def one_line(error: BaseException) -> str:
+def error_line(error: BaseException) -> str:
     """Returns what a library said, short."""
     return " ".join(str(error).split())[:100] or type(error).__name__

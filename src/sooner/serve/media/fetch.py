@@ -19,7 +19,7 @@ from typing import Any
 from urllib.parse import quote, urlsplit
 
 from .limits import MediaError, MediaLimits
-from .sources import shown
+from .sources import display_url
 
 PORTS = {"http": 80, "https": 443}
 PIECE = 1 << 16
@@ -36,8 +36,8 @@ def resolve(host: str, port: int) -> list[str]:
     Raises:
         OSError: it has none.
     """
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(entry[4][0]) for entry in found))
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(entry[4][0]) for entry in addresses))
 
 
 def dial(address: str, port: int, seconds: float) -> socket.socket:
@@ -50,18 +50,18 @@ def is_public(address: str) -> bool:
     multicast, or an IPv6 form of such a one.
     """
     try:
-        found = ipaddress.ip_address(address)
+        ip = ipaddress.ip_address(address)
     except ValueError:
         return False
-    if isinstance(found, ipaddress.IPv6Address):
-        inner = found.ipv4_mapped or found.sixtofour
-        if found in NAT64:
-            inner = ipaddress.IPv4Address(int(found) & 0xFFFFFFFF)
-        if found.teredo is not None or found.is_site_local:
+    if isinstance(ip, ipaddress.IPv6Address):
+        inner = ip.ipv4_mapped or ip.sixtofour
+        if ip in NAT64:
+            inner = ipaddress.IPv4Address(int(ip) & 0xFFFFFFFF)
+        if ip.teredo is not None or ip.is_site_local:
             return False
         if inner is not None:
             return is_public(str(inner))
-    return found.is_global and not (found.is_multicast or found.is_reserved)
+    return ip.is_global and not (ip.is_multicast or ip.is_reserved)
 
 
 @dataclass(frozen=True)
@@ -94,18 +94,21 @@ class Fetcher:
             raise
         except TimeoutError as error:
             raise MediaError(
-                f"'{shown(url)}' did not come within {self.limits.seconds:g} s; send the content "
+                f"'{display_url(url)}' did not come within {self.limits.seconds:g} s; send the "
+                "content "
                 "as a data URI"
             ) from error
         except (OSError, http.client.HTTPException, ValueError) as error:
             reason = getattr(error, "strerror", None) or type(error).__name__
-            raise MediaError(f"'{shown(url)}' can't be fetched: {reason}") from error
+            raise MediaError(f"'{display_url(url)}' can't be fetched: {reason}") from error
 
     def _connect(self, scheme: str, host: str, port: int, deadline: float) -> _Timed:
         addresses = self.resolve(host, port)
         if not addresses or not all(is_public(address) for address in addresses):
             # Which address it was is not told: that would be a map of the network here.
-            raise MediaError(f"'{shown(host)}' is not a public address; nothing is fetched from it")
+            raise MediaError(
+                f"'{display_url(host)}' is not a public address; nothing is fetched from it"
+            )
         connected = self.dial(addresses[0], port, max(deadline - time.monotonic(), 0.001))
         if scheme == "https":
             try:
@@ -126,20 +129,21 @@ class Fetcher:
         response = connection.getresponse()
         if 300 <= response.status < 400:
             raise MediaError(
-                f"'{shown(host)}' redirects, which is not followed; give the last address"
+                f"'{display_url(host)}' redirects, which is not followed; give the last address"
             )
         if response.status != 200:
-            raise MediaError(f"'{shown(host)}' answers {response.status}; give another URL")
+            raise MediaError(f"'{display_url(host)}' answers {response.status}; give another URL")
         if response.getheader("Content-Encoding", "identity").lower() != "identity":
-            raise MediaError(f"'{shown(host)}' compresses what it was asked for plainly")
+            raise MediaError(f"'{display_url(host)}' compresses what it was asked for plainly")
         if (declared := response.getheader("Content-Length", "")).isdecimal():
-            self.limits.check_bytes(int(declared), f"the file of '{shown(host)}'")
+            self.limits.check_bytes(int(declared), f"the file of '{display_url(host)}'")
         content = bytearray()
         while piece := response.read(PIECE):
             content += piece
             if len(content) > self.limits.max_bytes:
                 raise MediaError(
-                    f"the file of '{shown(host)}' has more than {self.limits.max_bytes} bytes; "
+                    f"the file of '{display_url(host)}' has more than {self.limits.max_bytes} "
+                    "bytes; "
                     "give a smaller one"
                 )
         return bytes(content)
@@ -151,15 +155,15 @@ def split(url: str) -> tuple[str, str, int, str]:
     Raises:
         MediaError: it has no host, a user's name, or characters that no URL has.
     """
-    wrong = any(ord(one) <= 32 or one == "\\" or ord(one) == 127 for one in url)
+    wrong = any(ord(letter) <= 32 or letter == "\\" or ord(letter) == 127 for letter in url)
     try:
         parts = urlsplit(url)
         port = parts.port or PORTS[parts.scheme.lower()]
         host = (parts.hostname or "").encode("idna").decode()
     except (ValueError, KeyError, UnicodeError) as error:
-        raise MediaError(f"'{shown(url)}' is no URL: {error}") from error
+        raise MediaError(f"'{display_url(url)}' is no URL: {error}") from error
     if wrong or not host or "@" in parts.netloc:
-        raise MediaError(f"'{shown(url)}' is no URL of a file; write https://host/path")
+        raise MediaError(f"'{display_url(url)}' is no URL of a file; write https://host/path")
     path = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~-._")
     query = quote(parts.query, safe="/%:@!$&'()*+,;=~-._?[]")
     return parts.scheme.lower(), host, port, f"{path}?{query}" if query else path

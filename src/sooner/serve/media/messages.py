@@ -10,11 +10,11 @@ from typing import Any
 from .limits import MediaLimits
 
 
-def send(connection: Connection, told: dict[str, Any]) -> None:
+def send(connection: Connection, message: dict[str, Any]) -> None:
     """Write one message."""
-    connection.send_bytes(json.dumps(told).encode())
+    connection.send_bytes(json.dumps(message).encode())
 
 
-def told_limits(limits: MediaLimits) -> dict[str, Any]:
+def limit_fields(limits: MediaLimits) -> dict[str, Any]:
     """Returns the limits as JSON has them; `MediaLimits(**told)` is the way back."""
     return dataclasses.asdict(limits)

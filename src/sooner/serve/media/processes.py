@@ -18,16 +18,25 @@ from typing import Any
 import numpy as np
 
 from .limits import MediaBusyError, MediaError, MediaLimits
-from .messages import send, told_limits
+from .messages import limit_fields, send
 
 DECODER = "sooner.serve.media.decoders"
 START_SECONDS = 60.0
 """What starting a process may take: it imports its libraries."""
-MOST_TASKS = 500
+MAX_TASKS = 500
 """Files after which a process is replaced, so that what leaks is given back."""
-MOST_TOLD = 1 << 20
+MAX_REPLY = 1 << 20
 """Bytes of a message without pixels."""
-KEPT = ("PATH", "LD_LIBRARY_PATH", "DYLD_LIBRARY_PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
+ENVIRONMENT = (
+    "PATH",
+    "LD_LIBRARY_PATH",
+    "DYLD_LIBRARY_PATH",
+    "HOME",
+    "LANG",
+    "LC_ALL",
+    "TZ",
+    "TMPDIR",
+)
 """Of the environment; what decodes a stranger's file need not know tokens and passwords."""
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
@@ -43,12 +52,12 @@ class DecodedMedia:
     """
 
     pictures: list[np.ndarray] = field(repr=False)
-    told: dict[str, Any] = field(default_factory=dict)
+    report: dict[str, Any] = field(default_factory=dict)
 
     @property
     def nbytes(self) -> int:
         """Of all pixels."""
-        return sum(one.nbytes for one in self.pictures)
+        return sum(picture.nbytes for picture in self.pictures)
 
 
 class DecodeProcesses:
@@ -70,8 +79,8 @@ class DecodeProcesses:
 
     def start(self) -> None:
         """Start one process ahead of the first file."""
-        held = self._idle.get()
-        self._idle.put(held if held is not None else self._started())
+        process = self._idle.get()
+        self._idle.put(process if process is not None else self._started())
 
     def decode(
         self,
@@ -94,26 +103,26 @@ class DecodeProcesses:
         if self._closed:
             raise MediaBusyError("the server is stopping; ask another one")
         try:
-            held = self._idle.get(timeout=self.limits.seconds)
+            process = self._idle.get(timeout=self.limits.seconds)
         except queue.Empty:
             raise MediaBusyError("all processes that decode are taken; come back in 2 s") from None
         if self._closed:
-            self._idle.put(held)
+            self._idle.put(process)
             raise MediaBusyError("the server is stopping; ask another one")
         try:
-            held = held if held is not None else self._started()
+            process = process if process is not None else self._started()
             name = decoder if ":" in decoder else f"{DECODER}:{decoder}"
-            decoded = held.decode(name, data, self.limits, answer, options)
+            decoded = process.decode(name, data, self.limits, answer, options)
         except BaseException:
-            if held is not None and not held.is_idle:
-                self._end(held)
-                held = None
+            if process is not None and not process.is_idle:
+                self._end(process)
+                process = None
             raise
         finally:
-            if held is not None and (held.tasks >= MOST_TASKS or self._closed):
-                self._end(held)
-                held = None
-            self._idle.put(held)
+            if process is not None and (process.tasks >= MAX_TASKS or self._closed):
+                self._end(process)
+                process = None
+            self._idle.put(process)
         return decoded
 
     def close(self) -> None:
@@ -154,11 +163,11 @@ class _Process:
     """
 
     def __init__(self) -> None:
-        ours, theirs = socket.socketpair()
-        with theirs:
+        ours, child_end = socket.socketpair()
+        with child_end:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "sooner.serve.media.worker", str(theirs.fileno())],
-                pass_fds=(theirs.fileno(),),
+                [sys.executable, "-m", "sooner.serve.media.worker", str(child_end.fileno())],
+                pass_fds=(child_end.fileno(),),
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
@@ -176,14 +185,14 @@ class _Process:
         options: dict[str, Any],
     ) -> DecodedMedia:
         """Returns one file; whatever goes wrong but a refusal leaves a process that is not idle."""
-        told = {"decoder": decoder, "limits": told_limits(limits), "options": options}
+        request = {"decoder": decoder, "limits": limit_fields(limits), "options": options}
         alarm = _Alarm(self.process, limits.seconds if self.tasks else START_SECONDS)
         try:
             if not self.tasks:
                 self._receive()
                 alarm.set(limits.seconds)
             self.tasks, self.is_idle = self.tasks + 1, False
-            send(self.connection, told)
+            send(self.connection, request)
             self.connection.send_bytes(data)
             return self._decoded(limits.max_total, answer)
         except MediaError:
@@ -201,20 +210,20 @@ class _Process:
     def _decoded(self, room: int, answer: Answer | None) -> DecodedMedia:
         pictures: list[np.ndarray] = []
         while True:
-            told = self._receive()
-            if "shape" in told:
+            reply = self._receive()
+            if "shape" in reply:
                 content = self.connection.recv_bytes(room)
-                shape = [int(side) for side in told["shape"]]
+                shape = [int(side) for side in reply["shape"]]
                 pictures.append(np.frombuffer(content, np.uint8).reshape(shape))
                 room -= len(content)
-            elif "error" in told:
+            elif "error" in reply:
                 self.is_idle = True
-                raise MediaError(str(told["error"])[:400])
-            elif "done" in told:
+                raise MediaError(str(reply["error"])[:400])
+            elif "done" in reply:
                 self.is_idle = True
-                return DecodedMedia(pictures, told["done"])
+                return DecodedMedia(pictures, reply["done"])
             else:
-                self._answer(told, answer)
+                self._answer(reply, answer)
 
     def kill(self) -> None:
         self.process.kill()
@@ -232,10 +241,10 @@ class _Process:
         send(self.connection, reply)
 
     def _receive(self) -> dict[str, Any]:
-        told = json.loads(self.connection.recv_bytes(MOST_TOLD))
-        if not isinstance(told, dict):
+        answer = json.loads(self.connection.recv_bytes(MAX_REPLY))
+        if not isinstance(answer, dict):
             raise ValueError("no message")
-        return told
+        return answer
 
 
 class _Alarm:
@@ -267,6 +276,6 @@ def _environment() -> dict[str, str]:
     """Returns what a process needs to find Python's modules, and no more threads than it has work
     for.
     """
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    values = {name: os.environ[name] for name in ENVIRONMENT if name in os.environ}
     path = os.pathsep.join(part or os.getcwd() for part in sys.path)
-    return {**kept, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
+    return {**values, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}

@@ -20,7 +20,7 @@ from .limits import MediaLimits
 from .processes import DecodedMedia, DecodeProcesses
 from .sources import Sources, from_base64
 
-KEPT = 256 << 20
+CACHE_BYTES = 256 << 20
 """Bytes of pixels that are kept for requests that show the same."""
 
 Choose = Callable[[VideoInfo], Sequence[int]]
@@ -67,10 +67,10 @@ class MediaReader:
         sources: Sources,
         processes: DecodeProcesses,
         pages: dict[str, Any] | None = None,
-        kept: int = KEPT,
+        cache_bytes: int = CACHE_BYTES,
     ) -> None:
         self.sources, self.processes, self.page_options = sources, processes, pages or {}
-        self._kept = _Kept(kept)
+        self._cache = _ByteCache(cache_bytes)
 
     def picture(self, url: str) -> SeenPicture:
         """Returns the picture of a URL.
@@ -81,8 +81,8 @@ class MediaReader:
         """
         data = self.sources.read(url)
         key = f"picture:{hashed(data)}"
-        held = self._kept.get(key) or self._kept.put(key, self.processes.decode("picture", data))
-        return SeenPicture(held.pictures[0], key)
+        media = self._cache.get(key) or self._cache.put(key, self.processes.decode("picture", data))
+        return SeenPicture(media.pictures[0], key)
 
     def video(self, url: str, choose: Choose) -> SeenVideo:
         """Returns the frames of a video that `choose` picks.
@@ -99,15 +99,15 @@ class MediaReader:
         source = VideoBytes(b"")  # the content itself is not needed any more
 
         def answer(question: dict[str, Any]) -> dict[str, Any]:
-            found = choose(VideoInfo(source, **question["choose"]))
-            return {"indices": [int(index) for index in found]}
+            indices = choose(VideoInfo(source, **question["choose"]))
+            return {"indices": [int(index) for index in indices]}
 
-        held = self._kept.get(key) or self._kept.put(
+        media = self._cache.get(key) or self._cache.put(
             key, self.processes.decode("video", data, answer)
         )
-        told = held.told
-        frames = Frames(held.pictures[0], told["indices"], VideoInfo(source, **told["info"]))
-        return SeenVideo(frames, f"{key}:{hashed(str(told['indices']).encode())[:16]}")
+        report = media.report
+        frames = Frames(media.pictures[0], report["indices"], VideoInfo(source, **report["info"]))
+        return SeenVideo(frames, f"{key}:{hashed(str(report['indices']).encode())[:16]}")
 
     def pages(self, data_or_url: str) -> list[SeenPicture]:
         """Returns the pages of a PDF.
@@ -125,10 +125,10 @@ class MediaReader:
             else from_base64(data_or_url, self.sources.limits)
         )
         key = f"pages:{hashed(data)}"
-        held = self._kept.get(key) or self._kept.put(
+        media = self._cache.get(key) or self._cache.put(
             key, self.processes.decode("pages", data, **self.page_options)
         )
-        numbered = enumerate(held.pictures, start=1)
+        numbered = enumerate(media.pictures, start=1)
         return [SeenPicture(page, f"{key}:{number}") for number, page in numbered]
 
     def close(self) -> None:
@@ -141,27 +141,27 @@ def hashed(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-class _Kept:
+class _ByteCache:
     """What was decoded last, within a number of bytes."""
 
-    def __init__(self, most: int) -> None:
-        self.most, self.size = most, 0
-        self._held: OrderedDict[str, DecodedMedia] = OrderedDict()
+    def __init__(self, maximum: int) -> None:
+        self.maximum, self.size = maximum, 0
+        self._items: OrderedDict[str, DecodedMedia] = OrderedDict()
         self._lock = threading.Lock()
 
     def get(self, key: str) -> DecodedMedia | None:
         with self._lock:
-            if key in self._held:
-                self._held.move_to_end(key)
-            return self._held.get(key)
+            if key in self._items:
+                self._items.move_to_end(key)
+            return self._items.get(key)
 
     def put(self, key: str, decoded: DecodedMedia) -> DecodedMedia:
         with self._lock:
-            if key not in self._held:
-                self._held[key] = decoded
+            if key not in self._items:
+                self._items[key] = decoded
                 self.size += decoded.nbytes
-            while self.size > self.most:
-                self.size -= self._held.popitem(last=False)[1].nbytes
+            while self.size > self.maximum:
+                self.size -= self._items.popitem(last=False)[1].nbytes
         return decoded
 
 

@@ -14,7 +14,7 @@ from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from .limits import MediaError, MediaLimits
 
-SHOWN = 60
+MAX_LETTERS = 60
 """Characters of a URL that a message quotes."""
 
 
@@ -46,18 +46,21 @@ class Sources:
         if scheme in ("http", "https"):
             if self.fetch is None:
                 raise MediaError(
-                    f"'{shown(url)}' is on another machine, and this server fetches nothing "
+                    f"'{display_url(url)}' is on another machine, and this server fetches nothing "
                     "(--allow-remote-media); send the content as a data URI"
                 )
             return self.fetch(url)
         if scheme == "file" or not colon or "/" in scheme:
             return self._file(url)
-        raise MediaError(f"'{shown(url)}' has the scheme '{scheme}'; use data, file, http or https")
+        raise MediaError(
+            f"'{display_url(url)}' has the scheme '{scheme}'; use data, file, http or https"
+        )
 
     def _file(self, url: str) -> bytes:
         if self.root is None:
             raise MediaError(
-                f"'{shown(url)}' names a file, and this server reads none (--media-root); send the "
+                f"'{display_url(url)}' names a file, and this server reads none (--media-root); "
+                "send the "
                 "content as a data URI"
             )
         return read_below(self.root, _path(url), self.limits)
@@ -71,7 +74,7 @@ def from_data(url: str, limits: MediaLimits) -> bytes:
     """
     head, comma, data = url.partition(",")
     if not comma or not head[:5].lower() == "data:":
-        raise MediaError(f"'{shown(url)}' is no data URI; write data:image/png;base64,...")
+        raise MediaError(f"'{display_url(url)}' is no data URI; write data:image/png;base64,...")
     if head.lower().endswith(";base64"):
         return from_base64(data, limits)
     limits.check_bytes(len(data), "the data URI")
@@ -105,7 +108,9 @@ def read_below(root: Path, path: str, limits: MediaLimits) -> bytes:
     """
     parts = [part for part in _relative(root, path).split("/") if part]
     if not parts or any(part in (".", "..") or "\0" in part for part in parts):
-        raise MediaError(f"'{shown(path)}' is no file below the media root; name one without '..'")
+        raise MediaError(
+            f"'{display_url(path)}' is no file below the media root; name one without '..'"
+        )
     below = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     opened = [os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)]
     try:
@@ -113,17 +118,18 @@ def read_below(root: Path, path: str, limits: MediaLimits) -> bytes:
             opened.append(os.open(part, below | os.O_DIRECTORY, dir_fd=opened[-1]))
         # A pipe would wait for its writer for ever.
         opened.append(os.open(parts[-1], below | os.O_NONBLOCK, dir_fd=opened[-1]))
-        told = os.fstat(opened[-1])
-        if not stat.S_ISREG(told.st_mode):
-            raise MediaError(f"'{shown(path)}' is no ordinary file; name one")
-        limits.check_bytes(told.st_size, f"'{shown(path)}'")
+        info = os.fstat(opened[-1])
+        if not stat.S_ISREG(info.st_mode):
+            raise MediaError(f"'{display_url(path)}' is no ordinary file; name one")
+        limits.check_bytes(info.st_size, f"'{display_url(path)}'")
         with open(opened[-1], "rb", closefd=False) as file:
             content = file.read(limits.max_bytes + 1)
-        limits.check_bytes(len(content), f"'{shown(path)}'")
+        limits.check_bytes(len(content), f"'{display_url(path)}'")
         return content
     except OSError as error:
         raise MediaError(
-            f"'{shown(path)}' can't be read below the media root: {error.strerror}; symbolic links "
+            f"'{display_url(path)}' can't be read below the media root: {error.strerror}; symbolic "
+            "links "
             "are not followed"
         ) from error
     finally:
@@ -138,9 +144,9 @@ def _path(url: str) -> str:
     try:
         parts = urlsplit(url)
     except ValueError as error:
-        raise MediaError(f"'{shown(url)}' is no URL: {error}") from error
+        raise MediaError(f"'{display_url(url)}' is no URL: {error}") from error
     if parts.netloc not in ("", "localhost"):
-        raise MediaError(f"'{shown(url)}' names another machine; write file:///path")
+        raise MediaError(f"'{display_url(url)}' names another machine; write file:///path")
     return unquote(parts.path)
 
 
@@ -150,10 +156,10 @@ def _relative(root: Path, path: str) -> str:
     for base in (str(root).rstrip("/"), str(root.resolve()).rstrip("/")):
         if path.startswith(f"{base}/"):
             return path[len(base) :]
-    raise MediaError(f"'{shown(path)}' is not below the media root; name a file that is")
+    raise MediaError(f"'{display_url(path)}' is not below the media root; name a file that is")
 
 
-def shown(url: str) -> str:
+def display_url(url: str) -> str:
     """As much of a URL as a message quotes."""
-    clean = "".join(one if one.isprintable() else "?" for one in url[: SHOWN + 1])
-    return clean if len(clean) <= SHOWN else clean[:SHOWN] + "…"
+    clean = "".join(letter if letter.isprintable() else "?" for letter in url[: MAX_LETTERS + 1])
+    return clean if len(clean) <= MAX_LETTERS else clean[:MAX_LETTERS] + "…"

@@ -35,23 +35,23 @@ def serve(descriptor: int) -> None:
     is_limited = False
     while True:
         try:
-            told = json.loads(connection.recv_bytes())
+            request = json.loads(connection.recv_bytes())
             data = connection.recv_bytes()
         except (EOFError, OSError):
             return
-        limits = MediaLimits(**told["limits"])
+        limits = MediaLimits(**request["limits"])
         if not is_limited:
             confine(limits.memory)
             is_limited = True
         signal.alarm(math.ceil(limits.seconds) + SLACK)
-        answer = _answer(connection, told, data, limits)
+        answer = _answer(connection, request, data, limits)
         signal.alarm(0)
         del data
         send(connection, answer)
 
 
 def _answer(
-    connection: Connection, told: dict[str, Any], data: bytes, limits: MediaLimits
+    connection: Connection, request: dict[str, Any], data: bytes, limits: MediaLimits
 ) -> dict[str, Any]:
     def ask(question: dict[str, Any]) -> dict[str, Any]:
         send(connection, question)
@@ -65,7 +65,9 @@ def _answer(
         connection.send_bytes(np.ascontiguousarray(pixels).data.cast("B"))
 
     try:
-        done = resolve_name(told["decoder"])(DecodeTask(data, limits, give, ask, told["options"]))
+        done = resolve_name(request["decoder"])(
+            DecodeTask(data, limits, give, ask, request["options"])
+        )
     except MediaError as error:
         return {"error": str(error)}
     except MemoryError:
@@ -87,8 +89,8 @@ def confine(memory: int) -> None:
     size = _address_space()
     if size:
         resource.setrlimit(resource.RLIMIT_AS, (size + memory, size + memory))
-    for kind, most in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
-        resource.setrlimit(kind, (most, most))
+    for kind, limit in ((resource.RLIMIT_CORE, 0), (resource.RLIMIT_FSIZE, 0)):
+        resource.setrlimit(kind, (limit, limit))
     resource.setrlimit(resource.RLIMIT_NOFILE, (OPEN_FILES, OPEN_FILES))
 
 

@@ -38,7 +38,7 @@ class EventMail:
 
     def __init__(self, interval: float = 0.0) -> None:
         self.interval = interval
-        self._held: deque[Callable[[], None]] = deque()
+        self._pending: deque[Callable[[], None]] = deque()
         self._is_called = False
         self._timer: asyncio.TimerHandle | None = None  # which takes what is not urgent
 
@@ -50,7 +50,7 @@ class EventMail:
         Raises:
             RuntimeError: the loop is closed.
         """
-        self._held.append(take)
+        self._pending.append(take)
         if self._is_called:  # it has not begun to empty: it sets this first
             return
         if not is_urgent and self._timer is not None and not loop.is_closed():
@@ -66,12 +66,12 @@ class EventMail:
         self._is_called = False
         if self.interval and self._timer is None:
             self._timer = loop.call_later(self.interval, self._look, loop)
-        while self._held:
-            self._held.popleft()()
+        while self._pending:
+            self._pending.popleft()()
 
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         self._timer = None
-        if self._held:
+        if self._pending:
             self._empty(loop)
 
 
@@ -80,7 +80,7 @@ class Answering:
 
     Args:
         service: that decodes.
-        asked: choices and jobs; the jobs' `events` are set here.
+        choices: choices and jobs; the jobs' `events` are set here.
         clock: the service's seconds.
         mail: of the event loop that this runs in, shared by all that run there; a choice's first
             tokens and its end are urgent, and all of one that a stop string may end.
@@ -93,11 +93,11 @@ class Answering:
     def __init__(
         self,
         service: Service,
-        asked: Sequence[AskedChoice],
+        choices: Sequence[AskedChoice],
         clock: Callable[[], float],
         mail: EventMail,
     ) -> None:
-        self.service, self.asked, self.clock, self.mail = service, list(asked), clock, mail
+        self.service, self.choices, self.clock, self.mail = service, list(choices), clock, mail
         self.notes: tuple[str, ...] = ()
         self._events: deque[tuple[AskedChoice, Event]] = deque()
         self._news = asyncio.Event()
@@ -106,7 +106,7 @@ class Answering:
 
     @property
     def is_done(self) -> bool:
-        return all(one.end is not None for one in self.asked)
+        return all(choice.end is not None for choice in self.choices)
 
     def start(self) -> None:
         """Submit every job, or none.
@@ -115,22 +115,22 @@ class Answering:
             RefusedError: the service does not take one of them.
         """
         loop = asyncio.get_running_loop()
-        for one in self.asked:
-            one.job.events = partial(self._tell, loop, one)
+        for choice in self.choices:
+            choice.job.events = partial(self._tell, loop, choice)
         try:
-            for one in self.asked:
-                self.service.submit(one.job)
-                self._submitted.append(one)
+            for choice in self.choices:
+                self.service.submit(choice.job)
+                self._submitted.append(choice)
         except Exception:
             self.cancel()
-            for one in self.asked[len(self._submitted) :]:
-                one.job.events = nobody  # it never ends, and would hold itself by its sink
+            for choice in self.choices[len(self._submitted) :]:
+                choice.job.events = nobody  # it never ends, and would hold itself by its sink
             raise
 
     def cancel(self) -> None:
         """The client left, or one choice failed: free every row."""
-        for one in self._submitted:
-            self._cancel(one)
+        for choice in self._submitted:
+            self._cancel(choice)
 
     async def begun(self, seconds: float) -> None:
         """Wait for the first event, but not for longer.
@@ -143,9 +143,9 @@ class Answering:
                 await self._news.wait()
         except TimeoutError:
             return
-        one, event = self._events[0]
+        choice, event = self._events[0]
         if isinstance(event, Finished):
-            self._raise_if_failed(one, event)
+            self._raise_if_failed(choice, event)
 
     async def updates(
         self, ping: float | None = None
@@ -161,11 +161,11 @@ class Answering:
         try:
             while not self.is_done:
                 if self._events:
-                    one, event = self._events.popleft()
-                    update = self._apply(one, event)
-                    while self._goes_on(one):
+                    choice, event = self._events.popleft()
+                    update = self._apply(choice, event)
+                    while self._goes_on(choice):
                         update.extend(self._apply(*self._events.popleft()))
-                    yield one.choice, update
+                    yield choice.choice, update
                     continue
                 self._news.clear()
                 if quiet is not None:
@@ -181,48 +181,50 @@ class Answering:
     def usages(self) -> list[ChoiceUsage]:
         """Of all choices, once it is done."""
         return [
-            one.choice.usage(JobUsage(one.job.prompt_tokens) if one.end is None else one.end.usage)
-            for one in self.asked
+            choice.choice.usage(
+                JobUsage(choice.job.prompt_tokens) if choice.end is None else choice.end.usage
+            )
+            for choice in self.choices
         ]
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, one: AskedChoice, event: Event) -> None:
+    def _tell(self, loop: asyncio.AbstractEventLoop, choice: AskedChoice, event: Event) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
         is_end = isinstance(event, Finished)
-        is_urgent = is_end or one.choice.has_stops or one not in self._begun
-        self._begun.add(one)
-        self.mail.put(loop, partial(self._take, one, event), is_urgent)
+        is_urgent = is_end or choice.choice.has_stops or choice not in self._begun
+        self._begun.add(choice)
+        self.mail.put(loop, partial(self._take, choice, event), is_urgent)
 
-    def _take(self, one: AskedChoice, event: Event) -> None:
-        self._events.append((one, event))
+    def _take(self, choice: AskedChoice, event: Event) -> None:
+        self._events.append((choice, event))
         self._news.set()
 
-    def _goes_on(self, one: AskedChoice) -> bool:
+    def _goes_on(self, choice: AskedChoice) -> bool:
         """Returns whether the next event is more tokens of a choice that is not over."""
-        if not self._events or one.choice.is_over:
+        if not self._events or choice.choice.is_over:
             return False
         following, event = self._events[0]
-        return following is one and isinstance(event, Tokens)
+        return following is choice and isinstance(event, Tokens)
 
-    def _apply(self, one: AskedChoice, event: Event) -> Update:
+    def _apply(self, choice: AskedChoice, event: Event) -> Update:
         if isinstance(event, Tokens):
-            update = one.choice.add(event)
-            if one.choice.is_over:  # a stop string, which only we know of
-                self._cancel(one)
+            update = choice.choice.add(event)
+            if choice.choice.is_over:  # a stop string, which only we know of
+                self._cancel(choice)
             return update
-        one.end = event
-        self._raise_if_failed(one, event)
-        return one.choice.end(event)
+        choice.end = event
+        self._raise_if_failed(choice, event)
+        return choice.choice.end(event)
 
-    def _cancel(self, one: AskedChoice) -> None:
-        if one.end is None and not one.is_cancelled:
-            one.is_cancelled = True
-            self.service.cancel(one.job)
+    def _cancel(self, choice: AskedChoice) -> None:
+        if choice.end is None and not choice.is_cancelled:
+            choice.is_cancelled = True
+            self.service.cancel(choice.job)
 
-    def _raise_if_failed(self, one: AskedChoice, event: Finished) -> None:
-        if one.choice.is_over or event.reason in ("stop", "length"):
+    def _raise_if_failed(self, choice: AskedChoice, event: Finished) -> None:
+        if choice.choice.is_over or event.reason in ("stop", "length"):
             return
         if event.reason == "deadline":
-            raise past_deadline(self.clock() - one.job.arrived)
+            raise past_deadline(self.clock() - choice.job.arrived)
         if event.reason == "cancelled":
             raise draining()
         raise engine_failed(event.error)

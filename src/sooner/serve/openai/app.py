@@ -191,29 +191,29 @@ def _responses(
     Args:
         unwell: 503 tells the same as 200, and is no refusal.
     """
-    told: dict[int | str, dict[str, Any]] = {
+    responses: dict[int | str, dict[str, Any]] = {
         status: {"description": STATUSES[status], "content": _json(ErrorAnswer)}
         for status in statuses
     }
     if answer is not None:
         content = {**_json(answer), **(STREAM if streams else {})}
-        told[200] = {"description": "The answer.", "content": content}
+        responses[200] = {"description": "The answer.", "content": content}
         if unwell:
-            told[503] = {"description": "Not so.", "content": _json(answer)}
-    return told
+            responses[503] = {"description": "Not so.", "content": _json(answer)}
+    return responses
 
 
 def _json(kind: type[BaseModel]) -> dict[str, Any]:
     return {"application/json": {"schema": {"$ref": SCHEMAS + kind.__name__}}}
 
 
-def _with_schemas(told: dict[str, Any]) -> dict[str, Any]:
+def _with_schemas(document: dict[str, Any]) -> dict[str, Any]:
     """Bodies are read by our own hand, so FastAPI does not know their models."""
-    schemas = told.setdefault("components", {}).setdefault("schemas", {})
+    schemas = document.setdefault("components", {}).setdefault("schemas", {})
     sent = (ChatCompletion, TextCompletion, ErrorAnswer, HealthAnswer, ModelCard, ModelList)
     modes: list[tuple[Any, Any]] = [(ChatRequest, "validation"), (CompletionRequest, "validation")]
-    for kind, mode in [*modes, *((one, "serialization") for one in sent)]:
+    for kind, mode in [*modes, *((model, "serialization") for model in sent)]:
         schema = kind.model_json_schema(ref_template=SCHEMAS + "{model}", mode=mode)
         schemas.update(schema.pop("$defs", {}))
         schemas[kind.__name__] = schema
-    return told
+    return document

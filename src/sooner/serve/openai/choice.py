@@ -103,12 +103,12 @@ class Choice:
             logprob = None if event.logprobs is None else event.logprobs[place]
             is_end = token in self.stop_token_ids
             leads = not self._tokens
-            told = ToldToken(token, is_drafted, self._letters, logprob, is_end, leads)
-            update.tokens.append(told)
+            entry = ToldToken(token, is_drafted, self._letters, logprob, is_end, leads)
+            update.tokens.append(entry)
             self._tokens += 1
             self._drafts += is_drafted
             if not is_end or self._includes_stop:
-                self._say(update, self._text.add(token))
+                self._emit(update, self._text.add(token))
         return update
 
     def end(self, event: Finished) -> Update:
@@ -116,7 +116,7 @@ class Choice:
         update = Update()
         if self.is_over:
             return update
-        self._say(update, self._text.end())
+        self._emit(update, self._text.end())
         if not self.is_over:
             self._parse(update, self._stops.end())
             self._close(update, "length" if event.reason == "length" else "stop")
@@ -128,10 +128,10 @@ class Choice:
         """
         return ChoiceUsage(self._tokens, self._drafts, job)
 
-    def _say(self, update: Update, text: str) -> None:
+    def _emit(self, update: Update, text: str) -> None:
         self._letters += len(text)
         self._parse(update, self._stops.add(text, self._tokens > self._min_tokens))
-        if self._stops.found is not None:
+        if self._stops.stop is not None:
             self._close(update, "stop")
 
     def _parse(self, update: Update, text: str) -> None:

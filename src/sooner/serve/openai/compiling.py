@@ -74,12 +74,12 @@ class CompileProcess:
         )
         await self._ask(self._hello)
 
-    async def _ask(self, told: dict[str, Any]) -> Any:
+    async def _ask(self, request: dict[str, Any]) -> Any:
         process = self._process
         assert process is not None
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(json.dumps(told).encode() + b"\n")
+        process.stdin.write(json.dumps(request).encode() + b"\n")
         await process.stdin.drain()
         return json.loads(await process.stdout.readuntil(b"\n"))
 
@@ -101,14 +101,14 @@ def main() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
     tokenizer: Any = None
     for line in sys.stdin:
-        told, error = json.loads(line), ""
+        request, error = json.loads(line), ""
         try:
             if tokenizer is None:
                 tokenizer = LLTokenizer(
-                    told["tokenizer"], n_vocab=told["vocab"], eos_token=told["ends"]
+                    request["tokenizer"], n_vocab=request["vocab"], eos_token=request["ends"]
                 )
             else:
-                grammar = grammar_from(told["kind"], told["text"])
+                grammar = grammar_from(request["kind"], request["text"])
                 matcher = LLMatcher(tokenizer, grammar, log_level=0)
                 matcher.compute_bitmask()
                 error = matcher.get_error()

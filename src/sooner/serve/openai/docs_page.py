@@ -29,23 +29,23 @@ def page_of(described: Mapping[str, Any]) -> str:
     ]
     schemas = described["components"]["schemas"]
     for path, methods in described["paths"].items():
-        for method, told in methods.items():
-            parts += _operation(method.upper(), path, told, schemas)
+        for method, operation in methods.items():
+            parts += _operation(method.upper(), path, operation, schemas)
     return "\n".join(parts)
 
 
 def _operation(
-    method: str, path: str, told: Mapping[str, Any], schemas: Mapping[str, Any]
+    method: str, path: str, operation: Mapping[str, Any], schemas: Mapping[str, Any]
 ) -> Iterator[str]:
     yield f"<h2><code>{escape(method)} {escape(path)}</code></h2>"
-    yield f"<p>{escape(told.get('description', ''))}</p>"
-    if (body := told.get("requestBody")) is not None:
+    yield f"<p>{escape(operation.get('description', ''))}</p>"
+    if (body := operation.get("requestBody")) is not None:
         schema = body["content"]["application/json"]["schema"]
         yield "<table><tr><th>field</th><th>type</th><th></th></tr>"
         yield from _fields(schemas[_name(schema)])
         yield "</table>"
     yield "<table><tr><th>status</th><th></th></tr>"
-    for status, answer in sorted(told["responses"].items()):
+    for status, answer in sorted(operation["responses"].items()):
         yield f"<tr><td>{escape(str(status))}</td><td>{escape(answer['description'])}</td></tr>"
     yield "</table>"
 
@@ -64,7 +64,7 @@ def _type(schema: Mapping[str, Any]) -> str:
         return _name(schema)
     for union in ("anyOf", "oneOf"):
         if union in schema:
-            kinds = dict.fromkeys(_type(one) for one in schema[union])
+            kinds = dict.fromkeys(_type(option) for option in schema[union])
             kinds.pop("null", None)
             return " or ".join(kinds)
     if "enum" in schema or "const" in schema:

@@ -62,15 +62,16 @@ class BadRequestError(ApiError):
         super().__init__(400, text, field, code)
 
 
-def too_long(prompt: int, new: int, most: int, field: str = "messages") -> BadRequestError:
+def too_long(prompt: int, new: int, limit: int, field: str = "messages") -> BadRequestError:
     """The prompt and the tokens asked for do not fit the model."""
     text = (
-        f"the model takes {most} tokens in all, and this is {prompt + new}: {prompt} of the prompt "
+        f"the model takes {limit} tokens in all, and this is {prompt + new}: {prompt} of the "
+        "prompt "
         f"and {new} new ones; send a shorter prompt or fewer pixels, or ask for fewer tokens"
     )
-    if prompt >= most:
+    if prompt >= limit:
         text = (
-            f"the prompt has {prompt} tokens, and the model takes {most} with at least one new "
+            f"the prompt has {prompt} tokens, and the model takes {limit} with at least one new "
             "one; send a shorter prompt or fewer pixels"
         )
     return BadRequestError(field, text, "context_length_exceeded")

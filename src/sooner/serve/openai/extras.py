@@ -16,7 +16,7 @@ from pydantic import ConfigDict, Field
 from .errors import BadRequestError
 from .messages import ApiFields, Text
 
-MOST_OPTIONS = 4096
+MAX_OPTIONS = 4096
 """Texts of a `guided_choice`."""
 
 REFUSED = {
@@ -95,7 +95,7 @@ class StructuredOutputs(ApiFields):
 
     json_: Annotated[dict[str, Any] | bool | Text | None, Field(alias="json")] = None
     regex: Text | None = None
-    choice: Annotated[list[Text], Field(min_length=1, max_length=MOST_OPTIONS)] | None = None
+    choice: Annotated[list[Text], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
     grammar: Text | None = None
     json_object: bool | None = None
     whitespace_pattern: Text | None = None
@@ -122,7 +122,7 @@ class GuidedRequest(ApiFields):
 
     guided_json: dict[str, Any] | bool | Text | None = None
     guided_regex: Text | None = None
-    guided_choice: Annotated[list[Text], Field(min_length=1, max_length=MOST_OPTIONS)] | None = None
+    guided_choice: Annotated[list[Text], Field(min_length=1, max_length=MAX_OPTIONS)] | None = None
     guided_grammar: Text | None = None
     guided_whitespace_pattern: Text | None = None
     structured_outputs: StructuredOutputs | None = None
@@ -130,7 +130,7 @@ class GuidedRequest(ApiFields):
     @property
     def guided(self) -> list[Structure]:
         """Every structure that these fields ask for."""
-        found = structures(
+        result = structures(
             {
                 "json": ("guided_json", self.guided_json),
                 "regex": ("guided_regex", self.guided_regex),
@@ -139,7 +139,7 @@ class GuidedRequest(ApiFields):
             },
             self.guided_whitespace_pattern,
         )
-        return found + (self.structured_outputs.fields if self.structured_outputs else [])
+        return result + (self.structured_outputs.fields if self.structured_outputs else [])
 
     def check_guided(self) -> None:
         """Require at most one structure, and nothing of it that can't be honoured.
@@ -152,35 +152,35 @@ class GuidedRequest(ApiFields):
             raise BadRequestError(
                 f"structured_outputs.{name}", f"{name} is not supported: {REFUSED[name]}"
             )
-        if len(found := self.guided) > 1:
-            names = " and ".join(one.field for one in found)
-            raise BadRequestError(found[1].field, f"{names} exclude each other; send one")
+        if len(result := self.guided) > 1:
+            names = " and ".join(item.field for item in result)
+            raise BadRequestError(result[1].field, f"{names} exclude each other; send one")
         pattern = self.guided_whitespace_pattern
-        if pattern is not None and (not found or found[0].kind != "json"):
+        if pattern is not None and (not result or result[0].kind != "json"):
             raise BadRequestError(
                 "guided_whitespace_pattern", "guided_whitespace_pattern goes with guided_json alone"
             )
 
 
-def structures(asked: Mapping[Any, tuple[str, Any]], whitespace: str | None) -> list[Structure]:
+def structures(requested: Mapping[Any, tuple[str, Any]], whitespace: str | None) -> list[Structure]:
     """Returns structures of the fields that are set.
 
     Args:
-        asked: of each kind its field and value.
+        requested: of each kind its field and value.
         whitespace: what may stand between the parts of JSON, as a regular expression.
 
     Raises:
         BadRequestError: a schema that is no JSON.
     """
-    found = []
-    for kind, (field, value) in asked.items():
+    result = []
+    for kind, (field, value) in requested.items():
         if value is None:
             continue
         text = value if isinstance(value, str) else json.dumps(value)
         if kind == "json":
             text = schema_text(field, value, whitespace)
-        found.append(Structure(field, kind, text))
-    return found
+        result.append(Structure(field, kind, text))
+    return result
 
 
 def schema_text(field: str, schema: Any, whitespace: str | None = None) -> str:

@@ -98,7 +98,7 @@ class _Form:
     def bare_text(self, update: Update) -> str | None:
         """Returns what an update adds, if that is text of the answer and nothing else."""
         pieces = update.pieces
-        if not pieces or self.wants_tokens or any(one.kind != "content" for one in pieces):
+        if not pieces or self.wants_tokens or any(item.kind != "content" for item in pieces):
             return None
         return "".join(piece.text for piece in pieces)
 
@@ -116,12 +116,12 @@ class ChatForm(_Form):
         if self.is_silent(update) and not is_last:
             return None
         reason = choice.finish_reason if is_last else None
-        return self._chunk(choice, self._delta(self._shown(update)), update.tokens, reason)
+        return self._chunk(choice, self._delta(self._visible(update)), update.tokens, reason)
 
     def is_silent(self, update: Update) -> bool:
-        return super().is_silent(replace(update, pieces=self._shown(update)))
+        return super().is_silent(replace(update, pieces=self._visible(update)))
 
-    def _shown(self, update: Update | Collected) -> list[AnswerPiece]:
+    def _visible(self, update: Update | Collected) -> list[AnswerPiece]:
         """Returns pieces that the client wants: no reasoning, or no second call, where it
         says so.
         """
@@ -143,7 +143,7 @@ class ChatForm(_Form):
         usage: TokenUsage,
         metrics: AnswerMetrics,
     ) -> Answered:
-        told = [
+        answers = [
             ChatChoice(
                 index=choice.index,
                 message=self._message(all_of),
@@ -154,7 +154,7 @@ class ChatForm(_Form):
             for choice, all_of in choices
         ]
         head = {**self.head, "usage": usage, "metrics": metrics}
-        return ChatCompletion(**head, object="chat.completion", choices=told)
+        return ChatCompletion(**head, object="chat.completion", choices=answers)
 
     def _chunk(
         self,
@@ -163,23 +163,25 @@ class ChatForm(_Form):
         tokens: Sequence[ToldToken],
         reason: Any,
     ) -> ChatCompletionChunk:
-        told = ChatDelta(
+        choice_delta = ChatDelta(
             index=choice.index, delta=delta, logprobs=self._logprobs(tokens) if tokens else None,
             finish_reason=reason, **self.extras(tokens),
         )  # fmt: skip
-        return ChatCompletionChunk(**self.head, object="chat.completion.chunk", choices=[told])
+        return ChatCompletionChunk(
+            **self.head, object="chat.completion.chunk", choices=[choice_delta]
+        )
 
     def _logprobs(self, tokens: Sequence[ToldToken]) -> Any:
         return self.texts.chat_logprobs(tokens) if self.has_logprobs else None
 
     def _delta(self, pieces: Sequence[AnswerPiece]) -> AnswerMessage:
-        told: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         for kind, name in (("content", "content"), ("reasoning", "reasoning_content")):
             if any(piece.kind == kind for piece in pieces):
-                told[name] = "".join(piece.text for piece in pieces if piece.kind == kind)
+                fields[name] = "".join(piece.text for piece in pieces if piece.kind == kind)
         if calls := [piece for piece in pieces if piece.kind == "call"]:
-            told["tool_calls"] = [self._call(piece) for piece in calls]
-        return AnswerMessage(**told)
+            fields["tool_calls"] = [self._call(piece) for piece in calls]
+        return AnswerMessage(**fields)
 
     def _call(self, piece: AnswerPiece) -> AnsweredCall:
         function = CalledFunction(arguments=piece.text)
@@ -193,29 +195,29 @@ class ChatForm(_Form):
     def _message(self, all_of: Collected) -> AnswerMessage:
         names: dict[int, str] = {}
         arguments: dict[int, str] = defaultdict(str)
-        shown = self._shown(all_of)
-        for piece in shown:
+        pieces = self._visible(all_of)
+        for piece in pieces:
             if piece.kind == "call":
                 arguments[piece.call] += piece.text
                 names.setdefault(piece.call, piece.name or "")
         content, reasoning = (
-            "".join(piece.text for piece in shown if piece.kind == kind)
+            "".join(piece.text for piece in pieces if piece.kind == kind)
             for kind in ("content", "reasoning")
         )
         content = self.request.echoed + content
-        told: dict[str, Any] = {"content": content if content or not names else None}
-        told["refusal"] = None
+        fields: dict[str, Any] = {"content": content if content or not names else None}
+        fields["refusal"] = None
         if reasoning:
-            told["reasoning_content"] = reasoning
+            fields["reasoning_content"] = reasoning
         if names:
-            told["tool_calls"] = [
+            fields["tool_calls"] = [
                 AnsweredCall(
                     id=f"call_{uuid4().hex[:24]}", type="function",
                     function=CalledFunction(name=name, arguments=arguments[number]),
                 )
                 for number, name in names.items()
             ]  # fmt: skip
-        return AnswerMessage(role="assistant", **told)
+        return AnswerMessage(role="assistant", **fields)
 
 
 class TextForm(_Form):
@@ -226,9 +228,10 @@ class TextForm(_Form):
     def opening(self, choices: Sequence[Choice]) -> list[Answered]:
         if not self.request.echo:
             return []
-        told = [self._choice(choice, self._echoed(choice), [], None) for choice in choices]
+        answers = [self._choice(choice, self._echoed(choice), [], None) for choice in choices]
         return [
-            TextCompletion(**self.head, object="text_completion", choices=[one]) for one in told
+            TextCompletion(**self.head, object="text_completion", choices=[answer])
+            for answer in answers
         ]
 
     def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None:
@@ -236,10 +239,10 @@ class TextForm(_Form):
             return None
         text = "".join(piece.text for piece in update.pieces)
         reason = choice.finish_reason if is_last else None
-        told = self._choice(choice, text, update.tokens, reason)
+        answer = self._choice(choice, text, update.tokens, reason)
         if not update.tokens:
-            told.logprobs = None
-        return TextCompletion(**self.head, object="text_completion", choices=[told])
+            answer.logprobs = None
+        return TextCompletion(**self.head, object="text_completion", choices=[answer])
 
     def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered:
         head = {**self.head, "usage": usage, "metrics": metrics}
@@ -251,7 +254,7 @@ class TextForm(_Form):
         usage: TokenUsage,
         metrics: AnswerMetrics,
     ) -> Answered:
-        told = [
+        answers = [
             self._choice(
                 choice,
                 self._echoed(choice) + all_of.text("content"),
@@ -261,7 +264,7 @@ class TextForm(_Form):
             for choice, all_of in choices
         ]
         head = {**self.head, "usage": usage, "metrics": metrics}
-        return TextCompletion(**head, object="text_completion", choices=told)
+        return TextCompletion(**head, object="text_completion", choices=answers)
 
     def _echoed(self, choice: Choice) -> str:
         """Returns the prompt, if the answer is to begin with it."""

@@ -25,9 +25,9 @@ from .extras import Structure
 from .messages import Function
 from .protocol import ChatRequest, GenerationRequest, NamedTool
 
-MOST_LETTERS = 256 << 10
+MAX_LETTERS = 256 << 10
 """Of a grammar's text."""
-KEPT = 64
+MAX_GRAMMARS = 64
 """Compiled grammars that are kept for later requests."""
 COMPILE_SECONDS = 5.0
 
@@ -107,11 +107,11 @@ class GuidanceMatcher:
         return TreeMasks(masks, allowed)
 
     def accept(self, ids: Sequence[int]) -> None:
-        end = next((at for at, one in enumerate(ids) if one in self.stop_token_ids), len(ids))
-        taken = self.matcher.try_consume_tokens(list(ids[:end]))
-        if taken < end or (end < len(ids) and not self.matcher.is_accepting()):
-            told = self.matcher.get_error() or f"token {ids[taken]} is not allowed"
-            raise GrammarError(f"the answer left its grammar: {told}")
+        end = next((at for at, token in enumerate(ids) if token in self.stop_token_ids), len(ids))
+        count = self.matcher.try_consume_tokens(list(ids[:end]))
+        if count < end or (end < len(ids) and not self.matcher.is_accepting()):
+            reason = self.matcher.get_error() or f"token {ids[count]} is not allowed"
+            raise GrammarError(f"the answer left its grammar: {reason}")
 
     def _mask(self) -> Tensor:
         """Tokens that may follow, `[vocab]` bool."""
@@ -207,20 +207,20 @@ class GuidanceGrammars:
 
     async def _matcher(self, structure: Structure) -> Any:
         field, key = structure.field, (structure.kind, structure.text)
-        if (size := len(structure.text)) > MOST_LETTERS:
+        if (size := len(structure.text)) > MAX_LETTERS:
             raise BadRequestError(
-                field, f"{field} has {size} letters as JSON, and may have {MOST_LETTERS}"
+                field, f"{field} has {size} letters as JSON, and may have {MAX_LETTERS}"
             )
-        if (kept := self._compiled.get(key)) is not None:
+        if (compiled := self._compiled.get(key)) is not None:
             self._compiled.move_to_end(key)
-            return kept
+            return compiled
         if error := await self._process.error_of(*key):
             raise BadRequestError(field, f"{field} can't be made a grammar: {error}")
         matcher = await asyncio.to_thread(self._compile, *key)
         if error := matcher.get_error():
             raise BadRequestError(field, f"{field} can't be made a grammar: {error}")
         self._compiled[key] = matcher
-        if len(self._compiled) > KEPT:
+        if len(self._compiled) > MAX_GRAMMARS:
             self._compiled.popitem(last=False)
         return matcher
 
@@ -259,5 +259,5 @@ def _calls_schema(functions: Mapping[str, Function], is_single: bool) -> dict[st
         }
         for name, function in functions.items()
     ]
-    most = {"maxItems": 1} if is_single else {}
-    return {"type": "array", "minItems": 1, **most, "items": {"anyOf": calls}}
+    limit = {"maxItems": 1} if is_single else {}
+    return {"type": "array", "minItems": 1, **limit, "items": {"anyOf": calls}}

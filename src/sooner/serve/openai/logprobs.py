@@ -11,9 +11,9 @@ from .answers import ChatLogprobs, ContentLogprob, TextLogprobs, TokenOrigin, To
 from .choice import ToldToken
 from .text import BROKEN
 
-LEAST = -9999.0
+MIN_LOGPROB = -9999.0
 """What minus infinity is in JSON, which has no such number."""
-KEPT = 1 << 15
+CACHE_SIZE = 1 << 15
 """Tokens whose text is kept."""
 BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
@@ -28,8 +28,8 @@ class TokenTexts:
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = tokenizer
         # Twenty candidates a token are mostly the same few thousand.
-        self.text = functools.lru_cache(KEPT)(self._text)
-        self.bytes = functools.lru_cache(KEPT)(self._bytes)
+        self.text = functools.lru_cache(CACHE_SIZE)(self._text)
+        self.bytes = functools.lru_cache(CACHE_SIZE)(self._bytes)
 
     def _text(self, token: int, leads: bool = False) -> str:
         """As OpenAI has it: bytes that are no whole letters are written as `\\xf0`.
@@ -43,7 +43,7 @@ class TokenTexts:
         try:
             return bytes(known).decode()
         except UnicodeDecodeError:
-            signs = (chr(one) if 32 <= one < 127 else f"\\x{one:02x}" for one in known)
+            signs = (chr(byte) if 32 <= byte < 127 else f"\\x{byte:02x}" for byte in known)
             return "".join(signs)
 
     def _bytes(self, token: int, leads: bool = False) -> list[int] | None:
@@ -52,8 +52,8 @@ class TokenTexts:
         if BROKEN not in text:
             return list(text.encode())
         piece = self.tokenizer.convert_ids_to_tokens(token) or ""
-        if (found := BYTE.fullmatch(piece)) is not None:
-            return [int(found[1], 16)]
+        if (match := BYTE.fullmatch(piece)) is not None:
+            return [int(match[1], 16)]
         alphabet = byte_alphabet()
         if piece and all(letter in alphabet for letter in piece):
             return [alphabet[letter] for letter in piece]
@@ -87,7 +87,7 @@ class TokenTexts:
         content = [
             ContentLogprob(
                 **self._top(token.id, token.logprob.logprob, token.leads),
-                top_logprobs=[self._top(*one, token.leads) for one in token.logprob.top],
+                top_logprobs=[self._top(*entry, token.leads) for entry in token.logprob.top],
             )
             for token in tokens
             if token.logprob is not None and not token.is_end
@@ -97,22 +97,22 @@ class TokenTexts:
     def text_logprobs(self, tokens: Sequence[ToldToken]) -> TextLogprobs:
         """Of the tokens that have text, in the form of `/v1/completions`: what was said is among
         the likeliest tokens, wherever it ranks."""
-        told = [
+        tops = [
             (token, token.logprob)
             for token in tokens
             if token.logprob is not None and not token.is_end
         ]
         return TextLogprobs(
-            tokens=[self.named(token.id, token.leads) for token, _ in told],
-            token_logprobs=[max(logprob.logprob, LEAST) for _, logprob in told],
+            tokens=[self.named(token.id, token.leads) for token, _ in tops],
+            token_logprobs=[max(logprob.logprob, MIN_LOGPROB) for _, logprob in tops],
             top_logprobs=[
                 {
-                    self.named(one, token.leads): max(value, LEAST)
-                    for one, value in (*logprob.top, (token.id, logprob.logprob))
+                    self.named(token_id, token.leads): max(value, MIN_LOGPROB)
+                    for token_id, value in (*logprob.top, (token.id, logprob.logprob))
                 }
-                for token, logprob in told
+                for token, logprob in tops
             ],
-            text_offset=[token.offset for token, _ in told],
+            text_offset=[token.offset for token, _ in tops],
         )
 
     def origins(self, tokens: Sequence[ToldToken]) -> list[TokenOrigin]:
@@ -129,7 +129,7 @@ class TokenTexts:
     def _top(self, token: int, logprob: float, leads: bool) -> TopLogprob:
         return TopLogprob(
             token=self.text(token, leads),
-            logprob=max(logprob, LEAST),
+            logprob=max(logprob, MIN_LOGPROB),
             bytes=self.bytes(token, leads),
         )
 

@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
-MOST_TOOLS, MOST_MESSAGES, MOST_PARTS = 128, 4096, 1024
+MAX_TOOLS, MAX_MESSAGES, MAX_PARTS = 128, 4096, 1024
 
 Text = Annotated[str, Field(max_length=1 << 28)]
 
@@ -69,7 +69,7 @@ Part = Annotated[
     TextPart | RefusalPart | ImagePart | VideoPart | FilePart | AudioPart,
     Field(discriminator="type"),
 ]
-Parts = Annotated[list[Part], Field(max_length=MOST_PARTS, fail_fast=True)]
+Parts = Annotated[list[Part], Field(max_length=MAX_PARTS, fail_fast=True)]
 
 
 def kind_of(value: Any) -> str:
@@ -105,9 +105,7 @@ class Message(ApiFields):
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
     content: text_or(Parts) | None = None  # type: ignore[valid-type]
     name: str | None = None
-    tool_calls: Annotated[list[ToolCall], Field(max_length=MOST_TOOLS, fail_fast=True)] | None = (
-        None
-    )
+    tool_calls: Annotated[list[ToolCall], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_call_id: str | None = None
     reasoning_content: str | None = None
 

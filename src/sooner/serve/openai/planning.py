@@ -38,12 +38,12 @@ class Planner:
         Raises:
             BadRequestError: names the field.
         """
-        most = self.served.max_draft_tokens
-        if (request.num_draft_tokens or 0) > most:
+        limit = self.served.max_draft_tokens
+        if (request.num_draft_tokens or 0) > limit:
             raise BadRequestError(
                 "num_draft_tokens",
                 f"num_draft_tokens is {request.num_draft_tokens}, and this server, which decodes "
-                f"by '{self.served.method}', drafts {most} a round at most; 0 decodes plainly",
+                f"by '{self.served.method}', drafts {limit} a round at most; 0 decodes plainly",
             )
         for name in ("logit_bias", "allowed_token_ids"):
             for token in getattr(request, name) or ():
@@ -67,7 +67,7 @@ class Planner:
         ids = self.served.tokenizer(text, add_special_tokens=False)["input_ids"]
         return list(ids[: self.served.max_model_len])
 
-    def asked(
+    def plan(
         self,
         name: str,
         request: GenerationRequest,
@@ -87,11 +87,11 @@ class Planner:
         """
         sampling = self._sampling(request)
         limits = [self._limit(request, prompt.prompt_tokens) for prompt in prompts]
-        asked: list[AskedChoice] = []
+        choices: list[AskedChoice] = []
         for prompt, limit in zip(prompts, limits, strict=True):
             ids = _ids_of(prompt)
             for number in range(request.choices):
-                index = len(asked)
+                index = len(choices)
                 job = GenerationJob(
                     id=f"{name}-{index}",
                     inputs=prompt.inputs,
@@ -107,8 +107,8 @@ class Planner:
                     grammar=matcher(),
                     media_keys=prompt.media_keys,
                 )
-                asked.append(AskedChoice(self._choice(index, request, job, ids), job))
-        return asked
+                choices.append(AskedChoice(self._choice(index, request, job, ids), job))
+        return choices
 
     def _choice(
         self, index: int, request: GenerationRequest, job: GenerationJob, prompt: Sequence[int]
@@ -143,33 +143,33 @@ class Planner:
 
     def _bad_words(self, words: Sequence[str]) -> tuple[tuple[int, ...], ...]:
         """Ids of words that an answer must not have, at its beginning and behind a space."""
-        found: dict[tuple[int, ...], None] = {}
+        sequences: dict[tuple[int, ...], None] = {}
         for word in words:
             if not word.strip():
                 raise BadRequestError("bad_words", "bad_words has an empty word; leave it out")
             text = word.lstrip()
-            alone, behind = (
-                tuple(self.served.tokenizer(one, add_special_tokens=False)["input_ids"])
-                for one in (text, f" {text}")
+            alone, following = (
+                tuple(self.served.tokenizer(variant, add_special_tokens=False)["input_ids"])
+                for variant in (text, f" {text}")
             )
-            found[alone] = None
+            sequences[alone] = None
             # Where the space is a token of its own, forbidding `alone` behind it is enough.
-            if behind[:1] != alone[:1] and len(behind) == len(alone):
-                found[behind] = None
-        return tuple(found)
+            if following[:1] != alone[:1] and len(following) == len(alone):
+                sequences[following] = None
+        return tuple(sequences)
 
     def _stop_ids(self, request: GenerationRequest) -> frozenset[int]:
-        own = frozenset() if request.ignore_eos else self.served.stop_token_ids
-        return own | frozenset(request.stop_token_ids or ())
+        ids = frozenset() if request.ignore_eos else self.served.stop_token_ids
+        return ids | frozenset(request.stop_token_ids or ())
 
     def _limit(self, request: GenerationRequest, prompt: int) -> int:
         """New tokens at most; what is asked for and does not fit is refused."""
-        most = self.served.max_model_len
-        asked = request.limit
-        if prompt >= most or (asked is not None and prompt + asked > most):
-            raise too_long(prompt, asked or 1, most, request.prompt_field)
+        limit = self.served.max_model_len
+        requested = request.limit
+        if prompt >= limit or (requested is not None and prompt + requested > limit):
+            raise too_long(prompt, requested or 1, limit, request.prompt_field)
         default = self.served.default_max_tokens
-        return asked or min(default or most, most - prompt)
+        return requested or min(default or limit, limit - prompt)
 
 
 def _ids_of(prompt: Prepared) -> list[int]:

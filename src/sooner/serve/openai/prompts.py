@@ -152,7 +152,7 @@ class ChatPrompts:
 
     def _written(self, chat: _Chat, request: ChatRequest) -> Prepared:
         """Returns template and processor; in the one thread that may use them."""
-        self.processed.shown = tuple(chat.keys)
+        self.processed.media_keys = tuple(chat.keys)
         try:
             batch = self._processed(chat, request)
         except (MemoryError, torch.OutOfMemoryError):
@@ -160,10 +160,10 @@ class ChatPrompts:
         except Exception as error:
             # Templates and processors refuse messages and pictures with errors of many kinds.
             logger.info("a prompt can't be written", exc_info=error)
-            told = " ".join(str(error).split())[:200] or type(error).__name__
+            reason = " ".join(str(error).split())[:200] or type(error).__name__
             raise BadRequestError(
                 "messages",
-                f"the model's own template and processor refuse these messages: {told}",
+                f"the model's own template and processor refuse these messages: {reason}",
             ) from error
         inputs = {name: self._placed(name, value) for name, value in batch.items()}
         tokens = int(inputs["input_ids"].shape[1])
@@ -206,7 +206,7 @@ class ChatPrompts:
                 "videos_kwargs": {
                     "do_sample_frames": False,
                     "input_data_format": "channels_last",
-                    "video_metadata": [metadata(one.info, one.indices) for one in chat.frames],
+                    "video_metadata": [metadata(clip.info, clip.indices) for clip in chat.frames],
                 }
             }
         apply = self.processor.apply_chat_template
@@ -242,23 +242,23 @@ class _Chat:
 
     def add(self, path: str, message: Message) -> None:
         """One message; fetches and decodes its media."""
-        told = message.model_dump(exclude_none=True, exclude={"content", "role"})
-        for index, call in enumerate(told.get("tool_calls", ())):
+        fields = message.model_dump(exclude_none=True, exclude={"content", "role"})
+        for index, call in enumerate(fields.get("tool_calls", ())):
             arguments = f"{path}.tool_calls[{index}].function.arguments"
             call["function"]["arguments"] = _arguments(call["function"]["arguments"], arguments)
-        told["role"] = ROLES.get(message.role, message.role)
+        fields["role"] = ROLES.get(message.role, message.role)
         if isinstance(message.content, str):
-            told["content"] = self._shaped([{"type": "text", "text": message.content}])
+            fields["content"] = self._shaped([{"type": "text", "text": message.content}])
         elif message.content is None:
             # Calls alone. transformers drops keys whose value is None, and many templates join or
             # print the content of every message.
-            told["content"] = ""
+            fields["content"] = ""
         else:
             parts: list[dict[str, Any]] = []
             for index, part in enumerate(message.content):
                 parts += self._parts(f"{path}.content[{index}]", part)
-            told["content"] = self._shaped(parts)
-        self.messages.append(told)
+            fields["content"] = self._shaped(parts)
+        self.messages.append(fields)
 
     def _shaped(self, parts: list[dict[str, Any]]) -> Any:
         """Returns a string where the template takes one, else the parts."""
@@ -336,19 +336,19 @@ class _Chat:
             )
 
     def _too_many(self, path: str) -> BadRequestError:
-        most = self.prompts.max_media
-        told = f"the request has more than {most} pictures, videos and pages; send fewer"
-        return BadRequestError(path, told, "invalid_media")
+        limit = self.prompts.max_media
+        text = f"the request has more than {limit} pictures, videos and pages; send fewer"
+        return BadRequestError(path, text, "invalid_media")
 
     def _choose(self, info: VideoInfo) -> list[int]:
         """Frames as the model's processor samples them; refuses those that can't fit at all."""
-        processor, most = self.prompts.processor, self.prompts.max_model_len
+        processor, limit = self.prompts.processor, self.prompts.max_model_len
         indices = Sampler(processor.video_processor)(info)
         tokens = video_tokens(processor, info, len(indices))
-        if tokens is not None and tokens >= most:
+        if tokens is not None and tokens >= limit:
             raise MediaError(
                 f"its {len(indices)} frames of {info.width} x {info.height} px make {tokens} "
-                f"tokens, and the model takes {most}; send a shorter or smaller one"
+                f"tokens, and the model takes {limit}; send a shorter or smaller one"
             )
         return indices
 
@@ -357,12 +357,12 @@ def _template(processor: Any) -> str | None:
     """Returns the chat template that a processor or its tokenizer goes by; `None` if there
     is none.
     """
-    found = getattr(processor, "chat_template", None)
-    if found is None:
-        found = getattr(getattr(processor, "tokenizer", None), "chat_template", None)
-    if isinstance(found, dict):
-        return found.get("default") or next(iter(found.values()), None)
-    return found
+    template = getattr(processor, "chat_template", None)
+    if template is None:
+        template = getattr(getattr(processor, "tokenizer", None), "chat_template", None)
+    if isinstance(template, dict):
+        return template.get("default") or next(iter(template.values()), None)
+    return template
 
 
 def _arguments(text: str, path: str) -> Any:

@@ -14,9 +14,9 @@ from pydantic import ConfigDict, Discriminator, Field, Tag
 from .errors import BadRequestError
 from .extras import GuidedRequest, Structure, check_extras, schema_text
 from .messages import (
-    MOST_MESSAGES,
-    MOST_PARTS,
-    MOST_TOOLS,
+    MAX_MESSAGES,
+    MAX_PARTS,
+    MAX_TOOLS,
     ApiFields,
     AudioPart,
     Message,
@@ -27,7 +27,7 @@ from .messages import (
     text_or,
 )
 
-MOST_CHOICES, MOST_STOPS, MOST_BIASES, MOST_PROMPTS, MOST_DRAFT = 128, 16, 4096, 256, 1024
+MAX_CHOICES, MAX_STOPS, MAX_BIASES, MAX_PROMPTS, MAX_DRAFT = 128, 16, 4096, 256, 1024
 INT64 = 1 << 63
 
 Finite = Field(allow_inf_nan=False)
@@ -73,7 +73,7 @@ class PredictedContent(ApiFields):
     """What the answer is likely to say: the draft. It never changes the answer."""
 
     type: Literal["content"]
-    content: text_or(Annotated[list[TextPart], Field(max_length=MOST_PARTS, fail_fast=True)])  # type: ignore[valid-type]
+    content: text_or(Annotated[list[TextPart], Field(max_length=MAX_PARTS, fail_fast=True)])  # type: ignore[valid-type]
 
     @property
     def text(self) -> str:
@@ -83,7 +83,7 @@ class PredictedContent(ApiFields):
 
 
 TokenIds = Annotated[
-    list[Annotated[int, Field(ge=0, lt=INT64)]], Field(max_length=MOST_BIASES, fail_fast=True)
+    list[Annotated[int, Field(ge=0, lt=INT64)]], Field(max_length=MAX_BIASES, fail_fast=True)
 ]
 
 
@@ -93,10 +93,10 @@ class GenerationRequest(GuidedRequest):
     model_config = ConfigDict(strict=True, extra="allow")
 
     model: str | None = None
-    n: Annotated[int, Field(ge=1, le=MOST_CHOICES)] | None = None
+    n: Annotated[int, Field(ge=1, le=MAX_CHOICES)] | None = None
     max_tokens: Annotated[int, Field(ge=1, lt=INT64)] | None = None
     seed: Annotated[int, Field(ge=-INT64, lt=INT64)] | None = None
-    stop: text_or(Annotated[list[Text], Field(max_length=MOST_STOPS, fail_fast=True)]) | None = None  # type: ignore[valid-type]
+    stop: text_or(Annotated[list[Text], Field(max_length=MAX_STOPS, fail_fast=True)]) | None = None  # type: ignore[valid-type]
     temperature: Annotated[float, Field(ge=0, le=2), Finite] | None = None
     top_p: Annotated[float, Field(ge=0, le=1), Finite] | None = None
     top_k: Annotated[int, Field(ge=-1, lt=INT64)] | None = None
@@ -110,7 +110,7 @@ class GenerationRequest(GuidedRequest):
                 Annotated[str, Field(pattern=r"^[0-9]{1,9}$")],
                 Annotated[float, Field(ge=-100, le=100), Finite],
             ],
-            Field(max_length=MOST_BIASES),
+            Field(max_length=MAX_BIASES),
         ]
         | None
     ) = None
@@ -118,7 +118,7 @@ class GenerationRequest(GuidedRequest):
     include_stop_str_in_output: bool | None = None
     ignore_eos: bool | None = None
     min_tokens: Annotated[int, Field(ge=0, lt=INT64)] | None = None
-    bad_words: Annotated[list[Text], Field(max_length=MOST_BIASES, fail_fast=True)] | None = None
+    bad_words: Annotated[list[Text], Field(max_length=MAX_BIASES, fail_fast=True)] | None = None
     allowed_token_ids: Annotated[list[int], Field(min_length=1)] | None = None
     skip_special_tokens: bool | None = None
     best_of: int | None = None
@@ -129,7 +129,7 @@ class GenerationRequest(GuidedRequest):
     prediction: PredictedContent | None = None
     response_format: ResponseFormat | None = None
     return_token_origins: bool | None = None
-    num_draft_tokens: Annotated[int, Field(ge=0, le=MOST_DRAFT)] | None = None
+    num_draft_tokens: Annotated[int, Field(ge=0, le=MAX_DRAFT)] | None = None
     deadline_ms: Annotated[float, Field(gt=0), Finite] | None = None
 
     prompt_field: ClassVar[str] = "prompt"
@@ -152,7 +152,7 @@ class GenerationRequest(GuidedRequest):
     def stops(self) -> list[str]:
         """Strings that end the text and are not part of it."""
         stop: Any = self.stop
-        return [one for one in ([stop] if isinstance(stop, str) else stop or []) if one]
+        return [text for text in ([stop] if isinstance(stop, str) else stop or []) if text]
 
     @property
     def wants_usage(self) -> bool:
@@ -161,13 +161,13 @@ class GenerationRequest(GuidedRequest):
     @property
     def structure(self) -> Structure | None:
         """What the text of the answer has to match, by `response_format` or vLLM's fields."""
-        wanted = self.response_format
-        if wanted is None or wanted.type == "text":
+        form = self.response_format
+        if form is None or form.type == "text":
             return next(iter(self.guided), None)
-        if wanted.type == "json_object":
+        if form.type == "json_object":
             return Structure("response_format", "json", schema_text("", {"type": "object"}))
-        assert wanted.json_schema is not None  # `check` has seen to it
-        path, schema = "response_format.json_schema.schema", wanted.json_schema.schema_ or {}
+        assert form.json_schema is not None  # `check` has seen to it
+        path, schema = "response_format.json_schema.schema", form.json_schema.schema_ or {}
         return Structure(path, "json", schema_text(path, schema))
 
     def check(self) -> None:
@@ -188,9 +188,11 @@ class GenerationRequest(GuidedRequest):
             )
         if self.best_of is not None and self.best_of != self.choices:
             raise BadRequestError("best_of", "best_of must be n; no choice is thrown away here")
-        least, most = self.min_tokens or 0, self.limit
-        if most is not None and least > most:
-            raise BadRequestError("min_tokens", f"min_tokens is {least}, and max_tokens {most}")
+        minimum, maximum = self.min_tokens or 0, self.limit
+        if maximum is not None and minimum > maximum:
+            raise BadRequestError(
+                "min_tokens", f"min_tokens is {minimum}, and max_tokens {maximum}"
+            )
         if self.echo and self.num_logprobs is not None:
             raise BadRequestError(
                 "echo", "echo goes without logprobs: those of prompts are not kept; leave one out"
@@ -198,15 +200,15 @@ class GenerationRequest(GuidedRequest):
         self._check_structure()
 
     def _check_structure(self) -> None:
-        wanted = self.response_format
-        has_schema = wanted and wanted.json_schema and wanted.json_schema.schema_ is not None
-        if wanted is not None and wanted.type == "json_schema" and not has_schema:
+        form = self.response_format
+        has_schema = form and form.json_schema and form.json_schema.schema_ is not None
+        if form is not None and form.type == "json_schema" and not has_schema:
             raise BadRequestError(
                 "response_format.json_schema",
                 "response_format is of type json_schema and has no json_schema.schema",
             )
         self.check_guided()
-        if wanted is not None and wanted.type != "text" and self.guided:
+        if form is not None and form.type != "text" and self.guided:
             field = self.guided[0].field
             raise BadRequestError(field, f"{field} and response_format exclude each other")
         if self.has_grammar:
@@ -234,13 +236,11 @@ class ChatRequest(GenerationRequest):
 
     prompt_field: ClassVar[str] = "messages"
 
-    messages: Annotated[
-        list[Message], Field(min_length=1, max_length=MOST_MESSAGES, fail_fast=True)
-    ]
+    messages: Annotated[list[Message], Field(min_length=1, max_length=MAX_MESSAGES, fail_fast=True)]
     max_completion_tokens: Annotated[int, Field(ge=1, lt=INT64)] | None = None
     logprobs: bool | None = None
     top_logprobs: Annotated[int, Field(ge=0, le=20)] | None = None
-    tools: Annotated[list[Tool], Field(max_length=MOST_TOOLS, fail_fast=True)] | None = None
+    tools: Annotated[list[Tool], Field(max_length=MAX_TOOLS, fail_fast=True)] | None = None
     tool_choice: ToolChoice | None = None
     parallel_tool_calls: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
@@ -375,10 +375,10 @@ class CompletionRequest(GenerationRequest):
     @property
     def prompts(self) -> list[str | list[int]]:
         """Each prompt, as text or as token ids."""
-        told: Any = self.prompt
-        if isinstance(told, str) or isinstance(told[0], int):
-            return [told]
-        return list(told)
+        prompt: Any = self.prompt
+        if isinstance(prompt, str) or isinstance(prompt[0], int):
+            return [prompt]
+        return list(prompt)
 
     def check(self) -> None:
         super().check()
@@ -386,14 +386,14 @@ class CompletionRequest(GenerationRequest):
             raise BadRequestError(
                 "truncate_prompt_tokens", "truncate_prompt_tokens is 0; give 1 or more"
             )
-        told: Any = self.prompt
-        if isinstance(told, list):
-            kinds = {type(one) for one in told}
+        prompt: Any = self.prompt
+        if isinstance(prompt, list):
+            kinds = {type(item) for item in prompt}
             if len(kinds) > 1:
                 raise BadRequestError("prompt", "prompt mixes texts and token ids; send one kind")
-            if int not in kinds and len(told) * self.choices > MOST_PROMPTS:
+            if int not in kinds and len(prompt) * self.choices > MAX_PROMPTS:
                 raise BadRequestError(
                     "prompt",
-                    f"{len(told)} prompts of {self.choices} choices are more than {MOST_PROMPTS}; "
+                    f"{len(prompt)} prompts of {self.choices} choices are more than {MAX_PROMPTS}; "
                     "send several requests",
                 )

@@ -48,7 +48,7 @@ def parse(kind: type[Request], body: bytes) -> Request:
     return request
 
 
-def deadline_seconds(header: str | None, asked: float | None, default: float | None) -> float:
+def deadline_seconds(header: str | None, requested: float | None, default: float | None) -> float:
     """Returns seconds that a request may take; infinite if nobody says. The header comes first.
 
     Raises:
@@ -56,19 +56,19 @@ def deadline_seconds(header: str | None, asked: float | None, default: float | N
     """
     if header is not None:
         try:
-            asked = float(header)
+            requested = float(header)
         except ValueError:
-            asked = math.nan
-        if not math.isfinite(asked) or asked <= 0:
+            requested = math.nan
+        if not math.isfinite(requested) or requested <= 0:
             raise BadRequestError(
                 "deadline_ms", f"x-deadline-ms is {brief(header)}; it must be a number above 0"
             )
-    if asked is not None:
-        return asked / 1e3
+    if requested is not None:
+        return requested / 1e3
     return math.inf if default is None else default
 
 
-def path_of(location: tuple[int | str, ...], told: Any) -> str:
+def path_of(location: tuple[int | str, ...], value: Any) -> str:
     """Returns a field's path in the body, such as `messages[0].content`.
 
     pydantic names the members of unions in between; what is no key of the body is left out.
@@ -78,34 +78,34 @@ def path_of(location: tuple[int | str, ...], told: Any) -> str:
         is_last = index == len(location) - 1
         if isinstance(key, int):
             path += f"[{key}]"
-            told = told[key] if isinstance(told, list) and key < len(told) else None
-        elif isinstance(told, Mapping) and (key in told or is_last):
+            value = value[key] if isinstance(value, list) and key < len(value) else None
+        elif isinstance(value, Mapping) and (key in value or is_last):
             path += f".{key}" if path else key
-            told = told.get(key)
+            value = value.get(key)
     return path
 
 
 def _refusal(error: ValidationError, body: bytes) -> BadRequestError:
-    found = error.errors(include_url=False)[0]
-    if found["type"] == "json_invalid":
-        told = found["msg"].partition(": ")[2] if body.strip() else "it is empty"
-        return BadRequestError(None, f"the body is no JSON: {told}")
-    if not found["loc"]:
-        return BadRequestError(None, f"the body is {brief(found['input'])}; send an object")
+    detail = error.errors(include_url=False)[0]
+    if detail["type"] == "json_invalid":
+        text = detail["msg"].partition(": ")[2] if body.strip() else "it is empty"
+        return BadRequestError(None, f"the body is no JSON: {text}")
+    if not detail["loc"]:
+        return BadRequestError(None, f"the body is {brief(detail['input'])}; send an object")
     is_small = len(body) <= SMALL
-    path = path_of(found["loc"], json.loads(body)) if is_small else str(found["loc"][0])
+    path = path_of(detail["loc"], json.loads(body)) if is_small else str(detail["loc"][0])
     name = path.rpartition(".")[2]
-    if found["type"] == "missing":
+    if detail["type"] == "missing":
         return BadRequestError(path, f"{path} is missing")
-    if found["type"] in UNTAGGED:
-        context = found["ctx"]
+    if detail["type"] in UNTAGGED:
+        context = detail["ctx"]
         path = f"{path}.type"
         if "tag" not in context:
             return BadRequestError(path, f"{path} is missing")
-        told = f"{path} is {brief(context['tag'])}; it should be one of {context['expected_tags']}"
-        return BadRequestError(path, told)
-    if name in TYPES and found["type"].endswith("_type"):
-        return BadRequestError(path, f"{path} is {brief(found['input'])}; send {TYPES[name]}")
-    wanted = found["msg"].replace("Input", "it", 1).replace("a valid array", "a list")
-    wanted = wanted[0].lower() + wanted[1:]
-    return BadRequestError(path, f"{path} is {brief(found['input'])}; {wanted}")
+        text = f"{path} is {brief(context['tag'])}; it should be one of {context['expected_tags']}"
+        return BadRequestError(path, text)
+    if name in TYPES and detail["type"].endswith("_type"):
+        return BadRequestError(path, f"{path} is {brief(detail['input'])}; send {TYPES[name]}")
+    expected = detail["msg"].replace("Input", "it", 1).replace("a valid array", "a list")
+    expected = expected[0].lower() + expected[1:]
+    return BadRequestError(path, f"{path} is {brief(detail['input'])}; {expected}")

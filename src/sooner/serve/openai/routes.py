@@ -93,7 +93,7 @@ class OpenAIHandler:
         self.bodies = Bodies(settings)
         self.under_way = 0
         self.is_closing = False
-        self.most = settings.max_rows + settings.max_queue
+        self.maximum = settings.max_rows + settings.max_queue
         self._planner, self._mail = Planner(served), EventMail(settings.stream_interval)
         self._texts = TokenTexts(served.tokenizer)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
@@ -133,14 +133,14 @@ class OpenAIHandler:
         status: Any = state if state != "ready" else "ok"
         if state in ("ready", "draining") and waited > STALL:
             status = "stalled"
-        told = HealthAnswer(status=status)
+        answer = HealthAnswer(status=status)
         if is_known:
             load = self.service.load()
-            told = HealthAnswer(
+            answer = HealthAnswer(
                 status=status, seconds_since_tick=round(waited, 3),
                 running=load.running, waiting=load.waiting,
             )  # fmt: skip
-        return _json(told, 503 if status in ("stalled", "failed") else 200)
+        return _json(answer, 503 if status in ("stalled", "failed") else 200)
 
     def ready(self) -> Response:
         """`GET /ready`: whether requests are taken."""
@@ -159,14 +159,14 @@ class OpenAIHandler:
         prepare: Callable[[Any], Awaitable[list[Prepared]]],
         prefix: str,
     ) -> Response:
-        began, held = self.clock(), _Held(self)
+        began, slot = self.clock(), _Slot(self)
         try:
-            response = await self._admitted(request, kind, form, prepare, prefix, began, held)
+            response = await self._admitted(request, kind, form, prepare, prefix, began, slot)
         except Exception as error:
             response = self.bodies.refusal(refused(known(error, name_of(request))))
         finally:
-            if not held.is_streamed:
-                held.release()
+            if not slot.is_streamed:
+                slot.release()
         self.metrics.answered(response.status_code, self.clock() - began)
         return response
 
@@ -178,88 +178,92 @@ class OpenAIHandler:
         prepare: Callable[[Any], Awaitable[list[Prepared]]],
         prefix: str,
         began: float,
-        held: _Held,
+        slot: _Slot,
     ) -> Response:
         self._check_takes()
-        held.take()
+        slot.take()
         async with self.bodies.read(request) as body:
-            asked = await self._on_reader(partial(parse, kind, body), len(body))
-            timing = self._timing(request, asked, began)
-            work = self._begin(name_of(request), asked, prepare, timing, held)
+            generation = await self._on_reader(partial(parse, kind, body), len(body))
+            timing = self._timing(request, generation, began)
+            work = self._begin(name_of(request), generation, prepare, timing, slot)
             answering = await unless_gone(request, in_time(work, timing, self.clock))
         del body  # it counts no more
         head = {
             "id": f"{prefix}-{name_of(request)}",
             "created": int(time.time()),
-            "model": asked.model or self.served.name,
+            "model": generation.model or self.served.name,
             "system_fingerprint": self.served.fingerprint,
         }
-        as_ids = asked.return_tokens_as_token_ids
-        writer = form(asked, head, TokenIdTexts(self.served.tokenizer) if as_ids else self._texts)
-        if not asked.stream:
-            return await unless_gone(request, self._whole(answering, writer, asked))
+        as_ids = generation.return_tokens_as_token_ids
+        writer = form(
+            generation, head, TokenIdTexts(self.served.tokenizer) if as_ids else self._texts
+        )
+        if not generation.stream:
+            return await unless_gone(request, self._whole(answering, writer, generation))
         ping = self.settings.ping_seconds
         # A failure that comes soon has a status of its own; a later one is told in the stream.
         await unless_gone(request, answering.begun(ping))
-        totals = (lambda: self._totals(answering, asked)) if asked.wants_usage else None
-        held.is_streamed = True
-        told = frames(answering, writer, ping, totals, name_of(request))
-        return EventStream(told, held.release)
+        totals = (lambda: self._totals(answering, generation)) if generation.wants_usage else None
+        slot.is_streamed = True
+        stream = frames(answering, writer, ping, totals, name_of(request))
+        return EventStream(stream, slot.release)
 
     async def _begin(
         self,
         name: str,
-        asked: GenerationRequest,
+        generation: GenerationRequest,
         prepare: Callable[[Any], Awaitable[list[Prepared]]],
         timing: RequestTimes,
-        held: _Held,
+        slot: _Slot,
     ) -> Answering:
         """Prepare a request and submit its jobs."""
-        if asked.model is not None and asked.model not in self.served.names:
-            raise unknown_model(asked.model, self.served.name)
-        self._planner.check(asked)
-        prompts = await prepare(asked)
-        size = LARGE if asked.prediction else 0
-        prediction = await self._on_reader(lambda: self._planner.prediction_of(asked), size)
-        matcher = await self.grammars.of(asked)
-        choices = self._planner.asked(name, asked, prompts, timing, prediction, matcher)
-        if len(choices) > self.most:
+        if generation.model is not None and generation.model not in self.served.names:
+            raise unknown_model(generation.model, self.served.name)
+        self._planner.check(generation)
+        prompts = await prepare(generation)
+        size = LARGE if generation.prediction else 0
+        prediction = await self._on_reader(lambda: self._planner.prediction_of(generation), size)
+        matcher = await self.grammars.of(generation)
+        choices = self._planner.plan(name, generation, prompts, timing, prediction, matcher)
+        if len(choices) > self.maximum:
             raise BadRequestError(
-                "n", f"{len(choices)} choices are more than this server holds, {self.most}; ask "
+                "n", f"{len(choices)} choices are more than this server holds, {self.maximum}; ask "
                 "for fewer at a time",
             )  # fmt: skip
-        held.answering = Answering(self.service, choices, self.clock, self._mail)
-        held.answering.notes = tuple(dict.fromkeys(note for one in prompts for note in one.notes))
-        held.answering.start()
-        return held.answering
+        slot.answering = Answering(self.service, choices, self.clock, self._mail)
+        slot.answering.notes = tuple(
+            dict.fromkeys(note for prompt in prompts for note in prompt.notes)
+        )
+        slot.answering.start()
+        return slot.answering
 
     async def _whole(
-        self, answering: Answering, writer: AnswerForm, asked: GenerationRequest
+        self, answering: Answering, writer: AnswerForm, generation: GenerationRequest
     ) -> Response:
-        told = [(one.choice, Collected()) for one in answering.asked]
+        answers = [(item.choice, Collected()) for item in answering.choices]
         async for step in answering.updates():
             if step is not None:
                 choice, update = step
-                told[choice.index][1].add(update)
-        answer = writer.whole(told, *self._totals(answering, asked))
+                answers[choice.index][1].add(update)
+        answer = writer.whole(answers, *self._totals(answering, generation))
         return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")
 
     def _totals(
-        self, answering: Answering, asked: GenerationRequest
+        self, answering: Answering, generation: GenerationRequest
     ) -> tuple[TokenUsage, AnswerMetrics]:
         usages = answering.usages()
-        prompts = [one.job.prompt_tokens for one in answering.asked[:: asked.choices]]
-        metrics = speculative_decoding([one.job.stats for one in usages])
+        prompts = [item.job.prompt_tokens for item in answering.choices[:: generation.choices]]
+        metrics = speculative_decoding([item.job.stats for item in usages])
         if answering.notes:
             metrics.notes = list(answering.notes)
         return token_usage(usages, prompts), metrics
 
-    async def _chat_prompts(self, asked: ChatRequest) -> list[Prepared]:
-        return [await self.served.prepare(asked)]
+    async def _chat_prompts(self, generation: ChatRequest) -> list[Prepared]:
+        return [await self.served.prepare(generation)]
 
-    async def _text_prompts(self, asked: CompletionRequest) -> list[Prepared]:
+    async def _text_prompts(self, generation: CompletionRequest) -> list[Prepared]:
         return await self._on_reader(
-            lambda: [prepare_text(self.served, prompt, asked) for prompt in asked.prompts]
+            lambda: [prepare_text(self.served, prompt, generation) for prompt in generation.prompts]
         )
 
     async def _on_reader(self, work: Callable[[], Result], size: int = LARGE) -> Result:
@@ -268,9 +272,11 @@ class OpenAIHandler:
             return work()
         return await asyncio.get_running_loop().run_in_executor(self._readers, work)
 
-    def _timing(self, request: Request, asked: GenerationRequest, began: float) -> RequestTimes:
+    def _timing(
+        self, request: Request, generation: GenerationRequest, began: float
+    ) -> RequestTimes:
         header = request.headers.get(DEADLINE)
-        seconds = deadline_seconds(header, asked.deadline_ms, self.settings.deadline)
+        seconds = deadline_seconds(header, generation.deadline_ms, self.settings.deadline)
         return RequestTimes(began, None if math.isinf(seconds) else began + seconds)
 
     def _check_takes(self) -> None:
@@ -286,8 +292,8 @@ class OpenAIHandler:
             raise warming()
         if state == "failed":
             raise down()
-        if self.under_way >= self.most:
-            raise too_many(self.most, 1.0)
+        if self.under_way >= self.maximum:
+            raise too_many(self.maximum, 1.0)
 
     def _card(self, name: str) -> ModelCard:
         served = self.served
@@ -297,7 +303,7 @@ class OpenAIHandler:
         )  # fmt: skip
 
 
-class _Held:
+class _Slot:
     """What a request holds: one of the places, and its jobs. Given back once, whatever happens.
 
     Attributes:
@@ -307,17 +313,17 @@ class _Held:
     def __init__(self, handler: OpenAIHandler) -> None:
         self.handler = handler
         self.answering: Answering | None = None
-        self.is_streamed = self.is_taken = False
+        self.is_streamed = self.is_counted = False
 
     def take(self) -> None:
-        self.is_taken = True
+        self.is_counted = True
         self.handler.under_way += 1
 
     def release(self) -> None:
         if self.answering is not None:
             self.answering.cancel()
-        if self.is_taken:
-            self.is_taken = False
+        if self.is_counted:
+            self.is_counted = False
             self.handler.under_way -= 1
 
 

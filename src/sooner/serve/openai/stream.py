@@ -51,13 +51,13 @@ async def frames(
     ended: set[int] = set()
     texts = TextFrames(form)
     try:
-        for chunk in form.opening([one.choice for one in answering.asked]):
+        for chunk in form.opening([entry.choice for entry in answering.choices]):
             yield _data(chunk)
-        async for told in answering.updates(ping):
-            if told is None:
+        async for event in answering.updates(ping):
+            if event is None:
                 yield PING
                 continue
-            choice, update = told
+            choice, update = event
             is_last = choice.is_over and choice.index not in ended
             if choice.index in ended:
                 continue
@@ -97,10 +97,10 @@ class TextFrames:
             mark = secrets.token_hex(16)  # which no name or id of a request has in it
             sample = self.form.chunk(choice, Update([AnswerPiece("content", mark)]), False)
             assert sample is not None
-            before, _, behind = _data(sample).partition(f'"{mark}"'.encode())
-            self._around[choice.index] = before, behind
-        before, behind = self._around[choice.index]
-        return before + json.dumps(text, ensure_ascii=False).encode() + behind
+            before, _, after = _data(sample).partition(f'"{mark}"'.encode())
+            self._around[choice.index] = before, after
+        before, after = self._around[choice.index]
+        return before + json.dumps(text, ensure_ascii=False).encode() + after
 
 
 def _data(chunk: Answered) -> bytes:

@@ -13,7 +13,7 @@ from typing import Any
 from transformers import PreTrainedTokenizerFast
 
 BROKEN = "\ufffd"
-MOST_PENDING = 16
+MAX_PENDING = 16
 """Tokens without any text after which what is there is told as it is: a letter has four bytes at
 most, so these will never be one."""
 
@@ -21,7 +21,7 @@ most, so these will never be one."""
 def special_ids(tokenizer: Any) -> frozenset[int]:
     """Returns tokens that `decode(..., skip_special_tokens=True)` leaves out."""
     added = tokenizer.added_tokens_decoder
-    return frozenset(one for one, token in added.items() if token.special)
+    return frozenset(token_id for token_id, token in added.items() if token.special)
 
 
 def decoder_of(tokenizer: Any) -> Callable[[list[int]], str]:
@@ -56,7 +56,7 @@ class Detokenizer:
         self.skipped, self._decode = skipped, decoder_of(tokenizer)
         self._ids: list[int] = []  # the window: some tokens whose text was told, then the new ones
         self._old = 0  # how many of them are old
-        self._told = 0  # letters of the window's text that were told
+        self._sent = 0  # letters of the window's text that were told
 
     def add(self, token: int) -> str:
         """Returns the text that became final by this token; often that of the token, sometimes
@@ -66,20 +66,20 @@ class Detokenizer:
             return ""
         self._ids.append(token)
         text = self._decode(self._ids)
-        is_stuck = len(self._ids) - self._old > MOST_PENDING
+        is_stuck = len(self._ids) - self._old > MAX_PENDING
         final = text if is_stuck else text.rstrip(BROKEN)
-        new = final[self._told :]
+        new = final[self._sent :]
         if len(final) == len(text) and (new or is_stuck):
             del self._ids[: self._old]
-            self._old, self._told = len(self._ids), len(self._decode(self._ids))
+            self._old, self._sent = len(self._ids), len(self._decode(self._ids))
         else:
-            self._told += len(new)
+            self._sent += len(new)
         return new
 
     def end(self) -> str:
         """Returns what was held back: bytes that are no letter."""
-        new = self._decode(self._ids)[self._told :]
-        self._ids, self._old, self._told = [], 0, 0
+        new = self._decode(self._ids)[self._sent :]
+        self._ids, self._old, self._sent = [], 0, 0
         return new
 
 
@@ -91,45 +91,45 @@ class StopStrings:
         includes_stop: the string that ends it is part of it.
 
     Attributes:
-        found: the one that ended it.
+        stop: the one that ended it.
     """
 
     def __init__(self, stops: Iterable[str], includes_stop: bool = False) -> None:
         self.includes_stop = includes_stop
         # Of two that end at the same letter, the longer one began first.
         self.stops = sorted(set(stops), key=len, reverse=True)
-        self.found: str | None = None
-        self._held = ""
+        self.stop: str | None = None
+        self._pending = ""
 
     def add(self, text: str, may_end: bool = True) -> str:
-        """The part of the text so far that is certainly told; `found` if nothing follows.
+        """The part of the text so far that is certainly told; `stop` if nothing follows.
 
         Args:
             may_end: a string that is completed in `text` ends it.
         """
         if not self.stops or not text:
             return text
-        start = len(self._held)
-        whole = self._held + text
+        start = len(self._pending)
+        whole = self._pending + text
         hits = [(end, stop) for stop in self.stops if (end := _first_end(whole, stop, start))]
         if hits and may_end:
-            end, self.found = min(hits, key=lambda hit: hit[0])  # the longest of several
-            self._held = ""
-            return whole[: end if self.includes_stop else end - len(self.found)]
-        size = held_back(whole, self.stops)
-        self._held = whole[len(whole) - size :]
+            end, self.stop = min(hits, key=lambda hit: hit[0])  # the longest of several
+            self._pending = ""
+            return whole[: end if self.includes_stop else end - len(self.stop)]
+        size = stop_overlap(whole, self.stops)
+        self._pending = whole[len(whole) - size :]
         return whole[: len(whole) - size]
 
     def end(self) -> str:
         """Returns what was held back and began no stop string after all."""
-        held, self._held = self._held, ""
-        return held
+        pending, self._pending = self._pending, ""
+        return pending
 
 
-def held_back(text: str, stops: Sequence[str]) -> int:
+def stop_overlap(text: str, stops: Sequence[str]) -> int:
     """Returns length of the longest end of a text with which one of the stop strings may begin."""
-    most = min(max(map(len, stops), default=1) - 1, len(text))
-    for size in range(most, 0, -1):
+    limit = min(max(map(len, stops), default=1) - 1, len(text))
+    for size in range(limit, 0, -1):
         tail = text[len(text) - size :]
         if any(len(stop) > size and stop.startswith(tail) for stop in stops):
             return size

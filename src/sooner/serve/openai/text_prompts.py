@@ -27,8 +27,8 @@ def prepare_text(
     if isinstance(prompt, str):
         is_bare = request.add_special_tokens is False
         ids = served.tokenizer(prompt, add_special_tokens=not is_bare)["input_ids"]
-    if (most := request.truncate_prompt_tokens) is not None:
-        ids = ids[-(served.max_model_len - (request.limit or 1) if most == -1 else most) :]
+    if (limit := request.truncate_prompt_tokens) is not None:
+        ids = ids[-(served.max_model_len - (request.limit or 1) if limit == -1 else limit) :]
     if not ids:
         raise BadRequestError("prompt", "prompt has no token; send some text")
     if (largest := max(ids)) >= served.vocab_size:

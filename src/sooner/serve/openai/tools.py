@@ -137,7 +137,7 @@ class TemplateAnswer:
         pieces: list[AnswerPiece] = []
         for place, letter in enumerate(text):
             self._untold += letter
-            if not self._read(pieces, lambda one=letter: self._parser.feed(one)):  # type: ignore[misc]
+            if not self._read(pieces, lambda piece=letter: self._parser.feed(piece)):  # type: ignore[misc]
                 return _joined(pieces + PlainAnswer().add(text[place + 1 :]))
         return _joined(pieces)
 
@@ -179,9 +179,9 @@ class TemplateAnswer:
         text = text.lstrip() if space is None else space + text
         if not text:
             return []
-        told = text.rstrip()
-        self._spaces[kind] = text[len(told) :]
-        return [AnswerPiece(kind, told)] if told else []
+        content = text.rstrip()
+        self._spaces[kind] = text[len(content) :]
+        return [AnswerPiece(kind, content)] if content else []
 
     def _call(self, call: dict[str, Any]) -> AnswerPiece:
         """Raises `KeyError` or `TypeError` if it is none."""

@@ -24,13 +24,14 @@ class ChoiceUsage:
     """What one choice took.
 
     Attributes:
-        told: tokens that count: up to the one that completed a stop string, an end token included.
+        sent_tokens: tokens that count: up to the one that completed a stop string, an end token
+            included.
         told_drafts: those of them that were drafted.
         job: as the engine counted.
     """
 
-    told: int
-    told_drafts: int
+    sent_tokens: int
+    sent_drafts: int
     job: JobUsage
 
 
@@ -38,18 +39,21 @@ def token_usage(choices: Sequence[ChoiceUsage], prompts: Sequence[int]) -> Token
     """Args:
     prompts: tokens of each prompt, however many choices it has.
     """
-    accepted = [min(one.job.accepted_prediction_tokens, one.told_drafts) for one in choices]
+    accepted = [
+        min(choice.job.accepted_prediction_tokens, choice.sent_drafts) for choice in choices
+    ]
     expected = sum(
-        one.job.accepted_prediction_tokens + one.job.rejected_prediction_tokens for one in choices
+        choice.job.accepted_prediction_tokens + choice.job.rejected_prediction_tokens
+        for choice in choices
     )
-    told = sum(one.told for one in choices)
+    tokens = sum(choice.sent_tokens for choice in choices)
     each = max(len(choices) // max(len(prompts), 1), 1)
     # Later choices of a prompt share the pages of the first, whatever came before the request.
-    cached = sum(one.job.cached_tokens for one in choices[::each])
+    cached = sum(choice.job.cached_tokens for choice in choices[::each])
     return TokenUsage(
         prompt_tokens=sum(prompts),
-        completion_tokens=told,
-        total_tokens=sum(prompts) + told,
+        completion_tokens=tokens,
+        total_tokens=sum(prompts) + tokens,
         prompt_tokens_details=PromptDetails(cached_tokens=cached),
         completion_tokens_details=CompletionDetails(
             accepted_prediction_tokens=sum(accepted),
@@ -61,13 +65,13 @@ def token_usage(choices: Sequence[ChoiceUsage], prompts: Sequence[int]) -> Token
 def speculative_decoding(stats: Sequence[DraftStats]) -> AnswerMetrics:
     """Returns counts of all choices together; means are of the sums."""
     histogram: Counter[int] = Counter()
-    for one in stats:
-        histogram.update(one.acceptance_histogram)
-    steps, drafted = sum(histogram.values()), sum(one.num_draft_tokens for one in stats)
+    for entry in stats:
+        histogram.update(entry.acceptance_histogram)
+    steps, drafted = sum(histogram.values()), sum(entry.num_draft_tokens for entry in stats)
     accepted = sum(many * rounds for many, rounds in histogram.items())
     return AnswerMetrics(
         speculative_decoding=SpeculativeDecoding(
-            mode=max((one.mode for one in stats), key=MODES.index, default="exact"),
+            mode=max((entry.mode for entry in stats), key=MODES.index, default="exact"),
             num_spec_steps=steps,
             num_draft_tokens=drafted,
             num_accepted_draft_tokens=accepted,

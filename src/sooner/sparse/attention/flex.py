@@ -96,9 +96,9 @@ def line_mask(plane: Plane, index: LineIndex) -> Mask:
     def seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         frontier = plane.frontier[query]
         before = index.starts(frontier) - key
-        wanted = (before <= 0) | covered[head, (before - 1).clamp(min=0)]
-        wanted = wanted | columns[head, key] | (query >= last[head])
-        return wanted & (key <= frontier)
+        visible = (before <= 0) | covered[head, (before - 1).clamp(min=0)]
+        visible = visible | columns[head, key] | (query >= last[head])
+        return visible & (key <= frontier)
 
     return seen
 
@@ -108,12 +108,12 @@ def grid_mask(plane: Plane, index: GridIndex) -> Mask:
 
     def seen(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         frontier, stride, phase = plane.frontier[query], index.stride[head], index.phase[head]
-        wanted = (key < index.sink[head]) | (frontier - key < index.local[head])
-        wanted = wanted | (index.hline[head] & (frontier % stride == phase))
-        wanted = wanted | (index.vline[head] & (key % stride == phase))
-        wanted = wanted | (index.slash[head] & ((frontier - key) % stride == 0))
-        own = (frontier - phase) // stride == (key - phase) // stride
-        return (wanted | (index.segment[head] & own)) & (key <= frontier)
+        visible = (key < index.sink[head]) | (frontier - key < index.local[head])
+        visible = visible | (index.hline[head] & (frontier % stride == phase))
+        visible = visible | (index.vline[head] & (key % stride == phase))
+        visible = visible | (index.slash[head] & ((frontier - key) % stride == 0))
+        same_class = (frontier - phase) // stride == (key - phase) // stride
+        return (visible | (index.segment[head] & same_class)) & (key <= frontier)
 
     return seen
 

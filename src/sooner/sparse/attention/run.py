@@ -64,12 +64,12 @@ def _best(device: torch.device) -> str:
     if missing is None:
         return "triton"
     other = "flex" if find_spec("triton") else "reference"
-    _say(missing, {"flex": "FlexAttention", "reference": "masks, slowly"}[other])
+    _emit(missing, {"flex": "FlexAttention", "reference": "masks, slowly"}[other])
     return other
 
 
 @cache
-def _say(missing: str, other: str) -> None:
+def _emit(missing: str, other: str) -> None:
     """Once for each reason."""
     logger.warning("sparse attention without our Triton kernels: %s; using %s", missing, other)
 

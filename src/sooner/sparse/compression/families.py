@@ -27,19 +27,19 @@ class LlavaOnevisionWatch(TowerHooks):
     @property
     def _has_first(self) -> bool:
         """Whether the tower has a CLS token, which the decoder is not shown."""
-        return self._told("vision_feature_select_strategy") == "default"
+        return self._input("vision_feature_select_strategy") == "default"
 
-    def _told(self, name: str) -> Any:
-        given = self.inputs.get(name)
-        return getattr(self.adapter.config, name, None) if given is None else given
+    def _input(self, name: str) -> Any:
+        value = self.inputs.get(name)
+        return getattr(self.adapter.config, name, None) if value is None else value
 
     def _attention(self) -> nn.Module:
         """Returns the attention of the layer whose output is taken."""
         tower = self.body.vision_tower
-        found = [part for name, part in tower.named_modules() if name.endswith("self_attn")]
+        modules = [part for name, part in tower.named_modules() if name.endswith("self_attn")]
         level = self.adapter.config.vision_feature_layer
         level = level if isinstance(level, int) else level[-1]
-        return found[level - 1 if level > 0 else len(found) + level]
+        return modules[level - 1 if level > 0 else len(modules) + level]
 
     def _attended(self, module: Any, args: tuple, kwargs: dict[str, Any]) -> None:
         hidden = kwargs["hidden_states"] if "hidden_states" in kwargs else args[0]
@@ -74,8 +74,8 @@ class LlavaOnevisionWatch(TowerHooks):
         config = self.adapter.config
         side, grid = config.vision_config.image_size, config.image_grid_pinpoints
         tiles = [
-            image_size_to_num_patches(size, grid, side) if one else 1
-            for size, one in zip(sizes, alone, strict=True)
+            image_size_to_num_patches(size, grid, side) if scores else 1
+            for size, scores in zip(sizes, alone, strict=True)
         ]
         views = gaze.table.unflatten(0, (sum(tiles), -1))
         # Tiles are told apart by one channel each, since they end up in shared lines.
@@ -85,12 +85,12 @@ class LlavaOnevisionWatch(TowerHooks):
             for view in views.split(tiles)
         ]
         newline = torch.full((images[0].shape[-1],), torch.nan, device=views.device)
-        options = {"vision_aspect_ratio": aspect} if (aspect := self._told(ASPECT)) else {}
+        options = {"vision_aspect_ratio": aspect} if (aspect := self._input(ASPECT)) else {}
         made, _ = self.body.pack_image_features(images, sizes, image_newline=newline, **options)
         begin, parts, units = 0, [], []
         for image, count in zip(made, tiles, strict=True):
-            own = image[:, views.shape[-1] :].nan_to_num().argmax(1) + begin
-            units.append(own.masked_fill(image[:, 0].isnan(), NONE))
+            target = image[:, views.shape[-1] :].nan_to_num().argmax(1) + begin
+            units.append(target.masked_fill(image[:, 0].isnan(), NONE))
             parts.append(image[:, : views.shape[-1]].nan_to_num())
             begin += count
         return _from_table(torch.cat(parts), torch.cat(units))
@@ -150,8 +150,8 @@ class QwenWatch(TowerHooks):
     ) -> tuple[Tensor, Tensor]:
         """Returns scores and mean keys of one frame's merged patches, in the tower's order."""
         queries, keys = packed(module, states)
-        asking, asked = (rotated(one, rotary).transpose(0, 1) for one in (queries, keys))
-        scores = received(asking, asked, module.scaling).unflatten(0, (-1, self._merged))
+        asking, rotated_keys = (rotated(part, rotary).transpose(0, 1) for part in (queries, keys))
+        scores = received(asking, rotated_keys, module.scaling).unflatten(0, (-1, self._merged))
         means = keys.float().mean(1).unflatten(0, (-1, self._merged))
         return scores.mean(1), means.mean(1)
 

@@ -27,12 +27,12 @@ def received(queries: Tensor, keys: Tensor, scale: float, from_first: bool = Fal
         from_first: count the attention of the first token (CLS) alone.
     """
     heads, tokens = queries.shape[:2]
-    asked = queries[:, :1] if from_first else queries
+    selected = queries[:, :1] if from_first else queries
     keys = keys.float().transpose(1, 2)
     total = keys.new_zeros(tokens)
-    for some in asked.split(max(CHUNK // (heads * tokens), 1), 1):
+    for some in selected.split(max(CHUNK // (heads * tokens), 1), 1):
         total += (some.float() @ keys * scale).softmax(-1).sum((0, 1))
-    return total / (heads * asked.shape[1])
+    return total / (heads * selected.shape[1])
 
 
 def separate(module: Any, hidden: Tensor) -> tuple[Tensor, Tensor]:
@@ -154,7 +154,7 @@ class TowerHooks(ForwardHooks):
                 "visual tokens that sooner did not embed; pass pixels, and not encoded features"
             )
         width = self.seen[0].keys.shape[1]
-        found, begin = Gaze.empty(total, width, self.seen[0].scores.device), 0
+        merged, begin = Gaze.empty(total, width, self.seen[0].scores.device), 0
         for kind, seen in zip(kinds, self.seen, strict=True):
             gaze = self.image_gaze(seen) if kind == "image" else self.video_gaze(seen)
             spots = (places == self._token(kind)).to(gaze.units.device)
@@ -163,11 +163,11 @@ class TowerHooks(ForwardHooks):
                     f"VisionZip can't tell {len(gaze.units)} {kind} tokens from the "
                     f"{int(spots.sum())} of the prompt; this layout is not known"
                 )
-            found.scores[spots], found.keys[spots] = gaze.scores, gaze.keys
+            merged.scores[spots], merged.keys[spots] = gaze.scores, gaze.keys
             known = gaze.units != NONE
-            found.units[spots] = torch.where(known, gaze.units + begin, gaze.units)
-            begin = int(found.units.max()) + 1
-        return found
+            merged.units[spots] = torch.where(known, gaze.units + begin, gaze.units)
+            begin = int(merged.units.max()) + 1
+        return merged
 
     def _token(self, kind: str) -> int:
         return int(getattr(self.adapter.config, f"{kind}_token_id"))
@@ -179,5 +179,5 @@ class TowerHooks(ForwardHooks):
             return torch.empty(0)
         mask = self.inputs.get("attention_mask")
         row = ids[0] if mask is None else ids[0][mask[0].bool()]
-        wanted = torch.tensor(self.adapter.visual_ids, device=ids.device)
-        return row[torch.isin(row, wanted)]
+        visual_ids = torch.tensor(self.adapter.visual_ids, device=ids.device)
+        return row[torch.isin(row, visual_ids)]

@@ -15,7 +15,7 @@ from ...checks import check_whole
 from ...errors import SoonerError
 from ...models import adapt
 from ..pruning.base import Pruner
-from ..pruning.stage import Kept, PruningStage
+from ..pruning.stage import PruningStage, Selection
 from .families import watch
 from .gaze import Gaze, TowerHooks
 
@@ -91,24 +91,24 @@ class _AtWork(VisionZip):
         assert self.watched is not None
         return self.watched.of_prompt(int(visual.sum()))
 
-    def keep(self, stage: PruningStage) -> Kept:
+    def keep(self, stage: PruningStage) -> Selection:
         gaze = stage.memo.to(stage.hidden.device)
         places = stage.visual.nonzero()[:, 0]
-        kept, hidden = torch.ones_like(stage.visual), stage.hidden.clone()
+        mask, hidden = torch.ones_like(stage.visual), stage.hidden.clone()
         for unit in range(int(gaze.units.max()) + 1):
-            own = (gaze.units == unit).nonzero()[:, 0]  # among the visual tokens
-            if len(own) <= self.dominant + self.contextual:
+            members = (gaze.units == unit).nonzero()[:, 0]  # among the visual tokens
+            if len(members) <= self.dominant + self.contextual:
                 continue
             chosen, centres, means = zipped(
-                gaze.scores[own], gaze.keys[own], hidden[places[own]], self.dominant,
+                gaze.scores[members], gaze.keys[members], hidden[places[members]], self.dominant,
                 self.contextual,
             )  # fmt: skip
-            kept[places[own]] = False
-            kept[places[own[chosen]]] = True
-            kept[places[own[centres]]] = True
-            hidden[places[own[centres]]] = means
-        index = kept.nonzero()[:, 0]
-        return Kept(index, hidden[index])
+            mask[places[members]] = False
+            mask[places[members[chosen]]] = True
+            mask[places[members[centres]]] = True
+            hidden[places[members[centres]]] = means
+        index = mask.nonzero()[:, 0]
+        return Selection(index, hidden[index])
 
 
 def zipped(

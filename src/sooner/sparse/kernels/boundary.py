@@ -19,7 +19,7 @@ from torch import Tensor
 from ..attention.partial import Partial, States
 from ..plane import Plane
 from .common import INTERPRETED, TileSizes, attention, begin, every, finish, sizes, slots_of
-from .grid import all_seen, band_step, class_step, wanted
+from .grid import all_seen, band_step, class_step, is_visible
 from .indices import LineLists, Spacings, block_table, class_table, passes, permuted
 from .vertical_slash import lines_step
 
@@ -107,7 +107,7 @@ def boundary_band(
 ):  # fmt: skip
     """A tile of the plane's queries in their order."""
     number = tl.program_id(1)
-    if wanted(s, number):
+    if is_visible(s, number):
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
         places = tile * ROWS + tl.arange(0, ROWS)
         there = places < plane.length
@@ -161,7 +161,7 @@ def grid(
     a, slots, todo = attention(states, heads, into, INTERPRETED), permuted(plane), passes(spacing)
     strides = [stride for stride in todo.strides if stride]
     if strides:
-        fit = tiles.at_most(triton.cdiv(count, min(strides)))
+        fit = tiles.clamp(triton.cdiv(count, min(strides)))
         classes = class_table(plane, spacing.stride, todo.strides, fit.rows)
         boundary_class[classes.tiles, len(heads)](
             a, slots, spacing, classes, PAIR=is_pair, **sizes(states, fit)

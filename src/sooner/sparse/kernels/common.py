@@ -40,7 +40,7 @@ class TileSizes:
     warps: int = 8
     stages: int = 3
 
-    def at_most(self, rows: int) -> TileSizes:
+    def clamp(self, rows: int) -> TileSizes:
         """The same with no more rows than there is work for."""
         fit = max(16, 1 << max(rows - 1, 0).bit_length())
         if fit >= self.rows:
@@ -106,8 +106,8 @@ def attention(states: States, heads: Tensor, into: Partial, interpreted: bool) -
     """
     parts = [states.queries, states.keys, states.values]
     if parts[0].dtype not in KIND or any(part.dtype != parts[0].dtype for part in parts):
-        found = ", ".join(str(part.dtype).removeprefix("torch.") for part in parts)
-        raise SoonerError(f"kernels read states of one dtype, fp16, bf16 or fp32, not {found}")
+        dtypes = ", ".join(str(part.dtype).removeprefix("torch.") for part in parts)
+        raise SoonerError(f"kernels read states of one dtype, fp16, bf16 or fp32, not {dtypes}")
     if into.output.stride(-1) != 1:
         raise SoonerError("kernels write outputs whose head dimension is contiguous")
     if interpreted and parts[0].dtype == torch.bfloat16:

@@ -21,10 +21,10 @@ from .indices import Spacings, passes
 
 @triton.jit
 def class_step(
-    a, s, number, kv_head, q, frontier, live, own, keys, top, total, acc,
+    a, s, number, kv_head, q, frontier, live, current, keys, top, total, acc,
     DIM: tl.constexpr, PADDED: tl.constexpr, PERMUTED: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Lines of queries of class `own`: everything, or their own class and the phase's.
+    """Lines of queries of class `current`: everything, or their own class and the phase's.
 
     Args:
         s: spacings.
@@ -34,16 +34,16 @@ def class_step(
     phase = tl.load(s.phase + number)
     slash = tl.load(s.slash + number) > 0
     vline = tl.load(s.vline + number) > 0
-    if (tl.load(s.hline + number) > 0) & (own == phase):
+    if (tl.load(s.hline + number) > 0) & (current == phase):
         top, total, acc = every(
             a, kv_head, q, frontier, live, 0, 1, keys, top, total, acc, DIM, PADDED, PERMUTED, KEYS
         )
     else:
         # Two lines at most, the second skipped where it would be the first again.
         low = tl.where(slash, 0, 1)
-        high = tl.where(vline & ((own != phase) | (slash == 0)), 2, 1)
+        high = tl.where(vline & ((current != phase) | (slash == 0)), 2, 1)
         for line in range(low, high):
-            first = tl.where(line == 0, own, phase)
+            first = tl.where(line == 0, current, phase)
             top, total, acc = every(
                 a, kv_head, q, frontier, live, first, stride, keys, top, total, acc,
                 DIM, PADDED, PERMUTED, KEYS,
@@ -126,7 +126,7 @@ def all_seen(s, number, frontier):
 
 
 @triton.jit
-def wanted(s, number):
+def is_visible(s, number):
     """Whether a head has a part that is not a class."""
     without = tl.load(s.slash + number) == 0
     near = (tl.load(s.local + number) > 1) | (tl.load(s.sink + number) > 0)
@@ -148,17 +148,17 @@ def class_kernel(
     # The phase's class first, as it may see everything; then the longest of each class.
     other = tl.maximum(turn - tiles, 0)
     rest = tl.maximum(stride - 1, 1)
-    own = tl.where(turn < tiles, phase, (phase + 1 + other % rest) % stride)
+    current = tl.where(turn < tiles, phase, (phase + 1 + other % rest) % stride)
     tile = tiles - 1 - tl.where(turn < tiles, turn, other // rest)
     # Classes differ in length by one, so that the last tile of some is empty.
-    if classed & (turn < tiles * stride) & (own + tile * ROWS * stride < count):
-        places = own + (tile * ROWS + tl.arange(0, ROWS)) * stride
+    if classed & (turn < tiles * stride) & (current + tile * ROWS * stride < count):
+        places = current + (tile * ROWS + tl.arange(0, ROWS)) * stride
         live = places < count
         head = tl.load(a.heads + number)
         slots = places.to(tl.int64)
         q, top, total, acc = begin(a, head, slots, live, DIM, PADDED)
         top, total, acc = class_step(
-            a, s, number, head // a.group, q, places, live, own, a.heads, top, total, acc,
+            a, s, number, head // a.group, q, places, live, current, a.heads, top, total, acc,
             DIM, PADDED, False, KEYS,
         )  # fmt: skip
         finish(a, head, slots, live, top, total, acc, DIM, PADDED)
@@ -171,7 +171,7 @@ def band_kernel(
 ):  # fmt: skip
     """A tile of queries as they stand."""
     number = tl.program_id(1)
-    if wanted(s, number):
+    if is_visible(s, number):
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
         places = tile * ROWS + tl.arange(0, ROWS)
         live = (places < count) & (all_seen(s, number, places) == 0)
@@ -194,7 +194,7 @@ def grid(
     todo = passes(spacing)
     strides = [stride for stride in todo.strides if stride]
     if strides:
-        fit = tiles.at_most(triton.cdiv(count, min(strides)))
+        fit = tiles.clamp(triton.cdiv(count, min(strides)))
         turns = max(
             stride * triton.cdiv(triton.cdiv(count, stride), fit.rows) for stride in strides
         )

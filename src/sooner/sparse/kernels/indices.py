@@ -80,7 +80,7 @@ class LineLists(NamedTuple):
     columns: Tensor
     before: Tensor
     last: Tensor
-    most: int
+    maximum: int
     blocks: int
     keys: int
     lines: int
@@ -120,15 +120,15 @@ def _windows(covered: Tensor, block: int) -> Tensor:
     cut, by the block that it lies before. So there are no more than fit between the keys.
     """
     heads, keys = covered.shape
-    most = keys // block + 2
+    limit = keys // block + 2
     apart = torch.arange(1, keys + 1, device=covered.device).expand(heads, -1)
     beyond = torch.nn.functional.pad(covered, (0, 1))[:, 1:]
     far_end = apart.masked_fill(~covered | beyond, keys + 1)  # of the run that ends here
     far_end = far_end.flip(1).cummin(1).values.flip(1) if keys else far_end
     is_first = covered & ((far_end - apart) % block == 0)
-    place = torch.where(is_first, is_first.cumsum(1) - 1, most)
-    none = torch.full((heads, most + 1), keys + block, dtype=apart.dtype, device=covered.device)
-    return none.scatter(1, place, apart)[:, :most].contiguous()
+    place = torch.where(is_first, is_first.cumsum(1) - 1, limit)
+    none = torch.full((heads, limit + 1), keys + block, dtype=apart.dtype, device=covered.device)
+    return none.scatter(1, place, apart)[:, :limit].contiguous()
 
 
 def _distinct(columns: Tensor, keys: int) -> Tensor:
@@ -203,16 +203,16 @@ def class_table(plane: Plane, stride: Tensor, strides: list[int], rows: int) -> 
         stride: `[heads]`.
         strides: the same on the host, 0 for heads that have no classes.
     """
-    count, most = len(plane.queries), max(strides)
+    count, limit = len(plane.queries), max(strides)
     order = torch.empty(len(strides), count, dtype=torch.int32, device=plane.frontier.device)
     tables = []
     for head in range(len(strides)):
         # A class of their own, behind the last, for those that see nothing or have no classes.
         outside = (plane.frontier < 0) | (strides[head] == 0)
-        own = torch.where(outside, most, plane.frontier % stride[head])
-        order[head] = own.argsort(stable=True)
-        sizes = torch.zeros(most + 1, dtype=own.dtype, device=own.device)
-        sizes.index_add_(0, own, torch.ones_like(own))
+        phases = torch.where(outside, limit, plane.frontier % stride[head])
+        order[head] = phases.argsort(stable=True)
+        sizes = torch.zeros(limit + 1, dtype=phases.dtype, device=phases.device)
+        sizes.index_add_(0, phases, torch.ones_like(phases))
         tables.append(_tiles((sizes.cumsum(0) - sizes)[:-1], sizes[:-1], rows, count))
     return Classes(order, torch.stack(tables), tables[0].shape[0])
 

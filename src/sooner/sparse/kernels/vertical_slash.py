@@ -43,7 +43,7 @@ def lines_step(
         )  # fmt: skip
     reach = tl.load(lists.reach + row + block)
     for place in range(0, reach * parts):
-        first = tl.load(lists.windows + number * lists.most + place // parts)
+        first = tl.load(lists.windows + number * lists.maximum + place // parts)
         apart = first - place % parts * KEYS - member
         there = (apart > 0) & (apart <= begin_rank)
         top, total, acc = step(

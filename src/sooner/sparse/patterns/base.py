@@ -204,14 +204,14 @@ def build(patterns: list[Pattern], plane: Plane, seen: Probe | None) -> Index:
     return GridIndex(*columns)
 
 
-def check_count(pattern: Pattern, *names: str, least: int = 0) -> None:
+def check_count(pattern: Pattern, *names: str, minimum: int = 0) -> None:
     """Require the named fields to be whole numbers.
 
     Raises:
         SoonerError: names the pattern, the option and its value.
     """
     for name in names:
-        check_whole(f"{pattern.name}: {name}", getattr(pattern, name), least)
+        check_whole(f"{pattern.name}: {name}", getattr(pattern, name), minimum)
 
 
 def strongest(weight: Tensor, count: int, always: int) -> Tensor:

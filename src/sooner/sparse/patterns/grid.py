@@ -51,8 +51,8 @@ class Grid(Pattern):
     def __post_init__(self) -> None:
         check_stride(self, AUTO)
         check_count(self, "sink")
-        check_count(self, "local", "last_q", least=1)
-        check_count(self, "max_stride", least=2)
+        check_count(self, "local", "last_q", minimum=1)
+        check_count(self, "max_stride", minimum=2)
         if self.phase != AUTO:
             check_count(self, "phase")
         if not (self.hline or self.vline or self.slash):

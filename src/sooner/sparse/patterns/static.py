@@ -43,7 +43,7 @@ class VerticalSlash(Pattern):
 
     def __post_init__(self) -> None:
         check_count(self, "vertical", "slash")
-        check_count(self, "last_q", least=1)
+        check_count(self, "last_q", minimum=1)
 
     @classmethod
     def sized(cls, tokens: int) -> VerticalSlash:
@@ -97,7 +97,7 @@ class AShape(Pattern):
 
     def __post_init__(self) -> None:
         check_count(self, "sink")
-        check_count(self, "local", least=1)
+        check_count(self, "local", minimum=1)
 
     def lines(self, plane: Plane, seen: Probe | None, place: int) -> Lines:
         keys, device = len(plane.keys), plane.keys.device
@@ -175,12 +175,12 @@ def frame_stride(stride: int | Literal["frame"], plane: Plane) -> int:
     if stride != FRAME:
         return stride
     if len(plane.sizes) > 1:
-        _say(plane.sizes, plane.period)
+        _emit(plane.sizes, plane.period)
     return plane.period or NO_FRAMES
 
 
 @cache
-def _say(sizes: tuple[int, ...], period: int) -> None:
+def _emit(sizes: tuple[int, ...], period: int) -> None:
     """Once for each combination."""
     some = ", ".join(map(str, sizes[:3])) + (", ..." if len(sizes) > 3 else "")
     logger.warning(

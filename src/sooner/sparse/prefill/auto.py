@@ -15,14 +15,14 @@ from ..attention import States
 from ..cost import flops
 from ..modality import MODALITIES
 from ..patterns import HeadPattern, QBoundary, VerticalSlash
-from .passage import Own, SparsePrefill
+from .passage import DenseCall, SparsePrefill
 
 T = TypeVar("T")
 
-LEAST = 1024
+MIN_TOKENS = 1024
 """Prompt tokens below which nothing is gained, and nothing is timed."""
 
-MOST = 0.75
+MAX_SHARE = 0.75
 """Share of dense attention's FLOPs above which patterns are not even tried."""
 
 GAIN = 0.8
@@ -64,7 +64,7 @@ class TimedPrefill(SparsePrefill):
     """
 
     verdict: str = ""
-    own_seconds: float | None = None
+    dense_seconds: float | None = None
     spent: float = 0.0
     count: int = 0
     tried: set[int] = field(default_factory=set)
@@ -83,24 +83,30 @@ class TimedPrefill(SparsePrefill):
         return super().reason(layer) or ("" if self._tries(layer) else self.verdict)
 
     def attend(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, own: Own
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        fallback: DenseCall,
     ) -> tuple[Tensor, Tensor | None]:
         if self._tries(layer):
             self.tried.add(layer)
-            result, self.verdict = self._try(layer, queries, keys, values, scale, own)
+            result, self.verdict = self._try(layer, queries, keys, values, scale, fallback)
             return result
         if self.is_measured:  # which takes time of its own
-            return super().attend(layer, queries, keys, values, scale, own)
+            return super().attend(layer, queries, keys, values, scale, fallback)
         seconds, result = _clock(
-            lambda: super(TimedPrefill, self).attend(layer, queries, keys, values, scale, own),
+            lambda: super(TimedPrefill, self).attend(layer, queries, keys, values, scale, fallback),
             queries.device,
         )
         self.spent, self.count = self.spent + seconds, self.count + 1
-        assert self.own_seconds is not None
-        if self.spent > self.count * self.own_seconds:
+        assert self.dense_seconds is not None
+        if self.spent > self.count * self.dense_seconds:
             self.verdict = (
                 f"{self.count} sparse layers took {self.spent:.3g} s, as many dense ones take "
-                f"{self.count * self.own_seconds:.3g} s"
+                f"{self.count * self.dense_seconds:.3g} s"
             )
         return result
 
@@ -112,19 +118,25 @@ class TimedPrefill(SparsePrefill):
         return middle and len(self.tried) == 1 and bool(self.verdict) and not self.count
 
     def _try(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, own: Own
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        fallback: DenseCall,
     ) -> tuple[tuple[Tensor, Tensor | None], str]:
         """Returns the model's own result, and why the layers behind shall have it too, if so."""
         share = self._share(layer, queries, keys, values, scale)
-        if share > MOST:
-            told = f"the lines of layer {layer} hold {share:.0%} of dense attention's FLOPs"
-            self.leave(layer, told)
-            return own(), told
-        dense, result = _best(own, queries.device)
+        if share > MAX_SHARE:
+            reason = f"the lines of layer {layer} hold {share:.0%} of dense attention's FLOPs"
+            self.leave(layer, reason)
+            return fallback(), reason
+        dense, result = _best(fallback, queries.device)
         sparse, _ = _best(
             lambda: self.sparse(layer, queries, keys, values, scale, []), queries.device
         )
-        self.own_seconds = dense
+        self.dense_seconds = dense
         self.leave(layer, f"timed: {dense:.3g} s dense, {sparse:.3g} s sparse")
         slower = f"layer {layer} took {dense:.3g} s dense, {sparse:.3g} s sparse"
         return result, "" if sparse < GAIN * dense else slower

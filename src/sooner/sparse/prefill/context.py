@@ -16,7 +16,7 @@ from ..attention import Backend
 from ..modality import PromptLayout
 from ..patterns import HeadPattern
 from ..table import PatternTable
-from .auto import LEAST, TimedPrefill, auto_pattern
+from .auto import MIN_TOKENS, TimedPrefill, auto_pattern
 from .hooks import PrefillHooks
 from .passage import SparsePrefill
 from .report import Report
@@ -59,9 +59,9 @@ class MMInference:
     mode: ClassVar[str] = "approximate"
 
     def __post_init__(self) -> None:
-        for name, least in (("dense_below", 0), ("mlp_chunk", 1)):
+        for name, minimum in (("dense_below", 0), ("mlp_chunk", 1)):
             if (value := getattr(self, name)) is not None:
-                check_whole(f"{self.name}: {name}", value, least)
+                check_whole(f"{self.name}: {name}", value, minimum)
 
     @classmethod
     def load(cls, path: Path | str, **options: Any) -> MMInference:
@@ -102,7 +102,7 @@ class MMInference:
             table, below = fixed, self.dense_below
             if table is None:
                 longest = max(len(layout.where()) for layout in layouts)
-                table = PatternTable.uniform(adapter, auto_pattern(adapter, longest), LEAST)
+                table = PatternTable.uniform(adapter, auto_pattern(adapter, longest), MIN_TOKENS)
                 kind = TimedPrefill if below is None else SparsePrefill
             below = table.dense_below if below is None else below
             return kind(table, layouts, below, backend, self.measure_recall)

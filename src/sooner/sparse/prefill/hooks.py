@@ -15,11 +15,11 @@ from transformers import AttentionInterface, AttentionMaskInterface
 from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ...decoding.cache import SlotCache, given_cache
+from ...decoding.cache import SlotCache, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
-from ...models.prompt_masks import has_own_masks, refuse_ahead
+from ...models.prompt_masks import has_masks, refuse_ahead
 from ..modality import PromptLayout
 from ..pruning.hooks import PruningHooks
 from .passage import SparsePrefill, of_call, of_prompt
@@ -118,7 +118,7 @@ class PrefillHooks(ForwardHooks):
         return self.local.__dict__.setdefault("passages", [])
 
     @property
-    def passage(self) -> SparsePrefill | None:
+    def state(self) -> SparsePrefill | None:
         """The prefill that this thread is in."""
         return self.passages[-1] if self.passages else None
 
@@ -130,18 +130,18 @@ class PrefillHooks(ForwardHooks):
 
     def _enter(self, module: nn.Module, args: tuple, kwargs: dict[str, Any]) -> None:
         self.passages.append(None)
-        cache = given_cache(kwargs)
+        cache = cache_of(kwargs)
         layouts = self._layouts(cache)
         if layouts is None:
             return
-        if not isinstance(cache, SlotCache) and has_own_masks(kwargs.get("attention_mask")):
+        if not isinstance(cache, SlotCache) and has_masks(kwargs.get("attention_mask")):
             raise refuse_ahead(NAME, self.model)
-        passage = self.start(layouts, self.adapter.device)
+        state = self.start(layouts, self.adapter.device)
         if isinstance(cache, SlotCache):
-            passage.left = partial(self._left, cache)
-            if passage.needs_whole:
+            state.left = partial(self._left, cache)
+            if state.needs_whole:
                 _require_whole(cache)
-        self.passages[-1] = passage
+        self.passages[-1] = state
 
     def _layouts(self, cache: Any) -> list[PromptLayout] | None:
         """Of the prompt that enters the decoder, if it is one that nothing precedes."""
@@ -157,13 +157,13 @@ class PrefillHooks(ForwardHooks):
         return of_call(self.adapter, call) if is_first else None
 
     def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> None:
-        passage = self.passages.pop()
-        if passage is None or output is None or not passage.reports:
+        state = self.passages.pop()
+        if state is None or output is None or not state.reports:
             return
-        report = passage.report()
+        report = state.report()
         self.report.prefills.append(report)
         logger.info("%s: %s", NAME, report)
-        cache = given_cache(kwargs)
+        cache = cache_of(kwargs)
         if isinstance(cache, SlotCache) and not report.is_exact:
             cache.approximations.append(f"{NAME}: {report}")
 
@@ -198,37 +198,47 @@ def _attend(
     """Returns the attention function that transformers calls: `query [rows, heads, entries,
     head_dim]`.
     """
-    passage, layer = hooks.passage, hooks.numbers.get(module)
-    own = partial(_own(module, hooks.original), module, query, key, value, attention_mask, **kwargs)
-    if passage is not None and layer is not None:
-        reason = passage.reason(layer) or _obstacle(passage, layer, query, key, kwargs)
+    state, layer = hooks.state, hooks.numbers.get(module)
+    fallback = partial(
+        _eager_attention(module, hooks.original),
+        module,
+        query,
+        key,
+        value,
+        attention_mask,
+        **kwargs,
+    )
+    if state is not None and layer is not None:
+        reason = state.reason(layer) or _obstacle(state, layer, query, key, kwargs)
         if not reason:
             scale = kwargs.get("scaling") or query.shape[-1] ** -0.5
-            return passage.attend(layer, query, key, value, scale, own)
-        passage.leave(layer, reason)
-    return own()
+            return state.attend(layer, query, key, value, scale, fallback)
+        state.leave(layer, reason)
+    return fallback()
 
 
 def _obstacle(
-    passage: SparsePrefill, layer: int, query: Tensor, key: Tensor, kwargs: dict[str, Any]
+    state: SparsePrefill, layer: int, query: Tensor, key: Tensor, kwargs: dict[str, Any]
 ) -> str:
     """Returns why this call can't be sparse although its pattern is, or nothing."""
-    if asked := [name for name in DENSE_ONLY if kwargs.get(name) is not None]:
-        return f"its attention has {asked[0]}"
-    if query.shape[1] != len(passage.table.layers[layer]):
-        return f"{query.shape[1]} heads, not {len(passage.table.layers[layer])}"
-    if (query.shape[2], key.shape[2]) != (passage.width, passage.width):
-        return f"{query.shape[2]} queries and {key.shape[2]} keys for {passage.width} tokens"
+    if options := [name for name in DENSE_ONLY if kwargs.get(name) is not None]:
+        return f"its attention has {options[0]}"
+    if query.shape[1] != len(state.table.layers[layer]):
+        return f"{query.shape[1]} heads, not {len(state.table.layers[layer])}"
+    if (query.shape[2], key.shape[2]) != (state.width, state.width):
+        return f"{query.shape[2]} queries and {key.shape[2]} keys for {state.width} tokens"
     return ""
 
 
-def _own(module: nn.Module, implementation: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
+def _eager_attention(
+    module: nn.Module, implementation: str
+) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Returns the model's own attention function; `eager` is the modelling file's and not
     registered.
     """
     if implementation == "eager":
-        own: Any = sys.modules[type(module).__module__].eager_attention_forward
-        return own
+        eager: Any = sys.modules[type(module).__module__].eager_attention_forward
+        return eager
     return ALL_ATTENTION_FUNCTIONS[implementation]
 
 
@@ -236,7 +246,7 @@ def _mask(hooks: PrefillHooks, **kwargs: Any) -> Any:
     """Returns the model's own mask; none where no layer would look at it, `tokens^2` bytes
     saved.
     """
-    passage = hooks.passage
-    if passage is not None and passage.is_sparse:
+    state = hooks.state
+    if state is not None and state.is_sparse:
         return None
     return ALL_MASK_ATTENTION_FUNCTIONS[hooks.original](**kwargs)

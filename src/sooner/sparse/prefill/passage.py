@@ -49,7 +49,7 @@ def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[PromptLayout] |
     return [PromptLayout(*row) for row in zip(modality, frames, strict=True)]
 
 
-ASKED = 64
+SAMPLE_QUERIES = 64
 
 """Queries on which recall is measured."""
 
@@ -64,18 +64,20 @@ def recall(states: States, real: Tensor, made: Partial) -> Tensor:
         real: slots that are no padding, ascending, `[tokens]`.
         made: the sparse result, with the log-sum-exps of the pairs that were computed.
     """
-    place = torch.linspace(0, len(real) - 1, min(ASKED, len(real)), device=real.device).long()
+    place = torch.linspace(
+        0, len(real) - 1, min(SAMPLE_QUERIES, len(real)), device=real.device
+    ).long()
     later = torch.arange(len(real), device=real.device) > place[:, None]  # [asked, tokens]
-    kept = []
+    shares = []
     for head in range(states.queries.shape[0]):
         keys = states.keys[head // states.group, real]
         scores = (states.queries[head, real[place]] @ keys.T).float() * states.scale
         dense = scores.masked_fill_(later, -torch.inf).logsumexp(1)  # [asked]
-        kept.append((made.lse[head, real[place]] - dense).exp().clamp(max=1).mean())
-    return torch.stack(kept)
+        shares.append((made.lse[head, real[place]] - dense).exp().clamp(max=1).mean())
+    return torch.stack(shares)
 
 
-Own = Callable[[], tuple[Tensor, Tensor | None]]
+DenseCall = Callable[[], tuple[Tensor, Tensor | None]]
 
 """The model's own attention of a call: output `[rows, tokens, heads, head_dim]`, and weights."""
 
@@ -121,8 +123,8 @@ class SparsePrefill:
         """Returns why a layer runs the model's own attention, or nothing."""
         if all(isinstance(head.pattern, Dense) for head in self.table.layers[layer]):
             return "pattern"
-        longest, least = max(self.lengths), max(self.dense_below, BLOCK + 1)
-        return f"{longest} tokens, sparse from {least} on" if longest < least else ""
+        longest, minimum = max(self.lengths), max(self.dense_below, BLOCK + 1)
+        return f"{longest} tokens, sparse from {minimum} on" if longest < minimum else ""
 
     @property
     def is_dense(self) -> bool:
@@ -144,7 +146,13 @@ class SparsePrefill:
         return not self.is_dense
 
     def attend(
-        self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float, own: Own
+        self,
+        layer: int,
+        queries: Tensor,
+        keys: Tensor,
+        values: Tensor,
+        scale: float,
+        fallback: DenseCall,
     ) -> tuple[Tensor, Tensor | None]:
         """Returns attention of one layer, `[rows, tokens, heads, head_dim]`, and its weights if
         they exist.
@@ -152,7 +160,7 @@ class SparsePrefill:
         Args:
             queries: rotated, `[rows, heads, tokens, head_dim]`.
             keys, values: `[rows, kv_heads, tokens, head_dim]`.
-            own: the model's own attention, for whoever prefers it.
+            fallback: the model's own attention, for whoever prefers it.
         """
         measured: list[RowMeasurement] = []
         execute = partial(self.sparse, layer, measured=measured)
@@ -174,14 +182,14 @@ class SparsePrefill:
     def _row(self, layer: int, row: int, states: States, measured: list[RowMeasurement]) -> Partial:
         layout, made = self.layout(row, states.queries.device), Partial.empty(states)
         real = layout.where()
-        kept = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
+        sums = torch.zeros(len(states.queries), dtype=torch.float64, device=real.device)
         for job in jobs(states, layout, self.patterns(layer, len(real))) if len(real) else ():
             run(job, states, self.backend, made)
             if self.is_measured:
-                kept[job.heads] += job.pairs
+                sums[job.heads] += job.pairs
         if self.is_measured and len(real):
-            held = float(recall(states, real, made).mean())
-            measured.append(RowMeasurement(len(real), held, float(kept.mean())))
+            share = float(recall(states, real, made).mean())
+            measured.append(RowMeasurement(len(real), share, float(sums.mean())))
         return made
 
     def layout(self, row: int, device: torch.device) -> PromptLayout:
@@ -220,6 +228,6 @@ def _summary(layer: int, rows: list[RowMeasurement]) -> LayerReport:
     """Recall is a mean over tokens, the share one over pairs."""
     if not rows:
         return LayerReport(layer)
-    held = sum(row.recall * row.tokens for row in rows) / sum(row.tokens for row in rows)
+    mean = sum(row.recall * row.tokens for row in rows) / sum(row.tokens for row in rows)
     dense = sum(row.tokens * (row.tokens + 1) / 2 for row in rows)
-    return LayerReport(layer, "", held, sum(row.pairs for row in rows) / dense)
+    return LayerReport(layer, "", mean, sum(row.pairs for row in rows) / dense)

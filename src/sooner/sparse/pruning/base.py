@@ -47,11 +47,11 @@ class Pruner(Selector):
     def retention(self, layers: int) -> float:
         """Mean share of visual tokens over the layers (the paper's average retention ratio)."""
         borders = (*self.stages(layers), layers)
-        kept = sum(
+        total = sum(
             share * (end - begin)
             for share, begin, end in zip(self.shares(layers), borders, borders[1:], strict=False)
         )
-        return (borders[0] + kept) / layers
+        return (borders[0] + total) / layers
 
     def decode_retention(self, layers: int) -> float:
         """Mean share of visual tokens over the layers that a generated token attends to."""
@@ -90,28 +90,28 @@ def at_retention(pruner: SomePruner, share: float, layers: int) -> SomePruner:
     Raises:
         SoonerError: no ratio does, since too many early layers see every token.
     """
-    least = replace(pruner, ratio=1.0).retention(layers)  # type: ignore[call-arg]
-    if not least <= share <= 1:
+    smallest = replace(pruner, ratio=1.0).retention(layers)  # type: ignore[call-arg]
+    if not smallest <= share <= 1:
         raise SoonerError(
-            f"{pruner.name}: keeps between {least:.0%} and 100% of the visual tokens on average "
+            f"{pruner.name}: keeps between {smallest:.0%} and 100% of the visual tokens on average "
             f"over {layers} layers, so {share:.0%} is out of reach; drop in front of earlier layers"
         )
-    return with_share(pruner, "ratio", share, lambda one: one.retention(layers))
+    return with_share(pruner, "ratio", share, lambda candidate: candidate.retention(layers))
 
 
 def with_share(
-    pruner: SomePruner, name: str, share: float, kept: Callable[[SomePruner], float]
+    pruner: SomePruner, name: str, share: float, retention: Callable[[SomePruner], float]
 ) -> SomePruner:
-    """Returns the pruner with the value of a field, 0 to 1, at which `kept` tells `share`.
+    """Returns the pruner with the value of a field, 0 to 1, at which `retention` tells `share`.
 
     Args:
         name: of the field; the larger it is, the less is kept.
-        kept: the share that a pruner keeps.
+        retention: the share that a pruner keeps.
     """
     low, high = 0.0, 1.0
     for _ in range(40):
         middle = (low + high) / 2
-        more = kept(replace(pruner, **{name: middle})) > share
+        more = retention(replace(pruner, **{name: middle})) > share
         low, high = (middle, high) if more else (low, middle)
     return replace(pruner, **{name: high})
 
@@ -126,10 +126,10 @@ def check_share(pruner: Any, *names: str) -> None:
         check_number(f"{pruner.name}: {name}", getattr(pruner, name), 0, 1)
 
 
-def check_layer(pruner: Any, name: str, value: Any, at_least: int = 1) -> None:
+def check_layer(pruner: Any, name: str, value: Any, minimum: int = 1) -> None:
     """Require a layer number.
 
     Raises:
         SoonerError: names the option, its value and the bound.
     """
-    check_whole(f"{pruner.name}: {name}", value, at_least)
+    check_whole(f"{pruner.name}: {name}", value, minimum)

@@ -14,7 +14,7 @@ from ...errors import SoonerError
 from ..modality import keep_count
 from .base import Pruner, at_retention, check_layer, check_share, with_share
 from .keep import AttentionInputs, keep_best
-from .stage import Kept, PruningStage
+from .stage import PruningStage, Selection
 
 WINDOW = 4
 """Frames of a window; its first one stays whole."""
@@ -53,7 +53,7 @@ class DyCoke(Pruner):
 
     def __post_init__(self) -> None:
         check_share(self, "ratio", "decode_ratio", "threshold")
-        check_layer(self, "layer", self.layer, at_least=0)
+        check_layer(self, "layer", self.layer, minimum=0)
 
     def stages(self, layers: int) -> tuple[int, ...]:
         return (0,)
@@ -65,8 +65,8 @@ class DyCoke(Pruner):
         chooses = self.follows(layers)
         if chooses is None:
             return self.retention(layers)
-        behind = layers - 1 - chooses
-        return self.retention(layers) * (1 - self.decode_ratio * behind / layers)
+        after = layers - 1 - chooses
+        return self.retention(layers) * (1 - self.decode_ratio * after / layers)
 
     def for_retention(self, share: float, layers: int) -> DyCoke:
         """By the first stage alone if it can, which keeps a quarter at least; else what is more
@@ -75,24 +75,26 @@ class DyCoke(Pruner):
         Raises:
             SoonerError: both together keep more.
         """
-        least = replace(self, ratio=1.0)
-        if least.retention(layers) <= share:
+        smallest = replace(self, ratio=1.0)
+        if smallest.retention(layers) <= share:
             return at_retention(replace(self, decode_ratio=0.0), share, layers)
-        if replace(least, decode_ratio=1.0).decode_retention(layers) > share:
+        if replace(smallest, decode_ratio=1.0).decode_retention(layers) > share:
             raise SoonerError(
                 f"{self.name}: layers 0 to {self.layer} of {layers} see a quarter of the visual "
                 f"tokens, so {share:.0%} on average is out of reach; choose an earlier layer"
             )
-        return with_share(least, "decode_ratio", share, lambda one: one.decode_retention(layers))
+        return with_share(
+            smallest, "decode_ratio", share, lambda candidate: candidate.decode_retention(layers)
+        )
 
-    def keep(self, stage: PruningStage) -> Kept:
-        kept = torch.ones_like(stage.visual)
+    def keep(self, stage: PruningStage) -> Selection:
+        mask = torch.ones_like(stage.visual)
         for frame, twin in _pairs(stage.frames):
             alike = cosine_similarity(stage.hidden[frame].float(), stage.hidden[twin].float())
-            kept[frame] = False
+            mask[frame] = False
             count = keep_count(len(frame), self.ratio)
-            kept[frame[alike.topk(count, largest=False).indices]] = True
-        return Kept(kept.nonzero()[:, 0])
+            mask[frame[alike.topk(count, largest=False).indices]] = True
+        return Selection(mask.nonzero()[:, 0])
 
     def follows(self, layers: int) -> int | None:
         return min(self.layer, layers - 1) if self.decode_ratio else None
@@ -109,11 +111,11 @@ def _pairs(frames: Tensor) -> list[tuple[Tensor, Tensor]]:
     numbers = frames.tolist()
     places = {number: (frames == number).nonzero()[:, 0] for number in sorted(set(numbers) - {-1})}
     pairs, order = [], 0
-    for number, own in places.items():
+    for number, tokens in places.items():
         order = order + 1 if number - 1 in places else 0  # place in its video
         twin = places.get(number - (2 if order % WINDOW == 2 else 1))
-        if order % WINDOW and twin is not None and len(twin) == len(own):
-            pairs.append((own, twin))
+        if order % WINDOW and twin is not None and len(twin) == len(tokens):
+            pairs.append((tokens, twin))
     return pairs
 
 
@@ -139,18 +141,18 @@ class DynamicChoice:
         pattern = weights[self.visual.to(weights.device)]
         if self._stands(pattern):
             return
-        kept = keep_best(self.visual.to(weights.device), weights, self.count)
-        self.choices.append(kept)
+        mask = keep_best(self.visual.to(weights.device), weights, self.count)
+        self.choices.append(mask)
         for number in range(seen.module.layer_idx + 1, len(cache.slot_layers)):
-            self._attend(cache, number, kept)
+            self._attend(cache, number, mask)
 
     def _stands(self, pattern: Tensor) -> bool:
         last, self.last = self.last, pattern
         return last is not None and float(cosine_similarity(pattern, last, 0)) >= self.threshold
 
-    def _attend(self, cache: SlotCache, number: int, kept: Tensor) -> None:
-        """Let a layer hold the prompt tokens `kept`, and the generated ones behind them."""
+    def _attend(self, cache: SlotCache, number: int, mask: Tensor) -> None:
+        """Let a layer hold the prompt tokens `mask`, and the generated ones behind them."""
         layer, whole = cache.slot_layers[number], len(self.visual)
         if number not in self.resting:
-            self.resting[number] = layer.shrink(whole, len(kept))
-        layer.fill(*(prompt[:, :, kept.to(prompt.device)] for prompt in self.resting[number]))
+            self.resting[number] = layer.shrink(whole, len(mask))
+        layer.fill(*(prompt[:, :, mask.to(prompt.device)] for prompt in self.resting[number]))

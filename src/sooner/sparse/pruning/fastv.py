@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..modality import keep_count
 from .base import Pruner, check_layer, check_share
 from .keep import keep_best
-from .stage import Kept, PruningStage
+from .stage import PruningStage, Selection
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ class FastV(Pruner):
     def shares(self, layers: int) -> tuple[float, ...]:
         return (1 - self.ratio,)
 
-    def keep(self, stage: PruningStage) -> Kept:
+    def keep(self, stage: PruningStage) -> Selection:
         last = stage.places.new_tensor([len(stage.places) - 1])
         scores = stage.attention(last)[0]  # [tokens]
-        return Kept(keep_best(stage.visual, scores, keep_count(stage.total, self.ratio)))
+        return Selection(keep_best(stage.visual, scores, keep_count(stage.total, self.ratio)))

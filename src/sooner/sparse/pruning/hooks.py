@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ...decoding.cache import SlotCache, given_cache
+from ...decoding.cache import SlotCache, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
@@ -71,14 +71,14 @@ class PruningHooks(ForwardHooks):
     def _enter(
         self, module: nn.Module, args: tuple, kwargs: dict[str, Any]
     ) -> tuple[tuple, dict[str, Any]] | None:
-        cache = given_cache(kwargs)
+        cache = cache_of(kwargs)
         if not isinstance(cache, SlotCache):
             return None  # a prompt that is only being embedded stops here; others fail in layer 0
         if cache.is_empty:
             return args, self._begin(cache, kwargs)
-        passage = self.passages.get(cache)
+        state = self.passages.get(cache)
         entries = kwargs["inputs_embeds"].shape[1]
-        if passage is not None and passage.follower is not None and entries > 1:
+        if state is not None and state.follower is not None and entries > 1:
             raise UnsupportedError(
                 f"{self.pruner.name} chooses anew for each token and can't take {entries} at once; "
                 "decode with sooner.Autoregressive(), or set decode_ratio=0"
@@ -95,33 +95,33 @@ class PruningHooks(ForwardHooks):
                 "decode them one by one"
             )
         self.adapter.require_plain_causal(self.pruner.name, prompt)
-        passage = PrunedPrompt(self.pruner, self.depth, cache, prompt, embeds[0])
-        self.passages[cache] = passage
-        cache.one_allocation = False
+        state = PrunedPrompt(self.pruner, self.depth, cache, prompt, embeds[0])
+        self.passages[cache] = state
+        cache.is_stacked = False
         cache.needs_masks = self.pruner.follows(self.depth) is not None
         # The decoder would add DeepStack features to all visual tokens; some may be gone by then.
         features = kwargs.get("deepstack_visual_embeds")
         if features is not None:
-            passage.deepstack = list(features)
+            state.deepstack = list(features)
             kwargs = {**kwargs, "deepstack_visual_embeds": None, "visual_pos_masks": None}
         return kwargs
 
     def _enter_layer(
         self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any]
     ) -> tuple[tuple, dict[str, Any]] | None:
-        cache = given_cache(kwargs)
+        cache = cache_of(kwargs)
         if not isinstance(cache, SlotCache):
             raise UnsupportedError(
                 f"{self.pruner.name} prunes prompts that sooner prefills; pass "
                 "custom_generate=sooner.Autoregressive() or another of its methods, or leave the "
                 "context"
             )
-        passage = self.passages.get(cache)
-        if passage is None:
+        state = self.passages.get(cache)
+        if state is None:
             return None
         hidden, mask = args[0], kwargs.get("attention_mask")
-        if not passage.is_over:
-            hidden, kwargs = passage.enter(number, hidden, kwargs)
+        if not state.is_over:
+            hidden, kwargs = state.enter(number, hidden, kwargs)
             return (hidden, *args[1:]), kwargs
         if mask is None or not cache.slot_layers[number].dropped:
             return None
@@ -132,36 +132,36 @@ class PruningHooks(ForwardHooks):
     def _attended(
         self, number: int, module: Any, args: tuple, kwargs: dict[str, Any], output: Any
     ) -> None:
-        cache = given_cache(kwargs)
-        passage = self.passages.get(cache) if isinstance(cache, SlotCache) else None
-        if passage is None or not isinstance(cache, SlotCache):
+        cache = cache_of(kwargs)
+        state = self.passages.get(cache) if isinstance(cache, SlotCache) else None
+        if state is None or not isinstance(cache, SlotCache):
             return
-        if passage.is_over and passage.follower is None:
+        if state.is_over and state.follower is None:
             return
         hidden, layer = kwargs["hidden_states"], cache.slot_layers[number]
         entries = hidden.shape[1]
-        filled = layer.get_mask_sizes(entries)[0] if passage.is_over else entries
+        filled = layer.get_mask_sizes(entries)[0] if state.is_over else entries
         seen = AttentionInputs(
             module, hidden, kwargs["position_embeddings"], layer.first_keys(filled)
         )
-        if passage.follower is not None:
-            passage.follower.step(cache, seen)
+        if state.follower is not None:
+            state.follower.step(cache, seen)
         else:
-            passage.seen = seen
+            state.seen = seen
 
     def _leave_layer(
         self, number: int, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Tensor
     ) -> Tensor | None:
-        passage = self.passages.get(given_cache(kwargs))
-        if passage is None or number >= len(passage.deepstack):
+        state = self.passages.get(cache_of(kwargs))
+        if state is None or number >= len(state.deepstack):
             return None
-        return passage.add_features(number, output)
+        return state.add_features(number, output)
 
     def _leave(self, module: nn.Module, args: tuple, kwargs: dict[str, Any], output: Any) -> Any:
-        cache = given_cache(kwargs)
-        passage = self.passages.get(cache) if isinstance(cache, SlotCache) else None
-        if passage is None or passage.is_over:
+        cache = cache_of(kwargs)
+        state = self.passages.get(cache) if isinstance(cache, SlotCache) else None
+        if state is None or state.is_over:
             return None
         with torch.no_grad():
-            output.last_hidden_state = passage.leave(output.last_hidden_state)
+            output.last_hidden_state = state.leave(output.last_hidden_state)
         return output

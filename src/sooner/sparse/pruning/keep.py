@@ -33,8 +33,8 @@ class AttentionInputs:
         groups = queries.shape[0] // keys.shape[0]
         grouped = queries.unflatten(0, (-1, groups))  # [kv_heads, groups, queries, head_dim]
         scores = grouped @ keys[:, None].transpose(2, 3) * self.module.scaling
-        own = keys.shape[1] - self.hidden.shape[1] + entries  # [queries]: each one's own key
-        later = torch.arange(keys.shape[1], device=keys.device) > own[:, None]
+        offset = keys.shape[1] - self.hidden.shape[1] + entries  # [queries]: each one's own key
+        later = torch.arange(keys.shape[1], device=keys.device) > offset[:, None]
         return scores.masked_fill(later, -torch.inf).softmax(-1).mean((0, 1))
 
     def _queries(self, entries: Tensor) -> Tensor:
@@ -90,10 +90,10 @@ def keep_best(visual: Tensor, scores: Tensor, count: int) -> Tensor:
         scores: of every token, `[tokens]`; only those of visual ones are read.
         count: visual tokens to keep.
     """
-    kept = ~visual
+    mask = ~visual
     places = visual.nonzero()[:, 0]
-    kept[places[scores[places].topk(count).indices]] = True
-    return kept.nonzero()[:, 0]
+    mask[places[scores[places].topk(count).indices]] = True
+    return mask.nonzero()[:, 0]
 
 
 def instruction(visual: Tensor) -> Tensor:
@@ -101,6 +101,6 @@ def instruction(visual: Tensor) -> Tensor:
 
     A decoder is causal: text in front of a picture has not seen it and can't judge it.
     """
-    behind = int(visual.nonzero()[-1]) + 1 if bool(visual.any()) else 0
-    first = min(behind, len(visual) - 1)
+    start = int(visual.nonzero()[-1]) + 1 if bool(visual.any()) else 0
+    first = min(start, len(visual) - 1)
     return torch.arange(first, len(visual), device=visual.device)

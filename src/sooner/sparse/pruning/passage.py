@@ -80,7 +80,7 @@ class PrunedPrompt:
     def _drop(self, number: int, hidden: Tensor) -> Tensor:
         self._move(hidden.device)
         visual = self.visual[self.left]
-        kept = self.pruner.keep(
+        selection = self.pruner.keep(
             PruningStage(
                 number=self.stages.index(number),
                 layer=number,
@@ -95,11 +95,11 @@ class PrunedPrompt:
             )
         )
         self.seen = None
-        self.counts.append(int(visual[kept.index].sum()))
-        if len(kept.index) == len(self.left):
+        self.counts.append(int(visual[selection.index].sum()))
+        if len(selection.index) == len(self.left):
             return hidden
-        self.left = self.left[kept.index]
-        return (hidden[0, kept.index] if kept.hidden is None else kept.hidden)[None]
+        self.left = self.left[selection.index]
+        return (hidden[0, selection.index] if selection.hidden is None else selection.hidden)[None]
 
     def _move(self, device: torch.device) -> None:
         """Follow a sharded model to the device of its next layer."""

@@ -8,7 +8,7 @@ from typing import ClassVar
 from ..modality import keep_count
 from .base import Pruner, check_layer, check_share
 from .keep import instruction, keep_best
-from .stage import Kept, PruningStage
+from .stage import PruningStage, Selection
 
 STAGES = 4
 """The paper cuts the decoder into four stages of equal depth."""
@@ -50,8 +50,8 @@ class PyramidDrop(Pruner):
     def shares(self, layers: int) -> tuple[float, ...]:
         return tuple((1 - self.ratio) ** (number + 1) for number in range(len(self.stages(layers))))
 
-    def keep(self, stage: PruningStage) -> Kept:
+    def keep(self, stage: PruningStage) -> Selection:
         scores = stage.attention(instruction(stage.visual)[-1:])[0]  # [tokens]
         # Counted from the whole prompt, so that rounding does not add up over the stages.
         left = 1 - (1 - self.ratio) ** (stage.number + 1)
-        return Kept(keep_best(stage.visual, scores, keep_count(stage.total, left)))
+        return Selection(keep_best(stage.visual, scores, keep_count(stage.total, left)))

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..modality import keep_count
 from .base import Pruner, check_layer, check_share
 from .keep import cluster_means, density_peaks, instruction, keep_best
-from .stage import Kept, PruningStage
+from .stage import PruningStage, Selection
 
 DEPTHS = (2, 6, 15)
 """Layers in front of which the paper prunes, of the 32 of its models."""
@@ -73,7 +73,7 @@ class SparseVLM(Pruner):
         raters = words[share > share.mean()]
         return raters if len(raters) else words  # all alike: nobody stands out
 
-    def keep(self, stage: PruningStage) -> Kept:
+    def keep(self, stage: PruningStage) -> Selection:
         raters = torch.searchsorted(stage.places, stage.memo)  # text is never dropped
         scores = stage.attention(raters).mean(0)  # [tokens]
         return self.select(stage, scores, self._budget(stage))
@@ -82,20 +82,20 @@ class SparseVLM(Pruner):
         # `shares` needs the number of stages only, which the stage's memo does not know.
         return keep_count(stage.total, 1 - self.shares(stage.depth)[stage.number])
 
-    def select(self, stage: PruningStage, scores: Tensor, budget: int) -> Kept:
+    def select(self, stage: PruningStage, scores: Tensor, budget: int) -> Selection:
         """Returns the best visual tokens, and some merged from the best of the others."""
         left = int(stage.visual.sum()) - budget
         merged = min(round(budget * self.recycle), round(left * self.pool), budget - 1)
-        kept = keep_best(stage.visual, scores, budget - merged)
+        mask = keep_best(stage.visual, scores, budget - merged)
         if left <= 0 or merged <= 0:
-            return Kept(kept)
+            return Selection(mask)
         pruned = torch.ones_like(stage.visual)
-        pruned[kept] = False
+        pruned[mask] = False
         losers = pruned.nonzero()[:, 0]
         best = scores[losers].topk(max(merged, round(len(losers) * self.pool))).indices
         losers = losers[best.sort().values]  # ascending places
         centres, owner = density_peaks(stage.hidden[losers], merged)
         hidden = stage.hidden.clone()
         hidden[losers[centres]] = cluster_means(stage.hidden[losers], owner, merged)
-        index = torch.cat([kept, losers[centres]]).sort().values
-        return Kept(index, hidden[index])
+        index = torch.cat([mask, losers[centres]]).sort().values
+        return Selection(index, hidden[index])

@@ -44,7 +44,7 @@ class PruningStage:
 
 
 @dataclass(frozen=True)
-class Kept:
+class Selection:
     """What goes on behind a stage.
 
     Attributes:
@@ -78,7 +78,7 @@ class Selector:
         """Look at the embedded prompt, `[tokens, hidden]`; the result is each stage's `memo`."""
         return None
 
-    def keep(self, stage: PruningStage) -> Kept:
+    def keep(self, stage: PruningStage) -> Selection:
         """Choose what goes on."""
         raise NotImplementedError
 

@@ -102,9 +102,11 @@ class AskedQueries:
             if without is not None:
                 members = members[~torch.isin(members, without)]
             if len(members):
-                asked = members[spread(len(members), queries, members.device, turn)]
-                slots.append(asked)
-                weight.append(torch.full_like(asked, len(members), dtype=torch.double) / len(asked))
+                chosen = members[spread(len(members), queries, members.device, turn)]
+                slots.append(chosen)
+                weight.append(
+                    torch.full_like(chosen, len(members), dtype=torch.double) / len(chosen)
+                )
         if not slots:
             raise SoonerError(
                 f"all {len(layout.where())} tokens are left out, so none is asked; give a longer "
@@ -125,8 +127,8 @@ class AskedQueries:
         group = heads // self.states.group
         keys = self.states.keys[group][:, self.plane.keys].float()
         values = self.states.values[group][:, self.plane.keys].float()
-        asked = self.states.queries[heads][:, self.slots].float()
-        scores = asked @ keys.mT * self.states.scale
+        selected = self.states.queries[heads][:, self.slots].float()
+        scores = selected @ keys.mT * self.states.scale
         frontier = torch.searchsorted(self.plane.keys, self.slots, right=True) - 1
         rank = torch.arange(keys.shape[1], device=keys.device)
         weights = scores.masked_fill_(rank > frontier[:, None], -torch.inf).softmax(2)
@@ -137,10 +139,10 @@ class AskedQueries:
         them.
         """
         last = max(len(plane.queries) - 1, 0)
-        found = torch.searchsorted(plane.queries, self.slots).clamp(max=last)
-        rows = (plane.queries[found] == self.slots).nonzero()[:, 0]
+        places = torch.searchsorted(plane.queries, self.slots).clamp(max=last)
+        rows = (plane.queries[places] == self.slots).nonzero()[:, 0]
         columns = torch.searchsorted(self.plane.keys, plane.keys)
-        return AskedPlane(plane, rows, found[rows], columns)
+        return AskedPlane(plane, rows, places[rows], columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -227,8 +229,8 @@ class Contribution:
 
     def joined(self, other: Contribution) -> Contribution:
         """Both together, for disjoint sets of pairs."""
-        mine, theirs = vars(self).values(), vars(other).values()
-        return Contribution(*(own + more for own, more in zip(mine, theirs, strict=True)))
+        mine, extra = vars(self).values(), vars(other).values()
+        return Contribution(*(value + more for value, more in zip(mine, extra, strict=True)))
 
     @classmethod
     def of(cls, dense: DenseAttention, seen: Tensor) -> Contribution:

@@ -17,7 +17,7 @@ WORTHS = 10.0 ** torch.linspace(-7, 2, 73, dtype=torch.double)
 NEAR, CLOSE = 0.1, 0.01
 """Errors that differ by less than this share, or this much, count as equal: the cheaper wins."""
 
-GAIN, LEAST = 0.25, 0.05
+GAIN, MIN_GAIN = 0.25, 0.05
 """A boundary has to lower the error by this share and then by this much, or halve the cost. Its
 regions take budgets and candidates of their own, so that it is a little better almost anywhere."""
 
@@ -115,11 +115,13 @@ def decide(
     for number in range(1, len(trials)):
         error, _, cost = figures[number]
         best_error, _, best_cost = figures[chosen, :, heads].T
-        better = error < (1 - GAIN) * best_error - LEAST
+        better = error < (1 - GAIN) * best_error - MIN_GAIN
         cheaper = (error <= best_error + CLOSE) & (cost < best_cost / 2)
         chosen = torch.where(better | cheaper, number, chosen)
-    told = figures[chosen, :, heads].T.clone()  # [3, heads]
-    poor = (told[0] > settings.max_error) | (told[1] < settings.min_recall)
-    told[:, poor] = torch.tensor([0.0, 1.0, 1.0], dtype=told.dtype)[:, None]
+    table = figures[chosen, :, heads].T.clone()  # [3, heads]
+    poor = (table[0] > settings.max_error) | (table[1] < settings.min_recall)
+    table[:, poor] = torch.tensor([0.0, 1.0, 1.0], dtype=table.dtype)[:, None]
     picked = [types[number][head] for head, number in enumerate(chosen.tolist())]
-    return [Dense() if bad else one for one, bad in zip(picked, poor.tolist(), strict=True)], told
+    return [
+        Dense() if bad else pattern for pattern, bad in zip(picked, poor.tolist(), strict=True)
+    ], table

@@ -109,11 +109,11 @@ class Map:
         weights = (scores * states.scale).masked_fill_(later, -torch.inf).softmax(1)
         plane = whole(layout)
         seen = probe(states.queries, states.keys, plane, states.scale, torch.tensor([head]))
-        found = Grid().spacing(plane, seen, 0)
-        return cls(weights.cpu(), layout.to("cpu"), (int(found.stride), int(found.phase)))
+        spacing = Grid().spacing(plane, seen, 0)
+        return cls(weights.cpu(), layout.to("cpu"), (int(spacing.stride), int(spacing.phase)))
 
 
-def attention_figure(shown: Map, title: str) -> Any:
+def attention_figure(view: Map, title: str) -> Any:
     """Figure 3 of the paper for one head: as it is, by grid, by modality of Q, and of Q and K.
 
     Raises:
@@ -124,10 +124,10 @@ def attention_figure(shown: Map, title: str) -> Any:
 
     figure = Figure(figsize=(13.6, 3.9), layout="constrained")
     axes = figure.subplots(1, 4)
-    stride, phase = shown.grid
-    plain = torch.arange(len(shown.layout))
+    stride, phase = view.grid
+    plain = torch.arange(len(view.layout))
     by_class = torch.argsort((plain - phase) % stride, stable=True)
-    by_kind = torch.argsort(shown.layout.modality, stable=True)
+    by_kind = torch.argsort(view.layout.modality, stable=True)
     panels: list[tuple[str, Tensor, Tensor]] = [
         ("in the order of the prompt", plain, plain),
         (f"by grid: stride {stride}, phase {phase}", by_class, by_class),
@@ -136,9 +136,9 @@ def attention_figure(shown: Map, title: str) -> Any:
     ]
     image: Any = None
     for axis, (name, rows, columns) in zip(axes, panels, strict=True):
-        image = _map(axis, shown.weights[rows][:, columns])
+        image = _map(axis, view.weights[rows][:, columns])
         axis.set_title(name, fontsize=9)
-        _bands(axis, shown.layout.modality, rows, columns)
+        _bands(axis, view.layout.modality, rows, columns)
     axes[0].set(ylabel="queries", xlabel="keys")
     figure.colorbar(image, ax=axes, label="attention weight", shrink=0.85, pad=0.01)
     figure.suptitle(title, fontsize=10)
@@ -184,10 +184,10 @@ def save(make: Callable[[], Any], path: Path) -> list[Path]:
 
     figure = make()
     with matplotlib.rc_context({"svg.hashsalt": "sooner"}):  # the same data, the same file
-        for one in paths:
-            is_svg = one.suffix.lower() == ".svg"
+        for target in paths:
+            is_svg = target.suffix.lower() == ".svg"
             try:
-                figure.savefig(one, dpi=150, **({"metadata": {"Date": None}} if is_svg else {}))
+                figure.savefig(target, dpi=150, **({"metadata": {"Date": None}} if is_svg else {}))
             except OSError as error:
-                raise SoonerError(f"'{one}' can't be written: {error.strerror}") from error
+                raise SoonerError(f"'{target}' can't be written: {error.strerror}") from error
     return paths

@@ -44,14 +44,14 @@ def prices(candidates: Sequence[Pattern], states: States, layout: PromptLayout) 
     heads on real states, the estimate of the lines inside.
     """
     heads, backend = states.queries.shape[0], backend_for(states.queries.device)
-    found = []
+    result = []
     for pattern in candidates:
         if isinstance(pattern, Dense):
-            found.append(1.0)
+            result.append(1.0)
             continue
         cost = measure([pattern] * heads, states, layout, backend)
-        found.append(cost.relative / max(cost.flops, 1e-9))
-    return torch.tensor(found, dtype=torch.double)
+        result.append(cost.relative / max(cost.flops, 1e-9))
+    return torch.tensor(result, dtype=torch.double)
 
 
 def break_even(
@@ -85,10 +85,10 @@ def break_even(
         )
 
     costs = MeasuredCosts(shape(adapter), backend, timed, repeats=2)
-    found = costs.break_even(patterns, SHORTEST, longest)
-    if found is None:
+    result = costs.break_even(patterns, SHORTEST, longest)
+    if result is None:
         return longest + 1, f"not faster at {longest} tokens, backend {backend.name}"
-    return found, f"measured on one layer, backend {backend.name}"
+    return result, f"measured on one layer, backend {backend.name}"
 
 
 def shape(adapter: Adapter) -> AttentionShape:
@@ -104,7 +104,7 @@ OnStep = Callable[[str, int, int], None]
 
 """Told `(stage, layers done, layers in all)`; the stages are `survey` and `trial`."""
 
-OTHERS = 0.5
+CHECK_TURN = 0.5
 
 """Finished patterns are measured on queries halfway between those that chose them."""
 
@@ -164,16 +164,16 @@ class Search:
             self._survey(number, surveys)
         options = [
             shortlist(
-                reduce(add, found), self.candidates, self.prices, self._target(), self.settings
+                reduce(add, entry), self.candidates, self.prices, self._target(), self.settings
             )
-            for found in surveys
+            for entry in surveys
         ]
         trials: list[list[list[Trial]]] = [[] for _ in range(self.adapter.layers)]
         for number in range(len(self.samples)):
             self._trial(number, options, trials)
         layers = [
-            self._layer(types, [reduce(add, each) for each in zip(*found, strict=True)])
-            for types, found in zip(options, trials, strict=True)
+            self._layer(types, [reduce(add, each) for each in zip(*entry, strict=True)])
+            for types, entry in zip(options, trials, strict=True)
         ]
         return self._table(layers)
 
@@ -185,12 +185,12 @@ class Search:
         def look(layer: int, states: States) -> None:
             if number == 0 and layer == 0 and self.is_measured:
                 self.prices = prices(self.candidates, states, self.samples[0].layout)
-            found = self.notes.survey(number, layer)
-            if found is None:
+            result = self.notes.survey(number, layer)
+            if result is None:
                 layout = self.samples[number].layout.to(states.queries.device)
-                found = survey(states, layout, self.candidates, self.settings.queries)
-                self.notes.keep_survey(number, layer, found)
-            into[layer].append(found)
+                result = survey(states, layout, self.candidates, self.settings.queries)
+                self.notes.keep_survey(number, layer, result)
+            into[layer].append(result)
             self._step("survey")
 
         self._listen(number, look)
@@ -203,13 +203,13 @@ class Search:
     ) -> None:
         def look(layer: int, states: States) -> None:
             types = options[layer]
-            found = self.notes.trial(number, layer, len(types))
-            if found is None:
+            result = self.notes.trial(number, layer, len(types))
+            if result is None:
                 layout = self.samples[number].layout.to(states.queries.device)
                 queries = self.settings.queries
-                found = [trial(states, layout, one, queries, OTHERS) for one in types]
-                self.notes.keep_trial(number, layer, found)
-            into[layer].append(found)
+                result = [trial(states, layout, kind, queries, CHECK_TURN) for kind in types]
+                self.notes.keep_trial(number, layer, result)
+            into[layer].append(result)
             self._step("trial")
 
         self._listen(number, look)
@@ -241,8 +241,8 @@ class Search:
     ) -> tuple[HeadEntry, ...]:
         patterns, figures = decide(types, trials, self.settings)
         return tuple(
-            HeadEntry(pattern, *(round(value, 6) for value in told))
-            for pattern, told in zip(patterns, figures.T.tolist(), strict=True)
+            HeadEntry(pattern, *(round(value, 6) for value in row))
+            for pattern, row in zip(patterns, figures.T.tolist(), strict=True)
         )
 
     def _table(self, layers: list[tuple[HeadEntry, ...]]) -> PatternTable:

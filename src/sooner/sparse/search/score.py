@@ -108,12 +108,12 @@ SMALL = 1e-3
 
 def planes(layout: PromptLayout) -> dict[str, Plane]:
     """Returns the regions in which candidates are tried; a single modality has the whole only."""
-    found = {WHOLE: whole(layout)}
+    result = {WHOLE: whole(layout)}
     if len(layout.present) > 1:
         for kind in (QBoundary, TwoDBoundary):
-            found |= {name: kind().plane(layout, name) for name in kind().regions(layout.present)}
-    least = SMALL * found[WHOLE].pairs
-    return {name: plane for name, plane in found.items() if plane.pairs > least}
+            result |= {name: kind().plane(layout, name) for name in kind().regions(layout.present)}
+    minimum = SMALL * result[WHOLE].pairs
+    return {name: plane for name, plane in result.items() if plane.pairs > minimum}
 
 
 def survey(
@@ -139,10 +139,10 @@ def survey(
             rest = Contribution.rest(inside, output, is_all=":" not in name)
             known: dict[bytes, Tensor] = {}  # candidates that come to the same lines here
             for place, index in enumerate(indices[name]):
-                own = None if index is None else index.take(picked)
-                mark = _signature(own)
+                chosen = None if index is None else index.take(picked)
+                mark = _signature(chosen)
                 if mark not in known:
-                    part = Contribution.of(inside, window.seen(own)).joined(rest)
+                    part = Contribution.of(inside, window.seen(chosen)).joined(rest)
                     known[mark] = _figures(part, output, weight)
                 tallies[name].note((place, picked.cpu()), known[mark])
     return Survey(tallies, norm, float(reading.weight.sum()), float(reading.plane.pairs))
@@ -184,12 +184,12 @@ def _add(
     mine = torch.isin(job.heads, picked).nonzero()[:, 0]
     if not len(mine) or not len(window.rows):
         return
-    own = torch.searchsorted(picked, job.heads[mine])  # their places among the picked
+    places = torch.searchsorted(picked, job.heads[mine])  # their places among the picked
     index = None if job.index is None else job.index.take(mine)
-    some = DenseAttention(dense.weights[own], dense.values[own]).inside(window)
+    some = DenseAttention(dense.weights[places], dense.values[places]).inside(window)
     part = Contribution.of(some, window.seen(index))
     for sums, piece in zip(vars(total).values(), vars(part).values(), strict=True):
-        sums[own[:, None], window.rows] += piece
+        sums[places[:, None], window.rows] += piece
 
 
 def _norm(dense: DenseAttention, reading: AskedQueries) -> Tensor:
@@ -232,5 +232,5 @@ def _figures(part: Contribution, output: Tensor, weight: Tensor) -> Tensor:
     """
     made = part.output / part.recall.clamp(min=1e-20)[..., None]
     error = (made - output).square().sum(2)
-    told = torch.stack([error, part.recall.clamp(max=1.0), part.pairs])  # [3, heads, found]
-    return (told.double() @ weight).cpu()
+    stacked = torch.stack([error, part.recall.clamp(max=1.0), part.pairs])  # [3, heads, found]
+    return (stacked.double() @ weight).cpu()

@@ -43,7 +43,7 @@ class Sidecar:
             raise SoonerError(f"'{path}' can't be written: {error.strerror}") from error
 
     @property
-    def kept(self) -> int:
+    def count(self) -> int:
         """Files that are there."""
         return 0 if self.path is None else len(list(self.path.glob("*.pt")))
 
@@ -61,8 +61,8 @@ class Sidecar:
         data = self._get(f"trial-{sample}-{layer}")
         if data is None or len(data["tallies"]) != kinds:
             return None
-        told = data["norm"], float(data["tokens"]), float(data["pairs"])
-        return [Trial(Tally(*tally.unbind()), *told) for tally in data["tallies"]]
+        figures = data["norm"], float(data["tokens"]), float(data["pairs"])
+        return [Trial(Tally(*tally.unbind()), *figures) for tally in data["tallies"]]
 
     def keep_survey(self, sample: int, layer: int, survey: Survey) -> None:
         regions = {name: torch.stack(list(vars(t).values())) for name, t in survey.regions.items()}
@@ -93,6 +93,6 @@ class Sidecar:
             torch.save(data, part)
 
 
-def _totals(found: Survey | Trial) -> dict[str, Tensor]:
-    tokens, pairs = (torch.tensor(v, dtype=torch.double) for v in (found.tokens, found.pairs))
-    return {"norm": found.norm, "tokens": tokens, "pairs": pairs}
+def _totals(result: Survey | Trial) -> dict[str, Tensor]:
+    tokens, pairs = (torch.tensor(v, dtype=torch.double) for v in (result.tokens, result.pairs))
+    return {"norm": result.norm, "tokens": tokens, "pairs": pairs}

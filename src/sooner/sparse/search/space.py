@@ -132,8 +132,8 @@ class Space:
     @property
     def patterns(self) -> tuple[Pattern, ...]:
         """All candidates, each once, `Dense` first."""
-        found = [Dense(), *self._grids(), *self._shapes(), *self._lines()]
-        return tuple(dict.fromkeys(found))
+        result = [Dense(), *self._grids(), *self._shapes(), *self._lines()]
+        return tuple(dict.fromkeys(result))
 
     def target(self, layout: PromptLayout) -> float:
         """Returns the budget of appendix C.5 as a share of dense attention's pairs."""

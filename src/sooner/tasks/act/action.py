@@ -104,7 +104,7 @@ class Action:
 
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON, without the statistics of the batch."""
-        told: dict[str, Any] = {
+        data: dict[str, Any] = {
             "action": self.values.tolist(),
             "ids": self.ids.tolist(),
             "clipped": bool(self.clipped.any()),
@@ -119,5 +119,5 @@ class Action:
         }
         for name in ("deviation", "from_exact"):
             distance = getattr(self, name)
-            told[name] = None if distance is None else distance.as_dict()
-        return told
+            data[name] = None if distance is None else distance.as_dict()
+        return data

@@ -79,9 +79,9 @@ class Allowance:
 
 def _length(text: str) -> float:
     """Returns metres or radians of `5mm`; a bare 0 needs no unit."""
-    found = re.fullmatch(r"(-?[0-9.]+(?:e-?[0-9]+)?)\s*([a-z]*)", text)
+    match = re.fullmatch(r"(-?[0-9.]+(?:e-?[0-9]+)?)\s*([a-z]*)", text)
     try:
-        number, unit = float(found[1]), found[2]  # type: ignore[index]
+        number, unit = float(match[1]), match[2]  # type: ignore[index]
     except (TypeError, ValueError):
         raise SoonerError(f"tolerance holds '{text}'; give a length such as 5mm") from None
     if not unit and number != 0:

@@ -61,10 +61,10 @@ def decode(
     warm = temperature > 0 and temperature != 1
     began = time.perf_counter()
     inputs = make_inputs()
-    said: list[list[int]] = [[] for _ in inputs["input_ids"]]
+    outputs: list[list[int]] = [[] for _ in inputs["input_ids"]]
 
     def keep(row: int, new: list[int], drafted: int) -> None:
-        said[row] += new
+        outputs[row] += new
         if on_tokens is not None:
             on_tokens(row, new, drafted)
 
@@ -78,7 +78,7 @@ def decode(
         on_tokens=keep,
     )
     run(session)
-    return Decoded(np.array(said, dtype=np.int64), session.stats, time.perf_counter() - began)
+    return Decoded(np.array(outputs, dtype=np.int64), session.stats, time.perf_counter() - began)
 
 
 @dataclass(frozen=True)
@@ -128,16 +128,16 @@ class ActionBatch:
         self.policy, self.observations = policy, observations
         self.statistics = [policy.statistics[key] for key in keys]
 
-    def actions(self, name: str, method: Method, asked: ActionSampling) -> list[Action]:
+    def actions(self, name: str, method: Method, sampling: ActionSampling) -> list[Action]:
         """Decode with a method that goes by `name`."""
         decoded = decode(
             self.policy.adapter,
             self._inputs,
             method,
             self.policy.horizon * self.statistics[0].dims,
-            generator=asked.generator,
-            temperature=asked.temperature,
-            on_tokens=asked.on_tokens,
+            generator=sampling.generator,
+            temperature=sampling.temperature,
+            on_tokens=sampling.on_tokens,
         )
         rows = len(self.observations)
         self.policy.pace.add(name, rows, decoded.seconds)
@@ -152,15 +152,17 @@ class ActionBatch:
         ]
 
     def _inputs(self) -> Mapping[str, Any]:
-        pictures = [one.image for one in self.observations]
-        return self.policy.processor(pictures, [one.instruction for one in self.observations])
+        pictures = [observation.image for observation in self.observations]
+        return self.policy.processor(
+            pictures, [observation.instruction for observation in self.observations]
+        )
 
     def _action(self, row: int, name: str, decoded: Decoded) -> Action:
         tokens, statistics = self.policy.tokens, self.statistics[row]
-        said = decoded.ids[row : row + 1]
-        ids = said.reshape(-1, statistics.dims)
+        output = decoded.ids[row : row + 1]
+        ids = output.reshape(-1, statistics.dims)
         return Action(
-            values=decode_actions(said, tokens, statistics)[0],
+            values=decode_actions(output, tokens, statistics)[0],
             ids=ids,
             clipped=self._bins(ids) < 0,
             unnorm_key=statistics.name,

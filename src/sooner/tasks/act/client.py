@@ -80,9 +80,9 @@ class RemotePolicy:
             request["unnorm_key"] = self.unnorm_key
         if self.deadline_ms is not None:
             request["deadline_ms"] = self.deadline_ms
-        told = self._ask(json.dumps(request).encode())
-        arrays = told if isinstance(told, list) else [told]
-        return np.stack([_array(one) for one in arrays])
+        answer = self._ask(json.dumps(request).encode())
+        arrays = answer if isinstance(answer, list) else [answer]
+        return np.stack([_array(array) for array in arrays])
 
     def _ask(self, body: bytes) -> Any:
         headers = {"Content-Type": "application/json"}
@@ -127,6 +127,6 @@ def _as_json_numpy(array: np.ndarray) -> dict[str, Any]:
     return {"__numpy__": data, "dtype": array.dtype.str, "shape": list(array.shape)}
 
 
-def _array(told: Mapping[str, Any]) -> np.ndarray:
-    data = np.frombuffer(base64.b64decode(told["__numpy__"]), np.dtype(told["dtype"]))
-    return data.reshape(told["shape"]).copy()
+def _array(content: Mapping[str, Any]) -> np.ndarray:
+    data = np.frombuffer(base64.b64decode(content["__numpy__"]), np.dtype(content["dtype"]))
+    return data.reshape(content["shape"]).copy()

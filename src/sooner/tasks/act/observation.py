@@ -24,7 +24,7 @@ FORMATS = ("PNG", "JPEG", "WEBP")
 
 DTYPE = re.compile(r"[<>=|]?[a-zA-Z]\w{0,12}")
 
-MOST_DIMS = 8
+MAX_DIMS = 8
 
 """Of a shape that is read at all, so that the message can tell what is wrong with it."""
 
@@ -98,7 +98,7 @@ def _kind(dtype: Any) -> np.dtype:
 
 
 def _sizes(shape: Any) -> tuple[int, ...]:
-    known = isinstance(shape, list | tuple) and len(shape) <= MOST_DIMS
+    known = isinstance(shape, list | tuple) and len(shape) <= MAX_DIMS
     if not known or not all(type(size) is int for size in shape):
         raise UnreadableError(
             "image",
@@ -162,7 +162,7 @@ LONGEST_KEY = 200
 
 """Characters of a data set's name."""
 
-MOST_PIXELS = 25_000_000
+MAX_PIXELS = 25_000_000
 
 """Of a picture; towers look at a few hundred on a side."""
 
@@ -246,11 +246,11 @@ def check_size(width: int, height: int) -> None:
     """
     if min(width, height) < 1:
         raise FieldError("image", f"image is {width} x {height}; it must have pixels")
-    if width * height > MOST_PIXELS:
+    if width * height > MAX_PIXELS:
         raise FieldError(
             "image",
             f"image of {width} x {height} has {width * height / 1e6:.0f} megapixels; at most "
-            f"{MOST_PIXELS // 1_000_000} are read, send it smaller",
+            f"{MAX_PIXELS // 1_000_000} are read, send it smaller",
         )
 
 

@@ -118,7 +118,7 @@ class Policy:
         """The allowance is too small for any bin, so `relaxed` is exact."""
         keys = self.statistics if self.unnorm_key is None else [self.unnorm_key]
         known = (self.statistics[key] for key in keys)
-        return all(self.allowance.tolerance(self.tokens, one).is_exact for one in known)
+        return all(self.allowance.tolerance(self.tokens, entry).is_exact for entry in known)
 
     def check_method(self, name: str) -> str:
         """`name`, if this policy can decode so.
@@ -206,14 +206,14 @@ class Policy:
                 "have; use temperature 0"
             )
         name = self.settle(method, len(observations))
-        keys = [self.key_of(one) for one in observations]
-        asked = ActionSampling(temperature, self._generator(seed), on_tokens)
+        keys = [self.key_of(observation) for observation in observations]
+        sampling = ActionSampling(temperature, self._generator(seed), on_tokens)
         actions: dict[int, Action] = {}
         for rows in self._groups(keys, name):
             run = ActionBatch(
                 self, [observations[row] for row in rows], [keys[row] for row in rows]
             )
-            made = run.actions(name, self.build(name, keys[rows[0]]), asked.of(rows))
+            made = run.actions(name, self.build(name, keys[rows[0]]), sampling.of(rows))
             actions.update(zip(rows, run.compared(made) if compare else made, strict=True))
         return [actions[row] for row in range(len(observations))]
 
@@ -235,7 +235,7 @@ class Policy:
         if tolerance not in self._built:
             legal = tuple(range(self.tokens.first_id, self.tokens.vocab_size))
             # The prefill says the first token, and a whole accepted draft leaves the last one.
-            longest = self.horizon * max(one.dims for one in self.statistics.values())
+            longest = self.horizon * max(entry.dims for entry in self.statistics.values())
             depth = max(longest - 2, 1)
             nodes = GPU_NODES if self.adapter.device.type == "cuda" else CPU_NODES
             options: dict[str, Any] = {"nodes": nodes, "depth": depth, "legal": legal}
@@ -288,9 +288,9 @@ def load(
     kind = loading.pick_dtype(dtype, where, is_small=model is None)
     if model is None:
         model, head = _bundled(head)
-    if (told := loading.model_type(model)) not in OpenVLA.model_types:
+    if (actual := loading.model_type(model)) not in OpenVLA.model_types:
         raise SoonerError(
-            f"model '{model}' of type '{told}' is no robot policy; give one of type "
+            f"model '{model}' of type '{actual}' is no robot policy; give one of type "
             f"{', '.join(OpenVLA.model_types)}"
         )
     loaded = loading.load(model, where, kind, device_map)

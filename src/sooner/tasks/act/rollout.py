@@ -171,24 +171,24 @@ def run_rollouts(
     """
     if episodes < 1 or batch < 1:
         raise SoonerError(f"{episodes} episodes, {batch} side by side: both must be at least 1")
-    wanted = [env] if isinstance(env, str) else list(env)
-    found = Rollouts()
-    for name in wanted:
+    names = [env] if isinstance(env, str) else list(env)
+    rollouts = Rollouts()
+    for name in names:
         lanes = [_Lane(make(name)) for _ in range(min(batch, episodes))]
         waiting = [
             (number, _film(films, name, number, index < film_limit))
             for index, number in enumerate(range(seed, seed + episodes))
         ]
         try:
-            _run(act, lanes, waiting, found, on_episode, on_call)
+            _run(act, lanes, waiting, rollouts, on_episode, on_call)
         finally:
             for lane in lanes:
                 lane.close()
-    return found
+    return rollouts
 
 
-def _film(folder: Path | None, name: str, seed: int, wanted: bool) -> Path | None:
-    return folder / f"{name}-{seed:04}.mp4" if folder is not None and wanted else None
+def _film(folder: Path | None, name: str, seed: int, is_enabled: bool) -> Path | None:
+    return folder / f"{name}-{seed:04}.mp4" if folder is not None and is_enabled else None
 
 
 class _Lane:
@@ -239,7 +239,7 @@ def _run(
     act: RolloutPolicy,
     lanes: list[_Lane],
     waiting: list[tuple[int, Path | None]],
-    found: Rollouts,
+    rollouts: Rollouts,
     on_episode: Callable[[Episode], None] | None,
     on_call: Callable[[list[Any]], None] | None,
 ) -> None:
@@ -254,12 +254,12 @@ def _run(
         seen = [lane.observe() for lane in live]
         begun = time.perf_counter()
         answers = act(seen)
-        found.seconds += time.perf_counter() - begun
+        rollouts.seconds += time.perf_counter() - begun
         if on_call is not None:
             on_call(answers)
         for lane, answer in zip(live, answers, strict=True):
             lane.take(answer.values)
             if not lane.live:
-                found.episodes.append(lane.end())
+                rollouts.episodes.append(lane.end())
                 if on_episode is not None:
-                    on_episode(found.episodes[-1])
+                    on_episode(rollouts.episodes[-1])

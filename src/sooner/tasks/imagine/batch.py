@@ -57,10 +57,10 @@ class DrawJob:
     seed: int
 
     @property
-    def given(self) -> list[int]:
+    def prefix(self) -> list[int]:
         """Codes that the prompt holds already."""
         ids: list[int] = self.inputs["input_ids"][0].tolist()
-        return ids[len(ids) - self.canvas.grid.given :]
+        return ids[len(ids) - self.canvas.grid.prefix :]
 
 
 class Interrupted(KeyboardInterrupt):
@@ -80,7 +80,7 @@ def draw_batch(
         Interrupted: Ctrl-C; it holds the codes decoded by then.
         SoonerError: as `sooner.draw`.
     """
-    progress = DrawingProgress(work.canvas.grid, work.given, work.settings.count, on_progress)
+    progress = DrawingProgress(work.canvas.grid, work.prefix, work.settings.count, on_progress)
     try:
         drawing = _draw(work, method, progress.add)
         progress.close()
@@ -98,7 +98,7 @@ class _EnoughError(Exception):
 def warm_up(work: DrawJob, *methods: Method) -> None:
     """A few rounds of each method: first forwards pay for allocations and kernel choices."""
     for method in methods:
-        progress = DrawingProgress(work.canvas.grid, work.given, work.settings.count, _leave)
+        progress = DrawingProgress(work.canvas.grid, work.prefix, work.settings.count, _leave)
         with suppress(_EnoughError):
             _draw(work, method, progress.add)
 

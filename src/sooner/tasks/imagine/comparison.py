@@ -65,16 +65,16 @@ def check(work: DrawJob, plain: Drawing, made: Drawing, reference: Autoregressiv
     """Returns the worst parity of the rows; plain decoding runs again with scores if they
     differ.
     """
-    given = work.canvas.grid.given
+    prefix = work.canvas.grid.prefix
     pairs = list(
-        zip(plain.tokens[:, given:].tolist(), made.tokens[:, given:].tolist(), strict=True)
+        zip(plain.tokens[:, prefix:].tolist(), made.tokens[:, prefix:].tolist(), strict=True)
     )
     if all(compare(*pair).verdict == "identical" for pair in pairs):
         return Parity("identical")
     recorded = RecordedPlain(shared_noise=reference.shared_noise, dtype=work.canvas.dtype)
     draw_batch(work, recorded)
-    found = [recorded.compare(row, one, other) for row, (one, other) in enumerate(pairs)]
-    return max(found, key=lambda parity: ("identical", "tie", "bug").index(parity.verdict))
+    results = [recorded.compare(row, first, other) for row, (first, other) in enumerate(pairs)]
+    return max(results, key=lambda parity: ("identical", "tie", "bug").index(parity.verdict))
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class PlainStep:
         """`[vocab]`: scores whose argmax is the next token; of the logits `raw`, if given."""
         scores = (self.raw[row] if raw is None else raw)[None]
         unread = torch.empty(1, 0, dtype=torch.long, device=scores.device)
-        for one in self.processors:
-            scores = one(unread, scores)
+        for processor in self.processors:
+            scores = processor(unread, scores)
         if self.waits is None:
             return scores[0]
         return scores[0].log_softmax(-1) - self.waits[row].log()
@@ -131,12 +131,12 @@ class RecordedPlain(Autoregressive):
         # `g cond - (g - 1) uncond`, whose roundings have nothing to do with each other.
         spread = math.hypot(context.guidance, context.guidance - 1)
 
-        def keep(tree: Tree, scores: Tensor, given: Processing, noise: RowNoise) -> Verdict:
+        def keep(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
             waits = None
             if is_drawn:
                 waits = noise.waiting(Purpose.GUMBEL, 0, scores.shape[-1])[:, 0]
             self.steps.append(PlainStep(seen.last, waits, processors, spread))
-            return inner(tree, scores, given, noise)
+            return inner(tree, scores, processing, noise)
 
         return drafter, keep
 
@@ -147,21 +147,21 @@ class RecordedPlain(Autoregressive):
         its own by no more than rounding explains: half of it taken from the one, half given to the
         other. A top-k or top-p that cuts between the two is thereby weighed, too.
         """
-        told = compare(reference, candidate)
-        if told.divergence is None or told.reference is None or told.candidate is None:
-            return told
-        step = self.steps[told.divergence]
+        result = compare(reference, candidate)
+        if result.divergence is None or result.reference is None or result.candidate is None:
+            return result
+        step = self.steps[result.divergence]
         tolerance = step.tolerance(row, self.dtype)
         shaken = step.raw[row].clone()
-        shaken[told.reference] -= tolerance / 2
-        shaken[told.candidate] += tolerance / 2
-        is_tie = int(step.deciding(row, shaken).argmax()) == told.candidate
-        own = step.deciding(row)
-        best, second = own.topk(2).values.tolist()
+        shaken[result.reference] -= tolerance / 2
+        shaken[result.candidate] += tolerance / 2
+        is_tie = int(step.deciding(row, shaken).argmax()) == result.candidate
+        decider = step.deciding(row)
+        best, second = decider.topk(2).values.tolist()
         return replace(
-            told,
+            result,
             verdict="tie" if is_tie else "bug",
-            gap=best - float(own[told.candidate]),
+            gap=best - float(decider[result.candidate]),
             top2_gap=best - second,
             tolerance=tolerance,
         )

@@ -50,23 +50,23 @@ class DrawingModel:
     folder: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
 
-    def foreign(self, given: Path | str) -> list[str]:
+    def foreign(self, sources: Path | str) -> list[str]:
         """Returns notes for a prompt or clip that a miniature was not trained for; empty
         otherwise.
         """
         name = self.name.removeprefix("miniature ")
-        return miniatures.find(name).foreign(given) if self.miniature else []
+        return miniatures.find(name).foreign(sources) if self.miniature else []
 
     @property
     def model_type(self) -> str:
         return str(self.model.config.model_type)
 
-    def canvas(self, size: tuple[int, int] | None = None, given: int | None = None) -> Canvas:
+    def canvas(self, size: tuple[int, int] | None = None, prefix: int | None = None) -> Canvas:
         """Returns the adapter by which the model draws.
 
         Args:
             size: height and width of a picture in pixels, for families that draw in several.
-            given: frames that a clip is continued from.
+            prefix: frames that a clip is continued from.
 
         Raises:
             SoonerError: a size that the model can't make; frames that don't fit.
@@ -81,9 +81,11 @@ class DrawingModel:
                 "leave the size out"
             )
         latents = (
-            self.video_tokenizer.given if given is None else self.video_tokenizer.latents_of(given)
+            self.video_tokenizer.prefix
+            if prefix is None
+            else self.video_tokenizer.latents_of(prefix)
         )
-        options: dict[str, Any] = {"given": latents, "tokenizer": self.video_tokenizer.tokenizer}
+        options: dict[str, Any] = {"prefix": latents, "tokenizer": self.video_tokenizer.tokenizer}
         return make_canvas(self.model, **options)
 
     def prompt_inputs(
@@ -161,8 +163,8 @@ def default_jacobi_window(canvas: Canvas, count: int) -> int:
 
 
 def _jacobi(settings: ImagineSettings, options: Options) -> Method:
-    asked = {"coupling": settings.coupling, "strength": settings.strength}
-    known: Options = {name: value for name, value in asked.items() if value is not None}
+    values = {"coupling": settings.coupling, "strength": settings.strength}
+    known: Options = {name: value for name, value in values.items() if value is not None}
     return CoupledJacobi(**options, **known)
 
 

@@ -42,7 +42,7 @@ def read_start(
     """
     video_tokenizer = drawing_model.video_tokenizer
     assert video_tokenizer is not None, "only models that continue clips come here"
-    count = settings.given or video_tokenizer.given_frames
+    count = settings.given or video_tokenizer.prefix_frames
     info = probe(path)
     first = settings.start if settings.start >= 0 else info.frames + settings.start
     if first < 0 or first + count > info.frames:
@@ -51,13 +51,13 @@ def read_start(
             f"there, change --given or --start"
         )
     frames = read(info, lambda _: list(range(first, first + count)), on_decode)
-    told = {
+    details = {
         "frames": {"first": first, "count": count},
         "video": {"frames": info.frames, "fps": info.fps, "width": info.width,
                   "height": info.height},
         "notes": [info.damage] if info.damage else [],
     }  # fmt: skip
-    return fit(frames.pixels, video_tokenizer.height, video_tokenizer.width), told
+    return fit(frames.pixels, video_tokenizer.height, video_tokenizer.width), details
 
 
 def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
@@ -68,11 +68,11 @@ def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
     """
     frames = torch.from_numpy(pixels).permute(0, 3, 1, 2).float()  # [frames, 3, h, w]
     tall, wide = frames.shape[2:]
-    kept_tall = min(tall, round(wide * height / width))
-    kept_wide = min(wide, round(tall * width / height))
-    top, left = (tall - kept_tall) // 2, (wide - kept_wide) // 2
-    frames = frames[:, :, top : top + kept_tall, left : left + kept_wide]
-    mode = "area" if kept_tall >= height and kept_wide >= width else "bilinear"
+    new_tall = min(tall, round(wide * height / width))
+    new_wide = min(wide, round(tall * width / height))
+    top, left = (tall - new_tall) // 2, (wide - new_wide) // 2
+    frames = frames[:, :, top : top + new_tall, left : left + new_wide]
+    mode = "area" if new_tall >= height and new_wide >= width else "bilinear"
     scaled = functional.interpolate(frames, (height, width), mode=mode)
     return scaled.round().to(torch.uint8).permute(0, 2, 3, 1).contiguous().numpy()
 
@@ -93,7 +93,7 @@ class ImagineResult:
     pixels: np.ndarray
     finished: list[bool]
     fps: float | None = None
-    given_frames: int = 0
+    prefix_frames: int = 0
 
 
 class Stopped(KeyboardInterrupt):
@@ -121,12 +121,12 @@ def imagine(
     settings, callbacks = settings or ImagineSettings(), callbacks or DrawCallbacks()
     canvas = drawing_model.canvas(settings.size)
     inputs = drawing_model.prompt_inputs([prompt], settings.size)
-    told = {
+    details = {
         "prompt": prompt,
         "prompt_tokens": int(inputs["input_ids"].shape[1]),
         "notes": [*drawing_model.foreign(prompt), *_strange(drawing_model, prompt)],
     }
-    return _make(drawing_model, canvas, inputs, settings, callbacks, told)
+    return _make(drawing_model, canvas, inputs, settings, callbacks, details)
 
 
 def continue_clip(
@@ -147,13 +147,13 @@ def continue_clip(
     settings, callbacks = settings or ImagineSettings(), callbacks or DrawCallbacks()
     canvas = drawing_model.canvas(settings.size, settings.given)
     began = time.perf_counter()
-    frames, told = read_start(path, drawing_model, settings, callbacks.on_decode)
+    frames, details = read_start(path, drawing_model, settings, callbacks.on_decode)
     callbacks.stage("process")
     inputs = drawing_model.clip_inputs(torch.from_numpy(frames)[None])
-    told |= {"file": str(path), "input_hash": sha256(path), "notes": told.get("notes", [])}
-    told["notes"] = [*drawing_model.foreign(Path(path)), *told["notes"]]
-    told["video_seconds"] = time.perf_counter() - began
-    return _make(drawing_model, canvas, inputs, settings, callbacks, told)
+    details |= {"file": str(path), "input_hash": sha256(path), "notes": details.get("notes", [])}
+    details["notes"] = [*drawing_model.foreign(Path(path)), *details["notes"]]
+    details["video_seconds"] = time.perf_counter() - began
+    return _make(drawing_model, canvas, inputs, settings, callbacks, details)
 
 
 def _make(
@@ -162,7 +162,7 @@ def _make(
     inputs: Mapping[str, Any],
     settings: ImagineSettings,
     callbacks: DrawCallbacks,
-    told: dict[str, Any],
+    details: dict[str, Any],
 ) -> ImagineResult:
     seed = fresh_seed() if settings.seed is None else settings.seed
     work, method = DrawJob(canvas, inputs, settings, seed), build_method(settings, canvas)
@@ -172,7 +172,7 @@ def _make(
         callbacks.stage("warm-up")
         warm_up(work, method, comparison.plain_for(work, method))
     callbacks.stage("draw")
-    base = _base(drawing_model, work, method, told)
+    base = _base(drawing_model, work, method, details)
     try:
         drawing, progress = draw_batch(work, method, callbacks.on_progress)
     except Interrupted as stop:
@@ -180,7 +180,7 @@ def _make(
     try:
         callbacks.stage("pixels")
         pixels, took = _pixels(work, drawing)
-        record = {**base, **_measured(drawing, canvas, took, told)}
+        record = {**base, **_measured(drawing, canvas, took, details)}
         if settings.compare:
             callbacks.stage("compare")
             record |= comparison.compare_plain(work, drawing, method, callbacks.on_progress)
@@ -220,19 +220,19 @@ def _made(
 ) -> ImagineResult:
     if drawing_model.video_tokenizer is None:
         return ImagineResult(record, pixels, finished)
-    given = drawing_model.video_tokenizer.frames_of(
-        work.canvas.grid.given // work.canvas.grid.frame
+    frames = drawing_model.video_tokenizer.frames_of(
+        work.canvas.grid.prefix // work.canvas.grid.frame
     )
-    return ImagineResult(record, pixels, finished, drawing_model.video_tokenizer.fps, given)
+    return ImagineResult(record, pixels, finished, drawing_model.video_tokenizer.fps, frames)
 
 
 def _base(
-    drawing_model: DrawingModel, work: DrawJob, method: Method, told: dict[str, Any]
+    drawing_model: DrawingModel, work: DrawJob, method: Method, details: dict[str, Any]
 ) -> dict[str, Any]:
     """Returns entries of the record that do not depend on the run."""
     settings = work.settings
     return {
-        **{name: value for name, value in told.items() if name != "video_seconds"},
+        **{name: value for name, value in details.items() if name != "video_seconds"},
         "model": drawing_model.name,
         "method": settings.method,
         "mode": method.mode,
@@ -250,12 +250,12 @@ def _base(
 
 
 def _measured(
-    drawing: Drawing, canvas: Canvas, pixels: float, told: Mapping[str, Any]
+    drawing: Drawing, canvas: Canvas, pixels: float, details: Mapping[str, Any]
 ) -> dict[str, Any]:
     stats, sampling = drawing.stats, drawing.sampling
     seconds = {**stats.seconds, "pixels": pixels}
-    if "video_seconds" in told:
-        seconds["video"] = told["video_seconds"]
+    if "video_seconds" in details:
+        seconds["video"] = details["video_seconds"]
     return {
         "mode": stats.mode,
         "tokens": stats.tokens,
@@ -291,5 +291,5 @@ def _strange(drawing_model: DrawingModel, prompt: str) -> list[str]:
         for word in drawing_model.processor.tokenizer.get_vocab()
         if word.isalpha() and len(word) > 1
     )
-    told = ", ".join(known) if len(known) <= 40 else f"{len(known)} others"
-    return [f"the model knows no {' or '.join(map(repr, words))}; it knows {told}"]
+    names = ", ".join(known) if len(known) <= 40 else f"{len(known)} others"
+    return [f"the model knows no {' or '.join(map(repr, words))}; it knows {names}"]

@@ -27,10 +27,10 @@ from ...models.cosmos_ar.checkpoint import load_published
 from ...models.cosmos_ar.model import CosmosARForCausalLM
 from ...models.movqgan import MoVQGANDecoder
 from ...models.silent import as_run
-from ..loading import explained, pick_device, pick_dtype, told_type
+from ..loading import config_type, explained, pick_device, pick_dtype
 from .drawing_model import DrawingModel, Kind
 from .prompting import LUMINA
-from .video_tokenizer import check_trust, find_tokenizer, load_video_tokenizer
+from .video_tokenizer import check_remote_code, find_tokenizer, load_video_tokenizer
 
 JIT = "decoder.jit"
 
@@ -56,7 +56,7 @@ class JitDecoder:
 
 
 def chameleon_options(
-    folder: str, device: torch.device, tokenizer: str | None, layout: str | None, trust: bool
+    folder: str, device: torch.device, tokenizer: str | None, layout: str | None, remote_code: bool
 ) -> dict[str, Any]:
     """Returns options of a Chameleon's canvas: its layout, and the decoder that makes pixels of its
     codes.
@@ -69,29 +69,29 @@ def chameleon_options(
 
     Raises:
         SoonerError: no decoder, or that of other codes; an unknown layout, TorchScript without
-            `trust`.
+            `remote_code`.
     """
     if layout is not None:
         check_choice("layout", layout, LAYOUTS)
-    told = {} if layout is None else {"layout": layout}
+    extra = {} if layout is None else {"layout": layout}
     kind, name = VQGANDecoder, "vqgan"
     if layout == "lumina2":
         kind, name = MoVQGANDecoder, "movqgan_*"
     for place in _places(Path(folder if tokenizer is None else tokenizer)):
         if place.is_file():
-            return {"decoder": kind(place, device), **told}
+            return {"decoder": kind(place, device), **extra}
         files = sorted(
             file for end in ("ckpt", "safetensors") for file in place.glob(f"{name}.{end}")
         )
         if files:
-            return {"decoder": kind(files[-1], device), **told}
+            return {"decoder": kind(files[-1], device), **extra}
         if (place / JIT).is_file():
-            check_trust(place, trust)
-            return {"decoder": JitDecoder(place / JIT, device), **told}
-    wanted = "movqgan_270M.ckpt" if layout == "lumina2" else "vqgan.ckpt"
+            check_remote_code(place, remote_code)
+            return {"decoder": JitDecoder(place / JIT, device), **extra}
+    file_name = "movqgan_270M.ckpt" if layout == "lumina2" else "vqgan.ckpt"
     raise SoonerError(
         f"model '{folder}' is a Chameleon, whose codes transformers can't turn into pixels; give "
-        f"its {wanted} with --tokenizer"
+        f"its {file_name} with --tokenizer"
     )
 
 
@@ -157,7 +157,7 @@ class WordsOnly:
 
     def __call__(self, text: list[str], **_: Any) -> dict[str, Tensor]:
         """Prompts `[rows, width]`, padded on the left, and their mask."""
-        encoded = self.tokenizer([one + SEPARATOR for one in text], add_special_tokens=False)
+        encoded = self.tokenizer([line + SEPARATOR for line in text], add_special_tokens=False)
         begin = [] if self.begin is None else [self.begin]
         rows = [[*begin, *ids] for ids in encoded["input_ids"]]
         width = max(map(len, rows))
@@ -188,7 +188,7 @@ class LoadOptions(NamedTuple):
     dtype: Any
     tokenizer: str | None
     layout: str | None
-    trust: bool
+    remote_code: bool
 
 
 def load_drawing_model(
@@ -200,7 +200,7 @@ def load_drawing_model(
     threads: int | None = None,
     tokenizer: str | None = None,
     layout: str | None = None,
-    trust: bool = False,
+    remote_code: bool = False,
 ) -> DrawingModel:
     """Load a model that draws.
 
@@ -213,7 +213,7 @@ def load_drawing_model(
         tokenizer: folder of a video model's tokenizer, where it is not in or beside the model's;
             for Chameleon, what makes pixels of its codes (`vqgan.ckpt`, `movqgan_270M.ckpt`).
         layout: how a Chameleon writes pictures as tokens, see `ChameleonCanvas`.
-        trust: run the code in a tokenizer's TorchScript files.
+        remote_code: run the code in a tokenizer's TorchScript files.
 
     Raises:
         SoonerError: an unknown model, type, device or dtype; says what can be had.
@@ -221,7 +221,7 @@ def load_drawing_model(
     check_choice("kind", kind, get_args(Kind))
     planned = Threads.plan(threads, is_miniature=model is None)
     where = pick_device(device)
-    kept = pick_dtype(dtype, where, is_small=model is None)
+    precision = pick_dtype(dtype, where, is_small=model is None)
     folder = name = find_model(model, kind)
     if model is None:
         small = miniatures.whole(MINIATURES[kind])
@@ -229,7 +229,7 @@ def load_drawing_model(
         tokenizer = tokenizer or (str(small.tokenizer) if small.tokenizer else None)
     planned.apply()
     load = _load_image_model if kind == "image" else _load_video_model
-    made = load(folder, LoadOptions(where, kept, tokenizer, layout, trust))
+    made = load(folder, LoadOptions(where, precision, tokenizer, layout, remote_code))
     return DrawingModel(
         name, kind, **made, dtype=dtype, device=where, miniature=model is None, folder=folder
     )
@@ -240,8 +240,8 @@ def find_model(model: str | None, kind: Kind) -> str:
     return str(miniatures.find(MINIATURES[kind]).target) if model is None else model
 
 
-def _load_image_model(folder: str, asked: LoadOptions) -> dict[str, Any]:
-    kind = told_type(folder)
+def _load_image_model(folder: str, load_options: LoadOptions) -> dict[str, Any]:
+    kind = config_type(folder)
     if kind not in LOADERS:
         hint = "; continue clips with it (--continue)" if kind == CONTINUES else ""
         raise SoonerError(
@@ -249,43 +249,49 @@ def _load_image_model(folder: str, asked: LoadOptions) -> dict[str, Any]:
             f"{did_you_mean(kind, LOADERS)}{hint}; supported: {', '.join(sorted(LOADERS))}"
         )
     options: dict[str, Any] = {}
-    with explained(folder, asked.device):
+    with explained(folder, load_options.device):
         model: Any
         if kind == "chameleon":
             options = chameleon_options(
-                folder, asked.device, asked.tokenizer, asked.layout, asked.trust
+                folder,
+                load_options.device,
+                load_options.tokenizer,
+                load_options.layout,
+                load_options.remote_code,
             )
-            folder = find_chameleon(folder, asked.layout)
-            model = load_chameleon(folder, asked.dtype, asked.layout)
+            folder = find_chameleon(folder, load_options.layout)
+            model = load_chameleon(folder, load_options.dtype, load_options.layout)
             processor = load_processor(folder)
         else:
             model = LOADERS[kind].from_pretrained(
-                folder, dtype=asked.dtype, attn_implementation="sdpa"
+                folder, dtype=load_options.dtype, attn_implementation="sdpa"
             )
             processor = AutoProcessor.from_pretrained(folder)
-        model = as_run(model, folder).to(asked.device).eval()
+        model = as_run(model, folder).to(load_options.device).eval()
     return {"model": model, "processor": processor, "options": options}
 
 
-def _load_video_model(folder: str, asked: LoadOptions) -> dict[str, Any]:
-    dtype = asked.dtype
-    with explained(folder, asked.device):
+def _load_video_model(folder: str, load_options: LoadOptions) -> dict[str, Any]:
+    dtype = load_options.dtype
+    with explained(folder, load_options.device):
         model: Any
         if _is_published(Path(folder)):
             model = load_published(folder, None if dtype == "auto" else dtype)
         else:
-            kind = told_type(folder)
+            kind = config_type(folder)
             if kind != CONTINUES:
                 raise SoonerError(
                     f"model '{folder}' is of type '{kind}', which continues no clips; supported: "
                     f"{CONTINUES} (a folder as published, or saved by transformers)"
                 )
             model = CosmosARForCausalLM.from_pretrained(folder, dtype=dtype)
-        model = model.to(asked.device).eval()
-        place = find_tokenizer(Path(folder), asked.tokenizer)
+        model = model.to(load_options.device).eval()
+        place = find_tokenizer(Path(folder), load_options.tokenizer)
         return {
             "model": model,
-            "video_tokenizer": load_video_tokenizer(model, place, asked.device, asked.trust),
+            "video_tokenizer": load_video_tokenizer(
+                model, place, load_options.device, load_options.remote_code
+            ),
         }
 
 
@@ -301,7 +307,7 @@ def _is_published(folder: Path) -> bool:
 
 def _json(path: Path) -> dict[str, Any]:
     try:
-        told = json.loads(path.read_text())
+        data = json.loads(path.read_text())
     except ValueError as error:
         raise SoonerError(f"'{path}' is not JSON ({error}); fetch it again") from error
-    return told if isinstance(told, dict) else {}
+    return data if isinstance(data, dict) else {}

@@ -23,7 +23,7 @@ class DrawingProgress:
 
     Args:
         grid: of what is drawn.
-        given: codes that the prompt holds already, `[grid.given]`.
+        prefix: codes that the prompt holds already, `[grid.prefix]`.
         count: pictures.
         on_progress: told after every round; its time is kept apart in `watched`.
 
@@ -34,10 +34,10 @@ class DrawingProgress:
     """
 
     def __init__(
-        self, grid: TokenGrid, given: list[int], count: int, on_progress: OnProgress | None = None
+        self, grid: TokenGrid, prefix: list[int], count: int, on_progress: OnProgress | None = None
     ) -> None:
-        self.grid, self.given = grid, given
-        self.said: list[list[int]] = [[] for _ in range(count)]
+        self.grid, self.prefix = grid, prefix
+        self.output: list[list[int]] = [[] for _ in range(count)]
         self.steps = 0
         self.watched = 0.0
         self._on_progress = on_progress
@@ -49,7 +49,7 @@ class DrawingProgress:
             self._tell()
             self.steps += 1
         self._last = row
-        self.said[row] += tokens
+        self.output[row] += tokens
 
     def close(self) -> None:
         """Report the last round."""
@@ -64,17 +64,17 @@ class DrawingProgress:
     @property
     def tokens(self) -> int:
         """New codes of all pictures."""
-        return sum(map(len, self.said))
+        return sum(map(len, self.output))
 
     @property
     def total(self) -> int:
         """New codes of all finished pictures."""
-        return self.grid.left * len(self.said)
+        return self.grid.left * len(self.output)
 
     @property
     def finished(self) -> list[bool]:
         """Which pictures are whole."""
-        return [len(said) == self.grid.left for said in self.said]
+        return [len(tokens) == self.grid.left for tokens in self.output]
 
     def spans(self) -> tuple[Tensor, Tensor]:
         """Returns whole spans that can be decoded at any moment, and which of their codes are
@@ -88,14 +88,14 @@ class DrawingProgress:
         """
         kinds, grid = self.grid.kinds(), self.grid
         places = grid.code_places()
-        spans = torch.empty(len(self.said), grid.length, dtype=torch.long)
-        drawn = torch.zeros(len(self.said), len(places), dtype=torch.bool)
+        spans = torch.empty(len(self.output), grid.length, dtype=torch.long)
+        drawn = torch.zeros(len(self.output), len(places), dtype=torch.bool)
         if grid.row_end is not None:
             spans[:, kinds == ROW_END] = grid.row_end
         for index, token in enumerate(grid.tail):
             spans[:, kinds == 2 + index] = token
-        for row, said in enumerate(self.said):
-            known = torch.tensor((self.given + said)[: grid.length], dtype=torch.long)
+        for row, tokens in enumerate(self.output):
+            known = torch.tensor((self.prefix + tokens)[: grid.length], dtype=torch.long)
             codes = known[kinds[: len(known)] == CODE]
             drawn[row, : len(codes)] = True
             if not len(codes):
@@ -143,12 +143,12 @@ def partial(canvas: Canvas, progress: DrawingProgress) -> np.ndarray:
     pixels = to_uint8(canvas.pixels(spans))
     frames, height, width = pixels.shape[1:4]
     last = int(drawn.any(0).flatten(1).any(1).sum()) - 1  # the newest latent frame
-    shown = 1 + max(last, 0) * ((frames - 1) // max(drawn.shape[1] - 1, 1))
+    count = 1 + max(last, 0) * ((frames - 1) // max(drawn.shape[1] - 1, 1))
     mask = drawn.repeat_interleave(height // drawn.shape[2], 2)
     mask = mask.repeat_interleave(width // drawn.shape[3], 3)  # [rows, latents, height, width]
     latents = _latent_of_frames(frames, drawn.shape[1])
     pixels[~mask[:, latents].numpy()] = GREY
-    return pixels[:, :shown]
+    return pixels[:, :count]
 
 
 def _latent_of_frames(frames: int, latents: int) -> Tensor:

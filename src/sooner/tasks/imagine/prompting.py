@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...errors import SoonerError
-from ..loading import one_line
+from ..loading import error_line
 
 Size = tuple[int, int] | None
 
@@ -34,7 +34,9 @@ def build_prompt(
             prompts = [_lumina(prompt, size) for prompt in prompts]
         made = BUILDERS[model_type](processor, prompts, size)
     except (ValueError, TypeError, AttributeError) as error:
-        raise SoonerError(f"the model's processor refuses the prompt: {one_line(error)}") from error
+        raise SoonerError(
+            f"the model's processor refuses the prompt: {error_line(error)}"
+        ) from error
     return dict(made)
 
 
@@ -76,11 +78,11 @@ def _chameleon(processor: Any, prompts: list[str], size: Size) -> Any:
 
 def _emu3(processor: Any, prompts: list[str], size: Size) -> Any:
     """The size stands in the prompt, in codes."""
-    told: dict[str, Any] = {}
+    options: dict[str, Any] = {}
     if size is not None:
-        told = {"ratio": f"{size[1]}:{size[0]}", "image_area": size[0] * size[1]}
+        options = {"ratio": f"{size[1]}:{size[0]}", "image_area": size[0] * size[1]}
     return processor(
-        text=prompts, return_for_image_generation=True, padding=True, return_tensors="pt", **told
+        text=prompts, return_for_image_generation=True, padding=True, return_tensors="pt", **options
     )
 
 

@@ -61,9 +61,9 @@ def load_prompts(
     path = Path(name)
     sets = {known: read for group in plugins("sooner.prompts") for known, read in group.items()}
     if path.is_file():
-        found: Iterable[ImagePrompt] = _lines(path)
+        result: Iterable[ImagePrompt] = _lines(path)
     elif str(name) in sets:
-        found = sets[str(name)](str(name), source)
+        result = sets[str(name)](str(name), source)
     elif path.suffix or len(path.parts) > 1:
         raise SoonerError(f"prompt file '{name}' does not exist; check the path")
     elif not sets:
@@ -72,7 +72,7 @@ def load_prompts(
         )
     else:
         raise unknown("prompt set", str(name), sets)
-    prompts = list(islice(found, limit))
+    prompts = list(islice(result, limit))
     if not prompts:
         raise SoonerError(f"'{name}' holds no prompts; give a text file with one prompt a line")
     return prompts
@@ -97,8 +97,8 @@ def load_clips(
         clips: list[StartClip] | None = read(root, limit)
         if clips is not None:
             return clips
-    kept = (path for path in find([root]) if not _lies_in(path, apart))
-    return list(islice((StartClip(path.stem, path) for path in kept), limit))
+    paths = (path for path in find([root]) if not _lies_in(path, apart))
+    return list(islice((StartClip(path.stem, path) for path in paths), limit))
 
 
 def _check(limit: int | None) -> None:

@@ -114,17 +114,17 @@ class ImagineSettings(KnowsOldNames):
     def sampling_options(self) -> dict[str, Any]:
         """Returns the options of `sooner.draw` that choose codes."""
         if self.greedy:
-            kept: dict[str, Any] = {"do_sample": False}
+            options: dict[str, Any] = {"do_sample": False}
         else:
-            kept = {"temperature": self.temperature, "top_p": self.top_p}
-            kept = {name: value for name, value in kept.items() if value is not None}
+            options = {"temperature": self.temperature, "top_p": self.top_p}
+            options = {name: value for name, value in options.items() if value is not None}
             if self.top_k is not None:
-                kept["top_k"] = None if self.top_k == ALL else self.top_k
-        return kept if self.guidance is None else {**kept, "guidance": self.guidance}
+                options["top_k"] = None if self.top_k == ALL else self.top_k
+        return options if self.guidance is None else {**options, "guidance": self.guidance}
 
-    def digest(self, *others: Any) -> str:
-        """Returns a short hash of these settings and `others` (model, dtype), stable
+    def digest(self, *extras: Any) -> str:
+        """Returns a short hash of these settings and `extras` (model, dtype), stable
         between runs.
         """
-        text = json.dumps([under_old_names(dataclasses.asdict(self)), *others], sort_keys=True)
+        text = json.dumps([under_old_names(dataclasses.asdict(self)), *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -11,7 +11,7 @@ import torch
 from ...errors import SoonerError
 from ...models.cosmos_ar.tokenizer import SPATIAL, TEMPORAL, PublishedTokenizer
 
-GIVEN_FRAMES = 9
+PREFIX_FRAMES = 9
 """Frames that Cosmos continues by default; the miniature does as it does."""
 
 PUBLISHED_FPS = 25.0
@@ -28,7 +28,7 @@ class VideoTokenizer:
         height, width: pixels of a frame.
         group: frames that a latent frame after the first stands for.
         latents: latent frames of a whole clip.
-        given: latent frames that a clip is continued from, by default.
+        prefix: latent frames that a clip is continued from, by default.
         fps: frames a second of the clips that the model knows.
     """
 
@@ -37,7 +37,7 @@ class VideoTokenizer:
     width: int
     group: int
     latents: int
-    given: int
+    prefix: int
     fps: float
 
     @property
@@ -46,9 +46,9 @@ class VideoTokenizer:
         return self.frames_of(self.latents)
 
     @property
-    def given_frames(self) -> int:
+    def prefix_frames(self) -> int:
         """Frames that a clip is continued from, by default."""
-        return self.frames_of(self.given)
+        return self.frames_of(self.prefix)
 
     def frames_of(self, latents: int) -> int:
         return 1 + (latents - 1) * self.group
@@ -69,7 +69,7 @@ class VideoTokenizer:
         return latents + 1
 
 
-def find_tokenizer(folder: Path, asked: str | None = None) -> Path:
+def find_tokenizer(folder: Path, name: str | None = None) -> Path:
     """Returns the folder of a video model's tokenizer: the one asked for, or in or beside the
     model's.
 
@@ -77,10 +77,10 @@ def find_tokenizer(folder: Path, asked: str | None = None) -> Path:
         SoonerError: none there.
     """
     places = [folder, folder / "tokenizer", folder.parent / "tokenizer"]
-    for place in places if asked is None else [Path(asked)]:
+    for place in places if name is None else [Path(name)]:
         if _is_published(place) or (place != folder and (place / "config.json").is_file()):
             return place
-    looked = str(asked or folder)
+    looked = str(name or folder)
     raise SoonerError(
         f"'{looked}' holds no video tokenizer; give a folder with {' and '.join(JIT)} with "
         "--tokenizer"
@@ -88,15 +88,15 @@ def find_tokenizer(folder: Path, asked: str | None = None) -> Path:
 
 
 def load_video_tokenizer(
-    model: Any, place: Path, device: torch.device, trust: bool
+    model: Any, place: Path, device: torch.device, remote_code: bool
 ) -> VideoTokenizer:
     """Returns the tokenizer in folder `place`, for a Cosmos model.
 
     Raises:
-        SoonerError: TorchScript without `trust`, or sizes that are not the model's.
+        SoonerError: TorchScript without `remote_code`, or sizes that are not the model's.
     """
     if _is_published(place):
-        return _published(model, place, device, trust)
+        return _published(model, place, device, remote_code)
     from ...models.clip_tokenizer import MotionTokenizer
 
     tokenizer: Any = MotionTokenizer.from_pretrained(place, dtype=torch.float32)
@@ -104,7 +104,7 @@ def load_video_tokenizer(
     config, latents = tokenizer.config, model.config.latent_shape[0]
     video_tokenizer = VideoTokenizer(
         tokenizer, config.height, config.width, config.group, latents,
-        given=1 + (GIVEN_FRAMES - 1) // config.group, fps=config.fps,
+        prefix=1 + (PREFIX_FRAMES - 1) // config.group, fps=config.fps,
     )  # fmt: skip
     box = config.latent_shape(video_tokenizer.frames)
     if box != tuple(model.config.latent_shape) or config.codes != model.config.vocab_size:
@@ -115,28 +115,28 @@ def load_video_tokenizer(
     return video_tokenizer
 
 
-def check_trust(place: Path, trust: bool) -> None:
+def check_remote_code(place: Path, remote_code: bool) -> None:
     """Require consent to the code in TorchScript files.
 
     Raises:
         SoonerError: there is none.
     """
-    if not trust:
+    if not remote_code:
         raise SoonerError(
             f"'{place}' holds TorchScript, which runs the code inside it; add --trust-code if you "
             "trust these files"
         )
 
 
-def _published(model: Any, place: Path, device: torch.device, trust: bool) -> VideoTokenizer:
-    check_trust(place, trust)
+def _published(model: Any, place: Path, device: torch.device, remote_code: bool) -> VideoTokenizer:
+    check_remote_code(place, remote_code)
     dtype = torch.float32 if device.type == "cpu" else torch.bfloat16
     encoder, decoder = (place / name for name in JIT)
     tokenizer = PublishedTokenizer(encoder, decoder, device=device, dtype=dtype)
     latents, height, width = model.config.latent_shape
     return VideoTokenizer(
         tokenizer, height * SPATIAL, width * SPATIAL, TEMPORAL, latents,
-        given=1 + (GIVEN_FRAMES - 1) // TEMPORAL, fps=PUBLISHED_FPS,
+        prefix=1 + (PREFIX_FRAMES - 1) // TEMPORAL, fps=PUBLISHED_FPS,
     )  # fmt: skip
 
 

@@ -18,7 +18,7 @@ from ... import __version__
 from ...errors import SoonerError
 from ...io import replacing
 
-TOLD = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
+METADATA = ("prompt", "file", "seed", "picture", "count", "model", "method", "jacobi_window",
         "coupling", "nfe", "mode", "sampling", "finish", "notes")  # fmt: skip
 """Entries of a record that go into a file's metadata."""
 
@@ -76,10 +76,10 @@ def make_folder(folder: Path) -> None:
 
 def metadata(record: Mapping[str, Any]) -> dict[str, Any]:
     """Returns Metadata of a file; equal settings give equal metadata."""
-    told = {name: record[name] for name in TOLD if record.get(name) not in (None, [])}
-    if "file" in told:
-        told["file"] = Path(told["file"]).name  # its folder may hold private names
-    return {**told, "sooner": __version__}
+    fields = {name: record[name] for name in METADATA if record.get(name) not in (None, [])}
+    if "file" in fields:
+        fields["file"] = Path(fields["file"]).name  # its folder may hold private names
+    return {**fields, "sooner": __version__}
 
 
 def write_png(path: Path, pixels: np.ndarray, record: Mapping[str, Any]) -> None:
@@ -119,10 +119,10 @@ def write_mp4(path: Path, frames: np.ndarray, fps: float, record: Mapping[str, A
     _whole(path, lambda part: _encode(part, large, fps, json.dumps(metadata(record))))
 
 
-def mark_drawn(frames: np.ndarray, given: int) -> np.ndarray:
+def mark_drawn(frames: np.ndarray, prefix: int) -> np.ndarray:
     """Returns the same frames with a thin orange edge around those that were drawn."""
     marked = frames.copy()
-    new = marked[given:]
+    new = marked[prefix:]
     edge = max(1, frames.shape[1] // 60)
     for band in (new[:, :edge], new[:, -edge:], new[:, :, :edge], new[:, :, -edge:]):
         band[:] = ORANGE

@@ -35,21 +35,21 @@ def unwrapped(text: str, names: tuple[str, ...] = FENCES) -> str:
         return text
     mark, inner = opening[1], ""
     for place, line in enumerate(lines[1:], 1):
-        found = FENCE.fullmatch(line)
-        if found is None:
+        match = FENCE.fullmatch(line)
+        if match is None:
             continue
         if inner:
-            inner = "" if _closes(found, inner) else inner
-        elif _closes(found, mark):
+            inner = "" if _closes(match, inner) else inner
+        elif _closes(match, mark):
             return "\n".join(lines[1:place]) if place == len(lines) - 1 else text
         else:
-            inner = found[1]
+            inner = match[1]
     return "\n".join(lines[1:])
 
 
-def _closes(found: re.Match[str], mark: str) -> bool:
+def _closes(match: re.Match[str], mark: str) -> bool:
     """Returns whether a fence ends the one that `mark` began."""
-    return not found[2] and found[1][0] == mark[0] and len(found[1]) >= len(mark)
+    return not match[2] and match[1][0] == mark[0] and len(match[1]) >= len(mark)
 
 
 WORD = re.compile(r"[\u2e80-\u9fff\uac00-\ud7af]|[^\W_]+")
@@ -79,16 +79,16 @@ def placed(text: str, regions: Sequence[Region]) -> list[Region]:
         regions: as drafters found them, in reading order.
     """
     left = [Counter(words(" ".join(region.drafts[:1]))) for region in regions]
-    sizes = [one.total() for one in left]
+    sizes = [counter.total() for counter in left]
     pictures = [place for place, region in enumerate(regions) if _is_picture(region)]
-    found = []
+    result = []
     for block in blocks(text):
         places = _claimed(Counter(words(" ".join(block.drafts))), left, sizes)
         while pictures and places and pictures[0] < min(places):
-            found.append(regions[pictures.pop(0)])
-        found.append(_at(block, [regions[place] for place in places]) if places else block)
-    found += [regions[place] for place in pictures]
-    return [replace(region, order=order) for order, region in enumerate(found)]
+            result.append(regions[pictures.pop(0)])
+        result.append(_at(block, [regions[place] for place in places]) if places else block)
+    result += [regions[place] for place in pictures]
+    return [replace(region, order=order) for order, region in enumerate(result)]
 
 
 def _is_picture(region: Region) -> bool:
@@ -103,29 +103,29 @@ def _claimed(mine: Counter[str], left: list[Counter[str]], sizes: Sequence[int])
     """Returns the regions that hold a block's words, best first; the words are taken out of
     them.
     """
-    rest, taken = mine.copy(), list[int]()
-    while rest and (best := _next(rest, taken, left, sizes)) is not None:
-        taken.append(best)
+    rest, indices = mine.copy(), list[int]()
+    while rest and (best := _next(rest, indices, left, sizes)) is not None:
+        indices.append(best)
         rest -= left[best]
     if not mine or mine.total() - rest.total() < SAME * mine.total():
         return []
-    for place in taken:
+    for place in indices:
         used = mine & left[place]
         left[place] -= used
         mine -= used
-    return taken
+    return indices
 
 
 def _next(
-    rest: Counter[str], taken: list[int], left: list[Counter[str]], sizes: Sequence[int]
+    rest: Counter[str], indices: list[int], left: list[Counter[str]], sizes: Sequence[int]
 ) -> int | None:
     """Returns the region with most of the rest; after the first one, a neighbour that lies within
     it.
     """
-    shares = [(rest & theirs).total() for theirs in left]
+    shares = [(rest & counter).total() for counter in left]
     near: Sequence[int] = range(len(left))
-    if taken:
-        ends = {min(taken) - 1, max(taken) + 1}
+    if indices:
+        ends = {min(indices) - 1, max(indices) + 1}
         near = [n for n in near if n in ends and shares[n] >= max(INSIDE * sizes[n], FEW)]
     best = max(near, key=shares.__getitem__, default=None)
     return best if best is not None and shares[best] else None
@@ -200,12 +200,12 @@ def read(text: str, form: str, draft: PageDraft, size: Size, seen: Size | None) 
 
 
 def _boxed(target: PageForm, text: str, size: Size, seen: Size | None) -> Reading:
-    found = target.read(text)
-    if not found.regions:  # nothing to be saved: the answer itself is all there is
-        return Reading(text.strip(), [], [], bool(text.strip()) and found.repaired)
-    regions = resized(found.regions, target.frame or seen, size)
+    answer = target.read(text)
+    if not answer.regions:  # nothing to be saved: the answer itself is all there is
+        return Reading(text.strip(), [], [], bool(text.strip()) and answer.repaired)
+    regions = resized(answer.regions, target.frame or seen, size)
     markdown = to_markdown(regions, MARKDOWN_HTML)
-    return Reading(markdown, regions, found.written, found.repaired)
+    return Reading(markdown, regions, answer.written, answer.repaired)
 
 
 def region_markdown(text: str, form: str, region: Region) -> str:
@@ -227,17 +227,17 @@ def _texts(regions: Sequence[Region]) -> list[str]:
 
 
 def described(
-    reading: Reading, said: DecodedRow, raw: str, tokenizer: Any, size: Size
+    reading: Reading, output: DecodedRow, raw: str, tokenizer: Any, size: Size
 ) -> list[ParsedRegion]:
     """Returns regions with boxes of both kinds and the share of each that was drafted.
 
     Args:
-        said: the tokens of `raw`; if a tokenizer makes others of it, shares stay unknown.
+        output: the tokens of `raw`; if a tokenizer makes others of it, shares stay unknown.
     """
-    offsets = offsets_of(tokenizer, raw) if said.tokens else None
+    offsets = offsets_of(tokenizer, raw) if output.tokens else None
     shares: list[float | None] = [None] * len(reading.regions)
-    if offsets is not None and offsets[0] == said.tokens:
-        shares = accepted_shares(reading.written, raw, offsets[1], said.drafted)
+    if offsets is not None and offsets[0] == output.tokens:
+        shares = accepted_shares(reading.written, raw, offsets[1], output.drafted)
     return [
         parsed_region(region, order, size, share)
         for order, (region, share) in enumerate(zip(reading.regions, shares, strict=True))

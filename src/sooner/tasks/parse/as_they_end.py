@@ -16,9 +16,9 @@ TICK = 0.2
 
 
 def as_they_end(
-    items: Iterator[Item], begin: Callable[[Item], Future[Made] | None], most: int
+    items: Iterator[Item], begin: Callable[[Item], Future[Made] | None], maximum: int
 ) -> Generator[tuple[Item, Future[Made]], None, None]:
-    """Begin items, `most` of them at a time, and yield each when its future has ended.
+    """Begin items, `maximum` of them at a time, and yield each when its future has ended.
 
     Items are taken in a thread of their own: one that is long in coming keeps nobody waiting. What
     is still under way when the generator is closed is cancelled.
@@ -30,34 +30,34 @@ def as_they_end(
     Raises:
         Exception: what `items` or `begin` raised.
     """
-    pump: _Pump[Item, Made] = _Pump(items, most)
+    pump: _Pump[Item, Made] = _Pump(items, maximum)
     under_way: dict[Future[Made], Item] = {}
     pump.start()
     is_more = True
     try:
         while is_more or under_way:
-            found = pump.take()
-            if isinstance(found, Future):
-                yield under_way.pop(found), found
+            result = pump.take()
+            if isinstance(result, Future):
+                yield under_way.pop(result), result
                 pump.slots.release()
-            elif isinstance(found, _Taken):
-                future = begin(found.item)
+            elif isinstance(result, _Entry):
+                future = begin(result.item)
                 if future is None:
                     pump.slots.release()
                     continue
-                under_way[future] = found.item
+                under_way[future] = result.item
                 future.add_done_callback(pump.events.put)
-            elif found is None:
+            elif result is None:
                 is_more = False
             else:
-                raise found
+                raise result
     finally:
         pump.stop()
         for future in under_way:
             future.cancel()
 
 
-class _Taken(Generic[Item]):
+class _Entry(Generic[Item]):
     """An item that is to be begun."""
 
     def __init__(self, item: Item) -> None:
@@ -72,11 +72,11 @@ class _Pump(Generic[Item, Made]):
         slots: how many more items may be under way.
     """
 
-    def __init__(self, items: Iterator[Item], most: int) -> None:
+    def __init__(self, items: Iterator[Item], maximum: int) -> None:
         self.items = items
-        self.events: queue.SimpleQueue[_Taken[Item] | Future[Made] | BaseException | None]
+        self.events: queue.SimpleQueue[_Entry[Item] | Future[Made] | BaseException | None]
         self.events = queue.SimpleQueue()
-        self.slots = threading.Semaphore(most)
+        self.slots = threading.Semaphore(maximum)
         self._is_stopped = False
 
     def start(self) -> None:
@@ -87,7 +87,7 @@ class _Pump(Generic[Item, Made]):
         self._is_stopped = True
         self.slots.release()
 
-    def take(self) -> _Taken[Item] | Future[Made] | BaseException | None:
+    def take(self) -> _Entry[Item] | Future[Made] | BaseException | None:
         while True:
             try:
                 return self.events.get(timeout=TICK)
@@ -100,7 +100,7 @@ class _Pump(Generic[Item, Made]):
                 self.slots.acquire()
                 if self._is_stopped:
                     return
-                self.events.put(_Taken(next(self.items)))
+                self.events.put(_Entry(next(self.items)))
         except StopIteration:
             self.events.put(None)
         except BaseException as error:

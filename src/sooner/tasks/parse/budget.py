@@ -15,7 +15,7 @@ FIRST = 1 / 16
 """Forwards per drafted character that are assumed for the first page: four characters a token,
 four tokens a forward."""
 
-LEAST_FORWARDS = 3
+MIN_FORWARDS = 3
 """Below this many forwards (the crops' prefill and two rounds) stage 1 is not begun."""
 
 
@@ -44,7 +44,7 @@ class StageBudget:
     @property
     def is_enough(self) -> bool:
         """Whether stage 1 can do anything useful within it."""
-        return self.forwards >= LEAST_FORWARDS
+        return self.forwards >= MIN_FORWARDS
 
     def begin(self) -> None:
         """Start the clock."""
@@ -94,22 +94,22 @@ class PageCosts:
     @property
     def slot_seconds(self) -> float:
         """The median page's for a token of its prompt; 0 before any is known."""
-        known = [one.slot_seconds for one in self._recent if one.slot_seconds]
+        known = [cost.slot_seconds for cost in self._recent if cost.slot_seconds]
         return median(known) if known else 0.0
 
     def usual(self, letters: int) -> PageCost:
         """Returns the median page's cost a letter, for a page of so many."""
         if not self._recent:
             return PageCost(letters, round(FIRST * letters), 0.0)
-        forwards = median(one.forwards / one.letters for one in self._recent)
-        seconds = median(one.seconds / one.letters for one in self._recent)
+        forwards = median(cost.forwards / cost.letters for cost in self._recent)
+        seconds = median(cost.seconds / cost.letters for cost in self._recent)
         return PageCost(letters, round(forwards * letters), seconds * letters)
 
-    def least(self, letters: int) -> PageCost:
+    def minimum(self, letters: int) -> PageCost:
         """The cheapest of the recent pages, a letter or in all, whichever is less."""
         if not self._recent:
             return PageCost(letters, 0, 0.0)
-        shares = [(one, min(letters / one.letters, 1.0)) for one in self._recent]
-        forwards = min(one.forwards * share for one, share in shares)
-        seconds = min(one.seconds * share for one, share in shares)
+        shares = [(cost, min(letters / cost.letters, 1.0)) for cost in self._recent]
+        forwards = min(cost.forwards * share for cost, share in shares)
+        seconds = min(cost.seconds * share for cost, share in shares)
         return PageCost(letters, int(forwards), seconds)

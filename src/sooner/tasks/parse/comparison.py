@@ -42,7 +42,7 @@ def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[st
 
     plain = parser(page)
     is_same = plain.raw == parsed.raw
-    told: dict[str, Any] = {
+    record: dict[str, Any] = {
         "parity": "identical" if is_same else f"differs from letter {_first(plain, parsed)} on",
         "decode_speedup": None,
         "e2e_speedup": None,
@@ -50,15 +50,15 @@ def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[st
     }
     ended = plain.counts_for_speed and parsed.counts_for_speed
     if not ended or (parsed.mode == EXACT and not is_same) or not _decoding(parsed):
-        return told
-    own = _alone(parsed) + parsed.seconds.get("drafter", 0.0)
-    speedups = _decoding(plain) / _decoding(parsed), _alone(plain) / own
-    return {**told, "decode_speedup": speedups[0], "e2e_speedup": speedups[1]}
+        return record
+    total = _alone(parsed) + parsed.seconds.get("drafter", 0.0)
+    speedups = _decoding(plain) / _decoding(parsed), _alone(plain) / total
+    return {**record, "decode_speedup": speedups[0], "e2e_speedup": speedups[1]}
 
 
 def _first(plain: ParsedPage, parsed: ParsedPage) -> int:
     pairs = zip(plain.raw, parsed.raw, strict=False)
-    same = [one == other for one, other in pairs]
+    same = [first == other for first, other in pairs]
     return same.index(False) if False in same else len(same)
 
 

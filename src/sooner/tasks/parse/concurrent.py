@@ -24,7 +24,7 @@ from .parser import PageParser
 from .result import FAILED, Late, ParsedPage
 from .settings import ParseSettings
 from .shared_engine import PageTicket, SharedEngine
-from .steps import Asked, DecodeResult, Steps, drafts_first
+from .steps import DecodeResult, StepRequest, Steps, drafts_first
 
 Drafted: TypeAlias = tuple[Page, PageDraft | Late | None]
 """A page, and what drafters say of it."""
@@ -72,10 +72,10 @@ class ConcurrentParser:
         engine: Engine | None = None,
     ) -> None:
         self.parser = PageParser(pair, settings)
-        asked, model = self.parser.settings, pair.target.model
+        parse_settings, model = self.parser.settings, pair.target.model
         self.has_drafts = has_drafts
-        method = _method(asked, has_drafts, self.parser.experience)
-        room = engine_room(model, method, asked, pages_in_flight)
+        method = _method(parse_settings, has_drafts, self.parser.experience)
+        room = engine_room(model, method, parse_settings, pages_in_flight)
         self.pages_in_flight = room.pages_in_flight
         self.engine = engine or Engine(
             model, method, max_rows=room.rows, pages=room.pages, prefix_caching=False
@@ -142,11 +142,11 @@ class ConcurrentParser:
             while is_more or under_way:
                 while is_more and len(under_way) < self.pages_in_flight:
                     try:
-                        one = await anext(coming)
+                        item = await anext(coming)
                     except StopAsyncIteration:
                         is_more = False
                         break
-                    page, draft = (one, None) if isinstance(one, Page) else one
+                    page, draft = (item, None) if isinstance(item, Page) else item
                     under_way[asyncio.wrap_future(self.submit(page, draft))] = page
                 if not under_way:
                     return
@@ -218,7 +218,7 @@ class _PageRun:
         self, owner: ConcurrentParser, page: Page, draft: PageDraft | Late | None, number: int
     ) -> None:
         self.owner, self.number = owner, number
-        self._given: Drafted | None = (page, draft)
+        self._drafted: Drafted | None = (page, draft)
         self.future: Future[ParsedPage] = Future()
         self._steps: Steps[ParsedPage] | None = None
         self._tickets: list[PageTicket] = []
@@ -230,16 +230,16 @@ class _PageRun:
         own.
         """
         began = self._began
-        own = self._spent + (0.0 if began is None else time.perf_counter() - began)
-        return own + sum(ticket.seconds for ticket in self._tickets)
+        spent = self._spent + (0.0 if began is None else time.perf_counter() - began)
+        return spent + sum(ticket.seconds for ticket in self._tickets)
 
     def begin(self) -> None:
-        assert self._given is not None
-        page, draft = self._given
-        self._given = None  # who keeps the future keeps no picture
+        assert self._drafted is not None
+        page, draft = self._drafted
+        self._drafted = None  # who keeps the future keeps no picture
         steps = self.owner.parser.steps(page, draft, self.clock, CROPS)
         self._steps = drafts_first(steps)
-        self.future.add_done_callback(self._told)
+        self.future.add_done_callback(self._on_done)
         self._go_on(None)
 
     def end(self, parsed: ParsedPage | None = None, error: BaseException | None = None) -> None:
@@ -263,7 +263,7 @@ class _PageRun:
             return  # it was cancelled meanwhile
         self._began = time.perf_counter()
         try:
-            asked = steps.send(reply) if error is None else steps.throw(error)
+            request = steps.send(reply) if error is None else steps.throw(error)
         except StopIteration as ended:
             self.end(ended.value)
             return
@@ -273,13 +273,13 @@ class _PageRun:
         finally:
             self._spent += time.perf_counter() - self._began
             self._began = None
-        self._ask(asked)
+        self._ask(request)
 
-    def _ask(self, asked: Asked) -> None:
-        if callable(asked):
-            threading.Thread(target=self._wait, args=(asked,), name="draft", daemon=True).start()
+    def _ask(self, request: StepRequest) -> None:
+        if callable(request):
+            threading.Thread(target=self._wait, args=(request,), name="draft", daemon=True).start()
             return
-        ticket = PageTicket(asked, self._done, self.clock, float(self.number))
+        ticket = PageTicket(request, self._done, self.clock, float(self.number))
         self._tickets.append(ticket)
         self.owner._engine.decode(ticket)
 
@@ -297,7 +297,7 @@ class _PageRun:
         """In the engine's thread, what came of its requests."""
         self.owner._tasks.put(lambda: self._go_on(results, error))
 
-    def _told(self, future: Future[ParsedPage]) -> None:
+    def _on_done(self, future: Future[ParsedPage]) -> None:
         """Wherever the future is cancelled, let go of the page."""
         if future.cancelled():
             self.owner._tasks.put(self._cancel)
@@ -340,25 +340,25 @@ def _method(
     """Of an engine whose requests bring their drafts."""
     if not has_drafts:
         return Autoregressive()
-    kept = experience if settings.acceptance_threshold == 1 else None
-    return HSD([[]], **settings.verification, experience=kept)
+    shared = experience if settings.acceptance_threshold == 1 else None
+    return HSD([[]], **settings.verification, experience=shared)
 
 
 def _result(future: asyncio.Future[ParsedPage], page: Page) -> ParsedPage:
     try:
         return future.result()
     except Exception as error:
-        is_own = isinstance(error, SoonerError)
-        told = " ".join((str(error) if is_own else f"{type(error).__name__}: {error}").split())
-        return ParsedPage(page.source.name, page.number, FAILED, told[:300], size=page.size)
+        is_known = isinstance(error, SoonerError)
+        reason = " ".join((str(error) if is_known else f"{type(error).__name__}: {error}").split())
+        return ParsedPage(page.source.name, page.number, FAILED, reason[:300], size=page.size)
 
 
 async def _async(
     pages: Iterable[Page | Drafted] | AsyncIterable[Page | Drafted],
 ) -> AsyncIterator[Page | Drafted]:
     if isinstance(pages, AsyncIterable):
-        async for one in pages:
-            yield one
+        async for page in pages:
+            yield page
         return
-    for one in pages:
-        yield one
+    for page in pages:
+        yield page

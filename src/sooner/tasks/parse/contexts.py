@@ -45,7 +45,7 @@ def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) 
         if (texts := target.texts(region, draft.size, size))
     ]
     ends = [target.between(a.region, b.region) for a, b in pairwise(pieces)]
-    return [replace(one, end=end) for one, end in zip(pieces, [*ends, ""], strict=False)]
+    return [replace(piece, end=end) for piece, end in zip(pieces, [*ends, ""], strict=False)]
 
 
 def region_pieces(draft: PageDraft, ask: Ask) -> list[Piece]:
@@ -63,7 +63,7 @@ def region_pieces(draft: PageDraft, ask: Ask) -> list[Piece]:
             texts = [text.join(around) for text in texts]
             pieces.append(Piece(place, region, texts, question=question))
     ends = [_apart(a, b.region) for a, b in pairwise(pieces)]
-    return [replace(one, end=end) for one, end in zip(pieces, [*ends, ""], strict=False)]
+    return [replace(piece, end=end) for piece, end in zip(pieces, [*ends, ""], strict=False)]
 
 
 def _apart(piece: Piece, following: Region) -> str:
@@ -75,7 +75,7 @@ def _apart(piece: Piece, following: Region) -> str:
 
 def with_region_texts(
     pieces: Sequence[Piece],
-    heard: Mapping[int, str],
+    region_texts: Mapping[int, str],
     ask: Ask,
     draft: PageDraft,
     size: tuple[int, int] | None = None,
@@ -85,17 +85,17 @@ def with_region_texts(
     Both are alternatives of one region: a crop may be read worse than it was drafted.
 
     Args:
-        heard: texts by `Piece.place`, as the target wrote them about crops.
+        region_texts: texts by `Piece.place`, as the target wrote them about crops.
         size: as for `pieces_of`.
     """
-    found = []
+    result = []
     for piece in pieces:
-        text = heard.get(piece.place)
+        text = region_texts.get(piece.place)
         if text is not None:
             texts = on_page(piece.region, text, ask, draft, size)
             piece = replace(piece, texts=list(dict.fromkeys([*texts, *piece.texts])))
-        found.append(piece)
-    return found
+        result.append(piece)
+    return result
 
 
 def on_page(
@@ -106,14 +106,14 @@ def on_page(
     Where both forms have texts in the same style, the very text is kept; else it is read as a
     drafter's is.
     """
-    asked, target = FORMS[ask.about(region).form], FORMS[ask.form]
-    text = asked.content(text)
-    if asked is target and not asked.has_boxes:
+    source, target = FORMS[ask.about(region).form], FORMS[ask.form]
+    text = source.content(text)
+    if source is target and not source.has_boxes:
         return [text]
-    if not asked.has_boxes and asked.style is not None and asked.style == target.style:
+    if not source.has_boxes and source.style is not None and source.style == target.style:
         return [target.element(region, text, draft.size, size)]
-    heard = replace(region, drafts=[asked.draft(text, region.label)])
-    return target.texts(heard, draft.size, size)
+    updated = replace(region, drafts=[source.draft(text, region.label)])
+    return target.texts(updated, draft.size, size)
 
 
 def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) -> list[list[Ids]]:
@@ -127,7 +127,7 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
     Args:
         eos: ids that end a text; the first is expected.
     """
-    found: list[dict[tuple[int, ...], None]] = [{} for _ in pieces]
+    drafts: list[dict[tuple[int, ...], None]] = [{} for _ in pieces]
     for place in range(max((len(piece.texts) for piece in pieces), default=0)):
         texts = [piece.texts[min(place, len(piece.texts) - 1)] for piece in pieces]
         texts = [text + piece.end for text, piece in zip(texts, pieces, strict=True)]
@@ -135,10 +135,10 @@ def page_drafts(tokenizer: Any, pieces: Sequence[Piece], form: str, eos: Ids) ->
         texts[-1] += FORMS[form].end(pieces[-1].region)
         rows = cut(tokenizer, texts)
         rows[-1] = rows[-1] + eos[:1]
-        for ids, piece, each in zip(rows, pieces, found, strict=True):
+        for ids, piece, each in zip(rows, pieces, drafts, strict=True):
             if ids and place < len(piece.texts):
                 each[tuple(ids)] = None
-    return [[list(ids) for ids in each] for each in found if each]
+    return [[list(ids) for ids in each] for each in drafts if each]
 
 
 def region_drafts(tokenizer: Any, piece: Piece, eos: Ids) -> list[Ids]:
@@ -170,8 +170,8 @@ def offsets_of(tokenizer: Any, text: str) -> tuple[Ids, list[int]] | None:
     """
     if not getattr(tokenizer, "is_fast", False):
         return None
-    told = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
-    return list(told["input_ids"]), [begin for begin, _ in told["offset_mapping"]]
+    encoding = tokenizer(text, add_special_tokens=False, return_offsets_mapping=True)
+    return list(encoding["input_ids"]), [begin for begin, _ in encoding["offset_mapping"]]
 
 
 def decoded(tokenizer: Any, tokens: Sequence[int], form: str, eos: Ids) -> str:
@@ -187,5 +187,5 @@ def decoded(tokenizer: Any, tokens: Sequence[int], form: str, eos: Ids) -> str:
         getattr(tokenizer, "pad_token_id", None),
         getattr(tokenizer, "bos_token_id", None),
     }
-    kept = [token for token in tokens if token not in ends]
-    return str(tokenizer.decode(kept, skip_special_tokens=False))
+    visible = [token for token in tokens if token not in ends]
+    return str(tokenizer.decode(visible, skip_special_tokens=False))

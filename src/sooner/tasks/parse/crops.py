@@ -11,7 +11,7 @@ from ...documents.regions import FORMULA, area, around, overlap
 from .contexts import Ids, Piece
 from .forms import FORMS
 
-LEAST_SIDE, MOST_ASPECT = 8, 100.0
+MIN_SIDE, MAX_ASPECT = 8, 100.0
 """Crops that are smaller, or longer by far than wide, are refused by processors."""
 
 TINY, TOGETHER = 40, 160
@@ -49,13 +49,13 @@ class Part:
     @property
     def piece(self) -> Piece:
         """All of them as one, with as many drafts as the one that has most."""
-        count = max(len(one.texts) for one in self.pieces)
+        count = max(len(piece.texts) for piece in self.pieces)
         texts = ["".join(self._written(place)) for place in range(count)]
         return replace(self.pieces[0], region=self.region, texts=texts)
 
     def _written(self, place: int) -> list[str]:
-        texts = [one.texts[min(place, len(one.texts) - 1)] for one in self.pieces]
-        ends = [*(one.end for one in self.pieces[:-1]), ""]
+        texts = [piece.texts[min(place, len(piece.texts) - 1)] for piece in self.pieces]
+        ends = [*(piece.end for piece in self.pieces[:-1]), ""]
         return [text + end for text, end in zip(texts, ends, strict=True)]
 
     def split(self, text: str) -> dict[int, str]:
@@ -63,13 +63,13 @@ class Part:
 
         A text that does not fall into as many blocks is an alternative of the first region.
         """
-        found, rest = {}, text
-        for one in self.pieces[:-1]:
-            head, end, rest = rest.partition(one.end or "\n")
+        texts, rest = {}, text
+        for piece in self.pieces[:-1]:
+            head, end, rest = rest.partition(piece.end or "\n")
             if not end:
                 return {self.pieces[0].place: text}
-            found[one.place] = head
-        return {**found, self.pieces[-1].place: rest}
+            texts[piece.place] = head
+        return {**texts, self.pieces[-1].place: rest}
 
 
 @dataclass(frozen=True)
@@ -89,26 +89,26 @@ class Crop:
     slots: int
 
     @property
-    def own(self) -> int:
+    def length(self) -> int:
         """Tokens of its longest draft."""
         return max(map(len, self.drafts), default=0)
 
     def limit(self, is_result: bool = False) -> int:
         """Returns most new tokens: a multiple of the longest draft, which is only about right."""
         if is_result:
-            return TIMES * self.own + RESULT_SPARE
-        return TIMES * self.own + SPARE if self.own else EMPTY
+            return TIMES * self.length + RESULT_SPARE
+        return TIMES * self.length + SPARE if self.length else EMPTY
 
     @property
     def confidence(self) -> float:
         """That of the region which the drafter is least sure of."""
-        return min(_confidence(one.region) for one in self.part.pieces)
+        return min(_confidence(piece.region) for piece in self.part.pieces)
 
-    def repetition(self, most: int, is_result: bool = False) -> int:
+    def repetition(self, limit: int, is_result: bool = False) -> int:
         """Returns tokens that may repeat a period: no more than it was expected to say. 0
         for any.
         """
-        return most if is_result or not most else min(most, self.own + SPARE)
+        return limit if is_result or not limit else min(limit, self.length + SPARE)
 
 
 def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
@@ -117,18 +117,18 @@ def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
     A formula is never sure: confidence is about its characters, not its structure.
     """
     return [
-        one
-        for one in pieces
-        if len(one.texts) > 1
-        or one.region.confidence is None
-        or one.region.confidence <= sure
-        or one.region.label == FORMULA
+        piece
+        for piece in pieces
+        if len(piece.texts) > 1
+        or piece.region.confidence is None
+        or piece.region.confidence <= sure
+        or piece.region.label == FORMULA
     ]
 
 
 def apart(pieces: Sequence[Piece], page: Page) -> list[Part]:
     """Returns each region on a crop of its own, if the processor accepts its size."""
-    return [Part((one,), one.region) for one in pieces if is_worth_a_look(one.region, page)]
+    return [Part((piece,), piece.region) for piece in pieces if is_worth_a_look(piece.region, page)]
 
 
 def together(pieces: Sequence[Piece], page: Page) -> list[Part]:
@@ -151,18 +151,22 @@ def _joined(before: Part, part: Part, pieces: Sequence[Piece]) -> Part | None:
     """Both as one, if they are small, beside each other, asked about in the same words, and nothing
     else is between them."""
     mine = (*before.pieces, *part.pieces)
-    questions = {one.question for one in mine}
-    if len(questions) > 1 or not all(one is None or FORMS[one.form].is_plain for one in questions):
+    questions = {item.question for item in mine}
+    if len(questions) > 1 or not all(
+        item is None or FORMS[item.form].is_plain for item in questions
+    ):
         return None
-    letters = [len(one.texts[0]) for one in mine]
+    letters = [len(item.texts[0]) for item in mine]
     if max(letters) > TINY or sum(letters) > TOGETHER or part.pieces[0].place != _next(before):
         return None
-    boxes = [one.region.bbox for one in mine if one.region.bbox is not None]
+    boxes = [item.region.bbox for item in mine if item.region.bbox is not None]
     frame = around(boxes)
     if area(frame) > LOOSE * sum(map(area, boxes)):
         return None
-    others = (one.region.bbox for one in pieces if one not in mine and one.region.bbox is not None)
-    if any(overlap(frame, box) > 0 for box in others):
+    rest = (
+        item.region.bbox for item in pieces if item not in mine and item.region.bbox is not None
+    )
+    if any(overlap(frame, box) > 0 for box in rest):
         return None
     return Part(mine, replace(before.region, bbox=frame))
 
@@ -173,13 +177,13 @@ def _next(part: Part) -> int:
 
 def affordable(crops: Sequence[Crop], seconds: float, slot_seconds: float) -> list[Crop]:
     """Those that a prefill of so many seconds has room for, the least sure ones first."""
-    kept, left = [], seconds
+    selected, left = [], seconds
     for crop in sorted(crops, key=lambda crop: crop.confidence):
         left -= crop.slots * slot_seconds
         if left < 0:
             break
-        kept.append(crop)
-    return kept
+        selected.append(crop)
+    return selected
 
 
 def batches(crops: Sequence[Crop], rows: int) -> list[list[Crop]]:
@@ -188,17 +192,17 @@ def batches(crops: Sequence[Crop], rows: int) -> list[list[Crop]]:
     Args:
         rows: of a batch, at most.
     """
-    found: list[list[Crop]] = []
+    result: list[list[Crop]] = []
     real = 0
     for crop in sorted(crops, key=lambda crop: -crop.slots):  # the first of a batch is the widest
-        now = found[-1] if found else []
+        now = result[-1] if result else []
         is_full = len(now) == rows
         if not now or is_full or (len(now) + 1) * now[0].slots > PADDED * (real + crop.slots):
-            found.append([])
+            result.append([])
             real = 0
-        found[-1].append(crop)
+        result[-1].append(crop)
         real += crop.slots
-    return found
+    return result
 
 
 def is_worth_a_look(region: Region, page: Page) -> bool:
@@ -208,9 +212,9 @@ def is_worth_a_look(region: Region, page: Page) -> bool:
     x0, y0, x1, y1 = region.bbox
     across = min(x1, page.width) - max(x0, 0.0)
     down = min(y1, page.height) - max(y0, 0.0)
-    if min(across, down) < LEAST_SIDE:
+    if min(across, down) < MIN_SIDE:
         return False
-    return max(across, down) <= MOST_ASPECT * min(across, down)
+    return max(across, down) <= MAX_ASPECT * min(across, down)
 
 
 def _confidence(region: Region) -> float:

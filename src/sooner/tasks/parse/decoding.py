@@ -108,9 +108,9 @@ class RowListener:
         budget: StageBudget | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        self.said = [DecodedRow() for _ in limits]
+        self.output = [DecodedRow() for _ in limits]
         self.accepted: list[list[int]] = [[] for _ in limits]
-        self.eos, self._most = eos, max(limits)
+        self.eos, self._maximum = eos, max(limits)
         self._watch = _Watch(limits, repetition, eos, seconds, budget, clock)
 
     @property
@@ -120,19 +120,19 @@ class RowListener:
             "on_tokens": self._listen,
             "stopping_criteria": StoppingCriteriaList([self._watch]),
             "do_sample": False,
-            "max_new_tokens": self._most,
+            "max_new_tokens": self._maximum,
         }
 
     def _listen(self, row: int, tokens: list[int], drafted: int) -> None:
-        self.said[row].tokens += tokens
-        self.said[row].drafted += [place < drafted for place in range(len(tokens))]
+        self.output[row].tokens += tokens
+        self.output[row].drafted += [place < drafted for place in range(len(tokens))]
         self.accepted[row].append(drafted)
 
     def finished(self) -> list[DecodedRow]:
         """Returns what the rows said, once all have ended."""
-        for row, one in enumerate(self.said):
-            _end(one, self._watch, row, self.eos)
-        return self.said
+        for row, output in enumerate(self.output):
+            _end(output, self._watch, row, self.eos)
+        return self.output
 
 
 def decode_rows(
@@ -222,25 +222,25 @@ class _Watch(RowWatch):
         return TIME if now - self._began > self.seconds else None
 
 
-def _end(one: DecodedRow, watch: _Watch, row: int, eos: set[int]) -> None:
+def _end(output: DecodedRow, watch: _Watch, row: int, eos: set[int]) -> None:
     """Set `sound` and `truncated` of a finished row."""
-    if one.tokens and one.tokens[-1] in eos:
-        one.tokens.pop()
-        one.drafted.pop()
+    if output.tokens and output.tokens[-1] in eos:
+        output.tokens.pop()
+        output.drafted.pop()
     else:
-        one.truncated = watch.reasons.get(row)
-    runs_away = one.truncated == REPETITION
-    one.sound = watch.runaways[row].sound if runs_away else len(one.tokens)
+        output.truncated = watch.reasons.get(row)
+    runs_away = output.truncated == REPETITION
+    output.sound = watch.runaways[row].sound if runs_away else len(output.tokens)
 
 
-def figures(stats: Stats, said: Sequence[DecodedRow], mode: str) -> StageStats:
+def figures(stats: Stats, outputs: Sequence[DecodedRow], mode: str) -> StageStats:
     """Returns figures of a stage. One that did not come to an end says nothing about speed."""
-    told = replace(combined([stats]), mode=mode)
-    if any(one.truncated in (REPETITION, TIME) for one in said):
+    result = replace(combined([stats]), mode=mode)
+    if any(output.truncated in (REPETITION, TIME) for output in outputs):
         return replace(
-            told, mean_acceptance_length=0.0, aal=0.0, decode_seconds=0.0, tokens_per_second=0.0
+            result, mean_acceptance_length=0.0, aal=0.0, decode_seconds=0.0, tokens_per_second=0.0
         )
-    return told
+    return result
 
 
 def combined(runs: Iterable[Stats]) -> StageStats:
@@ -267,4 +267,4 @@ def eos_ids(model: Any) -> list[int]:
     ids = model.generation_config.eos_token_id
     if ids is None:
         return []
-    return [int(one) for one in (ids if isinstance(ids, list | tuple) else [ids])]
+    return [int(token) for token in (ids if isinstance(ids, list | tuple) else [ids])]

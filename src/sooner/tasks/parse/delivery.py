@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from ...documents import Document, Page
-from ...errors import one_line
+from ...errors import error_line
 from ...storage import MissingObjectError, ObjectError, StorageError, Store, open_store
 from ...storage.store import Data, check_name
 from .formats import FORMATS, PAGED, check_formats, render_document, render_page
 from .formats.figures import crops, is_figure, named
 from .formats.overlay import overlay
 from .manifest import AT_ONCE, Line
-from .page_records import PageRecord, PageTask, digest, told_hash
+from .page_records import PageRecord, PageTask, digest, public_hash
 from .result import DRAFT, FAILED, PARTIAL, SUCCESS, ParsedPage
 
 
@@ -71,7 +71,7 @@ class Delivery:
 
     def files(self, place: Path, number: int) -> list[Path]:
         """Returns files that every page has, below the folder."""
-        suffixes = [one for one in self.formats if one in PAGED]
+        suffixes = [kind for kind in self.formats if kind in PAGED]
         return [page_file(place, number, suffix) for suffix in (*suffixes, *self.pictures)]
 
     def files_of(self, place: Path, parsed: ParsedPage) -> list[Path]:
@@ -117,12 +117,12 @@ class Delivery:
         pages: list[str] = []
         for number, line in lines.items():
             if line["status"] != FAILED:
-                wanted = [name.as_posix() for name in self.files(place, number)]
-                if not {*wanted} <= {*line["files"]} or line.get("choices", {}) != self.choices:
+                expected = [name.as_posix() for name in self.files(place, number)]
+                if not {*expected} <= {*line["files"]} or line.get("choices", {}) != self.choices:
                     return False
                 if self.figures:
-                    wanted += filter(is_figure, line["files"])
-                pages += wanted
+                    expected += filter(is_figure, line["files"])
+                pages += expected
                 names = [name.as_posix() for name in self.document_files(place).values()]
         if self.store.local_path() is None:
             there = {info.name for info in self.store.names(f"{place.as_posix()}/")}
@@ -173,7 +173,7 @@ class Delivery:
         except Exception as error:  # what a format or a picture makes of a page's content
             if debug:
                 raise
-            return replace(parsed, status=FAILED, reason=one_line(error)), [], {}
+            return replace(parsed, status=FAILED, reason=error_line(error)), [], {}
         return parsed, self.files_of(place, parsed), drawn
 
     def _write(self, files: Mapping[Path, Data]) -> None:
@@ -226,12 +226,12 @@ class Delivery:
             return None
 
     def write_document(
-        self, place: Path, told: dict[str, Any], pages: Callable[[], Iterable[ParsedPage]]
+        self, place: Path, info: dict[str, Any], pages: Callable[[], Iterable[ParsedPage]]
     ) -> None:
         """Write a document's own files.
 
         Args:
-            told: what is said of it as a whole, see `document_told`.
+            info: what is said of it as a whole, see `document_info`.
             pages: gives its pages in order, again for each file.
 
         Raises:
@@ -239,8 +239,8 @@ class Delivery:
         """
         files: dict[Path, Data] = {}
         for format_, name in self.document_files(place).items():
-            parsed = (named(one, self.figures) for one in pages())
-            files[name] = render_document(format_, parsed, told, self.furniture)
+            parsed = (named(page, self.figures) for page in pages())
+            files[name] = render_document(format_, parsed, info, self.furniture)
         self._write(files)
 
 
@@ -249,29 +249,29 @@ def _names(parsed: ParsedPage) -> list[str]:
     return [region.picture for region in parsed.regions if region.picture]
 
 
-def document_told(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
+def document_info(task: PageTask, lines: Sequence[Line]) -> dict[str, Any]:
     """Returns what a document's JSON says besides its pages.
 
     Args:
         task: any of its pages.
         lines: of its pages, in order.
     """
-    failed = [one for one in lines if one["status"] == FAILED]
+    failed = [entry for entry in lines if entry["status"] == FAILED]
     return {
         "source": task.place,
-        "status": _whole(one["status"] for one in lines),
-        "input_hash": told_hash(task.input_hash),
+        "status": _whole(entry["status"] for entry in lines),
+        "input_hash": public_hash(task.input_hash),
         "settings_hash": task.settings_hash,
-        "failed": [{"page": one["page"], "reason": one["reason"]} for one in failed],
+        "failed": [{"page": entry["page"], "reason": entry["reason"]} for entry in failed],
     }
 
 
 def _whole(statuses: Iterable[str]) -> str:
     """Returns a document's status: that of all its pages, a draft if some are; else partial."""
-    found = set(statuses)
-    if found == {SUCCESS}:
+    kinds = set(statuses)
+    if kinds == {SUCCESS}:
         return SUCCESS
-    return DRAFT if found <= {SUCCESS, DRAFT} else PARTIAL
+    return DRAFT if kinds <= {SUCCESS, DRAFT} else PARTIAL
 
 
 def line_of(
@@ -293,7 +293,7 @@ def line_of(
         "reason": parsed.reason,
         "set_aside": record.is_aside,
         "source": task.path,
-        "input_hash": told_hash(record.input_hash),
+        "input_hash": public_hash(record.input_hash),
         "settings_hash": record.settings_hash,
         "files": [file.as_posix() for file in files],
         "mode": parsed.mode,

@@ -56,7 +56,7 @@ def make_drafter(
         return None
     if NONE in names:
         raise SoonerError(f"drafter is '{spec}', but 'none' drafts nothing; leave it or the rest")
-    drafters = [_one(name, ocr, pictures) for name in names]
+    drafters = [_drafter_of(name, ocr, pictures) for name in names]
     return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
 
 
@@ -71,7 +71,7 @@ class OcrOptions:
         return OCR(language=self.language, models=self.models)
 
 
-def _one(name: str, ocr: OcrOptions, pictures: bool) -> PageDrafter:
+def _drafter_of(name: str, ocr: OcrOptions, pictures: bool) -> PageDrafter:
     kind, path = name.partition(":")[::2]
     if kind in _FROM_FILES:
         if not path:
@@ -112,7 +112,7 @@ def guard(
     if drafter is None:
         return None
     if isinstance(drafter, FirstOf):
-        drafters = (_guard(one, one.name, timeout, workers) for one in drafter.drafters)
+        drafters = (_guard(member, member.name, timeout, workers) for member in drafter.drafters)
         return FirstOf(*drafters, pictures=drafter.pictures)
     return _guard(drafter, spec, timeout, workers)
 

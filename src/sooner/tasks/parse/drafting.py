@@ -56,22 +56,22 @@ class Drafting:
         tokenizer: Any,
         eos: Ids,
         clock: Clock = time.perf_counter,
-        most_rows: int | None = None,
+        max_rows: int | None = None,
     ) -> None:
-        self.clock, self.most_rows = clock, most_rows
+        self.clock, self.max_rows = clock, max_rows
         self.page, self.ask, self.regions = page, ask, regions
         self.tokenizer, self.eos = tokenizer, eos
         self.verified, self.pieces = Verified([]), list[Piece]()
         self.notes: list[str] = []
         self.waited = 0.0
         self.is_empty = True
-        self._given = draft
+        self._drafted = draft
         self._draft: PageDraft | None = None
 
     @property
     def is_none(self) -> bool:
         """There is no drafter."""
-        return self._given is None
+        return self._drafted is None
 
     @property
     def draft(self) -> PageDraft:
@@ -95,9 +95,9 @@ class Drafting:
         """Ask for the draft, once."""
         if self._draft is not None:
             return
-        given, began = self._given, time.perf_counter()
-        found = (yield given) if callable(given) else given
-        self._draft = found or NO_DRAFT
+        draft, began = self._drafted, time.perf_counter()
+        result = (yield draft) if callable(draft) else draft
+        self._draft = result or NO_DRAFT
         self.waited = time.perf_counter() - began
         if self._draft.reason:
             self.notes.append(_blamed(self._draft))
@@ -115,7 +115,7 @@ class Drafting:
             return
         self.pieces = region_pieces(self.draft, self.ask)
         self.verified = yield from self.regions(
-            self.page, self.pieces, cells, budget, self.clock, self.most_rows
+            self.page, self.pieces, cells, budget, self.clock, self.max_rows
         )
         if self.verified.reason:
             self.notes.append(f"stage 1 was left out: {self.verified.reason}")
@@ -131,12 +131,12 @@ class Drafting:
             cells, budget: as for `first_stage`.
         """
         yield from self.first_stage(cells, budget)
-        form, heard = self.ask.form, self.verified.heard
+        form, texts = self.ask.form, self.verified.texts
         pieces = pieces_of(self.draft, form, seen)
-        whole = with_region_texts(pieces, heard, self.ask, self.draft, seen)
-        found = page_drafts(self.tokenizer, whole, form, self.eos) if whole else []
-        self.is_empty = not found
-        return found
+        whole = with_region_texts(pieces, texts, self.ask, self.draft, seen)
+        drafts = page_drafts(self.tokenizer, whole, form, self.eos) if whole else []
+        self.is_empty = not drafts
+        return drafts
 
     def text(self, tokens: Sequence[int]) -> str:
         """Returns what the target wrote about the page."""

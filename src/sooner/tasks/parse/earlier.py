@@ -91,6 +91,6 @@ def _of_markdown(line: Line, data: bytes | None) -> ParsedPage | None:
     if data is None:
         return None
     text = data.decode(errors="replace")
-    told: dict[str, Any] = {name: line[name] for name in MORE if name in line}
-    whole = {"source": "", "number": line["page"], "markdown": text, "raw": text, **told}
+    fields: dict[str, Any] = {name: line[name] for name in MORE if name in line}
+    whole = {"source": "", "number": line["page"], "markdown": text, "raw": text, **fields}
     return ParsedPage.from_json(whole)

@@ -47,13 +47,13 @@ class Effort:
         width, height = (max(round(side * self.scale), 1) for side in page.size)
         return width, height
 
-    def told(self, page: Page) -> list[str]:
+    def report(self, page: Page) -> list[str]:
         """Returns notes for the page's record on what was reduced."""
-        found = [] if self.regions else ["memory ran out: regions were not read on their own"]
+        notes = [] if self.regions else ["memory ran out: regions were not read on their own"]
         if self.scale < 1:
             width, height = self._size(page)
-            found.append(f"memory ran out: the page was read at {width} x {height} px")
-        return found
+            notes.append(f"memory ran out: the page was read at {width} x {height} px")
+        return notes
 
 
 class NotSmallerError(Exception):
@@ -80,7 +80,7 @@ def with_less(make: Callable[[Effort], Steps[Made]], has_regions: bool) -> Steps
         MemoryRanOutError: the least was too much.
         Exception: what `make` raised besides.
     """
-    told, least = "", 1.0
+    reason, scale = "", 1.0
     for effort in efforts(has_regions):
         try:
             return (yield from make(effort))
@@ -89,11 +89,12 @@ def with_less(make: Callable[[Effort], Steps[Made]], has_regions: bool) -> Steps
         except Exception as error:
             if not is_out_of_memory(error):
                 raise
-            told, least = " ".join(str(error).split())[:200] or type(error).__name__, effort.scale
+            reason, scale = " ".join(str(error).split())[:200] or type(error).__name__, effort.scale
         release()  # outside of the handler: the error's frames held what was allocated
-    smaller = "" if least == 1 else f", even at {least:.0%} of the page's width"
+    smaller = "" if scale == 1 else f", even at {scale:.0%} of the page's width"
     raise MemoryRanOutError(
-        f"memory ran out{smaller} ({told}); lower --dpi or --max-new-tokens, or use a smaller model"
+        f"memory ran out{smaller} ({reason}); lower --dpi or --max-new-tokens, or use a smaller "
+        "model"
     )
 
 

@@ -312,11 +312,11 @@ def check_type(model_type: str, model: str) -> None:
 def families_table() -> str:
     """Returns the families as a Markdown table, as it stands in docs/documents.md."""
     rows = []
-    for name, one in FAMILIES.items():
-        size = f"{one.longest} px" if one.longest else "any"
-        forms = ", ".join(f"`{form}`" for form in forms_of(one.ask))
-        told = f"`{name}` (no {one.lacks} yet)" if one.lacks else f"`{name}`"
-        rows.append([told, known_by(one), forms, size])
+    for name, family in FAMILIES.items():
+        size = f"{family.longest} px" if family.longest else "any"
+        forms = ", ".join(f"`{form}`" for form in forms_of(family.ask))
+        label = f"`{name}` (no {family.lacks} yet)" if family.lacks else f"`{name}`"
+        rows.append([label, known_by(family), forms, size])
     return _table(["family", "recognised by", "`--form`", "pages"], rows)
 
 
@@ -326,26 +326,28 @@ AS_PAGE, AS_TEXT = "as a page", "as text"
 def prompts_table() -> str:
     """Returns what each family is asked, and who says so, as it stands in docs/documents.md."""
     rows = []
-    for name, one in FAMILIES.items():
-        ask = one.ask
-        page = _shown(ask.page) if ask.page else "nothing"
-        page += "" if one.unit == "page" else " (officially about crops)"
-        text = _shown(ask.region) if ask.region not in ("", ask.page) else AS_PAGE
-        rows.append([f"`{name}`", page, text, *(_about(ask, kind) for kind in KINDS), one.source])
+    for name, family in FAMILIES.items():
+        ask = family.ask
+        page = _shortened(ask.page) if ask.page else "nothing"
+        page += "" if family.unit == "page" else " (officially about crops)"
+        text = _shortened(ask.region) if ask.region not in ("", ask.page) else AS_PAGE
+        rows.append(
+            [f"`{name}`", page, text, *(_about(ask, kind) for kind in KINDS), family.source]
+        )
     return _table(["family", "page", "text", *KINDS.values(), "source"], rows)
 
 
 def _about(ask: Ask, kind: str) -> str:
     """Returns the prompt about a kind of region, or as what it is asked about."""
-    one = ask.by_label.get(kind)
-    if one is None:
+    entry = ask.by_label.get(kind)
+    if entry is None:
         return AS_TEXT if ask.region not in ("", ask.page) else AS_PAGE
-    return AS_PAGE if one.prompt == ask.page else _shown(one.prompt)
+    return AS_PAGE if entry.prompt == ask.page else _shortened(entry.prompt)
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
-    told, *lines = [f"| {' | '.join(line)} |\n" for line in [head, *rows]]
-    return "".join([told, f"|{'---|' * len(head)}\n", *lines])
+    header, *lines = [f"| {' | '.join(line)} |\n" for line in [head, *rows]]
+    return "".join([header, f"|{'---|' * len(head)}\n", *lines])
 
 
 def known_by(family: Family) -> str:
@@ -359,13 +361,13 @@ def known_by(family: Family) -> str:
 
 def forms_of(ask: Ask) -> list[str]:
     """Returns names of all forms that a family answers in, that of a page first."""
-    told = [ask.form, ask.region_form, *(one.form for one in ask.by_label.values())]
-    return [form for form in dict.fromkeys(told) if form]
+    forms = [ask.form, ask.region_form, *(entry.form for entry in ask.by_label.values())]
+    return [form for form in dict.fromkeys(forms) if form]
 
 
-def _shown(prompt: str, most: int = 48) -> str:
+def _shortened(prompt: str, limit: int = 48) -> str:
     line = " ".join(prompt.split())
-    text = line if len(line) <= most else line[:most].rstrip() + " ..."
+    text = line if len(line) <= limit else line[:limit].rstrip() + " ..."
     return f"`{text.replace('|', chr(92) + '|')}`"
 
 

@@ -7,9 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...documents import Page, PageRange, fetched
-from ...errors import one_line
+from ...errors import error_line
 from ...storage import ObjectError, StorageError
-from .delivery import Delivery, document_told, line_of
+from .delivery import Delivery, document_info, line_of
 from .manifest import DocumentEntry, Line, Manifest
 from .page_records import DonePages, PageRecord, PageRecords
 from .plan import DocumentWork, Intake, chosen
@@ -63,7 +63,7 @@ class Finisher:
         except Exception as error:  # what a format or a picture makes of a page's content
             if self.debug:
                 raise
-            raise ObjectError(one_line(error)) from error
+            raise ObjectError(error_line(error)) from error
 
     def fail(self, work: DocumentWork, problem: str) -> Line:
         """Record that a document's files can't be written; returns its line."""
@@ -77,49 +77,49 @@ class Finisher:
     def _finished(self, work: DocumentWork) -> bool:
         seen: tuple[dict[int, str], set[int]] | None = None
         for _ in range(ROUNDS):
-            found = self._found(work)
-            if found == seen:
+            result = self._done_pages(work)
+            if result == seen:
                 return True
-            shown, failed = seen = found
-            if not {*work.numbers} <= shown.keys() | failed and 0 not in failed:
+            versions, failed = seen = result
+            if not {*work.numbers} <= versions.keys() | failed and 0 not in failed:
                 return False
-            self._write(work, shown, failed)
+            self._write(work, versions, failed)
         return True
 
-    def _found(self, work: DocumentWork) -> tuple[dict[int, str], set[int]]:
+    def _done_pages(self, work: DocumentWork) -> tuple[dict[int, str], set[int]]:
         """Pages to be shown, of which settings each; and those that failed."""
-        kept = self.records.of(work.input_hash)
-        shown = chosen(kept, work.settings_hash, self.drafts_only)
-        return shown, kept.get(work.settings_hash, DonePages()).numbers - shown.keys()
+        done = self.records.of(work.input_hash)
+        versions = chosen(done, work.settings_hash, self.drafts_only)
+        return versions, done.get(work.settings_hash, DonePages()).numbers - versions.keys()
 
-    def _write(self, work: DocumentWork, shown: Mapping[int, str], failed: set[int]) -> None:
-        pages = _Pages(self.records, work, shown)
+    def _write(self, work: DocumentWork, versions: Mapping[int, str], failed: set[int]) -> None:
+        pages = _Pages(self.records, work, versions)
         place, lines, undrawn = work.document.place, list[Line](), list[int]()
-        for number in sorted(shown.keys() | failed):
+        for number in sorted(versions.keys() | failed):
             record = pages.record(number)
             if record is None:  # taken away meanwhile, to be done again
                 continue
             files: list[Path] = []
-            if number in shown:
+            if number in versions:
                 files = self.delivery.files_of(place, record.page)
                 placed = replace(record, page=replace(record.page, source=work.place))
                 if number not in work.written and not self.delivery.mend(place, placed):
                     undrawn.append(number)
             lines.append(line_of(work.task(number), record, files, self.delivery.choices))
         self._draw(work, undrawn, pages)
-        work.written |= shown.keys()
-        if shown:
-            told = document_told(work.task(0), lines)
-            self.delivery.write_document(place, told, lambda: iter(pages))
+        work.written |= versions.keys()
+        if versions:
+            info = document_info(work.task(0), lines)
+            self.delivery.write_document(place, info, lambda: iter(pages))
         self.manifest.write(DocumentEntry(work.place, work.input_hash, work.of, lines))
 
     def _draw(self, work: DocumentWork, numbers: list[int], pages: _Pages) -> None:
         """Draw what is not there, or of other settings: only the page itself has the pixels."""
         if not numbers:
             return
-        wanted = PageRange(tuple((number, number) for number in numbers))
+        page_range = PageRange(tuple((number, number) for number in numbers))
         with fetched(work.document) as local:
-            for page in self.intake.read(local, wanted):
+            for page in self.intake.read(local, page_range):
                 if isinstance(page, Page) and (parsed := pages.page(page.number)) is not None:
                     self.delivery.draw(work.document.place, page, parsed)
 
@@ -127,12 +127,14 @@ class Finisher:
 class _Pages:
     """Pages of a document in order, again and again; those of a long one are read each time."""
 
-    def __init__(self, records: PageRecords, work: DocumentWork, shown: Mapping[int, str]) -> None:
-        self.records, self.work, self.shown = records, work, shown
+    def __init__(
+        self, records: PageRecords, work: DocumentWork, versions: Mapping[int, str]
+    ) -> None:
+        self.records, self.work, self.versions = records, work, versions
         self._read: dict[int, PageRecord] = {}
 
     def __iter__(self) -> Iterator[ParsedPage]:
-        for number in sorted(self.shown):
+        for number in sorted(self.versions):
             page = self.page(number)
             if page is not None:
                 yield page
@@ -144,7 +146,7 @@ class _Pages:
     def record(self, number: int) -> PageRecord | None:
         if number in self._read:
             return self._read[number]
-        settings_hash = self.shown.get(number, self.work.settings_hash)
+        settings_hash = self.versions.get(number, self.work.settings_hash)
         record = self.records.read(self.work.input_hash, settings_hash, number)
         if record is not None and len(self._read) < IN_MEMORY:
             self._read[number] = record

@@ -53,19 +53,19 @@ def habits_of(model: str) -> Habits:
     if not path.is_file():
         return Habits()
     try:
-        told = json.loads(path.read_text(encoding="utf-8")).get("parse", {})
-        return _read(told)
+        data = json.loads(path.read_text(encoding="utf-8")).get("parse", {})
+        return _read(data)
     except (OSError, ValueError, TypeError, AttributeError) as error:
         text = " ".join(str(error).split())[:100]
         raise SoonerError(f"'{path}' can't be used: {text}; correct it or take it away") from error
 
 
-def _read(told: dict[str, Any]) -> Habits:
-    check_keys("key", told, KEYS)
+def _read(data: dict[str, Any]) -> Habits:
+    check_keys("key", data, KEYS)
     for name in ("form", "region_form"):
-        if name in told:
-            check_choice("form", told[name], FORMS)
-    size, longest, family = told.get("size"), told.get("longest"), told.get("family")
+        if name in data:
+            check_choice("form", data[name], FORMS)
+    size, longest, family = data.get("size"), data.get("longest"), data.get("family")
     if size is not None:
         width, height = (int(side) for side in size)
         if min(width, height) < 1:
@@ -76,14 +76,14 @@ def _read(told: dict[str, Any]) -> Habits:
     if family is not None:
         check_family(family)
     ask = None
-    if "prompt" in told:
+    if "prompt" in data:
         ask = Ask(
-            str(told["prompt"]),
-            told.get("form", "markdown"),
-            str(told.get("region_prompt", "")),
-            told.get("region_form", ""),
+            str(data["prompt"]),
+            data.get("form", "markdown"),
+            str(data.get("region_prompt", "")),
+            data.get("region_form", ""),
         )
-    elif "form" in told or "region_prompt" in told:
+    elif "form" in data or "region_prompt" in data:
         raise SoonerError("it has a form but no prompt")
     return Habits(ask, size, None if longest is None else int(longest), family)
 
@@ -105,13 +105,13 @@ def family_of(model: str, model_type: str = "", chosen: str | None = None) -> st
     if name is not None:
         check_family(name)
         return name
-    own = own_name(model)
-    found = (one for one, family in FAMILIES.items() if family.is_of(own, model_type))
+    base = base_name(model)
+    matches = (entry for entry, family in FAMILIES.items() if family.is_of(base, model_type))
     if model_type:
-        return next(found, None)
-    alike = [one for one, family in FAMILIES.items() if not family.named]
-    named = [one for one in alike if _letters(one) in _letters(own)]
-    return next(found, None) or max(named, key=len, default=None)
+        return next(matches, None)
+    alike = [entry for entry, family in FAMILIES.items() if not family.named]
+    named = [entry for entry in alike if _letters(entry) in _letters(base)]
+    return next(matches, None) or max(named, key=len, default=None)
 
 
 def _letters(name: str) -> str:
@@ -128,7 +128,7 @@ def type_of(model: str) -> str:
     return str(config.get("model_type", "")) if isinstance(config, dict) else ""
 
 
-def own_name(model: str) -> str:
+def base_name(model: str) -> str:
     """Returns the part of a folder or hub id that is the model's own: the last one, but for a
     snapshot of the hub's cache, which is a number.
     """

@@ -14,7 +14,7 @@ from ...models import adapt
 from ..prompting import max_positions
 from .settings import ParseSettings
 
-MOST = 16
+MAX_PAGES = 16
 """Pages under way unless more are asked for."""
 
 SHARE = 0.8
@@ -47,7 +47,7 @@ class EngineRoom:
 
 
 def engine_room(
-    model: Any, method: Method, settings: ParseSettings, asked: int | None = None
+    model: Any, method: Method, settings: ParseSettings, requested: int | None = None
 ) -> EngineRoom:
     """Returns the room for so many pages at once.
 
@@ -55,28 +55,28 @@ def engine_room(
         model: loaded.
         method: of the engine.
         settings: of the pages.
-        asked: how many; `None` is as many as a GPU has memory for, 16 at most, and 1 elsewhere.
+        requested: how many; `None` is as many as a GPU has memory for, 16 at most, and 1 elsewhere.
 
     Raises:
         SoonerError: fewer than 1, or no memory for a single page.
     """
     adapter, block = adapt(model), method.largest_block()
-    most = PROMPT + settings.max_new_tokens
-    longest = min(max_positions(model) or most, most)
+    length = PROMPT + settings.max_new_tokens
+    longest = min(max_positions(model) or length, length)
     each = -(-(longest + block) // manager.PAGE)
     typical = min(each, -(-(TYPICAL + block) // manager.PAGE))
     page_bytes = manager.page_bytes(adapter, method)
     gpus = gpus_of(model)
     free = sum(free_bytes(gpu, SHARE) for gpu in gpus) if gpus else ON_CPUS
     pages = max(free, 0) // page_bytes
-    if asked is None:
-        asked = min(max(pages // typical, 1), MOST) if gpus else 1
-    check_whole("pages_in_flight", asked)
+    if requested is None:
+        requested = min(max(pages // typical, 1), MAX_PAGES) if gpus else 1
+    check_whole("pages_in_flight", requested)
     if pages < typical:
         raise SoonerError(
             f"the memory for keys and values is {pages} pages of {manager.PAGE} tokens "
             f"({page_bytes} bytes each), and a document's page takes {typical}; parse one at a "
             "time (--pages-in-flight 1), or use a smaller model"
         )
-    rows = asked + (0 if settings.stages == "page" else CROPS)
-    return EngineRoom(asked, rows, min(pages, rows * each))
+    rows = requested + (0 if settings.stages == "page" else CROPS)
+    return EngineRoom(requested, rows, min(pages, rows * each))

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ...documents import BrokenPage, Document, Page
 from ...documents.drafters import PageDrafter
-from ...errors import SoonerError, is_device_fault, one_line
+from ...errors import SoonerError, error_line, is_device_fault
 from ...storage import ObjectError
 from .as_they_end import as_they_end
 from .comparison import compare_plain, warm_up
@@ -88,7 +88,7 @@ class ParseJob:
     stop_on_error: bool = False
     compare: bool = False
     drafts_only: bool = False
-    told_of: Callable[[Path], list[str]] | None = None
+    notes_of: Callable[[Path], list[str]] | None = None
     on_page: OnPage | None = None
     debug: bool = False
     shard: DocumentShard | None = None
@@ -131,7 +131,7 @@ class ParseJob:
             earlier,
             self.counts,
         )
-        self.counts.documents = len(self.source.own)
+        self.counts.documents = len(self.source.numbers)
         self._fault: Exception | None = None
 
     def run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> Counts:
@@ -176,7 +176,7 @@ class ParseJob:
                     loaded = load()
                     if hasattr(loaded, "submit"):
                         several = cast("ConcurrentParser", loaded)
-                        self._side_by_side(several, _behind(drafted, coming))
+                        self._side_by_side(several, _chained(drafted, coming))
                         return
                     parser = cast("PageParser | DraftParser", loaded)
                     self._warm_up(parser, drafted.page)
@@ -214,9 +214,9 @@ class ParseJob:
             return False
         if not self.records.is_done(work.task(number), self.drafts_only):
             return False
-        self.claims.kept(work.task(number), forget=number in work.tried)
+        self.claims.note_saved(work.task(number), forget=number in work.tried)
         self.counts.skip(1)
-        self.counts.found(1)
+        self.counts.add_pages(1)
         return True
 
     def _warm_up(self, parser: PageParser | DraftParser, page: Page) -> None:
@@ -226,9 +226,9 @@ class ParseJob:
     def _do(self, parser: PageParser | DraftParser | None, drafted: Drafted[Chunk]) -> None:
         """Parse a page, keep what came of it, and count it."""
         began = time.perf_counter()
-        given = None if self.drafter is None else drafted.draft
+        draft = None if self.drafter is None else drafted.draft
         parsed = self._parsed(
-            parser, drafted, lambda: cast("PageParser", parser)(cast(Page, drafted.page), given)
+            parser, drafted, lambda: cast("PageParser", parser)(cast(Page, drafted.page), draft)
         )
         e2e = drafted.waited + time.perf_counter() - began
         parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
@@ -244,7 +244,7 @@ class ParseJob:
         where += f", page {parsed.number}" if parsed.number else ""
         if self._fault is not None:
             raise DeviceFaultError(
-                f"the device failed at {where}: {one_line(self._fault)}; what is finished is "
+                f"the device failed at {where}: {error_line(self._fault)}; what is finished is "
                 "kept, the same command goes on there"
             ) from self._fault
         if self.stop_on_error and line["status"] == FAILED:
@@ -279,9 +279,9 @@ class ParseJob:
                 tags.end(drafted.tag)
             tags.close()
 
-    def _leave_of_several(self, tag: Chunk, others: list[Chunk]) -> None:
+    def _leave_of_several(self, tag: Chunk, chunks: list[Chunk]) -> None:
         """All pages of a chunk have ended."""
-        same = [one for one in others if one.work is tag.work]
+        same = [entry for entry in chunks if entry.work is tag.work]
         self._leave(tag, same[0] if same else None)
 
     def _compared(self, parser: PageParser, page: Page, parsed: ParsedPage) -> ParsedPage:
@@ -310,7 +310,7 @@ class ParseJob:
             if self.debug:
                 raise
             self._fault = error if is_device_fault(error) else None
-            return ParsedPage(name, page.number, FAILED, one_line(error), size=page.size)
+            return ParsedPage(name, page.number, FAILED, error_line(error), size=page.size)
         draft = drafted.draft()  # known by now
         seconds = {
             "read": drafted.tag.read.get(page.number, 0.0),
@@ -318,7 +318,7 @@ class ParseJob:
             **parsed.seconds,
         }
         seconds["wait"] = drafted.waited + seconds.get("wait", 0.0)
-        notes = [] if self.told_of is None else self.told_of(work.document.path)
+        notes = [] if self.notes_of is None else self.notes_of(work.document.path)
         notes = [*page.notes, *notes, *parsed.notes]
         form = parser.ask.form
         return parsed.encodable(source=name, form=form, seconds=seconds, notes=notes)
@@ -341,7 +341,7 @@ class ParseJob:
         self.manifest.append(line)
         is_parsed = record.page.status != FAILED
         is_settled = is_aside or (parsed.number in work.tried and is_parsed)
-        self.claims.kept(task, forget=is_settled)
+        self.claims.note_saved(task, forget=is_settled)
         return line
 
     def _count(self, record: dict[str, Any], seconds: float) -> None:
@@ -360,7 +360,7 @@ def _closing(coming: Generator[Drafted[Any], None, None]) -> Iterator[Iterator[D
             coming.close()
 
 
-def _behind(
+def _chained(
     first: Drafted[Any], coming: Iterator[Drafted[Any]]
 ) -> Generator[Drafted[Any], None, None]:
     yield first

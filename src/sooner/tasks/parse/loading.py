@@ -60,6 +60,6 @@ def add_stops(model: Any, tokenizer: Any, stops: Sequence[str]) -> None:
     """Let a model's texts end at further tokens; those that its tokenizer lacks are left out."""
     config, unknown = model.generation_config, (None, tokenizer.unk_token_id)
     known = [tokenizer.convert_tokens_to_ids(stop) for stop in stops]
-    ends = dict.fromkeys([*eos_ids(model), *(one for one in known if one not in unknown)])
+    ends = dict.fromkeys([*eos_ids(model), *(token for token in known if token not in unknown)])
     if stops and ends:
         config.eos_token_id = list(ends)

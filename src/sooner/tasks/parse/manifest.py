@@ -58,9 +58,9 @@ class DocumentEntry:
 
     @classmethod
     def from_bytes(cls, data: bytes) -> DocumentEntry | None:
-        told = read_line(data)
+        record = read_line(data)
         try:
-            return None if told is None else cls(**told)
+            return None if record is None else cls(**record)
         except TypeError:  # of a later version
             return None
 
@@ -127,8 +127,8 @@ class Manifest:
         places = sorted(known.union(loose.places))
 
         def lines() -> Iterator[bytes]:
-            for found in self._mapped(lambda one: loose.of(one) or self.lines(one), places):
-                yield from map(to_line, found)
+            for entry in self._mapped(lambda place: loose.of(place) or self.lines(place), places):
+                yield from map(to_line, entry)
 
         if self._is_changed or not self._holds(lines()):
             self.store.write(NAME, lines())
@@ -151,7 +151,7 @@ class Manifest:
             return True  # nobody but this method writes it
         try:
             with open(self.path, "rb") as file:
-                return all(one == other for one, other in zip_longest(file, lines))
+                return all(first == other for first, other in zip_longest(file, lines))
         except FileNotFoundError:
             return False
 
@@ -183,14 +183,14 @@ class LooseLines:
 
     def of(self, place: str) -> list[Line]:
         """Returns the last line of each page of a document, of its last content."""
-        found: dict[int, Line] = {}
+        lines: dict[int, Line] = {}
         hashed = ""
         for start in self.places.get(place, ()):
             self._file.seek(start)
             line = read_line(self._file.readline())
             if line is not None:
-                found[line["page"]], hashed = line, line["input_hash"]
-        return [found[page] for page in sorted(found) if found[page]["input_hash"] == hashed]
+                lines[line["page"]], hashed = line, line["input_hash"]
+        return [lines[page] for page in sorted(lines) if lines[page]["input_hash"] == hashed]
 
 
 def _is_page(line: Line) -> bool:

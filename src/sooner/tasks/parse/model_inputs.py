@@ -39,7 +39,7 @@ def picture_inputs(
     prompts = [prompt] * len(pictures) if isinstance(prompt, str) else prompt
     try:
         batch = processor(
-            text=[message_of(processor, one, template) for one in prompts],
+            text=[message_of(processor, entry, template) for entry in prompts],
             # Processors without a chat template take pictures in one list.
             images=list(pictures) if template else [[picture] for picture in pictures],
             padding=True,
@@ -68,21 +68,21 @@ def _placed(name: str, value: Any, device: torch.device, dtype: torch.dtype) -> 
     return value.to(device, dtype) if name.startswith("pixel_values") else value.to(device)
 
 
-def room_for(model: Any, inputs: dict[str, Any], wanted: int) -> int:
-    """Returns how many new tokens may follow the prompt, `wanted` at most.
+def room_for(model: Any, inputs: dict[str, Any], count: int) -> int:
+    """Returns how many new tokens may follow the prompt, `count` at most.
 
     Raises:
         SoonerError: none; says how long prompt and positions are.
     """
     limit, width = max_positions(model), int(inputs["input_ids"].shape[1])
     if limit is None:
-        return wanted
+        return count
     if width >= limit:
         raise SoonerError(
             f"the page makes a prompt of {width} tokens, but {type(model).__name__} has {limit} "
             "positions; lower the dpi"
         )
-    return min(wanted, limit - width)
+    return min(count, limit - width)
 
 
 def seen_size(model: Any, inputs: dict[str, Any]) -> tuple[int, int] | None:
@@ -117,7 +117,7 @@ class Cells:
 
     side: int
     size: tuple[int, int]
-    least: int = 0
+    minimum: int = 0
 
     def picture(self, page: Page) -> Picture:
         """The page as the model sees it, `[height, width, 3]` uint8."""
@@ -128,7 +128,7 @@ class Cells:
     def crop(self, picture: Picture, bbox: Box, size: tuple[int, int]) -> Picture:
         """Returns the squares that a box lies in, so that they look as they do on the page.
 
-        Where they are fewer pixels than `least`, white ones follow to the right, or below those
+        Where they are fewer pixels than `minimum`, white ones follow to the right, or below those
         that are wide enough: a picture that the processor enlarges would look different.
 
         Args:
@@ -138,17 +138,17 @@ class Cells:
         box = scaled(bbox, self.size[0] / size[0], self.size[1] / size[1])
         left, top, right, bottom = self._around(clipped(box, *self.size))
         part = picture[top:bottom, left:right]
-        missing = math.ceil((self.least - part.shape[0] * part.shape[1]) / self.side**2)
+        missing = math.ceil((self.minimum - part.shape[0] * part.shape[1]) / self.side**2)
         return part if missing <= 0 else self._filled(part, missing)
 
     def _around(self, box: Box) -> tuple[int, int, int, int]:
-        found = []
-        for low, high, most in zip(box[:2], box[2:], self.size, strict=True):
+        bounds = []
+        for low, high, limit in zip(box[:2], box[2:], self.size, strict=True):
             slack = min(SLACK * self.side, (high - low) / 4)
-            first = min(math.floor((low + slack) / self.side), most // self.side - 1)
+            first = min(math.floor((low + slack) / self.side), limit // self.side - 1)
             last = max(math.ceil((high - slack) / self.side), first + 1)
-            found.append((first * self.side, min(last * self.side, most)))
-        (left, right), (top, bottom) = found
+            bounds.append((first * self.side, min(last * self.side, limit)))
+        (left, right), (top, bottom) = bounds
         return left, top, right, bottom
 
     def _filled(self, part: Picture, missing: int) -> Picture:
@@ -176,10 +176,10 @@ def cells_of(processor: Any, inputs: Mapping[str, Any]) -> Cells | None:
     if grid is None or len(grid) != 1 or not isinstance(patch, int) or not isinstance(merge, int):
         return None
     _, down, across = (int(count) for count in grid[0])
-    return Cells(patch * merge, (across * patch, down * patch), _least(image))
+    return Cells(patch * merge, (across * patch, down * patch), _min_pixels(image))
 
 
-def _least(image: Any) -> int:
+def _min_pixels(image: Any) -> int:
     """Returns pixels below which a picture is enlarged; 0 for unknown."""
     size = getattr(image, "size", None)
     try:

@@ -13,7 +13,7 @@ from collections.abc import Collection, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
-from ...errors import one_line
+from ...errors import error_line
 from ...storage import MissingObjectError, ObjectError, StorageError, Store
 from .result import DRAFT, FAILED, ParsedPage
 
@@ -68,7 +68,7 @@ def digest_of_place(place: str) -> str:
     return hashlib.sha256(place.encode(errors="surrogatepass")).hexdigest()[:32]
 
 
-def told_hash(input_hash: str) -> str:
+def public_hash(input_hash: str) -> str:
     """As it is told to people: nothing for a file that can't be read."""
     return "" if input_hash.startswith(UNREADABLE) else input_hash
 
@@ -92,14 +92,14 @@ class PageRecord:
     is_aside: bool = False
 
     def to_bytes(self) -> bytes:
-        told = {
+        data = {
             "input_hash": self.input_hash,
             "settings_hash": self.settings_hash,
             "pictures": dict(self.pictures),
             "is_aside": self.is_aside,
             "page": replace(self.page, source="").to_json(),
         }
-        return json.dumps(told, indent=1).encode() + b"\n"
+        return json.dumps(data, indent=1).encode() + b"\n"
 
     @classmethod
     def from_bytes(cls, data: bytes) -> PageRecord:
@@ -108,13 +108,13 @@ class PageRecord:
         Raises:
             ValueError, KeyError, TypeError: they are none.
         """
-        told = json.loads(data)
+        record = json.loads(data)
         return cls(
-            ParsedPage.from_json(told["page"]),
-            str(told["input_hash"]),
-            str(told["settings_hash"]),
-            dict(told["pictures"]),
-            bool(told["is_aside"]),
+            ParsedPage.from_json(record["page"]),
+            str(record["input_hash"]),
+            str(record["settings_hash"]),
+            dict(record["pictures"]),
+            bool(record["is_aside"]),
         )
 
 
@@ -187,7 +187,7 @@ class PageRecords:
         except Exception as error:  # such as numbers that JSON does not know
             if debug:
                 raise
-            reason = one_line(error)
+            reason = error_line(error)
         if not reason:
             return record
         failed = ParsedPage(record.page.source, record.page.number, FAILED, reason)
@@ -236,15 +236,15 @@ class PageRecords:
         Raises:
             StorageError: the store can't be listed.
         """
-        found: dict[str, DonePages] = {}
+        result: dict[str, DonePages] = {}
         for info in self.store.names(f"{HOME}/{input_hash}/"):
             settings_hash, _, file = info.name[len(HOME) + len(input_hash) + 2 :].partition("/")
             digits, dot, end = file.partition(".")
             if digits.isdigit() and dot + end in ENDS:
-                kept = found.setdefault(settings_hash, DonePages())
-                by_end = (kept.verified, kept.drafts, kept.aside, kept.failed)
+                done = result.setdefault(settings_hash, DonePages())
+                by_end = (done.verified, done.drafts, done.aside, done.failed)
                 by_end[ENDS.index(dot + end)][int(digits)] = info.modified
-        return found
+        return result
 
 
 def _name(record: PageRecord) -> str:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ...documents import BrokenPage, Document, Page, fetched
-from ...errors import SoonerError, one_line
+from ...errors import SoonerError, error_line
 from ...storage import ObjectError
 from .earlier import EarlierPages
 from .finishing import Finisher
@@ -45,20 +45,20 @@ class PageSource:
 
     def __post_init__(self) -> None:
         self.longest = 0
-        self.own: Sequence[int] = range(len(self.documents))
+        self.numbers: Sequence[int] = range(len(self.documents))
         if self.shard is not None:
             places = (Path(document.place).as_posix() for document in self.documents)
-            own = (number for number, place in enumerate(places) if self.shard.has(place))
-            self.own = array("q", own)
+            numbers = (number for number, place in enumerate(places) if self.shard.has(place))
+            self.numbers = array("q", numbers)
 
     def pages(self) -> Iterator[tuple[Chunk, Page | BrokenPage]]:
         """Pages to be done, each document opened when the one before it is read. Those that other
         runs have in hand are looked at again in the end."""
-        numbers, wait = self.own, TICK
+        numbers, wait = self.numbers, TICK
         while numbers:
             later = array("q")
             for number in numbers:
-                if not (yield from self._pages_of(self.documents[number], numbers is self.own)):
+                if not (yield from self._pages_of(self.documents[number], numbers is self.numbers)):
                     later.append(number)
             if later:
                 self.claims.wait(wait)
@@ -82,7 +82,7 @@ class PageSource:
         except Exception as error:
             if self.finisher.debug:
                 raise
-            problem = one_line(error)
+            problem = error_line(error)
         yield self._unwritable(document, problem)
         return True
 
@@ -94,12 +94,12 @@ class PageSource:
 
     def _read(self, work: DocumentWork) -> Generator[tuple[Chunk, Page | BrokenPage], None, bool]:
         """Yields pages of a document that nobody else has in hand; returns whether that are all."""
-        is_told, is_all = False, True
+        is_reported, is_all = False, True
         for number, reason in work.dying.items():
-            is_told = True
+            is_reported = True
             self.claims.sent()
-            told = f"{reason}; --fresh tries it again"
-            broken = BrokenPage(work.document.path, number, told)
+            message = f"{reason}; --fresh tries it again"
+            broken = BrokenPage(work.document.path, number, message)
             yield Chunk.of_document(work, number), broken
         for chunk in chunks_of(work, self.claims.chunk):
             if not self.claims.take(chunk.key):
@@ -107,12 +107,12 @@ class PageSource:
                 self.counts.skip(len(chunk.numbers))
                 continue
             for page in self._tried(chunk):
-                is_told = True
+                is_reported = True
                 self.claims.sent()
                 yield chunk, page
                 if page.number in work.tried:
                     self.claims.alone()
-        if not is_told and is_all and not work.is_delivered:
+        if not is_reported and is_all and not work.is_delivered:
             self.finisher(work)
         return is_all
 
@@ -146,6 +146,6 @@ class PageSource:
         self.counts.skip(-work.todo)
         self.longest = max(self.longest, work.of)
         if is_first:
-            self.counts.found(work.done)
+            self.counts.add_pages(work.done)
             self.counts.aside += work.aside
         return work

@@ -15,7 +15,7 @@ from ..loading import ModelPair
 from ..prefill import build_prefill
 from ..settings import CaptionSettings
 from .answers import Reading, described, read
-from .budget import FIRST, LEAST_FORWARDS, PageCost, PageCosts, StageBudget
+from .budget import FIRST, MIN_FORWARDS, PageCost, PageCosts, StageBudget
 from .decoding import DecodedRow, combined, eos_ids, figures
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
@@ -78,21 +78,21 @@ class PageParser:
     def __init__(self, pair: ModelPair, settings: ParseSettings | None = None) -> None:
         self.pair, self.target = pair, pair.target
         self.settings = settings or ParseSettings()
-        asked = self.settings
+        parse_settings = self.settings
         kind = getattr(pair.target.model.config, "model_type", "")
-        known = known_ask(pair.target.name, kind, asked.family)
+        known = known_ask(pair.target.name, kind, parse_settings.family)
         self.ask = ask_of(
             kind,
             known or (Ask(pair.prompt) if pair.prompt else None),
-            asked.prompt,
-            asked.region_prompt,
-            asked.form,
+            parse_settings.prompt,
+            parse_settings.region_prompt,
+            parse_settings.form,
         )
         message_of(self.target.processor, self.ask.page, self.ask.template)
         self.eos = eos_ids(self.target.model)
         self.experience = Experience()
         # Drafts of the first stage are a pipeline's, those of the second are the target's own.
-        self.regions = RegionStage(self.target, asked, self.ask, Experience())
+        self.regions = RegionStage(self.target, parse_settings, self.ask, Experience())
         self.choice, self.costs = StageChoice(), PageCosts()
 
     def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
@@ -116,7 +116,7 @@ class PageParser:
         page: Page,
         draft: PageDraft | Late | None = None,
         clock: Clock = time.perf_counter,
-        most_rows: int | None = None,
+        max_rows: int | None = None,
     ) -> Steps[ParsedPage]:
         """Returns what parsing a page asks for, one thing after the other; raises as a call does.
 
@@ -125,7 +125,7 @@ class PageParser:
         Args:
             page, draft: as for a call.
             clock: of the page's own seconds, by which times, budgets and costs are counted.
-            most_rows: of a request; what could be a larger batch is several. `None` is any.
+            max_rows: of a request; what could be a larger batch is several. `None` is any.
         """
         stages = self._stages(is_drafted=draft is not None)
         widths: list[int] = []  # tokens of the prompts that were tried
@@ -134,7 +134,7 @@ class PageParser:
         def attempt(effort: Effort) -> Steps[ParsedPage]:
             regions = self.regions if effort.regions and stages != PAGE else None
             drafting = Drafting(
-                page, draft, self.ask, regions, self.target.tokenizer, self.eos, clock, most_rows
+                page, draft, self.ask, regions, self.target.tokenizer, self.eos, clock, max_rows
             )
             return self._attempt(drafting, stages, effort, widths)
 
@@ -152,10 +152,10 @@ class PageParser:
             NotSmallerError: a smaller picture makes no shorter prompt.
         """
         page = drafting.page
-        drafting.notes += effort.told(page)
+        drafting.notes += effort.report(page)
         if stages == "regions" and drafting.regions is not None:
             yield from drafting.first_stage(self._see(page, effort).cells)
-            if any(one is not None for one in drafting.verified.said):
+            if any(output is not None for output in drafting.verified.output):
                 return self._assembled(drafting)
             drafting.regions = None
             drafting.notes.append("no regions to parse; the page was parsed as a whole")
@@ -206,8 +206,8 @@ class PageParser:
         """
         page, settings = drafting.page, self.settings
         limit = room_for(self.target.model, seen.inputs, settings.max_new_tokens)
-        asked = CaptionSettings(prefill=settings.prefill)
-        prefill = build_prefill(asked, self.pair, seen.inputs)
+        caption_settings = CaptionSettings(prefill=settings.prefill)
+        prefill = build_prefill(caption_settings, self.pair, seen.inputs)
         # What earlier pages taught chooses the nodes, on which the text depends below 1.
         experience = self.experience if settings.acceptance_threshold == 1 else None
         request = DecodeRequest(
@@ -233,16 +233,16 @@ class PageParser:
         results: list[DecodeResult] = yield [request]
         yield from drafting.wait()
         (result,) = results
-        (said,), stats = result.rows, result.stats
+        (output,), stats = result.rows, result.stats
         mode = stats.mode  # a short page may have been prefilled densely after all
         if drafting.is_empty and prefill is None:  # nothing to be tolerant about
             mode = EXACT
-        raw = drafting.text(said.tokens)
-        is_sound = said.sound == len(said.tokens)
-        text = raw if is_sound else drafting.text(said.tokens[: said.sound])
+        raw = drafting.text(output.tokens)
+        is_sound = output.sound == len(output.tokens)
+        text = raw if is_sound else drafting.text(output.tokens[: output.sound])
         draft, verified = drafting.draft, drafting.verified
         reading = read(text, self.ask.form, draft, page.size, seen.size)
-        status, reason = _judged(said, reading, limit, settings.timeout, self.ask.form)
+        status, reason = _judged(output, reading, limit, settings.timeout, self.ask.form)
         runs = [*verified.runs, stats]
         parsed = ParsedPage(
             source=page.source.name,
@@ -251,16 +251,16 @@ class PageParser:
             reason=reason,
             markdown=reading.markdown,
             raw=raw,
-            regions=described(reading, said, raw, self.target.tokenizer, page.size),
+            regions=described(reading, output, raw, self.target.tokenizer, page.size),
             size=page.size,
-            truncated=said.truncated,
+            truncated=output.truncated,
             repaired=reading.repaired,
             drafter=draft.drafter,
             notes=drafting.notes,
             mode=mode,
             stages={
                 **_first_figures(verified),
-                "page": replace(figures(stats, [said], mode), mode=mode),
+                "page": replace(figures(stats, [output], mode), mode=mode),
             },
             seconds=_seconds(runs, drafting, seen.seconds),
         )
@@ -293,30 +293,36 @@ class PageParser:
             return None
         letters, settings, clock = drafting.letters, self.settings, drafting.clock
         if settings.acceptance_threshold < 1:
-            return StageBudget(max(round(FIRST * letters), LEAST_FORWARDS), clock=clock)
+            return StageBudget(max(round(FIRST * letters), MIN_FORWARDS), clock=clock)
         slot = self.costs.slot_seconds if prefilled is None else prefilled / seen.width
         prefilled = slot * seen.width
         if settings.stages == "auto":
-            cost, share = self.costs.least(letters), self.choice.share
+            cost, share = self.costs.minimum(letters), self.choice.share
             seconds = share * (prefilled + cost.seconds)
             return StageBudget(int(share * cost.forwards), seconds, slot, clock=clock)
         cost = self.costs.usual(letters)
-        most = prefilled + cost.seconds if cost.seconds else None
-        return StageBudget(max(cost.forwards, LEAST_FORWARDS), most, slot, clock=clock)
+        limit = prefilled + cost.seconds if cost.seconds else None
+        return StageBudget(max(cost.forwards, MIN_FORWARDS), limit, slot, clock=clock)
 
     def _assembled(self, drafting: Drafting) -> ParsedPage:
         """Regions put one behind the other, as drafters order them; no pass over the page."""
         page, draft = drafting.page, drafting.draft
         pieces, verified = drafting.pieces, drafting.verified
         regions, shares, blocks = [], [], ""
-        cut = [one.truncated for one in verified.said if one is not None and one.truncated]
-        for piece, one in zip(pieces, verified.said, strict=True):
-            tokens = None if one is None else one.tokens[: one.sound]
+        cut = [
+            output.truncated
+            for output in verified.output
+            if output is not None and output.truncated
+        ]
+        for piece, output in zip(pieces, verified.output, strict=True):
+            tokens = None if output is None else output.tokens[: output.sound]
             text = drafting.region_text(piece, tokens)
             if text:
                 blocks += text + (piece.end or "\n")
                 regions.append(replace(piece.region, drafts=[text]))
-                shares.append(sum(one.drafted) / len(one.drafted) if one and one.drafted else None)
+                shares.append(
+                    sum(output.drafted) / len(output.drafted) if output and output.drafted else None
+                )
         return ParsedPage(
             source=page.source.name,
             number=page.number,
@@ -356,15 +362,15 @@ def _seconds(runs: Sequence[Stats], drafting: Drafting, processor: float) -> dic
 
 
 def _judged(
-    said: DecodedRow, reading: Reading, limit: int, seconds: float | None, form: str
+    output: DecodedRow, reading: Reading, limit: int, seconds: float | None, form: str
 ) -> tuple[str, str]:
     """Returns status and reason."""
-    if said.truncated == REPETITION:
-        return PARTIAL, f"stopped after {len(said.tokens)} tokens: the text repeats itself"
-    if said.truncated == LENGTH:
+    if output.truncated == REPETITION:
+        return PARTIAL, f"stopped after {len(output.tokens)} tokens: the text repeats itself"
+    if output.truncated == LENGTH:
         return PARTIAL, f"cut after {limit} tokens; raise --max-new-tokens"
-    if said.truncated == TIME:
-        return PARTIAL, f"cut after {len(said.tokens)} tokens and {seconds:g} s; raise --timeout"
+    if output.truncated == TIME:
+        return PARTIAL, f"cut after {len(output.tokens)} tokens and {seconds:g} s; raise --timeout"
     if reading.repaired:
         what = "valid JSON" if form.startswith("dots") else f"valid '{form}'"
         return PARTIAL, f"the answer is no {what}; it was read as far as possible"

@@ -147,7 +147,7 @@ class DocumentPlanner:
         Raises:
             StorageError: the results can't be read.
         """
-        place, wanted = document.place.as_posix(), self.intake.pages
+        place, page_range = document.place.as_posix(), self.intake.pages
         hashed = key_of(_hash(document.path), place)
         work = DocumentWork(document, hashed, self.settings_hash)
         entry = self.manifest.entry(place)
@@ -155,9 +155,9 @@ class DocumentPlanner:
             entry = None
         if entry is not None and not self.fresh and self._holds(entry, work):
             return work
-        kept = self.records.of(hashed)
-        own = kept.get(self.settings_hash, DonePages())
-        if 0 in own.aside and not self.fresh:
+        records = self.records.of(hashed)
+        current = records.get(self.settings_hash, DonePages())
+        if 0 in current.aside and not self.fresh:
             work.aside = 1
             return work
         work.of = entry.of if entry is not None else 0
@@ -167,15 +167,15 @@ class DocumentPlanner:
         except SetAsideError as error:
             work.dying, work.todo = {0: str(error)}, 1
             return work
-        work.numbers = wanted.select(work.of)
-        done = {*chosen(kept, self.settings_hash, self.drafts_only)} & {*work.numbers}
-        aside = (own.aside.keys() - done) & {*work.numbers}
+        work.numbers = page_range.select(work.of)
+        done = {*chosen(records, self.settings_hash, self.drafts_only)} & {*work.numbers}
+        aside = (current.aside.keys() - done) & {*work.numbers}
         if self.fresh:
             aside = set()
-            done = {number for number in done if self._is_verified(kept, number)}
+            done = {number for number in done if self._is_verified(records, number)}
         # What is wrong with the document as a whole comes to light only where it is read.
-        is_sound = work.of > 0 and 0 not in own.failed
-        if 0 in own.failed:
+        is_sound = work.of > 0 and 0 not in current.failed
+        if 0 in current.failed:
             self.records.forget(page_key(hashed, self.settings_hash, 0), [BROKEN])
         work.done, work.aside = len(done), len(aside)
         work.left = [number for number in work.numbers if number not in done | aside]
@@ -183,15 +183,15 @@ class DocumentPlanner:
         work.is_delivered = is_sound and not work.numbers  # what others wanted of it stays
         return work
 
-    def _is_verified(self, kept: Mapping[str, DonePages], number: int) -> bool:
-        return self.drafts_only and any(number in one.verified for one in kept.values())
+    def _is_verified(self, records: Mapping[str, DonePages], number: int) -> bool:
+        return self.drafts_only and any(number in pages.verified for pages in records.values())
 
     def _holds(self, entry: DocumentEntry, work: DocumentWork) -> bool:
         """Returns whether an entry's files are those that this run would write; then it says the
         rest.
         """
-        wanted, lines = self.intake.pages, {line["page"]: line for line in entry.lines}
-        numbers = wanted.select(entry.of)
+        page_range, lines = self.intake.pages, {line["page"]: line for line in entry.lines}
+        numbers = page_range.select(entry.of)
         is_shut = lines.keys() == {0}  # as a whole set aside, or it would not fit
         is_whole = numbers and lines.keys() >= {*numbers}
         if not is_shut and (not is_whole or 0 in lines):
@@ -212,21 +212,23 @@ class DocumentPlanner:
         return line["settings_hash"] == self.settings_hash or is_verified
 
 
-def chosen(kept: Mapping[str, DonePages], settings_hash: str, drafts_only: bool) -> dict[int, str]:
+def chosen(
+    records: Mapping[str, DonePages], settings_hash: str, drafts_only: bool
+) -> dict[int, str]:
     """Returns pages that a document shows, and of which settings each.
 
     Args:
         drafts_only: what a model verified, by whatever settings, goes before a draft.
     """
-    own = kept.get(settings_hash, DonePages())
-    found = dict.fromkeys(own.done, settings_hash)
+    done = records.get(settings_hash, DonePages())
+    result = dict.fromkeys(done.done, settings_hash)
     if not drafts_only:
-        return found
+        return result
     latest: dict[int, tuple[float, str]] = {}
-    for other, pages in kept.items():
+    for other, pages in records.items():
         for number, when in pages.verified.items():
             latest[number] = max((when, other), latest.get(number, (when, other)))
-    return {**found, **{number: other for number, (_, other) in latest.items()}}
+    return {**result, **{number: other for number, (_, other) in latest.items()}}
 
 
 def _hash(path: Path) -> str:

@@ -71,11 +71,11 @@ def ahead(
     try:
         while True:
             began = time.perf_counter()
-            found = crew.take()
-            if found is None:
+            item = crew.take()
+            if item is None:
                 return
-            found.waited = time.perf_counter() - began
-            yield found
+            item.waited = time.perf_counter() - began
+            yield item
     finally:
         crew.stop()
 
@@ -149,14 +149,14 @@ class _Workers(Generic[Tag]):
     def take(self) -> Drafted[Tag] | None:
         while True:
             try:
-                found = self._read.get(timeout=TICK)
+                item = self._read.get(timeout=TICK)
                 break
             except queue.Empty:
                 continue
         self._slots.release()
-        if isinstance(found, BaseException):
-            raise found
-        return found
+        if isinstance(item, BaseException):
+            raise item
+        return item
 
     def stop(self) -> None:
         self._stopped = True

@@ -138,7 +138,7 @@ def _chandra(
         "IMAGES": images,
         "MORE": more,
     }
-    return re.sub("|".join(filled), lambda found: filled[found[0]], _CHANDRA)
+    return re.sub("|".join(filled), lambda match: filled[match[0]], _CHANDRA)
 
 
 CHANDRA_1 = _chandra("[x0, y0, x1, y1]", 1024, _LABELS, _TAGS, _ATTRIBUTES)

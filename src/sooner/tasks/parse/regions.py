@@ -36,14 +36,14 @@ class Verified:
 
     Attributes:
         said: for each piece that was read on a crop of its own; `None` for the others.
-        heard: texts by `Piece.place`, of crops that came to their end or as far as the budget went.
+        texts: texts by `Piece.place`, of crops that came to their end or as far as the budget went.
         runs: figures of the batches.
         seconds: of everything; `processor` that of making inputs.
         reason: why something was left out, in one line.
     """
 
-    said: list[DecodedRow | None]
-    heard: dict[int, str] = field(default_factory=dict)
+    output: list[DecodedRow | None]
+    texts: dict[int, str] = field(default_factory=dict)
     runs: list[Stats] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: {"regions": 0.0, "processor": 0.0})
     reason: str = ""
@@ -65,7 +65,7 @@ class RegionStage:
         self.target, self.settings, self.ask = target, settings, ask
         self.experience = experience
         self.eos = eos_ids(target.model)
-        self._asked: dict[str, int] = {}
+        self._lengths: dict[str, int] = {}
 
     def __call__(
         self,
@@ -74,7 +74,7 @@ class RegionStage:
         cells: Cells | None = None,
         budget: StageBudget | None = None,
         clock: Clock = time.perf_counter,
-        most_rows: int | None = None,
+        max_rows: int | None = None,
     ) -> Steps[Verified]:
         """Returns what the target reads in each piece's region; pieces without a box are left out.
 
@@ -85,7 +85,7 @@ class RegionStage:
                 are looked at then, tiny neighbours on one crop. Without, what the target reads is
                 the result: every region, each on its own.
             clock: by which the stage's seconds count.
-            most_rows: of a request; a larger batch is several. `None` is any.
+            max_rows: of a request; a larger batch is several. `None` is any.
         """
         began = clock()
         done = Verified([None] * len(pieces))
@@ -97,15 +97,15 @@ class RegionStage:
         crops = self._crops(page, parts, cells)
         if budget is not None and budget.seconds is not None:
             crops = affordable(crops, PREFILL * budget.seconds, budget.slot_seconds)
-        heard: dict[int, DecodedRow] = {}
+        outputs: dict[int, DecodedRow] = {}
         try:
             for batch in batches(crops, self.settings.region_rows):
                 if budget is not None and budget.is_spent():
                     break
-                yield from self._verify(batch, done, budget, heard, most_rows)
+                yield from self._verify(batch, done, budget, outputs, max_rows)
         except SoonerError as error:
             done.reason = str(error)
-        done.said = [heard.get(piece.place) for piece in pieces]
+        done.output = [outputs.get(piece.place) for piece in pieces]
         done.seconds["regions"] = clock() - began
         return done
 
@@ -123,10 +123,10 @@ class RegionStage:
     def _words(self, piece: Piece) -> int:
         """Returns tokens of what is asked about a crop."""
         prompt = self._prompt(piece)
-        if prompt not in self._asked:
+        if prompt not in self._lengths:
             ids = self.target.tokenizer(prompt, add_special_tokens=False)["input_ids"]
-            self._asked[prompt] = len(ids)
-        return self._asked[prompt]
+            self._lengths[prompt] = len(ids)
+        return self._lengths[prompt]
 
     def _prompt(self, piece: Piece) -> str:
         return (piece.question or self.ask.about(piece.region)).prompt
@@ -142,8 +142,8 @@ class RegionStage:
         crops: Sequence[Crop],
         done: Verified,
         budget: StageBudget | None,
-        heard: dict[int, DecodedRow],
-        most_rows: int | None,
+        outputs: dict[int, DecodedRow],
+        max_rows: int | None,
     ) -> Steps[None]:
         """Read a batch; where memory runs out, half of its rows at a time.
 
@@ -151,7 +151,7 @@ class RegionStage:
             MemoryRanOutError: one row is too many.
         """
         try:
-            yield from self._read(crops, done, budget, heard, most_rows)
+            yield from self._read(crops, done, budget, outputs, max_rows)
             return
         except Exception as error:
             if not is_out_of_memory(error):
@@ -160,29 +160,29 @@ class RegionStage:
                 raise MemoryRanOutError(f"a single region: {error}") from error
         release()  # out here nothing holds on to what the failed run had allocated
         half = (len(crops) + 1) // 2
-        yield from self._verify(crops[:half], done, budget, heard, most_rows)
-        yield from self._verify(crops[half:], done, budget, heard, most_rows)
+        yield from self._verify(crops[:half], done, budget, outputs, max_rows)
+        yield from self._verify(crops[half:], done, budget, outputs, max_rows)
 
     def _read(
         self,
         crops: Sequence[Crop],
         done: Verified,
         budget: StageBudget | None,
-        heard: dict[int, DecodedRow],
-        most_rows: int | None,
+        outputs: dict[int, DecodedRow],
+        max_rows: int | None,
     ) -> Steps[None]:
         began = time.perf_counter()
-        size = most_rows or len(crops)
+        size = max_rows or len(crops)
         rows = [crops[start : start + size] for start in range(0, len(crops), size)]
-        requests = [self._request(one, budget) for one in rows]
+        requests = [self._request(item, budget) for item in rows]
         done.seconds["processor"] += time.perf_counter() - began
         results: list[DecodeResult] = yield requests
-        done.runs += [one.stats for one in results]
+        done.runs += [item.stats for item in results]
         if budget is not None:
-            budget.spent += max(one.stats.nfe for one in results)
-        said = [one for result in results for one in result.rows]
-        for crop, one in zip(crops, said, strict=True):
-            self._keep(crop, one, done, heard)
+            budget.spent += max(item.stats.nfe for item in results)
+        decoded = [item for result in results for item in result.rows]
+        for crop, item in zip(crops, decoded, strict=True):
+            self._keep(crop, item, done, outputs)
 
     def _request(self, crops: Sequence[Crop], budget: StageBudget | None) -> DecodeRequest:
         settings, is_result = self.settings, budget is None
@@ -208,13 +208,13 @@ class RegionStage:
         )
 
     def _keep(
-        self, crop: Crop, one: DecodedRow, done: Verified, heard: dict[int, DecodedRow]
+        self, crop: Crop, output: DecodedRow, done: Verified, outputs: dict[int, DecodedRow]
     ) -> None:
         pieces = crop.part.pieces
         if len(pieces) == 1:
-            heard[pieces[0].place] = one
-        if one.truncated in (None, BUDGET):
+            outputs[pieces[0].place] = output
+        if output.truncated in (None, BUDGET):
             form = self.ask.about(pieces[0].region).form
-            text = decoded(self.target.tokenizer, one.tokens, form, self.eos)
+            text = decoded(self.target.tokenizer, output.tokens, form, self.eos)
             texts = crop.part.split(text)
-            done.heard.update({place: text for place, text in texts.items() if text})
+            done.texts.update({place: text for place, text in texts.items() if text})

@@ -40,7 +40,7 @@ class Counts:
         with self._changing:
             self.total -= pages
 
-    def found(self, pages: int) -> None:
+    def add_pages(self, pages: int) -> None:
         """They are done before this run came to them."""
         with self._changing:
             self.before += pages
@@ -218,7 +218,7 @@ class ParsedPage:
             self,
             markdown=_encodable(self.markdown),
             raw=_encodable(self.raw),
-            regions=[replace(one, text=_encodable(one.text)) for one in self.regions],
+            regions=[replace(region, text=_encodable(region.text)) for region in self.regions],
             **changes,
         )
 
@@ -228,39 +228,39 @@ class ParsedPage:
 
     def contents(self) -> dict[str, Any]:
         """Plain data without `FIGURES`: the same for whoever parses the page, however fast."""
-        told = {name: one for name, one in asdict(self).items() if name not in FIGURES}
-        for region in told["regions"]:
+        data = {name: value for name, value in asdict(self).items() if name not in FIGURES}
+        for region in data["regions"]:
             del region["acceptance"]
-        return told
+        return data
 
     @classmethod
-    def from_json(cls, told: Mapping[str, Any]) -> ParsedPage:
+    def from_json(cls, data: Mapping[str, Any]) -> ParsedPage:
         """Returns the page of such data; what is missing is as by default, what is unknown left
         out.
 
         Raises:
             KeyError, TypeError: it is no page.
         """
-        given = _known(cls, told)
-        given["regions"] = [_region(one) for one in told.get("regions", ())]
-        stages = told.get("stages", {})
-        given["stages"] = {name: StageStats(**_known(StageStats, stages[name])) for name in stages}
-        if "size" in told:
-            given["size"] = tuple(told["size"])
-        return cls(**given)
+        values = _known(cls, data)
+        values["regions"] = [_region(region) for region in data.get("regions", ())]
+        stages = data.get("stages", {})
+        values["stages"] = {name: StageStats(**_known(StageStats, stages[name])) for name in stages}
+        if "size" in data:
+            values["size"] = tuple(data["size"])
+        return cls(**values)
 
 
-def _region(told: Mapping[str, Any]) -> ParsedRegion:
-    given = _known(ParsedRegion, told)
+def _region(data: Mapping[str, Any]) -> ParsedRegion:
+    values = _known(ParsedRegion, data)
     for name in ("bbox", "bbox_1000"):
-        if given.get(name) is not None:
-            given[name] = tuple(given[name])
-    return ParsedRegion(**given)
+        if values.get(name) is not None:
+            values[name] = tuple(values[name])
+    return ParsedRegion(**values)
 
 
 def _encodable(text: str) -> str:
     return text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def _known(kind: type[Any], told: Mapping[str, Any]) -> dict[str, Any]:
-    return {one.name: told[one.name] for one in fields(kind) if one.name in told}
+def _known(kind: type[Any], data: Mapping[str, Any]) -> dict[str, Any]:
+    return {item.name: data[item.name] for item in fields(kind) if item.name in data}

@@ -101,11 +101,11 @@ class ParseSettings(KnowsOldNames):
         names = ("reference_window", "acceptance_threshold", "nodes", "max_nodes", "depth")
         return {name: getattr(self, name) for name in names}
 
-    def digest(self, *others: Any) -> str:
-        """Returns a short hash of these settings and `others` (model, drafter, dpi), stable between
+    def digest(self, *extras: Any) -> str:
+        """Returns a short hash of these settings and `extras` (model, drafter, dpi), stable between
         runs."""
-        told = under_old_names(dataclasses.asdict(self))
+        data = under_old_names(dataclasses.asdict(self))
         if self.family is None:
-            del told["family"]  # so that records of before there were families stand
-        text = json.dumps([told, *others], sort_keys=True)
+            del data["family"]  # so that records of before there were families stand
+        text = json.dumps([data, *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]

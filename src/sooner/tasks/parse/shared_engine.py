@@ -76,7 +76,7 @@ class PageTicket:
     def seconds(self) -> float:
         """That the engine has spent on it."""
         rows = (row.admitted for row in self.rows)
-        shares = sum(one.prefill_seconds + one.round_seconds for one in rows)
+        shares = sum(entry.prefill_seconds + entry.round_seconds for entry in rows)
         return self.seconds_before + shares
 
 
@@ -125,7 +125,7 @@ class SharedEngine:
                     for request in self.engine.step():
                         self._end(request)
             except Exception as error:  # of the engine itself: all that it holds ends with it
-                for ticket in {id(one): one for one, _ in self._running.values()}.values():
+                for ticket in {id(entry): entry for entry, _ in self._running.values()}.values():
                     ticket.done(None, error)
                 self._running.clear()
                 self.engine.close()
@@ -141,8 +141,8 @@ class SharedEngine:
         self._is_closing = True
         self.engine.close()
         error = SoonerError("the parser was closed before the page came to its end")
-        tickets = [one for one, _ in self._running.values()] + list(self._line)
-        for ticket in {id(one): one for one in tickets}.values():
+        tickets = [entry for entry, _ in self._running.values()] + list(self._line)
+        for ticket in {id(entry): entry for entry in tickets}.values():
             ticket.done(None, error)
         self._line.clear()
         self._running.clear()
@@ -151,7 +151,7 @@ class SharedEngine:
         """Give the engine what is in line, up to what has to be decoded alone."""
         while self._line:
             ticket = self._line[0]
-            if ticket.is_alone or any(not self._may_share(one) for one in ticket.requests):
+            if ticket.is_alone or any(not self._may_share(request) for request in ticket.requests):
                 if self._running:
                     return
                 self._line.popleft()
@@ -222,11 +222,11 @@ class SharedEngine:
         """Decode a ticket's requests one after the other, with nothing beside them."""
         model: Any = self.engine.model
         try:
-            results = [decode_alone(one, model, self.eos) for one in ticket.requests]
+            results = [decode_alone(item, model, self.eos) for item in ticket.requests]
         except Exception as error:
             ticket.done(None, error)
             return
-        ticket.seconds_before += sum(one.stats.total_seconds for one in results)
+        ticket.seconds_before += sum(item.stats.total_seconds for item in results)
         ticket.done(results, None)
 
     def _cancel(self, ticket: PageTicket) -> None:

@@ -129,7 +129,7 @@ class Claims:
     attempts: int = ATTEMPTS
     fresh: bool = False
     _open: dict[str, str] = field(default_factory=dict)
-    _taken: set[str] = field(default_factory=set)
+    _claimed: set[str] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         owner = f"{socket.gethostname()}:{os.getpid()}"
@@ -150,14 +150,14 @@ class Claims:
         with self._changing:
             if self._leases is None:
                 return True
-            is_taken = self._leases.take(key)
-            self._taken |= {key} if is_taken else set()
-            return is_taken
+            is_claimed = self._leases.take(key)
+            self._claimed |= {key} if is_claimed else set()
+            return is_claimed
 
     def done(self, key: str) -> None:
         """A chunk is done; its lease goes."""
         with self._changing:
-            self._taken.discard(key)
+            self._claimed.discard(key)
             if self._leases is not None:
                 self._leases.forget(key)
 
@@ -172,8 +172,8 @@ class Claims:
                 self._attempts.forget(key)
         elif tried:
             work.tried = {_number(key) for key in tried}
-            found = self._attempts.set_aside(begins).items()
-            dying = {_number(key): reason for key, reason in found}
+            attempts = self._attempts.set_aside(begins).items()
+            dying = {_number(key): reason for key, reason in attempts}
             work.dying |= {number: dying[number] for number in work.left if number in dying}
 
     @contextmanager
@@ -212,7 +212,7 @@ class Claims:
         with self._changing:
             self._in_flight += 1
 
-    def kept(self, task: PageTask, forget: bool = False) -> None:
+    def note_saved(self, task: PageTask, forget: bool = False) -> None:
         """What became of a page is written.
 
         Args:
@@ -250,9 +250,9 @@ class Claims:
                 if self._attempts is not None:
                     with suppress(StorageError):
                         self._attempts.end(attempt)
-            while self._taken:
+            while self._claimed:
                 with suppress(StorageError):  # it ends with this process
-                    self.done(self._taken.pop())
+                    self.done(self._claimed.pop())
 
 
 def _number(key: str) -> int:

@@ -46,5 +46,5 @@ class OpenTags(Generic[Tag]):
     def _settle(self, tag: Tag) -> None:
         if not self._under_way[id(tag)]:
             del self._under_way[id(tag)]
-            self._open = [one for one in self._open if one is not tag]
+            self._open = [other for other in self._open if other is not tag]
             self.leave(tag, list(self._open))

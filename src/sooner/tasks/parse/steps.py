@@ -64,10 +64,10 @@ class DecodeResult:
     stats: Stats
 
 
-Asked: TypeAlias = Sequence[DecodeRequest] | Late
+StepRequest: TypeAlias = Sequence[DecodeRequest] | Late
 """Texts that may be decoded side by side; or a page's draft, to be waited for."""
 
-Steps: TypeAlias = Generator[Asked, Any, T]
+Steps: TypeAlias = Generator[StepRequest, Any, T]
 """Asks for one `Asked` after the other. It is sent a list of results, or the draft, or what went
 wrong is raised in it. In the end it returns what came of all that."""
 
@@ -85,12 +85,16 @@ def run_alone(steps: Steps[T], model: Any, eos: set[int]) -> T:
     reply, error = None, None
     while True:
         try:
-            asked = steps.send(reply) if error is None else steps.throw(error)
+            request = steps.send(reply) if error is None else steps.throw(error)
         except StopIteration as ended:
             return ended.value
         reply, error = None, None
         try:
-            reply = asked() if callable(asked) else [decode_alone(one, model, eos) for one in asked]
+            reply = (
+                request()
+                if callable(request)
+                else [decode_alone(item, model, eos) for item in request]
+            )
         except Exception as raised:
             traceback.clear_frames(raised.__traceback__)  # they hold what was allocated
             error = raised
@@ -100,11 +104,11 @@ def decode_alone(request: DecodeRequest, model: Any, eos: set[int]) -> DecodeRes
     """Decode one request. Late drafts are made behind its prefill."""
     began, late = time.perf_counter(), request.late
 
-    def behind_prefill() -> Drafts:
+    def after_prefill() -> Drafts:
         assert late is not None
         return run_alone(late(time.perf_counter() - began), model, eos)
 
-    method = request.method(request.drafts if late is None else behind_prefill)
+    method = request.method(request.drafts if late is None else after_prefill)
     rows, stats = decode_rows(
         model, request.inputs, method, request.limits, request.repetition, eos,
         request.prefill, request.seconds, request.budget,
@@ -119,23 +123,23 @@ def drafts_first(steps: Steps[T]) -> Steps[T]:
     reply, error = None, None
     while True:
         try:
-            asked = steps.send(reply) if error is None else steps.throw(error)
+            request = steps.send(reply) if error is None else steps.throw(error)
         except StopIteration as ended:
             return ended.value
         reply, error = None, None
         try:
-            if not callable(asked):
-                asked = yield from _with_drafts(asked)
-            reply = yield asked
+            if not callable(request):
+                request = yield from _with_drafts(request)
+            reply = yield request
         except Exception as raised:
             error = raised
 
 
-def _with_drafts(asked: Sequence[DecodeRequest]) -> Steps[list[DecodeRequest]]:
+def _with_drafts(requests: Sequence[DecodeRequest]) -> Steps[list[DecodeRequest]]:
     made = []
-    for one in asked:
-        if one.late is not None:
-            drafts = yield from drafts_first(one.late(None))
-            one = replace(one, drafts=drafts, late=None)
-        made.append(one)
+    for request in requests:
+        if request.late is not None:
+            drafts = yield from drafts_first(request.late(None))
+            request = replace(request, drafts=drafts, late=None)
+        made.append(request)
     return made

@@ -29,15 +29,17 @@ class DraftParser:
 
     def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
         began = time.perf_counter()
-        found = (draft() if callable(draft) else draft) or PageDraft([], reason="no drafter")
+        page_draft = (draft() if callable(draft) else draft) or PageDraft([], reason="no drafter")
         waited = time.perf_counter() - began
-        told = ParsedPage(page.source.name, page.number, size=page.size, drafter=found.drafter)
-        told = replace(told, mode=DRAFTED, seconds={"wait": waited})
-        if not found.regions and found.reason and not found.reason.endswith(BLANK):
-            return replace(told, status=FAILED, reason=found.reason)
-        markdown = _markdown(found.regions, page.number)
+        parsed = ParsedPage(
+            page.source.name, page.number, size=page.size, drafter=page_draft.drafter
+        )
+        parsed = replace(parsed, mode=DRAFTED, seconds={"wait": waited})
+        if not page_draft.regions and page_draft.reason and not page_draft.reason.endswith(BLANK):
+            return replace(parsed, status=FAILED, reason=page_draft.reason)
+        markdown = _markdown(page_draft.regions, page.number)
         return replace(
-            told,
+            parsed,
             status=DRAFT,
             reason=NOT_VERIFIED,
             markdown=markdown,
@@ -46,9 +48,9 @@ class DraftParser:
                 parsed_region(
                     replace(region, drafts=texts_of(region, MARKDOWN)[:1]), order, page.size, None
                 )
-                for order, region in enumerate(found.regions)
+                for order, region in enumerate(page_draft.regions)
             ],
-            notes=list(_notes(page, found)),
+            notes=list(_notes(page, page_draft)),
         )
 
 

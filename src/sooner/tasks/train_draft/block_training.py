@@ -45,7 +45,7 @@ class BlockTraining(Recipe):
     """
 
     lr: float = option(6e-4, 0, above=True)
-    most_warmup: ClassVar[int] = 800
+    max_warmup: ClassVar[int] = 800
     clip: float = option(1.0, 0, above=True)
     layers: int = option(5, 1)
     block_size: int = option(16, 2)
@@ -160,15 +160,15 @@ class BlockTrainer(Trainer):
             torch.manual_seed(settings.seed)
             head = DFlashModel(settings.config(adapter)).to(adapter.device)
         _check_layers(data, head.config)
-        held = max(round(settings.holdout * len(data)), 1)
-        if held >= len(data):
+        count = max(round(settings.holdout * len(data)), 1)
+        if count >= len(data):
             raise SoonerError(
                 f"{len(data)} recorded samples are too few to train on and to hold some out; "
                 "record more"
             )
-        self.train = range(len(data) - held)
-        rest = range(len(data) - held, len(data))
-        self.held_out = rest[:: max(-(-len(rest) // MEASURED), 1)]
+        self.train = range(len(data) - count)
+        rest = range(len(data) - count, len(data))
+        self.holdout = rest[:: max(-(-len(rest) // MEASURED), 1)]
         self.order = Order(len(self.train), settings.batch, settings.seed)
         optimizer = torch.optim.AdamW(
             head.parameters(), lr=settings.lr, weight_decay=settings.weight_decay
@@ -184,8 +184,8 @@ class BlockTrainer(Trainer):
         return self.head.eval()
 
     def losses(self, loss: nn.Module) -> dict[str, Tensor]:
-        told: dict[str, Tensor] = loss(self._batch(self.order.at(self.step), self.step))
-        return told
+        parts: dict[str, Tensor] = loss(self._batch(self.order.at(self.step), self.step))
+        return parts
 
     def _batch(self, numbers: Sequence[int], step: int) -> BlockBatch:
         settings = self.settings
@@ -194,10 +194,10 @@ class BlockTrainer(Trainer):
             settings.anchors, (settings.seed, step),
         )  # fmt: skip
 
-    def held_out_batches(self) -> Iterator[BlockBatch]:
+    def holdout_batches(self) -> Iterator[BlockBatch]:
         size = self.settings.batch
-        for start in range(0, len(self.held_out), size):
-            yield self._batch(self.held_out[start : start + size], self.settings.steps)
+        for start in range(0, len(self.holdout), size):
+            yield self._batch(self.holdout[start : start + size], self.settings.steps)
 
     def measurement(self) -> BlockAcceptance:
         return BlockAcceptance(self.settings.block_size - 1)
@@ -206,16 +206,17 @@ class BlockTrainer(Trainer):
         return self.data.digest
 
     def save_head(self, folder: Path) -> None:
-        told = provenance.describe([self.data], self.settings, self.seconds, self.acceptance)
-        told |= {"step": self.step, "target": self.data.index["target"]}
-        self.head.config = replace(self.head.config, provenance=told)
+        record = provenance.describe([self.data], self.settings, self.seconds, self.acceptance)
+        record |= {"step": self.step, "target": self.data.index["target"]}
+        self.head.config = replace(self.head.config, provenance=record)
         loader.save(self.head, folder)
 
 
 def _check_layers(data: DataSet, config: DFlashConfig) -> None:
-    told, wanted = data.index["options"].get("layers"), repr(config.layers)
-    if told != wanted:
+    actual, expected = data.index["options"].get("layers"), repr(config.layers)
+    if actual != expected:
         raise SoonerError(
-            f"'{data.folder}' holds states of layers {told or 'of the output alone'}, the drafter "
-            f"reads {wanted}; record into another folder"
+            f"'{data.folder}' holds states of layers {actual or 'of the output alone'}, the "
+            "drafter "
+            f"reads {expected}; record into another folder"
         )

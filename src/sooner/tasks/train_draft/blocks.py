@@ -27,21 +27,21 @@ class BlockBatch:
         states: of the target's layers, `[rows, tokens, layers * hidden]`.
         tokens: ids, `[rows, tokens + 1]`; what has no id is 0.
         anchors: place of each block's first token, `[rows, blocks]`.
-        wanted: ids at the places of each block, `[rows, blocks, block_size]`; `IGNORED` at the
+        targets: ids at the places of each block, `[rows, blocks, block_size]`; `IGNORED` at the
             anchor, behind the answer's end and in padding.
     """
 
     states: Tensor
     tokens: Tensor
     anchors: Tensor
-    wanted: Tensor
+    targets: Tensor
 
 
 def collate_blocks(
     samples: Sequence[TrainingSample],
     size: int,
     device: torch.device,
-    most: int | None,
+    limit: int | None,
     key: Sequence[int],
 ) -> BlockBatch:
     """Put samples side by side, with blocks at random anchors of their answers.
@@ -52,26 +52,26 @@ def collate_blocks(
         samples: at least one.
         size: entries of a block.
         device: of the batch.
-        most: blocks of a sample; `None` is one at every place.
+        limit: blocks of a sample; `None` is one at every place.
         key: numbers that the anchors follow from, such as seed and step.
     """
     drawn, rng = [], np.random.default_rng(tuple(key))
-    for one in samples:
-        begin = np.arange(one.prompt, len(one.tokens) - 1)
-        if most is not None and len(begin) > most:
-            begin = np.sort(rng.choice(begin, most, replace=False))
+    for sample in samples:
+        begin = np.arange(sample.prompt, len(sample.tokens) - 1)
+        if limit is not None and len(begin) > limit:
+            begin = np.sort(rng.choice(begin, limit, replace=False))
         drawn.append(torch.from_numpy(begin))
     anchors = pad_sequence(drawn, batch_first=True)  # [rows, blocks]
-    real = torch.arange(anchors.shape[1]) < torch.tensor([len(one) for one in drawn])[:, None]
-    tokens = pad_sequence([one.tokens for one in samples], batch_first=True)
-    ends = torch.tensor([len(one.tokens) for one in samples])[:, None, None]
+    real = torch.arange(anchors.shape[1]) < torch.tensor([len(sample) for sample in drawn])[:, None]
+    tokens = pad_sequence([sample.tokens for sample in samples], batch_first=True)
+    ends = torch.tensor([len(sample.tokens) for sample in samples])[:, None, None]
     places = anchors[..., None] + torch.arange(size)  # [rows, blocks, size]
     inside = (places < ends) & real[..., None]
     inside[..., 0] = False
     clamped = places.clamp(max=tokens.shape[1] - 1).flatten(1)
-    wanted = tokens.gather(1, clamped).view_as(places).masked_fill(~inside, IGNORED)
-    states = pad_sequence([one.states.float() for one in samples], batch_first=True)
-    return BlockBatch(*(one.to(device) for one in (states, tokens, anchors, wanted)))
+    targets = tokens.gather(1, clamped).view_as(places).masked_fill(~inside, IGNORED)
+    states = pad_sequence([sample.states.float() for sample in samples], batch_first=True)
+    return BlockBatch(*(sample.to(device) for sample in (states, tokens, anchors, targets)))
 
 
 def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tensor:
@@ -79,14 +79,14 @@ def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tenso
 
     A block sees the context in front of its anchor, and itself.
     """
-    config, (rows, blocks, size) = model.config, batch.wanted.shape
+    config, (rows, blocks, size) = model.config, batch.targets.shape
     context = model.context(batch.states)  # [rows, tokens, hidden]
     device = context.device
     line = torch.arange(context.shape[1], device=device)
     rotation = model.rotation(line[None])
     past = [model.keys_values(n, context, rotation) for n in range(config.num_hidden_layers)]
     places = (batch.anchors[..., None] + torch.arange(size, device=device)).flatten(1)
-    tokens = batch.wanted.new_full((rows, blocks, size), config.mask_token_id)
+    tokens = batch.targets.new_full((rows, blocks, size), config.mask_token_id)
     tokens[..., 0] = batch.tokens.gather(1, batch.anchors)
     masks = [
         _mask(batch.anchors, size, line, window, causal)
@@ -95,8 +95,8 @@ def denoise_blocks(model: DFlashModel, adapter: Any, batch: BlockBatch) -> Tenso
     grouped = config.num_attention_heads != config.num_key_value_heads
 
     def attend(layer: int, queries: Tensor, keys: Tensor, values: Tensor) -> Tensor:
-        before, behind = past[layer]
-        keys, values = torch.cat([before, keys], 2), torch.cat([behind, values], 2)
+        before, after = past[layer]
+        keys, values = torch.cat([before, keys], 2), torch.cat([after, values], 2)
         return scaled_dot_product_attention(queries, keys, values, masks[layer], enable_gqa=grouped)
 
     with torch.no_grad():
@@ -111,14 +111,14 @@ def _mask(anchors: Tensor, size: int, line: Tensor, window: int | None, causal: 
     """
     rows, blocks = anchors.shape
     entry = torch.arange(size, device=anchors.device)
-    behind = line < anchors[..., None]  # [rows, blocks, tokens]
-    past = behind[:, :, None].expand(-1, -1, size, -1)
+    is_context = line < anchors[..., None]  # [rows, blocks, tokens]
+    past = is_context[:, :, None].expand(-1, -1, size, -1)
     if window is not None:
         places = anchors[..., None] + entry  # [rows, blocks, size]
         past = past & (places[..., None] - line < window)
     within = entry <= entry[:, None] if causal else torch.ones_like(entry <= entry[:, None])
-    own = torch.block_diag(*[within] * blocks).bool().expand(rows, -1, -1)
-    return torch.cat([past.flatten(1, 2), own], 2)[:, None]
+    diagonal = torch.block_diag(*[within] * blocks).bool().expand(rows, -1, -1)
+    return torch.cat([past.flatten(1, 2), diagonal], 2)[:, None]
 
 
 class BlockLoss(nn.Module):
@@ -141,13 +141,13 @@ class BlockLoss(nn.Module):
     def forward(self, batch: BlockBatch) -> dict[str, Tensor]:
         """`loss`, and the share of `hits` among all places, each a scalar."""
         logits = denoise_blocks(self.model, self._adapter[0], batch)[:, :, 1:].float()
-        wanted = batch.wanted[:, :, 1:]  # [rows, blocks, places]
-        places = torch.arange(wanted.shape[2], device=wanted.device)
-        weight = (-places / self.decay).exp() * (wanted != IGNORED)
+        targets = batch.targets[:, :, 1:]  # [rows, blocks, places]
+        places = torch.arange(targets.shape[2], device=targets.device)
+        weight = (-places / self.decay).exp() * (targets != IGNORED)
         each = cross_entropy(
-            logits.flatten(0, 2), wanted.flatten(), reduction="none", ignore_index=IGNORED
+            logits.flatten(0, 2), targets.flatten(), reduction="none", ignore_index=IGNORED
         ).view_as(weight)
-        hits = (logits.argmax(-1) == wanted).sum() / (wanted != IGNORED).sum().clamp(min=1)
+        hits = (logits.argmax(-1) == targets).sum() / (targets != IGNORED).sum().clamp(min=1)
         loss = (weight * each).sum() / weight.sum().clamp(min=1e-6)
         return {"loss": loss, "hits": hits.detach()}
 
@@ -160,18 +160,18 @@ class BlockAcceptance:
     """
 
     def __init__(self, depth: int) -> None:
-        self.tried, self.held = torch.zeros(depth), torch.zeros(depth)
+        self.tried, self.hits = torch.zeros(depth), torch.zeros(depth)
 
     @torch.no_grad()
     def add(self, model: DFlashModel, adapter: Any, batch: BlockBatch) -> None:
         """Count one batch."""
-        wanted = batch.wanted[:, :, 1:]
+        targets = batch.targets[:, :, 1:]
         best = denoise_blocks(model, adapter, batch)[:, :, 1:].argmax(-1)
-        held = (best == wanted).long().cumprod(-1)
-        self.tried += (wanted != IGNORED).sum((0, 1)).cpu()
-        self.held += held.sum((0, 1)).cpu()
+        matches = (best == targets).long().cumprod(-1)
+        self.tried += (targets != IGNORED).sum((0, 1)).cpu()
+        self.hits += matches.sum((0, 1)).cpu()
 
     def as_dict(self) -> dict[str, list[float]]:
         """Share of blocks whose first `d` tokens are all accepted, for each depth `d`: `chain`."""
-        shares = self.held / self.tried.clamp(min=1)
+        shares = self.hits / self.tried.clamp(min=1)
         return {"chain": [round(float(share), 4) for share in shares]}

@@ -250,13 +250,13 @@ def empty_index(target: dict[str, Any], options: dict[str, Any]) -> dict[str, An
 def pack(samples: list[TrainingSample]) -> dict[str, Tensor]:
     """Returns the tensors of a shard."""
     return {
-        "tokens": torch.cat([one.tokens for one in samples]).int(),
-        "stored": torch.cat([one.stored for one in samples]).to(torch.uint8),
-        "states": torch.cat([one.states for one in samples]).half(),
-        "embeds": torch.cat([one.embeds for one in samples]).half(),
-        "lengths": torch.tensor([len(one.tokens) for one in samples]),
-        "prompts": torch.tensor([one.prompt for one in samples]),
-        "embed_counts": torch.tensor([len(one.embeds) for one in samples]),
+        "tokens": torch.cat([sample.tokens for sample in samples]).int(),
+        "stored": torch.cat([sample.stored for sample in samples]).to(torch.uint8),
+        "states": torch.cat([sample.states for sample in samples]).half(),
+        "embeds": torch.cat([sample.embeds for sample in samples]).half(),
+        "lengths": torch.tensor([len(sample.tokens) for sample in samples]),
+        "prompts": torch.tensor([sample.prompt for sample in samples]),
+        "embed_counts": torch.tensor([len(sample.embeds) for sample in samples]),
     }
 
 
@@ -278,7 +278,7 @@ class PaddedBatch:
     embeds: Tensor
     places: Tensor
     valid: Tensor
-    wanted: Tensor
+    targets: Tensor
     following: Tensor
     lengths: Tensor
 
@@ -297,14 +297,14 @@ def collate(
         device: of the batch.
         whole: the span begins with the prompt rather than with the answer.
     """
-    tokens = _padded([one.tokens for one in samples]).to(device)  # [rows, entries + 2]
-    states = _padded([one.states.float() for one in samples]).to(device)  # one less
-    stored = _padded([one.stored for one in samples]).to(device)
+    tokens = _padded([sample.tokens for sample in samples]).to(device)  # [rows, entries + 2]
+    states = _padded([sample.states.float() for sample in samples]).to(device)  # one less
+    stored = _padded([sample.stored for sample in samples]).to(device)
     with torch.no_grad():
         embeds = embed(tokens).float()
-    embeds[stored] = torch.cat([one.embeds for one in samples]).to(device, embeds.dtype)
-    first = [0 if whole else one.prompt - 1 for one in samples]
-    counts = [one.entries - start for one, start in zip(samples, first, strict=True)]
+    embeds[stored] = torch.cat([sample.embeds for sample in samples]).to(device, embeds.dtype)
+    first = [0 if whole else sample.prompt - 1 for sample in samples]
+    counts = [sample.entries - start for sample, start in zip(samples, first, strict=True)]
     line = torch.arange(max(counts), device=device)
     valid = line < torch.tensor(counts, device=device)[:, None]
     places = torch.where(valid, torch.tensor(first, device=device)[:, None] + line, 0)
@@ -314,9 +314,9 @@ def collate(
         embeds=embeds[:, 1:-1],
         places=places,
         valid=valid,
-        wanted=states.gather(1, index),
+        targets=states.gather(1, index),
         following=tokens.gather(1, places + 2),
-        lengths=torch.tensor([one.entries for one in samples], device=device),
+        lengths=torch.tensor([sample.entries for sample in samples], device=device),
     )
 
 

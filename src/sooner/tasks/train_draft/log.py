@@ -96,12 +96,12 @@ def frozen(model: nn.Module) -> Iterator[None]:
 
 
 class ProgressLine:
-    """A context manager; nothing is written when `shown` is False."""
+    """A context manager; nothing is written when `visible` is False."""
 
-    def __init__(self, shown: bool) -> None:
+    def __init__(self, visible: bool) -> None:
         self.bar = Progress(
             TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[said]}"),
-            TimeElapsedColumn(), disable=not shown,
+            TimeElapsedColumn(), disable=not visible,
         )  # fmt: skip
         self.task = self.bar.add_task("", total=None, said="")
 
@@ -114,10 +114,10 @@ class ProgressLine:
 
     def show(self, entry: dict[str, Any]) -> None:
         hidden = ("stage", "kind", "step", "steps", "seconds", "check")
-        said = " ".join(f"{key} {value:.3g}" for key, value in entry.items() if key not in hidden)
+        text = " ".join(f"{key} {value:.3g}" for key, value in entry.items() if key not in hidden)
         name = f"stage {entry['stage'] + 1}: {entry['kind']}"
         self.bar.update(
-            self.task, description=name, completed=entry["step"], total=entry["steps"], said=said
+            self.task, description=name, completed=entry["step"], total=entry["steps"], said=text
         )
 
 
@@ -131,20 +131,20 @@ class TrainingLog:
 
     Args:
         folder: where `log.jsonl` is.
-        shown: whether a progress line is shown.
+        visible: whether a progress line is shown.
         on_step: the caller.
     """
 
     def __init__(
-        self, folder: Path, shown: bool, on_step: Callable[[dict[str, Any]], None] | None
+        self, folder: Path, visible: bool, on_step: Callable[[dict[str, Any]], None] | None
     ) -> None:
-        self.folder, self.shown, self.on_step = folder, shown, on_step
+        self.folder, self.visible, self.on_step = folder, visible, on_step
 
     def tell(self, entry: dict[str, Any], line: ProgressLine) -> None:
         """One step."""
         chain = entry.get("check", {}).get("chain")
-        held = {} if chain is None else {"first": chain[0]}
-        line.show({"stage": 0, "kind": "head", **entry, **held})
+        extra = {} if chain is None else {"first": chain[0]}
+        line.show({"stage": 0, "kind": "head", **entry, **extra})
         if self.on_step is not None:
             self.on_step(entry)
         if entry["step"] % EVERY == 0 or "check" in entry:
@@ -168,7 +168,7 @@ def describe(
     """
     return {
         "settings": settings.as_dict(),
-        "data": [{"samples": len(one), "sha256": one.digest} for one in data],
+        "data": [{"samples": len(dataset), "sha256": dataset.digest} for dataset in data],
         "seconds": round(seconds, 1),
         "acceptance": acceptance,
         "git": revision(),
@@ -187,10 +187,10 @@ def revision() -> str | None:
     git.
     """
     home = Path(__file__).parent
-    told = _git(home, "rev-parse", "--short", "HEAD")
-    if told is None:
+    commit = _git(home, "rev-parse", "--short", "HEAD")
+    if commit is None:
         return None
-    return told + ("+" if _git(home, "status", "--porcelain", "--untracked-files=no") else "")
+    return commit + ("+" if _git(home, "status", "--porcelain", "--untracked-files=no") else "")
 
 
 def _git(folder: Path, *words: str) -> str | None:

@@ -21,7 +21,7 @@ class Estimate:
     """What a head made of one step of the unrolling.
 
     Attributes:
-        states: estimates of `PaddedBatch.wanted`, `[rows, span, hidden]`.
+        states: estimates of `PaddedBatch.targets`, `[rows, span, hidden]`.
         valid: those that have enough of the span before them, `[rows, span]` bool.
     """
 
@@ -56,7 +56,7 @@ def unroll(
     embeds = _at(batch.embeds, batch.places)
     past = _Past(head, keys, values, batch.places)
     valid, step_fused = batch.valid, _at(fused, batch.places)
-    estimate = batch.wanted
+    estimate = batch.targets
     for step in range(steps):
         if step:
             # The entry's state is the estimate of the entry before it.
@@ -81,34 +81,36 @@ class _Past:
         self.head, self.places = head, places
         self.groups = head.heads // head.kv_heads
         self.keys, self.values = keys, values
-        self.own: list[tuple[Tensor, Tensor]] = []  # of each later step, [rows, heads, span, dim]
+        self.steps: list[tuple[Tensor, Tensor]] = []  # of each later step, [rows, heads, span, dim]
 
     def add(self, keys: Tensor, values: Tensor) -> None:
         """The entries of a further step."""
         repeated = (part.repeat_interleave(self.groups, 1) for part in (keys, values))
-        self.own.append(tuple(repeated))  # type: ignore[arg-type]
+        self.steps.append(tuple(repeated))  # type: ignore[arg-type]
 
     def attend(self, queries: Tensor) -> Tensor:
         """Returns attention of `queries [rows, heads, span, dim]`, as long."""
         slots = torch.arange(self.keys.shape[2], device=queries.device)
-        last = (self.places - len(self.own))[..., None]  # the newest real entry of each
+        last = (self.places - len(self.steps))[..., None]  # the newest real entry of each
         hidden = slots > last  # [rows, span, entries]
-        if not self.own:
+        if not self.steps:
             mask = torch.zeros(hidden.shape, dtype=queries.dtype, device=queries.device)
             mask = mask.masked_fill_(hidden, torch.finfo(mask.dtype).min)[:, None]
             return self.head.attend(queries, self.keys, self.values, mask)
         keys, values = (part.repeat_interleave(self.groups, 1) for part in (self.keys, self.values))
         lowest = torch.finfo(queries.dtype).min
         scores = (queries @ keys.transpose(2, 3)).masked_fill(hidden[:, None], lowest)
-        own = [
+        later = [
             (_later_entries(key, age), _later_entries(value, age))
-            for age, (key, value) in zip(range(len(self.own) - 1, -1, -1), self.own, strict=True)
+            for age, (key, value) in zip(
+                range(len(self.steps) - 1, -1, -1), self.steps, strict=True
+            )
         ]
-        further = [(queries * key).sum(-1, keepdim=True) for key, _ in own]
+        further = [(queries * key).sum(-1, keepdim=True) for key, _ in later]
         weights = torch.cat([scores, *further], -1) * queries.shape[-1] ** -0.5
         weights = weights.softmax(-1)  # [rows, heads, span, entries + own]
         seen = weights[..., : keys.shape[2]] @ values
-        for number, (_, value) in enumerate(own, start=keys.shape[2]):
+        for number, (_, value) in enumerate(later, start=keys.shape[2]):
             seen = seen + weights[..., number, None] * value
         return seen
 
@@ -154,16 +156,16 @@ class HeadLoss(nn.Module):
         """`loss`, and its parts `states` and `tokens`, each a scalar."""
         settings, adapter = self.settings, self._adapter[0]
         with torch.no_grad():
-            wanted = adapter.logits(batch.wanted.to(adapter.dtype)).float().softmax(-1)
-        far = torch.zeros((), device=batch.wanted.device)
+            targets = adapter.logits(batch.targets.to(adapter.dtype)).float().softmax(-1)
+        far = torch.zeros((), device=batch.targets.device)
         unlike = torch.zeros_like(far)
         for estimate in unroll(self.head, batch, settings.unroll, noise):
             share = estimate.valid / (estimate.valid.sum().clamp(min=1) * settings.unroll)
-            distance = smooth_l1_loss(estimate.states.float(), batch.wanted, reduction="none").mean(
-                -1
-            )  # [rows, span]
+            distance = smooth_l1_loss(
+                estimate.states.float(), batch.targets, reduction="none"
+            ).mean(-1)  # [rows, span]
             logits = adapter.logits(estimate.states.to(adapter.dtype)).float()
-            entropy = -(wanted * logits.log_softmax(-1)).sum(-1)
+            entropy = -(targets * logits.log_softmax(-1)).sum(-1)
             far = far + (share * distance).sum()
             unlike = unlike + (share * entropy).sum()
         loss = settings.state_weight * far + settings.token_weight * unlike
@@ -193,15 +195,15 @@ class TokenLoss(nn.Module):
         settings, adapter = self.settings, self._adapter[0]
         with torch.no_grad():
             hidden = int(adapter.text_config.hidden_size)
-            last = batch.wanted[..., :hidden].to(adapter.dtype)
-            wanted = adapter.logits(last).float().softmax(-1)
+            last = batch.targets[..., :hidden].to(adapter.dtype)
+            targets = adapter.logits(last).float().softmax(-1)
             if isinstance(self.head, Eagle3Head):
-                wanted = wanted[..., self.head.token_ids]
+                targets = targets[..., self.head.token_ids]
         parts = []
         for estimate in unroll(self.head, batch, settings.unroll):
             share = estimate.valid / estimate.valid.sum().clamp(min=1)
             logits = self._logits(estimate.states).float()
-            entropy = -(wanted * logits.log_softmax(-1)).sum(-1)  # [rows, span]
+            entropy = -(targets * logits.log_softmax(-1)).sum(-1)  # [rows, span]
             parts.append((share * entropy).sum())
         weights = [settings.step_decay**step for step in range(len(parts))]
         weighed = [weight * part for weight, part in zip(weights, parts, strict=True)]
@@ -260,9 +262,9 @@ class DepthAcceptance:
         return [round(count / tried, 4) if tried else 0.0 for count, tried in pairs]
 
 
-def _on(held: Tensor) -> Tensor:
+def _on(tensor: Tensor) -> Tensor:
     """`[rows, span]` one place on."""
-    return torch.cat([torch.zeros_like(held[:, :1]), held[:, :-1]], 1)
+    return torch.cat([torch.zeros_like(tensor[:, :1]), tensor[:, :-1]], 1)
 
 
 TEMPERATURES = [0.05 * 1.15**power for power in range(27)]
@@ -286,9 +288,9 @@ def fit_temperature(
     for batch in batches:
         for estimate in unroll(head, batch, depth):
             scores = head.scores(estimate.states, adapter).float()[estimate.valid]
-            said = batch.following[estimate.valid][:, None]  # [places, 1]
+            tokens = batch.following[estimate.valid][:, None]  # [places, 1]
             for number, temperature in enumerate(TEMPERATURES):
-                chance = (scores / temperature).log_softmax(-1).gather(1, said)
+                chance = (scores / temperature).log_softmax(-1).gather(1, tokens)
                 # Tokens outside a reduced vocabulary surprise at any temperature.
                 surprise[number] -= float(chance[chance.isfinite()].sum())
     return round(TEMPERATURES[int(surprise.argmin())], 4)

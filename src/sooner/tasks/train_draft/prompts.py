@@ -64,21 +64,21 @@ def read_questions(source: Path | str) -> list[FilePrompt]:
 
 def _question(line: str, where: str, home: Path) -> FilePrompt:
     try:
-        told = json.loads(line)
+        data = json.loads(line)
     except ValueError as error:
         raise SoonerError(f"{where} is no JSON: {error}") from error
-    if not isinstance(told, dict) or ("video" in told) == ("image" in told):
+    if not isinstance(data, dict) or ("video" in data) == ("image" in data):
         raise SoonerError(f"{where} needs either 'video' or 'image', and may have 'prompt'")
-    for key in told:
+    for key in data:
         if key not in KEYS:
             raise SoonerError(
                 f"{where} has unknown key '{key}'{did_you_mean(key, KEYS)}; known: "
                 f"{', '.join(KEYS)}"
             )
-    path = home / str(told.get("video", told.get("image")))
+    path = home / str(data.get("video", data.get("image")))
     if not path.is_file():
         raise SoonerError(f"{where}: file '{path}' does not exist; check the path")
-    return FilePrompt(path, "image" in told, told.get("prompt"))
+    return FilePrompt(path, "image" in data, data.get("prompt"))
 
 
 def ask(
@@ -98,8 +98,8 @@ def ask(
         if question.is_image:
             yield _image_inputs(question, pair, settings)
         else:
-            asked = replace(settings, prompt=question.prompt or settings.prompt)
-            yield prepare(question.path, pair, asked).inputs
+            options = replace(settings, prompt=question.prompt or settings.prompt)
+            yield prepare(question.path, pair, options).inputs
 
 
 def _image_inputs(

@@ -63,9 +63,9 @@ def record(
             be written; a model that is not supported.
     """
     target, home = adapt(model), Path(out)
-    asked = {"max_new_tokens": max_new_tokens, "do_sample": False, **options}
-    told = {**asked, "layers": tuple(layers)} if layers else asked
-    index = _index(home, target, {name: repr(told[name]) for name in sorted(told)})
+    merged = {"max_new_tokens": max_new_tokens, "do_sample": False, **options}
+    details = {**merged, "layers": tuple(layers)} if layers else merged
+    index = _index(home, target, {name: repr(details[name]) for name in sorted(details)})
     if index["is_complete"]:
         return DataSet(home, index)
     writer = ShardWriter(home, index, shard_samples)
@@ -73,7 +73,7 @@ def record(
     model.eval()
     try:
         for inputs in islice(batches, index["batches"], None):
-            writer.add(_answer(target, to_device(inputs, target.device), asked, layers))
+            writer.add(_answer(target, to_device(inputs, target.device), merged, layers))
             if on_batch is not None:
                 on_batch(index)
         writer.finish()
@@ -108,17 +108,17 @@ def _answer(
     """Returns the samples of one batch; an answer of a single token has nothing to draft, and no
     sample.
     """
-    said = generate(target.model, inputs, **options).tokens
+    tokens = generate(target.model, inputs, **options).tokens
     prompt = target.embed_prompt(inputs)
-    copies = len(said) // prompt.rows
+    copies = len(tokens) // prompt.rows
     prompt = prompt if copies == 1 else target.repeat_prompt(prompt, copies)
     ids = _packed_ids(inputs).repeat_interleave(copies, 0)
     known = ids.clamp(0, target.vocab_size - 1)  # a placeholder may lie behind the vocabulary
     stored = (target.embed_tokens(known) != prompt.embeds).any(-1)  # [rows, width]
-    states = _states(target, prompt, said, layers)
+    states = _states(target, prompt, tokens, layers)
     return [
         _sample(prompt, ids[row], stored[row], answer, row, states)
-        for row, answer in enumerate(said)
+        for row, answer in enumerate(tokens)
         if len(answer) > 1
     ]
 
@@ -134,11 +134,11 @@ def _sample(
     """Row `row` of a batch, on the host."""
     length, more = prompt.lengths[row], len(answer)
     apart = stored[:length]
-    read, said = states[0][row, :length], states[1][row, : more - 1]
+    read, output = states[0][row, :length], states[1][row, : more - 1]
     return TrainingSample(
         tokens=torch.cat([ids[:length].masked_fill(apart, 0).cpu(), torch.tensor(answer)]),
         prompt=length,
-        states=torch.cat([read, said.to(read.device)]).half().cpu(),
+        states=torch.cat([read, output.to(read.device)]).half().cpu(),
         stored=torch.cat([apart.cpu(), torch.zeros(more, dtype=torch.bool)]),
         embeds=prompt.embeds[row, :length][apart].half().cpu(),
     )
@@ -151,20 +151,20 @@ def _packed_ids(inputs: Mapping[str, Any]) -> Tensor:
 
 
 def _states(
-    target: AdapterLike, prompt: Prompt, said: list[list[int]], layers: Sequence[int]
+    target: AdapterLike, prompt: Prompt, outputs: list[list[int]], layers: Sequence[int]
 ) -> tuple[Tensor, Tensor]:
     """Returns states of the prompts `[rows, width, hidden]` and of the answers `[rows, most,
     hidden]`.
     """
-    heard: list[Tensor] = []
-    most = max(len(answer) for answer in said)
+    records: list[Tensor] = []
+    longest = max(len(answer) for answer in outputs)
     reads: Any = LayerStates(target, layers) if layers else target
-    runner = ModelRunner(reads, prompt.width + most)
-    runner.prefill(prompt, on_states=lambda _prompt, _start, states: heard.append(states))
-    padded = [answer + [0] * (most - len(answer)) for answer in said]
+    runner = ModelRunner(reads, prompt.width + longest)
+    runner.prefill(prompt, on_states=lambda _prompt, _start, states: records.append(states))
+    padded = [answer + [0] * (longest - len(answer)) for answer in outputs]
     tokens = torch.tensor(padded, device=target.device)
-    found = (heard[0], runner.forward_chain(tokens).hidden)
+    parts = (records[0], runner.forward_chain(tokens).hidden)
     if not layers:
-        return found
-    read, answered = (layer_states(one, len(layers)) for one in found)
+        return parts
+    read, answered = (layer_states(part, len(layers)) for part in parts)
     return read, answered

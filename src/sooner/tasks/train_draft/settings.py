@@ -23,7 +23,7 @@ class Recipe:
         lr: highest learning rate of AdamW; it rises over `warmup` steps and falls to 0 with the
             last one, both linearly.
         batch: samples of a step, over all devices.
-        warmup: steps of the rise; by default a tenth of all, `most_warmup` at most.
+        warmup: steps of the rise; by default a tenth of all, `max_warmup` at most.
         clip: largest norm of the gradient.
         weight_decay: of AdamW.
         holdout: share of the samples, the last ones, that are kept for measuring.
@@ -42,13 +42,13 @@ class Recipe:
     save_every: int = option(500, 1)
     seed: int = option(0, 0)
 
-    most_warmup: ClassVar[int] = 2000
+    max_warmup: ClassVar[int] = 2000
 
     def __post_init__(self) -> None:
         name = type(self).__name__
         check_fields(self, f"{name}: ")
         if self.warmup is None:
-            object.__setattr__(self, "warmup", min(self.most_warmup, self.steps // 10))
+            object.__setattr__(self, "warmup", min(self.max_warmup, self.steps // 10))
         assert self.warmup is not None
         if self.warmup >= self.steps:
             raise SoonerError(
@@ -58,15 +58,15 @@ class Recipe:
             raise SoonerError(f"{name}: holdout is 1.0; leave samples to train on")
 
     @classmethod
-    def of(cls, told: Mapping[str, Any]) -> Self:
+    def of(cls, data: Mapping[str, Any]) -> Self:
         """From a mapping, such as a JSON file's.
 
         Raises:
             SoonerError: an unknown key, or a value out of range or of another type.
         """
-        check_keys("training setting", told, cls)
+        check_keys("training setting", data, cls)
         try:
-            return cls(**told)
+            return cls(**data)
         except TypeError as error:
             raise SoonerError(f"{cls.__name__}: {error}") from error
 
@@ -145,6 +145,6 @@ class HeadTraining(Recipe):
 
     def as_dict(self) -> dict[str, Any]:
         """Plain data; without what is EAGLE-3's alone for others, as sooner 0.2 wrote it."""
-        told = super().as_dict()
+        data = super().as_dict()
         is_old = self.format == "eagle"
-        return {name: one for name, one in told.items() if not is_old or name not in OF_EAGLE3}
+        return {name: value for name, value in data.items() if not is_old or name not in OF_EAGLE3}

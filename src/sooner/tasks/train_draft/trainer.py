@@ -63,7 +63,7 @@ class Trainer(ABC):
         """Returns losses of the next step's batch; `loss` among them is what is learnt from."""
 
     @abstractmethod
-    def held_out_batches(self) -> Iterator[Any]:
+    def holdout_batches(self) -> Iterator[Any]:
         """Yields samples that are kept for measuring."""
 
     @abstractmethod
@@ -99,11 +99,11 @@ class Trainer(ABC):
             self.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SoonerError(f"folder '{self.out}' can't be written: {error.strerror}") from error
-        with ProgressLine(log.shown and not self.rank) as line:
+        with ProgressLine(log.visible and not self.rank) as line:
             while self.step < last:
-                self._report(self._one(loss, optimizer), log, line)
+                self._report(self._train_step(loss, optimizer), log, line)
 
-    def _one(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    def _train_step(self, loss: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
         """Returns one optimiser step."""
         begun, rate = time.perf_counter(), self.settings.rate(self.step)
         for group in optimizer.param_groups:
@@ -115,18 +115,18 @@ class Trainer(ABC):
         nn.utils.clip_grad_norm_(self.head.parameters(), self.settings.clip)
         optimizer.step()
         self.step += 1
-        told = {name: float(value.detach()) for name, value in parts.items()}
+        values = {name: float(value.detach()) for name, value in parts.items()}
         self.seconds += time.perf_counter() - begun
-        return {**told, "lr": rate}
+        return {**values, "lr": rate}
 
     @torch.no_grad()
     def measure(self) -> dict[str, Any]:
         """Returns acceptance by depth on held-out samples."""
         self.head.eval()
-        found = self.measurement()
-        for batch in self.held_out_batches():
-            found.add(self.head, self.adapter, batch)
-        return found.as_dict()
+        results = self.measurement()
+        for batch in self.holdout_batches():
+            results.add(self.head, self.adapter, batch)
+        return results.as_dict()
 
     def _report(self, parts: dict[str, Any], log: TrainingLog, line: ProgressLine) -> None:
         entry: dict[str, Any] = {

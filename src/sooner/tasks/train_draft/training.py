@@ -85,10 +85,10 @@ class DraftTrainer(Trainer):
     ) -> None:
         adapter = self.adapter = adapt(model)
         self.data = data
-        for one in data:
-            check_target(one.index["target"], adapter)
-            check_layers(one, adapter, settings)
-        self.samples, self.held_out = _split(data, settings)
+        for dataset in data:
+            check_target(dataset.index["target"], adapter)
+            check_layers(dataset, adapter, settings)
+        self.samples, self.holdout = _split(data, settings)
         with torch.random.fork_rng():  # modules draw first weights from the global generator
             torch.manual_seed(settings.seed)
             head = self._first_head(settings)
@@ -118,7 +118,7 @@ class DraftTrainer(Trainer):
         layer_ids = recorded_layers(self.adapter, settings)[1:]
         config = Eagle3Config.like(self.adapter, layer_ids, settings.draft_vocab_size)
         head = Eagle3Head(config)
-        head.token_ids.copy_(said_most(self.samples, config.vocab_size, len(head.token_ids)))
+        head.token_ids.copy_(frequent_tokens(self.samples, config.vocab_size, len(head.token_ids)))
         return head.to(self.adapter.device)
 
     def _loss(self) -> nn.Module:
@@ -133,7 +133,7 @@ class DraftTrainer(Trainer):
         self.take_steps(loss, optimizer, last, log)
         self.acceptance = self.measure()
         self.temperature = fit_temperature(
-            self.head, self.adapter, self.held_out_batches(), self.settings.depth
+            self.head, self.adapter, self.holdout_batches(), self.settings.depth
         )
         self.save()
         return self.head.eval()
@@ -146,8 +146,8 @@ class DraftTrainer(Trainer):
         if settings.noise and settings.format == "eagle":
             key = (settings.seed, self.step, self.workers.rank)
             noise = state_noise(batch.states.shape, batch.lengths, settings.noise, key)
-        told: dict[str, Tensor] = loss(batch, noise)
-        return told
+        parts: dict[str, Tensor] = loss(batch, noise)
+        return parts
 
     def backward(self, loss: Tensor) -> None:
         self.workers.backward(loss)
@@ -157,24 +157,24 @@ class DraftTrainer(Trainer):
         is_whole = self.settings.span == "all"
         return collate(samples, self.adapter.embed_tokens, self.adapter.device, is_whole)
 
-    def held_out_batches(self) -> Iterator[PaddedBatch]:
+    def holdout_batches(self) -> Iterator[PaddedBatch]:
         size = self.settings.batch
-        for start in range(0, len(self.held_out), size):
-            yield self._batch(self.held_out[start : start + size])
+        for start in range(0, len(self.holdout), size):
+            yield self._batch(self.holdout[start : start + size])
 
     def measurement(self) -> DepthAcceptance:
         return DepthAcceptance(self.settings.depth)
 
     def digest(self) -> list[str]:
-        return [one.digest for one in self.data]
+        return [dataset.digest for dataset in self.data]
 
     def save(self) -> None:
         self.workers.wait()
         super().save()
 
     def save_head(self, folder: Path) -> None:
-        told = provenance.describe(self.data, self.settings, self.seconds, self.acceptance)
-        self.head.with_provenance({**told, "step": self.step}, self.temperature)
+        record = provenance.describe(self.data, self.settings, self.seconds, self.acceptance)
+        self.head.with_provenance({**record, "step": self.step}, self.temperature)
         self.head.save_pretrained(folder)
 
 
@@ -204,22 +204,22 @@ def check_layers(data: DataSet, adapter: Any, settings: HeadTraining) -> None:
     Raises:
         SoonerError: names both.
     """
-    wanted = recorded_layers(adapter, settings)
+    expected = recorded_layers(adapter, settings)
     have = data.index["options"].get("layers", "()")
-    if have != repr(wanted):
+    if have != repr(expected):
         raise SoonerError(
             f"recording '{data.folder}' keeps hidden_states {have}, format '{settings.format}' "
-            f"learns from {wanted}; record the data anew, into another folder"
+            f"learns from {expected}; record the data anew, into another folder"
         )
 
 
-def said_most(samples: Sequence[tuple[DataSet, int]], vocab: int, count: int) -> Tensor:
+def frequent_tokens(samples: Sequence[tuple[DataSet, int]], vocab: int, count: int) -> Tensor:
     """The `count` tokens that recorded answers say most often, ascending, `[count]`."""
-    said = torch.zeros(vocab, dtype=torch.long)
+    counts = torch.zeros(vocab, dtype=torch.long)
     for data, index in samples:
         sample = data[index]
-        said += sample.tokens[sample.prompt :].bincount(minlength=vocab)
-    return said.argsort(descending=True, stable=True)[:count].sort()[0]
+        counts += sample.tokens[sample.prompt :].bincount(minlength=vocab)
+    return counts.argsort(descending=True, stable=True)[:count].sort()[0]
 
 
 def _opened(data: DataSet | Path | str | Sequence[DataSet]) -> list[DataSet]:
@@ -234,14 +234,14 @@ def _split(
     """Returns what is learnt, and what is held out: the last samples of each recording, since
     neighbours may be alike.
     """
-    learnt, held = [], []
-    for one in data:
-        cut = len(one) - max(round(settings.holdout * len(one)), 1)
-        learnt += [(one, index) for index in range(cut)]
-        held += [(one, index) for index in range(max(cut, 0), len(one))]
+    learnt, holdout = [], []
+    for dataset in data:
+        cut = len(dataset) - max(round(settings.holdout * len(dataset)), 1)
+        learnt += [(dataset, index) for index in range(cut)]
+        holdout += [(dataset, index) for index in range(max(cut, 0), len(dataset))]
     if not learnt:
         raise SoonerError(
-            f"{len(held)} recorded samples are too few to train on and to hold some out; record "
+            f"{len(holdout)} recorded samples are too few to train on and to hold some out; record "
             "more"
         )
-    return learnt, held[:: max(-(-len(held) // MEASURED), 1)]
+    return learnt, holdout[:: max(-(-len(holdout) // MEASURED), 1)]

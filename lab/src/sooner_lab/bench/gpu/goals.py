@@ -114,40 +114,40 @@ GOALS = (
     ),
     Goal(
         "a plain step with graphs, share in which the GPU is idle", 0.05,
-        lambda result: _figure(_arm(result, "sooner-graphs"), "idle_share"), at_most=True,
+        lambda result: _figure(_arm(result, "sooner-graphs"), "idle_share"), clamp=True,
     ),
     Goal(
         "a verification of 16 over a plain step, both graphs, behind 32,768 tokens", 1.15,
         _of("verify", "cells", "over_plain", context=32_768, block=16, arm="graph chain"),
-        at_most=True,
+        clamp=True,
     ),
-    Goal("a step of the 0.5B draft over one of the 7B target", 0.2, _draft_step, at_most=True),
+    Goal("a step of the 0.5B draft over one of the 7B target", 0.2, _draft_step, clamp=True),
     Goal(
         "speculative decoding at acceptance 0.8, share of theory", 0.9,
         _of("methods", "rows", "share_of_theory", arm="speculative", acceptance=0.8),
     ),
     Goal(
         "the same, share of a round in which the GPU is idle", 0.1,
-        _of("methods", "rows", "idle_share", arm="speculative", acceptance=0.8), at_most=True,
+        _of("methods", "rows", "idle_share", arm="speculative", acceptance=0.8), clamp=True,
     ),
     *(
         Goal(
-            f"tokens a round at which {arm} is as fast as plain decoding", most,
-            _of("methods", "rows", "break_even", arm=arm), at_most=True,
+            f"tokens a round at which {arm} is as fast as plain decoding", maximum,
+            _of("methods", "rows", "break_even", arm=arm), clamp=True,
         )
-        for arm, most in (("eagle", 1.6), ("eagle3", 1.6), ("dflash", 1.4), ("ddtree", 1.5))
+        for arm, maximum in (("eagle", 1.6), ("eagle3", 1.6), ("dflash", 1.4), ("ddtree", 1.5))
     ),
     Goal(
         "prompt lookup whose drafts are never right, over plain decoding", 0.97,
         _of("methods", "rows", "over_plain", arm="prompt-lookup"),
     ),
-    Goal("graphs captured by any call but an arm's first", 0.0, _late_captures, at_most=True),
+    Goal("graphs captured by any call but an arm's first", 0.0, _late_captures, clamp=True),
     Goal(
         "parallel decoding over plain behind 25k visual tokens, at acceptance 0.8", 1.4,
         _of("video", "rows", "over_plain", arm="parallel"),
     ),
     Goal(
         "all graphs, GiB beyond weights and KV", 2.0, _section("graphs", "bytes", GIB),
-        at_most=True,
+        clamp=True,
     ),
 )  # fmt: skip

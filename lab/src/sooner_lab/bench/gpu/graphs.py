@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from sooner.graphs.buckets import ENTRIES
-from sooner.graphs.recorder import MOST_CELLS, CudaGraphs
+from sooner.graphs.recorder import MAX_CELLS, CudaGraphs
 from sooner.graphs.steps import StepGraphs
 from sooner.methods.rules import follow_choices
 from sooner_lab.bench.step.engine import StaticSteps, chain
@@ -36,7 +36,7 @@ def graphs(bench: GpuBench, out: dict[str, Any]) -> None:
         steps(rows, 1)  # is not padded
         while rows:
             for entries in ENTRIES:
-                if rows * entries > MOST_CELLS or bench.is_late(out, f"{rows} x {entries}"):
+                if rows * entries > MAX_CELLS or bench.is_late(out, f"{rows} x {entries}"):
                     continue
                 before = held.capture_seconds
                 for _ in range(3):  # captured, then replayed

@@ -17,7 +17,7 @@ from sooner.attention.block import PAGE, Block, tree_block
 from sooner.attention.ops import block_attention
 
 from .bench import GpuBench
-from .timing import Timing, replayed, told
+from .timing import Timing, replayed, report
 
 CACHE = 128 << 20
 """Bytes of keys and values that are read between two reads of the same: more than any L2 holds."""
@@ -197,7 +197,7 @@ def times(bench: GpuBench, stores: Stores, entries: int) -> dict[str, dict[str, 
             try:
                 run, how = replayed(call, calls, clock, pool)
             except Exception as error:
-                found[name] = {"missing": told(error)}
+                found[name] = {"missing": report(error)}
                 clock.free()
                 continue
             runs[name], found[name] = run, {"timed": how}

@@ -23,7 +23,7 @@ from .bench import GpuBench, Section, measure_bandwidth
 from .goals import goals
 from .models import BuiltModels
 from .settings import GpuSettings
-from .timing import Deadline, DeviceClock, told
+from .timing import Deadline, DeviceClock, report
 
 COPY = 1 << 30
 """Bytes of the tensor whose copy gives the bandwidth; on CPUs a 64th of them."""
@@ -131,7 +131,7 @@ def _measure(bench: GpuBench, name: str, out: dict[str, Any], left: float) -> No
         bench.clock.wait()
         out["status"] = CUT if "cut" in out else DONE
     except Exception as error:
-        out["status"], out["error"] = FAILED, told(error)
+        out["status"], out["error"] = FAILED, report(error)
         out["traceback"] = traceback.format_exc().splitlines()[-12:]
         if bench.clock.is_cuda:
             bench.models.drop()

@@ -14,7 +14,7 @@ from sooner.graphs.recorder import CudaGraphs, Replay
 
 from .bench import GpuBench
 from .profile import RoundProfile
-from .timing import DeviceClock, Run, Timing, told
+from .timing import DeviceClock, Run, Timing, report
 
 Inputs = Mapping[str, Tensor]
 """What a processor returns; `input_ids` are `[rows, width]`."""
@@ -28,7 +28,7 @@ class Rerun:
     def warm_up(self, run: Run) -> None:
         run()
 
-    def record(self, run: Run, held: Sequence[Tensor]) -> Replay:
+    def record(self, run: Run, tensors: Sequence[Tensor]) -> Replay:
         return lambda same: same()
 
 
@@ -43,9 +43,9 @@ class Captures:
         originals = [kind.record for kind in kinds]
 
         def counted(original: Callable[..., Replay]) -> Callable[..., Replay]:
-            def record(recorder: Any, run: Run, held: Sequence[Tensor]) -> Replay:
+            def record(recorder: Any, run: Run, tensors: Sequence[Tensor]) -> Replay:
                 self.count += 1
-                return original(recorder, run, held)
+                return original(recorder, run, tensors)
 
             return record
 
@@ -277,7 +277,7 @@ def interleaved(
                     one.profile = profiled(bench, decode, inputs, new)
             except Exception as error:
                 if turn <= settings.text_runs:
-                    one.error = told(error)
+                    one.error = report(error)
                 bench.clock.free()
     return texts
 

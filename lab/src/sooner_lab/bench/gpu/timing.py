@@ -127,7 +127,7 @@ class DeviceClock:
                 try:
                     seconds = self.seconds(run)
                 except Exception as error:
-                    found[name] = told(error)
+                    found[name] = report(error)
                     self.free()
                     continue
                 if turn >= warm_ups:
@@ -172,7 +172,7 @@ def replayed(
     try:
         graph = capture(one_by_one, side, pool)
     except Exception as error:
-        return one_by_one, told(error)
+        return one_by_one, report(error)
 
     def replay(inputs: Any = run) -> None:  # what a graph reads must stay where it is
         graph.replay()
@@ -180,7 +180,7 @@ def replayed(
     return replay, "graph"
 
 
-def told(error: BaseException) -> str:
+def report(error: BaseException) -> str:
     """An error in one line."""
     text = (str(error).strip() or type(error).__name__).splitlines()[0]
     return f"{type(error).__name__}: {text[:300]}"

@@ -68,7 +68,7 @@ def _clips(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
     """The first frames of clips that training never saw."""
     from ...worlds.motion import world
 
-    given, count = drawing_model.video_tokenizer.given_frames, _prompts(settings)
+    given, count = drawing_model.video_tokenizer.prefix_frames, _prompts(settings)
     films = [world.film(settings.seed, number, range(given)) for number in range(count)]
 
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:

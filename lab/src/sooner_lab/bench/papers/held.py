@@ -85,11 +85,11 @@ def _compare(item: PaperItem, link: Comparison, results: Results) -> Figures:
         counted = item.quantity(name, link.column)
         if counted != link.quantity:
             raise SoonerError(
-                f"{_place(link)}: '{name}' counts {QUANTITIES[counted].told}, our {key} "
-                f"{QUANTITIES[link.quantity].told}; unlike things are not compared"
+                f"{_place(link)}: '{name}' counts {QUANTITIES[counted].report}, our {key} "
+                f"{QUANTITIES[link.quantity].report}; unlike things are not compared"
             )
         ours, reason = figure(results, link.result, key)
-        told = None if reason is None else {"kind": reason.kind, "told": reason.told}
+        told = None if reason is None else {"kind": reason.kind, "told": reason.report}
         printed = item.row(link.group, name).figures[link.column]
         rows.append(
             {"row": name, "key": str(key), "paper": printed, "ours": ours, "reason": told}
@@ -213,7 +213,7 @@ def _given(links: Links, item: str, group: str, name: str) -> dict[str, str]:
         raise SoonerError(f"{place} has neither a figure nor a reason; add one to its links")
     if given.kind not in REASONS:
         raise SoonerError(f"{place}: '{given.kind}' is no reason; see `REASONS`")
-    return {"kind": given.kind, "told": given.told}
+    return {"kind": given.kind, "told": given.report}
 
 
 def summary(found: Sequence[Figures]) -> Figures:

@@ -15,7 +15,7 @@ class Quantity:
         of_its_run: a ratio or a count that another machine or data set does not rescale.
     """
 
-    told: str
+    report: str
     form: str
     of_its_run: bool = True
 

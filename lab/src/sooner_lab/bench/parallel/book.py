@@ -37,12 +37,12 @@ class Book:
         if not file.count:
             file.add(head)
             return
-        if file.found[:1] != [json.loads(json.dumps(head))]:
+        if file.records[:1] != [json.loads(json.dumps(head))]:
             raise SoonerError(
                 f"'{file.path}' holds runs of another study; finish that one with its own options, "
                 "or delete the file"
             )
-        for record in file.found[1:]:
+        for record in file.records[1:]:
             self.records[_key(record)] = record
 
     def has(self, arm: str, clip: int, repeat: int) -> bool:

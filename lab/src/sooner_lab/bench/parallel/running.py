@@ -121,7 +121,7 @@ class Runner:
         return ParallelVLM(
             pair.draft.model,
             prune=one.alpha,
-            least=0,
+            min_visual=0,
             standing=None if one.name == FORKED else pair.draft.standing,
             criterion=one.criterion,
             placement=placement,

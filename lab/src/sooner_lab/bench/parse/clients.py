@@ -45,7 +45,7 @@ class _Course:
 
     seconds: list[float] = field(default_factory=list)
     cpu_seconds: list[float] = field(default_factory=list)
-    said: dict[int, Spoken] = field(default_factory=dict)
+    output: dict[int, Spoken] = field(default_factory=dict)
     rounds: int = 0
     row_rounds: int = 0
     forwards: int = 0
@@ -107,10 +107,10 @@ def _one_by_one(
         for _ in range(settings.repeats):
             course, began, spent = courses[name], time.perf_counter(), time.process_time()
             for sheet in sheets:
-                course.said[sheet.number] = arm.say(sheet, own[sheet.number])
+                course.output[sheet.number] = arm.say(sheet, own[sheet.number])
             course.seconds.append(time.perf_counter() - began)
             course.cpu_seconds.append(time.process_time() - spent)
-        course.forwards = sum(one.forwards or 0 for one in course.said.values())
+        course.forwards = sum(one.forwards or 0 for one in course.output.values())
     return [{"clients": None, **_row(stable, name, sheets, courses, plain)} for name in STAGES]
 
 
@@ -145,7 +145,7 @@ def _run(
     course.forwards = sum(stage.steps for one in parsed for stage in one.stages.values())
     for sheet, one in zip(sheets, parsed, strict=True):
         stopped = one.truncated not in (None, LENGTH)
-        course.said[sheet.number] = Spoken(
+        course.output[sheet.number] = Spoken(
             one.raw, None if stopped else tokens[sheet.number], one.truncated, 0.0, 0.0
         )
 
@@ -200,7 +200,7 @@ def _row(
 ) -> Data:
     course, against = courses[name], courses["plain"]
     verdicts = {
-        sheet.number: verdict(stable, sheet, plain[sheet.number], course.said[sheet.number])
+        sheet.number: verdict(stable, sheet, plain[sheet.number], course.output[sheet.number])
         for sheet in sheets
     }
     worst = next(one for one in VERDICTS if one in verdicts.values())

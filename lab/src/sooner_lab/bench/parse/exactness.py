@@ -16,7 +16,7 @@ from .arms import ParseContender, Spoken, Stable
 from .scores import accuracy
 from .settings import ParseBenchSettings
 from .sheets import Sheet, sample_sheets
-from .speed import told, verdict
+from .speed import report, verdict
 
 Progress = Callable[[str], None]
 Data = dict[str, Any]
@@ -47,7 +47,7 @@ def exactness(settings: ParseBenchSettings, stable: Stable, progress: Progress) 
         ahead.shutdown(cancel_futures=True)
         ocr.close()
     return {
-        "exactness": tally.told(),
+        "exactness": tally.report(),
         "accuracy": accuracy(tally.texts, settings, "exactness"),
     }
 
@@ -87,7 +87,7 @@ class _Tally:
             self.truncated.append(sheet.number)
         for arm in self.arms:
             self._count(arm, sheet, plain, said[arm.name])
-        self.texts.append(told(sheet, draft, {"plain": plain, **said}))
+        self.texts.append(report(sheet, draft, {"plain": plain, **said}))
 
     def _count(self, arm: ParseContender, sheet: Sheet, plain: Spoken, one: Spoken) -> None:
         row = self.rows[arm.name]
@@ -106,7 +106,7 @@ class _Tally:
             row["accepted"] += one.stats.num_accepted_draft_tokens
             row["forwards"] += one.forwards or 0
 
-    def told(self) -> Data:
+    def report(self) -> Data:
         for row in self.rows.values():
             row["aal"] = row["accepted"] / row["steps"] if row["steps"] else None
         return {

@@ -52,7 +52,7 @@ class Course:
             said = self.page(sheet, drafts, self.repeats if place else 1, place)
             if place:
                 pages.append(self.record(sheet, drafts, said))
-                texts.append(told(sheet, draft, {name: runs[0] for name, runs in said.items()}))
+                texts.append(report(sheet, draft, {name: runs[0] for name, runs in said.items()}))
         return pages, texts
 
     def page(self, sheet: Sheet, drafts: Drafts, repeats: int, turn: int) -> Saids:
@@ -124,7 +124,7 @@ def record_of(arm: ParseContender, runs: Sequence[Spoken], plain: Spoken) -> Dat
     }
 
 
-def told(sheet: Sheet, draft: PageDraft, said: dict[str, Spoken]) -> Data:
+def report(sheet: Sheet, draft: PageDraft, said: dict[str, Spoken]) -> Data:
     """Output and ground truth of a page, for `scores`."""
     return {
         "number": sheet.number,

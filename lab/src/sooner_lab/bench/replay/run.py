@@ -42,7 +42,7 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
     """
     settings.check()
     beside = int("parallel" in settings.methods)
-    threads = Threads.plan(settings.threads, is_miniature=True, beside=beside).apply()
+    threads = Threads.plan(settings.threads, is_miniature=True, processes=beside).apply()
     progress("building decoders")
     decoders = Decoders(settings)
     measured, left_out = _measure(decoders, settings, progress)

@@ -108,9 +108,11 @@ def forward_times(
 class _Forwards:
     """Forwards behind a prompt and some tokens; nothing is committed."""
 
-    def __init__(self, adapter: ReplayAdapter, ids: torch.Tensor, behind: int, most: int) -> None:
+    def __init__(
+        self, adapter: ReplayAdapter, ids: torch.Tensor, behind: int, maximum: int
+    ) -> None:
         self.ids = ids
-        self.runner = ModelRunner(adapter, ids.shape[1] + behind + most)
+        self.runner = ModelRunner(adapter, ids.shape[1] + behind + maximum)
         with torch.inference_mode():
             self.runner.prefill(adapter.embed_prompt({"input_ids": ids}))
             self.runner.forward_chain(ids[:, :behind])

@@ -107,10 +107,10 @@ class ServeBench:
             )
         return {"kinds": told}
 
-    def told(self) -> list[Figures]:
+    def report(self) -> list[Figures]:
         """The gate of each arm."""
         return [
-            {"arm": name, **gate.told()}
+            {"arm": name, **gate.report()}
             for name, gate in self.gates.items()
             if gate.verdict is not None
         ]

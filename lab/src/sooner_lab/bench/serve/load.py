@@ -220,9 +220,9 @@ class _Connection:
         return status
 
 
-def _head(told: bytes) -> tuple[int, int | None]:
+def _head(info: bytes) -> tuple[int, int | None]:
     """Status and length of an answer; no length where it comes in chunks."""
-    first, *lines = told.decode("latin-1").split("\r\n")
+    first, *lines = info.decode("latin-1").split("\r\n")
     fields = {
         name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)
     }

@@ -63,7 +63,7 @@ class Gate:
         """Whether the arm may show no figure."""
         return self.verdict in ("bug", None)
 
-    def told(self) -> dict[str, Any]:
+    def report(self) -> dict[str, Any]:
         """For the result."""
         differ = [(number, one) for number, one in self._found if one.divergence is not None]
         return {

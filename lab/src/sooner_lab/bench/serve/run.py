@@ -66,5 +66,5 @@ def run(
         bench.warm_up()
         recorder.result["mix"] = bench.mix()
         for part in settings.parts:
-            recorder.add(**getattr(bench, f"{part}_part")(), parity=bench.told())
+            recorder.add(**getattr(bench, f"{part}_part")(), parity=bench.report())
     return recorder.result

@@ -23,7 +23,7 @@ from .settings import MIX
 
 BROKEN = "broken"
 """The end of what breaks a law."""
-MOST_TOLD = 20
+MAX_REPLY = 20
 """Broken laws of a process that are told whole."""
 
 
@@ -58,7 +58,7 @@ class Outcomes:
     def _count(self, kind: str, end: str, told: str = "") -> None:
         with self._lock:
             self.counts[kind, end] += 1
-            if told and len(self.broken) < MOST_TOLD:
+            if told and len(self.broken) < MAX_REPLY:
                 self.broken.append(told)
 
 
@@ -67,7 +67,7 @@ def write_plan(path: Path, client: SoakClient, seconds: float, threads: int, see
     told = {
         "address": client.address,
         "requests": [asdict(one) for one in client.requests],
-        "said": [one.choices for one in client.said],
+        "said": [one.choices for one in client.output],
         "media": {name: base64.b64encode(data).decode() for name, data in client.media.items()},
         "damaged": base64.b64encode(client.damaged).decode(),
         "burst": client.burst,

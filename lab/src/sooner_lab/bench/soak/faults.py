@@ -43,7 +43,7 @@ class SoakClient:
 
     address: str
     requests: list[SoakRequest]
-    said: list[Said] = field(repr=False)
+    output: list[Said] = field(repr=False)
     media: dict[str, bytes] = field(repr=False)
     damaged: bytes = field(repr=False)
     burst: int
@@ -83,8 +83,8 @@ class SoakClient:
             return refused(reply)
         content = reply.content
         said = Said.of_stream(content) if stream else Said.of(json.loads(content))
-        if said != self.said[index]:
-            raise BrokenLawError(f"{self.requests[index]} says {said}, not {self.said[index]}")
+        if said != self.output[index]:
+            raise BrokenLawError(f"{self.requests[index]} says {said}, not {self.output[index]}")
         return "answered"
 
     def expect(self, statuses: set[int], path: str, body: bytes | None, **options: Any) -> str:

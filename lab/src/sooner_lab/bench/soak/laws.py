@@ -26,7 +26,7 @@ class Law:
 
     law: str
     holds: bool
-    told: str
+    report: str
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)

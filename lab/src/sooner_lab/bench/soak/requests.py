@@ -53,10 +53,10 @@ class Said:
     choices: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(told: dict[str, Any]) -> Said:
+    def of(data: dict[str, Any]) -> Said:
         """Of an answer that came whole."""
         choices = []
-        for one in sorted(told["choices"], key=lambda one: one["index"]):
+        for one in sorted(data["choices"], key=lambda one: one["index"]):
             text = one["message"]["content"] if "message" in one else one["text"]
             choices.append((text or "", one["finish_reason"]))
         return Said(tuple(choices))

@@ -79,7 +79,7 @@ def _soaked(
     for request in client.requests:
         urls = {name: url_of(name, client.media[name]) for name in request.media}
         reply = ask(server.address, request.path, request.encoded(urls))
-        client.said.append(Said.of(json.loads(reply.content)))
+        client.output.append(Said.of(json.loads(reply.content)))
     with ThreadPoolExecutor(16) as pool:  # every thread that it will ever have is there then
         list(pool.map(lambda _: client.asked(), range(32)))
     _settled(server)

@@ -61,7 +61,7 @@ class SoakedServer:
         self.process = subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
-        self.said: list[str] = []
+        self.output: list[str] = []
         self.seen: set[int] = set()
         self.began = time.monotonic()
         self.address = self._address()
@@ -91,7 +91,7 @@ class SoakedServer:
 
     def faults(self) -> list[str]:
         """Lines of its log that no healthy server writes."""
-        return [line.rstrip() for line in self.said if FAULTS.search(line)]
+        return [line.rstrip() for line in self.output if FAULTS.search(line)]
 
     def left(self) -> list[int]:
         """Processes that it started and that are still there."""
@@ -112,17 +112,17 @@ class SoakedServer:
     def _address(self) -> str:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(line)
+            self.output.append(line)
             if found := re.search(r"http://\S+(?=/v1)", line):
                 return found[0]
         raise SoonerError(
-            f"the server ended with {self.process.wait()}: {' '.join(self.said)[-500:].strip()}"
+            f"the server ended with {self.process.wait()}: {' '.join(self.output)[-500:].strip()}"
         )
 
     def _listen(self) -> None:
         assert self.process.stdout is not None
         for line in self.process.stdout:
-            self.said.append(line)
+            self.output.append(line)
 
 
 def resident(pid: int) -> float:

@@ -87,8 +87,8 @@ def _guided(decoder: Any) -> tuple[int, ...]:
 def _listening(decoder: Any, layers: tuple[int, ...]) -> Iterator[Heard]:
     heard: Heard = {}
 
-    def keep(layer: int, module: nn.Module, args: tuple, given: dict[str, Any]) -> None:
-        heard[layer] = given["hidden_states"], given["position_embeddings"]
+    def keep(layer: int, module: nn.Module, args: tuple, processing: dict[str, Any]) -> None:
+        heard[layer] = processing["hidden_states"], processing["position_embeddings"]
 
     with ForwardHooks() as hooks:
         for layer in layers:

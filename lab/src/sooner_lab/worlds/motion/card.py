@@ -68,7 +68,7 @@ def tokenizer_figures(tokenizer: MotionTokenizer, clips: int) -> dict[str, float
     }
 
 
-def held_out(clips: int) -> tuple[list[world.MotionClip], torch.Tensor]:
+def holdout(clips: int) -> tuple[list[world.MotionClip], torch.Tensor]:
     """Held-out clips and their frames, uint8 [clips, 33, H, W, 3]."""
     drawn = [world.film(world.HELD_OUT, index) for index in range(clips)]
     return [clip for clip, _ in drawn], torch.from_numpy(np.stack([film for _, film in drawn]))
@@ -78,7 +78,7 @@ def probe_figures(
     probe: probing.MotionProbe, tokenizer: MotionTokenizer, clips: int
 ) -> dict[str, float]:
     """The probe on held-out clips, through the tokenizer and (`filmed_*`) as filmed."""
-    drawn, frames = held_out(clips)
+    drawn, frames = holdout(clips)
     pixels = to_pixels(frames)
     found = probing.accuracy(probe, tokenizer.decode(tokenizer.encode(pixels)), drawn)
     filmed = probing.accuracy(probe, pixels, drawn)
@@ -100,7 +100,7 @@ def target_figures(
         `frechet` of continuations against reconstructions of the true futures, beside
         `frechet_frozen`, that of clips which stop at the last given frame.
     """
-    drawn, frames = held_out(clips)
+    drawn, frames = holdout(clips)
     codes = tokenizer.encode(to_pixels(frames))
     told: dict[str, Any] = cards.rounded(evaluate.foresight(model, codes))
     told["clips"] = clips

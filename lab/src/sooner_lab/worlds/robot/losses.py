@@ -29,10 +29,10 @@ class RobotHints(nn.Module):
         said: numbers of an action, all its steps.
     """
 
-    def __init__(self, width: int, said: int) -> None:
+    def __init__(self, width: int, output: int) -> None:
         super().__init__()
         self.where = nn.Linear(width, 3 * THINGS)  # of each patch: who is here, and where in it
-        self.action = nn.Linear(width, said)  # of the last prompt token
+        self.action = nn.Linear(width, output)  # of the last prompt token
 
 
 def locate(

@@ -62,7 +62,7 @@ class SceneBank:
         seen = self.features[torch.from_numpy(which), torch.from_numpy(bins)]
         return seen.flatten(1, 2)  # [rows, frames, tokens, width] -> [rows, frames * tokens, width]
 
-    def told(self, picked: Sequence[int], shown: Sequence[int]) -> list[list[int]]:
+    def report(self, picked: Sequence[int], shown: Sequence[int]) -> list[list[int]]:
         """The sentences of one clip."""
         return [
             (self.resting if count == 1 else self.sentences)[scene]

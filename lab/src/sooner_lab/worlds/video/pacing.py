@@ -38,10 +38,10 @@ class ScenePacing:
     even: float = 0.0
     uneven: float = 0.0
     needle: float = 0.0
-    most: int = 64
+    maximum: int = 64
 
     def __post_init__(self) -> None:
-        if min(self._shares) < 0 or sum(self._shares) <= 0 or self.most < 2 * max(EVEN):
+        if min(self._shares) < 0 or sum(self._shares) <= 0 or self.maximum < 2 * max(EVEN):
             raise ValueError(f"a pace needs shares above 0 and most of {2 * max(EVEN)}: {self}")
 
     @property
@@ -56,15 +56,15 @@ class ScenePacing:
             return np.full(scenes, 2)
         if kind == 1:
             count = int(rng.choice(EVEN))
-            return np.full(min(scenes, MOST_SCENES, self.most // count), count)
+            return np.full(min(scenes, MOST_SCENES, self.maximum // count), count)
         if kind == 2:
-            return uneven(rng, min(scenes, MOST_SCENES), self.most)
+            return uneven(rng, min(scenes, MOST_SCENES), self.maximum)
         needle = int(rng.integers(NEEDLE[0], NEEDLE[1] + 1))
-        return _around(rng, needle, int(rng.integers(max(EVEN), self.most - needle + 1)))
+        return _around(rng, needle, int(rng.integers(max(EVEN), self.maximum - needle + 1)))
 
 
 def uneven(rng: np.random.Generator, scenes: int, most: int = 64) -> np.ndarray:
-    """Shown frames of each scene, 1..16 and `most` in all: [scenes]."""
+    """Shown frames of each scene, 1..16 and `maximum` in all: [scenes]."""
     counts = rng.integers(1, LONGEST + 1, size=scenes)
     while counts.sum() > most:
         counts[counts.argmax()] -= 1

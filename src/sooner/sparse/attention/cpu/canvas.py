@@ -42,8 +42,8 @@ class HeadStates:
         seen, values = self.keys[keys], self.values[keys]
         if keys.step is not None:  # rows that lie apart would be read so many times
             seen, values = seen.contiguous(), values.contiguous()
-        asked = self.queries[which]
-        return Stairs(asked[None, None], seen[None, None], values[None, None], counts, self.scale)
+        queries = self.queries[which]
+        return Stairs(queries[None, None], seen[None, None], values[None, None], counts, self.scale)
 
 
 def parts(
@@ -103,23 +103,25 @@ class Stairs:
         low = self.counts[starts].tolist()
         high = self.counts[[end - 1 for end in ends]].tolist()
         memory = _Memory(self.queries.dtype)
-        for start, end, least, most in zip(starts, ends, low, high, strict=True):
+        for start, end, minimum, maximum in zip(starts, ends, low, high, strict=True):
             chunk = slice(start, end)
-            if least == most:
-                yield chunk, *self._attend(chunk, slice(0, most))
+            if minimum == maximum:
+                yield chunk, *self._attend(chunk, slice(0, maximum))
             else:
-                yield chunk, *self._tread(chunk, least, most, memory)
+                yield chunk, *self._tread(chunk, minimum, maximum, memory)
 
-    def _tread(self, chunk: slice, least: int, most: int, memory: _Memory) -> tuple[Tensor, Tensor]:
+    def _tread(
+        self, chunk: slice, minimum: int, maximum: int, memory: _Memory
+    ) -> tuple[Tensor, Tensor]:
         """Returns a chunk with steps in it: the keys that all see, and those at the steps."""
         # One key that all see stands at the steps too, so that no query is blind there.
-        counts, first = self.counts[chunk], least - 1
-        if most - first == len(counts) and bool((counts.diff() == 1).all()):
-            output, lse = self._attend(chunk, slice(first, most), causal=True)
+        counts, first = self.counts[chunk], minimum - 1
+        if maximum - first == len(counts) and bool((counts.diff() == 1).all()):
+            output, lse = self._attend(chunk, slice(first, maximum), causal=True)
         else:
-            first = first if least > SPLIT else 0
-            mask = memory.mask(counts - first, most - first)
-            output, lse = self._attend(chunk, slice(first, most), mask=mask)
+            first = first if minimum > SPLIT else 0
+            mask = memory.mask(counts - first, maximum - first)
+            output, lse = self._attend(chunk, slice(first, maximum), mask=mask)
         if first:
             before, seen = self._attend(chunk, slice(0, first))
             front = Accumulator(before.float(), seen)
@@ -141,14 +143,14 @@ class _Memory:
     def __init__(self, dtype: torch.dtype) -> None:
         self.dtype = dtype
         self.steps: Tensor | None = None
-        self.kept = torch.empty(0)
+        self.last_mask = torch.empty(0)
 
     def mask(self, steps: Tensor, keys: int) -> Tensor:
         """Returns additive mask of queries that see the first `steps` keys."""
         if self.steps is None or not torch.equal(self.steps, steps):
             self.steps = steps
-            self.kept = additive(torch.arange(keys) < steps[:, None], self.dtype)
-        return self.kept
+            self.last_mask = additive(torch.arange(keys) < steps[:, None], self.dtype)
+        return self.last_mask
 
 
 def starts_of(counts: Tensor, rows: int) -> list[int]:

@@ -42,14 +42,14 @@ def _shared(states: Tensor, plane: Plane, group: int) -> Tensor:
 
 def runs(heads: list[int], group: int) -> list[tuple[int, int]]:
     """Returns heads as ranges `[first, last)` that hold whole groups, or stay inside one."""
-    found: list[tuple[int, int]] = []
+    result: list[tuple[int, int]] = []
     for head in heads:
-        if found and found[-1][1] == head and head % group:
-            found[-1] = (found[-1][0], head + 1)
+        if result and result[-1][1] == head and head % group:
+            result[-1] = (result[-1][0], head + 1)
         else:
-            found.append((head, head + 1))
+            result.append((head, head + 1))
     whole: list[tuple[int, int]] = []
-    for first, last in found:
+    for first, last in result:
         complete = last - first == group
         if complete and whole and whole[-1][1] == first and not _partial(whole[-1], group):
             whole[-1] = (whole[-1][0], last)

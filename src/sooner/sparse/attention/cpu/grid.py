@@ -45,8 +45,8 @@ class HeadGrid:
         apart = frontier - rank
         seen = (rank < self.sink) | (apart < self.local)
         if self.segment:
-            own = (frontier - self.phase).div(self.stride, rounding_mode="floor")
-            seen |= own == (rank - self.phase).div(self.stride, rounding_mode="floor")
+            number = (frontier - self.phase).div(self.stride, rounding_mode="floor")
+            seen |= number == (rank - self.phase).div(self.stride, rounding_mode="floor")
         if self.vline:
             seen &= rank % self.stride != self.phase
         if self.slash:

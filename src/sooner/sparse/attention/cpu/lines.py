@@ -120,8 +120,8 @@ def _in_place(
 def _gathered(part: HeadStates, drawn: HeadLines, which: slice, canvas: Accumulator) -> None:
     """Tiles of any frontier, filled up by repeating their first query."""
     block = drawn.block
-    own = part.frontier[which] // block
-    number, sizes = own.unique_consecutive(return_counts=True)
+    blocks = part.frontier[which] // block
+    number, sizes = blocks.unique_consecutive(return_counts=True)
     pieces = (sizes + block - 1) // block  # tiles of each block
     before = torch.cat([sizes.new_zeros(1), sizes.cumsum(0)])
     number = number.repeat_interleave(pieces)
@@ -150,7 +150,7 @@ def _tiles(part: HeadStates, drawn: HeadLines, tiles: QueryTiles, regular: bool)
     at_once = max(COPIED // max(len(drawn.narrow), 1), 8)
     for some in chunks(tiles.number * drawn.block, drawn, at_once):
         few = tiles.some(some)
-        few.canvas.put(*_own(part, drawn, few, regular))
+        few.canvas.put(*_block_attention(part, drawn, few, regular))
         for output, lse in (*_windows(part, drawn, few), *_verticals(part, drawn, few)):
             few.canvas.join(output, lse)
 
@@ -172,7 +172,7 @@ def chunks(start: Tensor, drawn: HeadLines, at_once: int) -> Iterator[slice]:
         begin += size
 
 
-def _own(
+def _block_attention(
     part: HeadStates, drawn: HeadLines, tiles: QueryTiles, regular: bool
 ) -> tuple[Tensor, Tensor]:
     """Returns each tile against its own block."""

@@ -20,11 +20,11 @@ def scattered(part: HeadStates, stride: int, lone: int | None, canvas: Accumulat
     Args:
         lone: a class to be left out.
     """
-    own = part.frontier % stride
-    for number in own.unique().tolist():
+    phases = part.frontier % stride
+    for number in phases.unique().tolist():
         if number == lone:
             continue
-        which = (own == number).nonzero()[:, 0]
+        which = (phases == number).nonzero()[:, 0]
         counts = part.frontier[which] // stride + 1
         stairs = part.stairs(which, counts, slice(number, None, stride))
         for chunk, output, lse in stairs.climb(256):

@@ -82,16 +82,16 @@ def render_page(format_: str, page: ParsedPage) -> bytes:
 
 
 def render_document(
-    format_: str, pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
+    format_: str, pages: Iterable[ParsedPage], info: dict[str, Any], furniture: bool = True
 ) -> Iterator[bytes]:
     """Yields a document's file, in parts.
 
     Args:
         pages: those that were parsed, in order.
-        told: of the document as a whole: `source`, `status`, `input_hash`, `settings_hash`,
+        info: of the document as a whole: `source`, `status`, `input_hash`, `settings_hash`,
             `failed`.
         furniture: keep page headers and footers in formats of `WITH_FURNITURE`.
     """
     if format_ in WITH_FURNITURE and not furniture:
-        return FORMATS[format_].document(pages, told, False)
-    return FORMATS[format_].document(pages, told)
+        return FORMATS[format_].document(pages, info, False)
+    return FORMATS[format_].document(pages, info)

@@ -31,9 +31,9 @@ class Ending:
     boxes: tuple[Box | None, Box | None]
     sizes: tuple[Size, Size]
     before_footnotes: bool = False
-    behind_text: bool = False
+    after_text: bool = False
     followed_by: tuple[str, str] = ("", "")
-    is_told: bool = False
+    is_marked: bool = False
 
     @property
     def is_at_edges(self) -> bool:
@@ -45,11 +45,11 @@ class Ending:
     @property
     def is_aligned(self) -> bool:
         """Whether left and right edges are the same."""
-        one, other = self.boxes
-        if one is None or other is None:
+        first, other = self.boxes
+        if first is None or other is None:
             return False
         (width, _), (next_width, _) = self.sizes
-        edges = [(one[side] / width, other[side] / next_width) for side in (0, 2)]
+        edges = [(first[side] / width, other[side] / next_width) for side in (0, 2)]
         return all(abs(a - b) <= ALIGNED for a, b in edges)
 
 
@@ -85,7 +85,7 @@ def joined(text: str, following: str, ending: Ending) -> Whole | None:
     if first == second == TABLE:
         return None if ending.before_footnotes else joined_table(text, following, ending)
     if first in (TEXT, LIST_ITEM) and second == TEXT:
-        return joined_paragraph(text, following, first == TEXT and ending.behind_text)
+        return joined_paragraph(text, following, first == TEXT and ending.after_text)
     return None
 
 
@@ -104,7 +104,7 @@ NOTE = re.compile(r"\s*(?:\d{1,3}|[*†‡§¶]|[¹²³⁴⁵-⁹]|\[\d{1,3}\]|\
 
 """How footnotes begin, where nobody marked them as such."""
 
-FEWEST_BEFORE, FEWEST_BEHIND = 8, 5
+FEWEST_BEFORE, FEWEST_AFTER = 8, 5
 
 """Words that both sides must have, unless a word is divided."""
 
@@ -127,11 +127,11 @@ NEAR_WORDS, LAST_WORDS, PROSE = 12, 3, 0.85
 and the share of the others that must be."""
 
 
-def joined_paragraph(text: str, following: str, behind_text: bool = False) -> Whole | None:
+def joined_paragraph(text: str, following: str, after_text: bool = False) -> Whole | None:
     """Returns a paragraph or an item of a list, and the rest of it.
 
     Args:
-        behind_text: `text` stands below a paragraph, and therefore does not go on from elsewhere.
+        after_text: `text` stands below a paragraph, and therefore does not go on from elsewhere.
     """
     before, after = text.rstrip(), following.lstrip()
     is_small = after.lstrip(OPENING)[:1].islower()
@@ -143,7 +143,7 @@ def joined_paragraph(text: str, following: str, behind_text: bool = False) -> Wh
         return None
     if FENCE in before or FENCE in after or last.startswith(MARKS):
         return None
-    if behind_text and last[:1].islower():
+    if after_text and last[:1].islower():
         return None  # terms with their meanings, or lines of code
     ends, begins = last.split()[-NEAR_WORDS:], after.split()[:NEAR_WORDS]
     around = [*ends[-LAST_WORDS:], begins[0]]
@@ -151,7 +151,7 @@ def joined_paragraph(text: str, following: str, behind_text: bool = False) -> Wh
         return None
     if DIVIDED.search(before):
         return Whole(f"{before[:-1]}{after}", len(before) - 1, len(before) - 1)
-    if len(ends) < FEWEST_BEFORE or len(begins) < FEWEST_BEHIND:
+    if len(ends) < FEWEST_BEFORE or len(begins) < FEWEST_AFTER:
         return None
     if not STOPS_WITHIN.search(before):
         return None
@@ -163,11 +163,11 @@ def _is_word(text: str) -> bool:
 
 
 def _is_prose(words: list[str]) -> bool:
-    told = sum(map(_is_word, words))
-    return told >= PROSE * len(words) and not any(map(OPERATOR.fullmatch, words))
+    known = sum(map(_is_word, words))
+    return known >= PROSE * len(words) and not any(map(OPERATOR.fullmatch, words))
 
 
-TOLD = re.compile(
+CONTINUES = re.compile(
     r"[#*_(\[ ]*(?:table\s[\w.\-]+\s?[:.,\u2010-\u2015-]?\s*)?[*_(\[ ]*(?:to be )?"
     r"cont(?:inue[sd]?|['’]d|d?\.)(?: (?:on|from|to)\b[\w ]{0,40})?[)\].…*_ ]*",
     re.IGNORECASE,
@@ -219,8 +219,8 @@ def _key(row: list[str]) -> list[str]:
 def _repeated(first: list[list[str]], second: list[list[str]]) -> int:
     """Returns rows with which both begin."""
     count = 0
-    for one, other in zip(first[:-1], second, strict=False):
-        if _key(one) != _key(other) or not any(_key(one)):
+    for cell, other in zip(first[:-1], second, strict=False):
+        if _key(cell) != _key(other) or not any(_key(cell)):
             break
         count += 1
     return count
@@ -230,7 +230,7 @@ def _is_headless(table: Table, more: Table, following: str, ending: Ending) -> b
     """Returns whether the second table has no head of its own, and stands where the first
     one did.
     """
-    if not (ending.is_aligned or ending.is_told) or "<th" in following.lower():
+    if not (ending.is_aligned or ending.is_marked) or "<th" in following.lower():
         return False
     head, *body = grid(table)
     begins, *rest = grid(more)
@@ -243,8 +243,8 @@ def _is_headless(table: Table, more: Table, following: str, ending: Ending) -> b
 
 
 def _mostly_numbers(cells: list[str]) -> bool:
-    told = [cell for cell in cells if cell.strip()]
-    return bool(told) and sum(any(map(str.isdigit, cell)) for cell in told) > len(told) / 2
+    filled = [cell for cell in cells if cell.strip()]
+    return bool(filled) and sum(any(map(str.isdigit, cell)) for cell in filled) > len(filled) / 2
 
 
 def _is_label(cell: str) -> bool:

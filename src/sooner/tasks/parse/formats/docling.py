@@ -39,25 +39,25 @@ if TYPE_CHECKING:
     from docling_core.types.doc import DoclingDocument, NodeItem
 
 
-def document(pages: Iterable[ParsedPage], told: dict[str, Any]) -> Iterator[bytes]:
-    made = to_docling(joined_pages(pages), told)
+def document(pages: Iterable[ParsedPage], info: dict[str, Any]) -> Iterator[bytes]:
+    made = to_docling(joined_pages(pages), info)
     yield json.dumps(made.export_to_dict(), ensure_ascii=False).encode() + b"\n"
 
 
-def to_docling(pages: Iterable[DocumentPage], told: dict[str, Any]) -> DoclingDocument:
+def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> DoclingDocument:
     """Returns a document out of its pages.
 
     Args:
-        told: `source` and `input_hash` of the file.
+        info: `source` and `input_hash` of the file.
     """
     from docling_core.types.doc import DoclingDocument
     from docling_core.types.doc import Size as DoclingSize
     from docling_core.types.doc.document import DocumentOrigin
 
-    place = PurePosixPath(told["source"])
+    place = PurePosixPath(info["source"])
     kind = mimetypes.guess_type(place.name)[0] or "application/pdf"
     origin = DocumentOrigin(
-        mimetype=kind, filename=place.name, binary_hash=int(told["input_hash"] or "0", 16) % 2**64
+        mimetype=kind, filename=place.name, binary_hash=int(info["input_hash"] or "0", 16) % 2**64
     )
     made = DoclingDocument(name=place.stem, origin=origin)
     writer = _Writer(made, place.name)
@@ -90,13 +90,13 @@ class _Writer:
     def page(self, page: DocumentPage) -> None:
         blocks = page.blocks
         captions, within = captions_of(blocks), within_pictures(blocks, page.parsed.size)
-        taken = {place for places in captions.values() for place in places} | within.keys()
+        used = {place for places in captions.values() for place in places} | within.keys()
         for place, block in enumerate(blocks):
-            if place not in taken:
+            if place not in used:
                 item = self.block(block)
                 for caption in captions.get(place, []):
                     self.caption(item, blocks[caption])
-                for inner in [one for one, picture in within.items() if picture == place]:
+                for inner in [index for index, picture in within.items() if picture == place]:
                     self.inner(item, blocks[inner])
         if not blocks and page.markdown.strip():  # a page of which only the text is known
             whole = BlockPart(page.parsed.number, None, 0, len(page.markdown.strip()))
@@ -168,7 +168,7 @@ class _Writer:
             item = self.made.add_list_item(
                 text=text, orig=line, enumerated=bool(number), marker=marker, parent=self.list
             )
-            parts = [BlockPart(one.page, one.bbox, 0, len(text)) for one in block.parts[:1]]
+            parts = [BlockPart(part.page, part.bbox, 0, len(text)) for part in block.parts[:1]]
             self.put(item, parts if "\n" in block.text.strip() else block.parts)
         return item
 
@@ -186,8 +186,8 @@ class _Writer:
         return item
 
     def caption(self, item: Any, block: DocumentBlock) -> None:
-        told = self.text("caption", block.text.strip(), block.parts, parent=item)
-        item.captions.append(told.get_ref())
+        caption_item = self.text("caption", block.text.strip(), block.parts, parent=item)
+        item.captions.append(caption_item.get_ref())
 
     def inner(self, item: Any, block: DocumentBlock) -> None:
         """What stands within a figure: it is no part of the text."""
@@ -221,14 +221,14 @@ class _Writer:
         from docling_core.types.doc import BoundingBox, CoordOrigin, ProvenanceItem
 
         for item, parts in self.later:
-            most = len(getattr(item, "text", ""))
+            limit = len(getattr(item, "text", ""))
             for part in parts:
                 size = self.sizes[part.page]
                 left, top, right, bottom = clipped(part.bbox or (0.0, 0.0, *size), *size)
                 box = BoundingBox(
                     l=left, t=top, r=right, b=bottom, coord_origin=CoordOrigin.TOPLEFT
                 )
-                span = min(part.start, most), min(part.end, most)
+                span = min(part.start, limit), min(part.end, limit)
                 item.prov.append(ProvenanceItem(page_no=part.page, bbox=box, charspan=span))
 
 
@@ -237,7 +237,9 @@ def code_language(fence: str) -> Any:
     from docling_core.types.doc import CodeLanguageLabel
 
     name = fence.strip().lstrip("`").strip().lower()
-    return next((one for one in CodeLanguageLabel if one.value.lower() == name), None)
+    return next(
+        (language for language in CodeLanguageLabel if language.value.lower() == name), None
+    )
 
 
 def chart(text: str) -> Any:
@@ -259,17 +261,17 @@ def table_data(text: str) -> Any:
     while heads < len(marked) and "<th" in marked[heads].lower():
         heads += 1
     heads = max(heads, 1)
-    taken: set[tuple[int, int]] = set()
+    used: set[tuple[int, int]] = set()
     cells = []
     for row, line in enumerate(table):
         column = 0
         for cell in line:
-            while (row, column) in taken:
+            while (row, column) in used:
                 column += 1
             # A span that reaches below the last row would be a row that nobody wrote.
             down = min(row + max(cell.rows, 1), len(table))
             right = column + max(cell.columns, 1)
-            taken |= {(y, x) for y in range(row, down) for x in range(column, right)}
+            used |= {(y, x) for y in range(row, down) for x in range(column, right)}
             cells.append(
                 TableCell(
                     text=cell.text,
@@ -283,7 +285,7 @@ def table_data(text: str) -> Any:
                 )
             )
             column = right
-    width = 1 + max((x for _, x in taken), default=-1)
+    width = 1 + max((x for _, x in used), default=-1)
     return TableData(table_cells=cells, num_rows=len(table), num_cols=width)
 
 
@@ -301,14 +303,14 @@ def within_pictures(blocks: Sequence[DocumentBlock], size: Size) -> dict[int, in
         for place, (block, box) in enumerate(zip(blocks, boxes, strict=True))
         if block.label == PICTURE and box and area(box) <= LARGEST * size[0] * size[1]
     ]
-    found = {}
+    result = {}
     for place, (block, box) in enumerate(zip(blocks, boxes, strict=True)):
         if block.label in (PICTURE, CAPTION) or not box:
             continue
         for figure, frame in figures:
             if overlap(box, frame) >= WITHIN * area(box):
-                found[place] = figure
-    return found
+                result[place] = figure
+    return result
 
 
 def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, list[int]]:
@@ -317,7 +319,7 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, list[int]]:
     One that says it is a table's belongs to the table below it, else to that above; any other one
     to the picture above it, else to that below, else to a table.
     """
-    found: dict[int, list[int]] = {}
+    captions: dict[int, list[int]] = {}
     for place, block in enumerate(blocks):
         if block.label != CAPTION:
             continue
@@ -328,8 +330,8 @@ def captions_of(blocks: Sequence[DocumentBlock]) -> dict[int, list[int]]:
             side
             for kind in kinds
             for side in sides
-            if 0 <= side < len(blocks) and blocks[side].label == kind and side not in found
+            if 0 <= side < len(blocks) and blocks[side].label == kind and side not in captions
         ]
         if near:
-            found[near[0]] = [place]
-    return found
+            captions[near[0]] = [place]
+    return captions

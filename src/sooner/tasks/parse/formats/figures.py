@@ -30,7 +30,7 @@ MARGIN = 4
 
 """Pixels around a region, for strokes that a layout box cuts."""
 
-LEAST = 8
+MIN_SIDE = 8
 
 """Pixels of a side, below which nothing can be seen."""
 
@@ -69,14 +69,14 @@ def crops(page: Page, parsed: ParsedPage) -> dict[str, bytes]:
     """Returns PNG files of a page whose regions are `named`, by name; without any the page is
     unused.
     """
-    found = {}
+    result = {}
     for region in parsed.regions:
         if region.picture and (box := crop_box(region.bbox, page.size)) is not None:
             x0, y0, x1, y1 = box
             buffer = io.BytesIO()
             Image.fromarray(page.picture[y0:y1, x0:x1]).save(buffer, format="PNG")
-            found[region.picture] = buffer.getvalue()
-    return found
+            result[region.picture] = buffer.getvalue()
+    return result
 
 
 def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
@@ -90,7 +90,7 @@ def crop_box(box: Box | None, size: Size) -> tuple[int, int, int, int] | None:
     if box is None:
         return None
     x0, y0, x1, y1 = clipped(box, *size)
-    if min(x1 - x0, y1 - y0) < LEAST:
+    if min(x1 - x0, y1 - y0) < MIN_SIDE:
         return None
     x0, y0, x1, y1 = clipped((x0 - MARGIN, y0 - MARGIN, x1 + MARGIN, y1 + MARGIN), *size)
     return int(x0), int(y0), round(x1), round(y1)
@@ -101,7 +101,7 @@ def is_figure(file: str) -> bool:
     return FILE.fullmatch(file) is not None
 
 
-def beside(name: str, block: DocumentBlock) -> str:
+def figure_address(name: str, block: DocumentBlock) -> str:
     """Returns a picture's address in a file that lies beside its document's folder.
 
     Args:
@@ -120,9 +120,9 @@ def with_pictures(markdown: str, blocks: Iterable[DocumentBlock], name: str = ""
     at, images = 0, list[tuple[int, str]]()
     for block in blocks:
         if block.label == PICTURE and block.picture:
-            images.append((at, f"![Figure]({beside(name, block)})"))
-        elif (found := markdown.find(block.markdown, at)) >= 0:
-            at = found + len(block.markdown)
+            images.append((at, f"![Figure]({figure_address(name, block)})"))
+        elif (index := markdown.find(block.markdown, at)) >= 0:
+            at = index + len(block.markdown)
     for at, image in reversed(images):
         parts = markdown[:at].rstrip("\n"), image, markdown[at:].strip("\n")
         markdown = "\n\n".join(part for part in parts if part) + "\n"

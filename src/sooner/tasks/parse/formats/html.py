@@ -9,7 +9,7 @@ from typing import Any
 from ....documents import Region, page_html
 from ....documents.regions import PICTURE
 from ..result import ParsedPage
-from .figures import beside
+from .figures import figure_address
 from .joined_pages import DocumentPage, folder_of, joined_pages
 
 HEAD = (
@@ -28,23 +28,23 @@ def page(parsed: ParsedPage) -> bytes:
 
 
 def document(
-    pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
+    pages: Iterable[ParsedPage], info: dict[str, Any], furniture: bool = True
 ) -> Iterator[bytes]:
     """Yields sections of pages below one head.
 
     Args:
         furniture: keep page headers and footers.
     """
-    folder = folder_of(told)
-    yield _head(told)
+    folder = folder_of(info)
+    yield _head(info)
     for page in joined_pages(pages):
         if not furniture:
             page = page.without_furniture()
         yield section(page, folder).encode()
 
 
-def _head(told: dict[str, Any]) -> bytes:
-    return HEAD.encode() + f"<title>{html.escape(told['source'])}</title>\n".encode()
+def _head(info: dict[str, Any]) -> bytes:
+    return HEAD.encode() + f"<title>{html.escape(info['source'])}</title>\n".encode()
 
 
 def section(page: DocumentPage, folder: str) -> str:
@@ -62,7 +62,7 @@ def _elements(page: DocumentPage, folder: str) -> Iterator[str]:
         yield page_html([Region(None, drafts=[page.markdown])])
     for block in page.blocks:
         if block.label == PICTURE and block.picture:
-            address = html.escape(beside(folder, block))
+            address = html.escape(figure_address(folder, block))
             yield f'<figure><img src="{address}" alt="Figure"></figure>\n'
         if block.text:
             yield page_html([Region(None, block.label, 0, [block.text], block.level)])

@@ -20,7 +20,7 @@ from ....documents.regions import CAPTION, FOOTNOTE, FURNITURE, SECTION_HEADER, 
 from ....documents.serialise import written
 from ..forms import FORMS, MARKDOWN_HTML
 from ..result import PARTIAL, ParsedPage, ParsedRegion
-from .continued import TOLD, Ending, Whole, joined
+from .continued import CONTINUES, Ending, Whole, joined
 from .running import NEAR, Running
 
 BETWEEN = "\n\n"
@@ -65,7 +65,7 @@ class DocumentBlock:
         last = self.parts.pop()
         self.parts.append(BlockPart(last.page, last.bbox, last.start, text.cut))
         end = len(text.text)
-        self.parts += [BlockPart(one.page, one.bbox, text.start, end) for one in other.parts]
+        self.parts += [BlockPart(part.page, part.bbox, text.start, end) for part in other.parts]
         self.text, self.markdown = text.text, markdown
 
 
@@ -90,9 +90,11 @@ class DocumentPage:
         Args:
             labels: of regions, by order, where they are not what the page says.
         """
-        told = labels or {}
-        marks = linked_marks([(one.label, one.text) for one in parsed.regions])
-        blocks = [_block(one, parsed, marks, told.get(one.order)) for one in parsed.regions]
+        names = labels or {}
+        marks = linked_marks([(region.label, region.text) for region in parsed.regions])
+        blocks = [
+            _block(region, parsed, marks, names.get(region.order)) for region in parsed.regions
+        ]
         return cls(parsed, parsed.markdown, blocks)
 
     @property
@@ -112,7 +114,7 @@ class DocumentPage:
 
     def remove(self, block: DocumentBlock) -> None:
         """Take a block out."""
-        place = next(n for n, one in enumerate(self.blocks) if one is block)
+        place = next(n for n, other in enumerate(self.blocks) if other is block)
         is_last = place > len(self.blocks) / 2  # a page's number may stand elsewhere, too
         del self.blocks[place]
         start = _standing(self.markdown, block.markdown, is_last)
@@ -124,29 +126,29 @@ class DocumentPage:
 
     def without_furniture(self) -> DocumentPage:
         """Without page headers and footers."""
-        for block in [one for one in self.blocks if one.label in FURNITURE]:
+        for block in [entry for entry in self.blocks if entry.label in FURNITURE]:
             self.remove(block)
         return self
 
 
-def folder_of(told: dict[str, Any]) -> str:
+def folder_of(info: dict[str, Any]) -> str:
     """Returns the folder of a document's pages, as seen from the document's own files."""
-    return PurePosixPath(told["source"]).name
+    return PurePosixPath(info["source"]).name
 
 
 def joined_pages(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
     """Pages in order, each once nothing can follow it; those that a table covers wait together."""
-    held: list[DocumentPage] = []
+    pending: list[DocumentPage] = []
     for page in labelled(pages):
-        if held and _goes_on(held, page):
-            held.append(page)
+        if pending and _goes_on(pending, page):
+            pending.append(page)
             if page.body:
-                yield from held[:-1]
-                held = [page]
+                yield from pending[:-1]
+                pending = [page]
         else:
-            yield from held
-            held = [page]
-    yield from held
+            yield from pending
+            pending = [page]
+    yield from pending
 
 
 def labelled(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
@@ -162,25 +164,25 @@ def labelled(pages: Iterable[ParsedPage]) -> Iterator[DocumentPage]:
         yield DocumentPage.of(parsed, running.of(parsed.number))
 
 
-def _goes_on(held: list[DocumentPage], page: DocumentPage) -> bool:
+def _goes_on(pending: list[DocumentPage], page: DocumentPage) -> bool:
     """Join the last block of the pages held with the first one of the next page, if it goes on."""
-    last = held[-1].parsed
+    last = pending[-1].parsed
     is_next = page.parsed.number == last.number + 1
     if not is_next or last.status == PARTIAL or "html" in (last.form, page.parsed.form):
         return False
-    home, body = held[0], page.body
+    home, body = pending[0], page.body
     places = home.body
     noted = [place for place in places if home.blocks[place].label == FOOTNOTE]
     while places and places[-1] in noted:
         places.pop()
-    told = [home.blocks[place] for place in places[-1:] if is_told(home.blocks[place])]
-    places = places[: len(places) - len(told)]
-    told_again = [page.blocks[place] for place in body[:1] if is_told(page.blocks[place])]
-    body = body[len(told_again) :]
+    marks = [home.blocks[place] for place in places[-1:] if is_marked(home.blocks[place])]
+    places = places[: len(places) - len(marks)]
+    next_marks = [page.blocks[place] for place in body[:1] if is_marked(page.blocks[place])]
+    body = body[len(next_marks) :]
     if not places or not body:
         return False
     tail, head = home.blocks[places[-1]], page.blocks[body[0]]
-    if (told or told_again) and not tail.label == head.label == TABLE:
+    if (marks or next_marks) and not tail.label == head.label == TABLE:
         return False
     followed_by = page.blocks[body[1]] if len(body) > 1 else None
     ending = Ending(
@@ -188,27 +190,27 @@ def _goes_on(held: list[DocumentPage], page: DocumentPage) -> bool:
         boxes=(tail.parts[-1].bbox, head.parts[0].bbox),
         sizes=(last.size, page.parsed.size),
         before_footnotes=places[-1] < max(noted, default=-1),
-        behind_text=len(places) > 1 and home.blocks[places[-2]].label == TEXT,
+        after_text=len(places) > 1 and home.blocks[places[-2]].label == TEXT,
         followed_by=(followed_by.label, followed_by.text) if followed_by else ("", ""),
-        is_told=bool(told or told_again),
+        is_marked=bool(marks or next_marks),
     )
     text = joined(tail.text, head.text, ending)
     # The Markdown may write a table otherwise than its region does.
     markdown = joined(tail.markdown, head.markdown, ending)
     if text is None or markdown is None or not home.rewrite(tail, markdown.text):
         return False
-    for block in (head, *told_again):
+    for block in (head, *next_marks):
         page.remove(block)
-    for block in told:
+    for block in marks:
         home.remove(block)
     tail.take(head, text, markdown.text)
     return True
 
 
-def is_told(block: DocumentBlock) -> bool:
+def is_marked(block: DocumentBlock) -> bool:
     """Returns whether a block says that a table goes on on another page, and nothing else."""
     is_text = block.label in (TEXT, CAPTION, SECTION_HEADER)
-    return is_text and TOLD.fullmatch(block.text.strip()) is not None
+    return is_text and CONTINUES.fullmatch(block.text.strip()) is not None
 
 
 def _block(
@@ -230,11 +232,11 @@ def _as_markdown(region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str]
     if not region.text.strip():
         return ""
     form = FORMS.get(parsed.form)
-    own = None if form is None or form.has_boxes else form.style
-    style = MARKDOWN_HTML if own is None else own
-    others = written(Region(None, region.label, 0, [], region.level), region.text, style)
-    linked = with_links(escaped(others), region.label, marks, parsed.number)
-    for text in (region.text.strip(), others, escaped(others), linked):
+    form_style = None if form is None or form.has_boxes else form.style
+    style = MARKDOWN_HTML if form_style is None else form_style
+    plain = written(Region(None, region.label, 0, [], region.level), region.text, style)
+    linked = with_links(escaped(plain), region.label, marks, parsed.number)
+    for text in (region.text.strip(), plain, escaped(plain), linked):
         if _standing(parsed.markdown, text, is_last=False) is not None:
             return text
     return ""
@@ -243,12 +245,12 @@ def _as_markdown(region: ParsedRegion, parsed: ParsedPage, marks: frozenset[str]
 def _standing(markdown: str, text: str, is_last: bool) -> int | None:
     """Returns where a text stands on lines of its own."""
     start = -1
-    found = None
+    result = None
     while text and (start := markdown.find(text, start + 1)) >= 0:
         end = start + len(text)
         begins = start == 0 or markdown[start - 1] == "\n"
         if begins and (end == len(markdown) or markdown[end] == "\n"):
-            found = start
+            result = start
             if not is_last:
                 break
-    return found
+    return result

@@ -17,14 +17,14 @@ def page(parsed: ParsedPage) -> bytes:
 
 
 def document(
-    pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
+    pages: Iterable[ParsedPage], info: dict[str, Any], furniture: bool = True
 ) -> Iterator[bytes]:
     """Yields pages with a blank line between two of them.
 
     Args:
         furniture: keep page headers and footers.
     """
-    is_first, folder = True, folder_of(told)
+    is_first, folder = True, folder_of(info)
     for page in joined_pages(pages):
         if not furniture:
             page = page.without_furniture()

@@ -22,7 +22,7 @@ BETWEEN = "\n\n"
 
 
 def document(
-    pages: Iterable[ParsedPage], told: dict[str, Any], furniture: bool = True
+    pages: Iterable[ParsedPage], info: dict[str, Any], furniture: bool = True
 ) -> Iterator[bytes]:
     """Yields a document's line; nothing if it has no text, as there.
 
@@ -31,16 +31,16 @@ def document(
     """
     text, spans, tokens = "", [], 0
     for page in labelled(pages):
-        said = (page if furniture else page.without_furniture()).markdown.strip()
+        content = (page if furniture else page.without_furniture()).markdown.strip()
         start = len(text)
-        text += f"{said}{BETWEEN}" if said else ""
+        text += f"{content}{BETWEEN}" if content else ""
         spans.append([start, len(text), page.parsed.number])
         tokens += page.parsed.last.tokens
     text = text.removesuffix(BETWEEN)
     spans = [[min(start, len(text)), min(end, len(text)), page] for start, end, page in spans]
     if not text:
         return
-    day = told.get("day") or datetime.datetime.now(datetime.UTC).date().isoformat()
+    day = info.get("day") or datetime.datetime.now(datetime.UTC).date().isoformat()
     line = {
         "id": hashlib.sha1(text.encode()).hexdigest(),
         "text": text,
@@ -48,13 +48,13 @@ def document(
         "added": day,
         "created": day,
         "metadata": {
-            "Source-File": told["source"],
+            "Source-File": info["source"],
             "sooner-version": __version__,
-            "pdf-total-pages": len(spans) + len(told["failed"]),
+            "pdf-total-pages": len(spans) + len(info["failed"]),
             "total-output-tokens": tokens,
             "total-fallback-pages": 0,
-            "status": told["status"],
-            "failed-pages": [one["page"] for one in told["failed"]],
+            "status": info["status"],
+            "failed-pages": [entry["page"] for entry in info["failed"]],
         },
         "attributes": {"pdf_page_numbers": spans},
     }

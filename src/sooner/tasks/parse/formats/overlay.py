@@ -45,11 +45,11 @@ def overlay(page: Page, parsed: ParsedPage) -> bytes:
 
 def by_box(regions: Sequence[ParsedRegion]) -> dict[Box, list[ParsedRegion]]:
     """Returns regions that have a box, those of the same one together."""
-    found: dict[Box, list[ParsedRegion]] = {}
+    result: dict[Box, list[ParsedRegion]] = {}
     for region in regions:
         if region.bbox is not None:
-            found.setdefault(region.bbox, []).append(region)
-    return found
+            result.setdefault(region.bbox, []).append(region)
+    return result
 
 
 def _tag(draw: ImageDraw.ImageDraw, box: Box, text: str, colour: str, font: object) -> None:

@@ -71,45 +71,45 @@ def schema() -> pyarrow.Schema:
     )
 
 
-def document(pages: Iterable[ParsedPage], told: dict[str, Any]) -> Iterator[bytes]:
+def document(pages: Iterable[ParsedPage], info: dict[str, Any]) -> Iterator[bytes]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     buffer, columns = io.BytesIO(), schema()
     with pq.ParquetWriter(buffer, columns) as writer:
-        left = _rows(pages, told)
+        left = _rows(pages, info)
         while rows := list(islice(left, ROWS)):
             writer.write_table(pa.Table.from_pylist(rows, columns))
     yield buffer.getvalue()
 
 
-def _rows(pages: Iterable[ParsedPage], told: dict[str, Any]) -> Iterator[dict[str, Any]]:
+def _rows(pages: Iterable[ParsedPage], info: dict[str, Any]) -> Iterator[dict[str, Any]]:
     """In the order of pages; what failed is told by number and reason alone."""
-    failed = sorted(told["failed"], key=lambda one: one["page"])
+    failed = sorted(info["failed"], key=lambda entry: entry["page"])
     for parsed in pages:
         while failed and failed[0]["page"] < parsed.number:
-            yield _failed(failed.pop(0), told)
-        yield _row(parsed, told)
-    for one in failed:
-        yield _failed(one, told)
+            yield _failed(failed.pop(0), info)
+        yield _row(parsed, info)
+    for entry in failed:
+        yield _failed(entry, info)
 
 
-def _failed(one: dict[str, Any], told: dict[str, Any]) -> dict[str, Any]:
-    return {**_shared(told), "page": one["page"], "status": FAILED, "reason": one["reason"]}
+def _failed(entry: dict[str, Any], info: dict[str, Any]) -> dict[str, Any]:
+    return {**_shared(info), "page": entry["page"], "status": FAILED, "reason": entry["reason"]}
 
 
-def _shared(told: dict[str, Any]) -> dict[str, Any]:
+def _shared(info: dict[str, Any]) -> dict[str, Any]:
     return {
-        "document": told["source"],
-        "input_hash": told["input_hash"],
-        "settings_hash": told["settings_hash"],
+        "document": info["source"],
+        "input_hash": info["input_hash"],
+        "settings_hash": info["settings_hash"],
     }
 
 
-def _row(parsed: ParsedPage, told: dict[str, Any]) -> dict[str, Any]:
+def _row(parsed: ParsedPage, info: dict[str, Any]) -> dict[str, Any]:
     last, counts = parsed.last, parsed.counts_for_speed and bool(parsed.stages)
     return {
-        **_shared(told),
+        **_shared(info),
         "page": parsed.number,
         "status": parsed.status,
         "reason": parsed.reason,

@@ -67,7 +67,7 @@ class Running:
     def of(self, number: int) -> dict[int, str]:
         """Returns what regions of a page are, by order: those that stand on a page nearby, too."""
         mine = next((edges for page, edges in self.seen if page == number), [])
-        others = [
+        rest = [
             (edge, page - number)
             for page, edges in self.seen
             if 0 < abs(page - number) <= NEAR
@@ -76,7 +76,7 @@ class Running:
         return {
             edge.order: PAGE_HEADER if edge.top < EDGE else PAGE_FOOTER
             for edge in mine
-            if any(edge.is_like(other, apart) for other, apart in others)
+            if any(edge.is_like(other, apart) for other, apart in rest)
         }
 
 

@@ -79,7 +79,7 @@ class Reason:
     """Why rows have no figure of ours: one of `REASONS`, and a few words."""
 
     kind: str
-    told: str
+    report: str
 
 
 @dataclass(frozen=True)
