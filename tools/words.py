@@ -17,7 +17,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-RIDDLES = frozenset(
+RIDDLES = frozenset(  # noqa: SIM905
     (
         "told said asked found held own one kept shown taken wanted passage whoever theirs others "
         "beside behind most least says say heard hear trust given"
