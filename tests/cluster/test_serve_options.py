@@ -66,6 +66,7 @@ def test_shares_of_replicas() -> None:
     assert replica_share([RayNode("a", 4.0), RayNode("b", 2.0)], 3).cpus == pytest.approx(0.6)
 
 
+@pytest.mark.slow
 def test_the_front_loads_no_torch(tmp_path: Path) -> None:
     import subprocess
     import sys

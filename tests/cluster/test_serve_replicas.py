@@ -26,7 +26,7 @@ from ray_nodes import children
 
 from serve.test_chat_run import running, streamed
 
-pytestmark = pytest.mark.random_order(disabled=True)
+pytestmark = [pytest.mark.slow, pytest.mark.random_order(disabled=True)]
 """Its tests share a server, count what it has cached, and the last ones end it."""
 
 pytest.importorskip("ray.serve")
