@@ -100,7 +100,7 @@ def alone(inputs: dict[str, Any], row: int) -> dict[str, Any]:
     }
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen2_5_vl"])
+@pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.slow), "qwen2_5_vl"])
 @pytest.mark.parametrize("name", [*FOLLOWED, *DRAWN])
 def test_a_row_says_in_a_batch_what_it_says_alone(family: str, name: str) -> None:
     methods, inputs = {**matrix.METHODS, **FOLLOWED}, tiny.inputs(family, "text", 3)

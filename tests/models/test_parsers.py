@@ -8,10 +8,9 @@ from pathlib import Path
 import pytest
 import torch
 
-import method_matrix as matrix
 import tiny
 from method_matrix import LONG, Case
-from methods.test_exactness import decode
+from methods.test_exactness import check
 from models.test_tree_forward import ROOTS, TREES, close, incremental, path_to, prefilled
 from sooner.models import FAMILIES
 
@@ -35,10 +34,7 @@ CASES = [
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_greedy_ids_equal_those_of_generate(case: Case) -> None:
-    end = matrix.middle_token(case.family, case.kind, case.rows) if case.ends else None
-    expected = matrix.reference(case.family, case.kind, case.rows, case.new, end)
-    width = tiny.inputs(case.family, case.kind, case.rows)["input_ids"].shape[1]
-    assert decode(case, end) == expected[:, width:].tolist()
+    check(case)
 
 
 @pytest.mark.parametrize("family", SMALL)
