@@ -12,7 +12,9 @@ import pytest
 
 from sooner import provenance as origin
 from sooner_lab.bench import render, report
-from sooner_lab.bench.render import Figure, Page, Panel, Table, goal_table, pivot, times
+from sooner_lab.bench.declared import times
+from sooner_lab.bench.plots import Figure, Panel
+from sooner_lab.bench.render import Page, Table, goal_table, pivot
 from sooner_lab.cli.bench_parts import show_tables
 
 

@@ -18,8 +18,9 @@ from typing import Any
 
 from sooner.errors import SoonerError, unknown
 
+from .declared import Data, times
 from .imagine.goals import FIXED
-from .render import Columns, Data, Table, cell, table_lines, times
+from .render import Columns, Table, cell, table_lines
 
 BLOCK = re.compile(r"(<!-- table:([a-z-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)
 OPEN = re.compile(r"<!-- table:([^ ]*) -->")

@@ -7,7 +7,8 @@ from pathlib import Path
 
 from sooner.errors import SoonerError
 
-from .render import Data, Page, ReportTable, figures_folder
+from .declared import Data
+from .render import Page, ReportTable, figures_folder
 
 PAGES = {
     "act": "act.page",

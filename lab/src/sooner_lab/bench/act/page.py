@@ -6,7 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from ..cores import split_sentence
-from ..render import Data, Figure, Page, Panel, ReportTable, Table, cell
+from ..declared import Data
+from ..plots import Figure, Panel
+from ..render import Page, ReportTable, Table, cell
 
 
 def strict_and_chosen(result: Data) -> list[Data]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..render import Columns, Data, Page, ReportTable, Table, cell, times, value_of
+from ..declared import Data, times, value_of
+from ..render import Columns, Page, ReportTable, Table, cell
 
 TIMES: Columns = (
     ("arm", "arm", "{}"), ("acceptance", "accepted", "{}"),

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..render import Columns, Data, Figure, Page, Panel, ReportTable, Table, cell
+from ..declared import Data
+from ..plots import Figure, Panel
+from ..render import Columns, Page, ReportTable, Table, cell
 
 KINDS = ("image", "video")
 ARMS: Columns = (

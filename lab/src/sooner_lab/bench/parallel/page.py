@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..render import Columns, Data, Figure, Page, Panel, ReportTable, Table, cell, pivot, times
+from ..declared import Data, times
+from ..plots import Figure, Panel
+from ..render import Columns, Page, ReportTable, Table, cell, pivot
 from .contenders import FORKED, OURS
 from .summary import lossy_rows
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from ..render import Columns, Data, Figure, Page, Panel, ReportTable, Table, cell
+from ..declared import Data
+from ..plots import Figure, Panel
+from ..render import Columns, Page, ReportTable, Table, cell
 from .figures import SPEEDS
 
 ARMS: Columns = (

@@ -9,7 +9,7 @@ from typing import Any
 from sooner.errors import SoonerError
 
 from ...needles import ResultGrid
-from ..render import check_matplotlib
+from ..plots import check_matplotlib
 
 TITLES = {"v-niah": "V-NIAH", "mm-niah": "MM-NIAH"}
 ACROSS = 2

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from ...needles import ResultGrid
-from ..render import Columns, Data, Figure, Page, Panel, ReportTable, Table, pivot
+from ..declared import Data
+from ..plots import Figure, Panel
+from ..render import Columns, Page, ReportTable, Table, pivot
 from .needle_plot import needle_heatmap
 
 LAYER: Columns = (

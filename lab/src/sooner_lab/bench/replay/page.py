@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..render import Data, Figure, Page, Panel, ReportTable, cell, pivot, revision
+from ..declared import Data
+from ..plots import Figure, Panel
+from ..render import Page, ReportTable, cell, pivot, revision
 from .goals import fastest
 from .settings import METHODS
 from .steps import PLAIN

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..render import Data, Page, ReportTable, Table, cell
+from ..declared import Data
+from ..render import Page, ReportTable, Table, cell
 
 STAGES = ("read", "draft", "prefill", "decode", "write")
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from ..cores import split_sentence
-from ..render import Columns, Data, Figure, Page, Panel, Table
+from ..declared import Data
+from ..plots import Figure, Panel
+from ..render import Columns, Page, Table
 from .settings import LOAD, PACE, PLAIN
 
 ABOUT = (

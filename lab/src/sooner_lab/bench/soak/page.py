@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..render import Data, Page, Table
+from ..declared import Data
+from ..render import Page, Table
 
 LOOK = ("seconds", "rss", "children_rss", "descriptors", "threads", "children")
 """What a look in the JSON holds, in its order; see `server.ServerLook`."""

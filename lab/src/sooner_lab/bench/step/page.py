@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ..render import Data, Page, Table
+from ..declared import Data
+from ..render import Page, Table
 
 
 def _rows(result: Data) -> list[Data]:
