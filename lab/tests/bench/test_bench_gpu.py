@@ -129,7 +129,7 @@ def test_the_command_where_only_torch_and_transformers_are(tmp_path: Path) -> No
     with pytest.raises(SystemExit):
         main(["bench", "report", str(path)])
     page = path.with_suffix(".md").read_text()
-    for title in ("Goals", "Block attention", "Plain step", "Verification", "Drafts", "Batches"):
+    for title in ("Goals", "Block attention", "Plain step", "Verification", "Drafts"):
         assert f"## {title}" in page
     assert "verify" in done.stdout
 
