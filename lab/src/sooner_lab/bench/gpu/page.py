@@ -77,7 +77,7 @@ def _kernel(row: Mapping[str, Any]) -> Data:
     arms = dict(row.get("arms", {}))
     ours = arms.pop("sooner", {})
     timed = {arm["seconds"]: name for name, arm in arms.items() if "seconds" in arm}
-    best = f"{timed[min(timed)]} {1e6 * min(timed):.1f}" if timed else "–"
+    best = f"{timed[min(timed)]} {1e6 * min(timed):.1f}" if timed else None
     return {"error": error if row["ok"] else f"{error} red", "best": best, **ours}
 
 
