@@ -11,7 +11,7 @@ setup: $(STAMP)
 $(STAMP): pyproject.toml miniatures/pyproject.toml lab/pyproject.toml
 	$(PYTHON) -m venv .venv
 	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]' \
+	$(BIN)/python -m pip install --quiet --editable '.[dev,site]' \
 		--editable ./miniatures --editable ./lab
 	touch $(STAMP)
 

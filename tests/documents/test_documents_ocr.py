@@ -123,5 +123,5 @@ def test_a_missing_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(importlib, "import_module", absent)
     page = Page(Path("x.png"), 1, np.zeros((20, 20, 3), np.uint8))
     for drafter in (OCR(), LayoutModel()):
-        with pytest.raises(SoonerError, match=r"pip install 'sooner\[docs\]'"):
+        with pytest.raises(SoonerError, match=r"pip install 'sooner\[ocr\]'"):
             drafter(page)

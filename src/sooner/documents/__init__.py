@@ -1,6 +1,6 @@
 """Pages of PDFs and pictures, and drafts of their text.
 
-Needs the extra `docs` for PDFs and OCR; importing this loads neither.
+Needs the extra `ocr` for PDFs and OCR; importing this loads neither.
 """
 
 from .drafters.combine import merge

@@ -115,7 +115,7 @@ def _frequencies(language: str = "en") -> Callable[[str], float] | None:
     """Returns zipf frequencies of a language's words; `None` where they are not known."""
     try:
         from wordfreq import available_languages, zipf_frequency
-    except ImportError:  # of the extra `docs`
+    except ImportError:  # of the extra `ocr`
         return None
     if language not in available_languages():
         return None
@@ -134,7 +134,7 @@ def logical(visual: str) -> str:
     Args:
         visual: from left to right as they stand on the page.
     """
-    from bidi import get_display  # of the extra `docs`
+    from bidi import get_display  # of the extra `ocr`
 
     kinds = [bidirectional(char) for char in visual]
     letters = sum(kind in ("R", "AL") for kind in kinds)

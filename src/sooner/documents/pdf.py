@@ -63,7 +63,7 @@ def _pdfium() -> ModuleType:
         import pypdfium2
     except ImportError:
         raise SoonerError(
-            "PDFs need pypdfium2; install it with: pip install 'sooner[docs]'"
+            "PDFs need pypdfium2; install it with: pip install 'sooner[ocr]'"
         ) from None
     return pypdfium2
 

@@ -40,7 +40,7 @@ def needed(package: str, what: str) -> Any:
     except ImportError as error:
         raise SoonerError(
             f"{what} needs {package.replace('_', '-')} ({error}); install it with: "
-            "pip install 'sooner[docs]'"
+            "pip install 'sooner[ocr]'"
         ) from None
 
 

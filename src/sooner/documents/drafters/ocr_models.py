@@ -124,7 +124,7 @@ def _config() -> Mapping[str, Any]:
     except (ImportError, AttributeError) as error:
         raise SoonerError(
             f"this version of rapidocr can't choose a model by language ({error}); install a newer "
-            "one with: pip install -U 'sooner[docs]'"
+            "one with: pip install -U 'sooner[ocr]'"
         ) from None
     return config
 

@@ -89,7 +89,7 @@ def _drafter_of(name: str, ocr: OcrOptions, pictures: bool) -> PageDrafter:
 def _check_ocr(name: str) -> None:
     if importlib.util.find_spec("rapidocr") is None:
         raise SoonerError(
-            f"drafter '{name}' needs rapidocr; install it with: pip install 'sooner[docs]', or use "
+            f"drafter '{name}' needs rapidocr; install it with: pip install 'sooner[ocr]', or use "
             "--drafter text-layer or none"
         )
 

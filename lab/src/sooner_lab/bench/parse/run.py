@@ -99,7 +99,7 @@ def check_ocr() -> None:
         SoonerError: OCR is not installed.
     """
     if importlib.util.find_spec("rapidocr") is None:
-        raise SoonerError("sooner bench parse needs rapidocr; pip install 'sooner[docs]'")
+        raise SoonerError("sooner bench parse needs rapidocr; pip install 'sooner[ocr]'")
 
 
 def make_ocr(threads: int) -> PageDrafter:
