@@ -18,7 +18,7 @@ from .errors import SoonerError, unknown
 from .plugins import LAB, WEIGHTS, plugins
 
 MADE_UP = "knows its own made-up world alone; what it says of anything else means nothing"
-"""Of every miniature."""
+"""What every miniature says of its answers."""
 
 
 @dataclass(frozen=True)

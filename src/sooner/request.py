@@ -35,7 +35,9 @@ class TokenLogprobs:
 
     @staticmethod
     def of(logits: Tensor, tokens: list[int], limit: int) -> list[TokenLogprobs]:
-        """Those of `tokens`, said behind `logits [tokens, vocab]`, with the `limit` likeliest."""
+        """Returns log-probabilities of `tokens`, generated after `logits [tokens, vocab]`, with
+        the `limit` likeliest.
+        """
         logprobs = logits.float().log_softmax(-1)
         chosen = logprobs.gather(1, torch.tensor(tokens, device=logprobs.device)[:, None])
         best = logprobs.topk(min(limit, logprobs.shape[-1]))

@@ -78,7 +78,9 @@ class RunningBatch:
             request.round_seconds += rows * share
 
     def output(self) -> list[tuple[float, int]]:
-        """Of each request when it began, and the fewest tokens that a row of it has said since."""
+        """Returns, for each request, when it began, and the fewest tokens that a row of it has
+        generated since.
+        """
         generated = [] if self.decoding is None else self.decoding.rows.generated
         return [
             (request.began, min(len(generated[row]) for row in request.originals))

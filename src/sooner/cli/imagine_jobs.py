@@ -269,7 +269,7 @@ class Studio:
 
 
 def _only(made: ImagineResult, keep: list[bool]) -> ImagineResult:
-    """The same with some of its pictures."""
+    """Returns the same request with some of its pictures."""
     from dataclasses import replace
 
     return replace(

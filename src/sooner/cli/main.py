@@ -34,7 +34,7 @@ for command in (*PARTS, *plugins("sooner.commands")):
 def root(
     version: bool = typer.Option(False, "--version", help="Print the version and leave."),
 ) -> None:
-    """The same tokens, sooner: exact speculative decoding for multimodal models."""
+    """Exact speculative decoding for multimodal models: the same tokens, sooner."""
     if version:
         from .. import __version__
 

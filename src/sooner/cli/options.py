@@ -137,7 +137,7 @@ class Models:
 
 
 SINGLE_MODEL = Fields(only=("model", "device", "dtype", "threads"))
-"""Of `Models`, for commands without a draft."""
+"""Options of a command that takes no draft."""
 
 
 def parse_device_map(text: str | None) -> Any:

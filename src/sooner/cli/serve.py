@@ -29,11 +29,11 @@ SERVED = Fields(
 DEMO = Fields(
     only=("host", "port", "token"), defaults={"port": 7860}, env={"token": "SOONER_TOKEN"}
 )
-"""Of the page's server."""
+"""Models of the demo's server."""
 DEMO_MODELS = Fields(without=("tp",))
 
 NO_REPLICAS = ReplicaSettings()
-"""Of a server without Ray."""
+"""Fields of a server without Ray."""
 
 
 def register(app: typer.Typer) -> None:

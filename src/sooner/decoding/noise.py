@@ -75,7 +75,7 @@ class RowNoise:
         return replace(self, places=self.places + tokens)
 
     def keep_rows(self, rows: Tensor) -> RowNoise:
-        """Those of the rows with these indices, `[kept]`."""
+        """Returns the noise of the rows with these indices, `[selected]`."""
         return RowNoise(self.seeds[rows], self.places[rows])
 
     def join(self, other: RowNoise) -> RowNoise:

@@ -55,7 +55,7 @@ class History:
         self.counts.scatter_add_(1, tokens, (line < generated[:, None]).int())
 
     def keep_rows(self, rows: Tensor) -> History:
-        """Of the rows with these indices, `[kept]`."""
+        """Returns the history of the rows with these indices, `[selected]`."""
         return History(self.seen[rows], self.counts[rows])
 
     def join(self, other: History) -> History:
@@ -63,7 +63,7 @@ class History:
         return History(torch.cat([self.seen, other.seen]), torch.cat([self.counts, other.counts]))
 
     def without_text(self, rows: int) -> History:
-        """Of `rows` rows whose text does not matter."""
+        """Returns the history of `rows` rows whose text does not matter."""
         return History(
             *(tensor.new_zeros(rows, tensor.shape[1]) for tensor in (self.seen, self.counts))
         )

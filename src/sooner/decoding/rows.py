@@ -36,7 +36,7 @@ class Parts(Generic[T]):
 
     @property
     def all(self) -> list[T]:
-        """Those of every group that has rows, the first one always among them."""
+        """Returns the part of every group that has rows; the first part is always among them."""
         return list({id(part): part for part in (self.first, *self._joined_parts())}.values())
 
     def _joined_parts(self) -> list[T]:

@@ -119,7 +119,7 @@ class Processing:
 
     @property
     def processors(self) -> list[Any]:
-        """Those of all rows."""
+        """Returns the processors of all rows."""
         return list(dict.fromkeys(each for params in self._rows for each in params.processors))
 
     @property

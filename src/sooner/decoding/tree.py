@@ -180,7 +180,7 @@ class Paths:
 
     @staticmethod
     def of(tree: Tree) -> Paths:
-        """Those of a block: the last committed token, then the nodes of `tree`."""
+        """Returns the tokens of a block: the last committed token, then the nodes of `tree`."""
         line = torch.arange(1 + tree.nodes, device=tree.tokens.device)
         above = line[1:] <= line[:, None] if tree.is_chain else tree.ancestors()[..., 1:]
         return Paths(tree.tokens, tree.valid()[:, None] & above, tree.parents + 1)

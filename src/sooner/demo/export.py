@@ -15,7 +15,7 @@ from markdown_it import MarkdownIt
 from ..errors import SoonerError
 
 KINDS = ("race", "picture", "pages", "robot", "heads")
-"""Of records; each is drawn by the function of that name in `player.js`."""
+"""The kinds of records; each is drawn by the function of that name in `player.js`."""
 
 TABLE_TAG = re.compile(
     r"&lt;/?(?:table|thead|tbody|tr|td|th)(?: (?:row|col)span=&quot;\d+&quot;)*&gt;"

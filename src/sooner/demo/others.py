@@ -52,7 +52,7 @@ WAYS = (
     ("jacobi", "Guessed, held on to", "Coupled: a guess stays as it was wherever chance allows."),
 )
 MAX_PAGES = 8
-"""Of a document that are read in the demo."""
+"""How many pages of a document the demo reads."""
 PAGE_SIDE = 1000
 """Longer side of a page in a record, in pixels."""
 

@@ -14,7 +14,7 @@ from .jobs import Job, Jobs
 from .tabs import Task
 
 MAX_FILE = "256mb"
-"""Of an upload."""
+"""The largest size of an upload."""
 THEME = gr.themes.Default(
     font=["system-ui", "sans-serif"], font_mono=["ui-monospace", "monospace"]
 ).set(

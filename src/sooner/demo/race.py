@@ -23,7 +23,7 @@ from ..tasks.settings import CaptionSettings
 from ..tasks.streaming import run
 
 VERSION = 1
-"""Of records."""
+"""The version of records' format."""
 THUMB = 144
 """Longer side of a frame in a record, in pixels."""
 LIVE = 0.15

@@ -80,7 +80,7 @@ EDGE = 0.07
 """Share of the page's height, above and below, where headers and footers are."""
 
 NUMBER_EDGE = 0.12
-"""The same for a page's number alone, which may be as large as a heading."""
+"""The limit for a page's number alone, which may be as large as a heading."""
 
 PAGE_NUMBER = re.compile(
     r"(?:page )?[-\u2013 ]*(?:\d{1,4}|[ivxl]{1,6})[-\u2013 ]*(?:(?:of|/) ?\d+)?", re.I

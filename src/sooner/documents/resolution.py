@@ -58,7 +58,9 @@ class Resolution:
         return self.dpi / POINTS
 
     def that_fits(self, width: float, height: float) -> float:
-        """The same; fewer where a size was not asked for and would be too large to be drawn."""
+        """Returns the pixels a point of such a page; fewer where a size was not asked for and
+        would be too large.
+        """
         scale = self.of_pdf(width, height)
         is_explicit = self.within is not None or self.longest is not None
         if is_explicit or not is_too_large(width * scale, height * scale):

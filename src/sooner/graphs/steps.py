@@ -73,7 +73,7 @@ class StepGraphs:
 
     @property
     def entries(self) -> int:
-        """Of the largest block that is padded."""
+        """Returns the entries of the largest block that is padded."""
         return self._steps.entries
 
     def open(self, target: ModelRunner, rows: int) -> None:

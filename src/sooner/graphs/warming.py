@@ -38,7 +38,7 @@ def warm_graphs(engine: Any, inputs: Mapping[str, Any]) -> None:
 
 
 def _warm(engine: Any, inputs: Mapping[str, Any], rows: int, do_sample: bool) -> bool:
-    """The same for so many rows; returns whether there are graphs."""
+    """Warms up steps for so many rows; returns whether there are graphs."""
     longest, width = engine.longest, int(inputs["input_ids"].shape[1])
     new = MAX_TOKENS if longest is None else min(MAX_TOKENS, longest - width)
     options = {"max_new_tokens": new, "do_sample": do_sample, "eos_token_id": NO_TOKEN}

@@ -92,7 +92,7 @@ DESCRIPTIONS = {
     "branching": 'children of the nodes of each level; "auto" takes as many levels as pay',
     "num_draft_tokens": 'how many tokens are drafted at once; "auto" takes what measurably pays',
 }
-"""Of what no class is told in these words."""
+"""The line for classes that `TEXTS` does not name."""
 
 
 def files() -> dict[str, str]:

@@ -56,7 +56,7 @@ class ShownPrompt:
         return frozenset(item.key for item in items if item.tokens[-1] < slots)
 
     def continued(self, generated: Sequence[int]) -> ShownPrompt:
-        """The same with tokens behind it."""
+        """Returns the prompt with `generated` tokens at its end."""
         width = self.width + len(generated)
         if self.prefix is None:
             return replace(self, width=width, fresh=0)

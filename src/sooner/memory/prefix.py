@@ -59,7 +59,7 @@ class Prefix:
         return keys
 
     def names(self, slots: int, generated: Sequence[int] = ()) -> list[PageName]:
-        """The same with positions, those of `generated` behind the prompt's."""
+        """Returns keys of positions, those of `generated` after the prompt's."""
         import numpy as np
 
         places = np.atleast_2d(np.asarray(self.positions, dtype=np.int64))  # [axes, tokens]
@@ -73,7 +73,9 @@ class Prefix:
 
 
 def _by_page(media: list[Medium], slots: int) -> dict[int, list[tuple[int, bytes]]]:
-    """Of each page, where which of its media begin in it, or in the pages before (negative)."""
+    """Returns, for each page, which media begin in it, or in the pages before (negative), and
+    where.
+    """
     pages: dict[int, list[tuple[int, bytes]]] = {}
     for medium in media:
         for page in sorted({token // slots for token in medium.tokens}):

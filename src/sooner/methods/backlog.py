@@ -42,13 +42,13 @@ class CommittedTokens:
         return CommittedTokens(states, committed.tokens[:, :width], committed.entries, counts)
 
     def keep_rows(self, rows: list[int]) -> CommittedTokens:
-        """Those of some rows."""
+        """Returns the tokens of some rows."""
         index = torch.tensor(rows, device=self.sizes.device)
         states, counts = self.states[index.to(self.states.device)], [self.counts[r] for r in rows]
         return CommittedTokens(states, self.tokens[index], self.sizes[index], counts)
 
     def with_empty(self, rows: int) -> CommittedTokens:
-        """The same, and so many rows of none behind."""
+        """Returns these tokens, and so many empty rows after them."""
         return CommittedTokens(
             pad(self.states, (0, 0, 0, 0, 0, rows)),
             pad(self.tokens, (0, 0, 0, rows)),
@@ -58,7 +58,7 @@ class CommittedTokens:
 
     @staticmethod
     def joined(rounds: list[CommittedTokens]) -> CommittedTokens:
-        """Those of several rounds, with their padding moved to the end."""
+        """Returns the tokens of several rounds, with their padding moved to the end."""
         if len(rounds) == 1:
             return rounds[0]
         counts = [sum(each) for each in zip(*(entry.counts for entry in rounds), strict=True)]

@@ -249,7 +249,7 @@ class ChainDrafter(Drafter):
         return torch.tensor(self.members, device=self.adapter.device)
 
     def _of_members(self, values: Tensor) -> Tensor:
-        """Those of the rows in the draft's cache, of values of every row."""
+        """Returns `values` of the rows in the draft's cache, from values of every row."""
         return values if self._index is None else values[self._index]
 
     def _of_all(self, values: Tensor) -> Tensor:

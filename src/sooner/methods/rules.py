@@ -26,7 +26,7 @@ def follow_choices(tree: Tree, scores: Tensor, processing: Processing, noise: Ro
 def follow_shared_noise(
     tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
 ) -> Verdict:
-    """The same with Gumbel noise: `argmax(log p + g)` decides every token.
+    """Verifies with Gumbel noise: `argmax(log p + g)` decides every token.
 
     A draft that was drawn with the noise `g` of its place tends to be that token. Where no row
     draws, the best one decides.

@@ -12,7 +12,7 @@ import torch
 from ..checks import check_whole
 
 DRAFT_THREADS = 1
-"""Of a forked draft process: it has none of OpenMP's threads, and a draft is small."""
+"""Threads of a forked draft process: it has none of OpenMP's threads, and a draft is small."""
 
 
 @dataclass(frozen=True)

@@ -352,7 +352,7 @@ class Generic(DeepStack):
 
 
 class GenericText(Generic, TextModel):
-    """The same without pixels, so that it may draft for a model that sees.
+    """A generic adapter without pixels, so that it may draft for a model that sees.
 
     What its own forward takes beside words is refused, not dropped.
     """

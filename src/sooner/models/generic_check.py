@@ -27,7 +27,7 @@ CHAIN = [-1, 0, 1, 2, 3, 4]
 
 CHAIN_PATH = [0, 1, 2]
 
-"""The same of models that take chains alone."""
+"""The check for models that take chains alone."""
 
 Rounds = tuple[tuple[int, tuple[list[int], ...]], ...]
 

@@ -19,7 +19,7 @@ OnAttention = Callable[[nn.Module, "AttentionCall | None", Any], None]
 """Told `(attention module, the last call inside it, its output)`; no call if there was none."""
 
 _INSTALLED: weakref.WeakValueDictionary[int, ForwardHooks] = weakref.WeakValueDictionary()
-"""Those with hooks on modules, by id, in order; weak, as hooks live as long as their modules."""
+"""Contexts with hooks on modules, by id, in order; weak, as hooks live as long as their modules."""
 
 
 class ForwardHooks:
@@ -42,7 +42,9 @@ class ForwardHooks:
 
     @classmethod
     def installed(cls, module: nn.Module) -> list[Self]:
-        """Those of this class that hook a module, in the order of their first hook anywhere."""
+        """Returns the contexts of this class that hook a module, in the order of their first
+        hook anywhere.
+        """
         return [entry for entry in cls._all() if module in entry.modules]
 
     @classmethod

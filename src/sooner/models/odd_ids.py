@@ -86,7 +86,7 @@ def read(adapter: Any, ids: list[int]) -> OddIds | None:
 
 @torch.no_grad()
 def handed(adapter: Any, tokens: Tensor, names: Iterable[str]) -> dict[str, Tensor]:
-    """Those arguments that the family's forward hands its decoder for ids without pixels."""
+    """Returns the arguments that the family's forward hands its decoder for ids without pixels."""
     inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
     arguments = decoder_arguments(adapter.body, adapter.decoder, adapter.placed(inputs))
     if arguments.get(EMBEDS) is None:

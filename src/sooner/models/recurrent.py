@@ -75,11 +75,11 @@ class Recurrent(Generic):
 
 
 class RecurrentText(Recurrent, GenericText):
-    """The same without pixels."""
+    """The adapter without pixels."""
 
 
 class RecurrentAxes(Recurrent, GenericAxes):
-    """The same with M-RoPE."""
+    """The adapter with M-RoPE."""
 
 
 def _run_in_order(mixer: Any, number: int) -> None:

@@ -51,10 +51,12 @@ REACH = 10.0
 MAX_PORT = 65_535
 
 MAX_LETTERS = 16
-"""Of the folder for temporary files: Ray's sockets lie 90 letters below it, and may have 107."""
+"""The longest path of the folder for temporary files: Ray's sockets lie 90 letters below it, and
+may have 107.
+"""
 
 PREFIX = "sooner-"
-"""Of a local cluster's folder."""
+"""The beginning of the name of a local cluster's folder."""
 
 DRIVER = "driver.json"
 """In that folder: the process that started the cluster, and removes it at the end of a run."""
@@ -78,7 +80,7 @@ SETTINGS = {
     # after another's: each of them would wait for a new process, a second of a core.
     "RAY_idle_worker_killing_time_threshold_ms": "600000",
 }
-"""Of this process and of what it starts: nobody is told about usage."""
+"""Variables of this process and of what it starts: usage is reported to nobody."""
 
 MISSING = "ray is not installed; pip install 'sooner[ray]'"
 

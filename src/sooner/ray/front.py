@@ -52,7 +52,7 @@ class ReplicaLostError(Exception):
 
 
 class Replicas(Protocol):
-    """Those that answer."""
+    """The replicas that answer."""
 
     def ask(self, request: PassedRequest) -> AsyncGenerator[Ack | Head | bytes, None]:
         """`Ack`, then `Head`, then the body as it comes; closing it ends the request.

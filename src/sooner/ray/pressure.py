@@ -20,7 +20,7 @@ MAX_ROWS = "sooner.most_rows"
 """Blocks that may wait between two stages."""
 
 ROW_BYTES = 1024
-"""Of a row of a page with little text."""
+"""Bytes of a row of a page with little text."""
 
 RECENT = 256
 """Blocks whose figures are kept."""

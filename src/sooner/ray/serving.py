@@ -71,7 +71,7 @@ class RayServer:
 
     @property
     def name(self) -> str:
-        """Of the application in the cluster."""
+        """Returns the name of the application in the cluster."""
         name = self.settings.served_model_name or self.model
         return f"sooner-{re.sub(r'[^A-Za-z0-9._-]+', '-', name).strip('-')}"
 

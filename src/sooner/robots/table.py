@@ -26,7 +26,7 @@ WOOD, SKY, ARM, HAND, BALL = (
     for colour in ((150, 115, 80), (200, 205, 210), (90, 20, 20), (0, 220, 230), (30, 60, 230))
 )
 PIXELS = 160.0
-"""Of a metre."""
+"""Pixels of a metre."""
 
 
 class TableEnvironment:
@@ -113,6 +113,6 @@ def _disc(rows: np.ndarray, columns: np.ndarray, at: np.ndarray, radius: float) 
 
 
 def _box(rows: np.ndarray, columns: np.ndarray, at: np.ndarray, half: tuple) -> np.ndarray:
-    """The same of a box with half sides `half`."""
+    """Returns the same for a box with half sides `half`."""
     high = np.clip(half[0] + 0.5 - np.abs(rows - at[0]), 0, 1)
     return high * np.clip(half[1] + 0.5 - np.abs(columns - at[1]), 0, 1)

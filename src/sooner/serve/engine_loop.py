@@ -323,7 +323,7 @@ def _reason(request: RequestLike, pending: PendingJob) -> Reason:
 
 
 def _logprobs(pending: PendingJob, tokens: int) -> list[TokenLogprob] | None:
-    """Of the last tokens of a row, if its job asked for them."""
+    """Returns log-probabilities of the last tokens of a row, if its job asked for them."""
     if pending.job.sampling.logprobs is None:
         return None
     entries = getattr(pending.request, "logprobs", [[]])[0][-tokens:]

@@ -170,7 +170,9 @@ def served_model(
 
 
 def fingerprint_of(target: Loaded) -> str:
-    """Of what decides the text under a seed: version, model and number format, not the drafts."""
+    """Returns a hash of what decides the text under a seed: version, model and number format,
+    not the drafts.
+    """
     config = target.model.config
     known = (__version__, target.name, target.model.dtype, getattr(config, "_commit_hash", None),
              config.to_json_string())  # fmt: skip

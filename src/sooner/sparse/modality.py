@@ -82,7 +82,7 @@ class PromptLayout:
         return cls(torch.tensor(modality, dtype=torch.long), torch.tensor(frames, dtype=torch.long))
 
     def to(self, device: torch.device | str) -> PromptLayout:
-        """The same on another device."""
+        """Returns the layout on another device."""
         return PromptLayout(self.modality.to(device), self.frames.to(device))
 
     def take(self, slots: Tensor) -> PromptLayout:

@@ -90,7 +90,7 @@ class Deviation:
         self.counts.view(-1).index_add_(0, places.flatten(), seen.flatten().long())
 
     def of(self, row: int) -> Deviation:
-        """Of one original row alone."""
+        """Returns the deviation of one original row alone."""
         line = self._lines[row]
         return Deviation(self.counts[line : line + 1])
 

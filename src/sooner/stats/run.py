@@ -52,7 +52,7 @@ class LastValues(list[Any]):
 
     @property
     def mean(self) -> float:
-        """Of all values; 0 without any."""
+        """Returns the mean of all values; 0 without any."""
         return self.total / self.added if self.added else 0.0
 
 
@@ -207,7 +207,7 @@ class Stats:
         return self.timeline.mark()
 
     def work_mark(self) -> Mark:
-        """The same without what others took of the host, for what work costs."""
+        """Returns the mark without what others took of the host, for what work costs."""
         return self.timeline.work_mark()
 
     def between(self, start: Mark, end: Mark) -> Interval:

@@ -233,7 +233,7 @@ def _is_hidden(number: int) -> bool:
 
 
 def _started_elsewhere(number: int) -> str | None:
-    """The same without `/proc`."""
+    """Returns when a process started, without `/proc`."""
     import psutil
 
     try:

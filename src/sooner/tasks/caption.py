@@ -123,7 +123,7 @@ def foreign_notes(pair: ModelPair, path: Path | str) -> list[str]:
 
 
 def versions() -> dict[str, str]:
-    """Of everything that decides what comes out."""
+    """Returns everything that decides what comes out."""
     return {
         "sooner": __version__,
         "python": platform.python_version(),

@@ -85,7 +85,7 @@ def prepare(
 def visible_patches(
     indices: Sequence[Sequence[int]] | None, clip: Clip, pair: ModelPair
 ) -> list[list[bool]] | None:
-    """Of each frame, which of its visual tokens a draft was shown.
+    """Returns, for each frame, which of its visual tokens a draft was shown.
 
     Args:
         indices: of each row, indices among its visual tokens; `None` where the draft saw all.

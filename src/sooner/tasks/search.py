@@ -27,7 +27,7 @@ from .loading import ModelPair
 from .settings import CaptionSettings
 
 GENERATED_FRAMES = 240
-"""Of each clip that the miniature is searched on when no sample is named."""
+"""Seconds of each clip that the miniature is searched on when no sample is named."""
 
 GENERATED_SEEDS = (7, 8)
 """Two clips: the best of fifty candidates on one clip is partly chance."""

@@ -18,7 +18,7 @@ from .size import NodeCount
 
 @dataclass(frozen=True)
 class Limits:
-    """Of one tree.
+    """Sizes and positions of one tree.
 
     Attributes:
         nodes: most tokens.

@@ -47,8 +47,9 @@ FIRST_GUESS = {
 """Chance that the best continuation of each kind goes on right, before anything was seen."""
 
 SHARES = (1.0, 0.5, 0.2, 0.1, 0.05)
-"""The same for continuations that are not the best of all, but the first of their kind, the second,
-and so on, as shares of it."""
+"""The prior for continuations that are not the best of all, but the first, second, ... of
+their kind, as shares of it.
+"""
 
 PRIOR, MEMORY = 4.0, 0.98
 """Observations that a first guess counts for; weight that they keep from one to the next."""
@@ -173,7 +174,7 @@ class Experience:
         self._trusts: dict[str, Prior] = {}
 
     def of(self, drafter: str) -> Prior:
-        """The same of the drafts of one drafter; a name that is empty is none."""
+        """Returns the prior of one drafter's drafts; an empty name is none."""
         if not drafter:
             return self.prior
         if drafter not in self._trusts and len(self._trusts) >= NAMES:

@@ -35,7 +35,7 @@ def load(folder: Path, config: Mapping[str, Any]) -> AssistantModel:
 
 
 def _tied(weights: dict[str, Tensor], is_tied: bool) -> dict[str, Tensor]:
-    """The same with one LM head; an embedding beside it is never looked at."""
+    """Returns the weights with one LM head; an embedding beside it is ignored."""
     embedding = weights.pop(EMBEDDING, None)
     if is_tied and embedding is not None:
         weights[HEAD] = embedding

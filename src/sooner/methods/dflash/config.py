@@ -118,11 +118,13 @@ class DFlashConfig:
 
     @property
     def states_width(self) -> int:
-        """Of the target's states that an entry of the context is made from, side by side."""
+        """Returns the width of the target's states that make an entry of the context,
+        concatenated.
+        """
         return len(self.layers) * (self.target_hidden_size or self.hidden_size)
 
     def qwen3(self) -> Qwen3Config:
-        """The same sizes as transformers' Qwen3 takes them."""
+        """Returns the same sizes as transformers' Qwen3 takes them."""
         return Qwen3Config(
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,
@@ -319,7 +321,8 @@ def _window(raw: Mapping[str, Any], where: str) -> int:
 
 
 def _rope(raw: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Of `rope_parameters`, or of the older `rope_theta` and `rope_scaling`.
+    """Returns RoPE's settings from `rope_parameters`, or from the older `rope_theta` and
+    `rope_scaling`.
 
     Raises:
         UnsupportedError: positions of several axes.

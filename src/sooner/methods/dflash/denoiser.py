@@ -86,7 +86,7 @@ class DFlashModel(nn.Module):
         return cos[:, None], sin[:, None]
 
     def keys_values(self, layer: int, entries: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
-        """Of a layer, `[rows, kv_heads, entries, dim]` each.
+        """Returns keys and values of a layer, `[rows, kv_heads, entries, dim]` each.
 
         Args:
             entries: of the context, or of the block as they enter this layer's attention,
@@ -123,7 +123,7 @@ class DFlashModel(nn.Module):
         return self.embed_tokens(tokens.to(self.device))
 
     def logits(self, states: Tensor, adapter: Any) -> Tensor:
-        """Of denoised entries, `[rows, entries, vocab]`, by the target's ids.
+        """Returns logits of denoised entries, `[rows, entries, vocab]`, by the target's ids.
 
         Those that a reduced vocabulary lacks are minus infinity.
 

@@ -122,7 +122,7 @@ def _tensors(home: Path) -> dict[str, Tensor]:
 
 
 def _named(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
-    """The same by our names, without what is derived."""
+    """Returns the weights by our names, without those that are derived."""
     result: dict[str, Tensor] = {}
     for name, value in tensors.items():
         plain = name
@@ -139,7 +139,7 @@ def _named(tensors: Mapping[str, Tensor], where: str) -> dict[str, Tensor]:
 
 
 def _split(tensors: dict[str, Tensor], config: DFlashConfig) -> dict[str, Tensor]:
-    """The same with fused projections apart."""
+    """Returns the weights with fused projections split."""
     kv = config.num_key_value_heads * config.head_dim
     rows = {
         "self_attn.qkv_proj": [config.num_attention_heads * config.head_dim, kv, kv],

@@ -57,7 +57,7 @@ class DraftHead(nn.Module):
 
     @property
     def temperature(self) -> float:
-        """Of its confidences under greedy decoding."""
+        """Returns the temperature of its confidences under greedy decoding."""
         return 1.0
 
     @property
@@ -134,13 +134,13 @@ class DraftHead(nn.Module):
         return logits
 
     def keys_values(self, fused: Tensor, rotation: Rotation) -> tuple[Tensor, Tensor]:
-        """Of entries: `[rows, kv_heads, entries, head_dim]` each."""
+        """Returns keys and values of entries: `[rows, kv_heads, entries, head_dim]` each."""
         inputs = self.attention_input(fused)
         keys = self._normed(self._split(self.attention.k_proj(inputs)), "k_norm")
         return self.turned(keys, rotation), self._split(self.attention.v_proj(inputs))
 
     def queries(self, fused: Tensor, rotation: Rotation) -> Tensor:
-        """Of entries: `[rows, heads, entries, head_dim]`."""
+        """Returns queries of entries: `[rows, heads, entries, head_dim]`."""
         queries = self._split(self.attention.q_proj(self.attention_input(fused)))
         return self.turned(self._normed(queries, "q_norm"), rotation)
 

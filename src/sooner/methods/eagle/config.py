@@ -58,7 +58,7 @@ class EagleConfig:
         check_number("EagleConfig: temperature", self.temperature, 0, above=True)
 
     def llama(self) -> LlamaConfig:
-        """The same sizes as transformers' Llama takes them."""
+        """Returns the same sizes as transformers' Llama takes them."""
         return LlamaConfig(
             hidden_size=self.hidden_size,
             intermediate_size=self.intermediate_size,

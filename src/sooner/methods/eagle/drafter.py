@@ -83,7 +83,7 @@ class Growth:
 
     @property
     def tokens(self) -> Tensor:
-        """Of all candidates, upper levels first, `[rows, candidates]`."""
+        """Returns the tokens of all candidates, upper levels first, `[rows, candidates]`."""
         return torch.cat(self._tokens, 1)
 
     @property

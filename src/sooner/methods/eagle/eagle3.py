@@ -116,7 +116,7 @@ class Eagle3Config:
         )
 
     def llama(self) -> LlamaConfig:
-        """The same sizes as transformers' Llama takes them."""
+        """Returns the same sizes as transformers' Llama takes them."""
         known = ("rope_theta", "rope_type", "factor", "low_freq_factor", "high_freq_factor",
                  "original_max_position_embeddings", "attention_factor", "beta_fast", "beta_slow",
                  "mscale", "mscale_all_dim", "truncate")  # fmt: skip

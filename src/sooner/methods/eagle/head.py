@@ -102,7 +102,7 @@ class EagleHead(DraftHead):
 
     @property
     def temperature(self) -> float:
-        """Of its confidences under greedy decoding."""
+        """Returns the temperature of its confidences under greedy decoding."""
         return self.config.temperature
 
     def with_provenance(

@@ -15,8 +15,9 @@ SAMPLES = 8
 """Rows and columns of a matrix that are looked at: 64 weights."""
 
 SCALE = 256.0
-"""Of the unit vectors that are sent through a module, so that a large bias leaves the weight its
-digits in half precision; a weight of 255 still fits into fp16."""
+"""The scale of the unit vectors that are sent through a module: a large bias leaves the weight
+its digits in half precision; a weight of 255 still fits into fp16.
+"""
 
 CHUNK = 512
 """Unit vectors that are sent at once where whole rows are asked for."""
@@ -126,7 +127,7 @@ def _of_embedding(embedding: Any) -> WeightSample:
 
 
 def _of_weight(weight: Tensor) -> WeightSample:
-    """Of `[rows, columns]`."""
+    """Returns the sample of a weight `[rows, columns]`."""
     rows = weight[_spread(weight.shape[0]).to(weight.device)].float().cpu()
     largest = rows.abs().amax(-1)
     return WeightSample(rows[:, _spread(rows.shape[1])], largest, torch.zeros_like(largest))

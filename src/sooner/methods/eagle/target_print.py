@@ -41,9 +41,9 @@ FORMATS = {"float": 0.0, "8-bit": 1 / 254, "4-bit": 0.16}
 """Half the widest step of a number format, in shares of the row's largest weight: of symmetric
 int8, and of NF4, whose last step goes from 0.696 to 1."""
 PLAIN_FORMATS = ("float", "8-bit")
-"""Of plain floats, which may have been rounded to 8 bits before."""
+"""Formats of plain floats, which may have been rounded to 8 bits before."""
 ROUNDING = 2.0**-8
-"""Of bf16, twice: when the weight was stored and when its module multiplied by it."""
+"""The tolerance of bf16, twice: when the weight was stored and when its module multiplied by it."""
 SMALLEST = torch.finfo(torch.float32).tiny
 LOGITS = 0.3
 """Root mean square by which probe logits may be off, in shares of their own: ten times what int8

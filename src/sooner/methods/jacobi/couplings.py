@@ -43,7 +43,7 @@ class Draws:
         return self.noise.waiting(Purpose.GUMBEL, self.ahead, vocab)
 
     def of(self, places: slice) -> Draws:
-        """Those of some places of the window."""
+        """Returns the draws of some places of the window."""
         return replace(self, ahead=self.ahead[places])
 
 

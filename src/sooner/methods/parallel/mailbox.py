@@ -14,7 +14,7 @@ import torch
 from .shared_memory import Arena, Shape, room, take
 
 TokenIndices = Sequence[list[int]]
-"""Of each row the kept ones among the target's visual tokens."""
+"""For each row, which of the target's visual tokens the draft sees."""
 
 POSTED, UPDATE, PREFILL, STOPPED, AHEAD = range(5)
 """Places in `state`: changes so far, number of the last update, two flags, and one more than the

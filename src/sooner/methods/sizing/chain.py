@@ -79,7 +79,7 @@ class CostModel:
         accepted: Sequence[int],
         known: Sequence[Acceptance] | None = None,
     ) -> None:
-        """Of `drafted` tokens of each row `accepted` were what the target says, too.
+        """Records that `accepted` of `drafted` tokens of each row were what the target says, too.
 
         Args:
             known: acceptance of the kind of each row; `None` is `experience`.
@@ -243,7 +243,7 @@ class DraftLength:
         accepted: Sequence[int],
         is_timed: bool = True,
     ) -> None:
-        """Of `rows`, which go on, `drafted` tokens were judged and `accepted` of them taken.
+        """Records that `accepted` of `drafted` tokens of `rows`, which go on, were accepted.
 
         Args:
             is_timed: what the round took will be told to `observe_cost`.

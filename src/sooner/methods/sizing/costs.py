@@ -13,7 +13,7 @@ PLAIN_ROUNDS, PLAIN_EVERY = (1, 5), 128
 that one stalled measurement does not decide), and rounds between two later ones."""
 
 LONG_MEMORY = 0.995
-"""The same for what is kept from run to run: some hundred rounds count."""
+"""The weight for what lasts from run to run: some hundred rounds count."""
 PRIOR, WEIGHT = 2 / 3, 3.0
 """Acceptance that is expected before anything is known, and draft tokens' worth of that belief."""
 LOOKUP = "found"

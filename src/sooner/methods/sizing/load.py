@@ -16,7 +16,7 @@ FORGET = 0.98
 MIN_SAVED = 0.02
 """Share of a request's rounds that drafts of its kind have to save besides their prefill."""
 EXPLORE_EVERY = 64
-"""Of requests of a kind that are left out one in so many is drafted for, since drafts change."""
+"""One request in so many of a kind that gets no drafts is drafted for, since drafts change."""
 SIZES = (1, 2, 3, 4, 6, 8, 11, 16, 24, 32)
 """Draft lengths that are compared."""
 USUAL_ROUND, USUAL_DRAFT = (1.0, 0.15, 0.05), (1.0, 0.3)

@@ -22,7 +22,7 @@ NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 @dataclass(frozen=True)
 class Size:
-    """Of a draft tree: its most nodes, and its levels; nothing is plain decoding."""
+    """The size of a draft tree: its most nodes, and its levels; `None` is plain decoding."""
 
     nodes: int
     depth: int

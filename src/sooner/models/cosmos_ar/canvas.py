@@ -87,7 +87,7 @@ class CosmosCanvas(CosmosAR, Canvas):
 
     @property
     def codebook(self) -> Tensor:
-        """Of the tokenizer, which alone knows what its codes stand for.
+        """The codebook of the tokenizer, which alone knows what its codes stand for.
 
         Raises:
             SoonerError: no tokenizer, or one without a codebook.

@@ -129,7 +129,7 @@ class ActionStatistics:
 
     @classmethod
     def choose(cls, stats: Mapping[str, Any] | None, key: str | None = None) -> ActionStatistics:
-        """Those of one data set.
+        """Returns the statistics of one data set.
 
         Args:
             stats: `config.norm_stats`, or the content of a `dataset_statistics.json`.

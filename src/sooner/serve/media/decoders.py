@@ -80,7 +80,7 @@ def picture(task: DecodeTask) -> dict[str, Any]:
 
 
 def video(task: DecodeTask) -> dict[str, Any]:
-    """Those frames `[frames, height, width, 3]` that the server wants of a video.
+    """Returns the frames `[frames, height, width, 3]` of a video that the server wants.
 
     It is asked `{"choose": info}` and answers `{"indices": [...]}`; see `sooner.tasks.frames.read`.
 

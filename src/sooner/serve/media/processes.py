@@ -37,7 +37,7 @@ ENVIRONMENT = (
     "TZ",
     "TMPDIR",
 )
-"""Of the environment; what decodes a stranger's file need not know tokens and passwords."""
+"""Names of the environment that a decoder gets; it need not know tokens and passwords."""
 
 Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
@@ -56,7 +56,7 @@ class DecodedMedia:
 
     @property
     def nbytes(self) -> int:
-        """Of all pixels."""
+        """Returns the bytes of all pixels."""
         return sum(picture.nbytes for picture in self.pictures)
 
 

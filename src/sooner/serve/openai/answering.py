@@ -179,7 +179,7 @@ class Answering:
             self.cancel()
 
     def usages(self) -> list[ChoiceUsage]:
-        """Of all choices, once it is done."""
+        """Returns the usage of all choices, once they are done."""
         return [
             choice.choice.usage(
                 JobUsage(choice.job.prompt_tokens) if choice.end is None else choice.end.usage

@@ -22,7 +22,7 @@ class PromptDetails(BaseModel):
 
 
 class CompletionDetails(BaseModel):
-    """Of `prediction`: tokens that are in the answer, and those that are not."""
+    """Tokens of `prediction` that are in the answer, and those that are not."""
 
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0

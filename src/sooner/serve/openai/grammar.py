@@ -26,7 +26,7 @@ from .messages import Function
 from .protocol import ChatRequest, GenerationRequest, NamedTool
 
 MAX_LETTERS = 256 << 10
-"""Of a grammar's text."""
+"""The longest text of a grammar."""
 MAX_GRAMMARS = 64
 """Compiled grammars that are kept for later requests."""
 COMPILE_SECONDS = 5.0

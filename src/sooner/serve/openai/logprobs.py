@@ -83,7 +83,7 @@ class TokenTexts:
         return text
 
     def chat_logprobs(self, tokens: Sequence[ToldToken]) -> ChatLogprobs:
-        """Of the tokens that have text."""
+        """Returns log-probabilities of the tokens that have text."""
         content = [
             ContentLogprob(
                 **self._top(token.id, token.logprob.logprob, token.leads),
@@ -95,8 +95,9 @@ class TokenTexts:
         return ChatLogprobs.model_construct(content=content, refusal=None)
 
     def text_logprobs(self, tokens: Sequence[ToldToken]) -> TextLogprobs:
-        """Of the tokens that have text, in the form of `/v1/completions`: what was said is among
-        the likeliest tokens, wherever it ranks."""
+        """Returns log-probabilities of the tokens that have text, in the form of
+        `/v1/completions`: the generated token is among the likeliest tokens, wherever it ranks.
+        """
         tops = [
             (token, token.logprob)
             for token in tokens

@@ -41,7 +41,7 @@ class TileSizes:
     stages: int = 3
 
     def clamp(self, rows: int) -> TileSizes:
-        """The same with no more rows than there is work for."""
+        """Returns the tile with no more rows than there is work for."""
         fit = max(16, 1 << max(rows - 1, 0).bit_length())
         if fit >= self.rows:
             return self
@@ -49,7 +49,9 @@ class TileSizes:
 
     @property
     def narrow(self) -> TileSizes:
-        """The same with fewer queries and keys, for a mask that takes registers of its own."""
+        """Returns the tile with fewer queries and keys, for a mask that takes registers of its
+        own.
+        """
         return replace(self, rows=min(self.rows, 64), keys=min(self.keys, 32))
 
 

@@ -114,7 +114,9 @@ class PrefillHooks(ForwardHooks):
 
     @property
     def passages(self) -> list[SparsePrefill | None]:
-        """Of the decoder's forwards that this thread is inside of; `None` is no prefill."""
+        """Returns the contexts of the decoder's forwards that this thread is inside of; `None`
+        is no prefill.
+        """
         return self.local.__dict__.setdefault("passages", [])
 
     @property
@@ -144,7 +146,7 @@ class PrefillHooks(ForwardHooks):
         self.passages[-1] = state
 
     def _layouts(self, cache: Any) -> list[PromptLayout] | None:
-        """Of the prompt that enters the decoder, if it is one that nothing precedes."""
+        """Returns the layout of the prompt that enters the decoder, if nothing precedes it."""
         if isinstance(cache, SlotCache):
             if not cache.is_empty or cache.prompt is None:
                 return None

@@ -22,12 +22,12 @@ from .report import LayerReport, PrefillReport
 
 
 def of_prompt(prompt: Prompt) -> list[PromptLayout]:
-    """Of each row of a packed prompt."""
+    """Returns the layout of each row of a packed prompt."""
     return [PromptLayout.of(prompt, row) for row in range(prompt.rows)]
 
 
 def of_call(adapter: Adapter, inputs: Mapping[str, Any]) -> list[PromptLayout] | None:
-    """Of each row of a padded batch, padding where it is.
+    """Returns the layout of each row of a padded batch, with its padding.
 
     Args:
         inputs: the arguments of the family's forward.
@@ -204,7 +204,7 @@ class SparsePrefill:
         return self.layouts[row].take(left.to(device))
 
     def patterns(self, layer: int, tokens: int) -> Sequence[HeadPattern]:
-        """Of each head for a row of so many tokens."""
+        """Returns the patterns of each head for a row of so many tokens."""
         heads = self.table.layers[layer]
         if tokens < max(self.dense_below, BLOCK + 1):
             return [Dense()] * len(heads)

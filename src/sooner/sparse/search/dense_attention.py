@@ -29,7 +29,7 @@ def seen_by_all(index: Index | None, plane: Plane, queries: Tensor) -> Tensor:
 
 @singledispatch
 def _lines_seen(index: Any, plane: Plane, queries: Tensor) -> Tensor:
-    """The same before causality."""
+    """Returns which keys are seen before causality."""
     return torch.stack([index.seen(head, plane, queries) for head in range(index.heads)])
 
 

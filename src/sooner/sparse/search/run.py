@@ -92,7 +92,7 @@ def break_even(
 
 
 def shape(adapter: Adapter) -> AttentionShape:
-    """Of the model's attention layers."""
+    """Returns the shape of the model's attention layers."""
     config = adapter.text_config
     heads = int(config.num_attention_heads)
     size = getattr(config, "head_dim", None) or config.hidden_size // heads

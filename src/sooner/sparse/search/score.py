@@ -219,7 +219,7 @@ def _indices(states: States, plane: Plane, candidates: Sequence[Pattern]) -> lis
 
 
 def _signature(index: Index | None) -> bytes:
-    """The same for two indices of a plane by which the heads see the same."""
+    """Returns bytes that are equal for two indices of a plane by which the heads see the same."""
     if index is None:
         return b"dense"
     columns = [value for value in vars(index).values() if isinstance(value, Tensor)]

@@ -31,7 +31,7 @@ class Distance:
 
     @classmethod
     def local(cls, deviation: Deviation, widths: np.ndarray) -> Distance:
-        """Of accepted draft tokens from the target's choices at their places.
+        """Returns the distance of accepted draft tokens from the target's choices at their places.
 
         Args:
             widths: of a bin, `[dims]`, in the unit of the action.
@@ -41,7 +41,7 @@ class Distance:
 
     @classmethod
     def between(cls, bins: np.ndarray, widths: np.ndarray) -> Distance:
-        """Of two whole actions.
+        """Returns the distance of two whole actions.
 
         Args:
             bins: their absolute distance, `[horizon, dims]`.
@@ -53,7 +53,9 @@ class Distance:
 
     @classmethod
     def pooled(cls, parts: Sequence[Distance]) -> Distance:
-        """Of several actions of one robot: means of all numbers, largest of all."""
+        """Returns the distance of several actions of one robot: means of all numbers, largest of
+        all.
+        """
         count = sum(part.count for part in parts)
         shares = [part.count / np.maximum(count, 1) for part in parts]
         pairs = list(zip(parts, shares, strict=True))

@@ -144,7 +144,7 @@ class ActionBatch:
         return [self._action(row, name, decoded) for row in range(rows)]
 
     def compared(self, made: list[Action]) -> list[Action]:
-        """The same actions, told how far they are from plain decoding's."""
+        """Returns the same actions, with their distance from plain decoding's."""
         exact = self.actions("plain", Autoregressive(), ActionSampling())
         return [
             replace(action, from_exact=self._between(action.ids, plain.ids, statistics))

@@ -26,7 +26,7 @@ DTYPE = re.compile(r"[<>=|]?[a-zA-Z]\w{0,12}")
 
 MAX_DIMS = 8
 
-"""Of a shape that is read at all, so that the message can tell what is wrong with it."""
+"""The largest shape that is read at all, so that the message can tell what is wrong with it."""
 
 
 def read_picture(path: Path) -> np.ndarray:
@@ -164,7 +164,7 @@ LONGEST_KEY = 200
 
 MAX_PIXELS = 25_000_000
 
-"""Of a picture; towers look at a few hundred on a side."""
+"""The largest side of a picture; towers look at a few hundred pixels on a side."""
 
 
 class FieldError(SoonerError):

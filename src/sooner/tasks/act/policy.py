@@ -28,7 +28,7 @@ from .observation import FieldError, Observation
 MINIATURE = "robot"
 METHODS = ("plain", "strict", "relaxed", "auto")
 GPU_NODES, CPU_NODES = 50, 16
-"""Of a strict tree: on a GPU, verifying the paper's 50 costs a plain step (table 4)."""
+"""Nodes of a strict tree: on a GPU, verifying the paper's 50 costs a plain step (table 4)."""
 
 
 class Policy:

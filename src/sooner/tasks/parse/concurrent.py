@@ -337,7 +337,7 @@ def page_parser(
 def _method(
     settings: ParseSettings, has_drafts: bool, experience: Experience | None = None
 ) -> Method:
-    """Of an engine whose requests bring their drafts."""
+    """Returns the method of an engine whose requests bring their drafts."""
     if not has_drafts:
         return Autoregressive()
     shared = experience if settings.acceptance_threshold == 1 else None

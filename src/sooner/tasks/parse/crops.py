@@ -112,7 +112,8 @@ class Crop:
 
 
 def unsure(pieces: Sequence[Piece], sure: float) -> list[Piece]:
-    """Those that the drafter is not sure of, or of which drafters say different things.
+    """Returns the regions that the drafter is not sure of, or of which drafters say different
+    things.
 
     A formula is never sure: confidence is about its characters, not its structure.
     """
@@ -176,7 +177,9 @@ def _next(part: Part) -> int:
 
 
 def affordable(crops: Sequence[Crop], seconds: float, slot_seconds: float) -> list[Crop]:
-    """Those that a prefill of so many seconds has room for, the least sure ones first."""
+    """Returns the regions that a prefill of so many seconds has room for, the least sure ones
+    first.
+    """
     selected, left = [], seconds
     for crop in sorted(crops, key=lambda crop: crop.confidence):
         left -= crop.slots * slot_seconds

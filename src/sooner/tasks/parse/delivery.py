@@ -245,7 +245,7 @@ class Delivery:
 
 
 def _names(parsed: ParsedPage) -> list[str]:
-    """Of the figures of a page whose regions are `named`."""
+    """Returns the pictures of a page's figures whose regions are `named`."""
     return [region.picture for region in parsed.regions if region.picture]
 
 

@@ -18,7 +18,9 @@ MAX_PAGES = 16
 """Pages under way unless more are asked for."""
 
 SHARE = 0.8
-"""Of a GPU that weights, keys and values may take; pictures and forwards need the rest."""
+"""The share of a GPU that weights, keys and values may take; pictures and forwards need the
+rest.
+"""
 
 CROPS = 8
 """Crops of a page that are one request of the engine, prefilled together."""

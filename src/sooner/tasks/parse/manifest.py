@@ -89,7 +89,7 @@ class Manifest:
             return None
 
     def lines(self, place: str) -> list[Line]:
-        """Of the pages of a document whose files are there."""
+        """Returns the manifest's lines of the pages of a document whose files are there."""
         entry = self.entry(place)
         return [] if entry is None else entry.lines
 

@@ -345,7 +345,7 @@ class PageParser:
 
 
 def _first_figures(verified: Verified) -> dict[str, StageStats]:
-    """Of stage 1, if it ran: batches put together."""
+    """Returns the statistics of stage 1, if it ran: batches put together."""
     return {"regions": combined(verified.runs)} if verified.runs else {}
 
 

@@ -18,7 +18,7 @@ from .result import Late
 T = TypeVar("T")
 
 Drafts: TypeAlias = list[Any]
-"""Of each row, as `HSD` takes them."""
+"""The drafts of each row, as `HSD` takes them."""
 
 Clock: TypeAlias = Callable[[], float]
 """Seconds that were spent on a page so far."""

@@ -211,7 +211,7 @@ class TokenLoss(nn.Module):
         return {"loss": loss, "tokens": parts[0].detach(), "deep": parts[-1].detach()}
 
     def _logits(self, states: Tensor) -> Tensor:
-        """Of the tokens that the head can draft."""
+        """Returns the logits of the tokens that the head can draft."""
         if isinstance(self.head, Eagle3Head):
             return self.head.drafted_logits(states)
         return self.head.scores(states, self._adapter[0])

@@ -43,7 +43,9 @@ class Trainer(ABC):
     """
 
     rank = 0
-    """Of this process among those that train the head together; the first one tells and saves."""
+    """The rank of this process among those that train the head together; the first one reports
+    and saves.
+    """
 
     def __init__(
         self,
@@ -72,7 +74,7 @@ class Trainer(ABC):
 
     @abstractmethod
     def digest(self) -> Any:
-        """Of what is learnt from, as saved states name it."""
+        """A digest of what is learnt from, as saved states name it."""
 
     @abstractmethod
     def save_head(self, folder: Path) -> None:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 TIMES = ("drafter", "wait", "processor", "vision", "prefill", "decode", "regions", "e2e")
 
-"""Of `ParsedPage.seconds`, which see."""
+"""Keys of `ParsedPage.seconds`, which see."""
 
 ROWS = 256
 
