@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 from transformers import AutoModelForImageTextToText, JanusForConditionalGeneration
 
 import sooner
@@ -22,7 +22,6 @@ from sooner.models.openvla.model import OpenVLAForActionPrediction
 from sooner.tasks.act import Policy
 from sooner.tasks.imagine.loading import load_drawing_model
 from sooner.tasks.loading import load_pair
-from sooner_lab.worlds.training import WHOLE, share_weights, stored_weights
 from sooner_lab.worlds.video import architecture, build, evaluate
 
 MIB = 2**20
@@ -79,29 +78,14 @@ def test_all_weights_together_are_small() -> None:
     assert size <= 22 * MIB, f"weights are {size / MIB:.1f} MiB; 22 is the limit"
 
 
-def test_checkpoints_that_share_weights_load_as_before(tmp_path: Path) -> None:
-    made = {"both": torch.arange(4.0), "unlike": torch.zeros(2)}
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        save_file({**made, "unlike": made["unlike"] + ord(name)}, tmp_path / name / WHOLE)
-    before = {name: stored_weights(tmp_path / name) for name in ("a", "b")}
-    for _ in range(2):  # a second time changes nothing
-        common = share_weights([tmp_path / "a", tmp_path / "b"])
-        assert load_file(common).keys() == {"both"}
-        for name, told in before.items():
-            again = stored_weights(tmp_path / name)
-            assert again.keys() == told.keys()
-            assert all(torch.equal(value, told[key]) for key, value in again.items())
-
-
-def test_checkpoints_of_the_same_weights_keep_no_file_of_their_own(tmp_path: Path) -> None:
-    for name in ("a", "b"):
-        (tmp_path / name).mkdir()
-        save_file({"all": torch.arange(3.0)}, tmp_path / name / WHOLE)
-    share_weights([tmp_path / "a", tmp_path / "b"])
-    for name in ("a", "b"):
-        assert torch.equal(stored_weights(tmp_path / name)["all"], torch.arange(3.0))
-        assert not list((tmp_path / name).glob("*.safetensors"))
+def stored_weights(folder: Path) -> dict[str, torch.Tensor]:
+    """All tensors of a checkpoint by their names, wherever its index says that they lie."""
+    index = folder / "model.safetensors.index.json"
+    if not index.is_file():
+        return load_file(folder / "model.safetensors")
+    places = json.loads(index.read_text())["weight_map"]
+    files = {name: load_file(folder / name) for name in set(places.values())}
+    return {tensor: files[name][tensor] for tensor, name in places.items()}
 
 
 @pytest.mark.parametrize("name", DEPTHS)

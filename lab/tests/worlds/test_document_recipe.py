@@ -25,7 +25,7 @@ from sooner_lab.worlds.document import (
 )
 from sooner_lab.worlds.document.recipe import DocumentRecipe, DocumentStage
 from sooner_lab.worlds.document.train import train
-from sooner_lab.worlds.recipes import from_plain, plain
+from sooner_lab.worlds.training import deepen
 
 SHAPE = architecture.DocumentShape(4, 32, 2, 1, 16, 32, 704, 2, 32, 2)
 TINY = DocumentRecipe(
@@ -68,11 +68,6 @@ def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> Non
     one, two = weights(home), weights(tmp_path)
     assert one.keys() == two.keys()
     assert all(torch.equal(one[key], two[key]) for key in one)
-
-
-def test_another_recipe_is_refused(home: Path) -> None:
-    with pytest.raises(ValueError, match="another recipe"):
-        train(home, dataclasses.replace(TINY, seed=9), progress=False)
 
 
 def test_the_card_says_how_good_it_is(home: Path) -> None:
@@ -125,7 +120,7 @@ def test_deepening_changes_nothing() -> None:
     inputs = evaluate.build_inputs(build.build_processor(), [picture])
     with torch.no_grad():
         before = model(**inputs).logits
-        architecture.grow(model, 5)
+        deepen(model, 5)
         after = model.eval()(**inputs).logits
     assert len(model.model.language_model.layers) == 5
     assert torch.allclose(before, after, atol=1e-5)
@@ -234,21 +229,3 @@ def test_word_accuracy_counts_edits() -> None:
     assert evaluate.score([wrong], [page])["words"] == pytest.approx(1 - 1 / len(truth), abs=1e-4)
     assert evaluate.score([""], [page])["words"] == 0
     assert evaluate.distance("kitten", "sitting") == 3
-
-
-def test_recipes_come_from_plain_data() -> None:
-    told = plain(TINY)
-    assert from_plain(DocumentRecipe, told) == TINY
-    with pytest.raises(ValueError, match="did you mean 'stages'"):
-        from_plain(DocumentRecipe, {"stage": []})
-
-
-@pytest.mark.parametrize(
-    "wrong",
-    [{"kind": "policy"}, {"steps": 0}, {"sizes": ()}, {"pages": 5}, {"kind": "language"}],
-)
-def test_impossible_stages_are_refused(wrong: dict) -> None:
-    with pytest.raises(ValueError, match=r"kind is|at least 1"):
-        DocumentStage(
-            **{"kind": "vision", "steps": 1, "tokens": 1, "lr": 1e-3, "sizes": ((1, 16),), **wrong}
-        )

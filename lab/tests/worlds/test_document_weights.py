@@ -12,6 +12,7 @@ from transformers import Qwen3VLForConditionalGeneration
 
 from sooner import miniatures
 from sooner.tasks.parse.habits import habits_of
+from sooner_lab.worlds import cards
 from sooner_lab.worlds.document import architecture, evaluate
 
 DOCUMENT = miniatures.find("document")
@@ -43,7 +44,7 @@ def test_real_class_deep_and_narrow(target: tuple[Any, Any], draft: tuple[Any, A
 
 def test_the_card_is_of_this_checkpoint(target: tuple[Any, Any]) -> None:
     card = json.loads((DOCUMENT.target / "card.json").read_text())
-    assert card["parameters"] == architecture.parameters(target[0])
+    assert card["parameters"] == cards.parameters(target[0])
     assert card["accuracy"]["page"]["words"] >= 0.97
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
+from sooner_lab.worlds import cards
 from sooner_lab.worlds.image import (
     architecture,
     build,
@@ -26,6 +27,7 @@ from sooner_lab.worlds.image import (
 from sooner_lab.worlds.image.learn_codes import DirectionAverages
 from sooner_lab.worlds.image.recipe import ImageRecipe, ImageStage
 from sooner_lab.worlds.image.train import train
+from sooner_lab.worlds.training import deepen
 
 TINY_CODES = architecture.CodesShape(entries=32, dim=4)
 TINY = architecture.ImageShape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
@@ -121,7 +123,7 @@ def test_checkpoint_is_whole(trained: Path) -> None:
         build.load_codes(trained / "codes" / "checkpoint").state_dict(),
     )
     told = json.loads((trained / "target" / "checkpoint" / "card.json").read_text())
-    assert told["parameters"] == architecture.parameters(model)
+    assert told["parameters"] == cards.parameters(model)
     assert set(told["accuracy_guided"]) == {"forms", "colours", "relation", "ground", "all"}
 
 
@@ -174,12 +176,6 @@ def test_another_recipe_is_refused(name: str, trained: Path) -> None:
     assert (trained / name / "state.pt").read_bytes() == before
 
 
-def test_another_recipe_starts_anew_if_asked(tmp_path: Path) -> None:
-    for config in (PARTS["codes"], dataclasses.replace(PARTS["codes"], seed=5)):
-        train(tmp_path / "codes", config, progress=False, resume=False, stop_after=1)
-    assert torch.load(tmp_path / "codes" / "state.pt", weights_only=True)["recipe"]["seed"] == 5
-
-
 def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
     losses: list[float] = []
     config = dataclasses.replace(
@@ -190,23 +186,6 @@ def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
         on_step=lambda entry: losses.append(entry["loss"]),
     )  # fmt: skip
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
-
-
-def test_nonsense_is_refused() -> None:
-    with pytest.raises(SoonerError, match="did you mean 'classifier'"):
-        ImageRecipe("clasifier", stages=())  # type: ignore[arg-type]
-    with pytest.raises(SoonerError, match="stage for codes 'predict'; known: free, quantised"):
-        ImageRecipe("codes", stages=PARTS["target"].stages)
-    with pytest.raises(SoonerError, match="did you mean 'layers'"):
-        dataclasses.replace(PARTS["target"], shape={"layer": 2})
-    with pytest.raises(SoonerError, match="shape option of classifier 'entries'"):
-        dataclasses.replace(PARTS["classifier"], shape={"entries": 2})
-    with pytest.raises(SoonerError, match=r"layers are \[2, 3, 2\]"):
-        dataclasses.replace(PARTS["target"], shape={"layers": 2})
-    with pytest.raises(SoonerError, match="steps and rows of at least 1"):
-        ImageStage("name", 0, 1, 1e-3)
-    with pytest.raises(SoonerError, match="captions 0"):
-        dataclasses.replace(PARTS["target"], captions=0)
 
 
 def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
@@ -251,10 +230,10 @@ def test_growth_keeps_the_function(layers: int) -> None:
     made = torch.randint(32, (2, architecture.TOKENS))
     mask = target.PaddedCaptions().mask(prompt)
     before = target.predict(model, prompt, mask, made)
-    architecture.grow(model, layers)
+    deepen(model, layers)
     torch.testing.assert_close(target.predict(model, prompt, mask, made), before, rtol=0, atol=0)
     with pytest.raises(ValueError, match="cannot grow to 1"):
-        architecture.grow(model, 1)
+        deepen(model, 1)
 
 
 def test_training_rows_are_what_the_processor_makes() -> None:
@@ -291,25 +270,6 @@ def test_hints_skip_blank_captions() -> None:
     kept = head(states[[0, 2]], hints.label([pictures[0], pictures[2]], [False, False]))
     torch.testing.assert_close(told, kept)
     assert head(states, hints.label(pictures, [True] * 3)) == 0
-
-
-def test_words_round_trip() -> None:
-    tokens = words.build_tokenizer()
-    caption = "a red circle left of a blue square on green"
-    ids = tokens(caption).input_ids
-    assert tokens.unk_token_id not in ids
-    assert tokens.decode(ids, skip_special_tokens=True) == caption
-    assert tokens("a pink circle").input_ids.count(tokens.unk_token_id) == 1
-
-
-def test_codes_survive_a_round_trip(trained: Path) -> None:
-    model = build.load_codes(trained / "codes" / "checkpoint")
-    pixels = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
-    made = codes.encode(model, pixels)
-    assert made.shape == (2, architecture.TOKENS)
-    seen = codes.decode(model, made)
-    assert seen.shape == (2, 3, world.SIDE, world.SIDE)
-    assert 0 <= float(seen.min()) <= float(seen.max()) <= 1
 
 
 def test_the_written_encoder_is_the_trained_one() -> None:
@@ -353,5 +313,5 @@ def test_scores_of_the_judge() -> None:
     alone = world.Attributes(("cross",), ("blue",), None, "green")
     assert classifier.score(alone, told)["relation"] == classifier.score(alone, told)["all"] == 0
     assert classifier.labels(alone)[-2:] == [classifier.ABSENT] * 2
-    assert architecture.parameters(classifier.Classifier()) < 100_000
+    assert cards.parameters(classifier.Classifier()) < 100_000
     assert np.shape(classifier.labels(told)) == (len(classifier.HEADS),)

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from sooner import miniatures
+from sooner_lab.worlds import cards
 from sooner_lab.worlds.image import architecture, build, card, classifier, codes, evaluate, world
 
 WEIGHTS = miniatures.find("image").target.parent
@@ -36,7 +37,7 @@ def test_shapes_and_settings(target: tuple) -> None:
     assert settings.do_sample
     assert settings.guidance_scale > 1
     told = json.loads((WEIGHTS / "target" / "card.json").read_text())
-    assert told["parameters"] == architecture.parameters(model)
+    assert told["parameters"] == cards.parameters(model)
 
 
 def test_judge_is_right_about_rebuilt_pictures(target: tuple, judge: classifier.Classifier) -> None:

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import json
-from pathlib import Path
-
 import numpy as np
 import pytest
 
-from sooner.errors import SoonerError
-from sooner_lab.worlds.motion import film, world
+from sooner_lab.worlds.motion import world
 
 
 def test_a_clip_is_a_pure_function_of_seed_and_index() -> None:
@@ -74,15 +70,6 @@ def test_only_wanted_frames_are_drawn() -> None:
     assert (world.render(clip, None, [4, 30]) == whole[[4, 30]]).all()
 
 
-def test_truth_names_everything() -> None:
-    mover = world.Mover("triangle", "green", (40, 10), (1, -1))
-    (told,) = world.MotionClip("sand", 0, (mover,)).truth(1)
-    assert told == {
-        "kind": "triangle", "colour": "green", "position": [41, 9], "direction": "up and right",
-    }  # fmt: skip
-    assert world.direction((0, 0)) == "nowhere"
-
-
 def test_clips_vary() -> None:
     clips = [world.clip(0, index) for index in range(200)]
     assert {len(clip.movers) for clip in clips} == {1, 2}
@@ -92,26 +79,6 @@ def test_clips_vary() -> None:
     assert {mover.colour for mover in movers} == set(world.COLOURS)
     assert len({mover.velocity for mover in movers}) == 8
     assert all(len({m.colour for m in clip.movers}) == len(clip.movers) for clip in clips)
-
-
-def test_files_keep_the_pixels(tmp_path: Path) -> None:
-    path = film.write_sample(tmp_path / "clip.mp4", 7)
-    clip, frames = world.film(7, 0)
-    back = film.read_video(path)
-    assert back.shape == frames.shape
-    assert np.abs(back.astype(int) - frames).mean() < 3
-    assert (film.read_video(path, 9) == back[:9]).all()
-    told = json.loads(path.with_suffix(".json").read_text())
-    assert told["end"] == json.loads(json.dumps(clip.truth()))
-
-
-def test_wrong_files_are_named(tmp_path: Path) -> None:
-    odd = film.write_video(np.zeros((3, 32, 32, 3), np.uint8), tmp_path / "odd.mp4")
-    with pytest.raises(SoonerError, match=r"128 x 128 pixels: give 40 x 48"):
-        film.read_video(odd)
-    short = film.write_video(world.film(0, 0)[1][:4], tmp_path / "short.mp4")
-    with pytest.raises(SoonerError, match="4 frames: give a video of 9 or more"):
-        film.read_video(short, 9)
 
 
 def test_groups_of_four_frames_see_whole_steps() -> None:

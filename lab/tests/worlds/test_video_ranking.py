@@ -120,11 +120,6 @@ def test_a_missing_target_gets_one_line(tmp_path: Path) -> None:
         train(tmp_path / "draft", ROW, progress=False)
 
 
-def test_a_ranked_stage_needs_a_ranker() -> None:
-    with pytest.raises(ValueError, match="needs the recipe's ranker"):
-        dataclasses.replace(ROW, ranker="")
-
-
 def test_everywhere_a_token_names_the_frames_shape() -> None:
     frames = data.sample_frames(np.random.default_rng(1), 6, torch.Generator().manual_seed(0))
     same = data.sample_frames(np.random.default_rng(1), 6, torch.Generator().manual_seed(0), True)

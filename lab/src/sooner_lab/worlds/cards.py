@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import platform
 from collections.abc import Mapping
@@ -15,34 +16,49 @@ from sooner.io import write_json
 from sooner.models import silent
 
 NAME = "card.json"
-KEPT = ("training_seconds", "steps", "recipe", "versions", "notes", "start")
+STARTED = ("training_seconds", "steps", "recipe", "versions", "notes", "start")
 """What a card tells of the weights that a recipe started from."""
+
+
+def plain(config: Any) -> dict[str, Any]:
+    """A recipe as JSON holds it."""
+    return json.loads(json.dumps(dataclasses.asdict(config)))
+
+
+def parameters(model: torch.nn.Module) -> int:
+    """Number of weights, each counted once."""
+    return sum(parameter.numel() for parameter in model.parameters())
 
 
 def write(
     folder: Path,
-    figures: Mapping[str, Any],
-    recipe: Mapping[str, Any],
-    steps: int,
+    model: torch.nn.Module,
+    config: Any,
     seconds: float,
+    figures: Mapping[str, Any],
     start: Path | None = None,
 ) -> Path:
     """Write the card of the checkpoint in `folder`.
 
     Args:
-        figures: how good it is, how large.
-        recipe: as plain data.
-        steps, seconds: of training, by this recipe.
-        start: the checkpoint folder that it started from, if it did; its card is told, too.
+        model: what was loaded from there.
+        config: the recipe; folders that it names are told by their last part.
+        seconds: of training.
+        figures: how good the model is.
+        start: the checkpoint folder that it started from, if it did; the card repeats its card.
 
     Returns:
         The card.
     """
-    told = {
+    recipe = plain(config)
+    recipe |= {name: Path(recipe[name]).name for name in ("start", "ranker") if recipe.get(name)}
+    card = {
+        **({"part": recipe["part"]} if "part" in recipe else {}),
+        "parameters": parameters(model),
         **figures,
         "training_seconds": round(seconds),
-        "steps": steps,
-        "recipe": dict(recipe),
+        "steps": sum(stage.steps for stage in config.stages),
+        "recipe": recipe,
         "versions": {
             "python": platform.python_version(),
             "torch": str(torch.__version__),
@@ -51,9 +67,9 @@ def write(
     }
     if start is not None and (start / NAME).is_file():
         before = json.loads((start / NAME).read_text())
-        told["start"] = {name: before[name] for name in KEPT if name in before}
+        card["start"] = {name: before[name] for name in STARTED if name in before}
     path = folder / NAME
-    write_json(told, path)
+    write_json(card, path)
     return path
 
 

@@ -10,7 +10,7 @@ import math
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -21,59 +21,48 @@ from sooner.io import replacing
 from sooner.methods.threads import torch_threads
 from sooner.tasks.train_draft.log import ProgressLine
 
-from .recipes import plain
-from .training import schedule
+from .cards import plain
+from .training import deepen, depth_of, schedule
 
 
-class TrainingStage(Protocol):
-    """One stretch of training with its own optimizer, warm-up and cosine.
+class Lesson:
+    """One training task.
 
     Attributes:
-        kind: for reports.
-        steps: optimizer steps.
-        lr: peak learning rate.
-        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
-        bf16: run the loss under bfloat16 autocast.
+        model: all that must be kept between runs, buffers included.
+        decoder: name in `model` of what stages deepen; empty where the depth does not change.
+        low: share of a deepened decoder that holds the trained layers, see `models.silent.spread`.
     """
 
-    @property
-    def kind(self) -> str: ...
-
-    @property
-    def steps(self) -> int: ...
-
-    @property
-    def lr(self) -> float: ...
-
-    @property
-    def over(self) -> int: ...
-
-    @property
-    def bf16(self) -> bool: ...
-
-
-class Lesson(Protocol):
-    """One training task. `model` holds all that must be kept between runs, buffers included."""
-
     model: nn.Module
+    decoder: ClassVar[str] = ""
+    low: ClassVar[float] = 1.0
 
     def enter(self, stage: Any, index: int) -> None:
         """Make what a stage needs from its own seed, so that a resumed run makes the same."""
+        if self.decoder and stage.layers:
+            deepen(self.model.get_submodule(self.decoder), stage.layers, self.low)
 
     def shape_like(self, state: dict[str, torch.Tensor]) -> None:
         """Give `model` the depth of a saved state."""
+        if self.decoder:
+            mark = f"{self.decoder}.model.language_model.layers."
+            deepen(self.model.get_submodule(self.decoder), depth_of(state, mark), self.low)
 
     def loss(self, stage: Any, rng: np.random.Generator) -> tuple[torch.Tensor, Mapping[str, Any]]:
-        """The loss of one step on data drawn from `rng`, and what to report beside it."""
+        """Return the loss of one step on data drawn from `rng`, and what to report beside it."""
+        raise NotImplementedError
 
     def after_step(self, rng: np.random.Generator) -> None:
-        """What follows the optimizer's step."""
+        """Do what follows the optimizer's step."""
 
     def check(self) -> Mapping[str, Any]:
-        """Held-out figures, quick enough for the middle of training."""
+        """Return held-out figures, quick enough for the middle of training."""
+        raise NotImplementedError
 
-    def save(self, folder: Path, steps: int, seconds: float) -> None:
+    def save(self, folder: Path, seconds: float) -> None:
         """Write the checkpoint and its card."""
+        raise NotImplementedError
 
 
 class LessonTrainer:
@@ -81,8 +70,7 @@ class LessonTrainer:
 
     Args:
         out: holds `state.pt`, `log.jsonl` and `checkpoint`.
-        config: the recipe, a dataclass with `stages`, `seed`, `save_every` and `check_every`; one
-            with `keep` has checkpoints kept after these shares of its last stage.
+        config: the recipe, a dataclass with `stages`, `seed`, `save_every` and `check_every`.
         lesson: what is taught.
         fixed: fields of `config` in which a resumed run must agree, beside the stages it has begun.
         threads: torch threads; `None` leaves them as they are.
@@ -125,15 +113,13 @@ class LessonTrainer:
                     report = self._step(stage)
                     self.seconds += time.perf_counter() - begun
                     left -= 1
-                    self._keep(stage)
                     self._report(stage, report, line)
                 self.stage_index, self.step, self.optimizer = self.stage_index + 1, 0, None
                 self.save_state()
-            steps = sum(stage.steps for stage in self.config.stages)
-            self.lesson.save(self.out / "checkpoint", steps, self.seconds)
+            self.lesson.save(self.out / "checkpoint", self.seconds)
         return self.out / "checkpoint"
 
-    def _enter(self, stage: TrainingStage) -> None:
+    def _enter(self, stage: Any) -> None:
         if self.optimizer is not None:
             return
         self.lesson.enter(stage, self.stage_index)
@@ -142,7 +128,7 @@ class LessonTrainer:
             lr=stage.lr, betas=(0.9, 0.98), weight_decay=0.01,
         )  # fmt: skip
 
-    def _step(self, stage: TrainingStage) -> dict[str, Any]:
+    def _step(self, stage: Any) -> dict[str, Any]:
         assert self.optimizer is not None
         for group in self.optimizer.param_groups:
             group["lr"] = stage.lr * schedule(self.step, stage.over or stage.steps)
@@ -160,7 +146,7 @@ class LessonTrainer:
 
     # --- reports and state
 
-    def _report(self, stage: TrainingStage, report: dict[str, Any], line: ProgressLine) -> None:
+    def _report(self, stage: Any, report: dict[str, Any], line: ProgressLine) -> None:
         entry = {
             "stage": self.stage_index, "kind": stage.kind, "step": self.step,
             "steps": stage.steps, "seconds": round(self.seconds, 1), **report,
@@ -176,17 +162,6 @@ class LessonTrainer:
                 log.write(json.dumps(entry) + "\n")
         if self.step % self.config.save_every == 0:
             self.save_state()
-
-    def _keep(self, stage: TrainingStage) -> None:
-        """Keep the checkpoint where the recipe's last stage has come to a share of its steps."""
-        before = self.config.stages[: self.stage_index]
-        if self.stage_index + 1 < len(self.config.stages):
-            return
-        for share in getattr(self.config, "keep", ()):
-            if self.step == round(share * stage.steps):
-                steps = sum(one.steps for one in before) + self.step
-                folder = self.out / f"checkpoint-{round(100 * share)}"
-                self.lesson.save(folder, steps, self.seconds)
 
     def save_state(self) -> None:
         """Write `state.pt`; the file is replaced whole, so a kill leaves the old one."""
@@ -241,51 +216,56 @@ def show_count(line: ProgressLine, kind: str, count: int, done: int) -> None:
     line.show({"stage": 0, "kind": kind, "step": done, "steps": count})
 
 
-def begin(lessons: Mapping[str, Callable[[Path, Any], Lesson]], out: Path, config: Any) -> Lesson:
-    """The lesson of `config.part`, its first weights by `config.seed`; its files go to `out`."""
-    with torch.random.fork_rng():  # HF draws first weights from the global generator
-        torch.manual_seed(config.seed)
-        return lessons[config.part](out, config)
-
-
-def train(
-    out: Path,
-    config: Any,
-    lesson: Lesson,
-    fixed: tuple[str, ...],
-    *,
-    resume: bool = True,
-    threads: int | None = None,
-    progress: bool = True,
-    stop_after: int | None = None,
-    on_step: Callable[[dict[str, Any]], None] | None = None,
-) -> Path:
-    """Train one part of a miniature and write its checkpoint folder.
+def trainer(make: Callable[[Path, Any], Lesson], fixed: tuple[str, ...]) -> Callable[..., Path]:
+    """The function that trains a part of a miniature.
 
     Args:
-        out: folder that receives `checkpoint/` (what `from_pretrained` reads, with its `card.json`:
-            held-out figures, sizes, times, versions), `state.pt` (all that resuming needs) and
-            `log.jsonl` (a line per report).
-        config: the recipe.
-        lesson: what is taught.
-        fixed: fields of `config` in which a resumed run must agree.
-        resume: go on from `state.pt` if there is one. The resumed run makes the same steps as an
-            uninterrupted one. False starts anew.
-        threads: torch threads for this run; None leaves them as they are.
-        progress: show a progress line.
-        stop_after: leave after this many steps in this call, with `state.pt` written.
-        on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
-
-    Returns:
-        The checkpoint folder. It exists only once every stage is done, unless `stop_after` ended
-        the call early.
-
-    Raises:
-        SoonerError: `state.pt` is of another recipe; the error says how to go on.
+        make: the lesson for a run's folder and recipe; its first weights come from torch's global
+            generator, which is seeded by the recipe.
+        fixed: fields of the recipe in which a resumed run must agree.
     """
-    trainer = LessonTrainer(
-        out, config, lesson, fixed, threads=threads, progress=progress, on_step=on_step
-    )
-    if resume:
-        trainer.resume()
-    return trainer.run(stop_after)
+
+    def train(
+        out: Path | str,
+        config: Any,
+        *,
+        resume: bool = True,
+        threads: int | None = None,
+        progress: bool = True,
+        stop_after: int | None = None,
+        on_step: Callable[[dict[str, Any]], None] | None = None,
+    ) -> Path:
+        """Train one part of a miniature and write its checkpoint folder.
+
+        Args:
+            out: folder that receives `checkpoint/` (what `from_pretrained` reads, with its
+                `card.json`: held-out figures, sizes, times, versions), `state.pt` (all that
+                resuming needs) and `log.jsonl` (a line per report). Parts that it is built on are
+                looked for beside it.
+            config: the recipe.
+            resume: go on from `state.pt` if there is one. The resumed run makes the same steps as
+                an uninterrupted one. False starts anew.
+            threads: torch threads for this run; None leaves them as they are.
+            progress: show a progress line.
+            stop_after: leave after this many steps in this call, with `state.pt` written.
+            on_step: called after each step with `{"stage", "kind", "step", "steps", "loss", ...}`.
+
+        Returns:
+            The checkpoint folder. It exists only once every stage is done.
+
+        Raises:
+            SoonerError: `state.pt` is of another recipe, or what the part is built on is missing;
+                the error says how to go on.
+        """
+        out = Path(out)
+        with torch.random.fork_rng():  # HF draws first weights from the global generator
+            torch.manual_seed(config.seed)
+            lesson = make(out, config)
+        run = LessonTrainer(
+            out, config, lesson, fixed, threads=threads, progress=progress, on_step=on_step
+        )
+        if resume:
+            run.resume()
+        return run.run(stop_after)
+
+    return train

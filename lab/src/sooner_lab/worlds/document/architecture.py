@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from transformers import Qwen3VLConfig, Qwen3VLForConditionalGeneration
 
-from ..training import deepen
+from ..training import waves
 from . import words
 
 PATCH, MERGE = 16, 2
@@ -99,30 +99,10 @@ def build_model(shape: DocumentShape) -> Qwen3VLForConditionalGeneration:
     """A fresh fp32 model; weights come from torch's global generator, as everywhere in HF."""
     model = Qwen3VLForConditionalGeneration(build_config(shape)).float()
     torch.nn.init.normal_(model.model.language_model.embed_tokens.weight, std=shape.width**-0.5)
-    _place_patches(model)
+    with torch.no_grad():
+        model.model.visual.pos_embed.weight.copy_(0.3 * waves(SIDE, shape.vision_width, 3.0))
     ids = {token: index for index, token in enumerate(words.vocabulary())}
     model.generation_config.eos_token_id = ids[words.END]
     model.generation_config.pad_token_id = ids[words.PAD]
     model.generation_config.do_sample = False
     return model
-
-
-def _place_patches(model: Qwen3VLForConditionalGeneration) -> None:
-    """Start the tower's positions as 2-D sines and cosines, which small towers hear at once."""
-    table = model.model.visual.pos_embed.weight  # [SIDE * SIDE, width]
-    rates = torch.pi * 2.0 ** torch.linspace(-1, 3, table.shape[1] // 4) / SIDE
-    angles = torch.arange(SIDE)[:, None] * rates
-    waves = torch.cat([angles.sin(), angles.cos()], dim=1)  # [SIDE, half]
-    rows, columns = waves.repeat_interleave(SIDE, 0), waves.repeat(SIDE, 1)
-    with torch.no_grad():
-        table.copy_(0.3 * torch.cat([rows, columns], dim=1))
-
-
-def grow(model: Qwen3VLForConditionalGeneration, layers: int) -> None:
-    """Deepen the decoder in place, see `training.deepen`."""
-    deepen(model.model.language_model, layers)
-
-
-def parameters(model: torch.nn.Module) -> int:
-    """Number of weights, each counted once."""
-    return sum(parameter.numel() for parameter in model.parameters())

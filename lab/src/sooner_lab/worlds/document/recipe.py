@@ -62,14 +62,6 @@ class DocumentStage:
     over: int = 0
     bf16: bool = False
 
-    def __post_init__(self) -> None:
-        if self.kind not in ("vision", "language", "joint"):
-            raise ValueError(f"kind is {self.kind!r}; it is 'vision', 'language' or 'joint'")
-        if self.steps < 1 or self.tokens < 1 or not self.sizes:
-            raise ValueError(f"a stage needs steps, tokens and sizes of at least 1: {self}")
-        if (self.kind == "language") != (self.pages > 0):
-            raise ValueError(f"'language' stages, and only they, need pages of at least 1: {self}")
-
 
 @dataclass(frozen=True)
 class DocumentRecipe:

@@ -1,30 +1,114 @@
-"""Trains the document miniature by a recipe."""
+"""Reading as a lesson of the common trainer."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
-from .. import lessons
-from ..recipes import Options
-from .learn import FIXED, ReadingLesson
-from .recipe import TARGET, DocumentRecipe
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from .. import cards
+from ..lessons import Lesson, trainer
+from ..training import first_model, write_depth
+from . import architecture, bank, build, data, evaluate, losses, page_loss
+from .recipe import DocumentRecipe, DocumentStage
+
+CHECK_SEED = 10_007  # held-out pages for progress reports; training seeds are small numbers
+CHECK_PAGES = 8
+HELD_OUT = 20_011
+SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}
+"""Rows and columns of the pages on which the card's accuracy is measured."""
+FIXED = ("shape", "seed", "start")
+"""Fields of the recipe in which a resumed run must agree."""
 
 
-def train(out: Path | str, config: DocumentRecipe = TARGET, **options: Unpack[Options]) -> Path:
-    """Train the model and write its checkpoint folder.
+class ReadingLesson(Lesson):
+    """Pages, the reader, and the hints that are dropped in the end.
 
     Args:
-        out: see `lessons.train`.
+        out: folder that the recipe's `start` is relative to.
         config: the recipe.
-        options: see `lessons.train`.
-
-    Returns:
-        The checkpoint folder.
 
     Raises:
-        SoonerError: `state.pt` is of another recipe, or there is no fitting checkpoint to start
-            from; the error says how to go on.
+        SoonerError: there is no fitting checkpoint to start from.
     """
-    out = Path(out)
-    return lessons.train(out, config, ReadingLesson(out, config), FIXED, **options)
+
+    decoder = "reader"
+
+    def __init__(self, out: Path, config: DocumentRecipe) -> None:
+        self.config, self.start = config, out / config.start
+        self.writer = data.PageRowWriter()
+        start = self.start.resolve() if config.start else None
+        self.reader = first_model(config, start, architecture.build_model, evaluate.load)
+        self.hints = losses.DocumentHints(config.shape.width)
+        self.model: nn.Module = nn.ModuleDict({"reader": self.reader, "hints": self.hints})
+        self.stage: DocumentStage = config.stages[0]
+        self.banks: dict[tuple[int, int], bank.PageBank] = {}
+
+    def enter(self, stage: DocumentStage, index: int) -> None:
+        super().enter(stage, index)
+        self.stage, self.banks = stage, {}
+        self.model.requires_grad_(True)
+        if stage.kind == "language":
+            self.reader.model.visual.requires_grad_(False)
+            for size in sorted(set(stage.sizes)):
+                seed = (self.config.seed, index, *size)
+                self.banks[size] = bank.encode(self.reader, self.writer, stage.pages, size, seed)
+
+    def loss(self, stage: DocumentStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+        rows, columns = stage.sizes[rng.integers(len(stage.sizes))]
+        count = max(stage.tokens // (rows * columns), 1)
+        named: Tensor | float = 0.0
+        report: dict[str, Any] = {"rows": rows}
+        if stage.kind == "language":
+            shown, answers = self.banks[rows, columns].draw(rng, count)
+        else:
+            pages = data.sample_pages(rng, count, rows, columns)
+            sheets = self.writer.sheets(pages, rng)
+            seen, named, told = self._name(sheets)
+            report |= told
+            if stage.kind == "vision":
+                return named, report
+            shown = page_loss.Shown(seen, sheets.words, sheets.previous)
+            answers = [self.writer.answer(page) for page in pages]
+        text = self.writer.rows(rng, answers, rows, columns)
+        loss, told = page_loss.read(self.reader, self.hints, text, shown, stage.guide, stage.bf16)
+        return loss + 0.3 * named, {**report, **told}
+
+    def _name(self, sheets: data.Sheets) -> tuple[losses.Seen, Tensor, dict[str, Any]]:
+        """What the tower sees, and how well its tokens name words; in full precision."""
+        with torch.autocast("cpu", enabled=False):
+            seen = losses.see(self.reader, sheets.patches, sheets.grid)
+            return seen, *losses.name(self.reader, self.hints, seen, sheets)
+
+    @torch.no_grad()
+    def check(self) -> dict[str, float]:
+        """Held-out accuracy: words that are read, or, for "vision", words that are named."""
+        rows, columns = max(self.stage.sizes)
+        if self.stage.kind != "vision":
+            processor = build.build_processor()
+            return evaluate.measure(
+                self.reader, processor, CHECK_SEED, CHECK_PAGES, (rows, columns)
+            )
+        rng = np.random.default_rng(CHECK_SEED)
+        pages = data.sample_pages(rng, 4 * CHECK_PAGES, rows, columns)
+        return self._name(self.writer.sheets(pages, rng))[2]
+
+    def save(self, folder: Path, seconds: float) -> None:
+        """Write the checkpoint and its card: held-out word accuracy by size of the page."""
+        build.save(self.reader, folder)
+        write_depth(folder, self.reader, self.config.shape.layers)
+        model, processor = evaluate.load(folder)
+        pages = self.config.card_pages
+        accuracy: dict[str, Any] = {
+            name: evaluate.measure(model, processor, HELD_OUT, pages, size)
+            for name, size in SIZES.items()
+        }
+        figures = {**cards.depth(model, folder), "accuracy": {"pages each": pages, **accuracy}}
+        start = self.start if self.config.start else None
+        cards.write(folder, model, self.config, seconds, figures, start)
+
+
+train = trainer(ReadingLesson, FIXED)

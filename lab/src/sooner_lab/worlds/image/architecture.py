@@ -23,7 +23,6 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from sooner.errors import SoonerError
 
-from ..training import deepen
 from . import words, world
 
 PATCH = 4  # pixels along a side of what one code stands for: two halvings
@@ -146,13 +145,3 @@ def build_model(shape: ImageShape, codes: JanusVQVAE) -> JanusForConditionalGene
         max_length=512,
     )
     return model
-
-
-def parameters(model: torch.nn.Module) -> int:
-    """Number of weights, each counted once."""
-    return sum(parameter.numel() for parameter in model.parameters())
-
-
-def grow(model: JanusForConditionalGeneration, layers: int) -> None:
-    """Deepen the decoder in place, see `training.deepen`."""
-    deepen(model.model.language_model, layers)

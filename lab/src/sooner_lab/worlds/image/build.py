@@ -11,6 +11,7 @@ from transformers.models.janus.modeling_janus import JanusVQVAE
 from sooner.errors import SoonerError
 from sooner.models import silent
 
+from ..training import save_half
 from . import architecture, words, world
 
 
@@ -32,12 +33,9 @@ def save(model: JanusForConditionalGeneration, folder: Path) -> None:
     `model` keeps its own precision: a half copy is written.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    half = JanusForConditionalGeneration(model.config)
-    half.load_state_dict(model.state_dict())
-    half.generation_config = model.generation_config
-    config: Any = half.config
+    config: Any = model.config
     config.vq_config._name_or_path = ""  # where the codes came from is nobody's business
-    half.half().save_pretrained(folder)
+    save_half(model, folder)
     build_processor().save_pretrained(folder)
 
 
@@ -47,13 +45,6 @@ def load(folder: Path | str) -> tuple[Any, Any]:
 
     model = JanusForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
     return silent.as_run(model.eval(), folder), JanusProcessor.from_pretrained(folder)
-
-
-def save_codes(model: JanusVQVAE, folder: Path) -> None:
-    """Write an autoencoder alone in fp16; `model` keeps its own precision."""
-    half = JanusVQVAE(model.config)
-    half.load_state_dict(model.state_dict())
-    half.half().save_pretrained(folder)
 
 
 def load_codes(folder: Path | str) -> JanusVQVAE:

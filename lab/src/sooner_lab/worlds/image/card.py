@@ -2,40 +2,19 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
 from .. import cards
-from ..recipes import plain
-from . import architecture, bank, classifier, evaluate, world
+from . import bank, classifier, evaluate, world
 from . import codes as coding
-from .recipe import ImageRecipe
 
 HELD_OUT_SEED = 70_001  # world of the pictures that only cards and tests see
 PICTURES = 256  # real ones, for the codes and the target
 JUDGED = 1024  # real ones, for the classifier
 SAMPLES = 128  # generated for the target, with guidance and without
-
-
-def write(
-    folder: Path,
-    model: nn.Module,
-    recipe: ImageRecipe,
-    steps: int,
-    seconds: float,
-    figures: dict[str, Any],
-) -> Path:
-    """Write `card.json` into a checkpoint folder."""
-    about = {
-        "part": recipe.part,
-        "parameters": architecture.parameters(model),
-        **figures,
-    }
-    return cards.write(folder, about, plain(recipe), steps, seconds)
 
 
 def codes_figures(model: JanusVQVAE, pictures: int) -> dict[str, float]:
@@ -69,7 +48,7 @@ def target_figures(
     scale = model.generation_config.guidance_scale
     real = bank.encode(model.model.vqmodel, PICTURES, HELD_OUT_SEED)
     told: dict[str, Any] = {
-        "parameters_decoder": architecture.parameters(model.model.language_model),
+        "parameters_decoder": cards.parameters(model.model.language_model),
         "accuracy_real": cards.rounded(
             judge.accuracy(evaluate.pixels(model, real.codes), real.pictures)
         ),

@@ -9,11 +9,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from .. import cards
+from ..lessons import Lesson
 from . import bank, build, card, classifier, codes, world
 from .recipe import ImageRecipe, ImageStage
 
 
-class ClassifierLesson:
+class ClassifierLesson(Lesson):
     """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: ImageRecipe) -> None:
@@ -33,9 +35,6 @@ class ClassifierLesson:
         self.pixels = (codes.decode(self.codes, made.codes) * 255).round().byte()
         self.labels = torch.tensor([classifier.labels(one.attributes) for one in made.pictures])
 
-    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
-        """The classifier has one shape."""
-
     def loss(
         self, stage: ImageStage, rng: np.random.Generator
     ) -> tuple[torch.Tensor, dict[str, float]]:
@@ -51,14 +50,11 @@ class ClassifierLesson:
         # Of rows without any second shape the mean is NaN.
         return torch.stack(losses).nansum(), {"right": float(right)}
 
-    def after_step(self, rng: np.random.Generator) -> None:
-        """Does nothing."""
-
     def check(self) -> dict[str, float]:
         return card.classifier_figures(self.judge, self.codes, 64)["accuracy_rebuilt"]
 
-    def save(self, folder: Path, steps: int, seconds: float) -> None:
+    def save(self, folder: Path, seconds: float) -> None:
         classifier.save(self.judge, folder)
         loaded = classifier.load(folder)
         figures = card.classifier_figures(loaded, self.codes, card.JUDGED)
-        card.write(folder, loaded, self.config, steps, seconds, figures)
+        cards.write(folder, loaded, self.config, seconds, figures)

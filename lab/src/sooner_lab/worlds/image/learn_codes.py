@@ -16,7 +16,10 @@ from torch import nn
 from torch.nn import functional
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
+from .. import cards
 from ..codebook import RunningAverages
+from ..lessons import Lesson
+from ..training import save_half
 from . import architecture, build, card, codes, world
 from .patches import PatchEncoder, write_into
 from .recipe import ImageRecipe, ImageStage
@@ -39,7 +42,7 @@ class DirectionAverages(RunningAverages):
         return functional.normalize(self.total, dim=1)
 
 
-class CodesLesson:
+class CodesLesson(Lesson):
     """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: ImageRecipe) -> None:
@@ -67,9 +70,6 @@ class CodesLesson:
             book = _k_means(_flat(self._embed(pixels)), entries, rng)
         self.averages.begin(book)
         self._write_book(book)
-
-    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
-        """The autoencoder has one shape."""
 
     def loss(
         self, stage: ImageStage, rng: np.random.Generator
@@ -104,11 +104,11 @@ class CodesLesson:
             return {}
         return card.codes_figures(self._finished(), 16)
 
-    def save(self, folder: Path, steps: int, seconds: float) -> None:
-        build.save_codes(self._finished(), folder)
+    def save(self, folder: Path, seconds: float) -> None:
+        save_half(self._finished(), folder)
         loaded = build.load_codes(folder)
         figures = card.codes_figures(loaded, card.PICTURES)
-        card.write(folder, loaded, self.config, steps, seconds, figures)
+        cards.write(folder, loaded, self.config, seconds, figures)
 
     def _finished(self) -> JanusVQVAE:
         """The autoencoder with an encoder of its own."""

@@ -11,13 +11,16 @@ from torch import nn
 from torch.nn import functional
 
 from .. import cards
-from ..training import depth_of, write_depth
+from ..lessons import Lesson
+from ..training import write_depth
 from . import architecture, bank, build, card, classifier, evaluate, hints, target
 from .recipe import ImageRecipe, ImageStage
 
 
-class ImageTargetLesson:
+class ImageTargetLesson(Lesson):
     """See `lessons.Lesson`."""
+
+    decoder = "target"
 
     def __init__(self, out: Path, config: ImageRecipe) -> None:
         self.out, self.config = out, config
@@ -38,16 +41,11 @@ class ImageTargetLesson:
         self.family = torch.empty(0)  # [entries] colour family of each code
 
     def enter(self, stage: ImageStage, index: int) -> None:
-        if stage.layers:
-            architecture.grow(self.target, stage.layers)
+        super().enter(stage, index)
         if self.bank is None:
             config = self.config
             self.bank = bank.encode(self.codes, config.bank, config.seed, self.out / "bank.pt")
             self.family = hints.families(self.codes, config.seed)
-
-    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
-        mark = "target.model.language_model.layers."
-        architecture.grow(self.target, depth_of(state, mark))
 
     def loss(
         self, stage: ImageStage, rng: np.random.Generator
@@ -85,17 +83,14 @@ class ImageTargetLesson:
         labels = hints.label(pictures, blank)
         return self.captions.rows(pictures, blank), labels, torch.from_numpy(picked)
 
-    def after_step(self, rng: np.random.Generator) -> None:
-        """Does nothing."""
-
     def check(self) -> dict[str, float]:
         made = bank.encode(self.codes, 16, card.HELD_OUT_SEED)
         return evaluate.openness(self.target, made.pictures, made.codes, architecture.GUIDANCE)
 
-    def save(self, folder: Path, steps: int, seconds: float) -> None:
+    def save(self, folder: Path, seconds: float) -> None:
         build.save(self.target, folder)
         write_depth(folder, self.target, architecture.ImageShape(**self.config.shape).layers)
         loaded, processor = build.load(folder)
         figures = card.target_figures(loaded, processor, classifier.load(self.judge))
         figures |= cards.depth(loaded, folder)
-        card.write(folder, loaded, self.config, steps, seconds, figures)
+        cards.write(folder, loaded, self.config, seconds, figures)

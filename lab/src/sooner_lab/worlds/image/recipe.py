@@ -14,17 +14,9 @@ Three parts, each built on the one before:
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
-
-from sooner.errors import SoonerError, unknown
-
-from .architecture import CodesShape, ImageShape
-
-KINDS = {"codes": ("free", "quantised"), "classifier": ("name",), "target": ("predict",)}
-SHAPES: dict[str, Any] = {"codes": CodesShape, "target": ImageShape}
 
 
 @dataclass(frozen=True)
@@ -49,10 +41,6 @@ class ImageStage:
     layers: int = 0
     over: int = 0
     bf16: bool = True
-
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.rows < 1:
-            raise SoonerError(f"a stage needs steps and rows of at least 1: {self}")
 
 
 @dataclass(frozen=True)
@@ -87,27 +75,6 @@ class ImageRecipe:
     dropped: float = 0.1
     save_every: int = 100
     check_every: int = 250
-
-    def __post_init__(self) -> None:
-        if self.part not in KINDS:
-            raise unknown("part", self.part, KINDS)
-        for stage in self.stages:
-            if stage.kind not in KINDS[self.part]:
-                raise unknown(f"kind of stage for {self.part}", stage.kind, KINDS[self.part])
-        if self.bank < 1 or self.captions < 1:
-            raise SoonerError(f"bank is {self.bank}, captions {self.captions}; both are at least 1")
-        self._check_shape()
-
-    def _check_shape(self) -> None:
-        kind = SHAPES.get(self.part)
-        names = [one.name for one in dataclasses.fields(kind)] if kind is not None else []
-        for key in self.shape:
-            if key not in names:
-                raise unknown(f"shape option of {self.part}", key, names)
-        depths = [stage.layers for stage in self.stages if stage.layers]
-        depths.append(self.shape.get("layers", ImageShape.layers))
-        if depths != sorted(depths):
-            raise SoonerError(f"layers are {depths}, stages and shape; a decoder only grows")
 
 
 CODES = ImageRecipe(

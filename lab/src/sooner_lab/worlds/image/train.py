@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Unpack
 
-from .. import lessons
-from ..lessons import Lesson, begin
-from ..recipes import Options
+from ..lessons import Lesson, trainer
 from . import learn_classifier, learn_codes, learn_target
 from .recipe import ImageRecipe
 
@@ -18,34 +15,16 @@ FIXED = (
 """Fields of the recipe in which a resumed run must agree."""
 
 
+LESSONS: dict[str, Callable[[Path, ImageRecipe], Lesson]] = {
+    "codes": learn_codes.CodesLesson,
+    "classifier": learn_classifier.ClassifierLesson,
+    "target": learn_target.ImageTargetLesson,
+}
+
+
 def build_lesson(out: Path, config: ImageRecipe) -> Lesson:
-    """The lesson of `config.part`; `out` is where the part's own files go."""
-    kinds: dict[str, Callable[[Path, ImageRecipe], Lesson]] = {
-        "codes": learn_codes.CodesLesson,
-        "classifier": learn_classifier.ClassifierLesson,
-        "target": learn_target.ImageTargetLesson,
-    }
-    return begin(kinds, out, config)
+    """The lesson of `config.part`; the run's own files go to `out`."""
+    return LESSONS[config.part](out, config)
 
 
-def train(out: Path | str, config: ImageRecipe, **options: Unpack[Options]) -> Path:
-    """Train one part and write its checkpoint folder.
-
-    `sooner train miniature image` calls this once with each of `RECIPES`, in their order.
-
-    Args:
-        out: see `lessons.train`. The classifier and the target read
-            `../codes/checkpoint`, and the target's card `../classifier/checkpoint`.
-        config: the recipe.
-        options: see `lessons.train`.
-
-    Returns:
-        The checkpoint folder.
-
-    Raises:
-        SoonerError: `state.pt` is of another recipe, or a part that this one is built on has
-            not been trained yet; the error
-            says how to go on.
-    """
-    out = Path(out)
-    return lessons.train(out, config, build_lesson(out, config), FIXED, **options)
+train = trainer(build_lesson, FIXED)

@@ -7,36 +7,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
 
 from sooner.models.clip_tokenizer import MotionTokenizer
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 from .. import cards
-from ..recipes import plain
 from . import evaluate, world
 from . import probe as probing
 from .pixels import to_pixels
-from .recipe import MotionRecipe
 
 CLIPS = 64
-
-
-def write(
-    folder: Path,
-    model: nn.Module,
-    recipe: MotionRecipe,
-    steps: int,
-    seconds: float,
-    figures: dict[str, Any],
-) -> Path:
-    """Write `card.json` into a checkpoint folder."""
-    about = {
-        "part": recipe.part,
-        "parameters": sum(parameter.numel() for parameter in model.parameters()),
-        "held_out": figures,
-    }
-    return cards.write(folder, about, plain(recipe), steps, seconds)
 
 
 @torch.no_grad()

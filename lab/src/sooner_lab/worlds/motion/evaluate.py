@@ -12,7 +12,6 @@ from sooner.models.clip_tokenizer import MotionTokenizer
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 from . import world
-from .pixels import to_frames, to_pixels
 
 
 def load_target(folder: Path | str) -> CosmosARForCausalLM:
@@ -92,19 +91,3 @@ def continue_codes(model: CosmosARForCausalLM, codes: torch.Tensor, seed: int = 
         fresh = torch.multinomial(chances, 1, generator=noise)
         out = torch.cat([out, fresh], dim=1)
     return out
-
-
-def continue_clips(
-    model: CosmosARForCausalLM, tokenizer: MotionTokenizer, frames: torch.Tensor, seed: int = 0
-) -> torch.Tensor:
-    """Continue clips from their first nine frames.
-
-    Args:
-        frames: uint8 [rows, at least 9, H, W, 3].
-
-    Returns:
-        uint8 [rows, 33, H, W, 3]; the given frames as the tokenizer sees them.
-    """
-    codes = tokenizer.encode(to_pixels(frames[:, : world.GIVEN]))
-    whole = continue_codes(model, codes.flatten(1), seed)
-    return to_frames(tokenizer.decode(whole.view(len(frames), *model.config.latent_shape)))

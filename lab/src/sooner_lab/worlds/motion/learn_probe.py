@@ -9,6 +9,9 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from .. import cards
+from ..lessons import Lesson
+from ..training import save_half
 from . import card, world
 from .learn_target import load_tokenizer
 from .pixels import to_pixels
@@ -18,7 +21,7 @@ from .recipe import MotionRecipe, MotionStage
 _SHOWN = 4  # frames of a clip that a step looks at
 
 
-class ProbeLesson:
+class ProbeLesson(Lesson):
     """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
@@ -26,12 +29,6 @@ class ProbeLesson:
         self.tokenizer = load_tokenizer(out)
         self.probe = MotionProbe(MotionProbeConfig(**config.shape))
         self.model: nn.Module = self.probe
-
-    def enter(self, stage: MotionStage, index: int) -> None:
-        """Does nothing: a stage needs no data."""
-
-    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
-        """The probe has one shape."""
 
     def loss(
         self, stage: MotionStage, rng: np.random.Generator
@@ -44,19 +41,14 @@ class ProbeLesson:
         right = (logits.argmax(-1) == kinds)[there].float().mean()
         return named + 0.1 * place, {"right": float(right), "pixels": float(place.detach())}
 
-    def after_step(self, rng: np.random.Generator) -> None:
-        """Does nothing."""
-
     def check(self) -> dict[str, float]:
         return card.probe_figures(self.probe, self.tokenizer, 4)
 
-    def save(self, folder: Path, steps: int, seconds: float) -> None:
-        half = MotionProbe(self.probe.config)
-        half.load_state_dict(self.probe.state_dict())
-        half.half().save_pretrained(folder)
+    def save(self, folder: Path, seconds: float) -> None:
+        save_half(self.probe, folder)
         loaded = MotionProbe.from_pretrained(folder, dtype=torch.float32).eval()
         figures = card.probe_figures(loaded, self.tokenizer, 64)
-        card.write(folder, loaded, self.config, steps, seconds, figures)
+        cards.write(folder, loaded, self.config, seconds, {"held_out": figures})
 
     def _draw(
         self, rng: np.random.Generator, rows: int, latents: int, lattice: int

@@ -13,6 +13,8 @@ from sooner.errors import SoonerError
 from sooner.io import replacing
 from sooner.models.clip_tokenizer import MotionTokenizer
 
+from .. import cards
+from ..lessons import Lesson
 from . import architecture, card, evaluate, hints, world
 from .pixels import to_pixels
 from .recipe import MotionRecipe, MotionStage
@@ -21,7 +23,7 @@ from .recipe import MotionRecipe, MotionStage
 FIRST_WEIGHT = 0.1
 
 
-class MotionTargetLesson:
+class MotionTargetLesson(Lesson):
     """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
@@ -106,19 +108,16 @@ class MotionTargetLesson:
             "resting": float(told[~moving].mean()),
         }
 
-    def after_step(self, rng: np.random.Generator) -> None:
-        """Does nothing."""
-
     def check(self) -> dict[str, float]:
         codes = encode_clips(self.tokenizer, world.HELD_OUT, 4)
         return evaluate.foresight(self.target, codes)
 
-    def save(self, folder: Path, steps: int, seconds: float) -> None:
+    def save(self, folder: Path, seconds: float) -> None:
         write(self.target, folder)
         model = evaluate.load_target(folder)
         probe = self.out.parent / "probe" / "checkpoint"
         figures = card.target_figures(model, self.tokenizer, probe if probe.exists() else None)
-        card.write(folder, model, self.config, steps, seconds, figures)
+        cards.write(folder, model, self.config, seconds, {"held_out": figures})
 
     def _corrupt(self, codes: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Replace a share of the codes, up to twice `corrupt` in a row, by random ones."""

@@ -11,7 +11,10 @@ from torch.nn import functional
 
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
+from .. import cards
 from ..codebook import RunningAverages
+from ..lessons import Lesson
+from ..training import save_half
 from . import card, world
 from .pixels import to_pixels
 from .recipe import MotionRecipe, MotionStage
@@ -26,7 +29,7 @@ class CodebookAverages(RunningAverages):
         return self.total / self.count.clamp(min=1e-4)[:, None]
 
 
-class TokenizerLesson:
+class TokenizerLesson(Lesson):
     """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
@@ -52,9 +55,6 @@ class TokenizerLesson:
             book = _k_means(latent.flatten(0, -2), self.tokenizer.config.codes, rng)
         self.averages.begin(book)
         self.tokenizer.codebook.weight.copy_(book)
-
-    def shape_like(self, state: dict[str, torch.Tensor]) -> None:
-        """The tokenizer has one shape."""
 
     def loss(
         self, stage: MotionStage, rng: np.random.Generator
@@ -90,12 +90,11 @@ class TokenizerLesson:
     def check(self) -> dict[str, float]:
         return card.tokenizer_figures(self.tokenizer, 16)
 
-    def save(self, folder: Path, steps: int, seconds: float) -> None:
-        half = MotionTokenizer(self.tokenizer.config)
-        half.load_state_dict(self.tokenizer.state_dict())
-        half.half().save_pretrained(folder)
+    def save(self, folder: Path, seconds: float) -> None:
+        save_half(self.tokenizer, folder)
         loaded = MotionTokenizer.from_pretrained(folder, dtype=torch.float32).eval()
-        card.write(folder, loaded, self.config, steps, seconds, card.tokenizer_figures(loaded, 128))
+        figures = card.tokenizer_figures(loaded, 128)
+        cards.write(folder, loaded, self.config, seconds, {"held_out": figures})
 
     def _draw(
         self, rng: np.random.Generator, rows: int, latents: int, lattice: int

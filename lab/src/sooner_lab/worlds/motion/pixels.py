@@ -1,4 +1,4 @@
-"""Frames of clips as the pixels that the tokenizer reads, and back."""
+"""Frames of clips as the pixels that the tokenizer reads."""
 
 from __future__ import annotations
 
@@ -8,9 +8,3 @@ import torch
 def to_pixels(frames: torch.Tensor) -> torch.Tensor:
     """Return uint8 frames `[rows, frames, H, W, 3]` as pixels `[rows, 3, frames, H, W]`, ±1."""
     return frames.permute(0, 4, 1, 2, 3).float() / 127.5 - 1
-
-
-def to_frames(pixels: torch.Tensor) -> torch.Tensor:
-    """Return pixels as uint8 frames `[rows, frames, H, W, 3]`, the inverse of `to_pixels`."""
-    scaled = (pixels.clamp(-1, 1) + 1) * 127.5
-    return scaled.round().to(torch.uint8).permute(0, 2, 3, 4, 1)

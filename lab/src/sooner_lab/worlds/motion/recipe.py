@@ -19,11 +19,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from sooner.checks import check_choice
-from sooner.errors import SoonerError
-
-PARTS = ("tokenizer", "probe", "target")
-
 
 @dataclass(frozen=True)
 class MotionStage:
@@ -59,10 +54,6 @@ class MotionStage:
     over: int = 0
     bf16: bool = True
 
-    def __post_init__(self) -> None:
-        if self.steps < 1 or self.rows < 1:
-            raise SoonerError(f"a stage needs steps and rows of at least 1: {self}")
-
 
 @dataclass(frozen=True)
 class MotionRecipe:
@@ -94,9 +85,6 @@ class MotionRecipe:
     grain: float = 1.0
     save_every: int = 50
     check_every: int = 100
-
-    def __post_init__(self) -> None:
-        check_choice("part", self.part, PARTS)
 
 
 TOKENIZER = MotionRecipe(

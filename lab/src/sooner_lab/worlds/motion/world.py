@@ -26,7 +26,6 @@ BACKGROUNDS = {"slate": (92, 100, 112), "sand": (186, 172, 148), "plum": (120, 9
 
 FRAMES, GIVEN = 33, 9
 HEIGHT, WIDTH = 40, 48
-FPS = 12
 HELD_OUT = 10_007  # a seed whose clips no recipe trains on; those of recipes are small
 RADIUS = 6
 # Shapes start this many pixels apart. A shape then reaches a wall only after a multiple of four
@@ -67,26 +66,6 @@ class MotionClip:
     background: str
     texture: int
     movers: tuple[Mover, ...]
-
-    def truth(self, frame: int = FRAMES - 1) -> list[dict[str, object]]:
-        """What each shape is, where it is in `frame`, and which way it goes from there."""
-        return [
-            {
-                "kind": mover.kind,
-                "colour": mover.colour,
-                "position": list(mover.at(frame)),
-                "direction": direction(mover.heading(frame)),
-            }
-            for mover in self.movers
-        ]
-
-
-def direction(velocity: tuple[int, int]) -> str:
-    """`(1, -1)` is "up and right"; y grows downwards."""
-    right, down = velocity
-    vertical = "down" if down > 0 else "up" if down < 0 else ""
-    horizontal = "right" if right > 0 else "left" if right < 0 else ""
-    return " and ".join(part for part in (vertical, horizontal) if part) or "nowhere"
 
 
 def sample(rng: np.random.Generator, lattice: int = LATTICE) -> MotionClip:

@@ -11,7 +11,7 @@ import torch
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.model import OpenVLAForActionPrediction
 
-from ..training import deepen
+from ..training import waves
 from . import words
 from .collect import HORIZON
 
@@ -38,40 +38,13 @@ class RobotShape:
 TARGET = RobotShape(20, 128, 4, 256, 3, 64, 4)
 
 
-@dataclass(frozen=True)
-class PolicyForm:
-    """What a policy sees and says, whatever its sizes.
-
-    Attributes:
-        side: of its picture, in pixels; a multiple of `PATCH`.
-        horizon: steps of an action.
-        data_set: of its demonstrations.
-        words: of its tokenizer, beside `words.WORDS`.
-    """
-
-    side: int = SIDE
-    horizon: int = HORIZON
-    data_set: str = STATISTICS
-    words: str = ""
-
-    @property
-    def grid(self) -> int:
-        """Patches of a side."""
-        return self.side // PATCH
-
-
-FORM = PolicyForm()
-
-
-def build_config(
-    shape: RobotShape, statistics: dict[str, Any], form: PolicyForm = FORM
-) -> OpenVLAConfig:
+def build_config(shape: RobotShape, statistics: dict[str, Any]) -> OpenVLAConfig:
     """The checkpoint's config; `statistics` are those of its demonstrations."""
     tower = {
         "hidden_size": shape.vision_width,
         "num_hidden_layers": shape.vision_layers,
         "num_attention_heads": shape.vision_heads,
-        "image_size": form.side,
+        "image_size": SIDE,
         "patch_size": PATCH,
     }
     text = {
@@ -92,10 +65,10 @@ def build_config(
         text_config=text,
         pad_to_multiple_of=words.PADDING,
         n_action_bins=words.ACTIONS,
-        action_horizon=form.horizon,
+        action_horizon=HORIZON,
         trailing_token_id=words.SPECIALS.index(words.SPACE),
         image_token_id=words.IMAGE_ID,
-        norm_stats={form.data_set: {"action": statistics}},
+        norm_stats={STATISTICS: {"action": statistics}},
     )
 
 
@@ -113,40 +86,14 @@ def statistics(actions: np.ndarray) -> dict[str, Any]:
     }
 
 
-def build_model(
-    shape: RobotShape, stats: dict[str, Any], form: PolicyForm = FORM
-) -> OpenVLAForActionPrediction:
+def build_model(shape: RobotShape, stats: dict[str, Any]) -> OpenVLAForActionPrediction:
     """A fresh fp32 policy; weights come from torch's global generator, as everywhere in HF."""
-    model = OpenVLAForActionPrediction(build_config(shape, stats, form)).float()
-    _place_patches(model, form.grid)
+    model = OpenVLAForActionPrediction(build_config(shape, stats)).float()
+    towers, positions = model.model.vision_backbone, waves(GRID, shape.vision_width)
+    with torch.no_grad():
+        towers.fused_featurizer.embeddings.position_embedding.weight.copy_(positions)
+        towers.featurizer.embeddings.position_embeddings[0, 1:] = positions
     model.generation_config.eos_token_id = None  # an action ends by its length
     model.generation_config.pad_token_id = 0
     model.generation_config.do_sample = False
     return model
-
-
-def _place_patches(model: OpenVLAForActionPrediction, grid: int) -> None:
-    """Start the towers' positions as 2-D sines and cosines, which small towers hear at once."""
-    towers = model.model.vision_backbone
-    waves = _waves(towers.fused_featurizer.embeddings.embed_dim, grid)  # [patches, width]
-    with torch.no_grad():
-        towers.fused_featurizer.embeddings.position_embedding.weight.copy_(waves)
-        towers.featurizer.embeddings.position_embeddings[0, 1:] = waves
-
-
-def _waves(width: int, grid: int) -> torch.Tensor:
-    rates = torch.pi * 2.0 ** torch.linspace(-1, 2, width // 4) / grid
-    angles = torch.arange(grid)[:, None] * rates
-    waves = torch.cat([angles.sin(), angles.cos()], dim=1)  # [side, half]
-    rows, columns = waves.repeat_interleave(grid, 0), waves.repeat(grid, 1)
-    return torch.cat([rows, columns], dim=1)
-
-
-def grow(model: OpenVLAForActionPrediction, layers: int) -> None:
-    """Deepen the decoder in place, see `training.deepen`."""
-    deepen(model.model.language_model, layers)
-
-
-def parameters(model: torch.nn.Module) -> int:
-    """Number of weights, each counted once."""
-    return sum(parameter.numel() for parameter in model.parameters())

@@ -1,26 +1,106 @@
-"""Trains the robot miniature by a recipe."""
+"""The policy as a lesson of the common trainer."""
 
 from __future__ import annotations
 
+import dataclasses
+from functools import partial
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
-from .. import lessons
-from ..recipes import Options
-from .learn import FIXED, PolicyLesson
-from .recipe import RobotRecipe
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from sooner.models import silent
+from sooner.models.openvla.model import OpenVLAForActionPrediction
+from sooner.models.openvla.processing import OpenVLAProcessor
+from sooner.tasks.train_draft.log import ProgressLine
+
+from .. import cards
+from ..lessons import Lesson, show_count, trainer
+from ..training import first_depth, save_half, write_depth
+from . import architecture, collect, data, losses, words
+from .recipe import RobotRecipe, RobotStage
+
+CHUNK = 64
+FIXED = ("shape", "seed", "records", "data_seed", "held")
+"""Fields of the recipe in which a resumed run must agree."""
 
 
-def train(out: Path, recipe: RobotRecipe, **options: Unpack[Options]) -> Path:
-    """Collect demonstrations, train, and write a checkpoint; returns its folder.
+class PolicyLesson(Lesson):
+    """Demonstrations, the policy, and the hints that are dropped in the end.
 
     Args:
-        out: see `lessons.train`; it gets `data` too.
-        recipe: the recipe.
-        options: see `lessons.train`.
+        out: gets the folder `data`, unless its demonstrations are there.
+        config: the recipe.
+        progress: show a line while demonstrations are made.
 
     Raises:
-        SoonerError: `state.pt` is of another recipe; the simulator is not installed.
+        SoonerError: demonstrations have to be made and the simulator is not installed.
     """
-    lesson = PolicyLesson(out, recipe, options.get("progress", True))
-    return lessons.train(out, recipe, lesson, FIXED, **options)
+
+    decoder = "policy"
+
+    def __init__(self, out: Path, config: RobotRecipe, progress: bool = False) -> None:
+        self.config = config
+        with ProgressLine(progress) as line:
+            for name, count in config.records.items():
+                tell = partial(show_count, line, f"demonstrations of {name}", count)
+                collect.collect(out / "data", name, count, config.data_seed, tell)
+        records = collect.load(out / "data")
+        self.kept, self.held = data.split(records, config.held)
+        stats = architecture.statistics(records["actions"][self.kept])
+        self.reader = data.Reader(records, stats)
+        shape = dataclasses.replace(config.shape, layers=first_depth(config))
+        self.policy = architecture.build_model(shape, stats)
+        self.hints = losses.RobotHints(config.shape.width, self.reader.ids.shape[1])
+        self.model: nn.Module = nn.ModuleDict({"policy": self.policy, "hints": self.hints})
+
+    def loss(self, stage: RobotStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+        batch = self.reader.batch(rng.choice(self.kept, stage.rows), rng)
+        seen = self.policy.model.see(batch.pixels)
+        loss, report = losses.locate(self.hints, seen, batch)
+        if stage.kind == "vision":
+            return loss, report
+        acting, found = losses.act(self.policy, self.hints, seen, batch)
+        return 0.3 * loss + acting, {**report, **found}
+
+    @torch.no_grad()
+    def check(self) -> dict[str, Any]:
+        """How well held-out demonstrations are followed, by task: mean distance of the likeliest
+        bin and share within 9 bins, the expert's earlier bins given; how often the right patch is
+        found."""
+        tasks = self.reader.records["tasks"]
+        found = {}
+        for task, name in enumerate(collect.NAMES):
+            held = self.held[tasks[self.held] == task]
+            if not len(held):
+                continue
+            parts = [self._check(held[at : at + CHUNK]) for at in range(0, len(held), CHUNK)]
+            found[name] = {
+                key: round(float(np.mean([part[key] for part in parts])), 3) for key in parts[0]
+            }
+        return found
+
+    def _check(self, index: np.ndarray) -> dict[str, float]:
+        batch = self.reader.batch(index)
+        seen = self.policy.model.see(batch.pixels)
+        _, where = losses.locate(self.hints, seen, batch)
+        return {**where, **losses.act(self.policy, self.hints, seen, batch)[1]}
+
+    def save(self, folder: Path, seconds: float) -> None:
+        """Write the checkpoint and its card; success rates come from `sooner act rollout`."""
+        folder.mkdir(parents=True, exist_ok=True)
+        save_half(self.policy, folder)
+        processor = OpenVLAProcessor.of(words.build_tokenizer(), self.policy.config)
+        processor.save_pretrained(folder)
+        write_depth(folder, self.policy, self.config.shape.layers)
+        model = silent.as_run(OpenVLAForActionPrediction.from_pretrained(folder), folder)
+        figures = {**cards.depth(model, folder), "held_out": self.check()}
+        cards.write(folder, model, self.config, seconds, figures)
+
+
+def train(out: Path | str, config: RobotRecipe, **options: Any) -> Path:
+    """Collect demonstrations into `out/data`, train, and write a checkpoint; see `trainer`."""
+    make = partial(PolicyLesson, progress=options.get("progress", True))
+    return trainer(make, FIXED)(out, config, **options)

@@ -23,26 +23,21 @@ VOCABULARY = TEXT + ACTIONS + PADDING
 IMAGE_ID = TEXT + ACTIONS
 
 
-def vocabulary(more: str = "") -> list[str]:
-    """All tokens that can be written; a token's place is its id, so weights bind the order.
-
-    Args:
-        more: words of another policy's instructions; they take free ids.
-    """
+def vocabulary() -> list[str]:
+    """All tokens that can be written; a token's place is its id, so weights bind the order."""
     frame = PROMPT.format(instruction=" ").lower()
     words = "".join(mark if mark.isalpha() else " " for mark in frame).split() + WORDS.split()
     letters = string.ascii_lowercase + string.digits
     text = [*SPECIALS, *words, *letters, *string.punctuation, *(f"##{mark}" for mark in letters)]
-    text += more.split()
     text = list(dict.fromkeys(text))
     free = [f"<free {number}>" for number in range(TEXT - len(text))]
     actions = [f"<action {ACTIONS - 1 - number}>" for number in range(ACTIONS)]
     return [*text, *free, *actions]
 
 
-def build_tokenizer(more: str = "") -> PreTrainedTokenizerFast:
+def build_tokenizer() -> PreTrainedTokenizerFast:
     """A word-level fast tokenizer with character fall-back, which begins a text with `<s>`."""
-    ids = {token: index for index, token in enumerate(vocabulary(more))}
+    ids = {token: index for index, token in enumerate(vocabulary())}
     bare = Tokenizer(models.WordPiece(ids, unk_token=UNKNOWN, max_input_chars_per_word=1000))
     bare.normalizer = normalizers.Lowercase()
     bare.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

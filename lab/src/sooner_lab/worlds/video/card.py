@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from .. import cards
-from ..recipes import plain
-from . import architecture, cases, evaluate
+from . import cases, evaluate
 from .recipe import VideoRecipe
 
 SCENES = (1, 2, 4, 6, 8, 10)
@@ -30,16 +29,6 @@ def measure(folder: Path, clips: int) -> dict[str, Any]:
 def write(folder: Path, recipe: VideoRecipe, seconds: float) -> Path:
     """Measure the checkpoint in `folder` and write `card.json` into it."""
     model, _ = evaluate.load(folder)
-    figures = {
-        "parameters": architecture.parameters(model),
-        **cards.depth(model, folder),
-        "accuracy": measure(folder, CLIPS),
-    }
-    told = {
-        **plain(recipe),
-        "start": Path(recipe.start).name,
-        "ranker": Path(recipe.ranker).name,
-    }
-    steps = sum(stage.steps for stage in recipe.stages)
+    figures = {**cards.depth(model, folder), "accuracy": measure(folder, CLIPS)}
     start = Path(recipe.start) if recipe.start else None
-    return cards.write(folder, figures, told, steps, seconds, start)
+    return cards.write(folder, model, recipe, seconds, figures, start)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -27,24 +26,20 @@ def name_tokens(
     head: nn.Linear,
     tokens: torch.Tensor,
     labels: torch.Tensor,
-    parts: Mapping[str, int] = PARTS,
-    always: Sequence[str] = ("background",),
 ) -> tuple[torch.Tensor, dict[str, Any]]:
     """The auxiliary loss, and how often tokens that show a shape are named right.
 
     Args:
         tokens: [frames, tokens, width].
         labels: [frames, tokens, parts]; a token shows a shape where the second is not 0.
-        parts: classes of each label.
-        always: labels that every token has; class 0 of the others is "nothing here".
     """
     loss, report = tokens.new_zeros(()), {}
     shown = labels[..., 1] > 0  # [frames, tokens]
-    logits = head(tokens).split(tuple(parts.values()), dim=-1)
-    for part, (name, size) in enumerate(parts.items()):
+    logits = head(tokens).split(tuple(PARTS.values()), dim=-1)
+    for part, (name, size) in enumerate(PARTS.items()):
         # Most tokens show no shape; unweighted, saying so drowns the rest for long.
         weight = torch.ones(size)
-        weight[0] = 1.0 if name in always else 0.2
+        weight[0] = 1.0 if name == "background" else 0.2
         flat = labels[..., part].flatten()
         loss = loss + cross_entropy(logits[part].flatten(0, 1), flat, weight)
         right = logits[part].argmax(-1) == labels[..., part]

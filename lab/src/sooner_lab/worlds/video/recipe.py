@@ -18,7 +18,7 @@ Forwards of one token have to be slow beside the draft's: the target runs 28 lay
 silent (`models/silent.py`) and neither trained nor stored.
 
 The shipped target took these stages in several sittings, each from the checkpoint of the one
-before. It had 22 layers and a *joint* stage (everything together, on freshly rendered frames)
+before. It had 22 layers and a stage that trained everything together on freshly rendered frames
 before its third part; the four layers that did its work went on alone from there. The silent
 layers were in while its last stage ran, which moved their output projections by 5e-4 at most.
 """
@@ -43,8 +43,7 @@ class VideoStage:
     """One stretch of training with its own optimizer, warm-up and cosine.
 
     Attributes:
-        kind: "vision" (frames, auxiliary loss), "language" (frozen tower, caption loss) or
-            "joint" (both losses through everything).
+        kind: "vision" (frames, auxiliary loss) or "language" (frozen tower, caption loss).
         steps: optimizer steps.
         size: frames a step for "vision", else tokens a step (rows = size // row length).
         lr: peak learning rate.
@@ -62,7 +61,7 @@ class VideoStage:
             scenes take 0.75 of the time so, those of one scene 1.15 of it.
     """
 
-    kind: Literal["vision", "language", "joint"]
+    kind: Literal["vision", "language"]
     steps: int
     size: int
     lr: float
@@ -74,14 +73,6 @@ class VideoStage:
     everywhere: bool = False
     over: int = 0
     bf16: bool = False
-
-    def __post_init__(self) -> None:
-        if self.kind not in ("vision", "language", "joint"):
-            raise ValueError(f"kind is {self.kind!r}; it is 'vision', 'language' or 'joint'")
-        if self.steps < 1 or self.size < 1 or not 1 <= self.scenes[0] <= self.scenes[1]:
-            raise ValueError(f"a stage needs steps, size and scenes of at least 1: {self}")
-        if not 0 <= self.pruned <= 1:
-            raise ValueError(f"pruned is {self.pruned}; it is a share of the steps, 0 to 1")
 
 
 @dataclass(frozen=True)
@@ -111,10 +102,6 @@ class VideoRecipe:
     start: str = ""
     ranker: str = ""
 
-    def __post_init__(self) -> None:
-        if not self.ranker and any(stage.ranked for stage in self.stages):
-            raise ValueError("a ranked stage needs the recipe's ranker: a target's checkpoint")
-
 
 TARGET = VideoRecipe(
     shape=architecture.TARGET,
@@ -130,22 +117,10 @@ TARGET = VideoRecipe(
         VideoStage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
         VideoStage("language", 600, 4000, 8e-4, scenes=(1, 10), pace=LONG, bf16=True),
         VideoStage(
-            "language",
-            2400,
-            5000,
-            1.2e-3,
-            scenes=(2, 9),
-            pace=ScenePacing(0.55, 0.4, 0.05),
-            bf16=True,
+            "language", 2400, 5000, 1.2e-3, (2, 9), pace=ScenePacing(0.55, 0.4, 0.05), bf16=True
         ),
         VideoStage(
-            "language",
-            2000,
-            5000,
-            7e-4,
-            scenes=(2, 9),
-            pace=ScenePacing(0.6, 0.38, 0.02),
-            bf16=True,
+            "language", 2000, 5000, 7e-4, (2, 9), pace=ScenePacing(0.6, 0.38, 0.02), bf16=True
         ),
         VideoStage(
             "language",

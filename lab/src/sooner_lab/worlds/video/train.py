@@ -1,32 +1,132 @@
-"""Trains the video miniature by a recipe."""
+"""Captioning as a lesson of the common trainer."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Unpack
+from typing import Any
 
-from .. import lessons
-from ..recipes import Options
-from .learn import FIXED, CaptionLesson
-from .recipe import TARGET, VideoRecipe
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from ..lessons import Lesson, trainer
+from ..training import first_model, write_depth
+from . import architecture, bank, build, card, data, evaluate, losses, ranking
+from .recipe import VideoRecipe, VideoStage
+
+CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are small numbers
+CHECK_CLIPS = 8
+DROPPED = (0.7, 0.95)  # fewest and most of a pruned row's visual tokens that are dropped
+FIXED = ("shape", "seed", "bank", "start", "ranker")
+"""Fields of the recipe in which a resumed run must agree."""
 
 
-def train(out: Path | str, config: VideoRecipe = TARGET, **options: Unpack[Options]) -> Path:
-    """Train one model of the pair and write its checkpoint folder.
-
-    `sooner train miniature video` calls this once with each of `RECIPES`, in their order.
+class CaptionLesson(Lesson):
+    """Clips, the captioner, and the head that names what a token shows; it is dropped in the end.
 
     Args:
-        out: see `lessons.train`.
+        out: the run's folder.
         config: the recipe.
-        options: see `lessons.train`.
-
-    Returns:
-        The checkpoint folder.
 
     Raises:
-        SoonerError: `state.pt` is of another recipe, or there is no checkpoint to start from or to
-            rank with; the error says how to go on.
+        SoonerError: there is no fitting checkpoint to start from, or none to rank with.
     """
-    out = Path(out)
-    return lessons.train(out, config, CaptionLesson(config, out), FIXED, **options)
+
+    decoder, low = "captioner", architecture.LOW
+
+    def __init__(self, out: Path, config: VideoRecipe) -> None:
+        self.config, self.writer = config, data.CaptionRowWriter()
+        start = Path(config.start) if config.start else None
+        self.captioner = first_model(config, start, architecture.build_model, evaluate.load)
+        self.head = nn.Linear(config.shape.width, sum(data.LABEL_SIZES))
+        self.model: nn.Module = nn.ModuleDict({"captioner": self.captioner, "head": self.head})
+        self.stage: VideoStage = config.stages[0]
+        self.bank: bank.SceneBank | None = None
+        self.ranker = ranking.Ranker((out / config.ranker).resolve()) if config.ranker else None
+
+    def enter(self, stage: VideoStage, index: int) -> None:
+        super().enter(stage, index)
+        self.stage, self.bank = stage, None
+        self.model.requires_grad_(True)
+        if stage.kind == "language":
+            inner = self.captioner.model
+            for module in (inner.vision_tower, inner.multi_modal_projector):
+                module.requires_grad_(False)
+            seed = (self.config.seed, index)
+            self.bank = bank.encode(self.captioner, self.writer, self.config.bank, seed)
+            if self.ranker is not None and stage.ranked:
+                self.ranker.enter(self.writer, self.config.bank, seed)
+
+    def loss(self, stage: VideoStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+        if stage.kind == "vision":
+            frames = data.sample_frames(rng, stage.size, _noise(rng), stage.everywhere)
+            seen = losses.see(self.captioner, frames.pixels)
+            return losses.name_tokens(self.head, seen, frames.labels)
+        return self._caption(stage, rng)
+
+    def _caption(
+        self, stage: VideoStage, rng: np.random.Generator
+    ) -> tuple[Tensor, dict[str, Any]]:
+        scenes = int(rng.integers(stage.scenes[0], stage.scenes[1] + 1))
+        shown = stage.pace.draw(rng, scenes)
+        frames = int(shown.sum())
+        row = frames * architecture.POOLED**2 + 24 * (len(shown) + 1)
+        # Rows share their number of frames, and have the scenes' lengths in orders of their own.
+        spread = rng.permuted(np.tile(shown, (max(stage.size // row, 1), 1)), axis=1)
+        first = len(self.writer.head)
+        features, batch, kept = self._from_bank(spread, rng)
+        loss, right = losses.predict(self.captioner, batch, features, first, stage.bf16, kept)
+        return loss, {"scenes": len(shown), "frames": frames, "right": right}
+
+    def _from_bank(
+        self, shown: np.ndarray, rng: np.random.Generator
+    ) -> tuple[Tensor, data.CaptionRows, Tensor | None]:
+        """Features of clips, their rows, and the places that are left of these."""
+        assert self.bank is not None
+        picked = self.bank.draw(rng, *shown.shape)
+        features = self.bank.gather(picked, shown)
+        told = [self.bank.told(*pair) for pair in zip(picked, shown, strict=True)]
+        batch = self.writer.write(rng, told, int(shown[0].sum()))
+        is_pruned = rng.random() < self.stage.pruned
+        return features, batch, self._kept(batch, picked, shown, rng) if is_pruned else None
+
+    def _kept(
+        self,
+        batch: data.CaptionRows,
+        picked: np.ndarray,
+        shown: np.ndarray,
+        rng: np.random.Generator,
+    ) -> Tensor | None:
+        """The places that are left of pruned rows [rows, kept]; None: too short to prune."""
+        first = len(self.writer.head)
+        visual = batch.frames_per_row * architecture.POOLED**2 + 1  # with the newline's
+        if not self.stage.ranked:
+            video = range(first, first + visual)
+            return data.kept_places(rng, len(shown), batch.ids.shape[1], video, DROPPED)
+        if visual <= ranking.SHORT:
+            return None
+        assert self.ranker is not None
+        assert self.ranker.bank is not None
+        seen = self.ranker.bank.gather(picked, shown)
+        return self.ranker.kept(batch, seen, first, float(rng.uniform(*DROPPED)))
+
+    def check(self) -> dict[str, float]:
+        """Held-out accuracy of captions; none where frames alone are learnt."""
+        if self.stage.kind == "vision":
+            return {}
+        clips = evaluate.sample_clips(CHECK_SEED, CHECK_CLIPS, self.stage.scenes[1])
+        found = evaluate.score_clips(self.captioner, build.build_processor(), clips)
+        return {key: round(value, 3) for key, value in found.items()}
+
+    def save(self, folder: Path, seconds: float) -> None:
+        build.save(self.captioner, folder)
+        write_depth(folder, self.captioner, self.config.shape.layers, architecture.LOW)
+        card.write(folder, self.config, seconds)
+
+
+def _noise(rng: np.random.Generator) -> torch.Generator:
+    """Noise of a step's pictures, which follows from the step's own generator."""
+    return torch.Generator().manual_seed(int(rng.integers(2**62)))
+
+
+train = trainer(CaptionLesson, FIXED)

@@ -7,7 +7,6 @@ apart into characters, so that every prompt tokenises. Text is lower-cased.
 from __future__ import annotations
 
 import string
-from collections.abc import Iterable, Sequence
 
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
@@ -49,25 +48,15 @@ def vocabulary() -> list[str]:
             "up down and from the to",
         )
     )  # fmt: skip
-    tokens = with_characters(word for word in told.split() if word.isalpha())
+    letters = string.ascii_lowercase + string.digits
+    marks = [*letters, *string.punctuation, *(f"##{mark}" for mark in letters)]
+    tokens = [*SPECIALS, *(word for word in told.split() if word.isalpha()), *marks]
     return list(dict.fromkeys([*tokens, "stays", "at"]))  # the last came later than some weights
 
 
-def with_characters(words: Iterable[str]) -> list[str]:
-    """A vocabulary: the specials, some words, and the characters of any other."""
-    letters = string.ascii_lowercase + string.digits
-    marks = [*letters, *string.punctuation, *(f"##{mark}" for mark in letters)]
-    return list(dict.fromkeys([*SPECIALS, *words, *marks]))
-
-
-def build_tokenizer(tokens: Sequence[str] | None = None) -> PreTrainedTokenizerFast:
-    """A word-level fast tokenizer with character fall-back; EOS is `<|im_end|>`.
-
-    Args:
-        tokens: all of them in the order of their ids; `None` is `vocabulary()`.
-    """
-    tokens = vocabulary() if tokens is None else tokens
-    vocab = {token: index for index, token in enumerate(tokens)}
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """A word-level fast tokenizer with character fall-back; EOS is `<|im_end|>`."""
+    vocab = {token: index for index, token in enumerate(vocabulary())}
     core = Tokenizer(models.WordPiece(vocab, unk_token=UNKNOWN, max_input_chars_per_word=200))
     core.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     core.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
