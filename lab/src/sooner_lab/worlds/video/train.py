@@ -85,7 +85,7 @@ class CaptionLesson(Lesson):
         assert self.bank is not None
         picked = self.bank.draw(rng, *shown.shape)
         features = self.bank.gather(picked, shown)
-        told = [self.bank.told(*pair) for pair in zip(picked, shown, strict=True)]
+        told = [self.bank.report(*pair) for pair in zip(picked, shown, strict=True)]
         batch = self.writer.write(rng, told, int(shown[0].sum()))
         is_pruned = rng.random() < self.stage.pruned
         return features, batch, self._kept(batch, picked, shown, rng) if is_pruned else None
