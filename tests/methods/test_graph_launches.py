@@ -18,6 +18,8 @@ from method_matrix import METHODS, reference
 from recorders import StandIn
 from sooner.graphs.recorder import Run
 
+pytestmark = pytest.mark.slow
+
 FREE = {"empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided", "detach",
         "_unsafe_view", "lift_fresh", "alias"}  # fmt: skip
 """Operations that launch nothing, beside views."""

@@ -62,7 +62,9 @@ def test_padded_steps_draw_what_others_draw(name: str) -> None:
     assert recorder.replayed > 0
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[pytest.mark.slow] * (seed >= 3)) for seed in range(10)]
+)
 def test_rows_join_and_leave_padded_steps(seed: int) -> None:
     recorder = StandIn()
     schedule(seed, graphs=recorder)
@@ -146,6 +148,7 @@ def test_a_drafts_forwards_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> 
         assert all(launched)
 
 
+@pytest.mark.slow
 def test_a_compiled_forward_is_one_graph_a_bucket() -> None:
     """No break, and none is compiled again: not for other lengths, nor for a run that follows."""
     kinds: set[str] = set()
