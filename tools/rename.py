@@ -216,8 +216,35 @@ class Rename(cst.CSTTransformer):
         scope = self.scope
         self.stack.pop()
         self.kinds.pop()
-        updated_node = updated_node.with_changes(name=self._defined(original_node.name))
+        updated_node = updated_node.with_changes(
+            name=self._defined(original_node.name),
+            decorators=[self._parametrized(scope, item) for item in updated_node.decorators],
+        )
         return self._documented(scope, updated_node)
+
+    def _parametrized(self, scope: str, decorator: cst.Decorator) -> cst.Decorator:
+        call = decorator.decorator
+        if not isinstance(call, cst.Call) or not call.args:
+            return decorator
+        name = getattr(getattr(call.func, "attr", None), "value", "")
+        if name not in ("parametrize", "usefixtures"):
+            return decorator
+        owner = scope if name == "parametrize" else MODULE
+        args = list(call.args)
+        for place in range(1 if name == "parametrize" else len(args)):
+            args[place] = args[place].with_changes(value=self._quoted(owner, args[place].value))
+        return decorator.with_changes(decorator=call.with_changes(args=args))
+
+    def _quoted(self, scope: str, value):
+        if isinstance(value, cst.Tuple | cst.List):
+            elements = [e.with_changes(value=self._quoted(scope, e.value)) for e in value.elements]
+            return value.with_changes(elements=elements)
+        if not isinstance(value, cst.SimpleString):
+            return value
+        text = re.sub(
+            r"[A-Za-z_]\w*", lambda m: self.local.get((scope, m[0]), m[0]), value.raw_value
+        )
+        return value.with_changes(value=value.value.replace(value.raw_value, text))
 
     def visit_ClassDef(self, node):
         self.skip.add(id(node.name))
@@ -431,7 +458,7 @@ def apply(table: Path, write: bool, lenient: bool) -> int:
             parts = scope.split(".")
             name = parts[-2] if parts[-1] == "__init__" and len(parts) > 1 else parts[-1]
             keywords.setdefault((name, old), new)
-            if keywords[name, old] != new:
+            if keywords[name, old] != new and not lenient:
                 problems.append(
                     f"{path} {scope}: parameter {old} -> {new}, elsewhere {keywords[name, old]}"
                 )
