@@ -75,6 +75,7 @@ NOISE = {
 
 
 @functools.cache
+@torch.inference_mode(False)
 def model(family: str, seed: int = 0, layers: int = 3, vocab: int = VOCAB) -> Any:
     """A random model of a family, fp32, eval mode; cached, so never change its weights."""
     torch.manual_seed(seed)
@@ -89,6 +90,7 @@ def model(family: str, seed: int = 0, layers: int = 3, vocab: int = VOCAB) -> An
 
 
 @functools.cache
+@torch.inference_mode(False)
 def noisy(family: str, noise: float | None = None, seed: int = 0) -> Any:
     """A copy of `model(family)` with noise on its weights, which agrees with it half the time.
 
@@ -106,6 +108,7 @@ def noisy(family: str, noise: float | None = None, seed: int = 0) -> Any:
 
 
 @functools.cache
+@torch.inference_mode(False)
 def repadded(family: str, vocab: int) -> Any:
     """A draft like `noisy(family)` whose embedding and head have `vocab` rows instead."""
     draft = model(family, seed=11, vocab=vocab)
@@ -117,6 +120,7 @@ def repadded(family: str, vocab: int) -> Any:
 
 
 @functools.cache
+@torch.inference_mode(False)
 def head(family: str, seed: int = 0) -> EagleHead:
     """An untrained draft head for `model(family)`."""
     torch.manual_seed(seed)
@@ -124,6 +128,7 @@ def head(family: str, seed: int = 0) -> EagleHead:
 
 
 @functools.cache
+@torch.inference_mode(False)
 def eagle3_head(family: str, drafted: int = 64) -> Eagle3Head:
     """An untrained head for `model(family)` that drafts every token below `drafted`."""
     torch.manual_seed(2)
@@ -138,6 +143,7 @@ def eagle3_head(family: str, drafted: int = 64) -> Eagle3Head:
 
 
 @functools.cache
+@torch.inference_mode(False)
 def block_drafter(family: str, block_size: int = 6, layers: int = 2) -> DFlashModel:
     """A DFlash drafter for `model(family)` that is right now and then: its denoising is random, but
     the state that it adds to leans towards what the target's LM head says of the last state."""
@@ -156,6 +162,7 @@ def block_drafter(family: str, block_size: int = 6, layers: int = 2) -> DFlashMo
 
 
 @functools.cache
+@torch.inference_mode(False)
 def eager(family: str) -> Any:
     """The same model with eager attention."""
     copy_of = copy.deepcopy(model(family))

@@ -226,13 +226,13 @@ def test_pdfs_that_are_refused(processes: DecodeProcesses, data: bytes, told: st
 def test_a_decoder_that_hangs_is_killed_and_the_next_file_is_read() -> None:
     processes = DecodeProcesses(1, replace(LIMITS, seconds=0.5))
     try:
-        pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").report["pid"]
+        pid = processes.decode(f"{PLANTED}:report", b"", path="/dev/null").report["pid"]
         for name in ("hang", "hang_in_a_picture"):
             with pytest.raises(MediaError, match=r"took more than 0\.5 s"):
                 processes.decode(f"{PLANTED}:{name}", b"")
             with pytest.raises(ProcessLookupError):
                 os.kill(pid, 0)
-            pid = processes.decode(f"{PLANTED}:told", b"", path="/dev/null").report["pid"]
+            pid = processes.decode(f"{PLANTED}:report", b"", path="/dev/null").report["pid"]
         assert decode_picture(processes, png(gradient("RGB"))).shape == (20, 30, 3)
     finally:
         processes.close()
@@ -256,7 +256,9 @@ def test_a_process_is_reused_knows_no_secrets_and_writes_nothing(
     monkeypatch.setenv("SOONER_TOKEN", "secret")
     fresh = DecodeProcesses(1, LIMITS)
     try:
-        told = [fresh.decode(f"{PLANTED}:told", b"", path=str(tmp_path / "x")).report for _ in "ab"]
+        told = [
+            fresh.decode(f"{PLANTED}:report", b"", path=str(tmp_path / "x")).report for _ in "ab"
+        ]
     finally:
         fresh.close()
     assert told[0]["pid"] == told[1]["pid"] != os.getpid()

@@ -173,5 +173,5 @@ def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes:
         [token for one in every for token in one.tokens] for every in (updates, whole)
     )
     assert [(one.id, one.offset) for one in told] == [(one.id, one.offset) for one in expected]
-    assert choice.usage(JobUsage(1)).report == len(told)
+    assert choice.usage(JobUsage(1)).sent_tokens == len(told)
     assert all(one.logprob and one.logprob.token == one.id for one in told)

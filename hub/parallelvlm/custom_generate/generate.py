@@ -10,7 +10,7 @@ from sooner.hub import run
 def generate(
     model,
     prune=0.9,
-    least=256,
+    min_visual=256,
     layer=None,
     criterion="uv-prune-by-frame",
     num_draft_tokens="auto",
@@ -23,7 +23,7 @@ def generate(
     and sees only the visual tokens that the target's own ranking keeps."""
     options = {
         "prune": prune,
-        "least": least,
+        "min_visual": min_visual,
         "layer": layer,
         "criterion": criterion,
         "num_draft_tokens": num_draft_tokens,

@@ -78,7 +78,7 @@ def test_needles_are_short_and_the_rest_is_long() -> None:
     assert all(1 <= counts[1] <= 3 and 13 <= counts.sum() <= 64 for counts in drawn)
 
 
-@pytest.mark.parametrize("options", [{"pairs": 0}, {"even": -1}, {"most": 8}])
+@pytest.mark.parametrize("options", [{"pairs": 0}, {"even": -1}, {"maximum": 8}])
 def test_a_pace_is_checked(options: dict) -> None:
     with pytest.raises(ValueError, match="a pace needs"):
         ScenePacing(**options)

@@ -9,9 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-import sooner
 from sooner.errors import SoonerError
-from sooner_lab.bench.parallel.running import SeenVLM
 from sooner_lab.worlds.video import architecture, bank, build, data, evaluate, losses
 from sooner_lab.worlds.video.pacing import ScenePacing
 from sooner_lab.worlds.video.ranking import SHORT, Ranker
@@ -38,30 +36,6 @@ def target(tmp_path_factory: pytest.TempPathFactory) -> Path:
     torch.manual_seed(3)
     build.save(architecture.build_model(dataclasses.replace(TINY, layers=9)), folder)
     return folder
-
-
-@pytest.mark.parametrize("ratio", [0.5, 0.9])
-def test_rows_keep_what_the_method_keeps(target: Path, ratio: float) -> None:
-    """A training row loses the tokens that `ParallelVLM` would not give the draft."""
-    clip = evaluate.sample_clips(5, 1, 3)[0]
-    model, processor = evaluate.load(target)
-    inputs = evaluate.build_inputs(processor, [evaluate.film_of(clip)], 6)
-    draft, _ = evaluate.load(target)
-    method = SeenVLM(draft, prune=ratio, min_visual=0, placement="inline")
-    sooner.generate(model, inputs, method, max_new_tokens=2, do_sample=False)
-    wanted = method.seen[-1].token_indices[0]
-
-    features = losses.see(model, inputs["pixel_values_videos"][0]).flatten(0, 1)[None]
-    ids = torch.cat([inputs["input_ids"], torch.tensor([[7, 8, 9]])], dim=1)
-    labels = torch.full_like(ids, data.IGNORE)
-    labels[:, -3:] = ids[:, -3:]
-    first = int((ids[0] == inputs["input_ids"][0].mode().values).nonzero()[0])
-    kept = Ranker(target).kept(data.CaptionRows(ids, labels, 6), features, first, ratio)
-    visual = features.shape[1] + 1
-    inside = [int(place) - first for place in kept[0] if first <= place < first + visual]
-    assert inside == wanted
-    outside = [int(place) for place in kept[0] if not first <= place < first + visual]
-    assert outside == [*range(first), *range(first + visual, ids.shape[1])]
 
 
 def test_a_ranker_sees_the_drafts_scenes(target: Path) -> None:

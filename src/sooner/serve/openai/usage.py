@@ -26,7 +26,7 @@ class ChoiceUsage:
     Attributes:
         sent_tokens: tokens that count: up to the one that completed a stop string, an end token
             included.
-        told_drafts: those of them that were drafted.
+        sent_drafts: those of them that were drafted.
         job: as the engine counted.
     """
 
