@@ -11,8 +11,9 @@ import fake_models
 import method_matrix as matrix
 import sooner
 from fake_models import FakeAdapter, say
-from fakes import ERROR, Table, chi_square
+from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
+from sooner.decoding.acceptance import Guess, couple
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel.policy import BoardView
 from sooner.methods.parallel.shared_memory import Board
@@ -102,3 +103,34 @@ def test_a_view_shows_nothing_that_an_update_throws_away() -> None:
 def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
     with pytest.raises(sooner.SoonerError, match=message):
         sooner.ParallelVLM(object(), **options)
+
+
+@pytest.mark.usefixtures("_fakes")
+@pytest.mark.slow
+def test_a_guess_taken_for_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Planted bias: the worker's next token is said without asking the target."""
+    monkeypatch.setattr(
+        "sooner.decoding.acceptance.couple",
+        lambda p, guess, noise, ahead: torch.where(
+            guess.known, guess.tokens, torch.multinomial(p, 1)[:, 0]
+        ),
+    )
+    method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, num_draft_tokens=3, placement="inline")
+    said = say(method, PrunableFake(TARGET), SAMPLES, LENGTH)
+    assert chi_square(said, TARGET.joint()) < ERROR
+
+
+def test_a_coupled_draw_follows_p() -> None:
+    torch.manual_seed(0)
+    p, q = torch.tensor([0.1, 0.6, 0.3]), torch.tensor([0.5, 0.2, 0.3])
+    rows = 60_000
+    guess = Guess(
+        torch.multinomial(q.expand(rows, -1), 1)[:, 0],
+        q.expand(rows, -1),
+        torch.rand(rows) < 0.8,
+    )
+    ahead = torch.zeros(rows, dtype=torch.long)
+    drawn = couple(p.expand(rows, -1), guess, row_noise(rows), ahead)
+    assert chi_square(drawn[:, None], {(x,): float(p[x]) for x in range(3)}) > ERROR
+    taken = (drawn == guess.tokens)[guess.known].float().mean()
+    assert taken > 0.6  # sum of min(p, q); independent draws would agree 0.26 of the time

@@ -171,3 +171,12 @@ def _distinct(parents: list[int], tokens: list[int]) -> list[int]:
         while tokens[node] in taken:
             tokens[node] = (tokens[node] + 1) % 4
     return tokens
+
+
+@pytest.mark.parametrize("parents", [[-1, -1], [-1, -1, -1], [-1, -1, 0, 0, 1]], ids=str)
+def test_siblings_drawn_with_replacement_are_seen(
+    parents: list[int], target: Table, draft: Table
+) -> None:
+    tree = drawn_tree(parents, draft, SAMPLES, replacement=True)
+    verdict = reject_tree(tree, block_distributions(tree, target), row_noise(SAMPLES))
+    assert p_value(tree, verdict, target) < ERROR
