@@ -246,3 +246,21 @@ def test_callbacks_may_cancel_and_admit(chunk: int | None) -> None:
             assert request.tokens[0] == right()[0][: len(request.tokens[0])]
             assert (len(request.tokens[0]) < NEW) == (number == whom)
         assert late[0].tokens == right(new=3)
+
+
+def test_a_long_life_needs_no_more_memory() -> None:
+    """What a batch keeps of requests that have left is bounded."""
+    batch = engine()
+    for _ in range(40):
+        batch.admit(words(), **greedy(23))
+        for _ in range(6):
+            batch.step()
+    decoding = batch.batch
+    assert decoding is not None, "one batch all the time"
+    rows = decoding.rows
+    assert rows.batch > 35
+    assert sum(map(len, rows.generated)) < 100
+    assert len(rows.reasons) + len(decoding.failed) + len(decoding.sessions.all) < 12
+    assert len(decoding.stats._open_runs) < 6
+    batch.close()
+    assert batch.is_idle

@@ -182,3 +182,30 @@ def test_a_store_goes_with_its_model_and_copies_have_none() -> None:
     del model
     gc.collect()
     assert alive() is None
+
+
+def test_calls_of_other_lengths_and_methods_share_them() -> None:
+    recorder = StandIn()
+    for name, new in (("plain", 9), ("plain", 40), ("prompt-lookup", 30), ("plain", 20)):
+        assert torch.equal(
+            output(name, recorder, 1, new).sequences, reference("llama", "text", 1, new)
+        )
+    recorded = recorder.recorded
+    output("plain", recorder, 1, 50)
+    output("prompt-lookup", recorder, 1, 30)
+    assert recorder.recorded == recorded
+
+
+def test_idle_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = copy.deepcopy(tiny.model("llama"))
+    for number in range(6):
+        sooner.generate(
+            model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=6 + number, **GREEDY
+        )
+    store = getattr(model, GRAPHS)
+    assert len(store._idle) == 4
+    monkeypatch.setattr("sooner.graphs.store.MAX_BYTES", 2 * store._idle[0].nbytes + 1)
+    sooner.generate(model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=8, **GREEDY)
+    assert len(store._idle) == 2
+    store.clear()
+    assert not store._idle
