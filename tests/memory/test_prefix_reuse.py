@@ -149,3 +149,36 @@ def test_methods_that_listen_to_a_prompt_share_nothing_and_say_so(name: str) -> 
         assert request.cached_tokens == 0
         assert request.tokens == [alone(family, "video", QUESTION, 1)[0][:9]]
         assert any(NOT_SHARED[name] in note for note in notes), notes
+
+
+@PLACES
+def test_a_clip_behind_another_question_is_not_encoded_again(paged: bool) -> None:
+    """Nothing of the text is shared; features are known by their content."""
+    for family in ("llava_onevision", "qwen2_5_vl", "qwen3_vl"):
+        model = tiny.model(family)
+        engine = sooner.Engine(model, pages=60, paged=paged)
+        inputs = asked(family, "mixed", QUESTION)
+        other = {**inputs, "input_ids": inputs["input_ids"].clone()}
+        other["input_ids"][0, 0] = 77
+        with torch.inference_mode():
+            wanted = model.generate(**other, max_new_tokens=9, **GREEDY)
+        answer(engine, inputs)
+        with counted(model) as count:
+            request = answer(engine, other)
+        assert (request.cached_tokens, count.encoded) == (0, 0)
+        assert request.tokens == wanted[:, other["input_ids"].shape[1] :].tolist()
+
+
+@PLACES
+def test_an_answer_is_part_of_the_next_prompt(paged: bool) -> None:
+    """A conversation goes on: what was said is not prefilled either."""
+    family = "qwen2_5_vl"
+    model = tiny.model(family)
+    engine = sooner.Engine(model, pages=60, paged=paged)
+    inputs = asked(family, "video", QUESTION)
+    first = answer(engine, inputs, max_new_tokens=23)
+    more = (*QUESTION, *first.tokens[0], *OTHER)
+    width = inputs["input_ids"].shape[1] + 22  # the last token is in no slot
+    second = answer(engine, asked(family, "video", more))
+    assert second.cached_tokens == width // SLOTS * SLOTS
+    assert second.tokens == [alone(family, "video", more, 1)[0][:9]]
