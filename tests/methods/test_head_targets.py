@@ -211,3 +211,15 @@ def test_the_bundled_head_knows_its_target(caplog: pytest.LogCaptureFixture) -> 
     policy.head.check(policy.adapter)
     assert not caplog.text
     assert json.dumps(policy.head.config.target).count("layers.") > 100
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_a_lora_of_an_int8_target_is_refused_too(family: str) -> None:
+    head, model = tiny.head(family), in_eight_bits(tiny.model(family))
+    assert not is_refused(head, model)
+    for number, layer in enumerate(layers(model)):
+        module = matrices(layer)[number % 3]
+        before = module.weight.data
+        module.weight.data = before + low_rank(before, 0.03, number)
+        assert is_refused(head, model), f"layer {number}"
+        module.weight.data = before

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessor, WatermarkingConfig
+from transformers import LogitsProcessor, LogitsProcessorList, WatermarkingConfig
 from transformers.generation import logits_process as hf
 
 import sooner
@@ -138,3 +138,34 @@ def test_penalties_follow_every_kind_of_draft(name: str) -> None:
     expected = sooner.generate(model, inputs, **options, eos_token_id=end)
     found = sooner.generate(model, inputs, METHODS[name]("llama"), **options, eos_token_id=end)
     assert found.tokens == expected.tokens
+
+
+class Counting(LogitsProcessor):
+    """Answers by how often it was called."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self, input_ids: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        self.calls += 1
+        return scores.index_fill(1, torch.tensor([self.calls % tiny.VOCAB]), torch.inf)
+
+
+@pytest.mark.parametrize(
+    ("options", "names"),
+    [
+        ({"logits_processor": LogitsProcessorList([Counting(), Counting()])}, ["Counting"]),
+        ({"logits_processor": LogitsProcessorList([hf.TemperatureLogitsWarper(2.0)])}, []),
+        ({"prefix_allowed_tokens_fn": on_a_leash}, ["PrefixConstrainedLogitsProcessor"]),
+        ({"repetition_penalty": 2.0, "presence_penalty": 1.0, "bad_words_ids": [[1, 2]]}, []),
+    ],
+)
+def test_processors_that_may_keep_a_state_are_named_once(
+    options: dict[str, Any], names: list[str]
+) -> None:
+    made = sooner.generate(
+        tiny.model("llama"), tiny.inputs("llama"), sooner.PromptLookup(), max_new_tokens=4,
+        eos_token_id=None, do_sample=False, **options,
+    )  # fmt: skip
+    notes = [note for note in made.stats.notes if "with a state of its own" in note]
+    assert [note.partition(":")[0] for note in notes] == names
