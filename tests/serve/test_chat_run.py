@@ -197,3 +197,19 @@ def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.Mo
     (error,) = server.errors
     assert isinstance(error, SoonerError)
     assert "the engine was lost (MemoryError)" in str(error)
+
+
+def test_grammars_bind_answers(plain: Running) -> None:
+    pytest.importorskip("llguidance")
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
+              "additionalProperties": False}  # fmt: skip
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    told = plain.say(response_format=wanted, max_tokens=60)
+    assert told.choices[0].message.content.replace(" ", "").replace("\n", "")[:4] == '{"a"'
+
+
+def test_the_decode_processes_end_with_the_server() -> None:
+    with running() as server:
+        wait_for(lambda: server.server.prompts.media.processes._alive)
+        (process,) = server.server.prompts.media.processes._alive
+    assert process.process.poll() is not None

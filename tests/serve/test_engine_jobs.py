@@ -6,7 +6,7 @@ import time
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running
 from serve.stub_engine import StubEngine, said_alone
-from sooner.serve.jobs import Event
+from sooner.serve.jobs import Event, JobSampling
 
 
 def test_the_usage_tells_what_was_drafted() -> None:
@@ -55,3 +55,15 @@ def test_a_row_whose_deadline_passes_is_freed_and_then_told() -> None:
         assert client.wait().reason == "deadline"
     assert rows[-1] == 0
     assert client.ids == said_alone(PROMPT, 1, len(client.ids))
+
+
+def test_a_job_without_a_seed_draws_one() -> None:
+    engine = StubEngine()
+    with running(lambda: engine) as service:
+        clients = [Listener() for _ in range(2)]
+        for client in clients:
+            client.job.sampling = JobSampling()
+            service.submit(client.job)
+            client.wait()
+    assert clients[0].ids != clients[1].ids
+    assert [request.seed for request in engine.admitted] != [1, 1]

@@ -264,3 +264,18 @@ def test_a_process_is_reused_knows_no_secrets_and_writes_nothing(
     assert told[0]["pid"] == told[1]["pid"] != os.getpid()
     assert "SOONER_TOKEN" not in told[0]["environment"]
     assert not told[0]["wrote"]
+
+
+def test_exif_turns_a_picture(processes: DecodeProcesses) -> None:
+    image = Image.new("RGB", (40, 20), "blue")
+    exif = image.getexif()
+    exif[0x0112] = 6
+    assert decode_picture(processes, png(image, "JPEG", exif=exif)).shape == (40, 20, 3)
+
+
+def test_a_tiny_gif_with_a_huge_frame_is_refused(processes: DecodeProcesses) -> None:
+    """The screen is 1 x 1, and the picture on it claims 65,535 x 65,535."""
+    screen = b"GIF89a" + struct.pack("<HHBBB", 1, 1, 0x80, 0, 0) + bytes(6)
+    frame = b"," + struct.pack("<HHHHB", 0, 0, 65_535, 65_535, 0) + b"\x02\x02D\x01\x00;"
+    with pytest.raises(MediaError, match="pixels"):
+        processes.decode("picture", screen + frame)

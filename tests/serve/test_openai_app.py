@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -75,3 +76,33 @@ def test_deadlines_come_from_header_body_and_settings() -> None:
         assert left == [5, 70, 9]
         answer = asked(service, HELLO, headers={"X-Deadline-Ms": "soon"})
         assert (answer.status_code, error_of(answer)["param"]) == (400, "deadline_ms")
+
+
+def test_metrics_and_pages_need_nothing_from_elsewhere() -> None:
+    async def run(service: ScriptedService) -> None:
+        async with talking(service) as client:
+            assert (await client.get("/metrics")).text == "sooner:answers 0\n"
+            page = await client.get("/docs")
+            assert "default-src 'none'" in page.headers["content-security-policy"]
+            assert "<script" not in page.text
+            assert "http" not in page.text.replace("http-equiv", "")
+            assert "POST /v1/chat/completions" in page.text
+            described = (await client.get("/openapi.json")).json()
+            assert {"ChatRequest", "ChatCompletion"} <= set(described["components"]["schemas"])
+            refs = set(_refs(described))
+            known = {f"#/components/schemas/{name}" for name in described["components"]["schemas"]}
+            assert refs <= known
+
+    with scripted() as service:
+        asyncio.run(run(service))
+
+
+def _refs(described: Any) -> Any:
+    if isinstance(described, dict):
+        for key, value in described.items():
+            if key == "$ref":
+                yield value
+            yield from _refs(value)
+    elif isinstance(described, list):
+        for entry in described:
+            yield from _refs(entry)

@@ -170,3 +170,11 @@ def _until(what: Any) -> None:
     while not what():
         assert time.monotonic() < deadline
         time.sleep(0.005)
+
+
+def test_choices_with_a_seed_differ() -> None:
+    with stub_thread() as thread, listening(thread) as address:
+        told = ask(client_of(address), n=3, seed=4, max_tokens=20)
+        assert len({one.message.content for one in told.choices}) == 3
+        again = ask(client_of(address), n=3, seed=4, max_tokens=20)
+        assert [one.message for one in again.choices] == [one.message for one in told.choices]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from typing import Any
 
 import pytest
 
-from serve.asking import CHAT, TEXT, asked, error_of
+from serve.asking import CHAT, TEXT, asked, chunks, error_of
 from serve.chatting import HELLO, ScriptedService, scripted, served, talking
 from serve.robots import until
 from sooner.errors import SoonerError, UnsupportedError
@@ -176,3 +177,12 @@ def test_bodies_are_limited() -> None:
         answer = asked(service, b"x" * 2000, settings=settings)
         assert answer.status_code == 413
         assert error_of(answer)["message"].startswith("the request has more than")
+
+
+def test_a_late_error_is_told_in_the_stream() -> None:
+    with scripted("the fox", blocks=[2]) as service:
+        service.failure = RuntimeError("/secret")
+        told = chunks(asked(service, {**HELLO, "stream": True}))
+    assert told[0]["choices"][0]["delta"]["role"] == "assistant"
+    assert told[-1]["error"]["code"] == "engine_error"
+    assert "secret" not in json.dumps(told)

@@ -182,3 +182,39 @@ def test_metrics_count_what_was_done(chunks: Policy) -> None:
         "sooner_request_seconds_count 2.0",
     ):
         assert line in text
+
+
+def test_without_a_token_only_the_status_is_shown(single: Policy) -> None:
+    async def scenario() -> None:
+        async with running(single, token="secret", host="0.0.0.0") as client:
+            for headers in ({}, {"Authorization": "Bearer secre"}, {"Authorization": "secret"}):
+                answer = await client.post("/act", json=request(), headers=headers)
+                assert (answer.status_code, answer.headers["www-authenticate"]) == (401, "Bearer")
+                assert (await client.get("/metrics", headers=headers)).status_code == 401
+                assert (await client.get("/health", headers=headers)).json() == {"status": "ready"}
+            client.headers["Authorization"] = "bearer secret"
+            assert (await client.post("/act", json=request())).status_code == 200
+            assert (await client.get("/metrics")).status_code == 200
+            assert (await client.get("/health")).json()["model"] == "tiny"
+
+    asyncio.run(scenario())
+
+
+def test_a_deadline_of_the_header_comes_before_all_others() -> None:
+    slow = SlowPolicy()
+
+    async def scenario() -> httpx.Response:
+        async with running(slow, deadline_ms=60_000) as client:
+            slow.go.clear()
+            first = asyncio.ensure_future(client.post("/act", json=request(instruction="1")))
+            await until(slow.began.is_set)
+            told, headers = request(deadline_ms=50_000), {"X-Deadline-Ms": "10"}
+            late = await client.post("/act", json=told, headers=headers)
+            slow.go.set()
+            assert (await first).status_code == 200
+            return late
+
+    late = asyncio.run(scenario())
+    assert (late.status_code, late.json()["field"]) == (504, "deadline_ms")
+    assert "nothing was computed" in late.json()["detail"]
+    assert slow.batches == [["1"]]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import time
 from typing import Any
@@ -178,3 +179,21 @@ def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
     assert not is_stuck
     assert answers[0][0] == 503
     assert "stopping" in answers[0][1]["detail"]
+
+
+def test_requests_have_ids_in_answers_and_in_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    async def scenario() -> None:
+        async with running(SlowPolicy()) as client:
+            one, two = await ask(client), await client.get("/health")
+            assert len({one.headers["x-request-id"], two.headers["x-request-id"]}) == 2
+            mine = await ask(client, "break", **{"X-Request-Id": "robot-7.42"})
+            assert mine.headers["x-request-id"] == "robot-7.42"
+            forged = await ask(client, **{"X-Request-Id": "a b"})
+            assert forged.headers["x-request-id"] != "a b"
+            assert (await client.get("/nowhere")).headers["x-request-id"]
+
+    with caplog.at_level(logging.INFO, "sooner.serve"):
+        asyncio.run(scenario())
+    lines = [record.getMessage() for record in caplog.records]
+    assert any(line.startswith("robot-7.42 POST /act 500 ") for line in lines)
+    assert "robot-7.42 failed" in lines
