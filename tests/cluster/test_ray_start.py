@@ -143,3 +143,35 @@ def test_a_local_cluster_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch)
         assert ray.report == ("", "")
     assert len(tokens) == 2
     assert all(len(one) == 64 for one in tokens)
+
+
+@pytest.mark.usefixtures("no_tokens")
+@pytest.mark.parametrize(
+    ("address", "given", "expected"),
+    [
+        ("local", {"RAY_AUTH_MODE": "disabled"}, ("disabled", "")),
+        ("local", {"RAY_AUTH_TOKEN": "mine"}, ("token", "mine")),
+        ("head:1", {"RAY_AUTH_TOKEN": "mine"}, ("token", "mine")),
+        ("head:1", {"RAY_AUTH_MODE": "disabled", "RAY_AUTH_TOKEN": "mine"}, ("disabled", "mine")),
+    ],
+)
+def test_what_the_environment_says_of_tokens_counts(
+    address: str, given: dict[str, str], expected: tuple[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ray = failing(monkeypatch, 0)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    with cluster.connected(address):
+        assert ray.report == expected
+    assert {name: os.environ.get(name) for name in given} == given
+
+
+@pytest.mark.usefixtures("no_tokens")
+def test_a_cluster_is_told_the_users_token(monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = failing(monkeypatch, 0)
+    with cluster.connected("head:1"):
+        assert ray.report == ("", "")
+    cluster.TOKEN.write_text("secret")
+    with cluster.connected("head:1"):
+        assert ray.report == ("token", "")
+    assert ray.report == ("", "")

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from sooner.storage import MissingObjectError, ObjectInfo, StorageError, Store, open_store
+from sooner.storage import MissingObjectError, ObjectInfo, StorageError, Store, is_url, open_store
 from sooner.storage.local import LocalStore
 from sooner.storage.remote import S3Store
 from storage.s3_server import S3Server
@@ -273,3 +273,21 @@ def _write_and_read(store: Store, name: str, value: bytes) -> list[bytes]:
         store.write(name, value)
         seen.append(store.read(name))
     return seen
+
+
+def test_places(tmp_path: Path) -> None:
+    store = open_store((tmp_path / "a b").as_uri())
+    store.write("c", b"1")
+    assert (tmp_path / "a b" / "c").read_bytes() == b"1"
+    assert store.local_path("c") == tmp_path / "a b" / "c"
+    assert is_url("s3://a/b")
+    assert not is_url("C:\\a")
+    assert not is_url(str(tmp_path))
+    with pytest.raises(StorageError, match=r"output '.*/c' is a file; name a folder"):
+        open_store(tmp_path / "a b" / "c")
+    with pytest.raises(StorageError, match="names no bucket"):
+        open_store("s3://")
+    with pytest.raises(StorageError, match="shows objects that are half written"):
+        open_store("ftp://host/a")
+    with pytest.raises(StorageError, match=r"has an unknown scheme 'nowhere'; known are s3, http"):
+        open_store("nowhere://host/a")

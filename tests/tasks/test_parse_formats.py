@@ -213,3 +213,19 @@ def test_unknown_formats_and_missing_packages(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(SoonerError, match=r"pip install 'sooner\[docling\]'"):
         check_formats("docling")
+
+
+def test_parquet_files_of_many_documents_are_one_table(
+    pages: list[ParsedPage], tmp_path: Path
+) -> None:
+    """Types never depend on what is in a file: an empty one has the same."""
+    pandas = pytest.importorskip("pandas")
+    dataset = pytest.importorskip("pyarrow.dataset")
+    failed = [{"page": 1, "reason": "torn"}]
+    for name, of, told in (("a", pages, []), ("b", [], failed), ("c", [], [])):
+        (tmp_path / f"{name}.parquet").write_bytes(rendered("parquet", of, failed=told))
+    files = sorted(map(str, tmp_path.iterdir()))
+    schemas = {str(dataset.dataset(file).schema) for file in files}
+    assert len(schemas) == 1
+    assert dataset.dataset(files).to_table().num_rows == 3
+    assert pandas.read_parquet(tmp_path)["status"].tolist() == ["SUCCESS", "SUCCESS", "FAILED"]
