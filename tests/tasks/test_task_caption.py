@@ -165,3 +165,11 @@ def test_odd_videos_work(
     record = caption(path, pair, replace(SHORT, frames=None, max_new_tokens=3))
     assert record["tokens"] == 3
     assert record["frames"] == min(count, 16)
+
+
+def test_sampling_repeats_with_its_seed(clip: Path, poor: ModelPair) -> None:
+    warm = replace(SHORT, temperature=1.0, compare=True)
+    first, again = caption(clip, poor, warm), caption(clip, poor, warm)
+    other = caption(clip, poor, replace(warm, seed=1))
+    assert first["text"] == again["text"] != other["text"]
+    assert first["parity"] is None
