@@ -23,11 +23,6 @@ def judge() -> classifier.Classifier:
     return classifier.load(WEIGHTS / "classifier")
 
 
-def test_size_on_disk() -> None:
-    files = [path for path in WEIGHTS.rglob("*") if path.is_file()]
-    assert sum(path.stat().st_size for path in files) < 12e6
-
-
 def test_shapes_and_settings(target: tuple) -> None:
     model, processor = target
     assert model.config.text_config.num_hidden_layers >= 16

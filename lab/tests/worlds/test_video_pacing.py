@@ -78,12 +78,6 @@ def test_needles_are_short_and_the_rest_is_long() -> None:
     assert all(1 <= counts[1] <= 3 and 13 <= counts.sum() <= 64 for counts in drawn)
 
 
-@pytest.mark.parametrize("options", [{"pairs": 0}, {"even": -1}, {"maximum": 8}])
-def test_a_pace_is_checked(options: dict) -> None:
-    with pytest.raises(ValueError, match="a pace needs"):
-        ScenePacing(**options)
-
-
 @pytest.mark.parametrize("depth", cases.DEPTHS)
 @pytest.mark.parametrize("short", [1, 2, 3])
 def test_needle_stands_at_its_depth(depth: float, short: int) -> None:

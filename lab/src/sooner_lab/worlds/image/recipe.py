@@ -14,67 +14,37 @@ Three parts, each built on the one before:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+
+from ..stages import PartRecipe, Stage
 
 
 @dataclass(frozen=True)
-class ImageStage:
-    """One stretch of training with its own optimizer, warm-up and cosine.
+class ImageStage(Stage):
+    """Its `kind` is "free" or "quantised" (codes), "name" (classifier) or "predict" (target)."""
 
-    Attributes:
-        kind: "free" (codes, not quantised), "quantised" (codes), "name" (classifier) or "predict"
-            (target).
-        steps: optimizer steps.
-        rows: pictures a step.
-        lr: peak learning rate.
-        layers: a target's depth from here on; 0 leaves it.
-        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
-        bf16: run the loss under bfloat16 autocast.
-    """
-
-    kind: Literal["free", "quantised", "name", "predict"]
-    steps: int
-    rows: int
-    lr: float
-    layers: int = 0
-    over: int = 0
     bf16: bool = True
 
 
 @dataclass(frozen=True)
-class ImageRecipe:
-    """All that determines a training run, but for the machine's rounding.
+class ImageRecipe(PartRecipe):
+    """The recipe of "codes", "classifier" or "target".
 
     Attributes:
-        part: "codes", "classifier" or "target".
-        stages: in order; a target's first names the depth to begin with.
-        shape: options of the part's `architecture.CodesShape` or `architecture.ImageShape`; what it
-            leaves out has its default. The classifier has one shape.
-        seed: of the pictures, their order and the first weights.
         bank: pictures encoded once, for a classifier or a target.
         commit: weight of the distance between latents and their entries, for codes.
         captions: captions without a picture a step, for a target's hint; see `hints`.
         hint: weight of a target's hint that names attributes.
         family: weight of the codes' colour families in a target's loss.
         dropped: share of captions replaced by pads, for classifier-free guidance.
-        save_every: steps between resumable states.
-        check_every: steps between held-out checks; 0 is never.
     """
 
-    part: Literal["codes", "classifier", "target"]
-    stages: tuple[ImageStage, ...]
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
     bank: int = 20000
     commit: float = 0.25
     captions: int = 32
     hint: float = 0.5
     family: float = 2.0
     dropped: float = 0.1
-    save_every: int = 100
-    check_every: int = 250
 
 
 CODES = ImageRecipe(

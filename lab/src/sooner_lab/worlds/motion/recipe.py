@@ -15,76 +15,51 @@ Three parts, each from those before it:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+
+from ..stages import PartRecipe, Stage
 
 
 @dataclass(frozen=True)
-class MotionStage:
-    """One stretch of training with its own optimizer, warm-up and cosine.
+class MotionStage(Stage):
+    """Its `kind` is "plain" or "quantised" (tokenizer), "predict" (target) or "name" (probe).
 
     Attributes:
-        kind: "plain" (tokenizer, not quantised), "quantised" (tokenizer), "predict" (target) or
-            "name" (probe).
-        steps: optimizer steps.
-        rows: clips a step.
-        lr: peak learning rate.
         latents: latent frames of each clip; 0 is all of them.
-        layers: decoder depth from here on; 0 leaves it.
         focus: weight of the codes of blocks that a shape passes through, the others having 1.
             Most blocks show a resting wall, and of that little is left to learn.
         front: weight of the codes of blocks that a shape has just entered or left, if it is more:
             the way that a shape goes shows there first, and later codes follow from them.
         lattice: pixels between the places where shapes start; the world's own is 4, and 1 shows
             a part more than it needs.
-        over: steps of the learning rate's cosine; 0 is `steps`. More than that leaves it early.
-        bf16: run under bfloat16 autocast.
     """
 
-    kind: Literal["plain", "quantised", "predict", "name"]
-    steps: int
-    rows: int
-    lr: float
+    bf16: bool = True
     latents: int = 0
-    layers: int = 0
     focus: float = 1.0
     front: float = 1.0
     lattice: int = 1
-    over: int = 0
-    bf16: bool = True
 
 
 @dataclass(frozen=True)
-class MotionRecipe:
-    """All that determines a training run, but for the machine's rounding.
+class MotionRecipe(PartRecipe):
+    """The recipe of "tokenizer", "probe" or "target".
 
     Attributes:
-        part: "tokenizer", "probe" or "target".
-        stages: in order; a target's first names the depth to begin with.
-        shape: options of the part's config (`MotionTokenizerConfig`, `architecture.MotionShape`,
-            `ProbeConfig`); what it leaves out has its default.
-        seed: of the data and the first weights.
         bank: clips encoded once for a target.
         corrupt: share of a target's input codes replaced at random while it learns, so that it
             trusts the latent frames before more than a neighbour that may be wrong.
         hint: weight of a target's loss for naming the shapes, see `hints`; 0 is without.
         grain: factor on the world's sensor noise while a tokenizer learns, so that codes change
             less with the noise.
-        save_every: steps between resumable checkpoints.
-        check_every: steps between held-out checks; 0 is never.
     """
 
-    part: Literal["tokenizer", "probe", "target"]
-    stages: tuple[MotionStage, ...]
-    shape: Mapping[str, Any] = field(default_factory=dict)
-    seed: int = 0
+    save_every: int = 50
+    check_every: int = 100
     bank: int = 6000
     corrupt: float = 0.05
     hint: float = 0.5
     grain: float = 1.0
-    save_every: int = 50
-    check_every: int = 100
 
 
 TOKENIZER = MotionRecipe(

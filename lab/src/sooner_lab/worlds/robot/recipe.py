@@ -15,34 +15,17 @@ The draft head is trained on what the finished policy says, 8,000 observations o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any
 
+from ..stages import Stage
 from . import architecture
 
 RECORDS = {"reach": 10_000, "push": 18_000, "drawer-open": 14_000, "table": 4000}
 
 
 @dataclass(frozen=True)
-class RobotStage:
-    """One stretch of training with its own optimizer, warm-up and cosine.
-
-    Attributes:
-        kind: "vision" (auxiliary loss) or "policy" (both losses through everything).
-        steps: optimizer steps.
-        rows: demonstrations a step.
-        lr: peak learning rate.
-        layers: decoder depth from here on; 0 leaves it.
-        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
-        bf16: run the losses under bfloat16 autocast.
-    """
-
-    kind: Literal["vision", "policy"]
-    steps: int
-    rows: int
-    lr: float
-    layers: int = 0
-    over: int = 0
-    bf16: bool = False
+class RobotStage(Stage):
+    """Its `kind` is "vision" (auxiliary loss) or "policy" (both losses through everything)."""
 
 
 @dataclass(frozen=True)

@@ -70,9 +70,9 @@ def describe(
     return [text.strip() for text in processor.batch_decode(answers, skip_special_tokens=True)]
 
 
-def frames_shown(clip: world.SceneClip, frames_a_scene: float = FRAMES_A_SCENE) -> int:
-    """How many frames of a clip a model gets; lengths of its own go before `frames_a_scene`."""
-    return clip.samples if clip.lengths else round(frames_a_scene * len(clip.scenes))
+def frames_shown(clip: world.SceneClip) -> int:
+    """How many frames of a clip a model gets: its own samples, or two a scene."""
+    return clip.samples if clip.lengths else FRAMES_A_SCENE * len(clip.scenes)
 
 
 def film_of(clip: world.SceneClip) -> np.ndarray:
@@ -92,11 +92,10 @@ def captions(
     clips: Sequence[world.SceneClip],
     *,
     videos: Sequence[np.ndarray] | None = None,
-    frames_a_scene: float = FRAMES_A_SCENE,
     batch: int = 16,
 ) -> list[str]:
     """Greedy captions of any clips, those of equal size in batches; arguments of `score_clips`."""
-    sizes = [(frames_shown(clip, frames_a_scene), len(clip.scenes)) for clip in clips]
+    sizes = [(frames_shown(clip), len(clip.scenes)) for clip in clips]
     texts = [""] * len(clips)
     for size in sorted(set(sizes)):
         alike = [index for index in range(len(clips)) if sizes[index] == size]
@@ -122,24 +121,19 @@ def score_clips(
     clips: Sequence[world.SceneClip],
     *,
     videos: Sequence[np.ndarray] | None = None,
-    frames_a_scene: float = FRAMES_A_SCENE,
     batch: int = 16,
 ) -> dict[str, float]:
     """Mean accuracy over clips.
 
     Args:
         videos: decoded frames of each clip; None renders them.
-        frames_a_scene: frames sampled per scene; a clip with lengths of its own is sampled at
-            one frame for each `world.SAMPLE_EVERY` instead.
         batch: clips captioned at once.
 
     Returns:
         `world.ATTRIBUTES` and their mean as "all", plus "exact": the share of captions right to
         the last letter. All 0..1.
     """
-    texts = captions(
-        model, processor, clips, videos=videos, frames_a_scene=frames_a_scene, batch=batch
-    )
+    texts = captions(model, processor, clips, videos=videos, batch=batch)
     rows: list[dict[str, float]] = []
     for text, clip in zip(texts, clips, strict=True):
         right = processor.tokenizer(text).input_ids
@@ -169,7 +163,6 @@ def evaluate(
     seed: int = 90_001,
     *,
     encoded: bool = False,
-    frames_a_scene: float = FRAMES_A_SCENE,
 ) -> dict[str, float]:
     """Held-out accuracy of a checkpoint: frames -> processor -> greedy `generate` -> score.
 
@@ -179,7 +172,6 @@ def evaluate(
         scenes: scenes in each.
         seed: of the clips; training uses other generators.
         encoded: send every clip through an H.264 file first.
-        frames_a_scene: frames sampled per scene.
 
     Returns:
         As `score_clips`.
@@ -189,4 +181,4 @@ def evaluate(
     model, processor = load(model_dir)
     drawn = sample_clips(seed, clips, scenes)
     videos = [through_file(clip) for clip in drawn] if encoded else None
-    return score_clips(model, processor, drawn, videos=videos, frames_a_scene=frames_a_scene)
+    return score_clips(model, processor, drawn, videos=videos)

@@ -9,28 +9,16 @@ import av
 import numpy as np
 from av.video.stream import VideoStream
 
-from sooner.io import write_json
-
 from . import world
 
 AT_ONCE = 48  # frames drawn at once: a long clip never stands in memory whole
 
 
-def write_video(
-    clip: world.SceneClip,
-    path: Path | str,
-    *,
-    codec: str = "h264",
-    pixel_format: str = "yuv420p",
-    side: int = world.SIDE,
-    fps: int = world.FPS,
-    options: dict[str, str] | None = None,
-) -> Path:
+def write_video(clip: world.SceneClip, path: Path | str, codec: str = "h264") -> Path:
     """Encode a clip; the container follows from the path's suffix (.mp4, .mkv, .webm, ...).
 
     Args:
         codec: a PyAV encoder, such as "h264", "mpeg4", "libvpx-vp9".
-        options: the encoder's own, such as `{"crf": "30"}`.
 
     Returns:
         `path`.
@@ -42,25 +30,16 @@ def write_video(
     if codec not in av.codecs_available:
         raise ValueError(f"this PyAV has no codec {codec!r}; 'h264' and 'mpeg4' are usual ones")
     with av.open(str(path), "w") as container:
-        stream = container.add_stream(codec, rate=fps, options=options or {})
+        stream = container.add_stream(codec, rate=world.FPS)
         assert isinstance(stream, VideoStream)  # what a video codec gives
-        stream.width = stream.height = side
-        stream.pix_fmt = pixel_format
+        stream.width = stream.height = world.SIDE
+        stream.pix_fmt = "yuv420p"
         for begin in range(0, clip.total_frames, AT_ONCE):
             some = range(begin, min(begin + AT_ONCE, clip.total_frames))
-            for picture in world.render(clip, some, side):
+            for picture in world.render(clip, some):
                 frame = av.VideoFrame.from_ndarray(picture, format="rgb24")
                 container.mux(stream.encode(frame))
         container.mux(stream.encode())
-    return path
-
-
-def write_sample(path: Path | str, seed: int, scenes: int = 8) -> Path:
-    """Film the clip of a seed, and write its seed and right caption beside it (`.json`)."""
-    clip = world.sample_clip(np.random.default_rng(seed), scenes)
-    path = write_video(clip, path)
-    told = {"seed": seed, "scenes": scenes, "caption": world.caption(clip)}
-    write_json(told, path.with_suffix(".json"))
     return path
 
 

@@ -40,10 +40,6 @@ class ScenePacing:
     needle: float = 0.0
     maximum: int = 64
 
-    def __post_init__(self) -> None:
-        if min(self._shares) < 0 or sum(self._shares) <= 0 or self.maximum < 2 * max(EVEN):
-            raise ValueError(f"a pace needs shares above 0 and most of {2 * max(EVEN)}: {self}")
-
     @property
     def _shares(self) -> tuple[float, ...]:
         return self.pairs, self.even, self.uneven, self.needle
