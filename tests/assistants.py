@@ -57,24 +57,24 @@ def config_for(model: Any, clusters: int = 0, **text: Any) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def weights_for(told: Mapping[str, Any], seed: int = 0) -> dict[str, Tensor]:
+def weights_for(raw: Mapping[str, Any], seed: int = 0) -> dict[str, Tensor]:
     """Random tensors by their published names."""
-    text = told["text_config"]
+    text = raw["text_config"]
     made = torch.Generator().manual_seed(seed)
 
     def rand(*shape: int) -> Tensor:
         return 0.3 * torch.randn(*shape, generator=made)
 
-    found = {
+    tensors = {
         "model.embed_tokens.weight": rand(text["vocab_size"], HIDDEN),
         "model.norm.weight": 1 + rand(HIDDEN),
-        "pre_projection.weight": rand(HIDDEN, 2 * told["backbone_hidden_size"]),
-        "post_projection.weight": rand(told["backbone_hidden_size"], HIDDEN),
+        "pre_projection.weight": rand(HIDDEN, 2 * raw["backbone_hidden_size"]),
+        "post_projection.weight": rand(raw["backbone_hidden_size"], HIDDEN),
     }
     for number, kind in enumerate(text["layer_types"]):
         at = f"model.layers.{number}."
         dim = text["global_head_dim"] if kind == FULL else text["head_dim"]
-        found |= {
+        tensors |= {
             f"{at}self_attn.q_proj.weight": rand(HEADS * dim, HIDDEN),
             f"{at}self_attn.q_norm.weight": 1 + rand(dim),
             f"{at}self_attn.o_proj.weight": rand(HIDDEN, HEADS * dim),
@@ -84,28 +84,29 @@ def weights_for(told: Mapping[str, Any], seed: int = 0) -> dict[str, Tensor]:
             f"{at}layer_scalar": 1 + rand(1),
         }
         for name in ("input", "post_attention", "pre_feedforward", "post_feedforward"):
-            found[f"{at}{name}_layernorm.weight"] = 1 + rand(HIDDEN)
-    if told["use_ordered_embeddings"]:
-        found["masked_embedding.centroids.weight"] = rand(told["num_centroids"], HIDDEN)
+            tensors[f"{at}{name}_layernorm.weight"] = 1 + rand(HIDDEN)
+    if raw["use_ordered_embeddings"]:
+        tensors["masked_embedding.centroids.weight"] = rand(raw["num_centroids"], HIDDEN)
         order = torch.randperm(text["vocab_size"], generator=made)
-        found["masked_embedding.token_ordering"] = order
-    return found
+        tensors["masked_embedding.token_ordering"] = order
+    return tensors
 
 
-def written(folder: Path, told: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
+def written(folder: Path, raw: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> Path:
     folder.mkdir(exist_ok=True, parents=True)
-    (folder / "config.json").write_text(json.dumps(told))
+    (folder / "config.json").write_text(json.dumps(raw))
     save_file(
-        {name: one.contiguous() for name, one in tensors.items()}, folder / "model.safetensors"
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        folder / "model.safetensors",
     )
     return folder
 
 
 def loaded(model: Any, clusters: int = 0, seed: int = 0) -> AssistantModel:
     """A random assistant for `model`, by way of its files."""
-    told = config_for(model, clusters)
+    raw = config_for(model, clusters)
     with tempfile.TemporaryDirectory() as folder:
-        home = written(Path(folder), told, weights_for(told, seed))
+        home = written(Path(folder), raw, weights_for(raw, seed))
         drafter: AssistantModel = sooner.load_drafter(home).drafter
     return drafter
 
@@ -122,30 +123,32 @@ def fitted(
     """One whose LM head has learnt what `model` says behind these prompts, one token ahead: it is
     right now and then."""
     made = loaded(model, clusters)
-    heard: list[tuple[dict[int, list[int]], Tensor]] = []
-    own = AssistantDrafter.draft
+    records: list[tuple[dict[int, list[int]], Tensor]] = []
+    original = AssistantDrafter.draft
 
     def listen(drafter: AssistantDrafter, outcome: Outcome) -> Tree:
         states: list[Tensor] = []
-        watch = drafter.model.norm.register_forward_hook(lambda *told: states.append(told[2]))
-        tree = own(drafter, outcome)
+        watch = drafter.model.norm.register_forward_hook(lambda *args: states.append(args[2]))
+        tree = original(drafter, outcome)
         watch.remove()
-        heard.append((texts_of(outcome), states[0][:, 0].clone()))
+        records.append((texts_of(outcome), states[0][:, 0].clone()))
         return tree
 
     with patch.object(AssistantDrafter, "draft", listen):
         method = sooner.Assistant(made, num_draft_tokens=1)
-        said = sooner.generate(
+        output = sooner.generate(
             model, inputs, method, max_new_tokens=new, do_sample=False, eos_token_id=None
         ).tokens
-    told = torch.cat([states for _, states in heard]).detach().double()  # one result everywhere
-    texts = [one for rows, _ in heard for one in rows.items()]
-    wanted = torch.tensor([said[row][len(text)] for row, text in texts])
+    features = (
+        torch.cat([states for _, states in records]).detach().double()
+    )  # one result everywhere
+    texts = [entry for rows, _ in records for entry in rows.items()]
+    labels = torch.tensor([output[row][len(text)] for row, text in texts])
     head = made.lm_head.weight.detach().double().requires_grad_()
     learner = torch.optim.Adam([head], lr=0.1)
     for _ in range(60):
         learner.zero_grad()
-        cross_entropy(told @ head.T, wanted).backward()
+        cross_entropy(features @ head.T, labels).backward()
         learner.step()
     made.lm_head.weight.data.copy_(head.detach())
     return made

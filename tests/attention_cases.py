@@ -62,16 +62,16 @@ def case(
     for row, (length, size) in enumerate(zip(lengths, real, strict=True)):
         for store in (keys, values):
             store[row, :, : length + size] = draw(kv_heads, length + size, dim)
-    held = torch.tensor(lengths)
-    given = None if sizes is None else torch.tensor(sizes)
-    parents, block = None, Block(held, given)
+    slots = torch.tensor(lengths)
+    block_sizes = None if sizes is None else torch.tensor(sizes)
+    parents, block = None, Block(slots, block_sizes)
     if tree:
 
         def parent(node: int) -> int:
             return int(torch.randint(-1, node, (), generator=generator)) if node else -1
 
         parents = [[parent(node) for node in range(entries - 1)] for _ in range(rows)]
-        block = tree_block(held, torch.tensor(parents).view(rows, -1), given)
+        block = tree_block(slots, torch.tensor(parents).view(rows, -1), block_sizes)
     # As a decoder hands it over: a transposed view.
     query = draw(rows, entries, kv_heads * group, dim).transpose(1, 2)[:, :, written:]
     if written:
@@ -113,15 +113,15 @@ def worst(case: Case, output: Tensor, every: int = 1) -> float:
     """The largest error of every `every`-th real entry, the last one included."""
     assert output.shape == case.query.shape
     assert output.isfinite().all(), "padding must come out finite as well"
-    found = 0.0
+    largest = 0.0
     for row, size in enumerate(case.sizes):
         first = case.written
         entries = sorted({*range(first, size, every), *([size - 1] if size > first else [])})
         for entry in entries:
             for head in range(case.query.shape[1]):
                 error = output[row, head, entry - first].double() - truth(case, row, head, entry)
-                found = max(found, float(error.abs().max()))
-    return found
+                largest = max(largest, float(error.abs().max()))
+    return largest
 
 
 WRITTEN = {

@@ -34,10 +34,10 @@ def allowed(family: str) -> Iterator[list[int]]:
 
 def lumina_allowed(height: int, width: int) -> Iterator[list[int]]:
     """`MultiModalLogitsProcessor` of Alpha-VLLM/Lumina-mGPT, behind the size tokens."""
-    for said in range(height * (width + 1) + 1):
-        if (said + 1) % (width + 1) == 0:
+    for position in range(height * (width + 1) + 1):
+        if (position + 1) % (width + 1) == 0:
             yield [tiny.C_ROW_END]
-        elif said + 1 == (width + 1) * height + 1:
+        elif position + 1 == (width + 1) * height + 1:
             yield [tiny.C_EOI]
         else:
             yield list(CODES)
@@ -106,14 +106,14 @@ def draw_row(
     cond, uncond = contexts(family, prompt)
     uncond = uncond if blank is None else blank
     ours, other = Context(family, model), Context(family, model)
-    said: list[int] = []
+    drawn_ids: list[int] = []
     for ids in allowed(family):
-        logits = ours.next_logits(said[-1:] or cond, not said)
+        logits = ours.next_logits(drawn_ids[-1:] or cond, not drawn_ids)
         if guidance != 1:
-            plain = other.next_logits(said[-1:] or uncond, not said)
+            plain = other.next_logits(drawn_ids[-1:] or uncond, not drawn_ids)
             logits = plain + guidance * (logits - plain)
-        said.append(ids[int(logits[ids].argmax())])
-    return said
+        drawn_ids.append(ids[int(logits[ids].argmax())])
+    return drawn_ids
 
 
 @functools.cache
@@ -121,9 +121,9 @@ def drawn(family: str, rows: int, guidance: float, count: int = 1) -> list[list[
     """Greedy spans of `tiny_canvas.inputs(family, rows)`, given places included."""
     inputs = tiny.inputs(family, rows)
     mask = inputs.get("attention_mask", torch.ones_like(inputs["input_ids"])).bool()
-    found = []
+    results = []
     for ids, real in zip(inputs["input_ids"], mask, strict=True):
         prompt = ids[real].tolist()
-        given = prompt if family == "cosmos_ar" else []
-        found += [given + draw_row(family, tiny.model(family), prompt, guidance)] * count
-    return found
+        prefix = prompt if family == "cosmos_ar" else []
+        results += [prefix + draw_row(family, tiny.model(family), prompt, guidance)] * count
+    return results

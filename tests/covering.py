@@ -21,7 +21,7 @@ def pairwise(factors: Mapping[str, Sequence[Any]], allowed: Allowed) -> list[Set
     open_pairs = dict.fromkeys(
         pair for pair in _pairs(factors) if _completed(dict(pair), names, factors, allowed)
     )
-    taken = {name: [0] * len(factors[name]) for name in names}
+    counts = {name: [0] * len(factors[name]) for name in names}
     settings: list[Setting] = []
     while open_pairs:
         setting = dict(next(iter(open_pairs)))
@@ -32,7 +32,7 @@ def pairwise(factors: Mapping[str, Sequence[Any]], allowed: Allowed) -> list[Set
                 new = sum(
                     _pair(names, name, value, *item) in open_pairs for item in setting.items()
                 )
-                return new, -taken[name][number]
+                return new, -counts[name][number]
 
             for number in sorted(range(len(factors[name])), key=worth, reverse=True):
                 trial = {**setting, name: factors[name][number]}
@@ -40,25 +40,25 @@ def pairwise(factors: Mapping[str, Sequence[Any]], allowed: Allowed) -> list[Set
                     setting = trial
                     break
         for name, value in setting.items():
-            taken[name][list(factors[name]).index(value)] += 1
-        for one, other in itertools.combinations(setting.items(), 2):
-            open_pairs.pop(_pair(names, *one, *other), None)
+            counts[name][list(factors[name]).index(value)] += 1
+        for first, other in itertools.combinations(setting.items(), 2):
+            open_pairs.pop(_pair(names, *first, *other), None)
         settings.append({name: setting[name] for name in names})
     return settings
 
 
 def _pairs(factors: Mapping[str, Sequence[Any]]) -> Iterator[tuple[tuple[str, Any], ...]]:
-    for one, other in itertools.combinations(factors, 2):
-        for value, another in itertools.product(factors[one], factors[other]):
-            yield (one, value), (other, another)
+    for first, other in itertools.combinations(factors, 2):
+        for value, another in itertools.product(factors[first], factors[other]):
+            yield (first, value), (other, another)
 
 
 def _pair(
-    names: Sequence[str], one: str, value: Any, other: str, another: Any
+    names: Sequence[str], first: str, value: Any, other: str, another: Any
 ) -> tuple[tuple[str, Any], ...]:
     """Two values in the order of their factors."""
-    both = (one, value), (other, another)
-    return both if names.index(one) < names.index(other) else (both[1], both[0])
+    both = (first, value), (other, another)
+    return both if names.index(first) < names.index(other) else (both[1], both[0])
 
 
 def _completed(

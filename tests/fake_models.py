@@ -90,25 +90,27 @@ class FakeAdapter:
         """Of numbered prefixes `[rows, entries]` behind prompts that begin with `first [rows]`."""
         return self.table.at(prefix)
 
-    def _prefixes(self, seen: Tensor, own: Tensor, mask: Tensor | None) -> Tensor:
+    def _prefixes(self, seen: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:
         """Numbered prefix of each entry, `[rows, entries]`, from the slots that it may see."""
-        entries, slots = own.shape[1], seen.shape[1]
+        entries, slots = positions.shape[1], seen.shape[1]
         if mask is None:
             visible = torch.ones(entries, slots, dtype=torch.bool).tril(slots - entries)[None]
         else:
             visible = mask[:, 0] == 0
-        visible = visible.expand(len(own), -1, -1)
-        numbers = torch.zeros(own.shape, dtype=torch.long)
+        visible = visible.expand(len(positions), -1, -1)
+        numbers = torch.zeros(positions.shape, dtype=torch.long)
         place = torch.where(visible, seen[:, None, :, 1], torch.inf)  # [rows, entries, slots]
         order = place.argsort(-1)
         tokens = seen[:, None, :, 0].expand_as(place).gather(-1, order).long()
         places = place.gather(-1, order)
         line = torch.arange(slots)
         assert bool(((places == line) | places.isinf()).all()), "positions are not 0, 1, 2, ..."
-        assert bool((visible.sum(-1) == own + 1).all()), "an entry sees too much or too little"
+        assert bool((visible.sum(-1) == positions + 1).all()), (
+            "an entry sees too much or too little"
+        )
         for slot in range(slots):
             token = tokens[..., slot]
-            speaks = (line[slot] <= own) & (token < self.vocab_size)
+            speaks = (line[slot] <= positions) & (token < self.vocab_size)
             numbers = torch.where(speaks, self.table.extend(numbers, token), numbers)
         return numbers
 
@@ -178,7 +180,7 @@ class FakeBlockDrafter:
     device, dtype = torch.device("cpu"), torch.float32
 
     def __init__(
-        self, vocab: int, block_size: int, seed: int, kept: Sequence[int] | None = None
+        self, vocab: int, block_size: int, seed: int, token_ids: Sequence[int] | None = None
     ) -> None:
         generator = torch.Generator().manual_seed(seed)
         self.config = DFlashConfig(
@@ -187,9 +189,9 @@ class FakeBlockDrafter:
         )  # fmt: skip
         self.table = torch.randn(vocab, block_size, vocab, generator=generator)
         self.d2t = None
-        if kept is not None:
-            self.d2t = torch.tensor(kept) - torch.arange(len(kept))
-            lost = [token for token in range(vocab) if token not in kept]
+        if token_ids is not None:
+            self.d2t = torch.tensor(token_ids) - torch.arange(len(token_ids))
+            lost = [token for token in range(vocab) if token not in token_ids]
             self.table[..., lost] = -torch.inf
 
     def check(self, adapter: Any) -> None:
@@ -270,9 +272,9 @@ class FakeCanvas(FakeAdapter):
     def joint(self) -> dict[tuple[int, ...], float]:
         """The probability of everything that may be generated: `table` without forbidden ids."""
         grid = self.grid
-        wanted = [grid.row_end, *grid.tail]
+        row_tail = [grid.row_end, *grid.tail]
         kinds = grid.kinds()[grid.prefix :].tolist()
-        choices = [range(*grid.codes) if not kind else [wanted[kind - 1]] for kind in kinds]
+        choices = [range(*grid.codes) if not kind else [row_tail[kind - 1]] for kind in kinds]
         return {line: self._chance(line, choices) for line in itertools.product(*choices)}
 
     def _chance(self, line: tuple[int, ...], choices: list[Any]) -> float:
@@ -329,7 +331,7 @@ def prompts(rows: int) -> dict[str, Tensor]:
     return {"input_ids": mask * 0, "attention_mask": mask}
 
 
-def say(
+def generate_ids(
     method: base.Method,
     target: FakeAdapter,
     rows: int,
@@ -346,7 +348,7 @@ def say(
 
     What lies behind the token `end` is -1.
     """
-    return say_with_stats(
+    return generate_with_stats(
         method,
         target,
         rows,
@@ -360,7 +362,7 @@ def say(
     )[0]
 
 
-def say_with_stats(
+def generate_with_stats(
     method: base.Method,
     target: FakeAdapter,
     rows: int,
@@ -389,5 +391,5 @@ def say_with_stats(
     )
     if rule is not None:
         session.rule = rule
-    said = loop.run(session)
-    return torch.tensor([row + [-1] * (new - len(row)) for row in said]), session.stats
+    outputs = loop.run(session)
+    return torch.tensor([row + [-1] * (new - len(row)) for row in outputs]), session.stats

@@ -93,7 +93,7 @@ class Markov(Table):
     def extend(self, prefix: Tensor, token: Tensor) -> Tensor:
         return prefix % self.states * self.states + token + 1
 
-    def behind(self, prefix: list[int]) -> int:
+    def backlog(self, prefix: list[int]) -> int:
         """The pair that a prefix ends in."""
         pair = 0
         for token in prefix[-2:]:
@@ -159,7 +159,7 @@ def block_distributions(tree: Tree, p: Table) -> Tensor:
 def completed(tree: Tree, verdict: Any, p: Table) -> Tensor:
     """What each row says after one round, then plainly on to the table's length."""
     rows, length = tree.rows, p.length
-    said = torch.zeros(rows, length, dtype=torch.long)
+    sequences = torch.zeros(rows, length, dtype=torch.long)
     prefix = torch.zeros(rows, dtype=torch.long)
     for step in range(length):
         plain = torch.multinomial(p.at(prefix), 1)[:, 0]
@@ -169,6 +169,6 @@ def completed(tree: Tree, verdict: Any, p: Table) -> Tensor:
         drafted = tree.tokens.gather(1, node[:, None])[:, 0]
         token = torch.where(step < verdict.accepted, drafted, plain)
         token = torch.where(step == verdict.accepted, verdict.bonus, token)
-        said[:, step] = token
+        sequences[:, step] = token
         prefix = p.extend(prefix, token)
-    return said
+    return sequences

@@ -73,8 +73,8 @@ def aligned(**options: Any) -> Callable[[str], sooner.Method]:
 
     def method(family: str) -> sooner.Method:
         width = tiny.inputs(family, "text", 2)["input_ids"].shape[1]
-        one, other = reference(family, "text", 2, LONG)[:, width:].tolist()
-        return SameDrafts([[one[12:], other[:9] + one[3:6], one[:10], other]], **options)
+        first, other = reference(family, "text", 2, LONG)[:, width:].tolist()
+        return SameDrafts([[first[12:], other[:9] + first[3:6], first[:10], other]], **options)
 
     return method
 

@@ -181,8 +181,8 @@ def _features(state: State, tower: str, pixels: Tensor) -> Tensor:
 
 
 def _block(at: State, x: Tensor) -> Tensor:
-    one, two = at.get("ls1.scale_factor", 1), at.get("ls2.scale_factor", 1)
-    x = x + one * _attention(at, _norm(x, at["norm1.weight"], at["norm1.bias"]))
+    first_scale, two = at.get("ls1.scale_factor", 1), at.get("ls2.scale_factor", 1)
+    x = x + first_scale * _attention(at, _norm(x, at["norm1.weight"], at["norm1.bias"]))
     y = _norm(x, at["norm2.weight"], at["norm2.bias"])
     y = _gelu(y @ at["mlp.fc1.weight"].T + at["mlp.fc1.bias"])
     return x + two * (y @ at["mlp.fc2.weight"].T + at["mlp.fc2.bias"])

@@ -11,11 +11,11 @@ from sooner.documents.regions import Size
 
 def page_text(form: PageForm, draft: PageDraft, seen: Size | None = None) -> str:
     """A page of first drafts as a model writes it; regions without a text in it are left out."""
-    found = [(one, form.texts(one, draft.size, seen)[:1]) for one in draft.regions]
-    kept = [(region, texts[0]) for region, texts in found if texts]
-    if not kept:
+    candidates = [(entry, form.texts(entry, draft.size, seen)[:1]) for entry in draft.regions]
+    pairs = [(region, texts[0]) for region, texts in candidates if texts]
+    if not pairs:
         return ""
-    ends = [form.between(a, b) for (a, _), (b, _) in pairwise(kept)]
-    ends.append(form.end(kept[-1][0]))
-    texts = (text + end for (_, text), end in zip(kept, ends, strict=True))
-    return form.start(kept[0][0]) + "".join(texts)
+    ends = [form.between(a, b) for (a, _), (b, _) in pairwise(pairs)]
+    ends.append(form.end(pairs[-1][0]))
+    texts = (text + end for (_, text), end in zip(pairs, ends, strict=True))
+    return form.start(pairs[0][0]) + "".join(texts)

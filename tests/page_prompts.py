@@ -15,7 +15,7 @@ SLOTS = 4
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
 
 
-def asked(family: str, kind: str, tail: tuple[int, ...], rows: int = 1) -> dict[str, Any]:
+def prompt_of(family: str, kind: str, tail: tuple[int, ...], rows: int = 1) -> dict[str, Any]:
     """A prompt whose beginning is the same for every tail."""
     inputs = dict(tiny.inputs(family, kind, rows))
     more = torch.tensor([tail] * rows, dtype=torch.long).view(rows, len(tail))
@@ -30,7 +30,7 @@ def asked(family: str, kind: str, tail: tuple[int, ...], rows: int = 1) -> dict[
 @cache
 def alone(family: str, kind: str, tail: tuple[int, ...], rows: int) -> list[list[int]]:
     """What HF's own loop says to each prompt."""
-    inputs = asked(family, kind, tail, rows)
+    inputs = prompt_of(family, kind, tail, rows)
     with torch.inference_mode():
         ids = tiny.model(family).generate(**inputs, max_new_tokens=23, **GREEDY)
     return ids[:, inputs["input_ids"].shape[1] :].tolist()

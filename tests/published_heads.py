@@ -79,23 +79,25 @@ def write_eagle3(
         "model_type": "llama", "num_hidden_layers": 1, "rms_norm_eps": 1e-5,
         "rope_theta": 5000.0, "hidden_act": "silu",
     }  # fmt: skip
-    told: dict[str, Any] = {"draft_vocab_size": drafted or VOCAB, "tie_word_embeddings": False}
+    raw: dict[str, Any] = {"draft_vocab_size": drafted or VOCAB, "tie_word_embeddings": False}
     if read is not None:
-        told["target_hidden_size"] = read
+        raw["target_hidden_size"] = read
     if layout == "specforge":
-        told |= {"architectures": ["LlamaForCausalLMEagle3"], **shape}
+        raw |= {"architectures": ["LlamaForCausalLMEagle3"], **shape}
         if layers is not None:
-            told["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": list(layers)}
+            raw["eagle_config"] = {"eagle_aux_hidden_state_layer_ids": list(layers)}
     else:
-        told |= {
+        raw |= {
             "architectures": ["Eagle3Speculator"], "speculators_model_type": "eagle3",
             "transformer_layer_config": shape,
         }  # fmt: skip
         if layers is not None:
-            told["eagle_aux_hidden_state_layer_ids"] = list(layers)
+            raw["eagle_aux_hidden_state_layer_ids"] = list(layers)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "config.json").write_text(json.dumps({**told, **config}))
-    save_file({name: one.contiguous() for name, one in made.items()}, folder / "model.safetensors")
+    (folder / "config.json").write_text(json.dumps({**raw, **config}))
+    save_file(
+        {name: tensor.contiguous() for name, tensor in made.items()}, folder / "model.safetensors"
+    )
     return folder
 
 
@@ -103,8 +105,8 @@ class PublishedEagle3:
     """What a published EAGLE-3 head computes, in plain torch, over one whole row."""
 
     def __init__(self, folder: Path) -> None:
-        told = json.loads((folder / "config.json").read_text())
-        self.config = {**told, **told.get("transformer_layer_config", {})}
+        raw = json.loads((folder / "config.json").read_text())
+        self.config = {**raw, **raw.get("transformer_layer_config", {})}
         self.weights = {
             name.replace("midlayer.", "layers.0."): value
             for name, value in load_file(folder / "model.safetensors").items()

@@ -25,10 +25,10 @@ def write_mtp(folder: Path, model: Any, layout: str, seed: int = 0, **config: An
     """
     model.save_pretrained(folder)
     path = folder / "config.json"
-    told = json.loads(path.read_text())
-    text = told.get("text_config", told)
+    raw = json.loads(path.read_text())
+    text = raw.get("text_config", raw)
     text |= {"num_nextn_predict_layers" if layout == GLM else "mtp_num_hidden_layers": 1, **config}
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(raw))
     shapes = shapes_of(model.config.get_text_config(), layout)
     made = {
         name: 1.5 * draw(seed + n, *shape) if len(shape) > 1 else 0.2 * draw(seed + n, *shape)
@@ -104,10 +104,10 @@ class PublishedMtp:
     def __init__(self, folder: Path, text: Any, layout: str) -> None:
         self.text, self.is_glm = text, layout == GLM
         at = f"model.language_model.layers.{text.num_hidden_layers}." if self.is_glm else "mtp."
-        told = load_file(folder / "model.safetensors")
+        tensors = load_file(folder / "model.safetensors")
         self.weights = {
             name.removeprefix(at).removeprefix("layers.0."): value.double()
-            for name, value in told.items()
+            for name, value in tensors.items()
             if name.startswith(at)
         }
 
@@ -158,7 +158,7 @@ class PublishedMtp:
             q, gate = q.chunk(2, -1)
             q, k = self.norm(q, "self_attn.q_norm"), self.norm(k, "self_attn.k_norm")
         q, k = self.rotate(q, positions), self.rotate(k, positions)
-        k, v = (one.repeat_interleave(heads // kv_heads, 1) for one in (k, v))
+        k, v = (part.repeat_interleave(heads // kv_heads, 1) for part in (k, v))
         scores = torch.einsum("qhd,khd->hqk", q, k) * q.shape[-1] ** -0.5
         scores = scores.masked_fill(torch.ones(count, count).triu(1).bool(), -torch.inf)
         seen = torch.einsum("hqk,khd->qhd", scores.softmax(-1), v)

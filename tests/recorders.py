@@ -26,19 +26,19 @@ class _Watched(TorchDispatchMode):
         self.made: dict[int, Tensor] = {}
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        for one in tree_iter((args, kwargs)):
-            if isinstance(one, Tensor) and one.numel() and _address(one) not in self.made:
-                self.outside.append((str(func), one.data_ptr()))
-                self.known.add(_address(one))
+        for value in tree_iter((args, kwargs)):
+            if isinstance(value, Tensor) and value.numel() and _address(value) not in self.made:
+                self.outside.append((str(func), value.data_ptr()))
+                self.known.add(_address(value))
         result = func(*args, **(kwargs or {}))
-        for one in tree_iter(result):
-            if isinstance(one, Tensor) and one.numel() and _address(one) not in self.known:
-                self.made.setdefault(_address(one), one)
+        for value in tree_iter(result):
+            if isinstance(value, Tensor) and value.numel() and _address(value) not in self.known:
+                self.made.setdefault(_address(value), value)
         return result
 
 
-def _address(one: Tensor) -> int:
-    return one.untyped_storage().data_ptr()
+def _address(tensor: Tensor) -> int:
+    return tensor.untyped_storage().data_ptr()
 
 
 class StandIn:
@@ -62,11 +62,11 @@ class StandIn:
 
     def record(self, run: Run, tensors: Sequence[Tensor]) -> Replay:
         self.recorded += 1
-        addresses = [one.data_ptr() for one in tensors]
+        addresses = [tensor.data_ptr() for tensor in tensors]
         first: list[tuple[str, int]] = []
 
         def replay(run: Run) -> None:
-            assert addresses == [one.data_ptr() for one in tensors]
+            assert addresses == [tensor.data_ptr() for tensor in tensors]
             self._poison()
             with _Watched() as watched:
                 run()
@@ -78,8 +78,8 @@ class StandIn:
         return replay
 
     def _poison(self) -> None:
-        for one in self._pool:
-            one.untyped_storage().fill_(0xFF)  # NaN, in floats; -1 in integers
+        for tensor in self._pool:
+            tensor.untyped_storage().fill_(0xFF)  # NaN, in floats; -1 in integers
         self._pool = []
 
 

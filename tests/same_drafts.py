@@ -15,6 +15,6 @@ class SameDrafts(HSD):
     """`drafts` holds those of one row, and every row gets them."""
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        options = {one.name: getattr(self, one.name) for one in fields(self)}
+        options = {field.name: getattr(self, field.name) for field in fields(self)}
         options["drafts"] = self.drafts * context.prompts
         return HSD(**options).build(context)

@@ -134,10 +134,10 @@ class Rank:
         def drafter(monkeypatch: Any) -> Any:
             propose = ParallelDrafter.propose
 
-            def fail(own: ParallelDrafter, outcome: Outcome) -> Tree:
+            def fail(instance: ParallelDrafter, outcome: Outcome) -> Tree:
                 if len(outcome.rows.output(0)) > 2:
                     raise RuntimeError("the draft is broken")
-                return propose(own, outcome)
+                return propose(instance, outcome)
 
             monkeypatch(ParallelDrafter, "propose", fail)
 
@@ -174,10 +174,10 @@ class Rank:
         for method in ("parallel", None):
             output = ["-o", str(self.folder / f"{method}.jsonl")]
             chosen = ["--method", method] if method else []
-            said = io.StringIO()
-            with contextlib.redirect_stdout(said):
+            stdout = io.StringIO()
+            with contextlib.redirect_stdout(stdout):
                 code = main._run(["caption", *clip, *models, *chosen, *output])
-            self.report[f"command {method}"] = [code, said.getvalue()]
+            self.report[f"command {method}"] = [code, stdout.getvalue()]
             join(self.folder / f"store-{method}", self.number)
 
 

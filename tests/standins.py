@@ -242,7 +242,7 @@ TEMPLATE = (
 
 
 @contextmanager
-def own_modules(home: Path) -> Iterator[None]:
+def isolated_modules(home: Path) -> Iterator[None]:
     """Code of checkpoints is copied to `home` and imported from there, as in a fresh process.
 
     A process imports `transformers_modules` from one folder alone: what another test imported from
@@ -259,7 +259,9 @@ def own_modules(home: Path) -> Iterator[None]:
     for name in before:
         del sys.modules[name]
     dynamic_module_utils.HF_MODULES_CACHE = str(home)
-    sys.path[:] = [one for one in path if one != cache]  # the other folder also holds a package
+    sys.path[:] = [
+        folder for folder in path if folder != cache
+    ]  # the other folder also holds a package
     try:
         yield
     finally:
@@ -302,8 +304,8 @@ def _write(folder: Path, name: str, text: str) -> None:
 
 def _weights(folder: Path, auto: Any, config: dict[str, Any], seed: int) -> Path:
     """Random weights for the code in a folder, and the config that names it."""
-    told = {**tiny.TEXT, **config}
-    _write(folder, "config.json", json.dumps(told))
+    raw = {**tiny.TEXT, **config}
+    _write(folder, "config.json", json.dumps(raw))
     torch.manual_seed(seed)
     built = auto.from_config(
         AutoConfig.from_pretrained(folder, trust_remote_code=True), trust_remote_code=True
@@ -314,7 +316,7 @@ def _weights(folder: Path, auto: Any, config: dict[str, Any], seed: int) -> Path
     built.generation_config.eos_token_id = None  # random text would end at random
     built.generation_config.pad_token_id = tiny.PAD
     built.save_pretrained(folder)
-    _write(folder, "config.json", json.dumps(told))
+    _write(folder, "config.json", json.dumps(raw))
     return folder
 
 

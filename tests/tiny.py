@@ -113,9 +113,9 @@ def repadded(family: str, vocab: int) -> Any:
     """A draft like `noisy(family)` whose embedding and head have `vocab` rows instead."""
     draft = model(family, seed=11, vocab=vocab)
     weights = noisy(family).state_dict()
-    for name, own in draft.named_parameters():
-        rows = min(own.shape[0], weights[name].shape[0])
-        own.data[:rows] = weights[name][:rows]
+    for name, parameter in draft.named_parameters():
+        rows = min(parameter.shape[0], weights[name].shape[0])
+        parameter.data[:rows] = weights[name][:rows]
     return draft
 
 
@@ -343,8 +343,8 @@ def _qwen_pixels(
     if family == "qwen3_vl":  # a time stamp in front of each pair of frames
         pair = [VISION_START, *[VIDEO] * 4, VISION_END]
         video = [5, *pair, 6, *pair]
-    shown = [item for items in contents for item in items]
-    images, videos = shown.count("image"), shown.count("video")
+    visuals = [item for items in contents for item in items]
+    images, videos = visuals.count("image"), visuals.count("video")
     pixels: dict[str, torch.Tensor] = {}
     if images:
         pixels["pixel_values"] = torch.randn(images * 24, patch, generator=generator)

@@ -49,7 +49,9 @@ def config(horizon: int = HORIZON, **stats: Any) -> OpenVLAConfig:
         n_action_bins=BINS,
         pad_to_multiple_of=PADDING,
         action_horizon=horizon,
-        norm_stats={name: {"action": told} for name, told in (stats or {"table": TABLE}).items()},
+        norm_stats={
+            name: {"action": statistics} for name, statistics in (stats or {"table": TABLE}).items()
+        },
     )
 
 

@@ -152,27 +152,29 @@ def decode(model: Any, prompts: list[list[int]], truth: list[list[int]], chunk: 
     sizes = torch.tensor([len(prompt) for prompt in prompts])
     padded = torch.tensor([prompt + [0] * (int(sizes.max()) - len(prompt)) for prompt in prompts])
     cache = Slots(model, len(prompts))
-    said = [[int(token)] for token in prefill(model, cache, padded, sizes, chunk)]
+    outputs = [[int(token)] for token in prefill(model, cache, padded, sizes, chunk)]
     parents = [-1, 0, -1, 2, 3]  # a wrong chain of two, a chain of three
     count = len(truth[0])
-    while min(map(len, said)) < count:
+    while min(map(len, outputs)) < count:
         blocks, real = [], []
-        for row, ids in zip(truth, said, strict=True):
+        for row, ids in zip(truth, outputs, strict=True):
             right = [*row, 1, 1, 1, 1][len(ids) : len(ids) + 3]
             blocks.append([ids[-1], (right[0] + 1) % 96, 5, *right[:2], (right[2] + 1) % 96])
             real.append(6 if len(ids) % 3 else 1 if len(ids) < count else 0)
-        tree = tree_block(cache.lengths, torch.tensor([parents] * len(said)), torch.tensor(real))
+        tree = tree_block(cache.lengths, torch.tensor([parents] * len(outputs)), torch.tensor(real))
         choices = forward(model, cache, torch.tensor(blocks), tree).argmax(-1)
-        for row, ids in enumerate(said):
+        for row, ids in enumerate(outputs):
             path, entry = [0], 0
             while True:
                 token = int(choices[row, entry])
                 ids.append(token)
                 below = [1 + node for node, parent in enumerate(parents) if parent == entry - 1]
-                found = [one for one in below if one < real[row] and blocks[row][one] == token]
-                if not found:
+                matches = [
+                    child for child in below if child < real[row] and blocks[row][child] == token
+                ]
+                if not matches:
                     break
-                entry = found[0]
+                entry = matches[0]
                 path.append(entry)
             if not real[row]:
                 ids.pop()
@@ -180,11 +182,11 @@ def decode(model: Any, prompts: list[list[int]], truth: list[list[int]], chunk: 
             base = int(cache.lengths[row])
             for layer in cache.layers:
                 for store in (layer.keys, layer.values):
-                    kept = store[row, :, [base + entry for entry in path]].clone()
-                    store[row, :, base : base + len(path)] = kept
+                    states = store[row, :, [base + entry for entry in path]].clone()
+                    store[row, :, base : base + len(path)] = states
             cache.lengths = cache.lengths.clone()
             cache.lengths[row] += len(path)
-    return [ids[:count] for ids in said]
+    return [ids[:count] for ids in outputs]
 
 
 def generate(model: Any, prompt: list[int], count: int) -> list[int]:
@@ -244,7 +246,7 @@ def test_the_config_is_put_back_after_errors_and_when_the_last_run_ends() -> Non
     assert config._attn_implementation == "sdpa"
 
 
-def test_vision_towers_keep_their_own() -> None:
+def test_vision_towers_keep_their_attention() -> None:
     model = copy.deepcopy(tiny.model("qwen2_5_vl"))
     with attending_to_blocks(model.config.get_text_config(decoder=True)):
         assert model.config.vision_config._attn_implementation == "sdpa"
@@ -300,7 +302,7 @@ def test_a_step_runs_on_fake_cuda_tensors(family: str) -> None:
 
 @torch.no_grad()
 @pytest.mark.parametrize("family", ["qwen2", "gemma3"])
-def test_a_step_is_one_graph_whatever_the_lengths(family: str) -> None:
+def test_a_step_is_a_single_graph_whatever_the_lengths(family: str) -> None:
     model, graphs = build(family), []
 
     def count(graph: Any, inputs: Any) -> Any:
@@ -326,11 +328,11 @@ def test_a_step_is_one_graph_whatever_the_lengths(family: str) -> None:
 
 
 def test_the_operator_is_registered_as_torch_wants_it() -> None:
-    one = case([20, 30], 5, tree=True)
-    arguments = (*one.arguments[:3], *one.block, 0.25, 8, None, None, None)
+    example = case([20, 30], 5, tree=True)
+    arguments = (*example.arguments[:3], *example.block, 0.25, 8, None, None, None)
     opcheck(
         torch.ops.sooner.block_attention.default, arguments,
         test_utils=("test_schema", "test_faketensor"),
     )  # fmt: skip
-    made = block_attention(*one.arguments)
+    made = block_attention(*example.arguments)
     assert made.transpose(1, 2).is_contiguous()

@@ -26,29 +26,29 @@ from sooner.decoding.tree import Tree
 from sooner.errors import SoonerError
 
 
-def by_reference(one: Case) -> torch.Tensor:
-    return reference.attend(*one.arguments, one.query.shape[-1] ** -0.5, **one.options)
+def by_reference(example: Case) -> torch.Tensor:
+    return reference.attend(*example.arguments, example.query.shape[-1] ** -0.5, **example.options)
 
 
-def by_operator(one: Case) -> torch.Tensor:
-    return block_attention(*one.arguments, **one.options)
+def by_operator(example: Case) -> torch.Tensor:
+    return block_attention(*example.arguments, **example.options)
 
 
 @pytest.mark.parametrize("attend", [by_reference, by_operator])
 @pytest.mark.parametrize("unseen", [torch.nan, 1e6])
 @pytest.mark.parametrize("name", WRITTEN)
-def test_it_is_what_its_definition_says(name: str, unseen: float, attend: Any) -> None:
+def test_it_equals_its_definition(name: str, unseen: float, attend: Any) -> None:
     lengths, entries, options = WRITTEN[name]
-    one = case(lengths, entries, unseen=unseen, **options)
-    assert worst(one, attend(one), every=1 + entries // 12) < 2e-6
+    example = case(lengths, entries, unseen=unseen, **options)
+    assert worst(example, attend(example), every=1 + entries // 12) < 2e-6
 
 
 @pytest.mark.parametrize("entries", [1, 2, 64, 65, 128])
 @pytest.mark.parametrize("length", [0, 1, 255, 256, 257])
 @pytest.mark.parametrize("tree", [False, True])
-def test_blocks_of_any_size_stand_behind_any_length(entries: int, length: int, tree: bool) -> None:
-    one = case([length], entries, group=3, kv_heads=1, tree=tree)
-    assert worst(one, by_operator(one), every=1 + entries // 5) < 2e-6
+def test_blocks_of_any_size_follow_any_length(entries: int, length: int, tree: bool) -> None:
+    example = case([length], entries, group=3, kv_heads=1, tree=tree)
+    assert worst(example, by_operator(example), every=1 + entries // 5) < 2e-6
 
 
 def test_the_operator_and_the_reference_agree_on_anything() -> None:
@@ -61,18 +61,23 @@ def test_the_operator_and_the_reference_agree_on_anything() -> None:
         rows, entries = pick(1, 2, 3), pick(1, 2, 5, 31, 64, 65, 128)
         lengths = [pick(0, 1, 60, 300, 301, 1100) for _ in range(rows)]
         sizes = [pick(entries, entries, 1 + entries // 2, 0) for _ in range(rows)]
-        one = case(
+        example = case(
             lengths, entries, group=pick(1, 2, 4, 7), tree=pick(False, True), capacity=1300,
             sizes=pick(None, sizes), seed=seed, window=pick(None, None, 7, 100),
             chunk=pick(None, None, None, 64), softcap=pick(None, None, None, 5.0),
             sinks=pick(False, True), unseen=pick(torch.nan, -3e5),
         )  # fmt: skip
-        made, held = by_operator(one), by_reference(one)
-        real = torch.arange(entries) < torch.tensor(one.sizes)[:, None]
+        made, expected = by_operator(example), by_reference(example)
+        real = torch.arange(entries) < torch.tensor(example.sizes)[:, None]
         assert made.isfinite().all()
-        assert held.isfinite().all()
-        error = (made - held).transpose(1, 2)[real]
-        assert not error.numel() or error.abs().max() < 3e-6, (seed, lengths, entries, one.options)
+        assert expected.isfinite().all()
+        error = (made - expected).transpose(1, 2)[real]
+        assert not error.numel() or error.abs().max() < 3e-6, (
+            seed,
+            lengths,
+            entries,
+            example.options,
+        )
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
@@ -80,29 +85,31 @@ def test_the_operator_and_the_reference_agree_on_anything() -> None:
 def test_errors_in_half_precision_are_no_more_than_twice_torch_s(
     dtype: torch.dtype, length: int, entries: int
 ) -> None:
-    one = case([length], entries, group=4, dim=64, capacity=1600, tree=True, dtype=dtype)
+    example = case([length], entries, group=4, dim=64, capacity=1600, tree=True, dtype=dtype)
     end = length + entries
-    seen = reference.seen_slots(one.block, entries, torch.arange(end))[:, None]
-    states = [store[:, :, :end].repeat_interleave(4, 1) for store in (one.keys, one.values)]
-    peer = scaled_dot_product_attention(one.query, *states, attn_mask=seen)
-    wide = [part.double() for part in (one.query, one.keys, one.values)]
-    exact = reference.attend(*wide, one.block, 64**-0.5)
-    ours, theirs = ((part - exact).square().mean().sqrt() for part in (by_operator(one), peer))
-    assert ours <= 2 * theirs
+    seen = reference.seen_slots(example.block, entries, torch.arange(end))[:, None]
+    states = [store[:, :, :end].repeat_interleave(4, 1) for store in (example.keys, example.values)]
+    peer = scaled_dot_product_attention(example.query, *states, attn_mask=seen)
+    wide = [part.double() for part in (example.query, example.keys, example.values)]
+    exact = reference.attend(*wide, example.block, 64**-0.5)
+    ours, reference_error = (
+        (part - exact).square().mean().sqrt() for part in (by_operator(example), peer)
+    )
+    assert ours <= 2 * reference_error
 
 
-def test_pages_are_read_where_the_table_says() -> None:
-    one = case([300, 40], 9, tree=True)
+def test_pages_are_read_where_the_table_points() -> None:
+    example = case([300, 40], 9, tree=True)
     table = torch.tensor([[3, 0], [5, 2]], dtype=torch.int32)
     keys, values = (torch.full((6, 2, PAGE, 16), torch.nan) for _ in range(2))
     for row in range(2):
         for number, page in enumerate(table[row].tolist()):
             here = slice(number * PAGE, (number + 1) * PAGE)
-            keys[page], values[page] = one.keys[row, :, here], one.values[row, :, here]
-    paged = one.block._replace(page_table=table)
-    made = block_attention(one.query, keys, values, paged)
-    assert torch.equal(made, by_operator(one))
-    assert worst(one, reference.attend(one.query, keys, values, paged, 0.25)) < 2e-6
+            keys[page], values[page] = example.keys[row, :, here], example.values[row, :, here]
+    paged = example.block._replace(page_table=table)
+    made = block_attention(example.query, keys, values, paged)
+    assert torch.equal(made, by_operator(example))
+    assert worst(example, reference.attend(example.query, keys, values, paged, 0.25)) < 2e-6
 
 
 @pytest.mark.parametrize(
@@ -119,7 +126,7 @@ def test_rows_share_a_call_unless_they_lie_far_apart(
     lengths: list[int], options: Any, calls: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Without a copy of keys and values; only slots that are NaN cost one."""
-    one, made = case(lengths, 9, capacity=1300, unseen=7.0, **options), []
+    example, made = case(lengths, 9, capacity=1300, unseen=7.0, **options), []
 
     def counted(*args: Any, **kwargs: Any) -> Any:
         made.append(args)
@@ -127,54 +134,61 @@ def test_rows_share_a_call_unless_they_lie_far_apart(
 
     fused = cpu.FUSED
     monkeypatch.setattr(cpu, "FUSED", counted)
-    assert worst(one, by_operator(one)) < 2e-6
+    assert worst(example, by_operator(example)) < 2e-6
     assert len(made) == calls
     for _, keys, values, *_ in made:
-        assert keys.untyped_storage().data_ptr() == one.keys.untyped_storage().data_ptr()
-        assert values.untyped_storage().data_ptr() == one.values.untyped_storage().data_ptr()
+        assert keys.untyped_storage().data_ptr() == example.keys.untyped_storage().data_ptr()
+        assert values.untyped_storage().data_ptr() == example.values.untyped_storage().data_ptr()
 
 
 def test_stores_may_have_any_strides() -> None:
-    one = case([30, 44], 5)
-    apart = [store.transpose(1, 2).contiguous().transpose(1, 2) for store in (one.keys, one.values)]
-    torch.testing.assert_close(block_attention(one.query, *apart, one.block), by_operator(one))
+    example = case([30, 44], 5)
+    apart = [
+        store.transpose(1, 2).contiguous().transpose(1, 2)
+        for store in (example.keys, example.values)
+    ]
+    torch.testing.assert_close(
+        block_attention(example.query, *apart, example.block), by_operator(example)
+    )
 
 
 @pytest.mark.parametrize("entries", [1, 5, 200])
-def test_a_block_that_does_not_fit_reads_nothing_behind_its_row(entries: int) -> None:
-    one = case([0], 300, capacity=300)
-    query = one.query[:, :, :entries]
+def test_a_block_that_does_not_fit_reads_nothing_after_its_row(entries: int) -> None:
+    example = case([0], 300, capacity=300)
+    query = example.query[:, :, :entries]
     for length in (298, 300):
         block = Block(torch.tensor([length]))
-        made = block_attention(query, one.keys, one.values, block)
-        torch.testing.assert_close(made, reference.attend(query, one.keys, one.values, block, 0.25))
+        made = block_attention(query, example.keys, example.values, block)
+        torch.testing.assert_close(
+            made, reference.attend(query, example.keys, example.values, block, 0.25)
+        )
 
 
 @pytest.mark.parametrize("entries", [2, 31, 32, 33, 128])
 def test_bits_hold_the_ancestors_of_a_tree(entries: int) -> None:
-    one = case([0, 0], entries, tree=True)
-    assert one.parents is not None
-    tree = Tree.from_lists([[0] * (entries - 1)] * 2, one.parents)
-    assert one.block.ancestors is not None
-    assert one.block.ancestors.dtype == torch.int32
-    assert torch.equal(unpack_ancestors(one.block.ancestors), tree.ancestors())
-    assert torch.equal(pack_ancestors(tree.ancestors()), one.block.ancestors)
-    assert torch.equal(one.block.depths, tree.depths())
+    example = case([0, 0], entries, tree=True)
+    assert example.parents is not None
+    tree = Tree.from_lists([[0] * (entries - 1)] * 2, example.parents)
+    assert example.block.ancestors is not None
+    assert example.block.ancestors.dtype == torch.int32
+    assert torch.equal(unpack_ancestors(example.block.ancestors), tree.ancestors())
+    assert torch.equal(pack_ancestors(tree.ancestors()), example.block.ancestors)
+    assert torch.equal(example.block.depths, tree.depths())
 
 
 def test_a_tree_in_levels_is_a_tree_at_once() -> None:
     """Upper levels are written before; more words than a kernel's hold larger blocks."""
     for seed, (lengths, entries) in enumerate([([300, 40], 12), ([0], 128), ([7, 9, 7], 60)]):
-        one = case(lengths, entries, tree=True, seed=seed)
-        whole = by_operator(one)
-        assert one.block.ancestors is not None
+        example = case(lengths, entries, tree=True, seed=seed)
+        whole = by_operator(example)
+        assert example.block.ancestors is not None
         for written in (1, entries // 2, entries - 1):
-            words = pack_ancestors(unpack_ancestors(one.block.ancestors), words=7)
-            block = one.block._replace(ancestors=words[:, written:], written=written)
-            query = one.query[:, :, written:]
+            words = pack_ancestors(unpack_ancestors(example.block.ancestors), words=7)
+            block = example.block._replace(ancestors=words[:, written:], written=written)
+            query = example.query[:, :, written:]
             for attend in (block_attention, reference.attend):
                 scale = () if attend is block_attention else (0.25,)
-                made = attend(query, one.keys, one.values, block, *scale)
+                made = attend(query, example.keys, example.values, block, *scale)
                 torch.testing.assert_close(made, whole[:, :, written:], atol=2e-6, rtol=2e-5)
 
 
@@ -215,9 +229,9 @@ def test_shapes_that_do_not_fit_are_refused() -> None:
 @pytest.mark.parametrize("shape", [(3, 5, 7), (1,), (0, 4), (2, 4, 300, 64)])
 def test_slots_of_zeros_are_what_torch_gives(dtype: torch.dtype, shape: tuple[int, ...]) -> None:
     like = torch.ones(2, dtype=dtype)
-    made, wanted = zero_slots(like, shape), torch.zeros(shape, dtype=dtype)
-    assert torch.equal(made, wanted)
-    assert (made.dtype, made.device) == (wanted.dtype, wanted.device)
+    made, expected = zero_slots(like, shape), torch.zeros(shape, dtype=dtype)
+    assert torch.equal(made, expected)
+    assert (made.dtype, made.device) == (expected.dtype, expected.device)
     assert made.is_contiguous()
     assert made.data_ptr() % 64 == 0
     made[:1] += 1  # it can be written

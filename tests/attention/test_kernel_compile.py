@@ -92,7 +92,7 @@ def test_pages_are_loaded_ahead_as_slots_are(dim: int) -> None:
     assert any(int(count) for count in waits), waits
 
 
-def test_one_compiled_kernel_serves_all_numbers_of_rows_entries_and_slots() -> None:
+def test_a_single_kernel_serves_all_numbers_of_rows_entries_and_slots() -> None:
     calls = [
         {"rows": 1, "written": 0}, {"rows": 2, "written": 1}, {"rows": 16, "written": 16},
         {"entries": 16, "capacity": 4096}, {"entries": 17, "capacity": 4097},

@@ -19,9 +19,9 @@ LOOPBACK = "127.0.0.1"
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind((LOOPBACK, 0))
-        return int(one.getsockname()[1])
+    with socket.socket() as listener:
+        listener.bind((LOOPBACK, 0))
+        return int(listener.getsockname()[1])
 
 
 class RayNodes:
@@ -60,11 +60,11 @@ class RayNodes:
 
     def _run(self, command: list[str], environment: dict[str, str]) -> subprocess.Popen[bytes]:
         log = self.folder / f"node-{len(self._commands)}.log"
-        with open(log, "wb") as told:
+        with open(log, "wb") as output:
             node = subprocess.Popen(
                 command,
-                stdout=told,
-                stderr=told,
+                stdout=output,
+                stderr=output,
                 env={
                     **os.environ,
                     "RAY_USAGE_STATS_ENABLED": "0",
@@ -95,7 +95,7 @@ class RayNodes:
         end = time.monotonic() + seconds
         while self._joined() < count:
             if time.monotonic() > end:
-                logs = "".join(one.read_text() for one in self.folder.glob("node-*.log"))
+                logs = "".join(log.read_text() for log in self.folder.glob("node-*.log"))
                 raise AssertionError(f"{self._joined()} of {count} nodes came up: {logs[-2000:]}")
             self._start_again()
             time.sleep(0.2)
@@ -106,34 +106,36 @@ class RayNodes:
 
     def raylets(self) -> list[psutil.Process]:
         """Of each node, in the order of their starts."""
-        return [one for node in self.nodes for one in children(node.pid) if one.name() == "raylet"]
+        return [
+            child for node in self.nodes for child in children(node.pid) if child.name() == "raylet"
+        ]
 
     def lose(self, node: int) -> None:
         """Kill a node with all its processes, as a machine that goes."""
         lost = self.nodes.pop(node)
         tree = [psutil.Process(lost.pid), *children(lost.pid)]
-        for one in tree:
+        for process in tree:
             with suppress(psutil.Error):
-                one.kill()
+                process.kill()
         psutil.wait_procs(tree, 10)
         lost.wait()
 
     def actors(self, stage: str) -> list[psutil.Process]:
         """Processes of a stage's actors, such as `ParserStage`."""
-        found = []
+        processes = []
         for node in self.nodes:
-            for one in children(node.pid):
+            for child in children(node.pid):
                 with suppress(psutil.Error):
-                    if f"MapBatches({stage})" in " ".join(one.cmdline()[:1]):
-                        found.append(one)
-        return found
+                    if f"MapBatches({stage})" in " ".join(child.cmdline()[:1]):
+                        processes.append(child)
+        return processes
 
     def close(self) -> None:
         alive = [node.pid for node in self.nodes if node.poll() is None]
-        tree = [one for pid in alive for one in (psutil.Process(pid), *children(pid))]
-        for one in reversed(tree):
+        tree = [process for pid in alive for process in (psutil.Process(pid), *children(pid))]
+        for process in reversed(tree):
             with suppress(psutil.Error):
-                one.kill()
+                process.kill()
         psutil.wait_procs(tree, 10)
         for node in self.nodes:
             node.wait()

@@ -26,7 +26,7 @@ def load(seconds: float) -> Any:
     from serve.test_chat_run import pair
 
     loaded = pair()
-    loaded.target.model.register_forward_pre_hook(lambda *told: time.sleep(seconds))
+    loaded.target.model.register_forward_pre_hook(lambda *args: time.sleep(seconds))
     return loaded
 
 

@@ -43,9 +43,11 @@ def paper(tmp_path: Path) -> Path:
 
 
 def files(out: Path) -> dict[str, bytes]:
-    found = [one for one in out.rglob("*") if one.suffix in (".md", ".json", ".png")]
+    paths = [path for path in out.rglob("*") if path.suffix in (".md", ".json", ".png")]
     return {
-        str(one.relative_to(out)): one.read_bytes() for one in found if ".sooner" not in one.parts
+        str(path.relative_to(out)): path.read_bytes()
+        for path in paths
+        if ".sooner" not in path.parts
     }
 
 
@@ -67,34 +69,36 @@ def in_small_memory() -> list[str]:
 @pytest.mark.slow
 def test_the_command_runs_with_64_mb_of_shared_memory(paper: Path, tmp_path: Path) -> None:
     out = tmp_path / "plain"
-    asked = ["parse", "paper.pdf", "--drafter", "text-layer", "-o"]
+    arguments = ["parse", "paper.pdf", "--drafter", "text-layer", "-o"]
     plain = subprocess.run(
-        [sys.executable, "-m", "sooner.cli", *asked, str(out)], cwd=tmp_path, capture_output=True
+        [sys.executable, "-m", "sooner.cli", *arguments, str(out)],
+        cwd=tmp_path,
+        capture_output=True,
     )
     assert plain.returncode == 0
-    told = subprocess.run(
-        [*in_small_memory(), sys.executable, "-m", "sooner.cli", *asked, "by-ray", "--ray"],
+    done = subprocess.run(
+        [*in_small_memory(), sys.executable, "-m", "sooner.cli", *arguments, "by-ray", "--ray"],
         cwd=tmp_path, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
+    assert done.returncode == 0, done.stderr
     assert files(tmp_path / "by-ray") == files(out)
-    assert "2 of 2 pages parsed" in told.stderr
-    assert "parsers waited for pages" in told.stderr
-    assert "ray" not in re.sub("by-ray", "", told.stderr.lower()), told.stderr
+    assert "2 of 2 pages parsed" in done.stderr
+    assert "parsers waited for pages" in done.stderr
+    assert "ray" not in re.sub("by-ray", "", done.stderr.lower()), done.stderr
 
 
 @pytest.mark.slow
 def test_stages_alone(paper: Path, tmp_path: Path) -> None:
-    example = next(one for one in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
-                   if "sooner.ray" in one)  # fmt: skip
+    example = next(block for block in re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.S)
+                   if "sooner.ray" in block)  # fmt: skip
     start = "from sooner.ray.cluster import connected\nwith connected():\n"
     example = "\n".join(f"    {line}" for line in example.splitlines())
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", start + example], cwd=tmp_path, capture_output=True, text=True,
         timeout=240,
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr
-    assert sorted(told.stdout.splitlines()[-2:]) == ["paper.pdf 1 DRAFT", "paper.pdf 2 DRAFT"]
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()[-2:]) == ["paper.pdf 1 DRAFT", "paper.pdf 2 DRAFT"]
     text = (tmp_path / "out" / "paper.pdf.md").read_text()
     assert text.index("Page 1, line 0") < text.index("Page 2, line 19")
 
@@ -110,11 +114,11 @@ def test_a_node_that_differs_is_named_before_anything_is_done(paper: Path, tmp_p
     try:
         nodes.add(PYTHONPATH=path)
         nodes.wait(2)
-        asked = ["parse", str(paper), "-o", str(tmp_path / "out"), "--drafter", "text-layer"]
-        told = sooner(*asked, "--ray", nodes.address, **nodes.environment)
+        arguments = ["parse", str(paper), "-o", str(tmp_path / "out"), "--drafter", "text-layer"]
+        done = sooner(*arguments, "--ray", nodes.address, **nodes.environment)
     finally:
         nodes.close()
-    assert told.returncode == 2, told.stderr
-    (line,) = told.stderr.strip().splitlines()
+    assert done.returncode == 2, done.stderr
+    (line,) = done.stderr.strip().splitlines()
     assert re.search(r"node '\S+:\d+' has transformers 0\.0\.1, and this one has [\d.]+;", line)
     assert not list((tmp_path / "out").rglob("*.md"))

@@ -26,20 +26,20 @@ HERE = Path(__file__).parent
 def documents(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("documents")
     for number in range(12):
-        pages = [Image.new("RGB", (40, 50), (255, number, one)) for one in range(1 + number % 3)]
+        pages = [Image.new("RGB", (40, 50), (255, number, blue)) for blue in range(1 + number % 3)]
         pages[0].save(folder / f"d{number}.tiff", save_all=True, append_images=pages[1:])
     return folder
 
 
 @pytest.fixture
 def nodes() -> Iterator[RayNodes]:
-    found = RayNodes()
+    cluster = RayNodes()
     try:
-        found.add()
-        found.wait(2)
-        yield found
+        cluster.add()
+        cluster.wait(2)
+        yield cluster
     finally:
-        found.close()
+        cluster.close()
 
 
 def start(
@@ -54,8 +54,8 @@ def start(
 
 
 def ended(run: subprocess.Popen, seconds: float = 240.0) -> None:
-    told, _ = run.communicate(timeout=seconds)
-    assert run.returncode == 0, told.decode()[-3000:]
+    output, _ = run.communicate(timeout=seconds)
+    assert run.returncode == 0, output.decode()[-3000:]
 
 
 def done(out: Path) -> int:
@@ -73,9 +73,9 @@ def until(out: Path, pages: int, run: subprocess.Popen, seconds: float = 120.0) 
 
 def results(out: Path) -> dict[str, bytes]:
     """Files of pages and documents."""
-    files = [one for one in out.rglob("*") if one.suffix in (".md", ".json", ".html")]
-    kept = [one for one in files if ".sooner" not in one.parts and one.name != "counts.json"]
-    return {str(one.relative_to(out)): one.read_bytes() for one in kept}
+    files = [path for path in out.rglob("*") if path.suffix in (".md", ".json", ".html")]
+    chosen = [path for path in files if ".sooner" not in path.parts and path.name != "counts.json"]
+    return {str(path.relative_to(out)): path.read_bytes() for path in chosen}
 
 
 @pytest.fixture(scope="module")
@@ -118,10 +118,10 @@ def test_an_actor_and_a_node_are_killed(
     finally:
         run.kill()
     assert results(tmp_path / "out") == undisturbed
-    told = json.loads((tmp_path / "out" / "counts.json").read_text())
-    assert told["done"] == told["total"] == done(tmp_path / "out") == 24
-    assert told["failed"] == 0
-    assert told["memory"] <= 4 * 2 * 2**20  # pages in flight, megabytes each
+    counts = json.loads((tmp_path / "out" / "counts.json").read_text())
+    assert counts["done"] == counts["total"] == done(tmp_path / "out") == 24
+    assert counts["failed"] == 0
+    assert counts["memory"] <= 4 * 2 * 2**20  # pages in flight, megabytes each
 
 
 @pytest.mark.slow
@@ -138,16 +138,16 @@ def test_the_driver_is_killed_and_a_page_kills_its_process(
     assert before < 24
     again = start(documents, out, "local", 0.05, "d5.tiff")
     ended(again)
-    told = json.loads((out / "counts.json").read_text())
-    found = results(out)
-    if told["failed"]:  # the killer was not done before
-        lines = [json.loads(one) for one in (out / "manifest.jsonl").read_text().splitlines()]
-        bad = [one for one in lines if one["status"] == "FAILED"]
-        assert {one["document"] for one in bad} == {"d5.tiff"}
-        assert all("processes died" in one["reason"] and one["set_aside"] for one in bad)
-        undisturbed = {name: one for name, one in undisturbed.items() if "d5.tiff" not in name}
-        found = {name: one for name, one in found.items() if "d5.tiff" not in name}
-    assert found == undisturbed
+    counts = json.loads((out / "counts.json").read_text())
+    actual = results(out)
+    if counts["failed"]:  # the killer was not done before
+        lines = [json.loads(item) for item in (out / "manifest.jsonl").read_text().splitlines()]
+        bad = [item for item in lines if item["status"] == "FAILED"]
+        assert {item["document"] for item in bad} == {"d5.tiff"}
+        assert all("processes died" in item["reason"] and item["set_aside"] for item in bad)
+        undisturbed = {name: item for name, item in undisturbed.items() if "d5.tiff" not in name}
+        actual = {name: item for name, item in actual.items() if "d5.tiff" not in name}
+    assert actual == undisturbed
 
 
 @pytest.mark.soak
@@ -162,9 +162,11 @@ def test_the_driver_keeps_nothing_of_a_hundred_thousand_files(tmp_path: Path) ->
         Image.new("RGB", (8, 8), colour).save(folder / f"{number}.png")
     run = start(many, tmp_path / "out", "local", 0.0, "", "16")
     ended(run, 6 * 3600)
-    told = json.loads((tmp_path / "out" / "counts.json").read_text())
-    assert told["done"] + told["before"] == count
-    (first, early), *_, (last, late) = [one for one in told["driver"] if one[0] >= count // 10]
+    counts = json.loads((tmp_path / "out" / "counts.json").read_text())
+    assert counts["done"] + counts["before"] == count
+    (first, early), *_, (last, late) = [
+        point for point in counts["driver"] if point[0] >= count // 10
+    ]
     assert first < count // 5
     print(f"{early / 2**20:.0f} MB at file {first}, {late / 2**20:.0f} MB at {last}")
     assert late - early <= 50 * 2**20, f"{(late - early) / 2**20:.0f} MB more"

@@ -13,14 +13,14 @@ HERE = {"Python": "3.11.7", "torch": "2.11", "'/data'": "a folder", "output": "t
 
 
 @pytest.mark.parametrize(
-    ("differs", "told"),
+    ("differs", "message"),
     [
         ({"torch": "2.10"}, "node 'b:1' has torch 2.10, and this one has 2.11; make them the same"),
         ({"'/data'": GONE}, "node 'b:1' can't see '/data'; put it where every node sees it"),
         ({"output": GONE}, "node 'b:1' can't see the output folder; put it"),
     ],
 )
-def test_a_difference_names_the_node_and_both_values(differs: dict[str, str], told: str) -> None:
+def test_a_difference_names_the_node_and_both_values(differs: dict[str, str], message: str) -> None:
     compare(HERE, {"a:1": HERE})
-    with pytest.raises(SoonerError, match=told):
+    with pytest.raises(SoonerError, match=message):
         compare(HERE, {"a:1": HERE, "b:1": {**HERE, **differs}})

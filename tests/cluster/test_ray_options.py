@@ -13,7 +13,7 @@ from sooner.cli.parse import with_address
 
 
 @pytest.mark.parametrize(
-    ("given", "meant"),
+    ("arguments", "meant"),
     [
         (["docs", "--ray"], ["docs", "--ray", "local"]),
         (["--ray", "docs"], ["--ray", "local", "docs"]),
@@ -30,17 +30,17 @@ from sooner.cli.parse import with_address
         (["docs"], ["docs"]),
     ],
 )
-def test_an_address_may_follow(given: list[str], meant: list[str]) -> None:
-    assert with_address(given) == meant
+def test_an_address_may_follow(arguments: list[str], meant: list[str]) -> None:
+    assert with_address(arguments) == meant
 
 
 def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as left:
         main(["parse", *arguments])
     assert left.value.code == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1, told
-    return told
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    return error
 
 
 @pytest.fixture
@@ -49,19 +49,19 @@ def page(tmp_path: Path) -> str:
     return str(tmp_path / "a.png")
 
 
-def test_a_missing_ray_is_one_line(
+def test_a_missing_ray_is_reported_in_a_line(
     page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find = importlib.util.find_spec
     monkeypatch.setattr(
         importlib.util, "find_spec", lambda name: None if name == "ray" else find(name)
     )
-    told = refused(capsys, page, "-o", str(tmp_path / "out"), "--ray")
-    assert "pip install 'sooner[ray]'" in told
+    error = refused(capsys, page, "-o", str(tmp_path / "out"), "--ray")
+    assert "pip install 'sooner[ray]'" in error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--ray", "--compare", "--model", "x"], "leave --ray out"),
         (["--ray", "ray://head:10001"], "run the command on a machine of the cluster"),
@@ -70,7 +70,11 @@ def test_a_missing_ray_is_one_line(
     ],
 )
 def test_what_does_not_go_together_is_refused(
-    page: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str
+    page: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    arguments: list[str],
+    message: str,
 ) -> None:
     out = str(tmp_path / "out")
-    assert told in refused(capsys, page, "-o", out, "--drafter", "text-layer", *arguments)
+    assert message in refused(capsys, page, "-o", out, "--drafter", "text-layer", *arguments)

@@ -63,10 +63,10 @@ def rows(tmp_path: Path) -> dict[str, np.ndarray]:
 
 def parsed(parser: Parser, batch: Any) -> dict[str, list[Any]]:
     async def all_of() -> list[dict[str, Any]]:
-        return [row async for one in parser(batch) for row in rows_of(one)]
+        return [row async for part in parser(batch) for row in rows_of(part)]
 
-    found = sorted(asyncio.run(all_of()), key=lambda row: str(row["path"]))
-    return batch_of(found)
+    result = sorted(asyncio.run(all_of()), key=lambda row: str(row["path"]))
+    return batch_of(result)
 
 
 def test_stages_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> None:
@@ -74,31 +74,31 @@ def test_stages_without_ray(rows: dict[str, np.ndarray], tmp_path: Path) -> None
     text = tmp_path / "text.txt"
     text.write_text("One paragraph.")
     drafted = OCR(f"text:{text}")(rows)
-    assert [bool(one) for one in drafted["draft"]] == [True, False, True]
-    found = parsed(Parser(), drafted)
-    assert found["status"] == ["DRAFT", "DRAFT", "FAILED"]
-    assert found["markdown"][0].strip() == "One paragraph."
-    written = Write(str(tmp_path / "out"))(found)
+    assert [bool(draft) for draft in drafted["draft"]] == [True, False, True]
+    result = parsed(Parser(), drafted)
+    assert result["status"] == ["DRAFT", "DRAFT", "FAILED"]
+    assert result["markdown"][0].strip() == "One paragraph."
+    written = Write(str(tmp_path / "out"))(result)
     assert "parsed" not in written
     assert (tmp_path / "out" / "a.png.md").read_text().strip() == "One paragraph."
     assert not (tmp_path / "out" / "broken.png.md").exists()
     assert PageRecords(open_store(tmp_path / "out"))
-    Write(str(tmp_path / "plain"), overlay=False)(found)  # which reads no page
+    Write(str(tmp_path / "plain"), overlay=False)(result)  # which reads no page
     assert (tmp_path / "plain" / "a.png.md").read_bytes() == (
         tmp_path / "out" / "a.png.md"
     ).read_bytes()
 
 
-def test_what_a_stage_raised_is_told_and_not_rays_advice() -> None:
+def test_the_error_of_a_stage_is_raised_without_rays_advice() -> None:
     from sooner.ray.job import _ours
 
-    told = (
+    trace = (
         'ray::MapWorker(MapBatches(Stage)).submit()\n  File "x.py", line 3, in call\n'
         "AttributeError: 'NoneType' object has no attribute 'size'\n\nThe above exception was the "
         "direct cause of the following exception:\n\nray.exceptions.UserCodeException: failed.\n"
         "To change retry attempts, configure something."
     )
-    assert str(_ours(RuntimeError(told))) == (
+    assert str(_ours(RuntimeError(trace))) == (
         "ray failed: AttributeError: 'NoneType' object has no attribute 'size'"
     )
     assert str(_ours(RuntimeError("lost"))) == "ray failed: lost"

@@ -75,14 +75,16 @@ def handler() -> Iterator[None]:
     signal.signal(signal.SIGTERM, before)
 
 
-def failing(monkeypatch: pytest.MonkeyPatch, *told: Any) -> FailingRay:
-    ray = FailingRay(*told)
+def failing(monkeypatch: pytest.MonkeyPatch, *args: Any) -> FailingRay:
+    ray = FailingRay(*args)
     monkeypatch.setattr(cluster, "import_ray", lambda debug=False: ray)
     return ray
 
 
 def none_runs(ray: FailingRay) -> bool:
-    return not any(psutil.pid_exists(one.pid) and one.poll() is None for one in ray.processes)
+    return not any(
+        psutil.pid_exists(process.pid) and process.poll() is None for process in ray.processes
+    )
 
 
 def none_is_left(ray: FailingRay) -> bool:
@@ -98,8 +100,8 @@ def test_a_start_that_fails_once_is_tried_again_in_a_new_folder(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     ray = failing(monkeypatch, 1)
-    with caplog.at_level(logging.INFO, "sooner"), cluster.connected() as told:
-        assert told.is_managed
+    with caplog.at_level(logging.INFO, "sooner"), cluster.connected() as connection:
+        assert connection.is_managed
         assert len(set(ray.folders)) == 2
         assert ray.folders[1].is_dir()
         assert none_runs(ray)
@@ -113,10 +115,12 @@ def test_a_start_that_fails_once_is_tried_again_in_a_new_folder(
     )
 
 
-def test_a_start_that_fails_twice_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_that_fails_twice_is_reported_in_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     ray = failing(monkeypatch, 2)
-    wanted = r"^ray could not be started on this machine: The current .*happen; --debug shows more$"
-    with pytest.raises(SoonerError, match=wanted), cluster.connected():
+    pattern = (
+        r"^ray could not be started on this machine: The current .*happen; --debug shows more$"
+    )
+    with pytest.raises(SoonerError, match=pattern), cluster.connected():
         raise AssertionError("connected")
     assert len(ray.folders) == 2
     assert none_is_left(ray)
@@ -132,7 +136,7 @@ def no_tokens(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("no_tokens")
-def test_a_local_cluster_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_local_cluster_has_a_new_token(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ray reads it, though it may have been imported long before, and forgets it."""
     ray, tokens = failing(monkeypatch, 0), set()
     for _ in range(2):
@@ -142,7 +146,7 @@ def test_a_local_cluster_has_a_token_of_its_own(monkeypatch: pytest.MonkeyPatch)
             tokens.add(token)
         assert ray.report == ("", "")
     assert len(tokens) == 2
-    assert all(len(one) == 64 for one in tokens)
+    assert all(len(secret) == 64 for secret in tokens)
 
 
 @pytest.mark.usefixtures("no_tokens")

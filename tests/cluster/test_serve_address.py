@@ -17,7 +17,7 @@ import httpx
 import pytest
 from ray_nodes import RayNodes
 
-from cluster.test_serve_replicas import CHAT, SOON, START, asked
+from cluster.test_serve_replicas import CHAT, SOON, START, chat_body
 
 pytest.importorskip("ray.serve")
 
@@ -58,14 +58,14 @@ def nodes() -> Iterator[RayNodes]:
 
 
 def other_user(nodes: RayNodes, what: str) -> dict[str, Any]:
-    told = subprocess.run(
+    done = subprocess.run(
         [sys.executable, "-c", DRIVER, nodes.address, what],
         capture_output=True, text=True, timeout=START, env={**os.environ, **nodes.environment},
     )  # fmt: skip
-    assert told.returncode == 0, told.stderr[-3000:]
-    found: dict[str, Any] = json.loads(told.stdout.splitlines()[-1])
-    assert found["task"] == "works"
-    return found
+    assert done.returncode == 0, done.stderr[-3000:]
+    result: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    assert result["task"] == "works"
+    return result
 
 
 class Command:
@@ -77,20 +77,20 @@ class Command:
 
     def __init__(self, nodes: RayNodes, log: Path) -> None:
         self.log = log
-        with open(log, "w") as told:
+        with open(log, "w") as output:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "sooner.cli", "serve", "miniature", "--ray", nodes.address,
                  "--port", "0"],
-                stdout=told, stderr=told, env={**os.environ, **nodes.environment},
+                stdout=output, stderr=output, env={**os.environ, **nodes.environment},
             )  # fmt: skip
         self.url = ""
 
     def wait(self) -> None:
         for _ in range(int(START / 0.2)):
-            if found := re.search(
+            if match := re.search(
                 r"miniature answers at (http://[\d.:]+)/v1", self.log.read_text()
             ):
-                self.url = found[1]
+                self.url = match[1]
                 return
             assert self.process.poll() is None, self.log.read_text()
             threading.Event().wait(0.2)
@@ -112,7 +112,7 @@ def test_a_cluster_is_used_and_left_as_it_was(nodes: RayNodes, tmp_path: Path) -
     command = Command(nodes, tmp_path / "log")
     try:
         command.wait()
-        answer = httpx.post(command.url + CHAT, json=asked("what is seen?", 8), timeout=SOON)
+        answer = httpx.post(command.url + CHAT, json=chat_body("what is seen?", 8), timeout=SOON)
         assert answer.status_code == 200, answer.text
         assert answer.json()["usage"]["completion_tokens"] > 0
         metrics = httpx.get(command.url + "/metrics", timeout=SOON).text
@@ -120,9 +120,9 @@ def test_a_cluster_is_used_and_left_as_it_was(nodes: RayNodes, tmp_path: Path) -
         replica = answer.headers["x-sooner-replica"]
         assert re.search(rf'sooner:generation_tokens_total{{.*replica="{replica}"}}', metrics)
         assert command.interrupt() == INTERRUPTED
-        told = command.log.read_text()
+        output = command.log.read_text()
     finally:
         command.close()
-    assert told.count("\n") == 4, told  # none of Ray's
+    assert output.count("\n") == 4, output  # none of Ray's
     assert nodes.nodes[0].poll() is None
     assert other_user(nodes, "look")["actors"] == []

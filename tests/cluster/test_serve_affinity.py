@@ -15,15 +15,15 @@ NAMES = [f"replica-{number}" for number in range(8)]
 
 
 def chat(*contents: Any, role: str = "user", **more: Any) -> bytes:
-    messages = [{"role": role, "content": one} for one in contents]
+    messages = [{"role": role, "content": content} for content in contents]
     return json.dumps({"messages": messages, **more}).encode()
 
 
-def text(said: str) -> dict[str, str]:
-    return {"type": "text", "text": said}
+def text(content: str) -> dict[str, str]:
+    return {"type": "text", "text": content}
 
 
-def test_a_clip_has_one_key_whatever_is_asked() -> None:
+def test_a_clip_has_a_single_key_whatever_the_question() -> None:
     first = key_of(chat([CLIP, text("what happens?")]))
     assert first is not None
     assert first == key_of(chat([text("And why?"), CLIP], stream=True))
@@ -50,11 +50,11 @@ def test_texts_share_their_beginning() -> None:
         b'{"messages": [{"content": {"a": 1}}]}', b'{"prompt": [1, 2]}',
     ],
 )  # fmt: skip
-def test_what_is_no_request_is_refused_by_others(body: bytes) -> None:
+def test_what_is_no_request_is_refused_elsewhere(body: bytes) -> None:
     key_of(body)
 
 
-def test_of_a_replica_that_goes_only_its_own_keys_move() -> None:
+def test_only_the_keys_of_a_lost_replica_move() -> None:
     keys = [str(number).encode() for number in range(400)]
     before = {key: home_of(key, NAMES) for key in keys}
     after = {key: home_of(key, NAMES[1:]) for key in keys}
@@ -63,7 +63,7 @@ def test_of_a_replica_that_goes_only_its_own_keys_move() -> None:
     assert min(share) > 20, share
 
 
-def test_a_busy_home_yields_and_is_asked_again() -> None:
+def test_a_busy_home_yields_and_stays_ranked() -> None:
     key = b"clip"
     home = home_of(key, NAMES[:3])
     idle = dict.fromkeys(NAMES[:3], 1)

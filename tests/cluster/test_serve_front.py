@@ -27,26 +27,26 @@ class Scripted:
     """Replicas by turns, each with a script: heads, bytes, errors to raise, events to wait for.
 
     Attributes:
-        asked: all requests.
+        requests: all so far.
         closed: how many answers were taken to their end or given up.
     """
 
     def __init__(self, *scripts: list[Any], well: int = 1) -> None:
         self.scripts, self.well = list(scripts), well
-        self.asked: list[PassedRequest] = []
+        self.requests: list[PassedRequest] = []
         self.closed = 0
 
     async def ask(self, request: PassedRequest) -> AsyncGenerator[Any, None]:
-        self.asked.append(request)
-        script = self.scripts[min(len(self.asked), len(self.scripts)) - 1]
+        self.requests.append(request)
+        script = self.scripts[min(len(self.requests), len(self.scripts)) - 1]
         try:
-            for one in script:
-                if isinstance(one, Exception):
-                    raise one
-                if isinstance(one, asyncio.Event):
-                    await one.wait()
+            for step in script:
+                if isinstance(step, Exception):
+                    raise step
+                if isinstance(step, asyncio.Event):
+                    await step.wait()
                 else:
-                    yield one
+                    yield step
         finally:
             self.closed += 1
 
@@ -90,22 +90,22 @@ def test_bytes_are_passed_through() -> None:
     )
     assert (answer.status_code, answer.content) == (418, b'{"b":\n 2}')
     assert answer.headers["x-sooner-replica"] == "a"
-    (asked,) = replicas.asked
-    assert asked.body == content
-    assert (asked.method, asked.path) == ("POST", CHAT)
-    told = dict(asked.headers)
-    assert told[b"x-request-id"].decode() == answer.headers["x-request-id"]
-    assert b"authorization" not in told
-    assert b"secret" not in repr(asked).encode()
+    (request,) = replicas.requests
+    assert request.body == content
+    assert (request.method, request.path) == ("POST", CHAT)
+    headers = dict(request.headers)
+    assert headers[b"x-request-id"].decode() == answer.headers["x-request-id"]
+    assert b"authorization" not in headers
+    assert b"secret" not in repr(request).encode()
 
 
-def test_without_the_token_no_replica_is_asked() -> None:
+def test_without_the_token_no_replica_is_called() -> None:
     replicas = Scripted(whole("a"))
     assert asyncio.run(post(front(replicas, token="secret"))).status_code == 401
-    assert not replicas.asked
+    assert not replicas.requests
 
 
-def test_a_request_that_has_not_begun_is_asked_again() -> None:
+def test_a_request_that_has_not_begun_is_sent_again() -> None:
     replicas = Scripted(
         lost(),
         lost(Ack("a"), Head(200, JSON), b'{"half'),
@@ -114,29 +114,29 @@ def test_a_request_that_has_not_begun_is_asked_again() -> None:
     served = front(replicas)
     answer = asyncio.run(post(served))
     assert (answer.status_code, answer.content) == (200, b'{"a": 1}')
-    assert [one.avoid for one in replicas.asked] == [set(), {""}, {"", "a"}]
+    assert [request.avoid for request in replicas.requests] == [set(), {""}, {"", "a"}]
     assert replicas.closed == 3
     assert served.under_way == 0
     assert b"sooner:requests_retried_total 2.0" in served.metrics.text([])
 
 
-def test_what_kills_replicas_is_not_asked_for_ever() -> None:
+def test_what_kills_replicas_is_not_sent_for_ever() -> None:
     replicas = Scripted(lost(Ack("a")))
     answer = asyncio.run(post(front(replicas)))
     assert answer.status_code == 503
     assert answer.json()["error"]["code"] == "replicas_lost"
     assert answer.headers["x-should-retry"] == "false"
-    assert len(replicas.asked) == TRIES
+    assert len(replicas.requests) == TRIES
 
 
 def test_a_stream_that_has_begun_ends_with_an_error() -> None:
     replicas = Scripted(lost(Ack("a"), Head(200, EVENTS), b"data: 1\n\n"))
     served = front(replicas)
-    told = asyncio.run(post(served)).text.split("\n\n")
-    assert told[0] == "data: 1"
-    assert json.loads(told[1].removeprefix("data: "))["error"]["code"] == "replica_lost"
-    assert told[2:] == [""]
-    assert len(replicas.asked) == 1
+    events = asyncio.run(post(served)).text.split("\n\n")
+    assert events[0] == "data: 1"
+    assert json.loads(events[1].removeprefix("data: "))["error"]["code"] == "replica_lost"
+    assert events[2:] == [""]
+    assert len(replicas.requests) == 1
     assert served.under_way == 0
 
 
@@ -146,14 +146,14 @@ def test_a_failed_engine_is_passed_over_and_a_full_answer_is_not() -> None:
     final = [Ack("a"), Head(503, [*JSON, (b"x-should-retry", b"false")]), FULL]
     replicas = Scripted(final, whole("b"))
     assert asyncio.run(post(front(replicas))).status_code == 503
-    assert len(replicas.asked) == 1
+    assert len(replicas.requests) == 1
     everywhere = Scripted(failed)
     answer = asyncio.run(post(front(everywhere)))
     assert (answer.status_code, answer.content) == (503, FULL)
 
 
 @pytest.mark.parametrize("before", [[], [Head(200, EVENTS), b"data: 1\n\n"]])
-def test_a_client_that_leaves_is_told_to_the_replica(before: list[Any]) -> None:
+def test_a_client_that_leaves_is_reported_to_the_replica(before: list[Any]) -> None:
     async def run() -> None:
         replicas = Scripted([Ack("a"), *before, asyncio.Event()])
         served = front(replicas)
@@ -186,10 +186,10 @@ def test_a_client_that_leaves_is_told_to_the_replica(before: list[Any]) -> None:
 
 def test_draining_lets_answers_end_and_takes_none() -> None:
     async def run() -> None:
-        going, told = asyncio.Event(), []
+        going, counts = asyncio.Event(), []
         replicas = Scripted([Ack("a"), Head(200, EVENTS), b"data: 1\n\n", going, b"data: 2\n\n"])
         served = front(replicas)
-        served.on_close = told.append
+        served.on_close = counts.append
         stream = asyncio.ensure_future(post(served))
         await asyncio.sleep(0.1)
         closing = asyncio.ensure_future(served.close())
@@ -198,7 +198,7 @@ def test_draining_lets_answers_end_and_takes_none() -> None:
         assert refused.status_code == 503
         assert refused.json()["error"]["code"] == "draining"
         assert (await get(served, "/ready")).json() == {"status": "draining"}
-        assert told == [1]
+        assert counts == [1]
         assert not closing.done()
         going.set()
         assert (await stream).text == "data: 1\n\ndata: 2\n\n"
@@ -210,9 +210,9 @@ def test_draining_lets_answers_end_and_takes_none() -> None:
 def test_health_and_readiness_are_the_replicas() -> None:
     served = front(Scripted(well=2))
     assert asyncio.run(get(served, "/ready")).json() == {"status": "ready"}
-    told = asyncio.run(get(served, "/health"))
-    assert told.status_code == 200
-    assert [one["replica"] for one in told.json()["replicas"]] == ["r0", "r1"]
+    response = asyncio.run(get(served, "/health"))
+    assert response.status_code == 200
+    assert [report["replica"] for report in response.json()["replicas"]] == ["r0", "r1"]
     nobody = front(Scripted(well=0))
     assert asyncio.run(get(nobody, "/ready")).status_code == 503
     assert asyncio.run(get(nobody, "/health")).status_code == 503

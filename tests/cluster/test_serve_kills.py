@@ -14,14 +14,14 @@ import psutil
 import pytest
 from ray_nodes import children
 
-from cluster.test_serve_replicas import CHAT, SOON, Served, asked, ended, started
+from cluster.test_serve_replicas import CHAT, SOON, Served, chat_body, ended, started
 
 pytest.importorskip("ray.serve")
 
-KILLS, CLIENTS, SAID, TOKENS = 20, 6, "once upon a time", 24
+KILLS, CLIENTS, PROMPT, TOKENS = 20, 6, "once upon a time", 24
 RESTART = 240.0
 """Seconds for a replica to start, of which two may share two busy cores."""
-OTHERS = ((503, "replicas_lost"), (503, "no_replica"))
+REFUSALS = ((503, "replicas_lost"), (503, "no_replica"))
 """What may come besides an answer."""
 
 
@@ -29,26 +29,26 @@ def stream(served: Served) -> tuple[str, str]:
     """What a stream said, and how it ended: `whole`, `replica_lost`, or the refusal's status."""
     # Drawn at random, so that little is found to look up and it takes its time.
     more = {"stream": True, "ignore_eos": True, "temperature": 1.0, "seed": 1}
-    answer = httpx.post(served.address + CHAT, json=asked(SAID, TOKENS, **more), timeout=SOON)
+    answer = httpx.post(served.address + CHAT, json=chat_body(PROMPT, TOKENS, **more), timeout=SOON)
     if answer.status_code != 200:
         return "", refused(answer)
-    lines = [one.removeprefix("data: ") for one in answer.text.splitlines() if one]
+    lines = [entry.removeprefix("data: ") for entry in answer.text.splitlines() if entry]
     end = lines.pop()
-    told = [json.loads(one)["choices"] for one in lines]
-    said = "".join(one[0]["delta"].get("content") or "" for one in told if one)
-    return said, "whole" if end == "[DONE]" else json.loads(end)["error"]["code"]
+    choices = [json.loads(entry)["choices"] for entry in lines]
+    text = "".join(entry[0]["delta"].get("content") or "" for entry in choices if entry)
+    return text, "whole" if end == "[DONE]" else json.loads(end)["error"]["code"]
 
 
 def refused(answer: httpx.Response) -> str:
-    """The status of an answer that is one of `OTHERS`."""
-    assert (answer.status_code, answer.json()["error"]["code"]) in OTHERS, answer.text
+    """The status of an answer that is one of `REFUSALS`."""
+    assert (answer.status_code, answer.json()["error"]["code"]) in REFUSALS, answer.text
     return str(answer.status_code)
 
 
 @pytest.mark.soak
 def test_twenty_kills_under_load() -> None:
     served, outcomes, is_over = started(), Counter[str](), threading.Event()
-    whole = served.ask(SAID, TOKENS).json()["choices"][0]["message"]["content"]
+    whole = served.ask(PROMPT, TOKENS).json()["choices"][0]["message"]["content"]
     whole_stream, end = stream(served)
     assert end == "whole"
 
@@ -56,12 +56,12 @@ def test_twenty_kills_under_load() -> None:
         chance = random.Random(number)
         while not is_over.is_set():
             if chance.random() < 0.5:
-                said, end = stream(served)
-                assert said == whole_stream if end == "whole" else whole_stream.startswith(said)
+                text, end = stream(served)
+                assert text == whole_stream if end == "whole" else whole_stream.startswith(text)
                 assert end in ("whole", "replica_lost", "503")
                 outcomes[end] += 1
                 continue
-            answer = served.ask(SAID, TOKENS)
+            answer = served.ask(PROMPT, TOKENS)
             outcomes[str(answer.status_code)] += 1
             if answer.status_code == 200:
                 assert answer.json()["choices"][0]["message"]["content"] == whole
@@ -80,8 +80,8 @@ def test_twenty_kills_under_load() -> None:
                     chance.choice(served.replicas()).kill()
             finally:
                 is_over.set()
-            for one in clients:
-                one.result(SOON)
+            for future in clients:
+                future.result(SOON)
         served.waits(lambda: len(served.well()) == 2, RESTART)
         print(dict(outcomes))
         assert outcomes["200"] > 50, outcomes

@@ -17,13 +17,13 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     with pytest.raises(SystemExit) as left:
         main(["serve", *arguments, "--port", "0"])
     assert left.value.code == 2
-    told = capsys.readouterr().err
-    assert told.count("\n") == 1, told
-    return told
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1, error
+    return error
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["miniature", "--replicas", "2"], "are of --ray; add it"),
         (["miniature", "--ray", "--replicas", "0"], "replicas is 0"),
@@ -39,20 +39,20 @@ def refused(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ],
 )
 def test_what_can_not_be_is_refused_before_ray_starts(
-    arguments: list[str], told: str, capsys: pytest.CaptureFixture[str]
+    arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert told in refused(capsys, *arguments)
+    assert message in refused(capsys, *arguments)
 
 
 def test_a_cluster_that_is_not_there(capsys: pytest.CaptureFixture[str]) -> None:
-    told = refused(capsys, "miniature", "--ray", "127.0.0.1:9", "--quiet")
-    assert "no Ray cluster at '127.0.0.1:9'" in told
+    error = refused(capsys, "miniature", "--ray", "127.0.0.1:9", "--quiet")
+    assert "no Ray cluster at '127.0.0.1:9'" in error
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "localhost:port", "[::1]", "127.0.0.1:70000"])
 def test_what_is_no_address(address: str, capsys: pytest.CaptureFixture[str]) -> None:
-    told = refused(capsys, "miniature", "--ray", address, "--quiet")
-    assert f"'{address}' is no address of a Ray cluster; give HOST:PORT" in told
+    error = refused(capsys, "miniature", "--ray", address, "--quiet")
+    assert f"'{address}' is no address of a Ray cluster; give HOST:PORT" in error
 
 
 def test_shares_of_replicas() -> None:

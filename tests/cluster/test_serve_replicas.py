@@ -36,7 +36,7 @@ grpc = pytest.importorskip("grpc")
 TESTS = Path(__file__).parents[1]
 CHAT = "/v1/chat/completions"
 START, SOON = 150.0, 60.0
-HELD = 0.02
+DELAY = 0.02
 """Seconds of a forward."""
 
 
@@ -52,25 +52,27 @@ class Served:
     def client(self) -> Any:
         return openai.OpenAI(base_url=f"{self.address}/v1", api_key="none", max_retries=0)
 
-    def ask(self, said: str, tokens: int = 16, **more: Any) -> httpx.Response:
-        return httpx.post(self.address + CHAT, json=asked(said, tokens, **more), timeout=SOON)
+    def ask(self, text: str, tokens: int = 16, **more: Any) -> httpx.Response:
+        return httpx.post(self.address + CHAT, json=chat_body(text, tokens, **more), timeout=SOON)
 
     def replicas(self) -> list[psutil.Process]:
         """Processes of replicas that have come up."""
-        found = []
-        for one in children(self.process.pid):
+        processes = []
+        for child in children(self.process.pid):
             try:
-                name = " ".join(one.cmdline()[:1])
+                name = " ".join(child.cmdline()[:1])
             except psutil.Error:
                 continue
             if "ServeReplica" in name:
-                found.append(one)
-        return found
+                processes.append(child)
+        return processes
 
     def well(self) -> set[str]:
         """Replicas that say that they are."""
-        told = httpx.get(self.address + "/health", timeout=SOON).json()
-        return {one["replica"] for one in told.get("replicas", ()) if one["status"] == "ok"}
+        health = httpx.get(self.address + "/health", timeout=SOON).json()
+        return {
+            report["replica"] for report in health.get("replicas", ()) if report["status"] == "ok"
+        }
 
     def waits(self, is_so: Callable[[], object], seconds: float = SOON) -> None:
         end = time.monotonic() + seconds
@@ -79,16 +81,16 @@ class Served:
             time.sleep(0.05)
 
 
-def asked(said: str, tokens: int = 16, **more: Any) -> dict[str, Any]:
-    messages = [{"role": "user", "content": said}]
+def chat_body(text: str, tokens: int = 16, **more: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": text}]
     return {"messages": messages, "max_tokens": tokens, "temperature": 0.0} | more
 
 
 def started(
     replicas: int = 2,
-    most: int = 2,
+    maximum: int = 2,
     address: str = "local",
-    seconds: float = HELD,
+    seconds: float = DELAY,
     delays: tuple[float, ...] = (),
     **environment: str,
 ) -> Served:
@@ -96,7 +98,7 @@ def started(
     path = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
     script = TESTS / "cluster" / "stub_server.py"
     process = subprocess.Popen(
-        [sys.executable, str(script), *map(str, (replicas, most, address, seconds, *delays))],
+        [sys.executable, str(script), *map(str, (replicas, maximum, address, seconds, *delays))],
         stdout=subprocess.PIPE, stderr=open(folder / "errors", "w"), text=True,  # noqa: SIM115
         env={**os.environ, "PYTHONPATH": path, **environment},
     )  # fmt: skip
@@ -105,11 +107,11 @@ def started(
     reader = threading.Thread(target=lambda: line.append(process.stdout.readline()))  # type: ignore[union-attr]
     reader.start()
     reader.join(START)
-    told = Served(process, line[0].strip() if line else "", folder / "errors")
-    if not told.address:
-        ended(told)
-        raise AssertionError(told.errors.read_text()[-3000:])
-    return told
+    server = Served(process, line[0].strip() if line else "", folder / "errors")
+    if not server.address:
+        ended(server)
+        raise AssertionError(server.errors.read_text()[-3000:])
+    return server
 
 
 def ended(served: Served) -> None:
@@ -118,35 +120,37 @@ def ended(served: Served) -> None:
         try:
             served.process.wait(SOON)
         except subprocess.TimeoutExpired:
-            for one in (*children(served.process.pid), psutil.Process(served.process.pid)):
-                one.kill()
+            for process in (*children(served.process.pid), psutil.Process(served.process.pid)):
+                process.kill()
     served.process.wait(SOON)
 
 
 @pytest.fixture(scope="module")
 def served() -> Iterator[Served]:
-    one = started()
-    yield one
-    ended(one)
+    server = started()
+    yield server
+    ended(server)
 
 
-def test_replicas_say_what_one_server_says(served: Served) -> None:
+def test_replicas_answer_as_a_single_server(served: Served) -> None:
     """The same text, whole and streamed, of whichever replica, seeded ones too."""
-    wanted = [("hello hello hello", {}), ("once upon", {"seed": 7, "temperature": 1.0})]
+    cases = [("hello hello hello", {}), ("once upon", {"seed": 7, "temperature": 1.0})]
     with running(method="prompt-lookup") as plain:
-        own = [
-            plain.client.chat.completions.create(model="tiny", **asked(said, 24, **more))
-            for said, more in wanted
+        answers = [
+            plain.client.chat.completions.create(model="tiny", **chat_body(prompt, 24, **more))
+            for prompt, more in cases
         ]
-    for (said, more), answer in zip(wanted, own, strict=True):
+    for (prompt, more), answer in zip(cases, answers, strict=True):
         text = answer.choices[0].message.content
         with ThreadPoolExecutor(8) as pool:
-            told = list(pool.map(lambda n, s=said, m=more: served.ask(s, 24, **m), range(8)))
-        assert {one.json()["choices"][0]["message"]["content"] for one in told} == {text}
-        assert len({one.headers["x-sooner-replica"] for one in told}) == 2
+            responses = list(pool.map(lambda n, s=prompt, m=more: served.ask(s, 24, **m), range(8)))
+        assert {response.json()["choices"][0]["message"]["content"] for response in responses} == {
+            text
+        }
+        assert len({response.headers["x-sooner-replica"] for response in responses}) == 2
         create = served.client.chat.completions.create
         for _ in range(4):
-            stream = create(model="org/tiny", stream=True, **asked(said, 24, **more))
+            stream = create(model="org/tiny", stream=True, **chat_body(prompt, 24, **more))
             assert streamed(stream)[0] == text
 
 
@@ -178,18 +182,18 @@ class Stream:
         return str(last.get("error", {}).get("code", ""))
 
 
-def read(served: Served, said: str, tokens: int, begun: threading.Semaphore) -> Stream:
+def read(served: Served, text: str, tokens: int, begun: threading.Semaphore) -> Stream:
     # Drawn at random, so that little is found to look up and it takes its time.
-    body = asked(said, tokens, stream=True, ignore_eos=True, temperature=1.0, seed=1)
-    with httpx.stream("POST", served.address + CHAT, json=body, timeout=SOON) as told:
-        assert told.status_code == 200, told.read()
+    body = chat_body(text, tokens, stream=True, ignore_eos=True, temperature=1.0, seed=1)
+    with httpx.stream("POST", served.address + CHAT, json=body, timeout=SOON) as response:
+        assert response.status_code == 200, response.read()
         lines = []
-        for line in told.iter_lines():
+        for line in response.iter_lines():
             if line.startswith("data: "):
                 lines.append(line)
                 if len(lines) == 3:
                     begun.release()
-        return Stream(told.headers["x-sooner-replica"], lines)
+        return Stream(response.headers["x-sooner-replica"], lines)
 
 
 @pytest.mark.slow
@@ -205,15 +209,15 @@ def test_a_killed_replica(served: Served) -> None:
         waiting = [pool.submit(served.ask, f"{at} waits", 8) for at in range(6)]
         served.waits(lambda: busy(served) == 10)
         served.replicas()[0].kill()
-        ends = [one.result(SOON) for one in streams]
-        answers = [one.result(SOON) for one in waiting]
-    assert [one.status_code for one in answers] == [200] * 6
-    (gone,) = {one.replica for one in ends if not one.is_whole}
-    assert {one.replica for one in ends if one.is_whole} == before - {gone}
-    for one in ends:
-        assert one.is_whole or one.error == "replica_lost"
-        assert one.is_whole or "data: [DONE]" not in one.lines
-    assert {one.headers["x-sooner-replica"] for one in answers} == before - {gone}
+        ends = [item.result(SOON) for item in streams]
+        answers = [item.result(SOON) for item in waiting]
+    assert [item.status_code for item in answers] == [200] * 6
+    (gone,) = {item.replica for item in ends if not item.is_whole}
+    assert {item.replica for item in ends if item.is_whole} == before - {gone}
+    for item in ends:
+        assert item.is_whole or item.error == "replica_lost"
+        assert item.is_whole or "data: [DONE]" not in item.lines
+    assert {item.headers["x-sooner-replica"] for item in answers} == before - {gone}
     assert httpx.get(served.address + "/ready").status_code == 200
     served.waits(lambda: len(served.well()) == 2)
     assert gone not in served.well()
@@ -222,18 +226,18 @@ def test_a_killed_replica(served: Served) -> None:
 
 
 def busy(served: Served) -> int:
-    told = httpx.get(served.address + "/health", timeout=SOON).json()
-    return sum(one["running"] + one["waiting"] for one in told["replicas"])
+    health = httpx.get(served.address + "/health", timeout=SOON).json()
+    return sum(report["running"] + report["waiting"] for report in health["replicas"])
 
 
 @pytest.mark.slow
 def test_a_client_that_leaves_frees_its_row(served: Served) -> None:
     # Drawn at random, so that little is found to look up: a second, four if nothing is.
-    body = asked("and on and on", 200, stream=True, ignore_eos=True, temperature=1.0, seed=1)
+    body = chat_body("and on and on", 200, stream=True, ignore_eos=True, temperature=1.0, seed=1)
     begun = time.monotonic()
-    with httpx.stream("POST", served.address + CHAT, json=body, timeout=SOON) as told:
-        assert told.status_code == 200, told.read()
-        frames = (line for line in told.iter_lines() if line)
+    with httpx.stream("POST", served.address + CHAT, json=body, timeout=SOON) as response:
+        assert response.status_code == 200, response.read()
+        frames = (line for line in response.iter_lines() if line)
         assert [next(frames) for _ in range(2)]
         assert busy(served) == 1, time.monotonic() - begun
     served.waits(lambda: busy(served) == 0, 5.0)
@@ -255,5 +259,5 @@ def test_sigterm_drains_and_leaves_nothing(served: Served) -> None:
     _, alive = psutil.wait_procs(everything, 10)
     assert not alive
     # The front's own words about the replica that was killed, and none of Ray's.
-    told = served.errors.read_text().splitlines()
-    assert all(line.startswith("WARNING:  replica ") for line in told), told
+    lines = served.errors.read_text().splitlines()
+    assert all(line.startswith("WARNING:  replica ") for line in lines), lines

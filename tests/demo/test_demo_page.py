@@ -36,7 +36,7 @@ class Server:
     """
 
     def __init__(
-        self, folder: Path, *options: str, command: str = "demo", says: str = "the page is at "
+        self, folder: Path, *options: str, command: str = "demo", marker: str = "the page is at "
     ) -> None:
         log = folder / "log.txt"
         with log.open("w") as out:
@@ -46,11 +46,11 @@ class Server:
                 env={**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(folder / "gr")},
             )  # fmt: skip
         deadline = time.monotonic() + 120
-        while says not in log.read_text():
+        while marker not in log.read_text():
             assert self.process.poll() is None, log.read_text()
             assert time.monotonic() < deadline, log.read_text()
             time.sleep(0.2)
-        self.url = log.read_text().split(says)[1].split()[0].rstrip("/")
+        self.url = log.read_text().split(marker)[1].split()[0].rstrip("/")
 
     def end(self) -> int:
         if self.process.poll() is None:
@@ -89,10 +89,12 @@ class Visit:
         self.page = browser.new_page(viewport={"width": width, "height": 900}, color_scheme=scheme)
         self.elsewhere: list[str] = []
         self.errors: list[str] = []
-        own = (url, "data:", "blob:")
+        origins = (url, "data:", "blob:")
         self.page.on(
             "request",
-            lambda one: None if one.url.startswith(own) else self.elsewhere.append(one.url),
+            lambda request: (
+                None if request.url.startswith(origins) else self.elsewhere.append(request.url)
+            ),
         )
         self.page.on("pageerror", lambda error: self.errors.append(str(error)))
         self.page.goto(url + ("/?__theme=dark" if scheme == "dark" else ""))
@@ -122,9 +124,9 @@ class Visit:
             self.page.wait_for_timeout(200)
             if panel.get_by_role("alert").count():
                 return str(panel.get_by_role("alert").first.text_content())
-            shown = panel.locator(".sooner[data-record]")
-            told = shown.get_attribute("data-record") if shown.count() else None
-            if told and told != before and '"live"' not in told:
+            result = panel.locator(".sooner[data-record]")
+            record = result.get_attribute("data-record") if result.count() else None
+            if record and record != before and '"live"' not in record:
                 return str(panel.locator(".sooner h2").text_content())
         raise AssertionError(f"no record after {seconds} s")
 
@@ -146,18 +148,18 @@ def test_the_race_is_there_at_once_and_explains_itself(visit: Visit) -> None:
     assert "The same answer after" in panel.locator(".sooner h2").text_content()
     assert "guessed by the small model (the draft)" in panel.locator(".legend").text_content()
     panel.get_by_role("button", name="To the end").click()
-    texts = [one.inner_text() for one in panel.locator(".lane .text").all()]
+    texts = [lane.inner_text() for lane in panel.locator(".lane .text").all()]
     assert texts[0] == texts[1]
     assert texts[0].startswith("scene one")
     assert "word for word" in panel.locator(".facts").text_content()
     panel.locator(".won .tok.o-draft").first.click()
-    told = panel.get_by_role("region", name="The word that you picked").inner_text()
+    details = panel.get_by_role("region", name="The word that you picked").inner_text()
     for word in ("who wrote it", "probability", "round", "place", "accepted"):
-        assert word in told
+        assert word in details
     page.keyboard.press("ArrowRight")
     page.keyboard.press("Enter")
     now = panel.get_by_role("region", name="The word that you picked").inner_text()
-    assert now != told
+    assert now != details
     assert "sooner caption --sample" in page.locator(".cm-content").first.text_content()
 
 
@@ -179,10 +181,10 @@ def test_a_clip_is_uploaded_watched_and_still_there_after_a_reload(
     before = panel.locator(".sooner[data-record]").get_attribute("data-record")
     visit.page.reload()
     deadline = time.monotonic() + 20
-    shown = visit.panel().locator(".sooner[data-record]")
+    result = visit.panel().locator(".sooner[data-record]")
     while time.monotonic() < deadline:
         visit.page.wait_for_timeout(200)
-        if shown.count() and shown.get_attribute("data-record") == before:
+        if result.count() and result.get_attribute("data-record") == before:
             return
     raise AssertionError("the record was lost on reload")
 
@@ -208,7 +210,7 @@ MEASURED = {
 
 
 @pytest.mark.parametrize("tab", MEASURED)
-def test_a_tab_says_what_its_run_measured_and_fits_every_screen(
+def test_a_tab_tells_what_its_run_measured_and_fits_every_screen(
     browser: Any, server: Server, tab: str
 ) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is missing")
@@ -235,9 +237,9 @@ def test_a_tab_says_what_its_run_measured_and_fits_every_screen(
         visit.page.wait_for_timeout(300)
         assert visit.page.evaluate("document.documentElement.scrollWidth") <= width
         assert visit.page.evaluate(CLIPPED) == []
-        found = axe.Axe().run(visit.page).response["violations"]
-        assert [(one["id"], one["nodes"][0]["html"][:200]) for one in found
-                if one["impact"] in ("serious", "critical")] == []  # fmt: skip
+        violations = axe.Axe().run(visit.page).response["violations"]
+        assert [(violation["id"], violation["nodes"][0]["html"][:200]) for violation in violations
+                if violation["impact"] in ("serious", "critical")] == []  # fmt: skip
     assert visit.elsewhere == visit.errors == []
     visit.page.close()
 
@@ -255,20 +257,22 @@ def _check_race(visit: Visit) -> None:
     panel = visit.panel()
     panel.get_by_role("button", name="To the end").click()
     record = json.loads(panel.locator(".sooner[data-record]").get_attribute("data-record"))
-    rounds = [one["draft"] for one in record["fast"]["rounds"]]
+    rounds = [item["draft"] for item in record["fast"]["rounds"]]
     longest = rounds.index(max(rounds, key=len))
-    index = [one["r"] for one in record["fast"]["tokens"]].index(longest)
+    index = [item["r"] for item in record["fast"]["tokens"]].index(longest)
     panel.locator(".won .tok").nth(index).click()
-    shown = panel.locator(".guess").all()
-    assert sorted(one.inner_text()[2:] for one in shown) == sorted(map(str.strip, rounds[longest]))
-    for one in shown:  # on the screen, not behind its edge
-        box = one.bounding_box()
+    guesses = panel.locator(".guess").all()
+    assert sorted(item.inner_text()[2:] for item in guesses) == sorted(
+        map(str.strip, rounds[longest])
+    )
+    for item in guesses:  # on the screen, not behind its edge
+        box = item.bounding_box()
         assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
     first, second = panel.locator(".lane .text").all()
-    for one, other in ((first, second), (second, first)):
-        one.evaluate("one => { one.scrollTop = one.scrollTop ? 0 : 60; }")
+    for item, other in ((first, second), (second, first)):
+        item.evaluate("one => { one.scrollTop = one.scrollTop ? 0 : 60; }")
         visit.page.wait_for_timeout(100)
-        tops = [lane.evaluate("one => one.scrollTop") for lane in (one, other)]
+        tops = [lane.evaluate("one => one.scrollTop") for lane in (item, other)]
         assert bool(tops[0]) == bool(tops[1])
     assert first.evaluate("one => one.scrollHeight > one.clientHeight")
 
@@ -294,7 +298,7 @@ def _check_picture(visit: Visit) -> None:
     assert "A code is " in text
     assert "An iteration is " in text
     record = json.loads(panel.locator(".sooner[data-record]").get_attribute("data-record"))
-    plain, uncoupled, coupled = (len(one["drawn"]) for one in record["lanes"])
+    plain, uncoupled, coupled = (len(lane["drawn"]) for lane in record["lanes"])
     assert plain > 3 * uncoupled > 4 * coupled  # every idea gains on the one before
     panel.get_by_role("button", name="To the end").click()
     assert text.count("codes after") == 3
@@ -311,7 +315,9 @@ def _check_robot(visit: Visit) -> None:
         assert film.evaluate(PLAYS)
         assert film.get_attribute("controls") is None
         assert film.evaluate("one => one.duration / one.playbackRate") <= 8.1
-    assert max(one.evaluate("one => one.duration / one.playbackRate") for one in films) > 7.9
+    assert (
+        max(element.evaluate("one => one.duration / one.playbackRate") for element in films) > 7.9
+    )
     visit.panel().get_by_role("button", name="Pause the films").click()
     assert all(film.evaluate("one => one.paused") for film in films)
 
@@ -344,45 +350,46 @@ CHECKS = {
 }  # fmt: skip
 
 
-def test_a_bad_file_is_told_in_words(visit: Visit, tmp_path: Path) -> None:
+def test_a_bad_file_is_reported_in_words(visit: Visit, tmp_path: Path) -> None:
     bad = tmp_path / "bad.mp4"
     bad.write_bytes(b"this is no video" * 100)
     panel = visit.panel()
     panel.get_by_role("button", name="What to run").click()
     panel.locator("input[type=file]").set_input_files(str(bad))
     visit.page.wait_for_timeout(2000)
-    told = visit.run()
-    assert "not a video" in told
-    assert "Traceback" not in told
+    alert = visit.run()
+    assert "not a video" in alert
+    assert "Traceback" not in alert
 
 
 def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> None:
-    own = Server(
-        tmp_path, "miniature", "--token", "open sesame", command="serve", says="watch it at "
+    chat_server = Server(
+        tmp_path, "miniature", "--token", "open sesame", command="serve", marker="watch it at "
     )
     page = browser.new_page()
-    page.goto(own.url)
+    page.goto(chat_server.url)
     page.get_by_label("Token of this server").fill("open sesame")
     page.get_by_role("button", name="Log in").click()
     page.get_by_role("button", name="Run it").first.click()
     page.locator(".lanes").wait_for(timeout=60_000)
     assert "same answer" in page.locator(".sooner h2").first.text_content().lower()
-    asked = page.request.post(  # the page's cookie is the token for the API, too
-        f"{own.url}/v1/completions", data={"model": "miniature", "prompt": "a", "max_tokens": 2}
+    answer = page.request.post(  # the page's cookie is the token for the API, too
+        f"{chat_server.url}/v1/completions",
+        data={"model": "miniature", "prompt": "a", "max_tokens": 2},
     )
-    assert asked.status == 200
-    assert page.request.get(f"{own.url}/nowhere").status == 404
+    assert answer.status == 200
+    assert page.request.get(f"{chat_server.url}/nowhere").status == 404
     page.context.clear_cookies()
-    assert page.request.get(f"{own.url}/page/config").status == 401
+    assert page.request.get(f"{chat_server.url}/page/config").status == 401
     page.close()
-    assert own.end() == 0
+    assert chat_server.end() == 0
 
 
-def test_a_server_that_goes_away_is_told(browser: Any, tmp_path: Path) -> None:
-    own = Server(tmp_path)
-    visit = Visit(browser, own.url)
-    own.process.kill()
-    own.process.wait()
+def test_a_server_that_goes_away_is_reported(browser: Any, tmp_path: Path) -> None:
+    demo_server = Server(tmp_path)
+    visit = Visit(browser, demo_server.url)
+    demo_server.process.kill()
+    demo_server.process.wait()
     visit.page.locator("#gone").wait_for(timeout=20_000)
     assert "start the server again" in visit.page.locator("#gone").text_content()
     assert (
@@ -397,9 +404,9 @@ def test_a_recording_needs_no_model_and_the_token_guards_it(browser: Any, tmp_pa
         [sys.executable, "-m", "sooner.cli", "demo", "--save", str(record), "--export", str(alone)],
         check=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    own = Server(tmp_path, "--record", str(record), "--token", "open sesame")
+    demo_server = Server(tmp_path, "--record", str(record), "--token", "open sesame")
     page = browser.new_page()
-    page.goto(own.url)
+    page.goto(demo_server.url)
     page.get_by_label("Token of this server").fill("open sesame")
     page.get_by_role("button", name="Log in").click()
     page.locator(".sooner h2").wait_for(timeout=30_000)
@@ -408,4 +415,4 @@ def test_a_recording_needs_no_model_and_the_token_guards_it(browser: Any, tmp_pa
     page.locator(".sooner h2").wait_for()
     assert "same answer after" in page.locator(".sooner h2").text_content()
     page.close()
-    assert own.end() == 0
+    assert demo_server.end() == 0

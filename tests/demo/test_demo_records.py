@@ -50,34 +50,36 @@ def clip() -> Path:
 def test_a_race_tells_what_the_run_did(method: str, pair: ModelPair, clip: Path) -> None:
     settings = CaptionSettings(method=method, max_new_tokens=60, num_draft_tokens=4)
     record = record_race(clip, pair, settings)
-    told = caption(clip, pair, settings)
+    result = caption(clip, pair, settings)
     for lane in (record["fast"], record["plain"]):
-        assert "".join(one["t"] for one in lane["tokens"]) == told["text"] == record["text"]
-        assert sum(one["n"] for one in lane["rounds"]) == len(lane["tokens"]) == told["tokens"]
-        ends = [one["e"] for one in lane["rounds"]]
+        assert "".join(item["t"] for item in lane["tokens"]) == result["text"] == record["text"]
+        assert sum(item["n"] for item in lane["rounds"]) == len(lane["tokens"]) == result["tokens"]
+        ends = [item["e"] for item in lane["rounds"]]
         assert ends == sorted(ends)
-        assert all(0 < one["p"] <= 1 for one in lane["tokens"])
+        assert all(0 < item["p"] <= 1 for item in lane["tokens"])
     assert record["parity"]["verdict"] == "identical"
-    assert {one["o"] for one in record["plain"]["tokens"]} == {"target"}
-    drafted = [one for one in record["fast"]["tokens"] if one["o"] != "target"]
+    assert {item["o"] for item in record["plain"]["tokens"]} == {"target"}
+    drafted = [item for item in record["fast"]["tokens"] if item["o"] != "target"]
     assert len(drafted) == record["stats"]["num_accepted_draft_tokens"] > 0
-    for one in drafted:  # its node of the tree is on the accepted path, at its depth
-        seen = record["fast"]["rounds"][one["r"]]
-        assert seen["path"][one["d"] - 1] == one["n"]
-        assert seen["draft"][one["n"]].strip() == one["t"].strip()
-    checked = sum(len(one["draft"]) for one in record["fast"]["rounds"])
+    for item in drafted:  # its node of the tree is on the accepted path, at its depth
+        seen = record["fast"]["rounds"][item["r"]]
+        assert seen["path"][item["d"] - 1] == item["n"]
+        assert seen["draft"][item["n"]].strip() == item["t"].strip()
+    checked = sum(len(item["draft"]) for item in record["fast"]["rounds"])
     assert checked == record["stats"]["num_draft_tokens"]
-    for one in record["fast"]["rounds"]:
-        assert one["s"] is None or one["s"] <= one["v"] <= one["e"]
+    for item in record["fast"]["rounds"]:
+        assert item["s"] is None or item["s"] <= item["v"] <= item["e"]
 
 
 @pytest.mark.lab
-def test_a_race_tells_which_patches_the_draft_was_shown(pair: ModelPair, clip: Path) -> None:
-    told = record_race(clip, pair, CaptionSettings(method="parallel", prune=0.5, max_new_tokens=20))
-    kept, frames = told["kept"], len(told["frames"])
-    assert len(kept) == frames
-    assert {len(one) for one in kept} == {16}
-    share = sum(map(sum, kept)) / (16 * frames)
+def test_a_race_tells_which_patches_the_draft_saw(pair: ModelPair, clip: Path) -> None:
+    record = record_race(
+        clip, pair, CaptionSettings(method="parallel", prune=0.5, max_new_tokens=20)
+    )
+    masks, frames = record["kept"], len(record["frames"])
+    assert len(masks) == frames
+    assert {len(mask) for mask in masks} == {16}
+    share = sum(map(sum, masks)) / (16 * frames)
     assert 0.4 < share < 0.65
     assert (
         record_race(clip, pair, CaptionSettings(method="speculative", max_new_tokens=9))["kept"]
@@ -102,9 +104,7 @@ def test_a_race_is_stopped_between_rounds(pair: ModelPair, clip: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.lab
-def test_a_race_tells_each_forward_of_a_draft_that_works_beside(
-    pair: ModelPair, clip: Path
-) -> None:
+def test_a_race_tells_each_forward_of_a_parallel_draft(pair: ModelPair, clip: Path) -> None:
     settings = CaptionSettings(method="parallel", max_new_tokens=60, num_draft_tokens=4)
     record = record_race(clip, pair, settings, lambda record: time.sleep(0.01))
     spans, rounds = record["beside"], record["fast"]["rounds"]
@@ -120,7 +120,7 @@ def test_a_race_tells_each_forward_of_a_draft_that_works_beside(
 
 
 @pytest.mark.lab
-def test_a_head_is_shown_on_a_clip_of_ones_own(pair: ModelPair, clip: Path) -> None:
+def test_a_head_is_drawn_on_a_clip_of_the_user(pair: ModelPair, clip: Path) -> None:
     tables: dict = {}
     record = record_heads(pair, HeadView(1, 2, 8, clip), tables)
     assert "Layer 1, head 2" in record["where"]
@@ -134,7 +134,7 @@ def test_a_policy_without_a_head_moves_plainly() -> None:
     policy = Policy.load()
     alone = Policy(policy.model, policy.processor, name="alone")
     record = record_robot(alone.allowing(Allowance(3)), "table", 0)
-    assert [one["name"] for one in record["lanes"]] == ["Plain"]
+    assert [lane["name"] for lane in record["lanes"]] == ["Plain"]
     assert "without a head" in record["words"]
 
 
@@ -151,11 +151,11 @@ def test_a_named_model_has_the_tabs_that_run_it(pair: ModelPair) -> None:
     drawing, robot = tasks_of(load_drawing_model())[0], tasks_of(Policy.load())[0]
     assert (drawing.name, robot.name) == ("Picture", "Robot")
     assert "sooner imagine 'a cat' --model " in drawing.plan("a cat", 16, 1.0, 0)[1]
-    told = robot.plan("table", 3, 0)[1]
-    assert " --model " in told
-    assert " --head " in told
-    asked = ((0, ("auto", "", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0)), (2, (0, 0, 8)))
-    for task, values in asked:
+    command = robot.plan("table", 3, 0)[1]
+    assert " --model " in command
+    assert " --head " in command
+    cases = ((0, ("auto", "", 0, 0.9, 0, 8, 0, 0)), (1, ("auto", 1.0)), (2, (0, 0, 8)))
+    for task, values in cases:
         with pytest.raises(SoonerError, match="upload one"):
             tasks_of(named)[task].plan(None, *values)
 
@@ -184,7 +184,7 @@ def test_of_markdown_only_text_and_tables_become_markup() -> None:
 
 @pytest.mark.slow
 def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> None:
-    gate, told = Gate(), []
+    gate, events = Gate(), []
     began = threading.Event()
 
     def until_stopped(tell, is_stopped):
@@ -198,7 +198,7 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
     with running(lambda: StubEngine(spend=gate)) as service:
         client = Listener()
         service.submit(client.job)
-        assert gate.is_held.wait(WAIT)
+        assert gate.is_reached.wait(WAIT)
         jobs = Jobs(partial(record_between, service))
         waiting = jobs.begin(until_stopped)
         until(lambda: waiting.record is not None)
@@ -210,8 +210,8 @@ def test_a_recording_on_a_server_waits_for_clients_and_gives_way_to_them() -> No
         other = Listener()
         service.submit(other.job)
         assert other.wait().reason == "length"
-        told = list(waiting.follow())
-        assert "a client's request came first" in told[-1].error
+        events = list(waiting.follow())
+        assert "a client's request came first" in events[-1].error
         whole = jobs.begin(lambda tell, stopped: {"kind": "race", "same": True})
         assert list(whole.follow())[-1].record["same"]
         bad = jobs.begin(lambda tell, stopped: 1 / 0)
@@ -227,7 +227,7 @@ def test_a_recording_that_waits_for_clients_can_be_stopped() -> None:
     with running(lambda: StubEngine(spend=gate)) as service:
         client = Listener()
         service.submit(client.job)
-        assert gate.is_held.wait(WAIT)
+        assert gate.is_reached.wait(WAIT)
         jobs = Jobs(partial(record_between, service))
         waiting = jobs.begin(lambda tell, stopped: {"kind": "race"})
         until(lambda: waiting.record is not None)
@@ -263,9 +263,9 @@ def test_jobs_take_turns_and_tell_errors_in_words() -> None:
         raise SoonerError("the clip is empty")
 
     made = [jobs.begin(work) for _ in range(3)] + [jobs.begin(fail)]
-    ends = [list(one.follow())[-1] for one in made]
-    assert [one.error for one in ends] == ["", "", "", "the clip is empty"]
-    assert all(jobs.find(one.key) is one for one in made)
+    ends = [list(job.follow())[-1] for job in made]
+    assert [job.error for job in ends] == ["", "", "", "the clip is empty"]
+    assert all(jobs.find(job.key) is job for job in made)
     assert jobs.find("guessed") is jobs.find(None) is None
 
 
@@ -281,17 +281,17 @@ def test_the_token_becomes_a_cookie_that_guards_every_route() -> None:
     client = _client()
     for path in ("/", "/gradio_api/queue/join", "/config"):
         assert client.get(path).status_code == 401
-    asked = client.get("/", headers={"accept": "text/html"})
-    assert "<form" in asked.text
+    page = client.get("/", headers={"accept": "text/html"})
+    assert "<form" in page.text
     assert client.post("/login", data={"token": "wrong"}).status_code == 401
     assert client.post("/login", data={"token": "x" * 5000}).status_code == 413
     assert COOKIE not in client.cookies
     done = client.post("/login", data={"token": "right"})
     assert (done.status_code, done.headers["location"]) == (303, "/")
-    kept = done.headers["set-cookie"].lower()
-    assert "httponly" in kept
-    assert "samesite=strict" in kept
-    assert "right" not in kept  # the token itself stays on the server
+    cookie = done.headers["set-cookie"].lower()
+    assert "httponly" in cookie
+    assert "samesite=strict" in cookie
+    assert "right" not in cookie  # the token itself stays on the server
     assert client.get("/").json() == "the page"
     assert client.get("/config").status_code == 404  # let in, and no such page here
     client.cookies.clear()

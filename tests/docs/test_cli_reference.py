@@ -36,7 +36,7 @@ def test_every_command_of_the_library_is_on_the_page(tool: ModuleType) -> None:
     assert "sooner act" not in titles  # a group, which can't be run
 
 
-def test_options_defaults_and_flags_are_told(tool: ModuleType) -> None:
+def test_options_defaults_and_flags_are_documented(tool: ModuleType) -> None:
     text = tool.page()
     section = text.split("### sooner caption\n")[1].split("\n### ")[0]
     assert re.search(r"^\| `--max-new-tokens` `.*` \| .+ \| `\d+` \|$", section, re.M)

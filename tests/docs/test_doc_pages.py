@@ -37,7 +37,7 @@ def test_architecture_is_a_page_and_a_page_for_each_room() -> None:
         assert f"internals/{room.name}" in (DOCS / "architecture.md").read_text(encoding="utf-8")
 
 
-def test_there_is_one_way_to_install() -> None:
+def test_there_is_a_single_way_to_install() -> None:
     blocks = []
     for page in ("README.md", "docs/index.md", "docs/installation.md"):
         text = (ROOT / page).read_text(encoding="utf-8")

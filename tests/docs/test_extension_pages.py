@@ -89,12 +89,12 @@ def test_the_command_line_knows_it_without_importing_it(package: Path) -> None:
         "print(from_settings.option_of(settings.CaptionSettings, 'method').help);"
         "print([name for name in ('torch', 'sooner_repeat') if name in sys.modules])"
     )
-    told, loaded = run(package, "-c", code).strip().rsplit("\n", 1)
-    assert "repeat: the last token again" in told
+    listing, loaded = run(package, "-c", code).strip().rsplit("\n", 1)
+    assert "repeat: the last token again" in listing
     assert loaded == "[]"
 
 
-def test_an_entry_point_that_names_no_class_is_one_line(package: Path) -> None:
+def test_an_entry_point_that_names_no_class_is_a_single_line(package: Path) -> None:
     entries = next(package.glob("*.dist-info")) / "entry_points.txt"
     for value in ("sooner_repeat:Other", "no_such_module:Repeat", "no.such.module:Repeat"):
         entries.write_text(f"[sooner.methods]\nrepeat = {value}\n")

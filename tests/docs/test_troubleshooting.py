@@ -32,11 +32,11 @@ def template(node: ast.AST) -> str | None:
 
 @pytest.fixture(scope="module")
 def texts() -> str:
-    found = []
+    templates = []
     for path in (ROOT / "src" / "sooner").rglob("*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))
-        found += [text for node in ast.walk(tree) if (text := template(node))]
-    return "\n".join(found)
+        templates += [text for node in ast.walk(tree) if (text := template(node))]
+    return "\n".join(templates)
 
 
 def test_the_page_quotes_lines() -> None:

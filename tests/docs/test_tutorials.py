@@ -17,23 +17,23 @@ BLOCK = re.compile(r"^```(console|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 def steps(page: Path) -> list[list[str]]:
     """Commands of a page in order: those behind `$`, and each Python block as one."""
-    found = []
+    commands = []
     for language, text in BLOCK.findall(page.read_text(encoding="utf-8")):
         if language == "python":
-            found.append([sys.executable, "-c", text])
+            commands.append([sys.executable, "-c", text])
             continue
         for line in text.splitlines():
             name, *arguments = shlex.split(line.removeprefix("$ "))
             assert name == "sooner", f"{page.name}: {line}"
-            found.append([sys.executable, "-m", "sooner.cli", *arguments])
-    return found
+            commands.append([sys.executable, "-m", "sooner.cli", *arguments])
+    return commands
 
 
 @pytest.mark.lab
 @pytest.mark.slow
 @pytest.mark.parametrize("page", sorted(TUTORIALS.glob("*.md")), ids=lambda page: page.stem)
 def test_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
-    said = []
+    outputs = []
     for command in steps(page):
         done = subprocess.run(
             command,
@@ -44,7 +44,7 @@ def test_a_tutorial_runs(page: Path, tmp_path: Path) -> None:
             timeout=600,
         )
         assert done.returncode == 0, f"{command[2:]}: {done.stderr[-2000:]}"
-        said.append(done.stdout + done.stderr)
-    assert said
+        outputs.append(done.stdout + done.stderr)
+    assert outputs
     if "`identical`" in page.read_text(encoding="utf-8"):
-        assert "identical" in "".join(said)
+        assert "identical" in "".join(outputs)

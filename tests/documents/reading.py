@@ -58,14 +58,14 @@ def words(text: str) -> list[str]:
     return [part for part in parts if any(letter.isalnum() for letter in part)]
 
 
-def in_order(found: list[str], wanted: list[str]) -> float:
+def in_order(actual: list[str], expected: list[str]) -> float:
     """Twice the longest common subsequence over the sum of lengths: 1 for the same words."""
-    return Indel.normalized_similarity(found, wanted)
+    return Indel.normalized_similarity(actual, expected)
 
 
-def share_in_order(found: list[str], wanted: list[str]) -> float:
+def share_in_order(actual: list[str], expected: list[str]) -> float:
     """Share of the words that are wanted which stand in order among those that were read."""
-    return LCSseq.similarity(found, wanted) / max(len(wanted), 1)
+    return LCSseq.similarity(actual, expected) / max(len(expected), 1)
 
 
 def markdown(page: Page) -> str:
@@ -84,23 +84,23 @@ def measured(
         truth: Markdown of the whole document.
         options: of `pdftotext`.
     """
-    found: list[str] = []
+    actual: list[str] = []
     shares, weights, seconds, worst = [], [], 0.0, (1.0, 0)
     began = time.perf_counter()
     for page in read_pages(path, pages):
         if not isinstance(page, Page):
             continue
-        found += (draft := words(markdown(page)))
+        actual += (draft := words(markdown(page)))
         seconds += time.perf_counter() - began
         if truth is None:
-            wanted = words(pdftotext(path, page.number, *options))
-            shares.append(share_in_order(draft, wanted))
-            weights.append(len(wanted))
+            expected = words(pdftotext(path, page.number, *options))
+            shares.append(share_in_order(draft, expected))
+            weights.append(len(expected))
             worst = min(worst, (shares[-1], page.number))
         began = time.perf_counter()
     if truth is not None:
-        wanted = words(html.unescape(COMMENTS.sub("", truth.read_text())).replace("\\", ""))
-        shares, weights = [share_in_order(found, wanted)], [len(wanted)]
+        expected = words(html.unescape(COMMENTS.sub("", truth.read_text())).replace("\\", ""))
+        shares, weights = [share_in_order(actual, expected)], [len(expected)]
     total = sum(share * weight for share, weight in zip(shares, weights, strict=True))
     return {
         "file": path.name,
@@ -123,14 +123,14 @@ def main() -> None:
     )
     parser.add_argument("--least", type=int, default=1, help="words below which a PDF is left out")
     parser.add_argument("--json", type=Path, help="file that the results are written to")
-    given = parser.parse_args()
+    args = parser.parse_args()
     results = []
-    for path in given.files:
-        truth = given.truth / f"{path.stem}.md" if given.truth else None
+    for path in args.files:
+        truth = args.truth / f"{path.stem}.md" if args.truth else None
         if truth is not None and not truth.exists():
             continue
-        result = measured(path, given.pages, truth, ["-raw"] if given.raw else [])
-        if result["words"] >= given.minimum:
+        result = measured(path, args.pages, truth, ["-raw"] if args.raw else [])
+        if result["words"] >= args.minimum:
             results.append(result)
             print("  ".join(str(value) for value in result.values()), flush=True)
     shares = [result["in order"] for result in results]
@@ -141,8 +141,8 @@ def main() -> None:
         "below 0.6": sum(share < 0.6 for share in shares),
     }
     print(summary)
-    if given.json:
-        given.json.write_text(json.dumps({"summary": summary, "files": results}, indent=1) + "\n")
+    if args.json:
+        args.json.write_text(json.dumps({"summary": summary, "files": results}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

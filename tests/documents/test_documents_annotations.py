@@ -24,7 +24,7 @@ def only(path: Path) -> Page:
     return page
 
 
-def test_values_and_check_marks_stand_beside_their_labels(tmp_path: Path) -> None:
+def test_values_and_check_marks_stand_next_to_their_labels(tmp_path: Path) -> None:
     canvas = Canvas(str(tmp_path / "form.pdf"))
     form = canvas.acroForm
     canvas.drawString(72, 700, "Name:")

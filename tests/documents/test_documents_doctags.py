@@ -14,7 +14,7 @@ from sooner.tasks.parse.answers import read
 from sooner.tasks.parse.formats import render_document
 from sooner.tasks.parse.forms import FORMS
 from sooner.tasks.parse.result import ParsedPage, parsed_region
-from tasks.pages_of import TOLD
+from tasks.pages_of import INFO
 
 SIZE = (1000, 1000)
 
@@ -59,14 +59,18 @@ def answer_of(text: str) -> FormAnswer:
 
 
 def report(regions: list[Region]) -> list[tuple[str, int, str]]:
-    texts = [(one, one.drafts[0] if one.drafts else "") for one in regions]
-    return [(one.label, one.level, text) for one, text in texts if not text.startswith("<table")]
+    texts = [(region, region.drafts[0] if region.drafts else "") for region in regions]
+    return [
+        (region.label, region.level, text)
+        for region, text in texts
+        if not text.startswith("<table")
+    ]
 
 
 def test_a_page_in_the_published_form_is_read_whole() -> None:
-    found = answer_of(ANSWER)
-    assert not found.repaired
-    assert report(found.regions) == [
+    reading = answer_of(ANSWER)
+    assert not reading.repaired
+    assert report(reading.regions) == [
         ("Page-header", 0, "Orchards Quarterly"),
         ("Title", 1, "On Fruit & Nuts"),
         ("Section-header", 2, "1 Prices"),
@@ -84,7 +88,7 @@ def test_a_page_in_the_published_form_is_read_whole() -> None:
         ("Footnote", 0, "1 of last year"),
         ("Page-footer", 0, "7"),
     ]
-    table, chart = [one for one in found.regions if "<table" in "".join(one.drafts)]
+    table, chart = [region for region in reading.regions if "<table" in "".join(region.drafts)]
     assert (table.label, chart.label) == ("Table", "Picture")
     assert grid(read_table(table.drafts[0])) == [
         ["Fruit", "Price", ""], ["", "2024", "2025"], ["pear", "1", "2"], ["plum", "", "3"],
@@ -92,19 +96,19 @@ def test_a_page_in_the_published_form_is_read_whole() -> None:
     assert read_table(table.drafts[0])[0][1].columns == 2
     assert grid(read_table(chart.drafts[0])) == [["year", "pears"], ["2024", "7"]]
     assert table.bbox == (60, 140, 440, 200)
-    assert all(one.bbox is not None for one in found.regions)
+    assert all(region.bbox is not None for region in reading.regions)
 
 
 @pytest.mark.parametrize("number", range(len(ELEMENTS)))
-def test_a_page_that_is_cut_off_keeps_all_that_was_said_before(number: int) -> None:
+def test_a_page_that_is_cut_off_keeps_all_before_the_cut(number: int) -> None:
     """Cut at every letter of an element: nothing before it changes, nothing of it is made up."""
-    before = "<doctag>" + "".join(f"{one}\n" for one in ELEMENTS[:number])
-    kept, whole = answer_of(before).regions, answer_of(ANSWER).regions
+    before = "<doctag>" + "".join(f"{element}\n" for element in ELEMENTS[:number])
+    complete, whole = answer_of(before).regions, answer_of(ANSWER).regions
     for cut in range(1, len(ELEMENTS[number])):
-        found = answer_of(before + ELEMENTS[number][:cut])
-        assert report(found.regions[: len(kept)]) == report(kept)
-        assert len(kept) <= len(found.regions) <= len(whole)
-        last = "".join(found.regions[-1].drafts) if len(found.regions) > len(kept) else ""
+        reading = answer_of(before + ELEMENTS[number][:cut])
+        assert report(reading.regions[: len(complete)]) == report(complete)
+        assert len(complete) <= len(reading.regions) <= len(whole)
+        last = "".join(reading.regions[-1].drafts) if len(reading.regions) > len(complete) else ""
         assert not re.search(r"</?(?:loc|otsl|chart|nl|[felucxr]c?(?:el|ed)l?)\b", last)
 
 
@@ -114,9 +118,9 @@ def test_a_list_below_an_item_and_a_text_in_parts_are_read_as_docling_core_write
         "<unordered_list><list_item>pears</list_item>\n<list_item>plums</list_item>\n"
         "</unordered_list></list_item>\n<list_item>serve</list_item>\n</ordered_list>\n</doctag>"
     )
-    found = answer_of(nested)
-    assert not found.repaired
-    assert [one.drafts[0] for one in found.regions] == [
+    reading = answer_of(nested)
+    assert not reading.repaired
+    assert [region.drafts[0] for region in reading.regions] == [
         "1. wash", "2. peel", "- pears", "- plums", "3. serve",
     ]  # fmt: skip
     inline = (
@@ -129,36 +133,40 @@ def test_a_list_below_an_item_and_a_text_in_parts_are_read_as_docling_core_write
         (f"<unordered_list><list_item>{inline}</list_item>\n</unordered_list>", "List-item", "- "),
         (f"<section_header_level_1>{inline}</section_header_level_1>", "Section-header", ""),
     ]:
-        found = answer_of(f"<doctag>{text}\n<text>behind</text>\n</doctag>")
-        assert not found.repaired, text
-        one, behind = found.regions
-        assert (one.label, one.bbox) == (label, (1, 2, 3, 4))
-        assert one.drafts == [f"{before}Pears (`pear()`) cost $a^2$, or more."]
-        assert behind.drafts == ["behind"]
+        reading = answer_of(f"<doctag>{text}\n<text>behind</text>\n</doctag>")
+        assert not reading.repaired, text
+        region, after = reading.regions
+        assert (region.label, region.bbox) == (label, (1, 2, 3, 4))
+        assert region.drafts == [f"{before}Pears (`pear()`) cost $a^2$, or more."]
+        assert after.drafts == ["behind"]
 
 
 def test_keys_values_and_what_stands_between_pages_leave_no_tags() -> None:
-    found = answer_of(
+    reading = answer_of(
         "<doctag><key_value_region><loc_1><loc_2><loc_3><loc_4><key_0><loc_1><loc_2><loc_3><loc_4>"
         "From:<link_1></key_0><value_1><loc_5><loc_6><loc_7><loc_8>Ann</value_1>"
         "</key_value_region>\n<page_break>\n<text><loc_1><loc_2><loc_3><loc_4><loc_5><loc_6>"
         "<loc_7><loc_8>over two columns</text></doctag><end_of_utterance>"
     )
-    assert not found.repaired
-    assert [one.drafts for one in found.regions] == [["From:"], ["Ann"], ["over two columns"]]
-    assert found.regions[1].bbox == (5, 6, 7, 8)
-    assert found.regions[2].bbox == (1, 2, 7, 8)
+    assert not reading.repaired
+    assert [region.drafts for region in reading.regions] == [
+        ["From:"],
+        ["Ann"],
+        ["over two columns"],
+    ]
+    assert reading.regions[1].bbox == (5, 6, 7, 8)
+    assert reading.regions[2].bbox == (1, 2, 7, 8)
 
 
 def document_of(text: str) -> Any:
     """The page as sooner's file of docling, read by docling-core."""
     core = pytest.importorskip("docling_core.types.doc")
     reading = read(text, "doctags", PageDraft([]), SIZE, None)
-    regions = [parsed_region(one, one.order, SIZE, None) for one in reading.regions]
+    regions = [parsed_region(region, region.order, SIZE, None) for region in reading.regions]
     page = ParsedPage(
         "a.pdf", 1, regions=regions, markdown=reading.markdown, raw=text, size=SIZE, form="doctags"
     )
-    written = b"".join(render_document("docling", [page], TOLD))
+    written = b"".join(render_document("docling", [page], INFO))
     return core.DoclingDocument.model_validate_json(written)
 
 
@@ -167,29 +175,29 @@ def test_docling_core_reads_the_same_out_of_it_and_out_of_our_file() -> None:
     core = pytest.importorskip("docling_core.types.doc")
     doctags = pytest.importorskip("docling_core.types.doc.document")
     tags = doctags.DocTagsDocument(pages=[doctags.DocTagsPage(tokens=ANSWER, image=None)])
-    theirs = core.DoclingDocument.load_from_doctags(tags)
+    expected = core.DoclingDocument.load_from_doctags(tags)
     ours = document_of(ANSWER)
 
     def texts(made: Any) -> list[tuple[str, str]]:
         marked = re.compile(r"^(?:\d+\.|-)\s+")
         labels = ("caption", "list_item", "text", "code", "formula", "title", "section_header")
-        found = [(one.label.value, marked.sub("", one.text)) for one in made.texts]
-        return sorted(one for one in found if one[0] in labels)
+        pairs = [(entry.label.value, marked.sub("", entry.text)) for entry in made.texts]
+        return sorted(entry for entry in pairs if entry[0] in labels)
 
     def tables(made: Any) -> list[list[list[str]]]:
-        return [[[cell.text for cell in row] for row in one.data.grid] for one in made.tables]
+        return [[[cell.text for cell in row] for row in table.data.grid] for table in made.tables]
 
-    assert texts(ours) == texts(theirs)
-    assert tables(ours) == tables(theirs)
-    assert [one.captions[0].resolve(ours).text for one in ours.tables] == ["Table 1: prices"]
-    assert [len(one.captions) for one in ours.pictures] == [1, 0]
-    charts = [one.meta.tabular_chart for one in (ours.pictures[1], theirs.pictures[1])]
-    cells = [[cell.text for cell in one.chart_data.table_cells] for one in charts]
+    assert texts(ours) == texts(expected)
+    assert tables(ours) == tables(expected)
+    assert [item.captions[0].resolve(ours).text for item in ours.tables] == ["Table 1: prices"]
+    assert [len(item.captions) for item in ours.pictures] == [1, 0]
+    charts = [item.meta.tabular_chart for item in (ours.pictures[1], expected.pictures[1])]
+    cells = [[cell.text for cell in item.chart_data.table_cells] for item in charts]
     assert cells[0] == cells[1] == ["year", "pears", "2024", "7"]
-    assert [one.code_language.value for one in ours.texts if one.label.value == "code"] == [
+    assert [item.code_language.value for item in ours.texts if item.label.value == "code"] == [
         "Python"
     ]
-    layers = {one.text: one.content_layer.value for one in ours.texts}
+    layers = {item.text: item.content_layer.value for item in ours.texts}
     assert layers["Orchards Quarterly"] == layers["7"] == "furniture"
 
 
@@ -197,7 +205,7 @@ def test_a_page_that_is_cut_off_is_a_document_too() -> None:
     texts: list[str] = []
     for cut in range(0, len(ANSWER), 29):
         made = document_of(ANSWER[:cut])
-        found = [one.text for one in made.texts]
-        assert found[: len(texts) - 1] == texts[:-1]
-        texts = found
+        lines = [item.text for item in made.texts]
+        assert lines[: len(texts) - 1] == texts[:-1]
+        texts = lines
     assert len(texts) > 12

@@ -31,7 +31,7 @@ def test_a_text_layer_is_a_draft_where_it_is_good() -> None:
     assert TextLayer()(blank()).reason == "no text layer"
 
 
-class Says:
+class FixedDrafter:
     """A drafter that says the same of every page."""
 
     def __init__(self, name: str, *texts: str, reason: str = "") -> None:
@@ -40,24 +40,24 @@ class Says:
 
     def __call__(self, page: Page) -> PageDraft:
         self.calls += 1
-        found = [
+        regions = [
             Region((0, 50 * n, 100, 50 * n + 20), order=n, drafts=[text])
             for n, text in enumerate(self.texts)
         ]
-        return PageDraft(found, 1.0, self.name, page.size, self.reason)
+        return PageDraft(regions, 1.0, self.name, page.size, self.reason)
 
 
-def test_the_first_one_with_something_to_say_is_taken() -> None:
-    last = Says("c", "z")
-    draft = FirstOf(Says("a", reason="nothing"), Says("b", "x"), last)(blank())
+def test_the_first_drafter_with_any_text_is_used() -> None:
+    last = FixedDrafter("c", "z")
+    draft = FirstOf(FixedDrafter("a", reason="nothing"), FixedDrafter("b", "x"), last)(blank())
     assert (draft.texts, draft.drafter, draft.seconds, draft.reason) == (["x"], "b", 2.0, "")
     assert last.calls == 0
-    empty = FirstOf(Says("a", reason="nothing"), Says("b", reason="blank"))(blank())
+    empty = FirstOf(FixedDrafter("a", reason="nothing"), FixedDrafter("b", reason="blank"))(blank())
     assert empty.reason == "a: nothing; b: blank"
 
 
 def test_all_of_them_are_branches() -> None:
-    both = AllOf(Says("a", "x", "y"), Says("b", "X"))
+    both = AllOf(FixedDrafter("a", "x", "y"), FixedDrafter("b", "X"))
     assert both.name == "a+b"
     assert [region.drafts for region in both(blank()).regions] == [["x", "X"], ["y"]]
 
@@ -77,10 +77,10 @@ def test_a_drafter_that_fails_gives_an_empty_draft() -> None:
     assert drafter(blank()).size == (300, 400)
 
 
-def test_what_a_guarded_drafter_says_comes_through() -> None:
-    assert guarded(Says("a", "x"), LONG)(blank()).texts == ["x"]
+def test_the_texts_of_a_guarded_drafter_come_through() -> None:
+    assert guarded(FixedDrafter("a", "x"), LONG)(blank()).texts == ["x"]
     with pytest.raises(SoonerError, match="must be above 0"):
-        guarded(Says("a"), 0)
+        guarded(FixedDrafter("a"), 0)
 
 
 class Hangs:
@@ -97,7 +97,7 @@ class Hangs:
         return PageDraft([Region(None, drafts=["x"])], drafter=self.name)
 
 
-def test_a_drafter_that_hangs_is_left_behind_and_asked_again_when_it_is_done() -> None:
+def test_a_drafter_that_hangs_is_skipped_until_it_is_done() -> None:
     hangs = Hangs()
     drafter = guarded(hangs, 0.05)
     assert drafter(blank(1)).reason == "no answer within 0.05 s"
@@ -141,7 +141,7 @@ def test_a_process_can_be_ended_whatever_it_does() -> None:
         drafter.close()
 
 
-def test_a_drafter_that_cannot_travel_is_said() -> None:
+def test_a_drafter_that_cannot_travel_is_reported() -> None:
     drafter = guarded(Hangs(), LONG, process=True)  # an event belongs to its process
     assert "TypeError" in drafter(blank()).reason
 

@@ -53,6 +53,6 @@ def test_a_draft_is_escaped_in_markdown_alone(tmp_path: Path) -> None:
     assert parsed.regions[1].text == "# of items sold - all of them"
     html = render_page("html", parsed).decode()
     assert "<p># of items sold - all of them</p>" in html
-    told = {"source": "a.png", "status": "DRAFT", "failed": []}
-    whole = b"".join(render_document("md", [parsed], told, furniture=False)).decode()
+    info = {"source": "a.png", "status": "DRAFT", "failed": []}
+    whole = b"".join(render_document("md", [parsed], info, furniture=False)).decode()
     assert whole == "## Sales\n\n\\# of items sold - all of them\n\n- apples\n- pears\n"

@@ -19,7 +19,7 @@ from sooner.documents.footnotes import linked_marks
 from sooner.tasks.parse.formats import render_document
 from sooner.tasks.parse.result import ParsedPage
 from sooner.tasks.parse.unverified import DraftParser
-from tasks.pages_of import TOLD
+from tasks.pages_of import INFO
 
 
 def put(canvas: Canvas, y: float, size: float, text: str) -> None:
@@ -43,8 +43,8 @@ def parsed(path: Path, *pages: tuple[list[str], list[str]]) -> list[ParsedPage]:
             put(canvas, 120 - 11 * row, 8, note)
         canvas.showPage()
     canvas.save()
-    found = [page for page in read_pages(path) if isinstance(page, Page)]
-    return [DraftParser()(page, TextLayer()(page)) for page in found]
+    good_pages = [page for page in read_pages(path) if isinstance(page, Page)]
+    return [DraftParser()(page, TextLayer()(page)) for page in good_pages]
 
 
 def test_a_mark_is_linked_to_the_note_that_begins_with_it(tmp_path: Path) -> None:
@@ -62,9 +62,9 @@ def test_a_mark_is_linked_to_the_note_that_begins_with_it(tmp_path: Path) -> Non
     assert "it.[^2-1] So" in pages[1].markdown
     assert "[^2-1]: It is lighter." in pages[1].markdown
     assert "degrees<sup>1</sup> and" in pages[0].regions[0].text
-    whole = b"".join(render_document("md", pages, TOLD)).decode()
+    whole = b"".join(render_document("md", pages, INFO)).decode()
     assert [whole.count(f"[^{mark}]") for mark in ("1-1", "1-2", "2-1")] == [2, 2, 2]
-    page = b"".join(render_document("html", pages, TOLD)).decode()
+    page = b"".join(render_document("html", pages, INFO)).decode()
     assert "degrees<sup>1</sup> and" in page
 
 
@@ -81,7 +81,7 @@ def test_what_is_not_sure_stays_a_superscript(tmp_path: Path) -> None:
         assert text in page.markdown
 
 
-def test_a_note_has_to_stand_behind_its_mark() -> None:
+def test_a_note_has_to_stand_after_its_mark() -> None:
     text, note = ("Text", "Some words<sup>1</sup> of it."), ("Footnote", "<sup>1</sup> A note.")
     assert linked_marks([text, note]) == {"1"}
     assert linked_marks([note, text]) == frozenset()

@@ -45,15 +45,15 @@ def read_back(form: PageForm, regions: list[Region]) -> list[Region]:
 @pytest.mark.parametrize("name", BOXED)
 def test_a_page_that_is_written_is_read_again(name: str) -> None:
     form = FORMS[name]
-    found = read_back(form, PAGE)
-    assert [region.order for region in found] == list(range(len(PAGE)))
-    for before, after in zip(PAGE, found, strict=True):
+    regions = read_back(form, PAGE)
+    assert [region.order for region in regions] == list(range(len(PAGE)))
+    for before, after in zip(PAGE, regions, strict=True):
         assert before.bbox is not None
         assert after.bbox is not None
         assert all(abs(a - b) <= 2 for a, b in zip(before.bbox, after.bbox, strict=True))
         listed = name in ("deepseek", "unlimited") and before.label == "List-item"
         assert after.label == ("Text" if listed else before.label)
-        texts = [form_text(one) for one in (before, after)]
+        texts = [form_text(item) for item in (before, after)]
         assert texts[0] == texts[1]
 
 
@@ -96,9 +96,9 @@ def pages(draw: st.DrawFn) -> list[Region]:
 @given(regions=pages())
 def test_any_page_is_read_again(name: str, regions: list[Region]) -> None:
     form = FORMS[name]
-    found = read_back(form, regions)
-    assert [form_text(one) for one in found] == [form_text(one) for one in regions]
-    assert page_text(form, PageDraft(found, size=SIZE)) == page_text(
+    result = read_back(form, regions)
+    assert [form_text(region) for region in result] == [form_text(region) for region in regions]
+    assert page_text(form, PageDraft(result, size=SIZE)) == page_text(
         form, PageDraft(regions, size=SIZE)
     )
 
@@ -110,11 +110,11 @@ def test_an_answer_that_was_cut_off_keeps_what_came_before(name: str, data: st.D
     form = FORMS[name]
     whole = page_text(form, PageDraft(PAGE, size=SIZE))
     at = data.draw(st.integers(0, len(whole)))
-    found = form.read(whole[:at])
+    reading = form.read(whole[:at])
     texts = [form_text(region) for region in form.read(whole).regions]
-    kept = [form_text(region) for region in found.regions]
-    assert kept[:-1] == texts[: max(len(kept) - 1, 0)] or name == "deepseek"
-    assert len(kept) <= len(texts)
+    prefix = [form_text(region) for region in reading.regions]
+    assert prefix[:-1] == texts[: max(len(prefix) - 1, 0)] or name == "deepseek"
+    assert len(prefix) <= len(texts)
 
 
 PARTS = [
@@ -128,41 +128,41 @@ PARTS = [
 @pytest.mark.parametrize("name", BOXED)
 @settings(max_examples=60, deadline=None)
 @given(parts=st.lists(st.sampled_from(PARTS)))
-def test_nonsense_never_raises_and_words_outside_are_told(name: str, parts: list[str]) -> None:
-    found = FORMS[name].read("".join(["lost", *parts]))
-    assert found.repaired
-    assert all(region.drafts or region.bbox is not None for region in found.regions)
+def test_nonsense_never_raises_and_words_outside_are_reported(name: str, parts: list[str]) -> None:
+    reading = FORMS[name].read("".join(["lost", *parts]))
+    assert reading.repaired
+    assert all(region.drafts or region.bbox is not None for region in reading.regions)
     if name != "dots":
-        assert found.regions[0].drafts[0].startswith("lost")
+        assert reading.regions[0].drafts[0].startswith("lost")
 
 
-def test_words_outside_of_any_element_are_kept_and_told() -> None:
+def test_words_outside_of_any_element_stay_and_are_reported() -> None:
     for name in BOXED[1:]:
-        found = FORMS[name].read("I can't read this")
-        assert found.repaired
-        assert [region.drafts for region in found.regions] == [["I can't read this"]]
+        reading = FORMS[name].read("I can't read this")
+        assert reading.repaired
+        assert [region.drafts for region in reading.regions] == [["I can't read this"]]
 
 
 @st.composite
 def tables(draw: st.DrawFn) -> list[list[Cell]]:
     """A grid of cells, some of which go over several rows and columns."""
     rows, columns = draw(st.integers(1, 4)), draw(st.integers(1, 4))
-    taken: set[tuple[int, int]] = set()
+    used_cells: set[tuple[int, int]] = set()
     table: list[list[Cell]] = []
     for row in range(rows):
         table.append([])
         for column in range(columns):
-            if (row, column) in taken:
+            if (row, column) in used_cells:
                 continue
             right = 1
             while (
                 column + right < columns
-                and (row, column + right) not in taken
+                and (row, column + right) not in used_cells
                 and draw(st.booleans())
             ):
                 right += 1
             down = draw(st.integers(1, min(2, rows - row)))
-            taken |= {(row + d, column + r) for d in range(down) for r in range(right)}
+            used_cells |= {(row + d, column + r) for d in range(down) for r in range(right)}
             text = draw(st.sampled_from(["", "pear", "a b", "3 < 4", "x|y"]))
             table[-1].append(Cell(text, down, right))
     return table
@@ -200,12 +200,12 @@ def test_what_docling_writes_is_what_is_written_here() -> None:
         box = document.BoundingBox(l=left, t=top, r=right, b=bottom, coord_origin=origin)
         return document.ProvenanceItem(page_no=1, bbox=box, charspan=(0, 0))
 
-    title, head, text, one, two, formula, *_ = PAGE
+    title, head, text, first, two, formula, *_ = PAGE
     whole.add_title(title.drafts[0], prov=place(title))
     whole.add_heading(head.drafts[0], level=1, prov=place(head))
     whole.add_text(docling.DocItemLabel.TEXT, text.drafts[0], prov=place(text))
     listed = whole.add_list_group()
-    for item in (one, two):
+    for item in (first, two):
         whole.add_list_item(
             item.drafts[0].removeprefix("- "), enumerated=False, parent=listed, prov=place(item)
         )
@@ -228,8 +228,8 @@ def test_what_docling_writes_is_what_is_written_here() -> None:
         FORMS["doctags"], PageDraft(page, size=SIZE)
     )
     doclang = pytest.importorskip("docling_core.transforms.serializer.doclang")
-    told = doclang.DocLangDocSerializer(
+    output = doclang.DocLangDocSerializer(
         doc=whole, params=doclang.DocLangParams(pretty_indentation=None)
     ).serialize()
-    text = re.sub(r' version="[\d.]+"', "", told.text).replace('<heading level="1">', "<heading>")
+    text = re.sub(r' version="[\d.]+"', "", output.text).replace('<heading level="1">', "<heading>")
     assert text == page_text(FORMS["doclang"], PageDraft(page, size=SIZE))

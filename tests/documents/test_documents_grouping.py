@@ -21,9 +21,9 @@ def test_lines_become_paragraphs() -> None:
     page = [line("one", 10, 10), line("two", 10, 22), line("far", 10, 60), line("beside", 100, 22)]
     page += [line("- item", 10, 72), line("  goes on", 16, 84), line("- next", 10, 96)]
     page += [line("LARGE", 10, 110, 20)]
-    found = [[one.text for one in block] for block in blocks_of(page)]
-    wanted = [["one", "two"], ["beside"], ["far"], ["- item", "  goes on"], ["- next"], ["LARGE"]]
-    assert sorted(found) == sorted(wanted)
+    blocks = [[item.text for item in block] for block in blocks_of(page)]
+    expected = [["one", "two"], ["beside"], ["far"], ["- item", "  goes on"], ["- next"], ["LARGE"]]
+    assert sorted(blocks) == sorted(expected)
 
 
 def test_cells_stay_in_their_columns() -> None:
@@ -39,17 +39,17 @@ def test_a_layout_box_gives_its_lines_a_label() -> None:
         Area((5, 100, 100, 150), "Picture"),
         Area((150, 100, 200, 150), "Text"),
     ]
-    found = regions_of(page, (300, 400), layout)
-    assert [(region.label, region.drafts) for region in found] == [
+    regions = regions_of(page, (300, 400), layout)
+    assert [(region.label, region.drafts) for region in regions] == [
         ("Title", ["Not large"]),
         ("Table", ["a\tb"]),
         ("Picture", []),
         ("Text", ["alone"]),
     ]
-    assert found[1].bbox == (5, 45, 100, 65)
+    assert regions[1].bbox == (5, 45, 100, 65)
 
 
-def test_two_tables_in_one_layout_box_stay_two() -> None:
+def test_two_tables_in_a_layout_box_stay_two() -> None:
     """But rows of uneven distance, and a lone row, are of one table."""
 
     def table(*tops: float) -> list[str]:
@@ -67,18 +67,18 @@ def test_a_table_is_seen_without_a_layout() -> None:
     rows = [["Fruit", "Count"], ["Apples", "12"], ["Pears", "7"]]
     cells = [line(text, 10 + 90 * n, 100 + 14 * m) for m, row in enumerate(rows)
              for n, text in enumerate(row)]  # fmt: skip
-    found = regions_of([line("Some text above it.", 10, 50), *cells], (300, 400))
-    assert [region.label for region in found] == ["Text", "Table"]
-    assert found[1].drafts == ["Fruit\tCount\nApples\t12\nPears\t7"]
+    regions = regions_of([line("Some text above it.", 10, 50), *cells], (300, 400))
+    assert [region.label for region in regions] == ["Text", "Table"]
+    assert regions[1].drafts == ["Fruit\tCount\nApples\t12\nPears\t7"]
 
 
 def test_two_columns_of_text_are_no_table() -> None:
     left = [line("six words are on this line", 10, 100 + 14 * n) for n in range(4)]
     right = [line("and as many on that one", 160, 100 + 14 * n) for n in range(4)]
-    found = regions_of([*left, *right], (300, 400))
-    assert [(region.label, region.bbox) for region in found] == [
-        ("Text", around(one.bbox for one in left)),
-        ("Text", around(one.bbox for one in right)),
+    regions = regions_of([*left, *right], (300, 400))
+    assert [(region.label, region.bbox) for region in regions] == [
+        ("Text", around(item.bbox for item in left)),
+        ("Text", around(item.bbox for item in right)),
     ]
 
 
@@ -99,18 +99,18 @@ areas = st.builds(
 
 @given(st.lists(anywhere, max_size=12), st.lists(areas, max_size=4))
 def test_no_line_is_lost_or_doubled(page: list[Line], layout: list[Area]) -> None:
-    found = regions_of(page, (300, 400), layout)
-    texts = " ".join(draft for region in found for draft in region.drafts).split()
-    assert sorted(texts) == sorted(" ".join(one.text for one in page).split())
-    assert [region.order for region in found] == list(range(len(found)))
+    regions = regions_of(page, (300, 400), layout)
+    texts = " ".join(draft for region in regions for draft in region.drafts).split()
+    assert sorted(texts) == sorted(" ".join(item.text for item in page).split())
+    assert [region.order for region in regions] == list(range(len(regions)))
 
 
-def test_cells_beside_a_column_of_text_stay_out_of_it() -> None:
+def test_cells_next_to_a_column_of_text_stay_out_of_it() -> None:
     left = [line(f"number {n} of the left text", 10, 100 + 14 * n) for n in range(6)]
     cells = [line(text, 170 + 70 * (n % 2), 100 + 14 * (n // 2)) for n, text in enumerate("abcd")]
     right = [line("the right column goes on", 160, 150 + 14 * n) for n in range(4)]
-    found = regions_of([*left, *cells, *right], (300, 400))
-    assert [(region.label, region.drafts[0][:8]) for region in found] == [
+    regions = regions_of([*left, *cells, *right], (300, 400))
+    assert [(region.label, region.drafts[0][:8]) for region in regions] == [
         ("Text", "number 0"),
         ("Table", "a\tb\nc\td"),
         ("Text", "the righ"),
@@ -126,8 +126,8 @@ def test_a_short_last_line_stays_with_its_paragraph() -> None:
 def test_formulas_are_known_by_their_signs() -> None:
     pieces = [line("65 +", 60, 100), line("c", 110, 100), line("= p", 140, 100)]
     text = line("words above it, as many as a line has", 10, 60)
-    found = regions_of([text, *pieces, line("words below", 10, 114)], (300, 400))
-    assert [(region.label, region.drafts[0]) for region in found][1] == ("Formula", "65 + c = p")
+    regions = regions_of([text, *pieces, line("words below", 10, 114)], (300, 400))
+    assert [(region.label, region.drafts[0]) for region in regions][1] == ("Formula", "65 + c = p")
     assert is_formula("f(x) = sin x + 3.5")
     assert not is_formula("a = the area")
     assert not is_formula("12 34 56")
@@ -135,22 +135,22 @@ def test_formulas_are_known_by_their_signs() -> None:
 
 def test_marks_of_lists_are_put_in_front_of_their_items() -> None:
     page = [line("●", 10, 100), line("one", 35, 100), line("2.", 10, 114), line("two", 35, 114)]
-    found = regions_of(page, (300, 400))
-    assert [(region.label, region.drafts[0]) for region in found] == [
+    regions = regions_of(page, (300, 400))
+    assert [(region.label, region.drafts[0]) for region in regions] == [
         ("List-item", "● one"),
         ("List-item", "2. two"),
     ]
 
 
-def test_dots_that_ocr_does_not_see_are_bullets_and_others_are_not() -> None:
+def test_only_dots_that_ocr_does_not_see_are_bullets() -> None:
     picture = np.full((200, 300, 3), 255, np.uint8)
     picture[47:54, 20:27] = 0  # a bullet, in the middle of its line
     picture[86:90, 20:24] = 0  # a full stop, at the bottom
     picture[122:138, 18:26] = 0  # a letter, as high as the line
     picture[147:154, 20:27] = picture[147:154, 12:17] = 0  # the end of a word
     page = [line(f"item {n}", 40, y, 20) for n, y in enumerate((40, 70, 120, 140, 170))]
-    found = with_bullets(page, picture)
-    assert [one.text for one in found] == ["• item 0", "item 1", "item 2", "item 3", "item 4"]
-    assert found[0].bbox[0] == 20
+    lines = with_bullets(page, picture)
+    assert [item.text for item in lines] == ["• item 0", "item 1", "item 2", "item 3", "item 4"]
+    assert lines[0].bbox[0] == 20
     ending = Line("of another line, a", (0, 40, 28, 60), 20)
     assert with_bullets([*page, ending], picture)[0].text == "item 0"

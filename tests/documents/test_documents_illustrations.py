@@ -72,8 +72,8 @@ def test_what_is_no_illustration() -> None:
 
 def test_a_picture_alone_or_below_all() -> None:
     text = PageText(illustrations=[(0, 400, 100, 500), (0, 100, 100, 200)])
-    assert [one.bbox[1] for one in with_illustrations([], text)] == [100, 400]
+    assert [region.bbox[1] for region in with_illustrations([], text)] == [100, 400]
     above = Region((0, 0, 100, 50), "Text", 0, ["x"])
     elsewhere = Region((300, 600, 500, 650), "Text", 1, ["y"])
-    found = with_illustrations([above, elsewhere], text)
-    assert [one.label for one in found] == ["Text", "Picture", "Picture", "Text"]
+    regions = with_illustrations([above, elsewhere], text)
+    assert [region.label for region in regions] == ["Text", "Picture", "Picture", "Text"]

@@ -21,9 +21,11 @@ def tree(root: Path, *names: str) -> Path:
 
 def test_a_folder_is_searched_to_the_bottom_in_natural_order(tmp_path: Path) -> None:
     tree(tmp_path, "b/p10.png", "b/p2.PNG", "a.pdf", "notes.txt", ".cache/c.pdf")
-    found = find_documents([tmp_path])
-    assert [str(document.place) for document in found] == ["a.pdf", "b/p2.PNG", "b/p10.png"]
-    assert [document.path for document in found] == [tmp_path / one.place for one in found]
+    documents = find_documents([tmp_path])
+    assert [str(document.place) for document in documents] == ["a.pdf", "b/p2.PNG", "b/p10.png"]
+    assert [document.path for document in documents] == [
+        tmp_path / entry.place for entry in documents
+    ]
 
 
 def test_results_of_earlier_runs_are_no_documents(tmp_path: Path) -> None:
@@ -33,15 +35,18 @@ def test_results_of_earlier_runs_are_no_documents(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"1")
     for folder in ("out", "deep/out"):
         (tmp_path / folder / ".sooner" / "pages").mkdir(parents=True)
-    assert [one.place.as_posix() for one in find_documents([tmp_path])] == ["a.pdf", "outer/e.png"]
+    assert [document.place.as_posix() for document in find_documents([tmp_path])] == [
+        "a.pdf",
+        "outer/e.png",
+    ]
     named = find_documents([tmp_path / "out"])  # what is named itself is searched
-    assert [one.place.as_posix() for one in named] == ["a.pdf/page-0001.png", "b/c.png"]
+    assert [document.place.as_posix() for document in named] == ["a.pdf/page-0001.png", "b/c.png"]
 
 
-def test_patterns_and_files_are_found_once(tmp_path: Path) -> None:
+def test_patterns_and_files_are_listed_once(tmp_path: Path) -> None:
     tree(tmp_path, "in/one.pdf", "in/two.pdf", "in/deep/three.pdf", "in/x.doc")
-    found = find_documents([tmp_path / "in/one.pdf", str(tmp_path / "in/**/*.pdf")])
-    assert sorted(str(document.place) for document in found) == [
+    documents = find_documents([tmp_path / "in/one.pdf", str(tmp_path / "in/**/*.pdf")])
+    assert sorted(str(document.place) for document in documents) == [
         "deep/three.pdf",
         "one.pdf",
         "two.pdf",
@@ -67,14 +72,14 @@ def test_what_is_no_document_is_refused_by_name(tmp_path: Path) -> None:
         find_documents([tmp_path / "letter.pdf"])
 
 
-def test_ranges_are_read_from_one() -> None:
+def test_ranges_begin_at_1() -> None:
     pages = PageRange.parse(" 1-3, 7,2 ,9-")
     assert pages.select(10) == [1, 2, 3, 7, 9, 10]
     assert PageRange().select(3) == [1, 2, 3]
     assert pages.missing(10) == ""
 
 
-def test_ranges_say_what_a_document_lacks() -> None:
+def test_ranges_name_the_pages_that_a_document_lacks() -> None:
     assert PageRange.parse("1-4,7").missing(4) == "7"
     assert PageRange.parse("3-6").missing(4) == ""  # a range is what there is of it
     assert PageRange.parse("5-6,9-").missing(4) == "5-6,9-"
@@ -92,7 +97,7 @@ def test_bad_ranges_are_refused_in_a_line(text: str) -> None:
 @given(st.lists(st.tuples(st.integers(1, 30), st.integers(0, 9)), min_size=1), st.integers(1, 25))
 def test_a_range_is_its_numbers(parts: list[tuple[int, int]], count: int) -> None:
     text = ",".join(f"{first}-{first + more}" for first, more in parts)
-    wanted = {n for first, more in parts for n in range(first, first + more + 1)}
+    expected = {n for first, more in parts for n in range(first, first + more + 1)}
     pages = PageRange.parse(text)
-    assert set(pages.select(count)) == {n for n in wanted if n <= count}
+    assert set(pages.select(count)) == {n for n in expected if n <= count}
     assert bool(pages.missing(count)) == any(first > count for first, _ in parts)

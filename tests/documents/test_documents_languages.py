@@ -50,7 +50,7 @@ def test_lines_are_joined_as_the_language_is_written(
 
 
 @pytest.mark.parametrize(
-    ("text", "known", "wanted"),
+    ("text", "known", "expected"),
     [
         ("A well-\nknown case", "", "A well-known case"),
         ("It is a some-\nthing of", "", "It is a something of"),
@@ -62,9 +62,9 @@ def test_lines_are_joined_as_the_language_is_written(
         ("a soft\u00ad\nware", "", "a software"),
     ],
 )
-def test_hyphens_of_compounds_stay(text: str, known: str, wanted: str) -> None:
+def test_hyphens_of_compounds_stay(text: str, known: str, expected: str) -> None:
     pytest.importorskip("wordfreq")
-    assert reflowed(with_hyphens(text, known_words([known]))) == wanted
+    assert reflowed(with_hyphens(text, known_words([known]))) == expected
 
 
 def test_rows_items_and_code_stay_apart() -> None:
@@ -79,7 +79,7 @@ def test_rows_items_and_code_stay_apart() -> None:
         assert joined(label, draft) == draft
 
 
-def test_names_are_rapidocr_s_own() -> None:
+def test_names_are_those_of_rapidocr() -> None:
     kinds = pytest.importorskip("rapidocr.utils.typings")
     known = languages()
     assert {kind.value for kind in kinds.LangRec} - set(known) <= {"ch_doc"}
@@ -94,11 +94,11 @@ def test_names_are_rapidocr_s_own() -> None:
 def test_a_model_that_is_not_here_is_named_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError) as caught:
         OCR(language="ko", models=tmp_path)
-    told = str(caught.value)
-    assert "needs rapidocr's model korean_PP-OCRv5_rec_mobile.onnx" in told
-    assert str(tmp_path) in told
-    assert "--ocr-model-dir" in told
-    assert "\n" not in told
+    message = str(caught.value)
+    assert "needs rapidocr's model korean_PP-OCRv5_rec_mobile.onnx" in message
+    assert str(tmp_path) in message
+    assert "--ocr-model-dir" in message
+    assert "\n" not in message
     assert list(tmp_path.iterdir()) == []  # nothing was fetched
 
 
@@ -126,7 +126,7 @@ def test_ocr_reads_by_the_model_of_the_language(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "reason"),
+    ("options", "reason"),
     [
         (
             {"spec": "text-layer", "language": "en"},
@@ -137,9 +137,9 @@ def test_ocr_reads_by_the_model_of_the_language(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_language_that_nobody_reads_is_refused(given: dict[str, Any], reason: str) -> None:
+def test_a_language_that_nobody_reads_is_refused(options: dict[str, Any], reason: str) -> None:
     with pytest.raises(SoonerError, match=reason):
-        make_drafter(**given)
+        make_drafter(**options)
 
 
 def test_another_language_is_another_draft() -> None:
@@ -150,7 +150,7 @@ def test_another_language_is_another_draft() -> None:
     assert drafter.language == "ja"
 
 
-def test_words_are_told_from_letters_that_stand_for_others() -> None:
+def test_words_are_separated_from_substituted_letters() -> None:
     pytest.importorskip("wordfreq")
     assert are_words(["The cup is on the table."])
     assert are_words(["Die Tasse steht nicht auf dem Tisch, sondern daneben."])
@@ -158,7 +158,7 @@ def test_words_are_told_from_letters_that_stand_for_others() -> None:
     assert not are_words([""])
 
 
-def test_a_layer_of_the_same_letters_is_told() -> None:
+def test_a_layer_of_the_same_letters_is_reported() -> None:
     assert is_repetitive(["\u00c3\u00c3\u00c3 \u00c3\u00c3\u00c3\u00c3", "abc \u00c3\u00c3\u00c3"])
     assert not is_repetitive(["The www is one of many webs, see http"])
     assert not is_repetitive(["12 345"])

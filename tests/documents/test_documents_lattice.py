@@ -33,21 +33,21 @@ def table(lines: list[Line], rules: list[Box]) -> list[list[Cell]]:
 
 
 def test_each_cell_has_the_text_between_its_lines() -> None:
-    found = table(CELLS, drawn())
-    assert [[cell.text for cell in row] for row in found] == [
+    rows = table(CELLS, drawn())
+    assert [[cell.text for cell in row] for row in rows] == [
         ["00", "01", "02"], ["10", "11", "12"], ["20", "21", "22"],
     ]  # fmt: skip
 
 
-def test_a_missing_line_makes_one_cell_of_two() -> None:
-    lines = [one for one in CELLS if one.text not in ("01", "20")]
-    found = table(lines, drawn((300, 200, 302, 240), (100, 280, 300, 282)))
-    assert found[0] == [Cell("00", columns=2), Cell("02")]
-    assert found[1][0] == Cell("10", rows=2)
-    assert [cell.text for cell in found[2]] == ["21", "22"]
+def test_a_missing_line_merges_two_cells() -> None:
+    lines = [item for item in CELLS if item.text not in ("01", "20")]
+    rows = table(lines, drawn((300, 200, 302, 240), (100, 280, 300, 282)))
+    assert rows[0] == [Cell("00", columns=2), Cell("02")]
+    assert rows[1][0] == Cell("10", rows=2)
+    assert [cell.text for cell in rows[2]] == ["21", "22"]
 
 
-def test_a_cell_of_several_lines_is_one_and_rows_without_a_line_between_them_are_several() -> None:
+def test_lines_of_a_cell_merge_and_rows_without_a_rule_stay_apart() -> None:
     wrapped = [*CELLS, line("goes on", 1, 1, 21)]
     assert table(wrapped, drawn())[1][1] == Cell("11 goes on")
     open_rows: list[Box] = [(x, 280, x + 200, 282) for x in XS[:-1]]
@@ -61,7 +61,7 @@ def test_lines_of_a_row_whose_texts_do_not_stand_in_rows_are_no_rows() -> None:
 
 
 def test_a_table_from_right_to_left_begins_on_the_right() -> None:
-    hebrew = [Line("\u05d0" + one.text, one.bbox, one.size) for one in CELLS]
+    hebrew = [Line("\u05d0" + item.text, item.bbox, item.size) for item in CELLS]
     assert table(hebrew, drawn())[0][0].text.endswith("02")
 
 

@@ -98,9 +98,9 @@ def test_text_in_a_large_picture_is_read_where_it_stands(run: Run, tmp_path: Pat
     assert run("parse", tmp_path / "in", "-o", tmp_path / "out").code == 0
     (record,) = records(tmp_path / "out")
     assert (record["drafter"], record["notes"]) == ("text-layer+ocr", [])
-    found = words((tmp_path / "out" / "a.pdf.md").read_text())
-    wanted = ["book.", "Valve", "pressure", "340", "kPa", "And"]
-    assert found[found.index("book.") :][:6] == wanted
+    actual = words((tmp_path / "out" / "a.pdf.md").read_text())
+    expected = ["book.", "Valve", "pressure", "340", "kPa", "And"]
+    assert actual[actual.index("book.") :][:6] == expected
     alone = run("parse", tmp_path / "in", "-o", tmp_path / "alone", "--drafter", "text-layer")
     assert alone.code == 0
     assert "text in a picture, if any, was not read" in str(records(tmp_path / "alone"))

@@ -48,10 +48,10 @@ def test_a_scan_is_read_offline(scan: Page, ocr: OCR, monkeypatch: pytest.Monkey
     draft = ocr(scan)
     assert (draft.drafter, draft.size, draft.reason) == ("ocr", scan.size, "")
     assert draft.seconds > 0
-    wanted = [*paper.PROSE, *paper.ITEMS, *(cell for row in paper.TABLE for cell in row)]
-    found = words(" ".join(draft.texts))
-    right = [word for word in words(" ".join(wanted)) if word in found]
-    assert len(right) > 0.95 * len(words(" ".join(wanted)))
+    expected = [*paper.PROSE, *paper.ITEMS, *(cell for row in paper.TABLE for cell in row)]
+    actual = words(" ".join(draft.texts))
+    right = [word for word in words(" ".join(expected)) if word in actual]
+    assert len(right) > 0.95 * len(words(" ".join(expected)))
 
 
 def test_its_regions_are_of_the_right_kind_and_order(scan: Page, ocr: OCR) -> None:
@@ -114,7 +114,7 @@ def test_a_squeezed_page_has_its_boxes_where_they_were(scan: Page) -> None:
         assert np.abs(np.subtract(line.bbox, places[line.text])).max() < 12
 
 
-def test_a_missing_package_is_said_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_package_is_reported_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
     import importlib
 
     def absent(name: str) -> Any:

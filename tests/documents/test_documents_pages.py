@@ -45,7 +45,7 @@ def test_a_pdf_page_has_picture_size_and_words(tmp_path: Path) -> None:
     assert page.text.lines[0].text == "Journal of Fruit"
 
 
-def test_the_longest_side_can_be_given(tmp_path: Path) -> None:
+def test_the_longest_side_can_be_set(tmp_path: Path) -> None:
     path = paper.report(tmp_path / "report.pdf")
     assert max(only(path, resolution=Resolution(longest=800)).size) == 800
 
@@ -106,7 +106,7 @@ def test_pages_are_chosen_by_number(tmp_path: Path) -> None:
         assert str(page.number) in page.text.lines[0].text.split()
 
 
-def test_pages_that_a_document_lacks_are_said_and_the_others_come(tmp_path: Path) -> None:
+def test_pages_that_a_document_lacks_are_reported_and_the_rest_come(tmp_path: Path) -> None:
     path = paper.page_numbers(tmp_path / "two.pdf", 2)
     *good, missing = read_pages(path, "1-4,3-4", Resolution(longest=100))
     assert [page.number for page in good] == [1, 2]
@@ -115,7 +115,7 @@ def test_pages_that_a_document_lacks_are_said_and_the_others_come(tmp_path: Path
     assert [page.number for page in read_pages(path, "1-4", Resolution(longest=100))] == [1, 2]
 
 
-def test_nothing_of_a_page_is_kept(tmp_path: Path) -> None:
+def test_nothing_of_a_page_stays_in_memory(tmp_path: Path) -> None:
     path = paper.page_numbers(tmp_path / "many.pdf", 6)
     before: list[Any] = []
     for page in read_pages(path, resolution=Resolution(longest=300)):
@@ -125,7 +125,7 @@ def test_nothing_of_a_page_is_kept(tmp_path: Path) -> None:
         del page
 
 
-def test_documents_that_cannot_be_opened_are_said_in_a_line(tmp_path: Path) -> None:
+def test_documents_that_cannot_be_opened_are_reported_in_a_line(tmp_path: Path) -> None:
     good = paper.page_numbers(tmp_path / "good.pdf", 2).read_bytes()
     files = {
         "cut.pdf": (good[: len(good) // 3], "truncated"),
@@ -146,7 +146,7 @@ def test_an_encrypted_pdf_wants_its_password(tmp_path: Path) -> None:
     assert only(path, password="open sesame").text is not None
 
 
-def test_a_page_of_a_silly_size_is_broken_and_the_next_one_comes(tmp_path: Path) -> None:
+def test_a_page_of_a_silly_size_is_broken_and_the_next_page_comes(tmp_path: Path) -> None:
     from reportlab.pdfgen.canvas import Canvas
 
     canvas = Canvas(str(tmp_path / "sizes.pdf"))
@@ -159,8 +159,8 @@ def test_a_page_of_a_silly_size_is_broken_and_the_next_one_comes(tmp_path: Path)
     large, small, good = read_pages(tmp_path / "sizes.pdf", resolution=fitted)
     assert (large.size, good.size) == ((512, 512), (427, 640))
     assert "4 x 4 px, too small" in small.reason
-    asked = Resolution(longest=20_000)
-    large, _, _ = read_pages(tmp_path / "sizes.pdf", resolution=asked)
+    resolution = Resolution(longest=20_000)
+    large, _, _ = read_pages(tmp_path / "sizes.pdf", resolution=resolution)
     assert isinstance(large, BrokenPage)
     assert "20000 x 20000 px, more than" in large.reason
     large, small, good = read_pages(tmp_path / "sizes.pdf", resolution=Resolution(dpi=72))
@@ -172,14 +172,14 @@ def test_a_page_of_a_silly_size_is_broken_and_the_next_one_comes(tmp_path: Path)
     assert good.size == (200, 300)
 
 
-def test_a_damaged_page_does_not_stop_the_others(tmp_path: Path) -> None:
+def test_a_damaged_page_does_not_stop_the_rest(tmp_path: Path) -> None:
     data = paper.page_numbers(tmp_path / "good.pdf", 3).read_bytes()
     kids = re.search(rb"/Kids \[ (\d) 0 R (\d) 0 R (\d) 0 R \]", data)
     assert kids
     lost = data[: kids.start(2)] + b"0" + data[kids.end(2) :]  # there is no object 0
     (tmp_path / "worse.pdf").write_bytes(lost)
-    one, two, three = read_pages(tmp_path / "worse.pdf", resolution=Resolution(longest=200))
-    assert isinstance(one, Page)
+    first, two, three = read_pages(tmp_path / "worse.pdf", resolution=Resolution(longest=200))
+    assert isinstance(first, Page)
     assert isinstance(two, BrokenPage)
     assert (two.number, "damaged" in two.reason) == (2, True)
     assert isinstance(three, Page)
@@ -194,7 +194,7 @@ def test_what_can_be_saved_of_a_truncated_pdf_comes_with_a_warning(tmp_path: Pat
     assert "truncated; 2 pages were found" in last.reason
 
 
-def test_a_picture_is_turned_as_its_orientation_says(tmp_path: Path) -> None:
+def test_a_picture_is_turned_by_its_orientation(tmp_path: Path) -> None:
     image = Image.new("RGB", (60, 40), "white")
     image.paste("red", (0, 0, 20, 40))  # the left third, which is the top third once turned
     exif = Image.Exif()
@@ -236,7 +236,7 @@ def test_resolution_shrinks_a_picture_and_never_enlarges_it(tmp_path: Path) -> N
 
 def test_pages_may_be_fit_into_the_size_that_a_model_knows(tmp_path: Path) -> None:
     fitted = Resolution(within=(512, 640))
-    for name, size, wanted in (
+    for name, size, expected in (
         ("same.png", (512, 640), (512, 640)),
         ("large.png", (1024, 1280), (512, 640)),
         ("small.png", (256, 320), (512, 640)),
@@ -245,7 +245,7 @@ def test_pages_may_be_fit_into_the_size_that_a_model_knows(tmp_path: Path) -> No
     ):
         Image.new("RGB", size, "white").save(tmp_path / name)
         (page,) = read_pages(tmp_path / name, resolution=fitted)
-        assert page.size == wanted
+        assert page.size == expected
     with pytest.raises(SoonerError, match="within is"):
         Resolution(within=(512, 0))
 
@@ -268,7 +268,7 @@ def test_a_tiff_has_pages(tmp_path: Path) -> None:
         assert page.of == 4
 
 
-def test_bad_pictures_are_said_in_a_line(tmp_path: Path) -> None:
+def test_bad_pictures_are_reported_in_a_line(tmp_path: Path) -> None:
     noise = np.random.default_rng(0).integers(0, 255, (200, 200, 3), dtype=np.uint8)
     for name in ("cut.png", "cut.jpg"):
         Image.fromarray(noise).save(tmp_path / name)

@@ -26,7 +26,7 @@ def test_a_draft_has_the_words_that_were_typed(path: Path) -> None:
 
 
 @pytest.mark.parametrize(("name", "degrees"), [("sideways", 270), ("upside-down", 180)])
-def test_a_page_whose_text_is_turned_is_drawn_upright_and_says_so(name: str, degrees: int) -> None:
+def test_a_page_whose_text_is_turned_is_drawn_upright_with_a_note(name: str, degrees: int) -> None:
     (page,) = read_pages(DATA / f"reportlab-{name}.pdf")
     assert isinstance(page, Page)
     assert page.notes == (f"turned by {degrees} degrees, as its text runs",)
@@ -70,7 +70,7 @@ def test_stamps_and_watermarks_are_no_part_of_the_text() -> None:
     ]  # fmt: skip
 
 
-def test_a_footnote_is_told_from_the_text() -> None:
+def test_a_footnote_is_separated_from_the_text() -> None:
     (page,) = read_pages(DATA / "latex-bitmap-fonts.pdf")
     assert isinstance(page, Page)
     (note,) = [region for region in TextLayer()(page).regions if region.label == "Footnote"]

@@ -58,8 +58,8 @@ def test_bad_regions_are_refused_in_a_line() -> None:
 
 def test_labels_of_other_tools_are_known() -> None:
     names = ["paragraph_title", "interline_equation", "list_item", "figure caption", "Page-footer"]
-    found = [label_of(name) for name in names]
-    assert found == ["Section-header", "Formula", "List-item", "Caption", "Page-footer"]
+    labels = [label_of(name) for name in names]
+    assert labels == ["Section-header", "Formula", "List-item", "Caption", "Page-footer"]
     assert label_of("something new") == "Text"
 
 
@@ -68,11 +68,11 @@ def test_reading_order_leaves_nothing_out(boxes: list[tuple[float, float, float,
     assert sorted(reading_order(boxes)) == list(range(len(boxes)))
 
 
-def test_one_column_is_read_from_top_to_bottom() -> None:
+def test_a_column_is_read_from_top_to_bottom() -> None:
     assert reading_order([(0, 200, 90, 250), (0, 0, 100, 50), (0, 100, 80, 150)]) == [1, 2, 0]
 
 
-def test_two_columns_are_read_one_after_the_other() -> None:
+def test_two_columns_are_read_in_turn() -> None:
     title, footer = (0, 0, 200, 20), (0, 300, 200, 310)
     left, right = [(0, 30, 95, 100), (0, 110, 95, 200)], [(105, 30, 200, 90), (105, 100, 200, 200)]
     boxes = [right[1], footer, left[1], title, right[0], left[0]]
@@ -92,7 +92,7 @@ def test_columns_that_reach_over_a_little_are_still_columns() -> None:
 
 
 def test_headers_come_first_footers_last_and_what_has_no_box_stays() -> None:
-    found = in_reading_order(
+    regions = in_reading_order(
         [
             Region((105, 30, 200, 90), drafts=["right"]),
             Region(None, drafts=["note"]),
@@ -101,52 +101,52 @@ def test_headers_come_first_footers_last_and_what_has_no_box_stays() -> None:
             Region((105, 0, 200, 9), "Page-header", drafts=["head"]),
         ]
     )
-    assert [region.drafts[0] for region in found] == ["head", "left", "right", "note", "17"]
-    assert [region.order for region in found] == [0, 1, 2, 3, 4]
+    assert [region.drafts[0] for region in regions] == ["head", "left", "right", "note", "17"]
+    assert [region.order for region in regions] == [0, 1, 2, 3, 4]
 
 
-def draft(name: str, *found: Region, size: tuple[int, int] = (200, 200)) -> PageDraft:
-    return PageDraft(list(found), 1.0, name, size)
+def draft(name: str, *regions: Region, size: tuple[int, int] = (200, 200)) -> PageDraft:
+    return PageDraft(list(regions), 1.0, name, size)
 
 
 def test_texts_of_the_same_box_become_branches() -> None:
-    one = draft("a", Region((0, 0, 100, 20), "Title", 0, ["Tit1e"]), Region((0, 30, 100, 90)))
+    first = draft("a", Region((0, 0, 100, 20), "Title", 0, ["Tit1e"]), Region((0, 30, 100, 90)))
     two = draft(
         "b",
         Region((2, 1, 101, 21), "Text", 0, ["Title", "Tit1e"]),
         Region((0, 120, 100, 190), "Table", 1, ["a\tb"]),
     )
-    merged = merge([one, two])
+    merged = merge([first, two])
     assert [region.drafts for region in merged.regions] == [["Tit1e", "Title"], [], ["a\tb"]]
     assert [region.label for region in merged.regions] == ["Title", "Text", "Table"]
     assert (merged.drafter, merged.seconds) == ("a+b", 2.0)
 
 
 def test_boxes_of_another_size_are_brought_together() -> None:
-    one = draft("a", Region((0, 0, 100, 20), drafts=["x"]))
+    first = draft("a", Region((0, 0, 100, 20), drafts=["x"]))
     two = draft("b", Region((0, 0, 50, 10), drafts=["y"]), size=(100, 100))
-    assert merge([one, two]).regions[0].drafts == ["x", "y"]
+    assert merge([first, two]).regions[0].drafts == ["x", "y"]
 
 
 def test_a_lone_region_between_the_same_neighbours_is_the_same() -> None:
     boxes = [(0, 0, 100, 20), (0, 30, 100, 90), (0, 120, 100, 190)]
-    one = draft("a", *(Region(place, order=n, drafts=[f"a{n}"]) for n, place in enumerate(boxes)))
+    first = draft("a", *(Region(place, order=n, drafts=[f"a{n}"]) for n, place in enumerate(boxes)))
     two = draft(
         "b",
         Region(boxes[0], order=0, drafts=["b0"]),
         Region(None, order=1, drafts=["b1"]),
         Region(boxes[2], order=2, drafts=["b2"]),
     )
-    assert [region.drafts for region in merge([one, two]).regions] == [
+    assert [region.drafts for region in merge([first, two]).regions] == [
         ["a0", "b0"],
         ["a1", "b1"],
         ["a2", "b2"],
     ]
     far = draft("c", two.regions[0], Region((0, 95, 100, 99), drafts=["c"]), two.regions[2])
-    assert len(merge([one, far]).regions) == 4
+    assert len(merge([first, far]).regions) == 4
 
 
-def test_an_empty_draft_leads_nothing_and_its_reason_is_kept() -> None:
+def test_an_empty_draft_leads_nothing_and_its_reason_stays() -> None:
     empty = PageDraft([], 0.5, "a", (200, 200), "no text layer")
     merged = merge([empty, draft("b", Region((0, 0, 9, 9), drafts=["x"]))])
     assert merged.texts == ["x"]

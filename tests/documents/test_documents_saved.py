@@ -273,7 +273,7 @@ def test_files_of_other_documents_do_not_count(tmp_path: Path) -> None:
     assert SavedJson(tmp_path)(page()).regions == []
 
 
-def test_bad_files_are_said_in_a_line(tmp_path: Path) -> None:
+def test_bad_files_are_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match="does not exist"):
         SavedJson(tmp_path / "nowhere")
     with pytest.raises(SoonerError, match="did you mean 'docling'"):

@@ -171,7 +171,7 @@ def test_an_answer_may_be_cut_off_anywhere() -> None:
             assert all(full.drafts[0].startswith(text) for text in part.drafts)
 
 
-def test_what_came_whole_before_a_cut_is_kept() -> None:
+def test_what_came_whole_before_a_cut_stays() -> None:
     whole = read_layout_json(ANSWER).regions
     second = ANSWER.index('{"bbox": [5')
     assert read_layout_json(ANSWER[:second]).regions == whole[:1]

@@ -123,7 +123,7 @@ def test_a_page_without_lines_lies_as_it_lies(scan: Page, ocr: OCR) -> None:
         assert "turned" not in ocr(page).reason
 
 
-def test_text_in_pictures_beside_a_text_layer_is_noted(tmp_path: Path) -> None:
+def test_text_in_pictures_next_to_a_text_layer_is_noted(tmp_path: Path) -> None:
     from reportlab.lib.utils import ImageReader
     from reportlab.pdfgen.canvas import Canvas
 

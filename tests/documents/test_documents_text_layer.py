@@ -33,8 +33,8 @@ def drafted(path: Path) -> PageDraft:
 
 def test_words_end_at_gaps_though_no_blank_is_written(tmp_path: Path) -> None:
     text = markdown(only(layouts.manual(tmp_path / "manual.pdf")))
-    wanted = layouts.prose(4)[0].split()
-    assert words(text)[4:][: len(wanted)] == wanted
+    expected = layouts.prose(4)[0].split()
+    assert words(text)[4:][: len(expected)] == expected
 
 
 def test_words_of_tight_text_do_not_run_together(tmp_path: Path) -> None:
@@ -54,10 +54,14 @@ def test_a_line_is_read_from_left_to_right_however_it_is_listed(tmp_path: Path) 
     assert text == "link to Launchpad bug a short form is preferred"
 
 
-def test_headings_are_told_by_size_and_by_weight(tmp_path: Path) -> None:
+def test_headings_are_recognised_by_size_and_by_weight(tmp_path: Path) -> None:
     draft = drafted(layouts.manual(tmp_path / "manual.pdf"))
-    found = [(one.label, one.level, one.drafts[0]) for one in draft.regions if one.label != "Text"]
-    assert found == [
+    headings = [
+        (region.label, region.level, region.drafts[0])
+        for region in draft.regions
+        if region.label != "Text"
+    ]
+    assert headings == [
         ("Title", 0, "A Manual of Wizardry"),
         ("Section-header", 3, "Options of the cauldron"),
     ]
@@ -71,7 +75,7 @@ def test_code_keeps_its_lines_and_indents(tmp_path: Path) -> None:
     text = to_markdown(draft.regions)
     assert f"\n\n{layouts.CODE}\n\n" in text
     assert text.endswith("```\nbrew --strong\n```\n")
-    (region,) = [one for one in draft.regions if one.drafts[0] == layouts.CODE]
+    (region,) = [item for item in draft.regions if item.drafts[0] == layouts.CODE]
     assert region.bbox is not None  # HSD verifies it on its crop, as any other region
 
 
@@ -86,10 +90,10 @@ def test_a_page_in_a_typewriter_s_font_is_no_code(tmp_path: Path) -> None:
     assert "```" not in markdown(only(tmp_path / "typed.pdf"))
 
 
-def test_three_columns_are_read_one_after_the_other(tmp_path: Path) -> None:
+def test_three_columns_are_read_in_turn(tmp_path: Path) -> None:
     path, lines = layouts.three_columns(tmp_path / "card.pdf")
-    wanted = " ".join(["A Card in Three Columns", *lines]).split()
-    assert words(markdown(only(path))) == wanted
+    expected = " ".join(["A Card in Three Columns", *lines]).split()
+    assert words(markdown(only(path))) == expected
 
 
 def test_a_dash_in_a_sentence_begins_no_item(tmp_path: Path) -> None:
@@ -146,7 +150,7 @@ def test_lists_within_lists_keep_their_levels(tmp_path: Path) -> None:
     )
 
 
-def test_a_superscript_is_told_from_its_word(tmp_path: Path) -> None:
+def test_a_superscript_is_separated_from_its_word(tmp_path: Path) -> None:
     from reportlab.pdfgen.canvas import Canvas
 
     canvas = Canvas(str(tmp_path / "notes.pdf"))
@@ -191,8 +195,10 @@ def test_the_number_of_a_page_is_no_heading(
     canvas.setFont("Helvetica-Bold", 18)
     canvas.drawCentredString(paper.WIDTH / 2, y, number)
     canvas.save()
-    found = [region for region in drafted(tmp_path / "page.pdf").regions if number in region.drafts]
-    assert [region.label for region in found] == [label]
+    regions = [
+        region for region in drafted(tmp_path / "page.pdf").regions if number in region.drafts
+    ]
+    assert [region.label for region in regions] == [label]
 
 
 def test_a_heading_in_the_upper_margin_stays_with_its_column(tmp_path: Path) -> None:
@@ -203,17 +209,17 @@ def test_a_heading_in_the_upper_margin_stays_with_its_column(tmp_path: Path) -> 
         canvas.drawString(x, 810, heading)
         paper.lines(canvas, x, 796, texts)
     canvas.save()
-    found = [
+    actual = [
         (region.label, region.drafts[0][:9]) for region in drafted(tmp_path / "page.pdf").regions
     ]
-    assert found == [
+    assert actual == [
         ("Section-header", "Baking"), ("Text", paper.LEFT[0][:9]),
         ("Section-header", "Cooking"), ("Text", paper.RIGHT[0][:9]),
     ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("language", "lines", "wanted"),
+    ("language", "lines", "expected"),
     [
         ("fr-FR", ["Il viendra peut-", "être demain."], "Il viendra peut-être demain."),
         ("de", ["Das ist ein alter apfel-", "kuchen."], "Das ist ein alter apfelkuchen."),
@@ -222,10 +228,10 @@ def test_a_heading_in_the_upper_margin_stays_with_its_column(tmp_path: Path) -> 
     ],
 )
 def test_hyphens_are_those_of_the_language_that_the_file_names(
-    tmp_path: Path, language: str, lines: list[str], wanted: str
+    tmp_path: Path, language: str, lines: list[str], expected: str
 ) -> None:
     pytest.importorskip("wordfreq")
     canvas = Canvas(str(tmp_path / "page.pdf"), lang=language or None)
     paper.lines(canvas, 72, 700, lines)
     canvas.save()
-    assert markdown(only(tmp_path / "page.pdf")).strip() == wanted
+    assert markdown(only(tmp_path / "page.pdf")).strip() == expected

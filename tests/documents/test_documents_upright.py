@@ -165,7 +165,7 @@ def test_what_reads_photos_may_be_missing(tmp_path: Path, monkeypatch: pytest.Mo
     ("size", "suffix", "seen"),
     [((20_000, 400), ".png", (16_000, 320)), ((300, 17_000), ".jpg", (282, 16_000))],
 )
-def test_a_very_large_picture_is_made_smaller_and_says_so(
+def test_a_very_large_picture_is_made_smaller_with_a_note(
     tmp_path: Path, size: tuple[int, int], suffix: str, seen: tuple[int, int]
 ) -> None:
     image = Image.new("L", size, 255)
@@ -177,12 +177,14 @@ def test_a_very_large_picture_is_made_smaller_and_says_so(
     assert page.notes == (f"made smaller, {seen[0]} x {seen[1]} px, as it is very large",)
     assert page.picture[: seen[1] // 5].max() < 64
     assert page.picture[seen[1] // 3 :].min() > 192
-    (asked,) = read_pages(tmp_path / f"strip{suffix}", resolution=Resolution(longest=18_000))
-    assert isinstance(asked, BrokenPage)
-    assert "more than 16000 px a side" in asked.reason
+    (broken,) = read_pages(tmp_path / f"strip{suffix}", resolution=Resolution(longest=18_000))
+    assert isinstance(broken, BrokenPage)
+    assert "more than 16000 px a side" in broken.reason
 
 
-def test_whatever_a_page_raises_is_its_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_a_page_breaks_that_page_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise OverflowError("Python int too large")
 
@@ -208,7 +210,7 @@ def test_characters_of_no_unicode_are_no_reason_to_fail(
     assert only(path).notes[0] == "turned by 90 degrees, as its text runs"
 
 
-def test_whatever_a_picture_raises_is_its_own(
+def test_an_error_of_a_picture_breaks_that_picture_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import struct
@@ -229,8 +231,8 @@ def test_whatever_a_picture_raises_is_its_own(
     assert broken.number == 0
 
 
-def test_a_name_that_is_no_unicode_is_said_in_a_line(tmp_path: Path) -> None:
+def test_a_name_that_is_no_unicode_is_reported_in_a_line(tmp_path: Path) -> None:
     path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/caf\xe9.pdf"))
     os.rename(report(tmp_path / "a.pdf", 0), path)
-    found = list(read_pages(path, resolution=SMALL))
-    assert all(isinstance(one, BrokenPage | Page) for one in found)
+    pages = list(read_pages(path, resolution=SMALL))
+    assert all(isinstance(page, BrokenPage | Page) for page in pages)

@@ -30,12 +30,12 @@ pytestmark = pytest.mark.slow
 SAMPLES = 1500
 
 
-def p_same(one: torch.Tensor, other: torch.Tensor) -> float:
+def p_same(first: torch.Tensor, other: torch.Tensor) -> float:
     """Chi-square p-value that two samples `[samples, places]` are of one distribution; cells of
     fewer than ten samples are pooled."""
-    cells, index = torch.unique(torch.cat([one, other]), dim=0, return_inverse=True)
+    cells, index = torch.unique(torch.cat([first, other]), dim=0, return_inverse=True)
     counts = np.zeros((2, len(cells)))
-    for half_of, numbers in enumerate((index[: len(one)], index[len(one) :])):
+    for half_of, numbers in enumerate((index[: len(first)], index[len(first) :])):
         counts[half_of] = np.bincount(numbers.numpy(), minlength=len(cells))
     rare = counts.sum(0) < 10
     table = np.concatenate([counts[:, ~rare], counts[:, rare].sum(1, keepdims=True)], 1)
@@ -46,10 +46,10 @@ def p_same(one: torch.Tensor, other: torch.Tensor) -> float:
 def test_the_comparison_has_power() -> None:
     torch.manual_seed(0)
     p = torch.tensor([0.5, 0.3, 0.2])
-    one, other = (torch.multinomial(p, 3000, True)[:, None] for _ in range(2))
+    first, other = (torch.multinomial(p, 3000, True)[:, None] for _ in range(2))
     skewed = torch.multinomial(torch.tensor([0.42, 0.33, 0.25]), 3000, True)[:, None]
-    assert p_same(one, other) > ERROR
-    assert p_same(one, skewed) < ERROR
+    assert p_same(first, other) > ERROR
+    assert p_same(first, skewed) < ERROR
 
 
 @functools.cache
@@ -58,7 +58,7 @@ def sampled(family: str, method: str, temperature: float = 1.0) -> torch.Tensor:
     model, inputs = half(family), tiny.inputs(family)
     torch.manual_seed(hash_of(method))
     options = {"max_new_tokens": 4, "eos_token_id": None, "do_sample": True, "top_k": 3}
-    said = sooner.generate(
+    sequences = sooner.generate(
         model,
         inputs,
         matrix.METHODS[method](family),
@@ -66,7 +66,7 @@ def sampled(family: str, method: str, temperature: float = 1.0) -> torch.Tensor:
         temperature=temperature,
         num_return_sequences=SAMPLES,
     ).sequences
-    return said[:, inputs["input_ids"].shape[1] :]
+    return sequences[:, inputs["input_ids"].shape[1] :]
 
 
 def hash_of(name: str) -> int:
@@ -100,11 +100,11 @@ def test_drawn_actions_have_plain_decodings_distribution() -> None:
     def actions(method: str, first: int, temperature: float = 0.3) -> torch.Tensor:
         """A token in the middle, `[800, 1]`."""
         made = [
-            one
+            action
             for seed in range(first, first + 8)
-            for one in policy.act(seen, method=method, temperature=temperature, seed=seed)
+            for action in policy.act(seen, method=method, temperature=temperature, seed=seed)
         ]
-        return torch.tensor(np.stack([one.ids.reshape(-1)[2:3] for one in made]))
+        return torch.tensor(np.stack([action.ids.reshape(-1)[2:3] for action in made]))
 
     plain = actions("plain", 0)
     assert p_same(actions("strict", 100), plain) > ERROR
@@ -115,9 +115,9 @@ def test_drawn_actions_have_plain_decodings_distribution() -> None:
 def test_a_block_is_no_further_from_a_step_than_bf16_from_fp32(family: str) -> None:
     """Total variation of next-token distributions, mean over 24 steps of three rows."""
     inputs, options = tiny.inputs(family, "text", 3), {"max_new_tokens": 24, "eos_token_id": None}
-    said, steps = reference_run(half(family), inputs, **options)
-    ids = torch.cat([inputs["input_ids"], torch.tensor(said)], 1)
-    mask = torch.cat([inputs["attention_mask"], torch.ones_like(torch.tensor(said))], 1)
+    output_ids, steps = reference_run(half(family), inputs, **options)
+    ids = torch.cat([inputs["input_ids"], torch.tensor(output_ids)], 1)
+    mask = torch.cat([inputs["attention_mask"], torch.ones_like(torch.tensor(output_ids))], 1)
     places = slice(inputs["input_ids"].shape[1] - 1, -1)
 
     def block(model: Any) -> torch.Tensor:

@@ -49,13 +49,13 @@ def text_parities(family: str) -> tuple[Parity, ...]:
     model, inputs = half(family), halved(tiny.inputs(family, tiny.kinds(family)[-1], 3))
     options = {"max_new_tokens": NEW, "eos_token_id": None}
     reference, scores = reference_run(model, inputs, **options)
-    width, found = inputs["input_ids"].shape[1], []
+    width, parities = inputs["input_ids"].shape[1], []
     for name in METHODS:
         method = matrix.METHODS[name](family)
-        said = sooner.generate(model, inputs, method, **options, do_sample=False).sequences
-        rows = said[:, width:].tolist()
-        found += [compare(*row) for row in zip(reference, rows, scores, strict=True)]
-    return tuple(found)
+        output = sooner.generate(model, inputs, method, **options, do_sample=False).sequences
+        rows = output[:, width:].tolist()
+        parities += [compare(*row) for row in zip(reference, rows, scores, strict=True)]
+    return tuple(parities)
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
@@ -66,9 +66,11 @@ def test_greedy_text_is_identical_or_a_tie(family: str) -> None:
 
 def test_runs_do_part_so_the_verdict_is_needed() -> None:
     """Were all identical, the promise could be stronger, and these tests would show nothing."""
-    told = Counter(one.verdict for family in tiny.FAMILIES for one in text_parities(family))
-    assert told["tie"] > 0
-    assert told["identical"] > told["tie"]
+    verdicts = Counter(
+        parity.verdict for family in tiny.FAMILIES for parity in text_parities(family)
+    )
+    assert verdicts["tie"] > 0
+    assert verdicts["identical"] > verdicts["tie"]
 
 
 @functools.cache
@@ -83,13 +85,13 @@ def drawn_parities(
     """Verdict of each row at each window, and the share of codes that differ."""
     witness = RecordedPlain(shared_noise=True, dtype=HALF)
     plain = sooner.draw(canvas, inputs, witness, **options).tokens
-    given, found, other = plain.shape[1] - len(witness.steps), [], []
+    prefix, parities, other = plain.shape[1] - len(witness.steps), [], []
     for window in windows:
         drawn = sooner.draw(canvas, inputs, sooner.CoupledJacobi(window), **options).tokens
-        rows = zip(plain[:, given:].tolist(), drawn[:, given:].tolist(), strict=True)
-        found += [witness.compare(row, *pair) for row, pair in enumerate(rows)]
+        rows = zip(plain[:, prefix:].tolist(), drawn[:, prefix:].tolist(), strict=True)
+        parities += [witness.compare(row, *pair) for row, pair in enumerate(rows)]
         other.append((plain != drawn).float().mean().item())
-    return found, sum(other) / len(other)
+    return parities, sum(other) / len(other)
 
 
 @pytest.mark.parametrize("top_k", [None, 8])
@@ -97,35 +99,42 @@ def drawn_parities(
     ("family", "guidance"),
     [("janus", 1.0), ("janus", 3.0), ("chameleon", 3.0), ("emu3", 3.0), ("cosmos_ar", 1.0)],
 )
-def test_pictures_of_one_seed_are_identical_or_a_tie(
+def test_pictures_of_the_same_seed_are_identical_or_a_tie(
     family: str, guidance: float, top_k: int | None
 ) -> None:
     """Noise, guidance and a top-k that cuts otherwise are weighed, too."""
-    found: list[Parity] = []
+    parities: list[Parity] = []
     for seed in range(12):  # which of them have a tie is the CPU's
         options = {"seed": seed, "guidance": guidance, "count": 4, "top_p": None, "top_k": top_k}
         inputs = tiny_canvas.inputs(family, 2)
-        found += drawn_parities(half_canvas(family), inputs, (4, 16), **options)[0]
-        if seed >= 2 and any(one.verdict == "tie" for one in found):
+        parities += drawn_parities(half_canvas(family), inputs, (4, 16), **options)[0]
+        if seed >= 2 and any(parity.verdict == "tie" for parity in parities):
             break
-    assert all(one.ok for one in found), [str(one) for one in found if not one.ok]
-    assert any(one.verdict == "tie" for one in found)  # code for code the same holds in fp32 only
+    assert all(parity.ok for parity in parities), [
+        str(parity) for parity in parities if not parity.ok
+    ]
+    assert any(
+        parity.verdict == "tie" for parity in parities
+    )  # code for code the same holds in fp32 only
 
 
 def action_parities(policy: Policy, seen: list[Observation], new: int) -> list[Parity]:
     strict = [action.ids.reshape(-1).tolist() for action in policy.act(seen, method="strict")]
-    inputs = policy.processor([one.image for one in seen], [one.instruction for one in seen])
+    inputs = policy.processor(
+        [observation.image for observation in seen],
+        [observation.instruction for observation in seen],
+    )
     options = {"max_new_tokens": new, "eos_token_id": None}
     reference, scores = reference_run(policy.model, halved(inputs), **options)
     return [compare(*row) for row in zip(reference, strict, scores, strict=True)]
 
 
 def test_actions_are_identical_or_a_tie() -> None:
-    one = tiny_policy.policy(head=True)
-    one.model.to(HALF)
-    found = [
+    policy = tiny_policy.policy(head=True)
+    policy.model.to(HALF)
+    parities = [
         parity
         for first in range(0, 40, 8)
-        for parity in action_parities(one, tiny_policy.observations(40)[first : first + 8], 8)
+        for parity in action_parities(policy, tiny_policy.observations(40)[first : first + 8], 8)
     ]
-    assert all(parity.ok for parity in found), [str(parity) for parity in found]
+    assert all(parity.ok for parity in parities), [str(parity) for parity in parities]

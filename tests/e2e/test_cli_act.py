@@ -51,39 +51,41 @@ def test_once_prints_the_action_as_json(
     view = folder / "view.png"
     assert code_of("act", "once", view, INSTRUCTIONS[0], *of(folder), "--method", "strict") == 0
     out, err = capsys.readouterr()
-    told = json.loads(out)
-    wanted = tiny.act([Observation(image(), INSTRUCTIONS[0])], method="plain")[0]
-    np.testing.assert_array_equal(told["action"], wanted.values)
-    assert (told["method"], told["mode"]) == ("strict", "exact")
+    report = json.loads(out)
+    expected = tiny.act([Observation(image(), INSTRUCTIONS[0])], method="plain")[0]
+    np.testing.assert_array_equal(report["action"], expected.values)
+    assert (report["method"], report["mode"]) == ("strict", "exact")
     assert "8 tokens in" in err
 
 
-def test_once_tells_how_far_a_relaxed_action_is_from_the_exact_one(
+def test_once_reports_how_far_a_relaxed_action_is_from_the_exact_action(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     relaxed = ("--method", "relaxed", "--tolerance", "31", "--compare")
     assert code_of("act", "once", folder / "view.png", "open", *of(folder), *relaxed) == 0
     out, err = capsys.readouterr()
-    told = json.loads(out)
-    assert told["mode"] == "relaxed"
-    assert len(told["from_exact"]["mean"]) == 4
-    assert told["deviation"]["max_bins"][3] == 0
+    report = json.loads(out)
+    assert report["mode"] == "relaxed"
+    assert len(report["from_exact"]["mean"]) == 4
+    assert report["deviation"]["max_bins"][3] == 0
     assert "from the exact one, mean/max (in bins): dx" in err
 
 
-def test_rollouts_count_successes_and_write_what_they_found(
+def test_rollouts_count_successes_and_write_results(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     report = tmp_path / "report.json"
     options = ("--env", "table", "--episodes", 2, "--method", "plain", "--json", report)
     assert code_of("act", "rollout", *of(folder), *options) == 0
-    told = json.loads(report.read_text())
-    assert [episode["seed"] for episode in told["episodes"]] == [0, 1]
-    assert told["success_rate"] == np.mean([episode["success"] for episode in told["episodes"]])
-    assert told["actions"] == sum(episode["steps"] for episode in told["episodes"])
-    assert (told["mode"], told["mean_acceptance_length"]) == ("exact", 1.0)
-    assert told["methods"] == {"plain": told["calls"]}
-    assert told["provenance"]["seed"] == 0
+    results = json.loads(report.read_text())
+    assert [episode["seed"] for episode in results["episodes"]] == [0, 1]
+    assert results["success_rate"] == np.mean(
+        [episode["success"] for episode in results["episodes"]]
+    )
+    assert results["actions"] == sum(episode["steps"] for episode in results["episodes"])
+    assert (results["mode"], results["mean_acceptance_length"]) == ("exact", 1.0)
+    assert results["methods"] == {"plain": results["calls"]}
+    assert results["provenance"]["seed"] == 0
     assert "of 2 (" in capsys.readouterr().err
 
 
@@ -108,35 +110,37 @@ BAD: list[tuple[list[Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("arguments", "told"), BAD, ids=lambda value: str(value)[:40])
-def test_bad_input_is_one_line(
+@pytest.mark.parametrize(("arguments", "message"), BAD, ids=lambda value: str(value)[:40])
+def test_bad_input_is_a_single_line(
     folder: Path,
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
     arguments: list[str],
-    told: str,
+    message: str,
 ) -> None:
     monkeypatch.delenv("SOONER_TOKEN", raising=False)
-    arguments = [str(folder / "view.png") if one == "VIEW" else one for one in arguments]
-    given = [] if "--model" in arguments else ["--model", folder / "target"]
-    assert code_of("act", *arguments, "-q", *given) == 2
+    arguments = [
+        str(folder / "view.png") if argument == "VIEW" else argument for argument in arguments
+    ]
+    model = [] if "--model" in arguments else ["--model", folder / "target"]
+    assert code_of("act", *arguments, "-q", *model) == 2
     lines = capsys.readouterr().err.splitlines()
-    assert told in lines[-1]
+    assert message in lines[-1]
     assert len(lines) == 1
 
 
 @pytest.mark.slow
-def test_a_served_policy_answers_until_it_is_told_to_stop(tiny: Policy, folder: Path) -> None:
+def test_a_served_policy_answers_until_it_is_stopped(tiny: Policy, folder: Path) -> None:
     command = [sys.executable, "-m", "sooner.cli", "act", "serve", "--port", "0"]
-    command += [str(one) for one in of(folder)] + ["--method", "strict"]
+    command += [str(argument) for argument in of(folder)] + ["--method", "strict"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         assert server.stderr is not None
         lines = iter(server.stderr.readline, "")
         line = next(line for line in lines if "acts at" in line)
-        found = re.search(r"http://[0-9.:]+", line)
-        assert found is not None
+        match = re.search(r"http://[0-9.:]+", line)
+        assert match is not None
         seen = Observation(image(1), INSTRUCTIONS[1])
-        answer = RemotePolicy(found[0]).act(seen.image, seen.instruction)
+        answer = RemotePolicy(match[0]).act(seen.image, seen.instruction)
         server.send_signal(signal.SIGINT)
         rest = server.stderr.read()
         assert server.wait(60) == 130

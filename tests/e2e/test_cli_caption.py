@@ -37,9 +37,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:
             main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
-        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return Outcome(int(left.value.code or 0), output.out, output.err)
 
     return call
 
@@ -81,9 +81,9 @@ def test_text_is_streamed_and_summed_up(
     (record,) = records(output)
     assert done.out == record["text"] + "\n"
     assert record["file"] == str(clip)
-    for said in ("12 tokens", "tokens/s", "mode: exact", "acceptance:", "speed-up:",
+    for phrase in ("12 tokens", "tokens/s", "mode: exact", "acceptance:", "speed-up:",
                  "parity: identical"):  # fmt: skip
-        assert said in done.err
+        assert phrase in done.err
     assert "loading models" in done.err
     assert "vision and prefill" in done.err
 
@@ -107,11 +107,11 @@ def test_on_a_terminal_the_text_is_tinted_and_whole(
     output = tmp_path / "out.jsonl"
     with pytest.raises(SystemExit):
         main([str(part) for part in ("caption", clip, *models, "--compare", "-o", output)])
-    shown = screen.getvalue()
+    text = screen.getvalue()
     (record,) = records(output)
     assert record["acceptance"] > 1
-    assert "\x1b[32m" in shown
-    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown)
+    assert "\x1b[32m" in text
+    plain = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text)
     assert record["text"] + "\n" in plain
     assert plain.index(record["text"]) < plain.index("decoding plainly")
 
@@ -122,7 +122,7 @@ def test_folders_and_reruns(
     output = tmp_path / "out.jsonl"
     first = run("caption", folder, *models, "-o", output)
     assert first.code == 0
-    kept = output.read_bytes()
+    content = output.read_bytes()
     names = [Path(record["file"]).name for record in records(output)]
     assert names == ["one.mp4", "three10.avi", "two.mkv"]
     assert first.out.splitlines() == [record["text"] for record in records(output)]
@@ -133,7 +133,7 @@ def test_folders_and_reruns(
     assert again.code == 0
     assert again.out == ""
     assert again.err.count("  done before, as") == 3
-    assert output.read_bytes() == kept
+    assert output.read_bytes() == content
 
     other = run("caption", folder / "one.mp4", *models, "--prompt", "what?", "-o", output)
     assert other.code == 0
@@ -145,7 +145,7 @@ def test_folders_and_reruns(
     assert names == ["three10.avi", "two.mkv", "one.mp4", "one.mp4"]
 
 
-def test_one_bad_file_does_not_stop_the_others(
+def test_a_bad_file_does_not_stop_the_rest(
     run: Run, folder: Path, models: list[object], tmp_path: Path
 ) -> None:
     (folder / "a_broken.mp4").write_bytes(b"no video" * 99)
@@ -157,12 +157,12 @@ def test_one_bad_file_does_not_stop_the_others(
     assert len(records(output)) == 3
     complaints = lines_of(done)
     assert len(complaints) == 3
-    for said in ("gone.mp4' does not exist", "a_broken.mp4' is not a video", "has only sound"):
-        assert sum(said in line for line in complaints) == 1
+    for phrase in ("gone.mp4' does not exist", "a_broken.mp4' is not a video", "has only sound"):
+        assert sum(phrase in line for line in complaints) == 1
     assert "3 of 6 videos captioned, 3 failed" in done.err
 
 
-def test_unexpected_errors_are_one_line_too(
+def test_unexpected_errors_are_a_single_line_too(
     run: Run, folder: Path, models: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def stumble(*args: object) -> None:
@@ -177,7 +177,7 @@ def test_unexpected_errors_are_one_line_too(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "no video given"),
         (["gone.mp4"], "does not exist"),
@@ -194,11 +194,13 @@ def test_unexpected_errors_are_one_line_too(
         (["CLIP", "-o", "no/such/folder/out.jsonl"], "can't be written"),
     ],
 )
-def test_wrong_use_is_one_line(run: Run, clip: Path, arguments: list[str], said: str) -> None:
+def test_wrong_use_is_a_single_line(
+    run: Run, clip: Path, arguments: list[str], message: str
+) -> None:
     done = run("caption", *(clip if part == "CLIP" else part for part in arguments))
     assert done.code == 2
     (line,) = lines_of(done)
-    assert said in line
+    assert message in line
     assert done.out == ""
 
 
@@ -227,10 +229,10 @@ def test_interrupted_between_files(folder: Path, models: list[object], tmp_path:
     _, err = process.communicate(timeout=180)
     assert process.returncode == 130
     assert "Traceback" not in err
-    kept = records(output)
-    assert 2 <= len(kept) < 43
-    assert f"interrupted: {len(kept)} of 43 videos captioned" in err
-    assert all(record["text"] for record in kept)
+    rows = records(output)
+    assert 2 <= len(rows) < 43
+    assert f"interrupted: {len(rows)} of 43 videos captioned" in err
+    assert all(record["text"] for record in rows)
 
 
 @pytest.mark.slow
@@ -248,11 +250,11 @@ def test_help_is_quick() -> None:
         [sys.executable, "-c", script], capture_output=True, text=True, timeout=60
     )
     assert done.returncode == 0, done.stderr
-    for said in ("caption", "verify", "doctor", "train", "bench", "--compare"):
-        assert said in done.stdout
+    for word in ("caption", "verify", "doctor", "train", "bench", "--compare"):
+        assert word in done.stdout
 
 
-def test_a_draft_head_says_the_same(run: Run, tmp_path: Path) -> None:
+def test_a_draft_head_generates_the_same(run: Run, tmp_path: Path) -> None:
     """A head of the bundled model, untrained: useless, and still word for word the same."""
     from sooner.methods.eagle import EagleHead
     from sooner.tasks.loading import load_pair

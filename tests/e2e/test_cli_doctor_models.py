@@ -16,27 +16,29 @@ runner = CliRunner()
 
 def test_the_table_is_printed_and_written(tmp_path: Path) -> None:
     path = tmp_path / "models.json"
-    told = runner.invoke(app, ["doctor", "--models", "--json", str(path)])
-    assert told.exit_code == 0, told.output
-    lines = told.output.splitlines()
+    result = runner.invoke(app, ["doctor", "--models", "--json", str(path)])
+    assert result.exit_code == 0, result.output
+    lines = result.output.splitlines()
     assert lines[0].split() == ["model_type", "status", "adapter", "trees", "reason"]
-    for one in supported():
-        (line,) = (line for line in lines if line.split()[0] == one.model_type)
-        assert one.status in line
+    for entry in supported():
+        (line,) = (line for line in lines if line.split()[0] == entry.model_type)
+        assert entry.status in line
     written = json.loads(path.read_text())["types"]
-    assert [row["model_type"] for row in written] == [one.model_type for one in supported()]
-    assert lines[-1] == f"{sum(one.status == 'exact' for one in supported())} exact, " + ", ".join(
-        f"{sum(one.status == status for one in supported())} {status}"
+    assert [row["model_type"] for row in written] == [entry.model_type for entry in supported()]
+    assert lines[
+        -1
+    ] == f"{sum(entry.status == 'exact' for entry in supported())} exact, " + ", ".join(
+        f"{sum(entry.status == status for entry in supported())} {status}"
         for status in ("words only", "refused")
     )
 
 
-def test_whatever_is_refused_says_why_and_what_it_would_take() -> None:
-    for one in supported():
-        if one.status != "exact":
+def test_every_refusal_names_the_reason_and_the_remedy() -> None:
+    for entry in supported():
+        if entry.status != "exact":
             assert re.search(
-                "would take|would have to|write an adapter|its own generate", one.reason
-            ), one
+                "would take|would have to|write an adapter|its own generate", entry.reason
+            ), entry
 
 
 def test_the_page_is_the_table() -> None:

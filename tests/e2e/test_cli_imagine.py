@@ -43,9 +43,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:
             main(["imagine", *map(str, arguments)])
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
-        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return Outcome(int(left.value.code or 0), output.out, output.err)
 
     return call
 
@@ -75,9 +75,9 @@ def test_a_picture_with_its_settings(run: Run, painter: list[object], tmp_path: 
     done = run(PROMPT, *painter, "--seed", 7, "--compare", "-o", path)
     assert done.code == 0
     assert done.out == f"{path}\n"
-    for said in ("drawing", "16 codes", "NFE", "step compression", "mode: exact", "seed: 7",
+    for phrase in ("drawing", "16 codes", "NFE", "step compression", "mode: exact", "seed: 7",
                  "speed-up:", "parity: identical"):  # fmt: skip
-        assert said in done.err
+        assert phrase in done.err
     story = report(path)
     assert story["prompt"] == PROMPT
     assert (story["seed"], story["method"], story["coupling"]) == ("7", "jacobi", "gumbel")
@@ -121,10 +121,10 @@ def test_on_a_terminal_the_picture_is_seen(
     monkeypatch.setattr(sys, "stderr", screen)
     with pytest.raises(SystemExit):
         main(["imagine", PROMPT, *map(str, painter), "-o", str(tmp_path / "a.png"), "-n", "2"])
-    shown = screen.getvalue()
-    assert "▀" in shown
-    assert f"48;2;{GREY};{GREY};{GREY}" in shown
-    assert re.search(r"\d+ of 32 codes, \d+ steps", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", shown))
+    text = screen.getvalue()
+    assert "▀" in text
+    assert f"48;2;{GREY};{GREY};{GREY}" in text
+    assert re.search(r"\d+ of 32 codes, \d+ steps", re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", text))
 
 
 def test_many_prompts_and_a_rerun(
@@ -169,7 +169,7 @@ def test_many_clips(run: Run, filmer: list[object], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         ([], "no prompt given; write one, or use --continue CLIP"),
         ([""], "the prompt is empty"),
@@ -196,16 +196,16 @@ def test_many_clips(run: Run, filmer: list[object], tmp_path: Path) -> None:
         (["--prompts", "coco"], "unknown prompt set 'coco'"),
     ],
 )
-def test_wrong_use_is_one_line(
+def test_wrong_use_is_a_single_line(
     run: Run, painter: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
-    arguments: list[str], said: str,
+    arguments: list[str], message: str,
 ) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
     model = [] if "--model" in arguments else painter
     done = run(*arguments, *model)
     assert done.code == 2
     (line,) = done.complaints
-    assert said in line
+    assert message in line
     assert done.out == ""
     assert not list(tmp_path.iterdir())
 
@@ -229,7 +229,7 @@ def test_interrupted_batches_keep_what_is_finished(
     done = run(PROMPT, *painter, "-n", 6, "--jacobi-window", 2, "--seed", 0, "-o", path, *options)
     assert done.code == 130
     assert f"interrupted: {finished[-1]} of 6 pictures finished" in done.err
-    assert [one.name for one in tmp_path.iterdir()] == ["a.png"]
+    assert [file.name for file in tmp_path.iterdir()] == ["a.png"]
     assert report(path)["finish"] == "interrupted"
     # A drawn pixel may be grey by chance; a place where nothing was drawn is a patch of it.
     assert bool((pixels(path) == GREY).all(-1).sum() >= 16) == keep
@@ -272,10 +272,10 @@ def test_miniatures_are_trained_part_by_part(
     with pytest.raises(SystemExit) as left:
         main(["train", "miniature", "image", "--part", "draft", "--out", str(tmp_path)])
     assert left.value.code == 2
-    assert "unknown part 'draft'" in (told := capsys.readouterr().err)
-    assert "known: classifier, codes, target" in told
+    assert "unknown part 'draft'" in (errors := capsys.readouterr().err)
+    assert "known: classifier, codes, target" in errors
     with pytest.raises(SystemExit):
         main(["doctor"])
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for name in ("image", "motion", "video"):
-        assert re.search(rf"^  {name} +(complete|without )", shown, re.MULTILINE)
+        assert re.search(rf"^  {name} +(complete|without )", output, re.MULTILINE)

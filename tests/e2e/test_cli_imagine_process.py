@@ -49,7 +49,7 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
     assert process.returncode == 130, err
     assert "Traceback" not in err
     assert "interrupted: 0 of 1 clips finished" in err
-    assert [one.name for one in out.iterdir()] == ["a.mp4"]
+    assert [file.name for file in out.iterdir()] == ["a.mp4"]
     with av.open(str(out / "a.mp4")) as container:
         assert json.loads(container.metadata["comment"])["finish"] == "interrupted"
         frames = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]

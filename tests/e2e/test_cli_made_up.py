@@ -34,8 +34,8 @@ def test_caption(run: Run, tmp_path: Path) -> None:
     other = write(tmp_path / "other.mp4", frames=8)
     output = tmp_path / "out.jsonl"
     done = run("caption", mine, other, "--max-new-tokens", 8, "-o", output)
-    found = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [is_noted(record) for record in found] == [False, True]
+    captions = [json.loads(line) for line in output.read_text().splitlines()]
+    assert [is_noted(record) for record in captions] == [False, True]
     (line,) = lines(done.err)
     assert line.strip().startswith("the bundled video miniature")
     assert line.endswith("name a model with --model")
@@ -43,8 +43,8 @@ def test_caption(run: Run, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("prompt", [None, "a horse on the moon"])
 def test_imagine(run: Run, tmp_path: Path, prompt: str | None) -> None:
-    asked = ["--sample"] if prompt is None else [prompt]
-    done = run("imagine", *asked, "-o", tmp_path / "out.png", "--seed", 1)
+    arguments = ["--sample"] if prompt is None else [prompt]
+    done = run("imagine", *arguments, "-o", tmp_path / "out.png", "--seed", 1)
     assert done.code == 0
     assert len(lines(done.err)) == (prompt is not None)
     with Image.open(tmp_path / "out.png") as picture:

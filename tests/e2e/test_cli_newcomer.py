@@ -40,7 +40,7 @@ def text_model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_file_for_another_command_is_told_that_command(
+def test_a_file_for_another_command_names_that_command(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     for name in ("x.mp4", "x.webm"):
@@ -57,7 +57,7 @@ def test_a_file_for_another_command_is_told_that_command(
 
 
 @pytest.mark.parametrize("load", [load_pair, load_parser])
-def test_a_model_that_reads_text_only_is_told_others_that_see(load: Any, text_model: Path) -> None:
+def test_a_refusal_of_a_text_model_names_models_that_see(load: Any, text_model: Path) -> None:
     with pytest.raises(SoonerError, match=r"reads text only; .* qwen2_5_vl, ") as caught:
         load(str(text_model))
     assert "openvla" not in str(caught.value)
@@ -68,10 +68,10 @@ class Silent:
     """A hub's client without a network."""
 
     def __init__(self) -> None:
-        self.asked: list[tuple[str, float]] = []
+        self.requests: list[tuple[str, float]] = []
 
     def head(self, url: str, timeout: float) -> None:
-        self.asked.append((url, timeout))
+        self.requests.append((url, timeout))
         raise ConnectionError("Name or service not known")
 
 
@@ -92,15 +92,15 @@ def test_without_a_network_an_unknown_model_is_refused_at_once(
         model_types.config_dict("org/unknown")
     with pytest.raises(SoonerError, match="drafter 'org/head' is no folder here, and the model hu"):
         trained.find_folder("org/head")
-    assert [seconds for _, seconds in client.asked] == [checks.HUB_SECONDS] * 2
+    assert [seconds for _, seconds in client.requests] == [checks.HUB_SECONDS] * 2
 
 
 def test_shells_can_complete() -> None:
-    shown = CliRunner().invoke(app, ["--help"]).output
-    assert "--install-completion" in shown
+    output = CliRunner().invoke(app, ["--help"]).output
+    assert "--install-completion" in output
 
 
-def test_a_drafter_is_found_where_its_training_left_it(tmp_path: Path) -> None:
+def test_a_drafter_is_located_where_its_training_left_it(tmp_path: Path) -> None:
     head = tmp_path / "out" / "head"
     head.mkdir(parents=True)
     (head / "config.json").write_text("{}")

@@ -69,8 +69,8 @@ def test_verify_exits_with_1_on_a_bug(
 def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert code_of("doctor") == 0
     out = capsys.readouterr().out
-    for said in (__version__, torch.__version__, "threads", "h264", "video", "extras", "dev"):
-        assert said in out
+    for phrase in (__version__, torch.__version__, "threads", "h264", "video", "extras", "dev"):
+        assert phrase in out
 
 
 def test_train_goes_on_where_it_stopped(
@@ -95,7 +95,7 @@ def test_train_goes_on_where_it_stopped(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["captoin", "a.mp4"], "captoin"),
         (["caption", "a.mp4", "--comparee"], "--compare"),
@@ -105,13 +105,13 @@ def test_train_goes_on_where_it_stopped(
     ],
 )
 def test_wrong_use(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], said: str, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, tmp_path: Path
 ) -> None:
     assert code_of(*arguments) == 2
-    shown = capsys.readouterr()
-    assert said in shown.err
-    assert len(shown.err.strip().splitlines()) == 1
-    assert shown.out == ""
+    output = capsys.readouterr()
+    assert message in output.err
+    assert len(output.err.strip().splitlines()) == 1
+    assert output.out == ""
 
 
 def test_interrupt_and_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,5 +128,5 @@ def test_interrupt_and_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
 )
 def test_help_names_extras(command: str, extra: str) -> None:
     """Brackets are no markup in it."""
-    shown = CliRunner().invoke(app, [*command.split(), "--help"], terminal_width=300)
-    assert f"sooner[{extra}]" in shown.output.replace("\n", "")
+    result = CliRunner().invoke(app, [*command.split(), "--help"], terminal_width=300)
+    assert f"sooner[{extra}]" in result.output.replace("\n", "")

@@ -35,9 +35,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:
             main([str(argument) for argument in arguments])
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
-        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return Outcome(int(left.value.code or 0), output.out, output.err)
 
     return call
 
@@ -76,21 +76,21 @@ def test_a_tree_is_parsed(run: Run, tree: Path, tmp_path: Path, how: list[object
     assert "about " in done.err  # an estimate, but for the last page
     assert "4 of 4 pages parsed" in done.err
     assert "pages/s" in done.err.splitlines()[-1]
-    found = records(out)
-    assert [(one["document"], one["page"]) for one in found] == [
+    rows = records(out)
+    assert [(row["document"], row["page"]) for row in rows] == [
         ("scan.png", 1), ("sub/paper.pdf", 1), ("sub/paper.pdf", 2), ("sub/paper.pdf", 3),
     ]  # fmt: skip
-    for record in found:
+    for record in rows:
         for name in record["files"]:
             assert (out / name).stat().st_size > 0
-    assert len(found[0]["files"]) == 4
+    assert len(rows[0]["files"]) == 4
     page = json.loads((out / "sub/paper.pdf/page-0002.json").read_text())
     assert page["size"] == [60, 40]
     assert not {"seconds", "stages"} & set(page)  # the same from run to run
-    assert found[2]["tokens"] == 8
+    assert rows[2]["tokens"] == 8
     # Random text never ends, and says nothing about speed.
-    assert {one["truncated"] for one in found} == {"length"}
-    assert {one["tokens_per_second"] for one in found} == {None}
+    assert {row["truncated"] for row in rows} == {"length"}
+    assert {row["tokens_per_second"] for row in rows} == {None}
 
 
 def test_the_same_command_goes_on(
@@ -113,7 +113,7 @@ def test_the_same_command_goes_on(
     assert len(records(out)) == 3
 
 
-def test_failures_are_told_and_counted(
+def test_failures_are_reported_and_counted(
     run: Run, tree: Path, tmp_path: Path, how: list[object]
 ) -> None:
     (tree / "cut.pdf").write_bytes((tree / "sub" / "paper.pdf").read_bytes()[:300])
@@ -128,13 +128,13 @@ def test_failures_are_told_and_counted(
         "sooner: [2/N+] dot.png page 1: FAILED, is 1 x 1 px, too small to hold text (at least 8 "
         "px a side)",
     ]
-    assert [one["status"] for one in records(out)].count("FAILED") == 2
+    assert [row["status"] for row in records(out)].count("FAILED") == 2
     stopped = run("parse", tree, "-o", tmp_path / "other", *how, "--on-error", "stop")
     assert stopped.code == 2
     assert len(records(tmp_path / "other")) == 1
 
 
-def test_ctrl_c_says_how_to_go_on(
+def test_ctrl_c_prints_how_to_go_on(
     run: Run, tree: Path, tmp_path: Path, how: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from sooner.tasks.parse import PageParser
@@ -175,7 +175,7 @@ def test_a_terminal_shows_a_bar(
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         (["--drafter", "ocrr"], "did you mean 'ocr'"),
         (["--stages", "pages"], "did you mean 'page'"),
@@ -192,23 +192,23 @@ def test_a_terminal_shows_a_bar(
         (["--model", "./nowhere"], "does not exist"),
     ],
 )
-def test_bad_options_are_one_line(
-    run: Run, tree: Path, tmp_path: Path, how: list[object], options: list[str], told: str
+def test_bad_options_are_a_single_line(
+    run: Run, tree: Path, tmp_path: Path, how: list[object], options: list[str], message: str
 ) -> None:
     done = run("parse", tree, "-o", tmp_path / "out", *how, *options)
     assert done.code == 2
     (line,) = done.err.splitlines()
-    assert told in line
+    assert message in line
 
 
-def test_a_model_s_folder_says_what_it_is_asked_and_how_large_pages_are(
+def test_a_model_s_folder_sets_the_prompt_and_the_page_size(
     run: Run, tree: Path, tmp_path: Path, target_folder: Path
 ) -> None:
     """Without options; those that are given have the say."""
     model = tmp_path / "model"
     shutil.copytree(target_folder, model)
-    told = {"prompt": "w8 w9", "form": "html", "size": [90, 120]}
-    (model / "sooner.json").write_text(json.dumps({"parse": told}))
+    config = {"prompt": "w8 w9", "form": "html", "size": [90, 120]}
+    (model / "sooner.json").write_text(json.dumps({"parse": config}))
     how = ["--model", model, "--drafter", "none", "--max-new-tokens", 4, "--workers", 0]
     out = tmp_path / "out"
     assert run("parse", tree / "sub", "-o", out, *how).code == 0
@@ -222,21 +222,21 @@ def test_a_model_s_folder_says_what_it_is_asked_and_how_large_pages_are(
     assert "sooner.json' can't be used" in errors(broken)[0]
 
 
-def test_trees_and_length_are_asked_for_on_the_command_line(
+def test_trees_and_length_are_set_on_the_command_line(
     run: Run, how: list[object], tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: list[ParseSettings] = []
+    settings: list[ParseSettings] = []
 
     def stop(self: ParseOptions, on_page: Any) -> Any:
-        asked.append(self.settings)
+        settings.append(self.settings)
         raise SoonerError("enough")
 
     monkeypatch.setattr(ParseOptions, "job", stop)
     options = ["--nodes", 6, "--max-nodes", 7, "--depth", 3]
     run("parse", tree, "-o", tmp_path / "out", *options)
     run("parse", tree, "-o", tmp_path / "out", "--acceptance-threshold", 0.75)
-    assert (asked[0].nodes, asked[0].max_nodes, asked[0].depth) == (6, 7, 3)
-    assert asked[0].max_new_tokens == 8192
-    assert asked[1].nodes == 16
+    assert (settings[0].nodes, settings[0].max_nodes, settings[0].depth) == (6, 7, 3)
+    assert settings[0].max_new_tokens == 8192
+    assert settings[1].nodes == 16
     refused = run("parse", tree, "-o", tmp_path / "out", "--nodes", "many")
     assert "nodes is 'many'; it must be 'auto' or a whole number" in refused.err

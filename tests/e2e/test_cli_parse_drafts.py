@@ -32,7 +32,9 @@ def page_json(out: Path, document: str, number: int = 1) -> dict[str, Any]:
     return json.loads((out / document / f"page-{number:04d}.json").read_text())
 
 
-def test_a_text_layer_is_the_draft_and_says_so(run: Run, manual: Path, tmp_path: Path) -> None:
+def test_a_text_layer_is_the_draft_and_is_labelled_so(
+    run: Run, manual: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "out"
     done = run("parse", manual, "-o", out)
     assert done.code == 0
@@ -40,8 +42,8 @@ def test_a_text_layer_is_the_draft_and_says_so(run: Run, manual: Path, tmp_path:
     assert "manual.pdf page 1: DRAFT, " in done.err
     assert f"1 page is a draft: {NOT_VERIFIED}" in done.err
     (record,) = records(out)
-    told = {name: record[name] for name in ("status", "mode", "reason", "drafter", "tokens")}
-    assert told == {
+    summary = {name: record[name] for name in ("status", "mode", "reason", "drafter", "tokens")}
+    assert summary == {
         "status": "DRAFT", "mode": "draft", "reason": NOT_VERIFIED, "drafter": "text-layer",
         "tokens": 0,
     }  # fmt: skip
@@ -55,22 +57,24 @@ def test_a_text_layer_is_the_draft_and_says_so(run: Run, manual: Path, tmp_path:
     assert layouts.CODE in text
 
 
-def test_wrong_places_and_parts_are_told_in_a_line(run: Run, manual: Path, tmp_path: Path) -> None:
+def test_wrong_places_and_parts_are_reported_in_a_line(
+    run: Run, manual: Path, tmp_path: Path
+) -> None:
     done = run("parse", manual, "-o", manual)
     assert done.code == 2
     assert errors(done) == [
         f"sooner: output '{manual}' is a file; name a folder, it is made if need be"
     ]
     shards = [run("parse", manual, "-o", tmp_path / "out", "--shard", f"{n}/2") for n in (1, 2)]
-    assert [one.code for one in shards] == [0, 0]
-    idle = [n for n, one in enumerate(shards, 1) if "0 of 0 pages parsed" in one.err]
+    assert [shard.code for shard in shards] == [0, 0]
+    idle = [n for n, shard in enumerate(shards, 1) if "0 of 0 pages parsed" in shard.err]
     assert len(idle) == 1
-    told = f"shard {idle[0]}/2 has nothing to do: documents go by their places"
-    assert [told in one.err for one in shards] == [n in idle for n in (1, 2)]
+    message = f"shard {idle[0]}/2 has nothing to do: documents go by their places"
+    assert [message in shard.err for shard in shards] == [n in idle for n in (1, 2)]
 
 
 @pytest.mark.slow
-def test_it_needs_no_torch_and_two_seconds_at_most(manual: Path, tmp_path: Path) -> None:
+def test_it_needs_no_torch_and_no_more_than_two_seconds(manual: Path, tmp_path: Path) -> None:
     """In a process of its own, start included; seconds of the processor, which are those of the
     clock where nothing else runs."""
     script = (
@@ -104,9 +108,9 @@ def test_scans_and_pictures_are_drafted_by_ocr(run: Run, manual: Path, tmp_path:
     assert run("parse", folder, "-o", out).code == 0
     assert [record["status"] for record in records(out)] == ["DRAFT", "DRAFT"]
     for name in ("scan.pdf", "photo.png"):
-        page_told = page_json(out, name)
-        assert "Manual of Wizardry" in page_told["markdown"]
-        assert page_told["regions"][0]["bbox"]
+        page_record = page_json(out, name)
+        assert "Manual of Wizardry" in page_record["markdown"]
+        assert page_record["regions"][0]["bbox"]
     drafters = {record["document"]: record["drafter"] for record in records(out)}
     assert drafters == {"photo.png": "ocr", "scan.pdf": "ocr"}
 
@@ -133,7 +137,7 @@ def test_a_draft_does_not_replace_what_a_model_verified(
 
 
 @pytest.mark.parametrize("options", [["--compare"], ["--drafter", "none"]])
-def test_what_needs_a_model_says_so(
+def test_what_needs_a_model_is_refused(
     run: Run, manual: Path, tmp_path: Path, options: list[str]
 ) -> None:
     done = run("parse", manual, "-o", tmp_path / "out", *options)

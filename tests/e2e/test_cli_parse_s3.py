@@ -39,7 +39,7 @@ def test_documents_of_a_bucket(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert done.returncode == 0, done.stderr
         assert "3 of 3 pages parsed" in done.stderr
         assert store.read("docs/out/one #1.pdf.md") == b"page 1 says so\n\npage 2 says so\n"
-        assert not any(one.copy_source for one in server.asked)
+        assert not any(request.copy_source for request in server.requests)
         wrong = parse(server, "s3://papers/docs/", "-o", "s3://of-nobody/out")
         assert wrong.returncode == 2
         assert "store 's3://of-nobody/out' can't be written: " in wrong.stderr

@@ -50,22 +50,22 @@ def caption(
     return call
 
 
-def test_a_pattern_file_makes_the_result_approximate_and_says_so(
+def test_a_pattern_file_makes_the_result_approximate_and_is_reported(
     caption: Any, patterns: Path
 ) -> None:
     done = caption("--prefill", patterns, "--compare", "--prefill-recall")
     assert done.code == 0
     assert done.record["mode"] == "approximate"
-    told = done.record["prefill"]
-    assert told["name"] == "MMInference"
-    assert told["sparse_layers"] == told["layers"] == 2
-    assert 0 < told["recall"] < 1
-    assert 0 < told["flops_share"] < 1
+    report = done.record["prefill"]
+    assert report["name"] == "MMInference"
+    assert report["sparse_layers"] == report["layers"] == 2
+    assert 0 < report["recall"] < 1
+    assert 0 < report["flops_share"] < 1
     assert done.record["parity"] is None
     assert 0 <= done.record["agreement"]["equal_tokens"] <= 1
-    for said in ("mode: approximate", "prefill: MMInference", "recall 0.", "of attention's pairs",
+    for phrase in ("mode: approximate", "prefill: MMInference", "recall 0.", "of attention's pairs",
                  "parity: not claimed (approximate)", "of the tokens equal"):  # fmt: skip
-        assert said in done.err
+        assert phrase in done.err
 
 
 def test_short_prompts_stay_exact_under_auto(caption: Any) -> None:
@@ -112,14 +112,18 @@ def test_a_changed_file_is_done_again(caption: Any, patterns: Path, target_folde
         ("auto:0.5", "drops nothing"),
     ],
 )
-def test_what_is_no_prefill_is_refused_in_one_line(caption: Any, text: str, words: str) -> None:
+def test_what_is_no_prefill_is_refused_in_a_single_line(
+    caption: Any, text: str, words: str
+) -> None:
     done = caption("--prefill", text)
     assert done.code == 2
     assert words in done.err
     assert len([line for line in done.err.splitlines() if line.startswith("sooner: ")]) == 1
 
 
-def test_another_model_s_patterns_are_refused_in_one_line(caption: Any, patterns: Path) -> None:
+def test_another_model_s_patterns_are_refused_in_a_single_line(
+    caption: Any, patterns: Path
+) -> None:
     data = json.loads(patterns.read_text())
     patterns.write_text(json.dumps({**data, "layers": data["layers"][:1]}))
     done = caption("--prefill", patterns)

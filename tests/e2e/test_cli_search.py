@@ -36,15 +36,15 @@ def run(capsys: pytest.CaptureFixture[str]) -> Run:
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:
             main([*map(str, arguments)])
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
-        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return Outcome(int(left.value.code or 0), output.out, output.err)
 
     return call
 
 
 @pytest.fixture
-def wanted(target_folder: Path, clip: Path, tmp_path: Path) -> list[object]:
+def search_args(target_folder: Path, clip: Path, tmp_path: Path) -> list[object]:
     """A short search that is written to `patterns.json`."""
     return [
         "search", "patterns", "--model", target_folder, "--sample", clip, "--frames", 12,
@@ -53,9 +53,9 @@ def wanted(target_folder: Path, clip: Path, tmp_path: Path) -> list[object]:
 
 
 def test_a_search_writes_a_table_that_can_be_loaded_and_drawn(
-    run: Run, wanted: list[object], tmp_path: Path
+    run: Run, search_args: list[object], tmp_path: Path
 ) -> None:
-    done = run(*wanted)
+    done = run(*search_args)
     assert done.code == 0, done.err
     assert "saved" in done.err
     assert "approximate" in done.err
@@ -64,14 +64,14 @@ def test_a_search_writes_a_table_that_can_be_loaded_and_drawn(
     assert len(table.samples[0]) == 64
     assert table.frame_tokens == 16
     assert not list(tmp_path.glob(".*"))  # what an interrupted search needs is gone
-    shown = run("show", "patterns", path, "-o", tmp_path / "heads.png")
-    assert shown.code == 0, shown.err
+    outcome = run("show", "patterns", path, "-o", tmp_path / "heads.png")
+    assert outcome.code == 0, outcome.err
     with Image.open(tmp_path / "heads.png") as picture:
         assert picture.size[0] > 300
 
 
 def test_ctrl_c_leaves_a_line_and_the_same_command_goes_on(
-    run: Run, wanted: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: Run, search_args: list[object], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, seen = searching.survey, []
 
@@ -82,21 +82,21 @@ def test_ctrl_c_leaves_a_line_and_the_same_command_goes_on(
         return real(*arguments)
 
     monkeypatch.setattr(searching, "survey", broken)
-    left = run(*wanted)
+    left = run(*search_args)
     assert left.code == 130
     assert "interrupted at 1 of 2 layers" in left.complaints[0]
     assert not (tmp_path / "patterns.json").exists()
     calls: list[int] = []
     monkeypatch.setattr(searching, "survey", lambda *a: (calls.append(1), real(*a))[1])
-    assert run(*wanted).code == 0
+    assert run(*search_args).code == 0
     assert len(calls) == 1  # the other layer was on record
 
 
-def test_a_sample_too_long_for_the_memory_says_what_fits(
-    run: Run, wanted: list[object], monkeypatch: pytest.MonkeyPatch
+def test_a_sample_too_long_for_the_memory_reports_what_fits(
+    run: Run, search_args: list[object], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(job, "free_bytes", lambda device: 1e5)
-    done = run(*wanted)
+    done = run(*search_args)
     assert done.code == 2
     assert len(done.complaints) == 1
     assert "12 frames" in done.complaints[0]
@@ -104,7 +104,7 @@ def test_a_sample_too_long_for_the_memory_says_what_fits(
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--sample", "nowhere.mp4"], "'nowhere.mp4' does not exist"),
         (["--budget", "2"], "budget is 2; it must be above 0"),
@@ -113,21 +113,23 @@ def test_a_sample_too_long_for_the_memory_says_what_fits(
         (["-o", "nowhere/p.json"], "folder 'nowhere' does not exist"),
     ],
 )
-def test_wrong_input_is_one_line(run: Run, tmp_path: Path, arguments: list[str], told: str) -> None:
+def test_wrong_input_is_a_single_line(
+    run: Run, tmp_path: Path, arguments: list[str], message: str
+) -> None:
     out = [] if "-o" in arguments else ["-o", tmp_path / "p.json"]
     done = run("search", "patterns", *arguments, *out)
     assert done.code == 2
     assert len(done.complaints) == 1
-    assert told in done.complaints[0]
+    assert message in done.complaints[0]
 
 
 def test_attention_is_drawn(run: Run, target_folder: Path, clip: Path, tmp_path: Path) -> None:
     picture = tmp_path / "map.png"
-    given = ["--model", target_folder, "--sample", clip, "--frames", 6, "--threads", 1]
-    done = run("show", "attention", "--layer", 1, "--head", 0, *given, "-o", picture)
+    arguments = ["--model", target_folder, "--sample", clip, "--frames", 6, "--threads", 1]
+    done = run("show", "attention", "--layer", 1, "--head", 0, *arguments, "-o", picture)
     assert done.code == 0, done.err
     with Image.open(picture) as drawn:
         assert drawn.size[0] > 1000
-    wrong = run("show", "attention", "--layer", 9, "--head", 0, *given, "-o", picture)
+    wrong = run("show", "attention", "--layer", 9, "--head", 0, *arguments, "-o", picture)
     assert wrong.code == 2
     assert "layer is 9; the model has 2, from 0 to 1" in wrong.complaints[0]

@@ -95,8 +95,8 @@ class TextRun:
         """What HF's own `generate` says here, each row up to its end."""
         torch.manual_seed(SEED)
         inputs = tiny.inputs(self.family, self.kind, self.rows)
-        said = tiny.model(self.family).generate(**inputs, **self.options(end))
-        return [cut(row, end) for row in said[:, inputs["input_ids"].shape[1] :].tolist()]
+        output_ids = tiny.model(self.family).generate(**inputs, **self.options(end))
+        return [cut(row, end) for row in output_ids[:, inputs["input_ids"].shape[1] :].tolist()]
 
 
 @dataclass(frozen=True)

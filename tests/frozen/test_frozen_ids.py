@@ -21,7 +21,7 @@ FROZEN = json.loads(IDS.read_text())
 
 
 @pytest.fixture(autouse=True)
-def _one_thread() -> Any:
+def _single_thread() -> Any:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     yield

@@ -72,14 +72,14 @@ def main(parts: list[str]) -> None:
     torch.set_num_threads(1)
     if unknown := set(parts) - set(PARTS):
         raise SystemExit(f"unknown part {sorted(unknown)[0]!r}; one of {', '.join(PARTS)}")
-    kept = json.loads(IDS.read_text()) if IDS.is_file() else {}
+    record = json.loads(IDS.read_text()) if IDS.is_file() else {}
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     for part in parts or PARTS:
         entries = {str(run): frozen(run) for run in PARTS[part]()}
-        kept[part] = {"versions": versions, "runs": entries}
+        record[part] = {"versions": versions, "runs": entries}
     drafts = {family: of_draft(family) for family in tiny.FAMILIES}
     lines = [f'"drafts": {json.dumps(drafts, separators=(",", ":"))}']
-    lines += [f"{json.dumps(part)}: {lines_of(kept[part])}" for part in PARTS]
+    lines += [f"{json.dumps(part)}: {lines_of(record[part])}" for part in PARTS]
     IDS.write_text("{\n" + ",\n".join(lines) + "\n}\n")
     print(f"wrote {IDS.name}: {IDS.stat().st_size / 1024:.0f} KiB")
 

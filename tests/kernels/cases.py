@@ -78,9 +78,9 @@ def rms(made: Tensor, truth: Tensor) -> float:
     return float((made.double() - truth).square().mean().sqrt())
 
 
-def holds(ours: float, theirs: float, dtype: torch.dtype) -> bool:
+def holds(ours: float, reference: float, dtype: torch.dtype) -> bool:
     """Within `TIMES` of torch's error, or of rounding a result of size one where torch has none."""
-    return ours <= TIMES * max(theirs, torch.finfo(dtype).eps / 4)
+    return ours <= TIMES * max(reference, torch.finfo(dtype).eps / 4)
 
 
 def slot_mask(layout: PromptLayout, queries: Tensor, keys: Tensor, inside: Tensor) -> Tensor:

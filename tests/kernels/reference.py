@@ -34,14 +34,14 @@ def attend(
         queries, keys: slots, `[queries]`, `[keys]`.
         seen: `[queries, keys]` bool.
     """
-    asked = states.queries[head, queries].float()  # [queries, head_dim]
+    queried = states.queries[head, queries].float()  # [queries, head_dim]
     known = states.keys[head // states.group, keys].float()
-    scores = (asked @ known.T * states.scale).masked_fill(~seen, -torch.inf)
+    scores = (queried @ known.T * states.scale).masked_fill(~seen, -torch.inf)
     lse = scores.logsumexp(1)  # [queries]
     weights = (scores - lse[:, None]).exp().nan_to_num(0.0)
     output = weights @ states.values[head // states.group, keys].float()
-    one = torch.tensor([head], device=queries.device)
-    into.add(one, queries, output[None], lse[None])
+    head_index = torch.tensor([head], device=queries.device)
+    into.add(head_index, queries, output[None], lse[None])
 
 
 def vertical_slash(
@@ -63,8 +63,10 @@ def _ranks(plane: Plane, index: LineIndex, number: int, block: int) -> Tensor:
     """Ranks that queries of a block see, causality aside: its own, its windows, and columns."""
     start, count = block * index.block, len(plane.keys)
     before = index.covered[number, :start].nonzero()[:, 0] + 1
-    own = torch.arange(start, min(start + index.block, count), device=before.device)
-    ranks = torch.cat([start - before, own, index.vertical[number]]).unique()  # a pair counts once
+    block_ranks = torch.arange(start, min(start + index.block, count), device=before.device)
+    ranks = torch.cat(
+        [start - before, block_ranks, index.vertical[number]]
+    ).unique()  # a pair counts once
     return ranks[ranks < count]
 
 
@@ -81,17 +83,17 @@ def _classes(
     """Queries of each class against the classes of keys that they see: dense causal blocks."""
     stride, phase = int(index.stride[number]), int(index.phase[number])
     ranks = torch.arange(len(plane.keys), device=plane.keys.device)
-    for own in range(stride):
-        mine = (plane.frontier >= 0) & (plane.frontier % stride == own)
-        wanted = torch.zeros_like(ranks, dtype=torch.bool)
-        if index.hline[number] and own == phase:
-            wanted[:] = True
+    for residue in range(stride):
+        mine = (plane.frontier >= 0) & (plane.frontier % stride == residue)
+        is_seen = torch.zeros_like(ranks, dtype=torch.bool)
+        if index.hline[number] and residue == phase:
+            is_seen[:] = True
         if index.slash[number]:
-            wanted |= ranks % stride == own
+            is_seen |= ranks % stride == residue
         if index.vline[number]:
-            wanted |= ranks % stride == phase
-        seen = ranks[wanted] <= plane.frontier[mine, None]
-        attend(states, head, plane.queries[mine], plane.keys[wanted], seen, into)
+            is_seen |= ranks % stride == phase
+        seen = ranks[is_seen] <= plane.frontier[mine, None]
+        attend(states, head, plane.queries[mine], plane.keys[is_seen], seen, into)
 
 
 def _band(

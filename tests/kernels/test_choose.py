@@ -17,7 +17,7 @@ CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
 
 @pytest.fixture(autouse=True)
-def _nothing_said_yet() -> None:
+def _no_warnings_yet() -> None:
     choose._emit.cache_clear()
 
 
@@ -53,9 +53,9 @@ def test_a_gpu_without_triton_is_named_once(
     with caplog.at_level(logging.WARNING, "sooner"):
         names = [backend_for(GPU).name for _ in range(3)]
     assert names == ["reference"] * 3
-    (said,) = caplog.records
-    assert "Triton is not installed" in said.getMessage()
-    assert "masks" in said.getMessage()
+    (record,) = caplog.records
+    assert "Triton is not installed" in record.getMessage()
+    assert "masks" in record.getMessage()
 
 
 def test_a_gpu_with_an_old_triton_gets_flex(

@@ -42,9 +42,9 @@ def states(tokens: int, heads: int, kv_heads: int) -> States:
 def test_flex_computes_the_reference_s_pairs() -> None:
     row = states(len(LAYOUT), len(PATTERNS), 2)
     made = sparse_attention(row, LAYOUT, PATTERNS, Flex())
-    wanted = sparse_attention(row, LAYOUT, PATTERNS, Reference())
-    torch.testing.assert_close(made.output, wanted.output, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(made.lse, wanted.lse, rtol=1e-5, atol=1e-5)
+    expected = sparse_attention(row, LAYOUT, PATTERNS, Reference())
+    torch.testing.assert_close(made.output, expected.output, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, expected.lse, rtol=1e-5, atol=1e-5)
 
 
 def test_blocks_without_a_pair_are_left_out() -> None:
@@ -71,6 +71,6 @@ def test_half_precision_stays_near_the_reference(dtype: torch.dtype) -> None:
     halved = States(*(part.to(dtype) for part in (row.queries, row.keys, row.values)), row.scale)
     layout, picked = PromptLayout.text(150), [Grid(5, 1), VerticalSlash(4, 9)]
     made = sparse_attention(halved, layout, picked, Flex())
-    wanted = sparse_attention(halved, layout, picked, Reference())
+    expected = sparse_attention(halved, layout, picked, Reference())
     eps = torch.finfo(dtype).eps  # weights and results are rounded once each
-    torch.testing.assert_close(made.output, wanted.output, rtol=2 * eps, atol=2 * eps)
+    torch.testing.assert_close(made.output, expected.output, rtol=2 * eps, atol=2 * eps)

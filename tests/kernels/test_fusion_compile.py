@@ -17,9 +17,9 @@ def test_norms_spill_nothing(width: int) -> None:
     with compiling(90) as launches:
         kernels.add_rms_norm(x, x, weight, 1e-6, False)
         kernels.add_rms_norm(x, None, weight, 1e-6, True)
-    assert [one.spilled for one in launches] == [0, 0], launches
-    assert all(one.registers <= 64 for one in launches), launches
-    assert [one.grid for one in launches] == [(6,), (6,)]
+    assert [launch.spilled for launch in launches] == [0, 0], launches
+    assert all(launch.registers <= 64 for launch in launches), launches
+    assert [launch.grid for launch in launches] == [(6,), (6,)]
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32], ids=str)

@@ -28,10 +28,10 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ElementT
         text=True,
     )
     assert report.exists(), done.stdout + done.stderr
-    found: dict[str, list[ElementTree.Element]] = {name: [] for name in FILES}
+    results: dict[str, list[ElementTree.Element]] = {name: [] for name in FILES}
     for case in ElementTree.parse(report).iter("testcase"):
-        found[str(case.get("classname")).rsplit(".", 1)[-1]].append(case)
-    return found
+        results[str(case.get("classname")).rsplit(".", 1)[-1]].append(case)
+    return results
 
 
 @pytest.mark.parametrize("file", FILES)

@@ -14,58 +14,58 @@ SLOW = {"largest tree"}
 """Left out here: `test_any_tile` has blocks of this size."""
 
 
-def run(one: Case, splits: int | None = None) -> torch.Tensor:
-    tensors = [None if part is None else part.to(DEVICE) for part in one.block[:-1]]
-    block = Block(*tensors, written=one.block.written)
-    states = [states.to(DEVICE) for states in (one.query, one.keys, one.values)]
+def run(case: Case, splits: int | None = None) -> torch.Tensor:
+    tensors = [None if part is None else part.to(DEVICE) for part in case.block[:-1]]
+    block = Block(*tensors, written=case.block.written)
+    states = [states.to(DEVICE) for states in (case.query, case.keys, case.values)]
     options = {
         name: value.to(DEVICE) if isinstance(value, torch.Tensor) else value
-        for name, value in one.options.items()
+        for name, value in case.options.items()
     }
-    scale = one.query.shape[-1] ** -0.5
+    scale = case.query.shape[-1] ** -0.5
     return kernel.attend(*states, block, scale, splits=splits, **options).cpu()
 
 
 @pytest.mark.parametrize("name", sorted(WRITTEN.keys() - SLOW))
-def test_it_is_what_its_definition_says(name: str) -> None:
+def test_it_equals_its_definition(name: str) -> None:
     lengths, entries, options = WRITTEN[name]
-    one = case(lengths, entries, **options)
-    assert worst(one, run(one), every=1 + entries // 8) < 2e-5
+    example = case(lengths, entries, **options)
+    assert worst(example, run(example), every=1 + entries // 8) < 2e-5
 
 
 @pytest.mark.parametrize("splits", [1, 2, 8])
 @pytest.mark.parametrize(("length", "entries"), [(0, 2), (257, 1), (300, 65)])
 def test_any_number_of_splits_gives_the_same(length: int, entries: int, splits: int) -> None:
-    one = case([length, 0], entries, group=2, kv_heads=1, tree=True, sizes=[entries, 1])
-    assert worst(one, run(one, splits), every=1 + entries // 8) < 2e-5
+    example = case([length, 0], entries, group=2, kv_heads=1, tree=True, sizes=[entries, 1])
+    assert worst(example, run(example, splits), every=1 + entries // 8) < 2e-5
 
 
 @pytest.mark.parametrize("dim", [64, 96, 128, 256])
 def test_any_tile(dim: int) -> None:
-    one = case([70], 128, group=1, kv_heads=1, dim=dim, tree=True)
-    assert worst(one, run(one), every=9) < 2e-5
+    example = case([70], 128, group=1, kv_heads=1, dim=dim, tree=True)
+    assert worst(example, run(example), every=9) < 2e-5
 
 
 @pytest.mark.parametrize("dim", [64, 96])
 def test_half_precision(dim: int) -> None:
-    one = case([140], 17, group=4, kv_heads=1, dim=dim, tree=True, dtype=torch.float16)
-    wide = [part.double() for part in (one.query, one.keys, one.values)]
-    exact = reference.attend(*wide, one.block, dim**-0.5)
-    assert (run(one) - exact).abs().max() < 4e-3
+    example = case([140], 17, group=4, kv_heads=1, dim=dim, tree=True, dtype=torch.float16)
+    wide = [part.double() for part in (example.query, example.keys, example.values)]
+    exact = reference.attend(*wide, example.block, dim**-0.5)
+    assert (run(example) - exact).abs().max() < 4e-3
 
 
-def test_pages_are_read_where_the_table_says() -> None:
-    one = case([300, 40], 5, tree=True)
+def test_pages_are_read_where_the_table_points() -> None:
+    example = case([300, 40], 5, tree=True)
     table = torch.tensor([[3, 0], [5, 2]], dtype=torch.int32)
     for name in ("keys", "values"):
-        given = getattr(one, name)
-        pages = given.unflatten(2, (2, PAGE)).transpose(1, 2).flatten(0, 1)  # [pages, heads, ...]
+        states = getattr(example, name)
+        pages = states.unflatten(2, (2, PAGE)).transpose(1, 2).flatten(0, 1)  # [pages, heads, ...]
         stored = torch.full_like(pages[:1], torch.nan).repeat(6, 1, 1, 1)
         stored[table.flatten().long()] = pages
-        setattr(one, name, stored)
+        setattr(example, name, stored)
     plain = case([300, 40], 5, tree=True)
-    one.block = one.block._replace(page_table=table)
-    assert torch.equal(run(one), run(plain))
+    example.block = example.block._replace(page_table=table)
+    assert torch.equal(run(example), run(plain))
 
 
 @pytest.mark.parametrize("programs", [1, 4, 32, 4096])

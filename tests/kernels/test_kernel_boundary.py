@@ -46,7 +46,7 @@ def expected(
 @pytest.mark.parametrize("kind", ["query", "pair"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("what", ["lines", "grid"])
-def test_the_reference_beside_the_kernel_agrees(what: str, name: str, kind: str) -> None:
+def test_the_reference_agrees_with_the_kernel(what: str, name: str, kind: str) -> None:
     layout = LAYOUTS[name].to(DEVICE)
     row, heads = states(layout, 2, 1, 64), torch.arange(2, device=DEVICE)
     picked = GRIDS[:2] if name == "padded" else GRIDS[2:]
@@ -55,10 +55,10 @@ def test_the_reference_beside_the_kernel_agrees(what: str, name: str, kind: str)
         made, backend = nothing_yet(row), TritonBackend()
         run = backend.lines if what == "lines" else backend.grid
         partial(run, row, plane)(index, heads, made)
-        beside = expected(row, plane, kind, index, heads)
-        some = beside.lse > -torch.inf
-        torch.testing.assert_close(made.lse, beside.lse, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
+        reference = expected(row, plane, kind, index, heads)
+        some = reference.lse > -torch.inf
+        torch.testing.assert_close(made.lse, reference.lse, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(made.output[some], reference.output[some], rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -72,8 +72,8 @@ def test_errors_are_no_more_than_twice_torch_s(kind: str, dtype: torch.dtype) ->
         index.run(TritonBackend(), row, plane, heads, into)
         for head in range(2):
             seen = slot_mask(layout, plane.queries, plane.keys, index.seen(head, plane))
-            ours, theirs = errors(row, head, seen, layout, into)
-            assert holds(ours, theirs, dtype), (head, ours, theirs)
+            ours, reference = errors(row, head, seen, layout, into)
+            assert holds(ours, reference, dtype), (head, ours, reference)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -90,10 +90,10 @@ def test_whole_rows_of_mixed_patterns_are_the_reference_s(name: str) -> None:
     row.queries[row.queries.isnan()] = 0.0  # the probe of dynamic patterns is not under test
     row.keys[row.keys.isnan()] = 0.0
     made = sparse_attention(row, layout, patterns, TritonBackend())
-    wanted = sparse_attention(row, layout, patterns, Reference())
-    wanted_output = wanted.output.nan_to_num(0.0)
-    torch.testing.assert_close(made.output, wanted_output, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(made.lse, wanted.lse, rtol=1e-5, atol=1e-5)
+    reference = sparse_attention(row, layout, patterns, Reference())
+    reference_output = reference.output.nan_to_num(0.0)
+    torch.testing.assert_close(made.output, reference_output, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, reference.lse, rtol=1e-5, atol=1e-5)
 
 
 @pytest.mark.parametrize("kind", ["query", "pair"])
@@ -101,9 +101,9 @@ def test_whole_rows_of_mixed_patterns_are_the_reference_s(name: str) -> None:
 def test_tiles_hold_each_query_that_sees_something_once(name: str, kind: str) -> None:
     for plane in planes(name, kind):
         table = block_table(plane, 16, 32)
-        held = [range(start, stop) for start, stop, _ in table.tolist()]
+        tiles = [range(start, stop) for start, stop, _ in table.tolist()]
         sighted = (plane.frontier >= 0).nonzero()[:, 0].tolist()
-        assert sorted(place for part in held for place in part) == sighted
+        assert sorted(place for part in tiles for place in part) == sighted
         for start, stop, block in table.tolist():
             assert stop - start <= 32
             assert (plane.frontier[start:stop] // 16 == block).all()
@@ -117,8 +117,8 @@ def test_tiles_of_a_class_hold_nothing_else(name: str, kind: str) -> None:
         classes = class_table(plane, torch.tensor(strides, device=DEVICE), strides, 16)
         for head, stride in enumerate(strides):
             places = []
-            for start, stop, own in classes.table[head].tolist():
+            for start, stop, residue in classes.table[head].tolist():
                 mine = classes.order[head, start:stop].long()
-                assert (plane.frontier[mine] % stride == own).all()
+                assert (plane.frontier[mine] % stride == residue).all()
                 places += mine.tolist()
             assert sorted(places) == (plane.frontier >= 0).nonzero()[:, 0].tolist()

@@ -44,8 +44,8 @@ def test_errors_are_no_more_than_twice_torch_s(
     TritonBackend().dense(row, plane, all_heads(row), into)
     seen = slot_mask(layout, plane.queries, plane.keys, causal(plane))
     for head in range(heads):
-        ours, theirs = errors(row, head, seen, layout, into)
-        assert holds(ours, theirs, dtype), (head, ours, theirs)
+        ours, reference = errors(row, head, seen, layout, into)
+        assert holds(ours, reference, dtype), (head, ours, reference)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -89,7 +89,7 @@ def test_heads_that_were_not_picked_are_left_alone() -> None:
     assert into.output[[1, 2]].isfinite().all()
 
 
-def test_several_rows_of_a_batch_go_one_by_one() -> None:
+def test_several_rows_of_a_batch_go_in_turn() -> None:
     layouts = [LAYOUTS["padded"], LAYOUTS["text"]]
     for number, layout in enumerate(layouts):
         row, plane = states(layout.to(DEVICE), 2, 1, 64, seed=number), whole(layout.to(DEVICE))
@@ -100,14 +100,14 @@ def test_several_rows_of_a_batch_go_one_by_one() -> None:
         torch.testing.assert_close(made.output[some], expected.output[some], rtol=1e-5, atol=1e-5)
 
 
-def test_the_reference_beside_the_kernel_agrees() -> None:
+def test_the_reference_agrees_with_the_kernel() -> None:
     layout = LAYOUTS["interleaved"].to(DEVICE)
     row, plane = states(layout, 2, 1, 64), by_query(layout, "image")
-    made, beside = nothing_yet(row), Partial.empty(row)
+    made, reference = nothing_yet(row), Partial.empty(row)
     TritonBackend().dense(row, plane, all_heads(row), made)
-    dense(row, plane, all_heads(row), beside)
-    some = beside.lse > -torch.inf
-    torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
+    dense(row, plane, all_heads(row), reference)
+    some = reference.lse > -torch.inf
+    torch.testing.assert_close(made.output[some], reference.output[some], rtol=1e-5, atol=1e-5)
 
 
 def test_a_dtype_that_no_kernel_reads_is_refused() -> None:

@@ -52,19 +52,19 @@ def test_errors_are_no_more_than_twice_torch_s(
     TritonBackend().grid(row, plane, index, torch.arange(len(picked), device=DEVICE), into)
     for head in range(len(picked)):
         seen = slot_mask(layout, plane.queries, plane.keys, index.seen(head, plane))
-        ours, theirs = errors(row, head, seen, layout, into)
-        assert holds(ours, theirs, dtype), (head, ours, theirs)
+        ours, reference = errors(row, head, seen, layout, into)
+        assert holds(ours, reference, dtype), (head, ours, reference)
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_reference_beside_the_kernels_agrees(name: str) -> None:
+def test_the_reference_agrees_with_the_kernels(name: str) -> None:
     layout = LAYOUTS[name].to(DEVICE)
     picked = [HEADS[0], HEADS[6], HEADS[8], HEADS[9]]
     row, plane = states(layout, 4, 2, 64), whole(layout)
     index, heads = index_of(picked), torch.arange(4, device=DEVICE)
-    made, beside = nothing_yet(row), Partial.empty(row)
+    made, reference = nothing_yet(row), Partial.empty(row)
     TritonBackend().grid(row, plane, index, heads, made)
-    grid(row, plane, index, heads, beside)
-    some = beside.lse > -torch.inf
-    torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(made.lse, beside.lse, rtol=1e-5, atol=1e-5)
+    grid(row, plane, index, heads, reference)
+    some = reference.lse > -torch.inf
+    torch.testing.assert_close(made.output[some], reference.output[some], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, reference.lse, rtol=1e-5, atol=1e-5)

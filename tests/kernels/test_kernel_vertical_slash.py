@@ -48,8 +48,8 @@ def test_errors_are_no_more_than_twice_torch_s(
     TritonBackend().lines(row, plane, index, torch.arange(heads, device=DEVICE), into)
     for head in range(heads):
         seen = slot_mask(layout, plane.queries, plane.keys, index.seen(head, plane))
-        ours, theirs = errors(row, head, seen, layout, into)
-        assert holds(ours, theirs, dtype), (head, ours, theirs)
+        ours, reference = errors(row, head, seen, layout, into)
+        assert holds(ours, reference, dtype), (head, ours, reference)
 
 
 @pytest.mark.parametrize("block", [16, 32, 128])
@@ -76,16 +76,16 @@ def test_a_column_that_is_named_twice_counts_once() -> None:
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_reference_beside_the_kernel_agrees(name: str) -> None:
+def test_the_reference_agrees_with_the_kernel(name: str) -> None:
     layout = LAYOUTS[name].to(DEVICE)
     row, plane = states(layout, 4, 2, 64), whole(layout)
     index, heads = lines(plane, 4), torch.arange(4, device=DEVICE)
-    made, beside = nothing_yet(row), Partial.empty(row)
+    made, reference = nothing_yet(row), Partial.empty(row)
     TritonBackend().lines(row, plane, index, heads, made)
-    vertical_slash(row, plane, index, heads, beside)
-    some = beside.lse > -torch.inf
-    torch.testing.assert_close(made.output[some], beside.output[some], rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(made.lse, beside.lse, rtol=1e-5, atol=1e-5)
+    vertical_slash(row, plane, index, heads, reference)
+    some = reference.lse > -torch.inf
+    torch.testing.assert_close(made.output[some], reference.output[some], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, reference.lse, rtol=1e-5, atol=1e-5)
 
 
 def test_a_block_s_side_that_no_kernel_takes_is_refused() -> None:

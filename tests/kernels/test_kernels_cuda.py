@@ -43,17 +43,17 @@ def test_real_sizes_match_the_reference(head_dim: int, dtype: torch.dtype) -> No
     layout = PromptLayout.spans(*MIXED, frame=256).to(CUDA)
     row = states(len(layout), len(PATTERNS), 2, head_dim, dtype)
     made = sparse_attention(row, layout, PATTERNS, backend_for(CUDA, "triton"))
-    wanted = sparse_attention(row, layout, PATTERNS, Reference())
-    torch.testing.assert_close(made.lse, wanted.lse, rtol=1e-4, atol=1e-3)
+    expected = sparse_attention(row, layout, PATTERNS, Reference())
+    torch.testing.assert_close(made.lse, expected.lse, rtol=1e-4, atol=1e-3)
     eps = torch.finfo(dtype).eps
-    torch.testing.assert_close(made.output, wanted.output, rtol=4 * eps, atol=eps)
+    torch.testing.assert_close(made.output, expected.output, rtol=4 * eps, atol=eps)
 
 
 def test_the_dense_kernel_s_error_is_no_more_than_twice_torch_s() -> None:
     layout = PromptLayout.text(8191, CUDA)
     row = states(8191, 4, 2, 128, torch.bfloat16)
     made = sparse_attention(row, layout, [Dense()] * 4, backend_for(CUDA, "triton"))
-    wanted = Partial.empty(row)
+    expected = Partial.empty(row)
     future = torch.ones(8191, 8191, dtype=torch.bool, device=CUDA).triu(1)
     for head in range(4):
         q, k, v = (
@@ -61,13 +61,13 @@ def test_the_dense_kernel_s_error_is_no_more_than_twice_torch_s() -> None:
             for part, n in ((row.queries, head), (row.keys, head // 2), (row.values, head // 2))
         )
         scores = (q @ k.T * row.scale).masked_fill(future, -torch.inf)
-        wanted.output[head] = (scores.softmax(1) @ v).float()
+        expected.output[head] = (scores.softmax(1) @ v).float()
     peer = scaled_dot_product_attention(
         row.queries[None], row.keys[None], row.values[None], is_causal=True, enable_gqa=True
     )[0]
-    ours = (made.output.to(torch.bfloat16) - wanted.output).square().mean().sqrt()
-    theirs = (peer - wanted.output).square().mean().sqrt()
-    assert ours <= 2 * theirs
+    ours = (made.output.to(torch.bfloat16) - expected.output).square().mean().sqrt()
+    peer_error = (peer - expected.output).square().mean().sqrt()
+    assert ours <= 2 * peer_error
 
 
 def test_a_million_tokens_are_addressed_without_overflow() -> None:
@@ -81,13 +81,13 @@ def test_a_million_tokens_are_addressed_without_overflow() -> None:
         assert frontier % 256 != 3, "a query of the horizontal line sees more"
         q, k = row.queries[-1, frontier].float(), row.keys[0, : frontier + 1][seen].float()
         weights = (k @ q * row.scale).softmax(0)
-        wanted = weights @ row.values[0, : frontier + 1][seen].float()
-        torch.testing.assert_close(made.output[-1, frontier], wanted, rtol=2e-2, atol=2e-3)
+        expected = weights @ row.values[0, : frontier + 1][seen].float()
+        torch.testing.assert_close(made.output[-1, frontier], expected, rtol=2e-2, atol=2e-3)
 
 
 def test_a_grid_is_faster_than_flash_at_length() -> None:
     gpu = pytest.importorskip("sooner_lab.bench.gpu.run")
     settings = gpu.GpuSettings(sections=("prefill",), prefill_lengths=(131_072,))
     result = gpu.run(settings, progress=lambda line: None)
-    (found,) = result["sections"]["prefill"]["lengths"]
-    assert found["arms"]["grid"]["over_sdpa"] > 2
+    (entry,) = result["sections"]["prefill"]["lengths"]
+    assert entry["arms"]["grid"]["over_sdpa"] > 2

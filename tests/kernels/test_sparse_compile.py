@@ -71,24 +71,30 @@ def launched(kind: str, what: str, dim: int, arch: int = 90, more: int = 0) -> l
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("kind", PLANES)
 def test_kernels_spill_nothing_and_fit_a_multiprocessor(kind: str, dim: int, arch: int) -> None:
-    made = [one for what in ("dense", "lines", "grid") for one in launched(kind, what, dim, arch)]
+    made = [
+        launch for what in ("dense", "lines", "grid") for launch in launched(kind, what, dim, arch)
+    ]
     report = "\n".join(map(repr, made))
-    assert len({one.name for one in made}) == 4, report
-    for one in made:
-        assert one.spilled <= SPILLS.get((one.name, kind, dim, arch), 0), report
-    assert all(one.shared <= SHARED[arch] - 1024 for one in made), report
+    assert len({launch.name for launch in made}) == 4, report
+    for launch in made:
+        assert launch.spilled <= SPILLS.get((launch.name, kind, dim, arch), 0), report
+    assert all(launch.shared <= SHARED[arch] - 1024 for launch in made), report
 
 
 def test_the_band_of_a_grid_spills_nothing() -> None:
     """Those whose masks take the most registers: half a kilobyte was spilled a thread."""
     bands = [launched(kind, "grid", 64)[-1] for kind in ("whole", "pair")]
-    assert [one.name for one in bands] == ["band_kernel", "boundary_band"]
-    assert not any(one.spilled for one in bands), bands
+    assert [launch.name for launch in bands] == ["band_kernel", "boundary_band"]
+    assert not any(launch.spilled for launch in bands), bands
 
 
 def test_prompts_of_any_length_share_compiled_kernels() -> None:
     made = [
-        [one.ptx for what in ("dense", "lines") for one in launched("pair", what, 64, more=more)]
+        [
+            launch.ptx
+            for what in ("dense", "lines")
+            for launch in launched("pair", what, 64, more=more)
+        ]
         for more in (0, 7, 54)
     ]
     assert made[0] == made[1] == made[2]

@@ -9,7 +9,7 @@ import pytest
 import sooner
 import tiny
 from memory.test_prefix_reuse import PLACES, Counted, counted
-from page_prompts import GREEDY, SLOTS, alone, asked
+from page_prompts import GREEDY, SLOTS, alone, prompt_of
 from sooner.memory import manager
 
 QUESTION, OTHER = (5, 6, 7), (60, 61, 62, 63)
@@ -33,7 +33,7 @@ def drafted(
     engine: sooner.Engine, draft: Any, family: str, kind: str, tail: tuple[int, ...]
 ) -> tuple[Counted, Any]:
     with counted(draft) as count:
-        request = engine.admit(asked(family, kind, tail), max_new_tokens=23, **GREEDY)
+        request = engine.admit(prompt_of(family, kind, tail), max_new_tokens=23, **GREEDY)
         engine.run()
     assert request.error is None, request.error
     assert request.tokens == alone(family, kind, tail, 1)
@@ -56,36 +56,36 @@ def test_a_second_question_is_drafted_for_from_what_is_known(
     engine, draft = engine_of(family, paged=paged)
     first, _ = drafted(engine, draft, family, kind, QUESTION)
     second, request = drafted(engine, draft, family, kind, OTHER)
-    fresh, wanted = drafted(*engine_of(family, paged=paged), family, kind, OTHER)
-    prompt = asked(family, kind, OTHER)["input_ids"].shape[1]
+    fresh, expected = drafted(*engine_of(family, paged=paged), family, kind, OTHER)
+    prompt = prompt_of(family, kind, OTHER)["input_ids"].shape[1]
     assert first.tokens[0] >= prompt - 1 - SLOTS
     assert fresh.tokens[0] == prompt
     covered = prompt - second.tokens[0]
     assert covered == request.cached_tokens > 0
     assert second.tokens[1:] == fresh.tokens[1:]  # and it drafts alike
-    assert request.num_draft_tokens == wanted.num_draft_tokens
+    assert request.num_draft_tokens == expected.num_draft_tokens
     assert second.encoded == 0
     assert fresh.encoded == (kind != "text")
 
 
 @PLACES
-def test_rows_that_join_and_leave_keep_their_own(paged: bool) -> None:
+def test_rows_that_join_and_leave_keep_their_slots(paged: bool) -> None:
     """Drafts of rows that left others behind, or took their places, belong to the right text."""
     family, kind = "qwen2_5_vl", "image"
     engine, draft = engine_of(family, paged=paged, max_rows=3)
     tails = (QUESTION, OTHER, (9, 9), (8, 7, 6, 5, 4), (1, 2))
     requests = [
-        engine.admit(asked(family, kind, tail), max_new_tokens=5 + 4 * place, **GREEDY)
+        engine.admit(prompt_of(family, kind, tail), max_new_tokens=5 + 4 * place, **GREEDY)
         for place, tail in enumerate(tails)
     ]
     engine.run()
     for place, (request, tail) in enumerate(zip(requests, tails, strict=True)):
         assert request.tokens == [alone(family, kind, tail, 1)[0][: 5 + 4 * place]]
     for tail in tails:
-        fresh, wanted = drafted(*engine_of(family, paged=paged), family, kind, tail)
+        fresh, expected = drafted(*engine_of(family, paged=paged), family, kind, tail)
         again, request = drafted(engine, draft, family, kind, tail)
         assert again.tokens[1:] == fresh.tokens[1:]
-        assert request.num_draft_tokens == wanted.num_draft_tokens
+        assert request.num_draft_tokens == expected.num_draft_tokens
 
 
 def test_pages_that_are_gone_take_their_drafts_with_them() -> None:
@@ -98,4 +98,4 @@ def test_pages_that_are_gone_take_their_drafts_with_them() -> None:
     memory.pool.drop(memory.pool.take(memory.pool.available))
     assert not memory.slots.prefixes.content
     again, _ = drafted(engine, draft, family, "image", OTHER)
-    assert again.tokens[0] == asked(family, "image", OTHER)["input_ids"].shape[1]
+    assert again.tokens[0] == prompt_of(family, "image", OTHER)["input_ids"].shape[1]

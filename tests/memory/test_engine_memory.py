@@ -11,7 +11,7 @@ import torch
 import sooner
 import tiny
 from method_matrix import METHODS
-from page_prompts import GREEDY, SLOTS, alone, asked
+from page_prompts import GREEDY, SLOTS, alone, prompt_of
 from sooner.memory import manager
 from sooner.memory.manager import EngineMemory
 
@@ -44,36 +44,36 @@ def check(engine: sooner.Engine) -> None:
     caches = [] if engine.batch is None else [engine.batch.session.target.cache]
     if engine.prefilling is not None:
         caches.append(engine.prefilling.decoding.session.target.cache)
-    rows = [row for one in caches for row in one.pages.rows]
-    held = [page for row in rows for page in row.pages]
-    assert {page: held.count(page) for page in held} == {
+    rows = [row for cache in caches for row in cache.pages.rows]
+    pages = [page for row in rows for page in row.pages]
+    assert {page: pages.count(page) for page in pages} == {
         page: pool.holders(page) for page in range(pool.size) if pool.holders(page)
     }
-    for one in caches:
-        for length, row in zip(one.lengths, one.pages.rows, strict=False):
+    for cache in caches:
+        for length, row in zip(cache.lengths, cache.pages.rows, strict=False):
             assert len(row.pages) * SLOTS >= length
-            behind = row.pages[length // SLOTS :]
-            assert all(pool.may_write(page) for page in behind)
+            free_pages = row.pages[length // SLOTS :]
+            assert all(pool.may_write(page) for page in free_pages)
 
 
 def schedule(seed: int) -> tuple[int, int]:
     """Requests come at random; returns how many tokens were reused, and how often rows left."""
     rng = random.Random(seed)
     family = rng.choice(tiny.FAMILIES)
-    name = rng.choice([one for one in JOINING if one in METHODS])
+    name = rng.choice([method_name for method_name in JOINING if method_name in METHODS])
     method = METHODS[name](family)
     kinds = rng.sample(tiny.kinds(family), min(2, len(tiny.kinds(family))))
     paged = rng.random() < 0.5 and sooner.models.adapt(tiny.model(family)).takes_blocks
-    longest = max(asked(family, kind, TAILS[-1])["input_ids"].shape[1] for kind in kinds)
-    least = -(-(longest + 23 + method.largest_block() + 1) // SLOTS)
+    longest = max(prompt_of(family, kind, TAILS[-1])["input_ids"].shape[1] for kind in kinds)
+    minimum = -(-(longest + 23 + method.largest_block() + 1) // SLOTS)
     engine = sooner.Engine(
         tiny.model(family), method, max_rows=rng.choice((2, 4)),
-        prefill_chunk=rng.choice((None, 3, 7)), pages=least + rng.choice((0, 5, least // 2, least)),
-        paged=paged,
+        prefill_chunk=rng.choice((None, 3, 7)), pages=minimum + rng.choice((0, 5, minimum // 2,
+        minimum)), paged=paged,
     )  # fmt: skip
     assert engine.memory is not None
     requests: list[tuple[Any, ...]] = []
-    said: dict[int, list[int]] = {}
+    outputs: dict[int, list[int]] = {}
     left = rng.randint(4, 8)
     while left or not engine.is_idle:
         if left and rng.random() < 0.5:
@@ -83,9 +83,9 @@ def schedule(seed: int) -> tuple[int, int]:
 
             def tell(row: int, tokens: list[int], drafted: int, number: int = number) -> None:
                 if not row:
-                    said.setdefault(number, []).extend(tokens)
+                    outputs.setdefault(number, []).extend(tokens)
 
-            inputs = asked(family, kind, tail, rows)
+            inputs = prompt_of(family, kind, tail, rows)
             request = engine.admit(inputs, max_new_tokens=new, on_tokens=tell, **GREEDY)
             requests.append((request, kind, tail, rows, new))
             left -= 1
@@ -101,7 +101,7 @@ def schedule(seed: int) -> tuple[int, int]:
         assert request.error is None, (where, request.error)
         for row, whole in zip(request.tokens, alone(family, kind, tail, rows), strict=True):
             assert row == whole[:new], where
-        assert said[number] == request.tokens[0], where
+        assert outputs[number] == request.tokens[0], where
     assert engine.memory.pool.used == 0
     turned_out = sum(request.before is not None for request, *_ in requests)
     return sum(request.cached_tokens for request, *_ in requests), turned_out
@@ -114,9 +114,9 @@ def test_a_request_gets_the_tokens_it_gets_alone(seed: int) -> None:
 
 def test_the_schedules_share_and_turn_out() -> None:
     """Else they would show nothing."""
-    found = [schedule(seed) for seed in range(100, 112)]
-    assert sum(reused for reused, _ in found) > 100
-    assert sum(turned_out for _, turned_out in found) > 3
+    results = [schedule(seed) for seed in range(100, 112)]
+    assert sum(reused for reused, _ in results) > 100
+    assert sum(turned_out for _, turned_out in results) > 3
 
 
 @pytest.mark.soak

@@ -8,7 +8,7 @@ import pytest
 
 import sooner
 import tiny
-from page_prompts import GREEDY, SLOTS, alone, asked
+from page_prompts import GREEDY, SLOTS, alone, prompt_of
 from sooner.decoding import cache
 from sooner.memory import manager
 
@@ -17,7 +17,7 @@ TAILS = ((60, 61, 62, 63), (5, 6, 7), (9, 9))
 
 
 @pytest.fixture
-def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+def allocations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
     """Shapes of all memory that is taken for slots."""
     monkeypatch.setattr(manager, "PAGE", SLOTS)
     shapes: list[tuple[int, ...]] = []
@@ -32,21 +32,21 @@ def taken(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 
 def output(engine: sooner.Engine, tail: tuple[int, ...], tokens: int = 9) -> Any:
-    return engine.admit(asked(FAMILY, "image", tail), max_new_tokens=tokens, **GREEDY)
+    return engine.admit(prompt_of(FAMILY, "image", tail), max_new_tokens=tokens, **GREEDY)
 
 
-def test_a_batch_takes_the_slots_of_the_one_before(taken: list[tuple[int, ...]]) -> None:
+def test_a_batch_takes_the_slots_of_the_batch_before(allocations: list[tuple[int, ...]]) -> None:
     engine = sooner.Engine(tiny.model(FAMILY), pages=200, paged=False, max_rows=3)
     for tail in TAILS:
         request = output(engine, tail)
         engine.run()
         assert request.tokens == [alone(FAMILY, "image", tail, 1)[0][:9]]
-    assert len(taken) == 1
+    assert len(allocations) == 1
 
 
-@pytest.mark.parametrize("beside", [False, True])
-def test_a_draft_takes_the_slots_of_the_one_before(
-    taken: list[tuple[int, ...]], beside: bool
+@pytest.mark.parametrize("joins", [False, True])
+def test_a_draft_takes_the_slots_of_the_draft_before(
+    allocations: list[tuple[int, ...]], joins: bool
 ) -> None:
     """One after the other, or joining those that decode."""
     draft = tiny.noisy(FAMILY)
@@ -59,10 +59,10 @@ def test_a_draft_takes_the_slots_of_the_one_before(
         requests.append(output(engine, tail, 20))
         while engine.batch is None or engine.prefilling is not None or engine.waiting:
             engine.step()
-        if not beside:
+        if not joins:
             engine.run()
     engine.run()
     for request, tail in zip(requests, TAILS, strict=True):
         assert request.tokens == [alone(FAMILY, "image", tail, 1)[0][:20]]
         assert request.num_drafts > 0
-    assert len(taken) == 2  # the target's and the draft's
+    assert len(allocations) == 2  # the target's and the draft's

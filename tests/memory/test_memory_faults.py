@@ -12,7 +12,7 @@ import torch
 
 import sooner
 import tiny
-from page_prompts import GREEDY, SLOTS, alone, asked
+from page_prompts import GREEDY, SLOTS, alone, prompt_of
 from sooner.memory import manager, row_pages
 from sooner.memory.paged import PagedCache, PageStores
 
@@ -32,7 +32,7 @@ def engine(paged: bool, **options: Any) -> sooner.Engine:
 
 
 def ask(engine: sooner.Engine, tail: tuple[int, ...] = TAIL, **options: Any) -> Any:
-    inputs = asked(FAMILY, "video", tail)
+    inputs = prompt_of(FAMILY, "video", tail)
     return engine.admit(inputs, **{"max_new_tokens": 9, **GREEDY, **options})
 
 
@@ -105,7 +105,7 @@ def test_a_row_that_a_forward_lost_gives_its_pages_back(
         batch.step()
     Fails(monkeypatch, sooner.decoding.runner.ModelRunner, "forward_tree")
     batch.step()
-    assert all(isinstance(one.error, sooner.errors.MemoryRanOutError) for one in lost)
+    assert all(isinstance(request.error, sooner.errors.MemoryRanOutError) for request in lost)
     assert batch.pages_used == 0
     again = ask(batch)
     batch.run()
@@ -115,15 +115,15 @@ def test_a_row_that_a_forward_lost_gives_its_pages_back(
 
 @PLACES
 @pytest.mark.parametrize("at", [0, 6])
-def test_what_holds_no_numbers_is_not_given_to_others(paged: bool, at: int) -> None:
+def test_slots_that_hold_nan_are_not_reused(paged: bool, at: int) -> None:
     """A forward goes wrong once, in the prefill or behind it: nobody is handed its slots."""
     batch = engine(paged)
-    adapter, own = batch.memory.adapter, batch.memory.adapter.decode
+    adapter, original = batch.memory.adapter, batch.memory.adapter.decode
     left = [at]
 
     def decode(*args: Any, **options: Any) -> Any:
         left[0] -= 1
-        return own(*args, **options) * (torch.nan if left[0] == -1 else 1)
+        return original(*args, **options) * (torch.nan if left[0] == -1 else 1)
 
     bad = ask(batch)
     batch.memory.adapter.decode = decode
@@ -148,7 +148,7 @@ def test_what_holds_no_numbers_is_not_given_to_others(paged: bool, at: int) -> N
 @pytest.mark.parametrize("how", ["ends", "is cancelled", "fails", "never began"])
 def test_an_idle_engine_holds_no_pixels(paged: bool, how: str) -> None:
     batch = engine(paged)
-    inputs = asked(FAMILY, "video", TAIL)
+    inputs = prompt_of(FAMILY, "video", TAIL)
     pixels = inputs["pixel_values_videos"] = inputs["pixel_values_videos"].clone()
     seen = weakref.ref(pixels)
 

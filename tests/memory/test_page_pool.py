@@ -37,17 +37,17 @@ class Pages(RuleBasedStateMachine):
         missing = max(self.pool.pages_for(slots) - len(row.pages), 0)
         before = self.pool.available
         try:
-            taken = self.pool.take(missing)
+            new_pages = self.pool.take(missing)
         except MemoryRanOutError:
             assert missing > before
             assert self.pool.available == before
             return False
-        assert len(set(taken)) == len(taken) == missing
-        for page in taken:
+        assert len(set(new_pages)) == len(new_pages) == missing
+        for page in new_pages:
             assert self.pool.may_write(page)
             assert all(page not in other.pages for other in self.rows)
             self.slots[page] = [None] * SLOTS  # poison
-        row.pages += taken
+        row.pages += new_pages
         return True
 
     def write(self, row: Row, start: int, end: int) -> None:
@@ -59,24 +59,24 @@ class Pages(RuleBasedStateMachine):
     @rule(data=st.data(), tail=st.lists(st.integers(0, 1), max_size=7))
     def begin(self, data: st.DataObject, tail: list[int]) -> None:
         """A prompt that shares its beginning with others, in part."""
-        others = [row.text[: row.length] for row in self.rows] or [[]]
-        text = data.draw(st.sampled_from(others)) + tail or [0]
+        prefixes = [row.text[: row.length] for row in self.rows] or [[]]
+        text = data.draw(st.sampled_from(prefixes)) + tail or [0]
         row = Row(text)
         names = self.names(text)
-        found = self.pool.find([name.key for name in names])
-        assert len(found) <= len(text) // SLOTS
-        for page, name in zip(found, names, strict=False):
+        prefix_pages = self.pool.find([name.key for name in names])
+        assert len(prefix_pages) <= len(text) // SLOTS
+        for page, name in zip(prefix_pages, names, strict=False):
             assert self.pool.name_of(page) == name
         whole = (len(text) - 1) // SLOTS
-        self.pool.hold(found)
-        row.pages = found[:whole]
-        shared = min(len(found) * SLOTS, len(text) - 1)
+        self.pool.hold(prefix_pages)
+        row.pages = prefix_pages[:whole]
+        shared = min(len(prefix_pages) * SLOTS, len(text) - 1)
         if not self.take(row, len(text)):
-            self.pool.drop(found)
+            self.pool.drop(prefix_pages)
             return
         if shared % SLOTS:  # copy the page of which the last slots are written to
-            self.slots[row.pages[whole]] = list(self.slots[found[whole]])
-            self.pool.drop(found[whole:])
+            self.slots[row.pages[whole]] = list(self.slots[prefix_pages[whole]])
+            self.pool.drop(prefix_pages[whole:])
         self.rows.append(row)
         self.write(row, shared, len(text))
         row.length = len(text)
@@ -113,7 +113,7 @@ class Pages(RuleBasedStateMachine):
         assert 0 <= self.pool.cached <= self.pool.available
 
     @invariant()
-    def every_row_reads_its_own_text(self) -> None:
+    def every_row_reads_only_its_text(self) -> None:
         for row in self.rows:
             read = [
                 self.slots[row.pages[slot // SLOTS]][slot % SLOTS] for slot in range(row.length)
@@ -141,7 +141,7 @@ def named(pool: PagePool, count: int, start: int = 0) -> list[int]:
     return pages
 
 
-def test_the_least_recently_used_prefix_goes_first_and_its_end_before_its_beginning() -> None:
+def test_the_lru_prefix_goes_first_and_its_end_before_its_beginning() -> None:
     gone: list[int] = []
     pool = PagePool(6, 4, gone.append)
     first, second = named(pool, 2), named(pool, 2, start=2)
@@ -159,5 +159,5 @@ TEXT = list(range(9))
 
 
 def names(**changes: object) -> list[PageName]:
-    given: dict = {"ids": TEXT, "positions": [list(range(9))] * 3, "next_position": (9, 9, 9)}
-    return Prefix(**{**given, **changes}).names(SLOTS)
+    defaults: dict = {"ids": TEXT, "positions": [list(range(9))] * 3, "next_position": (9, 9, 9)}
+    return Prefix(**{**defaults, **changes}).names(SLOTS)

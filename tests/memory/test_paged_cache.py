@@ -37,8 +37,8 @@ def runner(
     made = ModelRunner(adapt(tiny.model(family)), capacity)
     if memory is None:
         return made
-    held = [RowMemory(memory.pool.take(-(-room // SLOTS))) for _ in range(rows)]
-    pages = RowPages(memory.pool, held)
+    row_memories = [RowMemory(memory.pool.take(-(-room // SLOTS))) for _ in range(rows)]
+    pages = RowPages(memory.pool, row_memories)
     made.cache = PagedCache(memory, capacity, rows, pages, CPU)
     return made
 
@@ -58,8 +58,8 @@ def tokens(generator: torch.Generator, *shape: int) -> Tensor:
     return torch.randint(0, 80, shape, generator=generator)
 
 
-def same(ours: Forward, theirs: Forward) -> None:
-    torch.testing.assert_close(ours.logits, theirs.logits, atol=2e-5, rtol=1e-4)
+def same(ours: Forward, other: Forward) -> None:
+    torch.testing.assert_close(ours.logits, other.logits, atol=2e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2_5_vl", "qwen3_vl"])
@@ -69,31 +69,31 @@ def test_blocks_trees_and_rows_that_leave(family: str, chunk: int | None) -> Non
     memory = stores(family)
     pair = [runner(family, memory, rows), runner(family, None, rows)]
     generator = torch.Generator().manual_seed(3)
-    said = [
-        one.prefill(one.adapter.embed_prompt(tiny.inputs(family, kind, rows)), chunk)
-        for one in pair
+    outputs = [
+        part.prefill(part.adapter.embed_prompt(tiny.inputs(family, kind, rows)), chunk)
+        for part in pair
     ]
-    same(*said)
+    same(*outputs)
     nodes = tokens(generator, rows, len(PARENTS))
     tree = Tree.from_lists(nodes.tolist(), [PARENTS] * rows)
     roots = tokens(generator, rows)
     for round_ in range(4):
         poison(memory)
-        same(*(one.forward_tree(roots[: len(one.lengths)], tree) for one in pair))
+        same(*(part.forward_tree(roots[: len(part.lengths)], tree) for part in pair))
         entries = [[0, 2, 5], [0], [0, 1, 3]][: len(pair[0].lengths)]
-        for one in pair:
-            one.commit(entries)
+        for part in pair:
+            part.commit(entries)
         if round_ == 1:  # the last row takes the place of the first
-            for one in pair:
-                one.cache.release({0: []})
-                one.keep_rows([2, 1])
+            for part in pair:
+                part.cache.release({0: []})
+                part.keep_rows([2, 1])
             tree = Tree.from_lists(nodes[:2].tolist(), [PARENTS] * 2)
         assert pair[0].lengths == pair[1].lengths
-    held = sum(len(row.pages) for row in pair[0].cache.pages.rows)
-    assert memory.pool.used == held
+    used = sum(len(row.pages) for row in pair[0].cache.pages.rows)
+    assert memory.pool.used == used
 
 
-def kept(cache: SlotCache) -> list[Any]:
+def stores_of(cache: SlotCache) -> list[Any]:
     return [layer.stores for layer in cache.slot_layers]
 
 
@@ -125,8 +125,10 @@ def test_random_pages_hold_what_rows_of_slots_hold() -> None:
                 for layer in range(2):
                     cache.update(states + layer, -states, layer)
                 width = max(map(len, paths))
-                path = torch.tensor([one[1:] + [0] * (width - len(one)) for one in paths]).long()
-                entries = torch.tensor([len(one) for one in paths])
+                path = torch.tensor(
+                    [entry_path[1:] + [0] * (width - len(entry_path)) for entry_path in paths]
+                ).long()
+                entries = torch.tensor([len(entry_path) for entry_path in paths])
                 cache.commit_path(path.view(len(paths), -1), entries, is_chain=False)
                 cache.note_commit(entries.tolist())
             if len(paths) > 1 and rng.random() < 0.2:
@@ -134,8 +136,8 @@ def test_random_pages_hold_what_rows_of_slots_hold() -> None:
                 for cache in caches:
                     cache.keep_rows(order)
             for row, length in enumerate(caches[0].lengths):
-                for ours, theirs in zip(kept(caches[0]), kept(caches[1]), strict=True):
-                    for mine, other in zip(ours, theirs, strict=True):
+                for ours, reference in zip(stores_of(caches[0]), stores_of(caches[1]), strict=True):
+                    for mine, other in zip(ours, reference, strict=True):
                         assert torch.equal(mine[row, :, :length], other[row, :, :length])
         caches[0].keep_rows([])
         assert memory.pool.used == 0

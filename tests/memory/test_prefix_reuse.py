@@ -12,7 +12,7 @@ import torch
 import sooner
 import tiny
 from method_matrix import METHODS
-from page_prompts import GREEDY, SLOTS, alone, asked
+from page_prompts import GREEDY, SLOTS, alone, prompt_of
 from sooner.memory import manager
 
 QUESTION, OTHER = (5, 6, 7), (60, 61, 62, 63)
@@ -45,7 +45,7 @@ def counted(model: Any) -> Iterator[Counted]:
 
     hooks = [model.get_decoder().layers[0].register_forward_pre_hook(forward)]
     towers = [getattr(model.base_model, name, None) for name in ("visual", "vision_tower")]
-    hooks += [one.register_forward_pre_hook(encode) for one in towers if one is not None]
+    hooks += [module.register_forward_pre_hook(encode) for module in towers if module is not None]
     try:
         yield count
     finally:
@@ -62,17 +62,15 @@ def answer(engine: sooner.Engine, inputs: dict[str, Any], **options: Any) -> Any
 
 @PLACES
 @pytest.mark.parametrize("family", SEEING)
-def test_the_second_question_on_a_clip_forwards_its_own_tokens_alone(
-    family: str, paged: bool
-) -> None:
+def test_the_second_question_on_a_clip_forwards_only_its_tokens(family: str, paged: bool) -> None:
     kind = "video" if "video" in tiny.kinds(family) else "image"
     model = tiny.model(family)
     engine = sooner.Engine(model, pages=60, paged=paged)
-    first = answer(engine, asked(family, kind, QUESTION))
-    shared = asked(family, kind, ())["input_ids"].shape[1] // SLOTS * SLOTS
+    first = answer(engine, prompt_of(family, kind, QUESTION))
+    shared = prompt_of(family, kind, ())["input_ids"].shape[1] // SLOTS * SLOTS
     with counted(model) as count:
-        second = answer(engine, asked(family, kind, OTHER))
-    width = asked(family, kind, OTHER)["input_ids"].shape[1]
+        second = answer(engine, prompt_of(family, kind, OTHER))
+    width = prompt_of(family, kind, OTHER)["input_ids"].shape[1]
     assert first.cached_tokens == 0
     assert second.cached_tokens == shared > 0
     assert count.tokens[0] == width - shared
@@ -88,7 +86,7 @@ def test_pictures_inside_a_prefix_are_skipped_though_their_features_are_gone() -
     """The second turn of a conversation shows one more picture: it alone is encoded."""
     for family in ("qwen2_5_vl", "qwen3_vl"):
         model = tiny.model(family)
-        both = asked(family, "images", QUESTION)
+        both = prompt_of(family, "images", QUESTION)
         end = int((both["input_ids"][0] == tiny.VISION_END).nonzero()[0]) + 2
         assert end == 3 * SLOTS
         first = {
@@ -115,7 +113,7 @@ def test_what_only_looks_alike_is_not_shared(paged: bool) -> None:
     """Other pixels behind the same ids; the same content cut into another grid (M-RoPE)."""
     family = "qwen2_5_vl"
     model = tiny.model(family)
-    inputs = asked(family, "image", QUESTION)
+    inputs = prompt_of(family, "image", QUESTION)
     start = int((inputs["input_ids"][0] == tiny.IMAGE).nonzero()[0])
     pixels = {**inputs, "pixel_values": inputs["pixel_values"].flip(0)}
     grid = {**inputs, "image_grid_thw": torch.tensor([[1, 6, 4]])}
@@ -123,10 +121,10 @@ def test_what_only_looks_alike_is_not_shared(paged: bool) -> None:
         engine = sooner.Engine(model, pages=60, paged=paged)
         answer(engine, inputs, media_keys=["same"] if keys else [])
         with torch.inference_mode():
-            wanted = model.generate(**other, max_new_tokens=9, **GREEDY)
+            expected = model.generate(**other, max_new_tokens=9, **GREEDY)
         request = answer(engine, other, media_keys=keys)
         assert request.cached_tokens <= start
-        assert request.tokens == wanted[:, other["input_ids"].shape[1] :].tolist()
+        assert request.tokens == expected[:, other["input_ids"].shape[1] :].tolist()
 
 
 NOT_SHARED = {
@@ -136,11 +134,11 @@ NOT_SHARED = {
 
 
 @pytest.mark.parametrize("name", NOT_SHARED)
-def test_methods_that_listen_to_a_prompt_share_nothing_and_say_so(name: str) -> None:
+def test_methods_that_listen_to_a_prompt_share_nothing_and_report_it(name: str) -> None:
     family = "qwen2_5_vl"
     engine = sooner.Engine(tiny.model(family), METHODS[name](family), pages=80)
     for _ in range(2):
-        request = engine.admit(asked(family, "video", QUESTION), max_new_tokens=9, **GREEDY)
+        request = engine.admit(prompt_of(family, "video", QUESTION), max_new_tokens=9, **GREEDY)
         notes: list[str] = []
         while not engine.is_idle:
             engine.step()
@@ -157,7 +155,7 @@ def test_a_clip_behind_another_question_is_not_encoded_again(paged: bool) -> Non
     for family in ("llava_onevision", "qwen2_5_vl", "qwen3_vl"):
         model = tiny.model(family)
         engine = sooner.Engine(model, pages=60, paged=paged)
-        inputs = asked(family, "mixed", QUESTION)
+        inputs = prompt_of(family, "mixed", QUESTION)
         other = {**inputs, "input_ids": inputs["input_ids"].clone()}
         other["input_ids"][0, 0] = 77
         with torch.inference_mode():
@@ -175,10 +173,10 @@ def test_an_answer_is_part_of_the_next_prompt(paged: bool) -> None:
     family = "qwen2_5_vl"
     model = tiny.model(family)
     engine = sooner.Engine(model, pages=60, paged=paged)
-    inputs = asked(family, "video", QUESTION)
+    inputs = prompt_of(family, "video", QUESTION)
     first = answer(engine, inputs, max_new_tokens=23)
     more = (*QUESTION, *first.tokens[0], *OTHER)
     width = inputs["input_ids"].shape[1] + 22  # the last token is in no slot
-    second = answer(engine, asked(family, "video", more))
+    second = answer(engine, prompt_of(family, "video", more))
     assert second.cached_tokens == width // SLOTS * SLOTS
     assert second.tokens == [alone(family, "video", more, 1)[0][:9]]

@@ -10,7 +10,7 @@ import torch
 import sooner
 import tiny
 from method_matrix import METHODS
-from page_prompts import GREEDY, SLOTS, alone, asked
+from page_prompts import GREEDY, SLOTS, alone, prompt_of
 from sooner.memory import manager
 
 PLACES = pytest.mark.parametrize("paged", [False, True])
@@ -34,27 +34,27 @@ def crowd(method: str, paged: bool, pages: int, **options: Any) -> list[sooner.R
     engine = sooner.Engine(tiny.model(family), SMALL[method](family), pages=pages, paged=paged)
     requests = [
         engine.admit(
-            asked(family, "text", (20 + number,)), max_new_tokens=23, **{**GREEDY, **options}
+            prompt_of(family, "text", (20 + number,)), max_new_tokens=23, **{**GREEDY, **options}
         )
         for number in range(3)
     ]
     engine.run()
-    for one in requests:
-        assert one.error is None, one.error
+    for request in requests:
+        assert request.error is None, request.error
     return requests
 
 
 @PLACES
 @pytest.mark.parametrize("method", SMALL)
-def test_the_youngest_leaves_and_says_the_same(method: str, paged: bool) -> None:
+def test_the_youngest_leaves_and_generates_the_same_ids(method: str, paged: bool) -> None:
     pages = -(-(8 + 23 + SMALL[method]("llama").largest_block()) // SLOTS) + 3
     pages += method == "sd-tree"  # whose prompts fit together only so
     requests = crowd(method, paged, pages)
     assert requests[0].before is None, "the oldest stays"
-    assert any(one.before is not None for one in requests[1:])
-    for number, one in enumerate(requests):
-        assert one.tokens == [alone("llama", "text", (20 + number,), 1)[0]]
-        assert one.finish_reason == "length"
+    assert any(request.before is not None for request in requests[1:])
+    for number, request in enumerate(requests):
+        assert request.tokens == [alone("llama", "text", (20 + number,), 1)[0]]
+        assert request.finish_reason == "length"
 
 
 @PLACES
@@ -69,19 +69,19 @@ def test_draws_penalties_and_probabilities_go_on(seed: int | None, paged: bool) 
     roomy = crowd("plain", paged, 60, **options)
     torch.manual_seed(5)
     tight = crowd("plain", paged, 11, **options)
-    assert any(one.before is not None for one in tight)
+    assert any(item.before is not None for item in tight)
     if seed is None:
         roomy, tight = roomy[:1], tight[:1]  # which number a request takes depends on its turn
-    for ours, theirs in zip(tight, roomy, strict=True):
-        assert ours.tokens == theirs.tokens
-        assert [one.token for one in ours.logprobs[0]] == ours.tokens[0]
-        logs = [[one.logprob for one in request.logprobs[0]] for request in (ours, theirs)]
+    for ours, expected in zip(tight, roomy, strict=True):
+        assert ours.tokens == expected.tokens
+        assert [item.token for item in ours.logprobs[0]] == ours.tokens[0]
+        logs = [[item.logprob for item in request.logprobs[0]] for request in (ours, expected)]
         torch.testing.assert_close(*map(torch.tensor, logs), atol=1e-4, rtol=1e-4)
 
 
 def test_a_prefill_that_fails_gives_its_pages_back(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = sooner.Engine(tiny.model("llama"), pages=40, prefill_chunk=3)
-    request = engine.admit(asked("llama", "text", ()), max_new_tokens=9, **GREEDY)
+    request = engine.admit(prompt_of("llama", "text", ()), max_new_tokens=9, **GREEDY)
     engine.step()
     assert engine.memory.pool.used > 0
     adapter = engine.prefilling.decoding.session.target.adapter
@@ -93,35 +93,40 @@ def test_a_prefill_that_fails_gives_its_pages_back(monkeypatch: pytest.MonkeyPat
     engine.run()
     assert isinstance(request.error, ValueError)
     assert engine.memory.pool.used == 0
-    again = engine.admit(asked("llama", "text", ()), max_new_tokens=9, **GREEDY)
+    again = engine.admit(prompt_of("llama", "text", ()), max_new_tokens=9, **GREEDY)
     monkeypatch.undo()
     engine.run()
     assert again.tokens == [alone("llama", "text", (), 1)[0][:9]]
 
 
 @PLACES
-def test_the_last_in_order_leaves_and_waits_behind_those_that_go_first(paged: bool) -> None:
+def test_the_last_in_order_leaves_and_waits_for_those_that_go_first(paged: bool) -> None:
     """What came last may be the most urgent."""
     engine = sooner.Engine(tiny.model("llama"), pages=11, paged=paged, max_rows=2)
     requests = [
         engine.admit(
-            asked("llama", "text", (20 + number,)), max_new_tokens=23, priority=priority, **GREEDY
+            prompt_of("llama", "text", (20 + number,)),
+            max_new_tokens=23,
+            priority=priority,
+            **GREEDY,
         )
         for number, priority in enumerate((5.0, 9.0, 7.0, 1.0))
     ]
     ended: list[sooner.Request] = []
-    assert [one.priority for one in engine.waiting] == [1.0, 5.0, 7.0, 9.0]
+    assert [request.priority for request in engine.waiting] == [1.0, 5.0, 7.0, 9.0]
     while not engine.is_idle:
         ended += engine.step()
-        orders = [one.order for one in engine.waiting]
+        orders = [request.order for request in engine.waiting]
         assert orders == sorted(orders)
-        assert all(one.is_waiting for one in engine.waiting)
-        assert not any(one.is_waiting for one in engine.running)
-    assert [one.priority for one in ended] == [1.0, 5.0, 7.0, 9.0]
-    assert [one.num_preemptions > 0 for one in ended] == [
-        False, True, *(one.num_preemptions > 0 for one in ended[2:]),
+        assert all(request.is_waiting for request in engine.waiting)
+        assert not any(request.is_waiting for request in engine.running)
+    assert [request.priority for request in ended] == [1.0, 5.0, 7.0, 9.0]
+    assert [request.num_preemptions > 0 for request in ended] == [
+        False, True, *(request.num_preemptions > 0 for request in ended[2:]),
     ]  # fmt: skip
-    assert all((one.before is not None) == (one.num_preemptions > 0) for one in requests)
-    assert [one.tokens for one in requests] == [
+    assert all(
+        (request.before is not None) == (request.num_preemptions > 0) for request in requests
+    )
+    assert [request.tokens for request in requests] == [
         [alone("llama", "text", (20 + number,), 1)[0]] for number in range(4)
     ]

@@ -6,17 +6,17 @@ import gc
 import multiprocessing
 from typing import Any
 
-OTHERS: set[Any] = set()
+EXISTING: set[Any] = set()
 """Standing drafts of pairs that earlier tests left to the garbage collector, or that still live."""
 
 
-def forget_others() -> None:
+def snapshot_children() -> None:
     """Let `children` tell of the processes that start from now on."""
     gc.collect()
-    OTHERS.clear()
-    OTHERS.update(multiprocessing.active_children())
+    EXISTING.clear()
+    EXISTING.update(multiprocessing.active_children())
 
 
 def children() -> list[Any]:
     """Living processes of this module; multiprocessing's resource tracker is none of them."""
-    return [one for one in multiprocessing.active_children() if one not in OTHERS]
+    return [child for child in multiprocessing.active_children() if child not in EXISTING]

@@ -3,13 +3,13 @@ from __future__ import annotations
 import pytest
 
 import sooner
-from methods.children import forget_others
+from methods.children import snapshot_children
 from methods.doors import methods
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _only_own_children() -> None:
-    forget_others()
+def _ignore_existing_children() -> None:
+    snapshot_children()
 
 
 @pytest.fixture(params=["plain", "prompt-lookup", "speculative"])

@@ -33,11 +33,11 @@ def run(method: sooner.Method, family: str, kind: str, rows: int = 1, **options:
 def in_shm(process: int | str) -> set[str]:
     """Names in /dev/shm that a process holds, open or mapped; those of an OpenMP left out."""
     links = (Path(f"/proc/{process}/fd")).iterdir()
-    opened = {os.readlink(one) for one in links if one.is_symlink()}
+    opened = {os.readlink(path) for path in links if path.is_symlink()}
     mapped = {line.split()[-1] for line in Path(f"/proc/{process}/maps").read_text().splitlines()}
-    return {one for one in opened | mapped if re.match("/dev/shm/(?!__KMP)", one)}
+    return {path for path in opened | mapped if re.match("/dev/shm/(?!__KMP)", path)}
 
 
 def pid(draft: sooner.SpawnedDraft) -> int:
-    (one,) = draft.processes
-    return int(one.process.pid)
+    (worker,) = draft.processes
+    return int(worker.process.pid)

@@ -53,30 +53,30 @@ def fitted(name: str, kind: str = "text", clusters: int = 0) -> AssistantModel:
 
 
 @pytest.fixture
-def theirs(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Any]:
+def hf_assistant(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Any]:
     """Makes transformers' own assistant of a config.json.
 
     5.23 can't build one: it asks which layer makes the keys, and of an assistant's layers none
     does.
     """
 
-    def made(told: dict[str, Any]) -> Any:
+    def made(raw: dict[str, Any]) -> Any:
         place = "transformers.models.gemma4"
         configs = importlib.import_module(f"{place}.configuration_gemma4").Gemma4TextConfig
-        own = getattr(configs, "kv_sharing_modes", None)
-        if own is not None:
+        modes_property = getattr(configs, "kv_sharing_modes", None)
+        if modes_property is not None:
 
             def modes(self: Any) -> list[str | None]:
                 if self.num_kv_shared_layers == self.num_hidden_layers:
                     return ["reuse"] * self.num_hidden_layers
-                found: list[str | None] = own.fget(self)
-                return found
+                result: list[str | None] = modes_property.fget(self)
+                return result
 
             monkeypatch.setattr(configs, "kv_sharing_modes", property(modes))
         from transformers import Gemma4AssistantConfig, Gemma4AssistantForCausalLM
 
-        inner = {key: one for key, one in told["text_config"].items() if one is not None}
-        outer = {key: one for key, one in told.items() if key not in ("architectures", "dtype")}
+        inner = {key: value for key, value in raw["text_config"].items() if value is not None}
+        outer = {key: value for key, value in raw.items() if key not in ("architectures", "dtype")}
         config = Gemma4AssistantConfig(**{**outer, "text_config": inner})
         return Gemma4AssistantForCausalLM(config).eval()
 
@@ -85,45 +85,48 @@ def theirs(monkeypatch: pytest.MonkeyPatch) -> Callable[[dict[str, Any]], Any]:
 
 def published(drafter: AssistantModel) -> dict[str, Tensor]:
     """Its tensors by their published names."""
-    own = drafter.state_dict()
-    own["embed_tokens.weight"] = own.pop("lm_head.weight")
+    tensors = drafter.state_dict()
+    tensors["embed_tokens.weight"] = tensors.pop("lm_head.weight")
     outer = ("pre_projection", "post_projection", "masked_embedding")
-    return {name if name.startswith(outer) else f"model.{name}": one for name, one in own.items()}
+    return {
+        name if name.startswith(outer) else f"model.{name}": tensor
+        for name, tensor in tensors.items()
+    }
 
 
 @pytest.mark.parametrize("clusters", [0, CLUSTERS])
 def test_what_transformers_writes_is_read(
-    theirs: Callable[[dict[str, Any]], Any], clusters: int, tmp_path: Path
+    hf_assistant: Callable[[dict[str, Any]], Any], clusters: int, tmp_path: Path
 ) -> None:
     model = model_of(ZOO["gemma4"])
-    told = config_for(model, clusters)
-    assistant = theirs(told)
-    assistant.load_state_dict(weights_for(told), strict=False)
+    raw = config_for(model, clusters)
+    assistant = hf_assistant(raw)
+    assistant.load_state_dict(weights_for(raw), strict=False)
     assistant.save_pretrained(tmp_path)
-    found = load_for("assistant", tmp_path)
-    assert found.config == read_config(told, "here")
-    own = {name.removeprefix("model."): one for name, one in weights_for(told).items()}
-    own["lm_head.weight"] = own.pop("embed_tokens.weight")
-    assert found.state_dict().keys() == own.keys()
-    assert all(torch.equal(one, own[name]) for name, one in found.state_dict().items())
+    loaded = load_for("assistant", tmp_path)
+    assert loaded.config == read_config(raw, "here")
+    expected = {name.removeprefix("model."): tensor for name, tensor in weights_for(raw).items()}
+    expected["lm_head.weight"] = expected.pop("embed_tokens.weight")
+    assert loaded.state_dict().keys() == expected.keys()
+    assert all(torch.equal(tensor, expected[name]) for name, tensor in loaded.state_dict().items())
 
 
 @pytest.mark.parametrize("clusters", [0, CLUSTERS])
 def test_drafts_are_those_of_transformers(
-    theirs: Callable[[dict[str, Any]], Any], clusters: int, monkeypatch: pytest.MonkeyPatch
+    hf_assistant: Callable[[dict[str, Any]], Any], clusters: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Round by round, of every row of a ragged batch, with windows that prompts exceed."""
     from transformers.generation.candidate_generator import (
         SinglePositionMultiTokenCandidateGenerator,
     )
 
-    asked = inspect.signature(SinglePositionMultiTokenCandidateGenerator.__init__).parameters
-    if "input_ids" in asked:
+    parameters = inspect.signature(SinglePositionMultiTokenCandidateGenerator.__init__).parameters
+    if "input_ids" in parameters:
         pytest.skip("the installed transformers has an older generator, which is asked otherwise")
     model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
     drafter = fitted("gemma4", "text", clusters)
-    told = config_for(model, clusters)
-    assistant = theirs(told)
+    raw = config_for(model, clusters)
+    assistant = hf_assistant(raw)
     lacking, unknown = assistant.load_state_dict(published(drafter), strict=False)
     assert unknown == []
     assert set(lacking) <= {"lm_head.weight"}
@@ -131,11 +134,13 @@ def test_drafts_are_those_of_transformers(
     assistant = assistant.double()
     assistant.generation_config.num_assistant_tokens = DRAFTED
     rounds: list[tuple[dict[int, list[int]], list[list[int]]]] = []
-    own = AssistantDrafter.draft
+    original = AssistantDrafter.draft
 
     def listen(self: AssistantDrafter, outcome: Outcome) -> Tree:
-        tree = own(self, outcome)
-        drafts = [one[:many] for one, many in zip(tree.tokens.tolist(), self.levels, strict=True)]
+        tree = original(self, outcome)
+        drafts = [
+            tokens[:many] for tokens, many in zip(tree.tokens.tolist(), self.levels, strict=True)
+        ]
         rounds.append((texts_of(outcome), drafts))
         return tree
 
@@ -145,8 +150,8 @@ def test_drafts_are_those_of_transformers(
     if not clusters:
         assert made.stats.num_accepted_draft_tokens > 10
     compared, pixels = 0, getattr(model, odd_ids.KNOWN)
-    for said, drafts in rounds:
-        for (row, text), draft in zip(said.items(), drafts, strict=True):
+    for texts, drafts in rounds:
+        for (row, text), draft in zip(texts.items(), drafts, strict=True):
             real = inputs["input_ids"][row][inputs["attention_mask"][row].bool()]
             ids = torch.cat([real, torch.tensor(text)])[None]
             outputs = model(
@@ -158,12 +163,12 @@ def test_drafts_are_those_of_transformers(
             candidates, _ = SinglePositionMultiTokenCandidateGenerator(
                 assistant, model.get_input_embeddings(), config
             ).get_candidates(ids, {}, outputs, is_first_iteration=False, n_last_matches=0)
-            wanted = candidates[0, ids.shape[1] :].tolist()
-            assert len(wanted) == DRAFTED
+            expected = candidates[0, ids.shape[1] :].tolist()
+            assert len(expected) == DRAFTED
             # What stands for pixels is embedded as the target embeds it, which they do not ask.
             odd = [place for place, token in enumerate([text[-1], *draft]) if token in pixels]
             draft = draft[: odd[0]] if odd else draft
-            assert draft == wanted[: len(draft)]
+            assert draft == expected[: len(draft)]
             compared += len(draft)
     assert compared > 80
 
@@ -172,7 +177,7 @@ def test_drafts_are_those_of_transformers(
 
 
 def test_layers_that_see_all_may_have_wider_heads_and_fewer_of_them(
-    theirs: Callable[[dict[str, Any]], Any], tmp_path: Path
+    hf_assistant: Callable[[dict[str, Any]], Any], tmp_path: Path
 ) -> None:
     """As in Gemma 4 26B and 31B, whose full layers make values of their keys; from files that
     transformers wrote."""
@@ -185,18 +190,18 @@ def test_layers_that_see_all_may_have_wider_heads_and_fewer_of_them(
     made = dataclasses.replace(ZOO["gemma4"], build=build)
     model = filled(made)
     inputs = made.inputs(model, "text", ROWS, 0)
-    told = config_for(model, attention_k_eq_v=True, num_global_key_value_heads=1)
-    assert told["text_config"]["global_head_dim"] == 16
-    assistant = theirs(told)
+    raw = config_for(model, attention_k_eq_v=True, num_global_key_value_heads=1)
+    assert raw["text_config"]["global_head_dim"] == 16
+    assistant = hf_assistant(raw)
     drafter = assistants.fitted(model, inputs, NEW)
     assistant.load_state_dict(published(drafter), strict=False)
     assistant.tie_weights()
     assistant.save_pretrained(tmp_path)
-    wanted = model.generate(**inputs, max_new_tokens=NEW, **GREEDY)
+    expected = model.generate(**inputs, max_new_tokens=NEW, **GREEDY)
     method = load_drafter(tmp_path, num_draft_tokens=DRAFTED)
     assert method.drafter.config == drafter.config
     made_by = sooner.generate(model, inputs, method, max_new_tokens=NEW, **GREEDY)
-    assert made_by.tokens == wanted[:, inputs["input_ids"].shape[1] :].tolist()
+    assert made_by.tokens == expected[:, inputs["input_ids"].shape[1] :].tolist()
     assert made_by.stats.num_accepted_draft_tokens > 0
 
 
@@ -205,18 +210,18 @@ def test_a_processor_may_forbid_all_that_clusters_hold() -> None:
     model, inputs = model_of(ZOO["gemma4"]), inputs_of("gemma4")
     banned = [[token] for token in range(150)]
     options = {**GREEDY, "bad_words_ids": banned}
-    wanted = model.generate(**inputs, max_new_tokens=8, **options)
+    expected = model.generate(**inputs, max_new_tokens=8, **options)
     method = Assistant(fitted("gemma4", "text", CLUSTERS), num_draft_tokens=DRAFTED)
     made = model.generate(**inputs, max_new_tokens=8, **options, custom_generate=method)
-    assert torch.equal(made, wanted)
+    assert torch.equal(made, expected)
 
 
 # --- files and what is refused
 
 
 def test_the_files_tell_what_it_is(tmp_path: Path) -> None:
-    told = config_for(model_of(ZOO["gemma4"]))
-    folder = written(tmp_path, told, weights_for(told))
+    raw = config_for(model_of(ZOO["gemma4"]))
+    folder = written(tmp_path, raw, weights_for(raw))
     assert method_of(folder) == "assistant"
     method = load_drafter(folder, num_draft_tokens=3)
     assert isinstance(method, Assistant)
@@ -230,21 +235,24 @@ def test_the_files_tell_what_it_is(tmp_path: Path) -> None:
         load_drafter(folder, nodes=3)
 
 
-def test_what_tensors_are_unknown_missing_or_misshapen_is_told_by_name(tmp_path: Path) -> None:
-    told = config_for(model_of(ZOO["gemma4"]), CLUSTERS)
-    weights = weights_for(told)
+def test_unknown_missing_or_misshapen_tensors_are_named(tmp_path: Path) -> None:
+    raw = config_for(model_of(ZOO["gemma4"]), CLUSTERS)
+    weights = weights_for(raw)
     order = "masked_embedding.token_ordering"
     cases = (
         ({**weights, "model.layers.0.self_attn.k_proj.weight": torch.zeros(2)}, "attn.k_proj"),
         ({**weights, "model.norm.weight": torch.ones(3)}, r"'norm.weight' .* \[3\], .* \[16\]"),
         ({**weights, order: torch.zeros_like(weights[order])}, "token_ordering.* each of 160"),
-        ({name: one for name, one in weights.items() if name != order}, f"lacks {order}"),
-        ({name: one for name, one in weights.items() if "embed" not in name}, "lacks lm_head"),
+        ({name: tensor for name, tensor in weights.items() if name != order}, f"lacks {order}"),
+        (
+            {name: tensor for name, tensor in weights.items() if "embed" not in name},
+            "lacks lm_head",
+        ),
     )
     for number, (tensors, message) in enumerate(cases):
         with pytest.raises(sooner.SoonerError, match=message):
-            load_drafter(written(tmp_path / str(number), told, tensors))
-    untied = {**told, "tie_word_embeddings": False}
+            load_drafter(written(tmp_path / str(number), raw, tensors))
+    untied = {**raw, "tie_word_embeddings": False}
     with pytest.raises(sooner.SoonerError, match="lacks lm_head"):
         load_drafter(written(tmp_path / "untied", untied, weights))
     head = torch.full_like(weights["model.embed_tokens.weight"], 2.0)
@@ -253,7 +261,7 @@ def test_what_tensors_are_unknown_missing_or_misshapen_is_told_by_name(tmp_path:
 
 
 @pytest.mark.parametrize(
-    ("changes", "text", "told"),
+    ("changes", "text", "message"),
     [
         ({"use_orderd_embeddings": True}, {}, "did you mean 'use_ordered_embeddings'"),
         ({}, {"sliding_windw": 3}, "text_config: .*did you mean 'sliding_window'"),
@@ -273,11 +281,11 @@ def test_what_tensors_are_unknown_missing_or_misshapen_is_told_by_name(tmp_path:
     ],
 )
 def test_options_that_are_not_run_are_refused_by_name(
-    changes: dict[str, Any], text: dict[str, Any], told: str, tmp_path: Path
+    changes: dict[str, Any], text: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
     config = config_for(model_of(ZOO["gemma4"]), **text)
     weights = weights_for(config_for(model_of(ZOO["gemma4"])))
-    with pytest.raises(sooner.SoonerError, match=told):
+    with pytest.raises(sooner.SoonerError, match=message):
         load_drafter(written(tmp_path, {**config, **changes}, weights))
 
 

@@ -28,24 +28,24 @@ from sooner.models import adapt
 @torch.no_grad()
 def test_the_tap_hears_what_eager_attention_shows(family: str, kind: str) -> None:
     """Rows of attention from queries and keys alone equal those of the full matrix."""
-    heard: dict[str, list[torch.Tensor]] = {}
+    recorded: dict[str, list[torch.Tensor]] = {}
     for name, model in (("sdpa", tiny.model(family)), ("eager", tiny.eager(family))):
         adapter = adapt(model)
         prompt = adapter.embed_prompt(tiny.inputs(family, kind, 3))
         asking = asking_tokens(prompt.visual, prompt.lengths, 5)
-        seen = heard.setdefault(name, [])
+        seen = recorded.setdefault(name, [])
         tap = AttentionTap(adapter.decoder, [0, 2], asking, lambda _n, s, seen=seen: seen.append(s))
         adapter.decode(prompt.embeds, prompt.positions, attention_mask=None, **prompt.extras)
         tap.remove()
         for scores in seen:  # each asking token spreads a weight of one
             assert scores.sum(-1).allclose(asking.valid.sum(1).float()[:, None], atol=1e-4)
-    for ours, theirs in zip(heard["sdpa"], heard["eager"], strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-4)
+    for ours, eager in zip(recorded["sdpa"], recorded["eager"], strict=True):
+        torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @torch.no_grad()
-def test_attention_criteria_are_told_in_the_middle_of_the_prefill(depth: int) -> None:
+def test_attention_criteria_are_reported_during_the_prefill(depth: int) -> None:
     """The way in for an ablation of ParallelVLM: the tap that ranks by attention."""
     family = "qwen3_vl"
     model, inputs = tiny.model(family), tiny.inputs(family, "uneven", 3)
@@ -53,17 +53,17 @@ def test_attention_criteria_are_told_in_the_middle_of_the_prefill(depth: int) ->
         model, inputs, criteria=StoppingCriteriaList([MaxLengthCriteria(500)])
     )
     context = session.drafter.context
-    told: list[tuple[torch.Tensor, ...]] = []
+    calls: list[tuple[torch.Tensor, ...]] = []
     layers: list[int] = []
     hooks = [
         layer.register_forward_hook(lambda *_, number=number: layers.append(number))
         for number, layer in enumerate(context.target.decoder.layers)
     ]
-    tap = listen_twice(context, depth, 8, lambda *pair: told.append((*pair, len(layers))))
+    tap = listen_twice(context, depth, 8, lambda *pair: calls.append((*pair, len(layers))))
     session.target.prefill(session.prompt)
     for hook in (tap, *hooks):
         hook.remove()
-    [(first, last, when)] = told
+    [(first, last, when)] = calls
     assert when == depth - 1, "before layer L has ended"
     visual = tap.asking.visual[1]
     assert torch.equal(attention(last[1], visual), last[1][visual])
@@ -99,22 +99,22 @@ def test_hooks_are_gone_afterwards_even_after_an_error(name: str) -> None:
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 0.9, 1.0])
 def test_staged_pruning_keeps_its_share(ratio: float, focus: float) -> None:
     scores = torch.rand(40, generator=torch.Generator().manual_seed(1)) ** 4
-    kept = staged(scores, ratio, focus)
-    assert kept.tolist() == sorted(set(kept.tolist()))
-    assert len(kept) == max(1, round(40 * (1 - ratio)))
-    assert focus == 0 or int(scores.argmax()) in kept
+    indices = staged(scores, ratio, focus)
+    assert indices.tolist() == sorted(set(indices.tolist()))
+    assert len(indices) == max(1, round(40 * (1 - ratio)))
+    assert focus == 0 or int(scores.argmax()) in indices
 
 
 @pytest.mark.parametrize("family", VISUAL)
 def test_specvlm_drafts_from_a_shorter_prompt(family: str) -> None:
     """Draft caches shrink with the prompt, and nothing else changes."""
     methods = [SpecVLM(tiny.noisy(family), STATIC_TREE, prune=prune) for prune in (0.0, 0.5, 0.9)]
-    sizes = [generate(one, family, "mixed", 1).stats.draft_cache_bytes for one in methods]
+    sizes = [generate(method, family, "mixed", 1).stats.draft_cache_bytes for method in methods]
     assert sizes[0] > sizes[1] > sizes[2]
 
 
 @pytest.mark.parametrize("family", VISUAL)
-def test_a_sparse_cache_with_everything_agrees_with_the_dense_one(family: str) -> None:
+def test_a_full_sparse_cache_agrees_with_the_dense_cache(family: str) -> None:
     stats = generate(SparseToDense(9, prune=0.0), family, "uneven", 3, 21).stats
     assert stats.acceptance_histogram == {9: 6}
     assert stats.seconds["draft_prefill"] > 0

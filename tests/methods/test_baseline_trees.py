@@ -10,7 +10,7 @@ import torch
 import fake_models
 import sooner
 import tiny
-from fake_models import FakeAdapter, say
+from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square
 from methods.baselines import METHODS, WIDE, generate
 from sooner.methods import sd_tree
@@ -45,8 +45,8 @@ SHAPES = {
 @pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 def test_sampled_trees_follow_the_targets_joint_distribution(shape: Any, siblings: Any) -> None:
     method = SDTree(FakeAdapter(NEAR), branching=shape, siblings=siblings)
-    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
-    assert chi_square(said, TARGET.joint()) > ERROR
+    samples = generate_ids(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(samples, TARGET.joint()) > ERROR
 
 
 @pytest.mark.usefixtures("_fakes")
@@ -58,8 +58,8 @@ def test_forbidden_tokens_and_useless_drafts_keep_the_distribution(
     target = Table(VOCAB, LENGTH, seed=seed, zeros=True)
     draft = Table(VOCAB, LENGTH, seed=seed + 1, zeros=True)
     method = SDTree(FakeAdapter(draft), branching=WIDE, siblings=siblings)
-    said = say(method, FakeAdapter(target), SAMPLES, LENGTH)
-    assert chi_square(said, target.joint()) > ERROR
+    samples = generate_ids(method, FakeAdapter(target), SAMPLES, LENGTH)
+    assert chi_square(samples, target.joint()) > ERROR
 
 
 SAMPLED = {
@@ -76,8 +76,8 @@ def joint(family: str, inputs: dict, options: dict, length: int) -> dict[tuple[i
     width, table = inputs["input_ids"].shape[1], {(): 1.0}
     for depth in range(length):
         longer = {}
-        for said, chance in table.items():
-            forced = [*said, -1]
+        for prefix, chance in table.items():
+            forced = [*prefix, -1]
             output = tiny.model(family).generate(
                 **inputs, **options, max_new_tokens=depth + 1, eos_token_id=None, do_sample=True,
                 output_scores=True, return_dict_in_generate=True,
@@ -87,7 +87,7 @@ def joint(family: str, inputs: dict, options: dict, length: int) -> dict[tuple[i
             )  # fmt: skip
             p = output.scores[-1][0].softmax(-1)
             longer |= {
-                (*said, token): chance * p[token].item() for token in p.nonzero()[:, 0].tolist()
+                (*prefix, token): chance * p[token].item() for token in p.nonzero()[:, 0].tolist()
             }
         table = longer
     return table
@@ -98,17 +98,17 @@ def test_real_models_sample_the_enumerated_distribution(name: str) -> None:
     """The words between draft, pruned prompt, sparse cache and rule, on a real model."""
     family, kind, length = "qwen2_5_vl", "image", 4
     options = {"top_k": 2, "temperature": 1.2}
-    one = tiny.inputs(family, kind, 1)
-    expected = joint(family, one, options, length)
-    many = {key: value.repeat(150, *[1] * (value.ndim - 1)) for key, value in one.items()}
-    model, method, said = tiny.model(family), SAMPLED[name](family), []
+    inputs = tiny.inputs(family, kind, 1)
+    expected = joint(family, inputs, options, length)
+    many = {key: value.repeat(150, *[1] * (value.ndim - 1)) for key, value in inputs.items()}
+    model, method, samples = tiny.model(family), SAMPLED[name](family), []
     for seed in range(6):
         made = sooner.generate(
             model, many, method, max_new_tokens=length, eos_token_id=None, do_sample=True,
             seed=seed, **options,
         )  # fmt: skip
-        said.append(torch.tensor(made.tokens))
-    assert chi_square(torch.cat(said), expected) > ERROR
+        samples.append(torch.tensor(made.tokens))
+    assert chi_square(torch.cat(samples), expected) > ERROR
 
 
 # Drafts

@@ -45,10 +45,10 @@ def ids(family: str, kind: str, rows: int, method: Any, **options: Any) -> list[
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("family", ["llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
 def test_a_seed_draws_the_same_ids_with_and_without_chunks(family: str, method: str) -> None:
-    inputs, given = tiny.inputs(family, tiny.kinds(family)[-1], 3), matrix.METHODS[method](family)
+    inputs, decoder = tiny.inputs(family, tiny.kinds(family)[-1], 3), matrix.METHODS[method](family)
     options = {"max_new_tokens": 12, "eos_token_id": None, "do_sample": True, "seed": 3}
-    whole = sooner.generate(tiny.model(family), inputs, given, **options)
-    cut = sooner.generate(tiny.model(family), inputs, given, **options, prefill_chunk_size=4)
+    whole = sooner.generate(tiny.model(family), inputs, decoder, **options)
+    cut = sooner.generate(tiny.model(family), inputs, decoder, **options, prefill_chunk_size=4)
     assert cut.tokens == whole.tokens
 
 
@@ -72,7 +72,7 @@ def chunks(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, int | None]]:
     return seen
 
 
-def test_the_size_may_come_from_the_models_own_generation_config(chunks: list) -> None:
+def test_the_size_may_come_from_the_models_generation_config(chunks: list) -> None:
     model = copy.copy(tiny.model("llama"))
     model.generation_config = copy.deepcopy(model.generation_config)
     model.generation_config.prefill_chunk_size = 4
@@ -85,7 +85,7 @@ def test_the_size_may_come_from_the_models_own_generation_config(chunks: list) -
 
 @pytest.mark.parametrize("size", [0, -3, 2.0, "8", True])
 @pytest.mark.parametrize("door", ["session", "custom_generate"])
-def test_a_size_that_is_no_count_is_refused_in_one_line(door: str, size: Any) -> None:
+def test_a_size_that_is_no_count_is_refused_in_a_single_line(door: str, size: Any) -> None:
     model, inputs = tiny.model("llama"), tiny.inputs("llama")
     options = {**GREEDY, "prefill_chunk_size": size}
     doors = {
@@ -94,9 +94,9 @@ def test_a_size_that_is_no_count_is_refused_in_one_line(door: str, size: Any) ->
             model.generate, **inputs, **options, custom_generate=sooner.Autoregressive()
         ),
     }
-    with pytest.raises(SoonerError) as told:
+    with pytest.raises(SoonerError) as error:
         doors[door]()
-    assert str(told.value) == (
+    assert str(error.value) == (
         f"prefill_chunk_size is {size!r}; it must be a whole number of 1 or more, or None to "
         "prefill the prompt at once"
     )
@@ -111,7 +111,7 @@ def refused(who: str, **call: Any) -> None:
     # transformers puts hooks of its own on a model's first forward, and leaves them there.
     sooner.generate(model, tiny.inputs(call["family"], "video"), max_new_tokens=1)
     before = hooks(model)
-    with pytest.raises(UnsupportedError) as told:
+    with pytest.raises(UnsupportedError) as error:
         sooner.generate(
             model,
             tiny.inputs(call["family"], "video"),
@@ -120,7 +120,7 @@ def refused(who: str, **call: Any) -> None:
             **GREEDY,
             prefill_chunk_size=5,
         )
-    text = str(told.value)
+    text = str(error.value)
     assert text.startswith(f"{who} needs all ")
     assert "prefill_chunk_size=5" in text
     assert text.endswith("leave it unset")

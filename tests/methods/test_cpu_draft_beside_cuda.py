@@ -40,15 +40,15 @@ def test_a_fork_is_refused() -> None:
 
 
 @pytest.mark.usefixtures("cuda")
-@pytest.mark.parametrize("own", [None, "cpu"])
-def test_auto_spawns(own: str | None) -> None:
-    assert worker.spawns("auto", own, CPU)
-    assert not worker.spawns("thread", own, CPU)
+@pytest.mark.parametrize("device", [None, "cpu"])
+def test_auto_spawns(device: str | None) -> None:
+    assert worker.spawns("auto", device, CPU)
+    assert not worker.spawns("thread", device, CPU)
     draft = tiny.noisy("llama")
     standing = sooner.StandingDraft(draft)  # as of a command, made before the target was loaded
     for method in (
-        sooner.ParallelVLM(draft, draft_device=own),
-        sooner.ParallelVLM(draft, draft_device=own, standing=standing),
+        sooner.ParallelVLM(draft, draft_device=device),
+        sooner.ParallelVLM(draft, draft_device=device, standing=standing),
     ):
         spawned = method._spawned(CPU)
         assert isinstance(spawned, sooner.SpawnedDraft)

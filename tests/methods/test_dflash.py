@@ -27,7 +27,7 @@ NEW = 23
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
 
 
-def say(family: str, method: Any, kind: str, rows: int, new: int = NEW, **options: Any) -> Any:
+def generate(family: str, method: Any, kind: str, rows: int, new: int = NEW, **options: Any) -> Any:
     model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
     return sooner.generate(model, inputs, method, max_new_tokens=new, **{**GREEDY, **options})
 
@@ -74,8 +74,8 @@ def literal_logits(model: DFlashModel, target: Any, ids: Tensor) -> Tensor:
         places = slice(first, first + len(x))
         return x * cos[places, None] + turned * sin[places, None]
 
-    told = target.model(ids[None, :-1], output_hidden_states=True).hidden_states
-    states = torch.cat([told[layer][0] for layer in config.layers], -1)
+    hidden_states = target.model(ids[None, :-1], output_hidden_states=True).hidden_states
+    states = torch.cat([hidden_states[layer][0] for layer in config.layers], -1)
     context = norm(linear(states, weights["fc.weight"]), "hidden_norm.weight")
     block = torch.full((size,), config.mask_token_id)
     block[0] = ids[-1]
@@ -89,15 +89,17 @@ def literal_logits(model: DFlashModel, target: Any, ids: Tensor) -> Tensor:
         queries = rotate(norm(heads(linear(entering, q)), at + "self_attn.q_norm.weight"), past)
         keys = rotate(norm(heads(linear(whole, k)), at + "self_attn.k_norm.weight"), 0)
         groups = config.num_attention_heads // config.num_key_value_heads
-        keys, values = (one.repeat_interleave(groups, 1) for one in (keys, heads(linear(whole, v))))
+        keys, values = (
+            part.repeat_interleave(groups, 1) for part in (keys, heads(linear(whole, v)))
+        )
         scores = torch.einsum("qhd,khd->hqk", queries, keys) * dim**-0.5
-        own = place[past:, None]
+        query_place = place[past:, None]
         if config.causal[layer]:
-            scores = scores.masked_fill(place > own, -torch.inf)
+            scores = scores.masked_fill(place > query_place, -torch.inf)
         if (window := config.windows[layer]) is not None:
-            scores = scores.masked_fill(own - place >= window, -torch.inf)
-        found = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values).flatten(1)
-        x = x + linear(found, weights[at + "self_attn.o_proj.weight"])
+            scores = scores.masked_fill(query_place - place >= window, -torch.inf)
+        attended = torch.einsum("hqk,khd->qhd", scores.softmax(-1), values).flatten(1)
+        x = x + linear(attended, weights[at + "self_attn.o_proj.weight"])
         y = norm(x, at + "post_attention_layernorm.weight")
         gate, up, down = (weights[f"{at}mlp.{name}_proj.weight"] for name in ("gate", "up", "down"))
         x = x + linear(silu(linear(y, gate)) * linear(y, up), down)
@@ -135,33 +137,33 @@ def test_marginals_are_those_of_the_published_layout(
     prompts = [ids[mask.bool()] for ids, mask in zip(*inputs.values(), strict=True)]
     seen: list[tuple[list[Tensor], Tensor]] = []
     propose, draft = BlockDrafter.propose, BlockRunner.draft
-    told: list[Tensor] = []
+    recorded: list[Tensor] = []
 
-    def heard(self: BlockRunner, anchors: Tensor) -> Tensor:
-        told.append(draft(self, anchors))
-        return told[-1]
+    def record(self: BlockRunner, anchors: Tensor) -> Tensor:
+        recorded.append(draft(self, anchors))
+        return recorded[-1]
 
     def spy(self: BlockDrafter, outcome: Any) -> Tree:
-        before = len(told)
+        before = len(recorded)
         tree = propose(self, outcome)
-        if len(told) > before:
-            said = [
+        if len(recorded) > before:
+            texts = [
                 torch.cat([prompts[row], torch.tensor(outcome.rows.generated[row])])
                 for row in outcome.rows.active
             ]
-            seen.append((said, told[-1]))
+            seen.append((texts, recorded[-1]))
         return tree
 
-    monkeypatch.setattr(BlockRunner, "draft", heard)
+    monkeypatch.setattr(BlockRunner, "draft", record)
     monkeypatch.setattr(BlockDrafter, "propose", spy)
     made = sooner.generate(target, inputs, DDTree(model, nodes=90), max_new_tokens=14, **GREEDY)
     assert made.stats.num_accepted_draft_tokens > 0
     assert len(seen) > 4
     with torch.no_grad():
-        for said, logits in seen:
-            for row, ids in enumerate(said):
-                wanted = literal_logits(model, target, ids)
-                torch.testing.assert_close(logits[row], wanted, rtol=1e-4, atol=1e-4)
+        for texts, logits in seen:
+            for row, ids in enumerate(texts):
+                expected = literal_logits(model, target, ids)
+                torch.testing.assert_close(logits[row], expected, rtol=1e-4, atol=1e-4)
 
 
 # --- trees of marginals
@@ -175,43 +177,43 @@ def literal_tree(p: Tensor, nodes: int) -> dict[tuple[int, ...], float]:
     """
     values, ids = p.sort(-1, descending=True)
     heap: list[tuple[float, tuple[int, ...]]] = [(-float(values[0, 0]), (0,))]
-    found: dict[tuple[int, ...], float] = {}
-    while heap and len(found) < nodes:
+    chances: dict[tuple[int, ...], float] = {}
+    while heap and len(chances) < nodes:
         cost, ranks = heapq.heappop(heap)
-        found[tuple(int(ids[place, rank]) for place, rank in enumerate(ranks))] = -cost
+        chances[tuple(int(ids[place, rank]) for place, rank in enumerate(ranks))] = -cost
         here = len(ranks) - 1
         if ranks[-1] + 1 < p.shape[1]:  # the sibling behind it
             more = float(values[here, ranks[-1] + 1] - values[here, ranks[-1]])
             heapq.heappush(heap, (cost - more, (*ranks[:-1], ranks[-1] + 1)))
         if len(ranks) < len(p):  # its best child
             heapq.heappush(heap, (cost - float(values[here + 1, 0]), (*ranks, 0)))
-    return found
+    return chances
 
 
 def paths_of(tree: Tree, row: int) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
     parents, tokens = tree.parents[row].tolist(), tree.tokens[row].tolist()
     for node in range(int(tree.sizes[row])):
-        above = () if parents[node] < 0 else found[parents[node]]
-        found.append((*above, tokens[node]))
-    return found
+        above = () if parents[node] < 0 else paths[parents[node]]
+        paths.append((*above, tokens[node]))
+    return paths
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 7, 24, 60])
 @pytest.mark.parametrize("spread", [0.5, 3.0])
-def test_a_tree_holds_the_most_probable_prefixes(nodes: int, spread: float) -> None:
+def test_a_tree_holds_the_likeliest_prefixes(nodes: int, spread: float) -> None:
     torch.manual_seed(nodes)
     p = (spread * torch.randn(3, 5, 11)).log_softmax(-1)
     values, tokens = p.topk(min(nodes, 11))
     tree = MarginalTree(values, tokens, nodes).best([5, 5, 5], is_open=False)
     for row in range(3):
-        wanted, paths = literal_tree(p[row], nodes), paths_of(tree, row)
-        assert set(paths) == set(wanted)
-        chances = [wanted[path] for path in paths]
+        expected, paths = literal_tree(p[row], nodes), paths_of(tree, row)
+        assert set(paths) == set(expected)
+        chances = [expected[path] for path in paths]
         assert chances == sorted(chances, reverse=True), "the best come first"
 
 
-def test_what_can_not_be_said_is_in_no_tree() -> None:
+def test_forbidden_tokens_are_in_no_tree() -> None:
     p = torch.tensor([[[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]]]).log()
     values, tokens = p.topk(3)
     tree = MarginalTree(values, tokens, 9).best([2], is_open=True)
@@ -221,11 +223,11 @@ def test_what_can_not_be_said_is_in_no_tree() -> None:
 # --- runs
 
 
-def test_processors_that_read_the_text_are_asked_behind_what_was_drafted(fitted: Any) -> None:
+def test_processors_that_read_the_text_see_the_drafted_tokens(fitted: Any) -> None:
     options: dict[str, Any] = {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}
     expected = matrix.reference("llama", "text", 3, NEW, **options)
     for method in (DFlash(fitted, num_draft_tokens=5), DDTree(fitted, nodes=12)):
-        made = say("llama", method, "text", 3, **options)
+        made = generate("llama", method, "text", 3, **options)
         assert torch.equal(made.sequences, expected)
 
 

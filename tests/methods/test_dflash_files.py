@@ -32,7 +32,9 @@ ZLAB: dict[str, Any] = {
 def written(folder: Path, config: dict[str, Any], tensors: dict[str, Tensor]) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / "config.json").write_text(json.dumps(config))
-    save_file({name: one.contiguous() for name, one in tensors.items()}, folder / loader.WEIGHTS)
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()}, folder / loader.WEIGHTS
+    )
     return folder
 
 
@@ -42,25 +44,25 @@ def model() -> DFlashModel:
     return DFlashModel(read_config(ZLAB, "here")).eval()
 
 
-def same(one: DFlashModel, other: DFlashModel) -> bool:
-    theirs = other.state_dict()
-    return all(torch.equal(value, theirs[name]) for name, value in one.state_dict().items())
+def same(first: DFlashModel, other: DFlashModel) -> bool:
+    tensors = other.state_dict()
+    return all(torch.equal(value, tensors[name]) for name, value in first.state_dict().items())
 
 
 def test_what_is_written_is_z_labs_layout_and_is_read_again(
     tmp_path: Path, model: DFlashModel
 ) -> None:
     loader.save(model, tmp_path)
-    told = json.loads((tmp_path / "config.json").read_text())
-    assert told["architectures"] == ["DFlashDraftModel"]
-    assert told["dflash_config"] == {"mask_token_id": 95, "target_layer_ids": [0, 1]}
+    raw = json.loads((tmp_path / "config.json").read_text())
+    assert raw["architectures"] == ["DFlashDraftModel"]
+    assert raw["dflash_config"] == {"mask_token_id": 95, "target_layer_ids": [0, 1]}
     layer = "layers.1."
     names = {
         "fc.weight", "hidden_norm.weight", "norm.weight", f"{layer}input_layernorm.weight",
         f"{layer}post_attention_layernorm.weight", f"{layer}self_attn.q_norm.weight",
         f"{layer}self_attn.k_norm.weight", f"{layer}mlp.gate_proj.weight",
         f"{layer}mlp.up_proj.weight", f"{layer}mlp.down_proj.weight",
-        *(f"{layer}self_attn.{one}_proj.weight" for one in "qkvo"),
+        *(f"{layer}self_attn.{letter}_proj.weight" for letter in "qkvo"),
     }  # fmt: skip
     written_names = set(load_file(tmp_path / loader.WEIGHTS))
     assert names == {name for name in written_names if not name.startswith("layers.0.")}
@@ -89,7 +91,7 @@ def test_layers_are_numbered_as_each_layout_means_them() -> None:
     assert (anchored.drafts, read_config(speculators, "").drafts) == (6, 5)
 
 
-def test_sliding_layers_are_causal_unless_told_otherwise() -> None:
+def test_sliding_layers_are_causal_by_default() -> None:
     kinds = ["sliding_attention", "full_attention"]
     sliding = {**ZLAB, "layer_types": kinds, "sliding_window": 9}
     assert read_config(sliding, "").causal == (True, False)
@@ -105,18 +107,18 @@ def test_sliding_layers_are_causal_unless_told_otherwise() -> None:
 def test_other_names_of_the_same_tensors_are_read(tmp_path: Path, model: DFlashModel) -> None:
     weights = model.state_dict()
     assistant = {
-        name.replace("fc.", "encoder.fc.").replace("hidden_norm", "encoder.output_norm_enc"): one
-        for name, one in weights.items()
+        name.replace("fc.", "encoder.fc.").replace("hidden_norm", "encoder.output_norm_enc"): tensor
+        for name, tensor in weights.items()
     }
     assert same(model, loader.load(written(tmp_path / "encoder", ZLAB, assistant)))
-    prefixed = {f"model.{name}": one for name, one in weights.items()}
+    prefixed = {f"model.{name}": tensor for name, tensor in weights.items()}
     assert same(model, loader.load(written(tmp_path / "model", ZLAB, prefixed)))
-    fused = {name: one for name, one in weights.items() if "_proj" not in name}
+    fused = {name: tensor for name, tensor in weights.items() if "_proj" not in name}
     for layer in range(2):
         at = f"layers.{layer}."
         for whole, parts in loader.FUSED.items():
             fused[f"{at}{whole}.weight"] = torch.cat(
-                [weights[f"{at}{one}.weight"] for one in parts]
+                [weights[f"{at}{tensor}.weight"] for tensor in parts]
             )
         for alone in ("self_attn.o_proj", "mlp.down_proj"):
             fused[f"{at}{alone}.weight"] = weights[f"{at}{alone}.weight"]
@@ -130,7 +132,10 @@ def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
     cases = (
         ({**weights, "layers.0.mlp_conv.base_kernel": torch.zeros(2)}, "mlp_conv.base_kernel"),
         ({**weights, "fc.weight": torch.zeros(48, 48)}, r"'fc.weight' .* \[48, 48\].*\[48, 96\]"),
-        ({name: one for name, one in weights.items() if name != "norm.weight"}, "norm.weight"),
+        (
+            {name: tensor for name, tensor in weights.items() if name != "norm.weight"},
+            "norm.weight",
+        ),
     )
     for number, (tensors, message) in enumerate(cases):
         folder = written(tmp_path / str(number), ZLAB, tensors)
@@ -146,7 +151,7 @@ def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
 
 
 @pytest.mark.parametrize(
-    ("told", "name"),
+    ("raw", "name"),
     [
         ({**ZLAB, "architectures": ["DFlash2DraftModel"]}, "dflash2"),
         ({**ZLAB, "dflash_config": {**ZLAB["dflash_config"], "selector_rank": 256}}, "dflash2"),
@@ -154,9 +159,9 @@ def test_what_is_unknown_missing_or_of_another_shape_is_refused_by_its_name(
         ({"speculators_model_type": "dspark"}, "dspark"),
     ],
 )
-def test_relatives_without_marginals_are_refused_by_name(told: dict[str, Any], name: str) -> None:
+def test_relatives_without_marginals_are_refused_by_name(raw: dict[str, Any], name: str) -> None:
     with pytest.raises(sooner.UnsupportedError, match=rf"a {name} drafter: .* it would take"):
-        read_config(told, "there")
+        read_config(raw, "there")
 
 
 def test_m_rope_of_a_drafter_is_refused() -> None:
@@ -169,33 +174,35 @@ def test_a_reduced_vocabulary_is_mapped_to_the_targets_ids(
     tmp_path: Path, model: DFlashModel
 ) -> None:
     """speculators' files with a head, an embedding and offsets of their own."""
-    target, kept = tiny.model("llama"), torch.arange(0, 96, 3)
-    told = {
+    target, token_ids = tiny.model("llama"), torch.arange(0, 96, 3)
+    raw = {
         "speculators_model_type": "dflash", "transformer_layer_config": SIZES, "block_size": 6,
-        "aux_hidden_state_layer_ids": [1, 2], "mask_token_id": 95, "draft_vocab_size": len(kept),
+        "aux_hidden_state_layer_ids": [1, 2], "mask_token_id": 95,
+        "draft_vocab_size": len(token_ids),
     }  # fmt: skip
     tensors = {
-        **model.state_dict(), "d2t": kept - torch.arange(len(kept)),
-        "t2d": torch.isin(torch.arange(96), kept), "lm_head.weight": target.lm_head.weight[kept],
+        **model.state_dict(), "d2t": token_ids - torch.arange(len(token_ids)),
+        "t2d": torch.isin(torch.arange(96), token_ids),
+        "lm_head.weight": target.lm_head.weight[token_ids],
         "embed_tokens.weight": target.get_input_embeddings().weight,
     }  # fmt: skip
-    folder = written(tmp_path / "reduced", told, tensors)
-    own = loader.load(folder)
+    folder = written(tmp_path / "reduced", raw, tensors)
+    loaded = loader.load(folder)
     states, adapter = torch.randn(1, 2, 48), sooner.models.adapt(target)
     with torch.no_grad():
-        whole, reduced = model.logits(states, adapter), own.logits(states, adapter)
-        torch.testing.assert_close(reduced[..., kept], whole[..., kept])
-    assert int(reduced.isneginf().sum()) == 2 * (96 - len(kept))
+        whole, reduced = model.logits(states, adapter), loaded.logits(states, adapter)
+        torch.testing.assert_close(reduced[..., token_ids], whole[..., token_ids])
+    assert int(reduced.isneginf().sum()) == 2 * (96 - len(token_ids))
     inputs = tiny.inputs("llama", "text", 2)
     plain = target.generate(**inputs, max_new_tokens=12, do_sample=False, eos_token_id=None)
-    for method in (sooner.DFlash(own), sooner.DDTree(own, nodes=60)):
+    for method in (sooner.DFlash(loaded), sooner.DDTree(loaded, nodes=60)):
         made = sooner.generate(
             target, inputs, method, max_new_tokens=12, do_sample=False, eos_token_id=None
         )
         assert torch.equal(made.sequences, plain)
     del tensors["d2t"]
     with pytest.raises(sooner.SoonerError, match=r"vocabulary of 32 and no d2t"):
-        loader.load(written(tmp_path / "lacking", told, tensors))
+        loader.load(written(tmp_path / "lacking", raw, tensors))
 
 
 def test_a_folder_tells_which_method_runs_it(tmp_path: Path, model: DFlashModel) -> None:

@@ -17,7 +17,14 @@ from transformers.generation import logits_process as hf
 
 import sooner
 import tiny
-from fake_models import FakeAdapter, FakeAssistant, FakeBlockDrafter, FakeHead, adapt_fakes, say
+from fake_models import (
+    FakeAdapter,
+    FakeAssistant,
+    FakeBlockDrafter,
+    FakeHead,
+    adapt_fakes,
+    generate_ids,
+)
 from fakes import ERROR, Table, chi_square
 from same_drafts import SameDrafts
 from sooner.decoding.acceptance import reject_tree
@@ -63,9 +70,9 @@ class TopTree(Drafter):
             parents.append(above)
         return Tree.from_lists(tokens, parents)
 
-    def _row(self, said: list[int], budget: int) -> tuple[list[int], list[int]]:
+    def _row(self, output: list[int], budget: int) -> tuple[list[int], list[int]]:
         prefix = 0
-        for token in said:
+        for token in output:
             prefix = prefix * VOCAB + token + 1
         entries, depths, tokens = [prefix], [0], []
         for parent, rank in zip(self.parents, self.ranks, strict=True):
@@ -138,10 +145,10 @@ METHODS = {
     ),
     "dflash": sooner.DFlash(FakeBlockDrafter(VOCAB, 5, seed=4), num_draft_tokens=4),
     "dflash-reduced": sooner.DFlash(
-        FakeBlockDrafter(VOCAB, 4, seed=4, kept=(0, 2)), num_draft_tokens=3
+        FakeBlockDrafter(VOCAB, 4, seed=4, token_ids=(0, 2)), num_draft_tokens=3
     ),
     "ddtree": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4), nodes=9),
-    "ddtree-reduced": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4, kept=(0, 2)), nodes=9),
+    "ddtree-reduced": sooner.DDTree(FakeBlockDrafter(VOCAB, 4, seed=4, token_ids=(0, 2)), nodes=9),
     "assistant": sooner.Assistant(FakeAssistant(VOCAB, seed=7), num_draft_tokens=3),
     "eagle-legal": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=4, depth=4, legal=(0, 2)),
 }
@@ -149,14 +156,14 @@ METHODS = {
 
 @pytest.mark.parametrize("name", METHODS)
 def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> None:
-    said = say(METHODS[name], FakeAdapter(TARGET), SAMPLES, LENGTH)
-    assert chi_square(said, TARGET.joint()) > ERROR
+    samples = generate_ids(METHODS[name], FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(samples, TARGET.joint()) > ERROR
 
 
 def test_a_drawn_tree_under_rejection_follows_the_joint_distribution() -> None:
     method = tree_method(DrawnTree(NEAR))
-    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge_tree)
-    assert chi_square(said, TARGET.joint()) > ERROR
+    samples = generate_ids(method, FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge_tree)
+    assert chi_square(samples, TARGET.joint()) > ERROR
 
 
 def cut(joint: dict[tuple[int, ...], float], end: int) -> dict[tuple[int, ...], float]:
@@ -170,10 +177,10 @@ def cut(joint: dict[tuple[int, ...], float], end: int) -> dict[tuple[int, ...], 
 
 
 @pytest.mark.parametrize("name", METHODS)
-def test_rows_that_end_on_their_own_follow_the_joint_distribution(name: str) -> None:
+def test_rows_that_end_early_follow_the_joint_distribution(name: str) -> None:
     """Ends inside drafts, and a batch that shrinks while others go on."""
-    said = say(METHODS[name], FakeAdapter(TARGET), 4000, LENGTH, end=2)
-    assert chi_square(said, cut(TARGET.joint(), 2)) > ERROR
+    samples = generate_ids(METHODS[name], FakeAdapter(TARGET), 4000, LENGTH, end=2)
+    assert chi_square(samples, cut(TARGET.joint(), 2)) > ERROR
 
 
 class Processed(Table):
@@ -205,8 +212,10 @@ def test_processed_sequences_follow_the_processed_joint_distribution(
     method: str, name: str
 ) -> None:
     processors = LogitsProcessorList(PROCESSORS[name])
-    said = say(METHODS[method], FakeAdapter(TARGET), 6000, LENGTH, processors=processors)
-    assert chi_square(said, Processed(TARGET, processors).joint()) > ERROR
+    samples = generate_ids(
+        METHODS[method], FakeAdapter(TARGET), 6000, LENGTH, processors=processors
+    )
+    assert chi_square(samples, Processed(TARGET, processors).joint()) > ERROR
 
 
 class SeldomTwice(hf.LogitsProcessor):
@@ -219,17 +228,19 @@ class SeldomTwice(hf.LogitsProcessor):
 
 def test_processors_that_read_the_prefix_change_the_joint_distribution_as_they_should() -> None:
     table = Table(2, 4, seed=4)
-    wanted = Table(2, 4, seed=4)
+    expected = Table(2, 4, seed=4)
     logits = table.p.log()
     logits[0, 0] -= 1.0  # prompts are zeros
     for prefix in range(1, len(logits)):
         logits[prefix, (prefix - 1) % 2] -= 1.0
-    wanted.p = logits.softmax(-1)
+    expected.p = logits.softmax(-1)
     method = speculate(3, Table(2, 4, seed=5, near=table))
     processors = LogitsProcessorList([SeldomTwice()])
-    said = [say(method, FakeAdapter(table), 40, 4, processors=processors) for _ in range(50)]
-    assert chi_square(torch.cat(said), wanted.joint()) > ERROR
-    assert chi_square(torch.cat(said), table.joint()) < ERROR
+    samples = [
+        generate_ids(method, FakeAdapter(table), 40, 4, processors=processors) for _ in range(50)
+    ]
+    assert chi_square(torch.cat(samples), expected.joint()) > ERROR
+    assert chi_square(torch.cat(samples), table.joint()) < ERROR
 
 
 # Planted biases: were one of these not seen, the tests above would prove nothing.
@@ -244,8 +255,8 @@ def test_a_draft_distribution_without_the_targets_processing_is_seen() -> None:
             tree = replace(tree, probs=warm / warm.sum(-1, keepdim=True).clamp(min=1e-9))
         return reject(tree, scores, processing, noise)
 
-    said = say(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge)
-    assert chi_square(said, TARGET.joint()) < ERROR
+    samples = generate_ids(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge)
+    assert chi_square(samples, TARGET.joint()) < ERROR
 
 
 def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -257,27 +268,27 @@ def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
         commit_path(self, path, entries, is_chain=True)
 
     monkeypatch.setattr(SlotCache, "commit_path", forgetful)
-    said = None
+    samples = None
     try:
-        said = say(tree_method(TopTree(NEAR)), FakeAdapter(TARGET), SAMPLES, LENGTH)
+        samples = generate_ids(tree_method(TopTree(NEAR)), FakeAdapter(TARGET), SAMPLES, LENGTH)
     except AssertionError:
         return  # the fake found a position in the wrong place
-    assert chi_square(said, TARGET.joint()) < ERROR
+    assert chi_square(samples, TARGET.joint()) < ERROR
 
 
 @pytest.mark.parametrize("rows", [1, 3])
-def test_a_global_seed_and_a_seed_of_ones_own_draw_alike(
+def test_a_global_seed_and_a_seed_argument_draw_alike(
     rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """`torch.manual_seed` makes a run reproducible: one number of the generator is its seed."""
     monkeypatch.undo()
     model, inputs = tiny.model("qwen2_5_vl"), tiny.inputs("qwen2_5_vl", "image", rows)
     options = {"do_sample": True, "max_new_tokens": 12, "eos_token_id": None}
-    said = []
+    outputs = []
     for seed in (21, 21, 22):
         torch.manual_seed(seed)
-        said.append(model.generate(**inputs, **options, custom_generate=sooner.Autoregressive()))
-    assert torch.equal(said[0], said[1])
-    assert not torch.equal(said[0], said[2])
+        outputs.append(model.generate(**inputs, **options, custom_generate=sooner.Autoregressive()))
+    assert torch.equal(outputs[0], outputs[1])
+    assert not torch.equal(outputs[0], outputs[2])
     by_seed = sooner.generate(model, inputs, seed=21, **options).sequences
-    assert torch.equal(by_seed, said[0])
+    assert torch.equal(by_seed, outputs[0])

@@ -17,7 +17,7 @@ from sooner.decoding.tree import Tree
 from sooner.methods.eagle.drafter import EagleDrafter
 
 
-def say(family: str, method: Any, kind: str, rows: int, new: int = 15, **options: Any) -> Any:
+def generate(family: str, method: Any, kind: str, rows: int, new: int = 15, **options: Any) -> Any:
     options = {"eos_token_id": None, "do_sample": False, **options}
     model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
     return sooner.generate(model, inputs, method, max_new_tokens=new, **options)
@@ -50,7 +50,7 @@ def literal_tree(
         states: the target's of all but the last, `[length - 1, hidden]`.
     """
     embed = model.get_input_embeddings()
-    found: dict[tuple[int, ...], float] = {}
+    values: dict[tuple[int, ...], float] = {}
     level: dict[tuple[int, ...], float] = {(): 0.0}
     for _ in range(depth):
         children = {}
@@ -61,19 +61,19 @@ def literal_tree(
             logp = model.lm_head(estimate).log_softmax(-1)
             for value, token in zip(*(part.tolist() for part in logp.topk(top_k)), strict=True):
                 children[(*path, token)] = level[path] + value
-        found |= children
+        values |= children
         level = children
-    kept = sorted(found, key=lambda path: -found[path])[:nodes]
-    return {path: found[path] for path in kept}
+    top_paths = sorted(values, key=lambda path: -values[path])[:nodes]
+    return {path: values[path] for path in top_paths}
 
 
 def paths_of(tree: Tree, row: int) -> set[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
     parents, tokens = tree.parents[row].tolist(), tree.tokens[row].tolist()
     for node in range(tree.sizes[row]):
-        above = () if parents[node] < 0 else found[parents[node]]
-        found.append((*above, tokens[node]))
-    return set(found)
+        above = () if parents[node] < 0 else paths[parents[node]]
+        paths.append((*above, tokens[node]))
+    return set(paths)
 
 
 def test_the_trees_of_a_run_are_those_of_the_paper(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,11 +86,11 @@ def test_the_trees_of_a_run_are_those_of_the_paper(monkeypatch: pytest.MonkeyPat
     def spy(self: EagleDrafter, outcome: Outcome) -> Tree:
         tree = grow(self, outcome)
         prompts = [ids[mask.bool()] for ids, mask in zip(*inputs.values(), strict=True)]
-        said = [
+        texts = [
             torch.cat([prompts[original], torch.tensor(outcome.rows.generated[original])])
             for original in outcome.rows.active
         ]
-        seen.append((said, tree))
+        seen.append((texts, tree))
         return tree
 
     monkeypatch.setattr(EagleDrafter, "draft", spy)
@@ -101,13 +101,13 @@ def test_the_trees_of_a_run_are_those_of_the_paper(monkeypatch: pytest.MonkeyPat
     assert len(seen) > 3
     checked = 0
     with torch.no_grad():
-        for said, tree in seen:
-            for row, ids in enumerate(said):
+        for texts, tree in seen:
+            for row, ids in enumerate(texts):
                 if tree.sizes[row] < 9:
                     continue  # near the limit trees are lower
                 states = model.model(ids[None]).last_hidden_state[0, :-1]
-                wanted = literal_tree(head, model, ids, states, **options)
-                assert paths_of(tree, row) == set(wanted)
+                expected = literal_tree(head, model, ids, states, **options)
+                assert paths_of(tree, row) == set(expected)
                 checked += 1
     assert checked > 6
 
@@ -142,7 +142,7 @@ def test_files_that_are_no_head_are_refused_in_a_line(tmp_path: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"nodes": 0}, "nodes is 0"),
         ({"nodes": "most"}, "nodes is 'most'; it must be 'auto'"),
@@ -151,8 +151,8 @@ def test_files_that_are_no_head_are_refused_in_a_line(tmp_path: Any) -> None:
         ({"legal": []}, "legal is"),
     ],
 )
-def test_options_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(sooner.SoonerError, match=told):
+def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=message):
         Eagle(tiny.head("llama"), **options)
 
 
@@ -167,7 +167,7 @@ def test_only_legal_tokens_are_drafted(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(EagleDrafter, "draft", spy)
     expected = matrix.reference("llama", "text", 2, 15)
-    made = say("llama", Eagle(tiny.head("llama"), legal=range(20, 60)), "text", 2)
+    made = generate("llama", Eagle(tiny.head("llama"), legal=range(20, 60)), "text", 2)
     assert made.sequences.tolist() == expected.tolist()
     assert drafted
     assert drafted <= set(range(20, 60))

@@ -50,23 +50,23 @@ def test_logits_are_those_of_the_published_layout(layout: str, tmp_path: Path) -
     head = read(write_eagle3(tmp_path, **LAYOUTS[layout]))
     reference = PublishedEagle3(tmp_path)
     hidden = head.config.hidden_size
-    embeds, told = draw(7, 9, hidden) * 5, draw(8, 9, head.fc.in_features) * 9
+    embeds, features = draw(7, 9, hidden) * 5, draw(8, 9, head.fc.in_features) * 9
     positions = positions_of(reference, 9)
-    states = reference.start(told)
-    after, wanted = reference.run(embeds, states, positions)
+    states = reference.start(features)
+    after, expected = reference.run(embeds, states, positions)
     where = positions[None] if positions.ndim == 1 else positions[:, None]
     with torch.no_grad():
-        torch.testing.assert_close(head.read(told[None])[0], states)
-        made = head(embeds[None], told[None], positions=where)
+        torch.testing.assert_close(head.read(features[None])[0], states)
+        made = head(embeds[None], features[None], positions=where)
         torch.testing.assert_close(made[0], after, atol=1e-4, rtol=1e-4)
         logits = head.drafted_logits(made)[0]
-        torch.testing.assert_close(logits, wanted, atol=1e-4, rtol=1e-4)
+        torch.testing.assert_close(logits, expected, atol=1e-4, rtol=1e-4)
         assert head.token_ids.tolist() == [
             reference.target_id(token) for token in range(logits.shape[-1])
         ]
 
 
-def say(family: str, method: Any, kind: str, rows: int, new: int = 15, **options: Any) -> Any:
+def generate(family: str, method: Any, kind: str, rows: int, new: int = 15, **options: Any) -> Any:
     options = {"eos_token_id": None, "do_sample": False, **options}
     model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
     return sooner.generate(model, inputs, method, max_new_tokens=new, **options)
@@ -88,22 +88,24 @@ def test_greedy_and_sampled_ids_are_plain_decodings(
     family: str, kind: str, layout: str, tmp_path: Path
 ) -> None:
     method = sooner.load_drafter(write_eagle3(tmp_path, **LAYOUTS[layout]), **WIDE)
-    made = say(family, method, kind, 3)
+    made = generate(family, method, kind, 3)
     assert made.sequences.tolist() == matrix.reference(family, kind, 3, 15).tolist()
     assert made.stats.num_accepted_draft_tokens > 0
     assert made.stats.mode == "exact"
     drawn = {"do_sample": True, "temperature": 1.2, "top_p": 0.9}
-    seeded = [say(family, one, kind, 3, seed=5, **drawn).tokens for one in (None, method)]
+    seeded = [
+        generate(family, decoder, kind, 3, seed=5, **drawn).tokens for decoder in (None, method)
+    ]
     assert seeded[0] == seeded[1]
 
 
 def paths_of(tree: Tree, row: int) -> set[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
     parents, tokens = tree.parents[row].tolist(), tree.tokens[row].tolist()
     for node in range(tree.sizes[row]):
-        above = () if parents[node] < 0 else found[parents[node]]
-        found.append((*above, tokens[node]))
-    return set(found)
+        above = () if parents[node] < 0 else paths[parents[node]]
+        paths.append((*above, tokens[node]))
+    return set(paths)
 
 
 def literal_tree(
@@ -117,23 +119,23 @@ def literal_tree(
     """
     embed = model.get_input_embeddings()
     base = head.start(states)
-    found: dict[tuple[int, ...], float] = {}
+    values: dict[tuple[int, ...], float] = {}
     level: dict[tuple[int, ...], float] = {(): 0.0}
     for _ in range(options["depth"]):
         children = {}
         for path in sorted(level, key=lambda path: -level[path])[: options["top_k"]]:
-            embeds, own = embed(ids[1:]), base
-            after, logits = head.run(embeds, own, torch.arange(len(own)))
+            embeds, inputs = embed(ids[1:]), base
+            after, logits = head.run(embeds, inputs, torch.arange(len(inputs)))
             for token in path:
                 embeds = torch.cat([embeds, embed(torch.tensor([token]))])
-                own = torch.cat([own, after[-1:]])
-                after, logits = head.run(embeds, own, torch.arange(len(own)))
+                inputs = torch.cat([inputs, after[-1:]])
+                after, logits = head.run(embeds, inputs, torch.arange(len(inputs)))
             best = logits[-1].log_softmax(-1).topk(options["top_k"])
             for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
                 children[(*path, head.target_id(token))] = level[path] + value
-        found |= children
+        values |= children
         level = children
-    return set(sorted(found, key=lambda path: -found[path])[: options["nodes"]])
+    return set(sorted(values, key=lambda path: -values[path])[: options["nodes"]])
 
 
 @pytest.mark.parametrize("shift", [0, 1])
@@ -155,25 +157,25 @@ def test_the_trees_of_a_run_are_those_of_the_reference(
     def spy(self: EagleDrafter, outcome: Outcome) -> Tree:
         tree = grow(self, outcome)
         prompts = [ids[mask.bool()] for ids, mask in zip(*inputs.values(), strict=True)]
-        said = [
+        texts = [
             torch.cat([prompts[original], torch.tensor(outcome.rows.generated[original])])
             for original in outcome.rows.active
         ]
-        seen.append((said, tree))
+        seen.append((texts, tree))
         levels.append(self.levels)
         return tree
 
     monkeypatch.setattr(EagleDrafter, "draft", spy)
     options = {"top_k": 3, "depth": 3, "nodes": 8}
-    say("llama", sooner.load_drafter(tmp_path, **options), "text", 2, new=12)
+    generate("llama", sooner.load_drafter(tmp_path, **options), "text", 2, new=12)
     checked = 0
     with torch.no_grad():
-        for (said, tree), deep in zip(seen, levels, strict=True):
-            for row, ids in enumerate(said):
+        for (texts, tree), deep in zip(seen, levels, strict=True):
+            for row, ids in enumerate(texts):
                 if deep[row] < options["depth"]:
                     continue  # near the limit trees are lower
-                told = model(ids[None], output_hidden_states=True).hidden_states
-                states = torch.cat([told[k + shift][0, :-1] for k in (0, 1, 0)], -1)
+                hidden_states = model(ids[None], output_hidden_states=True).hidden_states
+                states = torch.cat([hidden_states[k + shift][0, :-1] for k in (0, 1, 0)], -1)
                 assert paths_of(tree, row) == literal_tree(reference, model, ids, states, options)
                 checked += 1
     assert checked > 6
@@ -194,13 +196,13 @@ def test_the_default_layers_are_low_middle_and_high(tmp_path: Path) -> None:
 def test_steps_are_recorded_as_graphs_and_never_compiled(tmp_path: Path) -> None:
     """Hooks between layers are called while a step is recorded; no compiler can trace them."""
     method = sooner.load_drafter(write_eagle3(tmp_path), top_k=24, nodes=15, depth=4)
-    plain, recorder = say("llama", method, "text", 3), StandIn()
-    recorded = say("llama", method, "text", 3, graphs=recorder)
+    plain, recorder = generate("llama", method, "text", 3), StandIn()
+    recorded = generate("llama", method, "text", 3, graphs=recorder)
     assert recorder.replayed > 0
-    compiled = say("llama", method, "text", 3, compile={"fullgraph": True})
-    for one in (recorded, compiled):
-        assert one.tokens == plain.tokens
-        assert one.stats.acceptance_histogram == plain.stats.acceptance_histogram
+    compiled = generate("llama", method, "text", 3, compile={"fullgraph": True})
+    for output in (recorded, compiled):
+        assert output.tokens == plain.tokens
+        assert output.stats.acceptance_histogram == plain.stats.acceptance_histogram
     assert any("not compiled" in note for note in compiled.stats.notes)
 
 
@@ -211,9 +213,9 @@ def test_a_saved_head_is_the_same_head(tmp_path: Path) -> None:
     """In SpecForge's layout, whatever it was read from."""
     head = read(write_eagle3(tmp_path / "a", "speculators", layers=(2, 1, 1), embeddings=True))
     save_eagle3(head, tmp_path / "b")
-    told = json.loads((tmp_path / "b" / "config.json").read_text())
-    assert told["architectures"] == ["LlamaForCausalLMEagle3"]
-    assert told["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 0, 0]
+    raw = json.loads((tmp_path / "b" / "config.json").read_text())
+    assert raw["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert raw["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [1, 0, 0]
     again = read(tmp_path / "b")
     assert again.config == head.config
     assert again.token_ids.tolist() == head.token_ids.tolist()
@@ -224,13 +226,13 @@ def test_a_saved_head_is_the_same_head(tmp_path: Path) -> None:
     assert {"d2t", "t2d"} <= names
 
 
-def test_weights_in_pytorchs_own_format_are_read(tmp_path: Path) -> None:
+def test_weights_in_pytorchs_format_are_read(tmp_path: Path) -> None:
     write_eagle3(tmp_path)
-    wanted = read(tmp_path).state_dict()
+    expected = read(tmp_path).state_dict()
     torch.save(load_file(tmp_path / "model.safetensors"), tmp_path / "pytorch_model.bin")
     (tmp_path / "model.safetensors").unlink()
     head = sooner.load_drafter(tmp_path).head
-    assert all(torch.equal(head.state_dict()[name], one) for name, one in wanted.items())
+    assert all(torch.equal(head.state_dict()[name], tensor) for name, tensor in expected.items())
 
 
 def change(folder: Path, edit: Any) -> Path:
@@ -245,7 +247,7 @@ def offsets(value: Tensor) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("edit", "told"),
+    ("edit", "message"),
     [
         (lambda w: w.update({"midlayer.self_attn.g_proj.weight": torch.ones(2, 2)}),
          r"'midlayer\.self_attn\.g_proj\.weight' that is no part"),
@@ -261,13 +263,15 @@ def offsets(value: Tensor) -> Any:
         (lambda w: w.update(t2d=torch.ones(VOCAB, dtype=torch.bool)), "'t2d' keeps other tokens"),
     ],
 )  # fmt: skip
-def test_tensors_that_do_not_fit_are_refused_by_name(edit: Any, told: str, tmp_path: Path) -> None:
-    with pytest.raises(sooner.SoonerError, match=told):
+def test_tensors_that_do_not_fit_are_refused_by_name(
+    edit: Any, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(sooner.SoonerError, match=message):
         sooner.load_drafter(change(write_eagle3(tmp_path), edit))
 
 
 @pytest.mark.parametrize(
-    ("config", "told"),
+    ("config", "message"),
     [
         ({"num_hidden_layers": 2}, "num_hidden_layers 2"),
         ({"hidden_act": "gelu"}, "hidden_act 'gelu'"),
@@ -281,21 +285,21 @@ def test_tensors_that_do_not_fit_are_refused_by_name(edit: Any, told: str, tmp_p
     ],
 )
 def test_options_that_can_not_be_run_are_refused(
-    config: dict[str, Any], told: str, tmp_path: Path
+    config: dict[str, Any], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(sooner.SoonerError, match=told):
+    with pytest.raises(sooner.SoonerError, match=message):
         sooner.load_drafter(write_eagle3(tmp_path, **config))
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("made", "message"),
     [
         ({"read": 64}, "states of width 64, the target's are 48"),
         ({"hidden": 32, "read": 48}, "no embed_tokens of its own"),
         ({"layers": (0, 1, 5)}, r"hidden_states\[6\], but LlamaForCausalLM has 0 to 3"),
     ],
 )
-def test_another_target_is_refused(made: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_another_target_is_refused(made: dict[str, Any], message: str, tmp_path: Path) -> None:
     method = sooner.load_drafter(write_eagle3(tmp_path, **made))
-    with pytest.raises(sooner.SoonerError, match=told):
-        say("llama", method, "text", 1)
+    with pytest.raises(sooner.SoonerError, match=message):
+        generate("llama", method, "text", 1)

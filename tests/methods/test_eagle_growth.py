@@ -52,26 +52,26 @@ def grow(tables: list[Any], top_k: int, depth: int) -> Growth:
 
 
 def paths_in_order(tree: Any, row: int) -> list[tuple[int, ...]]:
-    found: list[tuple[int, ...]] = []
+    paths: list[tuple[int, ...]] = []
     for token, parent in zip(tree.tokens[row].tolist(), tree.parents[row].tolist(), strict=True):
-        found.append((*(() if parent < 0 else found[parent]), token))
-    return found[: tree.sizes[row]]
+        paths.append((*(() if parent < 0 else paths[parent]), token))
+    return paths[: tree.sizes[row]]
 
 
 def literal(table: dict[tuple[int, ...], torch.Tensor], top_k: int, depth: int) -> Paths:
     """Candidates by the words of the paper, one node at a time."""
-    found: Paths = {}
+    values: Paths = {}
     level: Paths = {(): 0.0}
     for _ in range(depth):
         best = sorted(level, key=lambda path: -level[path])[:top_k]
         level = {}
         for path in best:
-            value = found.get(path, 0.0)
+            value = values.get(path, 0.0)
             likely = table[path].topk(min(top_k, VOCAB))
             for more, token in zip(likely.values.tolist(), likely.indices.tolist(), strict=True):
                 level[(*path, token)] = value + more
-        found |= level
-    return found
+        values |= level
+    return values
 
 
 @pytest.mark.parametrize(
@@ -85,8 +85,8 @@ def test_expansion_and_ranking_equal_those_of_the_paper(
     tree = grow(tables, top_k, depth).best(nodes, [depth] * 2, False)
     for row, table in enumerate(tables):
         values = literal(table, top_k, depth)
-        wanted = sorted(values, key=lambda path: -values[path])[:nodes]
-        assert set(paths_in_order(tree, row)) == set(wanted)
+        expected = sorted(values, key=lambda path: -values[path])[:nodes]
+        assert set(paths_in_order(tree, row)) == set(expected)
 
 
 # --- how large

@@ -104,7 +104,7 @@ def alone(family: str, kind: str, rows: int, new: int) -> list[list[int]]:
 
 
 @dataclass(frozen=True)
-class Asked:
+class RequestSpec:
     """A request of a schedule.
 
     Attributes:
@@ -136,14 +136,16 @@ class Asked:
 
 
 @cache
-def right(asked: Asked, name: str, context: str = "none") -> list[list[int]]:
+def right(request: RequestSpec, name: str, context: str = "none") -> list[list[int]]:
     """What it is told alone: by HF where nothing was asked for, else by the method named."""
-    if not asked.setting and asked.end < 0 and name == "plain" and context == "none":
-        return [row[: asked.new] for row in alone(asked.family, asked.kind, asked.rows, LONG)]
-    prefill = None if context == "none" else CONTEXTS[context](asked.family)
+    if not request.setting and request.end < 0 and name == "plain" and context == "none":
+        return [
+            row[: request.new] for row in alone(request.family, request.kind, request.rows, LONG)
+        ]
+    prefill = None if context == "none" else CONTEXTS[context](request.family)
     return sooner.generate(
-        tiny.model(asked.family), asked.inputs(), method_of(name, asked.family), prefill=prefill,
-        **asked.options(),
+        tiny.model(request.family), request.inputs(), method_of(name, request.family),
+        prefill=prefill, **request.options(),
     ).tokens  # fmt: skip
 
 
@@ -174,7 +176,7 @@ def schedule(
         prefill_chunk=chunk, **launch,
     )  # fmt: skip
     prefill = nullcontext() if context == "none" else CONTEXTS[context](family)(engine.model)
-    running: list[tuple[sooner.Request, Asked]] = []
+    running: list[tuple[sooner.Request, RequestSpec]] = []
     cancelled: set[int] = set()
     left, together = rng.randint(3, 6), 0
     several = (1,) if context == "fastv" else (1, 1, 2)  # it prunes a prompt at a time
@@ -184,14 +186,14 @@ def schedule(
     with prefill:
         while left or not engine.is_idle:
             if left and rng.random() < 0.4:
-                asked = Asked(
+                spec = RequestSpec(
                     family, rng.choice(tiny.kinds(family)), rng.choice(several),
                     rng.choice((1, 2, 9, LONG)), rng.choice((0, 0, *range(len(SETTINGS)))),
                     rng.randrange(3), rng.choice((-1, -1, 4, 11)),
                 )  # fmt: skip
-                if name in TIMED and SETTINGS[asked.setting].get("do_sample"):
-                    asked = replace(asked, setting=0)
-                running.append((engine.admit(asked.inputs(), **asked.options()), asked))
+                if name in TIMED and SETTINGS[spec.setting].get("do_sample"):
+                    spec = replace(spec, setting=0)
+                running.append((engine.admit(spec.inputs(), **spec.options()), spec))
                 left -= 1
             if running and rng.random() < 0.03:
                 number = rng.randrange(len(running))
@@ -201,13 +203,13 @@ def schedule(
             engine.step()
             if engine.batch is not None:
                 together = max(together, len(engine.running))
-    for number, (request, asked) in enumerate(running):
+    for number, (request, spec) in enumerate(running):
         assert request.error is None, (seed, family, name, request.error)
         assert request.tokens is not None
-        wanted = right(asked, reference(name, asked.setting), context)
-        for said, whole in zip(request.tokens, wanted, strict=True):
-            count = len(said) if number in cancelled else len(whole)
-            assert said == whole[:count], (seed, name, asked)
+        expected = right(spec, reference(name, spec.setting), context)
+        for output, whole in zip(request.tokens, expected, strict=True):
+            count = len(output) if number in cancelled else len(whole)
+            assert output == whole[:count], (seed, name, spec)
     return together
 
 
@@ -225,7 +227,7 @@ def test_and_so_it_does_in_many_more_schedules() -> None:
         schedule(seed)
 
 
-def test_rows_join_while_others_decode() -> None:
+def test_rows_join_during_decoding() -> None:
     """Else the schedules above would show nothing."""
     engine = sooner.Engine(tiny.model("llama"), max_rows=4)
     for new in (23, 20, 9):
@@ -240,7 +242,7 @@ def test_rows_join_while_others_decode() -> None:
 
 
 @pytest.mark.parametrize("context", CONTEXTS)
-def test_prompts_under_a_sparse_prefill_join_and_say_what_they_say_alone(context: str) -> None:
+def test_prompts_under_a_sparse_prefill_join_and_decode_as_if_alone(context: str) -> None:
     """Where a context takes tokens out of a prompt, rows that lack as many join; others wait."""
     names, families = (
         ("plain", "prompt-lookup", "noisy-4", "sd-tree"),
@@ -291,7 +293,7 @@ class Callers:
         return tell
 
 
-def test_each_request_is_told_its_own_tokens() -> None:
+def test_each_request_gets_only_its_tokens() -> None:
     callers = Callers()
     engine = sooner.Engine(tiny.model("llama"), METHODS["noisy-4"]("llama"))
     options: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
@@ -307,7 +309,7 @@ def test_each_request_is_told_its_own_tokens() -> None:
         assert request.tokens == [callers.output[number]]
 
 
-def test_short_prompts_are_prefilled_in_one_step_within_its_budget() -> None:
+def test_short_prompts_share_a_prefill_step_within_its_budget() -> None:
     inputs = tiny.inputs("llama", "text")
     width = inputs["input_ids"].shape[1]
     engine = sooner.Engine(tiny.model("llama"), prefill_chunk=2 * width)

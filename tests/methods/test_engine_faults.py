@@ -42,11 +42,11 @@ class FaultError(Exception):
 
 def raising(at: int) -> Any:
     """A callback that raises once it was told `at` tokens."""
-    told: list[int] = []
+    generated: list[int] = []
 
     def tell(row: int, tokens: list[int], drafted: int) -> None:
-        told.extend(tokens)
-        if len(told) >= at:
+        generated.extend(tokens)
+        if len(generated) >= at:
             raise FaultError(f"at {at}")
 
     return tell
@@ -54,7 +54,7 @@ def raising(at: int) -> Any:
 
 @pytest.mark.parametrize("at", [1, 4])
 @pytest.mark.parametrize("name", JOINING)
-def test_a_callback_that_raises_fails_its_own_request(name: str, at: int) -> None:
+def test_a_callback_that_raises_fails_only_its_request(name: str, at: int) -> None:
     batch = engine(name)
     before = batch.admit(words(), **greedy(NEW))
     bad = batch.admit(words(), on_tokens=raising(at), **greedy(NEW))
@@ -81,10 +81,10 @@ class FailingProcessor(LogitsProcessor):
         return scores
 
 
-@pytest.mark.parametrize("behind", [0, 4])
+@pytest.mark.parametrize("offset", [0, 4])
 @pytest.mark.parametrize("name", JOINING)
-def test_a_processor_that_raises_fails_its_own_request(name: str, behind: int) -> None:
-    batch, width = engine(name), words()["input_ids"].shape[1] + behind
+def test_a_processor_that_raises_fails_only_its_request(name: str, offset: int) -> None:
+    batch, width = engine(name), words()["input_ids"].shape[1] + offset
     before = batch.admit(words(), **greedy(NEW))
     failing = LogitsProcessorList([FailingProcessor(width)])
     bad = batch.admit(words(), logits_processor=failing, **greedy(NEW))
@@ -93,7 +93,7 @@ def test_a_processor_that_raises_fails_its_own_request(name: str, behind: int) -
     assert isinstance(bad.error, FaultError)
     assert bad.tokens is not None
     assert right()[0][: len(bad.tokens[0])] == bad.tokens[0]
-    assert len(bad.tokens[0]) <= behind
+    assert len(bad.tokens[0]) <= offset
     assert (before.tokens, pair.tokens) == (right(), right(2))
     with pytest.raises(FaultError, match="asked"):
         sooner.generate(
@@ -112,19 +112,19 @@ class Breaks(LogitsProcessor):
         return scores * torch.nan if input_ids.shape[1] >= self.width else scores
 
 
-@pytest.mark.parametrize("said", [0, 5])
+@pytest.mark.parametrize("generated", [0, 5])
 @pytest.mark.parametrize("name", ["plain", "noisy-4", "prompt-lookup"])
-def test_bad_logits_of_a_row_fail_its_own_request(name: str, said: int) -> None:
+def test_bad_logits_of_a_row_fail_only_its_request(name: str, generated: int) -> None:
     batch = engine(name)
     good = batch.admit(words(), **greedy(NEW))
-    width = words()["input_ids"].shape[1] + said
+    width = words()["input_ids"].shape[1] + generated
     bad = batch.admit(words(), logits_processor=LogitsProcessorList([Breaks(width)]), **greedy(NEW))
     drawn = batch.admit(words(), do_sample=True, seed=1, max_new_tokens=NEW, eos_token_id=None)
     batch.run()
     assert isinstance(bad.error, sooner.SoonerError)
     assert bad.tokens is not None
     assert bad.tokens[0] == right()[0][: len(bad.tokens[0])]
-    assert len(bad.tokens[0]) <= said
+    assert len(bad.tokens[0]) <= generated
     assert good.tokens == right()
     assert drawn.error is None
 
@@ -132,14 +132,14 @@ def test_bad_logits_of_a_row_fail_its_own_request(name: str, said: int) -> None:
 @contextmanager
 def failing(at: int, error: Exception) -> Iterator[None]:
     """The target's forward number `at` of all rounds fails."""
-    own, count = ModelRunner.forward_tree, 0
+    original, count = ModelRunner.forward_tree, 0
 
     def forward(self: ModelRunner, *args: Any) -> Any:
         nonlocal count
         count += 1
         if count == at:
             raise error
-        return own(self, *args)
+        return original(self, *args)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ModelRunner, "forward_tree", forward)
@@ -167,8 +167,8 @@ def test_a_forward_that_fails_fails_all_that_decode_and_nothing_else(
         ended = batch.step()
     assert ended == decoding
     for request in ended:
-        wanted = sooner.errors.MemoryRanOutError if "memory" in str(error) else FaultError
-        assert isinstance(request.error, wanted)
+        expected = sooner.errors.MemoryRanOutError if "memory" in str(error) else FaultError
+        assert isinstance(request.error, expected)
         assert request.tokens is not None
         assert request.tokens[0] == right(new=23)[0][: len(request.tokens[0])]
     after = batch.admit(words(2), **greedy(NEW))
@@ -181,11 +181,11 @@ def test_a_prompt_that_fails_leaves_the_batch_alone(monkeypatch: pytest.MonkeyPa
     good = batch.admit(words(), **greedy(NEW))
     batch.step()
     bad = batch.admit(words(), **greedy(NEW))
-    own = ModelRunner.prefill_chunks
+    original = ModelRunner.prefill_chunks
 
     def prefill(self: ModelRunner, *args: Any, **kwargs: Any) -> Any:
         raise FaultError("a prompt")
-        yield from own(self, *args, **kwargs)
+        yield from original(self, *args, **kwargs)
 
     with monkeypatch.context() as patch:
         patch.setattr(ModelRunner, "prefill_chunks", prefill)
@@ -201,7 +201,7 @@ def test_a_prompt_that_fails_leaves_the_batch_alone(monkeypatch: pytest.MonkeyPa
 def test_a_request_can_be_cancelled_wherever_it_is(name: str) -> None:
     for steps in range(9):
         batch = engine(name, prefill_chunk=3)
-        kept = batch.admit(words(), **greedy(NEW))
+        completed = batch.admit(words(), **greedy(NEW))
         lost = batch.admit(words(2), **greedy(NEW))
         for _ in range(steps):
             batch.step()
@@ -213,8 +213,8 @@ def test_a_request_can_be_cancelled_wherever_it_is(name: str) -> None:
         if not is_over:
             assert lost.finish_reasons == ["cancelled"] * 2
         batch.run()
-        assert kept.tokens == right()
-        assert (kept.finish_reason, lost.error) == ("length", None)
+        assert completed.tokens == right()
+        assert (completed.finish_reason, lost.error) == ("length", None)
 
 
 @pytest.mark.parametrize("chunk", [None, 3])
@@ -236,8 +236,8 @@ def test_callbacks_may_cancel_and_admit(chunk: int | None) -> None:
                     batch.step()
 
         for number in range(4):
-            told = {"on_tokens": tell} if number == 1 else {}
-            requests.append(batch.admit(words(), **greedy(NEW), **told))
+            callbacks = {"on_tokens": tell} if number == 1 else {}
+            requests.append(batch.admit(words(), **greedy(NEW), **callbacks))
         batch.run()
         for number, request in enumerate(requests):
             reason = "cancelled" if number == whom else "length"

@@ -16,9 +16,9 @@ from methods.test_engine import alone, greedy, method_of
 from sooner.decoding.runner import ModelRunner
 
 
-def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_batch_of_their_own() -> None:
+def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_separate_batch() -> None:
     """And ask to join only once."""
-    family, asked = "llava_onevision", Counter[str]()
+    family, counts = "llava_onevision", Counter[str]()
     model = tiny.model(family)
     with sooner.FastV(0.5, layer=1)(model), pytest.MonkeyPatch.context() as patch:
         engine = sooner.Engine(model)
@@ -29,23 +29,23 @@ def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_batch_of_their_own() 
         join = type(engine.batch).join
 
         def counted(*args: Any) -> int:
-            asked["to join"] += 1
+            counts["to join"] += 1
             return join(*args)
 
         patch.setattr(type(engine.batch), "join", counted)
         engine.run()
-    assert asked["to join"] == 1
+    assert counts["to join"] == 1
     for request, kind in ((first, "image"), (other, "text")):
         assert request.tokens is not None
-        own = sooner.generate(
+        expected = sooner.generate(
             model, tiny.inputs(family, kind), prefill=sooner.FastV(0.5, layer=1),
             **greedy(len(request.tokens[0])),
         )  # fmt: skip
-        assert request.tokens == own.tokens
+        assert request.tokens == expected.tokens
 
 
 @pytest.mark.parametrize("name", ["parallel", "picture"])
-def test_what_needs_a_batch_of_its_own_says_so_and_waits_for_it(name: str) -> None:
+def test_what_needs_a_separate_batch_reports_it_and_waits(name: str) -> None:
     if name == "parallel":
         model, method, inputs = tiny.model("llama"), METHODS[name]("llama"), tiny.inputs("llama")
     else:
@@ -53,19 +53,19 @@ def test_what_needs_a_batch_of_its_own_says_so_and_waits_for_it(name: str) -> No
         model, method, inputs = tiny_canvas.model("chameleon"), None, {"input_ids": words}
     engine = sooner.Engine(model, method)
     first, second = (engine.admit(inputs, **greedy(9)) for _ in range(2))
-    most = 0
+    largest = 0
     notes: set[str] = set()
     while not engine.is_idle:
         engine.step()
-        most = max(most, len(engine.running) + (engine.prefilling is not None))
+        largest = max(largest, len(engine.running) + (engine.prefilling is not None))
         if engine.batch is not None:
             notes |= set(engine.batch.stats.notes)
-    assert most == 1
+    assert largest == 1
     assert any("a batch of its own" in note for note in notes)
     assert first.tokens == second.tokens == sooner.generate(model, inputs, **greedy(9)).tokens
 
 
-def test_requests_bring_drafts_of_their_own() -> None:
+def test_requests_bring_their_drafts() -> None:
     """HSD's are a request's; another method waits until the batch is free."""
     engine = sooner.Engine(tiny.model("llama"), max_rows=4)
     text = alone("llama", "text", 1, LONG)[0]
@@ -77,7 +77,7 @@ def test_requests_bring_drafts_of_their_own() -> None:
     together, steps = [], 0
     while not engine.is_idle:
         engine.step()
-        together.append({requests.index(one) for one in engine.running})
+        together.append({requests.index(row) for row in engine.running})
         steps += 1
     assert all(request.tokens == [text] for request in requests)
     assert any(len(some) > 1 for some in together)
@@ -85,26 +85,26 @@ def test_requests_bring_drafts_of_their_own() -> None:
     assert not any(4 in some and len(some) > 1 for some in together)
 
 
-def test_each_request_is_told_how_far_its_own_rows_strayed() -> None:
+def test_each_request_reports_the_deviation_of_its_rows() -> None:
     family, kind = "llama", "text"
     inputs = [tiny.inputs(family, kind, 1, seed) for seed in range(3)]
     method = method_of("relaxed", family)
     apart = [
-        sooner.generate(tiny.model(family), one, method, **greedy(LONG)).stats.deviation
-        for one in inputs
+        sooner.generate(tiny.model(family), item, method, **greedy(LONG)).stats.deviation
+        for item in inputs
     ]
     engine = sooner.Engine(tiny.model(family), method)
-    requests = [engine.admit(one, **greedy(LONG)) for one in inputs]
+    requests = [engine.admit(item, **greedy(LONG)) for item in inputs]
     while engine.batch is None:
         engine.step()
     batch = engine.batch
     engine.run()
     assert batch is not None
-    for request, told in zip(requests, apart, strict=True):
-        assert told is not None
-        assert [one.as_dict() for one in request.deviations] == [told.as_dict()]
+    for request, expected in zip(requests, apart, strict=True):
+        assert expected is not None
+        assert [item.as_dict() for item in request.deviations] == [expected.as_dict()]
     assert batch.stats.deviation is not None
-    total = sum(int(one.accepted.sum()) for request in requests for one in request.deviations)
+    total = sum(int(item.accepted.sum()) for request in requests for item in request.deviations)
     assert int(batch.stats.deviation.accepted.sum()) == total > 0
 
 
@@ -120,12 +120,12 @@ def test_decoding_rows_never_wait_for_more_than_a_chunk(
     def cost(tokens: int) -> float:
         return 10.0 + tokens
 
-    own, run_chunk = ModelRunner._forward, ModelRunner._run_chunk
+    original, run_chunk = ModelRunner._forward, ModelRunner._run_chunk
 
     def forward(self: ModelRunner, tokens: torch.Tensor, *args: Any) -> Any:
         nonlocal spent
         spent += cost(tokens.shape[1])
-        return own(self, tokens, *args)
+        return original(self, tokens, *args)
 
     def prefill(self: ModelRunner, prompt: Any, start: int, end: int, *args: Any) -> Any:
         nonlocal spent
@@ -157,12 +157,14 @@ def test_relaxed_rows_that_draw_wait_for_those_that_do_not() -> None:
     method = method_of("hsd-relaxed", "llama")
     engine = sooner.Engine(tiny.model("llama"), method, max_rows=4)
     drawn = {**greedy(9), "do_sample": True, "seed": 1}
-    asked = [greedy(LONG), drawn, greedy(9), drawn]
-    requests = [engine.admit(tiny.inputs("llama", "text"), **options) for options in asked]
+    settings = [greedy(LONG), drawn, greedy(9), drawn]
+    requests = [engine.admit(tiny.inputs("llama", "text"), **options) for options in settings]
     while not engine.is_idle:
         engine.step()
-        kinds = {one.options["do_sample"] for one in engine.running}
+        kinds = {row.options["do_sample"] for row in engine.running}
         assert len(kinds) < 2
-    for request, options in zip(requests, asked, strict=True):
-        own = sooner.generate(tiny.model("llama"), tiny.inputs("llama", "text"), method, **options)
-        assert request.tokens == own.tokens
+    for request, options in zip(requests, settings, strict=True):
+        expected = sooner.generate(
+            tiny.model("llama"), tiny.inputs("llama", "text"), method, **options
+        )
+        assert request.tokens == expected.tokens

@@ -30,7 +30,7 @@ def test_a_piece_that_was_interrupted_tells_nothing_of_the_next() -> None:
     assert [size_of(tokens) for tokens in (0, 1, 2, 3, 256, 257, 512)] == [0, 0, 1, 2, 8, 9, 9]
 
 
-def held(pace: TokenPace | None, clock: Seconds) -> tuple[list[Any], int]:
+def run_paced(pace: TokenPace | None, clock: Seconds) -> tuple[list[Any], int]:
     """Two requests of which the second comes when the first decodes, and the steps it waits."""
     model, inputs = tiny.model("llama"), tiny.inputs("llama", "text")
     engine = sooner.Engine(model, pace=pace, prefill_chunk=512)
@@ -46,21 +46,21 @@ def held(pace: TokenPace | None, clock: Seconds) -> tuple[list[Any], int]:
     return [first.tokens, second.tokens], waited
 
 
-def test_an_engine_holds_a_prompt_until_the_row_has_slack_and_says_the_same() -> None:
+def test_an_engine_holds_a_prompt_until_the_row_has_slack_with_the_same_ids() -> None:
     clock = Seconds()
-    plain, none = held(None, clock)
+    plain, none = run_paced(None, clock)
     assert none == 0
     pace = TokenPace(1.5, patience=1000.0, clock=clock)
     inputs = tiny.inputs("llama", "text")
     pace.took(("whole", size_of(inputs["input_ids"].shape[1])), 4.0)
     # Each step of a second gives the row half a second of slack, and the prompt takes four.
-    said, waited = held(pace, clock)
-    assert said == plain
+    outputs, waited = run_paced(pace, clock)
+    assert outputs == plain
     assert 5 <= waited <= 9
     hasty = TokenPace(1e-6, patience=3.0, clock=clock)
-    said, waited = held(hasty, clock)
-    assert said == plain
+    outputs, waited = run_paced(hasty, clock)
+    assert outputs == plain
     assert waited == 2
-    said, waited = held(TokenPace(1e-6, patience=1000.0, clock=clock), clock)
-    assert said == plain
+    outputs, waited = run_paced(TokenPace(1e-6, patience=1000.0, clock=clock), clock)
+    assert outputs == plain
     assert waited > 20  # until the first request has ended

@@ -81,7 +81,7 @@ def test_an_end_at_any_place_of_a_draft_ends_the_row(at: int) -> None:
 
 
 @pytest.mark.parametrize("family", ["qwen2_5_vl", "llava_onevision"])
-def test_rows_that_end_at_different_times_leave_the_others_alone(family: str) -> None:
+def test_rows_that_end_at_different_times_leave_the_rest_alone(family: str) -> None:
     """Several ends, so that most rows of five stop on their own."""
     free = matrix.reference(family, "uneven", 5, matrix.LONG)
     width = tiny.inputs(family, "uneven", 5)["input_ids"].shape[1]
@@ -95,13 +95,13 @@ def test_rows_that_end_at_different_times_leave_the_others_alone(family: str) ->
         assert len({len(row) for row in result.tokens}) > 2, "the rows should end apart"
 
 
-def test_a_draft_with_its_own_pixels_of_another_family_is_exact() -> None:
+def test_a_draft_with_separate_pixels_of_another_family_is_exact() -> None:
     """Draft and target process the same picture differently; each gets its own inputs."""
     target, draft = tiny.model("qwen2_5_vl"), tiny.model("llava_onevision")
     inputs = tiny.inputs("qwen2_5_vl", "image", 3)
-    own = tiny.inputs("llava_onevision", "video", 3)
+    draft_inputs = tiny.inputs("llava_onevision", "video", 3)
     expected = matrix.reference("qwen2_5_vl", "image", 3, 15)
-    method = sooner.Speculative(draft, num_draft_tokens=3, draft_inputs=own)
+    method = sooner.Speculative(draft, num_draft_tokens=3, draft_inputs=draft_inputs)
     result = sooner.generate(target, inputs, method, max_new_tokens=15, eos_token_id=None)
     assert result.sequences.tolist() == expected.tolist()
 

@@ -19,7 +19,7 @@ def test_token_types_may_be_left_to_generate() -> None:
     assert ours.sequences.tolist() == expected.tolist()
 
 
-def test_a_text_prompt_behind_a_picture_is_not_mispositioned() -> None:
+def test_a_text_prompt_after_a_picture_is_not_mispositioned() -> None:
     """Qwen models remember the last prompt's offset; the next prompt must not inherit it."""
     model, text = tiny.model("qwen2_5_vl"), tiny.inputs("qwen2_5_vl", "text", 2)
     before = sooner.generate(model, text, sooner.PromptLookup(), **GREEDY).sequences

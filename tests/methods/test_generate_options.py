@@ -18,53 +18,53 @@ ROWS, NEW = 2, 12
 GREEDY: dict[str, Any] = {
     "max_new_tokens": NEW, "eos_token_id": None, "pad_token_id": tiny.PAD, "do_sample": False,
 }  # fmt: skip
-ONE_LEFT: dict[str, Any] = {"do_sample": True, "top_k": 0}
+SINGLE_CHOICE: dict[str, Any] = {"do_sample": True, "top_k": 0}
 """What samples, with an option that leaves one token of each place."""
 
 INPUTS = tiny.inputs("qwen2", "text", ROWS, seed=2)
 FREE = tiny.model("qwen2").generate(**INPUTS, **GREEDY)
 WIDTH = FREE.shape[1] - NEW
-SAID = FREE[:, WIDTH:].tolist()
-STOP = characters().decode(SAID[0][5:7])
+GENERATED = FREE[:, WIDTH:].tolist()
+STOP = characters().decode(GENERATED[0][5:7])
 
 HONOURED: dict[str, dict[str, Any]] = {
-    "bad_words_ids": {"bad_words_ids": [[SAID[0][2]], SAID[1][1:3]]},
-    "begin_suppress_tokens": {"begin_suppress_tokens": [SAID[0][0]]},
+    "bad_words_ids": {"bad_words_ids": [[GENERATED[0][2]], GENERATED[1][1:3]]},
+    "begin_suppress_tokens": {"begin_suppress_tokens": [GENERATED[0][0]]},
     "cache_implementation": {"cache_implementation": "static"},
     "do_sample": {"do_sample": True, "top_k": 1},
     "encoder_no_repeat_ngram_size": {"encoder_no_repeat_ngram_size": 1},
     "encoder_repetition_penalty": {"encoder_repetition_penalty": 2.0},
-    "eos_token_id": {"eos_token_id": [SAID[0][4], SAID[1][7]]},
-    "epsilon_cutoff": {**ONE_LEFT, "epsilon_cutoff": 0.99},
-    "eta_cutoff": {**ONE_LEFT, "eta_cutoff": 0.99, "temperature": 1e-3},
+    "eos_token_id": {"eos_token_id": [GENERATED[0][4], GENERATED[1][7]]},
+    "epsilon_cutoff": {**SINGLE_CHOICE, "epsilon_cutoff": 0.99},
+    "eta_cutoff": {**SINGLE_CHOICE, "eta_cutoff": 0.99, "temperature": 1e-3},
     "exponential_decay_length_penalty": {
-        "exponential_decay_length_penalty": (2, 2.0), "eos_token_id": SAID[0][9],
+        "exponential_decay_length_penalty": (2, 2.0), "eos_token_id": GENERATED[0][9],
     },
     "forced_bos_token_id": {"forced_bos_token_id": 33},
     "forced_eos_token_id": {"forced_eos_token_id": 77},
     "max_length": {"max_length": WIDTH + 5, "max_new_tokens": None},
     "max_new_tokens": {"max_new_tokens": 3},
     "max_time": {"max_time": 1e-6},
-    "min_length": {"min_length": WIDTH + 8, "eos_token_id": SAID[0][2]},
-    "min_new_tokens": {"min_new_tokens": 8, "eos_token_id": SAID[0][2]},
-    "min_p": {**ONE_LEFT, "min_p": 1.0},
+    "min_length": {"min_length": WIDTH + 8, "eos_token_id": GENERATED[0][2]},
+    "min_new_tokens": {"min_new_tokens": 8, "eos_token_id": GENERATED[0][2]},
+    "min_p": {**SINGLE_CHOICE, "min_p": 1.0},
     "no_repeat_ngram_size": {"no_repeat_ngram_size": 1},
     "num_return_sequences": {"num_return_sequences": 2, "do_sample": True, "top_k": 1},
-    "pad_token_id": {"pad_token_id": 3, "eos_token_id": SAID[0][4]},
+    "pad_token_id": {"pad_token_id": 3, "eos_token_id": GENERATED[0][4]},
     "prefill_chunk_size": {"prefill_chunk_size": 3},
     "remove_invalid_values": {"remove_invalid_values": True},
     "renormalize_logits": {"renormalize_logits": True},
     "repetition_penalty": {"repetition_penalty": 2.0},
     "return_dict_in_generate": {"return_dict_in_generate": True},
-    "sequence_bias": {"sequence_bias": [[[SAID[0][1]], -6.0], [SAID[1][0:2], -8.0]]},
+    "sequence_bias": {"sequence_bias": [[[GENERATED[0][1]], -6.0], [GENERATED[1][0:2], -8.0]]},
     "stop_strings": {"stop_strings": STOP, "eos_token_id": tiny.EOS},  # or rows end together
-    "suppress_tokens": {"suppress_tokens": [SAID[0][0], SAID[1][2]]},
-    "temperature": {**ONE_LEFT, "temperature": 1e-4},
+    "suppress_tokens": {"suppress_tokens": [GENERATED[0][0], GENERATED[1][2]]},
+    "temperature": {**SINGLE_CHOICE, "temperature": 1e-4},
     "token_healing": {"token_healing": True},
-    "top_h": {**ONE_LEFT, "top_h": 1e-4},
+    "top_h": {**SINGLE_CHOICE, "top_h": 1e-4},
     "top_k": {"do_sample": True, "top_k": 1},
-    "top_p": {**ONE_LEFT, "top_p": 1e-6},
-    "typical_p": {**ONE_LEFT, "typical_p": 1e-6},
+    "top_p": {**SINGLE_CHOICE, "top_p": 1e-6},
+    "typical_p": {**SINGLE_CHOICE, "typical_p": 1e-6},
     "watermarking_config": {"watermarking_config": WatermarkingConfig(bias=4.0)},
 }  # fmt: skip
 UNCHANGED = {
@@ -91,7 +91,7 @@ NO_EFFECT: dict[str, Any] = {
 }  # fmt: skip
 """Of beams, assistants and other loops, which have none in a greedy `generate` either."""
 
-NOT_ASKED = {
+NOT_PER_CALL = {
     "_from_model_config", "continuous_batching_config", "is_assistant", "transformers_version",
 }  # fmt: skip
 """Not of one call."""
@@ -102,7 +102,7 @@ def fields() -> set[str]:
 
 
 def test_every_field_is_here() -> None:
-    assert fields() <= {*HONOURED, *REFUSED, *NO_EFFECT, *NOT_ASKED}
+    assert fields() <= {*HONOURED, *REFUSED, *NO_EFFECT, *NOT_PER_CALL}
 
 
 def answer(door: str, options: dict[str, Any], method: sooner.Method | None) -> Any:
@@ -153,6 +153,6 @@ def test_an_option_has_no_effect(name: str, door: str) -> None:
 
 
 @both_doors
-def test_an_assistant_beside_a_method_is_refused(door: str) -> None:
+def test_an_assistant_with_a_method_is_refused(door: str) -> None:
     with pytest.raises(sooner.UnsupportedError, match="assistant_model"):
         answer(door, {"assistant_model": tiny.model("qwen2")}, METHODS["prompt-lookup"])

@@ -28,21 +28,21 @@ def test_statistics_add_up(method: sooner.Method) -> None:
     assert all(seconds >= 0 for seconds in stats.seconds.values())
 
 
-def test_draft_tokens_behind_an_end_are_not_counted_as_accepted() -> None:
+def test_draft_tokens_after_an_end_are_not_counted_as_accepted() -> None:
     inputs = tiny.inputs(FAMILY, KIND)
     free = decode("session", sooner.Autoregressive(), inputs, **GREEDY)
-    said = free[0, inputs["input_ids"].shape[1] :].tolist()
-    place = next(index for index in range(4, 14) if said[index] not in said[:index])
+    output = free[0, inputs["input_ids"].shape[1] :].tolist()
+    place = next(index for index in range(4, 14) if output[index] not in output[:index])
     itself = sooner.Speculative(tiny.model(FAMILY), num_draft_tokens=12)
     stats = sooner.generate(
-        tiny.model(FAMILY), inputs, itself, max_new_tokens=20, eos_token_id=said[place]
+        tiny.model(FAMILY), inputs, itself, max_new_tokens=20, eos_token_id=output[place]
     ).stats
     assert stats.acceptance_histogram == {place: 1}
     assert stats.decode_tokens == place
 
 
 @pytest.mark.slow
-def test_the_prefill_of_the_draft_is_not_taken_out_of_decoding(
+def test_the_prefill_of_the_draft_is_not_subtracted_from_decoding(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     draft = tiny.noisy(FAMILY)

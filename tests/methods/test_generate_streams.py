@@ -29,25 +29,25 @@ class Recorder(BaseStreamer):
 @both_doors
 def test_a_streamer_is_called_just_as_by_generate(door: str, method: sooner.Method) -> None:
     inputs = tiny.inputs(FAMILY, KIND)
-    theirs, ours = Recorder(), Recorder()
-    tiny.model(FAMILY).generate(**inputs, **GREEDY, streamer=theirs)
+    reference, ours = Recorder(), Recorder()
+    tiny.model(FAMILY).generate(**inputs, **GREEDY, streamer=reference)
     decode(door, method, inputs, **GREEDY, streamer=ours)
-    assert ours.calls == theirs.calls
+    assert ours.calls == reference.calls
     assert ours.calls[0] == inputs["input_ids"].tolist()
     assert ours.calls[-1] == "end"
 
 
 @both_doors
-def test_a_streamer_gets_nothing_behind_an_end_inside_a_draft(door: str) -> None:
+def test_a_streamer_gets_nothing_after_an_end_inside_a_draft(door: str) -> None:
     inputs = tiny.inputs(FAMILY, KIND)
     free = decode("session", sooner.Autoregressive(), inputs, **GREEDY)
     end = free[0, inputs["input_ids"].shape[1] + 5].item()
     options = {**GREEDY, "eos_token_id": end}
-    theirs, ours = Recorder(), Recorder()
-    tiny.model(FAMILY).generate(**inputs, **options, streamer=theirs)
+    reference, ours = Recorder(), Recorder()
+    tiny.model(FAMILY).generate(**inputs, **options, streamer=reference)
     itself = sooner.Speculative(tiny.model(FAMILY), num_draft_tokens=8)
     decode(door, itself, inputs, **options, streamer=ours)
-    assert ours.calls == theirs.calls
+    assert ours.calls == reference.calls
 
 
 @both_doors
@@ -57,7 +57,7 @@ def test_a_streamer_for_several_rows_is_refused(door: str) -> None:
                streamer=Recorder())  # fmt: skip
 
 
-def test_a_streamer_of_an_outer_generate_is_not_taken_for_ones_own() -> None:
+def test_a_streamer_of_an_outer_generate_is_not_used() -> None:
     """A streamer is looked for in the caller's frame: only that of this very call counts."""
     inner = []
 
@@ -68,23 +68,23 @@ def test_a_streamer_of_an_outer_generate_is_not_taken_for_ones_own() -> None:
                 inner.append(1)
                 decode("custom_generate", sooner.PromptLookup(), tiny.inputs(FAMILY), **GREEDY)
 
-    theirs, ours, inputs = Recorder(), Nosy(), tiny.inputs(FAMILY, KIND)
-    tiny.model(FAMILY).generate(**inputs, **GREEDY, streamer=theirs)
+    reference, ours, inputs = Recorder(), Nosy(), tiny.inputs(FAMILY, KIND)
+    tiny.model(FAMILY).generate(**inputs, **GREEDY, streamer=reference)
     decode("custom_generate", sooner.Autoregressive(), inputs, **GREEDY, streamer=ours)
-    assert ours.calls == theirs.calls
+    assert ours.calls == reference.calls
 
 
 @both_doors
 def test_on_tokens_tells_every_token_of_every_row_once_and_in_order(
     door: str, method: sooner.Method
 ) -> None:
-    inputs, told = tiny.inputs(FAMILY, KIND, 3), [[], [], []]
+    inputs, received = tiny.inputs(FAMILY, KIND, 3), [[], [], []]
     drafted_counts = []
 
     def tell(row: int, tokens: list[int], drafted: int) -> None:
-        told[row] += tokens
+        received[row] += tokens
         drafted_counts.append((drafted, len(tokens)))
 
     free = decode(door, method, inputs, **GREEDY, on_tokens=tell)
-    assert told == free[:, inputs["input_ids"].shape[1] :].tolist()
+    assert received == free[:, inputs["input_ids"].shape[1] :].tolist()
     assert all(drafted in (count, count - 1) for drafted, count in drafted_counts)

@@ -85,27 +85,27 @@ def test_the_model_is_as_before_afterwards(guest: Any) -> None:
     assert all(torch.equal(weights[name], value) for name, value in guest.state_dict().items())
 
 
-def test_two_threads_decode_with_one_model_at_once() -> None:
+def test_two_threads_decode_with_a_shared_model_at_once() -> None:
     jobs = [("text", 1), ("image", 2), ("mixed", 1), ("video", 3)]
     method = sooner.Speculative(tiny.noisy("llava_onevision"), num_draft_tokens=3)
     model = tiny.model("llava_onevision")
 
-    def decode_one(kind: str, rows: int) -> list[list[int]]:
+    def decode_job(kind: str, rows: int) -> list[list[int]]:
         inputs = tiny.inputs("llava_onevision", kind, rows)
         return sooner.generate(model, inputs, method, **GREEDY).sequences.tolist()
 
-    expected = [decode_one(*job) for job in jobs]
-    found: list[Any] = [None] * len(jobs)
+    expected = [decode_job(*job) for job in jobs]
+    results: list[Any] = [None] * len(jobs)
 
     def work(place: int) -> None:
-        found[place] = [decode_one(*jobs[place]) for _ in range(3)]
+        results[place] = [decode_job(*jobs[place]) for _ in range(3)]
 
     threads = [threading.Thread(target=work, args=(place,)) for place in range(len(jobs))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [[one] * 3 for one in expected]
+    assert results == [[output] * 3 for output in expected]
 
 
 def test_importing_the_package_imports_no_torch() -> None:

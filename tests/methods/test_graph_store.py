@@ -77,7 +77,7 @@ def test_later_calls_capture_nothing(name: str) -> None:
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("hsd", "mtp", "eagle3")),
     ],
 )  # fmt: skip
-def test_an_engine_captures_nothing_behind_an_idle_gap(name: str, pages: int | None) -> None:
+def test_an_engine_captures_nothing_after_an_idle_gap(name: str, pages: int | None) -> None:
     """With requests that come together, one by one, and as the last one ends."""
     recorder, family = StandIn(), "llama"
     engine = sooner.Engine(
@@ -94,7 +94,7 @@ def test_an_engine_captures_nothing_behind_an_idle_gap(name: str, pages: int | N
         engine.run()
         requests.append(engine.admit(tiny.inputs(family), max_new_tokens=23, **GREEDY))
         engine.run()
-        assert [one.tokens for one in requests] == [[expected]] * 3
+        assert [request.tokens for request in requests] == [[expected]] * 3
 
     serve()
     serve()
@@ -106,7 +106,7 @@ def test_an_engine_captures_nothing_behind_an_idle_gap(name: str, pages: int | N
     assert recorder.recorded == recorded
 
 
-def test_calls_beside_each_other_have_memory_of_their_own() -> None:
+def test_concurrent_calls_have_separate_memory() -> None:
     recorder, family = StandIn(), "llama"
     output("plain", recorder, 1)
     sessions = [
@@ -119,18 +119,18 @@ def test_calls_beside_each_other_have_memory_of_their_own() -> None:
     from sooner.decoding.loop import Decoding
 
     runs = [Decoding(session) for session in sessions]
-    for one in runs:
-        assert not list(one.prefill())
-    while any(one.rows.active for one in runs):
-        for one in runs:
-            if one.rows.active:
-                one.round()
-    stores = [one.session.target.cache.slot_layers[0].whole[0].data_ptr() for one in runs]
+    for decoding in runs:
+        assert not list(decoding.prefill())
+    while any(decoding.rows.active for decoding in runs):
+        for decoding in runs:
+            if decoding.rows.active:
+                decoding.round()
+    stores = [decoding.session.target.cache.slot_layers[0].whole[0].data_ptr() for decoding in runs]
     assert len(set(stores)) == 2
     expected = reference(family, "text", 1, 23)[0, -23:].tolist()
-    assert [one.rows.generated for one in runs] == [[expected]] * 2
-    for one in runs:
-        one.close()
+    assert [decoding.rows.generated for decoding in runs] == [[expected]] * 2
+    for decoding in runs:
+        decoding.close()
 
 
 def test_what_a_graph_has_read_decides_whether_it_is_used_again() -> None:
@@ -160,7 +160,7 @@ def test_what_a_graph_has_read_decides_whether_it_is_used_again() -> None:
     assert changed()
 
 
-def test_a_model_that_was_changed_says_what_it_says_then() -> None:
+def test_a_changed_model_is_captured_anew() -> None:
     model, recorder = copy.deepcopy(tiny.model("llama")), StandIn()
     inputs = tiny.inputs("llama")
     options = {**GREEDY, "max_new_tokens": 12}

@@ -53,7 +53,7 @@ CLOCKED = {"noisy-auto", "parallel", "sd-tree-auto", "sparse-to-dense-auto"}
 
 
 @pytest.mark.parametrize("name", sorted({*METHODS} - CLOCKED))
-def test_padded_steps_draw_what_others_draw(name: str) -> None:
+def test_padded_steps_draw_what_unpadded_steps_draw(name: str) -> None:
     recorder = StandIn()
     assert (
         output("llama", name, recorder, **SAMPLED).tokens
@@ -81,9 +81,9 @@ def test_processors_stand_between_the_two_graphs() -> None:
             return scores.scatter(1, input_ids[:, -1:], -torch.inf)
 
     for name in ("plain", "noisy-4", "eagle", "sd-tree"):
-        recorder, given = StandIn(), {"logits_processor": LogitsProcessorList([NotTwice()])}
-        made = output("llama", name, recorder, **GREEDY, **given)
-        assert made.tokens == output("llama", name, "off", **GREEDY, **given).tokens
+        recorder, options = StandIn(), {"logits_processor": LogitsProcessorList([NotTwice()])}
+        made = output("llama", name, recorder, **GREEDY, **options)
+        assert made.tokens == output("llama", name, "off", **GREEDY, **options).tokens
         assert recorder.replayed > 0
         penalty = {"repetition_penalty": 1.3}
         assert output("llama", name, StandIn(), **GREEDY, **penalty).tokens == output(
@@ -117,7 +117,7 @@ def test_a_capture_that_fails_leaves_the_allocator_as_it_was(
     assert cuda.uses == {(0, 1): 0}
 
 
-def test_graphs_are_off_where_they_can_t_be_and_it_is_said(
+def test_graphs_are_off_where_they_can_t_be_with_a_note(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = tiny.model("llama")
@@ -149,7 +149,7 @@ def test_a_drafts_forwards_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 @pytest.mark.slow
-def test_a_compiled_forward_is_one_graph_a_bucket() -> None:
+def test_a_compiled_forward_is_a_single_graph_per_bucket() -> None:
     """No break, and none is compiled again: not for other lengths, nor for a run that follows."""
     kinds: set[str] = set()
 

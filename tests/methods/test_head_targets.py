@@ -90,11 +90,11 @@ def test_a_lora_that_peft_wraps_is_refused_in_any_layer(family: str, wrapped: st
             model = peft.get_peft_model(model, config)
         else:
             peft.inject_adapter_in_model(config, model)
-        added = [one for name, one in model.named_parameters() if "lora_B" in name]
+        added = [parameter for name, parameter in model.named_parameters() if "lora_B" in name]
         assert len(added) >= 2
         assert not is_refused(head, model.eval()), "an adapter of zeros changes nothing"
-        for one in added:
-            torch.nn.init.normal_(one, std=0.02)
+        for parameter in added:
+            torch.nn.init.normal_(parameter, std=0.02)
         assert is_refused(head, model), f"layer {number}"
 
 
@@ -146,17 +146,17 @@ def test_a_module_is_read_as_its_weight() -> None:
     adapter = adapt(copy.deepcopy(tiny.model("qwen2")))
     direct = sample_matrices(adapter, with_largest=True)
 
-    class Own(torch.nn.Linear):
+    class CustomLinear(torch.nn.Linear):
         """Not `nn.Linear` itself, so nobody knows what its weight is good for."""
 
     for layer in layers(adapter.model):
         for module in matrices(layer):
-            module.__class__ = Own
+            module.__class__ = CustomLinear
     through = sample_matrices(adapter, with_largest=True)
     assert direct.keys() == through.keys()
-    for name, one in direct.items():
-        assert torch.allclose(one.weights, through[name].weights, atol=1e-6), name
-        assert torch.allclose(one.largest, through[name].largest, atol=1e-6), name
+    for name, target in direct.items():
+        assert torch.allclose(target.weights, through[name].weights, atol=1e-6), name
+        assert torch.allclose(target.largest, through[name].largest, atol=1e-6), name
 
 
 # Heads of version 0.1
@@ -167,7 +167,7 @@ def of_version_01(model: Any) -> EagleHead:
 
     def table(module: Any) -> list[float]:
         rows, columns = (torch.linspace(0, size - 1, 16).long() for size in module.weight.shape)
-        return [round(float(one), 5) for one in module.weight.data[rows, columns]]
+        return [round(float(weight), 5) for weight in module.weight.data[rows, columns]]
 
     head = EagleHead.for_target(model)
     target = {name: head.config.target[name] for name in target_print.SHAPES}

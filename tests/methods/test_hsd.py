@@ -116,7 +116,7 @@ def test_drafts_of_which_nothing_is_accepted_are_hardly_verified() -> None:
     assert stats.num_draft_tokens <= 30, "of thousands"
 
 
-def test_a_tolerance_accepts_more_and_says_so() -> None:
+def test_a_tolerance_accepts_more_and_reports_it() -> None:
     """A flat target, to which the draft's tokens are nearly as good as its own."""
     (text,) = texts("llama", "text", 1)
     rng = random.Random(5)
@@ -148,14 +148,14 @@ class Tokenizer:
 
 
 def test_drafts_are_lists_arrays_tensors_or_texts() -> None:
-    given = [[[1, 2], np.array([3, 4]), torch.tensor([5]), "6 7"], []]
-    method = HSD(given, tokenizer=Tokenizer())
+    drafts = [[[1, 2], np.array([3, 4]), torch.tensor([5]), "6 7"], []]
+    method = HSD(drafts, tokenizer=Tokenizer())
     assert method.drafts == (((1, 2), (3, 4), (5,), (6, 7)), ())
     assert replace(method, nodes=4).drafts == method.drafts
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"drafts": "text"}, r"drafts is 'text'; it must be a list of drafts for each row"),
         ({"drafts": 3}, r"drafts is 3; it must be"),
@@ -176,19 +176,19 @@ def test_drafts_are_lists_arrays_tensors_or_texts() -> None:
     ],
     ids=str,
 )
-def test_options_without_sense_are_refused_by_name(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(sooner.SoonerError, match=told) as caught:
+def test_options_without_sense_are_refused_by_name(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=message) as caught:
         HSD(**{"drafts": [], **options})
     assert "\n" not in str(caught.value)
 
 
 def test_drafts_that_do_not_fit_the_batch_or_the_vocabulary_are_refused() -> None:
     inputs = tiny.inputs("llama", "text", 2)
-    for drafts, told in (
+    for drafts, message in (
         ([[[1]]], "drafts are for 1 rows, the batch has 2"),
         ([[[1]], [[2, tiny.VOCAB]]], f"drafts hold token id {tiny.VOCAB}, the target has"),
     ):
-        with pytest.raises(sooner.SoonerError, match=told):
+        with pytest.raises(sooner.SoonerError, match=message):
             sooner.generate(tiny.model("llama"), inputs, HSD(drafts), max_new_tokens=3)
 
 
@@ -200,7 +200,7 @@ def test_alternatives_change_nothing_but_the_steps(family: str) -> None:
     drafts = []
     for text in texts(family, kind, 2):
         regions = [text[start : start + 8] for start in range(0, NEW, 8)]
-        pairs = [[*wrong_now_and_then(one, rng), one] for one in regions]
+        pairs = [[*wrong_now_and_then(region, rng), region] for region in regions]
         drafts.append(rng.sample(pairs, len(pairs)))
     expected = matrix.reference(family, kind, 2, NEW)
     for options in ({"nodes": 24}, {"nodes": 3}, {}):
@@ -214,10 +214,10 @@ def test_alternatives_change_nothing_but_the_steps(family: str) -> None:
 @pytest.mark.slow
 def test_drafts_may_be_made_while_the_prompt_is_prefilled() -> None:
     """A function is asked once, behind the prefill, and its time is not the decoding's."""
-    expected, asked = texts("llama", "text", 3), []
+    expected, calls = texts("llama", "text", 3), []
 
     def drafts() -> list[list[list[int]]]:
-        asked.append(len(expected))
+        calls.append(len(expected))
         time.sleep(0.3)
         return [[text] for text in expected]
 
@@ -227,7 +227,7 @@ def test_drafts_may_be_made_while_the_prompt_is_prefilled() -> None:
         max_new_tokens=NEW, eos_token_id=None,
     )  # fmt: skip
     assert late.tokens == made.tokens == expected
-    assert asked == [3]
+    assert calls == [3]
     assert late.stats.aal >= 9
     assert late.stats.seconds["draft_prefill"] >= 0.3
     assert late.stats.seconds["draft"] >= 0
@@ -236,13 +236,13 @@ def test_drafts_may_be_made_while_the_prompt_is_prefilled() -> None:
 def test_drafts_that_come_late_know_which_rows_ended_at_once() -> None:
     expected = texts("llama", "text", 3)
     end = expected[1][0]
-    wanted = matrix.reference("llama", "text", 3, NEW, end).tolist()
+    reference = matrix.reference("llama", "text", 3, NEW, end).tolist()
     made = tiny.model("llama").generate(
         **tiny.inputs("llama", "text", 3),
         custom_generate=HSD(lambda: [[text] for text in expected], nodes=12),
         max_new_tokens=NEW, eos_token_id=end, do_sample=False,
     )  # fmt: skip
-    assert made.tolist() == wanted
+    assert made.tolist() == reference
     with pytest.raises(sooner.SoonerError, match="drafts are for 1 rows, the batch has 2"):
         sooner.generate(
             tiny.model("llama"), tiny.inputs("llama", "text", 2), HSD(lambda: [[[1]]]),

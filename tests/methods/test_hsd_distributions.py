@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 
-from fake_models import FakeAdapter, adapt_fakes, say
+from fake_models import FakeAdapter, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from same_drafts import SameDrafts
 
@@ -31,18 +31,18 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", DRAFTS)
 def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> None:
     method = SameDrafts([DRAFTS[name]], reference_window=2, nodes=8, repeats=name == "several")
-    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
-    assert chi_square(said, TARGET.joint()) > ERROR
+    samples = generate_ids(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(samples, TARGET.joint()) > ERROR
 
 
 def test_a_tolerance_does_not_keep_it() -> None:
     """Else the tests above would prove nothing about the rule."""
     method = SameDrafts([DRAFTS["likeliest"]], acceptance_threshold=0.2, nodes=8)
-    said = say(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
-    assert chi_square(said, TARGET.joint()) < ERROR
+    samples = generate_ids(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(samples, TARGET.joint()) < ERROR
 
 
-def test_rows_that_end_on_their_own_follow_the_joint_distribution() -> None:
+def test_rows_that_end_early_follow_the_joint_distribution() -> None:
     """Ends inside of drafts, and drafts that are followed in a batch that shrinks."""
     table, end = Table(2, 4, seed=4), 1
     cells: dict[tuple[int, ...], float] = {}
@@ -51,5 +51,7 @@ def test_rows_that_end_on_their_own_follow_the_joint_distribution() -> None:
         cell = text[:stop] + (-1,) * (len(text) - stop)
         cells[cell] = cells.get(cell, 0.0) + chance
     method = SameDrafts([[[0, 0, 1], [0, 1], [1, 0]]], reference_window=2, nodes=5)
-    said = torch.cat([say(method, FakeAdapter(table), 5, 4, end=end) for _ in range(150)])
-    assert chi_square(said, cells) > ERROR
+    samples = torch.cat(
+        [generate_ids(method, FakeAdapter(table), 5, 4, end=end) for _ in range(150)]
+    )
+    assert chi_square(samples, cells) > ERROR

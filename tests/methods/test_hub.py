@@ -26,7 +26,7 @@ FAMILY, LONG = "qwen2_5_vl", 24
 @pytest.fixture(autouse=True, scope="module")
 def modules(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """The repositories' code is copied to a folder of the tests' own, not to the user's."""
-    with standins.own_modules(tmp_path_factory.mktemp("hub") / "modules"):
+    with standins.isolated_modules(tmp_path_factory.mktemp("hub") / "modules"):
         yield
 
 
@@ -57,37 +57,37 @@ def test_the_folder_is_what_is_written() -> None:
 
 
 def test_every_method_of_the_command_line_has_a_repository() -> None:
-    there = {one.type_name for one in REPOSITORIES}
-    wanted = {entry.type_name for name, entry in choices().items() if name != "plain"}
-    assert wanted <= there, "add it to sooner/hub/repositories.py"
+    there = {repository.type_name for repository in REPOSITORIES}
+    expected = {entry.type_name for name, entry in choices().items() if name != "plain"}
+    assert expected <= there, "add it to sooner/hub/repositories.py"
 
 
 @pytest.mark.parametrize("kind", tiny.kinds(FAMILY))
 @pytest.mark.parametrize(
     "name",
-    [one.name for one in REPOSITORIES
-     if one.type_name in {entry.type_name for entry in choices().values()}],
+    [repository.name for repository in REPOSITORIES
+     if repository.type_name in {entry.type_name for entry in choices().values()}],
 )  # fmt: skip
 def test_ids_are_those_of_generate(name: str, kind: str, tmp_path: Path) -> None:
     model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, kind, rows=2)
-    wanted = model.generate(**inputs, max_new_tokens=LONG, do_sample=False)
+    expected = model.generate(**inputs, max_new_tokens=LONG, do_sample=False)
     options = report(name, tmp_path) | {"max_new_tokens": LONG, "do_sample": False}
-    assert torch.equal(call(model, name, **inputs, **options), wanted)
+    assert torch.equal(call(model, name, **inputs, **options), expected)
     output = call(model, name, **inputs, **options, return_dict_in_generate=True)
-    assert torch.equal(output.sequences, wanted)
+    assert torch.equal(output.sequences, expected)
     assert output.stats.num_spec_steps > 0
 
 
 def test_texts_of_a_page() -> None:
     model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, "image", rows=2)
     options = {"max_new_tokens": LONG, "do_sample": False}
-    wanted = model.generate(**inputs, **options)
-    said = wanted[:, inputs["input_ids"].shape[1] :]
+    expected = model.generate(**inputs, **options)
+    generated = expected[:, inputs["input_ids"].shape[1] :]
     output = call(
         model, "hsd", **inputs, **options, return_dict_in_generate=True,
-        drafts=[[said[0].tolist()], []], nodes=8,
+        drafts=[[generated[0].tolist()], []], nodes=8,
     )  # fmt: skip
-    assert torch.equal(output.sequences, wanted)
+    assert torch.equal(output.sequences, expected)
     assert output.stats.num_accepted_draft_tokens > 4
 
 
@@ -104,8 +104,8 @@ def test_a_head_of_a_folder_is_loaded_once(tmp_path: Path, monkeypatch: pytest.M
     from sooner.methods import trained
 
     loads, model = [], tiny.model(FAMILY)
-    own = trained.load_for
-    monkeypatch.setattr(trained, "load_for", lambda *told: loads.append(told) or own(*told))
+    original = trained.load_for
+    monkeypatch.setattr(trained, "load_for", lambda *args: loads.append(args) or original(*args))
     head = tiny.head(FAMILY)
     head.save_pretrained(tmp_path)
     for _ in range(2):
@@ -114,7 +114,7 @@ def test_a_head_of_a_folder_is_loaded_once(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("name", "given", "match"),
+    ("name", "options", "match"),
     [
         ("speculative", {}, "give assistant_model, a small model"),
         ("eagle", {}, "give assistant_model, a head trained"),
@@ -123,11 +123,11 @@ def test_a_head_of_a_folder_is_loaded_once(tmp_path: Path, monkeypatch: pytest.M
         ("parallelvlm", {"assistant_model": "org/draft", "prune": 2.0}, "prune"),
     ],
 )
-def test_a_line_for_what_is_wrong(name: str, given: dict[str, Any], match: str) -> None:
-    if given.get("prune"):
-        given = given | {"assistant_model": tiny.model(FAMILY)}
+def test_a_line_for_what_is_wrong(name: str, options: dict[str, Any], match: str) -> None:
+    if options.get("prune"):
+        options = options | {"assistant_model": tiny.model(FAMILY)}
     with pytest.raises(SoonerError, match=match):
-        call(tiny.model(FAMILY), name, **tiny.inputs(FAMILY), **given)
+        call(tiny.model(FAMILY), name, **tiny.inputs(FAMILY), **options)
 
 
 def test_a_repository_that_this_version_does_not_know() -> None:
@@ -137,13 +137,13 @@ def test_a_repository_that_this_version_does_not_know() -> None:
         run("parallelvm", tiny.model(FAMILY), {}, {})
 
 
-def test_the_functions_take_what_the_pages_say() -> None:
-    for one in REPOSITORIES:
-        path = HUB / one.name / "custom_generate" / "generate.py"
-        spec = importlib.util.spec_from_file_location(one.name.replace("-", "_"), path)
+def test_the_functions_take_the_arguments_of_the_pages() -> None:
+    for repository in REPOSITORIES:
+        path = HUB / repository.name / "custom_generate" / "generate.py"
+        spec = importlib.util.spec_from_file_location(repository.name.replace("-", "_"), path)
         assert spec is not None
         assert spec.loader is not None
         module = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(module)
         names = list(inspect.signature(module.generate).parameters)
-        assert names == ["model", *one.options, "arguments"]
+        assert names == ["model", *repository.options, "arguments"]

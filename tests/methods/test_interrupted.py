@@ -20,7 +20,7 @@ def whole(family: str, kind: str, name: str, options: dict[str, Any]) -> list[in
     return tokens
 
 
-class Told:
+class Collector:
     """Adds what a request of one row is told to a list."""
 
     def __init__(self, output: list[int]) -> None:
@@ -37,19 +37,19 @@ def interrupted(
     engine = sooner.Engine(tiny.model(family), METHODS[name](family))
     engine.admit(tiny.inputs(family), max_new_tokens=40, do_sample=False, eos_token_id=None)
     engine.step()
-    said: list[int] = []
+    output: list[int] = []
     for place in (*places, 1 << 30):
         inputs = tiny.inputs(family, kind)
-        before, told = tuple(said), Told(said)
-        request = engine.admit(inputs, generated=before, on_tokens=told, **options)
-        while request.tokens is None and len(said) < place:
+        before, collector = tuple(output), Collector(output)
+        request = engine.admit(inputs, generated=before, on_tokens=collector, **options)
+        while request.tokens is None and len(output) < place:
             engine.step()
         if request.tokens is None:
             engine.cancel(request)
-        assert request.tokens == [said[len(before) :]]
-        if len(said) >= options["max_new_tokens"]:
+        assert request.tokens == [output[len(before) :]]
+        if len(output) >= options["max_new_tokens"]:
             break
-    return said
+    return output
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_drawn_requests_draw_what_they_would_have_drawn(name: str) -> None:
     [(family, "plain") for family in tiny.FAMILIES]
     + [("qwen2_5_vl", name) for name in ("prompt-lookup", "noisy-4", "words-only", "eagle")],
 )
-def test_a_token_that_stands_for_pixels_is_a_word_where_it_was_said(family: str, name: str) -> None:
+def test_a_generated_placeholder_token_is_a_word(family: str, name: str) -> None:
     model = tiny.model(family)
     pixels = [token for token in adapt(model).visual_ids if token < adapt(model).vocab_size]
     if not pixels:

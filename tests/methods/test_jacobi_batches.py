@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fake_models import FakeAdapter, adapt_fakes, say_with_stats
+from fake_models import FakeAdapter, adapt_fakes, generate_with_stats
 from fakes import Markov
 from sooner import CoupledJacobi
 from sooner.methods.jacobi.drafter import JacobiDrafter
@@ -34,12 +34,12 @@ def accepted(monkeypatch: pytest.MonkeyPatch) -> list[list[int]]:
 
 @pytest.mark.usefixtures("_fakes")
 @pytest.mark.parametrize("coupling", ["maximal", "gumbel"])
-def test_rows_of_one_round_accept_different_numbers(
+def test_rows_of_a_round_accept_different_numbers(
     coupling: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No minimum over the batch: eight rows together need no more rounds than the slowest."""
     rounds = accepted(monkeypatch)
-    _, stats = say_with_stats(CoupledJacobi(8, coupling), FakeAdapter(IMAGE), 8, 40)
+    _, stats = generate_with_stats(CoupledJacobi(8, coupling), FakeAdapter(IMAGE), 8, 40)
     full = [line for line in rounds[1:] if len(line) == 8]
     assert sum(len(set(line)) > 1 for line in full) > 0.8 * len(full)
     assert stats.num_spec_steps < 8 * (stats.nfe - 1), "faster rows end sooner"

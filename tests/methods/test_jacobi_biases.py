@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fake_models import FakeAdapter, adapt_fakes, say
+from fake_models import FakeAdapter, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from sooner import CoupledJacobi
 from sooner.decoding.acceptance import Verdict, residual
@@ -37,8 +37,8 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def p_value(samples: int = SAMPLES, rule: Any = None, **options: Any) -> float:
     method = CoupledJacobi(3, verify="ratio", **options)
-    said = say(method, FakeAdapter(TARGET), samples, LENGTH, rule=rule)
-    return chi_square(said, TARGET.joint())
+    output_ids = generate_ids(method, FakeAdapter(TARGET), samples, LENGTH, rule=rule)
+    return chi_square(output_ids, TARGET.joint())
 
 
 @pytest.mark.parametrize("coupling", ["maximal", "gumbel"])

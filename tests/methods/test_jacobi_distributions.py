@@ -14,7 +14,7 @@ from test_distributions import Processed, cut
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as hf
 
-from fake_models import FakeAdapter, FakeCanvas, FakeGuided, adapt_fakes, say
+from fake_models import FakeAdapter, FakeCanvas, FakeGuided, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from sooner import CoupledJacobi
 from sooner.decoding.grid import TokenGrid
@@ -40,13 +40,13 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def covering() -> list[tuple[str, str, int, float, str]]:
     """Every value of every option appears with every coupling and with every processing."""
-    found = []
+    cases = []
     for i, coupling in enumerate(COUPLINGS):
         for j, processing in enumerate(PROCESSORS):
             window = WINDOWS[(i + j) % 4]
             strength, init = STRENGTHS[(i + j) % 3], INITS[(i + j + j // 3) % 3]
-            found.append((coupling, processing, window, strength, init))
-    return found
+            cases.append((coupling, processing, window, strength, init))
+    return cases
 
 
 @pytest.mark.parametrize(("coupling", "processing", "window", "strength", "init"), covering())
@@ -56,8 +56,8 @@ def test_sampled_sequences_follow_the_targets_joint_distribution(
     table = Table(VOCAB, LENGTH, seed=3, zeros=True) if processing == "zeros" else TARGET
     processors = LogitsProcessorList(PROCESSORS[processing])
     method = CoupledJacobi(window, coupling, strength, init, "ratio")
-    said = say(method, FakeAdapter(table), SAMPLES, LENGTH, processors=processors)
-    assert chi_square(said, Processed(table, processors).joint()) > ERROR
+    samples = generate_ids(method, FakeAdapter(table), SAMPLES, LENGTH, processors=processors)
+    assert chi_square(samples, Processed(table, processors).joint()) > ERROR
 
 
 def test_the_covering_subset_covers() -> None:
@@ -72,11 +72,13 @@ def test_the_covering_subset_covers() -> None:
 
 
 @pytest.mark.parametrize("coupling", COUPLINGS)
-def test_rows_that_end_on_their_own_follow_the_joint_distribution(coupling: str) -> None:
+def test_rows_that_end_early_follow_the_joint_distribution(coupling: str) -> None:
     """Ends inside a window, and a batch that shrinks while others go on."""
     table = Table(VOCAB, 5, seed=1)
-    said = say(CoupledJacobi(3, coupling, verify="ratio"), FakeAdapter(table), 6000, 5, end=2)
-    assert chi_square(said, cut(table.joint(), 2)) > ERROR
+    samples = generate_ids(
+        CoupledJacobi(3, coupling, verify="ratio"), FakeAdapter(table), 6000, 5, end=2
+    )
+    assert chi_square(samples, cut(table.joint(), 2)) > ERROR
 
 
 @pytest.mark.parametrize("scale", [0.0, 0.4, 2.5])
@@ -85,7 +87,7 @@ def test_guided_sequences_follow_the_mixed_joint_distribution(coupling: str, sca
     """`uncond + scale * (cond - uncond)`, processed after it was mixed."""
     target = FakeGuided(TARGET, Table(VOCAB, LENGTH, seed=7))
     processors = LogitsProcessorList([hf.TopKLogitsWarper(2)] if scale == 2.5 else [])
-    said = say(
+    samples = generate_ids(
         CoupledJacobi(3, coupling, verify="ratio"),
         target,
         6000,
@@ -93,8 +95,8 @@ def test_guided_sequences_follow_the_mixed_joint_distribution(coupling: str, sca
         processors=processors,
         guidance=scale,
     )
-    assert chi_square(said, Processed(target.mixed(scale), processors).joint()) > ERROR
-    assert chi_square(said, TARGET.joint()) < ERROR
+    assert chi_square(samples, Processed(target.mixed(scale), processors).joint()) > ERROR
+    assert chi_square(samples, TARGET.joint()) < ERROR
 
 
 def test_what_both_contexts_forbid_stays_forbidden_under_guidance() -> None:
@@ -102,8 +104,8 @@ def test_what_both_contexts_forbid_stays_forbidden_under_guidance() -> None:
     rest = torch.where(cond.p > 0, uncond.p, 0.0)
     uncond.p = rest / rest.sum(-1, keepdim=True)
     target = FakeGuided(cond, uncond)
-    said = say(CoupledJacobi(3, verify="ratio"), target, 6000, LENGTH, guidance=2.0)
-    assert chi_square(said, target.mixed(2.0).joint()) > ERROR
+    samples = generate_ids(CoupledJacobi(3, verify="ratio"), target, 6000, LENGTH, guidance=2.0)
+    assert chi_square(samples, target.mixed(2.0).joint()) > ERROR
 
 
 CODES, ROW_END, END = (0, 3), 3, 4
@@ -132,8 +134,10 @@ def test_pictures_follow_the_joint_distribution_of_what_their_places_allow(
 ) -> None:
     grid = GRIDS[name]
     target = FakeCanvas(Table(5, grid.left, seed=6), grid)
-    said = say(CoupledJacobi(window, coupling, init=init, verify="ratio"), target, 6000, grid.left)
-    assert chi_square(said, target.joint()) > ERROR
+    samples = generate_ids(
+        CoupledJacobi(window, coupling, init=init, verify="ratio"), target, 6000, grid.left
+    )
+    assert chi_square(samples, target.joint()) > ERROR
 
 
 def test_a_text_around_a_picture_follows_the_joint_distribution() -> None:
@@ -142,8 +146,8 @@ def test_a_text_around_a_picture_follows_the_joint_distribution() -> None:
     grid = TokenGrid(1, 2, (0, 3), tail=(3,), begin=begin)
     table = Table(6, 5, seed=6)
     target = FakeCanvas(table, grid)
-    said = say(CoupledJacobi(3, verify="ratio"), target, 8000, 5)
-    assert chi_square(said, spelled(table, grid, text)) > ERROR
+    samples = generate_ids(CoupledJacobi(3, verify="ratio"), target, 8000, 5)
+    assert chi_square(samples, spelled(table, grid, text)) > ERROR
 
 
 def spelled(table: Table, grid: TokenGrid, text: int) -> dict[tuple[int, ...], float]:

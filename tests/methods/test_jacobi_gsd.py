@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from fake_models import FakeAdapter, FakeCanvas, adapt_fakes, say_with_stats
+from fake_models import FakeAdapter, FakeCanvas, adapt_fakes, generate_with_stats
 from fakes import ERROR, Table, chi_square, row_noise
 from sooner import GSD, SoonerError
 from sooner.decoding.grid import TokenGrid
@@ -29,18 +29,18 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_fakes")
 @pytest.mark.parametrize("window", [1, 3])
-def test_groups_of_one_are_exact(window: int) -> None:
-    said, _ = say_with_stats(GSD(window, group=1), canvas(), SAMPLES, LENGTH)
-    assert chi_square(said, canvas().joint()) > ERROR
+def test_groups_of_size_1_are_exact(window: int) -> None:
+    samples, _ = generate_with_stats(GSD(window, group=1), canvas(), SAMPLES, LENGTH)
+    assert chi_square(samples, canvas().joint()) > ERROR
 
 
 @pytest.mark.usefixtures("_fakes")
-def test_larger_groups_accept_more_and_say_that_they_are_not_exact() -> None:
+def test_larger_groups_accept_more_and_report_that_they_are_not_exact() -> None:
     accepted = []
     for group in (1, 2, 4):
-        said, stats = say_with_stats(GSD(3, group), canvas(), SAMPLES, LENGTH)
+        samples, stats = generate_with_stats(GSD(3, group), canvas(), SAMPLES, LENGTH)
         accepted.append(stats.num_accepted_draft_tokens)
-        assert (chi_square(said, canvas().joint()) < ERROR) == (group > 1)
+        assert (chi_square(samples, canvas().joint()) < ERROR) == (group > 1)
         assert stats.mode == "relaxed"
         assert stats.method == "gsd"
     assert accepted[0] * 1.05 < accepted[1] < accepted[2]
@@ -63,7 +63,7 @@ def test_groups_are_the_nearest_codes_and_weigh_together() -> None:
 @pytest.mark.parametrize(
     "options", [{"group": 0}, {"group": 2.5}, {"jacobi_window": 0}, {"init": "lst"}]
 )
-def test_bad_options_are_refused_in_one_line(options: dict) -> None:
+def test_bad_options_are_refused_in_a_single_line(options: dict) -> None:
     with pytest.raises(SoonerError) as error:
         GSD(**options)
     assert str(next(iter(options.values()))) in str(error.value)
@@ -73,11 +73,11 @@ def test_bad_options_are_refused_in_one_line(options: dict) -> None:
 @pytest.mark.usefixtures("_fakes")
 def test_a_group_larger_than_the_codebook_is_refused() -> None:
     with pytest.raises(SoonerError, match="group is 5, the codebook has 4 codes"):
-        say_with_stats(GSD(2, group=5), canvas(), 1, LENGTH)
+        generate_with_stats(GSD(2, group=5), canvas(), 1, LENGTH)
 
 
 @pytest.mark.usefixtures("_fakes")
 def test_a_model_without_a_codebook_is_refused() -> None:
     for target in (FakeAdapter(CODES), FakeCanvas(CODES, GRID)):
         with pytest.raises(SoonerError, match="has no codebook; use CoupledJacobi"):
-            say_with_stats(GSD(2), target, 1, LENGTH)
+            generate_with_stats(GSD(2), target, 1, LENGTH)

@@ -10,7 +10,7 @@ import torch
 
 import sooner
 import tiny_canvas
-from fake_models import FakeAdapter, adapt_fakes, say
+from fake_models import FakeAdapter, adapt_fakes, generate_ids
 from fakes import Table
 from sooner import CoupledJacobi, SoonerError
 from sooner.errors import BadLogitsError
@@ -39,7 +39,7 @@ def test_strengths_that_are_no_probability(strength: Any) -> None:
         ("init", "previous_frame", "previous-frame"),
     ],
 )
-def test_unknown_names_get_the_nearest_known_one(option: str, value: str, meant: str) -> None:
+def test_unknown_names_get_the_nearest_known_name(option: str, value: str, meant: str) -> None:
     with pytest.raises(SoonerError) as error:
         CoupledJacobi(**{option: value})
     refused(error, f"unknown {option} '{value}'", f"did you mean '{meant}'?")
@@ -88,5 +88,5 @@ def test_nan_logits_are_named(coupling: str, at: int, monkeypatch: pytest.Monkey
     first = sum(2**depth for depth in range(at))
     table.p[first : first + 2**at] = math.nan
     with pytest.raises(BadLogitsError) as error:
-        say(CoupledJacobi(3, coupling), FakeAdapter(table), 4, 5)
+        generate_ids(CoupledJacobi(3, coupling), FakeAdapter(table), 4, 5)
     refused(error, "NaN", "float32")

@@ -7,7 +7,7 @@ import torch
 
 import sooner
 import tiny_canvas
-from fake_models import FakeAdapter, adapt_fakes, say
+from fake_models import FakeAdapter, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from sooner import Autoregressive, CoupledJacobi
 from sooner.methods.jacobi.couplings import COUPLINGS
@@ -23,25 +23,25 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_fakes")
 @pytest.mark.parametrize("method", [PLAIN, *(CoupledJacobi(window) for window in (1, 2, 5))])
-def test_what_one_noise_draws_has_the_models_distribution(method: sooner.Method) -> None:
-    said = say(method, FakeAdapter(TABLE), 12_000, 4, generator=_seeded(3))
-    assert chi_square(said, TABLE.joint()) > ERROR
+def test_what_shared_noise_draws_has_the_models_distribution(method: sooner.Method) -> None:
+    samples = generate_ids(method, FakeAdapter(TABLE), 12_000, 4, generator=_seeded(3))
+    assert chi_square(samples, TABLE.joint()) > ERROR
 
 
 @pytest.mark.usefixtures("_fakes")
 @pytest.mark.parametrize("coupling", COUPLINGS)
 @pytest.mark.parametrize("init", ["last", "random", "left"])
 @pytest.mark.parametrize("strength", [0.4, 1.0])
-def test_every_window_and_coupling_says_what_plain_decoding_says(
+def test_every_window_and_coupling_generates_the_ids_of_plain_decoding(
     coupling: str, init: str, strength: float
 ) -> None:
     """Rows end at different times here, so the batch shrinks while drafts are pending."""
     table = Table(4, 7, seed=2)
-    expected = say(PLAIN, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
+    expected = generate_ids(PLAIN, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
     for window in (1, 3, 9):
         method = CoupledJacobi(window, coupling, strength, init, verify="noise")
-        said = say(method, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
-        assert torch.equal(said, expected)
+        samples = generate_ids(method, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
+        assert torch.equal(samples, expected)
 
 
 @pytest.mark.parametrize("family", ["janus", "chameleon", "emu3"])

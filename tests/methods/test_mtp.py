@@ -47,11 +47,11 @@ def test_logits_are_those_of_the_published_layout(name: str, layout: str, tmp_pa
     where = positions[:, None] if positions.ndim == 2 else positions[None]
     with torch.no_grad():
         for _ in range(2):
-            states, wanted = reference.run(embeds, states, positions)
+            states, expected = reference.run(embeds, states, positions)
             made = head(embeds[None], made, positions=where)
             torch.testing.assert_close(made[0], states, atol=1e-5, rtol=1e-5)
-            given = made if head.config.layout.goes_on_normed else head.norm(made)
-            torch.testing.assert_close(given[0], wanted, atol=1e-5, rtol=1e-5)
+            normed = made if head.config.layout.goes_on_normed else head.norm(made)
+            torch.testing.assert_close(normed[0], expected, atol=1e-5, rtol=1e-5)
 
 
 def taught(head: MtpHead, model: Any, rows: list[list[int]], steps: int = 80) -> MtpHead:
@@ -62,14 +62,14 @@ def taught(head: MtpHead, model: Any, rows: list[list[int]], steps: int = 80) ->
     with torch.no_grad():
         for row in rows:
             ids = torch.tensor([row])
-            told = model(input_ids=ids, output_hidden_states=True).hidden_states[-1]
-            batches.append((adapter.embed_tokens(ids[:, 1:]), told[:, :-1], ids[0, 2:]))
+            hidden_states = model(input_ids=ids, output_hidden_states=True).hidden_states[-1]
+            batches.append((adapter.embed_tokens(ids[:, 1:]), hidden_states[:, :-1], ids[0, 2:]))
     optimizer = torch.optim.Adam(head.parameters(), lr=3e-3)
     for _ in range(steps):
         loss = torch.zeros(())
-        for embeds, states, wanted in batches:
+        for embeds, states, labels in batches:
             logits = head.scores(head(embeds, states), adapter)[0, :-1]
-            loss = loss + torch.nn.functional.cross_entropy(logits, wanted)
+            loss = loss + torch.nn.functional.cross_entropy(logits, labels)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -81,20 +81,20 @@ def test_a_target_whose_layers_keep_a_state_is_drafted_chains(name: str, tmp_pat
     """Greedy and drawn, a ragged batch of three; the chains are accepted and rejected."""
     species, model = ZOO[name], target(name)
     inputs = species.inputs(model, "text", laws.ROWS, 0)
-    said = laws.reference(species, "text")
+    outputs = laws.reference(species, "text")
     masks = inputs["attention_mask"].bool()
     prompts = [ids[mask].tolist() for ids, mask in zip(inputs["input_ids"], masks, strict=True)]
     head = taught(
         MtpHead.like(adapt(model)),
         model,
-        [[*prompt, *row] for prompt, row in zip(prompts, said, strict=True)],
+        [[*prompt, *row] for prompt, row in zip(prompts, outputs, strict=True)],
     )
     head.save_pretrained(tmp_path)
     method = sooner.load_drafter(tmp_path, depth=3)
     assert method.top_k == 1
     options = {"max_new_tokens": laws.NEW, "eos_token_id": None}
     made = sooner.generate(model, inputs, method, do_sample=False, **options)
-    assert made.tokens == said
+    assert made.tokens == outputs
     assert 0 < made.stats.num_accepted_draft_tokens < made.stats.num_draft_tokens
     drawn = {"do_sample": True, "temperature": 1.1, "seed": 3, **options}
     plain = sooner.generate(model, inputs, None, **drawn)
@@ -108,15 +108,15 @@ def test_a_saved_layer_is_read_back_bit_for_bit(name: str, layout: str, tmp_path
     head = read(write_mtp(tmp_path / "a", target(name), layout))
     head.save_pretrained(tmp_path / "b")
     again = read(tmp_path / "b")
-    held = again.state_dict()
-    assert head.state_dict().keys() == held.keys()
-    assert all(torch.equal(value, held[key]) for key, value in head.state_dict().items())
+    loaded = again.state_dict()
+    assert head.state_dict().keys() == loaded.keys()
+    assert all(torch.equal(value, loaded[key]) for key, value in head.state_dict().items())
     names = load_file(tmp_path / "b" / "model.safetensors").keys()
     whole = load_file(tmp_path / "a" / "model.safetensors").keys()
     assert names < whole
 
 
-def test_only_the_layers_own_tensors_are_read(tmp_path: Path, monkeypatch: Any) -> None:
+def test_only_the_tensors_of_the_layer_are_read(tmp_path: Path, monkeypatch: Any) -> None:
     """Of a checkpoint in several files; the index says which hold them."""
     write_mtp(tmp_path, tiny.model("glm_ocr"), GLM)
     whole = load_file(tmp_path / "model.safetensors")
@@ -128,32 +128,32 @@ def test_only_the_layers_own_tensors_are_read(tmp_path: Path, monkeypatch: Any) 
         "model-00002-of-00002.safetensors": {n: v for n, v in whole.items() if last in n},
     }
     (tmp_path / "model.safetensors").unlink()
-    for name, held in parts.items():
-        save_file(held, tmp_path / name)
-    told = {n: name for name, held in parts.items() for n in held}
-    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": told}))
+    for name, tensors in parts.items():
+        save_file(tensors, tmp_path / name)
+    weight_map = {n: name for name, tensors in parts.items() for n in tensors}
+    (tmp_path / "model.safetensors.index.json").write_text(json.dumps({"weight_map": weight_map}))
     (tmp_path / "model-00001-of-00002.safetensors").write_bytes(b"never read")
     assert read(tmp_path).fc.weight.shape == (48, 96)
 
 
 def change(folder: Path, **tensors: Any) -> None:
     """Replace tensors by their names' ends; `None` removes one."""
-    held = load_file(folder / "model.safetensors")
+    state = load_file(folder / "model.safetensors")
     for end, value in tensors.items():
-        name = next(name for name in held if name.endswith(end.replace("__", ".")))
-        held.pop(name)
+        name = next(name for name in state if name.endswith(end.replace("__", ".")))
+        state.pop(name)
         if value is not None:
-            held[name] = value
-    save_file(held, folder / "model.safetensors")
+            state[name] = value
+    save_file(state, folder / "model.safetensors")
 
 
 def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     model = tiny.model("llava_onevision")
 
     def refused(match: str, error: Any = sooner.SoonerError) -> None:
-        with pytest.raises(error, match=match) as told:
+        with pytest.raises(error, match=match) as caught:
             sooner.load_drafter(tmp_path)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(caught.value)
 
     write_mtp(tmp_path, model, QWEN)
     change(tmp_path, mtp__norm__weight=None)
@@ -162,15 +162,15 @@ def test_what_does_not_fit_is_refused_by_name(tmp_path: Path) -> None:
     change(tmp_path, mtp__fc__weight=torch.zeros(48, 95))
     refused("'mtp.fc.weight' .* is \\[48, 95\\]")
     write_mtp(tmp_path, model, QWEN)
-    held = load_file(tmp_path / "model.safetensors")
-    save_file({**held, "mtp.layers.0.mlp.extra.weight": torch.zeros(1)},
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({**tensors, "mtp.layers.0.mlp.extra.weight": torch.zeros(1)},
               tmp_path / "model.safetensors")  # fmt: skip
     refused("'mtp.layers.0.mlp.extra.weight' that is no part of its MTP layer")
     write_mtp(tmp_path, model, QWEN, mtp_num_hidden_layers=2)
     refused("several MTP layers", sooner.UnsupportedError)
     write_mtp(tmp_path, model, QWEN)
-    held = load_file(tmp_path / "model.safetensors")
-    save_file({n.replace("mtp.fc", "mtp.eh"): v for n, v in held.items()},
+    tensors = load_file(tmp_path / "model.safetensors")
+    save_file({n.replace("mtp.fc", "mtp.eh"): v for n, v in tensors.items()},
               tmp_path / "model.safetensors")  # fmt: skip
     refused("a layout that isn't known", sooner.UnsupportedError)
 

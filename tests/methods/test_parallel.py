@@ -10,7 +10,7 @@ import torch
 import fake_models
 import method_matrix as matrix
 import sooner
-from fake_models import FakeAdapter, say
+from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
 from sooner.decoding.acceptance import Guess, couple
@@ -68,8 +68,8 @@ def test_sampling_keeps_the_joint_distribution(placement: Any, num_draft_tokens:
         PrunableFake(NEAR), prune=0, num_draft_tokens=num_draft_tokens, placement=placement
     )
     samples = SAMPLES if placement == "inline" else SAMPLES // 3
-    said = say(method, PrunableFake(TARGET), samples, LENGTH)
-    assert chi_square(said, TARGET.joint()) > ERROR
+    drawn = generate_ids(method, PrunableFake(TARGET), samples, LENGTH)
+    assert chi_square(drawn, TARGET.joint()) > ERROR
 
 
 # Learning ---------------------------------------------------------------------------------------
@@ -116,7 +116,7 @@ def test_a_guess_taken_for_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> 
         ),
     )
     method = sooner.ParallelVLM(PrunableFake(NEAR), prune=0, num_draft_tokens=3, placement="inline")
-    said = say(method, PrunableFake(TARGET), SAMPLES, LENGTH)
+    said = generate_ids(method, PrunableFake(TARGET), SAMPLES, LENGTH)
     assert chi_square(said, TARGET.joint()) < ERROR
 
 

@@ -43,21 +43,21 @@ def parallel(**options: Any) -> sooner.ParallelVLM:
     return sooner.ParallelVLM(tiny.noisy(FAMILY), prune=0, placement="process", **options)
 
 
-OTHERS: set[int] = set()
+EXISTING: set[int] = set()
 """Children that were there before a test: trackers and servers that other files' tests started."""
 
 
 @pytest.fixture(autouse=True)
-def _only_own_children() -> None:
+def _ignore_existing_children() -> None:
     """Let `children` tell of the processes that the test starts, and of no other."""
-    OTHERS.clear()
-    OTHERS.update(children())
+    EXISTING.clear()
+    EXISTING.update(children())
 
 
 def children() -> list[int]:
     """Process ids of this process's children, those in `OTHERS` left out."""
-    own = os.getpid()
-    found = []
+    parent_id = os.getpid()
+    process_ids = []
     for entry in os.scandir("/proc"):
         if not entry.name.isdigit():
             continue
@@ -66,19 +66,19 @@ def children() -> list[int]:
                 fields = file.read().rsplit(")", 1)[1].split()
         except OSError:
             continue
-        if int(fields[1]) == own and fields[0] != "Z" and int(entry.name) not in OTHERS:
-            found.append(int(entry.name))
-    return found
+        if int(fields[1]) == parent_id and fields[0] != "Z" and int(entry.name) not in EXISTING:
+            process_ids.append(int(entry.name))
+    return process_ids
 
 
 def stop_at(place: int) -> Callable[..., None]:
     """A callback that stops every draft process once `place` tokens are said."""
-    said = 0
+    generated = 0
 
     def stop(row: int, tokens: list[int], drafted: int) -> None:
-        nonlocal said
-        before, said = said, said + len(tokens)
-        if before < place <= said:
+        nonlocal generated
+        before, generated = generated, generated + len(tokens)
+        if before < place <= generated:
             for pid in children():
                 os.kill(pid, signal.SIGSTOP)
 
@@ -113,13 +113,15 @@ def decode_stopped(stands: bool, place: int, new: int) -> sooner.Generation:
     """A run whose worker is stopped at a place of the text."""
     if not stands:
         return decode(parallel(), new, stop_at(place))
-    with sooner.StandingDraft(tiny.noisy(FAMILY)) as held:
-        return decode(parallel(standing=held), new, stop_at(place))
+    with sooner.StandingDraft(tiny.noisy(FAMILY)) as standing:
+        return decode(parallel(standing=standing), new, stop_at(place))
 
 
 @pytest.mark.parametrize("stands", [False, True], ids=["forked", "standing"])
 @pytest.mark.slow
-def test_a_stopped_worker_costs_two_seconds_at_most(plain: sooner.Generation, stands: bool) -> None:
+def test_a_stopped_worker_costs_no_more_than_two_seconds(
+    plain: sooner.Generation, stands: bool
+) -> None:
     """SIGSTOP for 2,000 rounds: nothing that is sent to the worker may wait for it."""
     for _ in range(ATTEMPTS):
         begin = time.perf_counter()
@@ -161,56 +163,56 @@ def test_a_worker_that_goes_on_finds_the_newest_text(
     monkeypatch.setattr(
         policy,
         "best_policy",
-        lambda model, most, rows: ([min(have, 4) for have in range(most + 1)], 1e9),
+        lambda model, maximum, rows: ([min(have, 4) for have in range(maximum + 1)], 1e9),
     )
     target = tiny.model(FAMILY)
-    said, drafted_behind = 0, 0
+    generated, late_drafts = 0, 0
 
     def freeze_and_thaw(row: int, tokens: list[int], drafted: int) -> None:
-        nonlocal said, drafted_behind
-        before, said = said, said + len(tokens)
-        if before < 20 <= said:
+        nonlocal generated, late_drafts
+        before, generated = generated, generated + len(tokens)
+        if before < 20 <= generated:
             os.kill(launched[-1].process.pid, signal.SIGSTOP)
-        if before < 600 <= said:
+        if before < 600 <= generated:
             os.kill(launched[-1].process.pid, signal.SIGCONT)
-        drafted_behind += drafted if said > 700 else 0
-        time.sleep(0.002 if said > 600 else 0)  # time to catch up in, however busy the machine
+        late_drafts += drafted if generated > 700 else 0
+        time.sleep(0.002 if generated > 600 else 0)  # time to catch up in, however busy the machine
 
     method = sooner.ParallelVLM(target, prune=0, placement="process")
     with killed_after(60) as froze:
         made = decode(method, 900, freeze_and_thaw)
     assert not froze.is_set()
-    assert drafted_behind > 20
+    assert late_drafts > 20
     assert made.stats.acceptance_rate == 1.0
 
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:
     """Every process worker that a test starts."""
-    found: list[ProcessWorker] = []
+    workers: list[ProcessWorker] = []
     launch = ProcessWorker._launch
 
     def noted(self: ProcessWorker) -> None:
         launch(self)
-        found.append(self)
+        workers.append(self)
 
     monkeypatch.setattr(ProcessWorker, "_launch", noted)
-    return found
+    return workers
 
 
 def test_waking_never_waits_and_is_never_lost() -> None:
-    ours, theirs = socket_ends()
+    ours, peer = socket_ends()
     for _ in range(500_000):  # more than any socket holds
         ours.notify()
-    theirs.wait()
-    while _is_readable(theirs):
-        theirs.wait()
+    peer.wait()
+    while _is_readable(peer):
+        peer.wait()
     ours.notify()
-    theirs.wait()
+    peer.wait()
     ours.close()
     with pytest.raises(EOFError):
-        theirs.wait()
-    theirs.close()
+        peer.wait()
+    peer.close()
 
 
 def _is_readable(end: Any) -> bool:
@@ -239,7 +241,7 @@ def test_updates_that_nobody_read_add_up() -> None:
     assert reader.is_stopped
 
 
-def test_a_draft_thread_that_does_not_end_is_told_and_not_used_again(
+def test_a_draft_thread_that_does_not_end_is_reported_and_not_reused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A thread can't be killed; what it holds must not pass for free."""

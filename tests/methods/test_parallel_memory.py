@@ -32,7 +32,7 @@ def job(do_sample: bool, vocab: int = 152_000, num_draft_tokens: int = LENGTH) -
 
 def test_a_sampled_row_takes_what_the_draft_may_be_ahead_and_no_more() -> None:
     """At a vocabulary of 152,000: 34 distributions of 0.6 MB, not 66."""
-    sampled, greedy = (BoardSizes.of(job(one), rows=1) for one in (True, False))
+    sampled, greedy = (BoardSizes.of(job(do_sample), rows=1) for do_sample in (True, False))
     assert sampled.ring == 2 * LENGTH + 2
     assert sampled.room <= 21.5e6
     assert greedy.room <= 100_000
@@ -52,12 +52,12 @@ def test_nothing_lies_in_dev_shm(
     monkeypatch.setattr(torch.Tensor, "share_memory_", refused)
     seen: list[list[str]] = []
     draft = tiny.noisy(FAMILY)
-    others = set(shared_mappings())  # of earlier tests
-    with sooner.StandingDraft(draft) as held:
+    earlier = set(shared_mappings())  # of earlier tests
+    with sooner.StandingDraft(draft) as standing:
         method = sooner.ParallelVLM(
             draft, prune=0.5, min_visual=0,
             placement="thread" if placement == "thread" else "process",
-            standing=held if placement == "standing" else None,
+            standing=standing if placement == "standing" else None,
         )  # fmt: skip
         made = sooner.generate(
             tiny.model(FAMILY), tiny.inputs(FAMILY, "video", 2), method,
@@ -66,7 +66,7 @@ def test_nothing_lies_in_dev_shm(
         )  # fmt: skip
     assert made.stats.num_draft_tokens > 0
     assert seen
-    assert not any({*one} - others for one in seen)
+    assert not any({*mappings} - earlier for mappings in seen)
 
 
 def shared_mappings() -> list[str]:

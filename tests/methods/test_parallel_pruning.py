@@ -27,8 +27,8 @@ def test_uv_prune_equals_the_literal_sums() -> None:
         literal.append(total)
     scores = pruning.similarity_variation(states[0], states[-1], visual)
     assert torch.allclose(scores, torch.tensor(literal), atol=1e-4)
-    kept = pruning.rank("uv-prune", 0.5, states[0], states[-1], visual)
-    assert kept.tolist() == sorted(sorted(range(6), key=lambda i: -literal[i])[:3])
+    indices = pruning.rank("uv-prune", 0.5, states[0], states[-1], visual)
+    assert indices.tolist() == sorted(sorted(range(6), key=lambda i: -literal[i])[:3])
 
 
 @pytest.mark.parametrize("ratio", [0.0, 0.3, 0.5, 0.9, 0.97, 1.0])
@@ -43,18 +43,18 @@ def test_by_frame_every_frame_keeps_its_share(ratio: float) -> None:
     first, last = torch.randn(2, len(frames), 8)
     scores = pruning.similarity_variation(first, last, visual).tolist()
     total, count = sum(sizes), pruning.keep_count(sum(sizes), ratio)
-    wanted, start = [], 0
+    expected, start = [], 0
     for size in sizes:
         quota = (start + size) * count // total - start * count // total
-        own = sorted(range(start, start + size), key=lambda i: -scores[i])
-        wanted += sorted(own[:quota])
+        order = sorted(range(start, start + size), key=lambda i: -scores[i])
+        expected += sorted(order[:quota])
         start += size
-    kept = pruning.rank("uv-prune-by-frame", ratio, first, last, visual, frames)
-    assert kept.tolist() == wanted
-    assert len(kept) == count
+    indices = pruning.rank("uv-prune-by-frame", ratio, first, last, visual, frames)
+    assert indices.tolist() == expected
+    assert len(indices) == count
 
 
-def test_what_closes_a_video_is_kept() -> None:
+def test_the_end_of_a_video_is_never_pruned() -> None:
     """A newline shows nothing, so no score speaks for it, and a draft misses it."""
     torch.manual_seed(7)
     visual = torch.tensor([False] + [True] * 9 + [False] * 3)
@@ -65,8 +65,8 @@ def test_what_closes_a_video_is_kept() -> None:
         paid = criterion in pruning.BY_ATTENTION
         states = (first[:, 0], last[:, 0]) if paid else (first, last)
         for ratio in (0.5, 0.7, 0.9):
-            kept = pruning.rank(criterion, ratio, *states, visual, frames).tolist()
-            assert kept == sorted(set(kept)), criterion
-            assert len(kept) == max(1, round(9 * (1 - ratio)))
-            assert kept[-1] == 8, criterion
+            indices = pruning.rank(criterion, ratio, *states, visual, frames).tolist()
+            assert indices == sorted(set(indices)), criterion
+            assert len(indices) == max(1, round(9 * (1 - ratio)))
+            assert indices[-1] == 8, criterion
         assert pruning.rank(criterion, 1.0, *states, visual, frames).tolist() == [8]

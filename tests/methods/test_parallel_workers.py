@@ -25,15 +25,15 @@ pytestmark = pytest.mark.slow
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list[ProcessWorker]:
     """Every process worker that a test starts."""
-    found: list[ProcessWorker] = []
+    workers: list[ProcessWorker] = []
     launch = ProcessWorker._launch
 
     def noted(self: ProcessWorker) -> None:
         launch(self)
-        found.append(self)
+        workers.append(self)
 
     monkeypatch.setattr(ProcessWorker, "_launch", noted)
-    return found
+    return workers
 
 
 @pytest.mark.slow
@@ -86,7 +86,7 @@ def test_a_stopped_worker_does_not_stop_decoding(launched: list[ProcessWorker]) 
 
 
 @pytest.mark.parametrize("placement", ["thread", "process"])
-def test_a_crashing_draft_is_told_once(
+def test_a_crashing_draft_is_reported_once(
     placement: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(self: Any) -> Any:

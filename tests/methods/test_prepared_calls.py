@@ -28,8 +28,8 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[None]:
     return calls
 
 
-def answers(engine: sooner.Engine, asked: list[dict[str, Any]], **options: Any) -> list[Any]:
-    requests = [engine.admit(inputs, **options) for inputs in asked]
+def answers(engine: sooner.Engine, prompts: list[dict[str, Any]], **options: Any) -> list[Any]:
+    requests = [engine.admit(inputs, **options) for inputs in prompts]
     engine.run()
     for request in requests:
         assert request.error is None, request.error
@@ -51,13 +51,13 @@ def by_hf(inputs: dict[str, Any], **options: Any) -> list[list[int]]:
     ids=["ends", "penalty"],
 )
 def test_calls_with_the_same_options_are_prepared_once(prepared: list[None], options: Any) -> None:
-    asked = [tiny.inputs(FAMILY, "image", seed=seed) for seed in range(3)]
-    asked.append({**asked[0], "input_ids": asked[0]["input_ids"].clone()})
-    asked[-1]["attention_mask"] = asked[0]["attention_mask"].clone()
-    asked[-1]["attention_mask"][0, 0] = 0  # padding on the left
-    wanted = [by_hf(inputs, **options) for inputs in asked]
+    prompts = [tiny.inputs(FAMILY, "image", seed=seed) for seed in range(3)]
+    prompts.append({**prompts[0], "input_ids": prompts[0]["input_ids"].clone()})
+    prompts[-1]["attention_mask"] = prompts[0]["attention_mask"].clone()
+    prompts[-1]["attention_mask"][0, 0] = 0  # padding on the left
+    expected = [by_hf(inputs, **options) for inputs in prompts]
     prepared.clear()
-    assert answers(sooner.Engine(tiny.model(FAMILY)), asked, **options) == wanted
+    assert answers(sooner.Engine(tiny.model(FAMILY)), prompts, **options) == expected
     assert len(prepared) == 1
 
 
@@ -75,8 +75,8 @@ def test_what_asks_for_something_else_is_prepared_anew(
 ) -> None:
     options = {"do_sample": True, "max_new_tokens": 4, "seed": 1, "temperature": 0.9}
     engine, inputs = sooner.Engine(tiny.model(FAMILY)), tiny.inputs(FAMILY)
-    for asked in (options, options | changed, options):
-        request = engine.admit(inputs, **asked)
+    for arguments in (options, options | changed, options):
+        request = engine.admit(inputs, **arguments)
         engine.run()
         assert request.error is None
     assert len(prepared) == 2

@@ -24,8 +24,8 @@ def greedy(rows: int, seed: int = 0) -> list[list[int]]:
     return output[:, inputs["input_ids"].shape[1] :].tolist()
 
 
-SAID = greedy(3)
-END = SAID[0][6]
+GENERATED = greedy(3)
+END = GENERATED[0][6]
 
 
 def on_a_leash(batch: int, ids: torch.Tensor) -> list[int]:
@@ -41,10 +41,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "encoder_no_repeat_ngram_size": {"encoder_no_repeat_ngram_size": 1},
     "min_new_tokens": {"min_new_tokens": 11},
     "min_length": {"min_length": 30},
-    "bad_words_ids": {"bad_words_ids": [[SAID[0][2]], SAID[1][1:3], SAID[2][0:2]]},
-    "sequence_bias": {"sequence_bias": [[[SAID[0][1]], -6.0], [SAID[1][0:2], -8.0], [[17], 1.5]]},
-    "suppress_tokens": {"suppress_tokens": [SAID[0][0], SAID[1][2], SAID[2][4]]},
-    "begin_suppress_tokens": {"begin_suppress_tokens": [SAID[0][0], SAID[1][0]]},
+    "bad_words_ids": {"bad_words_ids": [[GENERATED[0][2]], GENERATED[1][1:3], GENERATED[2][0:2]]},
+    "sequence_bias": {
+        "sequence_bias": [[[GENERATED[0][1]], -6.0], [GENERATED[1][0:2], -8.0], [[17], 1.5]]
+    },
+    "suppress_tokens": {"suppress_tokens": [GENERATED[0][0], GENERATED[1][2], GENERATED[2][4]]},
+    "begin_suppress_tokens": {"begin_suppress_tokens": [GENERATED[0][0], GENERATED[1][0]]},
     "forced_bos_token_id": {"forced_bos_token_id": 33},
     "forced_eos_token_id": {"forced_eos_token_id": 77},
     "exponential_decay_length_penalty": {"exponential_decay_length_penalty": (3, 1.3)},
@@ -54,7 +56,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "watermarking_config": {"watermarking_config": WATERMARK},
     "several": {
         "repetition_penalty": 1.3, "no_repeat_ngram_size": 3, "min_new_tokens": 5,
-        "bad_words_ids": [[SAID[0][3]]],
+        "bad_words_ids": [[GENERATED[0][3]]],
     },
 }  # fmt: skip
 
@@ -92,12 +94,12 @@ def test_what_is_run_without_prefixes_really_does_not_read_them(
     }  # fmt: skip
     processor = kind(*arguments.get(kind, ()))
     logits = torch.randn(2, 3, 12)
-    asked = row_params([processor], True, 2)
-    ours = Processing(asked).scores(logits, lambda: pytest.fail("read"))
+    params = row_params([processor], True, 2)
+    ours = Processing(params).scores(logits, lambda: pytest.fail("read"))
     for row in range(2):
         for entry in range(3):
-            one = processor(torch.tensor([[row, entry, 7]]), logits[row, entry][None].clone())
-            assert torch.equal(ours[row, entry], one[0])
+            expected = processor(torch.tensor([[row, entry, 7]]), logits[row, entry][None].clone())
+            assert torch.equal(ours[row, entry], expected[0])
 
 
 SYNTH_ID = hf.SynthIDTextWatermarkLogitsProcessor(
@@ -114,9 +116,7 @@ SYNTH_ID = hf.SynthIDTextWatermarkLogitsProcessor(
     ],
     ids=["synthid", "guidance"],
 )
-def test_processors_with_a_state_of_their_own_are_refused_by_name(
-    processor: LogitsProcessor, word: str
-) -> None:
+def test_processors_with_a_state_are_refused_by_name(processor: LogitsProcessor, word: str) -> None:
     with pytest.raises(sooner.UnsupportedError, match=word) as caught:
         row_params([processor], False, 1)
     assert type(processor).__name__ in str(caught.value)
@@ -136,8 +136,8 @@ def test_penalties_follow_every_kind_of_draft(name: str) -> None:
     assert free.tokens != bare.tokens, "they should matter here"
     end = free.tokens[1][4]
     expected = sooner.generate(model, inputs, **options, eos_token_id=end)
-    found = sooner.generate(model, inputs, METHODS[name]("llama"), **options, eos_token_id=end)
-    assert found.tokens == expected.tokens
+    result = sooner.generate(model, inputs, METHODS[name]("llama"), **options, eos_token_id=end)
+    assert result.tokens == expected.tokens
 
 
 class Counting(LogitsProcessor):

@@ -140,7 +140,7 @@ def test_embeddings_instead_of_ids_are_refused() -> None:
         model.generate(inputs_embeds=embeds, **GREEDY, custom_generate=sooner.Autoregressive())
 
 
-def test_position_ids_of_ones_own_are_refused_and_the_usual_ones_are_not() -> None:
+def test_custom_position_ids_are_refused_and_the_usual_ids_are_not() -> None:
     model, inputs = tiny.model("llama"), tiny.inputs("llama", rows=2)
     usual = (inputs["attention_mask"].cumsum(-1) - 1).clamp(min=0)
     expected = model.generate(**inputs, **GREEDY)
@@ -271,7 +271,7 @@ def with_nan(family: str) -> Any:
 
 @pytest.mark.parametrize("sampling", [False, True])
 @pytest.mark.parametrize("name", ["plain", "prompt-lookup", "speculative"])
-def test_nan_logits_end_decoding_with_an_error_of_their_own(name: str, sampling: bool) -> None:
+def test_nan_logits_end_decoding_with_a_specific_error(name: str, sampling: bool) -> None:
     method = {
         "plain": sooner.Autoregressive(),
         "prompt-lookup": sooner.PromptLookup(),
@@ -295,7 +295,7 @@ def test_nan_of_a_draft_alone_does_not_change_greedy_output() -> None:
 # Memory
 
 
-def test_running_out_of_memory_says_the_estimate_and_what_to_lower(
+def test_running_out_of_memory_names_the_estimate_and_what_to_lower(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def full(*_args: Any, **_options: Any) -> None:

@@ -41,7 +41,10 @@ def run(target: Any, method: Method, **options: Any) -> Decoded:
     processor, seen = OpenVLAProcessor.of(tokenizer(), target.config), observations(3)
 
     def inputs() -> Any:
-        return processor([one.image for one in seen], [one.instruction for one in seen])
+        return processor(
+            [observation.image for observation in seen],
+            [observation.instruction for observation in seen],
+        )
 
     return decode(adapt(target), inputs, method, LENGTH, **options)
 
@@ -63,7 +66,7 @@ def test_a_tolerance_of_nothing_is_exact(
 
 
 @pytest.mark.parametrize("make", METHODS, ids=["chain", "tree"])
-def test_more_tolerance_accepts_more_and_says_how_far_it_went(
+def test_more_tolerance_accepts_more_and_reports_the_deviation(
     make: Callable[[Any], Method], target: Any, draft: Any
 ) -> None:
     tokens = ActionTokens.of(target.config)

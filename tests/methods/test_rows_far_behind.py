@@ -26,7 +26,7 @@ class Paused(DraftLength):
         super().__init__(3)
         self.rounds = 0
 
-    def choose(self, rows: Sequence[int], *told: Any) -> list[int]:
+    def choose(self, rows: Sequence[int], *args: Any) -> list[int]:
         self.rounds += 1
         return [0 if 2 < self.rounds <= 2 + PAUSE else 3] * len(rows)
 
@@ -44,14 +44,14 @@ class PausedTree(TreeSize):
         super().__init__(largest)
         self.rounds = 0
 
-    def choose(self, *told: Any) -> Size:
+    def choose(self, *args: Any) -> Size:
         self.rounds += 1
         return NOTHING if 2 < self.rounds <= 2 + PAUSE else self.largest
 
 
 @dataclass(frozen=True)
 class PausedEagle(sooner.Eagle):
-    def _sizing(self, *told: Any) -> TreeSize:
+    def _sizing(self, *args: Any) -> TreeSize:
         return PausedTree(Size(6, 2))
 
 
@@ -70,16 +70,16 @@ def test_a_draft_catches_up_in_blocks_that_fit_the_longest_row(
 ) -> None:
     """The first row is behind by more tokens than the second, longer one has room for."""
     model = tiny.model(family)
-    behind, near = (tiny.inputs(family, "text", 1, seed) for seed in (0, 1))
-    near = {name: one.repeat(1, 9) for name, one in near.items()}
+    late, near = (tiny.inputs(family, "text", 1, seed) for seed in (0, 1))
+    near = {name: tensor.repeat(1, 9) for name, tensor in near.items()}
     memory: dict[str, Any] = {"pages": 40} if is_paged else {}
     engine = sooner.Engine(model, METHODS[name](family), max_rows=2, **memory)
-    requests = [engine.admit(behind, **greedy(LONG))]
+    requests = [engine.admit(late, **greedy(LONG))]
     for _ in range(PAUSE):
         engine.step()
     requests.append(engine.admit(near, **greedy(SHORT)))
     engine.run()
-    for inputs, length, request in zip((behind, near), (LONG, SHORT), requests, strict=True):
+    for inputs, length, request in zip((late, near), (LONG, SHORT), requests, strict=True):
         assert request.error is None
         assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
     assert requests[0].num_drafts > PAUSE / 4

@@ -48,7 +48,7 @@ def prompts(family: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("takes", TAKES)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_they_say_what_they_say_alone_and_others_are_drafted_for(
+def test_they_decode_as_if_alone_and_the_rest_is_drafted_for(
     family: str, takes: list[bool]
 ) -> None:
     model, method = tiny.model(family), SomeRows(tiny.noisy(family), takes=[*takes])
@@ -59,9 +59,9 @@ def test_they_say_what_they_say_alone_and_others_are_drafted_for(
         for inputs, length in zip(prompts(family), lengths, strict=True)
     ]
     engine.run()
-    for inputs, length, request, is_taken in zip(
+    for inputs, length, request, is_drafted in zip(
         prompts(family), lengths, requests, takes, strict=True
     ):
         assert request.error is None
         assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
-        assert (request.num_drafts > 0) == is_taken
+        assert (request.num_drafts > 0) == is_drafted

@@ -70,14 +70,14 @@ def plain(family: str, kind: str, turn: int, end: int | None) -> list[list[int]]
 
 def cases() -> list[Any]:
     """Every method with three families, in turns of prompts and processors."""
-    found = []
+    params = []
     for i, family in enumerate(tiny.FAMILIES):
         for j, name in enumerate(FOLLOWED):
             if (i + j) % 3:
                 continue
             kind = tiny.kinds(family)[(i + j) % len(tiny.kinds(family))]
-            found.append(pytest.param(family, name, kind, i + j, id=f"{family}-{name}-{kind}"))
-    return found
+            params.append(pytest.param(family, name, kind, i + j, id=f"{family}-{name}-{kind}"))
+    return params
 
 
 @pytest.mark.parametrize(("family", "name", "kind", "turn"), cases())
@@ -87,8 +87,8 @@ def test_drafts_that_are_followed_give_plains_ids(
     free = plain(family, kind, turn % 3, None)
     end = free[turn % 3][NEW // 2] if turn % 2 else None  # in the middle of a draft, for one row
     inputs = tiny.inputs(family, kind, 3)
-    said = draw(family, FOLLOWED[name](family), inputs, end, turn)
-    assert said == plain(family, kind, turn % 3, end)
+    output = draw(family, FOLLOWED[name](family), inputs, end, turn)
+    assert output == plain(family, kind, turn % 3, end)
 
 
 def alone(inputs: dict[str, Any], row: int) -> dict[str, Any]:
@@ -102,11 +102,11 @@ def alone(inputs: dict[str, Any], row: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("family", [pytest.param("llama", marks=pytest.mark.slow), "qwen2_5_vl"])
 @pytest.mark.parametrize("name", [*FOLLOWED, *DRAWN])
-def test_a_row_says_in_a_batch_what_it_says_alone(family: str, name: str) -> None:
+def test_a_row_decodes_in_a_batch_as_if_alone(family: str, name: str) -> None:
     methods, inputs = {**matrix.METHODS, **FOLLOWED}, tiny.inputs(family, "text", 3)
     end = draw(family, methods[name](family), inputs)[1][4]  # known from a run that never ends
     together = draw(family, methods[name](family), inputs, end)
     assert len({len(row) for row in together}) > 1, "rows end apart"
     for row in range(3):
-        said = draw(family, methods[name](family), alone(inputs, row), end, requests=[row])
-        assert said == [together[row]]
+        output = draw(family, methods[name](family), alone(inputs, row), end, requests=[row])
+        assert output == [together[row]]

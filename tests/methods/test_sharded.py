@@ -65,11 +65,11 @@ def report(folder: Path) -> list[dict[str, Any]]:
         for number in range(RANKS)
     ]
     try:
-        said = [rank.communicate(timeout=SECONDS)[0] for rank in ranks]
+        outputs = [rank.communicate(timeout=SECONDS)[0] for rank in ranks]
     finally:
         for rank in ranks:
             rank.kill()
-    assert [rank.returncode for rank in ranks] == [0] * RANKS, "\n\n".join(said)[-6000:]
+    assert [rank.returncode for rank in ranks] == [0] * RANKS, "\n\n".join(outputs)[-6000:]
     return [json.loads((folder / f"rank-{number}.json").read_text()) for number in range(RANKS)]
 
 
@@ -90,8 +90,8 @@ def plain(family: str, limit: int = LIMIT) -> list[list[int]]:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_the_target_is_sharded(report: list[dict[str, Any]], family: str) -> None:
     for rank in report:
-        own, all_of_it = rank[f"{family} shard"]
-        assert own == all_of_it / RANKS
+        shard, all_of_it = rank[f"{family} shard"]
+        assert shard == all_of_it / RANKS
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -105,8 +105,8 @@ def test_greedy_is_the_whole_targets(report: list[dict[str, Any]], family: str, 
 def test_every_rank_verified_the_first_ones_drafts(
     report: list[dict[str, Any]], family: str, name: str
 ) -> None:
-    (accepted, drafted), *others = [rank[f"{family} drafted {name}"] for rank in report]
-    assert others == [[accepted, drafted]] * len(others)
+    (accepted, drafted), *rest = [rank[f"{family} drafted {name}"] for rank in report]
+    assert rest == [[accepted, drafted]] * len(rest)
     if name in ("speculative", "sd-tree", "parallel-inline"):  # those that wait for nobody
         assert drafted > 0
     if name == "sd-tree":  # nor look at a clock
@@ -115,12 +115,12 @@ def test_every_rank_verified_the_first_ones_drafts(
 
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", GREEDY)
-def test_ranks_of_different_seeds_say_the_same(
+def test_ranks_of_different_seeds_generate_the_same_ids(
     report: list[dict[str, Any]], family: str, name: str
 ) -> None:
-    first, *others = [rank[f"{family} sampled {name}"] for rank in report]
+    first, *rest = [rank[f"{family} sampled {name}"] for rank in report]
     assert all(isinstance(row, list) and row for row in first), first
-    assert others == [first] * len(others)
+    assert rest == [first] * len(rest)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -134,7 +134,7 @@ def test_sampling_is_the_whole_targets_with_the_first_ranks_seed(
     assert report[0][f"{family} sampled {name}"] == alone.tokens
 
 
-def test_the_first_rank_says_when_to_stop(report: list[dict[str, Any]]) -> None:
+def test_the_first_rank_decides_when_to_stop(report: list[dict[str, Any]]) -> None:
     assert [rank["criterion"] for rank in report] == [plain(FAMILIES[0], 6)] * RANKS
 
 
@@ -149,9 +149,9 @@ def test_the_first_rank_says_when_to_stop(report: list[dict[str, Any]]) -> None:
 def test_a_failure_of_the_first_rank_ends_the_run_on_all(
     report: list[dict[str, Any]], what: str, why: str
 ) -> None:
-    first, *others = [rank[f"failed {what}"] for rank in report]
+    first, *rest = [rank[f"failed {what}"] for rank in report]
     assert first.startswith(why)
-    assert all(other.startswith(STOPPED) for other in others)
+    assert all(other.startswith(STOPPED) for other in rest)
 
 
 def test_after_failures_the_ranks_are_in_step(report: list[dict[str, Any]]) -> None:

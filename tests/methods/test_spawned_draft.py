@@ -27,96 +27,96 @@ pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def held() -> Iterator[sooner.SpawnedDraft]:
-    with sooner.SpawnedDraft(tiny.noisy(FAMILY)) as one:
-        assert one.start() is None
-        yield one
+def spawned() -> Iterator[sooner.SpawnedDraft]:
+    with sooner.SpawnedDraft(tiny.noisy(FAMILY)) as draft:
+        assert draft.start() is None
+        yield draft
     assert not children()
 
 
-def test_every_run_equals_hf_in_one_process(held: sooner.SpawnedDraft) -> None:
+def test_every_run_equals_hf_in_the_same_process(spawned: sooner.SpawnedDraft) -> None:
     seen = set()
     for kind, rows, prune in (
         ("video", 1, 0.5), ("images", 3, 0.0), ("text", 2, 0.0), ("uneven", 5, 0.9),
     ):  # fmt: skip
-        made = generate(held, kind, rows, prune=prune)
+        made = generate(spawned, kind, rows, prune=prune)
         assert torch.equal(made.sequences, matrix.reference(FAMILY, kind, rows, NEW))
         assert not made.stats.notes
         assert made.stats.num_draft_tokens > 0
-        seen.add(pid(held))
+        seen.add(pid(spawned))
     assert len(seen) == 1
 
 
-def test_starting_costs_later_runs_nothing(held: sooner.SpawnedDraft) -> None:
+def test_starting_costs_later_runs_nothing(spawned: sooner.SpawnedDraft) -> None:
     """A start takes seconds; a run of a process that stands does not."""
     begin = time.perf_counter()
-    generate(held)
+    generate(spawned)
     assert time.perf_counter() - begin < 1.5
 
 
-def test_memory_grows_in_place(held: sooner.SpawnedDraft) -> None:
+def test_memory_grows_in_place(spawned: sooner.SpawnedDraft) -> None:
     """A larger prompt must not cost another load of the draft."""
-    generate(held)
-    before, size = pid(held), held.processes[0].arena.size
-    assert held._fits(size + 1)  # as a job of that size would ask
-    assert held.processes[0].arena.size >= 2 * size
-    held.processes[0].arena.memory[size:] = b"\1" * (held.processes[0].arena.size - size)
+    generate(spawned)
+    before, size = pid(spawned), spawned.processes[0].arena.size
+    assert spawned._fits(size + 1)  # as a job of that size would ask
+    assert spawned.processes[0].arena.size >= 2 * size
+    spawned.processes[0].arena.memory[size:] = b"\1" * (spawned.processes[0].arena.size - size)
     for kind in ("video", "images"):
-        made = generate(held, kind, 2)
+        made = generate(spawned, kind, 2)
         assert torch.equal(made.sequences, matrix.reference(FAMILY, kind, 2, NEW))
         assert not made.stats.notes
-    assert pid(held) == before
+    assert pid(spawned) == before
     mapped = Path(f"/proc/{before}/maps").read_text().splitlines()
     ends = [line.split()[0].split("-") for line in mapped if "memfd:sooner" in line]
-    assert held.processes[0].arena.size in [int(end, 16) - int(begin, 16) for begin, end in ends]
+    assert spawned.processes[0].arena.size in [int(end, 16) - int(begin, 16) for begin, end in ends]
 
 
-def test_nothing_is_named_in_dev_shm(held: sooner.SpawnedDraft) -> None:
+def test_nothing_is_named_in_dev_shm(spawned: sooner.SpawnedDraft) -> None:
     """What has no name there can't be left there, whoever is killed."""
-    found: set[str] = set()
+    names: set[str] = set()
 
     def look(*_: Any) -> None:
-        found.update(in_shm(pid(held)), in_shm("self"))
+        names.update(in_shm(pid(spawned)), in_shm("self"))
 
-    generate(held, on_tokens=look)
-    assert not found
-    assert "memfd:sooner" in Path(f"/proc/{pid(held)}/maps").read_text()
+    generate(spawned, on_tokens=look)
+    assert not names
+    assert "memfd:sooner" in Path(f"/proc/{pid(spawned)}/maps").read_text()
 
 
 def test_stopped_it_is_left_until_it_goes_on_or_replaced(
-    held: sooner.SpawnedDraft, monkeypatch: pytest.MonkeyPatch
+    spawned: sooner.SpawnedDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A moment's halt must not cost another load of the draft; the next run has another."""
-    first, reference = pid(held), matrix.reference(FAMILY, "video", 1, NEW)
+    first, reference = pid(spawned), matrix.reference(FAMILY, "video", 1, NEW)
     os.kill(first, signal.SIGSTOP)
-    for told in ("does not answer", "not done with an earlier run"):
-        made = generate(held)
+    for message in ("does not answer", "not done with an earlier run"):
+        made = generate(spawned)
         assert torch.equal(made.sequences, reference)
-        assert told in made.stats.notes[0]
+        assert message in made.stats.notes[0]
     os.kill(first, signal.SIGCONT)
     deadline = time.monotonic() + 30
-    while held._lags() and time.monotonic() < deadline:
+    while spawned._lags() and time.monotonic() < deadline:
         time.sleep(0.01)
-    made = generate(held)
+    made = generate(spawned)
     assert torch.equal(made.sequences, reference)
     assert not made.stats.notes
-    assert pid(held) == first
+    assert pid(spawned) == first
     os.kill(first, signal.SIGSTOP)
-    assert generate(held).stats.notes
+    assert generate(spawned).stats.notes
     monkeypatch.setattr(spawned_module, "HANGING", 0.0)
-    made = generate(held)
+    made = generate(spawned)
     assert torch.equal(made.sequences, reference)
     assert not made.stats.notes
-    assert pid(held) != first
+    assert pid(spawned) != first
 
 
-def test_killed_in_a_run_it_is_gone_and_told_of(held: sooner.SpawnedDraft) -> None:
-    held.start()
+def test_killed_in_a_run_it_is_gone_and_reported(spawned: sooner.SpawnedDraft) -> None:
+    spawned.start()
     long = 200
     plain = run(sooner.Autoregressive(), FAMILY, "video", max_new_tokens=long)
-    killer = threading.Timer(0.05, os.kill, [pid(held), signal.SIGKILL])
+    killer = threading.Timer(0.05, os.kill, [pid(spawned), signal.SIGKILL])
     killer.start()
-    made = generate(held, max_new_tokens=long, on_tokens=lambda *_: time.sleep(0.001))
+    made = generate(spawned, max_new_tokens=long, on_tokens=lambda *_: time.sleep(0.001))
     killer.join()
     assert torch.equal(made.sequences, plain.sequences)
     assert sum("exit code -9" in note for note in made.stats.notes) == 1

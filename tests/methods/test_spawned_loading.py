@@ -20,7 +20,7 @@ from sooner.methods.parallel.draft_source import DraftSource, HandedOver
 pytestmark = pytest.mark.slow
 
 
-def test_what_cannot_be_loaded_is_told_once_in_a_line(tmp_path: Path) -> None:
+def test_what_cannot_be_loaded_is_reported_once_in_a_line(tmp_path: Path) -> None:
     """A folder that is gone: decoding goes on, and nobody tries again at every run."""
     draft = copy.deepcopy(tiny.noisy(FAMILY))
     draft.name_or_path = str(tmp_path / "gone")
@@ -55,27 +55,27 @@ def test_a_source_loads_what_was_loaded(tmp_path: Path) -> None:
     assert loaded.dtype == torch.bfloat16
     assert loaded.config._attn_implementation == "eager"
     assert not loaded.training
-    theirs = loaded.state_dict()
-    assert all(torch.equal(one, theirs[name]) for name, one in draft.state_dict().items())
+    tensors = loaded.state_dict()
+    assert all(torch.equal(tensor, tensors[name]) for name, tensor in draft.state_dict().items())
 
 
 def test_quantized_weights_are_loaded_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
     """Quantised on loading: the same config again, straight onto the device."""
-    asked: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     draft = copy.deepcopy(tiny.noisy("llama"))
     draft.name_or_path = "hub/name"
     draft.config._commit_hash = "abc"
     draft.hf_quantizer = Quantizer()
 
     def from_pretrained(name: str, **options: Any) -> Any:
-        asked.update(options, name=name)
+        arguments.update(options, name=name)
         return draft
 
     monkeypatch.setattr(type(draft), "from_pretrained", from_pretrained)
     source = DraftSource.of(draft)
     assert source is not None
     source.load(torch.device("cpu"))
-    assert asked == {
+    assert arguments == {
         "name": "hub/name", "revision": "abc", "dtype": torch.float32,
         "attn_implementation": "sdpa", "quantization_config": "four bits",
         "device_map": {"": torch.device("cpu")},

@@ -26,13 +26,13 @@ from methods.spawned_drafts import FAMILY, NEW, generate, in_shm, pid, run
 pytestmark = pytest.mark.slow
 
 
-def live(told: Any) -> None:
+def live(connection: Any) -> None:
     """A process that decodes beside a draft until it is killed."""
     draft = tiny.noisy("llama")
-    held = sooner.SpawnedDraft(draft)
-    assert held.start() is None
-    method = sooner.ParallelVLM(draft, prune=0, standing=held)
-    told.send(pid(held))
+    spawned = sooner.SpawnedDraft(draft)
+    assert spawned.start() is None
+    method = sooner.ParallelVLM(draft, prune=0, standing=spawned)
+    connection.send(pid(spawned))
     while True:
         sooner.generate(
             tiny.model("llama"), tiny.inputs("llama", "text"), method, max_new_tokens=200,
@@ -42,8 +42,8 @@ def live(told: Any) -> None:
 
 def test_it_ends_with_a_parent_that_is_killed() -> None:
     forking = multiprocessing.get_context("fork")
-    ours, theirs = forking.Pipe()
-    parent = forking.Process(target=live, args=(theirs,))
+    ours, child_end = forking.Pipe()
+    parent = forking.Process(target=live, args=(child_end,))
     parent.start()
     try:
         assert ours.poll(120)
@@ -92,22 +92,22 @@ print(sooner.SpawnedDraft(tiny.noisy("llama")).start())
 
 
 @pytest.mark.slow
-def test_a_script_without_a_guard_is_told_of_it(tmp_path: Path) -> None:
+def test_a_script_without_a_guard_gets_a_hint(tmp_path: Path) -> None:
     script = tmp_path / "script.py"
     script.write_text(UNGUARDED)
     paths = [str(Path(tiny.__file__).parent), *os.environ.get("PYTHONPATH", "").split(os.pathsep)]
-    told = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, str(script)], env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
         capture_output=True, text=True, timeout=120, check=True,
     )  # fmt: skip
-    assert 'needs `if __name__ == "__main__":`' in told.stdout
+    assert 'needs `if __name__ == "__main__":`' in completed.stdout
 
 
 def test_killed_while_it_loads(monkeypatch: pytest.MonkeyPatch) -> None:
-    with sooner.SpawnedDraft(tiny.noisy(FAMILY)) as one:
-        killer = threading.Timer(1.0, lambda: os.kill(pid(one), signal.SIGKILL))
+    with sooner.SpawnedDraft(tiny.noisy(FAMILY)) as spawned:
+        killer = threading.Timer(1.0, lambda: os.kill(pid(spawned), signal.SIGKILL))
         killer.start()
-        made = generate(one)
+        made = generate(spawned)
         killer.join()
         assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
         assert "exit code -9" in made.stats.notes[0]

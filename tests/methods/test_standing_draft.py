@@ -19,7 +19,7 @@ import fake_models
 import method_matrix as matrix
 import sooner
 import tiny
-from fake_models import FakeAdapter, say
+from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square
 from methods.children import children
 from sooner.methods.parallel import method as method_module
@@ -34,14 +34,17 @@ FAMILY = "llava_onevision"
 
 @pytest.fixture
 def standing() -> Iterator[sooner.StandingDraft]:
-    with sooner.StandingDraft(tiny.noisy(FAMILY)) as held:
-        yield held
+    with sooner.StandingDraft(tiny.noisy(FAMILY)) as draft:
+        yield draft
     assert not children()
 
 
-def generate(held: sooner.StandingDraft, family: str, kind: str, rows: int, **options: Any) -> Any:
+def generate(
+    standing_draft: sooner.StandingDraft, family: str, kind: str, rows: int, **options: Any
+) -> Any:
     method = sooner.ParallelVLM(
-        held.draft, num_draft_tokens=6, min_visual=0, placement="process", standing=held,
+        standing_draft.draft, num_draft_tokens=6, min_visual=0, placement="process",
+        standing=standing_draft,
         prune=options.pop("prune", 0.5),
     )  # fmt: skip
     return sooner.generate(
@@ -50,23 +53,23 @@ def generate(held: sooner.StandingDraft, family: str, kind: str, rows: int, **op
     )  # fmt: skip
 
 
-def pid(held: sooner.StandingDraft) -> int:
-    (forked,) = held.processes
+def pid(standing_draft: sooner.StandingDraft) -> int:
+    (forked,) = standing_draft.processes
     return int(forked.process.pid)
 
 
 @pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl", "qwen3_vl"])
-def test_every_run_equals_hf_in_one_process(family: str) -> None:
+def test_every_run_equals_hf_in_the_same_process(family: str) -> None:
     """Prompts of other lengths, kinds and batch sizes follow each other through one memory."""
-    with sooner.StandingDraft(tiny.noisy(family)) as held:
+    with sooner.StandingDraft(tiny.noisy(family)) as draft:
         seen = set()
         for kind, rows, prune in (
             ("video", 1, 0.5), ("images", 3, 0.0), ("text", 2, 0.0), ("video", 2, 0.9),
         ):  # fmt: skip
-            made = generate(held, family, kind, rows, prune=prune)
+            made = generate(draft, family, kind, rows, prune=prune)
             assert torch.equal(made.sequences, matrix.reference(family, kind, rows, NEW))
             assert not made.stats.notes
-            seen.add(pid(held))
+            seen.add(pid(draft))
         assert len(seen) == 1
     assert not children()
 
@@ -88,8 +91,8 @@ def test_killed_at_random_moments(standing: sooner.StandingDraft) -> None:
     assert not made.stats.notes
 
 
-def kill(held: sooner.StandingDraft, how: int) -> None:
-    for forked in list(held.processes):
+def kill(standing_draft: sooner.StandingDraft, how: int) -> None:
+    for forked in list(standing_draft.processes):
         with contextlib.suppress(ValueError, ProcessLookupError, TypeError):
             os.kill(forked.process.pid, how)
 
@@ -105,7 +108,7 @@ def test_a_process_that_hangs_is_replaced(standing: sooner.StandingDraft) -> Non
     assert pid(standing) != first
 
 
-def test_a_crash_is_told_and_the_process_replaced(
+def test_a_crash_is_reported_and_the_process_replaced(
     standing: sooner.StandingDraft, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def crash(self: Any) -> Any:
@@ -138,10 +141,10 @@ def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> Non
 
 
 def test_it_ends_when_nobody_holds_it() -> None:
-    held = sooner.StandingDraft(tiny.noisy(FAMILY))
-    generate(held, FAMILY, "video", 1)
+    draft = sooner.StandingDraft(tiny.noisy(FAMILY))
+    generate(draft, FAMILY, "video", 1)
     assert children()
-    del held
+    del draft
     gc.collect()
     assert not children()
 
@@ -157,14 +160,17 @@ def test_sampling_keeps_the_joint_distribution(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(method_module, "prompt_for", lambda adapter, context: dict(context.inputs))
     target = Table(3, 4, seed=1)
     draft = PrunableFake(Table(3, 4, seed=2, near=target))
-    with sooner.StandingDraft(draft) as held:
+    with sooner.StandingDraft(draft) as standing_draft:
         method = sooner.ParallelVLM(
-            draft, prune=0, num_draft_tokens=3, placement="process", standing=held
+            draft, prune=0, num_draft_tokens=3, placement="process", standing=standing_draft
         )
         sources = (torch.Generator().manual_seed(seed) for seed in (0, 1))
-        runs = [say(method, PrunableFake(target), 2000, 4, generator=one) for one in sources]
-        said = torch.cat(runs)
-    assert chi_square(said, target.joint()) > ERROR
+        runs = [
+            generate_ids(method, PrunableFake(target), 2000, 4, generator=source)
+            for source in sources
+        ]
+        samples = torch.cat(runs)
+    assert chi_square(samples, target.joint()) > ERROR
 
 
 def test_a_parcel_opens_to_what_was_laid_down() -> None:
@@ -178,14 +184,14 @@ def test_a_parcel_opens_to_what_was_laid_down() -> None:
     size = parcel.lay_down(arena)
     assert arena.used == parcel.room
     arena.reset()
-    found = Parcel.open(arena, size)
+    opened = Parcel.open(arena, size)
     assert arena.used == parcel.room
-    assert torch.equal(found["ids"], content["ids"])
-    assert all(map(torch.equal, found["pixels"], content["pixels"]))
-    assert found["size"] == (4, 4)
-    assert torch.equal(found["tied"][0], shared)
-    assert found["tied"][0] is found["tied"][1]
+    assert torch.equal(opened["ids"], content["ids"])
+    assert all(map(torch.equal, opened["pixels"], content["pixels"]))
+    assert opened["size"] == (4, 4)
+    assert torch.equal(opened["tied"][0], shared)
+    assert opened["tied"][0] is opened["tied"][1]
     arena.reset()
     arena.take((size,), torch.uint8)
     arena.take((1, 7), torch.long)[0, 3] = 99
-    assert int(found["ids"][0, 3]) == 99  # no copy was made
+    assert int(opened["ids"][0, 3]) == 99  # no copy was made

@@ -28,7 +28,11 @@ WORDS = 24
 
 
 def literal(
-    tokens: list[int], parents: list[int], choices: list[int], said: int, radii: tuple[int, ...]
+    tokens: list[int],
+    parents: list[int],
+    choices: list[int],
+    generated: int,
+    radii: tuple[int, ...],
 ) -> tuple[list[int], int, list[int]]:
     """Path, bonus and distances by walking every path, one node at a time."""
     best: tuple[tuple[int, int, int], list[int], list[int]] = ((0, 0, 0), [], [])
@@ -38,7 +42,7 @@ def literal(
             continue
         path, apart = reached[parent]
         choice = choices[parent + 1]
-        r = radii[(said + len(path)) % len(radii)]
+        r = radii[(generated + len(path)) % len(radii)]
         actions = token >= WORDS and choice >= WORDS
         distance = choice - token if actions else 0  # ids fall as bins rise
         if token != choice and not (actions and abs(distance) <= r):
@@ -59,8 +63,10 @@ def trees(draw: Any) -> tuple[list[int], list[int]]:
     parents: list[int] = []
     for node in range(size):
         parent = draw(st.integers(-1, node - 1))
-        taken = {t for t, p in zip(tokens, parents, strict=True) if p == parent}
-        tokens.append(draw(st.integers(20, 39).filter(lambda t, taken=taken: t not in taken)))
+        siblings = {t for t, p in zip(tokens, parents, strict=True) if p == parent}
+        tokens.append(
+            draw(st.integers(20, 39).filter(lambda t, siblings=siblings: t not in siblings))
+        )
         parents.append(parent)
     return tokens, parents
 
@@ -77,14 +83,14 @@ def rounds(draw: Any) -> tuple[list[list[int]], list[list[int]], list[list[int]]
             near = draw(st.sampled_from(children)) if children else 30
             entries.append(min(max(near + draw(st.integers(-3, 3)), 20), 39))
         choices.append(entries)
-    said = draw(st.lists(st.integers(0, 9), min_size=len(drawn), max_size=len(drawn)))
+    generated = draw(st.lists(st.integers(0, 9), min_size=len(drawn), max_size=len(drawn)))
     radii = tuple(draw(st.lists(st.integers(0, 4), min_size=1, max_size=4)))
-    return [t for t, _ in drawn], [p for _, p in drawn], choices, said, radii
+    return [t for t, _ in drawn], [p for _, p in drawn], choices, generated, radii
 
 
 def padded(lists: list[list[int]]) -> torch.Tensor:
-    width = max(len(one) for one in lists)
-    return torch.tensor([one + [0] * (width - len(one)) for one in lists])
+    width = max(len(values) for values in lists)
+    return torch.tensor([values + [0] * (width - len(values)) for values in lists])
 
 
 def judge(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, generated: list[int]) -> Any:
@@ -94,22 +100,24 @@ def judge(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, generated: li
 @settings(max_examples=300, deadline=None)
 @given(rounds())
 def test_the_rule_is_the_loop(case: Any) -> None:
-    tokens, parents, choices, said, radii = case
+    tokens, parents, choices, generated, radii = case
     tree = Tree.from_lists(tokens, parents)
-    judged = judge(Tolerance(TOKENS, len(radii), radii), tree, padded(choices), said)
+    judged = judge(Tolerance(TOKENS, len(radii), radii), tree, padded(choices), generated)
     for row in range(tree.rows):
-        path, bonus, apart = literal(tokens[row], parents[row], choices[row], said[row], radii)
+        path, bonus, apart = literal(tokens[row], parents[row], choices[row], generated[row], radii)
         count = int(judged.verdict.accepted[row])
         assert judged.verdict.path[row, :count].tolist() == [1 + node for node in path]
         assert int(judged.verdict.bonus[row]) == bonus
         assert judged.distance[row, :count].tolist() == apart
-        steps = [(said[row] + step) % len(radii) for step in range(count)]
+        steps = [(generated[row] + step) % len(radii) for step in range(count)]
         assert judged.dims[row, :count].tolist() == steps
 
 
-def judged(tokens: list[int], parents: list[int], choices: list[int], r: int, said: int = 0) -> Any:
+def judged(
+    tokens: list[int], parents: list[int], choices: list[int], r: int, generated: int = 0
+) -> Any:
     tree = Tree.from_lists([tokens], [parents])
-    return judge(Tolerance(TOKENS, 3, r, gripper=None), tree, torch.tensor([choices]), [said])
+    return judge(Tolerance(TOKENS, 3, r, gripper=None), tree, torch.tensor([choices]), [generated])
 
 
 @pytest.mark.parametrize(
@@ -122,12 +130,12 @@ def test_ids_that_are_no_action_pass_only_when_equal(
     assert int(judged([token], [-1], [choice, 30], r=9).verdict.accepted[0]) == accepted
 
 
-@pytest.mark.parametrize("said", range(6))
-def test_the_gripper_is_exact_by_default_wherever_a_round_begins(said: int) -> None:
+@pytest.mark.parametrize("generated", range(6))
+def test_the_gripper_is_exact_by_default_wherever_a_round_begins(generated: int) -> None:
     tolerance = Tolerance(TOKENS, 3, 2)
     tree = Tree.from_lists([[31]], [[-1]])
-    found = judge(tolerance, tree, torch.tensor([[30, 30]]), [said])
-    assert int(found.verdict.accepted[0]) == (said % 3 != 2)
+    result = judge(tolerance, tree, torch.tensor([[30, 30]]), [generated])
+    assert int(result.verdict.accepted[0]) == (generated % 3 != 2)
 
 
 def context(rows: int, limit: int, do_sample: bool = False) -> Any:
@@ -153,7 +161,7 @@ def scores_of(choices: list[list[int]]) -> torch.Tensor:
     return torch.nn.functional.one_hot(torch.tensor(choices), 44).float() * 60
 
 
-def test_the_deviation_is_kept_by_row_and_dimension() -> None:
+def test_the_deviation_is_recorded_by_row_and_dimension() -> None:
     here = context(rows=3, limit=4)
     here.rows.active = [0, 2]
     here.rows.generated[2] = [30, 30]
@@ -172,7 +180,7 @@ def test_the_deviation_is_kept_by_row_and_dimension() -> None:
     assert here.stats.as_dict()["deviation"]["max"] == [1, 2, 0]
 
 
-def test_tokens_that_a_row_may_no_longer_say_are_not_counted() -> None:
+def test_tokens_after_the_end_of_a_row_are_not_counted() -> None:
     here = context(rows=1, limit=1)
     rule = Tolerance(TOKENS, 3, 2).rule(here)
     rule(
@@ -200,10 +208,10 @@ def test_under_sampling_a_draft_is_compared_with_the_draw() -> None:
     scores[..., [30, 36]] = 0.0
     tree = Tree.from_lists([[31]] * 400, [[-1]] * 400)
     verdict = rule(tree, scores, here.processing, noise_of(here))
-    taken = verdict.accepted == 1
-    assert 140 < int(taken.sum()) < 260
-    assert set(verdict.bonus[~taken].tolist()) == {36}
-    assert set(verdict.bonus[taken].tolist()) == {30, 36}
+    accepted = verdict.accepted == 1
+    assert 140 < int(accepted.sum()) < 260
+    assert set(verdict.bonus[~accepted].tolist()) == {36}
+    assert set(verdict.bonus[accepted].tolist()) == {30, 36}
     assert here.stats.deviation.mean.tolist() == [1, 0, 0]
 
 
@@ -216,7 +224,7 @@ STATISTICS = ActionStatistics(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({"bins": -1}, "tolerance is -1; it must be"),
         ({"bins": (1, 2, -3, 1)}, "tolerance is -3"),
@@ -227,17 +235,17 @@ STATISTICS = ActionStatistics(
         ({"dims": 0}, "dims is 0"),
     ],
 )
-def test_what_is_no_tolerance_is_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
-        Tolerance(TOKENS, **{"dims": 4, "bins": 1, **given})
+def test_what_is_no_tolerance_is_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
+        Tolerance(TOKENS, **{"dims": 4, "bins": 1, **options})
 
 
 @pytest.mark.parametrize(
-    ("units", "told"),
+    ("units", "message"),
     [((0.1,), "1 values, an action has 4"), ((-0.1, 0, 0, 0), "tolerance is -0.1; it must")],
 )
-def test_what_is_no_distance_is_refused(units: tuple[float, ...], told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
+def test_what_is_no_distance_is_refused(units: tuple[float, ...], message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
         Tolerance.physical(TOKENS, STATISTICS, units)
 
 

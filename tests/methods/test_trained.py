@@ -40,7 +40,7 @@ def folder(path: Path, config: dict[str, Any], *names: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("config", "names", "told"),
+    ("config", "names", "message"),
     [
         ({"speculators_model_type": "dflash2"}, (), "is DFlash2: its tokens depend"),
         ({"architectures": ["DominoDraftModel"]}, (), "is Domino: "),
@@ -56,14 +56,14 @@ def folder(path: Path, config: dict[str, Any], *names: str) -> Path:
         ({"model_type": "llama"}, ("model.norm.weight",), "no drafter that is known; known: "),
     ],
 )  # fmt: skip
-def test_others_are_refused_by_name(
-    config: dict[str, Any], names: tuple[str, ...], told: str, tmp_path: Path
+def test_unknown_kinds_are_refused_by_name(
+    config: dict[str, Any], names: tuple[str, ...], message: str, tmp_path: Path
 ) -> None:
-    with pytest.raises(sooner.UnsupportedError, match=told):
+    with pytest.raises(sooner.UnsupportedError, match=message):
         sooner.load_drafter(folder(tmp_path, config, *names))
 
 
-def test_what_is_no_drafter_is_told_in_a_line(tmp_path: Path) -> None:
+def test_what_is_no_drafter_is_reported_in_a_line(tmp_path: Path) -> None:
     with pytest.raises(sooner.SoonerError, match=r"no readable config\.json"):
         sooner.load_drafter(tmp_path / "nothing")
     (tmp_path / "config.json").write_text("[1]")
@@ -84,10 +84,10 @@ def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
     import huggingface_hub
 
     write_eagle3(tmp_path)
-    asked: list[str] = []
+    requests: list[str] = []
 
     def fetch(name: str, **options: Any) -> str:
-        asked.append(name)
+        requests.append(name)
         if name == "org/none":
             raise OSError("404")
         return str(tmp_path)
@@ -97,4 +97,4 @@ def test_a_name_is_fetched_from_the_hub(tmp_path: Path, monkeypatch: pytest.Monk
     assert isinstance(sooner.load_drafter("org/head"), sooner.Eagle)
     with pytest.raises(sooner.SoonerError, match="'org/none' is no folder here"):
         sooner.load_drafter("org/none")
-    assert asked == ["org/head", "org/none"]
+    assert requests == ["org/head", "org/none"]

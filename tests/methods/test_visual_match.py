@@ -12,22 +12,22 @@ from sooner.methods.visual_match import VisualGrids, match, views
 from sooner.models import adapt
 
 
-def square(side: int, frames: int = 1, *behind: tuple[int, int]) -> VisualGrids:
-    return VisualGrids(((side, side),) * frames + behind)
+def square(side: int, frames: int = 1, *extra: tuple[int, int]) -> VisualGrids:
+    return VisualGrids(((side, side),) * frames + extra)
 
 
-def found(kept: list[int], target: VisualGrids, draft: VisualGrids) -> list[int]:
-    return match(torch.tensor(kept, dtype=torch.long), target, draft).tolist()
+def matches(indices: list[int], target: VisualGrids, draft: VisualGrids) -> list[int]:
+    return match(torch.tensor(indices, dtype=torch.long), target, draft).tolist()
 
 
 @pytest.mark.parametrize(("h", "w", "to_h", "to_w"), [(14, 14, 9, 9), (6, 10, 4, 15), (3, 8, 7, 5)])
 def test_every_token_is_where_its_centre_is(h: int, w: int, to_h: int, to_w: int) -> None:
     """Against the rule in words, token by token and axis by axis."""
 
-    def stands_for(own: int, size: int, other: int, onto: int) -> bool:
+    def stands_for(index: int, size: int, other: int, onto: int) -> bool:
         if onto >= size:  # the draft's centre lies in the target's cell
-            return own * onto * 2 <= (2 * other + 1) * size < (own + 1) * onto * 2
-        return other * size * 2 <= (2 * own + 1) * onto < (other + 1) * size * 2
+            return index * onto * 2 <= (2 * other + 1) * size < (index + 1) * onto * 2
+        return other * size * 2 <= (2 * index + 1) * onto < (other + 1) * size * 2
 
     for line in range(h):
         for column in range(w):
@@ -37,22 +37,22 @@ def test_every_token_is_where_its_centre_is(h: int, w: int, to_h: int, to_w: int
                 for to_column in range(to_w)
                 if stands_for(line, h, to_line, to_h) and stands_for(column, w, to_column, to_w)
             ]
-            kept = [line * w + column]
-            assert found(kept, VisualGrids(((h, w),)), VisualGrids(((to_h, to_w),))) == literal
+            indices = [line * w + column]
+            assert matches(indices, VisualGrids(((h, w),)), VisualGrids(((to_h, to_w),))) == literal
 
 
-def test_a_newline_stays_one_and_unknown_grids_go_by_the_share_of_the_way() -> None:
+def test_a_newline_stays_a_newline_and_unknown_grids_are_scaled() -> None:
     target, draft = square(14, 2, (1, 1)), square(7, 2, (1, 1))
-    assert found([2 * 196], target, draft) == [2 * 49]
-    assert found([0, 5, 9], VisualGrids(((1, 10),)), VisualGrids(((1, 5),))) == [0, 2, 4]
-    assert found([0, 19], VisualGrids(((1, 20),)), square(3)) == [0, 8]
+    assert matches([2 * 196], target, draft) == [2 * 49]
+    assert matches([0, 5, 9], VisualGrids(((1, 10),)), VisualGrids(((1, 5),))) == [0, 2, 4]
+    assert matches([0, 19], VisualGrids(((1, 20),)), square(3)) == [0, 8]
 
 
 def test_those_who_only_read_have_none() -> None:
-    assert found([0, 1], square(2), VisualGrids(())) == []
-    assert found([], VisualGrids(()), square(2)) == []
-    kept = torch.tensor([1, 3])
-    assert match(kept, square(2), square(2)) is kept
+    assert matches([0, 1], square(2), VisualGrids(())) == []
+    assert matches([], VisualGrids(()), square(2)) == []
+    indices = torch.tensor([1, 3])
+    assert match(indices, square(2), square(2)) is indices
 
 
 @pytest.mark.parametrize(
@@ -74,7 +74,7 @@ def test_grids_are_those_of_the_processor(family: str, kind: str, grids: Any) ->
     assert len(made) == 4
     assert made[0] == made[1]
     counts = adapter.visual_tokens(inputs).sum(1).tolist()
-    assert [one.tokens for one in made[::2]] == counts
+    assert [grid.tokens for grid in made[::2]] == counts
     if grids is not None:
         assert made[0].grids == tuple(grids)
     else:  # pictures and frames have their own grids in whatever order

@@ -28,11 +28,11 @@ def spans(family: str, rows: int = 2) -> tuple[Tensor, Tensor]:
     """Random spans of a family's canvas, and their ids' codes counted from the lowest."""
     grid = tiny.canvas(family).grid
     tokens = torch.randint(*grid.codes, (rows, grid.length))
-    given = torch.randint(0, grid.codes[1], (rows, grid.prefix))
+    prefix = torch.randint(0, grid.codes[1], (rows, grid.prefix))
     for place, ids in enumerate(reference.allowed(family)):
         if len(ids) == 1:
             tokens[:, grid.prefix + place] = ids[0]
-    tokens[:, : grid.prefix] = given
+    tokens[:, : grid.prefix] = prefix
     return tokens, grid.pick_codes(tokens)
 
 
@@ -67,7 +67,7 @@ def test_published_ids_stand_at_their_places() -> None:
     assert sooner.canvas(model, layout="lumina").grid.length == 48 * 49 + 1
 
 
-def test_sizes_are_told_apart_from_those_that_no_token_tells() -> None:
+def test_sizes_that_no_token_names_are_refused() -> None:
     model = tiny.chameleon()
     assert sooner.canvas(model, height=16, width=16).grid.length == 17
     with pytest.raises(SoonerError, match=r"height=32: .* 16 x 16 pixels only"):
@@ -103,16 +103,16 @@ def test_emu3_takes_negative_prompts_as_generate_does() -> None:
     words = [[tiny.E_BOS, 4, 5, 6], [tiny.E_BOS, 7]]
     for lists in (words, words[:1]):
         negative = tiny.padded(lists, tiny.E_PAD)
-        asked = inputs | {
+        request = inputs | {
             "negative_prompt_ids": negative["input_ids"],
             "negative_prompt_attention_mask": negative["attention_mask"],
         }
-        drawing = sooner.draw(canvas, asked, do_sample=False, guidance=3.0)
+        drawing = sooner.draw(canvas, request, do_sample=False, guidance=3.0)
         for row, prompt in enumerate(rows_of(inputs)):
             blank = lists[row % len(lists)] + prompt[-5:]
             expected = reference.draw_row("emu3", tiny.emu3(), prompt, 3.0, blank)
             assert drawing.tokens[row].tolist() == expected
-        assert sooner.draw(canvas, asked, do_sample=False, guidance=1.0).tokens.tolist() == (
+        assert sooner.draw(canvas, request, do_sample=False, guidance=1.0).tokens.tolist() == (
             reference.drawn("emu3", 2, 1.0)
         )
     with pytest.raises(SoonerError, match="2 negative prompts for 3 prompts"):
@@ -130,7 +130,7 @@ def test_emu3_wants_prompts_of_its_processor() -> None:
         sooner.draw(canvas, {"input_ids": torch.tensor([[1, 2, 3]])}, seed=0)
 
 
-def test_clips_want_the_given_frames() -> None:
+def test_clips_need_the_prefix_frames() -> None:
     for ids in (torch.zeros(1, 6), torch.zeros(1, 11)):
         with pytest.raises(SoonerError, match=r"1 latent frames of 3 x 4 are 12"):
             sooner.draw(tiny.canvas("cosmos_ar"), {"input_ids": ids.long()}, seed=0)
@@ -153,7 +153,7 @@ def test_chameleon_hands_its_decoder_the_numbers_of_the_vq_model(family: str) ->
             canvas.codebook  # noqa: B018
 
 
-def test_chameleon_reads_back_what_its_own_encoder_writes() -> None:
+def test_chameleon_reads_back_what_its_encoder_writes() -> None:
     """The codes of a picture, put through the ids and back, are the encoder's own."""
     model = tiny.chameleon()
     picture = torch.randn(2, 3, 16, 16)
@@ -192,9 +192,9 @@ def test_clips_are_decoded_by_their_tokenizer() -> None:
     torch.testing.assert_close(pixels[..., 2] * 2 - 1, codes / 100)
     assert canvas.codebook.shape == (24, 6)
     bare = tiny.canvas("cosmos_ar")
-    for asked in (lambda: bare.pixels(tokens), lambda: bare.codebook):
+    for call in (lambda: bare.pixels(tokens), lambda: bare.codebook):
         with pytest.raises(SoonerError, match=r"pass .*tokenizer="):
-            asked()
+            call()
 
 
 @pytest.mark.parametrize(

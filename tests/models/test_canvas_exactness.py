@@ -38,13 +38,13 @@ class Case:
 
 def cases() -> list[Case]:
     """A covering subset: the eight settings take turns over the methods of each family."""
-    found = []
+    subset = []
     for i, family in enumerate(tiny.FAMILIES):
         scales = (1.0, 3.0) if family in tiny.GUIDED else (1.0,)
         settings = list(itertools.product(scales, BATCHES, COUNTS))
         for j, method in enumerate(METHODS):
-            found.append(Case(family, method, *settings[(3 * i + j) % len(settings)]))
-    return found
+            subset.append(Case(family, method, *settings[(3 * i + j) % len(settings)]))
+    return subset
 
 
 @pytest.mark.parametrize("case", cases(), ids=str)
@@ -62,7 +62,7 @@ def test_greedy_pictures_equal_incremental_decoding(case: Case) -> None:
 
 
 @pytest.mark.parametrize("scale", [1.5, 5.0])
-def test_janus_draws_what_its_own_generate_draws(scale: float) -> None:
+def test_janus_draws_what_its_generate_draws(scale: float) -> None:
     model, inputs = tiny.janus(), tiny.inputs("janus", 3)
     expected = model.generate(
         **inputs, generation_mode="image", guidance_scale=scale, do_sample=False

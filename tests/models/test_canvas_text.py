@@ -47,8 +47,8 @@ def test_words_after_a_picture_equal_those_of_generate(family: str, method: soon
     # A begun picture is where HF and sooner part ways; here nobody begins one.
     options["suppress_tokens"] = [{"chameleon": tiny.C_BOI, "emu3": 0, "janus": 0}[family]]
     expected = model.generate(**inputs, **options)
-    found = sooner.generate(model, inputs, method, **options)
-    assert found.sequences.tolist() == expected.tolist()
+    result = sooner.generate(model, inputs, method, **options)
+    assert result.sequences.tolist() == expected.tolist()
     assert len(set(expected[:, -NEW:].flatten().tolist())) > 8
     wordless = {name: inputs[name] for name in ("input_ids", "attention_mask")}
     blind = sooner.generate(model, wordless, method, **options)
@@ -83,12 +83,12 @@ WORDS = [3, 6, 1]
 def interleaved(rows: int, new: int) -> list[list[int]]:
     """What a loop by hand says: words, at `WORDS` words a picture, words again."""
     model, inputs = tiny.chameleon(), tiny.inputs("chameleon", rows)
-    found = []
+    outputs = []
     for row in range(rows):
         ids = inputs["input_ids"][row][inputs["attention_mask"][row].bool()].tolist()
-        cache, said = DynamicCache(), []
+        cache, generated = DynamicCache(), []
         for count in range(new):
-            tokens = torch.tensor([said[-1:] or ids])
+            tokens = torch.tensor([generated[-1:] or ids])
             states = model.model(input_ids=tokens, past_key_values=cache, use_cache=True)
             logits = model.lm_head(states.last_hidden_state[0, -1])
             inside = count - WORDS[row] - 1  # place in the picture
@@ -100,9 +100,9 @@ def interleaved(rows: int, new: int) -> list[list[int]]:
                 allowed = list(range(4, 28))
             elif inside == 16:
                 allowed = [tiny.C_EOI]
-            said.append(allowed[int(logits[allowed].argmax())])
-        found.append(said)
-    return found
+            generated.append(allowed[int(logits[allowed].argmax())])
+        outputs.append(generated)
+    return outputs
 
 
 @functools.cache
@@ -138,11 +138,11 @@ def test_only_the_picture_is_decoded_by_jacobi() -> None:
     drafted: list[int] = []
     model, inputs = tiny.chameleon(), tiny.inputs("chameleon", 1)
     begins = LogitsProcessorList([Begins(inputs["input_ids"].shape[1], WORDS[:1])])
-    said: list[int] = []
+    generated: list[int] = []
 
     def watch(row: int, tokens: list[int], count: int) -> None:
-        drafted.extend(range(len(said), len(said) + count))
-        said.extend(tokens)
+        drafted.extend(range(len(generated), len(generated) + count))
+        generated.extend(tokens)
 
     sooner.generate(
         model,
@@ -156,5 +156,5 @@ def test_only_the_picture_is_decoded_by_jacobi() -> None:
     )
     assert drafted, "something should be accepted"
     assert set(drafted) <= set(range(4, 4 + 16)), "drafts stand on codes alone"
-    codes = {place for place, token in enumerate(said) if 4 <= token < 28}
+    codes = {place for place, token in enumerate(generated) if 4 <= token < 28}
     assert codes == set(range(4, 20))

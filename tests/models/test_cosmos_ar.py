@@ -44,8 +44,8 @@ def tiny(**changes: Any) -> CosmosARForCausalLM:
     return model
 
 
-def close(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
+def close(ours: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(ours, expected, atol=2e-5, rtol=2e-5)
 
 
 def literal_angle(config: CosmosARConfig, position: int, plane: int) -> float:
@@ -67,8 +67,8 @@ def literal_angle(config: CosmosARConfig, position: int, plane: int) -> float:
     if config.yarn_scale is not None:
         fast = 2 * math.pi * config.yarn_beta_fast / original
         slow = 2 * math.pi * config.yarn_beta_slow / original
-        kept = min(max((turn - slow) / (fast - slow), 0.0), 1.0)
-        turn = turn * ((1 - kept) / config.yarn_scale + kept)
+        blend = min(max((turn - slow) / (fast - slow), 0.0), 1.0)
+        turn = turn * ((1 - blend) / config.yarn_scale + blend)
     return at * turn
 
 
@@ -117,7 +117,7 @@ def test_our_runner_equals_incremental_decoding_on_ragged_rows(kind: dict) -> No
 
 
 @torch.no_grad()
-def test_every_path_of_a_token_tree_equals_its_own_sequence() -> None:
+def test_every_path_of_a_token_tree_equals_its_sequence() -> None:
     model = tiny()
     tree = Tree.from_lists([[11, 12, 13, 14, 15]], [[-1, -1, 0, 0, 3]])
     runner = prefilled(model, [22])
@@ -146,7 +146,7 @@ def prefilled(model: CosmosARForCausalLM, lengths: list[int]) -> ModelRunner:
     return runner
 
 
-def test_what_does_not_fit_is_refused_in_one_line() -> None:
+def test_what_does_not_fit_is_refused_in_a_single_line() -> None:
     model = tiny()
     with pytest.raises(SoonerError, match="either input_ids or inputs_embeds"):
         model()

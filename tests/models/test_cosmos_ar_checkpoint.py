@@ -111,8 +111,8 @@ def turned(x: Tensor, place: int, yarn: bool) -> Tensor:
     for plane, (at, turn, original) in enumerate(frequencies):
         if yarn:
             fast, slow = 2 * math.pi * 4 / original, 2 * math.pi * 1 / original
-            kept = min(max((turn - slow) / (fast - slow), 0), 1)
-            turn *= (1 - kept) / 2 + kept
+            blend = min(max((turn - slow) / (fast - slow), 0), 1)
+            turn *= (1 - blend) / 2 + blend
         cos, sin = math.cos(at * turn), math.sin(at * turn)
         out[plane] = x[plane] * cos - x[plane + 4] * sin
         out[plane + 4] = x[plane + 4] * cos + x[plane] * sin
@@ -128,12 +128,12 @@ def sinusoids(place: int) -> Tensor:
     return torch.tensor(out, dtype=torch.float64)
 
 
-def write(folder: Path, state: Any, told: dict | None = None, name: str = "model.pt") -> Path:
+def write(folder: Path, state: Any, data: dict | None = None, name: str = "model.pt") -> Path:
     save_file(state, folder / name) if name.endswith("safetensors") else torch.save(
         state, folder / name
     )
-    if told is not None:
-        (folder / "config.json").write_text(json.dumps(told))
+    if data is not None:
+        (folder / "config.json").write_text(json.dumps(data))
     return folder
 
 
@@ -142,8 +142,8 @@ def logits(model: CosmosARForCausalLM) -> Tensor:
         return model(torch.tensor([CODES])).logits[0].double()
 
 
-def close(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, atol=1e-4, rtol=1e-4)
+def close(ours: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(ours, expected, atol=1e-4, rtol=1e-4)
 
 
 def test_a_published_checkpoint_gives_the_published_numbers(tmp_path: Path) -> None:
@@ -180,7 +180,7 @@ def test_every_layout_of_the_file_is_read(
 
 def test_config_json_tells_what_tensors_cannot(tmp_path: Path) -> None:
     state = published_state()
-    told = {
+    config = {
         "dim": WIDTH,
         "n_layers": 7,  # the tensors know better
         "n_kv_heads": None,
@@ -194,7 +194,7 @@ def test_config_json_tells_what_tensors_cannot(tmp_path: Path) -> None:
         "original_latent_shape": [3, 4, 9],
         "input_types": ["video"],
     }
-    model = load_published(write(tmp_path, state, told))
+    model = load_published(write(tmp_path, state, config))
     assert model.config.num_hidden_layers == LAYERS
     close(logits(model), published_logits(state, CODES, absolute=True, yarn=True))
 
@@ -224,10 +224,12 @@ def test_head_size_comes_from_config_json_where_norms_are_missing(tmp_path: Path
     assert (model.config.head_dim, model.config.use_qk_norm) == (HEAD_DIM, False)
 
 
-def broken(tmp_path: Path, change: dict[str, Tensor | None], told: dict | None = None) -> Path:
+def broken(tmp_path: Path, change: dict[str, Tensor | None], config: dict | None = None) -> Path:
     """A checkpoint with some tensors replaced, or taken out."""
     state = published_state() | change
-    return write(tmp_path, {key: value for key, value in state.items() if value is not None}, told)
+    return write(
+        tmp_path, {key: value for key, value in state.items() if value is not None}, config
+    )
 
 
 def test_missing_and_left_over_tensors_are_listed(tmp_path: Path) -> None:
@@ -243,7 +245,7 @@ def test_missing_and_left_over_tensors_are_listed(tmp_path: Path) -> None:
         load_published(broken(tmp_path, beyond))
 
 
-def test_other_refusals_say_the_way_out(tmp_path: Path) -> None:
+def test_other_refusals_name_the_way_out(tmp_path: Path) -> None:
     with pytest.raises(UnsupportedError, match="rope_dim '1D'"):
         load_published(broken(tmp_path, {}, {"rope_dim": "1D"}))
     with pytest.raises(SoonerError, match="no yarn_scale"):

@@ -28,9 +28,9 @@ class Encoder(nn.Module):
         first = pixels[:, 0:1, 0:1, ::16, ::16]
         later = pixels[:, 0:1, 1::8, ::16, ::16]
         # A pixel tells a digit of 5 levels; the higher ones are its neighbours' in turn.
-        told = torch.cat([first, later], 2) * self.scale
-        codes = torch.cat([told.roll(shift, 4) for shift in range(6)], 1)
-        return torch.full_like(told[:, 0], -1), codes, torch.zeros(1)
+        digits = torch.cat([first, later], 2) * self.scale
+        codes = torch.cat([digits.roll(shift, 4) for shift in range(6)], 1)
+        return torch.full_like(digits[:, 0], -1), codes, torch.zeros(1)
 
 
 class Decoder(nn.Module):
@@ -41,9 +41,9 @@ class Decoder(nn.Module):
         self.scale = nn.Parameter(torch.ones(()))
 
     def forward(self, ids: Tensor) -> Tensor:
-        shown = ((ids % 8) - 4).to(self.scale.dtype)[:, None] / 2
-        shown = shown.repeat_interleave(16, 3).repeat_interleave(16, 4)
-        frames = torch.cat([shown[:, :, :1], shown[:, :, 1:].repeat_interleave(8, 2)], 2)
+        brightness = ((ids % 8) - 4).to(self.scale.dtype)[:, None] / 2
+        brightness = brightness.repeat_interleave(16, 3).repeat_interleave(16, 4)
+        frames = torch.cat([brightness[:, :, :1], brightness[:, :, 1:].repeat_interleave(8, 2)], 2)
         return frames.repeat(1, 3, 1, 1, 1)
 
 
@@ -57,11 +57,11 @@ def files(tmp_path: Path) -> tuple[Path, Path]:
 
 def clips(rows: int = 3) -> tuple[Tensor, Tensor]:
     """Pixels `[rows, 3, 17, 32, 48]` and the halves -1, -0.5 .. 0.5 in the corners of blocks."""
-    told = torch.randint(-2, 2, (rows, 3, 2, 3)) / 2  # [rows, t, h, w]
-    frames = torch.cat([told[:, :1], told[:, 1:].repeat_interleave(8, 1)], 1)
+    halves = torch.randint(-2, 2, (rows, 3, 2, 3)) / 2  # [rows, t, h, w]
+    frames = torch.cat([halves[:, :1], halves[:, 1:].repeat_interleave(8, 1)], 1)
     pixels = torch.zeros(rows, 3, 17, 32, 48)
     pixels[:, 0, :, ::16, ::16] = frames
-    return pixels, told
+    return pixels, halves
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
@@ -69,12 +69,12 @@ def test_ids_count_the_levels_with_the_first_lowest(
     files: tuple[Path, Path], dtype: torch.dtype
 ) -> None:
     tokenizer = PublishedTokenizer(*files, dtype=dtype, rows_at_once=2)
-    pixels, told = clips()
+    pixels, halves = clips()
     codes = tokenizer.encode(pixels)
     assert codes.dtype == torch.int64
     assert codes.shape == (3, 3, 2, 3)
     for row, t, h, w in [(0, 0, 0, 0), (1, 2, 1, 2), (2, 1, 0, 1)]:
-        digits = [told[row, t, h, (w - shift) % 3] for shift in range(6)]
+        digits = [halves[row, t, h, (w - shift) % 3] for shift in range(6)]
         expected = sum(
             int(digit * half + half) * place
             for digit, half, place in zip(digits, HALF, PLACE, strict=True)
@@ -89,8 +89,8 @@ def test_decoded_pixels_have_the_shape_and_range_of_a_clip(files: tuple[Path, Pa
     pixels = tokenizer.decode(codes)
     assert pixels.shape == (3, 3, 17, 32, 48)
     assert pixels.dtype == torch.float32
-    shown = ((codes % 8 - 4) / 2).clamp(-1, 1)
-    assert torch.equal(pixels[:, 1, [0, 1, 9], 8::16, 8::16], shown)
+    expected = ((codes % 8 - 4) / 2).clamp(-1, 1)
+    assert torch.equal(pixels[:, 1, [0, 1, 9], 8::16, 8::16], expected)
 
 
 def test_what_cannot_be_tokenized_is_refused(files: tuple[Path, Path]) -> None:

@@ -192,9 +192,9 @@ def pictures(name: str) -> dict[str, Any]:
 
 def exact(model: Any, inputs: dict[str, Any], method: str) -> sooner.Stats:
     expected = model.generate(**inputs, **OPTIONS)
-    said = expected[:, inputs["input_ids"].shape[1] :].tolist()
-    assert len({*said[0], *said[1]}) > 4
-    made = sooner.generate(model, inputs, METHODS[method](model, said), **OPTIONS)
+    output_ids = expected[:, inputs["input_ids"].shape[1] :].tolist()
+    assert len({*output_ids[0], *output_ids[1]}) > 4
+    made = sooner.generate(model, inputs, METHODS[method](model, output_ids), **OPTIONS)
     assert made.sequences.tolist() == expected.tolist()
     return made.stats
 
@@ -230,13 +230,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
 
 
 @pytest.mark.parametrize("why", REFUSED)
-def test_refused_in_one_line(why: str) -> None:
-    build, told = REFUSED[why]
+def test_refused_in_a_single_line(why: str) -> None:
+    build, message = REFUSED[why]
     model = build() if why == "training" else filled(build())
     with pytest.raises(SoonerError) as caught:
         adapt(model)
     text = str(caught.value)
-    assert told in text
+    assert message in text
     assert "is not supported" in text
     assert all(family in text for family in FAMILIES)
     assert "\n" not in text
@@ -300,7 +300,7 @@ class Axes(LlavaForConditionalGeneration):
         return super().forward(input_ids=input_ids, position_ids=position_ids, **kwargs)
 
 
-def test_positions_of_its_own_are_refused_at_the_first_picture() -> None:
+def test_custom_positions_are_refused_at_the_first_picture() -> None:
     model = filled(Axes(llava().config))
     adapt(model)  # words don't show it
     with pytest.raises(UnsupportedError, match="positions of its own"):

@@ -21,7 +21,7 @@ from zoo.zoo import ZOO
 NEW: dict[str, Any] = {"max_new_tokens": 12, "eos_token_id": None, "pad_token_id": 0}
 
 
-HEARD = {"qwen2_5_omni_thinker": 10, "qwen3_omni_moe_thinker": 5}
+AUDIO_TOKENS = {"qwen2_5_omni_thinker": 10, "qwen3_omni_moe_thinker": 5}
 """Tokens of forty frames of sound."""
 
 
@@ -33,18 +33,18 @@ def inputs(name: str, kind: str, rows: int = laws.ROWS) -> dict[str, Any]:
 @pytest.mark.parametrize("kind", ["image", "video"])
 def test_prompts_with_extras_can_be_repeated_and_prefilled_in_chunks(name: str, kind: str) -> None:
     """Deepstack features and the experts of pictures belong to tokens, wherever these go."""
-    model, shown = model_of(ZOO[name]), inputs(name, kind)
-    wanted = [row[: NEW["max_new_tokens"]] for row in laws.reference(ZOO[name], kind)]
-    chunked = sooner.generate(model, shown, do_sample=False, prefill_chunk_size=5, **NEW)
-    assert chunked.tokens == wanted
+    model, batch = model_of(ZOO[name]), inputs(name, kind)
+    expected = [row[: NEW["max_new_tokens"]] for row in laws.reference(ZOO[name], kind)]
+    chunked = sooner.generate(model, batch, do_sample=False, prefill_chunk_size=5, **NEW)
+    assert chunked.tokens == expected
     adapter = adapt(model)
-    prompt = adapter.embed_prompt(shown)
+    prompt = adapter.embed_prompt(batch)
     assert prompt.extras
     twice = adapter.repeat_prompt(prompt, 2)
     for key, part in adapter.cut_extras(prompt, 2, 9).items():
         both = adapter.cut_extras(twice, 2, 9)[key]
         if isinstance(part, list):  # features of visual tokens, row by row
-            assert [len(one) for one in both] == [2 * len(one) for one in part]
+            assert [len(feature) for feature in both] == [2 * len(feature) for feature in part]
         else:
             assert torch.equal(both[::2], part)
             assert torch.equal(both[1::2], part)
@@ -55,36 +55,36 @@ def test_what_a_model_remembers_of_the_last_prompt_changes_nothing(name: str) ->
     """These keep how far the last prompt's positions fell behind its length."""
     model = model_of(ZOO[name])
     for kind, rows in (("video", 3), ("text", 2), ("image", 1), ("text", 1)):
-        given = inputs(name, kind, rows)
-        said = sooner.generate(model, given, do_sample=False, **NEW).tokens
-        width = given["input_ids"].shape[1]
-        assert said == model.generate(**given, do_sample=False, **NEW)[:, width:].tolist(), kind
-        own = model.generate(**given, do_sample=False, custom_generate=PromptLookup(), **NEW)
-        assert own[:, width:].tolist() == said
+        batch = inputs(name, kind, rows)
+        tokens = sooner.generate(model, batch, do_sample=False, **NEW).tokens
+        width = batch["input_ids"].shape[1]
+        assert tokens == model.generate(**batch, do_sample=False, **NEW)[:, width:].tolist(), kind
+        custom = model.generate(**batch, do_sample=False, custom_generate=PromptLookup(), **NEW)
+        assert custom[:, width:].tolist() == tokens
 
 
 @pytest.mark.parametrize("name", ["qwen2_5_omni_thinker", "qwen3_omni_moe_thinker"])
-def test_omni_models_hear(name: str) -> None:
+def test_omni_models_use_audio(name: str) -> None:
     model, length, rows = model_of(ZOO[name]), 40, 2
-    span = [words.AUDIO + 1, *[words.AUDIO] * HEARD[name], words.AUDIO + 2]
-    given, items = words.prompts("image", rows, 3, lambda item: span)
+    span = [words.AUDIO + 1, *[words.AUDIO] * AUDIO_TOKENS[name], words.AUDIO + 2]
+    batch, items = words.prompts("image", rows, 3, lambda item: span)
     sounds = words.pixels(len(items), model.config.audio_config.num_mel_bins, length, seed=3)
-    given["input_features"] = 30 * sounds  # loud, as the tiny tower hardly hears
-    given["feature_attention_mask"] = torch.ones(len(items), length, dtype=torch.long)
-    wanted = model.generate(**given, do_sample=False, **NEW)
-    said = sooner.generate(model, given, PromptLookup(max_ngram=1), do_sample=False, **NEW)
-    assert said.sequences.tolist() == wanted.tolist()
-    deaf = model.generate(**{**given, "input_features": -30 * sounds}, do_sample=False, **NEW)
-    assert deaf.tolist() != wanted.tolist()
+    batch["input_features"] = 30 * sounds  # loud, as the tiny tower hardly hears
+    batch["feature_attention_mask"] = torch.ones(len(items), length, dtype=torch.long)
+    expected = model.generate(**batch, do_sample=False, **NEW)
+    result = sooner.generate(model, batch, PromptLookup(max_ngram=1), do_sample=False, **NEW)
+    assert result.sequences.tolist() == expected.tolist()
+    deaf = model.generate(**{**batch, "input_features": -30 * sounds}, do_sample=False, **NEW)
+    assert deaf.tolist() != expected.tolist()
 
 
 def test_a_video_is_checked_though_pictures_passed() -> None:
     """One that `generate` places otherwise than the model's own forward is refused."""
     model = filled(ZOO["qwen2_vl"])
-    own = model._prepare_position_ids_for_generation
+    original = model._prepare_position_ids_for_generation
 
     def later(self: Any, ids: Any, more: dict[str, Any]) -> Any:
-        places = own(ids, more)
+        places = original(ids, more)
         return places + 3 * (more.get("video_grid_thw") is not None) * (places > 5)
 
     model._prepare_position_ids_for_generation = types.MethodType(later, model)

@@ -70,8 +70,8 @@ def test_attention_calls_are_seen_by_all_who_ask() -> None:
     attention, states = Attention(), torch.randn(1, 2, 3, 4)
     seen: list[AttentionCall | None] = []
     plain = attention(states)
-    with AttentionHooks() as one, AttentionHooks() as two:
-        for hooks in (one, two):
+    with AttentionHooks() as first, AttentionHooks() as two:
+        for hooks in (first, two):
             hooks.around(attention, lambda _module, call, output: seen.append(call))
         assert torch.equal(attention(states), plain)
         in_thread(attention, states)

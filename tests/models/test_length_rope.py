@@ -160,7 +160,7 @@ def method(name: str, target: Any) -> sooner.Method:
 @pytest.mark.parametrize("way", ["plain", "prompt-lookup", "itself", "tree"])
 @pytest.mark.parametrize("kind", DEPENDENT)
 @pytest.mark.parametrize("family", BUILDERS)
-def test_rows_on_both_sides_of_the_switch_in_one_batch(family: str, kind: str, way: str) -> None:
+def test_rows_on_both_sides_of_the_switch_in_a_batch(family: str, kind: str, way: str) -> None:
     target = model(family, kind)
     assert (target.config.model_type in FAMILIES) == (family in tiny.FAMILIES)
     made = sooner.generate(target, batch(prompts()), method(way, target), **OPTIONS)
@@ -173,15 +173,15 @@ def test_rows_on_both_sides_of_the_switch_in_one_batch(family: str, kind: str, w
 def picture(family: str, words: list[int]) -> dict[str, Any]:
     """A prompt of words, and a picture behind them."""
     if family == "llava_onevision":
-        shown = tiny.inputs(family, "image")
-        ids, pixels = shown["input_ids"], shown["pixel_values"].double()
+        inputs = tiny.inputs(family, "image")
+        ids, pixels = inputs["input_ids"], inputs["pixel_values"].double()
     else:
         generator = torch.Generator().manual_seed(1)
         ids = torch.tensor([[*[tiny.IMAGE] * 4, 5, 6]])
-        shown, pixels = {}, torch.randn(1, 3, 28, 28, generator=generator).double()
+        inputs, pixels = {}, torch.randn(1, 3, 28, 28, generator=generator).double()
     ids = torch.cat([torch.tensor([words]), ids], 1)
     mask = torch.ones_like(ids)
-    return {**shown, "input_ids": ids, "attention_mask": mask, "pixel_values": pixels}
+    return {**inputs, "input_ids": ids, "attention_mask": mask, "pixel_values": pixels}
 
 
 @pytest.mark.parametrize("kind", DEPENDENT)
@@ -189,11 +189,11 @@ def picture(family: str, words: list[int]) -> dict[str, Any]:
 def test_pictures(family: str, size: int, kind: str) -> None:
     target = model(family, kind, size + 5)
     for words in ([1], [1, 2, 3], list(range(8))):
-        shown = picture(family, words)
-        assert shown["input_ids"].shape[1] == size + len(words)
-        ids = copy.deepcopy(target).generate(**shown, **OPTIONS)
+        inputs = picture(family, words)
+        assert inputs["input_ids"].shape[1] == size + len(words)
+        ids = copy.deepcopy(target).generate(**inputs, **OPTIONS)
         for way in ("itself", "tree"):
-            made = sooner.generate(target, shown, method(way, target), **OPTIONS)
+            made = sooner.generate(target, inputs, method(way, target), **OPTIONS)
             assert torch.equal(made.sequences, ids)
 
 
@@ -218,7 +218,7 @@ def test_requests_that_join_share_prefixes_and_are_interrupted(
     for _ in range(2):
         requests = [engine.admit(batch([row]), **OPTIONS) for row in prompts()]
         engine.run()
-        assert [one.tokens for one in requests] == [[ids] for ids in expected("llama", kind)]
+        assert [entry.tokens for entry in requests] == [[ids] for ids in expected("llama", kind)]
     short, _, long = (request.cached_tokens for request in requests)
     assert short > 0
     assert long == 0  # its keys are those of its own length alone
@@ -243,8 +243,8 @@ def test_another_thread_decodes_by_itself_meanwhile() -> None:
     assert rope is not None
     row = batch(prompts()[2:])
     with rope.by_token(), ThreadPoolExecutor(1) as threads:
-        said = threads.submit(target.generate, **row, **OPTIONS).result()
-    assert said[0, LENGTHS["behind"] :].tolist() == expected("llama", "longrope")[2]
+        output = threads.submit(target.generate, **row, **OPTIONS).result()
+    assert output[0, LENGTHS["behind"] :].tolist() == expected("llama", "longrope")[2]
 
 
 class MatmulRotary(LlamaRotaryEmbedding):
@@ -268,9 +268,9 @@ def test_angles_as_older_versions_compute_them(kind: str) -> None:
     if scaling == 1:
         assert made.tokens == expected("llama", kind)
     for row, ids in zip(prompts(), made.tokens, strict=True):
-        own = copy.deepcopy(target)
-        own.model.rotary_emb = MatmulRotary(target.config)
-        assert own.generate(**batch([row]), **OPTIONS)[0, len(row) :].tolist() == ids
+        clone = copy.deepcopy(target)
+        clone.model.rotary_emb = MatmulRotary(target.config)
+        assert clone.generate(**batch([row]), **OPTIONS)[0, len(row) :].tolist() == ids
 
 
 # What is refused before it happens
@@ -280,10 +280,10 @@ def undecorated() -> Any:
     """A rotary module of a checkpoint's own code."""
     target = copy.deepcopy(model("llama", "dynamic"))
 
-    class Own(LlamaRotaryEmbedding):
+    class BareRotary(LlamaRotaryEmbedding):
         forward = inspect.unwrap(LlamaRotaryEmbedding.forward)
 
-    target.model.rotary_emb = Own(target.config)
+    target.model.rotary_emb = BareRotary(target.config)
     return target
 
 
@@ -302,11 +302,11 @@ def squared(config: Any, device: Any = None, seq_len: Any = None, **kwargs: Any)
 @pytest.mark.parametrize("build", [undecorated, other_formula])
 def test_frequencies_of_an_unknown_kind(build: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(ROPE_INIT_FUNCTIONS, "dynamic_squared", squared)
-    target, (before, reaches, behind) = build(), prompts()
+    target, (before, reaches, beyond) = build(), prompts()
     fits = {**OPTIONS, "max_new_tokens": 1 + SWITCH - len(before)}
     ids = copy.deepcopy(target).generate(**batch([before]), **fits)[0, len(before) :].tolist()
     made = sooner.generate(target, batch([before]), method("tree", target), **fits)
     assert made.tokens == [ids]
-    for row in (reaches, behind):
+    for row in (reaches, beyond):
         with pytest.raises(UnsupportedError, match="dynamic RoPE of a kind that is not known"):
             sooner.generate(target, batch([row]), **OPTIONS)

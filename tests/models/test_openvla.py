@@ -26,22 +26,22 @@ def photos(rows: int) -> list[np.ndarray]:
     return list(np.random.default_rng(2).integers(0, 256, (rows, 30, 40, 3), dtype=np.uint8))
 
 
-def test_observations_decoded_together_say_what_each_says_alone(
+def test_observations_decoded_together_equal_each_alone(
     processor: OpenVLAProcessor,
 ) -> None:
     model = tiny.model("openvla")
     together = processor(photos(3), INSTRUCTIONS)
     assert not together["attention_mask"].all()
     ran = sooner.generate(model, together, sooner.PromptLookup(), max_new_tokens=8)
-    said = ran.sequences[:, together["input_ids"].shape[1] :].tolist()
+    output_ids = ran.sequences[:, together["input_ids"].shape[1] :].tolist()
     for row, (photo, instruction) in enumerate(zip(photos(3), INSTRUCTIONS, strict=True)):
         alone = processor(photo, instruction)
         expected = model.generate(**alone, max_new_tokens=8, do_sample=False)
-        assert said[row] == expected[0, alone["input_ids"].shape[1] :].tolist()
-    assert said[0] != said[1] != said[2]
+        assert output_ids[row] == expected[0, alone["input_ids"].shape[1] :].tolist()
+    assert output_ids[0] != output_ids[1] != output_ids[2]
 
 
-def test_pixels_that_do_not_match_the_prompt_are_refused_in_one_line(
+def test_pixels_that_do_not_match_the_prompt_are_refused_in_a_single_line(
     processor: OpenVLAProcessor,
 ) -> None:
     inputs = processor(photos(2), INSTRUCTIONS[:2])

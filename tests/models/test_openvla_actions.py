@@ -67,8 +67,8 @@ def test_ids_become_physical_actions_as_published() -> None:
     assert actions.shape == (3, 2, 4)
     for row in range(3):
         for step in range(2):
-            said = ids[row, 4 * step : 4 * step + 4].tolist()
-            expected = literal_unnormalised([published_value(token) for token in said])
+            token_ids = ids[row, 4 * step : 4 * step + 4].tolist()
+            expected = literal_unnormalised([published_value(token) for token in token_ids])
             assert actions[row, step].tolist() == expected
 
 
@@ -77,9 +77,9 @@ def test_statistics_are_written_as_they_are_read(tmp_path: Path) -> None:
     first = ActionStatistics.read("mine", {"action": named})
     file = tmp_path / "dataset_statistics.json"
     file.write_text(json.dumps({"mine": first.plain()}))
-    told = read_statistics(tmp_path)
-    assert told == {"mine": {"action": named}}
-    second = ActionStatistics.choose(told)
+    statistics = read_statistics(tmp_path)
+    assert statistics == {"mine": {"action": named}}
+    second = ActionStatistics.choose(statistics)
     assert second.names == ("dx", "dy", "dz", "gripper")
     assert read_statistics(tmp_path / "elsewhere") is None
 
@@ -103,7 +103,7 @@ class TestRefused:
             ActionStatistics.choose(stats)
 
     @pytest.mark.parametrize(
-        ("told", "message"),
+        ("data", "message"),
         [
             ({"action": {"q99": Q99}}, "'mine' have no q01"),
             ({"action": {"q01": Q01, "q99": None}}, "'mine' have no q99"),
@@ -120,9 +120,9 @@ class TestRefused:
             ({"action": ACTION | {"mask": [1, 1, 1, 0]}}, "mask .* true and false"),
         ],
     )
-    def test_statistics(self, told: Any, message: str) -> None:
+    def test_statistics(self, data: Any, message: str) -> None:
         with pytest.raises(SoonerError, match=message) as caught:
-            ActionStatistics.read("mine", told)
+            ActionStatistics.read("mine", data)
         assert "\n" not in str(caught.value)
 
     def test_actions_of_another_robot(self) -> None:

@@ -63,14 +63,16 @@ def test_features_are_timm_s_number_for_number(
     tokens = model.model.see(pixels)
     model.float()
     for row in range(len(pixels)):
-        theirs = published.features(state, pixels[row])
-        assert theirs.shape == (4, 80)
-        assert torch.allclose(ours[row], theirs, rtol=1e-9, atol=1e-9)
-        assert torch.allclose(tokens[row], published.projected(state, theirs), rtol=1e-8, atol=1e-8)
+        reference = published.features(state, pixels[row])
+        assert reference.shape == (4, 80)
+        assert torch.allclose(ours[row], reference, rtol=1e-9, atol=1e-9)
+        assert torch.allclose(
+            tokens[row], published.projected(state, reference), rtol=1e-8, atol=1e-8
+        )
 
 
 @torch.no_grad()
-def test_logits_are_llama_s_with_patches_behind_the_first_token(
+def test_logits_are_llama_s_with_patches_after_the_first_token(
     model: OpenVLAForActionPrediction, state: State
 ) -> None:
     language = LlamaForCausalLM(LlamaConfig(**{k: v for k, v in TEXT.items() if k != "model_type"}))
@@ -98,7 +100,7 @@ def test_what_is_read_fills_the_model_and_the_rest_is_named(
     assert {name.split("blocks")[0] for name in unused if "blocks" in name} == {DINO, SIGLIP}
 
 
-def test_at_full_size_every_tensor_of_the_model_has_a_published_one() -> None:
+def test_at_full_size_every_tensor_has_a_published_tensor() -> None:
     """ViT-L, SoViT-400m and Llama 2 7B, without a number in memory."""
     tower = {"num_attention_heads": 16, "image_size": 224, "patch_size": 14}
     config = OpenVLAConfig(
@@ -125,9 +127,9 @@ def test_statistics_of_a_fine_tuned_checkpoint_replace_those_of_the_config(
 ) -> None:
     write(tmp_path, state)
     assert sorted(load_published(tmp_path).config.norm_stats) == ["bridge_orig", "fractal"]
-    own = {"libero_goal": {"action": STATS, "num_transitions": 3}}
-    (tmp_path / "dataset_statistics.json").write_text(json.dumps(own))
-    assert load_published(tmp_path).config.norm_stats == own
+    statistics = {"libero_goal": {"action": STATS, "num_transitions": 3}}
+    (tmp_path / "dataset_statistics.json").write_text(json.dumps(statistics))
+    assert load_published(tmp_path).config.norm_stats == statistics
     (tmp_path / "dataset_statistics.json").write_text("[")
     with pytest.raises(SoonerError, match=r"dataset_statistics\.json' is not JSON"):
         load_published(tmp_path)
@@ -156,12 +158,12 @@ def test_a_policy_saved_by_another_transformers_loads(
     """Versions name DINOv2's projections in two ways."""
     model.save_pretrained(tmp_path)
     weights = load_file(tmp_path / "model.safetensors")
-    others = {ours: theirs for theirs, ours in renamed_projections().items()}
+    renames = {ours: older_name for older_name, ours in renamed_projections().items()}
 
     def renamed(name: str) -> str:
-        for ours, theirs in others.items():
+        for ours, older_name in renames.items():
             if ".featurizer." in name and f"{ours}." in name:
-                return name.replace(f"{ours}.", f"{theirs}.")
+                return name.replace(f"{ours}.", f"{older_name}.")
         return name
 
     save_file({renamed(k): v for k, v in weights.items()}, tmp_path / "model.safetensors",
@@ -175,16 +177,16 @@ def test_a_policy_saved_by_another_transformers_loads(
 def test_a_checkpoint_on_the_hub_comes_without_its_python(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {}
+    request: dict[str, Any] = {}
 
     def fetch(name: str, **options: Any) -> str:
-        asked.update(options, name=name)
+        request.update(options, name=name)
         return str(folder)
 
     monkeypatch.setattr(policy_loading, "snapshot_download", fetch)
     model, processor = load_policy("openvla/openvla-7b", dtype=torch.float32, device_map="cpu")
-    assert asked["name"] == "openvla/openvla-7b"
-    assert not any(fnmatch(file, kind) for kind in asked["allow_patterns"]
+    assert request["name"] == "openvla/openvla-7b"
+    assert not any(fnmatch(file, kind) for kind in request["allow_patterns"]
                    for file in ("modeling_prismatic.py", "pytorch_model.bin"))  # fmt: skip
     assert model.model.vision_backbone.fused_featurizer.embeddings.position_ids.tolist() == [
         [0, 1, 2, 3]
@@ -249,12 +251,12 @@ class TestRefused:
         with pytest.raises(UnsupportedError, match=message):
             load_published(tmp_path)
 
-    def test_one_of_ours(self, model: OpenVLAForActionPrediction, tmp_path: Path) -> None:
+    def test_our_checkpoint(self, model: OpenVLAForActionPrediction, tmp_path: Path) -> None:
         model.save_pretrained(tmp_path)
         with pytest.raises(SoonerError, match="saved by transformers"):
             load_published(tmp_path)
 
-    def test_one_of_ours_with_holes(
+    def test_our_checkpoint_with_holes(
         self, model: OpenVLAForActionPrediction, tmp_path: Path
     ) -> None:
         model.save_pretrained(tmp_path)

@@ -43,10 +43,10 @@ def photo(height: int = 20, width: int = 31, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
 
 
-def literal_pixels(array: np.ndarray, told: dict[str, Any], side: int) -> np.ndarray:
+def literal_pixels(array: np.ndarray, settings: dict[str, Any], side: int) -> np.ndarray:
     """Stretched to a square twice, divided by 255, each tower's mean and deviation."""
     views = []
-    for mean, std in zip(told["means"], told["stds"], strict=True):
+    for mean, std in zip(settings["means"], settings["stds"], strict=True):
         square = Image.fromarray(array).resize((side, side), Image.Resampling.BICUBIC)
         numbers = np.asarray(square, dtype=np.float64) / 255
         for channel in range(3):
@@ -54,31 +54,33 @@ def literal_pixels(array: np.ndarray, told: dict[str, Any], side: int) -> np.nda
     return np.stack(views)
 
 
-def test_the_prompt_is_the_published_one(processor: OpenVLAProcessor) -> None:
-    told = "In: What action should the robot take to open the drawer?\nOut:"
-    assert processor.text("open the Drawer") == told
+def test_the_prompt_is_the_published_prompt(processor: OpenVLAProcessor) -> None:
+    expected = "In: What action should the robot take to open the drawer?\nOut:"
+    assert processor.text("open the Drawer") == expected
     assert processor.text("{} {instruction}").endswith("take to {} {instruction}?\nOut:")
 
 
-@pytest.mark.parametrize("told", [None, ROUNDED])
-def test_pixels_are_the_published_ones(told: dict[str, Any] | None) -> None:
-    form = PictureForm(28) if told is None else PictureForm.published(told, 28)
+@pytest.mark.parametrize("settings", [None, ROUNDED])
+def test_pixels_are_the_published_ones(settings: dict[str, Any] | None) -> None:
+    form = PictureForm(28) if settings is None else PictureForm.published(settings, 28)
     exact = {
         "means": [[0.485, 0.456, 0.406], [0.5] * 3],
         "stds": [[0.229, 0.224, 0.225], [0.5] * 3],
     }
     pixels = form(photo())
     assert pixels.dtype == torch.float32
-    expected = literal_pixels(photo(), told or exact, 28)
+    expected = literal_pixels(photo(), settings or exact, 28)
     assert np.allclose(pixels.numpy(), expected, atol=1e-6)
 
 
-def test_one_observation_several_and_arrays_or_pil_are_alike(processor: OpenVLAProcessor) -> None:
-    one = processor(photo(), "push")
+def test_single_and_several_observations_arrays_and_pil_are_alike(
+    processor: OpenVLAProcessor,
+) -> None:
+    single = processor(photo(), "push")
     for pictures in ([photo()], Image.fromarray(photo()), torch.from_numpy(photo())):
         other = processor(pictures, "push")
-        assert all(torch.equal(one[name], other[name]) for name in one)
-    assert one["pixel_values"].shape == (1, 6, 28, 28)
+        assert all(torch.equal(single[name], other[name]) for name in single)
+    assert single["pixel_values"].shape == (1, 6, 28, 28)
     stacked = processor(np.stack([photo(), photo(seed=1)]), ["push", "push"])
     listed = processor((photo(), photo(seed=1)), ["push", "push"])
     assert torch.equal(stacked["pixel_values"], listed["pixel_values"])
@@ -140,15 +142,15 @@ class TestRefused:
             processor(pictures, instruction)
 
     @pytest.mark.parametrize(
-        ("told", "message"),
+        ("settings", "message"),
         [
             ({"image_resize_strategy": "letterbox"}, "'letterbox' is not built in"),
             ({"interpolations": ["bicubic", "bilinear"]}, "'bilinear' is not built in"),
         ],
     )
-    def test_other_resizing(self, told: dict[str, Any], message: str) -> None:
+    def test_other_resizing(self, settings: dict[str, Any], message: str) -> None:
         with pytest.raises(UnsupportedError, match=message):
-            PictureForm.published(told, 28)
+            PictureForm.published(settings, 28)
 
     @pytest.mark.parametrize(
         ("values", "message"),
@@ -168,12 +170,12 @@ class TestRefused:
     def test_files(self, processor: OpenVLAProcessor, tmp_path: Path) -> None:
         processor.save_pretrained(tmp_path)
         file = tmp_path / "openvla_processor.json"
-        told = json.loads(file.read_text())
-        file.write_text(json.dumps(told | {"promt": "x"}))
+        settings = json.loads(file.read_text())
+        file.write_text(json.dumps(settings | {"promt": "x"}))
         with pytest.raises(SoonerError, match="did you mean 'prompt'"):
             OpenVLAProcessor.from_pretrained(tmp_path)
-        del told["pictures"]
-        file.write_text(json.dumps(told))
+        del settings["pictures"]
+        file.write_text(json.dumps(settings))
         with pytest.raises(SoonerError, match="has no 'pictures'"):
             OpenVLAProcessor.from_pretrained(tmp_path)
         file.write_text("{")

@@ -46,11 +46,11 @@ def test_every_path_of_ragged_trees_equals_incremental_decoding(family: str) -> 
     forward = runner.forward_tree(ROOTS, TREES)
     nodes = [path_to(TREES, row, size - 1) for row, size in enumerate(TREES.sizes)]
     length = max(map(len, nodes))
-    said = [
+    sequences = [
         [int(ROOTS[row]), *TREES.tokens[row, path].tolist(), *[1] * (length - len(path))]
         for row, path in enumerate(nodes)
     ]
-    expected = incremental(family, kind, said)
+    expected = incremental(family, kind, sequences)
     close(first.logits[:, 0], expected[:, 0])
     for row, path in enumerate(nodes):
         entries = [0, *[node + 1 for node in path]]
@@ -61,6 +61,6 @@ def test_published_types_have_an_adapter(tmp_path: Path) -> None:
     """By the type that a checkpoint's config says."""
     for family in tiny.PARSERS:
         tiny.model(family).config.save_pretrained(tmp_path)
-        told = json.loads((tmp_path / "config.json").read_text())["model_type"]
-        assert told == family
-        assert told in FAMILIES
+        model_type = json.loads((tmp_path / "config.json").read_text())["model_type"]
+        assert model_type == family
+        assert model_type in FAMILIES

@@ -46,9 +46,11 @@ def test_extras_are_never_lost(hook: str, monkeypatch: pytest.MonkeyPatch) -> No
 def test_extras_that_can_not_be_cut_are_refused_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     adapter, prompt = embedded("qwen3_vl", "mixed")
     monkeypatch.setattr(type(adapter), "prune_extras", Adapter.prune_extras)
-    with pytest.raises(UnsupportedError, match="deepstack_visual_embeds, visual_pos_masks") as told:
+    with pytest.raises(
+        UnsupportedError, match="deepstack_visual_embeds, visual_pos_masks"
+    ) as caught:
         prefilled(adapter, prompt, 4)
-    assert "leave prefill_chunk_size unset" in str(told.value)
+    assert "leave prefill_chunk_size unset" in str(caught.value)
     prefilled(adapter, prompt, prompt.width)  # nothing to cut, nothing to refuse
 
 
@@ -79,5 +81,5 @@ def test_guided_prompts_can_be_cut(
     assert entries[0] == prompt.width
     assert max(entries[2:-1]) == chunk
     # What guidance mixes is three times as far apart.
-    for ours, theirs in zip(results[2:], results[:2], strict=True):
-        torch.testing.assert_close(ours.logits, theirs.logits, atol=1e-4, rtol=1e-4)
+    for ours, reference in zip(results[2:], results[:2], strict=True):
+        torch.testing.assert_close(ours.logits, reference.logits, atol=1e-4, rtol=1e-4)

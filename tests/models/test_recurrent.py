@@ -51,11 +51,11 @@ def test_methods_that_need_more_than_chains_are_refused_by_name(species: Species
     model, draft = model_of(species), draft_of(species)
     inputs = species.inputs(model, "text", 1, 0)
     for method in (sooner.SDTree(draft), sooner.ParallelVLM(draft), sooner.SparseToDense()):
-        with pytest.raises(sooner.UnsupportedError, match="takes chains alone") as told:
+        with pytest.raises(sooner.UnsupportedError, match="takes chains alone") as caught:
             sooner.generate(model, inputs, method, **greedy())
-        assert type(method).__name__ in str(told.value)
-        assert "PromptLookup or Speculative" in str(told.value)
-        assert "\n" not in str(told.value)
+        assert type(method).__name__ in str(caught.value)
+        assert "PromptLookup or Speculative" in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 @each
@@ -101,14 +101,16 @@ def test_rows_keep_states_of_what_they_accepted(species: Species) -> None:
         runner.commit([[0, 1, 2, 3], [0], [0, 1, 2]])
         runner.keep_rows([2, 0])
         ours = runner.forward_chain(torch.tensor([[50, 51], [60, 61]])).logits
-        for row, kept, after in ((2, 3, [50, 51]), (0, 4, [60, 61])):
+        for row, count, after in ((2, 3, [50, 51]), (0, 4, [60, 61])):
             alone, _ = prefilled(species)
             alone.keep_rows([row])
-            for token in [*tokens[row, :kept].tolist(), *after]:
+            for token in [*tokens[row, :count].tolist(), *after]:
                 logits = alone.forward_chain(torch.tensor([[token]])).logits
                 alone.commit([[0]])
             torch.testing.assert_close(ours[[2, 0].index(row), -1], logits[0, -1])
-    assert all(len(behind) == 3 for layer in cache.state_layers for behind in layer.states.values())
+    assert all(
+        len(snapshots) == 3 for layer in cache.state_layers for snapshots in layer.states.values()
+    )
 
 
 @each
@@ -120,16 +122,16 @@ def test_requests_join_and_leave(species: Species, name: str, memory: dict[str, 
     engine = sooner.Engine(
         model, laws.METHODS[name](species), max_rows=3, prefill_chunk=4, **memory
     )
-    asked = []
+    requests = []
     for seed, new in ((0, 12), (1, 5), (2, 9), (0, 7), (3, 4)):
         inputs = species.inputs(model, "text", 1, seed)
-        wanted = laws.output(species, inputs)[0][:new]
-        asked.append((engine.admit(inputs, **greedy(new)), wanted))
+        expected = laws.output(species, inputs)[0][:new]
+        requests.append((engine.admit(inputs, **greedy(new)), expected))
         for _ in range(3):
             engine.step()
     engine.run()
-    for request, wanted in asked:
-        assert request.tokens == [wanted]
+    for request, expected in requests:
+        assert request.tokens == [expected]
 
 
 @each

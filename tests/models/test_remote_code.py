@@ -33,7 +33,7 @@ CPU, F32 = torch.device("cpu"), torch.float32
 def folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Path]]:
     """Two checkpoints; their code is copied to a folder of the tests' own."""
     home = tmp_path_factory.mktemp("remote")
-    with standins.own_modules(home / "modules"):
+    with standins.isolated_modules(home / "modules"):
         yield {
             "dots_ocr": standins.dots(home / "dots", tokenizer()),
             "deepseek_ocr": standins.deepseek(home / "deepseek", tokenizer()),
@@ -56,13 +56,13 @@ def dots_inputs(loaded: dict[str, Loaded]) -> dict[str, Any]:
         torch.randint(0, 256, (28, 42, 3), generator=generator, dtype=torch.uint8).numpy()
         for _ in range(2)
     ]
-    asked = ["w8 w9", "w10 w11 w12 w13 w14"]
+    questions = ["w8 w9", "w10 w11 w12 w13 w14"]
     texts = [
         processor.apply_chat_template(
             [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": words}]}],
             tokenize=False,
         )
-        for words in asked
+        for words in questions
     ]
     return dict(
         processor(
@@ -103,15 +103,15 @@ METHODS: dict[str, Make] = {
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", NAMES)
-def test_ids_are_those_of_the_model_s_own_generate(
+def test_ids_are_those_of_the_model_s_generate(
     loaded: dict[str, Loaded], name: str, method: str
 ) -> None:
     model, inputs = loaded[name].model, inputs_of(loaded, name)
     options = {"max_new_tokens": LONG, "eos_token_id": None, "do_sample": False}
     expected = model.generate(**inputs, **options)
-    said = expected[:, inputs["input_ids"].shape[1] :].tolist()
-    assert all(len(set(row)) > 3 for row in said[1:])
-    made = METHODS[method](model, said)
+    output_ids = expected[:, inputs["input_ids"].shape[1] :].tolist()
+    assert all(len(set(row)) > 3 for row in output_ids[1:])
+    made = METHODS[method](model, output_ids)
     result = sooner.generate(model, inputs, made, **options)
     assert result.sequences.tolist() == expected.tolist()
     if method in ("itself", "hsd-perfect"):
@@ -119,13 +119,13 @@ def test_ids_are_those_of_the_model_s_own_generate(
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_a_tree_behind_pictures_is_what_generate_says_step_by_step(
+def test_a_tree_after_pictures_equals_generate_step_by_step(
     loaded: dict[str, Loaded], name: str
 ) -> None:
     self_check(adapt(loaded[name].model), inputs_of(loaded, name))
 
 
-def test_what_deepseek_ocr_can_not_do_is_said(loaded: dict[str, Loaded]) -> None:
+def test_what_deepseek_ocr_can_not_do_is_refused(loaded: dict[str, Loaded]) -> None:
     model, inputs = loaded["deepseek_ocr"].model, standins.deepseek_inputs()
     options = {"max_new_tokens": 4, "eos_token_id": None, "do_sample": False}
     with pytest.raises(UnsupportedError, match="as a whole; leave prefill_chunk_size unset"):
@@ -138,7 +138,7 @@ def test_what_deepseek_ocr_can_not_do_is_said(loaded: dict[str, Loaded]) -> None
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_adapters_are_the_family_s_own(loaded: dict[str, Loaded], name: str) -> None:
+def test_the_adapters_are_those_of_the_family(loaded: dict[str, Loaded], name: str) -> None:
     adapter = adapt(loaded[name].model)
     assert type(adapter) is {"dots_ocr": DotsOCR, "deepseek_ocr": DeepSeekOCR}[name]
 
@@ -154,21 +154,21 @@ def test_no_code_is_run_unasked(
     folder = str(folders[name])
     for ask in (lambda: load(folder, CPU, F32), lambda: load_pair(folder),
                 lambda: load_parser(folder)):  # fmt: skip
-        with pytest.raises(SoonerError, match="give --trust-remote-code") as told:
+        with pytest.raises(SoonerError, match="give --trust-remote-code") as caught:
             ask()
-        assert "\n" not in str(told.value)
-        assert "modeling_" in str(told.value)
+        assert "\n" not in str(caught.value)
+        assert "modeling_" in str(caught.value)
 
 
-def test_running_code_is_said_in_one_line(
+def test_running_code_is_logged_in_a_single_line(
     folders: dict[str, Path], caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.WARNING, logger="sooner"):
         load(str(folders["dots_ocr"]), CPU, F32, trust_remote_code=True)
     (record,) = [record for record in caplog.records if record.name == "sooner"]
-    told = record.getMessage()
-    assert told.startswith("running code of the checkpoint '")
-    assert told.endswith("configuration_dots.py, modeling_dots_ocr.py")
+    message = record.getMessage()
+    assert message.startswith("running code of the checkpoint '")
+    assert message.endswith("configuration_dots.py, modeling_dots_ocr.py")
 
 
 # Pages
@@ -192,7 +192,7 @@ def test_a_model_without_a_processor_reads_no_pages(folders: dict[str, Path]) ->
 
 
 @pytest.mark.parametrize("trusted", [False, True])
-def test_the_command_line_asks_for_trust(
+def test_the_command_line_needs_the_remote_code_option(
     folders: dict[str, Path],
     tmp_path: Path,
     trusted: bool,
@@ -201,18 +201,18 @@ def test_the_command_line_asks_for_trust(
 ) -> None:
     threads = torch.get_num_threads()
     Image.fromarray(noise_page().picture).save(tmp_path / "page.png")
-    asked = ["parse", tmp_path / "page.png", "-o", tmp_path / "out", "--model",
+    arguments = ["parse", tmp_path / "page.png", "-o", tmp_path / "out", "--model",
              folders["dots_ocr"], "--drafter", "none", "--max-new-tokens", 4, "--prompt", "w8",
              "--form", "markdown"]  # fmt: skip
-    asked += ["--trust-remote-code"] * trusted
+    arguments += ["--trust-remote-code"] * trusted
     with pytest.raises(SystemExit) as left:
-        main([str(one) for one in asked])
+        main([str(argument) for argument in arguments])
     torch.set_num_threads(threads)
-    told = capsys.readouterr().err + caplog.text
+    text = capsys.readouterr().err + caplog.text
     if trusted:
-        assert not left.value.code, told
+        assert not left.value.code, text
         assert list((tmp_path / "out").rglob("*.md"))
-        assert told.count("running code of the checkpoint") == 1
+        assert text.count("running code of the checkpoint") == 1
     else:
         assert left.value.code == 2
-        assert "give --trust-remote-code" in told
+        assert "give --trust-remote-code" in text

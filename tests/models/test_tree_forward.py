@@ -20,15 +20,15 @@ ROOTS = torch.tensor([7, 8, 9])
 PAIRS = [(family, kind) for family in tiny.FAMILIES for kind in tiny.kinds(family)]
 
 
-def incremental(family: str, kind: str, said: list[list[int]]) -> Tensor:
+def incremental(family: str, kind: str, generated: list[list[int]]) -> Tensor:
     """HF's logits behind each row's prompt and its tokens, said one at a time."""
-    forced = torch.tensor(said)
+    forced = torch.tensor(generated)
 
     def force(row: int, ids: Tensor) -> list[int]:
         step = len(ids) - width
         return [int(forced[row, step])] if step < forced.shape[1] else list(range(tiny.VOCAB))
 
-    inputs = tiny.inputs(family, kind, len(said))
+    inputs = tiny.inputs(family, kind, len(generated))
     width = inputs["input_ids"].shape[1]
     output = tiny.model(family).generate(
         **inputs,
@@ -57,8 +57,8 @@ def path_to(tree: Tree, row: int, node: int) -> list[int]:
     return nodes[::-1]
 
 
-def close(ours: Tensor, theirs: Tensor) -> None:
-    torch.testing.assert_close(ours, theirs, atol=1e-5, rtol=1e-5)
+def close(ours: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(ours, expected, atol=1e-5, rtol=1e-5)
 
 
 @pytest.mark.parametrize(("family", "kind"), PAIRS)
@@ -71,11 +71,11 @@ def test_every_path_of_ragged_trees_equals_incremental_decoding(family: str, kin
     for leaf in range(leaves):  # the path to this leaf in each row, or to the row's last node
         nodes = [path_to(TREES, row, min(leaf, size - 1)) for row, size in enumerate(TREES.sizes)]
         length = max(len(path) for path in nodes)
-        said = [
+        sequences = [
             [int(ROOTS[row]), *TREES.tokens[row, path].tolist(), *[1] * (length - len(path))]
             for row, path in enumerate(nodes)
         ]
-        expected = incremental(family, kind, said)
+        expected = incremental(family, kind, sequences)
         close(first.logits[:, 0], expected[:, 0])
         for row, path in enumerate(nodes):
             entries = [0, *[node + 1 for node in path]]
@@ -87,7 +87,7 @@ def test_every_path_of_ragged_trees_equals_incremental_decoding(family: str, kin
     [(f, "uneven" if f not in tiny.TEXT_FAMILIES else "text") for f in tiny.FAMILIES],
 )
 @torch.no_grad()
-def test_a_tree_behind_a_kept_path_and_dropped_rows_equals_incremental_decoding(
+def test_a_tree_after_a_committed_path_and_dropped_rows_equals_incremental_decoding(
     family: str, kind: str
 ) -> None:
     """Commit different paths, drop a row, grow another tree: what a few rounds leave behind."""
@@ -99,13 +99,13 @@ def test_a_tree_behind_a_kept_path_and_dropped_rows_equals_incremental_decoding(
     trees = TREES.keep_rows([1, 2])
     roots = torch.tensor([70, 71])
     forward = runner.forward_tree(roots, trees)
-    kept = {0: [7, 22, 44, 66], 2: [9, 35, 46]}
+    committed = {0: [7, 22, 44, 66], 2: [9, 35, 46]}
     for place, row in enumerate((2, 0)):
         for node in range(trees.sizes[place]):
             path = path_to(trees, place, node)
-            said = kept[row] + [int(roots[place])] + trees.tokens[place, path].tolist()
-            batch = [[1] * len(said)] * 3
-            batch[row] = said
+            generated = committed[row] + [int(roots[place])] + trees.tokens[place, path].tolist()
+            batch = [[1] * len(generated)] * 3
+            batch[row] = generated
             expected = incremental(family, kind, batch)[row, -1]
             close(forward.logits[place, node + 1], expected)
 
@@ -125,7 +125,7 @@ def test_mrope_positions_go_on_from_the_last_token_and_not_from_the_length(famil
 
 
 @torch.no_grad()
-def test_a_long_video_is_ahead_of_the_text_behind_it() -> None:
+def test_a_long_video_is_ahead_of_the_text_after_it() -> None:
     """HF's `generate` goes on from the last token, not from the largest position."""
     prompt = adapt(tiny.model("qwen2_5_vl")).embed_prompt(tiny.inputs("qwen2_5_vl", "video", 1))
     assert int(prompt.positions.max()) > int(prompt.next_position.max())

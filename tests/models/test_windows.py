@@ -21,7 +21,7 @@ PARENTS = [-1, 0, 0, 1, 3, 4, 5, 6, 7]
 """Deeper than a window of 8."""
 
 
-def behind(name: str, takes_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
+def tree_logits(name: str, takes_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> torch.Tensor:
     """Logits of a tree behind ragged prompts of words, of which one chunk each is 4 tokens."""
     species = ZOO[name]
     adapter = adapt(model_of(species))
@@ -37,12 +37,12 @@ def behind(name: str, takes_blocks: bool, monkeypatch: pytest.MonkeyPatch) -> to
         return torch.cat([first, runner.forward_tree(roots, tree).logits], 1)
 
 
-@pytest.mark.parametrize("name", [one for one in ("gemma4", "llama4") if one in ZOO])
+@pytest.mark.parametrize("name", [item for item in ("gemma4", "llama4") if item in ZOO])
 def test_masks_hide_what_the_attention_of_blocks_hides(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    by_blocks = behind(name, True, monkeypatch)
-    assert torch.allclose(by_blocks, behind(name, False, monkeypatch), atol=1e-9)
+    by_blocks = tree_logits(name, True, monkeypatch)
+    assert torch.allclose(by_blocks, tree_logits(name, False, monkeypatch), atol=1e-9)
 
 
 @pytest.mark.skipif("gemma4" not in ZOO, reason="the installed transformers has no Gemma 4")
@@ -68,9 +68,9 @@ def test_text_that_llama_4_scales_is_refused(monkeypatch: pytest.MonkeyPatch) ->
         ModelRunner(adapter, 16).prefill(prompt)
 
 
-@pytest.mark.parametrize("name", [one for one in ("gemma3", "paligemma") if one in ZOO])
+@pytest.mark.parametrize("name", [item for item in ("gemma3", "paligemma") if item in ZOO])
 @pytest.mark.parametrize(
-    "context", [sooner.MMInference(), sooner.FastV()], ids=lambda one: one.name
+    "context", [sooner.MMInference(), sooner.FastV()], ids=lambda item: item.name
 )
 def test_sparse_prefills_and_pruners_refuse_what_they_do_not_know(name: str, context: Any) -> None:
     species = ZOO[name]
@@ -87,7 +87,7 @@ def test_sparse_prefills_and_pruners_refuse_what_they_do_not_know(name: str, con
 
 
 @pytest.mark.parametrize("takes_blocks", [True, False])
-def test_a_family_of_its_own_adapter_with_a_window(
+def test_a_family_with_a_special_adapter_and_a_window(
     takes_blocks: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = copy.deepcopy(tiny.model("qwen2")).double()
@@ -97,7 +97,7 @@ def test_a_family_of_its_own_adapter_with_a_window(
     monkeypatch.setattr(type(adapt(model)), "takes_blocks", takes_blocks)
     inputs = tiny.inputs("qwen2", rows=3)
     options = {"max_new_tokens": 24, "do_sample": False}
-    wanted = model.generate(**inputs, **options)
+    expected = model.generate(**inputs, **options)
     model.set_attn_implementation("sdpa")
     draft = copy.deepcopy(model)
     for parameter in draft.parameters():
@@ -106,4 +106,4 @@ def test_a_family_of_its_own_adapter_with_a_window(
         sooner.Autoregressive(), sooner.PromptLookup(), sooner.Speculative(draft, 8),
         sooner.SDTree(draft),
     ):  # fmt: skip
-        assert torch.equal(model.generate(**inputs, **options, custom_generate=method), wanted)
+        assert torch.equal(model.generate(**inputs, **options, custom_generate=method), expected)

@@ -22,12 +22,12 @@ ALL = [
 
 
 @pytest.mark.parametrize("species", DECODED, ids=str)
-def test_a_chain_and_a_tree_say_what_generate_says(species: Species) -> None:
+def test_a_chain_and_a_tree_equal_generate(species: Species) -> None:
     """For the kind of prompt that shows most; the merge lane has the other kinds and methods."""
     kind = species.kinds[-1]
     for name in laws.methods_of(species, "chain", "tree"):
-        said, stats = laws.decoded(species, name, kind)
-        assert said == laws.reference(species, kind), name
+        output, stats = laws.decoded(species, name, kind)
+        assert output == laws.reference(species, kind), name
         if name == "chain":
             assert 0 < stats.num_accepted_draft_tokens < stats.num_draft_tokens
 
@@ -37,34 +37,34 @@ def test_a_chain_and_a_tree_say_what_generate_says(species: Species) -> None:
 def test_ids_of_every_method_are_those_of_generate(species: Species, kind: str) -> None:
     for name in laws.methods_of(species):
         assert laws.decoded(species, name, kind)[0] == laws.reference(species, kind), name
-    wanted = laws.reference(species, kind, is_sampled=True)
+    expected = laws.reference(species, kind, is_sampled=True)
     for name in laws.methods_of(species, *laws.SAMPLED):
-        assert laws.drawn(species, name, kind) == wanted, name
+        assert laws.drawn(species, name, kind) == expected, name
 
 
 @pytest.mark.parametrize("species", REFUSED, ids=str)
-def test_a_type_that_is_refused_is_told_why_in_one_line(species: Species) -> None:
-    with pytest.raises(sooner.SoonerError, match=species.refused) as told:
+def test_a_refusal_of_a_type_names_the_reason_in_a_single_line(species: Species) -> None:
+    with pytest.raises(sooner.SoonerError, match=species.refused) as caught:
         adapt(model_of(species))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize("species", ZOO.values(), ids=str)
 def test_the_library_s_table_tells_what_is_seen(species: Species) -> None:
     """`python -m zoo.support` in tests/ writes it."""
-    found = support.row(species)
-    told = asdict({one.model_type: one for one in supported()}[species.model_type])
+    expected = support.row(species)
+    actual = asdict({entry.model_type: entry for entry in supported()}[species.model_type])
     if seen_with() != transformers.__version__:
-        del found["reason"], told["reason"]
-    assert told == found
+        del expected["reason"], actual["reason"]
+    assert actual == expected
 
 
 def test_the_counts_that_are_promised() -> None:
     """55 classes with trees, on the version of transformers that the table is of."""
-    assert [one.model_type for one in supported()] == sorted(
-        {one.model_type for one in supported()}
+    assert [entry.model_type for entry in supported()] == sorted(
+        {entry.model_type for entry in supported()}
     )
-    exact = {one.model_type for one in supported() if one.status == "exact" and one.trees}
+    exact = {entry.model_type for entry in supported() if entry.status == "exact" and entry.trees}
     if seen_with() == transformers.__version__:
-        assert {one.model_type for one in supported()} == set(ZOO)
+        assert {entry.model_type for entry in supported()} == set(ZOO)
         assert len({type(model_of(ZOO[name])) for name in exact}) >= 55

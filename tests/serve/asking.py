@@ -21,7 +21,7 @@ async def ask(service: Any, body: Any, path: str = CHAT, **options: Any) -> http
         return await client.post(path, json=body, headers=headers)
 
 
-def asked(service: Any, body: Any, path: str = CHAT, **options: Any) -> httpx.Response:
+def ask_sync(service: Any, body: Any, path: str = CHAT, **options: Any) -> httpx.Response:
     return asyncio.run(ask(service, body, path, **options))
 
 
@@ -36,8 +36,8 @@ def chunks(answer: httpx.Response) -> list[Any]:
 
 
 def error_of(answer: httpx.Response) -> dict[str, Any]:
-    told = answer.json()
-    assert set(told) == {"error"}
-    assert set(told["error"]) == {"message", "type", "param", "code"}
-    assert "\n" not in told["error"]["message"]
-    return dict(told["error"])
+    body = answer.json()
+    assert set(body) == {"error"}
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert "\n" not in body["error"]["message"]
+    return dict(body["error"])

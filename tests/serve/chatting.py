@@ -71,7 +71,7 @@ class ScriptedService:
         self.jobs: list[GenerationJob] = []
         self.rounds = 0
         self.ticked = time.monotonic()
-        self._said: dict[GenerationJob, int] = {}
+        self._emitted: dict[GenerationJob, int] = {}
         self._lock = threading.Condition()
         self._is_closed = False
         self._thread = threading.Thread(target=self._run, daemon=True)
@@ -88,7 +88,7 @@ class ScriptedService:
         ids = [*ids_of(text), byte_level().eos_token_id]
         with self._lock:
             self.jobs.append(job)
-            self.rows[job], self._said[job] = ids[: job.max_tokens], 0
+            self.rows[job], self._emitted[job] = ids[: job.max_tokens], 0
             self._lock.notify_all()
 
     def cancel(self, job: GenerationJob) -> None:
@@ -123,14 +123,14 @@ class ScriptedService:
                     self._round(job)
 
     def _round(self, job: GenerationJob) -> None:
-        size = self.blocks[self._said[job] % len(self.blocks)]
+        size = self.blocks[self._emitted[job] % len(self.blocks)]
         block, self.rows[job] = self.rows[job][:size], self.rows[job][size:]
-        self._said[job] += len(block)
+        self._emitted[job] += len(block)
         logprobs = None
         if job.sampling.logprobs is not None:
-            top = tuple((1 + one, -0.5 * one) for one in range(job.sampling.logprobs))
+            top = tuple((1 + token, -0.5 * token) for token in range(job.sampling.logprobs))
             logprobs = [
-                TokenLogprob(one, -float("inf") if one == 7 else -0.25, top) for one in block
+                TokenLogprob(token, -float("inf") if token == 7 else -0.25, top) for token in block
             ]
         self._tell(job, Tokens(block, len(block) - 1, logprobs))
         if self.failure is not None:
@@ -140,12 +140,12 @@ class ScriptedService:
 
     def _end(self, job: GenerationJob, reason: Reason, error: Exception | None = None) -> None:
         del self.rows[job]
-        said = self._said[job]
-        steps = -(-said // self.blocks[0])
+        num_tokens = self._emitted[job]
+        steps = -(-num_tokens // self.blocks[0])
         stats = DraftStats("exact", steps, steps, 2 * steps, {self.blocks[0] - 1: steps})
-        right = min(said, len(job.prediction or ()))
+        right = min(num_tokens, len(job.prediction or ()))
         wrong = len(job.prediction or ()) - right
-        usage = JobUsage(job.prompt_tokens, said, 2, right, wrong, stats)
+        usage = JobUsage(job.prompt_tokens, num_tokens, 2, right, wrong, stats)
         self._tell(job, Finished(reason, usage, error))
 
     def _tell(self, job: GenerationJob, event: Any) -> None:
@@ -170,9 +170,9 @@ class CountedMetrics:
 
 async def prepare(request: ChatRequest) -> Prepared:
     """Messages by the chat template; no media."""
-    told = [message.model_dump(exclude_none=True) for message in request.messages]
+    messages = [message.model_dump(exclude_none=True) for message in request.messages]
     text = byte_level().apply_chat_template(
-        told, tools=request.template_tools, add_generation_prompt=True, tokenize=False
+        messages, tools=request.template_tools, add_generation_prompt=True, tokenize=False
     )
     ids = ids_of(text)
     return Prepared({"input_ids": torch.tensor([ids])}, len(ids))
@@ -194,9 +194,9 @@ def handler_of(service: Any, model: ServedModel | None = None, **options: Any) -
 
 
 @asynccontextmanager
-async def talking(service: Any, *told: Any, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
+async def talking(service: Any, *args: Any, **options: Any) -> AsyncIterator[httpx.AsyncClient]:
     """A client of an app on the loopback."""
-    app = create_app(handler_of(service, *told, **options))
+    app = create_app(handler_of(service, *args, **options))
     transport = httpx.ASGITransport(app, raise_app_exceptions=False)
     async with app.router.lifespan_context(app):
         address = "http://127.0.0.1:8000"
@@ -207,10 +207,10 @@ async def talking(service: Any, *told: Any, **options: Any) -> AsyncIterator[htt
 
 
 @contextmanager
-def listening(service: Any, *told: Any, **options: Any) -> Iterator[str]:
+def listening(service: Any, *args: Any, **options: Any) -> Iterator[str]:
     """Address of a server on a socket, which runs in a thread."""
     settings = {"port": 0, **options.pop("settings", {})}
-    handler = handler_of(service, *told, settings=settings, **options)
+    handler = handler_of(service, *args, settings=settings, **options)
     ready = threading.Event()
     with bind(handler.settings) as socket:
         app = create_app(handler, ready.set)
@@ -227,8 +227,8 @@ def listening(service: Any, *told: Any, **options: Any) -> Iterator[str]:
 
 
 @contextmanager
-def scripted(*told: Any, **options: Any) -> Iterator[ScriptedService]:
-    service = ScriptedService(*told, **options)
+def scripted(*args: Any, **options: Any) -> Iterator[ScriptedService]:
+    service = ScriptedService(*args, **options)
     try:
         yield service
     finally:

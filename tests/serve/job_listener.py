@@ -38,7 +38,7 @@ class Listener:
 
     @property
     def ids(self) -> list[int]:
-        return [one for event in self.events if isinstance(event, Tokens) for one in event.ids]
+        return [token for event in self.events if isinstance(event, Tokens) for token in event.ids]
 
     def wait(self) -> Finished:
         assert self.ended.wait(WAIT)
@@ -52,10 +52,10 @@ class Gate:
 
     def __init__(self) -> None:
         self.is_open = threading.Event()
-        self.is_held = threading.Event()
+        self.is_reached = threading.Event()
 
     def __call__(self, seconds: float) -> None:
-        self.is_held.set()
+        self.is_reached.set()
         assert self.is_open.wait(WAIT)
 
 

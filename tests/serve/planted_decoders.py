@@ -36,8 +36,8 @@ def crash(task: DecodeTask) -> dict[str, Any]:
 
 def eat(task: DecodeTask) -> dict[str, Any]:
     """Takes more memory than it may."""
-    held = [np.ones(task.options["size"], np.uint8)]
-    return {"took": sum(one.nbytes for one in held)}
+    blocks = [np.ones(task.options["size"], np.uint8)]
+    return {"took": sum(block.nbytes for block in blocks)}
 
 
 def flood(task: DecodeTask) -> dict[str, Any]:

@@ -36,9 +36,9 @@ def json_numpy(array: np.ndarray) -> dict[str, Any]:
     return {"__numpy__": data, "dtype": array.dtype.str, "shape": list(array.shape)}
 
 
-def from_json_numpy(told: dict[str, Any]) -> np.ndarray:
-    data = base64.b64decode(told["__numpy__"])
-    return np.frombuffer(data, np.dtype(told["dtype"])).reshape(told["shape"])
+def from_json_numpy(encoded: dict[str, Any]) -> np.ndarray:
+    data = base64.b64decode(encoded["__numpy__"])
+    return np.frombuffer(data, np.dtype(encoded["dtype"])).reshape(encoded["shape"])
 
 
 def png(array: np.ndarray) -> str:
@@ -54,8 +54,8 @@ def npy(array: np.ndarray) -> str:
 
 
 def request(seed: int = 0, **fields: Any) -> dict[str, Any]:
-    told = {"image": png(image(seed)), "instruction": INSTRUCTIONS[seed % len(INSTRUCTIONS)]}
-    return {**told, **fields}
+    body = {"image": png(image(seed)), "instruction": INSTRUCTIONS[seed % len(INSTRUCTIONS)]}
+    return {**body, **fields}
 
 
 class SlowPolicy:
@@ -90,24 +90,24 @@ class SlowPolicy:
         return observation
 
     def act(self, observations: Sequence[Observation], *, method: str | None) -> list[Any]:
-        told = [one.instruction for one in observations]
+        texts = [observation.instruction for observation in observations]
         self.began.set()
         assert self.go.wait(20)
-        self.batches.append(told)
+        self.batches.append(texts)
         self.methods.append(str(method))
-        if "break" in told:
+        if "break" in texts:
             raise RuntimeError("broken")
-        if "refuse" in told:
+        if "refuse" in texts:
             raise SoonerError("this one can't be done")
-        stats = Stats(rows=len(told), tokens=7 * len(told), nfe=7)
-        return [self._action(text, stats) for text in told]
+        stats = Stats(rows=len(texts), tokens=7 * len(texts), nfe=7)
+        return [self._action(text, stats) for text in texts]
 
     def _action(self, text: str, stats: Stats) -> Any:
         number = float(text) if text.isdecimal() else -1.0
         values = np.full((1, 7), number)
-        told = {"action": values.tolist(), "mode": "exact"}
+        record = {"action": values.tolist(), "mode": "exact"}
         return SimpleNamespace(
-            values=values, mode="exact", method="plain", stats=stats, as_dict=lambda: told
+            values=values, mode="exact", method="plain", stats=stats, as_dict=lambda: record
         )
 
     def forget(self) -> None:
@@ -138,25 +138,25 @@ async def until(what: Any, seconds: float = 120.0) -> None:
             await asyncio.sleep(0.002)
 
 
-def body_of(told: Any) -> bytes:
-    return json.dumps(told).encode()
+def body_of(body: Any) -> bytes:
+    return json.dumps(body).encode()
 
 
 @contextmanager
-def served(one: Any, **options: Any) -> Iterator[str]:
+def served(policy: Any, **options: Any) -> Iterator[str]:
     """Address of a server that runs in a thread."""
     settings = ServeSettings(port=0, **options)
     ready = threading.Event()
     with bind(settings) as listening:
-        server = build_server(one, settings, ready.set)
+        server = build_server(policy, settings, ready.set)
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
         thread.start()
         try:
             assert ready.wait(WAIT)
             yield url(listening)
         finally:
-            if isinstance(one, SlowPolicy):
-                one.go.set()
+            if isinstance(policy, SlowPolicy):
+                policy.go.set()
             server.should_exit = True
             thread.join(WAIT)
     assert not thread.is_alive()

@@ -74,5 +74,5 @@ def byte_fallback() -> Any:
 
 def ids_of(text: str) -> list[int]:
     """Token ids of a text under `byte_level`."""
-    found: list[int] = byte_level()(text, add_special_tokens=False).input_ids
-    return found
+    token_ids: list[int] = byte_level()(text, add_special_tokens=False).input_ids
+    return token_ids

@@ -35,7 +35,7 @@ def token(prompt: Sequence[int], seed: int, place: int, words: Sequence[int] = W
     return words[hash((hash(tuple(prompt)), seed, place)) % len(words)]
 
 
-def said_alone(
+def solo_output(
     prompt: Sequence[int],
     seed: int,
     max_tokens: int,
@@ -43,11 +43,11 @@ def said_alone(
     words: Sequence[int] = WORDS,
 ) -> list[int]:
     """All that a request says, nobody else being there."""
-    said: list[int] = []
+    output: list[int] = []
     stops = set(stop_ids)
-    while len(said) < max_tokens and not (said and said[-1] in stops):
-        said.append(token(prompt, seed, len(said), words))
-    return said
+    while len(output) < max_tokens and not (output and output[-1] in stops):
+        output.append(token(prompt, seed, len(output), words))
+    return output
 
 
 def logprob(token: int) -> TokenLogprob:
@@ -55,10 +55,10 @@ def logprob(token: int) -> TokenLogprob:
     return TokenLogprob(token, -token / 8, ((token, -token / 8), (token + 1, -9.0)))
 
 
-def job_options(job: GenerationJob, said: Callable[[], int] = lambda: 0) -> dict[str, Any]:
+def job_options(job: GenerationJob, generated: Callable[[], int] = lambda: 0) -> dict[str, Any]:
     """The options of a job that the stub knows."""
-    stops, most = sorted(job.stop_token_ids), job.sampling.logprobs
-    return {"max_new_tokens": job.max_tokens, "eos_token_id": stops, "logprobs": most}
+    stops, logprobs = sorted(job.stop_token_ids), job.sampling.logprobs
+    return {"max_new_tokens": job.max_tokens, "eos_token_id": stops, "logprobs": logprobs}
 
 
 @dataclass(eq=False)
@@ -139,7 +139,7 @@ class StubEngine:
         self.waiting: list[StubRequest] = []
         self.admitted: list[StubRequest] = []
         self.failures: list[tuple[str, Exception]] = []
-        self.is_broken = self.is_closed = self.was_asked_when_broken = False
+        self.is_broken = self.is_closed = self.used_when_broken = False
         self.steps = 0
 
     @property
@@ -178,7 +178,7 @@ class StubEngine:
         self._check_whole()
         assert seed is not None
         assert len(self.rows) < self.max_rows, "more requests than rows"
-        (prompt,) = [[int(one) for one in row] for row in inputs["input_ids"]]
+        (prompt,) = [[int(token_id) for token_id in row] for row in inputs["input_ids"]]
         request = StubRequest(
             prompt, seed, max_new_tokens, frozenset(eos_token_id),
             on_tokens or (lambda row, ids, drafted: None), (priority, len(self.admitted)), options,
@@ -189,7 +189,7 @@ class StubEngine:
 
     def _wait(self, request: StubRequest) -> None:
         request.is_waiting = True
-        insort(self.waiting, request, key=lambda one: one.order)
+        insort(self.waiting, request, key=lambda queued: queued.order)
 
     def _begin(self) -> None:
         """Give rows to those that wait, in order, as far as there is memory."""
@@ -204,7 +204,7 @@ class StubEngine:
 
     def _make_room(self) -> None:
         while self.pages is not None and self.pages_used > self.pages:
-            last = max(self.rows, key=lambda one: one.order)
+            last = max(self.rows, key=lambda row: row.order)
             self.rows.remove(last)
             last.num_preemptions += 1
             last.to_prefill = 0
@@ -267,17 +267,17 @@ class StubEngine:
         row.num_draft_tokens += self.block - 1
         self._emit(row, size)
 
-    def _emit(self, row: StubRequest, most: int) -> None:
+    def _emit(self, row: StubRequest, limit: int) -> None:
         new: list[int] = []
-        while len(new) < most and not row.has_ended:
+        while len(new) < limit and not row.has_ended:
             new.append(token(row.prompt, row.seed, len(row.output), self.words))
             row.output.append(new[-1])
         row.logprobs[0] += map(logprob, new)
-        row.tell(0, new, min(len(new), most - 1))
+        row.tell(0, new, min(len(new), limit - 1))
 
     def _check_whole(self) -> None:
         if self.is_broken:
-            self.was_asked_when_broken = True
+            self.used_when_broken = True
             raise AssertionError("a broken engine was asked again")
 
     def _fail(self, where: str) -> None:

@@ -51,8 +51,8 @@ class Server:
         self.loop.open()
 
     def load(self) -> ServiceLoad:
-        held = len(self.engine.rows), len(self.engine.waiting) + len(self.loop.scheduler.waiting)
-        return ServiceLoad(*held, self.engine.pages_used, self.engine.pages or 0)
+        counts = len(self.engine.rows), len(self.engine.waiting) + len(self.loop.scheduler.waiting)
+        return ServiceLoad(*counts, self.engine.pages_used, self.engine.pages or 0)
 
     def add(self, limit: int, due: float | None = None) -> GenerationJob:
         job = GenerationJob(
@@ -74,20 +74,20 @@ class Server:
 
 def families(metrics: ChatMetrics) -> dict[str, str]:
     """Name without the prefix -> type."""
-    found = text_string_to_metric_families(metrics.text().decode())
-    return {one.name.removeprefix(PREFIX): one.type for one in found}
+    parsed = text_string_to_metric_families(metrics.text().decode())
+    return {family.name.removeprefix(PREFIX): family.type for family in parsed}
 
 
 def samples(metrics: ChatMetrics) -> set[str]:
-    found = text_string_to_metric_families(metrics.text().decode())
-    return {sample.name for one in found for sample in one.samples}
+    parsed = text_string_to_metric_families(metrics.text().decode())
+    return {sample.name for family in parsed for sample in family.samples}
 
 
 def test_names_and_types_are_those_of_vllm() -> None:
-    found = families(Server().metrics)
-    assert {name: found.get(name) for name in VLLM} == VLLM
-    own = {name for name in found if name not in VLLM and not name.endswith("_created")}
-    assert own == {
+    types = families(Server().metrics)
+    assert {name: types.get(name) for name in VLLM} == VLLM
+    extra = {name for name in types if name not in VLLM and not name.endswith("_created")}
+    assert extra == {
         "pages", "pages_used", "engine_tick_age_seconds", "http_requests",
         "request_params_num_draft_tokens",
     }  # fmt: skip
@@ -161,11 +161,11 @@ def test_the_board_shows_metrics_that_exist() -> None:
     server.add(8)
     server.run()
     known = samples(server.metrics)
-    shown = {
+    queried = {
         name
         for text in expressions(json.loads(BOARD.read_text(encoding="utf-8")))
         for name in re.findall(rf"{PREFIX}\w+", text)
     }
-    assert shown - known == set()
-    plain = {re.sub("_(total|bucket)$", "", name).removeprefix(PREFIX) for name in shown}
+    assert queried - known == set()
+    plain = {re.sub("_(total|bucket)$", "", name).removeprefix(PREFIX) for name in queried}
     assert set(VLLM) | {"pages", "pages_used", "engine_tick_age_seconds"} == plain

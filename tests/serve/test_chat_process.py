@@ -48,14 +48,14 @@ def start(folder: Path, *arguments: str) -> Started:
         command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
     )
     assert process.stdout is not None
-    said: list[str] = []
+    lines: list[str] = []
     for line in process.stdout:
-        said.append(line)
-        if found := re.search(r"http://\S+(?=/v1)", line):
-            drain = threading.Thread(target=lambda: said.extend(process.stdout or ()), daemon=True)
+        lines.append(line)
+        if match := re.search(r"http://\S+(?=/v1)", line):
+            drain = threading.Thread(target=lambda: lines.extend(process.stdout or ()), daemon=True)
             drain.start()
-            return Started(process, found[0], said)
-    raise AssertionError(f"it ended with {process.wait()}: {''.join(said)}")
+            return Started(process, match[0], lines)
+    raise AssertionError(f"it ended with {process.wait()}: {''.join(lines)}")
 
 
 @pytest.fixture(scope="module")
@@ -87,15 +87,15 @@ def data_uri(path: Path) -> str:
     return f"data:application/octet-stream;base64,{base64.b64encode(path.read_bytes()).decode()}"
 
 
-def test_the_openai_client_streams_what_sooner_caption_says(video: Started, folder: Path) -> None:
-    told = sooner("caption", "--sample", "-o", "told.jsonl", "-q", folder=folder)
-    assert told.returncode == 0, told.stderr
-    wanted = json.loads((folder / "told.jsonl").read_text())["text"]
+def test_the_openai_client_streams_the_text_of_sooner_caption(video: Started, folder: Path) -> None:
+    done = sooner("caption", "--sample", "-o", "told.jsonl", "-q", folder=folder)
+    assert done.returncode == 0, done.stderr
+    expected = json.loads((folder / "told.jsonl").read_text())["text"]
     stream = video.client.chat.completions.create(
         model="miniature", messages=about("video_url", data_uri(folder / "sample.mp4")), stream=True
     )
     text = "".join(chunk.choices[0].delta.content or "" for chunk in stream if chunk.choices)
-    assert text.strip() == wanted
+    assert text.strip() == expected
     below = video.client.chat.completions.create(
         model="miniature", messages=about("video_url", "sample.mp4")
     )
@@ -115,21 +115,23 @@ def test_a_page_is_read_and_a_server_that_is_stopped_ends_with_0(folder: Path) -
     started = start(folder, "miniature:document", "--media-root", str(folder), "--method", "hsd")
     try:
         messages = about("image_url", f"file://{folder}/sample.png", "read the page")
-        asked = {"model": "miniature:document", "messages": messages}
-        told = started.client.chat.completions.create(**asked)
-        text = told.choices[0].message.content
+        options = {"model": "miniature:document", "messages": messages}
+        answer = started.client.chat.completions.create(**options)
+        text = answer.choices[0].message.content
         assert len(text.split()) > 50
         guess = {"type": "content", "content": text}
-        again = started.client.chat.completions.create(**asked, prediction=guess)
+        again = started.client.chat.completions.create(**options, prediction=guess)
         assert again.choices[0].message.content == text
         usage = again.usage.completion_tokens_details
         assert usage.accepted_prediction_tokens > 0.8 * again.usage.completion_tokens
-        stream = started.client.chat.completions.create(**asked, stream=True)
+        stream = started.client.chat.completions.create(**options, stream=True)
         pieces = [next(iter(stream))]
         started.process.send_signal(signal.SIGTERM)
         pieces += stream
-        said = "".join(one.choices[0].delta.content or "" for one in pieces if one.choices)
-        assert said == text
+        streamed = "".join(
+            piece.choices[0].delta.content or "" for piece in pieces if piece.choices
+        )
+        assert streamed == text
         assert started.process.wait(WAIT) == 0
     finally:
         started.process.kill()

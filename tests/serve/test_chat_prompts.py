@@ -66,8 +66,8 @@ def user(*parts: Any) -> dict[str, Any]:
     return {"role": "user", "content": parts[0] if isinstance(parts[0], str) else list(parts)}
 
 
-def text(said: str) -> dict[str, Any]:
-    return {"type": "text", "text": said}
+def text(content: str) -> dict[str, Any]:
+    return {"type": "text", "text": content}
 
 
 def image(url: str = "red.png") -> dict[str, Any]:
@@ -102,12 +102,12 @@ def test_a_video_is_what_sooner_caption_makes_of_it(name: str, tmp_path: Path) -
     frames = read(probe(path), Sampler(prompts.processor.video_processor))
     weights = SimpleNamespace(weight=torch.zeros(1))
     model = SimpleNamespace(dtype=torch.float32, get_input_embeddings=lambda: weights)
-    wanted = build_inputs(prompts.processor, frames, "read the page", model)
+    expected = build_inputs(prompts.processor, frames, "read the page", model)
     got = ask(prompts, [user(video(), text("read the page"))])
-    assert sorted(got.inputs) == sorted(wanted)
-    for key, value in wanted.items():
+    assert sorted(got.inputs) == sorted(expected)
+    for key, value in expected.items():
         assert torch.equal(got.inputs[key], value), key
-    assert got.prompt_tokens == wanted["input_ids"].shape[1]
+    assert got.prompt_tokens == expected["input_ids"].shape[1]
     assert len(got.media_keys) == 1
     prompts.close()
 
@@ -116,13 +116,13 @@ def test_a_video_is_what_sooner_caption_makes_of_it(name: str, tmp_path: Path) -
 def test_a_pdf_is_a_picture_a_page(qwen: ChatPrompts) -> None:
     pytest.importorskip("pypdfium2")
     canvas = pytest.importorskip("reportlab.pdfgen.canvas")
-    held = io.BytesIO()
-    made = canvas.Canvas(held, pagesize=(100, 120))
+    buffer = io.BytesIO()
+    made = canvas.Canvas(buffer, pagesize=(100, 120))
     for number in range(2):
         made.drawString(10, 60, f"page {number}")
         made.showPage()
     made.save()
-    data = base64.b64encode(held.getvalue()).decode()
+    data = base64.b64encode(buffer.getvalue()).decode()
     for file in (data, f"data:application/pdf;base64,{data}"):
         got = ask(qwen, [user({"type": "file", "file": {"file_data": file}}, text("read"))])
         assert len(got.media_keys) == len(got.inputs["image_grid_thw"]) == 2
@@ -141,9 +141,9 @@ def test_a_user_writes_letters_and_no_control_tokens(seeing: ChatPrompts) -> Non
 
 
 def refused(
-    prompts: ChatPrompts, messages: list[dict[str, Any]], field: str, told: str, **more: Any
+    prompts: ChatPrompts, messages: list[dict[str, Any]], field: str, message: str, **more: Any
 ) -> None:
-    with pytest.raises(BadRequestError, match=told) as caught:
+    with pytest.raises(BadRequestError, match=message) as caught:
         ask(prompts, messages, **more)
     assert caught.value.field == field
     assert caught.value.status == 400
@@ -194,9 +194,9 @@ def words(template: str | None = None) -> PreTrainedTokenizerFast:
     known = ["<unk>", "<eos>", "hi", "user", "system", "tool", "f", "x", "1", "{", "}", ":", "'"]
     made = Tokenizer(models.WordLevel({word: i for i, word in enumerate(known)}, "<unk>"))
     made.pre_tokenizer = pre_tokenizers.Whitespace()
-    found = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", eos_token="<eos>")
-    found.chat_template = template
-    return found
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=made, unk_token="<unk>", eos_token="<eos>")
+    tokenizer.chat_template = template
+    return tokenizer
 
 
 TEMPLATE = (
@@ -213,21 +213,21 @@ def test_a_model_without_a_chat_template_does_not_chat(reader: MediaReader) -> N
 def test_text_parts_tools_and_calls_reach_the_template(reader: MediaReader) -> None:
     prompts = chatting(words(TEMPLATE), reader, is_text=True)
     call = {"id": "1", "type": "function", "function": {"name": "f", "arguments": '{"x": 1}'}}
-    said = [
+    messages = [
         {"role": "developer", "content": "hi"},
         user(text("hi"), text("hi")),
         {"role": "assistant", "tool_calls": [call]},
         {"role": "tool", "content": "1", "tool_call_id": "1"},
     ]
     tool = {"type": "function", "function": {"name": "f"}}
-    got = ask(prompts, said, tools=[tool])
+    got = ask(prompts, messages, tools=[tool])
     spoken = prompts.tokenizer.decode(got.inputs["input_ids"][0])
     assert spoken.startswith("system : hi user : hi hi")
     assert "f 1 tool : 1" in spoken
     assert spoken.endswith("tool f")
     assert got.media_keys == ()
-    told = ask(prompts, said, tools=[tool], tool_choice="none")
-    assert not prompts.tokenizer.decode(told.inputs["input_ids"][0]).endswith("tool f")
+    no_tools = ask(prompts, messages, tools=[tool], tool_choice="none")
+    assert not prompts.tokenizer.decode(no_tools.inputs["input_ids"][0]).endswith("tool f")
 
 
 def test_a_model_that_reads_text_only_takes_no_pixels(reader: MediaReader) -> None:

@@ -43,9 +43,9 @@ class Running:
     def client(self) -> Any:
         return openai.OpenAI(base_url=f"{self.address}/v1", api_key="none", max_retries=0)
 
-    def say(self, said: str = "hello", **more: Any) -> Any:
+    def chat(self, text: str = "hello", **more: Any) -> Any:
         options = {"max_tokens": 24, "temperature": 0.0, **more}
-        messages = [{"role": "user", "content": said}]
+        messages = [{"role": "user", "content": text}]
         return self.client.chat.completions.create(model="tiny", messages=messages, **options)
 
 
@@ -59,10 +59,10 @@ def pair(draft: bool = False, template: str | None = TEMPLATE) -> ModelPair:
 
 @contextmanager
 def running(models: ModelPair | None = None, **settings: Any) -> Iterator[Running]:
-    told = ChatSettings(port=0, served_model_name="tiny", media_workers=1, **settings)
+    chat_settings = ChatSettings(port=0, served_model_name="tiny", media_workers=1, **settings)
     ready, errors = threading.Event(), []
-    with bind(told) as listening:
-        server = ChatServer(models or pair(), "org/tiny", told, ready.set)
+    with bind(chat_settings) as listening:
+        server = ChatServer(models or pair(), "org/tiny", chat_settings, ready.set)
 
         def run() -> None:
             try:
@@ -88,10 +88,10 @@ def wait_for(is_so: Any, seconds: float = WAIT) -> None:
         time.sleep(0.01)
 
 
-def streamed(told: Any) -> tuple[str, Any, str | None]:
+def streamed(stream: Any) -> tuple[str, Any, str | None]:
     """Text, usage and finish reason of a stream."""
     text, usage, reason = "", None, None
-    for chunk in told:
+    for chunk in stream:
         for choice in chunk.choices:
             text += choice.delta.content or ""
             reason = choice.finish_reason or reason
@@ -101,26 +101,28 @@ def streamed(told: Any) -> tuple[str, Any, str | None]:
 
 @pytest.fixture(scope="module")
 def plain() -> Iterator[Running]:
-    with running(method="prompt-lookup", max_rows=4) as one:
-        yield one
+    with running(method="prompt-lookup", max_rows=4) as server:
+        yield server
 
 
 def test_company_changes_nothing(plain: Running) -> None:
     drawn = {"temperature": 1.0, "seed": 5}
-    alone = [plain.say(f"say {n}", **(drawn if n % 2 else {})) for n in range(6)]
+    alone = [plain.chat(f"say {n}", **(drawn if n % 2 else {})) for n in range(6)]
     with ThreadPoolExecutor(6) as pool:
-        many = list(pool.map(lambda n: plain.say(f"say {n}", **(drawn if n % 2 else {})), range(6)))
-    texts = [one.choices[0].message.content for one in alone]
-    assert [one.choices[0].message.content for one in many] == texts
+        many = list(
+            pool.map(lambda n: plain.chat(f"say {n}", **(drawn if n % 2 else {})), range(6))
+        )
+    texts = [answer.choices[0].message.content for answer in alone]
+    assert [answer.choices[0].message.content for answer in many] == texts
     assert len(set(texts)) > 1
 
 
 def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> None:
-    wanted = plain.say(temperature=1.1, seed=11).choices[0].message.content
+    expected = plain.chat(temperature=1.1, seed=11).choices[0].message.content
     with running(pair(draft=True)) as drafting:
         assert drafting.client.models.list().data[0].model_extra["method"] == "speculative"
-        got = drafting.say(temperature=1.1, seed=11).choices[0].message.content
-    assert got == wanted
+        got = drafting.chat(temperature=1.1, seed=11).choices[0].message.content
+    assert got == expected
 
 
 @pytest.mark.slow
@@ -128,23 +130,23 @@ def test_a_seed_gives_the_same_text_with_a_draft_and_without(plain: Running) -> 
 def test_a_prediction_is_drafted_from_and_changes_nothing(method: str) -> None:
     size = {"num_draft_tokens": 8} if method == "hsd" else {}
     with running(method=method, **size) as server:
-        plain = server.say()
+        plain = server.chat()
         text = plain.choices[0].message.content
-        told = server.say(prediction={"type": "content", "content": text})
-    assert told.choices[0].message.content == text
+        predicted = server.chat(prediction={"type": "content", "content": text})
+    assert predicted.choices[0].message.content == text
     assert plain.usage.completion_tokens_details.accepted_prediction_tokens == 0
-    assert told.usage.completion_tokens_details.accepted_prediction_tokens > 0
-    drafts = told.model_extra["metrics"]["speculative_decoding"]
+    assert predicted.usage.completion_tokens_details.accepted_prediction_tokens > 0
+    drafts = predicted.model_extra["metrics"]["speculative_decoding"]
     assert drafts["num_accepted_draft_tokens"] > 0
 
 
 def test_a_hang_up_frees_the_row(plain: Running) -> None:
-    told = plain.say(stream=True, max_tokens=400)
-    next(iter(told))
+    stream = plain.chat(stream=True, max_tokens=400)
+    next(iter(stream))
     assert plain.server.thread.load().running == 1
-    told.response.close()
+    stream.response.close()
     wait_for(lambda: plain.server.thread.load().running == 0)
-    assert plain.say().choices[0].message.content
+    assert plain.chat().choices[0].message.content
 
 
 class Slow:
@@ -166,9 +168,9 @@ class Slow:
 def test_a_server_that_is_stopped_ends_what_is_under_way(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = Slow(monkeypatch)
     with running() as server, ThreadPoolExecutor(1) as pool:
-        wanted = server.say().choices[0].message.content
+        expected = server.chat().choices[0].message.content
         slow.go.clear()
-        asked = pool.submit(server.say)
+        future = pool.submit(server.chat)
         wait_for(lambda: server.server.thread.load().running + server.server.thread.load().waiting)
         server.server.server.should_exit = True
         wait_for(lambda: server.server.thread.state == "draining")
@@ -176,7 +178,7 @@ def test_a_server_that_is_stopped_ends_what_is_under_way(monkeypatch: pytest.Mon
         answer = httpx.post(f"{server.address}/v1/chat/completions", json={"messages": HELLO})
         assert answer.status_code == 503
         slow.go.set()
-        assert asked.result(WAIT).choices[0].message.content == wanted
+        assert future.result(WAIT).choices[0].message.content == expected
     assert not server.errors
 
 
@@ -185,13 +187,13 @@ def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.Mo
     """The engine fails in a step, and can't be made again."""
     with running() as server:
 
-        def broken(*given: Any, **more: Any) -> Any:
+        def broken(*args: Any, **more: Any) -> Any:
             raise MemoryError("no room")
 
         monkeypatch.setattr(chat_run.ModelEngine, "step", broken)
         monkeypatch.setattr(chat_run.ModelEngine, "__init__", broken)
         with pytest.raises(openai.APIStatusError) as caught:
-            server.say()
+            server.chat()
         assert caught.value.status_code == 503
         wait_for(lambda: server.errors)
     (error,) = server.errors
@@ -204,7 +206,7 @@ def test_grammars_bind_answers(plain: Running) -> None:
     schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
               "additionalProperties": False}  # fmt: skip
     wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
-    told = plain.say(response_format=wanted, max_tokens=60)
+    told = plain.chat(response_format=wanted, max_tokens=60)
     assert told.choices[0].message.content.replace(" ", "").replace("\n", "")[:4] == '{"a"'
 
 

@@ -26,9 +26,9 @@ CLIENT = Path(__file__).parents[2] / "examples" / "docling_client.py"
 @functools.cache
 def python() -> str | None:
     """A Python that imports docling."""
-    one = os.environ.get("SOONER_DOCLING", sys.executable)
-    found = subprocess.run([one, "-c", "import docling"], capture_output=True, check=False)
-    return one if found.returncode == 0 else None
+    path = os.environ.get("SOONER_DOCLING", sys.executable)
+    done = subprocess.run([path, "-c", "import docling"], capture_output=True, check=False)
+    return path if done.returncode == 0 else None
 
 
 pytestmark = [
@@ -47,11 +47,11 @@ def pdf(path: Path, pictures: Sequence[np.ndarray]) -> Path:
     made = canvas.Canvas(str(path))
     for pixels in pictures:
         height, width = pixels.shape[:2]
-        held = io.BytesIO()
-        Image.fromarray(pixels).save(held, "PNG")
-        held.seek(0)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        buffer.seek(0)
         made.setPageSize((width, height))
-        made.drawImage(utils.ImageReader(held), 0, 0, width, height)
+        made.drawImage(utils.ImageReader(buffer), 0, 0, width, height)
         made.showPage()
     made.save()
     return path
@@ -82,7 +82,7 @@ def words(text: str) -> list[str]:
     return [word for word in text.replace("\\", "").split() if any(map(str.isalnum, word))]
 
 
-def test_docling_says_what_is_on_the_pages(reader: Started, tmp_path: Path) -> None:
+def test_docling_reads_what_is_on_the_pages(reader: Started, tmp_path: Path) -> None:
     from rapidfuzz.distance import Levenshtein
 
     from sooner_lab.worlds.document.render import draw, rgb
@@ -91,5 +91,5 @@ def test_docling_says_what_is_on_the_pages(reader: Started, tmp_path: Path) -> N
     pages = [sample_page(np.random.default_rng(9_000_100 + index)) for index in range(3)]
     path = pdf(tmp_path / "three.pdf", [rgb(draw(page)) for page in pages])
     text = parsed(reader, path, "--scale", "1", "--prompt", "read the page", "--pages", "3")
-    wanted = [word for page in pages for word in words(page.markdown)]
-    assert Levenshtein.normalized_similarity(words(text), wanted) > 0.95
+    expected = [word for page in pages for word in words(page.markdown)]
+    assert Levenshtein.normalized_similarity(words(text), expected) > 0.95

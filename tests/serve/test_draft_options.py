@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 
-from serve.asking import CHAT, TEXT, asked, error_of
+from serve.asking import CHAT, TEXT, ask_sync, error_of
 from serve.chatting import HELLO, scripted, served
 from serve.job_listener import until
 from serve.real_service import serving, shaken, target
@@ -29,8 +29,8 @@ METHODS: dict[str, Any] = {
 }
 
 
-def drafts_of(told: Any) -> dict[str, Any]:
-    return dict(told["metrics"]["speculative_decoding"])
+def drafts_of(response: Any) -> dict[str, Any]:
+    return dict(response["metrics"]["speculative_decoding"])
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -39,13 +39,13 @@ def test_a_request_may_limit_its_drafts(name: str) -> None:
     with serving(METHODS[name]()) as service:
         body = dict(BODY)
         if name == "hsd":
-            text = asked(service, body, TEXT, model=model).json()["choices"][0]["text"]
+            text = ask_sync(service, body, TEXT, model=model).json()["choices"][0]["text"]
             body["prediction"] = {"type": "content", "content": text}
         whole, few, none = (
-            asked(service, {**body, **limit}, TEXT, model=model).json()
+            ask_sync(service, {**body, **limit}, TEXT, model=model).json()
             for limit in ({}, {"num_draft_tokens": 2}, {"num_draft_tokens": 0})
         )
-    texts = {told["choices"][0]["text"] for told in (whole, few, none)}
+    texts = {response["choices"][0]["text"] for response in (whole, few, none)}
     assert len(texts) == 1
     assert drafts_of(none)["num_draft_tokens"] == 0
     assert drafts_of(none)["num_spec_steps"] == NEW - 1
@@ -56,7 +56,7 @@ def test_a_request_may_limit_its_drafts(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["prompt-lookup", "sd-tree", "eagle", "hsd"])
-def test_rows_of_one_batch_have_their_own_limits_under_any_method(name: str) -> None:
+def test_rows_of_a_batch_have_separate_limits_under_any_method(name: str) -> None:
     method = BOUND[name]()
     if name == "hsd":
         method = HSD(drafts=[[[7, 8, 9, 7, 8, 9, 10, 11]]], nodes=6)
@@ -68,9 +68,9 @@ def test_rows_of_one_batch_have_their_own_limits_under_any_method(name: str) -> 
         for limit in (0, 3, None, 0)
     ]
     engine.run()
-    assert [one.error for one in requests] == [None] * 4
-    assert len({tuple(one.tokens[0]) for one in requests}) == 1
-    assert [bool(one.num_draft_tokens) for one in requests] == [False, True, True, False]
+    assert [request.error for request in requests] == [None] * 4
+    assert len({tuple(request.tokens[0]) for request in requests}) == 1
+    assert [bool(request.num_draft_tokens) for request in requests] == [False, True, True, False]
 
 
 WRONG = [-1, 1.5, "2", True, 6, 1 << 64]
@@ -81,10 +81,10 @@ WRONG = [-1, 1.5, "2", True, 6, 1 << 64]
 def test_wrong_lengths_are_refused_with_their_field(value: Any, path: str) -> None:
     body = {**(HELLO if path == CHAT else {"prompt": "a"}), "num_draft_tokens": value}
     with scripted() as service:
-        answer = asked(service, body, path, model=served(max_draft_tokens=5))
+        answer = ask_sync(service, body, path, model=served(max_draft_tokens=5))
         assert not service.jobs
         assert (answer.status_code, error_of(answer)["param"]) == (400, "num_draft_tokens")
-        asked(service, {**body, "num_draft_tokens": 5}, path, model=served(max_draft_tokens=5))
+        ask_sync(service, {**body, "num_draft_tokens": 5}, path, model=served(max_draft_tokens=5))
         assert service.jobs[0].num_draft_tokens == 5
 
 
@@ -98,23 +98,23 @@ def test_counts_are_true_where_a_stop_string_ends_an_answer(name: str) -> None:
 
     with serving(METHODS[name](), listener=Late()) as service:
         metrics = ChatMetrics("tiny", service.load, lambda: 0.0)
-        text = asked(service, BODY, TEXT).json()["choices"][0]["text"]
+        text = ask_sync(service, BODY, TEXT).json()["choices"][0]["text"]
         half = len(text) // 2
         body = {**BODY, "stop": text[half : half + 3], "return_token_origins": True}
-        told = asked(service, body, TEXT).json()
+        response = ask_sync(service, body, TEXT).json()
         until(lambda: service.load().running == 0)
-    drafts, [choice] = drafts_of(told), told["choices"]
+    drafts, [choice] = drafts_of(response), response["choices"]
     counted = {
-        one: metrics.registry.get_sample_value(f"sooner:spec_decode_num_{one}_total",
+        item: metrics.registry.get_sample_value(f"sooner:spec_decode_num_{item}_total",
                                                {"model_name": "tiny"})
-        for one in ("drafts", "draft_tokens", "accepted_tokens")
+        for item in ("drafts", "draft_tokens", "accepted_tokens")
     }  # fmt: skip
     histogram = drafts["acceptance_histogram"]
     assert sum(histogram) == drafts["num_spec_steps"] > 0
     accepted = sum(many * rounds for many, rounds in enumerate(histogram))
     assert drafts["num_accepted_draft_tokens"] == accepted <= drafts["num_draft_tokens"]
-    origins = [one["origin"] for one in choice["token_origins"]]
-    assert len(origins) == told["usage"]["completion_tokens"] < NEW
+    origins = [item["origin"] for item in choice["token_origins"]]
+    assert len(origins) == response["usage"]["completion_tokens"] < NEW
     assert 0 <= accepted - origins.count("draft") <= max(len(histogram) - 1, 0)  # the last round's
     assert counted["draft_tokens"] > drafts["num_draft_tokens"]  # the first request's, too
     assert counted["accepted_tokens"] > accepted

@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
-from serve.stub_engine import StubEngine, said_alone
+from serve.stub_engine import StubEngine, solo_output
 from sooner.serve.engine_thread import DEVICE_FAULT
 from sooner.serve.refusal import RefusedError
 from sooner.serve.scheduler import SchedulerLimits
 
 
-def test_a_step_that_raises_ends_its_jobs_and_no_others() -> None:
+def test_a_step_that_raises_ends_only_its_jobs() -> None:
     engines: list[StubEngine] = []
     gate = Gate()
 
@@ -29,13 +29,13 @@ def test_a_step_that_raises_ends_its_jobs_and_no_others() -> None:
         assert end.reason == "error"
         assert str(end.error) == "made up"
         assert waits.wait().reason == "length"
-        assert waits.ids == said_alone(PROMPT, 2, 20)
+        assert waits.ids == solo_output(PROMPT, 2, 20)
         assert service.state == "ready"
     assert len(engines) == 2
     assert engines[0].is_closed
 
 
-def test_an_engine_that_can_not_be_made_again_is_told_to_all() -> None:
+def test_an_engine_that_can_not_be_made_again_is_reported_to_all() -> None:
     engines = iter([StubEngine(max_rows=1)])
     engine = next(engines)
     first = [engine]
@@ -71,7 +71,7 @@ def test_a_device_fault_ends_the_process(where: str) -> None:
         service.submit(hit.job)
         service.submit(waits.job)
         if where == "cancel":
-            assert gate.is_held.wait(WAIT)
+            assert gate.is_reached.wait(WAIT)
             service.cancel(hit.job)
         gate.is_open.set()
         for client in (hit, waits):
@@ -80,7 +80,7 @@ def test_a_device_fault_ends_the_process(where: str) -> None:
         assert service.state == "failed"
     assert statuses == [DEVICE_FAULT]
     assert engine.steps <= 1
-    assert not engine.was_asked_when_broken
+    assert not engine.used_when_broken
 
 
 def test_an_engine_that_loses_requests_is_made_again() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running
-from serve.stub_engine import StubEngine, said_alone
+from serve.stub_engine import StubEngine, solo_output
 from sooner.serve.jobs import Event, JobSampling
 
 
@@ -28,7 +28,7 @@ def test_a_hang_up_frees_the_row_within_a_round() -> None:
     with running(lambda: engine) as service:
         client, other = Listener(10_000), Listener(40, seed=2)
         service.submit(client.job)
-        assert gate.is_held.wait(WAIT)
+        assert gate.is_reached.wait(WAIT)
         service.cancel(client.job)
         service.submit(other.job)
         steps = engine.steps
@@ -39,22 +39,22 @@ def test_a_hang_up_frees_the_row_within_a_round() -> None:
     assert engine.steps - steps < 50
 
 
-def test_a_row_whose_deadline_passes_is_freed_and_then_told() -> None:
+def test_a_row_whose_deadline_passes_is_freed_before_its_end_is_sent() -> None:
     engine = StubEngine(spend=lambda seconds: time.sleep(1e-3))
     rows: list[int] = []
     with running(lambda: engine) as service:
         client = Listener(10**9, due=0.2)
-        hear = client.record
+        record = client.record
 
         def look(event: Event) -> None:
             rows.append(len(engine.rows))
-            hear(event)
+            record(event)
 
         client.job.events = look
         service.submit(client.job)
         assert client.wait().reason == "deadline"
     assert rows[-1] == 0
-    assert client.ids == said_alone(PROMPT, 1, len(client.ids))
+    assert client.ids == solo_output(PROMPT, 1, len(client.ids))
 
 
 def test_a_job_without_a_seed_draws_one() -> None:

@@ -9,27 +9,29 @@ from typing import Any
 import pytest
 
 from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
-from serve.stub_engine import StubEngine, job_options, said_alone
+from serve.stub_engine import StubEngine, job_options, solo_output
 from sooner.serve.engine_thread import EngineThread
 from sooner.serve.refusal import RefusedError
 from sooner.serve.scheduler import SchedulerLimits
 
 
-def test_jobs_of_many_threads_say_what_they_say_alone() -> None:
+def test_jobs_of_many_threads_get_the_output_of_jobs_alone() -> None:
     with running(
         lambda: StubEngine(max_rows=3, blocks=(1, 2, 4)), SchedulerLimits(max_rows=3)
     ) as service:
         clients = [Listener(30, seed=seed) for seed in range(20)]
-        threads = [threading.Thread(target=service.submit, args=[one.job]) for one in clients]
+        threads = [
+            threading.Thread(target=service.submit, args=[listener.job]) for listener in clients
+        ]
         for thread in threads:
             thread.start()
         for seed, client in enumerate(clients):
             assert client.wait().reason == "length"
-            assert client.ids == said_alone(PROMPT, seed, 30)
+            assert client.ids == solo_output(PROMPT, seed, 30)
         assert service.load().running == service.load().waiting == 0
 
 
-def test_more_jobs_than_it_holds_are_told_to_come_back() -> None:
+def test_more_jobs_than_it_takes_are_refused_until_there_is_room() -> None:
     gate = Gate()
     with running(
         lambda: StubEngine(max_rows=1, spend=gate), SchedulerLimits(max_rows=1), max_waiting=2
@@ -52,8 +54,10 @@ def test_more_jobs_than_it_holds_are_told_to_come_back() -> None:
 
 def test_what_can_never_fit_is_refused_with_the_numbers() -> None:
     with running(lambda: StubEngine(pages=2)) as service:
-        told = "3 prompt tokens and 510 new ones are more than the 511 that the server has memory"
-        with pytest.raises(RefusedError, match=told) as refused:
+        message = (
+            "3 prompt tokens and 510 new ones are more than the 511 that the server has memory"
+        )
+        with pytest.raises(RefusedError, match=message) as refused:
             service.submit(Listener(510).job)
         assert refused.value.status == 400
 
@@ -86,7 +90,7 @@ def test_it_does_not_tick_while_a_step_hangs() -> None:
     with running(lambda: StubEngine(spend=gate)) as service:
         client = Listener()
         service.submit(client.job)
-        assert gate.is_held.wait(WAIT)
+        assert gate.is_reached.wait(WAIT)
         before = service.last_tick
         time.sleep(0.05)
         assert service.last_tick == before
@@ -95,7 +99,7 @@ def test_it_does_not_tick_while_a_step_hangs() -> None:
         client.wait()
 
 
-def test_draining_lets_what_is_held_end() -> None:
+def test_draining_lets_running_jobs_end() -> None:
     gate = Gate()
     with running(
         lambda: StubEngine(max_rows=1, spend=gate), SchedulerLimits(max_rows=1)
@@ -113,7 +117,7 @@ def test_draining_lets_what_is_held_end() -> None:
         assert [client.wait().reason for client in clients] == ["length"] * 3
 
 
-def test_what_outlives_the_grace_is_told_that_the_server_stops() -> None:
+def test_jobs_that_outlive_the_grace_end_because_the_server_stops() -> None:
     with running(lambda: StubEngine(spend=lambda seconds: time.sleep(1e-3))) as service:
         client = Listener(10**9)
         service.submit(client.job)

@@ -67,7 +67,7 @@ class Ear:
     def record(self, event: Event) -> None:
         if isinstance(event, Tokens):
             self.ids += event.ids
-            self.logprobs += [one.logprob for one in event.logprobs or ()]
+            self.logprobs += [entry.logprob for entry in event.logprobs or ()]
         else:
             self.end = event
 
@@ -82,15 +82,15 @@ class Preemptions:
         self.count += 1
 
     def __getattr__(self, hook: str) -> Any:
-        return lambda *told: None
+        return lambda *args: None
 
 
 def decode(name: str, *ears: Ear, pages: int | None = None) -> int:
     """Decode together; returns how often a row made room, if there are so few pages."""
-    method, heard = METHODS[name](), Preemptions()
+    method, preemptions = METHODS[name](), Preemptions()
     engine = ModelEngine(target(), method, max_rows=4, pages=pages)
     loop = EngineLoop(
-        lambda: engine, SchedulerLimits(max_rows=4), JobOptions(method), StubClock(), heard
+        lambda: engine, SchedulerLimits(max_rows=4), JobOptions(method), StubClock(), preemptions
     )
     loop.open()
     for ear in ears:
@@ -100,7 +100,7 @@ def decode(name: str, *ears: Ear, pages: int | None = None) -> int:
     while not loop.is_idle:
         loop.turn()
     loop.close(RuntimeError())
-    return heard.count
+    return preemptions.count
 
 
 @functools.cache
@@ -120,16 +120,16 @@ class Watch:
         self.nodes = self.forbidden = 0
         usual = decoding_loop.step
 
-        def step(runner: Any, tree: Any, *told: Any) -> Any:
+        def step(runner: Any, tree: Any, *args: Any) -> Any:
             if tree.nodes:
                 self.look(ear.ids, tree)
-            return usual(runner, tree, *told)
+            return usual(runner, tree, *args)
 
         patch.setattr(decoding_loop, "step", step)
 
-    def look(self, said: list[int], tree: Any) -> None:
+    def look(self, generated: list[int], tree: Any) -> None:
         matcher, many = matcher_of(PERSON), int(tree.sizes[0])
-        matcher.accept(said)
+        matcher.accept(generated)
         tokens, parents = tree.tokens[0, :many].tolist(), tree.parents[0, :many].tolist()
         allowed = matcher.masks(tokens, parents).allowed.tolist()
         over: list[bool] = []  # behind an end, where nothing is ever said
@@ -163,8 +163,8 @@ def test_bound_and_free_requests_share_a_batch(name: str) -> None:
         Ear("greedy"),
     ]  # fmt: skip
     decode(name, *ears)
-    wanted = [("greedy", True), ("drawn", False), ("drawn", True), ("greedy", False)]
-    assert [ear.ids for ear in ears] == [plainly(*one) for one in wanted]
+    cases = [("greedy", True), ("drawn", False), ("drawn", True), ("greedy", False)]
+    assert [ear.ids for ear in ears] == [plainly(*case) for case in cases]
 
 
 @pytest.mark.parametrize("name", ["plain", "prompt-lookup", "speculative", "sd-tree"])
@@ -174,7 +174,9 @@ def test_a_row_that_makes_room_goes_on_under_its_grammar(
     monkeypatch.setattr(manager, "PAGE", SLOTS)
     block = METHODS[name]().largest_block()
     each = -(-(len(PROMPT) + NEW + block) // SLOTS)
-    ears = [Ear(one, matcher_of(PERSON), num_draft_tokens=3) for one in ("greedy", "drawn")]
+    ears = [
+        Ear(sampling, matcher_of(PERSON), num_draft_tokens=3) for sampling in ("greedy", "drawn")
+    ]
     ears.append(Ear("greedy"))
     for ear in ears:
         ear.job.sampling = replace(ear.job.sampling, logprobs=0)

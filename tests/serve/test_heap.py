@@ -33,16 +33,18 @@ print(bounded, libc.mallinfo2().m - before >> 20)
 
 
 def report(*arguments: str, **more: str) -> list[str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-    kept.pop("GLIBC_TUNABLES", None)
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")
+    }
+    environment.pop("GLIBC_TUNABLES", None)
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, *arguments],
-        env={**kept, **more}, check=True, capture_output=True, text=True,
+        env={**environment, **more}, check=True, capture_output=True, text=True,
     )  # fmt: skip
     return done.stdout.split()
 
 
-def test_large_blocks_are_mapped_on_their_own_whatever_was_freed_before() -> None:
+def test_large_blocks_are_mapped_apart_whatever_was_freed_before() -> None:
     assert report("usual") == ["None", "0"]
     assert report("bounded") == ["True", "8"]
 
@@ -74,6 +76,6 @@ print(kept, resident() - before)
 
 def test_what_was_freed_between_blocks_in_use_goes_back() -> None:
     done = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True)
-    kept, left = map(int, done.stdout.split())
-    assert kept > 150
-    assert left < kept / 3
+    resident, left = map(int, done.stdout.split())
+    assert resident > 150
+    assert left < resident / 3

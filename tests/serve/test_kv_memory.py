@@ -30,18 +30,18 @@ PLAIN = sooner.Autoregressive()
 
 
 def test_without_a_gpu_there_is_room_for_all_rows() -> None:
-    found = kv_memory(PAIR, PLAIN, ChatSettings(max_rows=5))
-    assert found.page_bytes == 256 * TOKEN
-    assert (found.pages, found.max_model_len) == (5 * 3, 512)  # a round writes behind the last
-    assert found.share == 512
-    engine = build_engine(tiny.model("qwen2"), PLAIN, ChatSettings(max_rows=5), found.pages)
+    memory = kv_memory(PAIR, PLAIN, ChatSettings(max_rows=5))
+    assert memory.page_bytes == 256 * TOKEN
+    assert (memory.pages, memory.max_model_len) == (5 * 3, 512)  # a round writes behind the last
+    assert memory.share == 512
+    engine = build_engine(tiny.model("qwen2"), PLAIN, ChatSettings(max_rows=5), memory.pages)
     assert (engine.pages, engine.pages_used, engine.memory.prefix_caching) == (15, 0, True)
     off = ChatSettings(prefix_caching=False)
     assert not build_engine(tiny.model("qwen2"), PLAIN, off, 9).memory.prefix_caching
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("options", "message"),
     [
         ({"max_model_len": 600}, "max_model_len is 600, and the models know 512 positions"),
         ({"kv_cache_memory_bytes": 1000}, "is 0 pages of 256 tokens .* in which 0 tokens"),
@@ -51,9 +51,9 @@ def test_without_a_gpu_there_is_room_for_all_rows() -> None:
         ),
     ],
 )
-def test_too_little_is_refused_with_the_numbers(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(SoonerError, match=said):
-        kv_memory(PAIR, PLAIN, ChatSettings(**given))
+def test_too_little_is_refused_with_the_numbers(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
+        kv_memory(PAIR, PLAIN, ChatSettings(**options))
 
 
 @pytest.mark.parametrize(("share", "pages"), [(0.5, 1000), (0.95, 8 * 4 * 3), (0.2, None)])
@@ -64,12 +64,12 @@ def test_a_gpu_gives_a_share_of_itself(
     monkeypatch.setattr(module, "_gpus", lambda model: [torch.device("cuda:0")])
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (10 * GIB, 16 * GIB))
-    asked = ChatSettings(gpu_memory_utilization=share)
+    settings = ChatSettings(gpu_memory_utilization=share)
     if pages is None:
         with pytest.raises(SoonerError, match="is 0 pages"):
-            kv_memory(PAIR, PLAIN, asked)
+            kv_memory(PAIR, PLAIN, settings)
         return
     if share == 0.5:
         monkeypatch.setattr(module.manager, "page_bytes", lambda adapter, method: 2 * GIB // 1000)
         monkeypatch.setattr(module, "CACHE_FACTOR", 1000)
-    assert kv_memory(PAIR, PLAIN, asked).pages == pages
+    assert kv_memory(PAIR, PLAIN, settings).pages == pages

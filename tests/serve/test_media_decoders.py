@@ -34,14 +34,14 @@ def processes() -> Iterator[DecodeProcesses]:
 
 
 def png(image: Image.Image, kind: str = "PNG", **options: Any) -> bytes:
-    held = io.BytesIO()
-    image.save(held, kind, **options)
-    return held.getvalue()
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
 
 
 def decode_picture(processes: DecodeProcesses, data: bytes) -> np.ndarray:
-    (found,) = processes.decode("picture", data).pictures
-    return found
+    (pixels,) = processes.decode("picture", data).pictures
+    return pixels
 
 
 def gradient(mode: str) -> Image.Image:
@@ -57,10 +57,10 @@ def gradient(mode: str) -> Image.Image:
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGB", "RGBA", "I;16"])
 def test_pngs_of_every_mode_become_rgb(processes: DecodeProcesses, mode: str) -> None:
-    found = decode_picture(processes, png(gradient(mode)))
-    assert found.shape == (20, 30, 3)
-    assert found.dtype == np.uint8
-    assert found[0, -1].astype(int).tolist() == pytest.approx(
+    pixels = decode_picture(processes, png(gradient(mode)))
+    assert pixels.shape == (20, 30, 3)
+    assert pixels.dtype == np.uint8
+    assert pixels[0, -1].astype(int).tolist() == pytest.approx(
         [255] * 3 if mode == "1" else [232] * 3, abs=3
     )
 
@@ -71,10 +71,10 @@ def test_other_formats_are_read_and_of_several_frames_the_first(
 ) -> None:
     frames = [Image.new("RGB", (16, 12), colour) for colour in ("red", "blue")]
     options = {"save_all": True, "append_images": frames[1:]} if kind in ("GIF", "TIFF") else {}
-    found = decode_picture(processes, png(frames[0], kind, **options))
-    assert found.shape == (12, 16, 3)
-    assert found[5, 5, 0] > 240
-    assert found[5, 5, 2] < 15
+    pixels = decode_picture(processes, png(frames[0], kind, **options))
+    assert pixels.shape == (12, 16, 3)
+    assert pixels[5, 5, 0] > 240
+    assert pixels[5, 5, 2] < 15
 
 
 def claim(width: int, height: int, body: bytes = b"") -> bytes:
@@ -101,7 +101,7 @@ def test_a_decompression_bomb_is_refused_by_its_header(
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (b"", "0 bytes are none of"),
         (b"no picture at all", "none of PNG"),
@@ -110,8 +110,10 @@ def test_a_decompression_bomb_is_refused_by_its_header(
         (claim(0, 5), "none of|px|damaged"),
     ],
 )
-def test_what_is_no_picture_is_told(processes: DecodeProcesses, data: bytes, told: str) -> None:
-    with pytest.raises(MediaError, match=told):
+def test_what_is_no_picture_is_refused(
+    processes: DecodeProcesses, data: bytes, message: str
+) -> None:
+    with pytest.raises(MediaError, match=message):
         processes.decode("picture", data)
 
 
@@ -119,22 +121,22 @@ def every(info: dict[str, Any]) -> dict[str, Any]:
     return {"indices": list(range(info["choose"]["frames"]))}
 
 
-def test_the_frames_that_are_asked_for_come(processes: DecodeProcesses, tmp_path: Path) -> None:
+def test_the_requested_frames_come(processes: DecodeProcesses, tmp_path: Path) -> None:
     data = videos.write(tmp_path / "a.mp4", frames=20).read_bytes()
-    asked: list[dict[str, Any]] = []
+    choices: list[dict[str, Any]] = []
 
     def some(question: dict[str, Any]) -> dict[str, Any]:
-        asked.append(question["choose"])
+        choices.append(question["choose"])
         return {"indices": [0, 7, 19]}
 
-    found = processes.decode("video", data, some)
-    assert asked[0]["frames"] == 20
-    assert asked[0]["width"] == 64
-    (pixels,) = found.pictures
+    decoded = processes.decode("video", data, some)
+    assert choices[0]["frames"] == 20
+    assert choices[0]["width"] == 64
+    (pixels,) = decoded.pictures
     assert [videos.index_of(frame, near) for frame, near in zip(pixels, (0, 7, 19), strict=True)] \
         == [0, 7, 19]  # fmt: skip
-    assert found.report["indices"] == [0, 7, 19]
-    assert found.report["info"]["damage"] is None
+    assert decoded.report["indices"] == [0, 7, 19]
+    assert decoded.report["info"]["damage"] is None
 
 
 SECRET = "sooner-secret-file"
@@ -196,9 +198,9 @@ def pdf(pages: int, claim: int | None = None, media: str = "[0 0 144 72]") -> by
     objects += [f"<< /Type /Page /Parent 2 0 R /MediaBox {media} >>"] * pages
     text = b"%PDF-1.4\n"
     places = []
-    for number, one in enumerate(objects, start=1):
+    for number, entry in enumerate(objects, start=1):
         places.append(len(text))
-        text += f"{number} 0 obj\n{one}\nendobj\n".encode()
+        text += f"{number} 0 obj\n{entry}\nendobj\n".encode()
     table = "".join(f"{place:010d} 00000 n \n" for place in places)
     size = len(objects) + 1
     end = f"xref\n0 {size}\n0000000000 65535 f \n{table}trailer\n<< /Size {size} /Root 1 0 R >>\n"
@@ -206,7 +208,7 @@ def pdf(pages: int, claim: int | None = None, media: str = "[0 0 144 72]") -> by
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "message"),
     [
         (pdf(10_000), "has 10000 pages; 1 to 3 are read"),
         (pdf(1, claim=10_000), "has 10000 pages|damaged"),
@@ -216,9 +218,9 @@ def pdf(pages: int, claim: int | None = None, media: str = "[0 0 144 72]") -> by
         (b"<html>", "no PDF"),
     ],
 )
-def test_pdfs_that_are_refused(processes: DecodeProcesses, data: bytes, told: str) -> None:
+def test_pdfs_that_are_refused(processes: DecodeProcesses, data: bytes, message: str) -> None:
     pytest.importorskip("pypdfium2")
-    with pytest.raises(MediaError, match=told):
+    with pytest.raises(MediaError, match=message):
         processes.decode("pages", data)
 
 
@@ -256,14 +258,14 @@ def test_a_process_is_reused_knows_no_secrets_and_writes_nothing(
     monkeypatch.setenv("SOONER_TOKEN", "secret")
     fresh = DecodeProcesses(1, LIMITS)
     try:
-        told = [
+        reports = [
             fresh.decode(f"{PLANTED}:report", b"", path=str(tmp_path / "x")).report for _ in "ab"
         ]
     finally:
         fresh.close()
-    assert told[0]["pid"] == told[1]["pid"] != os.getpid()
-    assert "SOONER_TOKEN" not in told[0]["environment"]
-    assert not told[0]["wrote"]
+    assert reports[0]["pid"] == reports[1]["pid"] != os.getpid()
+    assert "SOONER_TOKEN" not in reports[0]["environment"]
+    assert not reports[0]["wrote"]
 
 
 def test_exif_turns_a_picture(processes: DecodeProcesses) -> None:

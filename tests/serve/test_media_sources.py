@@ -24,14 +24,16 @@ PUBLIC = "93.184.216.34"
 
 def test_a_data_uri_is_its_content() -> None:
     sources = Sources(LIMITS)
-    told = base64.b64encode(bytes(range(200))).decode()
-    assert sources.read(f"data:image/png;base64,{told}") == bytes(range(200))
-    assert sources.read(f"DATA:;charset=x;BASE64,{told[:60]}\n {told[60:]}") == bytes(range(200))
+    encoded = base64.b64encode(bytes(range(200))).decode()
+    assert sources.read(f"data:image/png;base64,{encoded}") == bytes(range(200))
+    assert sources.read(f"DATA:;charset=x;BASE64,{encoded[:60]}\n {encoded[60:]}") == bytes(
+        range(200)
+    )
     assert sources.read("data:,a%20b") == b"a b"
 
 
 @pytest.mark.parametrize(
-    ("url", "told"),
+    ("url", "message"),
     [
         ("data:image/png;base64,@@@@", "no base64"),
         ("data:image/png;base64,AAA", "no base64"),
@@ -46,8 +48,8 @@ def test_a_data_uri_is_its_content() -> None:
         ("", "--media-root"),
     ],
 )
-def test_what_a_server_without_a_root_and_network_refuses(url: str, told: str) -> None:
-    with pytest.raises(MediaError, match=told):
+def test_what_a_server_without_a_root_and_network_refuses(url: str, message: str) -> None:
+    with pytest.raises(MediaError, match=message):
         Sources(LIMITS).read(url)
 
 
@@ -158,7 +160,7 @@ class Site:
                 site.seen.append((self.path, dict(self.headers)))
                 site.answer(self)
 
-            def log_message(self, *told: object) -> None:
+            def log_message(self, *arguments: object) -> None:
                 pass
 
         self.seen: list[tuple[str, dict[str, str]]] = []
@@ -223,7 +225,7 @@ def test_a_name_that_changes_its_address_is_resolved_once(site: Site) -> None:
 @pytest.mark.parametrize(
     "addresses", [["127.0.0.1"], [PUBLIC, "10.0.0.1"], ["::1"], ["169.254.169.254"], []]
 )
-def test_one_address_that_is_not_public_is_enough(site: Site, addresses: list[str]) -> None:
+def test_a_single_address_that_is_not_public_is_enough(site: Site, addresses: list[str]) -> None:
     site.addresses = [addresses]
     with pytest.raises(MediaError, match="not a public address") as caught:
         site.fetcher().get("http://inner.example/")
@@ -247,7 +249,7 @@ def test_redirects_are_not_followed(site: Site, status: int) -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         (lambda handler: reply(handler, b"", 404), "answers 404"),
         (lambda handler: reply(handler, b"x", Content_Length="5000"), "5000 bytes"),
@@ -257,9 +259,9 @@ def test_redirects_are_not_followed(site: Site, status: int) -> None:
         (lambda handler: handler.wfile.write(b"HTTP/1.1 200 OK\r\nX: " + b"y" * 99_999), "can't"),
     ],
 )
-def test_answers_that_are_refused(site: Site, answer: Answer, told: str) -> None:
+def test_answers_that_are_refused(site: Site, answer: Answer, message: str) -> None:
     site.answer = answer
-    with pytest.raises(MediaError, match=told):
+    with pytest.raises(MediaError, match=message):
         site.fetcher().get("http://example.com/")
 
 
@@ -289,15 +291,15 @@ def test_a_trickle_of_bytes_ends_with_the_time(site: Site, where: str) -> None:
 
 
 def test_tls_asks_for_the_name_and_not_the_address(site: Site) -> None:
-    asked: list[str] = []
+    names: list[str] = []
 
     class Context(ssl.SSLContext):
         def wrap_socket(self, sock: socket.socket, **more: object) -> socket.socket:  # type: ignore[override]
-            asked.append(str(more["server_hostname"]))
+            names.append(str(more["server_hostname"]))
             return sock
 
     context = Context(ssl.PROTOCOL_TLS_CLIENT)
     assert site.fetcher(tls=context).get("https://example.com/a") == b"content"
-    assert asked == ["example.com"]
+    assert names == ["example.com"]
     assert site.dialled == [(PUBLIC, 443)]
     assert site.seen[0][1]["Host"] == "example.com"

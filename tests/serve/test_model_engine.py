@@ -33,13 +33,13 @@ def model() -> Any:
 
 
 def plain(ids: list[int] = PROMPT, **options: Any) -> list[int]:
-    told = {"max_new_tokens": NEW, "eos_token_id": -1, "do_sample": False, **options}
-    return generate(model(), inputs(ids), **told).tokens[0]
+    arguments = {"max_new_tokens": NEW, "eos_token_id": -1, "do_sample": False, **options}
+    return generate(model(), inputs(ids), **arguments).tokens[0]
 
 
 def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
     options = JobOptions(engine.method)
-    requests = [engine.admit(one.inputs, seed=one.sampling.seed, **options(one)) for one in jobs]
+    requests = [engine.admit(job.inputs, seed=job.sampling.seed, **options(job)) for job in jobs]
     engine.run()
     for request in requests:
         if request.error is not None:
@@ -48,12 +48,12 @@ def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
 
 
 def test_predictions_are_drafted_from_and_counted() -> None:
-    wanted = plain()
+    expected = plain()
     engine = ModelEngine(model(), HSD(drafts=[[]], nodes=8), max_rows=4)
-    with_one, without = run(engine, job(prediction=wanted), job())
-    assert with_one.tokens[0] == without.tokens[0] == wanted
-    assert with_one.num_draft_tokens >= NEW // 2
-    assert 0 < with_one.num_drafts < NEW // 2
+    predicted, without = run(engine, job(prediction=expected), job())
+    assert predicted.tokens[0] == without.tokens[0] == expected
+    assert predicted.num_draft_tokens >= NEW // 2
+    assert 0 < predicted.num_drafts < NEW // 2
     assert without.num_draft_tokens == 0
 
 
@@ -75,13 +75,13 @@ def shaken() -> Any:
 def test_a_prediction_is_the_draft_whatever_the_method(name: str, drawn: bool) -> None:
     sampling = JobSampling(temperature=1.5, seed=3) if drawn else JobSampling(temperature=0.0)
     [alone] = run(ModelEngine(model()), job(sampling=sampling))
-    wanted = alone.tokens[0]
-    assert len(set(wanted)) > NEW // 2 or not drawn  # it does not draft itself
+    expected = alone.tokens[0]
+    assert len(set(expected)) > NEW // 2 or not drawn  # it does not draft itself
     # A wrong token in the middle: what follows is found again.
-    guess = [*wanted[: NEW // 2], 5, *wanted[NEW // 2 + 1 :]]
+    guess = [*expected[: NEW // 2], 5, *expected[NEW // 2 + 1 :]]
     engine = ModelEngine(model(), PREDICTED[name](), max_rows=4)
     predicted, other = run(engine, job(prediction=guess, sampling=sampling), job())
-    assert predicted.tokens[0] == wanted
+    assert predicted.tokens[0] == expected
     assert other.tokens[0] == plain()
     assert 0 < predicted.num_drafts < NEW // 2  # rounds
     assert predicted.num_draft_tokens >= NEW // 2
@@ -119,5 +119,7 @@ def test_limits_on_tokens_hold_under_every_method(name: str, drawn: bool) -> Non
     if not drawn:
         bad = [list(ids) for ids in LIMITED["bad_words"]]
         assert forbidden.tokens[0] == plain(bad_words_ids=bad)
-        others = [one for one in range(tiny.VOCAB) if one not in LIMITED["allowed_token_ids"]]
-        assert allowed.tokens[0] == plain(suppress_tokens=others)
+        suppressed = [
+            token for token in range(tiny.VOCAB) if token not in LIMITED["allowed_token_ids"]
+        ]
+        assert allowed.tokens[0] == plain(suppress_tokens=suppressed)

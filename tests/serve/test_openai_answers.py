@@ -8,36 +8,37 @@ from typing import Any
 
 import pytest
 
-from serve.asking import TEXT, asked, chunks
+from serve.asking import TEXT, ask_sync, chunks
 from serve.chatting import HELLO, scripted
 from serve.spoken import byte_level, ids_of
 
 
 def test_an_answer_has_its_text_its_usage_and_its_metrics() -> None:
     with scripted("the quick brown fox") as service:
-        answer = asked(service, {**HELLO, "model": "org/tiny"}, headers={"X-Request-Id": "abc"})
-    told = answer.json()
+        answer = ask_sync(service, {**HELLO, "model": "org/tiny"}, headers={"X-Request-Id": "abc"})
+    body = answer.json()
     assert answer.status_code == 200
     assert answer.headers["x-request-id"] == "abc"
-    assert (told["id"], told["object"], told["model"]) == (
+    assert (body["id"], body["object"], body["model"]) == (
         "chatcmpl-abc", "chat.completion", "org/tiny",
     )  # fmt: skip
-    [choice] = told["choices"]
+    [choice] = body["choices"]
     assert choice["message"] == {
         "role": "assistant", "content": "the quick brown fox", "refusal": None,
     }  # fmt: skip
     assert choice["finish_reason"] == "stop"
-    said = len(ids_of("the quick brown fox")) + 1
+    num_tokens = len(ids_of("the quick brown fox")) + 1
     prompt = service.jobs[0].prompt_tokens
-    assert told["usage"] == {
-        "prompt_tokens": prompt, "completion_tokens": said, "total_tokens": prompt + said,
+    assert body["usage"] == {
+        "prompt_tokens": prompt, "completion_tokens": num_tokens,
+        "total_tokens": prompt + num_tokens,
         "prompt_tokens_details": {"cached_tokens": 2},
         "completion_tokens_details": {
             "accepted_prediction_tokens": 0, "rejected_prediction_tokens": 0,
         },
     }  # fmt: skip
-    drafts = told["metrics"]["speculative_decoding"]
-    steps = -(-said // 3)
+    drafts = body["metrics"]["speculative_decoding"]
+    steps = -(-num_tokens // 3)
     assert drafts == {
         "mode": "exact", "num_spec_steps": steps, "num_draft_tokens": 2 * steps,
         "num_accepted_draft_tokens": 2 * steps, "draft_acceptance_rate": 1.0,
@@ -48,10 +49,10 @@ def test_an_answer_has_its_text_its_usage_and_its_metrics() -> None:
 def test_a_stream_has_the_role_first_and_the_usage_last() -> None:
     with scripted("the fox: 漢字 🦊") as service:
         options = {"include_usage": True}
-        told = chunks(asked(service, {**HELLO, "stream": True, "stream_options": options}))
-    first, *middle, last, usage = told
+        events = chunks(ask_sync(service, {**HELLO, "stream": True, "stream_options": options}))
+    first, *middle, last, usage = events
     assert first["choices"][0]["delta"] == {"role": "assistant", "content": "", "refusal": None}
-    assert all(chunk["usage"] is None for chunk in told[:-1])
+    assert all(chunk["usage"] is None for chunk in events[:-1])
     assert all(chunk["choices"][0]["finish_reason"] is None for chunk in [first, *middle])
     text = "".join(chunk["choices"][0]["delta"].get("content", "") for chunk in [*middle, last])
     assert text == "the fox: 漢字 🦊"
@@ -59,8 +60,8 @@ def test_a_stream_has_the_role_first_and_the_usage_last() -> None:
     assert usage["choices"] == []
     assert usage["usage"]["completion_tokens"] == len(ids_of(text)) + 1
     assert usage["metrics"]["speculative_decoding"]["num_spec_steps"] > 0
-    assert len({(chunk["id"], chunk["created"], chunk["object"]) for chunk in told}) == 1
-    assert told[0]["object"] == "chat.completion.chunk"
+    assert len({(chunk["id"], chunk["created"], chunk["object"]) for chunk in events}) == 1
+    assert events[0]["object"] == "chat.completion.chunk"
 
 
 BODIES: dict[str, dict[str, Any]] = {
@@ -75,34 +76,36 @@ BODIES: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize("blocks", [(1,), (4,), (2, 7, 1), (100,)])
 @pytest.mark.parametrize("name", BODIES)
-def test_a_stream_says_what_an_answer_says(name: str, blocks: tuple[int, ...]) -> None:
+def test_a_stream_has_the_content_of_an_answer(name: str, blocks: tuple[int, ...]) -> None:
     script = "the quick 漢字 brown fox, naïve 🦊🦊 café STOP it"
     with scripted(script, blocks=blocks) as service:
-        whole = asked(service, {**HELLO, **BODIES[name]}).json()
+        whole = ask_sync(service, {**HELLO, **BODIES[name]}).json()
         options = {"stream": True, "stream_options": {"include_usage": True}}
-        told = chunks(asked(service, {**HELLO, **BODIES[name], **options}))
-    assert told[-1]["usage"] == whole["usage"]
+        events = chunks(ask_sync(service, {**HELLO, **BODIES[name], **options}))
+    assert events[-1]["usage"] == whole["usage"]
     for choice in whole["choices"]:
         mine = [
-            one for chunk in told[:-1] for one in chunk["choices"]
-            if one["index"] == choice["index"]
+            piece for chunk in events[:-1] for piece in chunk["choices"]
+            if piece["index"] == choice["index"]
         ]  # fmt: skip
         assert choice["message"]["content"] == "".join(
-            one["delta"].get("content", "") for one in mine
+            piece["delta"].get("content", "") for piece in mine
         )
-        assert [one["finish_reason"] for one in mine if one["finish_reason"]] == [
+        assert [piece["finish_reason"] for piece in mine if piece["finish_reason"]] == [
             choice["finish_reason"]
         ]
         if name == "logprobs":
-            told_so = [one["logprobs"]["content"] for one in mine if one["logprobs"]]
-            joined = [row for content in told_so for row in content]
+            streamed = [piece["logprobs"]["content"] for piece in mine if piece["logprobs"]]
+            joined = [row for content in streamed for row in content]
             assert joined == choice["logprobs"]["content"]
         if name == "origins":
-            assert choice["token_origins"] == [row for one in mine for row in one["token_origins"]]
-    assert "�" not in json.dumps(told, ensure_ascii=False)
+            assert choice["token_origins"] == [
+                row for piece in mine for row in piece["token_origins"]
+            ]
+    assert "�" not in json.dumps(events, ensure_ascii=False)
 
 
-def test_a_job_gets_what_was_asked() -> None:
+def test_a_job_gets_the_options_of_its_request() -> None:
     end = byte_level().eos_token_id
     body = {
         **HELLO, "temperature": 0.5, "top_p": 0.9, "top_k": -1, "min_p": 0.1, "seed": -3,
@@ -112,7 +115,7 @@ def test_a_job_gets_what_was_asked() -> None:
         "prediction": {"type": "content", "content": [{"type": "text", "text": "the fox"}]},
     }  # fmt: skip
     with scripted() as service:
-        answer = asked(service, body)
+        answer = ask_sync(service, body)
         assert answer.status_code == 200
         [job] = service.jobs
     sampling = job.sampling
@@ -130,22 +133,22 @@ def test_a_job_gets_what_was_asked() -> None:
 
 def test_completions_take_texts_and_tokens() -> None:
     with scripted("the fox") as service:
-        told = asked(service, {"prompt": ["a b", "c"], "n": 2, "logprobs": 1}, TEXT).json()
-        assert [one["index"] for one in told["choices"]] == [0, 1, 2, 3]
-        assert [one["text"] for one in told["choices"]] == ["the fox"] * 4
+        response = ask_sync(service, {"prompt": ["a b", "c"], "n": 2, "logprobs": 1}, TEXT).json()
+        assert [choice["index"] for choice in response["choices"]] == [0, 1, 2, 3]
+        assert [choice["text"] for choice in response["choices"]] == ["the fox"] * 4
         prompts = [ids_of("a b"), ids_of("a b"), ids_of("c"), ids_of("c")]
         assert [job.inputs["input_ids"].tolist() for job in service.jobs] == [[p] for p in prompts]
-        assert told["usage"]["prompt_tokens"] == len(prompts[0]) + len(prompts[2])
-        logprobs = told["choices"][0]["logprobs"]
+        assert response["usage"]["prompt_tokens"] == len(prompts[0]) + len(prompts[2])
+        logprobs = response["choices"][0]["logprobs"]
         assert "".join(logprobs["tokens"]) == "the fox"
         places = [0, *itertools.accumulate(map(len, logprobs["tokens"]))][:-1]
         assert logprobs["text_offset"] == places
-        assert told["object"] == "text_completion"
+        assert response["object"] == "text_completion"
 
-        told = asked(service, {"prompt": [[1, 2], [3]], "stream": True}, TEXT)
+        response = ask_sync(service, {"prompt": [[1, 2], [3]], "stream": True}, TEXT)
         texts = {0: "", 1: ""}
-        for chunk in chunks(told):
-            for one in chunk["choices"]:
-                texts[one["index"]] += one["text"]
+        for chunk in chunks(response):
+            for choice in chunk["choices"]:
+                texts[choice["index"]] += choice["text"]
         assert texts == {0: "the fox", 1: "the fox"}
         assert service.jobs[-1].inputs["input_ids"].tolist() == [[3]]

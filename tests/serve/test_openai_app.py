@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from serve.asking import CHAT, asked, error_of
+from serve.asking import CHAT, ask_sync, error_of
 from serve.chatting import HELLO, NAMES, ScriptedService, scripted, talking
 from serve.robots import until
 
@@ -15,9 +15,9 @@ from serve.robots import until
 def test_models_are_listed() -> None:
     async def run(service: ScriptedService) -> None:
         async with talking(service) as client:
-            told = (await client.get("/v1/models")).json()
-            assert [card["id"] for card in told["data"]] == list(NAMES)
-            assert told["data"][0] == {
+            listing = (await client.get("/v1/models")).json()
+            assert [card["id"] for card in listing["data"]] == list(NAMES)
+            assert listing["data"][0] == {
                 "id": "tiny", "object": "model", "created": 1_700_000_000, "owned_by": "sooner",
                 "max_model_len": 2048, "method": "plain", "mode": "exact",
             }  # fmt: skip
@@ -69,12 +69,12 @@ def test_silence_is_filled_with_pings() -> None:
 
 def test_deadlines_come_from_header_body_and_settings() -> None:
     with scripted() as service:
-        asked(service, {**HELLO, "deadline_ms": 5000})
-        asked(service, {**HELLO, "deadline_ms": 5000}, headers={"X-Deadline-Ms": "70000"})
-        asked(service, HELLO, settings={"deadline": 9.0})
+        ask_sync(service, {**HELLO, "deadline_ms": 5000})
+        ask_sync(service, {**HELLO, "deadline_ms": 5000}, headers={"X-Deadline-Ms": "70000"})
+        ask_sync(service, HELLO, settings={"deadline": 9.0})
         left = [round(job.deadline - job.arrived) for job in service.jobs if job.deadline]
         assert left == [5, 70, 9]
-        answer = asked(service, HELLO, headers={"X-Deadline-Ms": "soon"})
+        answer = ask_sync(service, HELLO, headers={"X-Deadline-Ms": "soon"})
         assert (answer.status_code, error_of(answer)["param"]) == (400, "deadline_ms")
 
 

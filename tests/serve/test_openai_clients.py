@@ -18,7 +18,7 @@ from serve.asking import CHAT
 from serve.chatting import HELLO, ScriptedService, handler_of, listening, scripted, served
 from serve.robots import WAIT
 from serve.spoken import RESPONSE_TEMPLATE, byte_level
-from serve.stub_engine import StubEngine, job_options, said_alone
+from serve.stub_engine import StubEngine, job_options, solo_output
 from serve.test_openai_tools import CALL, WEATHER
 from sooner.serve.engine_thread import EngineThread
 from sooner.serve.openai.app import create_app
@@ -77,7 +77,7 @@ def test_the_client_over_the_application() -> None:
                 model="tiny", messages=messages, stop="STOP", n=2, logprobs=True, top_logprobs=1,
                 prediction={"type": "content", "content": "the quick"},
             )  # fmt: skip
-            assert [one.message.content for one in whole.choices] == [
+            assert [choice.message.content for choice in whole.choices] == [
                 "the quick 漢字 brown fox, naïve 🦊🦊 café"
             ] * 2
             assert whole.usage.completion_tokens_details.accepted_prediction_tokens > 0
@@ -88,21 +88,21 @@ def test_the_client_over_the_application() -> None:
                 stream_options={"include_usage": True},
             )  # fmt: skip
             chunks = [chunk async for chunk in stream]
-            texts = [one.delta.content or "" for chunk in chunks for one in chunk.choices]
+            texts = [choice.delta.content or "" for chunk in chunks for choice in chunk.choices]
             assert "".join(texts) == whole.choices[0].message.content
             assert chunks[-1].choices == []
             assert 2 * chunks[-1].usage.completion_tokens == whole.usage.completion_tokens
-            told = await client.completions.create(model="tiny", prompt="a")
-            assert told.choices[0].text == SCRIPT
+            response = await client.completions.create(model="tiny", prompt="a")
+            assert response.choices[0].text == SCRIPT
             assert [card.id async for card in client.models.list()] == ["tiny", "org/tiny"]
             assert (await client.models.retrieve("org/tiny")).id == "org/tiny"
             service.script = CALL
-            told = await client.chat.completions.create(
+            response = await client.chat.completions.create(
                 model="tiny", messages=messages, tools=[WEATHER]
             )
-            [call] = told.choices[0].message.tool_calls
+            [call] = response.choices[0].message.tool_calls
             assert json.loads(call.function.arguments) == {"city": "Bern, 漢"}
-            assert told.choices[0].finish_reason == "tool_calls"
+            assert response.choices[0].finish_reason == "tool_calls"
             with pytest.raises(openai.BadRequestError) as refused:
                 await client.chat.completions.create(model="tiny", messages=messages, temperature=7)
             assert refused.value.param == "temperature"
@@ -117,26 +117,30 @@ def test_the_client_over_the_application() -> None:
 def test_many_clients_on_a_socket_get_what_each_gets_alone() -> None:
     """The whole path: uvicorn, the scheduler's thread, rows that are shared."""
     end = byte_level().eos_token_id
-    with stub_thread(max_rows=4) as thread, listening(thread) as address, client_of(address) as one:
+    with (
+        stub_thread(max_rows=4) as thread,
+        listening(thread) as address,
+        client_of(address) as client,
+    ):
 
         def alone(number: int) -> str:
             prompt = byte_level().apply_chat_template(
                 [{"role": "user", "content": f"number {number}"}], add_generation_prompt=True
             )["input_ids"]
-            said = said_alone(prompt, number, 40, [end], WORDS)
-            return str(byte_level().decode(said, skip_special_tokens=True))
+            tokens = solo_output(prompt, number, 40, [end], WORDS)
+            return str(byte_level().decode(tokens, skip_special_tokens=True))
 
         def talk(number: int) -> str:
             options = {"seed": number, "max_tokens": 40}
             if number % 2:
-                return str(ask(one, f"number {number}", **options).choices[0].message.content)
-            chunks = ask(one, f"number {number}", stream=True, **options)
+                return str(ask(client, f"number {number}", **options).choices[0].message.content)
+            chunks = ask(client, f"number {number}", stream=True, **options)
             return "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
 
         with ThreadPoolExecutor(12) as pool:
-            told = list(pool.map(talk, range(24)))
-        assert told == [alone(number) for number in range(24)]
-        assert len(set(told)) == 24
+            texts = list(pool.map(talk, range(24)))
+        assert texts == [alone(number) for number in range(24)]
+        assert len(set(texts)) == 24
         assert thread.load().running == thread.load().waiting == 0
 
 

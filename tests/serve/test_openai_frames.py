@@ -43,10 +43,10 @@ def update_of(*texts: str) -> Update:
 @pytest.mark.parametrize("kind", ["chat", "text"])
 @settings(max_examples=60, deadline=None)
 @given(some.lists(some.text(some.characters(codec="utf-8"), max_size=20), min_size=1, max_size=5))
-def test_a_frame_of_text_is_the_chunk_that_the_form_makes(kind: str, said: list[str]) -> None:
+def test_a_frame_of_text_is_the_chunk_that_the_form_makes(kind: str, texts: list[str]) -> None:
     form = form_of(kind, stream_options={"include_usage": True})
     frames = TextFrames(form)
-    for place, text in enumerate(said):
+    for place, text in enumerate(texts):
         choice, update = choice_of(place % 2), update_of(text[:1], text[1:])
         assert form.bare_text(update) == text
         frame = frames.frame(choice, text)
@@ -60,30 +60,30 @@ def test_a_frame_of_text_is_the_chunk_that_the_form_makes(kind: str, said: list[
 def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None:
     async def run() -> tuple[list[int], int]:
         loop, mail = asyncio.get_running_loop(), EventMail()
-        found: list[int] = []
+        order: list[int] = []
         calls: list[Any] = []
         wake = loop.call_soon_threadsafe
 
-        def counted(*told: Any) -> Any:
-            calls.append(told)
-            return wake(*told)
+        def counted(*args: Any) -> Any:
+            calls.append(args)
+            return wake(*args)
 
         loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
 
         def rounds() -> None:
             for first in range(0, 40, 8):
                 for number in range(first, first + 8):
-                    mail.put(loop, partial(found.append, number))
+                    mail.put(loop, partial(order.append, number))
 
         rounds()  # the loop can't go round meanwhile
         once = len(calls)
         await asyncio.to_thread(rounds)
-        while len(found) < 80:
+        while len(order) < 80:
             await asyncio.sleep(0.001)
-        return found, once
+        return order, once
 
-    found, once = asyncio.run(run())
-    assert found == [*range(40), *range(40)]
+    order, once = asyncio.run(run())
+    assert order == [*range(40), *range(40)]
     assert once == 1
 
 
@@ -91,33 +91,33 @@ def test_all_events_of_a_round_wake_the_loop_once_and_keep_their_order() -> None
 def test_tokens_wait_for_the_interval_and_what_is_urgent_takes_them_along() -> None:
     async def run() -> tuple[list[int], list[int], list[int], int]:
         loop, mail = asyncio.get_running_loop(), EventMail(interval=0.2)
-        found: list[int] = []
+        order: list[int] = []
         calls: list[Any] = []
         wake = loop.call_soon_threadsafe
 
-        def counted(*told: Any) -> Any:
-            calls.append(told)
-            return wake(*told)
+        def counted(*args: Any) -> Any:
+            calls.append(args)
+            return wake(*args)
 
         loop.call_soon_threadsafe = counted  # type: ignore[method-assign]
-        mail.put(loop, partial(found.append, 0), False)
+        mail.put(loop, partial(order.append, 0), False)
         await asyncio.sleep(0)
         for number in (1, 2):
-            mail.put(loop, partial(found.append, number), False)
+            mail.put(loop, partial(order.append, number), False)
         await asyncio.sleep(0.01)
-        first = list(found)
-        mail.put(loop, partial(found.append, 3))
+        first = list(order)
+        mail.put(loop, partial(order.append, 3))
         await asyncio.sleep(0)
-        urgent = list(found)
-        mail.put(loop, partial(found.append, 4), False)
-        while len(found) < 5:  # the interval ends, and another begins
+        urgent = list(order)
+        mail.put(loop, partial(order.append, 4), False)
+        while len(order) < 5:  # the interval ends, and another begins
             await asyncio.sleep(0.01)
-        mail.put(loop, partial(found.append, 5), False)
+        mail.put(loop, partial(order.append, 5), False)
         await asyncio.sleep(0.01)
-        return first, urgent, found, len(calls)
+        return first, urgent, order, len(calls)
 
-    first, urgent, found, calls = asyncio.run(run())
+    first, urgent, order, calls = asyncio.run(run())
     assert first == [0]
     assert urgent == [0, 1, 2, 3]
-    assert found == [0, 1, 2, 3, 4]
+    assert order == [0, 1, 2, 3, 4]
     assert calls == 2

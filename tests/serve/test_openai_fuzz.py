@@ -100,9 +100,13 @@ text = {
 def changed(right: dict[str, Any], fields: dict[str, Any]) -> Any:
     """A right request with up to four fields that may be wrong."""
     names = some.lists(some.sampled_from(sorted(fields)), max_size=4, unique=True)
-    wrong = names.flatmap(lambda told: some.fixed_dictionaries({one: fields[one] for one in told}))
+    wrong = names.flatmap(
+        lambda chosen: some.fixed_dictionaries({name: fields[name] for name in chosen})
+    )
     limits = some.integers(0, 30)
-    return some.builds(lambda told, limit: {**right, "max_tokens": limit, **told}, wrong, limits)
+    return some.builds(
+        lambda chosen, limit: {**right, "max_tokens": limit, **chosen}, wrong, limits
+    )
 
 
 chats, texts = changed(HELLO, chat), changed({"prompt": "a"}, text)
@@ -131,9 +135,9 @@ class CompiledOnly(GuidanceGrammars):
 class Forgetful(StubEngine):
     """Keeps no list of all that it has ever answered."""
 
-    def admit(self, *told: Any, **options: Any) -> Any:
+    def admit(self, *args: Any, **options: Any) -> Any:
         self.admitted.clear()
-        return super().admit(*told, **options)
+        return super().admit(*args, **options)
 
 
 @pytest.fixture(scope="module")
@@ -161,20 +165,20 @@ def check(status: int, raw: bytes, kind: str) -> None:
         assert all(frame == ": ping" or frame.startswith("data: {") for frame in frames)
         assert not any(frame.startswith('data: {"error"') for frame in frames), raw[-500:]
         return
-    told = json.loads(raw)
+    body = json.loads(raw)
     if status == 200:
-        assert told["choices"]
+        assert body["choices"]
         return
-    assert set(told["error"]) == {"message", "type", "param", "code"}
-    assert told["error"]["message"]
-    assert "\n" not in told["error"]["message"]
+    assert set(body["error"]) == {"message", "type", "param", "code"}
+    assert body["error"]["message"]
+    assert "\n" not in body["error"]["message"]
     assert len(raw) < 3000
 
 
 def fuzz_bodies(address: str, count: int, number: int = 0) -> Counter[int]:
     """`count` nearly right requests; each `number` draws others."""
     host = address.removeprefix("http://")
-    held = [http.client.HTTPConnection(host, timeout=SOON)]
+    connections = [http.client.HTTPConnection(host, timeout=SOON)]
     statuses: Counter[int] = Counter()
 
     @settings(
@@ -183,15 +187,15 @@ def fuzz_bodies(address: str, count: int, number: int = 0) -> Counter[int]:
     )  # fmt: skip
     @seed(number)
     @given(asks)
-    def send(asked: tuple[str, bytes]) -> None:
-        path, body = asked
+    def send(case: tuple[str, bytes]) -> None:
+        path, body = case
         try:
-            held[0].request("POST", path, body)
-            answer = held[0].getresponse()
+            connections[0].request("POST", path, body)
+            answer = connections[0].getresponse()
         except (http.client.RemoteDisconnected, BrokenPipeError, ConnectionResetError):
-            held[0] = http.client.HTTPConnection(host, timeout=SOON)  # idle for too long
-            held[0].request("POST", path, body)
-            answer = held[0].getresponse()
+            connections[0] = http.client.HTTPConnection(host, timeout=SOON)  # idle for too long
+            connections[0].request("POST", path, body)
+            answer = connections[0].getresponse()
         raw = answer.read()
         statuses[answer.status] += 1
         check(answer.status, raw, answer.headers["Content-Type"])
@@ -228,11 +232,11 @@ def fuzz_schema(
         schema = schema.include(path=path)
     statuses: Counter[int] = Counter()
     works: list[tuple[Any, dict[str, Any]]] = []
-    for found in schema.get_all_operations():
-        operation = found.ok()
+    for result in schema.get_all_operations():
+        operation = result.ok()
         if operation.method.upper() == "POST":
             modes = [GenerationMode(mode)] if mode else list(GenerationMode)
-            works += [(operation, {"generation_mode": one}) for one in modes]
+            works += [(operation, {"generation_mode": generation}) for generation in modes]
         else:
             works.append((operation, {}))
     for operation, chosen in works:
@@ -256,10 +260,10 @@ def lives(address: str, caplog: pytest.LogCaptureFixture) -> None:
     """Nothing is left of all those requests, and nothing was logged as a fault."""
     connection = http.client.HTTPConnection(address.removeprefix("http://"), timeout=SOON)
     connection.request("GET", "/health")
-    told = json.loads(connection.getresponse().read())
-    assert (told["status"], told["running"], told["waiting"]) == ("ok", 0, 0)
+    health = json.loads(connection.getresponse().read())
+    assert (health["status"], health["running"], health["waiting"]) == ("ok", 0, 0)
     assert http_status(address, "/ready") == 200
-    assert not [one.getMessage() for one in caplog.records if one.levelno >= logging.ERROR]
+    assert not [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR]
 
 
 def test_nearly_right_requests(address: str, caplog: pytest.LogCaptureFixture) -> None:

@@ -33,7 +33,7 @@ PERSON = {
     "additionalProperties": False,
 }
 ANY = torch.ones(VOCAB, dtype=torch.bool)
-SAID = '{"name": "the 漢", "city": "Bern"}'
+ANSWER = '{"name": "the 漢", "city": "Bern"}'
 TOOLS = [
     {"type": "function", "function": {"name": name, "parameters": PERSON}}
     for name in ("find", "call")
@@ -63,7 +63,7 @@ def matcher_of(schema: Any) -> GuidanceMatcher:
     return GuidanceMatcher(llguidance.LLMatcher(inner, text), VOCAB, ends)
 
 
-def mask_behind(path: list[int]) -> Any:
+def mask_after(path: list[int]) -> Any:
     """What may follow a path, by a matcher of its own; `None` if the path is not allowed."""
     matcher, end = matcher_of(PERSON), byte_level().eos_token_id
     if end in path[:-1]:
@@ -78,17 +78,17 @@ def mask_behind(path: list[int]) -> Any:
 @pytest.mark.parametrize("seed", range(6))
 def test_masks_of_a_tree_are_those_of_its_paths(seed: int) -> None:
     draw = random.Random(seed)
-    said = ids_of(SAID)
-    start = draw.randrange(len(said))
+    ids = ids_of(ANSWER)
+    start = draw.randrange(len(ids))
     matcher = matcher_of(PERSON)
-    matcher.accept(said[:start])
+    matcher.accept(ids[:start])
     tokens: list[int] = []
     parents: list[int] = []
     paths: list[list[int]] = [[]]
     while len(tokens) < 24:
         parent = draw.randrange(-1, len(tokens))
         at = start + len(paths[1 + parent])
-        right = said[at] if at < len(said) else byte_level().eos_token_id
+        right = ids[at] if at < len(ids) else byte_level().eos_token_id
         token = right if draw.random() < 0.7 else draw.randrange(420)
         if [*paths[1 + parent], token] in paths:
             if draw.random() < 0.1:
@@ -99,16 +99,16 @@ def test_masks_of_a_tree_are_those_of_its_paths(seed: int) -> None:
         tokens.append(token)
         parents.append(parent)
         paths.append([*paths[1 + parent], token])
-    found = matcher.masks(tokens, parents)
-    assert found.masks.shape == (25, VOCAB)
+    result = matcher.masks(tokens, parents)
+    assert result.masks.shape == (25, VOCAB)
     for entry, path in enumerate(paths):
-        wanted = mask_behind(said[:start] + path)
+        expected = mask_after(ids[:start] + path)
         if entry:
-            assert bool(found.allowed[entry - 1]) == (wanted is not None)
-        torch.testing.assert_close(found.masks[entry], ANY if wanted is None else wanted)
+            assert bool(result.allowed[entry - 1]) == (expected is not None)
+        torch.testing.assert_close(result.masks[entry], ANY if expected is None else expected)
     again = matcher.masks(tokens, parents)  # it was rolled back
-    assert torch.equal(again.masks, found.masks)
-    matcher.accept(said[start:])
+    assert torch.equal(again.masks, result.masks)
+    matcher.accept(ids[start:])
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -120,30 +120,30 @@ def test_whatever_the_masks_allow_is_what_the_schema_wants(seed: int) -> None:
             "properties": {"city": {"enum": ["Bern", "Zürich"]}, "big": {"type": "boolean"}},
         },
     }  # fmt: skip
-    draw, said, end = random.Random(seed), list[int](), byte_level().eos_token_id
+    draw, output, end = random.Random(seed), list[int](), byte_level().eos_token_id
     matcher = matcher_of(schema)
-    while not said or said[-1] != end:
+    while not output or output[-1] != end:
         allowed = matcher.masks([], []).masks[0].nonzero().flatten().tolist()
-        words = [one for one in allowed if byte_level().decode([one]).strip()]
-        said.append(draw.choice(words or allowed))
-        matcher.accept(said[-1:])
-    told = json.loads(byte_level().decode(said, skip_special_tokens=True))
-    assert 1 <= len(told) <= 3
-    assert {city["city"] for city in told} <= {"Bern", "Zürich"}
-    assert {type(city["big"]) for city in told} == {bool}
+        words = [token for token in allowed if byte_level().decode([token]).strip()]
+        output.append(draw.choice(words or allowed))
+        matcher.accept(output[-1:])
+    cities = json.loads(byte_level().decode(output, skip_special_tokens=True))
+    assert 1 <= len(cities) <= 3
+    assert {city["city"] for city in cities} <= {"Bern", "Zürich"}
+    assert {type(city["big"]) for city in cities} == {bool}
 
 
 SPACED = '{"name":"the","city":"Bern"}'
 GUIDED: list[tuple[dict[str, Any], list[str], list[str]]] = [
-    ({"guided_json": PERSON}, [SAID], ["the"]),
-    ({"guided_json": json.dumps(PERSON)}, [SAID], ["the"]),
-    ({"guided_json": PERSON, "guided_whitespace_pattern": ""}, [SPACED], [SAID]),
+    ({"guided_json": PERSON}, [ANSWER], ["the"]),
+    ({"guided_json": json.dumps(PERSON)}, [ANSWER], ["the"]),
+    ({"guided_json": PERSON, "guided_whitespace_pattern": ""}, [SPACED], [ANSWER]),
     ({"guided_regex": r"\d{3}-[a-z]+"}, ["123-fox"], ["12", "fox"]),
     ({"guided_choice": ['a "fox"', "a\nlist", "🦊 é"]}, ['a "fox"', "a\nlist", "🦊 é"], ["a", ""]),
     ({"guided_grammar": 'start: "fox" END\nEND: /[.!]+/'}, ["fox.", "fox!!"], ["fox"]),
     ({"guided_grammar": 'root ::= "fox" end\nend ::= "." | "!"'}, ["fox.", "fox!"], ["fox!!"]),
-    ({"structured_outputs": {"json": PERSON}}, [SAID], ["the"]),
-    ({"structured_outputs": {"json_object": True}}, ["{}", SAID], ["[]"]),
+    ({"structured_outputs": {"json": PERSON}}, [ANSWER], ["the"]),
+    ({"structured_outputs": {"json_object": True}}, ["{}", ANSWER], ["[]"]),
     ({"structured_outputs": {"choice": ["fox"]}}, ["fox"], ["foxes"]),
     ({"structured_outputs": {"regex": "fox|the"}}, ["fox", "the"], ["foxes"]),
     ({"structured_outputs": {"grammar": 'start: "fox"'}}, ["fox"], ["the"]),
@@ -196,13 +196,13 @@ def test_vllms_guided_fields_are_grammars() -> None:
         ({"tools": TOOLS, "tool_choice": "required", "bad_words": ["a"]}, "bad_words"),
     ],
 )
-def test_what_can_not_be_one_grammar_is_refused(fields: dict[str, Any], field: str) -> None:
+def test_what_can_not_be_a_single_grammar_is_refused(fields: dict[str, Any], field: str) -> None:
     with pytest.raises(BadRequestError) as caught:
         parse(ChatRequest, json.dumps({**HELLO, **fields}).encode())
     assert caught.value.field == field
 
 
-def test_without_grammars_what_needs_one_is_refused_by_its_name() -> None:
+def test_without_grammars_fields_that_need_them_are_refused_by_name() -> None:
     for fields, field in (
         ({"guided_regex": "a"}, "guided_regex"),
         (as_schema(PERSON), "response_format"),
@@ -221,23 +221,23 @@ BAD: list[tuple[Any, str]] = [
 ]
 
 
-def test_schemas_are_compiled_on_trial_and_kept() -> None:
+def test_schemas_are_compiled_on_trial_and_cached() -> None:
     async def run() -> None:
         made = grammars()
         try:
-            for schema, told in BAD:
-                with pytest.raises(Exception, match=told) as caught:
+            for schema, message in BAD:
+                with pytest.raises(Exception, match=message) as caught:
                     await made.of(request(**as_schema(schema)))
                 assert caught.value.field == "response_format.json_schema.schema"  # type: ignore[attr-defined]
             first = await made.of(request(**as_schema(PERSON)))
             process = made._process._process
-            one, other = first(), (await made.of(request(**as_schema(PERSON))))()
+            matcher, other = first(), (await made.of(request(**as_schema(PERSON))))()
             assert made._process._process is process
             assert len(made._compiled) == 1
-            assert one is not None
+            assert matcher is not None
             assert other is not None
-            one.accept(ids_of('{"name'))
-            other.accept(ids_of(SAID))  # each has its own place
+            matcher.accept(ids_of('{"name'))
+            other.accept(ids_of(ANSWER))  # each has its own place
             with pytest.raises(Exception, match="letters as JSON"):
                 await made.of(request(**as_schema({"enum": ["x" * 300_000]})))
             assert (await made.of(request()))() is None
@@ -316,12 +316,12 @@ def test_jobs_get_a_matcher_each() -> None:
             body = {**HELLO, "tools": TOOLS, "tool_choice": named, "stream": True}
             return await client.post(CHAT, json=body)
 
-    with scripted(SAID) as service:
-        told = chunks(asyncio.run(run(service)))
+    with scripted(ANSWER) as service:
+        events = chunks(asyncio.run(run(service)))
     calls = [
-        call for chunk in told for one in chunk["choices"]
-        for call in one["delta"].get("tool_calls", [])
+        call for chunk in events for choice in chunk["choices"]
+        for call in choice["delta"].get("tool_calls", [])
     ]  # fmt: skip
     assert [call["function"].get("name") for call in calls if "id" in call] == ["call"]
     assert json.loads("".join(call["function"]["arguments"] for call in calls))["city"] == "Bern"
-    assert told[-1]["choices"][0]["finish_reason"] == "tool_calls"
+    assert events[-1]["choices"][0]["finish_reason"] == "tool_calls"

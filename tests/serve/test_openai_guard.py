@@ -28,7 +28,7 @@ def got(method: str, path: str, settings: Any = None, **headers: str) -> httpx.R
 
 
 @pytest.mark.parametrize(
-    ("address", "wanted"),
+    ("address", "expected"),
     [
         ("//127.0.0.1", True), ("//127.0.0.1:8000", True), ("//localhost:80", True),
         ("//[::1]:8000", True), ("//LOCALHOST", True), ("http://localhost:3000", True),
@@ -37,8 +37,8 @@ def got(method: str, path: str, settings: Any = None, **headers: str) -> httpx.R
         ("//evil.com#127.0.0.1", False), ("//127.0.0.1@evil.com", False), ("//:80", False),
     ],
 )  # fmt: skip
-def test_this_machine_is_told_from_others(address: str, wanted: bool) -> None:
-    assert is_local(address) == wanted
+def test_this_machine_is_distinguished_from_other_hosts(address: str, expected: bool) -> None:
+    assert is_local(address) == expected
 
 
 @pytest.mark.parametrize("path", [CHAT, "/health", "/docs", "/metrics", "/openapi.json"])
@@ -55,7 +55,7 @@ def test_other_hosts_and_origins_are_refused_on_the_loopback(path: str) -> None:
     assert not [name for name in answer.headers if name.startswith("access-control")]
 
 
-def test_off_the_loopback_the_token_is_asked_for() -> None:
+def test_off_the_loopback_the_token_is_required() -> None:
     for authorization in ("", "Bearer other", "Basic secret", "Bearer", "secret"):
         answer = got("POST", CHAT, OPEN, authorization=authorization, host="sooner.example")
         assert answer.status_code == 401
@@ -68,8 +68,8 @@ def test_off_the_loopback_the_token_is_asked_for() -> None:
     assert got("GET", "/v1/models", OPEN, **right).status_code == 200
 
 
-def test_probes_need_no_token_and_are_told_less() -> None:
+def test_probes_need_no_token_and_see_less() -> None:
     assert got("GET", "/health", OPEN).json() == {"status": "ok"}
     assert got("GET", "/ready", OPEN).json() == {"status": "ready"}
-    told = got("GET", "/health", OPEN, authorization="Bearer secret").json()
-    assert set(told) == {"status", "seconds_since_tick", "running", "waiting"}
+    health = got("GET", "/health", OPEN, authorization="Bearer secret").json()
+    assert set(health) == {"status", "seconds_since_tick", "running", "waiting"}

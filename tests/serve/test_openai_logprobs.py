@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from serve.asking import TEXT, asked, chunks
+from serve.asking import TEXT, ask_sync, chunks
 from serve.chatting import HELLO, scripted
 from serve.real_service import serving, shaken, target
 from serve.spoken import byte_fallback, byte_level, ids_of
@@ -32,42 +32,42 @@ SAMPLING: dict[str, dict[str, Any]] = {
 """What was said is said again, so that it can be drafted; log-probabilities know of no penalty."""
 
 
-def forward(prompt: list[int], said: list[int]) -> torch.Tensor:
+def forward(prompt: list[int], output: list[int]) -> torch.Tensor:
     """Log-probabilities of what follows the prompt and each token but the last, by HF itself:
     `[tokens, vocab]`."""
     with torch.no_grad():
-        logits = target()(torch.tensor([prompt + said])).logits[0, len(prompt) - 1 : -1]
+        logits = target()(torch.tensor([prompt + output])).logits[0, len(prompt) - 1 : -1]
     return logits.float().log_softmax(-1)
 
 
 @pytest.mark.parametrize("sampling", SAMPLING)
 @pytest.mark.parametrize("name", METHODS)
-def test_logprobs_are_those_of_the_models_own_forward(name: str, sampling: str) -> None:
+def test_logprobs_are_those_of_the_models_plain_forward(name: str, sampling: str) -> None:
     body = {
         "prompt": "the end, the end, the e", "max_tokens": NEW, "ignore_eos": True,
         "logprobs": TOP, "return_token_origins": True, **SAMPLING[sampling],
     }  # fmt: skip
     with serving(METHODS[name]()) as service:
-        told = asked(service, body, TEXT).json()
-        stream = chunks(asked(service, {**body, "stream": True}, TEXT))
-    [choice] = told["choices"]
-    drafts = told["metrics"]["speculative_decoding"]
+        response = ask_sync(service, body, TEXT).json()
+        stream = chunks(ask_sync(service, {**body, "stream": True}, TEXT))
+    [choice] = response["choices"]
+    drafts = response["metrics"]["speculative_decoding"]
     assert 0 < drafts["num_accepted_draft_tokens"] < drafts["num_draft_tokens"]
-    said = [one["id"] for one in choice["token_origins"]]
-    own = forward(ids_of(body["prompt"]), said)
-    found = choice["logprobs"]
-    assert len(said) == NEW == len(found["tokens"])
-    wanted = own.gather(1, torch.tensor(said)[:, None])[:, 0]
-    torch.testing.assert_close(torch.tensor(found["token_logprobs"]), wanted, **CLOSE)
+    output = [item["id"] for item in choice["token_origins"]]
+    reference = forward(ids_of(body["prompt"]), output)
+    logprobs = choice["logprobs"]
+    assert len(output) == NEW == len(logprobs["tokens"])
+    expected = reference.gather(1, torch.tensor(output)[:, None])[:, 0]
+    torch.testing.assert_close(torch.tensor(logprobs["token_logprobs"]), expected, **CLOSE)
     texts = TokenTexts(byte_level())
-    for place, (row, top) in enumerate(zip(own, found["top_logprobs"], strict=True)):
-        ids = [*row.topk(TOP).indices.tolist(), said[place]]
-        likely = {texts.named(one, not place): float(row[one]) for one in ids}
+    for place, (row, top) in enumerate(zip(reference, logprobs["top_logprobs"], strict=True)):
+        ids = [*row.topk(TOP).indices.tolist(), output[place]]
+        likely = {texts.named(item, not place): float(row[item]) for item in ids}
         assert top == pytest.approx(likely, abs=2e-4)
     for key in ("tokens", "token_logprobs", "top_logprobs", "text_offset"):
-        streamed = [one for piece in stream for two in piece["choices"]
-                    for one in (two["logprobs"] or {key: []})[key]]  # fmt: skip
-        assert streamed == found[key], key
+        streamed = [item for piece in stream for two in piece["choices"]
+                    for item in (two["logprobs"] or {key: []})[key]]  # fmt: skip
+        assert streamed == logprobs[key], key
 
 
 @pytest.mark.parametrize("name", METHODS)
@@ -77,23 +77,23 @@ def test_chats_tell_ids_bytes_and_the_likeliest_tokens(name: str) -> None:
         "return_token_origins": True, "n": 2,
     }  # fmt: skip
     with serving(METHODS[name]()) as service:
-        told = asked(service, body).json()
-        stream = chunks(asked(service, {**body, "stream": True}))
+        response = ask_sync(service, body).json()
+        stream = chunks(ask_sync(service, {**body, "stream": True}))
     prompt = byte_level().apply_chat_template(HELLO["messages"], add_generation_prompt=True)
-    for choice in told["choices"]:
-        said = [one["id"] for one in choice["token_origins"]]
-        own = forward(prompt["input_ids"], said)
+    for choice in response["choices"]:
+        output = [entry["id"] for entry in choice["token_origins"]]
+        reference = forward(prompt["input_ids"], output)
         rows = choice["logprobs"]["content"]
-        assert len(rows) == len(said) - (choice["finish_reason"] == "stop")
-        for token, line, row in zip(said, own, rows, strict=False):
+        assert len(rows) == len(output) - (choice["finish_reason"] == "stop")
+        for token, line, row in zip(output, reference, rows, strict=False):
             assert row["logprob"] == pytest.approx(float(line[token]), abs=2e-4)
             assert len(row["top_logprobs"]) == TOP
-            best = [one["logprob"] for one in row["top_logprobs"]]
+            best = [entry["logprob"] for entry in row["top_logprobs"]]
             torch.testing.assert_close(torch.tensor(best), line.topk(TOP).values, **CLOSE)
         mine = [two for piece in stream for two in piece["choices"]
                 if two["index"] == choice["index"]]  # fmt: skip
-        told_so = [two["logprobs"]["content"] for two in mine if two["logprobs"]]
-        assert [one for content in told_so for one in content] == rows
+        streamed = [two["logprobs"]["content"] for two in mine if two["logprobs"]]
+        assert [entry for content in streamed for entry in content] == rows
         assert mine[0]["logprobs"] is None  # the role's
 
 
@@ -102,16 +102,16 @@ def test_chats_tell_ids_bytes_and_the_likeliest_tokens(name: str) -> None:
 def test_streams_and_answers_agree_at_every_split(blocks: tuple[int, ...], stop: Any) -> None:
     body = {"prompt": "a", "n": 2, "stop": stop, "logprobs": 2, "return_token_origins": True}
     with scripted("the 漢字 brown fox, naïve 🦉 café STOP it", blocks=blocks) as service:
-        whole = asked(service, body, TEXT).json()["choices"]
-        pieces = chunks(asked(service, {**body, "stream": True}, TEXT))
+        whole = ask_sync(service, body, TEXT).json()["choices"]
+        pieces = chunks(ask_sync(service, {**body, "stream": True}, TEXT))
     for choice in whole:
-        mine = [one for piece in pieces for one in piece["choices"]
-                if one["index"] == choice["index"]]  # fmt: skip
-        assert choice["text"] == "".join(one["text"] for one in mine)
-        assert choice["token_origins"] == [row for one in mine for row in one["token_origins"]]
+        mine = [item for piece in pieces for item in piece["choices"]
+                if item["index"] == choice["index"]]  # fmt: skip
+        assert choice["text"] == "".join(item["text"] for item in mine)
+        assert choice["token_origins"] == [row for item in mine for row in item["token_origins"]]
         for key, values in choice["logprobs"].items():
-            told_so = [one["logprobs"][key] for one in mine if one["logprobs"]]
-            assert values == [row for rows in told_so for row in rows], key
+            streamed = [item["logprobs"][key] for item in mine if item["logprobs"]]
+            assert values == [row for rows in streamed for row in rows], key
 
 
 def report(ids: list[int]) -> list[ToldToken]:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from serve.asking import CHAT, TEXT, asked, chunks, error_of
+from serve.asking import CHAT, TEXT, ask_sync, chunks, error_of
 from serve.chatting import HELLO, ScriptedService, scripted, served, talking
 from serve.robots import until
 from sooner.errors import SoonerError, UnsupportedError
@@ -44,15 +44,15 @@ REFUSED: list[tuple[Any, str | None, str]] = [
 @pytest.mark.parametrize(("body", "field", "text"), REFUSED)
 def test_bad_requests_are_refused_with_their_field(body: Any, field: str | None, text: str) -> None:
     with scripted() as service:
-        answer = asked(service, body)
+        answer = ask_sync(service, body)
         assert not service.jobs
     assert answer.status_code == 400
-    told = error_of(answer)
-    assert told["type"] == "invalid_request_error"
-    assert told["param"] == field
-    assert told["message"].startswith(text)
-    is_long = "2048" in told["message"]
-    assert told["code"] == ("context_length_exceeded" if is_long else None)
+    error = error_of(answer)
+    assert error["type"] == "invalid_request_error"
+    assert error["param"] == field
+    assert error["message"].startswith(text)
+    is_long = "2048" in error["message"]
+    assert error["code"] == ("context_length_exceeded" if is_long else None)
 
 
 def test_completions_that_can_not_be_are_refused() -> None:
@@ -63,7 +63,7 @@ def test_completions_that_can_not_be_are_refused() -> None:
     ]  # fmt: skip
     with scripted() as service:
         for body in wrong:
-            answer = asked(service, body, TEXT)
+            answer = ask_sync(service, body, TEXT)
             assert answer.status_code == 400, body
             assert error_of(answer)["param"] in {"echo", "suffix", "prompt", "best_of"}
         assert not service.jobs
@@ -94,7 +94,7 @@ def test_prompts_that_can_not_be_prepared_are_refused() -> None:
 @pytest.mark.parametrize(
     ("state", "code"), [("warming", "warming_up"), ("draining", "draining"), ("failed", "failed")]
 )
-def test_a_server_that_is_not_ready_says_so(state: Any, code: str) -> None:
+def test_a_server_that_is_not_ready_gives_the_reason(state: Any, code: str) -> None:
     async def run(service: ScriptedService) -> None:
         async with talking(service) as client:
             answer = await client.post(CHAT, json=HELLO)
@@ -131,7 +131,7 @@ def test_a_job_that_fails_has_a_status(
 ) -> None:
     with scripted("the fox", blocks=[100]) as service:
         service.failure, service.failed_reason = error or RuntimeError(), reason
-        answer = asked(service, {**HELLO, "n": 2})
+        answer = ask_sync(service, {**HELLO, "n": 2})
         assert answer.status_code == status
         assert error_of(answer)["code"] == code
         assert "secret" not in answer.text
@@ -147,7 +147,7 @@ def test_an_early_error_of_a_stream_has_its_status() -> None:
             self._end(job, "deadline")
 
     service = Failing()
-    answer = asked(service, {**HELLO, "stream": True})
+    answer = ask_sync(service, {**HELLO, "stream": True})
     assert (answer.status_code, error_of(answer)["code"]) == (504, "deadline_exceeded")
     service.close()
 
@@ -161,7 +161,7 @@ def test_a_full_server_refuses_before_it_reads() -> None:
             answer = await client.post(CHAT, content=b"nonsense")
             assert (answer.status_code, answer.headers["retry-after"]) == (429, "1")
             service.go.set()
-            assert [one.status_code for one in await asyncio.gather(*first)] == [200, 200]
+            assert [response.status_code for response in await asyncio.gather(*first)] == [200, 200]
             assert (await client.post(CHAT, json=HELLO)).status_code == 200
             assert client.handler.under_way == 0  # type: ignore[attr-defined]
             assert client.handler.metrics.statuses == [429, 200, 200, 200]  # type: ignore[attr-defined]
@@ -174,7 +174,7 @@ def test_a_full_server_refuses_before_it_reads() -> None:
 def test_bodies_are_limited() -> None:
     with scripted() as service:
         settings = {"max_body": 1000, "max_bytes": 1000}
-        answer = asked(service, b"x" * 2000, settings=settings)
+        answer = ask_sync(service, b"x" * 2000, settings=settings)
         assert answer.status_code == 413
         assert error_of(answer)["message"].startswith("the request has more than")
 
@@ -182,7 +182,7 @@ def test_bodies_are_limited() -> None:
 def test_a_late_error_is_told_in_the_stream() -> None:
     with scripted("the fox", blocks=[2]) as service:
         service.failure = RuntimeError("/secret")
-        told = chunks(asked(service, {**HELLO, "stream": True}))
+        told = chunks(ask_sync(service, {**HELLO, "stream": True}))
     assert told[0]["choices"][0]["delta"]["role"] == "assistant"
     assert told[-1]["error"]["code"] == "engine_error"
     assert "secret" not in json.dumps(told)

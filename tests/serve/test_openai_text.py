@@ -43,7 +43,7 @@ def in_blocks(ids: Sequence[int], sizes: Sequence[int]) -> Iterator[list[int]]:
 
 def pieces_of(tokenizer: Any, ids: Sequence[int]) -> list[str]:
     stream = Detokenizer(tokenizer, special_ids(tokenizer))
-    return [*(stream.add(one) for one in ids), stream.end()]
+    return [*(stream.add(token) for token in ids), stream.end()]
 
 
 @settings(max_examples=300, deadline=None)
@@ -60,10 +60,10 @@ def test_pieces_are_the_text_and_no_letter_is_split(text: str) -> None:
 
 @settings(max_examples=300, deadline=None)
 @given(some.lists(some.integers(0, 419), max_size=60))
-def test_tokens_that_are_no_text_are_told_as_the_tokenizer_tells_them(ids: list[int]) -> None:
+def test_tokens_that_are_no_text_are_decoded_as_by_the_tokenizer(ids: list[int]) -> None:
     """Random bytes are mostly no UTF-8; what is told early is still the beginning of the whole."""
     tokenizer = byte_level()
-    ids = [one % len(tokenizer) for one in ids]
+    ids = [number % len(tokenizer) for number in ids]
     whole = tokenizer.decode(ids, skip_special_tokens=True)
     pieces = pieces_of(tokenizer, ids)
     longest = max((len(run) for run in _silences(pieces)), default=0)
@@ -150,7 +150,7 @@ def run(
     )
     updates = []
     for block in in_blocks(ids, sizes):
-        logprobs = [TokenLogprob(one, -float(one)) for one in block]
+        logprobs = [TokenLogprob(token, -float(token)) for token in block]
         updates.append(choice.add(Tokens(block, len(block) // 2, logprobs)))
     updates.append(choice.end(Finished(reason, JobUsage(1, len(ids)))))
     return choice, updates
@@ -166,12 +166,14 @@ def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes:
     ids = ids_of(text)
     choice, updates = run(ids, sizes, stops)
     alone, whole = run(ids, [1], stops)
-    cut, found = by_hand(stops, byte_level().decode(ids, skip_special_tokens=True))
+    cut, is_stopped = by_hand(stops, byte_level().decode(ids, skip_special_tokens=True))
     assert text_of(updates) == text_of(whole) == cut
-    assert choice.finish_reason == alone.finish_reason == ("stop" if found else "length")
-    told, expected = (
-        [token for one in every for token in one.tokens] for every in (updates, whole)
+    assert choice.finish_reason == alone.finish_reason == ("stop" if is_stopped else "length")
+    actual, expected = (
+        [token for item in every for token in item.tokens] for every in (updates, whole)
     )
-    assert [(one.id, one.offset) for one in told] == [(one.id, one.offset) for one in expected]
-    assert choice.usage(JobUsage(1)).sent_tokens == len(told)
-    assert all(one.logprob and one.logprob.token == one.id for one in told)
+    assert [(item.id, item.offset) for item in actual] == [
+        (item.id, item.offset) for item in expected
+    ]
+    assert choice.usage(JobUsage(1)).sent_tokens == len(actual)
+    assert all(item.logprob and item.logprob.token == item.id for item in actual)

@@ -34,16 +34,16 @@ def request(**fields: Any) -> ChatRequest:
 
 
 def parsed(
-    text: str, cuts: list[int], asked: ChatRequest, template: Any = RESPONSE_TEMPLATE
+    text: str, cuts: list[int], chat_request: ChatRequest, template: Any = RESPONSE_TEMPLATE
 ) -> Any:
     """Content, reasoning and calls of a text that comes in pieces."""
-    parser = AnswerParsers(byte_level(), template).of(asked, [])
+    parser = AnswerParsers(byte_level(), template).of(chat_request, [])
     pieces: list[AnswerPiece] = []
     places = sorted({min(cut, len(text)) for cut in cuts} | {0, len(text)})
     for start, end in itertools.pairwise(places):
         pieces += parser.add(text[start:end])
     pieces += parser.end()
-    told = {
+    texts = {
         kind: "".join(piece.text for piece in pieces if piece.kind == kind)
         for kind in ("content", "reasoning")
     }
@@ -54,7 +54,7 @@ def parsed(
                 assert piece.call == len(calls)
                 calls.append([piece.name, ""])
             calls[piece.call][1] += piece.text
-    return told["content"], told["reasoning"], [(name, json.loads(text)) for name, text in calls]
+    return texts["content"], texts["reasoning"], [(name, json.loads(text)) for name, text in calls]
 
 
 TEXTS: dict[str, tuple[str, Any]] = {
@@ -80,9 +80,9 @@ TEXTS: dict[str, tuple[str, Any]] = {
 @settings(max_examples=40, deadline=None)
 @given(cuts=some.lists(some.integers(0, 120), max_size=20))
 def test_an_answer_is_read_the_same_however_it_is_cut(name: str, cuts: list[int]) -> None:
-    text, wanted = TEXTS[name]
+    text, expected = TEXTS[name]
     content, reasoning, calls = parsed(text, cuts, request())
-    assert (content.strip(), reasoning, calls) == (wanted[0].strip(), *wanted[1:])
+    assert (content.strip(), reasoning, calls) == (expected[0].strip(), *expected[1:])
 
 
 def test_forced_calls_are_read_from_json() -> None:
@@ -97,7 +97,7 @@ def test_forced_calls_are_read_from_json() -> None:
 # Through the server.
 
 
-def asked(service: ScriptedService, body: dict[str, Any]) -> Any:
+def ask_sync(service: ScriptedService, body: dict[str, Any]) -> Any:
     async def run() -> Any:
         async with talking(service, served(response_template=RESPONSE_TEMPLATE)) as client:
             return await client.post(CHAT, json={**HELLO, "tools": [WEATHER], **body})
@@ -106,10 +106,10 @@ def asked(service: ScriptedService, body: dict[str, Any]) -> Any:
 
 
 @pytest.mark.parametrize("blocks", [(1,), (5,), (200,)])
-def test_calls_are_told_as_openai_has_them(blocks: tuple[int, ...]) -> None:
+def test_calls_have_the_form_of_openai(blocks: tuple[int, ...]) -> None:
     with scripted(f"<think>hm</think>Wait.\n{CALL}\n{OTHER}", blocks=blocks) as service:
-        [choice] = asked(service, {}).json()["choices"]
-        told = chunks(asked(service, {"stream": True}))
+        [choice] = ask_sync(service, {}).json()["choices"]
+        events = chunks(ask_sync(service, {"stream": True}))
         prompt = byte_level().decode(service.jobs[0].inputs["input_ids"][0])
     assert choice["finish_reason"] == "tool_calls"
     message = choice["message"]
@@ -120,14 +120,14 @@ def test_calls_are_told_as_openai_has_them(blocks: tuple[int, ...]) -> None:
     assert all(call["id"].startswith("call_") and call["type"] == "function" for call in calls)
     assert '"name": "weather"' in prompt  # the template was told of the tool
 
-    deltas = [one for chunk in told for one in chunk["choices"]]
+    deltas = [part for chunk in events for part in chunk["choices"]]
     assert deltas[-1]["finish_reason"] == "tool_calls"
-    pieces = [call for one in deltas for call in one["delta"].get("tool_calls", [])]
-    assert [(one["index"], one["function"]) for one in pieces] == [
+    pieces = [call for part in deltas for call in part["delta"].get("tool_calls", [])]
+    assert [(part["index"], part["function"]) for part in pieces] == [
         (index, call["function"]) for index, call in enumerate(calls)
     ]
     for key in ("content", "reasoning_content"):
-        assert "".join(one["delta"].get(key, "") for one in deltas) == message[key]
+        assert "".join(part["delta"].get(key, "") for part in deltas) == message[key]
 
 
 def test_tools_that_can_not_be_are_refused() -> None:
@@ -147,7 +147,7 @@ def test_tools_that_can_not_be_are_refused() -> None:
     ]
     with scripted() as service:
         for body, field in wrong:
-            answer = asked(service, body)
+            answer = ask_sync(service, body)
             assert answer.status_code == 400
             assert answer.json()["error"]["param"] == field
         assert not service.jobs

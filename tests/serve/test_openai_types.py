@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from serve.asking import TEXT, asked, chunks
+from serve.asking import TEXT, ask_sync, chunks
 from serve.chatting import HELLO, scripted, served
 from serve.spoken import RESPONSE_TEMPLATE
 from serve.test_openai_tools import CALL, WEATHER
@@ -39,9 +39,9 @@ TEXTS: dict[str, dict[str, Any]] = {
 }
 
 
-def strictly(kind: Any, told: Any) -> BaseModel:
+def strictly(kind: Any, data: Any) -> BaseModel:
     """A value of OpenAI's type, read without converting anything."""
-    read: BaseModel = kind.model_validate_json(json.dumps(told), strict=True)
+    read: BaseModel = kind.model_validate_json(json.dumps(data), strict=True)
     return read
 
 
@@ -64,13 +64,13 @@ def test_chats_are_of_openais_types(name: str) -> None:
     body = {**HELLO, **CHATS[name]}
     model = served(response_template=RESPONSE_TEMPLATE, fingerprint="fp_1")
     with scripted(script_of(name)) as service:
-        told = asked(service, body, model=model).json()
+        response = ask_sync(service, body, model=model).json()
         stream = {"stream": True, "stream_options": {"include_usage": True}}
-        pieces = chunks(asked(service, {**body, **stream}, model=model))
-    read: Any = strictly(chat.ChatCompletion, told)
+        pieces = chunks(ask_sync(service, {**body, **stream}, model=model))
+    read: Any = strictly(chat.ChatCompletion, response)
     assert unknown(read) <= OURS
     assert read.system_fingerprint == "fp_1"
-    for choice in told["choices"]:  # what OpenAI's page calls required, null or not
+    for choice in response["choices"]:  # what OpenAI's page calls required, null or not
         assert {"index", "message", "logprobs", "finish_reason"} <= set(choice)
         assert {"role", "content", "refusal"} <= set(choice["message"])
         if choice["logprobs"] is not None:
@@ -79,23 +79,23 @@ def test_chats_are_of_openais_types(name: str) -> None:
         assert read.choices[0].message.content is None
         assert read.choices[0].finish_reason == "tool_calls"
     for piece in pieces:
-        one: Any = strictly(chat.ChatCompletionChunk, piece)
-        assert unknown(one) <= OURS
-        assert (one.id, one.created) == (pieces[0]["id"], pieces[0]["created"])
+        parsed: Any = strictly(chat.ChatCompletionChunk, piece)
+        assert unknown(parsed) <= OURS
+        assert (parsed.id, parsed.created) == (pieces[0]["id"], pieces[0]["created"])
         assert all({"index", "delta", "finish_reason"} <= set(two) for two in piece["choices"])
     places = {two["index"] for piece in pieces for two in piece["choices"]}
-    assert places == {choice["index"] for choice in told["choices"]}
+    assert places == {choice["index"] for choice in response["choices"]}
 
 
 @pytest.mark.parametrize("name", TEXTS)
 def test_completions_are_of_openais_types(name: str) -> None:
     body = {"prompt": "ab", **TEXTS[name]}
     with scripted(SCRIPT) as service:
-        told = asked(service, body, TEXT).json()
+        response = ask_sync(service, body, TEXT).json()
         stream = {"stream": True, "stream_options": {"include_usage": True}}
-        pieces = chunks(asked(service, {**body, **stream}, TEXT))
-    assert unknown(strictly(types.Completion, told)) <= OURS
-    texts = dict.fromkeys(range(len(told["choices"])), "")
+        pieces = chunks(ask_sync(service, {**body, **stream}, TEXT))
+    assert unknown(strictly(types.Completion, response)) <= OURS
+    texts = dict.fromkeys(range(len(response["choices"])), "")
     for piece in pieces:
         for choice in piece["choices"]:
             texts[choice["index"]] += choice["text"]
@@ -103,5 +103,7 @@ def test_completions_are_of_openais_types(name: str) -> None:
                 del choice["finish_reason"]
                 choice["finish_reason"] = "stop"
         assert unknown(strictly(types.Completion, piece)) <= OURS
-    assert texts == {choice["index"]: choice["text"] for choice in told["choices"]}
-    assert all(choice["logprobs"] is None for choice in told["choices"]) == ("logprobs" not in body)
+    assert texts == {choice["index"]: choice["text"] for choice in response["choices"]}
+    assert all(choice["logprobs"] is None for choice in response["choices"]) == (
+        "logprobs" not in body
+    )

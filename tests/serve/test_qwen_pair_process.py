@@ -99,30 +99,30 @@ def pair(folder: Path) -> Iterator[Started]:
 
 
 @pytest.fixture(scope="module")
-def own(folder: Path) -> tuple[Any, Any]:
+def reference(folder: Path) -> tuple[Any, Any]:
     """The target's model and processor as transformers loads them."""
     model = AutoModelForImageTextToText.from_pretrained(folder / "target").eval()
     return model, AutoProcessor.from_pretrained(folder / "target")
 
 
-def said_by_hf(own: tuple[Any, Any], folder: Path, parts: list[str]) -> str:
+def hf_answer(reference: tuple[Any, Any], folder: Path, parts: list[str]) -> str:
     """HF's own greedy answer: the processor samples the frames of whole videos."""
-    model, processor = own
+    model, processor = reference
     pictures, films, known = [], [], []
-    told = []
+    content = []
     for part in parts:
         path = folder / part
         if part.endswith(".png"):
             pictures.append(Image.open(path).convert("RGB"))
-            told.append({"type": "image"})
+            content.append({"type": "image"})
         elif path.suffix in (".mp4", ".mkv"):
             info = probe(path)
             films.append(torch.from_numpy(read(info, lambda known: range(known.frames)).pixels))
             known.append(metadata(info))
-            told.append({"type": "video"})
+            content.append({"type": "video"})
         else:
-            told.append({"type": "text", "text": part})
-    messages = [{"role": "user", "content": told}]
+            content.append({"type": "text", "text": part})
+    messages = [{"role": "user", "content": content}]
     text = processor.apply_chat_template(messages, add_generation_prompt=True, tokenize=False)
     inputs = processor(
         text=[text], images=pictures or None, videos=films or None,
@@ -134,18 +134,18 @@ def said_by_hf(own: tuple[Any, Any], folder: Path, parts: list[str]) -> str:
     return str(processor.tokenizer.decode(new, skip_special_tokens=True))
 
 
-def asked(folder: Path, parts: list[str], by_name: bool = False) -> list[dict[str, Any]]:
-    told: list[dict[str, Any]] = []
+def chat_messages(folder: Path, parts: list[str], by_name: bool = False) -> list[dict[str, Any]]:
+    content: list[dict[str, Any]] = []
     for part in parts:
         suffix = Path(part).suffix
         if suffix not in (".png", ".mp4", ".mkv"):
-            told.append({"type": "text", "text": part})
+            content.append({"type": "text", "text": part})
             continue
         data = base64.b64encode((folder / part).read_bytes()).decode()
         url = part if by_name else f"data:application/octet-stream;base64,{data}"
         kind = "image_url" if suffix == ".png" else "video_url"
-        told.append({"type": kind, kind: {"url": url}})
-    return [{"role": "user", "content": told}]
+        content.append({"type": kind, kind: {"url": url}})
+    return [{"role": "user", "content": content}]
 
 
 PROMPTS = {
@@ -159,24 +159,24 @@ PROMPTS = {
 
 
 @pytest.mark.parametrize("by_name", [False, True], ids=["data", "media-root"])
-def test_answers_are_hf_own(
-    pair: Started, own: tuple[Any, Any], folder: Path, by_name: bool
+def test_answers_equal_those_of_hf(
+    pair: Started, reference: tuple[Any, Any], folder: Path, by_name: bool
 ) -> None:
     """All at once, so that prompts of every kind share a batch."""
 
     def ask(parts: list[str]) -> Any:
         return pair.client.chat.completions.create(
-            model="target", messages=asked(folder, parts, by_name), max_tokens=NEW
+            model="target", messages=chat_messages(folder, parts, by_name), max_tokens=NEW
         )
 
     with ThreadPoolExecutor(len(PROMPTS)) as pool:
-        told = dict(zip(PROMPTS, pool.map(ask, PROMPTS.values()), strict=True))
+        answers = dict(zip(PROMPTS, pool.map(ask, PROMPTS.values()), strict=True))
     accepted = 0
     for name, parts in PROMPTS.items():
-        wanted = said_by_hf(own, folder, parts)
-        assert told[name].choices[0].message.content == wanted, name
-        assert len(wanted) > 5
-        drafts = told[name].model_extra["metrics"]["speculative_decoding"]
+        expected = hf_answer(reference, folder, parts)
+        assert answers[name].choices[0].message.content == expected, name
+        assert len(expected) > 5
+        drafts = answers[name].model_extra["metrics"]["speculative_decoding"]
         assert drafts["mode"] == "exact"
         accepted += drafts["num_accepted_draft_tokens"]
     assert accepted > NEW

@@ -14,7 +14,7 @@ import sooner
 import tiny
 from memory.test_engine_memory import check, poison
 from method_matrix import METHODS
-from page_prompts import SLOTS, asked
+from page_prompts import SLOTS, prompt_of
 from serve.stub_engine import StubClock
 from sooner.memory import manager
 from sooner.serve.engine_loop import EngineLoop
@@ -46,7 +46,7 @@ def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
 @cache
 def alone(kind: str, tail: tuple[int, ...], drawn: int, seed: int) -> list[int]:
     """What plain decoding says to a request that is alone."""
-    inputs = asked(FAMILY, kind, tail)
+    inputs = prompt_of(FAMILY, kind, tail)
     job = GenerationJob("", inputs, 0, NEW, sampling=JobSampling(**DRAWN[drawn]))
     options = JobOptions()(job)
     del options["media_keys"], options["arrived"]
@@ -54,30 +54,30 @@ def alone(kind: str, tail: tuple[int, ...], drawn: int, seed: int) -> list[int]:
     return sooner.generate(tiny.model(FAMILY), inputs, seed=seed, **options).tokens[0]
 
 
-class Asked:
+class RandomRequest:
     """A request, what its client is told, and what it should be."""
 
     def __init__(self, some: random.Random, now: float, takes_predictions: bool) -> None:
         self.kind, self.tail = some.choice(tiny.kinds(FAMILY)), some.choice(TAILS)
         drawn, new = some.randrange(len(DRAWN)), some.choice([1, 12, NEW, NEW])
-        inputs = asked(FAMILY, self.kind, self.tail)
+        inputs = prompt_of(FAMILY, self.kind, self.tail)
         sampling = JobSampling(**DRAWN[drawn], seed=some.randint(0, 2))
         self.job = GenerationJob(
             "a", inputs, inputs["input_ids"].shape[1], new, self.record, arrived=now,
             sampling=sampling, choice=some.choice([0, 0, 0, 1]),
         )  # fmt: skip
         whole = alone(self.kind, self.tail, drawn, seed_of(self.job))
-        self.wanted, self.reason = whole[:new], "length"
+        self.expected, self.reason = whole[:new], "length"
         if some.random() < 0.3:
             stop = some.choice(whole)
             self.job.stop_token_ids = frozenset([stop])
-            if stop in self.wanted:
-                self.wanted, self.reason = self.wanted[: self.wanted.index(stop) + 1], "stop"
+            if stop in self.expected:
+                self.expected, self.reason = self.expected[: self.expected.index(stop) + 1], "stop"
         if some.random() < 0.2:
             self.job.deadline = now + some.choice([3, 20, 60])
         if some.random() < 0.5:
-            shown = {"image": 1, "images": 2, "video": 1, "mixed": 2}.get(self.kind, 0)
-            self.job.media_keys = tuple(f"{self.kind} {number}" for number in range(shown))
+            num_media = {"image": 1, "images": 2, "video": 1, "mixed": 2}.get(self.kind, 0)
+            self.job.media_keys = tuple(f"{self.kind} {number}" for number in range(num_media))
         if takes_predictions and some.random() < 0.7:
             self.job.prediction = whole[some.choice([0, 0, 4]) :]
         self.ids: list[int] = []
@@ -95,9 +95,9 @@ class Asked:
         assert self.end is not None, where
         assert self.end.error is None, (where, self.end.error)
         if self.end.reason in ("cancelled", "deadline"):
-            assert self.ids == self.wanted[: len(self.ids)], where
+            assert self.ids == self.expected[: len(self.ids)], where
         else:
-            assert (self.end.reason, self.ids) == (self.reason, self.wanted), where
+            assert (self.end.reason, self.ids) == (self.reason, self.expected), where
         assert self.end.usage.completion_tokens == len(self.ids)
 
 
@@ -108,7 +108,7 @@ class Preemptions:
         self.count: Counter[str] = Counter()
 
     def __getattr__(self, name: str) -> Any:
-        return lambda *told: self.count.update([name])
+        return lambda *args: self.count.update([name])
 
 
 def schedule(seed: int) -> Counter[str]:
@@ -121,18 +121,22 @@ def schedule(seed: int) -> Counter[str]:
     is_hsd = name == "hsd"
     method = sooner.HSD(drafts=[[]], nodes=6) if is_hsd else Following(METHODS[name](FAMILY))
     longest = max(
-        asked(FAMILY, kind, TAILS[3])["input_ids"].shape[1] for kind in tiny.kinds(FAMILY)
+        prompt_of(FAMILY, kind, TAILS[3])["input_ids"].shape[1] for kind in tiny.kinds(FAMILY)
     )
-    least = -(-(longest + NEW + method.largest_block()) // SLOTS)
+    minimum = -(-(longest + NEW + method.largest_block()) // SLOTS)
     rows, chunk = some.choice([2, 3, 5]), some.choice([4, 16, 64])
     engine = ModelEngine(
         tiny.model(FAMILY), method, max_rows=rows, prefill_chunk=chunk,
-        pages=least + some.choice([0, 3, least // 2, least]), paged=some.random() < 0.5,
+        pages=minimum + some.choice([0, 3, minimum // 2, minimum]), paged=some.random() < 0.5,
         prefix_caching=some.random() < 0.9,
     )  # fmt: skip
-    clock, heard = StubClock(), Preemptions()
+    clock, preemptions = StubClock(), Preemptions()
     loop = EngineLoop(
-        lambda: engine, SchedulerLimits(rows, chunk, patience=20), JobOptions(method), clock, heard
+        lambda: engine,
+        SchedulerLimits(rows, chunk, patience=20),
+        JobOptions(method),
+        clock,
+        preemptions,
     )
     loop.open()
     memory = engine.memory
@@ -147,7 +151,7 @@ def schedule(seed: int) -> Counter[str]:
 
     clients = []
     for _ in range(some.randint(3, 8)):
-        clients.append(Asked(some, clock.now, is_hsd))
+        clients.append(RandomRequest(some, clock.now, is_hsd))
         loop.add(clients[-1].job)
         for _ in range(some.choice([0, 1, 4])):
             turn()
@@ -164,23 +168,23 @@ def schedule(seed: int) -> Counter[str]:
     assert len(memory._cached_pages.content) == copies, "what is kept is what may be found"
     for number, client in enumerate(clients):
         client.check((seed, name, number, client.kind, client.tail, client.job.sampling))
-    cached = sum(one.end.usage.cached_tokens for one in clients if one.end is not None)
-    return heard.count + Counter(cached=cached)
+    cached = sum(request.end.usage.cached_tokens for request in clients if request.end is not None)
+    return preemptions.count + Counter(cached=cached)
 
 
 @pytest.mark.parametrize("seed", range(SCHEDULES))
-def test_requests_say_what_they_say_alone(seed: int) -> None:
+def test_requests_of_a_schedule_have_the_output_of_requests_alone(seed: int) -> None:
     schedule(seed)
 
 
-def test_some_of_them_were_preempted_and_some_found_their_prefix() -> None:
+def test_some_of_them_were_preempted_and_some_reused_their_prefix() -> None:
     """Else they would show nothing."""
-    found = sum((schedule(seed) for seed in (29, 37, 39)), Counter())
-    assert found["preempted"] > 2
-    assert found["cached"] > 50
+    counts = sum((schedule(seed) for seed in (29, 37, 39)), Counter())
+    assert counts["preempted"] > 2
+    assert counts["cached"] > 50
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("seed", range(SCHEDULES, MANY))
-def test_requests_say_what_they_say_alone_in_many_schedules(seed: int) -> None:
+def test_requests_of_many_schedules_have_the_output_of_requests_alone(seed: int) -> None:
     schedule(seed)

@@ -18,7 +18,7 @@ from sooner.serve import bodies
 
 pytestmark = pytest.mark.slow
 
-MOST, PIECE = 200_000, 50_000
+MAX_BODY, PIECE = 200_000, 50_000
 """Bytes that the server takes; of one send."""
 
 
@@ -26,7 +26,9 @@ MOST, PIECE = 200_000, 50_000
 def server(**settings: Any) -> Iterator[str]:
     with (
         scripted() as service,
-        listening(service, settings={"max_body": MOST, "max_bytes": 2 * MOST, **settings}) as where,
+        listening(
+            service, settings={"max_body": MAX_BODY, "max_bytes": 2 * MAX_BODY, **settings}
+        ) as where,
     ):
         yield where
 
@@ -61,13 +63,13 @@ def read(connection: socket.socket, is_all: bool = True) -> tuple[int, dict[str,
 
 def _length(data: bytes) -> int:
     lines = data.partition(b"\r\n\r\n")[0].lower().split(b"\r\n")
-    return next(int(one.split(b":")[1]) for one in lines if one.startswith(b"content-length"))
+    return next(int(line.split(b":")[1]) for line in lines if line.startswith(b"content-length"))
 
 
 @pytest.mark.parametrize("path", [CHAT, TEXT])
-def test_too_large_is_said_before_the_body_is_sent(path: str) -> None:
+def test_too_large_is_answered_before_the_body_is_sent(path: str) -> None:
     with server() as address, connected(address) as connection:
-        connection.sendall(head(4 * MOST, path))  # and not a byte more
+        connection.sendall(head(4 * MAX_BODY, path))  # and not a byte more
         status, error = read(connection, is_all=False)
     assert status == 413
     assert "send the image" in error["message"]
@@ -93,7 +95,7 @@ def test_who_sends_all_of_it_before_reading_reads_the_refusal(
 
 def test_a_trickle_ends_with_the_time_for_bodies() -> None:
     with server(body_seconds=0.5) as address, connected(address) as connection:
-        connection.sendall(head(4 * MOST))
+        connection.sendall(head(4 * MAX_BODY))
         began, is_open = time.monotonic(), True
         while is_open:
             assert time.monotonic() - began < WAIT
@@ -110,8 +112,8 @@ def test_a_trickle_ends_with_the_time_for_bodies() -> None:
 )
 def test_every_refusal_of_an_unread_body_is_read(path: str, more: str, status: int) -> None:
     with server() as address, connected(address) as connection:
-        connection.sendall(head(MOST, path, f"Connection: close\r\n{more}"))
-        for _ in range(MOST // PIECE):
+        connection.sendall(head(MAX_BODY, path, f"Connection: close\r\n{more}"))
+        for _ in range(MAX_BODY // PIECE):
             connection.sendall(b"x" * PIECE)
             time.sleep(0.02)
         assert read(connection)[0] == status

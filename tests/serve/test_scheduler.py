@@ -18,8 +18,8 @@ def names(tickets: list[Ticket]) -> list[str]:
 
 def filled(limits: SchedulerLimits, *jobs: GenerationJob) -> Scheduler:
     scheduler = Scheduler(limits)
-    for one in jobs:
-        scheduler.add(one)
+    for job in jobs:
+        scheduler.add(job)
     return scheduler
 
 
@@ -50,7 +50,7 @@ def test_a_job_without_a_deadline_is_overtaken_for_its_patience_and_no_longer() 
     assert second == 25
 
 
-def test_nobody_passes_one_that_waits_in_the_engine_but_who_is_more_urgent() -> None:
+def test_a_job_that_waits_in_the_engine_is_passed_by_more_urgent_jobs_only() -> None:
     """It may wait there for its first row, or for another."""
     scheduler = filled(SchedulerLimits(max_rows=4), job("a"), job("large", 25), job("small", 5, 1))
     assert begin(scheduler) == ["a", "large", "small"]

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from serve.stub_engine import StubClock, StubEngine, StubRequest, job_options, said_alone
+from serve.stub_engine import StubClock, StubEngine, StubRequest, job_options, solo_output
 from sooner.serve.engine_loop import EngineLoop
 from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
 from sooner.serve.scheduler import SchedulerLimits
@@ -57,7 +57,7 @@ class Client:
     def alone(self) -> list[int]:
         seed = self.job.sampling.seed
         assert seed is not None
-        return said_alone(self.prompt, seed, self.job.max_tokens, STOPS, WORDS)
+        return solo_output(self.prompt, seed, self.job.max_tokens, STOPS, WORDS)
 
     def check(self) -> None:
         """After the end: it ended once, as it should have."""
@@ -105,8 +105,8 @@ class World:
         return self.engines[-1]
 
     @property
-    def held(self) -> list[Client]:
-        return [one for one in self.clients if one.end is None and not one.is_deaf]
+    def pending(self) -> list[Client]:
+        return [client for client in self.clients if client.end is None and not client.is_deaf]
 
     def arrive(self, size: int, limit: int, patience: float | None, seed: int) -> None:
         number = len(self.clients)
@@ -129,8 +129,8 @@ class World:
             assert client.prompt not in [row.prompt for row in self.engine.rows]
 
     def go_deaf(self, number: int) -> None:
-        if self.held:
-            self.held[number % len(self.held)].is_deaf = True
+        if self.pending:
+            self.pending[number % len(self.pending)].is_deaf = True
 
     def fail(self, where: str) -> None:
         self.engine.failures.append((where, RuntimeError(f"made up in {where}")))
@@ -146,7 +146,7 @@ class World:
 
     def watch_order(self, waiting: dict[str, Any], admitted: list[Any]) -> None:
         """Count who began while a more urgent one waited."""
-        by_prompt = {one.prompt[0]: one.job.id for one in self.clients}
+        by_prompt = {client.prompt[0]: client.job.id for client in self.clients}
         for request in admitted:
             began = waiting.pop(by_prompt[request.prompt[0]])
             for name, other in waiting.items():
@@ -159,12 +159,12 @@ class World:
         assert not self.overtaken.total()
         assert scheduler.rows == len(engine.rows) <= engine.max_rows
         assert len(scheduler.running) == len(engine.rows) + len(engine.waiting)
-        held = len(scheduler.running) + len(scheduler.waiting)
-        assert held >= len(self.held)
+        pending = len(scheduler.running) + len(scheduler.waiting)
+        assert pending >= len(self.pending)
         assert not any(ticket.is_waiting for ticket in scheduler.waiting)
         self.preempted |= {row for row in engine.admitted if row.num_preemptions}
-        assert not any(one.is_broken and not one.is_closed for one in self.engines)
-        assert not any(one.was_asked_when_broken for one in self.engines)
+        assert not any(stub.is_broken and not stub.is_closed for stub in self.engines)
+        assert not any(stub.used_when_broken for stub in self.engines)
 
     def finish(self) -> None:
         """Let all that is held end."""
@@ -212,12 +212,12 @@ def random_world(seed: int) -> World:
 @pytest.mark.parametrize(
     "block", [0, 1, *(pytest.param(block, marks=pytest.mark.soak) for block in range(2, 10))]
 )
-def test_in_random_schedules_each_job_says_what_it_says_alone(block: int) -> None:
+def test_in_random_schedules_each_job_has_the_output_of_a_job_alone(block: int) -> None:
     """Two hundred of them; `make soak` runs a thousand."""
     ends: Counter[str] = Counter()
     for seed in range(100 * block, 100 * (block + 1)):
         world = random_world(seed)
-        ends.update(one.end.reason for one in world.clients if one.end is not None)
+        ends.update(client.end.reason for client in world.clients if client.end is not None)
     assert min(ends[reason] for reason in ("stop", "length", "deadline", "error")) > 10
     assert ends["cancelled"] > 10
 
@@ -246,7 +246,7 @@ class Service(RuleBasedStateMachine):
     def hang_up(self, number: int) -> None:
         self.world.hang_up(number)
 
-    @precondition(lambda self: self.world.held)
+    @precondition(lambda self: self.world.pending)
     @rule(number=st.integers(0, 9))
     def go_deaf(self, number: int) -> None:
         self.world.go_deaf(number)
@@ -260,10 +260,10 @@ class Service(RuleBasedStateMachine):
         self.world.clock.advance(seconds)
 
     @invariant()
-    def nothing_is_left_behind(self) -> None:
-        held = {ticket.job for ticket in self.world.loop.scheduler.waiting}
-        held |= {ticket.job for ticket in self.world.loop.scheduler.running}
-        assert {one.job for one in self.world.held} <= held
+    def no_client_is_lost(self) -> None:
+        known = {ticket.job for ticket in self.world.loop.scheduler.waiting}
+        known |= {ticket.job for ticket in self.world.loop.scheduler.running}
+        assert {client.job for client in self.world.pending} <= known
 
     def teardown(self) -> None:
         self.world.finish()

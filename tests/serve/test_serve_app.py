@@ -35,14 +35,16 @@ def single() -> Policy:
     return policy(horizon=1)
 
 
-def expected(one: Policy, seed: int) -> np.ndarray:
+def expected(policy: Policy, seed: int) -> np.ndarray:
     seen = Observation(image(seed), INSTRUCTIONS[seed % len(INSTRUCTIONS)])
-    return one.act([seen], method="plain")[0].values
+    return policy.act([seen], method="plain")[0].values
 
 
-async def ask(one: Any, told: Any, **settings: Any) -> httpx.Response:
-    async with running(one, **settings) as client:
-        return await client.post("/act", content=told if isinstance(told, bytes) else body_of(told))
+async def ask(policy: Any, request: Any, **settings: Any) -> httpx.Response:
+    async with running(policy, **settings) as client:
+        return await client.post(
+            "/act", content=request if isinstance(request, bytes) else body_of(request)
+        )
 
 
 def test_every_form_of_a_picture_gets_the_same_action(chunks: Policy) -> None:
@@ -54,30 +56,30 @@ def test_every_form_of_a_picture_gets_the_same_action(chunks: Policy) -> None:
             answers = [await client.post("/act", json=request(1, image=form)) for form in forms]
             return [answer.json() for answer in answers]
 
-    for told in asyncio.run(scenario()):
-        np.testing.assert_array_equal(told, expected(chunks, 1))
+    for action in asyncio.run(scenario()):
+        np.testing.assert_array_equal(action, expected(chunks, 1))
 
 
-def test_openvlas_own_client_gets_its_arrays(single: Policy, chunks: Policy) -> None:
+def test_openvlas_client_gets_its_arrays(single: Policy, chunks: Policy) -> None:
     """It patches `json` so that arrays travel as `json_numpy` both ways."""
-    told = request(2, image=json_numpy(image(2)))
-    array = from_json_numpy(asyncio.run(ask(single, told)).json())
+    body = request(2, image=json_numpy(image(2)))
+    array = from_json_numpy(asyncio.run(ask(single, body)).json())
     np.testing.assert_array_equal(array, expected(single, 2)[0])
     assert array.dtype == np.float64
-    arrays = asyncio.run(ask(chunks, told)).json()  # as OpenVLA-OFT's server does
-    np.testing.assert_array_equal([from_json_numpy(one) for one in arrays], expected(chunks, 2))
+    arrays = asyncio.run(ask(chunks, body)).json()  # as OpenVLA-OFT's server does
+    np.testing.assert_array_equal([from_json_numpy(part) for part in arrays], expected(chunks, 2))
 
 
-def test_details_come_when_they_are_asked_for(single: Policy) -> None:
-    told = asyncio.run(ask(single, request(0, details=True))).json()
-    np.testing.assert_array_equal(told["action"], expected(single, 0)[0])
-    assert (told["mode"], told["method"], told["rows"]) == ("exact", "plain", 1)
-    assert told["deviation"] is None
-    assert told["computed"] > 0
+def test_details_come_on_request(single: Policy) -> None:
+    response = asyncio.run(ask(single, request(0, details=True))).json()
+    np.testing.assert_array_equal(response["action"], expected(single, 0)[0])
+    assert (response["mode"], response["method"], response["rows"]) == ("exact", "plain", 1)
+    assert response["deviation"] is None
+    assert response["computed"] > 0
 
 
 @pytest.mark.parametrize(
-    ("told", "status", "field"),
+    ("body", "status", "field"),
     [
         (b"no json", 400, None),
         (request(image=...), 422, "image"),
@@ -90,11 +92,11 @@ def test_details_come_when_they_are_asked_for(single: Policy) -> None:
     ids=str.split("text no-image image instruction unnorm_key deadline unknown"),
 )
 def test_bad_requests_name_their_field(
-    chunks: Policy, told: Any, status: int, field: str | None
+    chunks: Policy, body: Any, status: int, field: str | None
 ) -> None:
-    if isinstance(told, dict):
-        told = {name: value for name, value in told.items() if value is not ...}
-    answer = asyncio.run(ask(chunks, told))
+    if isinstance(body, dict):
+        body = {name: value for name, value in body.items() if value is not ...}
+    answer = asyncio.run(ask(chunks, body))
     assert answer.status_code == status
     assert answer.json().get("field") == field
     assert answer.json()["detail"]
@@ -107,14 +109,14 @@ def test_a_body_that_is_too_large_is_read_by_nobody(single: Policy) -> None:
 
     async def scenario() -> list[httpx.Response]:
         async with running(single, max_body=10_000) as client:
-            told = await client.post("/act", content=b"x" * 20_000)
+            sized = await client.post("/act", content=b"x" * 20_000)
             untold = await client.post("/act", content=pieces())
             fine = await client.post("/act", json=request())
-            return [told, untold, fine]
+            return [sized, untold, fine]
 
-    told, untold, fine = asyncio.run(scenario())
-    assert (told.status_code, untold.status_code, fine.status_code) == (413, 413, 200)
-    assert "MiB" in told.json()["detail"]
+    sized, untold, fine = asyncio.run(scenario())
+    assert (sized.status_code, untold.status_code, fine.status_code) == (413, 413, 200)
+    assert "MiB" in sized.json()["detail"]
 
 
 def test_who_hangs_up_is_not_computed() -> None:

@@ -55,7 +55,7 @@ def test_a_batch_waits_for_as_many_as_the_last_round_had() -> None:
     asyncio.run(scenario())
 
 
-def test_the_most_urgent_go_first() -> None:
+def test_urgent_requests_go_first() -> None:
     async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
@@ -92,7 +92,7 @@ def test_a_deadline_that_passes_in_the_queue_costs_nothing() -> None:
     asyncio.run(scenario())
 
 
-def test_one_bad_request_does_not_affect_others() -> None:
+def test_a_bad_request_does_not_affect_the_rest() -> None:
     async def scenario() -> None:
         policy = SlowPolicy()
         policy.go.clear()
@@ -145,7 +145,7 @@ def test_a_batch_is_as_large_and_as_relaxed_as_the_first_deadline_allows(
     assert asyncio.run(scenario()) == (size, method)
 
 
-def test_who_comes_too_often_is_told_how_long_it_takes() -> None:
+def test_who_comes_too_often_learns_how_long_it_takes() -> None:
     async def scenario() -> float:
         policy = Known(relaxed=1.0)
         batcher = Batcher(policy, ServeSettings(max_batch=2, method="relaxed"))

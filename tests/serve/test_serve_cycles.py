@@ -78,10 +78,10 @@ def ask(address: str, hang_up: float | None = None, **fields: Any) -> bytes:
         if hang_up is not None:
             time.sleep(hang_up)
             return b""
-        told = b""
+        data = b""
         while piece := connection.recv(1 << 16):
-            told += piece
-    return told
+            data += piece
+    return data
 
 
 @contextmanager
@@ -136,14 +136,14 @@ def test_of_the_keys_and_values_of_a_batch(method: Any) -> None:
     inputs = {"input_ids": torch.arange(9)[None], "attention_mask": torch.ones(1, 9).long()}
     with no_collection():
         for _ in range(2):
-            told = [engine.admit(inputs, max_new_tokens=8, seed=seed) for seed in range(3)]
+            requests = [engine.admit(inputs, max_new_tokens=8, seed=seed) for seed in range(3)]
             while engine.batch is None:
                 engine.step()
             cache = engine.batch.session.target.cache
             stores = [weakref.ref(layer.whole[0]) for layer in cache.slot_layers]
             ended, cache = weakref.ref(cache), None
-            engine.cancel(told[1])
+            engine.cancel(requests[1])
             engine.run()
-            assert [one.error for one in told] == [None] * 3
+            assert [request.error for request in requests] == [None] * 3
             assert ended() is None
             assert [store() for store in stores] == [None] * len(stores)

@@ -27,8 +27,8 @@ def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def ask(client: Any, instruction: str = "1", **headers: str) -> httpx.Response:
     async with asyncio.timeout(SOON):
-        told = request(instruction=instruction)
-        return await client.post("/act", json=told, headers=headers)
+        body = request(instruction=instruction)
+        return await client.post("/act", json=body, headers=headers)
 
 
 async def health(client: Any) -> tuple[int, dict[str, Any]]:
@@ -50,18 +50,18 @@ class Faulty:
 
 
 @pytest.mark.parametrize("where", ["_take", "_fitting", "_compute"])
-def test_a_fault_of_the_loop_fails_what_it_held_and_flips_health(where: str) -> None:
+def test_a_fault_of_the_loop_fails_its_requests_and_flips_health(where: str) -> None:
     async def scenario() -> None:
         async with running(SlowPolicy()) as client:
             fault = Faulty(client.handler.batcher, where)
-            held = await asyncio.gather(*(ask(client, str(number)) for number in range(3)))
-            for answer in held:
+            answers = await asyncio.gather(*(ask(client, str(number)) for number in range(3)))
+            for answer in answers:
                 assert answer.status_code == 503
                 assert "the server failed (ZeroDivisionError)" in answer.json()["detail"]
                 assert answer.headers["retry-after"]
-            status, told = await health(client)
-            assert (status, told["status"]) == (503, "failed")
-            assert told["fault"] == "ZeroDivisionError"
+            status, report = await health(client)
+            assert (status, report["status"]) == (503, "failed")
+            assert report["fault"] == "ZeroDivisionError"
             assert (await ask(client)).status_code == 503
             fault.is_on = False
             await until(lambda: client.handler.batcher.state == "ready", SOON)
@@ -71,7 +71,7 @@ def test_a_fault_of_the_loop_fails_what_it_held_and_flips_health(where: str) -> 
     asyncio.run(scenario())
 
 
-def test_a_policy_that_is_broken_for_good_is_told_from_one_bad_request() -> None:
+def test_a_policy_that_is_broken_for_good_is_distinguished_from_a_bad_request() -> None:
     slow = SlowPolicy()
     real = slow.act
 
@@ -94,8 +94,8 @@ def test_a_policy_that_is_broken_for_good_is_told_from_one_bad_request() -> None
             slow.act = dead  # type: ignore[method-assign]
             assert (await ask(client)).status_code == 500
             await until(lambda: client.handler.batcher.state == "failed", SOON)
-            status, told = await health(client)
-            assert (status, told["fault"]) == (503, "RuntimeError")
+            status, report = await health(client)
+            assert (status, report["fault"]) == (503, "RuntimeError")
             assert (await ask(client)).status_code == 503
             slow.act = real  # type: ignore[method-assign]
             await until(lambda: client.handler.batcher.state == "ready", SOON)
@@ -135,8 +135,8 @@ def test_readiness_flips_before_the_drain() -> None:
         slow.go.clear()
         answers: list[tuple[int, Any]] = []
         body = body_of(request(instruction="5"))
-        asked = threading.Thread(target=lambda: answers.append(post(url(listening), body)))
-        asked.start()
+        client = threading.Thread(target=lambda: answers.append(post(url(listening), body)))
+        client.start()
         assert slow.began.wait(WAIT)
         server.should_exit = True
         # New connections are still taken, and told the truth, while the first request is computed.
@@ -147,7 +147,7 @@ def test_readiness_flips_before_the_drain() -> None:
         assert post(url(listening), body)[0] == 503
         assert not answers
         slow.go.set()
-        asked.join(WAIT)
+        client.join(WAIT)
         thread.join(WAIT)
     assert answers == [(200, [5.0] * 7)]
     assert not thread.is_alive()
@@ -166,8 +166,8 @@ def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
         slow.go.clear()
         answers: list[tuple[int, Any]] = []
         body = body_of(request(instruction="5"))
-        asked = threading.Thread(target=lambda: answers.append(post(url(listening), body)))
-        asked.start()
+        client = threading.Thread(target=lambda: answers.append(post(url(listening), body)))
+        client.start()
         assert slow.began.wait(WAIT)
         server.should_exit = True
         # `go` is not set: the policy's call never ends.
@@ -175,7 +175,7 @@ def test_a_policy_that_hangs_does_not_keep_the_server_from_ending() -> None:
         is_stuck = thread.is_alive()
         slow.go.set()
         thread.join(WAIT)
-        asked.join(WAIT)
+        client.join(WAIT)
     assert not is_stuck
     assert answers[0][0] == 503
     assert "stopping" in answers[0][1]["detail"]

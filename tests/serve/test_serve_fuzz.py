@@ -173,10 +173,10 @@ class Client:
         self.statuses[answer.status] += 1
         assert answer.status == 200 or answer.status in HONEST, (answer.status, raw, body)
         assert answer.headers["X-Request-Id"]
-        told = json.loads(raw)
+        reply = json.loads(raw)
         if answer.status != 200:
-            assert told["detail"]
-            assert "\n" not in told["detail"]
+            assert reply["detail"]
+            assert "\n" not in reply["detail"]
             assert len(raw) < 2_000
 
 
@@ -219,8 +219,8 @@ def fuzz_schema(address: str, count: int) -> Counter[int]:
     statuses: Counter[int] = Counter()
     share = max(count // 3, 1)
 
-    for found in schema.get_all_operations():
-        operation = found.ok()
+    for result in schema.get_all_operations():
+        operation = result.ok()
         strategy = operation.as_strategy(generation_mode=GenerationMode.NEGATIVE)
         if operation.method.upper() != "POST":
             strategy = operation.as_strategy()
@@ -243,21 +243,21 @@ def fuzz_schema(address: str, count: int) -> Counter[int]:
 def test_bad_requests_are_refused_with_their_status(
     address: str, caplog: pytest.LogCaptureFixture
 ) -> None:
-    told = fuzz_bodies(address, 400)
-    asked = fuzz_schema(address, 100)
+    by_bodies = fuzz_bodies(address, 400)
+    by_schema = fuzz_schema(address, 100)
     lives(address, caplog)
-    bad = sum(count for status, count in (told + asked).items() if status != 200)
+    bad = sum(count for status, count in (by_bodies + by_schema).items() if status != 200)
     assert bad >= 350
-    assert told[400] > 20
-    assert told[422] > 20
+    assert by_bodies[400] > 20
+    assert by_bodies[422] > 20
 
 
 @pytest.mark.soak
 def test_five_thousand_bad_requests(address: str, caplog: pytest.LogCaptureFixture) -> None:
-    told = fuzz_bodies(address, 4500) + fuzz_schema(address, 1500)
+    statuses = fuzz_bodies(address, 4500) + fuzz_schema(address, 1500)
     lives(address, caplog)
-    print(dict(told))
-    assert sum(count for status, count in told.items() if status != 200) >= 5_000
+    print(dict(statuses))
+    assert sum(count for status, count in statuses.items() if status != 200) >= 5_000
 
 
 @pytest.mark.parametrize(

@@ -174,8 +174,8 @@ def test_bytes_in_flight_are_limited() -> None:
             declared = {"Content-Length": "50000"}
             first = asyncio.ensure_future(client.post("/act", content=slowly(), headers=declared))
             await until(lambda: bodies.in_use == 50_000)
-            told = await client.post("/act", content=b" " * 55_000)
-            assert (told.status_code, told.headers["retry-after"]) == (429, "1")
+            refusal = await client.post("/act", content=b" " * 55_000)
+            assert (refusal.status_code, refusal.headers["retry-after"]) == (429, "1")
 
             async def chunks() -> Any:
                 for _ in range(55):
@@ -216,8 +216,8 @@ def test_connections_are_limited_and_those_who_are_in_stay_in() -> None:
         flood[-1].settimeout(WAIT)
         assert flood[-1].recv(100) == b""  # cut without a word
         assert robot.post("/act", content=body).status_code == 200
-        for one in (*idle, *flood):
-            one.close()
+        for connection in (*idle, *flood):
+            connection.close()
         while httpx.get(f"{address}/health").status_code != 200:
             assert time.monotonic() < deadline
         robot.close()

@@ -22,9 +22,9 @@ pytestmark = pytest.mark.slow
 
 
 def test_eight_clients_at_once_lose_nothing_among_bad_and_broken_ones() -> None:
-    one = policy()
+    local_policy = policy()
     seen = [Observation(image(seed), INSTRUCTIONS[seed % 3]) for seed in range(8)]
-    wanted = [action.values for action in one.act(seen, method="plain")]
+    expected = [action.values for action in local_policy.act(seen, method="plain")]
     barrier = threading.Barrier(9, timeout=WAIT)
 
     def robot(address: str, seed: int) -> list[np.ndarray]:
@@ -43,14 +43,14 @@ def test_eight_clients_at_once_lose_nothing_among_bad_and_broken_ones() -> None:
             with socket.create_connection((host, int(port)), timeout=WAIT) as connection:
                 connection.sendall(data)
 
-    with served(one, max_batch=8) as address, ThreadPoolExecutor(9) as pool:
+    with served(local_policy, max_batch=8) as address, ThreadPoolExecutor(9) as pool:
         pests = pool.submit(nuisance, address)
         answers = list(pool.map(lambda seed: robot(address, seed), range(8)))
         pests.result()
-        status, told = post(address, b"{}")
-        assert (status, told["field"]) == (422, "image")
+        status, error = post(address, b"{}")
+        assert (status, error["field"]) == (422, "image")
         assert raw(address, b"nonsense\r\n\r\n").startswith(b"HTTP/1.1 400")
-    for got, exact in zip(answers, wanted, strict=True):
+    for got, exact in zip(answers, expected, strict=True):
         for values in got:
             np.testing.assert_array_equal(values, exact)
 
@@ -66,16 +66,16 @@ def test_a_server_that_is_stopped_answers_what_is_under_way() -> None:
         assert ready.wait(WAIT)
         slow.began.clear()
         slow.go.clear()
-        asked = pool.submit(post, url(listening), body_of(request(instruction="5")))
+        future = pool.submit(post, url(listening), body_of(request(instruction="5")))
         assert slow.began.wait(WAIT)
         server.should_exit = True
         slow.go.set()
-        assert asked.result(WAIT) == (200, [5.0] * 7)
+        assert future.result(WAIT) == (200, [5.0] * 7)
         thread.join(WAIT)
         assert not thread.is_alive()
 
 
-def test_an_address_that_is_taken_is_named() -> None:
+def test_an_address_in_use_is_named() -> None:
     with bind(ServeSettings(port=0)) as listening:
         port = listening.getsockname()[1]
         with pytest.raises(SoonerError, match=f"can't listen on 127.0.0.1 port {port}"):
@@ -85,21 +85,21 @@ def test_an_address_that_is_taken_is_named() -> None:
 
 
 def test_the_client_is_used_as_lerobots_policies_are() -> None:
-    one = policy()
+    local_policy = policy()
     seen = Observation(image(4), INSTRUCTIONS[0])
-    wanted = one.act([seen], method="plain")[0].values
-    with served(one, token="secret") as address:
+    expected = local_policy.act([seen], method="plain")[0].values
+    with served(local_policy, token="secret") as address:
         client = RemotePolicy(address, token="secret", unnorm_key="table", deadline_ms=50_000)
         batch = {
             "observation.images.top": (seen.image.transpose(2, 0, 1)[None] / 255).astype("f4"),
             "task": [seen.instruction],
         }
-        np.testing.assert_array_equal(client.select_action(batch), wanted[0])
-        np.testing.assert_array_equal(client.select_action({}), wanted[1])  # said ahead
-        np.testing.assert_array_equal(client.select_action(batch), wanted[0])
+        np.testing.assert_array_equal(client.select_action(batch), expected[0])
+        np.testing.assert_array_equal(client.select_action({}), expected[1])  # said ahead
+        np.testing.assert_array_equal(client.select_action(batch), expected[0])
         client.reset()
         image_only = {"observation.image": seen.image, "task": seen.instruction}
-        np.testing.assert_array_equal(client.select_action(image_only), wanted[0])
+        np.testing.assert_array_equal(client.select_action(image_only), expected[0])
         client.reset()
         with pytest.raises(SoonerError, match="None as its task"):
             client.select_action({"observation.image": seen.image})

@@ -19,14 +19,14 @@ def test_a_loopback_needs_no_token(host: str) -> None:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "10.0.0.7", "robot.example", ""])
-def test_an_open_address_needs_one(host: str) -> None:
+def test_an_open_address_needs_a_token(host: str) -> None:
     with pytest.raises(SoonerError, match=r"can be reached.*--token"):
         ServeSettings(host=host)
     ServeSettings(host=host, token="secret")
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({"port": 70_000}, "port is 70000"),
         ({"port": -1}, "port is -1"),
@@ -40,9 +40,9 @@ def test_an_open_address_needs_one(host: str) -> None:
         ({"token": "schlüssel"}, "no HTTP header"),
     ],
 )
-def test_other_values_are_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
-        ServeSettings(**given)
+def test_other_values_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
+        ServeSettings(**options)
 
 
 def test_neither_the_package_nor_its_parts_import_a_web_framework() -> None:

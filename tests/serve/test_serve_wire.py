@@ -27,23 +27,23 @@ FORMS = {
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("is_encoded", [False, True])
 def test_a_picture_arrives_in_every_form(form: str, is_encoded: bool) -> None:
-    told: dict[str, Any] = request(image=FORMS[form], unnorm_key="table")
-    wanted = parse(body_of({"encoded": json.dumps(told)} if is_encoded else told))
-    np.testing.assert_array_equal(wanted.observation.image, PICTURE)
-    assert wanted.observation.unnorm_key == "table"
+    body: dict[str, Any] = request(image=FORMS[form], unnorm_key="table")
+    parsed = parse(body_of({"encoded": json.dumps(body)} if is_encoded else body))
+    np.testing.assert_array_equal(parsed.observation.image, PICTURE)
+    assert parsed.observation.unnorm_key == "table"
     answer = "numpy" if form == "json_numpy" else "plain"
-    assert wanted.form == ("encoded" if is_encoded else answer)
-    assert (wanted.deadline_ms, wanted.details) == (None, False)
+    assert parsed.form == ("encoded" if is_encoded else answer)
+    assert (parsed.deadline_ms, parsed.details) == (None, False)
 
 
 def changed(**fields: Any) -> bytes:
-    told = request(image=PICTURE.tolist())
-    told.update(fields)
-    return body_of({name: value for name, value in told.items() if value is not ...})
+    body = request(image=PICTURE.tolist())
+    body.update(fields)
+    return body_of({name: value for name, value in body.items() if value is not ...})
 
 
 @pytest.mark.parametrize(
-    ("body", "status", "field", "told"),
+    ("body", "status", "field", "message"),
     [
         (b"", 400, None, "the body is no JSON"),
         (b"{", 400, None, "the body is no JSON"),
@@ -90,21 +90,21 @@ def changed(**fields: Any) -> bytes:
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )  # fmt: skip
-def test_what_is_wrong_is_told_by_its_name(
-    body: bytes, status: int, field: str | None, told: str
+def test_what_is_wrong_is_reported_by_its_name(
+    body: bytes, status: int, field: str | None, message: str
 ) -> None:
     with pytest.raises(RefusedError) as raised:
         parse(body)
     assert (raised.value.status, raised.value.field) == (status, field)
-    assert told in raised.value.text
+    assert message in raised.value.text
     assert "\n" not in raised.value.text
 
 
 def test_answers_have_the_form_of_their_requests() -> None:
-    one, two = np.arange(7.0)[None], np.arange(8.0).reshape(2, 4)
-    assert write(one, "plain") == one[0].tolist()
+    single, two = np.arange(7.0)[None], np.arange(8.0).reshape(2, 4)
+    assert write(single, "plain") == single[0].tolist()
     assert write(two, "plain") == two.tolist()
-    np.testing.assert_array_equal(from_json_numpy(write(one, "numpy")), one[0])
+    np.testing.assert_array_equal(from_json_numpy(write(single, "numpy")), single[0])
     assert [from_json_numpy(part).tolist() for part in write(two, "numpy")] == two.tolist()
-    assert isinstance(write(one, "encoded"), str)
-    np.testing.assert_array_equal(from_json_numpy(json.loads(write(one, "encoded"))), one[0])
+    assert isinstance(write(single, "encoded"), str)
+    np.testing.assert_array_equal(from_json_numpy(json.loads(write(single, "encoded"))), single[0])

@@ -39,7 +39,7 @@ def test_the_miniature_is_named_by_a_word() -> None:
         miniature_of("miniature:documnt")
 
 
-def test_policies_and_models_that_draw_are_sent_to_their_own_command() -> None:
+def test_policies_and_models_that_draw_are_sent_to_another_command() -> None:
     with pytest.raises(SoonerError, match="sooner act serve"):
         check_servable(ModelPair(loaded("openvla")))
     config = SimpleNamespace(model_type="chameleon")
@@ -70,10 +70,10 @@ def test_a_draft_that_sees_other_pixels_is_refused() -> None:
 
 def test_the_method_is_the_best_that_the_models_allow() -> None:
     alone, pair = ModelPair(loaded()), ModelPair(loaded(), loaded())
-    for models, asked, name in (
+    for models, requested, name in (
         (alone, None, "prompt-lookup"), (pair, None, "speculative"), (pair, "plain", "plain"),
     ):  # fmt: skip
-        method = serving_method(models, ChatSettings(method=asked))
+        method = serving_method(models, ChatSettings(method=requested))
         assert isinstance(method, Following)
         assert method.method.name == name
     assert serving_method(alone, ChatSettings(method="hsd")).name == "hsd"
@@ -81,7 +81,7 @@ def test_the_method_is_the_best_that_the_models_allow() -> None:
         serving_method(alone, ChatSettings(method="speculative"))
 
 
-def adapter(folder: Path, model: Any, **told: Any) -> Path:
+def adapter(folder: Path, model: Any, **fields: Any) -> Path:
     """A LoRA of all attention projections, with weights that change what the model says."""
     peft = pytest.importorskip("peft")
     config = peft.LoraConfig(r=4, target_modules=["q_proj", "v_proj"], task_type="CAUSAL_LM")
@@ -92,9 +92,9 @@ def adapter(folder: Path, model: Any, **told: Any) -> Path:
             if "lora_" in name:
                 weights.normal_(std=0.3)
     tuned.save_pretrained(folder)
-    if told:
+    if fields:
         path = folder / "adapter_config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text()), **told}))
+        path.write_text(json.dumps({**json.loads(path.read_text()), **fields}))
     return folder
 
 
@@ -109,12 +109,12 @@ def test_a_lora_is_merged_into_the_weights(tmp_path: Path) -> None:
     peft = pytest.importorskip("peft")
     folder = adapter(tmp_path, fresh())
     pair = merged_pair(ModelPair(Loaded("a", fresh(), None, True)), str(folder))
-    wanted = peft.PeftModel.from_pretrained(fresh(), folder).eval()
+    reference = peft.PeftModel.from_pretrained(fresh(), folder).eval()
     ids = torch.arange(2, 20)[None]
     with torch.no_grad():
-        got, told = pair.target.model(ids).logits, wanted(ids).logits
+        got, expected = pair.target.model(ids).logits, reference(ids).logits
         plain = tiny.model("qwen2")(ids).logits
-    assert torch.allclose(got, told, atol=1e-4)
+    assert torch.allclose(got, expected, atol=1e-4)
     assert not torch.allclose(got, plain, atol=1e-2)
     assert not any("lora" in name for name, _ in pair.target.model.named_modules())
     assert not pair.target.model.training
@@ -134,9 +134,9 @@ def test_adapters_that_can_not_be_merged_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
-    told = {"base_model_name_or_path": "Qwen/Qwen3-0.6B", "peft_type": "LORA"}
+    config = {"base_model_name_or_path": "Qwen/Qwen3-0.6B", "peft_type": "LORA"}
     path = tmp_path / "adapter_config.json"
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(config))
     assert base_of(str(tmp_path)) == "Qwen/Qwen3-0.6B"
     assert base_of("Qwen/Qwen3-0.6B") is None
     path.write_text("{}")
@@ -146,12 +146,12 @@ def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match="can't be read"):
         base_of(str(tmp_path))
     (tmp_path / "config.json").write_text("{}")
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(config))
     assert base_of(str(tmp_path)) is None  # a whole model
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "message"),
     [
         ({"host": "0.0.0.0"}, "--token"),
         ({"media_root": "/nothing/there"}, "is no folder"),
@@ -163,6 +163,6 @@ def test_an_adapters_folder_names_its_model(tmp_path: Path) -> None:
         ({"max_body": 10, "max_bytes": 5}, "less than"),
     ],
 )
-def test_settings_that_are_refused(given: dict[str, Any], told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
-        ChatSettings(**given)
+def test_settings_that_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
+        ChatSettings(**options)

@@ -26,8 +26,8 @@ def tight() -> Iterator[Running]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(manager, "PAGE", SLOTS)
         memory = PAGES * SLOTS * TOKEN
-        with running(method="plain", max_rows=3, kv_cache_memory_bytes=memory) as one:
-            yield one
+        with running(method="plain", max_rows=3, kv_cache_memory_bytes=memory) as server:
+            yield server
 
 
 def metric(server: Running, name: str) -> float:
@@ -39,19 +39,19 @@ def metric(server: Running, name: str) -> float:
 def test_streams_of_requests_that_made_room_repeat_and_lose_nothing(tight: Running) -> None:
     def ask(number: int) -> tuple[str, Any, str | None]:
         drawn = {"temperature": 1.0, "seed": number} if number % 2 else {}
-        told = tight.say(
+        stream = tight.chat(
             f"say {number}", stream=True, max_tokens=90, extra_body={"ignore_eos": True},
             stream_options={"include_usage": True}, **drawn,
         )  # fmt: skip
-        return streamed(told)
+        return streamed(stream)
 
     alone = [ask(number) for number in range(6)]
     assert metric(tight, "num_preemptions_total") == 0
     with ThreadPoolExecutor(6) as pool:
         together = list(pool.map(ask, range(6)))
     assert metric(tight, "num_preemptions_total") > 0
-    assert [one[::2] for one in together] == [one[::2] for one in alone]
-    assert {one[1].completion_tokens for one in (*alone, *together)} == {90}
+    assert [result[::2] for result in together] == [result[::2] for result in alone]
+    assert {result[1].completion_tokens for result in (*alone, *together)} == {90}
     assert metric(tight, "pages_used") == 0
     assert metric(tight, "pages") == PAGES
 
@@ -63,16 +63,16 @@ def test_memory_that_runs_out_leaves_the_server_alive(
     tight: Running, owner: Any, name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At admission, and in a round."""
-    wanted = tight.say().choices[0].message.content
+    expected = tight.chat().choices[0].message.content
 
-    def fails(*given: Any) -> None:
+    def fails(*args: Any) -> None:
         raise torch.OutOfMemoryError("CUDA out of memory")
 
     with monkeypatch.context() as patch:
         patch.setattr(owner, name, fails)
         with pytest.raises(openai.APIStatusError) as caught:
-            tight.say()
+            tight.chat()
     assert (caught.value.status_code, caught.value.body["code"]) == (503, "out_of_memory")
-    assert tight.say().choices[0].message.content == wanted
+    assert tight.chat().choices[0].message.content == expected
     assert metric(tight, "pages_used") == 0
     assert httpx.get(f"{tight.address}/health").status_code == 200

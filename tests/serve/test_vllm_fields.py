@@ -62,7 +62,7 @@ EXAMPLES: dict[str, Any] = {
     "thinking_token_budget": 4, "top_k": 3, "truncate_prompt_tokens": 2, "use_beam_search": True,
     "vllm_xargs": {"a": 1},
 }  # fmt: skip
-BESIDE: dict[str, dict[str, Any]] = {
+COMPANIONS: dict[str, dict[str, Any]] = {
     "guided_whitespace_pattern": {"guided_json": {"type": "object"}},
     "include_stop_str_in_output": {"stop": "brown"},
     "return_tokens_as_token_ids": {"logprobs": True},
@@ -109,9 +109,9 @@ def compare(path: str, name: str) -> tuple[Any, Any, Any]:
     """The answer to a request with a field, and what the engine and the client were told of it and
     of the same request without."""
     value = True if (path, name) == (CHAT, "add_special_tokens") else EXAMPLES[name]
-    beside = dict(BESIDE.get(name, {}))
-    if path == TEXT and beside.get("logprobs"):
-        beside["logprobs"] = 2
+    companions = dict(COMPANIONS.get(name, {}))
+    if path == TEXT and companions.get("logprobs"):
+        companions["logprobs"] = 2
     if path == CHAT:
         messages = [{"role": "user", "content": "hello"}, {"role": "assistant", "content": "so"}]
         body: dict[str, Any] = {"messages": messages}
@@ -123,10 +123,10 @@ def compare(path: str, name: str) -> tuple[Any, Any, Any]:
         grammars = GuidanceGrammars(tokenizer, VOCAB, [tokenizer.eos_token_id])
         with scripted(SCRIPT) as service:
             async with talking(service, model(), grammars=grammars) as client:
-                plain = await client.post(path, json={**body, **beside})
+                plain = await client.post(path, json={**body, **companions})
                 assert plain.status_code == 200, plain.text
                 without = signature(service), plain.json()["choices"]
-                answer = await client.post(path, json={**body, **beside, name: value})
+                answer = await client.post(path, json={**body, **companions, name: value})
                 if answer.status_code != 200:
                     assert len(service.jobs) == 1
                     return answer, None, without
@@ -137,12 +137,12 @@ def compare(path: str, name: str) -> tuple[Any, Any, Any]:
 
 def documented() -> dict[str, str]:
     """Of each field in the page's table: its row's first word and the rest."""
-    found: dict[str, str] = {}
+    table: dict[str, str] = {}
     for names, word, rest in ROW.findall(PAGE.read_text(encoding="utf-8")):
         for name in re.findall(r"`([a-z_]+)`", names):
-            assert name not in found, name
-            found[name] = word + rest
-    return found
+            assert name not in table, name
+            table[name] = word + rest
+    return table
 
 
 def test_the_page_has_every_field() -> None:
@@ -155,12 +155,12 @@ def test_the_page_has_every_field() -> None:
 
 
 @pytest.mark.parametrize("name", sorted(CHATS))
-def test_fields_of_chats_do_what_the_page_says(name: str) -> None:
+def test_fields_of_chats_do_what_the_page_documents(name: str) -> None:
     check(CHAT, name)
 
 
 @pytest.mark.parametrize("name", sorted(TEXTS))
-def test_fields_of_completions_do_what_the_page_says(name: str) -> None:
+def test_fields_of_completions_do_what_the_page_documents(name: str) -> None:
     check(TEXT, name)
 
 
@@ -205,8 +205,10 @@ def ask(body: dict[str, Any], path: str = CHAT, script: str = SCRIPT, **options:
 def output(answer: Any) -> str:
     """The text of a whole answer or a stream."""
     if answer.headers["content-type"].startswith("text/event-stream"):
-        told = [chunk["choices"][0] for chunk in chunks(answer)]
-        return "".join(one.get("text") or one.get("delta", {}).get("content") or "" for one in told)
+        choices = [chunk["choices"][0] for chunk in chunks(answer)]
+        return "".join(
+            part.get("text") or part.get("delta", {}).get("content") or "" for part in choices
+        )
     [choice] = answer.json()["choices"]
     return str(choice["text"] if "text" in choice else choice["message"]["content"])
 

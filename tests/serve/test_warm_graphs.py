@@ -36,5 +36,5 @@ def test_requests_of_a_warm_engine_capture_nothing(name: str) -> None:
             for seed in range(3)
         ]
         engine.run()
-        assert all(one.error is None for one in requests)
+        assert all(request.error is None for request in requests)
     assert recorder.recorded == recorded

@@ -64,9 +64,9 @@ def read(
     adapter, result, handles = adapt(model), Reading(), []
     with torch.inference_mode():
         prompt = adapter.embed_prompt(inputs)
-        said = torch.tensor([tokens[:-1]], dtype=torch.long)
-        embeds = torch.cat([prompt.embeds, adapter.embed_tokens(said)], 1)
-        later = prompt.next_position[..., None] + torch.arange(said.shape[1])
+        token_ids = torch.tensor([tokens[:-1]], dtype=torch.long)
+        embeds = torch.cat([prompt.embeds, adapter.embed_tokens(token_ids)], 1)
+        later = prompt.next_position[..., None] + torch.arange(token_ids.shape[1])
         positions = torch.cat([prompt.positions, later], -1)
         masks = _masks(embeds.shape[1], hidden or {}, rows or {})
         for number, layer in enumerate(adapter.decoder.layers):
@@ -76,7 +76,7 @@ def read(
             handles.append(layer.self_attn.register_forward_hook(keep))
         extras = dict(prompt.extras)
         if "visual_pos_masks" in extras:
-            text = torch.zeros(1, said.shape[1], dtype=torch.bool)
+            text = torch.zeros(1, token_ids.shape[1], dtype=torch.bool)
             extras["visual_pos_masks"] = torch.cat([extras["visual_pos_masks"], text], 1)
         try:
             out = adapter.decode(embeds, positions, attention_mask=None, **extras)

@@ -49,7 +49,7 @@ def test_states_stay_the_same(family: str, kind: str, size: int) -> None:
 
 @pytest.mark.parametrize("size", [1, 3, 4, 13])
 @torch.no_grad()
-def test_one_mlp_is_the_same_to_1e_6(size: int) -> None:
+def test_an_mlp_is_the_same_to_1e_6(size: int) -> None:
     model = tiny.model("qwen3_vl")
     hidden = torch.randn(2, 13, 48, generator=torch.Generator().manual_seed(0))
     expected = [mlp(hidden) for mlp in mlps(model)]
@@ -113,12 +113,12 @@ def test_a_layer_without_a_dense_mlp_is_refused_by_name_and_no_other_is_touched(
         last.mlp = mixture()
     else:
         del last.mlp
-    with pytest.raises(UnsupportedError) as told, chunked_mlps(model, 3):
+    with pytest.raises(UnsupportedError) as caught, chunked_mlps(model, 3):
         pass
     names = ["Qwen3MoeSparseMoeBlock"] if broken == "mixture" else ["no mlp"]
     for word in ("LlamaForCausalLM", "LlamaDecoderLayer", "leave the context out", *names):
-        assert word in str(told.value)
-    assert "\n" not in str(told.value)
+        assert word in str(caught.value)
+    assert "\n" not in str(caught.value)
     assert "forward" not in model.model.layers[0].mlp.__dict__
 
 

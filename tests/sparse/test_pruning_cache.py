@@ -38,8 +38,8 @@ def test_a_shorter_layer_follows_every_move(data: st.DataObject) -> None:
         seen = [cache.update(entries(fresh, block), entries(-fresh, block), n) for n in (0, 1)]
         for whole, short in zip(*seen, strict=True):
             assert torch.equal(whole[:, :, gone:], short)
-        others = st.sets(st.integers(1, block - 1)) if block > 1 else st.just(set())
-        path = [0, *sorted(data.draw(others))]
+        branches = st.sets(st.integers(1, block - 1)) if block > 1 else st.just(set())
+        path = [0, *sorted(data.draw(branches))]
         cache.commit_path(torch.tensor([path[1:]]).long(), torch.tensor([len(path)]), False)
         cache.note_commit([len(path)])
         fresh += block

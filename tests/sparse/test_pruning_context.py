@@ -84,7 +84,7 @@ def test_nothing_is_left_after_exceptions(family: str) -> None:
 
 @pytest.mark.parametrize("name", BLOCKS)
 @pytest.mark.parametrize("family", FAMILIES)
-def test_speculation_on_a_pruned_target_says_what_the_pruned_target_says(
+def test_speculation_on_a_pruned_target_has_the_output_of_the_pruned_target(
     family: str, name: str
 ) -> None:
     """The draft is not pruned, and its cache has other lengths than the target's."""
@@ -98,7 +98,7 @@ def test_speculation_on_a_pruned_target_says_what_the_pruned_target_says(
         assert actual.stats.mode == "approximate"
 
 
-def test_a_padded_prompt_prunes_like_the_same_one_without_padding() -> None:
+def test_a_padded_prompt_prunes_as_without_padding() -> None:
     for family in FAMILIES:
         inputs = tiny.inputs(family, "video")
         padded = dict(inputs)
@@ -157,7 +157,7 @@ def test_values_out_of_range_are_refused(make: Any, words: str) -> None:
 @pytest.mark.parametrize("layers", [22, 28, 32, 80])
 @pytest.mark.parametrize("share", [0.1, 0.3])
 @pytest.mark.parametrize("kind", PRUNERS.values(), ids=lambda kind: kind.name)
-def test_every_pruner_keeps_what_is_asked_for(
+def test_every_pruner_keeps_the_requested_share(
     kind: type[Pruner], share: float, layers: int
 ) -> None:
     """Table 2 holds all at one retention; DyCoke reaches 10 % by what it lays aside in decoding."""

@@ -52,8 +52,8 @@ def test_fastv(family: str, layer: int, kind: str) -> None:
     inputs = tiny.inputs(family, kind)
     visual, width = places(family, inputs)
     scores = read(family, inputs, TEXT).attention[layer - 1][width - 1]
-    kept = best(scores, visual, keep_count(len(visual), 0.7))
-    expected = read(family, inputs, TEXT, {layer: set(visual) - kept}).logits
+    chosen = best(scores, visual, keep_count(len(visual), 0.7))
+    expected = read(family, inputs, TEXT, {layer: set(visual) - chosen}).logits
     check(family, inputs, FastV(ratio=0.7, layer=layer), expected)
 
 
@@ -65,9 +65,9 @@ def test_pyramid_drop(family: str) -> None:
     left = list(visual)
     for number, layer in enumerate((1, 3, 4)):
         scores = read(family, inputs, TEXT, hidden).attention[layer - 1][width - 1]
-        kept = best(scores, left, round(len(visual) * 0.5 ** (number + 1)))
-        hidden[layer] = set(left) - kept
-        left = [place for place in left if place in kept]
+        chosen = best(scores, left, round(len(visual) * 0.5 ** (number + 1)))
+        hidden[layer] = set(left) - chosen
+        left = [place for place in left if place in chosen]
     expected = read(family, inputs, TEXT, hidden).logits
     check(family, inputs, PyramidDrop(ratio=0.5, layers=(1, 3, 4)), expected)
 
@@ -87,15 +87,15 @@ def test_sparse_vlm(family: str, recycle: float) -> None:
         budget = round(len(visual) * 0.3 ** ((number + 1) / 2))
         over = len(left) - budget
         merged = min(round(budget * recycle), round(over * pool), budget - 1)
-        kept = best(scores, left, budget - merged)
+        chosen = best(scores, left, budget - merged)
         if merged:
-            losers = [place for place in left if place not in kept]
+            losers = [place for place in left if place not in chosen]
             count = max(merged, round(len(losers) * pool))
             losers = sorted(best(scores, losers, count))
             states[layer] = _merge(reading.inputs[layer], losers, merged)
-            kept |= set(states[layer])
-        hidden[layer] = set(left) - kept
-        left = [place for place in left if place in kept]
+            chosen |= set(states[layer])
+        hidden[layer] = set(left) - chosen
+        left = [place for place in left if place in chosen]
     expected = read(family, inputs, TEXT, hidden, states=states).logits
     pruner = SparseVLM(ratio=0.7, layers=(1, 3), recycle=recycle, pool=pool)
     check(family, inputs, pruner, expected)
@@ -115,7 +115,11 @@ def _merge(entering: Tensor, losers: list[int], count: int) -> dict[int, Tensor]
     centres, owner = density_peaks(entering[losers], count)
     return {
         losers[int(centre)]: torch.stack(
-            [entering[place] for place, own in zip(losers, owner, strict=True) if own == number]
+            [
+                entering[place]
+                for place, cluster in zip(losers, owner, strict=True)
+                if cluster == number
+            ]
         ).mean(0)
         for number, centre in enumerate(centres)
     }
@@ -140,8 +144,8 @@ def _merged(family: str, inputs: dict[str, Any], ratio: float) -> set[int]:
         if number < len(frames):
             alike = torch.stack(
                 [
-                    torch.cosine_similarity(embedded[own], embedded[other], 0)
-                    for own, other in zip(frames[number], frames[twin], strict=True)
+                    torch.cosine_similarity(embedded[slot], embedded[other], 0)
+                    for slot, other in zip(frames[number], frames[twin], strict=True)
                 ]
             )
             count = 4 - keep_count(4, ratio)
@@ -161,11 +165,11 @@ def test_dycoke_chooses_again_in_decoding(family: str, ratio: float, threshold: 
     last, resting, choices = None, set(), 0
     for query in range(width, width + len(TEXT) - 1):
         pattern = read(family, inputs, TEXT, {0: gone}, rows).attention[layer][query]
-        own = pattern[left]
-        if last is None or float(torch.cosine_similarity(own, last, 0)) < threshold:
+        visible = pattern[left]
+        if last is None or float(torch.cosine_similarity(visible, last, 0)) < threshold:
             resting = set(left) - best(pattern, left, keep_count(len(left), 0.6))
             choices += 1
-        last = own
+        last = visible
         for number in rows:
             rows[number][query] = resting
     expected = read(family, inputs, TEXT, {0: gone}, rows).logits

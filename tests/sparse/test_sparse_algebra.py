@@ -72,7 +72,9 @@ def test_a_frontier_counts_the_keys_up_to_the_query(
 ) -> None:
     for plane in (whole(layout), by_query(layout, query), by_pair(layout, query, key)):
         keys = plane.keys.tolist()
-        expected = [sum(slot <= own for slot in keys) - 1 for own in plane.queries.tolist()]
+        expected = [
+            sum(slot <= position for slot in keys) - 1 for position in plane.queries.tolist()
+        ]
         assert plane.frontier.tolist() == expected
 
 
@@ -118,7 +120,7 @@ def permuted(pattern: TwoDBoundary, layout: PromptLayout, states: States) -> Ten
     return full
 
 
-@given(layouts, bounded.filter(lambda one: isinstance(one, TwoDBoundary)))
+@given(layouts, bounded.filter(lambda candidate: isinstance(candidate, TwoDBoundary)))
 def test_permute_mask_unpermute_is_the_mask(layout: PromptLayout, pattern: TwoDBoundary) -> None:
     states = row(layout)
     made = pattern.mask(layout, states.queries[0], states.keys[0], 0.7)
@@ -148,7 +150,7 @@ def test_lines_are_what_they_are_called(keys: int, vertical: int, slash: int, bo
     placed = windows([0, *apart.tolist()], BLOCK)
     for query in range(keys):
         end = (query // BLOCK + 1) * BLOCK
-        inside = {key for one in placed for key in range(end - one - BLOCK, end - one)}
+        inside = {key for offset in placed for key in range(end - offset - BLOCK, end - offset)}
         for key in range(query + 1):
             seen = key in inside or key % vertical == 0 or query >= keys - bottom
             assert bool(made[query, key]) == seen, (query, key)
@@ -180,7 +182,9 @@ def test_grid_lines_are_what_they_are_called(
             assert bool(made[0 + query, key]) == (seen and key <= query), (query, key)
 
 
-@given(layouts.filter(lambda one: len(real(one)) > 2), st.one_of(plain, bounded), st.data())
+@given(
+    layouts.filter(lambda candidate: len(real(candidate)) > 2), st.one_of(plain, bounded), st.data()
+)
 def test_what_comes_later_moves_nothing(
     layout: PromptLayout, pattern: HeadPattern, data: st.DataObject
 ) -> None:

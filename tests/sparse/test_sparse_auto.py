@@ -53,9 +53,9 @@ def notes_of(model: Any, tokens: int, **options: Any) -> PrefillReport:
 @pytest.mark.slow
 def test_auto_goes_sparse_where_lines_hold_a_small_part_and_are_faster() -> None:
     """Unpatched: heads that look nearby, over a prompt so long that it pays on any CPU."""
-    told = notes_of(local_model(), LONG)
-    assert [layer.is_sparse for layer in told.layers] == [False, True, True, True]
-    dense, sparse = map(float, re.findall(r"([\d.e-]+) s ", told.layers[0].reason))
+    notes = notes_of(local_model(), LONG)
+    assert [layer.is_sparse for layer in notes.layers] == [False, True, True, True]
+    dense, sparse = map(float, re.findall(r"([\d.e-]+) s ", notes.layers[0].reason))
     assert sparse < dense
     measured = notes_of(local_model(), LONG, measure_recall=True)
     assert measured.recall is not None

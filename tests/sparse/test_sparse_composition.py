@@ -10,17 +10,19 @@ from method_matrix import METHODS
 from sooner.errors import UnsupportedError
 from sparse.contexts import FAMILIES, decode, sparse
 
-SHOWN = ("prompt-lookup", "noisy-4", "noisy-auto", "words-only", "parallel", "sd-tree", "onsd",
-         "specvlm", "jacobi-4", "sparse-to-dense")  # fmt: skip
+METHOD_NAMES = (
+    "prompt-lookup", "noisy-4", "noisy-auto", "words-only", "parallel", "sd-tree", "onsd",
+    "specvlm", "jacobi-4", "sparse-to-dense",
+)  # fmt: skip
 
 
 def cases() -> list[tuple[str, str]]:
     """Every method once, families in turn."""
-    return [(method, FAMILIES[i % len(FAMILIES)]) for i, method in enumerate(SHOWN)]
+    return [(method, FAMILIES[i % len(FAMILIES)]) for i, method in enumerate(METHOD_NAMES)]
 
 
 @pytest.mark.parametrize(("method", "family"), cases())
-def test_methods_on_a_sparse_target_say_what_it_says_alone(method: str, family: str) -> None:
+def test_methods_on_a_sparse_target_have_its_output_alone(method: str, family: str) -> None:
     """Drafts prefill densely, and keys and values of the target are the sparse prefill's."""
     rows = 2
     expected = decode(family, sparse(family), rows=rows)

@@ -165,7 +165,7 @@ def test_padding_of_nan_touches_nothing(pattern: HeadPattern) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 @pytest.mark.parametrize("pattern", PATTERNS, ids=str)
-def test_half_precision_errs_at_most_twice_as_much_as_torch(
+def test_half_precision_errs_no_more_than_twice_as_much_as_torch(
     pattern: HeadPattern, dtype: torch.dtype
 ) -> None:
     layout = PromptLayout.spans(("text", 20), ("video", 480), ("text", 30), frame=16)

@@ -67,8 +67,8 @@ def test_a_map_finds_the_grid_and_is_drawn_in_four_orders() -> None:
     # Every key of a class is alike, so attention is a grid of stride 12.
     place = torch.arange(len(LAYOUT)) % 12
     rows = torch.nn.functional.one_hot(place, 12).float()[None] * 3
-    shown = Map.of(States(rows, rows, rows, 1.0), LAYOUT, 0)
-    assert shown.grid[0] == 12
-    torch.testing.assert_close(shown.weights.sum(1), torch.ones(len(LAYOUT)))
-    figure = attention_figure(shown, "a head")
+    drawn = Map.of(States(rows, rows, rows, 1.0), LAYOUT, 0)
+    assert drawn.grid[0] == 12
+    torch.testing.assert_close(drawn.weights.sum(1), torch.ones(len(LAYOUT)))
+    figure = attention_figure(drawn, "a head")
     assert len([axis for axis in figure.axes if axis.images]) == 4

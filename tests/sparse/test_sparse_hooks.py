@@ -33,7 +33,7 @@ class _Broken(Reference):
         raise ZeroDivisionError("broken on purpose")
 
 
-def test_nothing_is_left_behind_even_after_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_even_after_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny.model("qwen3_vl")
     before, tokens = trace(model), decode("qwen3_vl", None).tokens
     context = sparse("qwen3_vl", mlp_chunk=16)

@@ -67,20 +67,20 @@ def test_logits_are_those_of_eager_attention_under_the_patterns_masks(family: st
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_sooner_s_own_prefill_says_what_hf_s_says(family: str) -> None:
+def test_sooner_s_prefill_has_the_output_of_hf_s(family: str) -> None:
     """Rows are packed here and padded there, so layouts come from two sources."""
     for rows in (1, 3):
         made = decode(family, sparse(family), rows=rows)
         with sparse(family)(tiny.model(family)):
-            theirs = tiny.model(family).generate(
+            reference = tiny.model(family).generate(
                 **prompt_of(family, rows), max_new_tokens=7, eos_token_id=None, do_sample=False
             )
-        assert made.tokens == theirs[:, -7:].tolist()
+        assert made.tokens == reference[:, -7:].tolist()
         assert made.stats.mode == "approximate"
 
 
 @pytest.mark.parametrize("implementation", ["sdpa", "eager"])
-def test_decoding_is_the_model_s_own_to_the_bit(implementation: str) -> None:
+def test_decoding_is_that_of_the_model_to_the_bit(implementation: str) -> None:
     """Chains, trees and uneven rows behind one and the same cache."""
     model = tiny.model("qwen3_vl") if implementation == "sdpa" else tiny.eager("qwen3_vl")
     adapter = adapt(model)
@@ -101,7 +101,7 @@ def test_decoding_is_the_model_s_own_to_the_bit(implementation: str) -> None:
     assert all(torch.equal(*pair) for pair in zip(made, expected, strict=True))
 
 
-def test_a_result_tells_its_mode_and_what_was_kept_if_asked() -> None:
+def test_a_result_tells_its_mode_and_its_recall_on_request() -> None:
     context = sparse("qwen2_5_vl", measure_recall=True)
     with context(tiny.model("qwen2_5_vl")) as report:
         made = decode("qwen2_5_vl", None)
@@ -126,16 +126,16 @@ def test_recall_is_the_attention_under_the_mask() -> None:
     states = States(*(torch.randn(n, 68, 8, generator=generator) for n in (2, 1, 1)), 0.5)
     patterns = [AShape(2, 3), TriShape(1, 4, 9)]
     made = sparse_attention(states, layout, patterns, Reference())
-    kept = []
+    expected = []
     for head, pattern in enumerate(patterns):
         scores = states.queries[head] @ states.keys[0].T * 0.5
         weights = scores.masked_fill(~Dense().mask(layout), -torch.inf)[5:65].softmax(1)
-        kept.append((weights * pattern.mask(layout)[5:65]).sum(1).mean())
-    found = recall(states, layout.where(), made)
-    torch.testing.assert_close(found, torch.stack(kept), rtol=1e-5, atol=1e-5)
+        expected.append((weights * pattern.mask(layout)[5:65]).sum(1).mean())
+    actual = recall(states, layout.where(), made)
+    torch.testing.assert_close(actual, torch.stack(expected), rtol=1e-5, atol=1e-5)
 
 
-def test_dense_layers_and_short_prompts_run_the_model_s_own_attention() -> None:
+def test_dense_layers_and_short_prompts_run_the_model_s_attention() -> None:
     plain = decode("qwen2_5_vl", None)
     for context, reason in (
         (sparse("qwen2_5_vl", *[Dense()] * 4), "pattern"),

@@ -64,7 +64,7 @@ def states(tokens: int, heads: int, kv_heads: int = 2, seed: int = 0) -> States:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
-def test_parts_add_up_to_one_softmax_under_the_pattern_s_mask(layout: PromptLayout) -> None:
+def test_parts_add_up_to_a_softmax_under_the_pattern_s_mask(layout: PromptLayout) -> None:
     row = states(len(layout), 2 * ((len(PATTERNS) + 1) // 2))
     patterns = [*PATTERNS, Dense()][: len(row.queries)]
     made = sparse_attention(row, layout, patterns, Reference())

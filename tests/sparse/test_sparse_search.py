@@ -44,7 +44,7 @@ def states(layout: PromptLayout = LAYOUT, heads: int = 4, kv_heads: int = 2) -> 
 
 
 @pytest.mark.parametrize("family", tiny.FAMILIES)
-def test_captured_states_give_the_layer_s_own_attention(family: str) -> None:
+def test_captured_states_give_the_layer_s_attention(family: str) -> None:
     adapter = adapt(tiny.model(family))
     kind = "text" if family in tiny.TEXT_FAMILIES else "video"
     with torch.inference_mode():
@@ -59,12 +59,12 @@ def test_captured_states_give_the_layer_s_own_attention(family: str) -> None:
     handles = [
         keep(number, layer.self_attn.o_proj) for number, layer in enumerate(adapter.decoder.layers)
     ]
-    heard: dict[int, States] = {}
-    capture(adapter, prompt, heard.__setitem__)
+    captured: dict[int, States] = {}
+    capture(adapter, prompt, captured.__setitem__)
     for handle in handles:
         handle.remove()  # type: ignore[attr-defined]
-    assert sorted(heard) == list(range(adapter.layers))
-    for number, row in heard.items():
+    assert sorted(captured) == list(range(adapter.layers))
+    for number, row in captured.items():
         assert row.keys.shape[0] == tiny.TEXT["num_key_value_heads"]
         layout = PromptLayout.text(row.queries.shape[1])
         made = sparse_attention(row, layout, [Dense()] * len(row.queries), Reference())
@@ -81,14 +81,14 @@ def test_capture_names_attention_that_it_can_not_record() -> None:
 
 
 def test_the_space_is_table_3_at_the_paper_s_length() -> None:
-    found = set(Space(PAPER_TOKENS, extended=False).patterns)
+    patterns = set(Space(PAPER_TOKENS, extended=False).patterns)
     table = {Grid(s, hline=h, vline=v, slash=d) for s in ("frame", "auto") for h, v, d in FLAGS}
     table |= {AShape(128, local) for local in (1024, 2048, 4096)}
     sizes = [
         (1000, 1024), (1000, 2048), (2000, 2048), (1000, 3096), (2000, 3096), (1000, 4096),
         (2000, 4096), (3500, 200), (1000, 2500),
     ]  # fmt: skip
-    assert found == table | {VerticalSlash(*size) for size in sizes} | {Dense()}
+    assert patterns == table | {VerticalSlash(*size) for size in sizes} | {Dense()}
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_the_space_is_table_3_at_the_paper_s_length() -> None:
 )
 def test_a_trial_of_all_queries_is_the_error_of_sparse_attention(pattern: HeadPattern) -> None:
     row = states()
-    told = trial(row, LAYOUT, [pattern] * 4, len(LAYOUT))
+    outcome = trial(row, LAYOUT, [pattern] * 4, len(LAYOUT))
     dense = sparse_attention(row, LAYOUT, [Dense()] * 4, Reference())
     made = sparse_attention(row, LAYOUT, [pattern] * 4, Reference())
     error = (made.output - dense.output).flatten(1).norm(dim=1) / dense.output.flatten(1).norm(
@@ -112,9 +112,9 @@ def test_a_trial_of_all_queries_is_the_error_of_sparse_attention(pattern: HeadPa
     recall = (made.lse - dense.lse).exp().mean(1)
     masks = [pattern.mask(LAYOUT, row.queries[h], row.keys[h // 2], row.scale) for h in range(4)]
     cost = torch.stack([mask.sum() for mask in masks]) / whole(LAYOUT).pairs
-    torch.testing.assert_close(told.error.float(), error, rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(told.recall.float(), recall, rtol=1e-3, atol=1e-5)
-    torch.testing.assert_close(told.cost.float(), cost, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(outcome.error.float(), error, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(outcome.recall.float(), recall, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(outcome.cost.float(), cost, rtol=1e-5, atol=1e-6)
 
 
 def test_equal_errors_go_to_the_cheaper_and_none_exceeds_the_budget() -> None:
@@ -140,14 +140,14 @@ def _trial(error: float, cost: float) -> Trial:
         ((0.90, 0.80, 0.70), (0.3, 0.3, 0.3), "dense"),
     ],
 )
-def test_the_simplest_type_that_no_other_clearly_beats_is_taken(
+def test_the_simplest_type_that_no_other_clearly_beats_is_chosen(
     errors: tuple[float, ...], costs: tuple[float, ...], chosen: str
 ) -> None:
     types = [[Grid()], [QBoundary()], [TwoDBoundary()]]
     trials = [_trial(*pair) for pair in zip(errors, costs, strict=True)]
-    patterns, told = decide(types, trials, SearchSettings())
+    patterns, scores = decide(types, trials, SearchSettings())
     assert patterns[0].name == chosen
-    assert (told[:, 0].tolist() == [0.0, 1.0, 1.0]) == (chosen == "dense")
+    assert (scores[:, 0].tolist() == [0.0, 1.0, 1.0]) == (chosen == "dense")
 
 
 @cache
@@ -199,7 +199,7 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "message"),
     [
         ({"budget": 0.0}, "budget is 0; it must be above 0 and at most 1"),
         ({"min_recall": 2}, "min_recall is 2; it must lie in 0 to 1"),
@@ -207,6 +207,6 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
         ({"cost": "flop"}, "did you mean 'flops'"),
     ],
 )
-def test_bad_settings_are_named(options: dict, told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
+def test_bad_settings_are_named(options: dict, message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
         SearchSettings(**options)

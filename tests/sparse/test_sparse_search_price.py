@@ -40,7 +40,7 @@ def test_break_even_lies_between_the_lengths_that_are_timed(
     assert "backend fused" in how
 
 
-def test_a_search_by_time_says_so() -> None:
+def test_a_search_by_time_records_it() -> None:
     with torch.inference_mode():
         prompt = ADAPTER.embed_prompt(tiny.inputs("llama"))
     settings = SearchSettings(queries=8, cost="measured", break_even=False)

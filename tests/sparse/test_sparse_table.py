@@ -79,7 +79,7 @@ def test_another_number_of_layers_or_heads_is_refused(
         ({"frames": 16}, "unknown key 'frames'"),
     ],
 )
-def test_a_broken_file_is_refused_in_one_line(
+def test_a_broken_file_is_refused_in_a_line(
     table: PatternTable, tmp_path: Path, values: dict, words: str
 ) -> None:
     with pytest.raises(SoonerError, match=words) as refused:

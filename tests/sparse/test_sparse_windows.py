@@ -60,15 +60,15 @@ def test_windows_are_those_of_minference_s_kernel(slash: list[int]) -> None:
         made = set(seen[query].nonzero()[:, 0].tolist())
         if slash[0] + block <= end:
             expected = minference(slash, end, block)
-            own = set(range(end - block, end))
-            assert made == {rank for rank in expected | own if rank <= query}
+            nearby = set(range(end - block, end))
+            assert made == {rank for rank in expected | nearby if rank <= query}
         for first in range(end - block, end):  # and every line is there in every block
             lines = [first - apart for apart in slash if apart <= first]
             assert bool(seen[first, lines].all())
 
 
 @pytest.mark.parametrize("name", PLANES)
-def test_line_pairs_are_counted_one_by_one(name: str) -> None:
+def test_line_pairs_are_counted_singly(name: str) -> None:
     plane, generator = PLANES[name], torch.Generator().manual_seed(2)
     keys = len(plane.keys)
 
@@ -94,7 +94,7 @@ def grid(plane: Plane, *values: tuple) -> GridIndex:
     st.sampled_from(list(PLANES)), st.integers(1, 90), st.integers(0, 89),
     st.tuples(*[st.booleans()] * 4), st.integers(0, 700), st.integers(1, 90),
 )  # fmt: skip
-def test_grid_pairs_are_counted_one_by_one(
+def test_grid_pairs_are_counted_singly(
     name: str, stride: int, phase: int, flags: tuple[bool, ...], sink: int, local: int
 ) -> None:
     plane = PLANES[name]

@@ -38,12 +38,12 @@ def tower_frames(family: str, inputs: dict[str, Any], monkeypatch: Any) -> list[
         if name.endswith("self_attn" if llava else ".attn")
     ]
     raw: list[Tensor] = []
-    found: list[Frame] = []
+    frames: list[Frame] = []
 
     def record(module: Any, query: Tensor, key: Tensor, value: Tensor, *_: Any, **how: Any) -> Any:
         weights = (query @ key.transpose(2, 3) * how["scaling"]).softmax(-1)
         if module is parts[-1]:
-            found.extend((one.mean((0, 1)), torch.empty(0)) for one in weights)
+            frames.extend((weight.mean((0, 1)), torch.empty(0)) for weight in weights)
         return (weights @ value).transpose(1, 2), weights
 
     monkeypatch.setitem(ALL_ATTENTION_FUNCTIONS._global_mapping, "recorded", record)
@@ -62,9 +62,9 @@ def tower_frames(family: str, inputs: dict[str, Any], monkeypatch: Any) -> list[
         else:
             keys.append(output.unflatten(-1, (3, heads, -1))[:, 1].mean(1))
     if not llava:
-        sizes = [len(scores) for scores, _ in found]
+        sizes = [len(scores) for scores, _ in frames]
         keys = list(torch.cat(keys).split(sizes))
-    return [(scores, key) for (scores, _), key in zip(found, keys, strict=True)]
+    return [(scores, key) for (scores, _), key in zip(frames, keys, strict=True)]
 
 
 def averaged(frame: Frame, groups: list[list[int]]) -> Frame:
@@ -127,17 +127,17 @@ def reference(
     for numbers, (scores, keys) in units:
         if len(numbers) <= dominant + contextual:
             continue
-        order = sorted(range(len(numbers)), key=lambda one: -float(scores[one]))
+        order = sorted(range(len(numbers)), key=lambda index: -float(scores[index]))
         rest = sorted(order[dominant:])
         centres = [rest[number * (len(rest) // contextual)] for number in range(contextual)]
         members: dict[int, list[int]] = {centre: [centre] for centre in centres}
-        for one in rest:
-            if one not in members:
-                alike = [float(torch.cosine_similarity(keys[one], keys[c], 0)) for c in centres]
-                members[centres[alike.index(max(alike))]].append(one)
-                hidden.add(int(visual[numbers[one]]))
+        for index in rest:
+            if index not in members:
+                alike = [float(torch.cosine_similarity(keys[index], keys[c], 0)) for c in centres]
+                members[centres[alike.index(max(alike))]].append(index)
+                hidden.add(int(visual[numbers[index]]))
         for centre, group in members.items():
-            places = [int(visual[numbers[one]]) for one in group]
+            places = [int(visual[numbers[index]]) for index in group]
             states[int(visual[numbers[centre]])] = embedded[places].mean(0)
     return hidden, states, read(family, inputs, TEXT, {0: hidden}, states={0: states}).logits
 
@@ -161,19 +161,19 @@ def test_logits_are_those_of_the_literal_reference(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_run_is_approximate_and_says_how_much_was_kept(family: str) -> None:
+def test_a_run_is_approximate_and_tells_how_much_is_left(family: str) -> None:
     inputs, model = tiny.inputs(family, "video"), tiny.model(family)
     made = sooner.generate(
         model, inputs, prefill=VisionZip(2, 1), max_new_tokens=4, do_sample=False
     )
     assert made.stats.mode == "approximate"
     total, left = (17, 13) if family == "llava_onevision" else (8, 6)
-    told = " ".join(made.stats.notes + list(getattr(made.stats, "approximations", [])))
-    assert f"VisionZip(dominant=2, contextual=1): visual tokens {total} -> {left}" in told
+    notes = " ".join(made.stats.notes + list(getattr(made.stats, "approximations", [])))
+    assert f"VisionZip(dominant=2, contextual=1): visual tokens {total} -> {left}" in notes
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_no_hook_stays_behind(family: str) -> None:
+def test_no_hook_is_left(family: str) -> None:
     model = tiny.model(family)
     before = hooks_of(model)
     with VisionZip()(model):

@@ -36,7 +36,7 @@ FakeKey.instances_tracked = _NoList()
 
 
 @dataclass(frozen=True)
-class Asked:
+class S3Request:
     """A request: its method, path, query and headers that matter here."""
 
     method: str
@@ -51,16 +51,16 @@ class S3Server:
     """A server of its own port, for tests.
 
     Attributes:
-        asked: requests so far, the last ones.
+        requests: so far, the last ones.
         failing: statuses for the next requests that `fails` picks, such as 500 or 503; a negative
             one answers so after the request was carried out.
         fails: which requests.
         date: what to put in place of the server's Date header.
     """
 
-    asked: deque[Asked] = field(default_factory=lambda: deque(maxlen=100_000))
+    requests: deque[S3Request] = field(default_factory=lambda: deque(maxlen=100_000))
     failing: deque[int] = field(default_factory=deque)
-    fails: Callable[[Asked], bool] = lambda asked: True
+    fails: Callable[[S3Request], bool] = lambda request: True
     date: str | None = None
 
     def __post_init__(self) -> None:
@@ -100,7 +100,9 @@ class S3Server:
         S3FileSystem.clear_instance_cache()  # clients of the server before it
 
     @contextmanager
-    def failure(self, *statuses: int, of: Callable[[Asked], bool] = lambda asked: True) -> Any:
+    def failure(
+        self, *statuses: int, of: Callable[[S3Request], bool] = lambda request: True
+    ) -> Any:
         """Let the next requests that `of` picks fail."""
         self.fails = of
         self.failing.extend(statuses)
@@ -110,18 +112,18 @@ class S3Server:
             self.failing.clear()
 
     def __call__(self, environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
-        asked = Asked(
+        request = S3Request(
             environ["REQUEST_METHOD"],
             environ["PATH_INFO"],
             environ.get("QUERY_STRING", ""),
             environ.get("HTTP_IF_NONE_MATCH"),
             environ.get("HTTP_X_AMZ_COPY_SOURCE"),
         )
-        self.asked.append(asked)
-        status = self.failing.popleft() if self.failing and self.fails(asked) else 0
+        self.requests.append(request)
+        status = self.failing.popleft() if self.failing and self.fails(request) else 0
         if status > 0:
             return _error(status, environ, start_response)
-        if asked.method in ("PUT", "POST"):
+        if request.method in ("PUT", "POST"):
             body = environ["wsgi.input"].read(int(environ.get("CONTENT_LENGTH") or 0))
             if len(body) < int(environ.get("CONTENT_LENGTH") or 0):
                 return _error(400, environ, start_response)  # S3 drops a body that was cut off

@@ -47,20 +47,20 @@ def test_three_deaths_set_a_key_aside(tmp_path: Path) -> None:
     dies(tmp_path, "d/000008")
     aside = attempts.set_aside("d/")
     assert list(aside) == ["d/000007"]
-    told = aside["d/000007"]
-    assert told == attempts.reason("d/000007") == "3 processes died at it; it is set aside"
+    reason = aside["d/000007"]
+    assert reason == attempts.reason("d/000007") == "3 processes died at it; it is set aside"
     attempts.forget("d/000007")
     assert attempts.set_aside() == {}
     assert attempts.count("d/000008") == 1
 
 
 @pytest.mark.slow
-def test_many_who_work_at_one_key_at_once_are_no_deaths(tmp_path: Path) -> None:
+def test_many_who_work_at_a_key_at_once_are_no_deaths(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     attempts = Attempts(store, lasts=0.4)
     for host in range(5):
-        told = {"owner": f"w{host}", "host": "elsewhere", "place": "elsewhere", "process": 1}
-        store.write(f".sooner/attempts/a/{host}.json", json.dumps(told).encode())
+        record = {"owner": f"w{host}", "host": "elsewhere", "place": "elsewhere", "process": 1}
+        store.write(f".sooner/attempts/a/{host}.json", json.dumps(record).encode())
         attempts.begin("a")
     assert (attempts.count("a"), attempts.reason("a")) == (0, None)
     time.sleep(0.6)

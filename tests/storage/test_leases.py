@@ -27,43 +27,43 @@ EVERYWHERE = pytest.mark.parametrize("any_store", ["local", "memory", "s3"], ind
 
 
 @EVERYWHERE
-def test_one_has_it_until_he_gives_it_back(any_store: Store) -> None:
-    one, two = Leases(any_store, "one", 30), Leases(any_store, "two", 30)
-    assert one.holder("a/b") is None
-    assert one.take("a/b")
-    assert one.take("a/b")
+def test_an_owner_has_it_until_it_is_released(any_store: Store) -> None:
+    first, two = Leases(any_store, "one", 30), Leases(any_store, "two", 30)
+    assert first.holder("a/b") is None
+    assert first.take("a/b")
+    assert first.take("a/b")
     assert not two.take("a/b")
     assert two.take("a/c")
-    assert (one.holds("a/b"), two.holds("a/b")) == (True, False)
+    assert (first.holds("a/b"), two.holds("a/b")) == (True, False)
     assert two.holder("a/b") == "one"
-    assert one.renew("a/b")
+    assert first.renew("a/b")
     assert not two.renew("a/b")
     two.release("a/b")
     assert not two.take("a/b")
-    one.release("a/b")
+    first.release("a/b")
     assert two.holder("a/b") is None
     assert two.take("a/b")
-    assert not one.take("a/b")
+    assert not first.take("a/b")
     for key in ("a/b", "a/c"):
         two.release(key)
-    assert one.take("a/b")
-    assert one.take("a/c")
+    assert first.take("a/b")
+    assert first.take("a/c")
     assert len(list(any_store.names(".sooner/leases/"))) == 2
 
 
 @pytest.mark.slow
 @EVERYWHERE
-def test_of_many_takers_one_gets_a_lease_that_is_over(any_store: Store) -> None:
+def test_of_many_takers_a_single_owner_gets_a_lease_that_is_over(any_store: Store) -> None:
     first = Leases(any_store, "dead", 2.0)  # a busy server of S3 answers six within that
     assert first.take("a")
     owners = [Leases(any_store, str(i), 30) for i in range(6)]
-    assert _at_once([lambda one=one: one.take("a") for one in owners]) == [False] * 6
+    assert _at_once([lambda owner=owner: owner.take("a") for owner in owners]) == [False] * 6
     time.sleep(2.1 + any_store.tick * 2)
     assert not first.holds("a")
     assert not first.renew("a")
-    taken = _at_once([lambda one=one: one.take("a") for one in owners])
-    assert sorted(taken) == [False] * 5 + [True]
-    assert [one.holds("a") for one in owners] == taken
+    results = _at_once([lambda owner=owner: owner.take("a") for owner in owners])
+    assert sorted(results) == [False] * 5 + [True]
+    assert [owner.holds("a") for owner in owners] == results
 
 
 class Turns:
@@ -100,7 +100,7 @@ class Turns:
                     self._running -= 1
                     self._changed.notify_all()
 
-        threads = [threading.Thread(target=guarded, args=(one,), daemon=True) for one in works]
+        threads = [threading.Thread(target=guarded, args=(task,), daemon=True) for task in works]
         self._running = len(threads)
         for thread in threads:
             thread.start()
@@ -162,13 +162,13 @@ class SteppedStore(Store):
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
         self.turns.wait()
-        found = [
+        infos = [
             ObjectInfo(name, len(data), modified)
             for name, (data, modified) in self.objects.items()
             if name.startswith(prefix)
         ]
         self.turns.wait()
-        return iter(found)
+        return iter(infos)
 
     def url(self, name: str = "") -> str:
         return name
@@ -185,9 +185,9 @@ class SteppedStore(Store):
 
     def now(self) -> float:
         self.turns.wait()
-        told = self.turns.clock
+        moment = self.turns.clock
         self.turns.wait()  # old when it is used
-        return told
+        return moment
 
 
 def _interleaved(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
@@ -201,8 +201,8 @@ def _interleaved(seed: int, monkeypatch: pytest.MonkeyPatch) -> int:
     def look() -> None:
         holding = [
             i
-            for i, one in enumerate(owners)
-            if any(turns.clock < held.until for held in one._leases.values())
+            for i, owner in enumerate(owners)
+            if any(turns.clock < lease.until for lease in owner._leases.values())
         ]
         assert len(holding) <= 1, f"seed {seed}: {holding} hold it at {turns.clock}"
         if holding and hands[-1:] != holding:
@@ -264,7 +264,7 @@ while not os.path.exists(stop):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("where", ["local", "s3"])
-def test_processes_with_clocks_hours_apart_hold_it_one_after_the_other(
+def test_processes_with_clocks_hours_apart_hold_it_in_turn(
     where: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     """They are stopped at random, longer than a lease lasts; one is killed."""
@@ -324,19 +324,19 @@ def _sessions(lines: list[str]) -> int:
 
 
 def _at_once(works: list[Callable[[], Any]]) -> list[Any]:
-    found: list[Any] = [None] * len(works)
+    results: list[Any] = [None] * len(works)
     begin = threading.Barrier(len(works))
 
     def run(i: int) -> None:
         begin.wait()
-        found[i] = works[i]()
+        results[i] = works[i]()
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(len(works))]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return results
 
 
 def test_a_lease_of_a_process_of_this_machine_that_is_no_more_is_over(tmp_path: Path) -> None:

@@ -28,8 +28,8 @@ def places(documents: list[Document]) -> list[str]:
 
 def test_a_folder_is_searched_as_on_this_machine(memory: str) -> None:
     for end in ("", "/"):
-        found = find_documents([f"{memory}/in{end}"])
-        assert places(found) == ["a #1?.pdf", "b/p2.PNG", "b/p10.png", "ä/x.pdf"]
+        documents = find_documents([f"{memory}/in{end}"])
+        assert places(documents) == ["a #1?.pdf", "b/p2.PNG", "b/p10.png", "ä/x.pdf"]
     assert places(find_documents([f"{memory}/in/**/*.png"])) == ["b/p10.png"]
     assert places(find_documents([f"{memory}/in/b/*.png", f"{memory}/in/b/p10.png"])) == ["p10.png"]
 
@@ -38,8 +38,8 @@ def test_results_of_earlier_runs_are_no_documents(memory: str) -> None:
     store = open_store(memory)
     for name in ("out/.sooner/pages/1.json", "out/a.pdf/page-0001.png", "outer/e.png"):
         store.write(f"in/{name}", b"1")
-    found = places(find_documents([f"{memory}/in"]))
-    assert found == ["a #1?.pdf", "b/p2.PNG", "b/p10.png", "outer/e.png", "ä/x.pdf"]
+    paths = places(find_documents([f"{memory}/in"]))
+    assert paths == ["a #1?.pdf", "b/p2.PNG", "b/p10.png", "outer/e.png", "ä/x.pdf"]
     assert places(find_documents([f"{memory}/in/out/"])) == ["a.pdf/page-0001.png"]
 
 
@@ -55,7 +55,7 @@ def test_a_document_is_here_only_for_its_turn(memory: str) -> None:
     assert not local.path.parent.exists()
 
 
-def test_what_was_removed_meanwhile_is_a_problem_of_one_document(memory: str) -> None:
+def test_what_was_removed_meanwhile_is_a_problem_of_that_document(memory: str) -> None:
     (document,) = find_documents([f"{memory}/in/ä/x.pdf"])
     open_store(memory).remove("in/ä/x.pdf")
     with fetched(document) as local:
@@ -63,20 +63,22 @@ def test_what_was_removed_meanwhile_is_a_problem_of_one_document(memory: str) ->
         assert not local.path.exists()
 
 
-def test_the_same_place_in_two_stores_is_told_apart(memory: str, tmp_path: Path) -> None:
+def test_the_same_place_in_two_stores_is_distinguished(memory: str, tmp_path: Path) -> None:
     (tmp_path / "p10.png").write_bytes(b"1")
-    found = find_documents([f"{memory}/in/b/p10.png", str(tmp_path / "p10.png"), f"{memory}/in/b/"])
-    assert len({document.place for document in found}) == len(found) == 3
-    assert all(".." not in document.place.parts for document in found)
+    documents = find_documents(
+        [f"{memory}/in/b/p10.png", str(tmp_path / "p10.png"), f"{memory}/in/b/"]
+    )
+    assert len({document.place for document in documents}) == len(documents) == 3
+    assert all(".." not in document.place.parts for document in documents)
 
 
-def test_what_is_not_there_is_refused_in_one_line(memory: str) -> None:
-    for name, told in {
+def test_what_is_not_there_is_refused_in_a_line(memory: str) -> None:
+    for name, message in {
         "nothing": "' does not exist",
         "in/notes.txt": r"' is no document by its name.*; known are \.pdf",
         "in/*.tif": "' has no documents; known are",
     }.items():
-        with pytest.raises(SoonerError, match=told):
+        with pytest.raises(SoonerError, match=message):
             find_documents([f"{memory}/{name}"])
     with pytest.raises(StorageError, match="unknown scheme 'nowhere'; known are s3, http"):
         find_documents(["nowhere://a/b.pdf"])

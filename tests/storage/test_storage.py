@@ -49,11 +49,11 @@ def test_objects_come_back_as_they_were_written(any_store: Store) -> None:
     )
     any_store.write("a/b", b"longer than before")
     assert any_store.read("a/b") == b"longer than before"
-    sizes = {one.name: one.size for one in any_store.names()}
+    sizes = {info.name: info.size for info in any_store.names()}
     assert sizes == {"a/b": 18, "a/c": 3, "ab": 0}
-    assert {one.name for one in any_store.names("a")} == set(sizes)
-    assert {one.name for one in any_store.names("a/")} == {"a/b", "a/c"}
-    assert {one.name for one in any_store.names("a/c")} == {"a/c"}
+    assert {info.name for info in any_store.names("a")} == set(sizes)
+    assert {info.name for info in any_store.names("a/")} == {"a/b", "a/c"}
+    assert {info.name for info in any_store.names("a/c")} == {"a/c"}
     assert list(any_store.names("b/")) == []
     assert not any_store.exists("a")
     any_store.remove("a/b")
@@ -67,7 +67,7 @@ def test_odd_names_are_names(any_store: Store, name: str) -> None:
     any_store.write(name, name.encode())
     assert any_store.exists(name)
     assert any_store.read(name) == name.encode()
-    assert [one.name for one in any_store.names()] == [name]
+    assert [info.name for info in any_store.names()] == [name]
     assert not any_store.create(name, b"other")
     any_store.remove(name)
     assert not any_store.exists(name)
@@ -84,17 +84,17 @@ def test_what_is_no_name_is_refused(any_store: Store, name: str) -> None:
 
 
 @EVERYWHERE
-def test_the_first_creator_is_told_so_and_nobody_else(any_store: Store) -> None:
+def test_the_first_creator_learns_it_and_nobody_else(any_store: Store) -> None:
     assert any_store.can_create
     for number in range(3):
-        told = _at_once(8, lambda i: any_store.create(f"k/{number}", str(i).encode()))  # noqa: B023
-        assert sorted(told) == [False] * 7 + [True]
-        assert any_store.read(f"k/{number}") == str(told.index(True)).encode()
-    assert {one.name for one in any_store.names()} == {"k/0", "k/1", "k/2"}
+        created = _at_once(8, lambda i: any_store.create(f"k/{number}", str(i).encode()))  # noqa: B023
+        assert sorted(created) == [False] * 7 + [True]
+        assert any_store.read(f"k/{number}") == str(created.index(True)).encode()
+    assert {info.name for info in any_store.names()} == {"k/0", "k/1", "k/2"}
 
 
 @EVERYWHERE
-def test_threads_that_write_and_read_one_name_see_whole_values(any_store: Store) -> None:
+def test_threads_that_write_and_read_a_name_see_whole_values(any_store: Store) -> None:
     values = [bytes([i]) * (20_000 + 1_000 * i) for i in range(6)]
     any_store.write("one", values[0])
     seen = _at_once(6, lambda i: _write_and_read(any_store, "one", values[i]))
@@ -133,10 +133,10 @@ def test_long_names(tmp_path: Path, bucket: str, s3_server: S3Server) -> None:
     remote.write("/".join(["x" * 127] * 8), b"1")  # 1,023 bytes
     with pytest.raises(StorageError, match=r"has 1030 bytes; S3 takes up to 1024"):
         remote.write("ab/" + "ü" * 513 + "x", b"1")
-    assert sorted(one.size for one in remote.names()) == [1, 1, 1]
+    assert sorted(info.size for info in remote.names()) == [1, 1, 1]
 
 
-def test_a_folder_in_the_way_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_folder_in_the_way_is_reported_in_a_line(tmp_path: Path) -> None:
     store = open_store(tmp_path)
     store.write("a/b", b"1")
     with pytest.raises(StorageError, match=r"a' can't be written: Is a directory; check what"):
@@ -145,7 +145,7 @@ def test_a_folder_in_the_way_is_told_in_one_line(tmp_path: Path) -> None:
         store.write("a/b/c", b"2")
     with pytest.raises(MissingObjectError):
         store.read("a/b/c")
-    assert [one.name for one in store.names()] == ["a/b"]
+    assert [info.name for info in store.names()] == ["a/b"]
     with pytest.raises(StorageError, match="kept for files that are being written"):
         store.write("a/.sooner-1.part", b"2")
 
@@ -162,7 +162,7 @@ def test_file_systems_without_links_look_first(
     assert store.create("a", b"1")
     assert not store.create("a", b"2")
     assert store.read("a") == b"1"
-    assert [one.name for one in store.names()] == ["a"]
+    assert [info.name for info in store.names()] == ["a"]
 
 
 def test_a_link_whose_answer_was_lost_is_known_again(
@@ -204,7 +204,7 @@ def test_what_a_killed_writer_left_is_swept_when_it_is_old(tmp_path: Path) -> No
     old.write_bytes(b"tor")
     new.write_bytes(b"tor")
     os.utime(old, (time.time() - 7200,) * 2)
-    assert [one.name for one in store.names()] == ["a/b"]
+    assert [info.name for info in store.names()] == ["a/b"]
     assert store.sweep(3600) == 1
     assert not old.exists()
     assert new.exists()
@@ -222,12 +222,12 @@ class Endless:
         bucket, _, key = path.partition("/")
         return bucket, key, None
 
-    def call_s3(self, method: str, **asked: Any) -> dict[str, Any]:
+    def call_s3(self, method: str, **parameters: Any) -> dict[str, Any]:
         assert method == "list_objects_v2"
         self.pages += 1
-        first = int(asked.get("ContinuationToken", 0))
+        first = int(parameters.get("ContinuationToken", 0))
         entries = [
-            {"Key": f"{asked['Prefix']}{number:07d}", "Size": number, "LastModified": 1.0}
+            {"Key": f"{parameters['Prefix']}{number:07d}", "Size": number, "LastModified": 1.0}
             for number in range(first, min(first + 1000, self.count))
         ]
         more = first + 1000 < self.count
@@ -238,13 +238,13 @@ class Endless:
         }
 
 
-def test_a_listing_of_many_objects_is_read_as_it_is_asked_for() -> None:
+def test_a_listing_of_many_objects_is_read_on_demand() -> None:
     system = Endless()
     listing = S3Store("s3://b/root", system, "b/root").names("pages/")
     alive = []
     for number, _ in enumerate(listing, 1):
         if number % 20_000 == 0:
-            alive.append(sum(isinstance(one, ObjectInfo) for one in gc.get_objects()))
+            alive.append(sum(isinstance(obj, ObjectInfo) for obj in gc.get_objects()))
             assert system.pages == number // 1000
     assert number == system.count
     assert max(alive) <= 2
@@ -252,19 +252,19 @@ def test_a_listing_of_many_objects_is_read_as_it_is_asked_for() -> None:
 
 def _at_once(count: int, do: Any) -> list[Any]:
     """What `do(i)` gives in as many threads, which begin together."""
-    found: list[Any] = [None] * count
+    results: list[Any] = [None] * count
     begin = threading.Barrier(count)
 
     def run(i: int) -> None:
         begin.wait()
-        found[i] = do(i)
+        results[i] = do(i)
 
     threads = [threading.Thread(target=run, args=(i,)) for i in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    return found
+    return results
 
 
 def _write_and_read(store: Store, name: str, value: bytes) -> list[bytes]:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from sooner.storage import MissingObjectError, StorageError, Store, open_store
-from storage.s3_server import Asked, S3Server
+from storage.s3_server import S3Request, S3Server
 
 WRITER = """
 import hashlib, json, random, sys
@@ -84,9 +84,9 @@ def remove_whole(store: Store, workers: list[subprocess.Popen[str]]) -> None:
     """Take away what was created by now, all of it whole; its writers, who are quicker, rest."""
     for worker in workers:
         worker.send_signal(signal.SIGSTOP)
-    for one in store.names("many/"):
-        assert is_whole(store.read(one.name))
-        store.remove(one.name)
+    for info in store.names("many/"):
+        assert is_whole(store.read(info.name))
+        store.remove(info.name)
     for worker in workers:
         worker.send_signal(signal.SIGCONT)
 
@@ -113,7 +113,7 @@ def _kill_and_read(where: str, kills: int, tmp_path: Path, request: pytest.Fixtu
         server: S3Server = request.getfixturevalue("s3_server")
         place, options = request.getfixturevalue("bucket"), server.options
     store = kill_writers(place, options, 3_000_000 if where == "local" else 800_000, kills, 0.3)
-    names = [one.name for one in store.names()]
+    names = [info.name for info in store.names()]
     assert "one" in names
     assert all(is_whole(store.read(name)) for name in names)
     assert all(name == "one" or name.startswith("many/") for name in names)
@@ -124,35 +124,37 @@ def _kill_and_read(where: str, kills: int, tmp_path: Path, request: pytest.Fixtu
         }  # fmt: skip
 
 
-def is_put(asked: Asked) -> bool:
-    return asked.method == "PUT"
+def is_put(request: S3Request) -> bool:
+    return request.method == "PUT"
 
 
-def test_s3_is_never_asked_to_copy_and_creates_on_a_condition(
-    bucket: str, s3_server: S3Server
-) -> None:
+def test_s3_never_copies_and_creates_on_a_condition(bucket: str, s3_server: S3Server) -> None:
     store = open_store(f"{bucket}/out", **s3_server.options)
-    s3_server.asked.clear()
+    s3_server.requests.clear()
     store.check()
     store.write("a", b"1")
     store.write("a", b"2")
     assert store.create("b", b"1")
     assert not store.create("b", b"2")
     store.remove("a")
-    asked = list(s3_server.asked)
-    assert not any(one.copy_source for one in asked)
-    assert {one.method for one in asked} <= {"GET", "PUT", "HEAD", "DELETE"}
-    puts = [(one.path.rpartition("/")[2], one.if_none_match) for one in asked if is_put(one)]
+    requests = list(s3_server.requests)
+    assert not any(request.copy_source for request in requests)
+    assert {request.method for request in requests} <= {"GET", "PUT", "HEAD", "DELETE"}
+    puts = [
+        (request.path.rpartition("/")[2], request.if_none_match)
+        for request in requests
+        if is_put(request)
+    ]
     assert puts[1:] == [("a", None), ("a", None), ("b", "*"), ("b", "*")]
-    s3_server.asked.clear()
+    s3_server.requests.clear()
     assert store.read("b") == b"1"
     assert store.exists("b")
     assert not store.exists("a")
-    assert [one.method for one in s3_server.asked] == ["GET", "HEAD", "HEAD"]
+    assert [request.method for request in s3_server.requests] == ["GET", "HEAD", "HEAD"]
 
 
 @pytest.mark.parametrize("statuses", [(500,), (503, 503), (-500,), (-503, 500)])
-def test_what_a_busy_server_refuses_is_asked_again(
+def test_what_a_busy_server_refuses_is_tried_again(
     statuses: tuple[int, ...], bucket: str, s3_server: S3Server
 ) -> None:
     """A negative status is an answer that is lost: the request was carried out."""
@@ -166,12 +168,12 @@ def test_what_a_busy_server_refuses_is_asked_again(
     assert store.read("b") == b"2"
     if statuses == (500,):
         with s3_server.failure(*statuses):
-            assert {one.name for one in store.names()} == {"a", "b"}
+            assert {info.name for info in store.names()} == {"a", "b"}
         with s3_server.failure(*statuses):
             assert store.read("b") == b"2"
 
 
-def test_what_can_t_be_reached_is_told_in_one_line(
+def test_what_can_t_be_reached_is_reported_in_a_line(
     bucket: str, s3_server: S3Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere = open_store(f"{bucket}-of-nobody/a", **s3_server.options)

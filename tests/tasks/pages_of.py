@@ -12,7 +12,7 @@ WIDTH, HEIGHT = 600, 800
 
 TOP, MIDDLE, BOTTOM = (50.0, 90.0, 550.0, 200.0), (50.0, 300.0, 550.0, 400.0), (50, 600, 550, 730)
 
-TOLD = {
+INFO = {
     "source": "sub/a paper.pdf",
     "status": "SUCCESS",
     "input_hash": "ab" * 32,
@@ -29,10 +29,10 @@ def page(number: int, *parts: Part, **options: Any) -> ParsedPage:
         ParsedRegion(order, label, text, box and tuple(map(float, box)), level=options.pop("l", 0))
         for order, (label, text, box) in enumerate(parts)
     ]
-    drafts = [Region(None, one.label, one.order, [one.text]) for one in regions]
+    drafts = [Region(None, region.label, region.order, [region.text]) for region in regions]
     markdown = to_markdown(drafts, MARKDOWN)
-    given = {"markdown": markdown, "raw": markdown, "size": (WIDTH, HEIGHT), **options}
-    return ParsedPage("a.pdf", number, regions=regions, **given)
+    values = {"markdown": markdown, "raw": markdown, "size": (WIDTH, HEIGHT), **options}
+    return ParsedPage("a.pdf", number, regions=regions, **values)
 
 
 def written(label: str, text: str) -> str:

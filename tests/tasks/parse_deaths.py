@@ -59,8 +59,8 @@ def work_and_die(
     source: Path, out: Path | str, deaths: int = DEATHS, begun: Connection | None = None
 ) -> None:
     """A run that says when it begins."""
-    given = {"delivery": Delivery(out, FORMATS), "attempts": deaths, "lease": 2.0}
-    asked = job(source, Path("unused"), SayNumber(), **given)
+    options = {"delivery": Delivery(out, FORMATS), "attempts": deaths, "lease": 2.0}
+    parse_job = job(source, Path("unused"), SayNumber(), **options)
     if begun is not None:
         begun.send_bytes(b"begun")
-    asked.run(Deadly)
+    parse_job.run(Deadly)

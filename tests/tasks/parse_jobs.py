@@ -17,8 +17,8 @@ SMALL = Intake(resolution=Resolution(dpi=72))
 
 
 def job(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> ParseJob:
-    given = {"settings_hash": "s", "intake": SMALL, "delivery": Delivery(out, ("md", "json"))}
-    return ParseJob(find_documents([source]), drafter=drafter, **{**given, **options})
+    defaults = {"settings_hash": "s", "intake": SMALL, "delivery": Delivery(out, ("md", "json"))}
+    return ParseJob(find_documents([source]), drafter=drafter, **{**defaults, **options})
 
 
 def run(source: Path, out: Path, drafter: PageDrafter | None = None, **options: Any) -> EchoParser:
@@ -30,9 +30,9 @@ def run(source: Path, out: Path, drafter: PageDrafter | None = None, **options: 
 
 def records(out: Path) -> dict[tuple[str, int], dict]:
     lines = (out / NAME).read_text().splitlines()
-    found = {(one["document"], one["page"]): one for one in map(json.loads, lines)}
-    assert len(found) == len(lines)  # one line a page
-    return found
+    entries = {(record["document"], record["page"]): record for record in map(json.loads, lines)}
+    assert len(entries) == len(lines)  # one line a page
+    return entries
 
 
 def listing(folder: Path) -> list[str]:

@@ -31,11 +31,11 @@ PROCESSES.set_forkserver_preload(
 )
 
 
-def begin(function: Callable[..., object], *given: Any, **named: Any) -> BaseProcess:
+def begin(function: Callable[..., object], *args: Any, **named: Any) -> BaseProcess:
     """Call a function of a module in a process with this one's environment."""
     _forks_at_once()
     process = PROCESSES.Process(
-        target=_call, args=(dict(os.environ), function, given, named), daemon=True
+        target=_call, args=(dict(os.environ), function, args, named), daemon=True
     )
     process.start()
     return process
@@ -44,12 +44,12 @@ def begin(function: Callable[..., object], *given: Any, **named: Any) -> BasePro
 def _call(
     environment: Mapping[str, str],
     function: Callable[..., object],
-    given: tuple[Any, ...],
+    args: tuple[Any, ...],
     named: dict[str, Any],
 ) -> None:
     os.environ.clear()  # it is the environment of the first process's start
     os.environ.update(environment)
-    function(*given, **named)
+    function(*args, **named)
 
 
 @cache
@@ -85,8 +85,8 @@ def tree(root: Path, documents: int = 3, pages: int = 4) -> Path:
 def work(source: Path, out: Path | str, longest: float = 0.02, **options: Any) -> list[int]:
     """A run of its own; the pages that it parsed."""
     parser = TakesTime(longest)
-    given = {"delivery": Delivery(out, FORMATS), "drafter": SayNumber(), **options}
-    job(source, Path("unused"), **given).run(lambda: parser)
+    arguments = {"delivery": Delivery(out, FORMATS), "drafter": SayNumber(), **options}
+    job(source, Path("unused"), **arguments).run(lambda: parser)
     return parser.report
 
 
@@ -99,12 +99,12 @@ def outputs(out: Path | str) -> dict[str, bytes]:
     """All files that a run is for, and its records but for times."""
     store = open_store(out)
     names = sorted(info.name for info in store.names() if not info.name.startswith(".sooner/"))
-    found = {name: store.read(name) for name in names}
-    lines = [json.loads(line) for line in found[NAME].splitlines()]
+    contents = {name: store.read(name) for name in names}
+    lines = [json.loads(line) for line in contents[NAME].splitlines()]
     for line in lines:
         del line["seconds"]
-    found[NAME] = json.dumps(lines, indent=1).encode()
-    return found
+    contents[NAME] = json.dumps(lines, indent=1).encode()
+    return contents
 
 
 def left_over(out: Path) -> list[str]:

@@ -47,7 +47,7 @@ def huge_png(width: int, height: int) -> bytes:
 
 
 @pytest.mark.parametrize(
-    ("image", "told"),
+    ("image", "error"),
     [
         ([[1]], "image is a list"),
         (PICTURE[..., 0], r"shape \[4, 5\]"),
@@ -57,8 +57,8 @@ def huge_png(width: int, height: int) -> bytes:
         (np.broadcast_to(np.uint8(0), (10_000, 10_000, 3)), "100 megapixels; at most 25"),
     ],
 )
-def test_what_is_no_picture_is_refused_by_field(image: Any, told: str) -> None:
-    with pytest.raises(FieldError, match=told) as raised:
+def test_what_is_no_picture_is_refused_by_field(image: Any, error: str) -> None:
+    with pytest.raises(FieldError, match=error) as raised:
         Observation(image, "reach")
     assert raised.value.field == "image"
 
@@ -70,7 +70,7 @@ def test_other_pictures_become_rgb(kind: str, mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("data", "told"),
+    ("data", "error"),
     [
         (b"hello", "no PNG, JPEG, WebP or npy"),
         (b"", "no PNG, JPEG, WebP or npy"),
@@ -85,8 +85,8 @@ def test_other_pictures_become_rgb(kind: str, mode: str) -> None:
     ],
     ids=str.split("text nothing cut short-npy int64 fortran header objects huge vast"),
 )
-def test_broken_pictures_are_refused(data: bytes, told: str) -> None:
-    with pytest.raises(FieldError, match=told):
+def test_broken_pictures_are_refused(data: bytes, error: str) -> None:
+    with pytest.raises(FieldError, match=error):
         decode_picture(data)
 
 
@@ -114,7 +114,7 @@ def test_allowances_as_people_write_them(text: str, radii: tuple[int, ...]) -> N
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "error"),
     [
         ("nine", "'nine'; give a length"),
         ("1.5", "give bins such as 9"),
@@ -127,8 +127,8 @@ def test_allowances_as_people_write_them(text: str, radii: tuple[int, ...]) -> N
         ("1,2,3,4,5", "5 values, an action has 3"),
     ],
 )
-def test_other_allowances_are_refused(text: str, told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
+def test_other_allowances_are_refused(text: str, error: str) -> None:
+    with pytest.raises(SoonerError, match=error):
         Allowance.parse(text).tolerance(TOKENS, ROBOT)
 
 

@@ -18,22 +18,22 @@ def plain() -> Policy:
     return policy()
 
 
-def literal(one: Policy, seen: Observation) -> np.ndarray:
+def literal(actor: Policy, seen: Observation) -> np.ndarray:
     """Greedy decoding by whole forwards of the model, one token after the other."""
-    inputs = one.processor([seen.image], [seen.instruction])
+    inputs = actor.processor([seen.image], [seen.instruction])
     ids = inputs["input_ids"]
     for _ in range(HORIZON * DIMS):
         with torch.inference_mode():
-            logits = one.model(ids, inputs["pixel_values"]).logits
+            logits = actor.model(ids, inputs["pixel_values"]).logits
         ids = torch.cat([ids, logits[:, -1:].argmax(-1)], 1)
     return ids[0, inputs["input_ids"].shape[1] :].numpy().reshape(HORIZON, DIMS)
 
 
 def test_a_batch_acts_as_each_robot_alone(plain: Policy) -> None:
     seen = observations(3)
-    for one, action in zip(seen, plain.act(seen), strict=True):
-        np.testing.assert_array_equal(action.ids, literal(plain, one))
-        np.testing.assert_array_equal(action.ids, plain.act([one])[0].ids)
+    for observation, action in zip(seen, plain.act(seen), strict=True):
+        np.testing.assert_array_equal(action.ids, literal(plain, observation))
+        np.testing.assert_array_equal(action.ids, plain.act([observation])[0].ids)
 
 
 def test_an_action_is_unnormalised(plain: Policy) -> None:
@@ -43,18 +43,18 @@ def test_an_action_is_unnormalised(plain: Policy) -> None:
     centres = np.linspace(-1, 1, BINS)
     bins = np.clip(WORDS + BINS - 1 - action.ids, 0, BINS - 2)
     normed = (centres[bins] + centres[bins + 1]) / 2
-    wanted = np.where(TABLE["mask"], low + (normed + 1) / 2 * (high - low), normed)
-    np.testing.assert_allclose(action.values, wanted)
+    expected = np.where(TABLE["mask"], low + (normed + 1) / 2 * (high - low), normed)
+    np.testing.assert_allclose(action.values, expected)
     assert (action.mode, action.method, action.unnorm_key) == ("exact", "plain", "table")
     assert action.names == ("dx", "dy", "dz", "gripper")
     assert action.deviation is None
     assert action.from_exact is None
 
 
-def test_a_policy_may_have_a_data_set_of_its_own() -> None:
+def test_a_policy_may_have_a_separate_data_set() -> None:
     both = policy(table=TABLE, arm=ARM)
-    one = Policy(both.model, both.processor, unnorm_key="arm")
-    assert one.act(observations(1))[0].unnorm_key == "arm"
+    arm_policy = Policy(both.model, both.processor, unnorm_key="arm")
+    assert arm_policy.act(observations(1))[0].unnorm_key == "arm"
     with pytest.raises(SoonerError, match="unknown unnorm_key 'ram'"):
         Policy(both.model, both.processor, unnorm_key="ram")
 
@@ -68,7 +68,7 @@ def test_sampling_is_seeded_and_differs_from_the_best(plain: Policy) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "error"),
     [
         ({"method": "strikt"}, "unknown method 'strikt' .did you mean 'strict'"),
         ({"method": "strict"}, "method 'strict' needs a draft head for 'tiny'"),
@@ -76,8 +76,10 @@ def test_sampling_is_seeded_and_differs_from_the_best(plain: Policy) -> None:
         ({"temperature": 1.0, "compare": True}, "sampling does not have"),
     ],
 )
-def test_what_can_not_be_done_is_refused(plain: Policy, options: dict[str, Any], told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
+def test_what_can_not_be_done_is_refused(
+    plain: Policy, options: dict[str, Any], error: str
+) -> None:
+    with pytest.raises(SoonerError, match=error):
         plain.act(observations(1), **options)
 
 
@@ -90,16 +92,18 @@ def test_an_allowance_may_be_less_than_a_bin(allowed: str, is_strict: bool) -> N
 
 
 def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
-    one = policy(head=True, allowance=Allowance(BINS))
+    head_policy = policy(head=True, allowance=Allowance(BINS))
     seen = observations(3)
-    exact = one.act(seen, method="plain")
-    relaxed = one.act(seen, method="relaxed", compare=True)
-    assert any((ours.ids != wanted.ids).any() for ours, wanted in zip(relaxed, exact, strict=True))
-    for ours, wanted in zip(relaxed, exact, strict=True):
+    exact = head_policy.act(seen, method="plain")
+    relaxed = head_policy.act(seen, method="relaxed", compare=True)
+    assert any(
+        (ours.ids != reference.ids).any() for ours, reference in zip(relaxed, exact, strict=True)
+    )
+    for ours, reference in zip(relaxed, exact, strict=True):
         assert ours.mode == "relaxed"
         assert ours.from_exact is not None
         np.testing.assert_allclose(
-            ours.from_exact.max, np.abs(ours.values - wanted.values).max(0), atol=1e-12
+            ours.from_exact.max, np.abs(ours.values - reference.values).max(0), atol=1e-12
         )
         assert ours.deviation is not None
         assert ours.deviation.max[3] == 0  # the gripper is exact
@@ -108,11 +112,11 @@ def test_relaxed_actions_tell_how_far_they_are_from_the_exact_ones() -> None:
 
 
 def test_auto_runs_what_was_measured_to_be_quickest() -> None:
-    one = policy(head=True)
+    auto_policy = policy(head=True)
     for _ in range(3):
-        one.pace.add("plain", 2, 0.01)
-        one.pace.add("strict", 2, 0.02)
-    assert one.act(observations(2))[0].method == "plain"
+        auto_policy.pace.add("plain", 2, 0.01)
+        auto_policy.pace.add("strict", 2, 0.02)
+    assert auto_policy.act(observations(2))[0].method == "plain"
     for _ in range(15):
-        one.pace.add("strict", 2, 0.001)
-    assert one.act(observations(2), method="auto")[0].method == "strict"
+        auto_policy.pace.add("strict", 2, 0.001)
+    assert auto_policy.act(observations(2), method="auto")[0].method == "strict"

@@ -41,7 +41,9 @@ class Looker:
 
     def __call__(self, seen: list[Observation]) -> list[Answer]:
         self.batches.append(len(seen))
-        moves = [np.append(np.clip(10 * look(one), -1, 1) * 0.01, 0.0) for one in seen]
+        moves = [
+            np.append(np.clip(10 * look(observation), -1, 1) * 0.01, 0.0) for observation in seen
+        ]
         return [Answer(np.stack([move, move])) for move in moves]
 
 
@@ -49,14 +51,17 @@ def stay(seen: list[Observation]) -> list[Answer]:
     return [Answer(np.zeros((1, 4))) for _ in seen]
 
 
-def test_a_policy_that_looks_succeeds_and_one_that_stays_does_not() -> None:
-    found = run_rollouts(Looker(), "table", episodes=6, batch=3)
-    assert found.success_rate == 1.0
-    assert sorted(one.seed for one in found.episodes) == list(range(6))
-    assert all(0 < one.steps < 100 and one.calls == -(-one.steps // 2) for one in found.episodes)
+def test_a_looking_policy_succeeds_and_a_still_policy_does_not() -> None:
+    rollouts = run_rollouts(Looker(), "table", episodes=6, batch=3)
+    assert rollouts.success_rate == 1.0
+    assert sorted(episode.seed for episode in rollouts.episodes) == list(range(6))
+    assert all(
+        0 < episode.steps < 100 and episode.calls == -(-episode.steps // 2)
+        for episode in rollouts.episodes
+    )
     still = run_rollouts(stay, "table", episodes=2)
     assert still.success_rate == 0.0
-    assert [one.steps for one in still.episodes] == [100, 100]
+    assert [episode.steps for episode in still.episodes] == [100, 100]
     assert still.interval[0] == 0.0
 
 

@@ -37,13 +37,13 @@ def camera(camera_folder: Path) -> DrawingModel:
     return load_drawing_model(str(camera_folder), "video", threads=1)
 
 
-def test_a_record_says_what_was_done(painter: DrawingModel) -> None:
+def test_a_record_describes_the_run(painter: DrawingModel) -> None:
     stages: list[str] = []
     seen: list[tuple[int, int]] = []
-    told = DrawCallbacks(
+    callbacks = DrawCallbacks(
         on_stage=stages.append, on_progress=lambda s: seen.append((s.steps, s.tokens))
     )
-    made = imagine(PROMPT, painter, ImagineSettings(count=3, seed=7, compare=True), told)
+    made = imagine(PROMPT, painter, ImagineSettings(count=3, seed=7, compare=True), callbacks)
     record = made.record
     assert made.pixels.shape == (3, 1, 16, 16, 3)
     assert made.pixels.dtype == np.uint8
@@ -62,27 +62,27 @@ def test_a_record_says_what_was_done(painter: DrawingModel) -> None:
 
 @pytest.mark.parametrize("window", [1, 3, 16])
 def test_the_window_does_not_change_the_picture(painter: DrawingModel, window: int) -> None:
-    one, other = (
+    first, other = (
         imagine(PROMPT, painter, ImagineSettings(seed=5, count=2, jacobi_window=size))
         for size in (window, 7)
     )
-    assert np.array_equal(one.pixels, other.pixels)
+    assert np.array_equal(first.pixels, other.pixels)
 
 
 @pytest.mark.parametrize("method", ["jacobi", "sjd", "gsd", "plain"])
 def test_the_same_seed_draws_the_same_pixels(painter: DrawingModel, method: str) -> None:
     settings = ImagineSettings(method=method, count=2, seed=3)
-    one, again = (imagine(PROMPT, painter, settings) for _ in range(2))
+    first, again = (imagine(PROMPT, painter, settings) for _ in range(2))
     other = imagine(PROMPT, painter, ImagineSettings(method=method, count=2, seed=4))
-    assert np.array_equal(one.pixels, again.pixels)
-    assert one.record["nfe"] == again.record["nfe"]
-    assert not np.array_equal(one.pixels, other.pixels)
-    assert not np.array_equal(one.pixels[0], one.pixels[1])
+    assert np.array_equal(first.pixels, again.pixels)
+    assert first.record["nfe"] == again.record["nfe"]
+    assert not np.array_equal(first.pixels, other.pixels)
+    assert not np.array_equal(first.pixels[0], first.pixels[1])
 
 
-@pytest.mark.parametrize("asked", [{"greedy": True}, {"seed": 3, "count": 2}], ids=str)
+@pytest.mark.parametrize("options", [{"greedy": True}, {"seed": 3, "count": 2}], ids=str)
 def test_a_red_gate_claims_no_speed(
-    painter: DrawingModel, monkeypatch: pytest.MonkeyPatch, asked: dict[str, Any]
+    painter: DrawingModel, monkeypatch: pytest.MonkeyPatch, options: dict[str, Any]
 ) -> None:
     from sooner.tasks.imagine import job
 
@@ -94,7 +94,7 @@ def test_a_red_gate_claims_no_speed(
         return drawing, progress
 
     monkeypatch.setattr(job, "draw_batch", wrong)
-    made = imagine(PROMPT, painter, ImagineSettings(**asked, compare=True))
+    made = imagine(PROMPT, painter, ImagineSettings(**options, compare=True))
     assert made.record["parity"]["verdict"] == "bug"
     assert made.record["parity"]["divergence"] == 3
     assert made.record["draw_speedup"] is None
@@ -158,7 +158,7 @@ def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"method": "jacoby"}, "did you mean 'jacobi'"),
         ({"coupling": "gumble"}, "did you mean 'gumbel'"),
@@ -181,10 +181,10 @@ def test_watching_costs_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
         ({"method": "sjd", "coupling": "gumbel"}, "coupling=gumbel has no effect"),
     ],
 )
-def test_settings_are_checked(options: dict, said: str) -> None:
+def test_settings_are_checked(options: dict, message: str) -> None:
     with pytest.raises(SoonerError) as error:
         ImagineSettings(**options)
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_settings_from_data() -> None:
@@ -202,16 +202,16 @@ def test_settings_from_data() -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"jacobi_window": 17}, "only 16 codes are left to draw, so use at most 16"),
         ({"size": (32, 32)}, "16 x 16 pixels only"),
     ],
 )
-def test_what_the_model_can_not_do(painter: DrawingModel, options: dict, said: str) -> None:
+def test_what_the_model_can_not_do(painter: DrawingModel, options: dict, message: str) -> None:
     with pytest.raises(SoonerError) as error:
         imagine(PROMPT, painter, ImagineSettings(**options))
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 def test_prompts_are_checked(painter: DrawingModel, camera: DrawingModel) -> None:
@@ -249,12 +249,12 @@ class Scribe:
 
     chat_template = None
 
-    def __call__(self, **asked: object) -> dict[str, object]:
-        return asked
+    def __call__(self, **kwargs: object) -> dict[str, object]:
+        return kwargs
 
 
 @pytest.mark.parametrize(
-    ("family", "size", "layout", "told"),
+    ("family", "size", "layout", "expected"),
     [
         ("janus", None, None, {"text": ["a fox"], "generation_mode": "image"}),
         ("chameleon", None, None, {"text": ["a fox"]}),
@@ -265,11 +265,11 @@ class Scribe:
     ],
 )  # fmt: skip
 def test_prompts_are_written_as_each_family_reads_them(
-    family: str, size: tuple[int, int] | None, layout: str | None, told: dict
+    family: str, size: tuple[int, int] | None, layout: str | None, expected: dict
 ) -> None:
     made = build_prompt(family, Scribe(), ["a fox"], size, layout)
     assert made["padding"] is True
-    assert {name: made[name] for name in told} == told
+    assert {name: made[name] for name in expected} == expected
 
 
 def test_models_of_the_wrong_kind(

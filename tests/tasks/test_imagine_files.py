@@ -31,12 +31,12 @@ def test_pictures_carry_their_settings(tmp_path: Path) -> None:
     writing.write_png(path, pixels, RECORD)
     with Image.open(path) as picture:
         assert np.array_equal(np.asarray(picture), pixels)
-        told = picture.text  # type: ignore[attr-defined]
-    assert told["prompt"] == RECORD["prompt"]
-    assert (told["seed"], told["nfe"], told["mode"]) == ("3", "5", "exact")
-    assert told["file"] == "clip.mp4"
-    assert json.loads(told["sampling"]) == RECORD["sampling"]
-    assert told["sooner"]
+        metadata = picture.text  # type: ignore[attr-defined]
+    assert metadata["prompt"] == RECORD["prompt"]
+    assert (metadata["seed"], metadata["nfe"], metadata["mode"]) == ("3", "5", "exact")
+    assert metadata["file"] == "clip.mp4"
+    assert json.loads(metadata["sampling"]) == RECORD["sampling"]
+    assert metadata["sooner"]
     first = path.read_bytes()
     writing.write_png(path, pixels, RECORD)
     assert path.read_bytes() == first
@@ -47,13 +47,13 @@ def test_clips_carry_their_settings(tmp_path: Path) -> None:
     path = tmp_path / "a.mp4"
     writing.write_mp4(path, frames, 12.0, RECORD)
     with av.open(str(path)) as container:
-        told = json.loads(container.metadata["comment"])
-        shown = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
-    assert told["seed"] == 3
-    assert told["sampling"]["guidance"] == 3.0
-    assert len(shown) == 5
-    assert shown[0].shape == (160, 160, 3)  # small ones are enlarged
-    means = np.stack(shown).reshape(5, 8, 20, 8, 20, 3).mean((2, 4))
+        metadata = json.loads(container.metadata["comment"])
+        images = [frame.to_ndarray(format="rgb24") for frame in container.decode(video=0)]
+    assert metadata["seed"] == 3
+    assert metadata["sampling"]["guidance"] == 3.0
+    assert len(images) == 5
+    assert images[0].shape == (160, 160, 3)  # small ones are enlarged
+    means = np.stack(images).reshape(5, 8, 20, 8, 20, 3).mean((2, 4))
     assert np.abs(means - frames).mean() < 12
 
 
@@ -91,7 +91,7 @@ def test_targets_are_checked(tmp_path: Path) -> None:
 def test_prompts_of_a_text_file(tmp_path: Path) -> None:
     path = tmp_path / "wishes.txt"
     path.write_text("a fox\n\n  two owls \n", encoding="utf-8")
-    assert [(one.id, one.text) for one in load_prompts(path)] == [
+    assert [(prompt.id, prompt.text) for prompt in load_prompts(path)] == [
         ("wishes.txt/1", "a fox"), ("wishes.txt/3", "two owls"),
     ]  # fmt: skip
     assert len(load_prompts(path, limit=1)) == 1
@@ -112,6 +112,6 @@ def test_folders_of_clips(tmp_path: Path) -> None:
     for name in ("b2.mp4", "b10.mp4", "out/made.mp4"):
         videos.write(tmp_path / name, frames=4)
     clips = load_clips(tmp_path, apart=tmp_path / "out")
-    assert [one.id for one in clips] == ["b2", "b10"]
+    assert [clip.id for clip in clips] == ["b2", "b10"]
     with pytest.raises(SoonerError, match="does not exist"):
         load_clips(tmp_path / "gone.mp4")

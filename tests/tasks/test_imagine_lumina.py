@@ -30,11 +30,11 @@ def published(folder: Path, second: bool) -> Path:
     model = copy.deepcopy(tiny_canvas.chameleon(second))
     model.save_pretrained(folder)
     state = load_file(folder / "model.safetensors")
-    kept = {name: tensor for name, tensor in state.items() if ".vqmodel." not in name}
-    for name, tensor in kept.items():
+    weights = {name: tensor for name, tensor in state.items() if ".vqmodel." not in name}
+    for name, tensor in weights.items():
         if ".q_norm." in name or ".k_norm." in name:
-            kept[name] = tensor[:1].contiguous()  # one shard
-    save_file(kept, folder / "model.safetensors", metadata={"format": "pt"})
+            weights[name] = tensor[:1].contiguous()  # one shard
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
     words = dict(tiny_canvas.chameleon_names(second))
     names = (SEPARATOR, "Generate", "an", "image", "a", "fox")
     for token, name in enumerate(names, SEPARATOR_ID):
@@ -44,10 +44,14 @@ def published(folder: Path, second: bool) -> Path:
     whole.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     whole.add_special_tokens([SEPARATOR])
     whole.save(str(folder / "tokenizer.json"))
-    told = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "</s>", "unk_token": "<unk>"}
+    tokenizer_info = {
+        "tokenizer_class": "PreTrainedTokenizerFast",
+        "eos_token": "</s>",
+        "unk_token": "<unk>",
+    }
     if not second:
-        told |= {"bos_token": "<s>", "pad_token": "<pad>"}
-    (folder / "tokenizer_config.json").write_text(json.dumps(told))
+        tokenizer_info |= {"bos_token": "<s>", "pad_token": "<pad>"}
+    (folder / "tokenizer_config.json").write_text(json.dumps(tokenizer_info))
     return folder
 
 

@@ -84,7 +84,7 @@ def test_the_text_is_that_of_plain_decoding(
 
 
 @pytest.mark.parametrize("rows", [32, 2])
-def test_a_region_says_what_it_says_alone(qwen: ModelPair, rows: int) -> None:
+def test_a_region_reads_as_its_crop_alone(qwen: ModelPair, rows: int) -> None:
     """A ragged batch of crops of different size, drafts good and bad."""
     page = noise_page(140, 160)
     boxes = [(0, 0, 140, 40), (0, 40, 70, 160), (75, 45, 133, 90)]
@@ -97,8 +97,8 @@ def test_a_region_says_what_it_says_alone(qwen: ModelPair, rows: int) -> None:
     alone = []
     for crop in crops:
         inputs = picture_inputs(target.processor, [crop], "w8 w9 w10", target.model)
-        (said,), _ = decode_rows(target.model, inputs, Autoregressive(), 24, 0, {95})
-        alone.append(target.tokenizer.decode(said.tokens, skip_special_tokens=True))
+        (output,), _ = decode_rows(target.model, inputs, Autoregressive(), 24, 0, {95})
+        alone.append(target.tokenizer.decode(output.tokens, skip_special_tokens=True))
     assert len(set(alone)) == 3
     regions = [
         Region(box, order=n, drafts=[text])
@@ -132,7 +132,7 @@ def runaway(tokens: list[int], limit: int) -> tuple[int, int] | None:
     return None
 
 
-def test_a_runaway_is_stopped_and_told(qwen: ModelPair) -> None:
+def test_a_runaway_is_stopped_and_reported(qwen: ModelPair) -> None:
     pair = stuck(qwen)
     plain = PageParser(pair, ParseSettings(max_new_tokens=200, repetition=20))(noise_page())
     assert (plain.status, plain.truncated) == (PARTIAL, "repetition")
@@ -154,9 +154,7 @@ def test_a_runaway_is_stopped_and_told(qwen: ModelPair) -> None:
     st.lists(st.integers(0, 2), min_size=1, max_size=5),
     st.integers(1, 30),
 )
-def test_runaways_are_what_their_definition_says(
-    head: list[int], period: list[int], limit: int
-) -> None:
+def test_runaways_follow_their_definition(head: list[int], period: list[int], limit: int) -> None:
     tokens = head + period * 12
 
     def is_runaway(text: list[int]) -> bool:
@@ -169,19 +167,19 @@ def test_runaways_are_what_their_definition_says(
         return False
 
     ends = [end for end in range(1, len(tokens) + 1) if is_runaway(tokens[:end])]
-    found = runaway(tokens, limit)
-    assert (found[0] if found else None) == (ends[0] if ends else None)
+    result = runaway(tokens, limit)
+    assert (result[0] if result else None) == (ends[0] if ends else None)
 
 
 @pytest.mark.parametrize(("prefill", "mode"), [("fastv:0.5", "approximate"), ("auto", "exact")])
-def test_what_a_sparse_prefill_did_is_said(prefill: str, mode: str) -> None:
+def test_a_record_describes_its_sparse_prefill(prefill: str, mode: str) -> None:
     """Patterns leave so short a page dense. Nothing stays behind: the next parser is exact."""
     pair, page = qwen3_vl(), noise_page()
-    asked = ParseSettings(stages="page", max_new_tokens=12, repetition=0)
-    before = PageParser(pair, asked)(page)
-    sparse = PageParser(pair, replace(asked, prefill=prefill))(page)
+    page_settings = ParseSettings(stages="page", max_new_tokens=12, repetition=0)
+    before = PageParser(pair, page_settings)(page)
+    sparse = PageParser(pair, replace(page_settings, prefill=prefill))(page)
     assert (sparse.mode, sparse.stages["page"].mode) == (mode, mode)
-    after = PageParser(pair, asked)(page)
+    after = PageParser(pair, page_settings)(page)
     assert after.mode == "exact"
     assert after.raw == before.raw
     with pytest.raises(SoonerError, match="fastv"):

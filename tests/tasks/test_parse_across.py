@@ -15,7 +15,7 @@ from sooner.tasks.parse import DraftParser, ParsedPage
 from sooner.tasks.parse.formats import render_document, render_page
 from sooner.tasks.parse.formats.continued import joined_paragraph
 from sooner.tasks.parse.formats.joined_pages import joined_pages
-from tasks.pages_of import BOTTOM, MIDDLE, TOLD, TOP, Part, page
+from tasks.pages_of import BOTTOM, INFO, MIDDLE, TOP, Part, page
 
 BEGUN = "The members of the team agreed that all of the work should be"
 REST = "done by the end of the following year, and so it was."
@@ -27,15 +27,15 @@ HTML = "<table><thead><tr><th>Name</th><th>Born</th></tr></thead><tbody>{}</tbod
 
 
 def markdown(*pages: ParsedPage) -> str:
-    return b"".join(render_document("md", pages, TOLD)).decode()
+    return b"".join(render_document("md", pages, INFO)).decode()
 
 
 def texts(*pages: ParsedPage) -> list[list[str]]:
     return [[block.text for block in page.blocks] for page in joined_pages(pages)]
 
 
-def two(first: Part, second: Part, *behind: Part) -> list[list[str]]:
-    return texts(page(1, first), page(2, second, *behind))
+def two(first: Part, second: Part, *rest: Part) -> list[list[str]]:
+    return texts(page(1, first), page(2, second, *rest))
 
 
 @pytest.mark.parametrize("divided", [False, True])
@@ -46,12 +46,12 @@ def test_a_paragraph_goes_on(divided: bool) -> None:
     second = page(2, ("Page-header", "A paper", None), ("Text", rest, TOP), ("Text", "End.", None))
     assert texts(first, second) == [[whole, "1"], ["A paper", "End."]]
     assert markdown(first, second) == f"{whole}\n\n1\n\nA paper\n\nEnd.\n"
-    assert b"".join(render_document("html", [first, second], TOLD)).count(whole.encode()) == 1
+    assert b"".join(render_document("html", [first, second], INFO)).count(whole.encode()) == 1
     # What a page says of itself stays as it is.
     assert render_page("md", second).decode() == second.markdown
     parts = next(joined_pages([first, second])).blocks[0].parts
-    assert [whole[one.start : one.end].strip() for one in parts] == [begun.strip("-"), rest]
-    assert [one.page for one in parts] == [1, 2]
+    assert [whole[part.start : part.end].strip() for part in parts] == [begun.strip("-"), rest]
+    assert [part.page for part in parts] == [1, 2]
 
 
 @pytest.mark.parametrize(
@@ -108,14 +108,14 @@ def test_a_table_goes_on_over_three_pages(repeats: bool, form: str) -> None:
                   markdown=f"{p.regions[0].text}\n") for p in pages]  # fmt: skip
     if form == "pipes" and not repeats:
         parts = parts[:2]  # a single row has no line below it
-    found = texts(*pages)
+    actual = texts(*pages)
     whole = table("01", "02", "03", "04", "05", head=True)
-    assert found == [[whole], [], [], ["The end."]]
+    assert actual == [[whole], [], [], ["The end."]]
     assert markdown(*pages) == f"{whole}\n\nThe end.\n"
 
 
 @pytest.mark.parametrize(
-    ("second", "behind"),
+    ("second", "rest"),
     [
         ("| A | B | C |\n| --- | --- | --- |\n| 1 | 2 | 3 |", ()),  # other columns
         ("| Town | Built |\n| --- | --- |\n| Ulm | 1377 |", ()),  # another head above numbers
@@ -124,10 +124,10 @@ def test_a_table_goes_on_over_three_pages(repeats: bool, form: str) -> None:
         (f"| Cid | 1903 |\n| --- | --- |{ROWS}", (("Caption", "Table 2: others", None),)),
     ],
 )
-def test_another_table_is_apart(second: str, behind: tuple[Part, ...]) -> None:
+def test_another_table_is_apart(second: str, rest: tuple[Part, ...]) -> None:
     first = HEAD + ROWS
-    found = two(("Table", first, BOTTOM), ("Table", second, (50, 90, 550, 200)), *behind)
-    assert found == [[first], [second, *(text for _, text, _ in behind)]]
+    actual = two(("Table", first, BOTTOM), ("Table", second, (50, 90, 550, 200)), *rest)
+    assert actual == [[first], [second, *(text for _, text, _ in rest)]]
 
 
 @pytest.mark.parametrize(
@@ -140,21 +140,21 @@ def test_another_table_is_apart(second: str, behind: tuple[Part, ...]) -> None:
         "**Continued on the next page**",
     ],
 )
-def test_a_page_may_say_that_its_table_goes_on(mark: str) -> None:
+def test_a_page_may_mark_that_its_table_goes_on(mark: str) -> None:
     """Then neither edges nor a head are needed, and the words are left out."""
     more = MORE.strip().replace("\n", "\n| --- | --- |\n", 1)
     table, rest = ("Table", HEAD + ROWS, None), ("Table", more, None)
-    told = ("Text", mark, None)
+    note = ("Text", mark, None)
     for first, second in (
-        (page(1, table, told), page(2, rest)),
-        (page(1, table), page(2, told, rest)),
-        (page(1, table, told), page(2, ("Caption", mark, None), rest)),
+        (page(1, table, note), page(2, rest)),
+        (page(1, table), page(2, note, rest)),
+        (page(1, table, note), page(2, ("Caption", mark, None), rest)),
     ):
         assert texts(first, second) == [[HEAD + ROWS + MORE], []]
         assert markdown(first, second) == HEAD + ROWS + MORE + "\n"
     other = page(2, ("Table", "| A | B | C |\n| --- | --- | --- |\n| 1 | 2 | 3 |", None))
-    assert len(texts(page(1, table, told), other)[0]) == 2
-    prose = page(1, ("Text", BEGUN, BOTTOM), told), page(2, ("Text", REST, TOP))
+    assert len(texts(page(1, table, note), other)[0]) == 2
+    prose = page(1, ("Text", BEGUN, BOTTOM), note), page(2, ("Text", REST, TOP))
     assert texts(*prose) == [[BEGUN, mark], [REST]]
 
 
@@ -171,14 +171,14 @@ def test_headers_that_nobody_marked_are_seen_by_their_repetition() -> None:
         )
         for number in range(1, 5)
     ]  # fmt: skip
-    found = list(joined_pages(pages))
-    labels = [[block.label for block in page.blocks] for page in found]
+    result = list(joined_pages(pages))
+    labels = [[block.label for block in page.blocks] for page in result]
     assert labels[1] == ["Page-header", "Text", "Page-footer"]
-    assert found[0].blocks[2].text == f"{BEGUN} {REST}"
-    plain = b"".join(render_document("md", pages, TOLD, furniture=False)).decode()
+    assert result[0].blocks[2].text == f"{BEGUN} {REST}"
+    plain = b"".join(render_document("md", pages, INFO, furniture=False)).decode()
     assert "A Paper" not in plain
     assert "A Paper" in markdown(*pages)
-    alone = b"".join(render_document("md", pages[:1], TOLD, furniture=False)).decode()
+    alone = b"".join(render_document("md", pages[:1], INFO, furniture=False)).decode()
     assert "Bob" in alone  # nobody repeats it
 
 
@@ -195,7 +195,7 @@ def test_numbers_at_the_edge_are_page_numbers_if_they_count_the_pages(
         page(number, ("Section-header", f"### {text}", spot), ("Text", "Beginning.", MIDDLE))
         for number, text in enumerate(first.split(), 1)
     ]
-    plain = b"".join(render_document("md", pages, TOLD, furniture=False)).decode()
+    plain = b"".join(render_document("md", pages, INFO, furniture=False)).decode()
     assert [text in plain.split() for text in first.split()] == [not counts] * 3
 
 
@@ -211,7 +211,10 @@ def test_pdfs_of_a_long_table_and_a_long_paragraph(tmp_path: Path) -> None:
         path = tmp_path / f"{name}.pdf"
         SimpleDocTemplate(str(path), pagesize=A4).build(story)
         parser, drafter = DraftParser(), TextLayer()
-        pages = [parser(one, drafter(one)) for one in read_pages(path, None, Resolution(dpi=72))]
+        pages = [
+            parser(pdf_page, drafter(pdf_page))
+            for pdf_page in read_pages(path, None, Resolution(dpi=72))
+        ]
         assert len(pages) >= 3
         text = markdown(*pages)
         if name == "table":

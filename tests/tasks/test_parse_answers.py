@@ -8,11 +8,11 @@ from tasks.parsing import BROKEN
 
 
 def test_broken_json_is_read_as_far_as_possible() -> None:
-    found = read(BROKEN, "dots", PageDraft([]), (100, 200), (50, 100))
-    assert found.repaired
-    assert [region.drafts for region in found.regions] == [["# Fruit"], ["cut o"]]
-    assert found.regions[0].bbox == (20, 40, 60, 80)
-    assert found.markdown.startswith("# Fruit\n")
+    reading = read(BROKEN, "dots", PageDraft([]), (100, 200), (50, 100))
+    assert reading.repaired
+    assert [region.drafts for region in reading.regions] == [["# Fruit"], ["cut o"]]
+    assert reading.regions[0].bbox == (20, 40, 60, 80)
+    assert reading.markdown.startswith("# Fruit\n")
     whole = read(BROKEN[: BROKEN.index("}") + 1] + "]", "dots", PageDraft([]), (50, 100), None)
     assert not whole.repaired
     nothing = read("I can't read this", "dots", PageDraft([]), (50, 100), None)
@@ -27,10 +27,10 @@ def test_blocks_get_the_boxes_that_they_were_read_from() -> None:
         Region((0, 30, 9, 40), "Text", 3, ["pears and apples are fruit"]),
     ]
     text = "# A Report on Fruit\n\nPears, and apples, are fruit.\n\nFigure one: pears and apples"
-    found = placed(text + "\n\nnobody drafted this", regions)
-    assert [region.bbox and region.bbox[1] for region in found] == [10, 30, 20, None]
-    assert [region.label for region in found] == ["Title", "Text", "Caption", "Text"]
-    assert [region.order for region in found] == [0, 1, 2, 3]
+    blocks = placed(text + "\n\nnobody drafted this", regions)
+    assert [region.bbox and region.bbox[1] for region in blocks] == [10, 30, 20, None]
+    assert [region.label for region in blocks] == ["Title", "Text", "Caption", "Text"]
+    assert [region.order for region in blocks] == [0, 1, 2, 3]
 
 
 def test_drafted_pictures_stay_between_the_blocks_around_them() -> None:
@@ -43,8 +43,8 @@ def test_drafted_pictures_stay_between_the_blocks_around_them() -> None:
         Region((0, 40, 9, 49), "Picture", 5),
     ]
     text = "Above the second figure.\n\nNobody drafted this.\n\nBelow it, though."
-    found = placed(text, regions)
-    tops = [region.bbox and region.bbox[1] for region in found]
+    blocks = placed(text, regions)
+    tops = [region.bbox and region.bbox[1] for region in blocks]
     assert tops == [0, 10, None, 20, 30, 40]
     reading = read(text, "markdown", PageDraft(regions), (100, 100), None)
     assert reading.markdown == f"{text}\n"

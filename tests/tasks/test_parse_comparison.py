@@ -28,17 +28,19 @@ def against(plain: ParsedPage, parsed: ParsedPage) -> dict[str, Any]:
 
 
 def test_speed_is_decoding_and_everything() -> None:
-    told = against(PLAIN, PARSED)
-    assert told["parity"] == "identical"
-    assert told["decode_speedup"] == pytest.approx(8.0)
-    assert told["e2e_speedup"] == pytest.approx(10.0 / 5.0)  # the drafter counts, waiting does not
+    comparison = against(PLAIN, PARSED)
+    assert comparison["parity"] == "identical"
+    assert comparison["decode_speedup"] == pytest.approx(8.0)
+    assert comparison["e2e_speedup"] == pytest.approx(
+        10.0 / 5.0
+    )  # the drafter counts, waiting does not
 
 
 def test_another_text_claims_no_speed() -> None:
-    told = against(PLAIN, replace(PARSED, raw="one twenty"))
-    assert told["parity"] == "differs from letter 6 on"
-    assert told["decode_speedup"] is None
-    line, style = comparison_line(told, "exact")
+    comparison = against(PLAIN, replace(PARSED, raw="one twenty"))
+    assert comparison["parity"] == "differs from letter 6 on"
+    assert comparison["decode_speedup"] is None
+    line, style = comparison_line(comparison, "exact")
     assert "no speed-up is claimed" in line
     assert style == "bold red"
 

@@ -60,7 +60,7 @@ def rounds(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 
 def drafts_of(pages: list[Page], plain: list[Any]) -> Drafts:
     """Good ones, bad ones, late ones, a failed one, none."""
-    texts = [one.raw.split(" ") for one in plain]
+    texts = [result.raw.split(" ") for result in plain]
     late = draft_of(pages[1], " ".join(texts[1][:12]), " ".join(texts[1][12:]))
     return {
         0: draft_of(pages[0], " ".join(texts[0])),
@@ -73,7 +73,7 @@ def drafts_of(pages: list[Page], plain: list[Any]) -> Drafts:
 
 
 @pytest.mark.parametrize("stages", ["page", "both"])
-def test_each_page_says_what_it_says_alone(
+def test_each_page_reads_as_it_does_alone(
     stages: str, pair: ModelPair, pages: list[Page], plain: list[Any], rounds: list[int]
 ) -> None:
     """In a random order of arrival; what all of them ask for takes far fewer rounds."""
@@ -84,18 +84,22 @@ def test_each_page_says_what_it_says_alone(
         futures = {number: parser.submit(pages[number], drafts[number]) for number in order}
         parsed = {number: future.result(60) for number, future in futures.items()}
         assert parser.engine.is_idle
-    for number, one in parsed.items():
+    for number, result in parsed.items():
         want = plain[number]
-        assert (one.raw, one.markdown) == (want.raw, want.markdown)
-        assert (one.status, one.truncated, one.mode) == (want.status, want.truncated, "exact")
+        assert (result.raw, result.markdown) == (want.raw, want.markdown)
+        assert (result.status, result.truncated, result.mode) == (
+            want.status,
+            want.truncated,
+            "exact",
+        )
     assert parsed[3].notes == ["drafter x: no answer; decoded plainly"]
     assert parsed[0].last.steps < 0.6 * parsed[0].last.tokens
     assert parsed[0].last.aal > 1
     assert parsed[1].seconds["wait"] >= 0.05
-    asked = sum(
-        stage.steps - stage.rows for one in parsed.values() for stage in one.stages.values()
+    forwards = sum(
+        stage.steps - stage.rows for result in parsed.values() for stage in result.stages.values()
     )
-    assert len(rounds) < 0.7 * asked
+    assert len(rounds) < 0.7 * forwards
     assert max(rounds) > 2
     if stages == "both":
         assert {"regions", "page"} <= set(parsed[2].stages)
@@ -110,7 +114,7 @@ def test_a_page_that_fails_or_runs_away_or_is_cancelled_disturbs_no_other(
     settings = ParseSettings(stages="page", nodes=8, max_new_tokens=60, repetition=4)
     alone = PageParser(pair, settings)
     want = [alone(page) for page in pages]
-    assert {one.truncated for one in want} >= {"repetition"}
+    assert {expected.truncated for expected in want} >= {"repetition"}
 
     def broken() -> PageDraft:
         raise ValueError("the drafter broke")
@@ -123,8 +127,11 @@ def test_a_page_that_fails_or_runs_away_or_is_cancelled_disturbs_no_other(
         futures += [parser.submit(page, None) for page in pages[3:]]
         assert gone.cancel()
         assert never.cancel()
-        for one, future in zip(want, futures, strict=True):
-            assert (future.result(60).raw, future.result().truncated) == (one.raw, one.truncated)
+        for expected, future in zip(want, futures, strict=True):
+            assert (future.result(60).raw, future.result().truncated) == (
+                expected.raw,
+                expected.truncated,
+            )
         with pytest.raises(SoonerError, match="positions; lower the dpi"):
             large.result(60)
         with pytest.raises(ValueError, match="the drafter broke"):
@@ -151,7 +158,7 @@ def test_a_page_that_is_cancelled_leaves_the_engine(
         assert len(rounds) < 300
 
 
-def test_what_runs_out_of_memory_beside_others_is_decoded_alone(
+def test_what_runs_out_of_memory_in_a_batch_is_decoded_alone(
     pair: ModelPair, pages: list[Page], plain: list[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is read smaller for that."""
@@ -166,8 +173,8 @@ def test_what_runs_out_of_memory_beside_others_is_decoded_alone(
     settings = ParseSettings(stages="both", **FIXED)
     with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
         futures = [parser.submit(page, draft_of(page, "w1 w2", "w3")) for page in pages[:3]]
-        for one, future in zip(plain, futures, strict=False):
-            assert (future.result(60).raw, future.result().mode) == (one.raw, "exact")
+        for expected, future in zip(plain, futures, strict=False):
+            assert (future.result(60).raw, future.result().mode) == (expected.raw, "exact")
             assert future.result().notes == []
 
 
@@ -177,40 +184,40 @@ def test_a_sparse_prefill_has_the_model_for_itself(pair: ModelPair, pages: list[
     alone = PageParser(pair, settings)
     want = [alone(page, draft) for page, draft in zip(pages, drafts, strict=False)]
     with ConcurrentParser(pair, settings, pages_in_flight=3) as parser:
-        futures = [parser.submit(*one) for one in zip(pages, drafts, strict=False)]
-        for one, future in zip(want, futures, strict=True):
-            assert (future.result(60).raw, future.result().mode) == (one.raw, "approximate")
+        futures = [parser.submit(*item) for item in zip(pages, drafts, strict=False)]
+        for item, future in zip(want, futures, strict=True):
+            assert (future.result(60).raw, future.result().mode) == (item.raw, "approximate")
 
 
 def test_pages_are_yielded_as_they_end(
     pair: ModelPair, pages: list[Page], plain: list[Any]
 ) -> None:
     """A page that fails is yielded as such; no more are taken than are under way."""
-    taken: list[int] = []
-    others = threading.Event()
+    places: list[int] = []
+    finished = threading.Event()
 
     def coming() -> Iterator[Any]:
         for place, page in enumerate([*pages[:3], noise_page(560, 560)]):
-            taken.append(place)
-            yield (page, others.wait) if place == 0 else page
+            places.append(place)
+            yield (page, finished.wait) if place == 0 else page
 
     async def all_of(parser: ConcurrentParser) -> list[Any]:
-        found = []
+        results = []
         async for parsed in parser.run(coming()):
-            assert len(taken) <= len(found) + 2
-            found.append(parsed)
-            if len(found) == 3:
-                others.set()
-        return found
+            assert len(places) <= len(results) + 2
+            results.append(parsed)
+            if len(results) == 3:
+                finished.set()
+        return results
 
-    others_wait = others.wait
-    others.wait = lambda *_: others_wait(60) and None  # type: ignore[method-assign]
+    real_wait = finished.wait
+    finished.wait = lambda *_: real_wait(60) and None  # type: ignore[method-assign]
     with ConcurrentParser(pair, ParseSettings(**FIXED), pages_in_flight=2) as parser:
-        found = asyncio.run(all_of(parser))
-        one = asyncio.run(parser.parse(pages[4]))
-    assert [parsed.raw for parsed in found if parsed.status != FAILED] == [
+        results = asyncio.run(all_of(parser))
+        single = asyncio.run(parser.parse(pages[4]))
+    assert [parsed.raw for parsed in results if parsed.status != FAILED] == [
         plain[place].raw for place in (1, 2, 0)
     ]
-    assert [parsed.status for parsed in found].index(FAILED) == 2
-    assert "positions; lower the dpi" in found[2].reason
-    assert one.raw == plain[4].raw
+    assert [parsed.status for parsed in results].index(FAILED) == 2
+    assert "positions; lower the dpi" in results[2].reason
+    assert single.raw == plain[4].raw

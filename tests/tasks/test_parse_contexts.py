@@ -60,7 +60,7 @@ def test_cuts_add_up(joining: PreTrainedTokenizerFast, texts: list[str]) -> None
     assert [*chain(*cut(joining, texts))] == joining("".join(texts))["input_ids"]
 
 
-def test_forms_are_the_target_s_own() -> None:
+def test_forms_are_those_of_the_target() -> None:
     regions = [
         Region((10, 20, 30, 40), "Title", 0, ["Fruit"]),
         Region((10, 50, 30, 60), "Table", 1, ["a\tb\n1\t2"]),

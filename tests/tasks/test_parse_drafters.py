@@ -22,7 +22,7 @@ def test_a_drafter_that_hangs_leaves_plain_decoding(tmp_path: Path) -> None:
     hang, out = Hang(), tmp_path / "out"
     run(pdf(tmp_path / "a.pdf", 2), out, guarded(hang, timeout=0.3))
     hang.released.set()
-    texts = [one["notes"] for one in records(out).values()]
+    texts = [record["notes"] for record in records(out).values()]
     assert texts == [[], ["no answer within 0.3 s"]]
     assert (out / "a.pdf.md").read_text() == "number 1\n\nnothing drafted\n"
 
@@ -70,8 +70,8 @@ def test_results_do_not_depend_on_the_number_of_workers(tmp_path: Path, workers:
 
     counts = job(source, out, Uneven(), workers=workers, debug=True).run(Checked)
     assert (counts.done, counts.failed) == (9, 0)
-    wanted = [f"number {number}\n" for number in range(1, 10)]
-    assert (out / "a.pdf.md").read_text() == "\n".join(wanted)
+    expected = [f"number {number}\n" for number in range(1, 10)]
+    assert (out / "a.pdf.md").read_text() == "\n".join(expected)
     assert [page for _, page in records(out)] == list(range(1, 10))
 
 
@@ -85,17 +85,17 @@ def test_drafters_by_name(tmp_path: Path) -> None:
     assert both.name == "ocr+plain-text"
     page = next(iter(read_pages(pdf(tmp_path / "a.pdf"))))
     assert make_drafter(f"text:{tmp_path / 'a.txt'}")(page).texts == ["text"]
-    for spec, told in {
+    for spec, error in {
         "ocrr": "did you mean 'ocr'",
         "ocr,none": "'none' drafts nothing",
         "saved:": "needs a file or a folder",
         "saved:nowhere": "does not exist",
     }.items():
-        with pytest.raises(SoonerError, match=told):
+        with pytest.raises(SoonerError, match=error):
             make_drafter(spec)
 
 
-def test_ocr_has_a_process_of_its_own(tmp_path: Path) -> None:
+def test_ocr_runs_in_a_separate_process(tmp_path: Path) -> None:
     kinds = {spec: type(guard(SayNumber(), spec)).__name__ for spec in ("ocr", "text-layer,auto")}
     assert set(kinds.values()) == {"GuardedProcess"}
     assert type(guard(SayNumber(), "text-layer")).__name__ == "GuardedThread"
@@ -103,6 +103,10 @@ def test_ocr_has_a_process_of_its_own(tmp_path: Path) -> None:
     assert type(guard(SayNumber(), "ocr", workers=0)).__name__ == "GuardedThread"
     assert type(guard(SayNumber(), "ocr", workers=2)).__name__ == "GuardedProcesses"
     several = guard(SayNumber(), "ocr", workers=2)
-    assert [processes_of(one) for one in (None, guard(SayNumber(), "ocr"), several)] == [0, 1, 2]
+    assert [processes_of(drafter) for drafter in (None, guard(SayNumber(), "ocr"), several)] == [
+        0,
+        1,
+        2,
+    ]
     with pytest.raises(SoonerError, match="workers is -1"):
         guard(SayNumber(), "ocr", workers=-1)

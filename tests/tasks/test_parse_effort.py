@@ -65,12 +65,12 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     known = qwen3_vl()
     model = copy.deepcopy(known.target.model)
     model.lm_head = Stutter(model.lm_head)
-    heard = steps_module.decode_alone
+    decode = steps_module.decode_alone
 
     def stuttering(request: Any, *rest: Any) -> Any:
         before, model.lm_head.is_on = model.lm_head.is_on, request.stage == "regions"
         try:
-            return heard(request, *rest)
+            return decode(request, *rest)
         finally:
             model.lm_head.is_on = before
 
@@ -81,16 +81,16 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
 @contextmanager
 def spoken() -> Iterator[list[DecodedRow]]:
     """What every row of stage 1 says within the block."""
-    said: list[DecodedRow] = []
+    outputs: list[DecodedRow] = []
     keep = RegionStage._keep
 
-    def kept(self: Any, crop: Any, one: DecodedRow, *rest: Any) -> None:
-        said.append(one)
-        keep(self, crop, one, *rest)
+    def record_row(self: Any, crop: Any, output: DecodedRow, *rest: Any) -> None:
+        outputs.append(output)
+        keep(self, crop, output, *rest)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RegionStage, "_keep", kept)
-        yield said
+        patch.setattr(RegionStage, "_keep", record_row)
+        yield outputs
 
 
 def rough(page: Page, *counts: int) -> PageDraft:
@@ -107,17 +107,19 @@ def test_a_runaway_crop_is_stopped_and_the_page_completes(hostile: ModelPair) ->
     draft = rough(page, 4, 60, 9)
     plain = PageParser(hostile, ParseSettings(**FIXED))(page)
     parser = PageParser(hostile, ParseSettings(stages="both", **FIXED))
-    with spoken() as said:
+    with spoken() as outputs:
         parsed = parser(page, draft)
     assert parsed.raw == plain.raw
     assert parsed.markdown == plain.markdown
     assert parsed.mode == "exact"
     assert (parsed.status, parsed.truncated) == (plain.status, plain.truncated)
-    assert len(said) == 3
-    assert all(set(one.tokens) == {7} for one in said)
-    for one, own in zip(sorted(said, key=lambda one: len(one.tokens)), (4, 9, 60), strict=True):
-        assert len(one.tokens) <= TIMES * (own + 1) + SPARE
-        assert one.truncated is not None
+    assert len(outputs) == 3
+    assert all(set(output.tokens) == {7} for output in outputs)
+    for output, length in zip(
+        sorted(outputs, key=lambda output: len(output.tokens)), (4, 9, 60), strict=True
+    ):
+        assert len(output.tokens) <= TIMES * (length + 1) + SPARE
+        assert output.truncated is not None
     # Its budget is what the page alone is expected to cost.
     letters = sum(len(text) for text in draft.texts)
     assert parsed.stages["regions"].steps <= round(FIRST * letters)
@@ -142,9 +144,9 @@ def test_a_page_with_drafts_is_never_much_slower_than_the_page_alone(hostile: Mo
         regions = parsed.stages.get("regions")
         tried += regions is not None
         spent = parsed.last.steps + (regions.steps if regions else 0)
-        least = min(before[-RECENT:], default=0)
+        minimum = min(before[-RECENT:], default=0)
         # What drafts have taught the two parsers may differ by a round.
-        assert spent <= single.last.steps + TRIAL * max(single.last.steps, least) + 1
+        assert spent <= single.last.steps + TRIAL * max(single.last.steps, minimum) + 1
         before.append(single.last.steps)
     assert tried > COLD
     assert tried <= COLD + ENOUGH + 2
@@ -177,40 +179,44 @@ def test_only_regions_that_the_drafter_is_unsure_of_are_looked_at() -> None:
         piece(3, box, "one", "other", confidence=1.0),
         piece(4, box, "x = y", confidence=1.0, label=FORMULA),
     ]
-    assert [one.place for one in unsure(pieces, 0.95)] == [1, 2, 3, 4]
+    assert [item.place for item in unsure(pieces, 0.95)] == [1, 2, 3, 4]
     assert len(unsure(pieces, 1.0)) == 5
 
 
 def crop(slots: int, confidence: float | None = None, draft: int = 3) -> Crop:
-    one = piece(0, (0, 0, 90, 20), "x", confidence=confidence)
+    text_piece = piece(0, (0, 0, 90, 20), "x", confidence=confidence)
     ids = [[1] * draft] if draft else []
-    return Crop(Part((one,), one.region), np.zeros((1, 1, 3), dtype=np.uint8), ids, slots)
+    return Crop(
+        Part((text_piece,), text_piece.region), np.zeros((1, 1, 3), dtype=np.uint8), ids, slots
+    )
 
 
-@pytest.mark.parametrize("most", [1, 2, 0])
+@pytest.mark.parametrize("max_rows", [1, 2, 0])
 def test_full_memory_is_tried_again_with_half_of_the_rows(
-    most: int, monkeypatch: pytest.MonkeyPatch
+    max_rows: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Up to `most` rows fit; what they say is what they say in one batch."""
+    """Up to `max_rows` rows fit; what they say is what they say in one batch."""
     pair, page = qwen3_vl(), noise_page(84, 140)
     draft = rough(page, 8, 6, 7, 9)
     rows: list[int] = []
-    heard = steps_module.decode_alone
+    decode = steps_module.decode_alone
 
     def limited(request: Any, *rest: Any) -> Any:
         if request.stage == "regions":
-            if len(request.limits) > most:
+            if len(request.limits) > max_rows:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
             rows.append(len(request.limits))
-        return heard(request, *rest)
+        return decode(request, *rest)
 
-    asked = ParseSettings(stages="regions", **FIXED)
-    want = PageParser(pair, asked)(page, draft)
+    settings = ParseSettings(stages="regions", **FIXED)
+    want = PageParser(pair, settings)(page, draft)
     monkeypatch.setattr(steps_module, "decode_alone", limited)
-    parsed = PageParser(pair, asked)(page, draft)
-    if most:
-        assert [one.text for one in parsed.regions] == [one.text for one in want.regions]
-        assert rows == [most] * (4 // most)
+    parsed = PageParser(pair, settings)(page, draft)
+    if max_rows:
+        assert [region.text for region in parsed.regions] == [
+            region.text for region in want.regions
+        ]
+        assert rows == [max_rows] * (4 // max_rows)
         assert parsed.notes == []
         return
     (note, whole) = parsed.notes

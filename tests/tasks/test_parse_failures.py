@@ -38,18 +38,18 @@ def mixed(tmp_path: Path) -> Path:
 
 def test_bad_documents_do_not_stop_good_ones(mixed: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    told: list[dict] = []
-    first = job(mixed, out, SayNumber(), on_page=lambda record, counts: told.append(record))
+    events: list[dict] = []
+    first = job(mixed, out, SayNumber(), on_page=lambda record, counts: events.append(record))
     counts = first.run(EchoParser)
     assert (counts.done, counts.failed, counts.total) == (2, 4, 6)
-    reasons = {name: one["reason"] for (name, _), one in records(out).items()}
+    reasons = {name: entry["reason"] for (name, _), entry in records(out).items()}
     assert "encrypted" in reasons["b-locked.pdf"]
     assert "truncated" in reasons["c-cut.pdf"]
     assert "empty" in reasons["d-empty.pdf"]
     assert "1 x 1 px" in reasons["e-dot.png"]
     assert all("\n" not in reason for reason in reasons.values())
     assert reasons["a-good.pdf"] == reasons["f-good.png"] == ""
-    assert [one["status"] for one in told] == ["SUCCESS", *[FAILED] * 4, "SUCCESS"]
+    assert [entry["status"] for entry in events] == ["SUCCESS", *[FAILED] * 4, "SUCCESS"]
     # What failed is tried again, what is done is not.
     again = job(mixed, out, SayNumber())
     assert again.run(lambda: pytest.fail("no model is needed")).failed == 4
@@ -73,9 +73,11 @@ def test_pages_without_anything_to_read_or_of_silly_size(tmp_path: Path) -> None
 
     counts = job(root, out, SeeNothing()).run(EchoParser)
     assert (counts.done, counts.failed) == (1, 2)
-    found = {name: one for (name, _), one in records(out).items()}
-    assert found["blank.png"]["notes"] == ["no text found on the page"]
-    reasons = {name: one["reason"] for name, one in found.items() if one["status"] == FAILED}
+    entries = {name: entry for (name, _), entry in records(out).items()}
+    assert entries["blank.png"]["notes"] == ["no text found on the page"]
+    reasons = {
+        name: entry["reason"] for name, entry in entries.items() if entry["status"] == FAILED
+    }
     assert reasons == {
         "dot.png": "is 1 x 1 px, too small to hold text (at least 8 px a side)",
         "zero.pdf": "has no pages",
@@ -88,23 +90,23 @@ def test_a_page_that_no_document_has_is_an_error_in_the_end(tmp_path: Path) -> N
     pdf(source / "b.pdf", 3)
     out = tmp_path / "out"
     for text, missing in (("2,5", "5"), ("1,7-9", "7-9"), ("4-", "4-")):
-        one = job(source, out, intake=Intake(PageRange.parse(text), SMALL.resolution))
+        parse_job = job(source, out, intake=Intake(PageRange.parse(text), SMALL.resolution))
         with pytest.raises(SoonerError, match=f"no document has page {missing}: the longest has 3"):
-            one.run(EchoParser)
-        assert one.counts.failed == 0
+            parse_job.run(EchoParser)
+        assert parse_job.counts.failed == 0
     assert sorted(records(out)) == [("a.pdf", 1), ("b.pdf", 1), ("b.pdf", 2)]
     third = Intake(PageRange.parse("3"), SMALL.resolution)  # that one of them has is enough
     assert job(source, out, intake=third).run(EchoParser).failed == 0
 
 
 @pytest.mark.parametrize("error", [SoonerError("the page is too large"), RuntimeError("a\nb")])
-def test_a_page_that_fails_does_not_stop_the_others(tmp_path: Path, error: Exception) -> None:
+def test_a_page_that_fails_does_not_stop_the_run(tmp_path: Path, error: Exception) -> None:
     source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
     assert run(source, out, raising={2: error}).report == [1, 2, 3]
-    found = records(out)
-    assert [one["status"] for one in found.values()] == ["SUCCESS", FAILED, "SUCCESS"]
+    entries = records(out)
+    assert [entry["status"] for entry in entries.values()] == ["SUCCESS", FAILED, "SUCCESS"]
     expected = "RuntimeError: a b" if isinstance(error, RuntimeError) else "the page is too large"
-    assert found["a.pdf", 2]["reason"] == expected
+    assert entries["a.pdf", 2]["reason"] == expected
     whole = json.loads((out / "a.pdf.json").read_text())
     assert whole["status"] == "PARTIAL"
     assert whole["failed"] == [{"page": 2, "reason": expected}]
@@ -120,12 +122,12 @@ def test_a_broken_device_stops_the_run(tmp_path: Path) -> None:
     with pytest.raises(DeviceFaultError) as caught:
         job(source, out).run(lambda: parser)
     assert parser.report == [1, 2]
-    told = str(caught.value)
-    assert "\n" not in told
-    assert re.search(r"a.pdf', page 2: AcceleratorError: CUDA error: device-side assert", told)
-    assert told.endswith("what is finished is kept, the same command goes on there")
-    found = records(out)
-    assert [(page, one["status"]) for (_, page), one in found.items()] == [
+    message = str(caught.value)
+    assert "\n" not in message
+    assert re.search(r"a.pdf', page 2: AcceleratorError: CUDA error: device-side assert", message)
+    assert message.endswith("what is finished is kept, the same command goes on there")
+    entries = records(out)
+    assert [(page, entry["status"]) for (_, page), entry in entries.items()] == [
         (1, "SUCCESS"), (2, FAILED),
     ]  # fmt: skip
     assert (out / "a.pdf/page-0001.md").is_file()

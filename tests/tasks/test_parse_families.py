@@ -79,7 +79,7 @@ def test_a_model_is_known_by_its_type_and_its_name(
     assert family_of(model, model_type) == family
 
 
-def test_a_folder_or_a_caller_says_of_which_family_a_finetune_is(tmp_path: Path) -> None:
+def test_a_folder_or_a_caller_names_the_family_of_a_finetune(tmp_path: Path) -> None:
     (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocr"}}))
     assert family_of(str(tmp_path), "qwen2_5_vl") == "olmocr"
     assert known_ask(str(tmp_path), "qwen2_5_vl") is FAMILIES["olmocr"].ask
@@ -123,11 +123,11 @@ def page() -> PageDraft:
     return PageDraft(regions, size=(84, 224))
 
 
-def test_crops_are_asked_about_by_what_they_show() -> None:
+def test_the_prompt_of_a_crop_follows_its_content() -> None:
     ask = ask_of("paddleocr_vl")
     pieces = region_pieces(page(), ask)
-    asked = [piece.question.prompt for piece in pieces if piece.question is not None]
-    assert asked == ["OCR:", "Formula Recognition:", "Table Recognition:", "Chart Recognition:"]
+    prompts = [piece.question.prompt for piece in pieces if piece.question is not None]
+    assert prompts == ["OCR:", "Formula Recognition:", "Table Recognition:", "Chart Recognition:"]
     assert [piece.place for piece in pieces] == [0, 1, 2, 4]  # a picture without text is left out
     assert [piece.end for piece in pieces] == ["\n\n", "\n\n", "\n\n", ""]
     tagged = region_pieces(page(), ask_of("granite_docling"))
@@ -149,19 +149,19 @@ def test_what_was_read_on_a_crop_is_brought_into_the_form_of_the_page() -> None:
     title = Region(None, "Title", drafts=["Fruit"])
     assert region_pieces(PageDraft([title]), ask)[0].texts == ["Fruit"]  # a crop has no headings
     assert on_page(title, "Fruits", ask, draft) == ["# Fruits"]
-    heard = with_region_texts(region_pieces(draft, ask), {0: "plums"}, ask, draft)
-    assert heard[0].texts == ["plums", "pears and"]
+    result = with_region_texts(region_pieces(draft, ask), {0: "plums"}, ask, draft)
+    assert result[0].texts == ["plums", "pears and"]
 
 
 def test_what_was_read_on_a_crop_is_markdown_where_that_is_the_result() -> None:
     draft = page()
     table, text = draft.regions[2], draft.regions[0]
-    found = region_markdown("<otsl><ched>a<ched>b<nl><fcel>1<ecel><nl></otsl>", "doctags", table)
-    assert grid(read_table(found)) == [["a", "b"], ["1", ""]]
+    markdown = region_markdown("<otsl><ched>a<ched>b<nl><fcel>1<ecel><nl></otsl>", "doctags", table)
+    assert grid(read_table(markdown)) == [["a", "b"], ["1", ""]]
     assert region_markdown("```markdown\nplums\n```", "markdown", text) == "plums"
     assert region_markdown("---\nis_table: False\n---\nplums", "front-matter", text) == "plums"
-    found = region_markdown("<fcel>a<fcel>b<nl>", "otsl", table)
-    assert found == "<table><tr><td>a</td><td>b</td></tr></table>"
+    markdown = region_markdown("<fcel>a<fcel>b<nl>", "otsl", table)
+    assert markdown == "<table><tr><td>a</td><td>b</td></tr></table>"
 
 
 @pytest.mark.parametrize("form", ["deepseek", "unlimited", "doctags", "doclang", "otsl"])
@@ -199,7 +199,7 @@ def test_tags_are_special_tokens_that_drafts_have_and_decoding_keeps(form: str) 
     assert decoded(words, [*tokens, words.pad_token_id], form, eos) == text
 
 
-def test_regions_share_a_crop_only_where_the_same_is_asked() -> None:
+def test_regions_share_a_crop_only_with_the_same_prompt() -> None:
     regions = [
         Region((0, 0, 40, 20), "Text", 0, ["one"]),
         Region((0, 20, 40, 40), "Text", 1, ["two"]),
@@ -208,8 +208,8 @@ def test_regions_share_a_crop_only_where_the_same_is_asked() -> None:
     draft = PageDraft(regions, size=(84, 112))
 
     def parts(family: str) -> list[int]:
-        found = together(region_pieces(draft, ask_of(family)), noise_page())
-        return [len(part.pieces) for part in found]
+        groups = together(region_pieces(draft, ask_of(family)), noise_page())
+        return [len(part.pieces) for part in groups]
 
     assert parts("paddleocr_vl") == [2, 1]
     assert parts("hunyuan_vl") == [2, 1]

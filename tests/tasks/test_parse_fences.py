@@ -22,7 +22,7 @@ CODE = "```python\nprint(1)\n```"
         ("```markdown\n```", ""),
     ],
 )
-def test_an_answer_in_one_fence_is_taken_out(answer: str, inside: str) -> None:
+def test_a_single_fence_around_an_answer_is_removed(answer: str, inside: str) -> None:
     assert unwrapped(answer) == inside
 
 

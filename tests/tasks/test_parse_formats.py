@@ -17,7 +17,7 @@ from sooner.documents import Page
 from sooner.errors import SoonerError
 from sooner.tasks.parse.formats import FORMATS, check_formats, figures, render_document, render_page
 from sooner.tasks.parse.result import ParsedPage, StageStats
-from tasks.pages_of import BOTTOM, HEIGHT, MIDDLE, TOLD, TOP, WIDTH, page
+from tasks.pages_of import BOTTOM, HEIGHT, INFO, MIDDLE, TOP, WIDTH, page
 
 TABLE = "<table><tr><th>Name</th><th>Born</th></tr><tr><td>Ann</td><td>1901</td></tr></table>"
 MERGED = (
@@ -53,20 +53,21 @@ def pages() -> list[ParsedPage]:
     ]
 
 
-def rendered(format_: str, pages: list[ParsedPage], **told: Any) -> bytes:
-    return b"".join(render_document(format_, pages, {**TOLD, **told}))
+def rendered(format_: str, pages: list[ParsedPage], **info: Any) -> bytes:
+    return b"".join(render_document(format_, pages, {**INFO, **info}))
 
 
-def docling(pages: list[ParsedPage], **told: Any) -> Any:
+def docling(pages: list[ParsedPage], **info: Any) -> Any:
     core = pytest.importorskip("docling_core.types.doc")
-    return core.DoclingDocument.model_validate_json(rendered("docling", pages, **told))
+    return core.DoclingDocument.model_validate_json(rendered("docling", pages, **info))
 
 
 def test_docling_reads_everything(pages: list[ParsedPage]) -> None:
     made = docling(pages)
     assert made.name == "a paper"
     assert (made.origin.filename, made.origin.mimetype) == ("a paper.pdf", "application/pdf")
-    assert {number: (one.size.width, one.size.height) for number, one in made.pages.items()} == {
+    assert {number: (element.size.width, element.size.height) for number, element in
+    made.pages.items()} == {
         1: (WIDTH, HEIGHT), 2: (WIDTH, HEIGHT),
     }  # fmt: skip
     body = [(str(item.label.value), getattr(item, "text", "")) for item, _ in made.iterate_items()]
@@ -90,7 +91,11 @@ def test_docling_reads_everything(pages: list[ParsedPage]) -> None:
     assert furniture == ["A Paper", "1"]
     assert made.tables[0].caption_text(made) == "Table 1: Names"
     assert made.pictures[0].caption_text(made) == "Figure 1: Fruit"
-    assert [one.marker for one in made.texts if one.label.value == "list_item"] == ["-", "-", "3."]
+    assert [element.marker for element in made.texts if element.label.value == "list_item"] == [
+        "-",
+        "-",
+        "3.",
+    ]
 
 
 def test_docling_tables_keep_their_spans() -> None:
@@ -114,27 +119,27 @@ def test_docling_tables_keep_their_spans() -> None:
 def test_olmocr_lines_have_the_place_of_each_page(pages: list[ParsedPage]) -> None:
     blank = page(4)
     lines = rendered("olmocr", [*pages, blank], failed=[{"page": 3, "reason": "x"}]).splitlines()
-    told = json.loads(lines[0])
+    record = json.loads(lines[0])
     assert len(lines) == 1
-    assert set(told) == {"id", "text", "source", "added", "created", "metadata", "attributes"}
-    spans = told["attributes"]["pdf_page_numbers"]
-    text = told["text"]
+    assert set(record) == {"id", "text", "source", "added", "created", "metadata", "attributes"}
+    spans = record["attributes"]["pdf_page_numbers"]
+    text = record["text"]
     assert [number for *_, number in spans] == [1, 2, 4]
     assert [spans[0][0], spans[-1][1]] == [0, len(text)]
-    assert all(one[1] == other[0] for one, other in pairwise(spans))
+    assert all(span[1] == other[0] for span, other in pairwise(spans))
     assert [text[start:end].strip() for start, end, _ in spans] == [
         pages[0].markdown.strip(), pages[1].markdown.strip(), "",
     ]  # fmt: skip
-    assert told["metadata"]["Source-File"] == "sub/a paper.pdf"
-    assert told["metadata"]["pdf-total-pages"] == 4
-    assert told["metadata"]["failed-pages"] == [3]
+    assert record["metadata"]["Source-File"] == "sub/a paper.pdf"
+    assert record["metadata"]["pdf-total-pages"] == 4
+    assert record["metadata"]["failed-pages"] == [3]
     assert rendered("olmocr", [blank]) == b""
-    bare = json.loads(b"".join(render_document("olmocr", pages, TOLD, furniture=False)))
+    bare = json.loads(b"".join(render_document("olmocr", pages, INFO, furniture=False)))
     (start, end, _), _ = bare["attributes"]["pdf_page_numbers"]
     first = bare["text"][start:end].strip()
     assert pages[0].markdown.strip() == f"A Paper\n\n{first}\n\n1"
     numbered = page(1, ("Text", "1", TOP), ("Text", "Apples.", TOP), ("Page-footer", "1", BOTTOM))
-    bare = json.loads(b"".join(render_document("olmocr", [numbered], TOLD, furniture=False)))
+    bare = json.loads(b"".join(render_document("olmocr", [numbered], INFO, furniture=False)))
     assert bare["text"] == "1\n\nApples."
 
 
@@ -169,9 +174,9 @@ def picture() -> Page:
 
 def test_figures_are_cut_out_and_named(pages: list[ParsedPage]) -> None:
     named = figures.named(pages[0], ("Picture", "Table"))
-    found = figures.crops(picture(), named)
-    assert list(found) == ["page-0001-table-1.png", "page-0001-figure-1.png"]
-    with Image.open(io.BytesIO(found["page-0001-figure-1.png"])) as image:
+    crops = figures.crops(picture(), named)
+    assert list(crops) == ["page-0001-table-1.png", "page-0001-figure-1.png"]
+    with Image.open(io.BytesIO(crops["page-0001-figure-1.png"])) as image:
         assert image.size == (508, 108)  # a margin of 4 around 500 x 100
         assert image.getpixel((254, 54)) == (255, 0, 0)
         assert image.getpixel((0, 0)) == (0, 0, 0)
@@ -185,11 +190,11 @@ def test_figures_are_cut_out_and_named(pages: list[ParsedPage]) -> None:
 
 
 def test_json_tells_headers_and_footers_apart(pages: list[ParsedPage]) -> None:
-    told = json.loads(render_page("json", pages[0]))
-    assert (told["headers"], told["footers"]) == (["A Paper"], ["1"])
-    assert told["regions"][0]["text"] == "A Paper"
+    content = json.loads(render_page("json", pages[0]))
+    assert (content["headers"], content["footers"]) == (["A Paper"], ["1"])
+    assert content["regions"][0]["text"] == "A Paper"
     whole = json.loads(rendered("json", pages))
-    assert [len(one["regions"]) for one in whole["pages"]] == [14, 2]  # nothing is joined
+    assert [len(entry["regions"]) for entry in whole["pages"]] == [14, 2]  # nothing is joined
 
 
 @pytest.mark.parametrize("format_", FORMATS)

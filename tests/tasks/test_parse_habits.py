@@ -14,14 +14,14 @@ from sooner.tasks.parse.contexts import pieces_of
 from sooner.tasks.parse.habits import NAME, habits_of
 
 
-def folder(path: Path, **told: Any) -> str:
-    (path / NAME).write_text(json.dumps({"parse": told}))
+def folder(path: Path, **values: Any) -> str:
+    (path / NAME).write_text(json.dumps({"parse": values}))
     return str(path)
 
 
-def test_a_folder_says_how_its_model_was_trained(tmp_path: Path) -> None:
-    told = {"prompt": "read the page", "form": "markdown-spaced", "size": [512, 640]}
-    habits = habits_of(folder(tmp_path, **told))
+def test_a_folder_describes_how_its_model_was_trained(tmp_path: Path) -> None:
+    values = {"prompt": "read the page", "form": "markdown-spaced", "size": [512, 640]}
+    habits = habits_of(folder(tmp_path, **values))
     assert habits.ask is not None
     assert (habits.ask.page, habits.ask.form) == ("read the page", "markdown-spaced")
     assert habits.size == (512, 640)
@@ -31,7 +31,7 @@ def test_a_folder_says_how_its_model_was_trained(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "reason"),
+    ("values", "reason"),
     [
         ({"promt": "x"}, "did you mean 'prompt'"),
         ({"prompt": "x", "form": "markdwn"}, "did you mean 'markdown'"),
@@ -41,8 +41,8 @@ def test_a_folder_says_how_its_model_was_trained(tmp_path: Path) -> None:
     ],
     ids=str,
 )
-def test_a_broken_file_is_refused_in_a_line(tmp_path: Path, told: dict, reason: str) -> None:
+def test_a_broken_file_is_refused_in_a_line(tmp_path: Path, values: dict, reason: str) -> None:
     with pytest.raises(SoonerError, match=reason) as caught:
-        habits_of(folder(tmp_path, **told))
+        habits_of(folder(tmp_path, **values))
     assert NAME in str(caught.value)
     assert "\n" not in str(caught.value)

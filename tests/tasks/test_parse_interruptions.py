@@ -101,12 +101,12 @@ def test_a_run_that_is_killed_goes_on_where_it_was(tmp_path: Path) -> None:
     killed.wait()
     killed.stdout.close()
     assert sorted(page for _, page in records(out)) == [1, 2]
-    kept = (out / "a.pdf/page-0002.md").stat().st_mtime_ns
+    mtime = (out / "a.pdf/page-0002.md").stat().st_mtime_ns
     with open(out / NAME, "ab") as file:
         file.write(b'{"document": "a.pdf", "page": 3, "stat')  # as a crash might leave it
     (out / "a.pdf" / "page-0003.md").write_text("half")
     (out / "a.pdf" / ".sooner-12ab.part").write_text("hal")
     assert run(source, out).report == [3, 4]
-    assert (out / "a.pdf/page-0002.md").stat().st_mtime_ns == kept
+    assert (out / "a.pdf/page-0002.md").stat().st_mtime_ns == mtime
     assert sorted(page for _, page in records(out)) == [1, 2, 3, 4]
     assert (out / "a.pdf.md").read_text() == "\n".join(["nothing drafted\n"] * 4)

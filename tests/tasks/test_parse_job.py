@@ -61,7 +61,7 @@ def test_outputs_mirror_the_inputs(tree: Path, tmp_path: Path) -> None:
     assert len(record["input_hash"]) == 64
 
 
-def test_what_a_model_says_is_not_run_as_html(tree: Path, tmp_path: Path) -> None:
+def test_model_output_is_not_run_as_html(tree: Path, tmp_path: Path) -> None:
     class Script(EchoParser):
         def __call__(self, page: Any, draft: Any = None) -> Any:
             from dataclasses import replace
@@ -96,13 +96,13 @@ def test_thousands_of_documents_begin_with_the_first_page(tmp_path: Path) -> Non
             raise KeyboardInterrupt
 
     sys.addaudithook(watch)  # can't be taken away again
-    asked = job(root, out)
+    parse_job = job(root, out)
     with pytest.raises(KeyboardInterrupt):
-        asked.run(Stop)
+        parse_job.run(Stop)
     assert str(root / "0.png") in opened
     assert len(opened) <= 3
-    assert asked.counts.opened <= 3
-    assert asked.counts.documents == count
+    assert parse_job.counts.opened <= 3
+    assert parse_job.counts.documents == count
 
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:

@@ -50,10 +50,10 @@ class Worker:
 
 
 def start(source: Path, out: Path | str, deaths: int = DEATHS) -> Worker:
-    told, telling = PROCESSES.Pipe(duplex=False)
+    receiver, telling = PROCESSES.Pipe(duplex=False)
     process = begin(work_and_die, source, out, deaths, telling)
     telling.close()
-    return Worker(process, told)
+    return Worker(process, receiver)
 
 
 def until_done(source: Path, out: Path | str, deaths: int = DEATHS) -> int:
@@ -82,23 +82,23 @@ def kill_at_random(
             victim.kill()
         if hit == kills:
             break
-        if any(one.process.exitcode == 0 for one in running):
-            for one in running:
-                one.kill()
+        if any(worker.process.exitcode == 0 for worker in running):
+            for worker in running:
+                worker.kill()
             forget_half(out, chance)
-        for place, one in enumerate(running):  # also those whose page killed them
-            if not one.process.is_alive():
+        for place, worker in enumerate(running):  # also those whose page killed them
+            if not worker.process.is_alive():
                 running[place] = start(source, out, deaths)
-    for one in running:
-        one.process.join(120)
-        assert one.process.exitcode in (0, -signal.SIGKILL)
+    for worker in running:
+        worker.process.join(120)
+        assert worker.process.exitcode in (0, -signal.SIGKILL)
     until_done(source, out, deaths)
 
 
 def forget_half(out: Path | str, chance: random.Random) -> None:
     """Take away half of the pages that a worker parsed, and what is known of documents' files."""
     store = open_store(out)
-    pages = sorted(one.name for one in store.names(f"{HOME}/"))
+    pages = sorted(info.name for info in store.names(f"{HOME}/"))
     for name in pages:
         if not name.endswith(ASIDE) and chance.random() < 0.5:
             store.remove(name)
@@ -116,10 +116,10 @@ def undisturbed(source: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[
     """What one worker makes of `source`, whom nobody kills but two pages."""
     out = tmp_path_factory.mktemp("alone") / "out"
     assert until_done(source, out) == 2 * DEATHS
-    found = outputs(out)
-    assert found[NAME].count(b"processes died at it") >= 2
+    contents = outputs(out)
+    assert contents[NAME].count(b"processes died at it") >= 2
     assert until_done(source, out) == 0
-    return found
+    return contents
 
 
 @pytest.fixture
@@ -143,7 +143,7 @@ def test_kills_change_nothing(place: Path, source: Path, undisturbed: dict[str, 
 
 
 @pytest.mark.parametrize("place", ["s3"], indirect=True)
-def test_kills_change_nothing_behind_a_url(place: str, tmp_path: Path) -> None:
+def test_kills_change_nothing_at_a_url(place: str, tmp_path: Path) -> None:
     source, alone = tree(tmp_path / "in", documents=1, pages=3), tmp_path / "alone"
     assert until_done(source, alone, 3) == 3
     kill_at_random(source, place, 2, 2, deaths=3, workers=2)

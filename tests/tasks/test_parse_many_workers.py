@@ -70,18 +70,18 @@ def test_leases_share_the_work(source: Path, tmp_path: Path) -> None:
     """Each page is parsed by one of two, whose pages interleave; what one has in hand when the
     other is through is waited for."""
     out = tmp_path / "out"
-    told: list[list[int]] = [[], []]
+    pages: list[list[int]] = [[], []]
 
     def take_part(number: int) -> None:
-        told[number] = work(source, out, 0.05)
+        pages[number] = work(source, out, 0.05)
 
     threads = [threading.Thread(target=take_part, args=(number,)) for number in range(2)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join(120)
-    assert len(told[0]) + len(told[1]) == PAGES
-    assert min(len(told[0]), len(told[1])) > 2
+    assert len(pages[0]) + len(pages[1]) == PAGES
+    assert min(len(pages[0]), len(pages[1])) > 2
     assert left_over(out) == []
 
 
@@ -109,7 +109,7 @@ def test_a_page_that_kills_its_process_is_set_aside_after_three(tmp_path: Path) 
     assert records(out)["a.pdf", 2]["status"] == "SUCCESS"
 
 
-def test_a_document_that_kills_whoever_opens_it_is_set_aside(tmp_path: Path) -> None:
+def test_a_document_that_kills_its_readers_is_set_aside(tmp_path: Path) -> None:
     (tmp_path / "in").mkdir()
     pdf(tmp_path / "in" / "a.pdf", 1)
     pdf(tmp_path / "in" / "b.pdf", 2)
@@ -119,17 +119,20 @@ def test_a_document_that_kills_whoever_opens_it_is_set_aside(tmp_path: Path) -> 
         process.join(60)
         assert process.exitcode == 9
     for failed in (1, 0):
-        asked = job(source, out)
-        assert asked.run(EchoParser).failed == failed
-        assert [one["status"] for one in records(out).values()] == ["FAILED", *["SUCCESS"] * 2]
+        parse_job = job(source, out)
+        assert parse_job.run(EchoParser).failed == failed
+        assert [record["status"] for record in records(out).values()] == [
+            "FAILED",
+            *["SUCCESS"] * 2,
+        ]
         assert list(records(out)) == [("a.pdf", 0), ("b.pdf", 1), ("b.pdf", 2)]
-    assert asked.counts.aside == 1
+    assert parse_job.counts.aside == 1
 
 
 def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone) -> None:
     out = tmp_path / "out"
-    told = [work(source, out, 0.0, shard=DocumentShard(number, 3)) for number in (1, 2, 3)]
-    assert sum(map(len, told)) == PAGES
+    pages = [work(source, out, 0.0, shard=DocumentShard(number, 3)) for number in (1, 2, 3)]
+    assert sum(map(len, pages)) == PAGES
     assert outputs(out) == alone
     places = [f"{number}/{name}.pdf" for number in range(50) for name in "abcdef"]
     for place in places:

@@ -93,16 +93,16 @@ Limit = Callable[[int], list[int]]
 def limited(qwen: ModelPair, monkeypatch: pytest.MonkeyPatch) -> Iterator[Limit]:
     """Sets from how many patches on a picture is too much; patches of all that were tried."""
 
-    def set_limit(most: int) -> list[int]:
+    def set_limit(maximum: int) -> list[int]:
         tried: list[int] = []
         visual = qwen.target.model.model.visual
         real = visual.forward
 
-        def forward(pixels: torch.Tensor, *others: Any, **named: Any) -> Any:
+        def forward(pixels: torch.Tensor, *args: Any, **named: Any) -> Any:
             tried.append(len(pixels))
-            if len(pixels) > most:
+            if len(pixels) > maximum:
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.")
-            return real(pixels, *others, **named)
+            return real(pixels, *args, **named)
 
         monkeypatch.setattr(visual, "forward", forward)
         return tried
@@ -131,7 +131,9 @@ def test_a_page_that_takes_too_much_memory_is_read_smaller(qwen: ModelPair, limi
     assert parser(noise_page()).mode == "exact"
 
 
-def test_a_page_that_never_fits_says_how_far_it_was_tried(qwen: ModelPair, limited: Limit) -> None:
+def test_a_page_that_never_fits_reports_how_far_it_was_tried(
+    qwen: ModelPair, limited: Limit
+) -> None:
     tried = limited(0)
     with pytest.raises(MemoryRanOutError, match=r"even at 35% of the page's width .*lower --dpi"):
         PageParser(qwen, ParseSettings(**FIXED))(noise_page(168, 224))

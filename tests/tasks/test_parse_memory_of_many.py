@@ -20,13 +20,13 @@ STATUS, FORGET = Path("/proc/self/status"), Path("/proc/self/clear_refs")
 
 
 def resident(name: str = "VmRSS") -> int:
-    """Bytes of this process that are in memory; `VmHWM` for the most since `forget_most`."""
-    found = re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())
-    assert found is not None
-    return int(found[1]) * 1024
+    """Bytes of this process that are in memory; `VmHWM` for the most since `reset_peak`."""
+    match = re.search(rf"{name}:\s+(\d+) kB", STATUS.read_text())
+    assert match is not None
+    return int(match[1]) * 1024
 
 
-def forget_most() -> None:
+def reset_peak() -> None:
     FORGET.write_text("5")
 
 
@@ -47,27 +47,27 @@ class Weighs(EchoParser):
     def __init__(self, weigh: Any, at: tuple[int, ...]) -> None:
         super().__init__()
         self.weigh, self.at, self.count = weigh, at, 0
-        self.found: list[float] = []
+        self.samples: list[float] = []
 
     def __call__(self, page: Any, draft: Any = None) -> Any:
         self.count += 1
         self.report.clear()
         if self.count in self.at:
             gc.collect()
-            self.found.append(self.weigh())
+            self.samples.append(self.weigh())
         return super().__call__(page, draft)
 
 
 def run(source: Path, out: Path, parser: Weighs) -> ParseJob:
-    asked = ParseJob(
+    parse_job = ParseJob(
         find_documents([source]),
         Delivery(out, ("md",), overlay=False),
         "s",
         intake=SMALL,
         workers=1,
     )
-    asked.run(lambda: parser)
-    return asked
+    parse_job.run(lambda: parser)
+    return parse_job
 
 
 @pytest.mark.soak
@@ -79,16 +79,16 @@ def test_a_hundred_thousand_documents_take_the_memory_of_ten_thousand(
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     count = int(os.environ.get("SOONER_DOCUMENTS", "100000"))
     source = many(tmp_path / "in", count)
-    forget_most()
+    reset_peak()
     began = time.perf_counter()
     at = (1, count // 10, *range(count // 5, count + 1, count // 5))
     parser = Weighs(lambda: (time.perf_counter() - began, resident()), at)
-    asked = run(source, tmp_path / "out", parser)
-    took, most = time.perf_counter() - began, resident("VmHWM")
-    assert asked.counts.done == count
-    for number, (seconds, there) in zip(at, parser.found, strict=True):
+    parse_job = run(source, tmp_path / "out", parser)
+    took, peak = time.perf_counter() - began, resident("VmHWM")
+    assert parse_job.counts.done == count
+    for number, (seconds, there) in zip(at, parser.samples, strict=True):
         print(f"document {number} after {seconds:.1f} s: {there / 1e6:.1f} MB")
-    print(f"all after {took:.1f} s: {most / 1e6:.1f} MB at most")
-    (start, _), (_, early), *_ = parser.found
-    assert most - early < 50e6
+    print(f"all after {took:.1f} s: {peak / 1e6:.1f} MB at most")
+    (start, _), (_, early), *_ = parser.samples
+    assert peak - early < 50e6
     assert start < 60

@@ -42,8 +42,8 @@ from sooner.tasks.parse.loading import add_stops
 from sooner.tasks.parse.model_inputs import picture_inputs
 from tasks.parsing import noise_page
 
-SHOWN = "{% for message in messages %}{% for part in message['content'] %}"
-TOLD = "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endfor %}"
+TEMPLATE_HEAD = "{% for message in messages %}{% for part in message['content'] %}"
+TEMPLATE_TAIL = "{% else %}{{ part['text'] }}{% endif %}{% endfor %}{% endfor %}"
 
 PATCHES = {"patch_size": 7, "merge_size": 2, "min_pixels": 28 * 28, "max_pixels": 56 * 56 * 4}
 
@@ -51,7 +51,7 @@ TOKENS = 12
 
 
 def template(picture: str) -> str:
-    return f"{SHOWN}{{% if part['type'] == 'image' %}}{picture}{TOLD}"
+    return f"{TEMPLATE_HEAD}{{% if part['type'] == 'image' %}}{picture}{TEMPLATE_TAIL}"
 
 
 def tokenizer(image: str = "<img>", **named: str) -> PreTrainedTokenizerFast:
@@ -140,47 +140,47 @@ def test_answers_end_where_the_family_s_do(monkeypatch: pytest.MonkeyPatch) -> N
     model, processor = tiny.model("got_ocr2"), got_ocr2()
     monkeypatch.setattr(model, "generation_config", copy.deepcopy(model.generation_config))
     pair, page = ModelPair(Loaded("any/name", model, processor)), noise_page(112, 140)
-    asked = ParseSettings(max_new_tokens=TOKENS, repetition=0)
-    whole = PageParser(pair, asked)(page)
+    settings = ParseSettings(max_new_tokens=TOKENS, repetition=0)
+    whole = PageParser(pair, settings)(page)
     first, *rest = whole.raw.split()
     assert rest
     add_stops(model, processor.tokenizer, (first, "not a token"))
     assert model.generation_config.eos_token_id == [
         tiny.EOS, processor.tokenizer.convert_tokens_to_ids(first),
     ]  # fmt: skip
-    ended = PageParser(pair, asked)(page)
+    ended = PageParser(pair, settings)(page)
     assert (ended.raw, ended.status, ended.truncated) == ("", "SUCCESS", None)
     assert FAMILIES["got-ocr-2"].stops == ("<|im_end|>",)
 
 
 @pytest.mark.parametrize("family", CASES)
-def test_a_page_is_asked_about_officially_and_read_as_generate_does(
+def test_a_page_has_the_official_prompt_and_reads_as_generate_does(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     name, make = CASES[family]
     model, processor = tiny.model(make.__name__), make()
-    asked: list[str] = []
+    prompts: list[str] = []
     called = type(processor).__call__
 
-    def listening(self: Any, *given: Any, **options: Any) -> Any:
-        asked.extend(options["text"])
-        return called(self, *given, **options)
+    def listening(self: Any, *args: Any, **options: Any) -> Any:
+        prompts.extend(options["text"])
+        return called(self, *args, **options)
 
     monkeypatch.setattr(type(processor), "__call__", listening)
     pair = ModelPair(Loaded(name, model, processor))
     page, official = noise_page(112, 140), FAMILIES[family].ask
     inputs = picture_inputs(processor, [page.picture], official.page, model, official.template)
-    said = model.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
+    sequences = model.generate(**inputs, max_new_tokens=TOKENS, do_sample=False)
     want = processor.tokenizer.decode(
-        said[0, inputs["input_ids"].shape[1] :], skip_special_tokens=family != "deepseek-ocr-2"
+        sequences[0, inputs["input_ids"].shape[1] :], skip_special_tokens=family != "deepseek-ocr-2"
     )
     settings = ParseSettings(max_new_tokens=TOKENS, repetition=0, stages="both")
     parser = PageParser(pair, settings)
     assert parser.ask.page == official.page
     assert parser(page).raw == want
-    assert len(set(asked)) == 1  # the page's prompt, in whatever the family has around it
-    assert official.page in asked[0]
-    before, regions = len(asked), ("Text", "Table", "Formula")
+    assert len(set(prompts)) == 1  # the page's prompt, in whatever the family has around it
+    assert official.page in prompts[0]
+    before, regions = len(prompts), ("Text", "Table", "Formula")
     drafts = [
         Region((0, 45 * place, 112, 45 * place + 44), label, place, ["w1 w2 w3"])
         for place, label in enumerate(regions)
@@ -188,6 +188,6 @@ def test_a_page_is_asked_about_officially_and_read_as_generate_does(
     drafted = parser(page, PageDraft(drafts, size=page.size))
     assert drafted.raw == want
     assert "regions" in drafted.stages
-    crops = "\n".join(asked[before:])
+    crops = "\n".join(prompts[before:])
     for label in regions:
         assert parser.ask.of(label).prompt in crops

@@ -51,11 +51,11 @@ def test_figures_are_files_of_their_page(source: Path, tmp_path: Path) -> None:
     with Image.open(out / figure) as image:
         assert image.size == (48, 28)
         assert image.convert("RGB").getpixel((24, 14)) == (255, 0, 0)
-    shown = "![Figure](a%20b.png/page-0001-figure-1.png)"
-    assert (out / "a b.png.md").read_text() == f"nothing drafted\n\n{shown}\n"
+    image_link = "![Figure](a%20b.png/page-0001-figure-1.png)"
+    assert (out / "a b.png.md").read_text() == f"nothing drafted\n\n{image_link}\n"
     assert "](page-0001-figure-1.png)" in (out / "a b.png/page-0001.md").read_text()
-    told = json.loads((out / "a b.png.json").read_text())["pages"][0]["regions"]
-    assert [one.get("picture") for one in told] == [None, "page-0001-figure-1.png"]
+    regions = json.loads((out / "a b.png.json").read_text())["pages"][0]["regions"]
+    assert [region.get("picture") for region in regions] == [None, "page-0001-figure-1.png"]
 
 
 def test_figures_and_formats_of_a_finished_folder_cost_no_model(

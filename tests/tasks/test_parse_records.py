@@ -45,44 +45,48 @@ WHOLE = ParsedPage(
 def test_a_page_is_the_same_after_json() -> None:
     ours = json.loads(json.dumps(WHOLE.to_json()))
     assert ParsedPage.from_json(ours) == WHOLE
-    for one in fields(ParsedPage):  # a new attribute is to be in this test
-        if one.name != "source":
-            assert getattr(WHOLE, one.name) != getattr(ParsedPage("", 0), one.name), one.name
-    told = {**ours, "of a later version": 1}
-    del told["stages"]
-    assert ParsedPage.from_json(told) == replace(WHOLE, stages={})
+    for field in fields(ParsedPage):  # a new attribute is to be in this test
+        if field.name != "source":
+            assert getattr(WHOLE, field.name) != getattr(ParsedPage("", 0), field.name), field.name
+    data = {**ours, "of a later version": 1}
+    del data["stages"]
+    assert ParsedPage.from_json(data) == replace(WHOLE, stages={})
 
 
 def test_records_are_the_same_after_a_store(tmp_path: Path) -> None:
-    kept = PageRecords(open_store(tmp_path))
+    page_records = PageRecords(open_store(tmp_path))
     record = PageRecord(WHOLE, "i" * 64, "s" * 16, {"png": "12"})
-    kept.write(record)
-    read = kept.read(record.input_hash, record.settings_hash, 3)
+    page_records.write(record)
+    read = page_records.read(record.input_hash, record.settings_hash, 3)
     assert read == replace(record, page=replace(WHOLE, source=""))  # a document has many places
     assert listing(tmp_path) == []
     name = f"{HOME}/{'i' * 64}/{'s' * 16}/000003.json"
     assert (tmp_path / name).is_file()
     (tmp_path / name).write_text("{}")
     with pytest.raises(SoonerError, match=r"is no record of a page; remove it") as caught:
-        kept.read(record.input_hash, record.settings_hash, 3)
+        page_records.read(record.input_hash, record.settings_hash, 3)
     assert "\n" not in str(caught.value)
 
 
 def test_what_was_parsed_goes_before_what_failed(tmp_path: Path) -> None:
-    kept = PageRecords(open_store(tmp_path))
+    page_records = PageRecords(open_store(tmp_path))
     for status in ("SUCCESS", FAILED, DRAFT):
-        kept.write(PageRecord(replace(WHOLE, status=status), "i", "s"))
-    kept.write(PageRecord(replace(WHOLE, status=FAILED, number=4), "i", "s", is_aside=True))
-    kept.write(PageRecord(replace(WHOLE, status=FAILED, number=5), "i", "t"))
-    assert kept.read("i", "s", 3).page.status == "SUCCESS"
-    found = kept.of("i")
-    assert sorted(found) == ["s", "t"]
-    assert (found["s"].done, set(found["s"].aside), found["s"].numbers) == ({3}, {4}, {3, 4})
-    assert set(found["t"].failed) == {5}
-    kept.forget("i/s/000003", [".json"])
-    assert kept.read("i", "s", 3).page.status == DRAFT
-    assert kept.of("unknown") == {}
-    assert kept.read("i", "s", 9) is None
+        page_records.write(PageRecord(replace(WHOLE, status=status), "i", "s"))
+    page_records.write(PageRecord(replace(WHOLE, status=FAILED, number=4), "i", "s", is_aside=True))
+    page_records.write(PageRecord(replace(WHOLE, status=FAILED, number=5), "i", "t"))
+    assert page_records.read("i", "s", 3).page.status == "SUCCESS"
+    by_settings = page_records.of("i")
+    assert sorted(by_settings) == ["s", "t"]
+    assert (by_settings["s"].done, set(by_settings["s"].aside), by_settings["s"].numbers) == (
+        {3},
+        {4},
+        {3, 4},
+    )
+    assert set(by_settings["t"].failed) == {5}
+    page_records.forget("i/s/000003", [".json"])
+    assert page_records.read("i", "s", 3).page.status == DRAFT
+    assert page_records.of("unknown") == {}
+    assert page_records.read("i", "s", 9) is None
 
 
 OLD = {"seconds": {"e2e": 1.0}, "stages": {}, "compared": None}
@@ -97,10 +101,10 @@ def as_of_0_2(out: Path, dropped: tuple[str, ...] = ()) -> None:
     for line in lines:
         del line["set_aside"]
         if line["status"] != FAILED:
-            for name in [one for one in line["files"] if one.endswith(".json")]:
-                told = json.loads((out / name).read_text())
-                (out / name).write_text(json.dumps({**told, **OLD}))
-    (out / NAME).write_text("".join(json.dumps(one) + "\n" for one in lines))
+            for name in [item for item in line["files"] if item.endswith(".json")]:
+                content = json.loads((out / name).read_text())
+                (out / name).write_text(json.dumps({**content, **OLD}))
+    (out / NAME).write_text("".join(json.dumps(item) + "\n" for item in lines))
     for name in dropped:
         (out / name).unlink()
 
@@ -138,9 +142,7 @@ def test_a_folder_of_0_2_goes_on(source: Path, tmp_path: Path) -> None:
     assert run(source, out, **deliver(out)).report == []
 
 
-def test_pages_of_0_2_without_json_are_taken_from_their_markdown(
-    source: Path, tmp_path: Path
-) -> None:
+def test_pages_of_0_2_without_json_come_from_their_markdown(source: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(source, out, **deliver(out, ("md",)))
     as_of_0_2(out, dropped=("b.pdf/page-0002.md",))

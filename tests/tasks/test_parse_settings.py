@@ -32,14 +32,14 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
     for seed in range(3):
         parser(noise_page(seed=seed), draft_of(page, "w1 w2 w3 w4", " ".join(words[5:20])))
     assert parser(page, draft).raw == alone.raw
-    trust = parser.experience.prior
-    assert vars(trust) == vars(type(trust)())
+    prior = parser.experience.prior
+    assert vars(prior) == vars(type(prior)())
     named = parser.experience.of("made-up")
-    assert vars(named) == vars(type(trust)(may_idle=True))
+    assert vars(named) == vars(type(prior)(may_idle=True))
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "error"),
     [
         ({"stages": "pages"}, "did you mean 'page'"),
         ({"form": "markdwn"}, "did you mean 'markdown'"),
@@ -51,6 +51,6 @@ def test_a_relaxed_page_does_not_depend_on_the_clock_or_the_pages_before_it(
         ({"prompt": " "}, "prompt is empty"),
     ],
 )
-def test_settings_refuse(options: dict, told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
+def test_settings_refuse(options: dict, error: str) -> None:
+    with pytest.raises(SoonerError, match=error):
         ParseSettings(**options)

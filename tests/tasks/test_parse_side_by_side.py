@@ -20,7 +20,7 @@ from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import job, listing, records, run
 from tasks.parsing import qwen3_vl
 
-MOST = 3
+IN_FLIGHT = 3
 
 
 class ScatteredParser(EchoParser):
@@ -29,7 +29,7 @@ class ScatteredParser(EchoParser):
     None ends before there are as many as the job may have, however slowly it reads.
     """
 
-    pages_in_flight = MOST
+    pages_in_flight = IN_FLIGHT
 
     def __init__(self, raising: dict[int, BaseException] | None = None) -> None:
         super().__init__(raising)
@@ -41,7 +41,7 @@ class ScatteredParser(EchoParser):
         with self.changing:
             self.under_way += 1
             self.maximum = max(self.maximum, self.under_way)
-            if self.under_way == MOST:
+            if self.under_way == IN_FLIGHT:
                 self.is_full.set()
         return self.pool.submit(self._later, page, draft, self.random.random() / 30)
 
@@ -80,18 +80,16 @@ def side_by_side(tree: Path, out: Path, **options: Any) -> ScatteredParser:
 
 
 @pytest.mark.parametrize("workers", [0, 1, 3])
-def test_the_files_are_those_of_one_page_after_the_other(
-    workers: int, tree: Path, tmp_path: Path
-) -> None:
+def test_the_files_are_those_of_serial_pages(workers: int, tree: Path, tmp_path: Path) -> None:
     raising = {4: SoonerError("page 4 does not fit")}
     run(tree, tmp_path / "one", SayNumber(), raising=raising)
     parser = side_by_side(tree, tmp_path / "several", workers=workers, raising=raising)
     assert parser.is_closed
-    assert parser.maximum == MOST
-    one, several = records(tmp_path / "one"), records(tmp_path / "several")
+    assert parser.maximum == IN_FLIGHT
+    serial, several = records(tmp_path / "one"), records(tmp_path / "several")
     assert listing(tmp_path / "several") == listing(tmp_path / "one")
     assert {key: (row["status"], row["reason"]) for key, row in several.items()} == {
-        key: (row["status"], row["reason"]) for key, row in one.items()
+        key: (row["status"], row["reason"]) for key, row in serial.items()
     }
     for name in listing(tmp_path / "one"):
         if name.endswith((".md", ".json")):
@@ -100,30 +98,28 @@ def test_the_files_are_those_of_one_page_after_the_other(
             ).read_bytes(), name
 
 
-def test_a_run_goes_on_where_one_was_broken_off(tree: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_where_the_last_was_broken_off(tree: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    told: list[tuple[str, int]] = []
+    pages: list[tuple[str, int]] = []
 
     def stop(record: dict[str, Any], counts: Any) -> None:
-        told.append((record["document"], record["page"]))
-        if len(told) == 5:
+        pages.append((record["document"], record["page"]))
+        if len(pages) == 5:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         side_by_side(tree, out, on_page=stop)
     parser = side_by_side(tree, out)
-    assert len(parser.report) == 5 + 1 + 7 + 2 + 1 - sum(page > 0 for _, page in told)
+    assert len(parser.report) == 5 + 1 + 7 + 2 + 1 - sum(page > 0 for _, page in pages)
     run(tree, tmp_path / "one", SayNumber())
     assert listing(out) == listing(tmp_path / "one")
 
 
-def test_a_job_over_one_engine_writes_what_one_page_after_the_other_does(
-    tree: Path, tmp_path: Path
-) -> None:
+def test_a_job_over_a_shared_engine_writes_what_serial_pages_do(tree: Path, tmp_path: Path) -> None:
     (tree / "broken.pdf").unlink()
-    pair, asked = qwen3_vl(), ParseSettings(max_new_tokens=8, nodes=4)
-    job(tree, tmp_path / "one", SayNumber()).run(lambda: PageParser(pair, asked))
-    job(tree, tmp_path / "several", SayNumber()).run(lambda: page_parser(pair, asked, 4))
+    pair, settings = qwen3_vl(), ParseSettings(max_new_tokens=8, nodes=4)
+    job(tree, tmp_path / "one", SayNumber()).run(lambda: PageParser(pair, settings))
+    job(tree, tmp_path / "several", SayNumber()).run(lambda: page_parser(pair, settings, 4))
     for name in listing(tmp_path / "one"):
         if name.endswith(".md"):
             assert (tmp_path / "several" / name).read_text() == (
@@ -133,16 +129,16 @@ def test_a_job_over_one_engine_writes_what_one_page_after_the_other_does(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("options", "error"),
     [
         (["--pages-in-flight", "0"], "--pages-in-flight is 0"),
         (["--pages-in-flight", "2", "--compare", "--model", "x"], "leave --pages-in-flight out"),
     ],
 )
 def test_options_that_can_t_be_are_refused(
-    given: list[str], told: str, tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    options: list[str], error: str, tree: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:
-        main(["parse", str(tree), "-o", str(tmp_path / "out"), *given])
+        main(["parse", str(tree), "-o", str(tmp_path / "out"), *options])
     assert ended.value.code
-    assert told in " ".join(capsys.readouterr().err.split())
+    assert error in " ".join(capsys.readouterr().err.split())

@@ -28,7 +28,7 @@ def run(
     return gone, choice
 
 
-def test_each_way_is_tried_then_the_faster_one_kept() -> None:
+def test_each_way_is_tried_then_the_faster_stays() -> None:
     tried = [*FIRST * [PAGE], *FIRST * [BOTH]]
     assert run({PAGE: 1.0, BOTH: 2.0}, 12)[0] == [*tried, *6 * [PAGE]]
     assert run({PAGE: 2.0, BOTH: 1.0}, 12)[0] == [*tried, *6 * [BOTH]]
@@ -36,7 +36,7 @@ def test_each_way_is_tried_then_the_faster_one_kept() -> None:
 
 @pytest.mark.parametrize("which", range(30))
 @pytest.mark.parametrize(("faster", "slower"), [(PAGE, BOTH), (BOTH, PAGE)])
-def test_one_page_that_was_ten_times_slower_misleads_nobody(
+def test_a_page_that_was_ten_times_slower_misleads_nobody(
     which: int, faster: str, slower: str
 ) -> None:
     """Wherever it falls, the first and cold pages included; without it 103 of 400 pages went the

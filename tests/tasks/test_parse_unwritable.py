@@ -32,8 +32,8 @@ def documents(root: Path, *names: str) -> Path:
 def outcome(source: Path, out: Path, **options: Any) -> tuple[dict[tuple[str, int], str], list]:
     """Failures by document and page, and the lines that were reported while the job ran."""
     lines: list[dict] = []
-    one = job(source, out, SayNumber(), on_page=lambda line, _: lines.append(line), **options)
-    counts = one.run(EchoParser)
+    parse_job = job(source, out, SayNumber(), on_page=lambda line, _: lines.append(line), **options)
+    counts = parse_job.run(EchoParser)
     assert counts.failed == sum(line["status"] == FAILED for line in lines)
     failed = {key: line["reason"] for key, line in records(out).items() if line["status"] == FAILED}
     return failed, lines

@@ -17,7 +17,7 @@ from tasks.parse_workers import FORMATS, outputs, tree, work
 
 
 @pytest.fixture
-def held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def temp_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where temporary files lie."""
     folder = tmp_path / "temporary"
     folder.mkdir()
@@ -36,14 +36,14 @@ def copied(source: Path) -> str:
 
 
 def parse(url: str, out: Path | str, parser: EchoParser | None = None) -> ParseJob:
-    asked = ParseJob(find_documents([url]), Delivery(out, FORMATS), "s", SMALL, SayNumber())
-    asked.run(lambda: parser or EchoParser())
-    return asked
+    parse_job = ParseJob(find_documents([url]), Delivery(out, FORMATS), "s", SMALL, SayNumber())
+    parse_job.run(lambda: parser or EchoParser())
+    return parse_job
 
 
 @pytest.mark.parametrize("is_remote", [False, True])
 def test_results_are_those_of_a_folder_but_for_where_it_was(
-    is_remote: bool, tmp_path: Path, held: Path
+    is_remote: bool, tmp_path: Path, temp_dir: Path
 ) -> None:
     source = tree(tmp_path / "in", documents=2, pages=2)
     work(source, tmp_path / "alone", 0.0)
@@ -53,33 +53,33 @@ def test_results_are_those_of_a_folder_but_for_where_it_was(
 
     class Looks(EchoParser):
         def __call__(self, page, draft=None):
-            seen.append([path.name for path in held.rglob("*.p*")])
+            seen.append([path.name for path in temp_dir.rglob("*.p*")])
             return super().__call__(page, draft)
 
     assert parse(url, out, Looks()).counts.failed == 0
     assert all(len(names) <= 3 for names in seen)  # as many as are read ahead
-    assert list(held.iterdir()) == []
-    ours, theirs = outputs(out), outputs(tmp_path / "alone")
-    assert ours.keys() == theirs.keys()
+    assert list(temp_dir.iterdir()) == []
+    ours, expected = outputs(out), outputs(tmp_path / "alone")
+    assert ours.keys() == expected.keys()
     for name in ours:
         if name != "manifest.jsonl":
-            assert ours[name] == theirs[name]
+            assert ours[name] == expected[name]
     assert f'"source": "memory:///{url[9:]}/0.pdf"'.encode() in ours["manifest.jsonl"]
     again = EchoParser()
     parse(url, out, again)
     assert again.report == []
 
 
-def test_a_document_that_is_gone_is_one_that_failed(tmp_path: Path, held: Path) -> None:
+def test_a_document_that_is_gone_has_failed(tmp_path: Path, temp_dir: Path) -> None:
     url = copied(tree(tmp_path / "in", documents=2, pages=2))
     documents = find_documents([url])
     store = open_store(url)
     body = store.read("0.pdf")
     store.remove("0.pdf")
     store.remove("sub/again.pdf")
-    asked = ParseJob(documents, Delivery(tmp_path / "out", FORMATS), "s", SMALL, SayNumber())
-    asked.run(EchoParser)
-    assert (asked.counts.failed, asked.counts.done) == (2, 3 + 1)
+    parse_job = ParseJob(documents, Delivery(tmp_path / "out", FORMATS), "s", SMALL, SayNumber())
+    parse_job.run(EchoParser)
+    assert (parse_job.counts.failed, parse_job.counts.done) == (2, 3 + 1)
     line = next(
         line
         for line in (tmp_path / "out/manifest.jsonl").read_text().splitlines()
@@ -87,7 +87,7 @@ def test_a_document_that_is_gone_is_one_that_failed(tmp_path: Path, held: Path) 
     )
     assert "0.pdf' does not exist" in line
     assert '"status": "FAILED"' in line
-    assert list(held.iterdir()) == []
+    assert list(temp_dir.iterdir()) == []
     store.write("0.pdf", body)
     assert parse(url, tmp_path / "out").counts.failed == 0
     assert (tmp_path / "out/0.pdf.md").read_text() == "number 1\n\nnumber 2\n"

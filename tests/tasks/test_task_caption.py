@@ -63,7 +63,7 @@ def test_text_is_what_the_model_generates(
 
 
 def test_record(clip: Path, pair: ModelPair) -> None:
-    told: list[str] = []
+    pieces: list[str] = []
     stages: list[str] = []
     counts: list[tuple[int, int]] = []
     record = caption(
@@ -72,12 +72,12 @@ def test_record(clip: Path, pair: ModelPair) -> None:
         replace(SHORT, compare=True),
         CaptionCallbacks(
             on_stage=stages.append,
-            on_text=lambda piece, drafted: told.append(piece),
+            on_text=lambda piece, drafted: pieces.append(piece),
             on_count=lambda *count: counts.append(count),
         ),
     )
     assert json.loads(json.dumps(record, allow_nan=False)) == record
-    assert "".join(told) == record["text"]
+    assert "".join(pieces) == record["text"]
     assert stages == ["process", "warm-up", "prefill", "compare"]
     assert counts[-1] == (24, 24)
     assert record["method"] in ("speculative", "parallel")  # whichever is faster here
@@ -138,12 +138,14 @@ def test_verify_agrees_with_hf(clip: Path, poor: ModelPair, head: str, method: s
         verify(clip, poor, replace(SHORT, temperature=1.0))
 
 
-def test_too_many_frames_says_how_many_fit(tmp_path: Path, pair: ModelPair) -> None:
+def test_too_many_frames_names_how_many_fit(tmp_path: Path, pair: ModelPair) -> None:
     path = videos.write(tmp_path / "a.mkv", "mpeg4", 100, (16, 16))
     ask = replace(SHORT, max_new_tokens=2)
-    with pytest.raises(SoonerError, match=rf"has {POSITIONS} positions; --frames \d+ fits") as told:
+    with pytest.raises(
+        SoonerError, match=rf"has {POSITIONS} positions; --frames \d+ fits"
+    ) as error:
         caption(path, pair, replace(ask, frames=100))
-    fits = int(str(told.value).split("--frames ")[1].split()[0])
+    fits = int(str(error.value).split("--frames ")[1].split()[0])
     assert 10 < fits < 30
     assert caption(path, pair, replace(ask, frames=fits))["tokens"] >= 1
     with pytest.raises(SoonerError):
@@ -154,7 +156,7 @@ def test_positions_after_the_fact_for_processors_that_can_not_count(
     tmp_path: Path, pair: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sooner.tasks.prompting.video_tokens", lambda *args: None)
-    test_too_many_frames_says_how_many_fit(tmp_path, pair)
+    test_too_many_frames_names_how_many_fit(tmp_path, pair)
 
 
 @pytest.mark.parametrize(("count", "size"), [(1, (64, 48)), (30, (10, 10))])

@@ -55,7 +55,7 @@ def gain(pace: StepTimes, acceptance: float = PRIOR) -> float:
     return parallel_speedup(pace, acceptance) / by_turns(pace, acceptance)
 
 
-def test_a_draft_with_a_core_of_its_own_runs_beside_the_target() -> None:
+def test_a_draft_with_a_spare_core_runs_in_parallel() -> None:
     assert gain(FREE) > MARGIN
     assert gain(LONG) > MARGIN
 
@@ -72,7 +72,7 @@ def test_a_draft_as_slow_as_its_target_takes_turns() -> None:
 # What earlier files showed ----------------------------------------------------------------------
 
 
-def shown(rate: float, tokens: int = 200) -> Acceptance:
+def acceptance_of(rate: float, tokens: int = 200) -> Acceptance:
     """What `tokens` judged draft tokens teach."""
     made = Acceptance()
     made.accepted, made.refused = rate * tokens, (1 - rate) * tokens
@@ -81,28 +81,28 @@ def shown(rate: float, tokens: int = 200) -> Acceptance:
 
 def chosen(pace: StepTimes, whole: Acceptance, pruned: Acceptance, **options: bool) -> Way:
     seen = {0.0: whole, 0.9: pruned}
-    asked = {"is_open": True, "can_prune": True, **options}
-    return choose(pace, seen.__getitem__, 0.9, **asked)[0]
+    flags = {"is_open": True, "can_prune": True, **options}
+    return choose(pace, seen.__getitem__, 0.9, **flags)[0]
 
 
-def test_pruning_that_was_tried_and_loses_too_much_is_given_up() -> None:
+def test_pruning_that_was_tried_and_loses_too_much_is_dropped() -> None:
     assert chosen(LONG, Acceptance(), Acceptance()).prune == 0.9
-    assert chosen(LONG, Acceptance(), shown(0.1)).prune == 0.0
-    assert chosen(LONG, shown(0.9), shown(0.1)).prune == 0.0
+    assert chosen(LONG, Acceptance(), acceptance_of(0.1)).prune == 0.0
+    assert chosen(LONG, acceptance_of(0.9), acceptance_of(0.1)).prune == 0.0
 
 
 def test_a_draft_that_is_always_wrong_does_not_keep_a_core_busy() -> None:
     assert chosen(FREE, Acceptance(), Acceptance()).is_parallel
-    assert not chosen(FREE, shown(0.0), Acceptance()).is_parallel
-    assert not chosen(LONG, shown(0.0), shown(0.0)).is_parallel
+    assert not chosen(FREE, acceptance_of(0.0), Acceptance()).is_parallel
+    assert not chosen(LONG, acceptance_of(0.0), acceptance_of(0.0)).is_parallel
 
 
-def test_expectations_say_where_they_come_from() -> None:
+def test_expectations_name_their_source() -> None:
     assert "0.67 (assumed)" in str(chosen(FREE, Acceptance(), Acceptance()))
-    assert "(seen in earlier files)" in str(chosen(FREE, shown(0.9), Acceptance()))
+    assert "(seen in earlier files)" in str(chosen(FREE, acceptance_of(0.9), Acceptance()))
 
 
-def test_files_teach_the_files_behind_them(
+def test_files_teach_the_files_after_them(
     target_folder: Path, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where the models slow each other down a little, only a very good draft is worth it."""
@@ -130,7 +130,7 @@ def by_default(settings: CaptionSettings, pair: ModelPair, inputs: object) -> ty
 # The default ------------------------------------------------------------------------------------
 
 
-def test_the_faster_way_is_taken(
+def test_the_faster_way_is_chosen(
     pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert isinstance(build(pair, clip, FREE, monkeypatch).method, ParallelVLM)
@@ -138,7 +138,7 @@ def test_the_faster_way_is_taken(
 
 
 @pytest.mark.parametrize("pace", [FREE, CROWDED], ids=["beside", "by turns"])
-def test_the_record_says_why(
+def test_the_record_explains_the_choice(
     pair: ModelPair, clip: Path, monkeypatch: pytest.MonkeyPatch, pace: StepTimes
 ) -> None:
     monkeypatch.setattr(registry, "measure", lambda *_: pace)
@@ -150,9 +150,9 @@ def test_the_record_says_why(
 
 @pytest.mark.parametrize("family", ["llava_onevision", "qwen2_5_vl"])
 @pytest.mark.parametrize("placement", ["process", "thread"])
-def test_measuring_leaves_nothing_behind(family: str, placement: str) -> None:
+def test_measuring_leaves_no_process_or_thread(family: str, placement: str) -> None:
     models, threads = (tiny.model(family), tiny.noisy(family)), set(threading.enumerate())
-    others = set(multiprocessing.active_children())  # standing drafts of pairs that still live
+    children = set(multiprocessing.active_children())  # standing drafts of pairs that still live
     pace = measure(*models, 100, 0.9, placement)
     times = (
         pace.target,
@@ -163,11 +163,11 @@ def test_measuring_leaves_nothing_behind(family: str, placement: str) -> None:
         pace.draft_parallel,
     )
     assert all(seconds > 0 for seconds in times)
-    assert set(multiprocessing.active_children()) <= others
+    assert set(multiprocessing.active_children()) <= children
     assert set(threading.enumerate()) <= threads
 
 
-def test_a_spawned_draft_on_its_own_device_slows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_spawned_draft_on_a_separate_device_slows_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing is shared, so nothing is run at once to be measured."""
 
     class OnDevice(choice.Steps):
@@ -180,5 +180,5 @@ def test_a_spawned_draft_on_its_own_device_slows_nobody(monkeypatch: pytest.Monk
         model.device_of_test = device
     monkeypatch.setattr(choice, "Steps", OnDevice)
     monkeypatch.setattr(choice, "busy", None)
-    found = measure(*models, 60, 0.5, "spawn")
-    assert (found.target_parallel, found.draft_parallel) == (found.target, found.draft)
+    pace = measure(*models, 60, 0.5, "spawn")
+    assert (pace.target_parallel, pace.draft_parallel) == (pace.target, pace.draft)

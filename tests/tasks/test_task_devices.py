@@ -55,7 +55,7 @@ METHODS: dict[str, Any] = {
 @pytest.mark.filterwarnings("ignore:The following device_map keys")  # that parameter's
 @pytest.mark.parametrize("family", FAMILIES)
 @pytest.mark.parametrize("name", METHODS)
-def test_a_target_in_pieces_says_the_same(family: str, name: str) -> None:
+def test_a_target_in_pieces_generates_the_same(family: str, name: str) -> None:
     method: Method = METHODS[name](tiny.noisy(family))
     inputs = tiny.inputs(family, "video")
     options = {"max_new_tokens": 12, "do_sample": False}
@@ -75,29 +75,29 @@ GIB = 1 << 30
 
 
 @pytest.mark.parametrize(
-    ("draft_device", "device", "device_map", "own"),
+    ("draft_device", "device", "device_map", "expected"),
     [
         (None, "cuda:0", None, None), ("cuda:1", "cuda:0", None, "cuda:1"),
         ("cuda:0", "cuda", None, None), ("cuda", "auto", "auto", "cuda"),
         ("cpu", "cpu", None, None), ("cpu", "cuda", None, "cpu"),
     ],
 )  # fmt: skip
-def test_a_draft_shares_the_targets_device_or_has_its_own(
-    draft_device: str | None, device: str, device_map: Any, own: str | None,
+def test_a_draft_shares_the_targets_device_or_has_a_separate_device(
+    draft_device: str | None, device: str, device_map: Any, expected: str | None,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     monkeypatch.setattr("torch.cuda.is_available", lambda: True)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
-    assert separate_device(draft_device, device, device_map) == own
+    assert separate_device(draft_device, device, device_map) == expected
 
 
 def test_the_target_is_loaded_into_what_is_left(
     target_folder: Path, draft_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked: dict[str, Any] = {}
+    load_options: dict[str, Any] = {}
 
     def stop(auto: Any, name: str, **options: Any) -> Any:
-        asked.update(options)
+        load_options.update(options)
         raise ValueError("that is all")
 
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
@@ -105,9 +105,9 @@ def test_the_target_is_loaded_into_what_is_left(
     monkeypatch.setattr("sooner.tasks.loading._from_pretrained", stop)
     with pytest.raises(SoonerError, match="that is all"):
         load_pair(str(target_folder), str(draft_folder), device_map="auto", draft_device="cuda:1")
-    assert asked["device_map"] == "auto"
-    assert asked["max_memory"][1] == 0
-    assert asked["max_memory"][0] > 0
+    assert load_options["device_map"] == "auto"
+    assert load_options["max_memory"][1] == 0
+    assert load_options["max_memory"][0] > 0
 
 
 @pytest.mark.slow
@@ -116,7 +116,7 @@ def test_a_command_spawns_its_draft_and_holds_no_weights_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     """`sooner caption --method parallel --placement spawn`, here on a CPU."""
-    others = set(multiprocessing.active_children())  # of pairs that await the garbage collector
+    children = set(multiprocessing.active_children())  # of pairs that await the garbage collector
     pairs: list[Any] = []
     monkeypatch.setattr(
         "sooner.tasks.loading.load_pair", lambda *names, **kw: noted(pairs, *names, **kw)
@@ -130,14 +130,14 @@ def test_a_command_spawns_its_draft_and_holds_no_weights_of_it(
         ])  # fmt: skip
     assert not end.value.code
     (pair,) = pairs
-    told = json.loads(record.read_text())
+    result = json.loads(record.read_text())
     assert pair.draft.model.device.type == "meta"
-    assert told["parity"]["verdict"] == "identical"
-    assert told["acceptance_rate"] == 1.0  # the same weights, and pixels that reached them
-    assert told["decisions"] == []
-    assert told["draft_threads"] == 1
+    assert result["parity"]["verdict"] == "identical"
+    assert result["acceptance_rate"] == 1.0  # the same weights, and pixels that reached them
+    assert result["decisions"] == []
+    assert result["draft_threads"] == 1
     pair.draft.spawned.close()
-    assert set(multiprocessing.active_children()) <= others
+    assert set(multiprocessing.active_children()) <= children
 
 
 def noted(pairs: list[Any], *names: Any, **options: Any) -> Any:

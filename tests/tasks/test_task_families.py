@@ -88,7 +88,7 @@ def film(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("family", PROCESSORS)
-def test_captions_are_hf_own(film: Path, family: str) -> None:
+def test_captions_are_those_of_hf(film: Path, family: str) -> None:
     report = verify(film, pair_of(family), SETTINGS)
     assert report["verdict"] == "identical"
     assert len(set(report["candidate_ids"])) > 3
@@ -106,14 +106,14 @@ def test_inputs_are_those_of_the_processor_alone(film: Path, family: str) -> Non
     ready = prepare(film, pair, SETTINGS)
     info = probe(film)
     whole = frames.read(info, lambda known: range(known.frames)).pixels
-    theirs = pair.target.processor(
+    expected = pair.target.processor(
         text=[chat(pair.target.processor, PROMPT)], videos=[torch.from_numpy(whole)],
         videos_kwargs={"video_metadata": [metadata(info)], "do_sample_frames": True},
         return_tensors="pt",
     )  # fmt: skip
     assert len(ready.frames.indices) == 10
-    assert set(theirs) == set(ready.inputs)
-    for name, value in theirs.items():
+    assert set(expected) == set(ready.inputs)
+    for name, value in expected.items():
         ours = ready.inputs[name]
         assert torch.equal(torch.as_tensor(value), torch.as_tensor(ours)), name
 

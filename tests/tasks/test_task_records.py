@@ -53,7 +53,7 @@ def test_output_that_can_not_be_written(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"method": "specultive"}, "did you mean 'speculative'"),
         ({"num_draft_tokens": 0}, "num_draft_tokens is 0"),
@@ -71,10 +71,10 @@ def test_output_that_can_not_be_written(tmp_path: Path) -> None:
         ({"num_draft_token": 3}, "did you mean 'num_draft_tokens'"),
     ],
 )
-def test_wrong_settings_are_named(options: dict, said: str) -> None:
+def test_wrong_settings_are_named(options: dict, message: str) -> None:
     with pytest.raises(SoonerError) as caught:
         CaptionSettings.from_dict(options)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
 
 
 def test_every_setting_counts_in_the_hash() -> None:
@@ -98,5 +98,5 @@ def test_records_that_0_1_wrote_stand() -> None:
     """An upgrade redoes nothing: these hashes were taken from version 0.1."""
     plain = CaptionSettings(method="plain", frames=8)
     assert identity.settings_hash(CaptionSettings(), "a/model") == "aa16696794ba1ec4"
-    told = identity.settings_hash(plain, "a/model", "b/draft", "float32")
-    assert told == "57541e7759c89386"
+    digest = identity.settings_hash(plain, "a/model", "b/draft", "float32")
+    assert digest == "57541e7759c89386"

@@ -46,13 +46,13 @@ def test_same_pixels_as_the_processor_alone(
     whole = frames.read(info, lambda known: range(known.frames)).pixels
     processor = PROCESSORS[name]()
     other = {"num_frames": "fps", "fps": "num_frames"}
-    asked = {other[key]: None for key in options} | options
+    arguments = {other[key]: None for key in options} | options
     alone = PROCESSORS[name]()
     if "fps" in options:  # else the default number would win over the rate that was asked for
         alone.num_frames = None
-    theirs = alone(
+    expected = alone(
         [torch.from_numpy(whole)], video_metadata=[metadata(info)], do_sample_frames=True,
-        return_metadata=True, return_tensors="pt", **asked,
+        return_metadata=True, return_tensors="pt", **arguments,
     )  # fmt: skip
     sampler = Sampler(processor, options.get("num_frames"), options.get("fps"))
     some = frames.read(info, sampler)
@@ -60,12 +60,12 @@ def test_same_pixels_as_the_processor_alone(
         [torch.from_numpy(some.pixels)], video_metadata=[metadata(info, some.indices)],
         do_sample_frames=False, return_metadata=True, return_tensors="pt",
     )  # fmt: skip
-    assert list(theirs["video_metadata"][0].frames_indices) == some.indices
-    assert torch.equal(theirs["pixel_values_videos"], ours["pixel_values_videos"])
-    assert theirs["video_metadata"][0].sampled_fps == ours["video_metadata"][0].sampled_fps
+    assert list(expected["video_metadata"][0].frames_indices) == some.indices
+    assert torch.equal(expected["pixel_values_videos"], ours["pixel_values_videos"])
+    assert expected["video_metadata"][0].sampled_fps == ours["video_metadata"][0].sampled_fps
 
 
-def test_what_can_not_be_sampled_is_said() -> None:
+def test_what_can_not_be_sampled_is_refused() -> None:
     processor = PROCESSORS["qwen2"]()
     with pytest.raises(SoonerError, match="use --frames 2"):
         Sampler(processor, frames=1)(info_of(100))

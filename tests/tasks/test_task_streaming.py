@@ -38,15 +38,15 @@ def test_pieces_are_the_text(name: str, seed: int) -> None:
     tokenizer: Any = TOKENIZERS[name]()
     tokens = tokenizer(TEXT, add_special_tokens=False).input_ids
     draw = random.Random(seed)
-    told: list[str] = []
-    stream = TextStream(tokenizer, lambda piece, drafted: told.append(piece), interval=0.0)
+    pieces: list[str] = []
+    stream = TextStream(tokenizer, lambda piece, drafted: pieces.append(piece), interval=0.0)
     left = list(tokens)
     while left:
         size = draw.randint(1, 6)
         stream.add(left[:size], draw.randint(0, size))
         left = left[size:]
-        assert "�" not in "".join(told)
+        assert "�" not in "".join(pieces)
     final = stream.close()
     assert final == tokenizer.decode(tokens, skip_special_tokens=True).strip()
-    assert "".join(told) == final
-    assert len(told) > 10  # it really streamed
+    assert "".join(pieces) == final
+    assert len(pieces) > 10  # it really streamed

@@ -23,11 +23,11 @@ CONTAINERS = {
 }
 
 
-def picked(info: frames.VideoInfo, *wanted: int) -> list[int]:
-    """Which frames came out, by their grey, when `wanted` were asked for."""
-    got = frames.read(info, lambda _: wanted)
-    assert got.indices == list(wanted)
-    return [videos.index_of(one, near) for one, near in zip(got.pixels, wanted, strict=True)]
+def picked(info: frames.VideoInfo, *indices: int) -> list[int]:
+    """Which frames came out, by their grey, when `indices` were asked for."""
+    got = frames.read(info, lambda _: indices)
+    assert got.indices == list(indices)
+    return [videos.index_of(frame, near) for frame, near in zip(got.pixels, indices, strict=True)]
 
 
 @pytest.mark.parametrize("name", CONTAINERS)
@@ -43,17 +43,17 @@ def test_every_container_gives_its_frames(tmp_path: Path, name: str) -> None:
     assert picked(info, 0, 1, 7, 16, 31, 32) == [0, 1, 7, 16, 31, 32]
 
 
-def test_thousands_of_frames_are_never_held(
+def test_thousands_of_frames_are_never_in_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = videos.write(tmp_path / "long.mkv", "mpeg4", 8192, (16, 16), rate=30)
-    kept = []
+    calls = []
     pixels = frames._pixels
-    monkeypatch.setattr(frames, "_pixels", lambda *args: kept.append(1) or pixels(*args))
+    monkeypatch.setattr(frames, "_pixels", lambda *args: calls.append(1) or pixels(*args))
     info = probe(path)
     assert info.frames == 8192
     assert picked(info, 0, 4000, 8191) == [0, 4000, 8191]
-    assert len(kept) == 3
+    assert len(calls) == 3
 
 
 def test_rotation_is_applied(tmp_path: Path) -> None:
@@ -70,11 +70,11 @@ def test_rotation_is_applied(tmp_path: Path) -> None:
         container.mux(stream.encode())
     info = probe(videos.turn(path, tmp_path / "turned.mp4"))
     assert (info.width, info.height, info.rotation % 360) == (32, 64, 270)
-    (shown,) = frames.read(info, lambda _: [1]).pixels
-    assert shown.shape == (64, 32, 3)
+    (picture,) = frames.read(info, lambda _: [1]).pixels
+    assert picture.shape == (64, 32, 3)
     # Turned clockwise, the left edge is on top.
-    assert shown[:16].mean() > 200
-    assert shown[20:].mean() < 30
+    assert picture[:16].mean() > 200
+    assert picture[20:].mean() < 30
 
 
 def refused(path: Path) -> str:
@@ -103,7 +103,7 @@ def test_cut_off_with_the_index_in_front(tmp_path: Path) -> None:
     assert videos.index_of(got.pixels[1], got.indices[1]) == info.frames // 2
 
 
-def test_cut_off_with_the_index_behind(tmp_path: Path) -> None:
+def test_cut_off_with_the_index_at_the_end(tmp_path: Path) -> None:
     whole = videos.write(tmp_path / "whole.mp4", noise=True)
     assert "not a video" in refused(videos.truncate(whole, tmp_path / "cut.mp4", 0.6))
 

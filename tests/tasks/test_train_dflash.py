@@ -32,7 +32,7 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
     return record(model, batches, folder, 12, layers=layers, eos_token_id=None)
 
 
-def test_a_block_sees_nothing_behind_its_anchor(recording: DataSet) -> None:
+def test_a_block_sees_nothing_after_its_anchor(recording: DataSet) -> None:
     """Changed states and tokens from the anchor on change no marginal."""
     model, adapter = tiny.block_drafter("llama", 5), adapt(tiny.model("llama"))
     batch = collate_blocks([recording[0]], 5, torch.device("cpu"), 1, (0, 2))
@@ -47,15 +47,15 @@ def test_a_block_sees_nothing_behind_its_anchor(recording: DataSet) -> None:
         assert not torch.allclose(denoise_blocks(model, adapter, batch), before)
 
 
-def test_an_interrupted_training_ends_as_one_that_was_not(
+def test_an_interrupted_training_ends_as_a_whole_training(
     recording: DataSet, tmp_path: Path
 ) -> None:
     model = tiny.model("llama")
     whole = train_blocks(model, recording, tmp_path / "whole", RECIPE, progress=False)
     train_blocks(model, recording, tmp_path / "part", RECIPE, progress=False, stop_after=2)
     parts = train_blocks(model, recording, tmp_path / "part", RECIPE, progress=False)
-    for one, other in zip(whole.parameters(), parts.parameters(), strict=True):
-        torch.testing.assert_close(one, other, rtol=0, atol=0)
+    for parameter, other in zip(whole.parameters(), parts.parameters(), strict=True):
+        torch.testing.assert_close(parameter, other, rtol=0, atol=0)
     read = load(tmp_path / "part" / "head")
     assert read.config.provenance["step"] == 6
     made = sooner.generate(

@@ -37,14 +37,14 @@ def batches(family: str, kind: str, count: int) -> Iterator[dict[str, Any]]:
 
 def recording(folder: Path, family: str = "llama", count: int = 4, **options: Any) -> DataSet:
     kind = tiny.kinds(family)[-1]
-    given = {"eos_token_id": None, **options}
-    return record(tiny.model(family), batches(family, kind, count), folder, NEW, **given)
+    arguments = {"eos_token_id": None, **options}
+    return record(tiny.model(family), batches(family, kind, count), folder, NEW, **arguments)
 
 
-def same(ours: TrainingSample, theirs: TrainingSample) -> bool:
+def same(ours: TrainingSample, other: TrainingSample) -> bool:
     parts = ("tokens", "states", "stored", "embeds")
-    return ours.prompt == theirs.prompt and all(
-        torch.equal(getattr(ours, part), getattr(theirs, part)) for part in parts
+    return ours.prompt == other.prompt and all(
+        torch.equal(getattr(ours, part), getattr(other, part)) for part in parts
     )
 
 
@@ -52,7 +52,7 @@ def same(ours: TrainingSample, theirs: TrainingSample) -> bool:
 
 
 @pytest.mark.parametrize("family", ["llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl"])
-def test_samples_are_what_the_target_said_and_its_states_there(family: str, tmp_path: Path) -> None:
+def test_samples_are_the_output_of_the_target_and_its_states(family: str, tmp_path: Path) -> None:
     model, kind = tiny.model(family), tiny.kinds(family)[-1]
     data = recording(tmp_path, family, 2)
     assert len(data) == 6
@@ -72,18 +72,18 @@ def test_samples_are_what_the_target_said_and_its_states_there(family: str, tmp_
             prompt[~sample.stored[:length]].tolist()
         )
         steps = [states[-1][row] for states in made.hidden_states]
-        wanted = torch.cat([steps[0][-length:], *steps[1:]])
+        expected = torch.cat([steps[0][-length:], *steps[1:]])
         assert sample.states.shape == (length + NEW - 1, 48)
-        torch.testing.assert_close(sample.states.float(), wanted, rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(sample.states.float(), expected, rtol=2e-3, atol=2e-3)
 
 
 def test_an_interrupted_recording_goes_on_and_is_the_same(tmp_path: Path) -> None:
     whole = recording(tmp_path / "whole", count=5, shard_samples=4)
-    asked: list[int] = []
+    resumes: list[int] = []
 
     def failing() -> Iterator[dict[str, Any]]:
         for number, batch in enumerate(batches("llama", "text", 5)):
-            if number == 3 and not asked:
+            if number == 3 and not resumes:
                 raise KeyboardInterrupt
             yield batch
 
@@ -91,7 +91,7 @@ def test_an_interrupted_recording_goes_on_and_is_the_same(tmp_path: Path) -> Non
     with pytest.raises(KeyboardInterrupt):
         record(tiny.model("llama"), failing(), tmp_path / "cut", NEW, **options)
     assert DataSet.open(tmp_path / "cut").index["batches"] == 3
-    asked.append(1)
+    resumes.append(1)
     rest: list[int] = []
     cut = record(
         tiny.model("llama"), failing(), tmp_path / "cut", NEW,
@@ -100,7 +100,7 @@ def test_an_interrupted_recording_goes_on_and_is_the_same(tmp_path: Path) -> Non
     assert len(rest) == 2
     assert cut.index["is_complete"]
     assert len(cut) == len(whole) == 15
-    assert all(same(ours, theirs) for ours, theirs in zip(cut, whole, strict=True))
+    assert all(same(ours, expected) for ours, expected in zip(cut, whole, strict=True))
     assert not list((tmp_path / "cut").glob(".*"))
 
 
@@ -197,17 +197,17 @@ def test_a_resumed_training_is_bit_equal(tmp_path: Path) -> None:
     cut = run("cut")
     assert losses["cut"] == losses["whole"]
     assert len(losses["whole"]) == 12
-    ours, theirs = whole.state_dict(), cut.state_dict()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    ours, other = whole.state_dict(), cut.state_dict()
+    assert all(torch.equal(ours[name], other[name]) for name in ours)
     for state in (tmp_path / "whole", tmp_path / "cut"):
         entries = [json.loads(line) for line in (state / "log.jsonl").read_text().splitlines()]
         assert [entry["step"] for entry in entries if "check" in entry] == [5, 10]
 
 
-def test_training_teaches_what_the_target_says_and_leaves_the_target_alone(tmp_path: Path) -> None:
+def test_training_teaches_the_output_of_the_target_and_leaves_it_alone(tmp_path: Path) -> None:
     model = tiny.model("openvla")
     before = {name: weight.clone() for name, weight in model.named_parameters()}
-    wanted = {name: weight.requires_grad for name, weight in model.named_parameters()}
+    trainable = {name: weight.requires_grad for name, weight in model.named_parameters()}
     data = recording(tmp_path / "data", "openvla", 3)
     losses = []
     settings = HeadTraining(
@@ -220,22 +220,22 @@ def test_training_teaches_what_the_target_says_and_leaves_the_target_alone(tmp_p
     assert losses[-1] < 0.3 * losses[0]
     for name, weight in model.named_parameters():
         assert torch.equal(weight, before[name])
-        assert weight.requires_grad == wanted[name]
+        assert weight.requires_grad == trainable[name]
         assert weight.grad is None
     kind = tiny.kinds("openvla")[-1]
     counts = []
-    for one in (tiny.head("openvla"), sooner.EagleHead.from_pretrained(tmp_path / "head")):
+    for eagle_head in (tiny.head("openvla"), sooner.EagleHead.from_pretrained(tmp_path / "head")):
         made = sooner.generate(
-            model, tiny.inputs("openvla", kind, 3, 0), sooner.Eagle(one, nodes=50),
+            model, tiny.inputs("openvla", kind, 3, 0), sooner.Eagle(eagle_head, nodes=50),
             max_new_tokens=NEW, eos_token_id=None, do_sample=False,
         )  # fmt: skip
         counts.append(made.stats.num_accepted_draft_tokens)
     assert counts[1] > counts[0] + 3
-    told = head.config.provenance
-    assert told["settings"]["lr"] == 4e-3
-    assert told["data"] == [{"samples": 9, "sha256": data.digest}]
-    assert len(told["acceptance"]["chain"]) == 5
-    assert set(told["versions"]) == {"sooner", "python", "torch", "transformers"}
+    provenance = head.config.provenance
+    assert provenance["settings"]["lr"] == 4e-3
+    assert provenance["data"] == [{"samples": 9, "sha256": data.digest}]
+    assert len(provenance["acceptance"]["chain"]) == 5
+    assert set(provenance["versions"]) == {"sooner", "python", "torch", "transformers"}
 
 
 def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "error"),
+    ("values", "error"),
     [
         ({"learning_rate": 1.0}, "unknown training setting 'learning_rate'"),
         ({"warmpu": 1}, "did you mean 'warmup'"),
@@ -264,9 +264,9 @@ def test_states_and_data_of_something_else_are_refused(tmp_path: Path) -> None:
         ({"lr": "fast"}, "HeadTraining: "),
     ],
 )
-def test_settings_out_of_range_are_refused(told: dict[str, Any], error: str) -> None:
+def test_settings_out_of_range_are_refused(values: dict[str, Any], error: str) -> None:
     with pytest.raises(sooner.SoonerError, match=error):
-        HeadTraining.of(told)
+        HeadTraining.of(values)
 
 
 # --- the command line

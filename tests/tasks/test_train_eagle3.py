@@ -53,24 +53,24 @@ def test_unrolled_steps_are_drafts_of_the_published_layout(data: DataSet, tmp_pa
             for place in (2, 5):
                 at = int(batch.places[row, place])
                 for step in range(3):  # the draft began `step` entries before
-                    own = base[: at + 1 - step]
+                    states = base[: at + 1 - step]
                     for entry in range(at - step, at + 1):
-                        count = len(own)
+                        count = len(states)
                         where = torch.arange(count)
-                        after, _ = reference.run(batch.embeds[row, :count], own, where)
+                        after, _ = reference.run(batch.embeds[row, :count], states, where)
                         if entry < at:
-                            own = torch.cat([own, after[-1:]])
+                            states = torch.cat([states, after[-1:]])
                     torch.testing.assert_close(
                         steps[step][row, place], after[-1], atol=2e-3, rtol=2e-3
                     )
 
 
 def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -> None:
-    told: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
     model = tiny.model("qwen2_5_vl")
-    head = train(model, data, tmp_path, SHORT, progress=False, on_step=told.append)
+    head = train(model, data, tmp_path, SHORT, progress=False, on_step=metrics.append)
     assert isinstance(head, Eagle3Head)
-    assert told[-1]["loss"] < 0.97 * told[0]["loss"]
+    assert metrics[-1]["loss"] < 0.97 * metrics[0]["loss"]
     config = json.loads((tmp_path / "head" / "config.json").read_text())
     assert config["architectures"] == ["LlamaForCausalLMEagle3"]
     assert config["draft_vocab_size"] == 30
@@ -92,7 +92,7 @@ def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("options", "told"),
+    ("options", "error"),
     [
         ({"format": "eagle4"}, "unknown format 'eagle4'"),
         ({"layers": (1, 2)}, r"layers is \[1, 2\]; an EAGLE-3 head reads three"),
@@ -100,8 +100,8 @@ def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -
         ({"step_decay": 0.0}, "step_decay is 0; it must be above 0"),
     ],
 )
-def test_recipes_out_of_range_are_refused(options: dict[str, Any], told: str) -> None:
-    with pytest.raises(sooner.SoonerError, match=told):
+def test_recipes_out_of_range_are_refused(options: dict[str, Any], error: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=error):
         HeadTraining.of({**SHORT.as_dict(), **options})
 
 

@@ -28,11 +28,11 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> DataSet:
 
 
 def test_a_layer_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -> None:
-    told: list[dict[str, Any]] = []
+    metrics: list[dict[str, Any]] = []
     model = tiny.model("qwen2")
-    head = train(model, data, tmp_path, SHORT, progress=False, on_step=told.append)
+    head = train(model, data, tmp_path, SHORT, progress=False, on_step=metrics.append)
     assert isinstance(head, MtpHead)
-    assert told[-1]["loss"] < 0.97 * told[0]["loss"]
+    assert metrics[-1]["loss"] < 0.97 * metrics[0]["loss"]
     names = load_file(tmp_path / "head" / "model.safetensors")
     assert "mtp.layers.0.self_attn.q_proj.weight" in names
     assert all(name.startswith("mtp.") for name in names)

@@ -19,8 +19,8 @@ def level(index: int) -> int:
 
 def index_of(pixels: np.ndarray, near: int) -> int:
     """The index, nearest to `near`, that a decoded frame's grey stands for."""
-    found = round((float(pixels.mean()) - 16) / STEP)
-    return found + 36 * round((near - found) / 36)
+    index = round((float(pixels.mean()) - 16) / STEP)
+    return index + 36 * round((near - index) / 36)
 
 
 def picture(index: int, width: int, height: int, noise: bool = False) -> np.ndarray:
@@ -92,7 +92,7 @@ def turn(source: Path, target: Path) -> Path:
     """An mp4 whose track says: show me turned 90 degrees clockwise, as telephones write it."""
     data = bytearray(source.read_bytes())
     matrix = data.index(b"tkhd") + 4 + 40
-    one, minus = 0x10000, 0xFFFF0000
-    data[matrix : matrix + 36] = struct.pack(">9I", 0, one, 0, minus, 0, 0, 0, 0, 0x40000000)
+    unit, minus = 0x10000, 0xFFFF0000
+    data[matrix : matrix + 36] = struct.pack(">9I", 0, unit, 0, minus, 0, 0, 0, 0, 0x40000000)
     target.write_bytes(bytes(data))
     return target

@@ -142,7 +142,7 @@ def test_following_takes_the_deepest_run_of_hits() -> None:
     assert verdict.bonus.tolist() == [9]
 
 
-def test_padding_nodes_are_never_taken() -> None:
+def test_padding_nodes_are_never_accepted() -> None:
     """Padding is token 0 below the root, which here is just what the target wants."""
     tree = Tree.from_lists([[3, 4], []], [[-1, -1], []])
     verdict = follow(tree, torch.zeros(2, 3, dtype=torch.long))
@@ -167,8 +167,8 @@ def test_a_draft_without_probabilities_can_not_be_rejected(rule: Rule) -> None:
 def _distinct(parents: list[int], tokens: list[int]) -> list[int]:
     """Siblings must be distinct: move a token on until it is."""
     for node, parent in enumerate(parents):
-        taken = {tokens[other] for other in range(node) if parents[other] == parent}
-        while tokens[node] in taken:
+        siblings = {tokens[other] for other in range(node) if parents[other] == parent}
+        while tokens[node] in siblings:
             tokens[node] = (tokens[node] + 1) % 4
     return tokens
 

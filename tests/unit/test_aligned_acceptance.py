@@ -40,20 +40,20 @@ def literal(
         path.append(entry)
 
 
-def ratio_passes(best: float, own: float, tau: float) -> bool:
-    if own == best:
+def ratio_passes(best: float, prob: float, tau: float) -> bool:
+    if prob == best:
         return True
-    if own == 0.0:  # log 0 is minus infinity, and anything over it is 0
+    if prob == 0.0:  # log 0 is minus infinity, and anything over it is 0
         return False
-    return math.log(best) / math.log(own) >= tau
+    return math.log(best) / math.log(prob) >= tau
 
 
 def random_tree(rng: random.Random, nodes: int) -> tuple[list[int], list[int]]:
-    tokens, parents, taken = [], [], set()
+    tokens, parents, edges = [], [], set()
     for node in range(nodes):
         parent, token = rng.randrange(-1, node), rng.randrange(VOCAB)
-        if (parent, token) not in taken:
-            taken.add((parent, token))
+        if (parent, token) not in edges:
+            edges.add((parent, token))
             tokens.append(token)
             parents.append(parent if parent < len(tokens) - 1 else ROOT)
     pairs = list(dict.fromkeys(zip(parents, tokens, strict=True)))
@@ -94,7 +94,7 @@ def test_the_rule_is_the_literal_loop(tau: float) -> None:
     assert relaxed > 3 or tau > 0.9, "the threshold should matter"
 
 
-def test_a_draw_stays_where_it_was_drafted_and_is_the_token_behind_the_path() -> None:
+def test_a_draw_stays_where_it_was_drafted_and_is_the_token_after_the_path() -> None:
     rng = random.Random(4)
     for _ in range(40):
         tree = Tree.from_lists(*([part] for part in random_tree(rng, 7)))

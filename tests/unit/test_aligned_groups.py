@@ -48,7 +48,7 @@ def unused(groups: list[list[list[int]]], places: list[int]) -> list[int]:
             ]
             gone = [sum(start <= place < start + size for place in seen) for start, size in mine]
             if any(
-                one and 2 * sum(gone) >= size for one, (_, size) in zip(gone, mine, strict=True)
+                hits and 2 * sum(gone) >= size for hits, (_, size) in zip(gone, mine, strict=True)
             ):
                 used.add(number)
     return [start for (number, _), start in zip(flat, starts, strict=False) if number not in used]
@@ -68,24 +68,26 @@ def test_what_is_unused_follows_the_definition(
 
 
 def test_alternatives_are_lists_within_a_draft() -> None:
-    given = [[[1, 2], [[3], [4, 5]], [[[6]]]]]
+    drafts = [[[1, 2], [[3], [4, 5]], [[[6]]]]]
     with pytest.raises(SoonerError, match=r"drafts\[0\]\[2\]\[0\] holds \[6\]; token ids are"):
-        read_drafts(given)
+        read_drafts(drafts)
     (row,) = read_drafts([[[1, 2], [[3], [4, 5]], []]])
     assert row == ((1, 2), ((3,), (4, 5)), ())
-    assert [alternatives(one) for one in row] == [((1, 2),), ((3,), (4, 5)), ((),)]
+    assert [alternatives(draft) for draft in row] == [((1, 2),), ((3,), (4, 5)), ((),)]
     assert read_drafts([row]) == (row,)
 
 
 @pytest.mark.parametrize("drafts", [[[0], [0, 0], [0]], [[0]] * 40, [[1, 1]] * 20 + [[1]] * 20])
-def test_regions_that_say_the_same_are_no_explosion(drafts: list[list[int]]) -> None:
+def test_regions_of_the_same_text_are_no_explosion(drafts: list[list[int]]) -> None:
     """Each continuation has a place of its own, so there are never more than places."""
     row = Alignment(DraftIndex(drafts, 3), Prior())
     row.advance([3, 2])
     cursors = row.cursors
     for _ in range(60):
         branches = row.branches(cursors)
-        assert all(len(behind) <= len(row.index.tokens) for _, _, behind in branches.values())
+        assert all(
+            len(next_cursors) <= len(row.index.tokens) for _, _, next_cursors in branches.values()
+        )
         if not branches:
             break
         cursors = next(iter(branches.values()))[2]

@@ -62,8 +62,10 @@ class Engine:
     def __post_init__(self) -> None:
         self.rng = random.Random(7)
         self.sizing: NodeCount = MeasuredNodes(64, self.experience)
-        asked = SimpleNamespace(host=[], failed=[])
-        self.context: Any = SimpleNamespace(processing=SimpleNamespace(params_of=lambda row: asked))
+        params = SimpleNamespace(host=[], failed=[])
+        self.context: Any = SimpleNamespace(
+            processing=SimpleNamespace(params_of=lambda row: params)
+        )
 
     def time(self, rows: int, nodes: int) -> float:
         took = 1 + 0.15 * rows + 0.06 * rows * nodes
@@ -83,8 +85,8 @@ class Engine:
             done += [page.text[: page.output] for page in pages if page.output >= len(page.text)]
             pages, new = [pages[at] for at in stay], [new[at] for at in stay]
             if waiting and len(pages) < self.slots:  # one joins a step
-                text, own = waiting.pop(0)
-                row = Alignment(DraftIndex(own), self.experience.of(self.drafter), [LINE])
+                text, draft = waiting.pop(0)
+                row = Alignment(DraftIndex(draft), self.experience.of(self.drafter), [LINE])
                 pages.append(Page(text, row))
                 new.append(text[:1])
             drafter.rows = [self._counted(page.row) for page in pages]
@@ -120,21 +122,21 @@ class Engine:
         tree, new = self.tree, []
         sizes = tree.sizes.tolist()
         for at, page in enumerate(pages):
-            parent, said = -1, 0
+            parent, accepted = -1, 0
             tokens, parents = tree.tokens[at].tolist(), tree.parents[at].tolist()
             while True:
-                wanted = page.text[page.output + said]
+                target = page.text[page.output + accepted]
                 hits = [
                     node
                     for node in range(sizes[at])
-                    if parents[node] == parent and tokens[node] == wanted
+                    if parents[node] == parent and tokens[node] == target
                 ]
-                said += 1
-                if not hits or page.output + said >= len(page.text):
+                accepted += 1
+                if not hits or page.output + accepted >= len(page.text):
                     break
                 parent = hits[0]
-            new.append(page.text[page.output : page.output + said])
-            page.output += said
+            new.append(page.text[page.output : page.output + accepted])
+            page.output += accepted
         self.took = self.time(len(pages), tree.nodes)
         self.seconds += self.took
         self.rounds += 1
@@ -156,14 +158,14 @@ def garbage(rng: random.Random, text: list[int]) -> list[list[int]]:
 
 def lines(rng: random.Random, text: list[int], wrong: float = 0.03) -> list[list[int]]:
     """The page's text, one draft a line, some tokens wrong."""
-    found: list[list[int]] = [[]]
+    drafts: list[list[int]] = [[]]
     for token in text:
         if token == LINE:
-            found.append([])
+            drafts.append([])
         else:
-            found[-1].append(token if rng.random() >= wrong else rng.choice(WORDS))
-    rng.shuffle(found)
-    return [one for one in found if one]
+            drafts[-1].append(token if rng.random() >= wrong else rng.choice(WORDS))
+    rng.shuffle(drafts)
+    return [draft for draft in drafts if draft]
 
 
 def pages(slots: int, many: int = 64) -> tuple[random.Random, list[list[int]]]:
@@ -177,8 +179,8 @@ def pages(slots: int, many: int = 64) -> tuple[random.Random, list[list[int]]]:
 def test_garbage_costs_no_more_than_plain_decoding(slots: int, noise: float, many: int) -> None:
     rng, texts = pages(slots, many)
     engine = Engine(slots, noise=noise)
-    said = engine.parse(texts, [garbage(rng, text) for text in texts])
-    assert sorted(said) == sorted(texts)
+    outputs = engine.parse(texts, [garbage(rng, text) for text in texts])
+    assert sorted(outputs) == sorted(texts)
     assert engine.plainly(texts) / engine.seconds >= 0.97
     assert engine.followed < 0.25 * engine.row_rounds, "most rounds are plain decoding's"
 
@@ -189,8 +191,8 @@ def test_a_good_drafter_is_never_left_alone(slots: int) -> None:
     for name in ("ocr", ""):
         rng, texts = pages(slots)
         engine = Engine(slots, drafter=name)
-        said = engine.parse(texts, [lines(rng, text) for text in texts])
-        assert sorted(said) == sorted(texts)
+        outputs = engine.parse(texts, [lines(rng, text) for text in texts])
+        assert sorted(outputs) == sorted(texts)
         took.append(engine.seconds)
     assert took[0] <= 1.03 * took[1]
     assert engine.plainly(texts) > 1.7 * took[0]
@@ -201,17 +203,17 @@ def test_a_folder_that_changes_is_noticed_within_a_page(slots: int) -> None:
     rng, texts = pages(slots)
     fresh, engine = Engine(slots), Engine(slots)
     engine.parse(texts, [garbage(rng, text) for text in texts])
-    trust = engine.experience.of("ocr")
-    assert trust.is_idle
+    prior = engine.experience.of("ocr")
+    assert prior.is_idle
     better = [lines(rng, text) for text in texts[:16]]
     before = engine.seconds
     engine.parse(texts[:16], better)
     fresh.parse(texts[:16], better)
-    assert not trust.is_idle
+    assert not prior.is_idle
     assert engine.seconds - before <= 1.15 * fresh.seconds
 
 
-def test_drafters_are_told_apart_and_bounded() -> None:
+def test_drafters_are_separated_and_bounded() -> None:
     experience = Experience()
     assert experience.of("") is experience.prior
     first = experience.of("0")

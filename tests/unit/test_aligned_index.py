@@ -17,14 +17,14 @@ TEXT = st.lists(TOKENS, max_size=8)
 def search(drafts: list[list[int]], text: list[int], window: int) -> list[list[int]]:
     """What follows the last `window` tokens of `text` in the drafts, or else fewer of them."""
     for size in range(min(window, len(text)), 0, -1):
-        found = [
+        matches = [
             draft[start + size :]
             for draft in drafts
             for start in range(len(draft) - size + 1)
             if draft[start : start + size] == text[len(text) - size :]
         ]
-        if found:
-            return found
+        if matches:
+            return matches
     return []
 
 
@@ -38,8 +38,8 @@ def test_the_index_finds_what_a_search_finds(
     drafts: list[list[int]], text: list[int], window: int
 ) -> None:
     index = DraftIndex(drafts, window)
-    found = [rest(index, place) for place in index.matches(text, limit=1000)]
-    assert sorted(found) == sorted(search(drafts, text, window))
+    actual = [rest(index, place) for place in index.matches(text, limit=1000)]
+    assert sorted(actual) == sorted(search(drafts, text, window))
 
 
 @given(DRAFTS, TEXT)
@@ -51,13 +51,13 @@ def test_agreement_counts_backwards_and_stops_at_the_start_of_a_draft(
     for place, token in enumerate(index.tokens):
         before = index.tokens[index.start_of(place) : place]
         same = [a == b for a, b in zip(reversed(before), reversed(text), strict=False)]
-        wanted = same.index(False) if False in same else len(same)
-        assert index.agreement(text, place, 100) == wanted
-        assert index.agreement(text, place, 1) == min(wanted, 1)
+        expected = same.index(False) if False in same else len(same)
+        assert index.agreement(text, place, 100) == expected
+        assert index.agreement(text, place, 1) == min(expected, 1)
         assert (token == END) == (index.end_of(place) == place)
 
 
-def test_longer_agreement_ranks_first_and_places_not_yet_visited_before_others() -> None:
+def test_longer_agreement_ranks_first_then_places_not_yet_visited() -> None:
     index = DraftIndex([[7, 1, 2, 3, 4], [9, 1, 2, 3, 5], [8, 1, 2, 3, 6]])
     row = Alignment(index, Prior())
     row.advance([9, 1, 2, 3])

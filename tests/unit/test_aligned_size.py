@@ -32,7 +32,7 @@ def chain(chance: float, nodes: int = 64) -> list[float]:
     return [max(chance**depth, FLOOR) for depth in range(1, nodes + 1)]
 
 
-def test_good_drafts_are_verified_in_the_size_that_pays_most() -> None:
+def test_good_drafts_are_verified_in_the_best_size() -> None:
     for slope in (0.0, 0.01, 0.05, 0.3):
         clock = Clock(slope)
         for _ in range(200):

@@ -22,19 +22,19 @@ def row_of(*drafts: list[int], **options: object) -> Alignment:
     return Alignment(DraftIndex(list(drafts)), Prior(), **options)  # type: ignore[arg-type]
 
 
-def with_continuations(found: list[tuple[list[int], int]]) -> Alignment:
+def with_continuations(continuations: list[tuple[list[int], int]]) -> Alignment:
     row = row_of()
-    row.cursors = [([*tokens, STOP], 0, kind) for tokens, kind in found]
+    row.cursors = [([*tokens, STOP], 0, kind) for tokens, kind in continuations]
     return row
 
 
 def paths(tree: PrefixTree) -> list[tuple[int, ...]]:
     """The tokens from the root down to each node."""
-    found: list[tuple[int, ...]] = []
+    prefixes: list[tuple[int, ...]] = []
     for token, parent in zip(tree.tokens, tree.parents, strict=True):
-        above = () if parent == ROOT else found[parent]
-        found.append((*above, token))
-    return found
+        above = () if parent == ROOT else prefixes[parent]
+        prefixes.append((*above, token))
+    return prefixes
 
 
 def is_drafted(tree: PrefixTree, text: list[int]) -> bool:
@@ -44,20 +44,22 @@ def is_drafted(tree: PrefixTree, text: list[int]) -> bool:
 @given(CONTINUATIONS)
 @settings(max_examples=300, deadline=None)
 def test_the_tree_holds_every_prefix_of_every_continuation_once(
-    found: list[tuple[list[int], int]],
+    continuations: list[tuple[list[int], int]],
 ) -> None:
-    tree = grow(with_continuations(found), FREE)
-    wanted = {tuple(tokens[:end]) for tokens, _ in found for end in range(1, len(tokens) + 1)}
-    assert len(tree.tokens) == len(wanted)
-    assert set(paths(tree)) == wanted
+    tree = grow(with_continuations(continuations), FREE)
+    expected = {
+        tuple(tokens[:end]) for tokens, _ in continuations for end in range(1, len(tokens) + 1)
+    }
+    assert len(tree.tokens) == len(expected)
+    assert set(paths(tree)) == expected
 
 
 @given(CONTINUATIONS, st.integers(1, 12), st.integers(1, 5), st.integers(1, 4))
 @settings(max_examples=300, deadline=None)
 def test_limits_hold_and_the_first_nodes_are_the_smaller_tree(
-    found: list[tuple[list[int], int]], nodes: int, depth: int, width: int
+    continuations: list[tuple[list[int], int]], nodes: int, depth: int, width: int
 ) -> None:
-    row = with_continuations(found)
+    row = with_continuations(continuations)
     tree = grow(row, Limits(nodes, depth, width))
     parents = set(tree.parents)
     assert len(tree.tokens) <= nodes
@@ -70,10 +72,10 @@ def test_limits_hold_and_the_first_nodes_are_the_smaller_tree(
     assert whole.parents[: len(tree.parents)] == tree.parents
 
 
-def test_a_draft_is_taken_up_again_behind_a_wrong_token() -> None:
+def test_a_draft_is_followed_again_after_a_wrong_token() -> None:
     """A wrong token of the draft, one too many, one too few, and two for one."""
     draft = [1, 2, 3, 4, 5, 6, 7, 8]
-    for said, then in (
+    for generated, then in (
         ([1, 2, 3, 60], [5, 6]),
         ([1, 2, 3, 60], [4, 5]),
         ([1, 2, 3, 60], [6, 7]),
@@ -81,5 +83,5 @@ def test_a_draft_is_taken_up_again_behind_a_wrong_token() -> None:
         ([1, 2, 3, 60, 61], [5, 6]),
     ):
         row = row_of(draft)
-        row.advance(said)
-        assert is_drafted(grow(row, FREE), then), (said, then)
+        row.advance(generated)
+        assert is_drafted(grow(row, FREE), then), (generated, then)

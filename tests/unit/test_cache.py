@@ -42,22 +42,24 @@ def write(cache: SlotCache, block: list[list[int]]) -> tuple[Tensor, Tensor]:
 def commit(cache: SlotCache, paths: list[list[int]]) -> None:
     """Keep the block entries `paths[row]`, entry 0 first, as a step and its report do."""
     width = max(len(path) for path in paths)
-    behind = torch.tensor([path[1:] + [0] * (width - len(path)) for path in paths])
+    tails = torch.tensor([path[1:] + [0] * (width - len(path)) for path in paths])
     entries = [len(path) for path in paths]
     is_chain = all(path == list(range(len(path))) for path in paths)
-    cache.commit_path(behind.view(len(paths), -1).long(), torch.tensor(entries), is_chain)
+    cache.commit_path(tails.view(len(paths), -1).long(), torch.tensor(entries), is_chain)
     cache.note_commit(entries)
-    assert cache.lengths_on(behind.device).tolist() == cache.lengths
+    assert cache.lengths_on(tails.device).tolist() == cache.lengths
 
 
 def check(cache: SlotCache, model: ListCache) -> None:
     """Every layer holds just what the lists say in front of each row's length."""
     for number, layer in enumerate(cache.layers):
-        for row, said in enumerate(model.rows):
-            expected = states([said])[0] + 0.25 * number if said else torch.zeros(HEADS, 0, WIDTH)
-            assert torch.equal(layer.keys[row, :, : len(said)], expected)
-            assert torch.equal(layer.values[row, :, : len(said)], -expected)
-    assert cache.lengths == [len(said) for said in model.rows]
+        for row, tokens in enumerate(model.rows):
+            expected = (
+                states([tokens])[0] + 0.25 * number if tokens else torch.zeros(HEADS, 0, WIDTH)
+            )
+            assert torch.equal(layer.keys[row, :, : len(tokens)], expected)
+            assert torch.equal(layer.values[row, :, : len(tokens)], -expected)
+    assert cache.lengths == [len(tokens) for tokens in model.rows]
 
 
 @st.composite
@@ -76,7 +78,7 @@ def test_the_cache_does_what_lists_do(data: st.DataObject) -> None:
     write(cache, prompt)
     lengths = [data.draw(st.integers(1, width)) for _ in range(rows)]
     cache.set_lengths(lengths)
-    model.rows = [said[:length] for said, length in zip(prompt, lengths, strict=True)]
+    model.rows = [tokens[:length] for tokens, length in zip(prompt, lengths, strict=True)]
     check(cache, model)
     for _ in range(data.draw(st.integers(1, 5))):
         move = data.draw(st.sampled_from(["block", "block", "rewind", "drop"]))
@@ -86,18 +88,18 @@ def test_the_cache_does_what_lists_do(data: st.DataObject) -> None:
             cache.keep_rows(stay)
             model.rows = [model.rows[row] for row in stay]
         elif move == "rewind":
-            lengths = [data.draw(st.integers(1, len(said))) for said in model.rows]
+            lengths = [data.draw(st.integers(1, len(tokens))) for tokens in model.rows]
             cache.set_lengths(lengths)
-            model.rows = [said[:n] for said, n in zip(model.rows, lengths, strict=True)]
+            model.rows = [tokens[:n] for tokens, n in zip(model.rows, lengths, strict=True)]
         else:
             size = data.draw(st.integers(1, 4))
             if cache.longest + size > CAPACITY:
                 continue
             block = [[next(fresh) for _ in range(size)] for _ in range(count)]
             write(cache, block)
-            kept = [data.draw(paths(size)) for _ in range(count)]
-            commit(cache, kept)
-            for row, path in enumerate(kept):
+            selection = [data.draw(paths(size)) for _ in range(count)]
+            commit(cache, selection)
+            for row, path in enumerate(selection):
                 model.rows[row] += [block[row][entry] for entry in path]
         check(cache, model)
 

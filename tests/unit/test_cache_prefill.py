@@ -32,15 +32,15 @@ class Listener:
 
     def __init__(self, runner: ModelRunner) -> None:
         self.cache = runner.cache
-        self.heard: list[tuple[bool, bool, list[int], int]] = []
+        self.states: list[tuple[bool, bool, list[int], int]] = []
 
     def __call__(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
         cache = self.cache
-        heard = cache.is_prefilling, cache.is_empty, list(cache.lengths), cache.chunk
-        self.heard.append(heard)
+        state = cache.is_prefilling, cache.is_empty, list(cache.lengths), cache.chunk
+        self.states.append(state)
 
 
-def heard(chunk: int | None) -> list[tuple[bool, bool, list[int], int]]:
+def cache_states(chunk: int | None) -> list[tuple[bool, bool, list[int], int]]:
     adapter = adapt(tiny.model("llama"))
     runner = ModelRunner(adapter, 12)
     listener = Listener(runner)
@@ -50,13 +50,13 @@ def heard(chunk: int | None) -> list[tuple[bool, bool, list[int], int]]:
         runner.forward_chain(torch.tensor([[1], [2]]))
     finally:
         handle.remove()
-    return listener.heard
+    return listener.states
 
 
 @torch.no_grad()
 def test_only_the_first_chunk_meets_an_empty_cache_and_all_of_them_a_prompt() -> None:
     """Meanwhile every row holds the earlier chunks, padding included."""
-    assert heard(2) == [
+    assert cache_states(2) == [
         (True, True, [], 2),
         (True, False, [2, 2], 2),
         (True, False, [4, 4], 2),
@@ -64,11 +64,11 @@ def test_only_the_first_chunk_meets_an_empty_cache_and_all_of_them_a_prompt() ->
     ]
 
 
-def test_a_listener_that_needs_the_whole_prompt_refuses_chunks_in_one_line() -> None:
+def test_a_listener_that_needs_the_whole_prompt_refuses_chunks() -> None:
     cache = SlotCache(1, 8)
-    with pytest.raises(UnsupportedError) as told, cache.prefilling(prompt([2, 5]), 4):
+    with pytest.raises(UnsupportedError) as error, cache.prefilling(prompt([2, 5]), 4):
         cache.require_whole("listening")
-    assert str(told.value) == (
+    assert str(error.value) == (
         "listening needs all 5 prompt tokens in one forward, but prefill_chunk_size=4 splits "
         "them; leave it unset"
     )

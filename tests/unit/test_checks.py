@@ -24,7 +24,7 @@ from sooner.errors import SoonerError
 
 
 @dataclass(frozen=True)
-class Asked:
+class Settings:
     window: int | Literal["auto"] = option("auto")
     frames: int | None = option(None, 1)
     port: int = option(80, 0, 99)
@@ -38,7 +38,7 @@ class Asked:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("values", "message"),
     [
         ({"window": 0}, "window is 0; it must be 'auto' or a whole number of 1 or more"),
         ({"window": "many"}, "window is 'many'; it must be 'auto' or a whole number of 1 or more"),
@@ -54,27 +54,30 @@ class Asked:
         ({"mode": "fats"}, "unknown mode 'fats' (did you mean 'fast'?); known: fast, slow"),
     ],
 )
-def test_a_field_out_of_its_range_is_refused(given: dict[str, Any], said: str) -> None:
+def test_a_field_out_of_its_range_is_refused(values: dict[str, Any], message: str) -> None:
     with pytest.raises(SoonerError) as caught:
-        Asked(**given)
-    assert str(caught.value).startswith(said)
+        Settings(**values)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize(
-    ("check", "said"),
+    ("check", "message"),
     [
         (lambda: check_whole("X: n", -1, 0, hint=", or None"), "X: n is -1; it must be a whole"),
         (lambda: check_whole_or("n", 1.0), "n is 1.0; it must be 'auto' or a whole number of"),
         (lambda: check_number("x", 2.0, 0, 1, above=True), "x is 2; it must be above 0 and at mo"),
         (lambda: check_number("x", "2"), "x is '2'; it must be 0 or more"),
         (lambda: check_choice("kind", None, ["a", "b"]), "unknown kind 'None'; known: a, b"),
-        (lambda: check_keys("setting", {"mdoe": 1}, Asked), "unknown setting 'mdoe' (did you mean"),
+        (
+            lambda: check_keys("setting", {"mdoe": 1}, Settings),
+            "unknown setting 'mdoe' (did you mean",
+        ),
     ],
 )
-def test_errors_name_the_thing_and_the_way_out(check: Callable[[], None], said: str) -> None:
+def test_errors_name_the_thing_and_the_way_out(check: Callable[[], None], message: str) -> None:
     with pytest.raises(SoonerError) as caught:
         check()
-    assert str(caught.value).startswith(said)
+    assert str(caught.value).startswith(message)
 
 
 @pytest.mark.parametrize(

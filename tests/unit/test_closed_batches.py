@@ -19,11 +19,11 @@ TOKENS = 96
 def played(rows: int, rate: float, size: int, seed: int = 0) -> tuple[float, float]:
     """Rounds until a row has ended, in the mean over rows, and until all have; of 300 batches."""
     draw = np.random.default_rng(seed)
-    said = np.zeros((300, rows))
+    generated = np.zeros((300, rows))
     ends = np.zeros((300, rows))
     for number in range(1, TOKENS + 1):
-        goes_on = said < TOKENS
-        said += 1 + np.minimum(draw.geometric(1 - rate, said.shape) - 1, size)
+        goes_on = generated < TOKENS
+        generated += 1 + np.minimum(draw.geometric(1 - rate, generated.shape) - 1, size)
         ends = np.where(goes_on, number, ends)
     return float(ends.mean()), float(ends.max(1).mean())
 
@@ -31,11 +31,11 @@ def played(rows: int, rate: float, size: int, seed: int = 0) -> tuple[float, flo
 @pytest.mark.parametrize("rows", [2, 8, 32])
 @pytest.mark.parametrize("rate", [0.5, 0.7, 0.9])
 def test_rounds_are_those_that_batches_take(rows: int, rate: float) -> None:
-    told = BatchRounds.of([TOKENS] * rows, [rate] * 8)
+    rounds = BatchRounds.of([TOKENS] * rows, [rate] * 8)
     for size in (1, 2, 4, 8):
         typical, slowest = played(rows, rate, size)
-        assert told[size].typical == pytest.approx(typical, rel=0.01)
-        assert told[size].slowest == pytest.approx(slowest, rel=0.04)
+        assert rounds[size].typical == pytest.approx(typical, rel=0.01)
+        assert rounds[size].slowest == pytest.approx(slowest, rel=0.04)
 
 
 class Batch:
@@ -53,23 +53,23 @@ class Batch:
     def stall(self) -> float:
         return self.random.lognormvariate(0, 0.05)
 
-    def accepted(self, most: int) -> int:
+    def accepted(self, maximum: int) -> int:
         count = 0
-        while count < most and self.random.random() < self.rate:
+        while count < maximum and self.random.random() < self.rate:
             count += 1
         return count
 
-    def seconds(self, sizing: DraftLength, is_told: bool = True) -> float:
+    def seconds(self, sizing: DraftLength, is_informed: bool = True) -> float:
         """What it takes to the end of the last row.
 
         Args:
-            is_told: the sizing knows what is left.
+            is_informed: the sizing knows what is left.
         """
         left, spent = dict.fromkeys(range(self.rows), TOKENS), 0.0
         while left:
             rows = list(left)
-            told = list(left.values()) if is_told else None
-            sizes = sizing.choose(rows, left=told)
+            remaining = list(left.values()) if is_informed else None
+            sizes = sizing.choose(rows, left=remaining)
             drafted = [min(size, left[row] - 1) for row, size in zip(rows, sizes, strict=True)]
             accepted = [self.accepted(many) for many in drafted]
             block = 1 + max(drafted)
@@ -82,7 +82,9 @@ class Batch:
             for row, right in zip(rows, accepted, strict=True):
                 left[row] -= 1 + right
             left = {row: many for row, many in left.items() if many > 0}
-            stay = [one for one in zip(rows, drafted, accepted, strict=True) if one[0] in left]
+            stay = [
+                entry for entry in zip(rows, drafted, accepted, strict=True) if entry[0] in left
+            ]
             if stay:
                 sizing.observe(*zip(*stay, strict=True))
         sizing.close()
@@ -93,9 +95,11 @@ class Fixed(DraftLength):
     """Always `largest`; 0 is plain decoding."""
 
 
-def total(sizings: Sequence[DraftLength], rate: float, rows: int, is_told: bool = True) -> float:
+def total(
+    sizings: Sequence[DraftLength], rate: float, rows: int, is_informed: bool = True
+) -> float:
     return sum(
-        Batch(rate, rows, seed).seconds(sizing, is_told) for seed, sizing in enumerate(sizings)
+        Batch(rate, rows, seed).seconds(sizing, is_informed) for seed, sizing in enumerate(sizings)
     )
 
 
@@ -117,7 +121,7 @@ def test_a_closed_batch_is_no_slower_than_plain_and_near_the_best_length(
 @pytest.mark.parametrize(("rate", "rows", "is_worth"), [
     (0.3, 32, False), (0.4, 32, False), (0.8, 32, True), (0.3, 8, False), (0.8, 8, True),
 ])  # fmt: skip
-def test_rows_that_begin_together_are_drafted_for_where_the_last_one_gains(
+def test_rows_that_begin_together_are_drafted_for_where_the_last_row_gains(
     rate: float, rows: int, is_worth: bool
 ) -> None:
     """Once a batch was seen, before the draft reads any prompt of the next; but for one in some."""
@@ -129,8 +133,8 @@ def test_rows_that_begin_together_are_drafted_for_where_the_last_one_gains(
         else:
             assert seed, "nothing is known of the first"
         Batch(rate, rows, seed).seconds(sizing)
-    taken = [
+    decisions = [
         AdaptiveDraftLength(16, experience=known).takes_rows(100, TOKENS, [TOKENS] * rows)
         for _ in range(EXPLORE_EVERY)
     ]
-    assert sum(taken) == (EXPLORE_EVERY if is_worth else pytest.approx(0, abs=1))
+    assert sum(decisions) == (EXPLORE_EVERY if is_worth else pytest.approx(0, abs=1))

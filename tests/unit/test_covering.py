@@ -24,9 +24,9 @@ def test_every_pair_that_is_possible_appears_and_no_setting_is_forbidden(
 
     def allowed(setting: Mapping[str, Any]) -> bool:
         """Two factors exclude each other at some values."""
-        for one, value, other, another in forbidden:
-            pair = (f"factor {one}", value), (f"factor {other}", another)
-            if one != other and all(setting.get(name) == number for name, number in pair):
+        for first, value, other, another in forbidden:
+            pair = (f"factor {first}", value), (f"factor {other}", another)
+            if first != other and all(setting.get(name) == number for name, number in pair):
                 return False
         return True
 

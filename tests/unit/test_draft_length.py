@@ -82,7 +82,7 @@ def value(machine: Machine, chosen: list[int]) -> float:
     ("acceptance", "draft", "slope"),
     [(0.9, 0.1, 0.02), (0.8, 0.05, 0.02), (0.7, 0.1, 0.1), (0.5, 0.05, 0.05), (0.95, 0.02, 0.0)],
 )
-def test_it_settles_on_the_window_that_pays_most(
+def test_it_settles_on_the_best_window(
     acceptance: float, draft: float, slope: float, rows: int
 ) -> None:
     machine = Machine(acceptance, draft, slope, rows)

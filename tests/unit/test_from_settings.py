@@ -89,14 +89,14 @@ def test_a_command_gets_what_its_options_make() -> None:
 
 
 def test_what_is_wrong_is_refused_as_the_settings_do() -> None:
-    for arguments, said in (
+    for arguments, message in (
         (["--window", "many"], "window is 'many'; it must be 'auto' or a whole number"),
         (["--window", "0"], "window is 0; it must be 'auto' or a whole number of 1 or more"),
         (["--mode", "fats"], "did you mean 'fast'"),
     ):
         result = run("--called", "a", *arguments)
         assert isinstance(result.exception, SoonerError)
-        assert said in str(result.exception)
+        assert message in str(result.exception)
     assert run().exit_code == 2  # --called is required
     assert run("--called", "a", "--hidden", "4").exit_code == 2
 
@@ -112,9 +112,9 @@ def test_help_is_the_docstrings() -> None:
 
 
 @pytest.mark.parametrize("kind", [CaptionSettings, ParseSettings, ImagineSettings, ServeSettings])
-def test_every_setting_says_what_it_is(kind: type) -> None:
-    assert [one.name for one in dataclasses.fields(kind)] == [
-        one.name for one in dataclasses.fields(kind) if described(kind).get(one.name)
+def test_every_setting_has_a_description(kind: type) -> None:
+    assert [field.name for field in dataclasses.fields(kind)] == [
+        field.name for field in dataclasses.fields(kind) if described(kind).get(field.name)
     ]
 
 
@@ -123,8 +123,8 @@ def test_every_setting_says_what_it_is(kind: type) -> None:
     [("caption", CaptionSettings), ("parse", ParseSettings), ("imagine", ImagineSettings)],
 )
 def test_defaults_are_the_settings(command: str, kind: type) -> None:
-    shown = {one.name: one for one in typer.main.get_command(sooner).commands[command].params}  # type: ignore[attr-defined]
-    settings = [one for one in dataclasses.fields(kind) if one.name in shown]
+    flags = {item.name: item for item in typer.main.get_command(sooner).commands[command].params}  # type: ignore[attr-defined]
+    settings = [item for item in dataclasses.fields(kind) if item.name in flags]
     assert len(settings) >= 13
-    for one in settings:
-        assert shown[one.name].default == one.default, one.name
+    for item in settings:
+        assert flags[item.name].default == item.default, item.name

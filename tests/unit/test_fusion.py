@@ -67,7 +67,7 @@ def forwarded(runner: ModelRunner) -> tuple[Tensor, Tensor, Counter[str]]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_block_s_states_are_the_decoder_s_own(
+def test_a_block_s_states_are_those_of_the_decoder(
     family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     runner = runner_of(family)
@@ -126,13 +126,13 @@ def test_other_threads_and_gradients_are_left_alone() -> None:
     runner = runner_of("llama")
     model, counts = tiny.model("llama"), []
 
-    def beside() -> None:
+    def call_model() -> None:
         with Calls() as calls, torch.inference_mode():
             model(torch.tensor([[1, 2, 3]]))
         counts.append(calls.count)
 
-    def run_beside(*_: Any) -> None:
-        thread = threading.Thread(target=beside)
+    def run_thread(*_: Any) -> None:
+        thread = threading.Thread(target=call_model)
         thread.start()
         thread.join()
         with Calls() as calls, torch.enable_grad():
@@ -140,7 +140,7 @@ def test_other_threads_and_gradients_are_left_alone() -> None:
         counts.append(calls.count)
 
     handle = runner.adapter.decoder.layers[0].mlp.register_forward_pre_hook(
-        lambda *_: (handle.remove(), run_beside())[0]
+        lambda *_: (handle.remove(), run_thread())[0]
     )
     with torch.no_grad(), Calls() as calls:
         runner.forward_chain(torch.tensor([[5], [8]]))

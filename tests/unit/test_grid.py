@@ -26,8 +26,8 @@ def grids(draw: st.DrawFn) -> TokenGrid:
         row_end=draw(st.sampled_from([None, EOL])),
         tail=draw(st.sampled_from([(), (EOI,), (EOF, EOI)])),
     )
-    given = draw(st.integers(0, frames - 1)) * grid.frame
-    return TokenGrid(**{**grid.__dict__, "prefix": given})
+    prefix = draw(st.integers(0, frames - 1)) * grid.frame
+    return TokenGrid(**{**grid.__dict__, "prefix": prefix})
 
 
 def spelled(grid: TokenGrid, codes: torch.Tensor) -> list[int]:
@@ -68,12 +68,12 @@ def test_each_place_allows_what_is_spelled_there_and_no_other_kind(grid: TokenGr
 
 @given(grids(), st.integers(0, 2), st.integers(0, 3))
 @settings(deadline=None, max_examples=60)
-def test_in_a_text_a_picture_is_found_by_its_beginning(
+def test_in_a_text_a_picture_is_located_by_its_beginning(
     grid: TokenGrid, head: int, words: int
 ) -> None:
     grid = TokenGrid(**{**grid.__dict__, "prefix": 0, "begin": BOI, "head": head})
-    said = [1] * words + [BOI] + [2] * head + spelled(grid, picture(grid)) + [1, 1]
-    places = [grid.place(said[:count], count) for count in range(len(said) + 1)]
+    tokens = [1] * words + [BOI] + [2] * head + spelled(grid, picture(grid)) + [1, 1]
+    places = [grid.place(tokens[:count], count) for count in range(len(tokens) + 1)]
     outside = [-1] * (1 + words + head)
     assert places == [*outside, *range(grid.length), -1, -1, -1]
 
@@ -92,7 +92,7 @@ def test_a_block_is_masked_depth_by_depth() -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(1, 3), (2, 3), (3, 5), (5, 4), (7, 11)])
-def test_emu3_s_own_constraint_is_the_grid_s(height: int, width: int) -> None:
+def test_the_constraint_of_emu3_is_the_grid_s(height: int, width: int) -> None:
     tiny = reference.tiny
     grid = TokenGrid(
         height,
@@ -105,7 +105,7 @@ def test_emu3_s_own_constraint_is_the_grid_s(height: int, width: int) -> None:
 
 
 @pytest.mark.parametrize(("height", "width"), [(2, 2), (4, 6), (6, 4)])
-def test_lumina_s_own_constraint_is_the_grid_s(height: int, width: int) -> None:
+def test_the_constraint_of_lumina_is_the_grid_s(height: int, width: int) -> None:
     tiny = reference.tiny
     codes = (tiny.C_CODES, tiny.C_CODES + tiny.CODES)
     grid = TokenGrid(height, width, codes=codes, row_end=tiny.C_ROW_END, tail=(tiny.C_EOI,))
@@ -116,6 +116,6 @@ def check(grid: TokenGrid, published: list[list[int]]) -> None:
     """Place by place the same ids."""
     assert grid.length == len(published)
     constraint = GridConstraint(grid, reference.tiny.VOCAB, torch.device("cpu"))
-    for said, ids in enumerate(published):
-        mask = constraint.masks(torch.tensor(grid.place([], said)))
+    for length, ids in enumerate(published):
+        mask = constraint.masks(torch.tensor(grid.place([], length)))
         assert mask.nonzero()[:, 0].tolist() == ids

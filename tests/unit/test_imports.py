@@ -71,11 +71,11 @@ MAY_USE: dict[str, set[str]] = {
 
 def modules(home: Path) -> dict[str, Path]:
     """Every module of a package by its full name."""
-    found = {}
+    files = {}
     for path in sorted(home.rglob("*.py")):
         parts = path.relative_to(home.parent).with_suffix("").parts
-        found[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
-    return found
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
 
 
 def imports(name: str, path: Path, known: dict[str, Path]) -> Iterator[str]:
@@ -106,7 +106,7 @@ def circles(edges: dict[str, set[str]]) -> list[list[str]]:
     order: dict[str, int] = {}
     low: dict[str, int] = {}
     open_: list[str] = []
-    found: list[list[str]] = []
+    cycles: list[list[str]] = []
 
     def visit(name: str) -> None:
         order[name] = low[name] = len(order)
@@ -122,12 +122,12 @@ def circles(edges: dict[str, set[str]]) -> list[list[str]]:
             while part[-1] != name:
                 part.append(open_.pop())
             if len(part) > 1:
-                found.append(sorted(part))
+                cycles.append(sorted(part))
 
     for name in edges:
         if name not in order:
             visit(name)
-    return found
+    return cycles
 
 
 @functools.cache
@@ -138,9 +138,9 @@ def library() -> dict[str, set[str]]:
 
 @pytest.mark.parametrize("part", MAY_USE)
 def test_a_part_imports_only_what_is_below_it(part: str) -> None:
-    for name, others in library().items():
+    for name, targets in library().items():
         if name.split(".")[1:2] == [part]:
-            used = {other.split(".")[1] for other in others if "." in other}
+            used = {other.split(".")[1] for other in targets if "." in other}
             above = used - MAY_USE[part] - BASE - {part}
             assert not above, f"{name} imports {sorted(above)}"
 
@@ -157,7 +157,7 @@ def test_the_library_never_names_the_lab() -> None:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
             if isinstance(node, ast.ImportFrom) and node.module:
                 names = [node.module]
-            assert not any(one.split(".")[0] == "sooner_lab" for one in names), name
+            assert not any(module.split(".")[0] == "sooner_lab" for module in names), name
 
 
 def test_nothing_imports_in_circles() -> None:

@@ -10,7 +10,7 @@ import pytest
 from sooner.io import JsonLines, replacing, to_line, write_json
 
 
-def test_a_file_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
+def test_a_file_that_fails_leaves_the_old_file(tmp_path: Path) -> None:
     path = tmp_path / "new" / "a.json"
     write_json({"a": 1}, path)
     with pytest.raises(TypeError):
@@ -19,7 +19,7 @@ def test_a_file_that_fails_leaves_the_old_one(tmp_path: Path) -> None:
         with pytest.raises(IsADirectoryError), replacing(path, is_alone) as part:
             part.write_bytes(tmp_path.read_bytes())
     assert path.read_text() == '{\n "a": 1\n}\n'
-    assert [one.name for one in path.parent.iterdir()] == ["a.json"]
+    assert [entry.name for entry in path.parent.iterdir()] == ["a.json"]
 
 
 def test_lines_survive_a_crash(tmp_path: Path) -> None:
@@ -34,7 +34,7 @@ def test_lines_survive_a_crash(tmp_path: Path) -> None:
     assert again.is_torn
     again.add({"n": 3})
     assert not again.is_torn
-    assert [one["n"] for one in JsonLines(path).records] == [1, 3]
+    assert [record["n"] for record in JsonLines(path).records] == [1, 3]
     again.rewrite([to_line({"n": 4})])
     again.add({"n": 5})
     assert (path.read_bytes(), again.count) == (b'{"n": 4}\n{"n": 5}\n', 2)

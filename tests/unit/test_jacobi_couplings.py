@@ -75,7 +75,7 @@ def deviation(chance: float) -> float:
 @pytest.mark.parametrize("zeros", [False, True], ids=["full", "zeros"])
 @pytest.mark.parametrize("strength", [0.0, 0.3, 1.0])
 @pytest.mark.parametrize("name", COUPLINGS)
-def test_both_marginals_are_kept(name: str, strength: float, zeros: bool) -> None:
+def test_both_marginals_are_preserved(name: str, strength: float, zeros: bool) -> None:
     p, q = pair(1, zeros)
     x, y = coupled(weakened(COUPLINGS[name], strength), p, q)
     assert follows(x, q) > ERROR
@@ -83,22 +83,24 @@ def test_both_marginals_are_kept(name: str, strength: float, zeros: bool) -> Non
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_maximal_coupling_agrees_as_often_as_one_minus_the_distance(seed: int) -> None:
+def test_maximal_coupling_agrees_as_often_as_1_minus_the_distance(seed: int) -> None:
     """Theorem 2."""
     p, q = pair(seed, zeros=seed % 2 == 0)
     x, y = coupled(maximal, p, q)
-    wanted = 1 - distance(p, q)
-    assert abs((x == y).float().mean().item() - wanted) < deviation(wanted)
+    expected = 1 - distance(p, q)
+    assert abs((x == y).float().mean().item() - expected) < deviation(expected)
 
 
 @pytest.mark.parametrize("seed", range(6))
-def test_gumbel_coupling_agrees_at_least_as_often_as_its_bound(seed: int) -> None:
+def test_gumbel_coupling_agrees_no_less_often_than_its_bound(seed: int) -> None:
     """Theorem 3, between any two of three iterations; no coupling beats theorem 2."""
     p, q = pair(seed, zeros=seed % 2 == 0)
     third = (p * q.flip(0) + 0.01).sqrt()
     draws = draws_of(seed)
     line = [p, q, third / third.sum()]
-    tokens = [shared_noise(one.expand(ROWS, 200, -1), one, draws.places, draws) for one in line]
+    tokens = [
+        shared_noise(probs.expand(ROWS, 200, -1), probs, draws.places, draws) for probs in line
+    ]
     for i, j in ((0, 1), (1, 2), (0, 2)):
         apart = distance(line[i], line[j])
         agree = (tokens[i] == tokens[j]).float().mean().item()
@@ -111,10 +113,10 @@ def test_independent_draws_agree_by_chance_alone(seed: int) -> None:
     """Proposition 2, and its bound by the Rényi-2 entropies."""
     p, q = pair(seed)
     x, y = coupled(independent, p, q)
-    wanted = (p * q).sum().item()
-    assert abs((x == y).float().mean().item() - wanted) < deviation(wanted)
-    entropies = [-math.log(one.square().sum().item()) for one in (p, q)]
-    assert wanted <= math.exp(-sum(entropies) / 2) + 1e-6
+    expected = (p * q).sum().item()
+    assert abs((x == y).float().mean().item() - expected) < deviation(expected)
+    entropies = [-math.log(probs.square().sum().item()) for probs in (p, q)]
+    assert expected <= math.exp(-sum(entropies) / 2) + 1e-6
 
 
 @pytest.mark.parametrize("strength", [0.25, 0.6, 0.9])
@@ -122,8 +124,8 @@ def test_a_weakened_coupling_agrees_as_the_mixture_does(strength: float) -> None
     """Appendix B, equation 4."""
     p, q = pair(2)
     x, y = coupled(weakened(maximal, strength), p, q)
-    wanted = strength * (1 - distance(p, q)) + (1 - strength) * (p * q).sum().item()
-    assert abs((x == y).float().mean().item() - wanted) < deviation(wanted)
+    expected = strength * (1 - distance(p, q)) + (1 - strength) * (p * q).sum().item()
+    assert abs((x == y).float().mean().item() - expected) < deviation(expected)
 
 
 @pytest.mark.parametrize("name", COUPLINGS)
@@ -141,8 +143,8 @@ def test_an_empty_residual_gives_a_token_that_is_possible(name: str) -> None:
 weights = st.lists(
     st.one_of(st.just(0.0), st.floats(2.0**-100, 1024.0, width=32)), min_size=1, max_size=12
 ).filter(any)
-BELOW_ONE = 1 - 2.0**-24
-uniforms = st.one_of(st.just(0.0), st.just(BELOW_ONE), st.floats(0, BELOW_ONE, width=32))
+MAX_UNIFORM = 1 - 2.0**-24
+uniforms = st.one_of(st.just(0.0), st.just(MAX_UNIFORM), st.floats(0, MAX_UNIFORM, width=32))
 
 
 @given(weights, uniforms)

@@ -14,9 +14,9 @@ GRID = TokenGrid(2, 3, codes=(0, 4), frames=2, row_end=4, tail=(5,))
 VOCAB, FIRST = 6, [1, 2, 3, 4]
 
 
-def window(said: list[int], tokens: list[int], filled: int, size: int) -> JacobiWindow:
-    """The places behind `said`, of which the first `filled` hold `tokens`."""
-    place = len(said)
+def window(generated: list[int], tokens: list[int], filled: int, size: int) -> JacobiWindow:
+    """The places behind `generated`, of which the first `filled` hold `tokens`."""
+    place = len(generated)
     places = torch.arange(place, place + size)[None]
     probs = torch.zeros(1, size, VOCAB)
     probs[0, :filled] = 1 / VOCAB
@@ -27,14 +27,14 @@ def window(said: list[int], tokens: list[int], filled: int, size: int) -> Jacobi
         filled=torch.tensor([filled]),
         minimum=filled,
         grid_places=places,
-        output=torch.tensor([said], dtype=torch.long),
+        output=torch.tensor([generated], dtype=torch.long),
         draws=Draws(row_noise(1, seed=3), places[0]),
         constraint=GridConstraint(GRID, VOCAB, torch.device("cpu")),
     )
 
 
 @pytest.mark.parametrize(
-    ("init", "said", "expected"),
+    ("init", "generated", "expected"),
     [
         ("above", FIRST, [1, 2, 3, 4]),
         ("above", [*FIRST, 2], [2, 3, 4]),
@@ -43,9 +43,9 @@ def window(said: list[int], tokens: list[int], filled: int, size: int) -> Jacobi
     ],
 )
 def test_copies_come_from_the_named_neighbour(
-    init: str, said: list[int], expected: list[int]
+    init: str, generated: list[int], expected: list[int]
 ) -> None:
-    tokens, probs = FILLINGS[init](window(said, [], 0, len(expected)))
+    tokens, probs = FILLINGS[init](window(generated, [], 0, len(expected)))
     assert tokens[0].tolist() == expected
     assert torch.allclose(probs.sum(-1), torch.ones(1, len(expected)))
     drawn = probs[0].gather(1, tokens[0, :, None])
@@ -56,8 +56,8 @@ def test_copies_come_from_the_named_neighbour(
 def test_every_first_draft_is_allowed_and_possible(init: str) -> None:
     """Also where nothing stands above yet, where the picture ends, and where `newest` has nothing
     that the place allows."""
-    for said in ([], [1], FIRST, [*FIRST, *FIRST, *FIRST]):
-        view = window(said, [], 0, GRID.length - len(said))
+    for generated in ([], [1], FIRST, [*FIRST, *FIRST, *FIRST]):
+        view = window(generated, [], 0, GRID.length - len(generated))
         tokens, probs = FILLINGS[init](view)
         allowed = view.constraint.masks(view.grid_places)
         assert allowed[0].gather(1, tokens[0, :, None]).all()

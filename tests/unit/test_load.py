@@ -33,7 +33,7 @@ class Requests:
 
     def __init__(self, known: Acceptance | None, clients: int, rate: float, seed: int) -> None:
         self.known, self.random, self.rate = known, random.Random(seed), rate
-        self.clients, self.now, self.tokens, self.taken = clients, 0.0, 0, 0
+        self.clients, self.now, self.tokens, self.requests = clients, 0.0, 0, 0
 
     def begin(self, kind: bool, waiting: int, rows: int) -> DraftLength:
         """Prefill a request; the sizing that it begins with."""
@@ -45,11 +45,11 @@ class Requests:
         self.takes = sizing.takes_rows(PROMPT[kind], 128)
         if self.takes:
             took = (13.5 if kind == CLIP else 3.0) / 1e3
-            self.now, self.taken = self.now + took, self.taken + 1
+            self.now, self.requests = self.now + took, self.requests + 1
             sizing.prefilled(PROMPT[kind], took, 1)
         return sizing
 
-    def say(self, requests: int) -> float:
+    def run(self, requests: int) -> float:
         """Tokens a second over so many requests."""
         rows: dict[int, list[int]] = {}  # kind and tokens left
         began: dict[int, DraftLength] = {}
@@ -96,34 +96,36 @@ class Requests:
         batch.observe_cost(done, 1 + sum(accepted) / len(ids))
         for row, good in zip(ids, accepted, strict=True):
             rows[row][1] -= 1 + good
-        told = [one for one in zip(ids, drafted, accepted, strict=True) if rows[one[0]][1] > 0]
+        entries = [
+            entry for entry in zip(ids, drafted, accepted, strict=True) if rows[entry[0]][1] > 0
+        ]
         for row in [row for row, (_, left) in rows.items() if left <= 0]:
             del rows[row]
-        if told:
-            batch.observe(*zip(*told, strict=True))
+        if entries:
+            batch.observe(*zip(*entries, strict=True))
         else:
             batch.close()
 
 
 @pytest.mark.parametrize(
-    ("clients", "rate", "least"),
+    ("clients", "rate", "minimum"),
     [(1, 0.97, 1.5), (2, 0.97, 1.2), (4, 0.97, 1.05), (16, 0.97, 0.96), (32, 0.97, 0.97),
      (1, 0.1, 0.96), (8, 0.1, 0.97), (32, 0.1, 0.97)],
 )  # fmt: skip
 def test_requests_that_come_and_go_are_drafted_for_where_it_pays(
-    clients: int, rate: float, least: float
+    clients: int, rate: float, minimum: float
 ) -> None:
     """Over plain decoding, drafts' prefills counted, once a server has seen some requests."""
     ratios = []
     for seed in range(3):
         known = Acceptance()
-        Requests(known, 2, rate, seed).say(60)
-        plain = Requests(None, clients, rate, seed).say(150)
-        ratios.append(Requests(known, clients, rate, seed).say(150) / plain)
-    assert sum(ratios) / len(ratios) >= least, ratios
+        Requests(known, 2, rate, seed).run(60)
+        plain = Requests(None, clients, rate, seed).run(150)
+        ratios.append(Requests(known, clients, rate, seed).run(150) / plain)
+    assert sum(ratios) / len(ratios) >= minimum, ratios
 
 
-def test_prices_of_rounds_are_told_apart_where_they_can_be() -> None:
+def test_prices_of_rounds_are_separated_where_they_can_be() -> None:
     random_ones = random.Random(0)
     times = LinearTimes((1.0, 0.15, 0.05))
     assert times.seconds((1, 1, 0)) == 0
@@ -136,5 +138,5 @@ def test_prices_of_rounds_are_told_apart_where_they_can_be() -> None:
         took = seconds(rows, 1 + drafted) * random_ones.lognormvariate(0, 0.1)
         times.add((1, rows, rows * drafted), took)
     for rows, block in ((1, 1), (32, 1), (32, 5), (8, 17)):
-        told = times.seconds((1, rows, rows * (block - 1)))
-        assert told == pytest.approx(seconds(rows, block), rel=0.1)
+        estimate = times.seconds((1, rows, rows * (block - 1)))
+        assert estimate == pytest.approx(seconds(rows, block), rel=0.1)

@@ -14,7 +14,7 @@ from sooner.errors import SoonerError
 from sooner.tasks.loading import load_pair
 
 
-def test_found_by_name() -> None:
+def test_lookup_by_name() -> None:
     video = miniatures.find("video")
     assert video.name == "video"
     assert video.target != video.draft
@@ -33,7 +33,7 @@ def test_unknown_name_gets_a_hint() -> None:
 
 
 @pytest.mark.lab
-def test_prompt_is_the_one_trained_on() -> None:
+def test_prompt_is_that_of_the_training() -> None:
     from sooner_lab.worlds.video import words
 
     assert miniatures.find("video").prompt == words.PROMPT
@@ -58,7 +58,7 @@ def test_without_the_lab_a_miniature_has_no_functions(monkeypatch: pytest.Monkey
         video.function("clip")
 
 
-def test_a_miniature_without_its_weights_is_one_line(
+def test_a_miniature_without_its_weights_is_an_error_line(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     video = miniatures.find("video")

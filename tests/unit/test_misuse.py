@@ -21,15 +21,15 @@ def model(seed: int = 0) -> Any:
 
 
 @pytest.mark.parametrize("method", ["prompt-lookup", sooner.PromptLookup, sooner.PromptLookup()])
-def test_a_method_is_given_by_instance_class_or_name(method: Any) -> None:
-    wanted = sooner.generate(model(), INPUTS, **OPTIONS).tokens
+def test_a_method_is_an_instance_a_class_or_a_name(method: Any) -> None:
+    expected = sooner.generate(model(), INPUTS, **OPTIONS).tokens
     result = sooner.generate(model(), INPUTS, method, **OPTIONS)
-    assert result.tokens == wanted
+    assert result.tokens == expected
     assert result.stats.method == "prompt-lookup"
     engine = sooner.Engine(model(), method)
     request = engine.admit(INPUTS, **OPTIONS)
     engine.run()
-    assert request.tokens == wanted
+    assert request.tokens == expected
     assert engine.method.name == "prompt-lookup"
 
 
@@ -46,7 +46,7 @@ def test_a_method_is_given_by_instance_class_or_name(method: Any) -> None:
         (5, r"method is a int; pass a method"),
     ],
 )
-def test_what_is_no_method_is_told_the_way_out(method: Any, line: str) -> None:
+def test_what_is_no_method_is_refused_with_the_way_out(method: Any, line: str) -> None:
     with pytest.raises(SoonerError, match=line) as caught:
         sooner.generate(model(), INPUTS, method, **OPTIONS)
     assert "\n" not in str(caught.value)
@@ -65,7 +65,7 @@ def test_what_is_no_method_is_told_the_way_out(method: Any, line: str) -> None:
         (None, r"inputs are a NoneType; .* \{'input_ids': ids\}"),
     ],
 )
-def test_inputs_that_are_none_are_told_the_way_out(inputs: Any, line: str) -> None:
+def test_inputs_that_are_none_are_refused_with_the_way_out(inputs: Any, line: str) -> None:
     with pytest.raises(SoonerError, match=line):
         sooner.generate(model(), inputs, **OPTIONS)
     with pytest.raises(SoonerError, match=line):
@@ -73,7 +73,7 @@ def test_inputs_that_are_none_are_told_the_way_out(inputs: Any, line: str) -> No
 
 
 @pytest.mark.parametrize("kind", [sooner.Speculative, sooner.SDTree, sooner.ParallelVLM])
-def test_a_draft_by_name_is_told_to_be_loaded(kind: Any) -> None:
+def test_a_draft_by_name_is_refused(kind: Any) -> None:
     line = r"draft is the text 'org/small'; load the model .*from_pretrained\('org/small'\)"
     with pytest.raises(SoonerError, match=line):
         sooner.generate(model(), INPUTS, kind("org/small"), **OPTIONS)
@@ -81,7 +81,7 @@ def test_a_draft_by_name_is_told_to_be_loaded(kind: Any) -> None:
         model().generate(**INPUTS, custom_generate=kind("org/small"), **OPTIONS)
 
 
-def test_a_model_by_name_or_class_is_told_to_be_loaded() -> None:
+def test_a_model_by_name_or_class_is_refused() -> None:
     with pytest.raises(SoonerError, match="model is the text 'org/large'; load the model"):
         sooner.generate("org/large", INPUTS, **OPTIONS)
     with pytest.raises(SoonerError, match="model is the text 'org/large'; load the model"):
@@ -91,7 +91,7 @@ def test_a_model_by_name_or_class_is_told_to_be_loaded() -> None:
 
 
 @pytest.mark.parametrize("name", ["model", "draft"])
-def test_a_model_in_training_mode_is_told_to_leave_it(name: str) -> None:
+def test_a_model_in_training_mode_is_refused(name: str) -> None:
     target, draft = model(), model(1)
     (target if name == "model" else draft).train()
     line = rf"{name} is a Qwen2ForCausalLM in training mode, .*; call its eval\(\) first"

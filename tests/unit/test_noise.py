@@ -103,7 +103,7 @@ def test_uniforms_are_uniform(purpose: Purpose, options: dict[str, Any]) -> None
 def pairs() -> dict[str, tuple[Tensor, Tensor]]:
     """Uniforms whose keys differ in one thing, as little as can be."""
     base, salt = uniforms(), torch.tensor(0)
-    found = {
+    samples = {
         "rows": (base[:-1], base[1:]),
         "places": (base[:, :-1], base[:, 1:]),
         "row against place": (base[:-1, 1:], base[1:, :-1]),
@@ -113,11 +113,11 @@ def pairs() -> dict[str, tuple[Tensor, Tensor]]:
         "sibling against place": (uniforms(salt=salt)[:, 1:], uniforms(salt=salt + 1)[:, :-1]),
         "fresh or not": (base, uniforms(is_fresh=True)),
     }
-    for one, other in itertools.pairwise(Purpose):
-        found[f"{one.name} {other.name}"] = uniforms(purpose=one), uniforms(purpose=other)
-        moved = uniforms(purpose=one)[:, 1:], uniforms(purpose=other)[:, :-1]
-        found[f"{one.name} {other.name} and places"] = moved
-    return found
+    for purpose, other in itertools.pairwise(Purpose):
+        samples[f"{purpose.name} {other.name}"] = uniforms(purpose=purpose), uniforms(purpose=other)
+        moved = uniforms(purpose=purpose)[:, 1:], uniforms(purpose=other)[:, :-1]
+        samples[f"{purpose.name} {other.name} and places"] = moved
+    return samples
 
 
 PAIRS = pairs()
@@ -126,13 +126,13 @@ PAIRS = pairs()
 @pytest.mark.parametrize("name", PAIRS)
 def test_uniforms_of_neighbouring_keys_are_independent(name: str) -> None:
     """Joint counts on a grid of 8 by 8."""
-    a, b = ((one.flatten() * 8).long() for one in PAIRS[name])
+    a, b = ((values.flatten() * 8).long() for values in PAIRS[name])
     counts = torch.bincount(8 * a + b, minlength=64)
     assert scipy_stats.chisquare(counts.numpy()).pvalue > ERROR
     assert correlation(*PAIRS[name]) > ERROR
 
 
-def test_a_run_takes_one_number_of_the_generator() -> None:
+def test_a_run_takes_a_single_number_of_the_generator() -> None:
     torch.manual_seed(5)
     first, state = draw_seed(None), torch.get_rng_state()
     assert draw_seed(torch.Generator().manual_seed(5)) == first

@@ -26,7 +26,7 @@ def lab(*values: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("make", "said"),
+    ("make", "message"),
     [
         (lambda: sooner.Speculative(None, window=4), "Speculative: 'window' is now 'num_draft_t"),
         (lambda: sooner.Speculative(None, max_window=4), "'max_window' is now 'max_draft_tokens'"),
@@ -46,8 +46,8 @@ def lab(*values: Any) -> Any:
         (lambda: CaptionSettings.from_dict({"window": 4}), "'window' is now 'num_draft_tokens'"),
     ],
 )
-def test_options_are_refused_with_the_new_name(make: Callable[[], Any], said: str) -> None:
-    with pytest.raises(sooner.SoonerError, match=said):
+def test_options_are_refused_with_the_new_name(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(sooner.SoonerError, match=message):
         make()
 
 
@@ -57,7 +57,7 @@ def test_options_that_never_were_are_refused_as_ever() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"),
+    ("arguments", "message"),
     [
         (["caption", "clip.mp4", "--window", "4"], "--window is now --num-draft-tokens"),
         (["verify", "clip.mp4", "--window", "4"], "--window is now --num-draft-tokens"),
@@ -70,12 +70,12 @@ def test_options_that_never_were_are_refused_as_ever() -> None:
     ],
 )
 def test_flags_are_refused_with_the_new_name(
-    arguments: Sequence[str], said: str, capsys: pytest.CaptureFixture[str]
+    arguments: Sequence[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
         main(arguments)
     assert left.value.code == 2
-    assert capsys.readouterr().err == f"sooner: {said} (see --help)\n"
+    assert capsys.readouterr().err == f"sooner: {message} (see --help)\n"
 
 
 @pytest.mark.parametrize(

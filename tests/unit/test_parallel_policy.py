@@ -54,9 +54,9 @@ def play(policy: list[int], model: Known, rounds: int, seed: int = 0) -> float:
 def test_no_fixed_policy_is_faster(acceptance: float, draft: float, slope: float) -> None:
     model = Known(acceptance, draft, slope)
     ours = play(best_policy(model, LARGEST)[0], model, 40_000)
-    others = itertools.product(range(LARGEST + 1), repeat=3)
+    policies = itertools.product(range(LARGEST + 1), repeat=3)
     # States in between are reached seldom; they follow the state below.
-    best = max(play([a, a, b, b, c], model, 4_000, seed=1) for a, b, c in others)
+    best = max(play([a, a, b, b, c], model, 4_000, seed=1) for a, b, c in policies)
     assert ours > 0.97 * best
 
 
@@ -68,5 +68,5 @@ def test_a_worker_rests_while_its_draft_gains_nothing() -> None:
     plan = Plan(Known(0.02, 0.2, 0.0), LARGEST)
     assert plan.ahead() is None  # nothing is known yet
     assert plan.choose(1, LARGEST) == 0
-    asked = [plan.ahead() for _ in range(2 * LOOK_EVERY)]
-    assert asked == 2 * [*(LOOK_EVERY - 1) * [0], 1]
+    lengths = [plan.ahead() for _ in range(2 * LOOK_EVERY)]
+    assert lengths == 2 * [*(LOOK_EVERY - 1) * [0], 1]

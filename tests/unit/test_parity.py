@@ -62,13 +62,13 @@ def test_a_token_that_a_processor_forbade_is_a_bug() -> None:
     assert compare([1], [2], [forbidden]).verdict == "bug"
 
 
-def test_the_reference_run_is_generates_own_with_one_score_a_token() -> None:
+def test_the_reference_run_is_generate_with_a_score_for_each_token() -> None:
     model, inputs = tiny.model("qwen2"), tiny.inputs("qwen2", rows=2)
     free = model.generate(**inputs, max_new_tokens=9, eos_token_id=None, do_sample=False)
     width = inputs["input_ids"].shape[1]
     end = free[0, width + 3].item()
-    tokens, kept = reference_run(model, inputs, max_new_tokens=9, eos_token_id=end)
+    tokens, scores = reference_run(model, inputs, max_new_tokens=9, eos_token_id=end)
     assert tokens[0] == free[0, width : width + 1 + tokens[0].index(end)].tolist()
-    assert [len(row) for row in kept] == [len(row) for row in tokens]
-    for said, given in zip(tokens, kept, strict=True):
-        assert [int(one.argmax()) for one in given] == said
+    assert [len(row) for row in scores] == [len(row) for row in tokens]
+    for row_tokens, row_scores in zip(tokens, scores, strict=True):
+        assert [int(score.argmax()) for score in row_scores] == row_tokens

@@ -46,10 +46,10 @@ def test_the_command_line_knows_them_without_torch() -> None:
         "print([m for m in ('torch', 'transformers') if m in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    told, loaded = done.stdout.strip().rsplit("\n", 1)
+    output, loaded = done.stdout.strip().rsplit("\n", 1)
     assert loaded == "[]"
     for name, entry in choices().items():
-        assert f"{name}: {entry.summary}" in told
+        assert f"{name}: {entry.summary}" in output
 
 
 def test_the_caption_benchmark_has_an_arm_for_each() -> None:
@@ -89,7 +89,7 @@ def test_a_file_is_all_that_a_method_needs(tmp_path: Path, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("changes", "told"),
+    ("changes", "error"),
     [
         ({"name": "NAME"}, r"toy\.py:3: name of Toy is no literal text"),
         ({"summary": 'f"{NAME}"'}, "summary of Toy is no literal text"),
@@ -100,10 +100,10 @@ def test_a_file_is_all_that_a_method_needs(tmp_path: Path, monkeypatch: pytest.M
     ],
 )
 def test_a_declaration_that_can_not_be_read_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str | None], told: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: dict[str, str | None], error: str
 ) -> None:
     declared(tmp_path, **changes)  # type: ignore[arg-type]
-    with pytest.raises(SoonerError, match=told):
+    with pytest.raises(SoonerError, match=error):
         read(monkeypatch, tmp_path)
 
 
@@ -128,7 +128,7 @@ NO_SIZE = {
 
 @pytest.mark.parametrize("name", methods())
 def test_every_method_drafts_what_pays_by_default(name: str) -> None:
-    fields = {one.name: one for one in dataclasses.fields(methods()[name].load())}
+    fields = {field.name: field for field in dataclasses.fields(methods()[name].load())}
     sizes = {option: fields[option].default for option in DRAFT_SIZES if option in fields}
     if name in NO_SIZE:
         assert not sizes

@@ -74,13 +74,13 @@ def test_scores_are_those_of_hfs_processors(
     rng = random.Random(seed)
     draws = [True, rng.random() < 0.5, True, rng.random() < 0.8]
     prompts = [random_tokens(rng, PROMPT) for _ in range(ROWS)]
-    wanted = [random_processors(rng) for _ in range(ROWS)]
+    processors = [random_processors(rng) for _ in range(ROWS)]
     batches = [
-        Processing(row_params(one, draw, 1), prompt=torch.tensor([prompt]))
-        for one, draw, prompt in zip(wanted, draws, prompts, strict=True)
+        Processing(row_params(item, draw, 1), prompt=torch.tensor([prompt]))
+        for item, draw, prompt in zip(processors, draws, prompts, strict=True)
     ]
-    said = [random_tokens(rng, 5 * row) for row in range(ROWS)]
-    for batch, text in zip(batches, said, strict=True):
+    texts = [random_tokens(rng, 5 * row) for row in range(ROWS)]
+    for batch, text in zip(batches, texts, strict=True):
         batch.scores(torch.zeros(1, 1, VOCAB), prefix=lambda row: prompts[0])  # behind the prompt
         batch.count(torch.tensor([[*text, 0]]), torch.tensor([len(text)]))
     whole = batches[0]
@@ -96,7 +96,7 @@ def test_scores_are_those_of_hfs_processors(
         left = tree.keep_rows(rows)
         scores = whole.scores(
             logits[rows], lambda left=left: Paths.of(left),
-            lambda row, stay=stay: prompts[stay[row]] + said[stay[row]],
+            lambda row, stay=stay: prompts[stay[row]] + texts[stay[row]],
         )  # fmt: skip
         someone_draws = any(draws[row] for row in stay)
         for line, row in enumerate(stay):
@@ -107,13 +107,15 @@ def test_scores_are_those_of_hfs_processors(
                         continue  # it can't be said, so nobody asks what follows
                 elif path:
                     continue
-                ids = torch.tensor([prompts[row] + said[row] + path])
-                one = LogitsProcessorList(wanted[row])(ids, logits[row, entry][None].clone())[0]
-                known[tuple(path)] = one
+                ids = torch.tensor([prompts[row] + texts[row] + path])
+                item = LogitsProcessorList(processors[row])(ids, logits[row, entry][None].clone())[
+                    0
+                ]
+                known[tuple(path)] = item
                 if draws[row] == someone_draws:
-                    assert torch.equal(scores[line, entry], one), (row, entry)
+                    assert torch.equal(scores[line, entry], item), (row, entry)
                 else:
-                    assert scores[line, entry].isfinite().nonzero().tolist() == [[one.argmax()]]
+                    assert scores[line, entry].isfinite().nonzero().tolist() == [[item.argmax()]]
         places = [place for place in range(len(stay)) if place != rng.randrange(len(stay))] or [0]
         whole.keep_rows(places)
         stay = [stay[place] for place in places]
@@ -135,13 +137,13 @@ def test_draws_are_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.Monkey
 
 
 def test_what_a_step_can_do_itself_asks_nothing_of_the_host() -> None:
-    own = processing(
+    batch = processing(
         hf.SequenceBiasLogitsProcessor([[[3], 1.0]]), hf.RepetitionPenaltyLogitsProcessor(1.3),
         SaidPenalty(0.5, 0.1, 1), hf.TemperatureLogitsWarper(0.7), hf.TopKLogitsWarper(5),
         hf.TopPLogitsWarper(0.9), hf.MinPLogitsWarper(0.1),
     )  # fmt: skip
-    assert own.costs is None
-    own.scores(torch.randn(1, 1, VOCAB), prefix=lambda row: pytest.fail("read"))
+    assert batch.costs is None
+    batch.scores(torch.randn(1, 1, VOCAB), prefix=lambda row: pytest.fail("read"))
 
 
 def test_bad_logits_of_a_greedy_row_stay_bad_among_rows_that_draw() -> None:
@@ -170,7 +172,7 @@ def test_penalties_forget_rows_that_left() -> None:
     assert batch.scores(logits) is logits
 
 
-def test_a_draft_beside_the_loop_counts_its_own_text() -> None:
+def test_a_parallel_draft_counts_its_text() -> None:
     batch = processing(SaidPenalty(0.0, 1.0, 1))
     for text in ([4, 4, 5], [4]):
         batch.recount([text], VOCAB)

@@ -41,7 +41,7 @@ class Pair:
         self.slope, self.draft, self.missed, self.step = slope, draft, missed, step
         self.random = random.Random(seed)
         self.seconds, self.tokens = 0.0, [0] * rows
-        self.rounds = self.behind = 0
+        self.rounds = self.backlog = 0
         self.drafted: list[list[int]] = []  # of each round
 
     def forward(self, block: int) -> float:
@@ -51,12 +51,12 @@ class Pair:
         drafted = sizing.choose(self.rows)
         block, spent, caught_up = 1 + max(drafted), 0.0, 0
         if block > 1:
-            caught_up = self.behind if self.behind > 1 else 0
+            caught_up = self.backlog if self.backlog > 1 else 0
             spent = (block - 1) * self.draft * self.forward(1)
             spent += caught_up * self.missed * self.forward(1)
-            self.behind = 0
+            self.backlog = 0
         else:
-            self.behind += 1
+            self.backlog += 1
         accepted = [self._accepted(row, many) for row, many in zip(self.rows, drafted, strict=True)]
         seconds = self.forward(block)
         done = RoundCost(len(self.rows), block, spent, block - 1, caught_up, seconds)
@@ -76,13 +76,13 @@ class Pair:
             count += 1
         return count
 
-    def say(self, sizing: DraftLength, tokens: int) -> float:
+    def run(self, sizing: DraftLength, tokens: int) -> float:
         """Speed until each row has said `tokens` more, as a multiple of plain decoding's."""
-        before, said = self.seconds, list(self.tokens)
-        ends = [have + tokens for have in said]
+        before, counts = self.seconds, list(self.tokens)
+        ends = [have + tokens for have in counts]
         while any(self.tokens[row] < ends[row] for row in self.rows):
             self.round(sizing)
-        made = sum(self.tokens[row] - said[row] for row in self.rows) / len(self.rows)
+        made = sum(self.tokens[row] - counts[row] for row in self.rows) / len(self.rows)
         return made * self.forward(1) / (self.seconds - before)
 
 
@@ -104,12 +104,12 @@ def test_a_hostile_draft_costs_little_from_the_third_second_on(
     sizing = AdaptiveDraftLength(16)
     while pair.seconds < 3.0:
         pair.round(sizing)
-    assert pair.say(sizing, 600) >= 0.97
+    assert pair.run(sizing, 600) >= 0.97
 
 
 def fixed(pair: Callable[[], Pair], tokens: int) -> float:
     """The best speed of any fixed length."""
-    return max(pair().say(DraftLength(size), tokens) for size in range(1, 17))
+    return max(pair().run(DraftLength(size), tokens) for size in range(1, 17))
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -126,8 +126,8 @@ def test_a_good_draft_is_as_fast_as_with_the_best_fixed_length(
     best = fixed(pair, 1500)
     assert best > 1.2
     known = Acceptance()
-    pair().say(AdaptiveDraftLength(16, experience=known), 300)
-    assert pair().say(AdaptiveDraftLength(16, experience=known), 1500) >= 0.95 * best
+    pair().run(AdaptiveDraftLength(16, experience=known), 300)
+    assert pair().run(AdaptiveDraftLength(16, experience=known), 1500) >= 0.95 * best
 
 
 @pytest.mark.parametrize("rate", [0.6, 0.7, 0.8, 0.9])
@@ -136,7 +136,7 @@ def test_short_texts_of_a_known_pair_are_as_fast_as_with_the_best_fixed_length(r
 
     def seconds(sizing: Callable[[], DraftLength]) -> float:
         pairs = (Pair(always(rate), draft=0.2, slope=0.02, seed=seed) for seed in range(40))
-        return sum(1 / pair.say(sizing(), 100) for pair in pairs)
+        return sum(1 / pair.run(sizing(), 100) for pair in pairs)
 
     known = Acceptance()
     ours = seconds(lambda: AdaptiveDraftLength(16, experience=known))
@@ -151,7 +151,7 @@ def test_a_draft_that_turns_good_is_noticed(late: int) -> None:
     sizing = AdaptiveDraftLength(16)
     while pair.rounds < turn + LONGEST_PAUSE + 32:
         pair.round(sizing)
-    assert pair.say(sizing, 500) > 0.9 * fixed(lambda: Pair(always(0.9)), 500)
+    assert pair.run(sizing, 500) > 0.9 * fixed(lambda: Pair(always(0.9)), 500)
 
 
 @pytest.mark.parametrize("late", [0, 1])
@@ -176,9 +176,9 @@ def tree_speed(rate: float, draft: float, sizing: TreeSize | None, tokens: int =
     shape, chance = TreeShape(STATIC_TREE), random.Random(1)
     levels = [Size(shape.sizes[depth], depth) for depth in range(1, shape.depth + 1)]
     sizing = sizing or TreeSize(levels[-1])
-    given, spent = 0, 0.0
-    while given < tokens:
-        size = sizing.choose(room=tokens - given, is_open=True)
+    generated, spent = 0, 0.0
+    while generated < tokens:
+        size = sizing.choose(room=tokens - generated, is_open=True)
         path: list[int] = []
         while len(path) < size.depth and chance.random() < rate:
             path.append(shape.sizes[len(path)])  # the level's first node
@@ -187,9 +187,9 @@ def tree_speed(rate: float, draft: float, sizing: TreeSize | None, tokens: int =
         sizing.observe_cost(done, 1 + len(path) if size.depth else None)
         if size.depth:
             sizing.observe(size, [path])
-        given += 1 + len(path)
+        generated += 1 + len(path)
         spent += drafting + done.seconds
-    return given / spent
+    return generated / spent
 
 
 def measured_levels() -> MeasuredSize:
@@ -209,6 +209,6 @@ def test_a_static_tree_that_does_not_pay_is_left(rate: float, draft: float) -> N
 def test_a_static_tree_has_as_many_levels_as_pay(rate: float, draft: float) -> None:
     shape = TreeShape(STATIC_TREE)
     fixed = [TreeSize(Size(shape.sizes[depth], depth)) for depth in range(1, shape.depth + 1)]
-    best = max(tree_speed(rate, draft, one) for one in fixed)
+    best = max(tree_speed(rate, draft, size) for size in fixed)
     assert best > 1.1
     assert tree_speed(rate, draft, measured_levels()) > 0.93 * best

@@ -54,7 +54,7 @@ def write(cache: SlotCache, rows: int, width: int, first: float) -> None:
 
 def content(cache: SlotCache) -> list[list[list[float]]]:
     """Of each row and layer, what stands in its slots; values are checked against keys."""
-    found = []
+    rows = []
     for row, length in enumerate(cache.lengths):
         layers = []
         for layer in cache.slot_layers:
@@ -62,8 +62,8 @@ def content(cache: SlotCache) -> list[list[list[float]]]:
             assert torch.equal(keys, -values)
             assert torch.equal(keys, keys[:1, :, :1].expand_as(keys)), "of every head and dim"
             layers.append(keys[0, :, 0].tolist())
-        found.append(layers)
-    return found
+        rows.append(layers)
+    return rows
 
 
 def addresses(cache: SlotCache) -> list[int]:
@@ -75,7 +75,7 @@ def addresses(cache: SlotCache) -> list[int]:
 
 @given(st.data())
 @settings(max_examples=60, deadline=None)
-def test_rows_come_and_go_at_one_address(data: st.DataObject) -> None:
+def test_rows_come_and_go_at_a_fixed_address(data: st.DataObject) -> None:
     """In any order, rows that were prefilled in place or apart."""
     room = data.draw(st.integers(2, 5))
     cache = filled(data.draw(st.integers(1, room)), room)
@@ -103,7 +103,7 @@ def test_rows_come_and_go_at_one_address(data: st.DataObject) -> None:
         assert addresses(cache) == places
 
 
-def test_layers_that_differ_have_memory_of_their_own() -> None:
+def test_layers_that_differ_have_separate_memory() -> None:
     cache = SlotCache(2, CAPACITY, 2)
     for layer, heads in enumerate((2, 3)):
         states = torch.arange(5.0).view(1, 1, -1, 1).expand(1, heads, -1, WIDTH)

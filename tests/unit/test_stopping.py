@@ -42,7 +42,7 @@ def eos(*ids: int) -> EosTokenCriteria:
 
 
 @pytest.mark.parametrize(
-    ("new", "kept", "ended"),
+    ("new", "tokens", "ended"),
     [
         ([4, 5], [4, 5], None),
         ([9], [9], "stop"),
@@ -52,13 +52,13 @@ def eos(*ids: int) -> EosTokenCriteria:
     ],
 )
 def test_an_end_token_cuts_what_follows_it(
-    new: list[int], kept: list[int], ended: str | None
+    new: list[int], tokens: list[int], ended: str | None
 ) -> None:
-    assert Stopping([eos(8, 9)], 3).cut(rows(), 0, new) == (kept, ended)
+    assert Stopping([eos(8, 9)], 3).cut(rows(), 0, new) == (tokens, ended)
 
 
 @pytest.mark.parametrize(
-    ("said", "new", "kept", "ended"),
+    ("generated", "new", "tokens", "ended"),
     [
         (0, [4, 5, 6, 7], [4, 5, 6], "length"),
         (1, [4], [4], None),
@@ -68,13 +68,13 @@ def test_an_end_token_cuts_what_follows_it(
     ],
 )
 def test_the_length_limit_counts_the_padded_prompt(
-    said: int, new: list[int], kept: list[int], ended: str | None
+    generated: int, new: list[int], tokens: list[int], ended: str | None
 ) -> None:
     batch = rows()
-    batch.generated[0] = [4] * said
+    batch.generated[0] = [4] * generated
     stopping = Stopping([MaxLengthCriteria(6), eos(9)], 3)
-    assert stopping.budget(said) == 3 - said
-    assert stopping.cut(batch, 0, new) == (kept, ended)
+    assert stopping.budget(generated) == 3 - generated
+    assert stopping.cut(batch, 0, new) == (tokens, ended)
 
 
 def test_a_custom_criterion_sees_every_prefix_that_plain_decoding_shows_it() -> None:
@@ -100,27 +100,30 @@ def test_rows_cut_on_the_device_are_those_cut_on_the_host(seed: int) -> None:
     drafted = torch.randint(0, 9, (batch, depth), generator=generator)
     accepted = torch.randint(0, depth + 1, (batch,), generator=generator)
     bonus = torch.randint(0, 9, (batch,), generator=generator)
-    said = torch.randint(0, 4, (batch,), generator=generator)
+    generated = torch.randint(0, 4, (batch,), generator=generator)
     ends, limit = ((3,), (3, 5), ())[seed % 3], 4
     criteria = [MaxLengthCriteria(3 + limit), *([eos(*ends)] if ends else [])]
     stopping, here = Stopping(criteria, 3), rows(batch)
     stop_ids = torch.tensor([[*ends, -1, -1][:2]])
-    kept, ended = cut_rows(drafted, accepted, bonus, stop_ids, limit - said)
+    counts, ended = cut_rows(drafted, accepted, bonus, stop_ids, limit - generated)
     for row in range(batch):
-        here.generated[row] = [0] * int(said[row])
+        here.generated[row] = [0] * int(generated[row])
         new = [*drafted[row, : accepted[row]].tolist(), int(bonus[row])]
-        told, is_over = stopping.cut(here, row, new)
-        assert (int(kept[row]), bool(ended[row])) == (len(told), bool(is_over)), (new, said[row])
+        tokens, is_over = stopping.cut(here, row, new)
+        assert (int(counts[row]), bool(ended[row])) == (len(tokens), bool(is_over)), (
+            new,
+            generated[row],
+        )
 
 
-def test_rows_have_their_own_stop_ids_and_limits() -> None:
+def test_rows_have_separate_stop_ids_and_limits() -> None:
     drafted = torch.tensor([[4, 5, 6]] * 4)
-    kept, ended = cut_rows(
+    counts, ended = cut_rows(
         drafted,
         torch.tensor([3, 3, 2, 3]),
         torch.tensor([7, 7, 6, 7]),
         torch.tensor([[5, -1], [9, -1], [6, 4], [-1, -1]]),
         torch.tensor([9, 2, 9, 0]),
     )
-    assert kept.tolist() == [2, 2, 1, 0]
+    assert counts.tolist() == [2, 2, 1, 0]
     assert ended.tolist() == [True] * 4

@@ -34,7 +34,7 @@ def machine(monkeypatch: pytest.MonkeyPatch, cores: int, threads: int | None = N
 
 
 @pytest.mark.parametrize(
-    ("cores", "asked", "small", "beside", "target", "draft"),
+    ("cores", "requested", "small", "processes", "target", "draft"),
     [
         (2, None, True, 1, 1, 1),  # what --threads 1 gives
         (2, None, False, 1, 1, 1),
@@ -47,12 +47,12 @@ def machine(monkeypatch: pytest.MonkeyPatch, cores: int, threads: int | None = N
         (2, 3, False, 0, 3, 0),
     ],
 )
-def test_a_process_beside_the_target_keeps_its_core(
-    cores: int, asked: int | None, small: bool, beside: int, target: int, draft: int,
+def test_a_parallel_process_keeps_its_core(
+    cores: int, requested: int | None, small: bool, processes: int, target: int, draft: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
     machine(monkeypatch, cores)
-    planned = Threads.plan(asked, is_miniature=small, processes=beside)
+    planned = Threads.plan(requested, is_miniature=small, processes=processes)
     assert (planned.target, planned.draft) == (target, draft)
     planned.apply()
     assert torch.get_num_threads() == target
@@ -65,7 +65,7 @@ def pair(draft: str | None, miniature: str | None = None) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("draft", "placement", "beside"),
+    ("draft", "placement", "processes"),
     [
         ("cpu", "auto", 1), ("cpu", "process", 1), ("cpu", "thread", 0), ("cpu", None, 0),
         (None, "auto", 0), ("cuda", "auto", 0), ("cuda", "process", 0), ("cpu", "spawn", 1),
@@ -73,17 +73,17 @@ def pair(draft: str | None, miniature: str | None = None) -> Any:
     ],
 )  # fmt: skip
 def test_only_a_forked_draft_takes_a_core(
-    draft: str | None, placement: str | None, beside: int, monkeypatch: pytest.MonkeyPatch
+    draft: str | None, placement: str | None, processes: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     machine(monkeypatch, 4)
     planned = plan_threads(pair(draft), placement=placement)
-    assert (planned.target, planned.draft) == (4 - beside, beside)
+    assert (planned.target, planned.draft) == (4 - processes, processes)
     assert plan_threads(pair(draft, "video"), placement=placement).target == 1
 
 
 @pytest.mark.lab
 @pytest.mark.parametrize("bench", ["caption", "parallel"])
-def test_a_default_bench_gives_the_draft_its_own_core_and_says_so(
+def test_a_default_bench_gives_the_draft_a_core_and_notes_it(
     bench: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On two cores without --threads; smaller than by default in everything else."""
@@ -103,7 +103,7 @@ def test_a_default_bench_gives_the_draft_its_own_core_and_says_so(
 
 
 @pytest.mark.lab
-def test_a_caption_says_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_caption_records_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, 2)
     for method, draft in (("parallel", 1), ("speculative", 0)):
         target = tmp_path / f"{method}.jsonl"

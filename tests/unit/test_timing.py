@@ -71,13 +71,13 @@ def device(monkeypatch: pytest.MonkeyPatch) -> Device:
 
 
 def test_an_interval_tells_its_seconds_whenever_they_are_known() -> None:
-    told: list[float] = []
+    seconds: list[float] = []
     interval = timing.Interval()
-    interval.then(told.append)
-    assert told == []
+    interval.then(seconds.append)
+    assert seconds == []
     interval.end(2.0)
-    interval.then(told.append)
-    assert told == [2.0, 2.0]
+    interval.then(seconds.append)
+    assert seconds == [2.0, 2.0]
 
 
 def test_phases_of_a_late_device_count_every_second_once(device: Device) -> None:
@@ -87,16 +87,16 @@ def test_phases_of_a_late_device_count_every_second_once(device: Device) -> None
             pass
         started = stats.mark()  # 6
         stats.move("verify", stats.between(started, stats.mark()))  # to 7
-    told: list[float] = []
-    spent.then(told.append)
+    seconds: list[float] = []
+    spent.then(seconds.append)
     assert stats.total_seconds == 0.0
-    assert told == []
+    assert seconds == []
     stats.timeline.settle()
     assert stats.total_seconds == 0.0, "the device has not got there"
     device.reached = 4.0
     stats.timeline.settle()
     assert stats.seconds["draft_prefill"] == 1.0
-    assert told == [1.0]
+    assert seconds == [1.0]
     assert stats.total_seconds == 1.0
     device.catch_up()
     stats.timeline.settle()
@@ -156,11 +156,11 @@ def test_nothing_waits_while_rows_decode(
 
 
 @pytest.mark.slow
-def test_what_work_costs_is_without_what_others_took_of_the_host() -> None:
+def test_the_cost_of_work_excludes_other_load_of_the_host() -> None:
     line = timing.Timeline(torch.device("cpu"))
     began, marked = line.work_mark(), line.mark()
     time.sleep(0.05)
-    told: list[float] = []
-    line.between(began, line.work_mark()).then(told.append)
-    line.between(marked, line.mark()).then(told.append)
-    assert told[0] < 0.02 < 0.05 <= told[1]
+    seconds: list[float] = []
+    line.between(began, line.work_mark()).then(seconds.append)
+    line.between(marked, line.mark()).then(seconds.append)
+    assert seconds[0] < 0.02 < 0.05 <= seconds[1]

@@ -10,8 +10,8 @@ from sooner.decoding.tree import Paths, Tree
 
 
 @st.composite
-def parent_lists(draw: st.DrawFn, most: int = 9) -> list[int]:
-    size = draw(st.integers(0, most))
+def parent_lists(draw: st.DrawFn, maximum: int = 9) -> list[int]:
+    size = draw(st.integers(0, maximum))
     return [draw(st.integers(-1, node - 1)) for node in range(size)]
 
 
@@ -52,12 +52,12 @@ def test_depths_count_the_steps_to_the_root_of_every_real_node(tree: Tree) -> No
 def test_keep_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
     tree = Tree.from_lists([[1, 2], [3], [4, 5]], [[-1, -1], [-1], [-1, 0]])
     probs = torch.arange(3.0)[:, None, None].expand(3, 3, 2)
-    kept = Tree(tree.tokens, tree.parents, tree.sizes, probs).keep_rows(torch.tensor([2, 0]))
-    assert kept.tokens.tolist() == [[4, 5], [1, 2]]
-    assert kept.parents.tolist() == [[-1, 0], [-1, -1]]
-    assert kept.sizes.tolist() == [2, 2]
-    assert kept.probs is not None
-    assert kept.probs[:, 0, 0].tolist() == [2.0, 0.0]
+    subset = Tree(tree.tokens, tree.parents, tree.sizes, probs).keep_rows(torch.tensor([2, 0]))
+    assert subset.tokens.tolist() == [[4, 5], [1, 2]]
+    assert subset.parents.tolist() == [[-1, 0], [-1, -1]]
+    assert subset.sizes.tolist() == [2, 2]
+    assert subset.probs is not None
+    assert subset.probs[:, 0, 0].tolist() == [2.0, 0.0]
 
 
 @given(forests())

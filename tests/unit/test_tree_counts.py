@@ -55,18 +55,18 @@ class Account:
 
     def runs(self) -> list[int]:
         """Tokens between two rejections: token by token, over the rounds that offered a tree."""
-        found, length = [], 0
+        lengths, length = [], 0
         for parents, (new, drafted) in self.rounds():
             length += new
             if drafted < deepest(parents):
-                found.append(length)
+                lengths.append(length)
                 length = 0
-        return [*found, length] if length else found
+        return [*lengths, length] if length else lengths
 
     def rounds(self) -> list[tuple[list[int], tuple[int, int]]]:
         """Those that offered anything."""
         both = zip(self.trees, self.output, strict=True)
-        return [(parents, said) for parents, said in both if parents]
+        return [(parents, counts) for parents, counts in both if parents]
 
 
 def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> tuple[Any, Account]:
@@ -77,12 +77,12 @@ def account_of(monkeypatch: pytest.MonkeyPatch, method: Any, **options: Any) -> 
         made, rule = build(self, context)
         propose = made.propose
 
-        def told(outcome: Outcome) -> Tree:
+        def record_tree(outcome: Outcome) -> Tree:
             tree = propose(outcome)
             account.trees.append(tree.parents[0, : tree.sizes[0]].tolist())
             return tree
 
-        made.propose = told
+        made.propose = record_tree
         return made, rule
 
     monkeypatch.setattr(type(method), "build", watched)

@@ -44,13 +44,13 @@ def _no_plugins(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         "search patterns --sample clip.mp4",
     ],
 )
-def test_one_line_says_what_to_install_or_name(
+def test_an_error_line_names_what_to_install(
     arguments: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as left:
         main(arguments.split())
-    told = capsys.readouterr().err.splitlines()
-    (line,) = [one for one in told if one.startswith("sooner: ")]
+    lines = capsys.readouterr().err.splitlines()
+    (line,) = [text for text in lines if text.startswith("sooner: ")]
     assert left.value.code == 2
     assert "miniature is not installed" in line
     assert "--model" in line
@@ -83,7 +83,7 @@ def test_doctor_names_both_distributions_and_what_they_would_add(
     assert "no-such-thing (missing); pip install 'sooner-lab[bench]' adds what is missing" in out
 
 
-def test_doctor_without_the_others(
+def test_doctor_without_the_other_packages(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def none(name: str) -> Any:

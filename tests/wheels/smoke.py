@@ -41,9 +41,9 @@ def check(dist: Path, scratch: Path) -> None:
     )
     size = library.stat().st_size
     assert size < LARGEST, f"{library.name} has {size:,} bytes"
-    others = ("sooner_lab", "sooner_miniatures")
-    assert not [name for name in _files(library) if name.startswith(others)]
-    assert [one for one in _files(bundled) if one.endswith(".py")] == [
+    extras = ("sooner_lab", "sooner_miniatures")
+    assert not [name for name in _files(library) if name.startswith(extras)]
+    assert [entry for entry in _files(bundled) if entry.endswith(".py")] == [
         "sooner_miniatures/__init__.py"
     ]
     assert not [name for name in _files(lab) if name.endswith((".safetensors", ".mp4"))]
@@ -57,7 +57,7 @@ def check(dist: Path, scratch: Path) -> None:
     assert "missing: pip install sooner-lab" in answer, answer
     for words in ("caption clip.mp4", "caption --sample", "parse --sample -o out", "imagine words"):
         answer = _sooner(home, scratch, *words.split(), code=2)
-        (line,) = [one for one in answer.splitlines() if one.startswith("sooner: ")]
+        (line,) = [entry for entry in answer.splitlines() if entry.startswith("sooner: ")]
         assert "`pip install sooner-miniatures`" in line, answer
     _install(home, bundled)
     _check_miniatures(home, scratch)
@@ -111,8 +111,10 @@ def _check_server(home: Path, folder: Path) -> None:
 
 def _without_python() -> dict[str, str]:
     """The environment without what tells Python where to look, on one thread."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    return {**kept, "OMP_NUM_THREADS": "1"}
+    environment = {
+        name: value for name, value in os.environ.items() if not name.startswith("PYTHON")
+    }
+    return {**environment, "OMP_NUM_THREADS": "1"}
 
 
 def _files(wheel: Path) -> list[str]:
@@ -121,9 +123,9 @@ def _files(wheel: Path) -> list[str]:
 
 
 def _newest(dist: Path, name: str) -> Path:
-    found = sorted(dist.glob(f"{name}*.whl"), key=lambda path: path.stat().st_mtime)
-    assert found, f"no {name}*.whl in '{dist}'"
-    return found[-1]
+    wheels = sorted(dist.glob(f"{name}*.whl"), key=lambda path: path.stat().st_mtime)
+    assert wheels, f"no {name}*.whl in '{dist}'"
+    return wheels[-1]
 
 
 def _environment(home: Path) -> Path:
@@ -141,8 +143,8 @@ def _install(home: Path, wheel: Path) -> None:
     python = str(home / "bin" / "python")
     command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-deps"]
     # A tree on PYTHONPATH that was built has metadata, by which pip takes it for installed.
-    kept = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
-    subprocess.run([*command, "--no-index", str(wheel)], check=True, env=kept)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    subprocess.run([*command, "--no-index", str(wheel)], check=True, env=environment)
 
 
 def _sooner(home: Path, folder: Path, *words: str, code: int = 0) -> str:

@@ -29,9 +29,9 @@ def opened(build: Callable[[], Any]) -> Callable[[], Any]:
 
 def views(kind: str, rows: int) -> torch.Tensor:
     """Which of the most pictures of a row are there, `[rows, pictures]`."""
-    most = len(words.KINDS[kind])
+    maximum = len(words.KINDS[kind])
     return torch.tensor(
-        [[place < len(words.shown(kind, row)) for place in range(most)] for row in range(rows)]
+        [[place < len(words.visible(kind, row)) for place in range(maximum)] for row in range(rows)]
     ).long()
 
 

@@ -42,8 +42,8 @@ class Drawn(LogitsProcessor):
         self.width = width
 
     def __call__(self, input_ids: Any, scores: Any) -> Any:
-        said = input_ids.shape[1] - self.width
-        noise = self.noise.advance(torch.full((len(scores),), said))
+        generated = input_ids.shape[1] - self.width
+        noise = self.noise.advance(torch.full((len(scores),), generated))
         token = pick(scores.softmax(-1), noise.uniforms(Purpose.TOKEN, 0)[:, 0])
         forced = torch.full_like(scores, -torch.inf)
         return forced.scatter_(1, token[:, None], 0)
@@ -61,8 +61,8 @@ def output(species: Species, inputs: dict[str, Any], is_sampled: bool = False) -
     drawn = LogitsProcessorList([Drawn(rows, SEED, width)] if is_sampled else [])
     model = model_of(species)
     # Janus' own drops the processors that it is handed before it hands the rest on to this one.
-    own = GenerationMixin if species.model_type == "janus" else type(model)
-    made = own.generate(
+    owner = GenerationMixin if species.model_type == "janus" else type(model)
+    made = owner.generate(
         model, **inputs, max_new_tokens=NEW, eos_token_id=None, pad_token_id=0, do_sample=False,
         logits_processor=drawn, use_cache=True,
     )  # fmt: skip

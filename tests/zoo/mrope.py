@@ -72,16 +72,16 @@ def patches(
     items: list[str], seed: int, shape: tuple[int, ...] = (3 * FRAMES * PATCH**2,)
 ) -> dict[str, Any]:
     """Pixels of all pictures and videos, patch by patch, and how many each has."""
-    shown: dict[str, Any] = {}
+    inputs: dict[str, Any] = {}
     for item, grid, pixels, name in (
         ("image", IMAGE_GRID, "pixel_values", "image_grid_thw"),
         ("video", VIDEO_GRID, "pixel_values_videos", "video_grid_thw"),
     ):
         if count := items.count(item):
             size = grid[0] * grid[1] * grid[2]
-            shown[pixels] = words.pixels(count * size, *shape, seed=seed)
-            shown[name] = torch.tensor([grid] * count)
-    return shown
+            inputs[pixels] = words.pixels(count * size, *shape, seed=seed)
+            inputs[name] = torch.tensor([grid] * count)
+    return inputs
 
 
 def run_on(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:

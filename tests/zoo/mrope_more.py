@@ -134,21 +134,21 @@ cosmos3_edge = tiny(
 
 def compressed(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """As VideoLLaMA 3's processor makes them: tokens that repeat the last frame's are left out."""
-    kept = torch.ones(VIDEO_GRID[0], tokens((1, *VIDEO_GRID[1:])), dtype=torch.bool)
-    kept[1:, 1] = False
-    inputs, items = words.prompts(kind, rows, seed, lambda item: timed(item, kept))
+    mask = torch.ones(VIDEO_GRID[0], tokens((1, *VIDEO_GRID[1:])), dtype=torch.bool)
+    mask[1:, 1] = False
+    inputs, items = words.prompts(kind, rows, seed, lambda item: timed(item, mask))
     inputs |= mrope.patches(items, seed, FLAT)
     for item in {"image", "video"} & {*items}:
         inputs[f"{item}_merge_sizes"] = torch.full((items.count(item),), MERGE)
     if videos := items.count("video"):
-        inputs["video_compression_mask"] = kept.flatten().repeat(videos)
+        inputs["video_compression_mask"] = mask.flatten().repeat(videos)
     return inputs
 
 
-def timed(item: str, kept: torch.Tensor) -> list[int]:
+def timed(item: str, mask: torch.Tensor) -> list[int]:
     if item == "image":
         return [words.IMAGE] * tokens(IMAGE_GRID)
-    counts = enumerate(kept.sum(1).tolist())
+    counts = enumerate(mask.sum(1).tolist())
     return [token for frame, count in counts for token in (5 + frame, *[words.VIDEO] * count)]
 
 
@@ -164,7 +164,7 @@ video_llama_3 = tiny(
 )
 
 
-def on_one_axis(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+def on_single_axis(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """As EXAONE 4.5's processor makes them: Qwen2-VL's without the types."""
     inputs, items = words.prompts(kind, rows, seed, mrope.together)
     return {**inputs, **mrope.patches(items, seed)}
@@ -181,7 +181,7 @@ exaone4_5 = tiny(
 
 SPECIES = (
     Species("cosmos3_edge", cosmos3_edge, edge, KINDS, "mrope"),
-    Species("exaone4_5", exaone4_5, on_one_axis, KINDS, "sliding"),
+    Species("exaone4_5", exaone4_5, on_single_axis, KINDS, "sliding"),
     Species("hunyuan_vl", hunyuan_vl, lines, PICTURES, "mrope"),
     Species("paddleocr_vl", paddleocr_vl, pages, PICTURES, "mrope"),
     Species("qwen2_5_omni_thinker", qwen2_5_omni_thinker, omni, KINDS, "mrope"),

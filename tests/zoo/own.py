@@ -90,7 +90,7 @@ def kosmos25(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return inputs
 
 
-def own(
+def custom(
     model_type: str, refused: str, inputs: Any, kinds: tuple[str, ...], **config: Any
 ) -> Species:
     build = tiny(model_type, **config)
@@ -105,32 +105,33 @@ def not_causal(model_type: str, refused: str, **config: Any) -> Species:
 ENCODER = "is an encoder and a decoder"
 
 PICTURE = ("text", "image")
-TAKEN = "fails its self-check on words alone"
+SELF_CHECK = "fails its self-check on words alone"
 SPECIES = (
-    own(
+    custom(
         "blip", "has no language-model head", captioned(0), ("image",),
         text_config={**TEXT, "encoder_hidden_size": 32}, vision_config=VISION,
     ),
-    own(
+    custom(
         "blip-2", "fails its self-check", captioned(QUERIES), ("image",),
         image_token_index=words.IMAGE, **BLIP,
     ),
-    own(
-        "instructblip", TAKEN, instructed, ("image",), image_token_index=words.IMAGE, **BLIP
+    custom(
+        "instructblip", SELF_CHECK, instructed, ("image",), image_token_index=words.IMAGE, **BLIP
     ),
-    own(
-        "instructblipvideo", TAKEN, instructed, ("video",), video_token_index=words.VIDEO, **BLIP
+    custom(
+        "instructblipvideo", SELF_CHECK, instructed, ("video",),
+        video_token_index=words.VIDEO, **BLIP,
     ),
-    own(
+    custom(
         "kosmos-2", "fails its self-check", kosmos2, ("image",), text_config=KOSMOS,
         vision_config=VISION, latent_query_num=QUERIES, tie_word_embeddings=False,
     ),
-    own(
+    custom(
         "kosmos-2.5", "fails its self-check", kosmos25, PICTURE, text_config=KOSMOS,
         vision_config={**VISION, "patch_embed_hidden_size": 147, "head_dim": 16},
         latent_query_num=QUERIES, tie_word_embeddings=False,
     ),
-    own(
+    custom(
         "git", "answers a tree of drafts otherwise", captioned(0), PICTURE, vision_config=VISION,
         **TEXT,
     ),

@@ -35,7 +35,7 @@ def llava() -> Any:
     return transformers.AutoModelForImageTextToText.from_config(config)
 
 
-def one_view(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+def single_view(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """A picture is one view of `PATCHES` tokens."""
     inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * PATCHES)
     if items:
@@ -43,4 +43,4 @@ def one_view(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return inputs
 
 
-SPECIES = (Species("llava", llava, one_view, kinds=("text", "image", "images")),)
+SPECIES = (Species("llava", llava, single_view, kinds=("text", "image", "images")),)

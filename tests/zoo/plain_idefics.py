@@ -124,15 +124,15 @@ def perception_lm() -> Any:
 
 def in_rows(rows: int, kind: str, tokens: int, each: int, seed: int) -> dict[str, Any]:
     """Pictures stand by rows, `[rows, most, ...]`, those with fewer filled up with zeros."""
-    shown = [words.shown(kind, row) for row in range(rows)]
+    contents = [words.visible(kind, row) for row in range(rows)]
     span = [words.VISION_START, *[words.IMAGE] * tokens, words.VISION_START]
     inputs, items = words.prompts(kind, rows, seed, lambda item: span * each)
     if not items:
         return inputs
-    most = each * max(len(items) for items in shown)
-    pixels = words.pixels(rows, most, 3, SIDE, SIDE, seed=seed)
-    mask = torch.ones(rows, most, SIDE, SIDE, dtype=torch.long)
-    for row, items in enumerate(shown):
+    maximum = each * max(len(items) for items in contents)
+    pixels = words.pixels(rows, maximum, 3, SIDE, SIDE, seed=seed)
+    mask = torch.ones(rows, maximum, SIDE, SIDE, dtype=torch.long)
+    for row, items in enumerate(contents):
         pixels[row, each * len(items) :] = 0
         mask[row, each * len(items) :] = 0
     return {**inputs, "pixel_values": pixels, "pixel_attention_mask": mask}

@@ -8,7 +8,7 @@ import torch
 import transformers
 
 from . import words
-from .plain import PATCHES, SIDE, TEXT, VISION, one_view
+from .plain import PATCHES, SIDE, TEXT, VISION, single_view
 from .species import Species
 
 FRAMES = 4
@@ -134,7 +134,7 @@ def with_video(inputs: dict[str, Any], items: list[str], seed: int) -> dict[str,
     return inputs
 
 
-def one_or_several(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+def single_or_several(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """A lone picture is tiled, several in a prompt are one view each; of a batch, all or none."""
     lone = kind == "image"
     video = [words.VIDEO] * (FRAMES * 4 + 1)
@@ -151,7 +151,7 @@ def one_or_several(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any
 
 def several(rows: int, seed: int) -> dict[str, Any]:
     """Of several pictures each is one view, padded to as many tiles as the largest has."""
-    counts = [len(words.shown("images", row)) for row in range(rows)]
+    counts = [len(words.visible("images", row)) for row in range(rows)]
     lone = [count == 1 for count in counts for _ in range(count)]
     lengths = iter([TILED if alone else PATCHES + 1 for alone in lone])
     inputs, items = words.prompts("images", rows, seed, lambda item: [words.IMAGE] * next(lengths))
@@ -213,8 +213,8 @@ WITH_VIDEO = (*PICTURES, "video")
 SPECIES = (
     Species("llava_next", llava_next, tiles, kinds=PICTURES, spread=0.2),
     Species("llava_next_video", llava_next_video, tiles, kinds=WITH_VIDEO, spread=0.2),
-    Species("llava_onevision", llava_onevision, one_or_several, kinds=WITH_VIDEO, spread=0.2),
-    Species("vipllava", vipllava, one_view, kinds=PICTURES),
+    Species("llava_onevision", llava_onevision, single_or_several, kinds=WITH_VIDEO, spread=0.2),
+    Species("vipllava", vipllava, single_view, kinds=PICTURES),
     Species(
         "video_llava",
         video_llava,

@@ -192,7 +192,7 @@ def tile_rows(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     inputs, items = words.prompts(kind, rows, seed, lambda item: span)
     if not items:
         return inputs
-    counts = [3 * len(words.shown(kind, row)) for row in range(rows)]
+    counts = [3 * len(words.visible(kind, row)) for row in range(rows)]
     pixels = words.pixels(rows, max(counts), 3, SIDE, SIDE, seed=seed)
     mask = torch.arange(max(counts))[None] < torch.tensor(counts)[:, None]
     pixels[~mask] = 0

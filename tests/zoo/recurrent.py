@@ -146,13 +146,13 @@ MINIMAX: dict[str, Any] = {
 
 
 def species(
-    model_type: str, told: str, inputs: Any, has_videos: bool = False, **config: Any
+    model_type: str, reason: str, inputs: Any, has_videos: bool = False, **config: Any
 ) -> Species:
     kinds = (*PICTURES, "video") if has_videos else PICTURES
     build = tiny(model_type, **config)
     if model_type == "inkling2":
         build = routed_in_fp32(build)
-    return Species(model_type, build, inputs, kinds, "recurrent", refused=told, trees=False)
+    return Species(model_type, build, inputs, kinds, "recurrent", refused=reason, trees=False)
 
 
 SPECIES = (

@@ -21,8 +21,8 @@ def row(species: Species) -> dict[str, Any]:
     except sooner.SoonerError as error:
         reason = str(error.__cause__ or error)
         return report(species.model_type, "refused", "", False, reason)
-    is_own = species.model_type in FAMILIES
-    name = type(adapter).__name__ if is_own else "generic"
+    is_family = species.model_type in FAMILIES
+    name = type(adapter).__name__ if is_family else "generic"
     status = "words only" if species.unseen else "exact"
     reason = _lacking(species) if species.unseen else ""
     return report(species.model_type, status, name, not adapter.chains_only, reason)
@@ -50,6 +50,6 @@ def table() -> list[dict[str, Any]]:
 
 
 if __name__ == "__main__":
-    found = {"transformers": transformers.__version__, "types": table()}
-    text = json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+    record = {"transformers": transformers.__version__, "types": table()}
+    text = json.dumps(record, indent=1, ensure_ascii=False) + "\n"
     support.FILE.write_text(text, encoding="utf-8")

@@ -30,7 +30,7 @@ def generator(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(1000 + seed)
 
 
-def shown(kind: str, row: int) -> tuple[str, ...]:
+def visible(kind: str, row: int) -> tuple[str, ...]:
     """What the prompt of a row shows; of several pictures the second row has one less."""
     items = KINDS[kind]
     return items[1:] if kind == "images" and row == 1 else items
@@ -53,7 +53,7 @@ def prompts(
     for row in range(rows):
         words = torch.randint(WORDS.start, WORDS.stop, (6 + 3 * row,), generator=draws).tolist()
         line = words[:2]
-        for item in shown(kind, row):
+        for item in visible(kind, row):
             line += [*span(item), words[2]]
             items.append(item)
         lines.append([BOS, *line, *words[3:]])

@@ -52,10 +52,10 @@ def settings_of(
     for name in sections or ():
         if name not in known:
             raise unknown("section", name, known)
-    asked = sections or SECTIONS
+    names = sections or SECTIONS
     return replace(
         settings,
-        sections=tuple(name for name in known if name in asked),
+        sections=tuple(name for name in known if name in names),
         budget=settings.budget if budget is None else budget,
         device=device or settings.device,
         seed=seed,
@@ -64,21 +64,21 @@ def settings_of(
 
 def faults(result: dict[str, Any]) -> list[str]:
     """Why the command fails: red kernels, texts that differ, sections that ended by an error."""
-    found = []
-    for name, one in result["sections"].items():
-        if one.get("status") == "failed":
-            found.append(f"section {name} failed: {one['error']}")
-        if one.get("ok") is False:
-            found.append(f"section {name}: a kernel is red")
-        found += [f"{where}: not plain's text" for where in other_texts(name, one)]
-    return found
+    lines = []
+    for name, figures in result["sections"].items():
+        if figures.get("status") == "failed":
+            lines.append(f"section {name} failed: {figures['error']}")
+        if figures.get("ok") is False:
+            lines.append(f"section {name}: a kernel is red")
+        lines += [f"{where}: not plain's text" for where in other_texts(name, figures)]
+    return lines
 
 
 def other_texts(where: str, figures: Any) -> Iterator[str]:
     """Where a section's figures say that an arm has another text than plain decoding."""
     if isinstance(figures, list):
-        for one in figures:
-            yield from other_texts(where, one)
+        for value in figures:
+            yield from other_texts(where, value)
     elif isinstance(figures, dict):
         labels = [
             str(figures[key]) for key in LABELS if isinstance(figures.get(key), str | int | float)
@@ -86,8 +86,8 @@ def other_texts(where: str, figures: Any) -> Iterator[str]:
         where = " ".join([where, *labels])
         if figures.get("identical") is False:
             yield where
-        for key, one in figures.items():
-            yield from other_texts(f"{where} {key}" if isinstance(one, dict) else where, one)
+        for key, value in figures.items():
+            yield from other_texts(f"{where} {key}" if isinstance(value, dict) else where, value)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -100,20 +100,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
     from .bench.render import sections
     from .bench.report import tables
 
-    given = parser().parse_args(arguments)
+    options = parser().parse_args(arguments)
     transformers.logging.set_verbosity_error()
     signal.signal(signal.SIGTERM, _interrupt)  # `timeout` ends a run so
 
     def keep(result: dict[str, Any]) -> None:
-        if given.json is not None:
-            write_json(result, given.json)
+        if options.json is not None:
+            write_json(result, options.json)
 
     try:
-        if given.json is not None:
-            check_writable(given.json)
-        earlier = earlier_result(given.json) if given.add else None
-        settings = settings_of(given.section, given.budget, given.device, given.tiny, given.seed)
-        result = run(settings, _emit, keep, earlier, given.revision)
+        if options.json is not None:
+            check_writable(options.json)
+        earlier = earlier_result(options.json) if options.add else None
+        settings = settings_of(
+            options.section, options.budget, options.device, options.tiny, options.seed
+        )
+        result = run(settings, _emit, keep, earlier, options.revision)
     except SoonerError as error:
         _emit(f"sooner: {error}")
         return 2
@@ -121,9 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _emit("interrupted; finished sections are kept")
         return 130
     print("\n".join(sections(tables(result))))
-    for fault in (found := faults(result)):
+    for fault in (failures := faults(result)):
         _emit(fault)
-    return int(bool(found))
+    return int(bool(failures))
 
 
 def earlier_result(path: Path | None) -> dict[str, Any]:
@@ -133,9 +135,9 @@ def earlier_result(path: Path | None) -> dict[str, Any]:
         SoonerError: there is none at `path`.
     """
     try:
-        found = json.loads(Path(path or "").read_text(encoding="utf-8"))
-        if found["bench"] == "gpu":
-            return dict(found)
+        result = json.loads(Path(path or "").read_text(encoding="utf-8"))
+        if result["bench"] == "gpu":
+            return dict(result)
     except (OSError, ValueError, KeyError, TypeError):
         pass
     raise SoonerError(f"--add needs the FILE of an earlier --json, not '{path}'")

@@ -94,13 +94,13 @@ def build(model: Any, rows: int, length: int, fault: Any = None) -> Step:
     tokens = torch.zeros(rows, LARGEST, dtype=torch.long, device=model.device)
     shape = (rows, config.num_key_value_heads, length + ROOM, width)
     owner = Owner()
-    kept = Cache([SlotLayer(owner, shape, model) for _ in range(config.num_hidden_layers)])
+    cache = Cache([SlotLayer(owner, shape, model) for _ in range(config.num_hidden_layers)])
 
     def step(rows: int, entries: int) -> None:
         block = tokens[:rows, :entries]
         owner.places = lengths[:, None] + torch.arange(entries, device=lengths.device)
         states = model.model(
-            input_ids=block, position_ids=owner.places, past_key_values=kept, use_cache=True,
+            input_ids=block, position_ids=owner.places, past_key_values=cache, use_cache=True,
             slot_lengths=lengths,
         )  # fmt: skip
         choices = model.lm_head(states.last_hidden_state).argmax(-1)  # [rows, entries]

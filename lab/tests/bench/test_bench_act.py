@@ -34,12 +34,12 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
-    kept: list[dict[str, Any]] = []
+    written: list[dict[str, Any]] = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(arms, "load", lambda *_, **__: tiny_policy.policy(head=True))
-        made = run.run(SETTINGS, lambda _: None, lambda so_far: kept.append(dict(so_far)))
-    assert "loops" not in kept[0]  # what is measured is kept at once
-    assert kept[-1]["loops"] == made["loops"]
+        made = run.run(SETTINGS, lambda _: None, lambda so_far: written.append(dict(so_far)))
+    assert "loops" not in written[0]  # what is measured is kept at once
+    assert written[-1]["loops"] == made["loops"]
     return json.loads(json.dumps(made))  # as it is read again
 
 
@@ -47,7 +47,7 @@ def named(result: dict[str, Any], name: str) -> dict[str, Any]:
     return next(row for row in result["arms"] if row["method"] == name)
 
 
-def test_exact_arms_say_what_generate_says(result: dict[str, Any]) -> None:
+def test_exact_arms_match_generate(result: dict[str, Any]) -> None:
     for name in ("plain", "hf", "strict", "auto"):
         assert named(result, name)["mode"] == "exact"
         assert named(result, name)["parity"] == "identical"
@@ -83,25 +83,25 @@ def test_positions_add_up(result: dict[str, Any]) -> None:
         assert means == [row["positions"]]  # there is one environment
 
 
-def test_positions_count_behind_the_first_token() -> None:
+def test_positions_count_after_the_first_token() -> None:
     places = Positions()
-    for said in ([[5], [6, 7, 8], [9]], [[5], [6], [7, 8]]):
+    for blocks in ([[5], [6, 7, 8], [9]], [[5], [6], [7, 8]]):
         places.start()
-        for new, drafted in zip(said, (0, len(said[1]) - 1, len(said[2]) - 1), strict=True):
+        for new, drafted in zip(blocks, (0, len(blocks[1]) - 1, len(blocks[2]) - 1), strict=True):
             places(0, new, drafted)
     assert places.means() == {0: 1.0, 1: 1.0, 3: 0.0}
 
 
-def test_loops_have_a_row_for_each_setting_and_one_for_all(result: dict[str, Any]) -> None:
-    told = [(row["method"], row["env"]) for row in result["loops"]]
-    assert told == [
+def test_loops_have_a_row_for_each_setting_and_a_total(result: dict[str, Any]) -> None:
+    rows = [(row["method"], row["env"]) for row in result["loops"]]
+    assert rows == [
         (name, env) for name in ("plain", "relaxed r=3", "relaxed r=31") for env in ("table", "all")
     ]
     assert all(row["episodes"] == 2 for row in result["loops"])
 
 
-def test_goals_compare_with_what_was_wanted(result: dict[str, Any]) -> None:
-    goals = {one["goal"]: one for one in result["goals"]}
+def test_goals_compare_with_their_bounds(result: dict[str, Any]) -> None:
+    goals = {goal["goal"]: goal for goal in result["goals"]}
     ratios = [name for name in goals if name.startswith("acceptance length")]
     assert len(ratios) == 1, "one setting, named in advance"
     assert "50 nodes, depth 5, top 8" in ratios[0]
@@ -122,7 +122,7 @@ def test_page_and_figures(result: dict[str, Any], tmp_path: Path) -> None:
     assert {file.name for file in files} >= {"act-tolerance.png", "act-latency.png"}
 
 
-def test_own_observations_need_no_simulator(tmp_path: Path) -> None:
+def test_recorded_observations_need_no_simulator(tmp_path: Path) -> None:
     Image.fromarray(np.full((20, 20, 3), 90, np.uint8)).save(tmp_path / "a.png")
     lines = [
         {"image": "a.png", "instruction": "open the drawer", "action": [0.05, 0, 0, 1]},
@@ -131,7 +131,7 @@ def test_own_observations_need_no_simulator(tmp_path: Path) -> None:
     file = tmp_path / "seen.jsonl"
     file.write_text("\n".join(map(json.dumps, lines)) + "\n")
     seen = observations.read(file)
-    assert [one.env for one in seen] == ["seen", "seen"]
+    assert [observation.env for observation in seen] == ["seen", "seen"]
     assert seen[1].action is None
     settings = ActSettings(data=str(file), arms=("plain",), repeats=1, parts=("offline", "loops"))
     made = run.run(settings, lambda _: None)
@@ -140,7 +140,7 @@ def test_own_observations_need_no_simulator(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("{", "line 1"),
         ('{"instruction": "go"}', "no 'image'"),
@@ -148,10 +148,10 @@ def test_own_observations_need_no_simulator(tmp_path: Path) -> None:
         ("", "no lines"),
     ],
 )
-def test_bad_observations_are_one_line(tmp_path: Path, line: str, told: str) -> None:
+def test_bad_observations_raise_a_short_error(tmp_path: Path, line: str, message: str) -> None:
     file = tmp_path / "seen.jsonl"
     file.write_text(line + "\n")
-    with pytest.raises(SoonerError, match=told) as error:
+    with pytest.raises(SoonerError, match=message) as error:
         observations.read(file)
     assert "\n" not in str(error.value)
 
@@ -174,7 +174,7 @@ def test_no_episodes_is_refused_and_not_the_default(capsys: pytest.CaptureFixtur
     assert "episodes is 0" in capsys.readouterr().err
 
 
-def test_a_missing_simulator_is_told_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_simulator_is_reported_before_any_work(monkeypatch: pytest.MonkeyPatch) -> None:
     def never(*_: Any, **__: Any) -> None:
         raise AssertionError("nothing may be loaded or recorded first")
 

@@ -55,7 +55,7 @@ def test_a_small_run_reports_every_arm(tmp_path: Path, capsys: pytest.CaptureFix
     assert "parallel" in page.split("Batch of 3")[1]
 
 
-def test_lossy_arms_run_at_one_retention(tmp_path: Path) -> None:
+def test_lossy_arms_run_at_the_same_retention(tmp_path: Path) -> None:
     target = tmp_path / "result.json"
     sizes = ["--clips", "1", "--repeats", "1", "--max-new-tokens", "12", "--batch", "0"]
     lossy = ("fastv", "sparse-vlm", "pyramid-drop", "dycoke")
@@ -79,7 +79,7 @@ def test_lossy_arms_run_at_one_retention(tmp_path: Path) -> None:
         (["missing.mp4"], "missing.mp4"),
     ],
 )
-def test_bad_requests_get_one_line(
+def test_bad_requests_get_a_short_error(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("bench", "caption", *arguments) == 2

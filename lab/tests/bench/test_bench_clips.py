@@ -37,16 +37,16 @@ def test_a_folder_is_recognised_by_its_tables(long_video_bench: Path) -> None:
 
 
 def test_the_folders_name_decides_between_layouts_that_both_fit(tmp_path: Path) -> None:
-    for name, wanted in (("MVBench", "MVBench"), ("mlvu-copy", "MLVU")):
+    for name, expected in (("MVBench", "MVBench"), ("mlvu-copy", "MLVU")):
         table = tmp_path / name / "json" / "task.json"
         table.parent.mkdir(parents=True)
         table.write_text(json.dumps([{"video": "x.mp4"}]))
         schema = recognise(tmp_path / name)
         assert schema is not None
-        assert schema.name == wanted
+        assert schema.name == expected
 
 
-def test_samples_are_long_enough_and_asked_the_papers_request(long_video_bench: Path) -> None:
+def test_samples_are_long_enough_and_have_the_papers_prompt(long_video_bench: Path) -> None:
     clips = from_dataset(str(long_video_bench), count=9, min_seconds=1.5)
     assert {path.name for path in clips.files} == {"v2.mp4", "v3.mp4"}
     assert clips.prompt == DETAILED_PROMPT
@@ -54,7 +54,7 @@ def test_samples_are_long_enough_and_asked_the_papers_request(long_video_bench: 
     assert {name.partition("/")[0] for name in clips.ids} == {"LongVideoBench"}
 
 
-def test_a_name_and_a_folder_say_which_benchmark_lies_where(long_video_bench: Path) -> None:
+def test_a_name_and_a_folder_identify_a_benchmark(long_video_bench: Path) -> None:
     clips = from_dataset(f"longvideobench={long_video_bench}", count=1, min_seconds=0)
     assert len(clips.files) == 1
 
@@ -64,7 +64,7 @@ def test_without_a_limit_the_papers_minute_holds(long_video_bench: Path) -> None
         from_dataset(str(long_video_bench), count=9)
 
 
-def test_a_folder_of_videos_alone_is_taken_as_it_is(long_video_bench: Path) -> None:
+def test_a_folder_of_videos_alone_is_used_as_it_is(long_video_bench: Path) -> None:
     clips = from_dataset(str(long_video_bench / "videos"), count=2)
     assert [path.name for path in clips.files] == ["v1.mp4", "v2.mp4"]
     assert clips.prompt is None
@@ -90,7 +90,7 @@ def test_the_arms_run_on_a_data_set(long_video_bench: Path, tmp_path: Path) -> N
     assert {arm["parity"] for arm in result["arms"]} <= {"identical", "tie"}
 
 
-def test_files_beside_a_data_set_are_refused(
+def test_files_together_with_a_data_set_are_refused(
     long_video_bench: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     video = str(long_video_bench / "videos" / "v1.mp4")

@@ -20,7 +20,7 @@ def result() -> dict[str, Any]:
     settings = BenchSettings(
         arms=("plain", *TRAINED), clips=1, repeats=1, max_new_tokens=60, batch=0, memory=False
     )
-    return run(settings, lambda told: None)
+    return run(settings, lambda line: None)
 
 
 def test_arms_are_exact_and_their_drafts_hold(result: dict[str, Any]) -> None:
@@ -40,13 +40,13 @@ def test_the_page_shows_goals_speeds_and_depths(result: dict[str, Any]) -> None:
     assert next(table.title for table in tables(result)) == "Goals"
 
 
-def test_transformers_own_assistant_says_the_same() -> None:
+def test_the_assistant_of_transformers_generates_the_same() -> None:
     """It drafts with the weights of arm `dflash`."""
     pytest.importorskip("transformers.models.muse_glimmer_assistant")
     settings = BenchSettings(
         arms=("plain", "hf-dflash"), clips=1, repeats=1, max_new_tokens=40, batch=0, memory=False
     )
-    arm = run(settings, lambda told: None)["arms"][1]
+    arm = run(settings, lambda line: None)["arms"][1]
     assert arm["method"] == "hf-dflash"
     assert arm["parity"] in ("identical", "tie")
     assert arm["decode_speedup"] > 1.1
@@ -63,34 +63,34 @@ def test_goals_are_judged_where_arms_were_measured() -> None:
         {"method": "eagle3-chain", "mean_acceptance_length": 3.0},
         {"method": "eagle3", "mean_acceptance_length": 3.15, "decode_speedup": 1.2},
     ]
-    found = {one["goal"]: one for one in goals(arms)}
-    over = found["eagle3: mean_acceptance_length over eagle3-chain"]
+    by_name = {goal["goal"]: goal for goal in goals(arms)}
+    over = by_name["eagle3: mean_acceptance_length over eagle3-chain"]
     assert over["reached"] == pytest.approx(1.05)
     assert not over["met"]
-    assert found["eagle3: decode_speedup"]["met"]
+    assert by_name["eagle3: decode_speedup"]["met"]
     assert {arm for arm, *_ in GOALS} <= TRAINED.keys()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("eagle3", Eagle3Head), ("mtp", sooner.MtpHead)])
-def test_the_weights_say_how_they_came_about(name: str, kind: type[Any]) -> None:
+def test_the_weights_record_their_provenance(name: str, kind: type[Any]) -> None:
     folder = TRAINED[f"{name}-chain"].folder
     assert sum(path.stat().st_size for path in folder.iterdir()) < 1_500_000
     card = json.loads((folder / "card.json").read_text())
     method = sooner.load_drafter(folder)
     assert isinstance(method, sooner.Eagle)
     assert isinstance(method.head, kind)
-    assert card["parameters"] == sum(one.numel() for one in method.head.parameters())
-    told = method.head.config.provenance
-    assert card["acceptance"] == told["acceptance"]
-    assert card["steps"] == told["step"]
+    assert card["parameters"] == sum(weight.numel() for weight in method.head.parameters())
+    origin = method.head.config.provenance
+    assert card["acceptance"] == origin["acceptance"]
+    assert card["steps"] == origin["step"]
     assert method.head.temperature > 0
     from sooner.models import adapt
 
     method.head.check(adapt(load_pair(None, None, device="cpu", dtype="auto").target.model))
 
 
-def test_the_folder_is_one_that_others_read() -> None:
-    told = json.loads((TRAINED["eagle3"].folder / "config.json").read_text())
-    assert told["architectures"] == ["LlamaForCausalLMEagle3"]
-    assert told["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
-    assert told["draft_vocab_size"] == 128
+def test_other_libraries_read_the_folder() -> None:
+    config = json.loads((TRAINED["eagle3"].folder / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert config["eagle_config"]["eagle_aux_hidden_state_layer_ids"] == [0, 1, 2]
+    assert config["draft_vocab_size"] == 128

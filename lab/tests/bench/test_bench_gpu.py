@@ -36,76 +36,76 @@ def quiet(settings: GpuSettings, **options: Any) -> dict[str, Any]:
     return run.run(settings, progress=lambda line: None, **options)
 
 
-def tiny_bench(**given: Any) -> GpuBench:
-    settings = GpuSettings.tiny(**given)
+def tiny_bench(**changes: Any) -> GpuBench:
+    settings = GpuSettings.tiny(**changes)
     device = torch.device("cpu")
-    held = models.BuiltModels(device, torch.float32, 0)
+    built = models.BuiltModels(device, torch.float32, 0)
     nothing: Callable[..., None] = lambda *_: None  # noqa: E731
-    return GpuBench(settings, DeviceClock(device), held, nothing, nothing, Deadline(60), 1e9)
+    return GpuBench(settings, DeviceClock(device), built, nothing, nothing, Deadline(60), 1e9)
 
 
 def test_every_section_has_its_figures() -> None:
     settings = GpuSettings.tiny(compiles=False)
     result = quiet(settings)
-    found = result["sections"]
-    assert list(found) == list(SECTIONS)
-    assert [(name, one["status"], one.get("error")) for name, one in found.items()] == [
+    sections = result["sections"]
+    assert list(sections) == list(SECTIONS)
+    assert [(name, part["status"], part.get("error")) for name, part in sections.items()] == [
         (name, "done", None) for name in SECTIONS
     ]
     assert result["is_complete"]
     assert gpu.faults(result) == []
     assert result["bandwidth"]["bytes_per_second"] > 0
 
-    for model in found["step"]["models"]:
-        timed = {arm: one for arm, one in model["arms"].items() if "missing" not in one}
+    for model in sections["step"]["models"]:
+        timed = {arm: part for arm, part in model["arms"].items() if "missing" not in part}
         assert set(timed) == {"hf-eager", "sooner", "sooner-graphs"}
-        assert all(one["identical"] and one["share_of_copy"] > 0 for one in timed.values())
+        assert all(part["identical"] and part["share_of_copy"] > 0 for part in timed.values())
 
-    rows = found["methods"]["rows"]
-    drafted = {one["arm"] for one in rows if one["acceptance"] == settings.acceptance[0]}
+    rows = sections["methods"]["rows"]
+    drafted = {part["arm"] for part in rows if part["acceptance"] == settings.acceptance[0]}
     assert drafted == {
         "speculative", "parallel", "speculative-auto", "sd-tree", "speculative sampled",
         "sd-tree sampled",
     }  # fmt: skip
-    untrained = {one["arm"] for one in rows if one["acceptance"] is None} - {"plain"}
+    untrained = {part["arm"] for part in rows if part["acceptance"] is None} - {"plain"}
     assert untrained == {
         "eagle", "eagle3", "dflash", "ddtree", "prompt-lookup", "plain sampled", "eagle3 sampled",
     }  # fmt: skip
-    assert {one["arm"] for one in rows if one["acceptance"] == settings.acceptance[1]} == {
+    assert {part["arm"] for part in rows if part["acceptance"] == settings.acceptance[1]} == {
         "speculative", "parallel",
     }  # fmt: skip
-    assert all(one["identical"] and one["break_even"] > 0 for one in rows)
-    assert all(len(one["captures"]) == 1 + settings.text_runs for one in rows)
-    assert {one["arm"] for one in rows if "share_of_theory" in one} == {
+    assert all(part["identical"] and part["break_even"] > 0 for part in rows)
+    assert all(len(part["captures"]) == 1 + settings.text_runs for part in rows)
+    assert {part["arm"] for part in rows if "share_of_theory" in part} == {
         "speculative", "speculative sampled", "parallel",
     }  # fmt: skip
 
-    cells = found["verify"]["cells"]
-    plain = [one for one in cells if one["block"] == 1]
-    assert {one["arm"] for one in cells} == {"eager chain", "graph chain", "graph tree"}
-    assert all(one["over_plain"] == 1.0 for one in plain)
+    cells = sections["verify"]["cells"]
+    plain = [part for part in cells if part["block"] == 1]
+    assert {part["arm"] for part in cells} == {"eager chain", "graph chain", "graph tree"}
+    assert all(part["over_plain"] == 1.0 for part in plain)
     assert len(plain) == 2 * len(settings.verify_contexts), "eager and graph have their own"
 
-    assert found["video"]["visual_tokens"] == 4
-    assert [one["arm"] for one in found["video"]["rows"]] == [
+    assert sections["video"]["visual_tokens"] == 4
+    assert [part["arm"] for part in sections["video"]["rows"]] == [
         "plain", "speculative", "parallel", "specvlm",
     ]  # fmt: skip
-    assert all(one["identical"] and one["phases"] for one in found["video"]["rows"])
+    assert all(part["identical"] and part["phases"] for part in sections["video"]["rows"])
 
-    for arm in found["engine"]["arms"]:
+    for arm in sections["engine"]["arms"]:
         assert len(arm["waves"]) == settings.engine_waves
         assert all(wave["identical"] and wave["captures"] >= 0 for wave in arm["waves"])
 
-    cells = found["kernels"]["cells"]
+    cells = sections["kernels"]["cells"]
     assert len(cells) == 12
-    assert found["kernels"]["ok"]
-    assert [one["tree"] for one in cells[1]["checks"]] == [False, True]
+    assert sections["kernels"]["ok"]
+    assert [part["tree"] for part in cells[1]["checks"]] == [False, True]
     assert "missing" in cells[0]["arms"]["sdpa-efficient-grouped"], "no such backend on CPUs"
-    assert set(found["prefill"]["lengths"][0]["arms"]) == {
+    assert set(sections["prefill"]["lengths"][0]["arms"]) == {
         "sdpa-flash", "dense", "vertical-slash", "grid",
     }  # fmt: skip
-    assert found["graphs"]["graphs"] == 2 * len(found["graphs"]["buckets"]) > 20
-    assert {one["met"] for one in result["goals"]} == {None}
+    assert sections["graphs"]["graphs"] == 2 * len(sections["graphs"]["buckets"]) > 20
+    assert {part["met"] for part in result["goals"]} == {None}
     assert len(result["goals"]) == len(goals.GOALS)
 
 
@@ -120,7 +120,7 @@ def test_the_command_where_only_torch_and_transformers_are(tmp_path: Path) -> No
     result = json.loads(path.read_text())
     assert result["is_complete"]
     first, second = result["sections"]["step"]["models"]
-    assert all(one["identical"] for one in first["arms"].values())
+    assert all(figures["identical"] for figures in first["arms"].values())
     assert set(first["arms"]) == {
         "hf-eager", "hf-compiled", "sooner", "sooner-graphs", "sooner-compiled",
     }  # fmt: skip
@@ -148,14 +148,14 @@ def test_the_command_takes_sections_and_adds_to_a_file(
     assert command("--section", "verify", "--section", "engine", "--add") == 0
     result = json.loads(Path(path).read_text())
     assert list(result["sections"]) == ["graphs", "verify", "engine"]
-    assert [one["parts"] for one in result["kept"]] == [["graphs"]]
+    assert [earlier["parts"] for earlier in result["kept"]] == [["graphs"]]
     assert result["settings"]["sections"] == ["verify", "engine"]
     assert result["is_complete"]
     assert command("--section", "verfy") != 0
     assert "did you mean 'verify'" in capsys.readouterr().err
 
 
-def test_without_a_gpu_one_line_says_so(
+def test_without_a_gpu_the_error_is_short(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
@@ -164,7 +164,7 @@ def test_without_a_gpu_one_line_says_so(
     assert line.startswith("sooner: no CUDA device")
 
 
-def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_section_that_fails_does_not_stop_the_rest(monkeypatch: pytest.MonkeyPatch) -> None:
     def section(name: str) -> Any:
         def measure(bench: GpuBench, out: dict[str, Any]) -> None:
             out["figures"] = [name]
@@ -174,17 +174,17 @@ def test_a_section_that_fails_leaves_the_others(monkeypatch: pytest.MonkeyPatch)
         return measure
 
     monkeypatch.setattr(run, "section", section)
-    kept: list[str] = []
-    result = quiet(GpuSettings.tiny(), keep=lambda result: kept.append(json.dumps(result)))
-    found = result["sections"]
-    assert found["step"]["status"] == "failed"
-    assert found["step"]["error"] == "RuntimeError: CUDA error: out of luck"
-    assert found["step"]["figures"] == ["step"], "what it had measured stays"
-    assert all(found[name]["status"] == "done" for name in SECTIONS if name != "step")
+    written: list[str] = []
+    result = quiet(GpuSettings.tiny(), keep=lambda result: written.append(json.dumps(result)))
+    sections = result["sections"]
+    assert sections["step"]["status"] == "failed"
+    assert sections["step"]["error"] == "RuntimeError: CUDA error: out of luck"
+    assert sections["step"]["figures"] == ["step"], "what it had measured stays"
+    assert all(sections[name]["status"] == "done" for name in SECTIONS if name != "step")
     assert not result["is_complete"]
     assert "out of luck" in page.PAGE.markdown(result, "gpu.json")
     assert gpu.faults(result) == ["section step failed: RuntimeError: CUDA error: out of luck"]
-    ends = [list(json.loads(one)["sections"]) for one in kept]
+    ends = [list(json.loads(text)["sections"]) for text in written]
     assert ends[: len(SECTIONS)] == [list(SECTIONS[: n + 1]) for n in range(len(SECTIONS))]
 
 
@@ -204,13 +204,15 @@ def test_an_interrupted_run_keeps_what_it_has(
     path = tmp_path / "gpu.json"
     monkeypatch.setattr(gpu.signal, "signal", lambda *_: None)
     assert gpu.main(["--tiny", "--json", str(path)]) == 130
-    found = json.loads(path.read_text())["sections"]
-    assert list(found) == list(SECTIONS[: SECTIONS.index("verify") + 1])
-    assert [one["status"] for one in found.values()][-2:] == ["done", "interrupted"]
-    assert found["verify"]["figures"] == [1]
+    sections = json.loads(path.read_text())["sections"]
+    assert list(sections) == list(SECTIONS[: SECTIONS.index("verify") + 1])
+    assert [part["status"] for part in sections.values()][-2:] == ["done", "interrupted"]
+    assert sections["verify"]["figures"] == [1]
 
 
-def test_what_does_not_fit_the_budget_is_skipped_and_said(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_the_budget_is_skipped_and_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     ran = []
 
     def section(name: str) -> Any:
@@ -271,12 +273,12 @@ def test_a_models_text_counts_upwards_and_its_draft_follows_the_script() -> None
     ids = models.prompts(2, 16, 40, 1024, torch.device("cpu"), seed=3)
     first = ids["input_ids"][:, -1].tolist()
     made = sooner.generate(target, ids, max_new_tokens=40, do_sample=False)
-    assert made.tokens == [list(range(one + 1, one + 41)) for one in first]
+    assert made.tokens == [list(range(start_id + 1, start_id + 41)) for start_id in first]
     right = models.script(0.7, 1024, seed=4)
     models.set_script(draft, right)
     drafted = sooner.generate(draft, ids, max_new_tokens=40, do_sample=False)
-    for start, said in zip(first, drafted.tokens, strict=True):
-        for before, token in zip([start, *said], said, strict=False):
+    for start, output_ids in zip(first, drafted.tokens, strict=True):
+        for before, token in zip([start, *output_ids], output_ids, strict=False):
             assert token == before + (1 if right[before] else 2)
     both = sooner.generate(
         target,
@@ -306,14 +308,14 @@ def test_a_text_that_differs_has_no_speed() -> None:
     assert other.figures(plain) == {"identical": False}
     row = {"arm": "parallel", "acceptance": 0.8, **other.figures(plain)}
     waves = [{"identical": True}, {"identical": False}]
-    found = {"methods": {"rows": [row]}, "engine": {"arms": [{"arm": "plain", "waves": waves}]}}
-    assert gpu.faults({"sections": found}) == [
+    sections = {"methods": {"rows": [row]}, "engine": {"arms": [{"arm": "plain", "waves": waves}]}}
+    assert gpu.faults({"sections": sections}) == [
         "methods parallel 0.8: not plain's text",
         "engine plain: not plain's text",
     ]
 
 
-def test_rates_are_of_late_rounds_and_the_first_call_stands_beside() -> None:
+def test_rates_are_of_late_rounds_and_the_first_call_is_separate() -> None:
     plain = texts_of("plain", [1, 2, 3, 4, 5], [5.0, 5.0, 1.0, 1.0], [1, 1, 1, 1])
     ours = texts_of("speculative", [1, 2, 3, 4, 5], [7.0, 2.0], [2, 3])
     ours.profile = {"kernels": 30.0, "launches": 3.0, "busy_seconds": 1.5}
@@ -332,15 +334,15 @@ def test_theory_is_tokens_over_steps() -> None:
     of a second allow."""
     steps = {name: {"seconds": 1.0} for name in ("plain", "verify", "draft")}
     figures = {"tokens_per_second": 2.5 / 3, "tokens_a_round": 2.5}
-    found = methods.theory("speculative", figures, 0.8, steps, 2)
-    assert found["theory_tokens_per_second"] == pytest.approx(2.5 / 3)
-    assert found["share_of_theory"] == pytest.approx(1.0)
-    assert found["share_of_expected"] == pytest.approx(2.5 / (1 + 0.8 + 0.64))
+    shares = methods.theory("speculative", figures, 0.8, steps, 2)
+    assert shares["theory_tokens_per_second"] == pytest.approx(2.5 / 3)
+    assert shares["share_of_theory"] == pytest.approx(1.0)
+    assert shares["share_of_expected"] == pytest.approx(2.5 / (1 + 0.8 + 0.64))
     assert methods.theory("eagle", figures, 0.8, steps, 2) == {}
     assert methods.theory("speculative", {"identical": False}, 0.8, steps, 2) == {}
 
 
-def test_rounds_of_batches_are_told_apart() -> None:
+def test_rounds_of_batches_are_distinguished() -> None:
     """Rows report one by one; one that has ended is left out."""
     rounds = texts.Rounds(DeviceClock(torch.device("cpu")))
     for row, tokens in ((0, [1]), (1, [1]), (0, [2, 3]), (1, [2]), (1, [3]), (1, [4])):
@@ -358,8 +360,8 @@ def test_what_fails_in_the_profiler_costs_the_profile_alone() -> None:
         return text
 
     bench = tiny_bench(profiled_rounds=2)
-    found = texts.interleaved(bench, {"plain": decode}, {}, 2)["plain"]
-    assert (found.error, found.profile, len(found.runs)) == (None, {}, 2)
+    arm_text = texts.interleaved(bench, {"plain": decode}, {}, 2)["plain"]
+    assert (arm_text.error, arm_text.profile, len(arm_text.runs)) == (None, {}, 2)
 
 
 def test_the_profiler_sees_some_late_rounds_of_a_text() -> None:

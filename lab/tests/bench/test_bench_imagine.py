@@ -47,9 +47,9 @@ def clip_subject() -> Subject:
     sizes = MotionTokenizerConfig(height=8, width=12, channels=16, blocks=1, codes=24, code_width=4)
     tokenizer = MotionTokenizer(sizes).eval()
     made = canvas(architecture.build_model(shape).eval(), prefix=2, tokenizer=tokenizer)
-    given = torch.randint(0, 24, (4, 12))
+    codes = torch.randint(0, 24, (4, 12))
     return Subject(
-        "video", "tiny cosmos", made, lambda numbers: {"input_ids": given[[n % 4 for n in numbers]]}
+        "video", "tiny cosmos", made, lambda numbers: {"input_ids": codes[[n % 4 for n in numbers]]}
     )
 
 
@@ -81,12 +81,12 @@ def test_a_small_run_measures_judges_and_draws(
     for kind in ("image", "video"):
         check_kind(result[kind])
     assert result["image"]["batch"]["rows"] == 2
-    assert all(one.keys() >= {"goal", "wanted", "reached", "met"} for one in result["goals"])
+    assert all(goal.keys() >= {"goal", "wanted", "reached", "met"} for goal in result["goals"])
     assert {"git", "argv", "versions", "device", "dtype", "threads", "seed"} <= set(
         result["provenance"]
     )
-    shown = capsys.readouterr().out
-    assert "Images: speed (table 1)" in shown
+    output = capsys.readouterr().out
+    assert "Images: speed (table 1)" in output
     check_report(target)
 
 
@@ -96,8 +96,8 @@ def check_arms(result: dict[str, Any]) -> None:
         assert {arm["method"] for arm in arms} == set(NAMES)
         start = {"image": "above", "video": "previous-frame"}[kind]
         for name in ("sjd", "gumbel", "gsd"):  # alike, or a start's gain is told as a coupling's
-            found = [(arm["init"], arm["window"]) for arm in arms if arm["method"] == name]
-            assert found == [("random", 3), ("random", 6), (start, 3), (start, 6)]
+            pairs = [(arm["init"], arm["window"]) for arm in arms if arm["method"] == name]
+            assert pairs == [("random", 3), ("random", 6), (start, 3), (start, 6)]
         for arm in arms:
             assert arm["tokens"] == new
             assert 1 < arm["nfe"] <= new
@@ -107,12 +107,12 @@ def check_arms(result: dict[str, Any]) -> None:
         assert (plain["nfe"], plain["decode_speedup"], plain["window"]) == (new, 1.0, None)
 
 
-def check_kind(told: dict[str, Any]) -> None:
-    assert {one["verdict"] for one in told["parity"].values()} == {"identical"}
-    study = told["study"]
+def check_kind(part: dict[str, Any]) -> None:
+    assert {entry["verdict"] for entry in part["parity"].values()} == {"identical"}
+    study = part["study"]
     assert set(study["trajectories"]) == {"sjd", "maximal", "gumbel"}
-    assert {one["strength"] for one in study["strengths"]} == {0.0, 0.5, 1.0}
-    assert {"last", "random", "left", "above"} <= {one["init"] for one in study["inits"]}
+    assert {entry["strength"] for entry in study["strengths"]} == {0.0, 0.5, 1.0}
+    assert {"last", "random", "left", "above"} <= {entry["init"] for entry in study["inits"]}
 
 
 def check_report(target: Path) -> None:
@@ -161,7 +161,7 @@ def test_parts_are_added_to_an_earlier_result(tmp_path: Path) -> None:
     first_run = added["kept"][0]["provenance"]
     assert run("bench", "imagine", "--parts", "study", "--add", *quick) == 0
     runs = json.loads(target.read_text())["kept"]
-    assert [one["parts"] for one in runs] == [["image speed"], ["video speed"]]
+    assert [entry["parts"] for entry in runs] == [["image speed"], ["video speed"]]
     assert runs[1]["provenance"] == first_run
 
 
@@ -175,9 +175,9 @@ def test_an_interrupted_run_keeps_its_parts(
     monkeypatch.setattr(bench_run, "study", stop)
     target = tmp_path / "x.json"
     assert run("bench", "imagine", "--arms", "gumbel", *SMALL, "--json", str(target)) == 130
-    found = json.loads(target.read_text())
-    assert {"parity", "batch"} <= set(found["image"])
-    assert "study" not in found["image"]
+    result = json.loads(target.read_text())
+    assert {"parity", "batch"} <= set(result["image"])
+    assert "study" not in result["image"]
 
 
 @pytest.mark.usefixtures("tiny")
@@ -206,7 +206,7 @@ def test_another_models_result_is_not_added_to(
         (["--json", "/proc/nowhere/x.json"], "can't write"),
     ],
 )
-def test_bad_requests_get_one_line(
+def test_bad_requests_get_a_short_error(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("bench", "imagine", *arguments) == 2
@@ -231,8 +231,8 @@ def test_the_gate_compares_the_beginning_alone(make: Any) -> None:
     subject = make()
     tokens, scores = peers.greedy(subject, 0, 5)
     assert len(tokens) == len(scores) == 5
-    said = draw_beginning(subject, 0, Autoregressive(), 0, 5, do_sample=False)
-    assert said == tokens
+    output_ids = draw_beginning(subject, 0, Autoregressive(), 0, 5, do_sample=False)
+    assert output_ids == tokens
 
 
 def test_forwards_are_counted_for_each_row() -> None:

@@ -12,7 +12,7 @@ import pytest
 from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner_lab.bench.papers import held as holding
-from sooner_lab.bench.papers.held import figure, held, hold, order, summary
+from sooner_lab.bench.papers.held import compare_papers, figure, hold, order, summary
 from sooner_lab.bench.papers.links import LINKS
 from sooner_lab.bench.papers.links.kinds import DIRTY, NO_FIGURE, NOT_YET, Comparison, Key, Links
 from sooner_lab.bench.papers.quantities import QUANTITIES
@@ -37,23 +37,23 @@ Figures = dict[str, Any]
 
 @pytest.fixture(scope="module")
 def committed() -> list[Figures]:
-    return held(Results(RESULTS))
+    return compare_papers(Results(RESULTS))
 
 
-def rounded(found: Any) -> Any:
+def rounded(figures: Any) -> Any:
     """Figures to nine digits, which other machines' sums agree in."""
-    if isinstance(found, float):
-        return float(f"{found:.9g}")
-    if isinstance(found, dict):
-        return {key: rounded(value) for key, value in found.items()}
-    return [rounded(one) for one in found] if isinstance(found, list) else found
+    if isinstance(figures, float):
+        return float(f"{figures:.9g}")
+    if isinstance(figures, dict):
+        return {key: rounded(value) for key, value in figures.items()}
+    return [rounded(item) for item in figures] if isinstance(figures, list) else figures
 
 
 @pytest.mark.parametrize("paper", papers(), ids=lambda paper: paper.slug)
 def test_every_table_and_figure_is_there_once(paper: Paper) -> None:
-    for kind, wanted in zip(("table", "figure"), COUNTED[paper.slug], strict=True):
-        names = [one.name.split()[1] for one in paper.items if one.name.split()[0] == kind]
-        assert len(names) == len(set(names)) == wanted
+    for kind, expected in zip(("table", "figure"), COUNTED[paper.slug], strict=True):
+        names = [item.name.split()[1] for item in paper.items if item.name.split()[0] == kind]
+        assert len(names) == len(set(names)) == expected
         main_text = [int(name) for name in names if name.isdigit()]
         appendix = [int(name[1:]) for name in names if not name.isdigit()]
         for numbers in (main_text, appendix):
@@ -65,55 +65,55 @@ def test_every_row_has_figures_of_known_quantities(paper: Paper) -> None:
     for item in paper.items:
         assert bool(item.rows) == (item.nothing is None)
         assert item.nothing is None or item.nothing in NOTHING
-        assert set(item.shown) <= set(item.names)
-        assert {one.quantity for one in item.columns} <= set(QUANTITIES)
+        assert set(item.visible) <= set(item.names)
+        assert {column.quantity for column in item.columns} <= set(QUANTITIES)
         places = [(row.group, row.name) for row in item.rows]
         assert len(places) == len(set(places))
 
 
 def test_tables_1_6_and_7_are_those_that_theory_has() -> None:
     """Two transcriptions, made apart, and the paper's own averages."""
-    items = {one.name: one for one in next(iter(papers())).items}
+    items = {item.name: item for item in next(iter(papers())).items}
     table = items["table 1"]
     for pair in PAIRS.values():
-        for name, own in (("ParallelVLM", pair.parallel), ("Vanilla SD", pair.vanilla)):
-            if own is None:
+        for name, theory_values in (("ParallelVLM", pair.parallel), ("Vanilla SD", pair.vanilla)):
+            if theory_values is None:
                 continue
             printed = list(table.row(pair.name, name).figures.values())
-            assert printed[0:10:2] == list(own.run_length)
-            assert printed[1:10:2] == list(own.speedup)
+            assert printed[0:10:2] == list(theory_values.run_length)
+            assert printed[1:10:2] == list(theory_values.speedup)
     for row in table.rows:
         printed = [value for value in row.figures.values() if value is not None]
         assert printed[-1] == pytest.approx(sum(printed[1:10:2]) / 5, abs=0.03)
     arms = {"plain": "autoregressive", "vanilla": "SD", "parallel": "ParallelVLM"}
     for method, latency in LATENCY.items():
-        own = items["table 6"].row("", arms[method]).figures
-        assert own["total latency"] == latency["total"]
-        assert own["target decode"] == latency["target decode"]
-        assert own["tokens/s"] == latency["tokens/s"]
+        theory_values = items["table 6"].row("", arms[method]).figures
+        assert theory_values["total latency"] == latency["total"]
+        assert theory_values["target decode"] == latency["target decode"]
+        assert theory_values["tokens/s"] == latency["tokens/s"]
     for share, figures in PRUNING.items():
         assert tuple(items["table 7"].row("", f"α = {share:.2f}").figures.values()) == figures
 
 
 def test_a_latency_and_its_ratio_agree() -> None:
     """The pictures' table prints both, so a wrong figure would stand out."""
-    paper = next(one for one in papers() if one.slug == "scd")
-    rows = next(one for one in paper.items if one.name == "table 1").rows
+    paper = next(entry for entry in papers() if entry.slug == "scd")
+    rows = next(entry for entry in paper.items if entry.name == "table 1").rows
     plain = rows[0].figures
     for row in rows:
         for cost, ratio in (("NFE", "fewer forwards"), ("latency", "speed-up")):
-            first, own = plain[cost], row.figures[cost]
+            first, figure_ours = plain[cost], row.figures[cost]
             assert first is not None
-            assert own is not None
-            assert row.figures[ratio] == pytest.approx(first / own, rel=0.02)
+            assert figure_ours is not None
+            assert row.figures[ratio] == pytest.approx(first / figure_ours, rel=0.02)
 
 
 def test_every_link_leads_to_a_committed_clean_figure(committed: list[Figures]) -> None:
     reasons = [
-        (one["item"], row["row"], row["reason"])
+        (comparison["item"], row["row"], row["reason"])
         for paper in committed
-        for one in paper["comparisons"]
-        for row in one["rows"]
+        for comparison in paper["comparisons"]
+        for row in comparison["rows"]
         if row["reason"]
     ]
     assert reasons == []
@@ -123,11 +123,13 @@ def test_every_link_leads_to_a_committed_clean_figure(committed: list[Figures]) 
 
 
 def test_the_committed_page_is_what_the_committed_results_make(committed: list[Figures]) -> None:
-    told = "run `sooner bench papers --json docs/results/papers.json`, then `sooner bench report`"
+    message = (
+        "run `sooner bench papers --json docs/results/papers.json`, then `sooner bench report`"
+    )
     result = json.loads((RESULTS / "papers.json").read_text())
-    assert rounded(result["papers"]) == rounded(json.loads(json.dumps(committed))), told
-    assert result["summary"] == json.loads(json.dumps(summary(committed))), told
-    assert markdown(result, "papers.json") == (RESULTS / "papers.md").read_text(), told
+    assert rounded(result["papers"]) == rounded(json.loads(json.dumps(committed))), message
+    assert result["summary"] == json.loads(json.dumps(summary(committed))), message
+    assert markdown(result, "papers.json") == (RESULTS / "papers.md").read_text(), message
     assert result["provenance"]["git_dirty"] is False
 
 
@@ -136,7 +138,9 @@ def test_figures_that_are_no_like_for_like_stand_nowhere_side_by_side(
 ) -> None:
     page = (RESULTS / "papers.md").read_text()
     lines = [line.split(" | ") for line in page.splitlines() if "order alone:" in line]
-    assert len(lines) == sum(bool(one["only_order"]) for p in committed for one in p["comparisons"])
+    assert len(lines) == sum(
+        bool(comparison["only_order"]) for p in committed for comparison in p["comparisons"]
+    )
     assert all(line[2:4] == ["–", "–"] for line in lines)
     folded = next(line for line in page.splitlines() if line.startswith("| table 6 | ParallelVLM"))
     assert "trained: peak memory 3 of 3," in folded
@@ -176,22 +180,32 @@ def compared(link: Comparison, results: Results) -> Figures:
     return hold(PAPER, Links((link,), {}), results)["comparisons"][0]
 
 
-def test_figures_of_one_quantity_stand_beside_each_other(tmp_path: Path) -> None:
-    found = hold(PAPER, Links((SPEED,), {}), written(tmp_path))
-    one = found["comparisons"][0]
-    assert [row["ours"] for row in one["rows"]] == [1.5, 7.0]
-    assert (one["verdict"], one["in_order"], one["why"], one["how"]) == ("holds", 1, "", "3 clips")
-    assert [row["status"] for row in found["rows"]] == ["beside", "beside"]
-    assert [(one["rank"], one["of"]) for row in found["rows"] for one in row["ours"]] == [
+def test_figures_of_the_same_quantity_are_compared(tmp_path: Path) -> None:
+    compared_paper = hold(PAPER, Links((SPEED,), {}), written(tmp_path))
+    entry = compared_paper["comparisons"][0]
+    assert [row["ours"] for row in entry["rows"]] == [1.5, 7.0]
+    assert (entry["verdict"], entry["in_order"], entry["why"], entry["how"]) == (
+        "holds",
+        1,
+        "",
+        "3 clips",
+    )
+    assert [row["status"] for row in compared_paper["rows"]] == ["beside", "beside"]
+    ours = [entry for row in compared_paper["rows"] for entry in row["ours"]]
+    assert [(entry["rank"], entry["of"]) for entry in ours] == [
         (1, 2), (2, 2),
     ]  # fmt: skip
 
 
 def test_seconds_of_another_machine_are_compared_in_their_order_alone(tmp_path: Path) -> None:
     link = replace(SPEED, column="time", quantity="seconds")
-    one = compared(link, written(tmp_path))
-    assert one["only_order"] == holding.OTHER_SCALE
-    assert (one["verdict"], one["against"], one["why"]) == ("fails", [["fast", "slow"]], "because")
+    comparison = compared(link, written(tmp_path))
+    assert comparison["only_order"] == holding.OTHER_SCALE
+    assert (comparison["verdict"], comparison["against"], comparison["why"]) == (
+        "fails",
+        [["fast", "slow"]],
+        "because",
+    )
     assert compared(replace(link, regime="analytic"), written(tmp_path))["only_order"] == ""
 
 
@@ -217,41 +231,43 @@ def test_a_row_needs_a_figure_or_a_reason(tmp_path: Path) -> None:
 
 def test_a_key_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     arms = [{"method": "a", "x": 1.5}, {"method": "b", "x": None}]
-    found = hold(PAPER, Links((SPEED,), {}), written(tmp_path, arms=arms))
-    assert found["comparisons"][0]["verdict"] == "no pair"
+    compared_paper = hold(PAPER, Links((SPEED,), {}), written(tmp_path, arms=arms))
+    assert compared_paper["comparisons"][0]["verdict"] == "no pair"
     reason = {"kind": NO_FIGURE, "told": "arms[method=b].x of one.json"}
-    assert [row["reason"] for row in found["rows"]] == [None, reason]
-    value, told = figure(Results(tmp_path), "two", "arms[method=a].x")
+    assert [row["reason"] for row in compared_paper["rows"]] == [None, reason]
+    value, why = figure(Results(tmp_path), "two", "arms[method=a].x")
     assert value is None
-    assert told is not None
-    assert (told.kind, told.report) == (NOT_YET, "two.json is not there")
+    assert why is not None
+    assert (why.kind, why.report) == (NOT_YET, "two.json is not there")
 
 
 def test_a_dirty_result_is_refused(tmp_path: Path) -> None:
-    found = hold(PAPER, Links((SPEED,), {}), written(tmp_path, dirty=True))
-    assert [row["reason"]["kind"] for row in found["rows"]] == [DIRTY, DIRTY]
-    assert all(row["ours"] == [] for row in found["rows"])
+    compared_paper = hold(PAPER, Links((SPEED,), {}), written(tmp_path, dirty=True))
+    assert [row["reason"]["kind"] for row in compared_paper["rows"]] == [DIRTY, DIRTY]
+    assert all(row["ours"] == [] for row in compared_paper["rows"])
 
 
-@pytest.mark.parametrize("kept_is_dirty", [False, True])
-def test_parts_of_an_earlier_run_have_its_cleanliness(tmp_path: Path, kept_is_dirty: bool) -> None:
-    kept = [{"parts": ["arms"], "provenance": origin(kept_is_dirty)}]
-    results = written(tmp_path, dirty=not kept_is_dirty, kept=kept)
-    assert (figure(results, "one", "arms[0].x")[0] is None) == kept_is_dirty
-    assert (figure(results, "one", "clips")[0] is None) == (not kept_is_dirty)
+@pytest.mark.parametrize("earlier_is_dirty", [False, True])
+def test_parts_of_an_earlier_run_have_its_cleanliness(
+    tmp_path: Path, earlier_is_dirty: bool
+) -> None:
+    earlier = [{"parts": ["arms"], "provenance": origin(earlier_is_dirty)}]
+    results = written(tmp_path, dirty=not earlier_is_dirty, kept=earlier)
+    assert (figure(results, "one", "arms[0].x")[0] is None) == earlier_is_dirty
+    assert (figure(results, "one", "clips")[0] is None) == (not earlier_is_dirty)
 
 
 def test_an_order_counts_pairs_and_a_tie_of_ours_is_none() -> None:
-    found = order([("a", 1.0, 5.0), ("b", 2.0, 5.0), ("c", 2.0, 9.0), ("d", None, 1.0)])
-    assert (found["pairs"], found["in_order"], found["verdict"]) == (2, 1, "fails")
-    assert found["against"] == [["a", "b"]]
+    result = order([("a", 1.0, 5.0), ("b", 2.0, 5.0), ("c", 2.0, 9.0), ("d", None, 1.0)])
+    assert (result["pairs"], result["in_order"], result["verdict"]) == (2, 1, "fails")
+    assert result["against"] == [["a", "b"]]
     assert order([("a", 3.0, 2.0), ("b", 1.0, 1.0)])["verdict"] == "holds"
     assert order([("a", 3.0, 2.0)])["verdict"] == "no pair"
 
 
-def test_no_reason_is_given_for_a_row_that_is_not_there() -> None:
+def test_every_reason_belongs_to_a_row() -> None:
     for paper in papers():
-        items = {one.name: one for one in paper.items}
+        items = {item.name: item for item in paper.items}
         for place in LINKS[paper.slug].reasons:
             name, *rest = place.split(" / ")
             groups = {row.group for row in items[name].rows}
@@ -266,10 +282,10 @@ def test_the_command_writes_its_json_and_refuses_what_it_cannot_read(
     out = tmp_path / "out" / "papers.json"
     assert run("bench", "papers", "--results", str(tmp_path), "--json", str(out)) == 0
     capsys.readouterr()
-    found = json.loads(out.read_text())
-    assert found["results"] == {}
-    statuses = found["summary"]["status"]  # without any result, theory alone has figures
-    assert statuses["none"] + statuses["beside"] == found["summary"]["rows"]
+    result = json.loads(out.read_text())
+    assert result["results"] == {}
+    statuses = result["summary"]["status"]  # without any result, theory alone has figures
+    assert statuses["none"] + statuses["beside"] == result["summary"]["rows"]
     assert run("bench", "papers", "--results", str(tmp_path / "no")) == 2
     assert "is no folder; give --results" in capsys.readouterr().err
     (tmp_path / "act.json").write_text("{}")

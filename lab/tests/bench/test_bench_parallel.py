@@ -31,25 +31,25 @@ class StopError(Exception):
     """An interruption."""
 
 
-def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
+def test_an_interrupted_study_loses_nothing_and_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Runner, "warm_up", lambda *_: None)
     target = tmp_path / "study.json"
-    told: list[str] = []
+    lines: list[str] = []
 
     def stop_at_fifth(text: str) -> None:
-        told.append(text)
+        lines.append(text)
         if "arm 5/" in text:
             raise StopError
 
     with pytest.raises(StopError):
         study_module.run(SMALL, target, stop_at_fifth)
     assert len(book_path(target).read_text().splitlines()) == 1 + 4
-    kept = len(book_path(target).read_text().splitlines()) - 1
-    result = study_module.run(SMALL, target, told.append)
+    count = len(book_path(target).read_text().splitlines()) - 1
+    result = study_module.run(SMALL, target, lines.append)
     assert result["complete"]
-    assert result["resumed_runs"] == kept
+    assert result["resumed_runs"] == count
     assert result["clips"] == 1
     assert json.loads(json.dumps(result)) == json.loads(target.read_text())
     assert not book_path(target).exists()
@@ -65,7 +65,7 @@ def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
     assert arms["dycoke"]["prefill_retention"] == pytest.approx(0.25)
     assert arms["parallel-forked"]["first_token_ratio"] > 0
     assert arms["parallel"]["over_speculative_auto"] > 0
-    points = {(one["criterion"], one["alpha"]): one for one in result["sweep"]}
+    points = {(point["criterion"], point["alpha"]): point for point in result["sweep"]}
     ours = {("uv-prune-by-frame", alpha) for alpha in (0.0, 0.5, 0.9)}
     assert set(points) == ours | {("uniform", 0.5), ("uniform", 0.9)}
     page = markdown(result, "study.json")
@@ -73,7 +73,7 @@ def test_an_interrupted_study_loses_nothing_and_ends_as_a_whole_one(
         assert table in page
 
 
-def test_shown_frames_are_those_that_the_world_samples(tmp_path: Path) -> None:
+def test_the_frames_of_a_clip_are_those_that_the_world_samples(tmp_path: Path) -> None:
     from sooner.tasks.clip import prepare
     from sooner.tasks.loading import load_pair
     from sooner.tasks.settings import CaptionSettings
@@ -81,21 +81,30 @@ def test_shown_frames_are_those_that_the_world_samples(tmp_path: Path) -> None:
 
     settings = replace(SMALL, scenes=2, frames_per_scene=8)
     clips = study_module.find_clips(tmp_path, settings)
-    clip = prepare(clips.files[0], load_pair(), CaptionSettings(frames=settings.shown_frames))
-    wanted = world.sample_indices(2 * world.SCENE_FRAMES, 16)
-    assert clip.frames.indices == wanted.tolist()
+    clip = prepare(clips.files[0], load_pair(), CaptionSettings(frames=settings.frames_per_clip))
+    expected = world.sample_indices(2 * world.SCENE_FRAMES, 16)
+    assert clip.frames.indices == expected.tolist()
 
 
-def test_the_command_measures_a_users_own_clip(
+def test_the_command_measures_a_users_clip(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip("matplotlib")
     models = [str(fixtures.checkpoint(tmp_path / name, 0)) for name in ("target", "draft")]
     clip, target = videos.write(tmp_path / "clip.mp4"), tmp_path / "own.json"
-    given = ["--model", models[0], "--draft", models[1], "--frames", "4", "--max-new-tokens", "8"]
-    asked = ["--parts", "sweep", "--alphas", "0.5", "--criteria", "uv-prune"]
-    wanted = ["--json", str(target)]
-    assert command("parallel", str(clip), *given, *asked, *wanted) == 0
+    model_options = [
+        "--model",
+        models[0],
+        "--draft",
+        models[1],
+        "--frames",
+        "4",
+        "--max-new-tokens",
+        "8",
+    ]
+    sweep_options = ["--parts", "sweep", "--alphas", "0.5", "--criteria", "uv-prune"]
+    json_options = ["--json", str(target)]
+    assert command("parallel", str(clip), *model_options, *sweep_options, *json_options) == 0
     assert "By pruning ratio (tables 3, 5 and 7)" in capsys.readouterr().out
     assert command("report", str(target)) == 0
     page = target.with_suffix(".md").read_text()
@@ -119,7 +128,7 @@ def command(*arguments: str) -> int:
         (["--dataset", "VideoMMEE"], "did you mean 'VideoMME'"),
     ],
 )
-def test_bad_requests_get_one_line(
+def test_bad_requests_get_a_short_error(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert command("parallel", *arguments) == 2

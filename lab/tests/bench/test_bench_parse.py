@@ -72,10 +72,10 @@ def tiny() -> Any:
 
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
-    kept: list[dict[str, Any]] = []
-    made = run.run(SETTINGS, lambda _: None, lambda so_far: kept.append(dict(so_far)))
-    assert "document" not in kept[0]  # what is measured is kept at once
-    assert kept[-1]["goals"] == made["goals"]
+    written: list[dict[str, Any]] = []
+    made = run.run(SETTINGS, lambda _: None, lambda so_far: written.append(dict(so_far)))
+    assert "document" not in written[0]  # what is measured is kept at once
+    assert written[-1]["goals"] == made["goals"]
     return json.loads(json.dumps(made))  # as it is read again
 
 
@@ -83,7 +83,7 @@ def named(rows: list[dict[str, Any]], name: str) -> dict[str, Any]:
     return next(row for row in rows if row["method"] == name)
 
 
-def test_exact_arms_say_what_plain_decoding_says(result: dict[str, Any]) -> None:
+def test_exact_arms_match_plain_decoding(result: dict[str, Any]) -> None:
     for name in ("plain", "hf", "prompt-lookup", "hsd-page", "hsd"):
         row = named(result["arms"], name)
         assert row["mode"] == "exact"
@@ -94,31 +94,31 @@ def test_exact_arms_say_what_plain_decoding_says(result: dict[str, Any]) -> None
 
 def test_pages_that_are_cut_count_for_no_speed(result: dict[str, Any]) -> None:
     row = named(result["arms"], "hsd-page")
-    cut = [one["number"] for one in result["pages"] if one["arms"]["plain"]["truncated"]]
+    cut = [page["number"] for page in result["pages"] if page["arms"]["plain"]["truncated"]]
     assert row["truncated"] == cut
     assert row["pages"] == SETTINGS.pages - len(cut)
     assert ("decode_speedup" in row) == (row["pages"] > 0)
 
 
-def test_drafts_that_are_right_are_accepted_and_their_time_is_kept(result: dict[str, Any]) -> None:
-    for one in result["pages"]:
-        drafted, plain = one["arms"]["hsd-page"], one["arms"]["plain"]
+def test_drafts_that_are_right_are_accepted_and_timed(result: dict[str, Any]) -> None:
+    for page in result["pages"]:
+        drafted, plain = page["arms"]["hsd-page"], page["arms"]["plain"]
         assert drafted["accepted"] > 0
         assert drafted["forwards"] < plain["forwards"]
         assert drafted["drafter"] == 2.0
         assert plain["drafter"] == 0.0
         assert 0 < drafted["making"] < drafted["e2e"]
-        both = one["arms"]["hsd"]
+        both = page["arms"]["hsd"]
         assert both["region_steps"] > 0
         assert 0 < both["drafting"] < both["making"] < both["e2e"]
 
 
-def test_held_out_pages_are_compared_one_by_one(result: dict[str, Any]) -> None:
-    told = result["exactness"]
-    assert told["pages"] == 3
+def test_test_pages_are_compared_individually(result: dict[str, Any]) -> None:
+    exactness = result["exactness"]
+    assert exactness["pages"] == 3
     for name in ("hsd-page", "hsd"):
-        assert named(told["rows"], name)["identical"] == 3
-        assert named(told["rows"], name)["bugs"] == []
+        assert named(exactness["rows"], name)["identical"] == 3
+        assert named(exactness["rows"], name)["bugs"] == []
     assert result["accuracy"]["of"] == "exactness"
     assert result["accuracy"]["pages"] == 3
 
@@ -132,7 +132,7 @@ def test_a_document_goes_from_file_to_files_the_same_way(result: dict[str, Any])
         assert row["drafter"] == "text-layer"
 
 
-def test_pages_under_way_say_what_they_say_alone(result: dict[str, Any]) -> None:
+def test_concurrent_pages_match_single_pages(result: dict[str, Any]) -> None:
     rows = result["clients"]["rows"]
     assert [row["clients"] for row in rows] == [None] * 4 + [1] * 4 + [3] * 4
     for row in rows:
@@ -150,7 +150,7 @@ def test_pages_under_way_say_what_they_say_alone(result: dict[str, Any]) -> None
     assert plain["rounds"] < alone["rounds"]
     drafted = next(row for row in rows if (row["clients"], row["method"]) == (3, "hsd-page"))
     assert drafted["forwards_a_page"] < plain["forwards_a_page"]
-    goals = [one["key"] for one in result["goals"] if one["key"].startswith("clients")]
+    goals = [goal["key"] for goal in result["goals"] if goal["key"].startswith("clients")]
     assert "clients.rows[3/hsd].over_plain" in goals
 
 
@@ -171,7 +171,7 @@ def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> Non
     assert path.with_suffix(".md").read_text() == text
 
 
-def test_both_decode_ratios_stand_beside_each_other(result: dict[str, Any]) -> None:
+def test_both_decode_ratios_are_reported(result: dict[str, Any]) -> None:
     tables = {table.title: table for table in report.tables(result)}
     heads = tables["Arms"].heads
     at = heads.index("decode without drafting")
@@ -188,37 +188,37 @@ def test_listening_records_every_run_and_removes_its_hooks() -> None:
     with listening(model) as runs:
         parsed = parser(parsing.noise_page())
     assert "generate" not in vars(model)
-    (heard,) = runs
-    assert heard.stats.tokens == len(heard.tokens[0]) + (parsed.truncated is None)
-    assert pair.target.tokenizer.decode(heard.tokens[0], skip_special_tokens=True) == parsed.raw
+    (call,) = runs
+    assert call.stats.tokens == len(call.tokens[0]) + (parsed.truncated is None)
+    assert pair.target.tokenizer.decode(call.tokens[0], skip_special_tokens=True) == parsed.raw
 
 
 def test_arms_take_turns_and_the_first_page_is_thrown_away() -> None:
     order: list[tuple[int, str]] = []
 
     def arm(name: str, tokens: list[int]) -> ParseContender:
-        def say(sheet: Any, draft: Any) -> Spoken:
+        def parse(sheet: Any, draft: Any) -> Spoken:
             order.append((sheet.number, name))
             return Spoken("", tokens, None, 1.0, 2.0)
 
-        return ParseContender(name, say)
+        return ParseContender(name, parse)
 
     pages = sheets.sample_sheets(3, "arms", 1)
     course = Course(Stable(SETTINGS), [arm("plain", [5]), arm("b", [5])], 2, lambda _: None)
     records, texts = course.run(pages, lambda page: PageDraft([]))  # type: ignore[arg-type]
-    assert [one["number"] for one in records] == [one["number"] for one in texts] == [2, 3]
+    assert [entry["number"] for entry in records] == [entry["number"] for entry in texts] == [2, 3]
     assert order[:2] == [(1, "plain"), (1, "b")]
     assert order[2:6] == [(2, "b"), (2, "plain"), (2, "plain"), (2, "b")]
 
 
-def test_an_exact_arm_that_says_something_else_is_found_out() -> None:
+def test_an_exact_arm_with_another_output_is_detected() -> None:
     stable = Stable(SETTINGS)
     plain = stable.contender("plain")
 
     def lie(sheet: Any, draft: Any) -> Spoken:
-        told = plain.say(sheet, draft)
-        assert told.tokens
-        return Spoken("", [(told.tokens[0] + 1) % 40, *told.tokens[1:]], None, 1.0, 1.0)
+        spoken = plain.parse(sheet, draft)
+        assert spoken.tokens
+        return Spoken("", [(spoken.tokens[0] + 1) % 40, *spoken.tokens[1:]], None, 1.0, 1.0)
 
     course = Course(stable, [plain, ParseContender("liar", lie)], 1, lambda _: None)
     records, _ = course.run(sheets.sample_sheets(2, "arms", 1), lambda page: PageDraft([]))  # type: ignore[arg-type]
@@ -235,7 +235,7 @@ def test_an_exact_arm_that_says_something_else_is_found_out() -> None:
         (["--exact-pages", "-1"], "--exact-pages is -1"),
     ],
 )
-def test_wrong_options_are_told_at_once(
+def test_wrong_options_are_reported_at_once(
     options: list[str], what: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit) as ended:

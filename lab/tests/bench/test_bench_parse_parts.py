@@ -31,14 +31,14 @@ def sheets() -> list[Any]:
     return sample_sheets(6, "arms", 11)
 
 
-def test_more_pages_begin_with_the_same_ones_and_parts_have_their_own(sheets: list[Any]) -> None:
-    fewer, others = sample_sheets(2, "arms", 11), sample_sheets(2, "exactness", 11)
-    assert [one.truth for one in fewer] == [one.truth for one in sheets[:2]]
+def test_more_pages_begin_with_the_same_pages_and_parts_differ(sheets: list[Any]) -> None:
+    fewer, exact_sheets = sample_sheets(2, "arms", 11), sample_sheets(2, "exactness", 11)
+    assert [sheet.truth for sheet in fewer] == [sheet.truth for sheet in sheets[:2]]
     assert (fewer[1].page.picture == sheets[1].page.picture).all()
-    assert others[0].truth != fewer[0].truth
+    assert exact_sheets[0].truth != fewer[0].truth
 
 
-def test_pages_are_told_apart_by_what_they_hold() -> None:
+def test_pages_are_classified_by_their_contents() -> None:
     rng = np.random.default_rng(RNG)
     whole, left, right = (0, 6, 1, 30), (0, 6, 1, 14), (0, 6, 17, 14)
     prose = Made(20, 16, (blocks.paragraph(rng, whole),))
@@ -49,8 +49,8 @@ def test_pages_are_told_apart_by_what_they_hold() -> None:
 
 def test_the_draft_without_a_fault_is_the_truth(sheets: list[Any]) -> None:
     for sheet in sheets:
-        said = to_markdown(oracle(sheet).regions, Style(formulas="spaced"))
-        assert said.strip() == sheet.truth
+        text = to_markdown(oracle(sheet).regions, Style(formulas="spaced"))
+        assert text.strip() == sheet.truth
 
 
 def test_a_scan_comes_out_of_its_pdf_pixel_by_pixel(tmp_path: Path, sheets: list[Any]) -> None:
@@ -63,35 +63,35 @@ def test_a_scan_comes_out_of_its_pdf_pixel_by_pixel(tmp_path: Path, sheets: list
         assert page.text is None or not page.text.lines
 
 
-def test_a_text_layer_says_what_stands_there(tmp_path: Path, sheets: list[Any]) -> None:
+def test_a_text_layer_reads_the_page(tmp_path: Path, sheets: list[Any]) -> None:
     path = write_pdf(tmp_path / "text.pdf", sheets[:3], text_layer=True)
     for page, sheet in zip(read_pages(path, None, Resolution(DPI)), sheets, strict=False):
         assert isinstance(page, Page)
         assert page.text is not None
         assert page.text.good, page.text.problem
         assert (page.picture == sheet.page.picture).all()  # the words can't be seen
-        said = to_markdown(TextLayer()(page).regions, Style(formulas="spaced"))
+        text = to_markdown(TextLayer()(page).regions, Style(formulas="spaced"))
         there = set(sheet.truth.split())
-        assert len(there & set(said.split())) > 0.9 * len(there)
+        assert len(there & set(text.split())) > 0.9 * len(there)
 
 
-def record(decode: float, tokens: int = 100, **others: Any) -> dict[str, Any]:
+def record(decode: float, tokens: int = 100, **extra: Any) -> dict[str, Any]:
     return {
         "mode": "exact", "tokens": tokens, "truncated": None, "same": True,
         "verdict": "identical", "decode": decode, "drafting": 0.5, "making": 0.7, "drafter": 1.0,
         "e2e": decode + 1, "forwards": 10, "region_forwards": 4, "steps": 10, "accepted": 60,
-        "levels": 80, "region_steps": 0, "region_accepted": 0, **others,
+        "levels": 80, "region_steps": 0, "region_accepted": 0, **extra,
     }  # fmt: skip
 
 
-def plain(decode: float, **others: Any) -> dict[str, Any]:
-    return record(decode, **{"drafting": 0.0, "drafter": 0.0, "accepted": 0, **others})
+def plain(decode: float, **extra: Any) -> dict[str, Any]:
+    return record(decode, **{"drafting": 0.0, "drafter": 0.0, "accepted": 0, **extra})
 
 
 def pages_of(*pairs: tuple[dict[str, Any], dict[str, Any]]) -> list[dict[str, Any]]:
     return [
-        {"number": number, "kinds": ["table"], "arms": {"plain": one, "hsd": other}}
-        for number, (one, other) in enumerate(pairs, 1)
+        {"number": number, "kinds": ["table"], "arms": {"plain": first, "hsd": other}}
+        for number, (first, other) in enumerate(pairs, 1)
     ]
 
 
@@ -109,7 +109,7 @@ def test_speeds_are_ratios_of_totals() -> None:
     assert fast["path_rate"] == pytest.approx(0.75)  # of the deepest path of each tree
     assert fast["tokens_a_forward"] == pytest.approx(10)
     assert fast["region_forwards"] == pytest.approx(4)
-    table = next(one for one in fast["by_kind"] if one["kind"] == "table")
+    table = next(kind_row for kind_row in fast["by_kind"] if kind_row["kind"] == "table")
     assert table["pages"] == 2
     assert table["e2e_speedup"] == fast["e2e_speedup"]
 
@@ -132,7 +132,7 @@ def test_an_exact_arm_that_differs_has_no_speed() -> None:
     )[1]
     assert row["parity"] == "bug"
     assert "decode_speedup" not in row
-    assert all("decode_speedup" not in one for one in row["by_kind"])
+    assert all("decode_speedup" not in kind_row for kind_row in row["by_kind"])
 
 
 def test_a_text_that_ends_early_is_no_faster_for_it() -> None:
@@ -147,31 +147,31 @@ def test_an_interval_holds_the_ratio_and_narrows_with_more_pages() -> None:
     arm = rng.uniform(1, 3, 40)
     base = 4 * arm * rng.uniform(0.7, 1.3, 40)
     few, many = ratio(base[:6], arm[:6], 1), ratio(base, arm, 1)
-    for one in (few, many):
-        assert one["interval"][0] < one["value"] < one["interval"][1]
+    for interval in (few, many):
+        assert interval["interval"][0] < interval["value"] < interval["interval"][1]
     assert many["interval"][1] - many["interval"][0] < few["interval"][1] - few["interval"][0]
     assert ratio([], [], 1)["value"] is None
 
 
 @pytest.mark.skipif(importlib.util.find_spec("rapidfuzz") is None, reason="needs rapidfuzz")
-def test_what_a_tolerance_costs_is_told_in_points_of_words() -> None:
+def test_the_cost_of_a_tolerance_is_in_points_of_words() -> None:
     truth = "one two three four five six seven eight nine ten"
     texts = [
         {"number": 1, "truth": truth, "draft": "", "plain": truth, "hsd": truth,
          "hsd-relaxed": truth.replace("ten", "men")}
     ]  # fmt: skip
-    told = accuracy(texts, ParseBenchSettings(), "arms")
-    rows = {row["method"]: row for row in told["rows"]}
+    result = accuracy(texts, ParseBenchSettings(), "arms")
+    rows = {row["method"]: row for row in result["rows"]}
     assert rows["plain"]["words"] == 1
     assert rows["draft"]["edit_distance"] == 1
     assert "teds" not in rows["plain"]  # the page has no table
-    (lost,) = told["words_lost"]
+    (lost,) = result["words_lost"]
     assert lost["points"] == pytest.approx(10)
 
 
 def test_goals_are_met_or_not() -> None:
     arms = arm_rows(pages_of((plain(4.0), record(0.5))), ["plain", "hsd"], 1)
-    told = goals(
+    rows = goals(
         {
             "arms": arms,
             "document": [
@@ -181,7 +181,7 @@ def test_goals_are_met_or_not() -> None:
             ],
         }
     )
-    met = {one["goal"]: one["met"] for one in told}
+    met = {entry["goal"]: entry["met"] for entry in rows}
     assert met["hsd, 1 pages: decoding over plain, drafting left out"] is None
     assert met["hsd, 1 pages: decoding over plain, drafting included (eq. 12)"] is False
     assert met["hsd: pages of 1 identical to plain decoding"] is False  # one page is no evidence
@@ -195,13 +195,13 @@ def test_parts_are_added_to_an_earlier_result() -> None:
         "bench": "parse", "model": "m", "settings": {"model": None}, "provenance": {"seed": 1},
         "exactness": {"pages": 200}, "accuracy": {"of": "exactness"}, "clients": {"rows": []},
     }  # fmt: skip
-    kept = run._kept(before, ParseBenchSettings(parts=("clients",)))
-    assert kept["exactness"] == {"pages": 200}
-    assert "clients" not in kept
-    assert kept["kept"][0]["parts"] == ["accuracy", "exactness"]
-    assert kept["kept"][0]["provenance"] == {"seed": 1}
+    earlier = run._retained(before, ParseBenchSettings(parts=("clients",)))
+    assert earlier["exactness"] == {"pages": 200}
+    assert "clients" not in earlier
+    assert earlier["kept"][0]["parts"] == ["accuracy", "exactness"]
+    assert earlier["kept"][0]["provenance"] == {"seed": 1}
     with pytest.raises(SoonerError, match="another file"):
-        run._kept(before, ParseBenchSettings(model="other"))
+        run._retained(before, ParseBenchSettings(model="other"))
 
 
 def test_an_aal_of_documents_counts_steps_and_not_pages() -> None:
@@ -212,19 +212,19 @@ def test_an_aal_of_documents_counts_steps_and_not_pages() -> None:
 
 def test_a_tie_is_no_identical_page() -> None:
     row = {"method": "hsd", "mode": "exact", "pages": 200, "identical": 199, "ties": [7]}
-    (told,) = goals({"exactness": {"rows": [row]}})
-    assert (told["reached"], told["met"]) == (199, False)
-    assert told["key"] == "exactness.rows[hsd].identical"
+    (goal,) = goals({"exactness": {"rows": [row]}})
+    assert (goal["reached"], goal["met"]) == (199, False)
+    assert goal["key"] == "exactness.rows[hsd].identical"
 
 
-def found(result: dict[str, Any], key: str) -> Any:
+def value_at_key(result: dict[str, Any], key: str) -> Any:
     """What stands in the result at a key such as `arms[hsd].aal`."""
     at: Any = result
     for part in key.split("."):
         name, _, row = part.partition("[")
         at = at[name]
         if row:
-            at = next(one for one in at if row[:-1] in names_of(one))
+            at = next(entry for entry in at if row[:-1] in names_of(entry))
     return at
 
 
@@ -237,8 +237,8 @@ def names_of(row: dict[str, Any]) -> list[str]:
 
 def test_every_goal_rests_on_its_key() -> None:
     """Of the committed result, which has every part."""
-    told = json.loads((Path(__file__).parents[3] / "docs/results/parse.json").read_text())
-    made = goals(told)
+    result = json.loads((Path(__file__).parents[3] / "docs/results/parse.json").read_text())
+    made = goals(result)
     assert len(made) > 20
     for goal in made:
-        assert found(told, goal["key"]) == goal["reached"], goal
+        assert value_at_key(result, goal["key"]) == goal["reached"], goal

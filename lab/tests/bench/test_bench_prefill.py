@@ -21,7 +21,7 @@ from sooner_lab.bench.prefill.states import grid_states, video_layout
 SETTINGS = PrefillSettings(lengths=(600,), heads=2, kv_heads=1, head_dim=16, frame=20, repeats=1)
 
 
-TOLD = {"heads": 2, "head_dim": 16, "frame": 20}
+SHAPE = {"heads": 2, "head_dim": 16, "frame": 20}
 
 
 @pytest.fixture(scope="module")
@@ -47,10 +47,10 @@ def test_planted_layers_are_grids() -> None:
     layout = video_layout(1200, 30)
     states = grid_states(layout, 30, heads=2, kv_heads=2, head_dim=32, seed=1)
     truth = layer.exact(states, layout)
-    found = layer.fidelity(states, layout, [Grid("frame")] * 2, Reference(), truth)
-    assert found["recall"] > 0.7
+    errors = layer.fidelity(states, layout, [Grid("frame")] * 2, Reference(), truth)
+    assert errors["recall"] > 0.7
     lines = layer.fidelity(states, layout, [AShape(4, 64)] * 2, Reference(), truth)
-    assert lines["recall"] < found["recall"] / 2
+    assert lines["recall"] < errors["recall"] / 2
 
 
 def test_dense_is_all_and_without_error(rows: list[dict]) -> None:
@@ -107,7 +107,7 @@ def test_goals_take_the_longest_prompt() -> None:
 
 def test_pages_and_figures_are_made_from_the_result(rows: list[dict], tmp_path: Path) -> None:
     result = {
-        "bench": "prefill", "model": "m", "settings": TOLD,
+        "bench": "prefill", "model": "m", "settings": SHAPE,
         "backend": "fused", "layer": rows, "goals": goals({"layer": rows}),
         "provenance": {
             "argv": ["sooner"], "date": "d", "git": "g", "device": "cpu", "threads": 1,
@@ -139,7 +139,7 @@ def test_the_command_writes_what_it_has_measured(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["--arms", "gird"], "did you mean 'grid'?"),
         (["--lengths", "many"], "--lengths is 'many'"),
@@ -147,10 +147,10 @@ def test_the_command_writes_what_it_has_measured(tmp_path: Path) -> None:
         (["--parts", "layers"], "did you mean 'layer'?"),
     ],
 )
-def test_wrong_options_get_a_line(arguments: list[str], told: str) -> None:
+def test_wrong_options_get_a_line(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(app, ["bench", "prefill", *arguments])
     assert done.exit_code != 0
-    assert told in str(done.exception) + done.output
+    assert message in str(done.exception) + done.output
 
 
 def test_arms_are_patterns_of_their_name() -> None:

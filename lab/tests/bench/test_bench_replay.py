@@ -67,14 +67,14 @@ def script(acceptance: float, pattern: str = "independent") -> Script:
     return Script.draw(process, SMALL.vocab, SMALL.new_tokens, seed=5)
 
 
-def test_every_arm_says_the_script_beside_its_theory(tmp_path: Path) -> None:
+def test_every_arm_generates_the_script_and_has_its_theory(tmp_path: Path) -> None:
     path = tmp_path / "replay.json"
     with pytest.raises(SystemExit) as end:
         main(["bench", "replay", *ARGUMENTS.split(), "--json", str(path)])
     assert not end.value.code
     result = json.loads(path.read_text())
     assert result["model"] == "replay"
-    places = [(one["rows"], one["pattern"], one["acceptance"]) for one in result["points"]]
+    places = [(entry["rows"], entry["pattern"], entry["acceptance"]) for entry in result["points"]]
     assert places == [
         (1, "independent", 0.8), (1, "clustered", 0.8), (3, "independent", 0.8),
     ]  # fmt: skip
@@ -114,7 +114,7 @@ def test_every_arm_says_the_script_beside_its_theory(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pattern", PATTERNS)
 @pytest.mark.parametrize("acceptance", [0.5, 0.9])
-def test_fixed_drafts_accept_what_the_script_says_round_by_round(
+def test_fixed_drafts_accept_by_the_script_in_each_round(
     decoders: Decoders, acceptance: float, pattern: str
 ) -> None:
     """The rounds that came out are those of a walk along the script, one by one."""
@@ -151,17 +151,17 @@ def test_realized_acceptance_is_the_scripts(decoders: Decoders, acceptance: floa
     with point.arms() as arms:
         for arm in arms:
             stats = [arm.run(index).stats for index in range(2)]
-            found = realized(arm.name, [one for one in stats if one], made.process, seed=0)
+            counts = realized(arm.name, [entry for entry in stats if entry], made.process, seed=0)
             if arm.name == "plain":
-                assert "judged" not in found
+                assert "judged" not in counts
             elif arm.name in ("sd-tree", "eagle"):
-                assert found["realized_acceptance"] > acceptance - 0.03
+                assert counts["realized_acceptance"] > acceptance - 0.03
             elif arm.name == "jacobi":
-                assert found["realized_acceptance"] < acceptance + 0.1
+                assert counts["realized_acceptance"] < acceptance + 0.1
             elif arm.name == "hsd":
-                assert found["realized_acceptance"] == pytest.approx(acceptance, abs=0.1)
+                assert counts["realized_acceptance"] == pytest.approx(acceptance, abs=0.1)
             else:
-                assert found["as_scripted"], (arm.name, found)
+                assert counts["as_scripted"], (arm.name, counts)
 
 
 def test_a_draft_that_reads_the_targets_script_is_caught(
@@ -225,15 +225,15 @@ def test_acceptance_counts_what_was_judged() -> None:
     for accepted in (3, 0, 3, 1):
         stats.record_step(0, drafted=3, accepted=accepted, committed=accepted + 1)
     stats.record_step(0, drafted=0, accepted=0, committed=1)
-    found = realized("speculative", [stats], Process(0.8), seed=0)
-    assert (found["judged"], found["rejections"]) == (9, 2)
-    assert found["realized_acceptance"] == pytest.approx(7 / 9)
-    assert found["as_scripted"]
+    counts = realized("speculative", [stats], Process(0.8), seed=0)
+    assert (counts["judged"], counts["rejections"]) == (9, 2)
+    assert counts["realized_acceptance"] == pytest.approx(7 / 9)
+    assert counts["as_scripted"]
     assert "as_scripted" not in realized("speculative", [stats], Process(0.8, 0.5), seed=0)
     assert "as_scripted" not in realized("hsd", [stats], Process(0.8), seed=0)
 
 
-def test_points_beyond_the_budget_are_left_out_and_told() -> None:
+def test_points_beyond_the_budget_are_left_out_and_reported() -> None:
     settings = replace(SMALL, methods=("plain",), acceptance=(0.6, 0.9), budget=0.001)
     result = quiet(settings)
     assert [point["acceptance"] for point in result["points"]] == [0.6]
@@ -255,16 +255,16 @@ def test_goals_take_the_worst_point_and_the_strongest_rival() -> None:
         figures(1, 0.9, speculative_auto=2.0, speculative=2.2, parallel=2.1),
         figures(8, 0.9, speculative_auto=0.9, parallel=0.2),
     ]
-    slower, theory, beside = goals.goals(points)
+    slower, theory, parallel = goals.goals(points)
     assert (slower["reached"], slower["met"]) == (0.9, False)
     assert slower["missed"] == [["rows 8, a = 0.9, independent", 0.9]]
     assert (theory["reached"], theory["points"], theory["met"]) == (1.0, 1, True)
-    assert beside["reached"] == pytest.approx(2.1 / 2.2)
-    assert (beside["met"], beside["points"]) == (False, 1)
+    assert parallel["reached"] == pytest.approx(2.1 / 2.2)
+    assert (parallel["met"], parallel["points"]) == (False, 1)
 
 
 @pytest.mark.parametrize(
-    ("given", "words"),
+    ("changes", "words"),
     [
         ({"acceptance": (0.4,)}, "--acceptance is 0.4"),
         ({"acceptance": (1.0,)}, "no draft is wrong"),
@@ -273,9 +273,9 @@ def test_goals_take_the_worst_point_and_the_strongest_rival() -> None:
         ({"prompt_tokens": 48}, "holds a copy of the text"),
     ],
 )
-def test_what_makes_no_script_is_refused(given: dict[str, Any], words: str) -> None:
+def test_what_makes_no_script_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(SoonerError, match=words):
-        quiet(replace(SMALL, **given))
+        quiet(replace(SMALL, **changes))
 
 
 def test_points_of_a_default_and_of_a_full_run() -> None:

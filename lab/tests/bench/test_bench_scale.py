@@ -38,12 +38,12 @@ def test_rates_and_starts_come_apart() -> None:
     for arm, row in rows.items():
         assert row["rate"] == pytest.approx(RATE[arm])
         assert row["start"] == pytest.approx(START[arm])
-    found = {(one["what"], one["arm"]): one["value"] for one in ratios(list(rows.values()))}
-    assert found["speedup", "plain-2"] == pytest.approx(1.9)
-    assert found["speedup", "ray-2"] == pytest.approx(1.6 / 0.9)
-    assert found["overhead", "ray-1"] == pytest.approx(1 / 0.9 - 1)
+    by_arm = {(item["what"], item["arm"]): item["value"] for item in ratios(list(rows.values()))}
+    assert by_arm["speedup", "plain-2"] == pytest.approx(1.9)
+    assert by_arm["speedup", "ray-2"] == pytest.approx(1.6 / 0.9)
+    assert by_arm["overhead", "ray-1"] == pytest.approx(1 / 0.9 - 1)
     runs += [made("plain-1", 64, 1, 20.0), made("plain-1", 64, 2, 10.0)]
-    (row,) = (one for one in arm_rows(runs) if one["arm"] == "plain-1")
+    (row,) = (item for item in arm_rows(runs) if item["arm"] == "plain-1")
     assert row["runs"] == 3
     assert row["rate"] == pytest.approx(56 / (56 * EACH + 10))
     assert row["low"] < row["rate"] < row["high"]
@@ -56,18 +56,20 @@ class Clockwork:
     def __init__(self) -> None:
         self.order: list[tuple[str, int]] = []
 
-    def __call__(self, name: str, arm: ScaleArm, documents: Path, out: Path, *_: Any, **told: Any):
-        self.order.append((name, told["pages"]))
-        assert len(list(documents.glob("*.pdf"))) == told["pages"] // 2
+    def __call__(
+        self, name: str, arm: ScaleArm, documents: Path, out: Path, *_: Any, **labels: Any
+    ):
+        self.order.append((name, labels["pages"]))
+        assert len(list(documents.glob("*.pdf"))) == labels["pages"] // 2
         out.mkdir()
         seconds = {"read": 0.05, "drafter": 0.5, "prefill": 0.2, "decode": 0.7, "write": 0.05}
         line = f'{{"status": "SUCCESS", "truncated": null, "seconds": {seconds}}}\n'
-        (out / "manifest.jsonl").write_text(line.replace("'", '"') * told["pages"])
-        one = made(name, told["pages"], told["repeat"])
-        return ScaleRun(**one)
+        (out / "manifest.jsonl").write_text(line.replace("'", '"') * labels["pages"])
+        run = made(name, labels["pages"], labels["repeat"])
+        return ScaleRun(**run)
 
 
-def test_runs_are_added_in_turns_and_predictions_held_against_them(
+def test_runs_are_added_in_turns_and_compared_with_predictions(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     clock = Clockwork()
@@ -80,10 +82,10 @@ def test_runs_are_added_in_turns_and_predictions_held_against_them(
     expected = [(arm, 4) for arm in arms] + [(arm, 12) for arm in (*arms, *reversed(arms))]
     assert clock.order == expected
     assert len(result["runs"]) == 12
-    predicted = {one["arm"]: one for one in result["predictions"]}
+    predicted = {item["arm"]: item for item in result["predictions"]}
     assert predicted["plain-2"]["predicted"] == pytest.approx(2 / EACH, rel=0.01)
     assert predicted["plain-2"]["error"] == pytest.approx(2 / 1.9 - 1, abs=0.01)
-    met = {one["goal"]: one["met"] for one in result["goals"]}
+    met = {item["goal"]: item["met"] for item in result["goals"]}
     assert [*met.values()] == [True, True, True, True, False, True]  # ray-2 is off by 25 %
     page = markdown(result, "scale.json")
     assert "| plain-2: pages a second over plain-1 | at least 1.7 | 1.9 | met |" in page

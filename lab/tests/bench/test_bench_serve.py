@@ -22,8 +22,8 @@ def test_a_small_run_reports_every_part(tmp_path: Path, capsys: pytest.CaptureFi
     sizes = "--clips 1 --texts 1 --clients 1,2 --max-rows 2 --rounds 1 --arrivals 3"
     limits = "--clip-tokens 12 --text-tokens 12"
     arms = "--arms one-by-one,speculative,hf-static,hf-continuous"
-    told = f"{sizes} {limits} {arms} --json {target}"
-    assert run("bench", "serve", *told.split()) == 0
+    arguments = f"{sizes} {limits} {arms} --json {target}"
+    assert run("bench", "serve", *arguments.split()) == 0
     result = json.loads(target.read_text())
     rows = {(row["arm"], row["clients"]): row for row in result["clients"]}
     assert set(rows) == {
@@ -36,8 +36,10 @@ def test_a_small_run_reports_every_part(tmp_path: Path, capsys: pytest.CaptureFi
     assert rows["plain", 2]["over_plain"]["value"] == 1
     assert rows["speculative", 1]["acceptance_rate"] > 0
     assert {row["arm"] for row in result["direct"]} == {"plain", "speculative"}
-    told = [(row["arm"], row["pace_ms"] is None) for row in result["poisson"]]
-    assert told == [(arm, own) for arm in ("plain", "speculative") for own in (True, False)]
+    arguments = [(row["arm"], row["pace_ms"] is None) for row in result["poisson"]]
+    assert arguments == [
+        (arm, is_unpaced) for arm in ("plain", "speculative") for is_unpaced in (True, False)
+    ]
     assert all(row["requests"] == 3 and row["tail"] > 0 for row in result["poisson"])
     assert all(row["ratio"]["value"] > 0 for row in result["second"])
     text = {row["arm"]: row for row in result["text"]}
@@ -60,7 +62,7 @@ def test_a_small_run_reports_every_part(tmp_path: Path, capsys: pytest.CaptureFi
         (["--rounds", "0"], "--rounds is 0"),
     ],
 )
-def test_bad_requests_get_one_line(
+def test_bad_requests_get_a_short_error(
     arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run("bench", "serve", *arguments) == 2

@@ -38,12 +38,14 @@ def chunk(text: str | None = None, reason: str | None = None, ids: Any = None) -
     choice: dict[str, Any] = {"index": 0, "delta": {} if text is None else {"content": text}}
     choice["finish_reason"] = reason
     if ids is not None:
-        choice["token_origins"] = [{"id": one, "token": "", "origin": "draft"} for one in ids]
+        choice["token_origins"] = [
+            {"id": token_id, "token": "", "origin": "draft"} for token_id in ids
+        ]
     return b"data: " + json.dumps({"choices": [choice], "usage": None}).encode()
 
 
 def closing(tokens: int) -> bytes:
-    told = {
+    event = {
         "choices": [],
         "usage": {
             "prompt_tokens": 30, "completion_tokens": tokens,
@@ -55,7 +57,7 @@ def closing(tokens: int) -> bytes:
             }
         },
     }  # fmt: skip
-    return b"data: " + json.dumps(told).encode()
+    return b"data: " + json.dumps(event).encode()
 
 
 def answer(events: list[tuple[float, bytes]], status: int = 200) -> HttpAnswer:
@@ -75,21 +77,21 @@ def trace(first: float, last: float, tokens: int, **more: Any) -> AnswerTrace:
 
 
 def test_arrivals_belong_to_their_seed_and_have_their_rate() -> None:
-    found = poisson_arrivals(20.0, 4000, SEED)
-    assert found == poisson_arrivals(20.0, 4000, SEED)
-    assert found != poisson_arrivals(20.0, 4000, SEED + 1)
-    gaps = np.diff([0.0, *found])
+    arrivals = poisson_arrivals(20.0, 4000, SEED)
+    assert arrivals == poisson_arrivals(20.0, 4000, SEED)
+    assert arrivals != poisson_arrivals(20.0, 4000, SEED + 1)
+    gaps = np.diff([0.0, *arrivals])
     assert gaps.min() > 0
     assert gaps.mean() == pytest.approx(1 / 20, rel=0.05)
     assert gaps.std() == pytest.approx(gaps.mean(), rel=0.05)  # as exponential gaps have it
 
 
 def test_orders_ask_all_equally_often_and_belong_to_their_seed() -> None:
-    found = mixed_order(9, 5, SEED)
-    assert sorted(found) == sorted(5 * list(range(9)))
-    assert found == mixed_order(9, 5, SEED)
-    assert found != mixed_order(9, 5, SEED + 1)
-    assert sorted(found[9:18]) == list(range(9))
+    order = mixed_order(9, 5, SEED)
+    assert sorted(order) == sorted(5 * list(range(9)))
+    assert order == mixed_order(9, 5, SEED)
+    assert order != mixed_order(9, 5, SEED + 1)
+    assert sorted(order[9:18]) == list(range(9))
 
 
 # Traces.
@@ -100,13 +102,13 @@ def test_a_trace_has_the_times_of_its_tokens() -> None:
         (2.0, chunk("")), (2.5, chunk("a b", ids=[4, 5])), (3.0, b": ping"),
         (4.5, chunk(" c", "stop", ids=[6])), (4.6, closing(5)), (4.7, b"data: [DONE]"),
     ]  # fmt: skip
-    found = trace_of(answer(events))
-    assert found is not None
-    assert (found.text, found.ids, found.tokens) == ("a b c", (4, 5, 6), 5)
-    assert found.first_token == 1.5  # from when it was due, not from when it was sent
-    assert found.per_token == pytest.approx(2.0 / 4)
-    assert found.seconds == pytest.approx(3.7)
-    assert (found.prompt, found.cached, found.accepted, found.drafted) == (30, 10, 6, 10)
+    trace = trace_of(answer(events))
+    assert trace is not None
+    assert (trace.text, trace.ids, trace.tokens) == ("a b c", (4, 5, 6), 5)
+    assert trace.first_token == 1.5  # from when it was due, not from when it was sent
+    assert trace.per_token == pytest.approx(2.0 / 4)
+    assert trace.seconds == pytest.approx(3.7)
+    assert (trace.prompt, trace.cached, trace.accepted, trace.drafted) == (30, 10, 6, 10)
 
 
 @pytest.mark.parametrize(
@@ -130,23 +132,23 @@ def test_figures_are_over_all_loads() -> None:
         LoadTraces([trace(0.1, 1.1, 11), trace(0.2, 2.2, 21)], 0, 4.0),
         LoadTraces([trace(0.3, 3.3, 31, drafted=0, accepted=0)], 1, 6.0),
     ]
-    found = figures(loads)
-    assert (found["requests"], found["lost"]) == (3, 1)
-    assert found["requests_per_second"] == pytest.approx(0.3)
-    assert found["tokens_per_second"] == pytest.approx(6.3)
-    assert found["first_token_ms"]["p50"] == pytest.approx(200)
-    assert found["per_token_ms"]["p50"] == pytest.approx(100)
-    assert found["acceptance_rate"] == pytest.approx(12 / 20)
-    assert found["mean_acceptance_length"] == pytest.approx(1 + 12 / 12)
-    assert found["cached_tokens"] == 10
+    result_row = figures(loads)
+    assert (result_row["requests"], result_row["lost"]) == (3, 1)
+    assert result_row["requests_per_second"] == pytest.approx(0.3)
+    assert result_row["tokens_per_second"] == pytest.approx(6.3)
+    assert result_row["first_token_ms"]["p50"] == pytest.approx(200)
+    assert result_row["per_token_ms"]["p50"] == pytest.approx(100)
+    assert result_row["acceptance_rate"] == pytest.approx(12 / 20)
+    assert result_row["mean_acceptance_length"] == pytest.approx(1 + 12 / 12)
+    assert result_row["cached_tokens"] == 10
 
 
 def test_blocks_are_slices_whose_sums_are_the_loads() -> None:
     load = LoadTraces([trace(1.0, 3.0, 20), trace(2.0, 8.0, 60)], 0, 8.0)
     blocks = load.blocks()
     assert len(blocks) == BLOCKS
-    assert sum(one[0] for one in blocks) == pytest.approx(80)
-    assert sum(one[1] for one in blocks) == pytest.approx(8)
+    assert sum(block[0] for block in blocks) == pytest.approx(80)
+    assert sum(block[1] for block in blocks) == pytest.approx(8)
     assert blocks[0][0] == 0  # nobody had a token yet
     assert blocks[1][0] == pytest.approx(10)
     assert blocks[-1][0] == pytest.approx(10)
@@ -156,12 +158,12 @@ def test_speed_over_another_arm_has_an_interval_where_there_is_enough_to_draw_fr
     rng = np.random.default_rng(0)
     slow = [(100 + float(rng.normal(0, 5)), 1.0) for _ in range(16)]
     fast = [(2 * tokens, seconds) for tokens, seconds in slow]
-    found = over(fast, slow, SEED)
-    assert found["value"] == pytest.approx(2)
-    assert found["interval"] == pytest.approx([2, 2])  # paired
-    found = over(fast[:5], slow, SEED)
-    low, high = found["interval"]
-    assert low < found["value"] < high
+    ratio = over(fast, slow, SEED)
+    assert ratio["value"] == pytest.approx(2)
+    assert ratio["interval"] == pytest.approx([2, 2])  # paired
+    ratio = over(fast[:5], slow, SEED)
+    low, high = ratio["interval"]
+    assert low < ratio["value"] < high
     assert low > 1.8
     assert over(fast[:2], slow, SEED)["interval"] is None
     assert over([], slow, SEED)["value"] is None
@@ -194,11 +196,11 @@ def test_the_gate_goes_red_on_an_id_and_on_a_text_that_nobody_compared() -> None
 # Requests and settings.
 
 
-def test_requests_have_bytes_of_their_own_and_the_same_pixels(tmp_path: Path) -> None:
+def test_requests_have_different_bytes_and_the_same_pixels(tmp_path: Path) -> None:
     settings = ServeBenchSettings(clips=1, texts=1)
     clip, text = questions(settings, tmp_path)
     sent = Copies().http([clip, text], [0, 1, 0])
-    assert [one.number for one in sent] == [0, 1, 0]
+    assert [request.number for request in sent] == [0, 1, 0]
     first, third = (json.loads(sent[place].body) for place in (0, 2))
     assert first.keys() == third.keys()
     assert first["messages"] != third["messages"]
@@ -208,9 +210,9 @@ def test_requests_have_bytes_of_their_own_and_the_same_pixels(tmp_path: Path) ->
     copy.write_bytes(clip.content + free_box(5))
     assert clip.clip is not None
     assert np.array_equal(read_video(copy), read_video(clip.clip))
-    asked = two_questions(clip)
-    assert asked[0].clip == asked[1].clip
-    assert asked[0].text != asked[1].text
+    pair = two_questions(clip)
+    assert pair[0].clip == pair[1].clip
+    assert pair[0].text != pair[1].text
 
 
 def test_servers_of_arms_differ_in_method_and_rows_alone() -> None:
@@ -220,19 +222,19 @@ def test_servers_of_arms_differ_in_method_and_rows_alone() -> None:
     )
     assert plain[plain.index("--max-rows") + 1] == "12"
     assert alone[alone.index("--max-rows") + 1] == "1"
-    assert [one if one != "speculative" else "plain" for one in drafts] == plain
+    assert [argument if argument != "speculative" else "plain" for argument in drafts] == plain
     assert settings.served == ("plain", "one-by-one", "speculative", "prompt-lookup")
 
 
-@pytest.mark.parametrize("told", [{"arms": ("plain", "eagle")}, {"parts": ("poisson",)}])
-def test_settings_that_lack_something_are_refused(told: dict[str, Any]) -> None:
+@pytest.mark.parametrize("options", [{"arms": ("plain", "eagle")}, {"parts": ("poisson",)}])
+def test_settings_that_lack_something_are_refused(options: dict[str, Any]) -> None:
     with pytest.raises(SoonerError):
-        ServeBenchSettings(**told)
+        ServeBenchSettings(**options)
 
 
-def test_rows_of_clips_and_text_make_one_batch() -> None:
+def test_rows_of_clips_and_text_make_a_batch() -> None:
     ids = [torch.arange(1, 6)[None], torch.arange(1, 4)[None]]
-    rows = [{"input_ids": one, "attention_mask": torch.ones_like(one)} for one in ids]
+    rows = [{"input_ids": row_ids, "attention_mask": torch.ones_like(row_ids)} for row_ids in ids]
     rows[0]["pixel_values_videos"] = torch.zeros(1, 2, 3)
     batch = together(rows)
     assert batch["input_ids"].tolist()[1] == [0, 0, 1, 2, 3]
@@ -296,8 +298,8 @@ def result() -> dict[str, Any]:
 
 
 def test_goals_take_the_worst_point_and_leave_out_what_is_red() -> None:
-    told = goals(result())
-    few, never, continuous, tail, paced, second, cost = told
+    rows = goals(result())
+    few, never, continuous, tail, paced, second, cost = rows
     assert (few["reached"], few["met"]) == (1.2, False)
     assert few["missed"] == [["speculative, 4 clients", 1.2]]
     assert (never["reached"], never["where"]) == (0.9, "prompt-lookup, 8 clients")
@@ -312,13 +314,13 @@ def test_goals_take_the_worst_point_and_leave_out_what_is_red() -> None:
 
 def test_the_page_tells_everything(tmp_path: Path) -> None:
     page = markdown(result(), "serve.json")
-    for told in (
+    for words in (
         "# Serving: miniature:video", "The server runs on core 0", "6 questions about rendered",
         "| one-by-one | 8 |", "0.25× (0.15–0.35)", "+2.0% (+1.0% to +3.0%)", "20.0% (10.0%–30.0%)",
         "`hf-continuous` did not run: No: way", "**missed**", "| prompt-lookup | 1 | – | – |",
         "figures/serve-throughput.png",
     ):  # fmt: skip
-        assert told in page
+        assert words in page
     pytest.importorskip("matplotlib")
     (figure,) = write_figures(result(), tmp_path / "serve.json")
     assert figure.name == "serve-throughput.png"
@@ -368,26 +370,26 @@ class Slow:
 
 def test_loads_are_closed_loops_or_arrivals_and_note_when_bytes_came() -> None:
     server = Slow()
-    asked = [HttpRequest(number, "/v1/x", b"{}") for number in range(6)]
+    requests = [HttpRequest(number, "/v1/x", b"{}") for number in range(6)]
     with LoadProcess(None) as asking:
-        closed = asking.closed(server.port, asked, 3)
+        closed = asking.closed(server.port, requests, 3)
         assert server.maximum == 3
         refused = asking.closed(server.port, [HttpRequest(0, "/v1/x", b'{"refuse": 1}')], 1)
         arrivals = [0.0, 0.01, 0.02, 0.03, 0.3, 0.31]
-        opened = asking.open(server.port, asked, arrivals)
+        opened = asking.open(server.port, requests, arrivals)
         assert server.maximum >= 4
-    assert sorted(one.number for one in closed.answers) == list(range(6))
+    assert sorted(item.number for item in closed.answers) == list(range(6))
     load = LoadTraces.of(closed)
     assert load.lost == 0
-    assert all(one.text == "ab" and one.tokens == 2 for one in load.traces)
+    assert all(item.text == "ab" and item.tokens == 2 for item in load.traces)
     # A reader that comes late finds two events at once.
-    assert all(0 < one.per_token < 1 for one in load.traces if one.per_token)
-    assert max(one.per_token for one in load.traces if one.per_token) >= 0.02
+    assert all(0 < item.per_token < 1 for item in load.traces if item.per_token)
+    assert max(item.per_token for item in load.traces if item.per_token) >= 0.02
     assert closed.seconds >= 0.16  # two rounds of three
-    assert [one.status for one in refused.answers] == [429]
-    late = {one.number: one for one in opened.answers}
+    assert [item.status for item in refused.answers] == [429]
+    late = {item.number: item for item in opened.answers}
     assert [late[number].due for number in range(6)] == arrivals
-    assert all(one.sent >= one.due for one in opened.answers)
+    assert all(item.sent >= item.due for item in opened.answers)
 
 
 def test_a_question_without_a_clip_is_text() -> None:

@@ -25,14 +25,14 @@ from sooner_lab.bench.soak.clients import BROKEN, Outcomes, clients_of, write_pl
 from sooner_lab.bench.soak.faults import KINDS, SoakClient
 from sooner_lab.bench.soak.laws import SoakEvents, growth, judge
 from sooner_lab.bench.soak.media import contents, png, truncated, url_of
-from sooner_lab.bench.soak.requests import CHAT, Said, SoakRequest, requests
+from sooner_lab.bench.soak.requests import CHAT, SoakAnswer, SoakRequest, requests
 from sooner_lab.bench.soak.server import ServerLook, busy_seconds, resident
 from sooner_lab.bench.soak.settings import MIX, WINDOWS
 from sooner_lab.bench.soak.slope import medians, slope
 
 WORDS = "the red circle"
 REQUEST = SoakRequest("chat", CHAT, {"text": "what", "max_tokens": 4})
-SAID = Said(((WORDS, "stop"),))
+ANSWER = SoakAnswer(((WORDS, "stop"),))
 
 
 def whole(text: str = WORDS) -> dict[str, Any]:
@@ -41,13 +41,13 @@ def whole(text: str = WORDS) -> dict[str, Any]:
 
 
 def streamed(*pieces: str, end: bytes = b"data: [DONE]\n\n") -> bytes:
-    deltas: list[dict[str, Any]] = [{"role": "assistant"}, *({"content": one} for one in pieces)]
-    frames = [{"choices": [{"index": 0, "delta": one}]} for one in deltas]
+    deltas: list[dict[str, Any]] = [{"role": "assistant"}, *({"content": item} for item in pieces)]
+    frames = [{"choices": [{"index": 0, "delta": item}]} for item in deltas]
     frames.append({"choices": [{"index": 0, "delta": {}, "finish_reason": "stop"}]})
-    told = b": ping\n\n" + b"".join(
-        b"data: " + json.dumps(one).encode() + b"\n\n" for one in frames
+    content = b": ping\n\n" + b"".join(
+        b"data: " + json.dumps(item).encode() + b"\n\n" for item in frames
     )
-    return told + end
+    return content + end
 
 
 def refusal(message: str = "no", code: str | None = None) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def refusal(message: str = "no", code: str | None = None) -> dict[str, Any]:
 Answer = Callable[[dict[str, Any]], tuple[int, bytes, dict[str, str]]]
 
 
-def right(asked: dict[str, Any]) -> tuple[int, bytes, dict[str, str]]:
-    if asked.get("stream"):
+def right(request: dict[str, Any]) -> tuple[int, bytes, dict[str, str]]:
+    if request.get("stream"):
         return 200, streamed("the red", " circle"), {}
     return 200, json.dumps(whole()).encode(), {}
 
@@ -82,7 +82,7 @@ def served(answer: Answer) -> Iterator[SoakClient]:
             self.end_headers()
             self.wfile.write(content)
 
-        def log_message(self, *told: Any) -> None:
+        def log_message(self, *args: Any) -> None:
             pass
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
@@ -90,7 +90,7 @@ def served(answer: Answer) -> Iterator[SoakClient]:
     thread.start()
     try:
         address = f"http://127.0.0.1:{server.server_port}"
-        yield SoakClient(address, [REQUEST], [SAID], {}, b"", 3, random.Random(0))
+        yield SoakClient(address, [REQUEST], [ANSWER], {}, b"", 3, random.Random(0))
     finally:
         server.shutdown()
         thread.join()
@@ -114,14 +114,14 @@ def test_right_answers_are_answers_however_they_are_read() -> None:
 
 def test_documented_refusals_are_counted_by_their_status() -> None:
     full = json.dumps(refusal()).encode()
-    assert ends(lambda asked: (503, full, {})) == ({"503": 6}, [])
-    assert ends(lambda asked: (429, full, {"Retry-After": "1"}), times=1)[0] == {"429": 1}
+    assert ends(lambda request: (503, full, {})) == ({"503": 6}, [])
+    assert ends(lambda request: (429, full, {"Retry-After": "1"}), times=1)[0] == {"429": 1}
     killed = json.dumps(refusal("it: the decoder ended while it read it: it is ...")).encode()
-    assert ends(lambda asked: (400, killed, {})) == ({"400 decoder killed": 6}, [])
+    assert ends(lambda request: (400, killed, {})) == ({"400 decoder killed": 6}, [])
 
 
 @pytest.mark.parametrize(
-    ("answer", "told"),
+    ("answer", "message"),
     [
         ((0, b"", {}), "RemoteDisconnected"),
         ((500, json.dumps(refusal()).encode(), {}), "status 500"),
@@ -136,42 +136,42 @@ def test_documented_refusals_are_counted_by_their_status() -> None:
         ((200, streamed(WORDS, end=b'data: {"error": 1}\n\ndata: [DONE]\n\n'), {}), "Error"),
     ],
 )
-def test_what_no_documented_server_does_is_broken(answer: Any, told: str) -> None:
-    found, broken = ends(lambda asked: answer)
-    if answer[0] == 200 and found != {BROKEN: 6}:  # half of them are asked for as a stream
-        found.pop("answered", None)
-    assert set(found) == {BROKEN}
-    assert all(one.startswith("ask: ") for one in broken)
-    assert told in " ".join(broken)
+def test_what_no_documented_server_does_is_broken(answer: Any, message: str) -> None:
+    counts, broken = ends(lambda request: answer)
+    if answer[0] == 200 and counts != {BROKEN: 6}:  # half of them are asked for as a stream
+        counts.pop("answered", None)
+    assert set(counts) == {BROKEN}
+    assert all(line.startswith("ask: ") for line in broken)
+    assert message in " ".join(broken)
 
 
-def test_a_stream_says_what_the_answer_says() -> None:
-    assert Said.of_stream(streamed("the red", " circle")) == Said.of(whole()) == SAID
+def test_a_stream_matches_the_answer() -> None:
+    assert SoakAnswer.of_stream(streamed("the red", " circle")) == SoakAnswer.of(whole()) == ANSWER
     with pytest.raises(ValueError, match="ends with"):
-        Said.of_stream(streamed(WORDS, end=b""))
+        SoakAnswer.of_stream(streamed(WORDS, end=b""))
     with pytest.raises(ValueError, match="ends with 1"):
-        Said.of_stream(streamed(end=b'data: {"error": 1}\n\ndata: [DONE]\n\n'))
+        SoakAnswer.of_stream(streamed(end=b'data: {"error": 1}\n\ndata: [DONE]\n\n'))
 
 
 def test_every_act_of_the_mix_is_known_and_requests_are_well_formed() -> None:
     assert set(MIX) <= set(KINDS)
-    names = {name for one in requests() for name in one.media}
-    for one in requests():
-        told = json.loads(one.encoded(dict.fromkeys(names, "data:x"), stream=True))
-        assert told["stream"]
-        assert ("messages" in told) == (one.path == CHAT)
-        assert "text" not in told
-        assert "seed" in told or "temperature" not in told
+    names = {name for request in requests() for name in request.media}
+    for request in requests():
+        body = json.loads(request.encoded(dict.fromkeys(names, "data:x"), stream=True))
+        assert body["stream"]
+        assert ("messages" in body) == (request.path == CHAT)
+        assert "text" not in body
+        assert "seed" in body or "temperature" not in body
 
 
 def test_new_bytes_are_the_same_pixels(tmp_path: Path) -> None:
     sample = miniatures.find("video").sample
     assert sample is not None
-    found = contents(sample, 3)
+    files = contents(sample, 3)
     for name in ("picture-0", "clip-1"):
-        told = [url_of(name, found[name], variant).partition(",")[2] for variant in range(3)]
-        assert len(set(told)) == 3
-        assert np.array_equal(pixels(name, told[0]), pixels(name, told[2]))
+        encoded = [url_of(name, files[name], variant).partition(",")[2] for variant in range(3)]
+        assert len(set(encoded)) == 3
+        assert np.array_equal(pixels(name, encoded[0]), pixels(name, encoded[2]))
     with pytest.raises(OSError, match="truncated"):
         Image.open(io.BytesIO(truncated())).load()
 
@@ -188,15 +188,15 @@ def pixels(name: str, encoded: str) -> np.ndarray:
 
 def test_a_plan_makes_the_same_clients(tmp_path: Path) -> None:
     picture = png(8, 1)
-    client = SoakClient("http://a:1", requests(), [SAID], {"picture-0": picture}, b"x", 4, None)  # type: ignore[arg-type]
+    client = SoakClient("http://a:1", requests(), [ANSWER], {"picture-0": picture}, b"x", 4, None)  # type: ignore[arg-type]
     write_plan(tmp_path / "plan.json", client, 2.0, 3, 5)
     made = clients_of(json.loads((tmp_path / "plan.json").read_text()))
     assert len(made) == 4
-    assert all(replace(one, draw=None) == client for one in made)  # type: ignore[arg-type]
-    assert len({one.draw.random() for one in made}) == 4
+    assert all(replace(copy, draw=None) == client for copy in made)  # type: ignore[arg-type]
+    assert len({copy.draw.random() for copy in made}) == 4
 
 
-def test_slopes_are_those_of_most_points() -> None:
+def test_slopes_are_those_of_the_majority_of_points() -> None:
     draw = random.Random(0)
     line = [(x / 10, 3.0 + 0.5 * x / 10 + draw.gauss(0, 0.2)) for x in range(600)]
     jumps = [(x, y + (40 if number % 7 == 0 else 0)) for number, (x, y) in enumerate(line)]
@@ -218,7 +218,7 @@ def looks(rate: float) -> list[ServerLook]:
     ]
 
 
-KEPT = SoakEvents(
+HEALTHY = SoakEvents(
     counts=[("ask", "answered", 90), ("ask", "429", 3), ("damaged-picture", "400", 1)],
     broken=[], looks=looks(0.0), before=ServerLook(0, 900, 120, 10, 12, 2),
     after=ServerLook(1800, 900, 60, 10, 13, 1), busy=0.4, kills=5, ends=["answered"] * 6,
@@ -227,7 +227,7 @@ KEPT = SoakEvents(
 
 
 def test_a_healthy_server_keeps_every_law() -> None:
-    assert all(one.holds for one in judge(KEPT))
+    assert all(law.holds for law in judge(HEALTHY))
 
 
 @pytest.mark.parametrize(
@@ -238,9 +238,9 @@ def test_a_healthy_server_keeps_every_law() -> None:
         (1, {"counts": [("ask", "answered", 9), ("ask", "400 decoder killed", 11)]}),
         (1, {"kills": 0}),
         (2, {"busy": None}),
-        (3, {"after": replace(KEPT.after, descriptors=15)}),
-        (3, {"after": replace(KEPT.after, threads=17)}),
-        (3, {"after": replace(KEPT.after, children=3)}),
+        (3, {"after": replace(HEALTHY.after, descriptors=15)}),
+        (3, {"after": replace(HEALTHY.after, threads=17)}),
+        (3, {"after": replace(HEALTHY.after, children=3)}),
         (4, {"looks": looks(1.3)}),
         (5, {"exit_code": None}),
         (5, {"ends": ["answered", "503"]}),
@@ -249,8 +249,8 @@ def test_a_healthy_server_keeps_every_law() -> None:
     ],
 )
 def test_each_fault_breaks_its_law_alone(number: int, change: dict[str, Any]) -> None:
-    laws = judge(replace(KEPT, **change))
-    assert [n for n, one in enumerate(laws) if not one.holds] == [number]
+    laws = judge(replace(HEALTHY, **change))
+    assert [n for n, law in enumerate(laws) if not law.holds] == [number]
 
 
 def test_growth_has_its_interval() -> None:
@@ -270,10 +270,10 @@ def test_the_page_tells_laws_acts_and_memory() -> None:
     result = {
         "bench": "soak", "model": "miniature", "provenance": origin,
         "settings": {"minutes": 30.0, "processes": 2, "threads": 4},
-        **asdict(replace(KEPT, broken=["ask: lost"])),
-        "looks": [list(asdict(one).values()) for one in KEPT.looks],
-        "growth": growth(KEPT.looks), "children_growth": growth(KEPT.looks, of_children=True),
-        "laws": [one.as_dict() for one in judge(replace(KEPT, exit_code=1))],
+        **asdict(replace(HEALTHY, broken=["ask: lost"])),
+        "looks": [list(asdict(item).values()) for item in HEALTHY.looks],
+        "growth": growth(HEALTHY.looks), "children_growth": growth(HEALTHY.looks, of_children=True),
+        "laws": [item.as_dict() for item in judge(replace(HEALTHY, exit_code=1))],
     }  # fmt: skip
     page = markdown(result, "soak.json")
     assert page.count("| kept |") == 6

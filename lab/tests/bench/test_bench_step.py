@@ -50,7 +50,7 @@ SOON = ("plain", "prompt-lookup", "speculative", "sd-tree", "jacobi", "hsd")
 def fast(names: Iterable[str], among: Sequence[str]) -> list[Any]:
     """The cases of a test, those that are not `among` some marked slow."""
     slow = pytest.mark.slow
-    return [one if one in among else pytest.param(one, marks=slow) for one in names]
+    return [name if name in among else pytest.param(name, marks=slow) for name in names]
 
 
 def run(*arguments: str) -> int:
@@ -116,7 +116,7 @@ def test_a_padded_step_keeps_them_too(method: str) -> None:
     assert row["verify_bytes_over_plain"] <= LAW
 
 
-def test_a_path_is_kept_by_operations_whose_number_knows_no_layers() -> None:
+def test_a_path_is_compacted_by_operations_independent_of_layers() -> None:
     def more(name: str) -> int:
         """Operations that two more layers take."""
         counts = []
@@ -131,7 +131,7 @@ def test_a_path_is_kept_by_operations_whose_number_knows_no_layers() -> None:
     assert more("eagle") == more("sd-tree") == more("prompt-lookup"), "a tree's as a chain's"
 
 
-def test_a_static_step_passes_where_hfs_own_does_not() -> None:
+def test_a_static_step_passes_where_hfs_step_does_not() -> None:
     skip_where_hf_reads()
     settings = StepSettings(("plain",))
     hf = static_row(factories.HF[1], settings, compiles=False)
@@ -220,13 +220,13 @@ def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sa
     """Nothing is read but the step's report."""
     model = shapes.tiny(2)
     made = rounds.methods(model)
-    one = rounds.measure(name, to_device(model), made[name](), do_sample=do_sample)
-    assert one.rounds > 3
-    assert one.clocks == 0
-    assert (one.reads, one.reads_between) == (1, 0), one.lines
-    assert one.uploads == 0, one.lines
+    watched = rounds.measure(name, to_device(model), made[name](), do_sample=do_sample)
+    assert watched.rounds > 3
+    assert watched.clocks == 0
+    assert (watched.reads, watched.reads_between) == (1, 0), watched.lines
+    assert watched.uploads == 0, watched.lines
     is_sent = name in ON_THE_HOST or (name == "jacobi" and do_sample)  # windows of ragged rows
-    assert one.uploads_between <= (1 if is_sent else 0.1), one.lines
+    assert watched.uploads_between <= (1 if is_sent else 0.1), watched.lines
 
 
 @pytest.mark.parametrize(
@@ -236,10 +236,10 @@ def test_ragged_rows_upload_no_more(name: str) -> None:
     """Only where rows end the device is told which go on, and then how much each may say."""
     model = shapes.tiny(2)
     made = rounds.methods(model)
-    one = rounds.measure(name, to_device(model), made[name](), rows=3)
-    assert one.clocks == 0
-    assert (one.reads, one.reads_between) == (1, 0), one.lines
-    assert one.uploads + one.uploads_between <= 1, one.lines
+    watched = rounds.measure(name, to_device(model), made[name](), rows=3)
+    assert watched.clocks == 0
+    assert (watched.reads, watched.reads_between) == (1, 0), watched.lines
+    assert watched.uploads + watched.uploads_between <= 1, watched.lines
 
 
 def test_a_clock_that_waits_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -253,7 +253,7 @@ def test_a_clock_that_waits_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert rounds.measure("plain", to_device(model), made["plain"]()).clocks > 3
 
 
-def test_waits_of_the_drafter_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waits_of_the_drafter_are_separate(monkeypatch: pytest.MonkeyPatch) -> None:
     """A drafter that asks the device how long its chains are, and sends them anew."""
     propose = ChainDrafter.propose
 
@@ -265,8 +265,8 @@ def test_waits_of_the_drafter_are_told_apart(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(ChainDrafter, "propose", planted)
     model = shapes.tiny(2)
     made = rounds.methods(model)
-    one = rounds.measure("speculative", to_device(model), made["speculative"]())
-    assert one.rounds > 5
-    assert one.reads == 1, "the table of a round"
-    assert (one.reads_between, one.uploads_between) == (1, 1)
-    assert sum("test_bench_step.py" in line for _, _, line in one.lines) == 2
+    watched = rounds.measure("speculative", to_device(model), made["speculative"]())
+    assert watched.rounds > 5
+    assert watched.reads == 1, "the table of a round"
+    assert (watched.reads_between, watched.uploads_between) == (1, 1)
+    assert sum("test_bench_step.py" in line for _, _, line in watched.lines) == 2

@@ -22,7 +22,7 @@ def output(family: str, prefill: object = None, **options: object) -> list[int]:
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_a_model_accepts_all_of_its_own_text(family: str) -> None:
+def test_a_model_accepts_all_of_its_text(family: str) -> None:
     tokens = output(family)
     judged = acceptance_ratio(tiny.model(family), tiny.inputs(family, "video"), tokens, None)
     assert judged.tokens == 12
@@ -49,7 +49,7 @@ def test_a_lossy_text_is_accepted_in_part(family: str) -> None:
     judged = acceptance_ratio(model, inputs, tokens, LOSSY)
     assert 0 < judged.overlap < 0.999
     plain = teacher_forced(model, inputs, tokens).argmax(1).tolist()
-    same = sum(own == theirs for own, theirs in zip(plain, tokens, strict=True))
+    same = sum(left == right for left, right in zip(plain, tokens, strict=True))
     assert judged.greedy == pytest.approx(same / len(tokens))
 
 

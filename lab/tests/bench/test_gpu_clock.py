@@ -60,7 +60,7 @@ class FakeCuda:
                     fake.run(call)
 
         @contextmanager
-        def stream(one: Any) -> Iterator[None]:
+        def stream(side: Any) -> Iterator[None]:
             yield
 
         monkeypatch.setattr(torch.cuda, "Event", Event)
@@ -98,13 +98,13 @@ def test_a_graph_makes_every_call_once_a_replay(monkeypatch: pytest.MonkeyPatch)
     cuda = FakeCuda(monkeypatch)
     replay, how = replayed(cuda.run, 3, cuda.clock, pool=None)
     assert how == "graph"
-    assert [one for one in cuda.calls if one != "wait"] == [0, 1], "warmed up, then captured"
+    assert [call for call in cuda.calls if call != "wait"] == [0, 1], "warmed up, then captured"
     cuda.calls.clear()
     replay()
     assert cuda.calls == [0, 1, 2]
 
 
-def test_what_cannot_be_captured_is_called_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_captured_is_called_in_a_loop(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = FakeCuda(monkeypatch)
 
     def run(call: int) -> None:
@@ -120,7 +120,7 @@ def test_what_cannot_be_captured_is_called_one_by_one(monkeypatch: pytest.Monkey
     assert cuda.calls == [0, 1]
 
 
-def test_memory_can_be_freed_behind_a_capture_that_failed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_can_be_freed_after_a_failed_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = MockCuda(monkeypatch)
     clock = DeviceClock(torch.device("cuda", 0))
     replay, how = replayed(lambda call: cuda.fail(bool(cuda.open)), 2, clock, pool=(0, 1))
@@ -130,7 +130,7 @@ def test_memory_can_be_freed_behind_a_capture_that_failed(monkeypatch: pytest.Mo
     assert cuda.uses == {(0, 1): 0}
 
 
-def test_arms_take_turns_and_one_that_fails_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_arms_take_turns_and_a_failed_arm_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda, order = FakeCuda(monkeypatch), []
 
     def arm(name: str, seconds: float, fails: bool = False) -> Any:
@@ -143,10 +143,10 @@ def test_arms_take_turns_and_one_that_fails_is_left_out(monkeypatch: pytest.Monk
         return run
 
     arms = {"a": arm("a", 1.0), "b": arm("b", 2.0, fails=True), "c": arm("c", 3.0)}
-    found = cuda.clock.interleaved(arms, 2)
+    timings = cuda.clock.interleaved(arms, 2)
     assert order == ["a", "b", "c", "a", "c", "a", "c"]
-    assert found["b"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB"
-    assert found["a"] == Timing(1.0, (1.0, 1.0), 2), "the warm-up is not counted"
+    assert timings["b"] == "OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB"
+    assert timings["a"] == Timing(1.0, (1.0, 1.0), 2), "the warm-up is not counted"
     assert "empty" in cuda.calls
 
 
@@ -186,7 +186,7 @@ def result(device: str, **sections: Any) -> dict[str, Any]:
         "provenance": {"device": device},
         "settings": {"device": "cuda", "dtype": "bfloat16", "target": "7b"},
         "bandwidth": {},
-        "sections": {name: {"status": "done", **one} for name, one in sections.items()},
+        "sections": {name: {"status": "done", **section} for name, section in sections.items()},
     }
 
 
@@ -210,11 +210,11 @@ def test_goals_are_judged_on_every_card_in_bf16() -> None:
         "engine": {"arms": [{"arm": "plain", "waves": waves}]},
         "graphs": {"bytes": None, "reason": "no graphs"},
     }
-    found = {one["goal"]: one for one in goals.goals(result("NVIDIA L40S", **sections))}
+    by_name = {goal["goal"]: goal for goal in goals.goals(result("NVIDIA L40S", **sections))}
 
     def verdict(begin: str) -> tuple[Any, ...]:
-        one = next(one for text, one in found.items() if text.startswith(begin))
-        return one["met"], one["reached"]
+        goal = next(goal for text, goal in by_name.items() if text.startswith(begin))
+        return goal["met"], goal["reached"]
 
     assert verdict("no kernel") == (True, 1.0)
     assert verdict("graphs alone") == (True, pytest.approx(0.8))
@@ -225,13 +225,13 @@ def test_goals_are_judged_on_every_card_in_bf16() -> None:
     assert verdict("graphs captured") == (False, 3.0)
     assert verdict("a plain step with graphs") == (True, 0.02)
     assert verdict("all graphs") == verdict("a copy") == (None, None)
-    eagle = next(one for text, one in found.items() if "eagle is" in text)
+    eagle = next(goal for text, goal in by_name.items() if "eagle is" in text)
     assert eagle["reason"] == "eagle has another text than plain decoding"
     fp32 = result("NVIDIA L40S", **sections)
     fp32["settings"]["dtype"] = "float32"
-    assert {one["met"] for one in goals.goals(fp32)} == {None}
+    assert {goal["met"] for goal in goals.goals(fp32)} == {None}
     empty = goals.goals(result("NVIDIA H200"))
-    assert all(one["met"] is None and one["reason"] for one in empty)
+    assert all(goal["met"] is None and goal["reason"] for goal in empty)
 
 
 @pytest.mark.parametrize(
@@ -264,10 +264,10 @@ def pretended(monkeypatch: pytest.MonkeyPatch) -> GpuBench:
 
 def test_kernels_on_a_pretended_gpu(pretended: GpuBench, monkeypatch: pytest.MonkeyPatch) -> None:
     seconds = Timing(6.0, (3.0, 9.0), 5)
-    asked: list[dict[str, Any]] = []
+    requested: list[dict[str, Any]] = []
 
     def timed(arms: dict[str, Any], repeats: int) -> dict[str, Any]:
-        asked.append(arms)
+        requested.append(arms)
         for arm in arms.values():
             arm()
         return {**dict.fromkeys(arms, seconds), "sdpa-math-grouped": "OutOfMemoryError: much"}
@@ -283,18 +283,18 @@ def test_kernels_on_a_pretended_gpu(pretended: GpuBench, monkeypatch: pytest.Mon
     assert ours["bytes_per_second"] == pytest.approx(2 * 2 * 2 * 101 * 16 * 4 / 2.0)
     assert out["cells"][0]["arms"]["sdpa-math-grouped"] == {"missing": "OutOfMemoryError: much"}
     assert "missing" in out["cells"][0]["arms"]["sdpa-efficient-grouped"]
-    monkeypatch.setattr(kernels, "MOST_SCORES", 1)
+    monkeypatch.setattr(kernels, "MAX_SCORES", 1)
     kernels.kernels(pretended, out)
     assert "GiB of scores" in out["cells"][0]["arms"]["sdpa-math-expanded"]["missing"]
 
 
-def test_a_million_tokens_have_a_section_of_their_own(
+def test_a_million_tokens_have_a_separate_section(
     pretended: GpuBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(prefill, "MILLION", 64)
     out: dict[str, Any] = {}
     prefill.prefill_1m(pretended, out)
-    assert [one["tokens"] for one in out["lengths"]] == [64]
+    assert [row["tokens"] for row in out["lengths"]] == [64]
     assert (out["heads"], out["kv_heads"]) == (7, 1)
     assert run.section("prefill-1m") is prefill.prefill_1m
 
@@ -307,7 +307,7 @@ def test_every_bucket_is_captured_and_its_memory_counted(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: next(sizes))
     out: dict[str, Any] = {}
     graphs.graphs(pretended, out)
-    cells = [(one["rows"], one["entries"]) for one in out["buckets"]]
+    cells = [(bucket["rows"], bucket["entries"]) for bucket in out["buckets"]]
     assert cells == [(rows, entries) for rows in (3, 2, 1) for entries in ENTRIES]
     assert out["graphs"] == 2 * len(cells)
     vocab = pretended.models.get("tiny").config.vocab_size
@@ -318,17 +318,17 @@ def test_every_bucket_is_captured_and_its_memory_counted(
     )
 
 
-def test_provenance_says_what_the_gpu_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_provenance_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     class Properties:
         name, major, minor, total_memory, multi_processor_count = "NVIDIA H200", 9, 0, 150, 132
 
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: Properties)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: Properties.name)
-    found = run._provenance(GpuSettings(), torch.device("cuda"), None)
-    assert found["device"] == "NVIDIA H200"
-    assert found["gpu"]["capability"] == "9.0"
-    assert "driver" in found["gpu"]
-    assert {"torch", "transformers", "triton"} <= set(found["versions"])
+    origin = run._provenance(GpuSettings(), torch.device("cuda"), None)
+    assert origin["device"] == "NVIDIA H200"
+    assert origin["gpu"]["capability"] == "9.0"
+    assert "driver" in origin["gpu"]
+    assert {"torch", "transformers", "triton"} <= set(origin["versions"])
     monkeypatch.setattr(run, "provenance", lambda *_: {"git": None, "versions": {}})
     stated = run._provenance(GpuSettings.tiny(), torch.device("cpu"), "abc")
     assert (stated["git"], stated["git_stated"]) == ("abc", True)
@@ -347,8 +347,10 @@ def test_a_step_reads_every_weight_but_the_embedding(name: str, gigabytes: float
     config = model.config
     width = config.hidden_size // config.num_attention_heads
     assert token == 300 * 2 * 2 * config.num_hidden_layers * config.num_key_value_heads * width
-    assert {one.dtype for one in model.buffers()} == {torch.float32}, "as HF loads a bf16 model"
-    assert {one.device.type for one in (*model.parameters(), *model.buffers())} == {"cuda"}
+    assert {tensor.dtype for tensor in model.buffers()} == {torch.float32}, (
+        "as HF loads a bf16 model"
+    )
+    assert {tensor.device.type for tensor in (*model.parameters(), *model.buffers())} == {"cuda"}
 
 
 def test_texts_on_a_simulated_device() -> None:
@@ -368,4 +370,4 @@ def test_texts_on_a_simulated_device() -> None:
     verified: dict[str, Any] = {}
     with simulated_device():
         verify.verify(bench, verified)
-    assert all("seconds" in one for one in verified["cells"])
+    assert all("seconds" in row for row in verified["cells"])

@@ -37,9 +37,9 @@ EXPERTS = (
 """Species whose experts can be run at once, which the zoo's fp64 can't."""
 
 
-def fake(one: Tensor) -> Tensor:
+def fake(tensor: Tensor) -> Tensor:
     """A tensor like it, on a device that is not there."""
-    return torch.empty(one.shape, dtype=one.dtype, device="cuda")
+    return torch.empty(tensor.shape, dtype=tensor.dtype, device="cuda")
 
 
 def move(model: Any) -> None:
@@ -56,7 +56,10 @@ def move_runner(runner: ModelRunner) -> None:
     """What a prefill has made."""
     cache, odd = runner.cache, getattr(runner.adapter, "_odd", None)
     if odd is not None:
-        odd.place, odd.made = fake(odd.place), {name: fake(one) for name, one in odd.made.items()}
+        odd.place, odd.made = (
+            fake(odd.place),
+            {name: fake(value) for name, value in odd.made.items()},
+        )
     if cache._stacks:
         cache._stacks = {group: fake(stack) for group, stack in cache._stacks.items()}
     for layer in cache.slot_layers:
@@ -144,7 +147,7 @@ def test_a_rope_that_reads_positions_is_refused_unless_tokens_are_turned_alone()
 
 
 @pytest.mark.parametrize("name", ["gemma3n", "qwen3_vl_moe"])
-def test_a_refusal_is_told_and_nothing_is_captured(name: str) -> None:
+def test_a_refusal_is_reported_and_nothing_is_captured(name: str) -> None:
     species, recorder = ZOO[name], StandIn()
     model = model_of(species)
     inputs = species.inputs(model, "text", 1, 0)

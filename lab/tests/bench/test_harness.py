@@ -46,7 +46,7 @@ def measured(
     return ArmSamples(arm, [samples], [parity or Parity("identical")])
 
 
-def test_arms_take_turns_after_one_warm_up_each() -> None:
+def test_arms_take_turns_after_a_warm_up_each() -> None:
     order: list[tuple[str, int]] = []
 
     def arm(name: str) -> Arm:
@@ -56,11 +56,11 @@ def test_arms_take_turns_after_one_warm_up_each() -> None:
 
         return Arm(name, run)
 
-    found = measure([arm("a"), arm("b")], inputs=2, repeats=2)
+    samples = measure([arm("a"), arm("b")], inputs=2, repeats=2)
     warm, timed = order[:2], order[2:]
     assert warm == [("a", 0), ("b", 0)]
     assert timed == [(name, index) for index in (0, 1) for _ in range(2) for name in "ab"]
-    assert [[len(runs) for runs in one.samples] for one in found] == [[2, 2], [2, 2]]
+    assert [[len(runs) for runs in entry.samples] for entry in samples] == [[2, 2], [2, 2]]
 
 
 def test_speed_ups_are_of_medians() -> None:
@@ -112,23 +112,23 @@ def test_results_are_written_whole_or_not_at_all(tmp_path) -> None:
 
 
 def test_overhead_is_what_is_outside_forwards() -> None:
-    one = stats({1: [0.01] * 9}, tokens=9)
-    one.seconds["other"] = 0.01
-    assert harness._overhead([one]) == pytest.approx(0.1)
+    single = stats({1: [0.01] * 9}, tokens=9)
+    single.seconds["other"] = 0.01
+    assert harness._overhead([single]) == pytest.approx(0.1)
 
 
 def test_an_interval_holds_the_quotient_of_totals() -> None:
-    found = quotient(([4.0, 6.0, 5.0], [1.0, 1.0, 1.0]), ([2.0, 3.0, 2.0], [1.0] * 3), seed=1)
-    assert found["value"] == pytest.approx(15 / 7)
-    low, high = found["interval"]
+    ratio = quotient(([4.0, 6.0, 5.0], [1.0, 1.0, 1.0]), ([2.0, 3.0, 2.0], [1.0] * 3), seed=1)
+    assert ratio["value"] == pytest.approx(15 / 7)
+    low, high = ratio["interval"]
     assert low <= 15 / 7 <= high
     assert quotient(([], []), ([], []), 0) == {"value": None, "interval": None}
 
 
 def test_parts_of_several_runs_keep_their_origins() -> None:
     first = {"provenance": 1, "settings": {}, "kept": [{"parts": ["a", "b"], "provenance": 0}]}
-    found = earlier_runs(first, ["b", "c"])
-    assert [(one["parts"], one["provenance"]) for one in found] == [(["c"], 1), (["b"], 0)]
+    earlier = earlier_runs(first, ["b", "c"])
+    assert [(entry["parts"], entry["provenance"]) for entry in earlier] == [(["c"], 1), (["b"], 0)]
 
 
 def test_a_recorder_judges_and_writes_after_each_part(tmp_path) -> None:
@@ -142,20 +142,20 @@ def test_a_recorder_judges_and_writes_after_each_part(tmp_path) -> None:
     )
     recorder.add(speed=1.0)
     result = recorder.add(speed=3.0)
-    assert [one["goals"][0]["met"] for one in written] == [False, True]
+    assert [snapshot["goals"][0]["met"] for snapshot in written] == [False, True]
     assert result["settings"] == {"file": str(tmp_path), "sizes": [1, 2]}
     assert (result["bench"], result["model"]) == ("x", "m")
 
 
-def test_goals_have_one_form() -> None:
-    least = Goal("a", 1.0, lambda result: result["figures"]["a"])
-    most = Goal("b", 1.0, lambda result: result["figures"]["b"], clamp=True)
+def test_goals_have_the_same_form() -> None:
+    lower = Goal("a", 1.0, lambda result: result["figures"]["a"])
+    upper = Goal("b", 1.0, lambda result: result["figures"]["b"], clamp=True)
     result = {"figures": {"a": 2.0}}
-    assert least.judge(result)["met"] is True
-    assert (most.judge(result)["met"], most.judge(result)["reason"]) == (None, "b")
-    assert most.judge({"figures": {"b": 2.0}})["met"] is False
+    assert lower.judge(result)["met"] is True
+    assert (upper.judge(result)["met"], upper.judge(result)["reason"]) == (None, "b")
+    assert upper.judge({"figures": {"b": 2.0}})["met"] is False
     assert goal("shown", None, 5.0)["met"] is None
-    (found,) = worst("all", 1.0, [("p", 1.5), ("q", 0.5)])
-    assert (found["where"], found["reached"], found["met"]) == ("q", 0.5, False)
-    assert found["missed"] == [["q", 0.5]]
+    (row,) = worst("all", 1.0, [("p", 1.5), ("q", 0.5)])
+    assert (row["where"], row["reached"], row["met"]) == ("q", 0.5, False)
+    assert row["missed"] == [["q", 0.5]]
     assert worst("none", 1.0, []) == []

@@ -86,7 +86,7 @@ def test_a_draft_is_followed_from_the_first_whole_window_on() -> None:
     assert list(tree.tokens) == TEXT[4:], "a tree holds the continuation to its end"
 
 
-def test_no_draft_stands_behind_a_wrong_token_until_a_whole_window_matches() -> None:
+def test_no_draft_follows_a_wrong_token_until_a_whole_window_matches() -> None:
     row = row_of(wrong_every(8, TEXT))
     row.advance(TEXT[:7])
     assert row.cursors
@@ -104,7 +104,7 @@ def test_windows_of_two_draft_nothing() -> None:
         assert not row.cursors
 
 
-def test_all_continuations_of_a_window_are_merged_into_one_tree() -> None:
+def test_all_continuations_of_a_window_are_merged_into_a_tree() -> None:
     """Two drafts part behind five tokens: what they share stands once, then each goes on."""
     other = [*TEXT[:5], *range(50, 60)]
     row = row_of(TEXT[:12], other)

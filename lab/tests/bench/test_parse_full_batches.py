@@ -16,7 +16,7 @@ from sooner_lab.bench.parse.sheets import oracle, sample_sheets
 
 @pytest.mark.soak
 @pytest.mark.parametrize("stages", ["page", "both", "auto"])
-def test_pages_of_the_miniature_say_what_they_say_alone(stages: str) -> None:
+def test_batched_pages_of_the_miniature_match_single_pages(stages: str) -> None:
     """In a random order, with drafts that are right, garbage or not there; one page is
     cancelled on the way."""
     pair, rng = load_parser(), np.random.default_rng(5)

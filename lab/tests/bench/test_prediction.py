@@ -17,7 +17,7 @@ def _stats(blocks: dict[int, float], runs: list[int], draft: float | None = None
     return stats
 
 
-def test_a_vanilla_round_that_always_accepts_gains_what_arithmetic_says() -> None:
+def test_a_vanilla_round_that_always_accepts_gains_the_expected_speedup() -> None:
     plain = _stats({1: 0.010}, [])
     arm = _stats({5: 0.012}, [20_000], draft=0.001)
     # Five tokens a round for four drafts and one forward over five.
@@ -26,12 +26,12 @@ def test_a_vanilla_round_that_always_accepts_gains_what_arithmetic_says() -> Non
     )
 
 
-def test_a_draft_beside_the_target_gains_more_than_one_that_waits() -> None:
+def test_a_parallel_draft_gains_more_than_a_sequential_draft() -> None:
     plain = _stats({1: 0.010}, [])
     arm = _stats({6: 0.012}, [8, 3, 12, 5, 7], draft=0.001)
-    beside = predicted_speedup([arm], [plain])
-    assert beside is not None
-    assert beside > (predicted_speedup([arm], [plain], num_draft_tokens=5) or 0)
+    parallel = predicted_speedup([arm], [plain])
+    assert parallel is not None
+    assert parallel > (predicted_speedup([arm], [plain], num_draft_tokens=5) or 0)
 
 
 def test_without_drafts_there_is_no_prediction() -> None:

@@ -15,7 +15,7 @@ RESULTS = ROOT / "docs" / "results"
 
 
 @pytest.mark.parametrize("page", readme.PAGES)
-def test_pages_are_what_the_results_say(page: str) -> None:
+def test_pages_match_the_results(page: str) -> None:
     text = (ROOT / page).read_text()
     assert readme.rendered(text, RESULTS) == text, "run `python -m sooner_lab.bench.readme`"
 
@@ -24,9 +24,9 @@ def test_a_figure_in_a_sentence_is_the_value_at_its_key(tmp_path: Path) -> None:
     result = {"arms": [{"method": "a", "x": 1.25}, {"method": "b 2, c", "x": [7, 2.5]}]}
     (tmp_path / "one.json").write_text(json.dumps(result))
     sentence = "It is <!-- figure:one {} {{:.1f}}× -->old<!-- /figure --> faster."
-    for key, said in (("arms[method=a].x", "1.2×"), ("arms[method=b 2, c].x[1]", "2.5×")):
+    for key, text in (("arms[method=a].x", "1.2×"), ("arms[method=b 2, c].x[1]", "2.5×")):
         made = readme.rendered(sentence.format(key), tmp_path)
-        assert f"-->{said}<!-- /figure --> faster." in made
+        assert f"-->{text}<!-- /figure --> faster." in made
         assert readme.rendered(made, tmp_path) == made
     with pytest.raises(SoonerError, match="leads nowhere behind 'arms'"):
         readme.rendered(sentence.format("arms[method=c].x"), tmp_path)
@@ -76,12 +76,12 @@ def test_pictures_and_clips_stand_at_the_window_of_the_goals() -> None:
         ("<!-- table:act -->\n<!-- /table -->", "is missing; make it with `sooner bench act`"),
     ],
 )
-def test_a_bad_marker_is_one_line(text: str, message: str, tmp_path: Path) -> None:
+def test_a_bad_marker_raises_a_short_error(text: str, message: str, tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match=message):
         readme.rendered(text, tmp_path)
 
 
-def test_the_command_writes_the_file_beside_its_results(tmp_path: Path) -> None:
+def test_the_command_writes_the_file_next_to_its_results(tmp_path: Path) -> None:
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs" / "results").symlink_to(RESULTS)
     page = tmp_path / "README.md"

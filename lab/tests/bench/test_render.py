@@ -19,12 +19,12 @@ from sooner_lab.cli.bench_parts import show_tables
 
 
 def result(dirty: bool, **more: Any) -> dict[str, Any]:
-    told = {
+    data = {
         "argv": ["sooner", "bench", "x"], "date": "2026-11-22", "git": "abc123", "device": "cpu",
         "git_dirty": dirty, "threads": 1, "dtype": "float32",
         "versions": {"torch": "2", "transformers": "5"},
     }  # fmt: skip
-    return {"provenance": told, **more}
+    return {"provenance": data, **more}
 
 
 def test_a_clean_page_names_its_revision() -> None:
@@ -33,15 +33,15 @@ def test_a_clean_page_names_its_revision() -> None:
     assert "dirty" not in text
 
 
-def test_a_dirty_page_says_so_where_nobody_overlooks_it() -> None:
+def test_a_dirty_page_warns_at_the_top() -> None:
     lines = render.head(result(True), "x.json", "X")
     assert any("revision `abc123` **+ uncommitted changes**" in line for line in lines)
     assert any(line.startswith("> **Measured on a dirty tree**") for line in lines)
 
 
-def test_parts_of_an_earlier_dirty_run_say_so() -> None:
-    kept = [{"parts": ["loops"], **result(True)}]
-    text = "\n".join(render.head(result(False, kept=kept), "x.json", "X"))
+def test_parts_of_an_earlier_dirty_run_are_marked() -> None:
+    earlier = [{"parts": ["loops"], **result(True)}]
+    text = "\n".join(render.head(result(False, kept=earlier), "x.json", "X"))
     assert text.count("**+ uncommitted changes**") == 1
     assert "Measured on a dirty tree" not in text
 
@@ -122,7 +122,7 @@ def test_a_page_is_made_of_what_is_declared(tmp_path: Path) -> None:
     assert (tmp_path / "x-speed.png").stat().st_size > 2000
 
 
-def test_goals_of_every_form_have_one_table() -> None:
+def test_goals_of_every_form_share_a_table() -> None:
     (table,) = goal_table([
         {"goal": "words", "wanted": "below 5", "reached": 4.0, "met": True},
         {"goal": "points", "wanted": 1.0, "reached": 0.5, "met": False, "where": "q", "points": 3,
@@ -148,10 +148,10 @@ def test_names_are_whole_in_a_narrow_terminal(
     monkeypatch.setenv("COLUMNS", "24")
     table = render.ReportTable("t", ["an arm of a long name", "x"], [["a-name-that-is-long", "1"]])
     show_tables([table], 1)
-    shown = "".join(
+    printed = "".join(
         line.split("│")[1].strip() for line in capsys.readouterr().out.splitlines() if "│" in line
     )
-    assert "a-name-that-is-long" in shown
+    assert "a-name-that-is-long" in printed
 
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"

@@ -45,8 +45,10 @@ def test_the_script_is_the_process(acceptance: float, correlation: float) -> Non
         wrong = sum(not right[token] for token in made.text(number))
         assert wrong == pytest.approx(made.segment * (1 - acceptance), abs=1)
     pairs = list(pairwise(right))
-    behind_right = sum(two for one, two in pairs if one) / sum(one for one, _ in pairs)
-    assert behind_right == pytest.approx(acceptance + correlation * (1 - acceptance), abs=0.01)
+    after_right = sum(two for is_right, two in pairs if is_right) / sum(
+        is_right for is_right, _ in pairs
+    )
+    assert after_right == pytest.approx(acceptance + correlation * (1 - acceptance), abs=0.01)
     runs = [len(list(group)) for right_run, group in groupby(right) if not right_run]
     again = (1 - acceptance) + correlation * acceptance
     assert sum(runs) / len(runs) == pytest.approx(1 / (1 - again), rel=0.04)
@@ -67,9 +69,9 @@ def test_a_rough_copy_is_wrong_where_the_draft_is() -> None:
     table = LogitTable.of_draft(made)
     for number in range(made.segments):
         text, rough = made.text(number), made.rough(number)
-        said = [int(table.ids[(token - 1) % made.vocab, 0]) for token in text]
-        assert rough == said
-        assert [one == two for one, two in zip(text, rough, strict=True)] == [
+        output_ids = [int(table.ids[(token - 1) % made.vocab, 0]) for token in text]
+        assert rough == output_ids
+        assert [token_id == two for token_id, two in zip(text, rough, strict=True)] == [
             made.ranks[token] == 0 for token in text
         ]
         assert not (set(rough) - set(text)) & set(text)
@@ -92,7 +94,7 @@ def forward(adapter: ReplayAdapter, ids: torch.Tensor, block: torch.Tensor) -> F
         return runner.forward_chain(block)
 
 
-def test_a_script_shows_in_its_own_models_logits_and_nowhere_else(decoders: Decoders) -> None:
+def test_a_script_shows_in_the_logits_of_its_model_alone(decoders: Decoders) -> None:
     """The target's logits are the same whatever the draft's script is."""
     ids = torch.randint(0, 512, (2, 20), generator=torch.Generator().manual_seed(1))
     block = torch.randint(0, 512, (2, 5), generator=torch.Generator().manual_seed(2))
@@ -108,28 +110,28 @@ def test_a_script_shows_in_its_own_models_logits_and_nowhere_else(decoders: Deco
         assert bool((headed.topk(2).values[..., 1] < 20).all()), "the head's script is not there"
 
 
-def test_what_no_script_says_is_the_decoders_own(decoders: Decoders) -> None:
+def test_what_is_in_no_script_is_the_decoders_output(decoders: Decoders) -> None:
     ids = torch.randint(0, 512, (2, 20), generator=torch.Generator().manual_seed(1))
     block = torch.randint(0, 512, (2, 5), generator=torch.Generator().manual_seed(2))
     made = forward(decoders.target, ids, block)
     with torch.inference_mode():
-        own = decoders.target_model.get_output_embeddings()(made.hidden)
+        expected = decoders.target_model.get_output_embeddings()(made.hidden)
         states = decoders.target_model.model(torch.cat([ids, block], 1)).last_hidden_state[:, -5:]
-    assert ((made.logits != own).sum(-1) == 1).all(), "one logit of each entry is written over"
+    assert ((made.logits != expected).sum(-1) == 1).all(), "one logit of each entry is written over"
     # Attention, cache and layers are real: states are the model's, but for the written channels.
     torch.testing.assert_close(made.hidden[..., CODE:], states[..., CODE:])
 
 
-def test_behind_a_wrong_token_a_target_guesses_only_where_it_is_asked_to(
+def test_after_a_wrong_token_only_a_guessing_target_guesses(
     decoders: Decoders,
 ) -> None:
     made = Script.draw(Process(0.7), 512, 48, seed=4)
     ids = torch.arange(20)[None].repeat(64, 1)
     roots = torch.arange(64)[:, None] * 5
     block = (roots + torch.tensor([0, 1, 300, 3, 4, 5])) % 512  # wrong from the third on
-    wanted = (roots + torch.arange(1, 7)) % 512
-    said = forward(decoders.guessing_target(made), ids, block).logits.argmax(-1)
-    right = said == wanted
+    expected = (roots + torch.arange(1, 7)) % 512
+    output = forward(decoders.guessing_target(made), ids, block).logits.argmax(-1)
+    right = output == expected
     assert right[:, :2].all(), "the prefix is right"
     assert float(right[:, 2:].float().mean()) == pytest.approx(0.7, abs=0.08)
     plain = forward(decoders.target, ids, block).logits.argmax(-1)
@@ -145,15 +147,15 @@ def test_closed_forms_are_what_rounds_over_the_script_give(acceptance: float) ->
     """A correlation that is nearly none takes the other way: it walks along a script."""
     closed, walk = theory(acceptance), theory(acceptance, 1e-9)
     for method in ("speculative", "speculative-best", "sd-tree", "prompt-lookup", "hsd", "jacobi"):
-        one, other = closed.of(method), walk.of(method)
-        assert one is not None
+        first, other = closed.of(method), walk.of(method)
+        assert first is not None
         assert other is not None
-        assert other.speedup == pytest.approx(one.speedup, rel=0.03), method
-        assert other.tokens == pytest.approx(one.tokens, rel=0.04), method
-    one, other = closed.of("parallel"), walk.of("parallel")
-    assert one is not None
+        assert other.speedup == pytest.approx(first.speedup, rel=0.03), method
+        assert other.tokens == pytest.approx(first.tokens, rel=0.04), method
+    first, other = closed.of("parallel"), walk.of("parallel")
+    assert first is not None
     assert other is not None
-    assert other.speedup == pytest.approx(one.speedup, rel=0.06)
+    assert other.speedup == pytest.approx(first.speedup, rel=0.06)
 
 
 def test_speculative_is_leviathans_equation() -> None:
@@ -161,10 +163,10 @@ def test_speculative_is_leviathans_equation() -> None:
     made = Theory(script(0.8), {1: flat}, SMALL, rows=1).chain(5)
     assert made.speedup == pytest.approx(6.0 / renewal.vanilla_time(6.0, 5, 0.8))
     assert made.tokens == pytest.approx((1 - 0.8**6) / (1 - 0.8))
-    one = Theory(script(0.8), {1: flat}, SMALL, rows=1).parallel(16)
+    single = Theory(script(0.8), {1: flat}, SMALL, rows=1).parallel(16)
     length = renewal.best_draft_length(6.0, 0.8)
-    assert one.draft_tokens == length
-    assert one.speedup == pytest.approx(6.0 / renewal.parallel_time(6.0, length, 0.8))
+    assert single.draft_tokens == length
+    assert single.speedup == pytest.approx(6.0 / renewal.parallel_time(6.0, length, 0.8))
 
 
 def test_an_arm_that_may_rest_is_never_below_plain() -> None:
@@ -212,10 +214,10 @@ def test_forwards_over_rows_that_were_not_measured_lie_between() -> None:
 @pytest.mark.parametrize("acceptance", [0.5, 0.9])
 def test_guesses_of_a_closed_batch_are_drawn_as_alone(acceptance: float) -> None:
     """Rounds of long texts, whose first window without a guess counts little."""
-    one = Theory(script(acceptance), {1: TIMES}, SMALL, rows=1).jacobi(16)
+    single = Theory(script(acceptance), {1: TIMES}, SMALL, rows=1).jacobi(16)
     many = Theory(script(acceptance), {8: TIMES}, SMALL, rows=8).jacobi(16)
-    assert many.tokens == pytest.approx(one.tokens, rel=0.05)
-    assert many.speedup <= one.speedup * 1.02  # the last of eight
+    assert many.tokens == pytest.approx(single.tokens, rel=0.05)
+    assert many.speedup <= single.speedup * 1.02  # the last of eight
 
 
 def test_trees_know_their_path_length() -> None:
@@ -227,9 +229,9 @@ def test_trees_know_their_path_length() -> None:
     assert tree.accepted([2, 0, 0], 0) == 0
     assert tree.accepted([0, 1, 0], 0) == 1
     ranks = script(0.6).used
-    for one in (tree, static_tree(), RankedTree.dynamic(Process(0.6), SMALL)):
-        mean = walked(lambda place, one=one: one.accepted(ranks, place), len(ranks))
-        assert mean == pytest.approx(1 + one.expected(chances), rel=0.03)
+    for shape in (tree, static_tree(), RankedTree.dynamic(Process(0.6), SMALL)):
+        mean = walked(lambda place, shape=shape: shape.accepted(ranks, place), len(ranks))
+        assert mean == pytest.approx(1 + shape.expected(chances), rel=0.03)
 
 
 def test_a_dynamic_tree_holds_the_likeliest_paths() -> None:

@@ -21,7 +21,7 @@ SIZES = {
 }  # fmt: skip
 """Of Qwen2.5-0.5B, which drafts."""
 
-MOST = {"llama": 16, "qwen2": 16, "qwen3": 18}
+MAX_LAUNCHES = {"llama": 16, "qwen2": 16, "qwen3": 18}
 """Operations of a layer: 7 matrix products, 2 norms with their sums, RoPE, 2 writes of keys and
 values, attention, and 2 of the MLP's gate; of Qwen3 the norms of queries and keys, too."""
 CONFIGS = {"llama": LlamaConfig, "qwen2": Qwen2Config, "qwen3": Qwen3Config}
@@ -48,10 +48,10 @@ def of_a_layer(family: str, entries: int) -> Counter[str]:
 
 
 @pytest.mark.parametrize("entries", [1, 8])
-@pytest.mark.parametrize("family", MOST)
+@pytest.mark.parametrize("family", MAX_LAUNCHES)
 def test_a_layer_launches_few_kernels(family: str, entries: int) -> None:
     layer = of_a_layer(family, entries)
-    assert layer.total() <= MOST[family], layer
+    assert layer.total() <= MAX_LAUNCHES[family], layer
     assert layer["sooner::add_rms_norm"] == 2
     assert layer["sooner::rope"] == 1
     assert layer["sooner::rms_norm"] == (2 if family == "qwen3" else 0)
@@ -61,4 +61,4 @@ def test_without_fusion_it_launches_more_than_twice_as_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(decoder, "DEVICES", frozenset())
-    assert of_a_layer("llama", 1).total() > 2 * MOST["llama"]
+    assert of_a_layer("llama", 1).total() > 2 * MAX_LAUNCHES["llama"]

@@ -54,14 +54,14 @@ def test_views_launch_nothing() -> None:
 def test_inference_mode_counts_alike() -> None:
     model, ids = shapes.tiny(1), torch.ones(1, 3, dtype=torch.long)
     with torch.no_grad():
-        one = counted(lambda: model(ids))
+        single = counted(lambda: model(ids))
     with torch.inference_mode():
         other = counted(lambda: model(ids))
-    assert one.launched.total() == other.launched.total()
-    assert one.nbytes.total() == other.nbytes.total()
+    assert single.launched.total() == other.launched.total()
+    assert single.nbytes.total() == other.nbytes.total()
 
 
-def test_attention_is_one_operation_that_reads_keys_and_values_once() -> None:
+def test_attention_is_a_single_operation_that_reads_keys_and_values_once() -> None:
     with fake_cuda():
         query, keys = torch.ones(1, 4, 1, 16), torch.ones(1, 4, 100, 16)
         operations = counted(
@@ -118,7 +118,7 @@ def test_compilations_are_counted() -> None:
             return store + entries
         return store - entries
 
-    found = compilation(static, [(1,), (4,)])
-    assert (found.graph_breaks, found.recompiles, found.graphs) == (0, 0, 2)
+    counts = compilation(static, [(1,), (4,)])
+    assert (counts.graph_breaks, counts.recompiles, counts.graphs) == (0, 0, 2)
     assert recompiles(growing, [(1,)], times=2) == 2
     assert graph_breaks(breaking, 1) == 1

@@ -116,9 +116,9 @@ def _numbers(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
 
 
 def _tree_parts(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
-    one = tree(BUSH, q)
-    kept = one.keep_rows(torch.arange(2))
-    return one.valid(), one.ancestors(), one.depths(), one.levels(), kept.sizes
+    drafted = tree(BUSH, q)
+    chosen = drafted.keep_rows(torch.arange(2))
+    return drafted.valid(), drafted.ancestors(), drafted.depths(), drafted.levels(), chosen.sizes
 
 
 STEPS: dict[str, Step] = {
@@ -150,19 +150,19 @@ STEPS: dict[str, Step] = {
 @pytest.mark.parametrize("name", STEPS)
 def test_judging_never_waits(name: str) -> None:
     with fake_cuda():
-        given = inputs()
+        arguments = inputs()
         with NoWaiting():
-            STEPS[name](*given)
+            STEPS[name](*arguments)
 
 
 @pytest.mark.parametrize("name", STEPS)
-def test_judging_is_one_graph_with_the_same_result(name: str) -> None:
+def test_verification_is_a_single_graph_with_the_same_result(name: str) -> None:
     torch._dynamo.reset()
     torch._dynamo.utils.counters.clear()
     compiled = torch.compile(STEPS[name], fullgraph=True, dynamic=False, backend="aot_eager")
     scores, q, noise = inputs()
     for shift in range(2):
-        given = scores.roll(shift, 0), q, noise.advance(torch.full((ROWS,), shift))
-        expected, found = STEPS[name](*given), compiled(*given)
-        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        arguments = scores.roll(shift, 0), q, noise.advance(torch.full((ROWS,), shift))
+        expected, actual = STEPS[name](*arguments), compiled(*arguments)
+        torch.testing.assert_close(actual, expected, rtol=0, atol=0)
     assert torch._dynamo.utils.counters["stats"]["unique_graphs"] == 1

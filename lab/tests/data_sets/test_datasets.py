@@ -204,12 +204,14 @@ def test_missing_and_broken_videos_are_named_once(
     (root / "video" / "1.mp4").write_bytes(b"not a video")
     with caplog.at_level(logging.WARNING, "sooner"):
         assert names(take("MLVU", root)) == {"2.mp4"}
-    told = [record.message for record in caplog.records if "samples instead of" in record.message]
-    assert len(told) == 1
-    assert "2 are not under" in told[0]
+    messages = [
+        record.message for record in caplog.records if "samples instead of" in record.message
+    ]
+    assert len(messages) == 1
+    assert "2 are not under" in messages[0]
 
 
-def test_a_filter_that_leaves_nothing_says_so(tmp_path: Path, clips: dict[int, bytes]) -> None:
+def test_a_filter_that_leaves_nothing_is_refused(tmp_path: Path, clips: dict[int, bytes]) -> None:
     root = mlvu_of(tmp_path / "mlvu", clips, 2)
     with pytest.raises(SoonerError, match=r"2 videos are shorter than 60 s.*lower min_seconds"):
         list(load("MLVU", root))
@@ -257,30 +259,34 @@ def test_archives_can_not_write_outside_the_cache(tmp_path: Path, clips: dict[in
     root = tmp_path / "root"
     zipped(root / "evil.zip", {"../../../escaped.mp4": clips[1]})
     store = VideoStore(root, tmp_path / "cache")
-    found = store.locate("escaped.mp4")
-    assert found is not None
-    assert tmp_path / "cache" in found.parents
+    path = store.locate("escaped.mp4")
+    assert path is not None
+    assert tmp_path / "cache" in path.parents
 
 
 def test_a_hub_id_is_fetched_with_the_schemas_files(
     tmp_path: Path, clips: dict[int, bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    root, asked = mlvu_of(tmp_path / "snapshot", clips, 1), {}
+    root, request = mlvu_of(tmp_path / "snapshot", clips, 1), {}
 
     def fetch(hub: str, **options: Any) -> str:
-        asked.update(options, hub=hub)
+        request.update(options, hub=hub)
         return str(root)
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fetch)
     (item,) = load("MLVU", min_seconds=1, cache=tmp_path, revision="abc")
     assert item.id == "MLVU/0.mp4"
-    assert (asked["hub"], asked["repo_type"], asked["revision"]) == ("MLVU/MVLU", "dataset", "abc")
-    assert "*json/*.json" in asked["allow_patterns"]
+    assert (request["hub"], request["repo_type"], request["revision"]) == (
+        "MLVU/MVLU",
+        "dataset",
+        "abc",
+    )
+    assert "*json/*.json" in request["allow_patterns"]
     list(load("MLVU", "someone/MLVU-mirror", min_seconds=1, cache=tmp_path))
-    assert asked["hub"] == "someone/MLVU-mirror"
+    assert request["hub"] == "someone/MLVU-mirror"
 
 
-def test_no_network_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_network_is_a_single_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("no route")
 

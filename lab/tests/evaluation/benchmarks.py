@@ -24,9 +24,9 @@ def block(category: str, order: int | None, **fields: Any) -> dict[str, Any]:
 
 
 def omni_page(image: str, blocks: list[dict], **attributes: str) -> dict[str, Any]:
-    given = {"data_source": "book", "language": "english", "layout": "single_column"}
+    defaults = {"data_source": "book", "language": "english", "layout": "single_column"}
     info = {"page_no": 0, "height": 90, "width": 60, "image_path": image}
-    info["page_attribute"] = {**given, **attributes}
+    info["page_attribute"] = {**defaults, **attributes}
     return {"layout_dets": blocks, "page_info": info, "extra": {"relation": []}}
 
 
@@ -48,7 +48,7 @@ PAGES = [
         language="simplified_chinese",
     ),
 ]
-ONE = rf"""# Fruit on the market
+FRUIT_PAGE = rf"""# Fruit on the market
 
 Apples are cheap **this year**, and pears are not.
 

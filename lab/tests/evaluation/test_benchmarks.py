@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from evaluation import benchmarks
-from evaluation.benchmarks import ONE, PAGES, PIPES, TABLE, TWO, block, omni_page
+from evaluation.benchmarks import FRUIT_PAGE, PAGES, PIPES, TABLE, TWO, block, omni_page
 from sooner.errors import SoonerError
 from sooner_lab.evaluation.documents import (
     lines_of,
@@ -27,8 +27,8 @@ def omni(folder: Path, *pages: dict) -> Any:
     return load(benchmarks.omnidocbench(folder, list(pages) or None, pictures=False))
 
 
-def test_a_page_said_as_it_is_has_no_errors(tmp_path: Path) -> None:
-    result = score({"one": ONE, "two": TWO}, omni(tmp_path))
+def test_a_page_written_as_it_is_has_no_errors(tmp_path: Path) -> None:
+    result = score({"one": FRUIT_PAGE, "two": TWO}, omni(tmp_path))
     assert [result.value(name) for name in ("text_edit", "formula_edit", "order_edit")] == [0, 0, 0]
     assert result.value("table_teds") == result.value("table_teds_s") == 1
     assert result.value("text_edit", ("language", "english")) == 0
@@ -36,15 +36,17 @@ def test_a_page_said_as_it_is_has_no_errors(tmp_path: Path) -> None:
 
 
 def test_what_may_be_left_out_costs_nothing_either_way(tmp_path: Path) -> None:
-    with_header = f"The Daily Fruit\n\n{ONE}"
+    with_header = f"The Daily Fruit\n\n{FRUIT_PAGE}"
     result = score({"one": with_header, "two": TWO}, omni(tmp_path))
     assert result.value("text_edit") == 0
-    surplus = score({"one": f"{ONE}\n\nNobody wrote this here", "two": TWO}, omni(tmp_path / "2"))
+    surplus = score(
+        {"one": f"{FRUIT_PAGE}\n\nNobody wrote this here", "two": TWO}, omni(tmp_path / "2")
+    )
     assert surplus.value("text_edit") > 0
 
 
 def test_missing_pages_count_as_empty_and_are_named(tmp_path: Path) -> None:
-    result = score({"one": ONE}, omni(tmp_path), failed={"two": "it is broken"})
+    result = score({"one": FRUIT_PAGE}, omni(tmp_path), failed={"two": "it is broken"})
     assert result.value("text_edit") == pytest.approx(0.5)
     assert result.value("order_edit") == pytest.approx(0.5)
     assert [(page.name, page.problem) for page in result.problems] == [("two", "it is broken")]
@@ -62,7 +64,7 @@ def test_figures_by_hand(tmp_path: Path) -> None:
     assert result.value("order_edit") == pytest.approx(3 / 4)  # 0 1 2 3 as 1 0 2
 
 
-def test_text_that_the_layout_cut_is_one_block(tmp_path: Path) -> None:
+def test_text_that_the_layout_cut_is_a_single_block(tmp_path: Path) -> None:
     parts = [block("text_block", 1, text="One half"), block("text_block", 3, text="another half")]
     page = omni_page("a.png", [*parts, block("title", 2, text="Between the columns")])
     relation = {"source_anno_id": 1, "target_anno_id": 3, "relation_type": "truncated"}
@@ -71,7 +73,7 @@ def test_text_that_the_layout_cut_is_one_block(tmp_path: Path) -> None:
     assert result.value("text_edit") == result.value("order_edit") == 0
 
 
-def test_ignored_blocks_are_not_asked_for(tmp_path: Path) -> None:
+def test_ignored_blocks_are_not_required(tmp_path: Path) -> None:
     hidden = block("text_block", 2, text="Hardly readable")
     hidden["ignore"] = True
     page = omni_page("a.png", [block("text_block", 1, text="Clear words"), hidden])
@@ -80,7 +82,7 @@ def test_ignored_blocks_are_not_asked_for(tmp_path: Path) -> None:
 
 def test_olmocr_passes_by_file_and_type(tmp_path: Path) -> None:
     benchmark = load(benchmarks.olmocr(tmp_path))
-    assert [one.name for one in benchmark.samples] == [
+    assert [sample.name for sample in benchmark.samples] == [
         "a/x_pg1_repeat1", "b_pg1_repeat1", "b_pg2_repeat1", "c_pg1_repeat1",
     ]  # fmt: skip
     assert benchmark.left_out == {"math tests": 1}
@@ -93,21 +95,24 @@ def test_olmocr_passes_by_file_and_type(tmp_path: Path) -> None:
     assert result.value("passed") == pytest.approx((1 / 2 + 2 / 3 + 1 / 3) / 3)  # of files
 
 
-def test_most_of_the_repeats_must_pass(tmp_path: Path) -> None:
+def test_a_majority_of_the_repeats_must_pass(tmp_path: Path) -> None:
     test = {"pdf": "x.pdf", "page": 1, "id": "1", "type": "present", "text": "yes"}
     benchmark = load(benchmarks.olmocr(tmp_path, {"one": [test]}))
-    for said, wanted in ((["yes", "no", "yes"], 1), (["yes", "no"], 0)):
-        result = score({"x_pg1_repeat1": said}, benchmark)
-        named = [one.get("name") for one in result.to_json()["pages"][0]["figures"]]
+    for answers, expected in ((["yes", "no", "yes"], 1), (["yes", "no"], 0)):
+        result = score({"x_pg1_repeat1": answers}, benchmark)
+        named = [figure.get("name") for figure in result.to_json()["pages"][0]["figures"]]
         assert named == ["1", None]  # the second is the baseline test that nobody wrote
-        assert result.value("passed", ("test", "present")) == wanted
+        assert result.value("passed", ("test", "present")) == expected
 
 
 def test_ocean_scores_the_document_sets(tmp_path: Path) -> None:
     benchmark = load(benchmarks.ocean(tmp_path))
     assert benchmark.left_out == {"handwritten_en, which is no document set": 2}
-    said = {"document_en/0a": "The quick brown fox jumps over the dog.", "document_zh/0a": "天气。"}
-    result = score(said, benchmark)
+    predictions = {
+        "document_en/0a": "The quick brown fox jumps over the dog.",
+        "document_zh/0a": "天气。",
+    }
+    result = score(predictions, benchmark)
     assert result.value("edit", ("set", "document_en")) == 0
     assert result.value("edit", ("set", "document_zh")) == pytest.approx(2 / 5)
     assert result.value("recall", ("set", "document_zh")) == pytest.approx(3 / 5)
@@ -122,12 +127,12 @@ def test_predictions_as_scorers_and_parse_call_them(tmp_path: Path, name: str) -
     benchmark = omni(tmp_path / "b")
     path = tmp_path / "p" / name
     path.parent.mkdir(parents=True)
-    path.write_text(ONE)
+    path.write_text(FRUIT_PAGE)
     if name == "one_pg1.md":
         with pytest.raises(SoonerError, match=r"no prediction of any of the 2 pages.*'one\.md'"):
             read_predictions(tmp_path / "p", benchmark)
     else:
-        assert read_predictions(tmp_path / "p", benchmark) == {"one": [ONE], "two": []}
+        assert read_predictions(tmp_path / "p", benchmark) == {"one": [FRUIT_PAGE], "two": []}
 
 
 def test_predictions_of_pdf_pages_and_repeats(tmp_path: Path) -> None:
@@ -139,10 +144,10 @@ def test_predictions_of_pdf_pages_and_repeats(tmp_path: Path) -> None:
     for name, text in files.items():
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
-    found = read_predictions(tmp_path, benchmark)
-    assert found["a/x_pg1_repeat1"] == ["1", "2"]
-    assert found["b_pg2_repeat1"] == ["3"]
-    assert found["b_pg1_repeat1"] == []  # the whole document's text is no page's
+    predictions = read_predictions(tmp_path, benchmark)
+    assert predictions["a/x_pg1_repeat1"] == ["1", "2"]
+    assert predictions["b_pg2_repeat1"] == ["3"]
+    assert predictions["b_pg1_repeat1"] == []  # the whole document's text is no page's
 
 
 def test_names_without_folders_count_only_if_they_are_unique(tmp_path: Path) -> None:
@@ -150,20 +155,20 @@ def test_names_without_folders_count_only_if_they_are_unique(tmp_path: Path) -> 
     with pytest.raises(SoonerError, match="no prediction of any of the 2 pages"):
         read_predictions(tmp_path, load(benchmarks.ocean(tmp_path / "b")))
     (tmp_path / "x_pg1_repeat1.md").write_text("this one")
-    found = read_predictions(tmp_path, load(benchmarks.olmocr(tmp_path / "o")))
-    assert found["a/x_pg1_repeat1"] == ["this one"]
+    predictions = read_predictions(tmp_path, load(benchmarks.olmocr(tmp_path / "o")))
+    assert predictions["a/x_pg1_repeat1"] == ["this one"]
 
 
 @pytest.mark.parametrize("make", [benchmarks.omnidocbench, benchmarks.olmocr, benchmarks.ocean])
-def test_predictions_that_are_written_are_found_again(tmp_path: Path, make: Any) -> None:
+def test_predictions_that_are_written_are_read_again(tmp_path: Path, make: Any) -> None:
     benchmark = load(make(tmp_path / "b"))
-    texts = {one.name: [f"text of {one.name}"] for one in benchmark.samples}
+    texts = {sample.name: [f"text of {sample.name}"] for sample in benchmark.samples}
     write_predictions(tmp_path / "p", benchmark, texts)
     assert read_predictions(tmp_path / "p", benchmark) == texts
-    assert all((tmp_path / "p" / f"{one.name}.md").is_file() for one in benchmark.samples)
+    assert all((tmp_path / "p" / f"{sample.name}.md").is_file() for sample in benchmark.samples)
 
 
-def test_oceans_own_scorer_gets_its_lists(tmp_path: Path) -> None:
+def test_the_official_scorer_of_ocean_gets_its_lists(tmp_path: Path) -> None:
     benchmark = load(benchmarks.ocean(tmp_path / "b"))
     write_predictions(tmp_path / "p", benchmark, {"document_en/0a": ["said"]})
     (answer,) = json.loads((tmp_path / "p" / "document_en.json").read_text())
@@ -174,7 +179,7 @@ def test_oceans_own_scorer_gets_its_lists(tmp_path: Path) -> None:
 def test_a_limit_is_spread_over_the_pages(tmp_path: Path) -> None:
     pages = [omni_page(f"{n}.png", [block("text_block", 1, text="x")]) for n in range(10)]
     benchmark = omni(tmp_path, *pages)
-    assert [one.name for one in benchmark.limited(3).samples] == ["0", "3", "6"]
+    assert [sample.name for sample in benchmark.limited(3).samples] == ["0", "3", "6"]
     assert benchmark.limited(99) is benchmark
     with pytest.raises(SoonerError, match="limit is 0"):
         benchmark.limited(0)
@@ -187,7 +192,7 @@ def broken(**changes: Any) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("page", "told"),
+    ("page", "message"),
     [
         ({"page_info": {"image_path": "a.png"}}, "'layout_dets' is missing"),
         (broken(page_info={}), "'image_path' is missing"),
@@ -196,10 +201,10 @@ def broken(**changes: Any) -> dict[str, Any]:
     ],
 )
 def test_pages_of_another_layout_are_refused_in_a_line(
-    tmp_path: Path, page: dict, told: str
+    tmp_path: Path, page: dict, message: str
 ) -> None:
     (tmp_path / "OmniDocBench.json").write_text(json.dumps([PAGES[0], page]))
-    with pytest.raises(SoonerError, match=told) as error:
+    with pytest.raises(SoonerError, match=message) as error:
         load(tmp_path)
     assert "page 2" in str(error.value)
     assert "\n" not in str(error.value)
@@ -236,7 +241,7 @@ def test_a_folder_of_two_benchmarks_needs_a_word(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("{", r"line 1: no JSON"),
         ("[]", r"line 1: list instead of an object"),
@@ -251,9 +256,9 @@ def test_a_folder_of_two_benchmarks_needs_a_word(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_wrong_unit_tests_are_refused_in_a_line(tmp_path: Path, line: str, told: str) -> None:
+def test_wrong_unit_tests_are_refused_in_a_line(tmp_path: Path, line: str, message: str) -> None:
     (tmp_path / "a.jsonl").write_text(f"{line}\n")
-    with pytest.raises(SoonerError, match=told) as error:
+    with pytest.raises(SoonerError, match=message) as error:
         load(tmp_path)
     assert "\n" not in str(error.value)
 

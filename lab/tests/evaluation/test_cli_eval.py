@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from evaluation import benchmarks
-from evaluation.benchmarks import ONE, TWO
+from evaluation.benchmarks import FRUIT_PAGE, TWO
 from sooner.cli import parse_options
 from sooner.cli.main import main
 from sooner_lab.evaluation.documents import load
@@ -44,9 +44,9 @@ def run(capsys: pytest.CaptureFixture[str]) -> Iterator[Run]:
         capsys.readouterr()
         with pytest.raises(SystemExit) as left:
             main(["eval", "docs", *(str(argument) for argument in arguments)])
-        shown = capsys.readouterr()
-        assert "Traceback" not in shown.err
-        return Outcome(int(left.value.code or 0), shown.out, shown.err)
+        output = capsys.readouterr()
+        assert "Traceback" not in output.err
+        return Outcome(int(left.value.code or 0), output.out, output.err)
 
     yield call
     torch.set_num_threads(threads)
@@ -64,7 +64,7 @@ def parser(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> EchoParser:
 def drafts(folder: Path) -> str:
     """Texts of both pages, as drafts."""
     folder.mkdir()
-    (folder / "one.md").write_text(ONE)
+    (folder / "one.md").write_text(FRUIT_PAGE)
     (folder / "two.md").write_text(TWO)
     return f"text:{folder}"
 
@@ -73,23 +73,23 @@ def test_predictions_are_scored_and_written_for_the_official_scorer(
     run: Run, tmp_path: Path
 ) -> None:
     folder = benchmarks.omnidocbench(tmp_path / "b", pictures=False)
-    given = tmp_path / "p"
-    given.mkdir()
-    (given / "one.png.md").write_text(ONE)
+    source = tmp_path / "p"
+    source.mkdir()
+    (source / "one.png.md").write_text(FRUIT_PAGE)
     out, result = tmp_path / "o", tmp_path / "r" / "result.json"
-    shown = run(folder, "--predictions", given, "-o", out, "--json", result, "-q")
-    assert shown.code == 0
-    assert "OmniDocBench, 2 pages" in shown.out
-    assert "language: english" in shown.out
-    assert "two: no prediction" in shown.out
-    assert "not official figures" in shown.out
-    assert (out / "one.md").read_text() == ONE
+    outcome = run(folder, "--predictions", source, "-o", out, "--json", result, "-q")
+    assert outcome.code == 0
+    assert "OmniDocBench, 2 pages" in outcome.out
+    assert "language: english" in outcome.out
+    assert "two: no prediction" in outcome.out
+    assert "not official figures" in outcome.out
+    assert (out / "one.md").read_text() == FRUIT_PAGE
     assert (out / "two.md").read_text() == ""
-    told = json.loads(result.read_text())
-    assert told["counts"] == {"pages": 2, "empty": 1}
-    assert told["versions"]["rapidfuzz"]
-    assert told["settings"] == {"predictions": str(given)}
-    assert {page["page"] for page in told["pages"]} == {"one", "two"}
+    report = json.loads(result.read_text())
+    assert report["counts"] == {"pages": 2, "empty": 1}
+    assert report["versions"]["rapidfuzz"]
+    assert report["settings"] == {"predictions": str(source)}
+    assert {page["page"] for page in report["pages"]} == {"one", "two"}
 
 
 def test_pages_are_parsed_scored_and_not_parsed_again(
@@ -99,8 +99,8 @@ def test_pages_are_parsed_scored_and_not_parsed_again(
     arguments = (folder, "-o", out, "--drafter", drafts(tmp_path / "d"), "--model", tmp_path / "m")
     first = run(*arguments, "--json", tmp_path / "r.json")
     assert first.code == 0
-    shown = [path.name for path in out.iterdir() if not path.name.startswith(".")]
-    assert sorted(shown) == ["manifest.jsonl", "one.md", "two.md"]
+    names = [path.name for path in out.iterdir() if not path.name.startswith(".")]
+    assert sorted(names) == ["manifest.jsonl", "one.md", "two.md"]
     assert "水果很便宜" in (out / "two.md").read_text()
     assert len(parser.report) == 2
     assert json.loads((tmp_path / "r.json").read_text())["settings"]["acceptance_threshold"] == 1
@@ -120,9 +120,9 @@ def test_a_page_that_fails_counts_as_empty_and_is_tried_again(
     folder, out = benchmarks.omnidocbench(tmp_path / "b"), tmp_path / "o"
     (folder / "images" / "two.jpg").write_bytes(b"no picture")
     arguments = (folder, "-o", out, "--drafter", drafts(tmp_path / "d"), "--model", tmp_path / "m")
-    shown = run(*arguments)
-    assert shown.code == 2
-    assert "1 of 2 pages count as empty" in shown.out
+    outcome = run(*arguments)
+    assert outcome.code == 2
+    assert "1 of 2 pages count as empty" in outcome.out
     assert (out / "two.md").read_text() == ""
     benchmarks.draw(folder / "images" / "two.jpg")
     assert run(*arguments).code == 0
@@ -137,12 +137,12 @@ def test_pdf_pages_are_called_as_olmocr_wants_them(
         path = folder / "bench_data" / "pdfs" / name
         path.parent.mkdir(exist_ok=True)
         pdf(path, pages)
-    shown = run(folder, "-o", out, "--drafter", "text-layer", "--model", tmp_path / "m")
-    assert shown.code == 0
+    outcome = run(folder, "-o", out, "--drafter", "text-layer", "--model", tmp_path / "m")
+    assert outcome.code == 0
     names = ["a/x_pg1_repeat1.md", "b_pg1_repeat1.md", "b_pg2_repeat1.md", "c_pg1_repeat1.md"]
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*.md")) == names
     assert "page 2 says so" in (out / "b_pg2_repeat1.md").read_text()
-    assert "left out: math tests (1)" in shown.out
+    assert "left out: math tests (1)" in outcome.out
 
 
 KILLED = """
@@ -181,11 +181,11 @@ def test_a_killed_run_goes_on_where_it_was(run: Run, parser: EchoParser, tmp_pat
     assert len(parser.report) == 1
 
 
-def test_wrong_asking_is_one_line(run: Run, parser: EchoParser, tmp_path: Path) -> None:
+def test_wrong_arguments_are_a_single_line(run: Run, parser: EchoParser, tmp_path: Path) -> None:
     folder = benchmarks.omnidocbench(tmp_path / "b")
     empty = tmp_path / "empty"
     empty.mkdir()
-    for arguments, told in (
+    for arguments, message in (
         ((folder,), "give -o FOLDER"),
         ((empty, "--predictions", empty), "holds no known benchmark"),
         ((folder, "--predictions", tmp_path / "no"), "does not exist"),
@@ -194,14 +194,14 @@ def test_wrong_asking_is_one_line(run: Run, parser: EchoParser, tmp_path: Path) 
         ((folder, "--predictions", empty, "--limit", 0), "limit is 0"),
         ((folder, "-o", tmp_path / "o", "--model", tmp_path / "m", "--timeout", 0), "above 0"),
     ):
-        shown = run(*arguments)
-        assert shown.code == 2
-        assert told in shown.err
-        assert shown.err.count("\n") == 1
+        outcome = run(*arguments)
+        assert outcome.code == 2
+        assert message in outcome.err
+        assert outcome.err.count("\n") == 1
     shutil.rmtree(folder / "images")
-    shown = run(folder, "-o", tmp_path / "o", "--model", tmp_path / "m")
-    assert shown.code == 2
-    assert "2 of 2 pages" in shown.err
+    outcome = run(folder, "-o", tmp_path / "o", "--model", tmp_path / "m")
+    assert outcome.code == 2
+    assert "2 of 2 pages" in outcome.err
 
 
 def _line(number: int, plain: float, steps: int, aal: float, **more: object) -> dict:
@@ -214,9 +214,9 @@ def _line(number: int, plain: float, steps: int, aal: float, **more: object) -> 
 
 def test_speed_is_a_rate_of_totals_by_category(tmp_path: Path) -> None:
     benchmark = load(benchmarks.omnidocbench(tmp_path / "b", pictures=False))
-    one, two = (sample.name for sample in benchmark.samples)
-    found = speeds({one: _line(1, 3.0, 10, 4.0), two: _line(1, 5.0, 30, 2.0)}, benchmark)
-    by_group = {each.group: each for each in found}
+    first, two = (sample.name for sample in benchmark.samples)
+    groups = speeds({first: _line(1, 3.0, 10, 4.0), two: _line(1, 5.0, 30, 2.0)}, benchmark)
+    by_group = {each.group: each for each in groups}
     whole = by_group["all", ""]
     assert whole.aal is not None
     assert whole.aal.value == pytest.approx((40 + 60) / 40)
@@ -230,18 +230,18 @@ def test_speed_is_a_rate_of_totals_by_category(tmp_path: Path) -> None:
     cut = _line(1, 3.0, 10, 4.0)
     cut["compared"] = {**cut["compared"], "decode_speedup": None, "e2e_speedup": None}
     wrong = {**cut, "compared": {**cut["compared"], "parity": "differs from letter 3 on"}}
-    (told, *_) = speeds({one: wrong, two: _line(1, 5.0, 30, 2.0)}, benchmark)
-    assert (told.pages, told.asked, told.wrong) == (1, 2, 1)
-    lines = list(speed_lines([told], 3))
+    (speed, *_) = speeds({first: wrong, two: _line(1, 5.0, 30, 2.0)}, benchmark)
+    assert (speed.pages, speed.asked, speed.wrong) == (1, 2, 1)
+    lines = list(speed_lines([speed], 3))
     assert any("a bug" in line for line in lines)
     assert any("1 of 3 pages were not compared" in line for line in lines)
     assert any("did not come to their end" in line for line in speed_lines(
-        speeds({one: cut, two: _line(1, 5.0, 30, 2.0)}, benchmark), 2))  # fmt: skip
+        speeds({first: cut, two: _line(1, 5.0, 30, 2.0)}, benchmark), 2))  # fmt: skip
     assert "--compare --fresh" in next(iter(speed_lines([], 2)))
 
 
 @pytest.mark.lab
-def test_the_miniature_is_compared_on_pages_of_its_own(run: Run, tmp_path: Path) -> None:
+def test_the_miniature_is_compared_on_its_pages(run: Run, tmp_path: Path) -> None:
     rng = np.random.default_rng(3)
     drawn = [world.sample_page(rng, 6, 16) for _ in range(2)]
     pages = [
@@ -255,16 +255,16 @@ def test_the_miniature_is_compared_on_pages_of_its_own(run: Run, tmp_path: Path)
         picture = Image.fromarray(render.rgb(render.draw(page)))
         picture.save(folder / "images" / f"{number}.png")
         (tmp_path / "d" / f"{number}.md").write_text(page.markdown)
-    shown = run(folder, "-o", tmp_path / "o", "--compare", "--json", tmp_path / "r.json",
+    outcome = run(folder, "-o", tmp_path / "o", "--compare", "--json", tmp_path / "r.json",
                 "--drafter", f"text:{tmp_path / 'd'}", "--model", "miniature", "-q")  # fmt: skip
-    assert shown.code == 0, shown.err
-    assert "SR decode" in shown.out
-    assert "layout: double_column" in shown.out
-    told = json.loads((tmp_path / "r.json").read_text())["speed"]
-    assert told[0]["pages"] == 2
-    assert told[0]["wrong"] == 0
-    assert told[0]["aal"]["value"] > 3  # the drafts are the truth, and the miniature reads
-    assert told[0]["decode"]["value"] > 1
+    assert outcome.code == 0, outcome.err
+    assert "SR decode" in outcome.out
+    assert "layout: double_column" in outcome.out
+    speed = json.loads((tmp_path / "r.json").read_text())["speed"]
+    assert speed[0]["pages"] == 2
+    assert speed[0]["wrong"] == 0
+    assert speed[0]["aal"]["value"] > 3  # the drafts are the truth, and the miniature reads
+    assert speed[0]["decode"]["value"] > 1
     again = run(folder, "--predictions", tmp_path / "o", "--compare")
     assert again.code == 2
     assert "leave --predictions out" in again.err

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("ray.data")
 
 from evaluation import benchmarks
-from evaluation.benchmarks import ONE
+from evaluation.benchmarks import FRUIT_PAGE
 from sooner.cli.main import main
 
 
@@ -23,11 +23,11 @@ def scored(
     with pytest.raises(SystemExit) as left:
         main(["eval", "docs", str(folder), "-o", str(out), "--drafter", f"text:{drafts}",
               "--json", str(result), "-q", *more])  # fmt: skip
-    said = capsys.readouterr().err
-    assert left.value.code == 2, said  # the second page has no picture that can be read
-    assert result.exists(), said
-    told = json.loads(result.read_text())
-    return told, {f"{one.name}: {one.read_text()}" for one in out.glob("*.md")}
+    errors = capsys.readouterr().err
+    assert left.value.code == 2, errors  # the second page has no picture that can be read
+    assert result.exists(), errors
+    report = json.loads(result.read_text())
+    return report, {f"{file.name}: {file.read_text()}" for file in out.glob("*.md")}
 
 
 @pytest.mark.slow
@@ -37,9 +37,11 @@ def test_the_same_scores_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[st
     next(folder.rglob("two.jpg")).write_bytes(b"no picture")
     drafts = tmp_path / "drafts"
     drafts.mkdir()
-    (drafts / "one.md").write_text(ONE)
+    (drafts / "one.md").write_text(FRUIT_PAGE)
     alone, texts = scored(folder, tmp_path / "alone", drafts, capsys)
-    told, found = scored(folder, tmp_path / "by-ray", drafts, capsys, "--ray", "--actors", "1")
-    assert texts == found
-    assert any(one.startswith("one.md: ") for one in texts)
-    assert told == alone
+    report, ray_texts = scored(
+        folder, tmp_path / "by-ray", drafts, capsys, "--ray", "--actors", "1"
+    )
+    assert texts == ray_texts
+    assert any(text.startswith("one.md: ") for text in texts)
+    assert report == alone

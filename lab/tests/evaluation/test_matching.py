@@ -48,9 +48,9 @@ def test_what_breaks_off_is_read_to_its_end() -> None:
 @settings(max_examples=150, deadline=None)
 def test_no_letter_of_a_text_is_lost(markdown: str) -> None:
     fenced = "```" in markdown  # the line of a fence is none of its code
-    said = sum(block.text.count("a") for block in read_blocks(markdown))
-    assert said <= markdown.count("a")
-    assert fenced or said == markdown.count("a")
+    count = sum(block.text.count("a") for block in read_blocks(markdown))
+    assert count <= markdown.count("a")
+    assert fenced or count == markdown.count("a")
 
 
 def test_plain_keeps_letters_and_digits_alone() -> None:
@@ -66,32 +66,36 @@ def test_latex_is_compared_without_its_looks() -> None:
 
 
 def test_the_same_blocks_match_in_any_order() -> None:
-    found = {(one.heard, one.meant, one.edits) for one in match([C, A, B], [A, B, C], [1, 1, 1])}
-    assert found == {((0,), (2,), 0), ((1,), (0,), 0), ((2,), (1,), 0)}
+    matches = {
+        (pair.observed, pair.meant, pair.edits) for pair in match([C, A, B], [A, B, C], [1, 1, 1])
+    }
+    assert matches == {((0,), (2,), 0), ((1,), (0,), 0), ((2,), (1,), 0)}
 
 
 @pytest.mark.parametrize("swap", [False, True])
 def test_text_that_is_divided_otherwise_is_not_wrong(swap: bool) -> None:
     whole, parts = [A + B + C], [A, B, C]
-    found = match(parts, whole, [1]) if swap else match(whole, parts, [1, 1, 1])
-    assert len(found) == 1
-    assert found[0].edits == 0
+    matches = match(parts, whole, [1]) if swap else match(whole, parts, [1, 1, 1])
+    assert len(matches) == 1
+    assert matches[0].edits == 0
 
 
 def test_what_is_scored_and_what_is_not_stay_apart() -> None:
-    found = match([A + B], [A, B], [True, False])
-    assert sorted(len(one.meant) for one in found) == [1, 1]
+    matches = match([A + B], [A, B], [True, False])
+    assert sorted(len(pair.meant) for pair in matches) == [1, 1]
 
 
 def test_misses_and_surplus_are_alone() -> None:
-    found = {(one.heard, one.meant): one.edits for one in match([A, "0" * 9], [A, B], [1, 1])}
-    assert found == {((0,), (0,)): 0, ((1,), ()): 9, ((), (1,)): len(B)}
+    edits = {
+        (pair.observed, pair.meant): pair.edits for pair in match([A, "0" * 9], [A, B], [1, 1])
+    }
+    assert edits == {((0,), (0,)): 0, ((1,), ()): 9, ((), (1,)): len(B)}
 
 
 @given(*[st.lists(st.text(alphabet="abcd", min_size=1, max_size=8), max_size=5)] * 2)
 @settings(max_examples=150, deadline=None)
-def test_every_block_is_in_one_match(said: list[str], true: list[str]) -> None:
-    found = match(said, true, [0] * len(true))
-    assert sorted(n for one in found for n in one.heard) == list(range(len(said)))
-    assert sorted(n for one in found for n in one.meant) == list(range(len(true)))
-    assert all(0 <= one.edits <= one.length for one in found)
+def test_every_block_is_in_a_single_match(output: list[str], true: list[str]) -> None:
+    matches = match(output, true, [0] * len(true))
+    assert sorted(n for pair in matches for n in pair.observed) == list(range(len(output)))
+    assert sorted(n for pair in matches for n in pair.meant) == list(range(len(true)))
+    assert all(0 <= pair.edits <= pair.length for pair in matches)

@@ -33,10 +33,10 @@ def cells(*rows: str) -> str:
 
 @given(TEXTS, TEXTS)
 @settings(max_examples=60, deadline=None)
-def test_every_metric_is_between_0_and_1_and_knows_the_same_text(said: str, true: str) -> None:
-    words = overlap(said, true)
-    values = [word_accuracy(said, true), bleu(said, true), meteor(said, true), words.f1]
-    values += [edit_distance(said, true), words.precision, words.recall]
+def test_every_metric_is_between_0_and_1_and_knows_the_same_text(output: str, true: str) -> None:
+    words = overlap(output, true)
+    values = [word_accuracy(output, true), bleu(output, true), meteor(output, true), words.f1]
+    values += [edit_distance(output, true), words.precision, words.recall]
     assert all(0 <= value <= 1 for value in values)
     assert edit_distance(true, true) == 0
     assert word_accuracy(true, true) == overlap(true, true).f1 == bleu(true, true) == 1
@@ -65,8 +65,8 @@ def test_overlap_ignores_order_and_repetition() -> None:
 def test_bleu_is_sacrebleus() -> None:
     import sacrebleu
 
-    said, true = "the cat sat on a mat today", "the cat sat on the mat"
-    assert bleu(said, true) == pytest.approx(sacrebleu.sentence_bleu(said, [true]).score / 100)
+    output, true = "the cat sat on a mat today", "the cat sat on the mat"
+    assert bleu(output, true) == pytest.approx(sacrebleu.sentence_bleu(output, [true]).score / 100)
     assert bleu("天气很坏。", "天气很好。") > 0  # words of one character, not one word
 
 
@@ -98,7 +98,7 @@ def test_teds_counts_nodes_and_letters() -> None:
     assert teds(*halves) == pytest.approx(1 - 0.25 / 2)
 
 
-def test_a_table_that_runs_away_has_nothing_of_the_true_one() -> None:
+def test_a_table_that_runs_away_has_nothing_of_the_true_table() -> None:
     assert teds(cells(*["ab"] * 2000), cells("ab", "cd")) == 0
     assert teds(cells(*["ab"] * 10), cells("ab")) == pytest.approx(1 - 27 / 30)
 
@@ -109,16 +109,18 @@ def test_teds_minds_spans() -> None:
     assert teds(apart, wide) == teds_structure(apart, wide) == pytest.approx(1 - 1 / 5)
 
 
-def test_a_missing_library_is_one_line_with_the_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_library_is_a_single_line_with_the_way_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def missing(name: str) -> None:
         raise ImportError(f"No module named '{name}'")
 
     monkeypatch.setattr(libraries.importlib, "import_module", missing)
     with pytest.raises(
         SoonerError, match=r"needs rapidfuzz .*pip install 'sooner-lab\[eval\]'"
-    ) as told:
+    ) as caught:
         edit_distance("a", "b")
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_the_check_before_a_run_names_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:

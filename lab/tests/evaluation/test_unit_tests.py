@@ -19,7 +19,7 @@ def passes(kind: str, markdown: str, **test: Any) -> bool:
     return TESTS[kind](test, markdown)
 
 
-def test_present_allows_as_many_letters_as_it_says() -> None:
+def test_present_allows_as_many_letters_as_it_sets() -> None:
     page = "It was the **best**\nof times — truly."
     assert passes("present", page, text="the best of times - truly")
     assert not passes("present", page, text="the worst of times")

@@ -116,9 +116,9 @@ def test_a_tiny_model_reads_a_sample(processors: dict[str, Any], family: str, ki
         torch.manual_seed(0)
         model = architecture.build_model(architecture.VideoShape(**SIZES)).eval()
     made = task_of(processors, family, **KINDS[kind]).sample(8, 0.5, 0)
-    said = reader(model, processor, max_new_tokens=3)(made)
-    assert isinstance(said, str)
-    assert isinstance(made.score(said), bool)
+    answer = reader(model, processor, max_new_tokens=3)(made)
+    assert isinstance(answer, str)
+    assert isinstance(made.score(answer), bool)
 
 
 def test_words_and_frames_keep_their_order_in_a_template_that_puts_videos_first(
@@ -127,19 +127,19 @@ def test_words_and_frames_keep_their_order_in_a_template_that_puts_videos_first(
     made = NeedleTask(llava, **MIXED).sample(12, 0.5, 0)
     prompt = made.prompt(llava)
     left = prompt
-    for part in made.asked:
+    for part in made.prompt_parts:
         piece = words.VIDEO if not isinstance(part, str) else part
         left = left.partition(piece)[2]
         assert left, f"'{piece[:20]}' is out of order"
 
 
-def test_a_film_alone_is_asked_as_the_miniature_was_trained(llava: Any) -> None:
+def test_a_film_alone_has_the_prompt_of_the_miniature_s_training(llava: Any) -> None:
     made = NeedleTask(llava, ask="caption").sample(8, 0.5, 0)
     content = [{"type": "video"}, {"type": "text", "text": words.PROMPT}]
-    wanted = llava.apply_chat_template(
+    expected = llava.apply_chat_template(
         [{"role": "user", "content": content}], add_generation_prompt=True
     )
-    assert made.prompt(llava) == wanted
+    assert made.prompt(llava) == expected
 
 
 @pytest.mark.parametrize(("depth", "place"), [(0.0, 0), (0.25, 5), (0.5, 10), (1.0, 19)])
@@ -149,8 +149,8 @@ def test_depth_is_the_share_of_frames_before_the_needle(
     made = NeedleTask(llava).sample(20, depth, 5)
     film = film_of(made)
     assert made.needle.frames is not None
-    found = [index for index, frame in enumerate(film) if (frame == made.needle.frames[0]).all()]
-    assert found == [place]
+    indices = [index for index, frame in enumerate(film) if (frame == made.needle.frames[0]).all()]
+    assert indices == [place]
     assert made.report["place"] == {"frame": place}
 
 
@@ -160,9 +160,11 @@ def test_a_sentence_lies_at_its_depth_once(llava: Any, depth: float) -> None:
     texts = [part for part in made.parts if isinstance(part, str)]
     sentences = " ".join(texts).split(" . ")
     needle = (made.needle.text or "?").removesuffix(" .")
-    found = [place for place, one in enumerate(sentences) if one.removesuffix(" .") == needle]
-    assert len(found) == 1
-    assert found[0] / (len(sentences) - 1) == pytest.approx(depth, abs=0.05)
+    positions = [
+        place for place, sentence in enumerate(sentences) if sentence.removesuffix(" .") == needle
+    ]
+    assert len(positions) == 1
+    assert positions[0] / (len(sentences) - 1) == pytest.approx(depth, abs=0.05)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -171,8 +173,8 @@ def test_nothing_else_shows_or_tells_of_the_needles_shape(llava: Any, kind: str)
         made = NeedleTask(llava, **KINDS[kind]).sample(length_of(kind), 0.5, seed)
         scene = made.needle.scene
         assert scene is not None
-        told = " ".join(part for part in made.parts if isinstance(part, str))
-        assert told.split().count(scene.shape) == (made.needle.medium == "text")
+        text = " ".join(part for part in made.parts if isinstance(part, str))
+        assert text.split().count(scene.shape) == (made.needle.medium == "text")
 
 
 def test_haystack_scenes_change_background_at_the_needle() -> None:
@@ -180,8 +182,8 @@ def test_haystack_scenes_change_background_at_the_needle() -> None:
     for at in (0, 3, 8):
         hay = MovingShapes(side=28).frames(8, Cut(at, "star", "pink"), rng)
         pink = np.array(world.BACKGROUNDS["pink"])
-        beside = [hay[index] for index in (at - 1, at) if 0 <= index < 8]
-        assert all((frame[0, 0] != pink).any() for frame in beside)
+        neighbours = [hay[index] for index in (at - 1, at) if 0 <= index < 8]
+        assert all((frame[0, 0] != pink).any() for frame in neighbours)
 
 
 def test_a_seed_decides_everything(llava: Any) -> None:
@@ -193,25 +195,25 @@ def test_a_seed_decides_everything(llava: Any) -> None:
 
 
 def test_documents_are_words_of_the_miniature(llava: Any) -> None:
-    told = next(Tales().sentences(np.random.default_rng(0), "star"))
-    tokens = llava.tokenizer(" ".join(told)).input_ids
+    sentence = next(Tales().sentences(np.random.default_rng(0), "star"))
+    tokens = llava.tokenizer(" ".join(sentence)).input_ids
     unknown = llava.tokenizer.unk_token_id
     assert unknown not in tokens
-    assert len(tokens) == len(" ".join(told).split()), "one token a word"
+    assert len(tokens) == len(" ".join(sentence).split()), "one token a word"
 
 
 @given(st.integers(4, 300), st.integers(2, 40), st.sampled_from([1, 2]), st.floats(0, 1))
 @settings(max_examples=60, deadline=None)
 def test_layouts_hold(frames: int, piece: int, group: int, depth: float) -> None:
-    shown, pieces = cut(frames, piece, group, is_mixed=True)
-    assert shown % (pieces * group) == 0
+    length, pieces = cut(frames, piece, group, is_mixed=True)
+    assert length % (pieces * group) == 0
     assert pieces >= 2
-    assert frames - shown < pieces * group
-    at = needle_place(shown, pieces, group, depth, group)
+    assert frames - length < pieces * group
+    at = needle_place(length, pieces, group, depth, group)
     assert at % group == 0
-    assert 0 <= at <= shown - group
-    assert abs(at - depth * (shown - group)) <= group
-    size = shown // pieces
+    assert 0 <= at <= length - group
+    assert abs(at - depth * (length - group)) <= group
+    size = length // pieces
     assert at // size == (at + group - 1) // size, "the needle lies in one piece"
 
 
@@ -256,11 +258,11 @@ def test_words_and_captions_are_scored(llava: Any) -> None:
     answer = opened.needle.answer
     assert opened.score(f"The {answer.upper()}.")
     assert not opened.score("no idea")
-    told = NeedleTask(llava, ask="caption").sample(8, 0.5, 3)
-    assert told.needle.scene is not None
-    assert told.score(f"scene two : {told.needle.answer}")
+    sample = NeedleTask(llava, ask="caption").sample(8, 0.5, 3)
+    assert sample.needle.scene is not None
+    assert sample.score(f"scene two : {sample.needle.answer}")
     other = world.still(world.sample_scene(np.random.default_rng(99)))
-    assert not told.score(world.describe(other, 0))
+    assert not sample.score(world.describe(other, 0))
 
 
 def test_a_run_fills_the_grid(llava: Any) -> None:
@@ -271,9 +273,9 @@ def test_a_run_fills_the_grid(llava: Any) -> None:
 
     axes: Any = ([4, 6], [0.0, 1.0], [0, 1])
     grid = run(NeedleTask(llava), reply, *axes, on_sample=seen.append)
-    assert len({one["id"] for one in seen}) == 8
+    assert len({entry["id"] for entry in seen}) == 8
     for seed in (0, 1):  # a seed's needle is the same at every length and depth
-        assert len({one["needle"] for one in seen if one["seed"] == seed}) == 1
+        assert len({entry["needle"] for entry in seen if entry["seed"] == seed}) == 1
     assert grid.accuracy.tolist() == [[1.0, 0.0], [1.0, 0.0]]
     assert grid.mean == 0.5
     again = ResultGrid.from_dict(json.loads(json.dumps(grid.as_dict())))
@@ -288,8 +290,8 @@ def test_grids_of_other_shapes_are_refused() -> None:
 def test_heat_maps_show_depth_downwards() -> None:
     pytest.importorskip("matplotlib")
     lengths, depths = (100, 4500), (0.0, 0.5, 1.0)
-    right, asked = np.array([[2, 1, 0], [2, 0, 0]]), np.array([[2, 2, 2], [2, 2, 0]])
-    grid = ResultGrid("dense", "v-niah", "frames", lengths, depths, right, asked)
+    right, total = np.array([[2, 1, 0], [2, 0, 0]]), np.array([[2, 2, 2], [2, 2, 0]])
+    grid = ResultGrid("dense", "v-niah", "frames", lengths, depths, right, total)
     figure = needle_heatmap([grid, grid, grid])
     drawn = np.ma.filled(figure.axes[0].images[0].get_array(), np.nan)
     np.testing.assert_array_equal(drawn, [[100, 100], [50, 0], [0, np.nan]])

@@ -95,7 +95,7 @@ def test_each_suite_has_its_steps(suite: str, steps: int) -> None:
     env: Any = make(f"libero-{suite}/0")
     env.reset(0)
     results = [env.step(np.zeros(7)) for _ in range(steps)]
-    assert [one.over for one in results] == [False] * (steps - 1) + [True]
+    assert [result.over for result in results] == [False] * (steps - 1) + [True]
     assert not results[-1].success
 
 
@@ -139,13 +139,13 @@ def test_the_picture_is_turned_and_goes_through_jpeg_and_lanczos() -> None:
     decoded = np.asarray(Image.open(file)).astype(float)
     assert np.abs(decoded - scene()).max() > 5  # so leaving the round trip out shows
     weights = lanczos(256, 224)
-    wanted = (
+    expected = (
         np.einsum("ij,jkc,lk->ilc", weights, decoded, weights, optimize=True).round().clip(0, 255)
     )
     made = as_trained(env.film_frame())
     assert made.dtype == np.uint8
-    assert np.abs(made - wanted).max() <= 1
-    assert (made != wanted).mean() < 1e-3
+    assert np.abs(made - expected).max() <= 1
+    assert (made != expected).mean() < 1e-3
     picture = env.picture()
     assert picture.shape == (224, 224, 3)
     assert np.array_equal(picture, middle(made))
@@ -157,15 +157,15 @@ def test_the_middle_is_scaled_up_as_tensorflow_does() -> None:
     slope = np.repeat(np.arange(224, dtype=np.uint8)[:, None, None], 3, 2).repeat(224, 1)
     made = middle(slope)
     edge = (1 - 0.9**0.5) / 2 * 223  # where the first sample lies, in pixels
-    wanted = np.floor(np.linspace(edge, 223 - edge, 224) / 255 * 255.5)
+    expected = np.floor(np.linspace(edge, 223 - edge, 224) / 255 * 255.5)
     assert made.shape == (224, 224, 3)
-    assert np.array_equal(made[:, 17, 1], wanted)
+    assert np.array_equal(made[:, 17, 1], expected)
     assert np.array_equal(middle(slope.swapaxes(0, 1)), made.swapaxes(0, 1))
     white = np.full((224, 224, 3), 255, np.uint8)
     assert np.array_equal(middle(white), white)
 
 
-def test_missing_package_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_package_is_a_single_line(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "libero", None)
     monkeypatch.setitem(sys.modules, "libero.libero", None)
     with pytest.raises(SoonerError, match="pip install hf-libero"):

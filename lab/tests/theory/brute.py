@@ -22,7 +22,7 @@ class Tally:
     runs: list[int] = field(default_factory=list)
     open: int = 0
 
-    def say(self, tokens: list[int], accepted: int, rejected: bool, limit: int) -> None:
+    def add(self, tokens: list[int], accepted: int, rejected: bool, limit: int) -> None:
         tokens = tokens[: limit - len(self.text)]
         self.text += tokens
         self.accepted += min(accepted, len(tokens))
@@ -57,7 +57,7 @@ def vanilla(
         good = 0
         while good < window and drafts[good] == first + good:
             good += 1
-        tally.say(list(range(first, first + good + 1)), good, good < window, limit)
+        tally.add(list(range(first, first + good + 1)), good, good < window, limit)
         if len(tally.text) == limit:
             return tally
         tally.time += x
@@ -97,18 +97,18 @@ def lockstep(
                 while good < len(pending) and pending[good] == first + good:
                     good += 1
                 if good < len(pending):
-                    tally.say(list(range(first, first + good + 1)), good, True, limit)
+                    tally.add(list(range(first, first + good + 1)), good, True, limit)
                     judged = dead = True
                 elif pending and not bonus:
-                    tally.say(list(range(first, first + good)), good, False, limit)
+                    tally.add(list(range(first, first + good)), good, False, limit)
                     judged = True
                 else:
                     waits_for_first = True
             if waits_for_first and fresh:
                 waits_for_first, judged = False, True
                 dead = fresh[0] != first + good
-                said = list(range(first, first + good + 1))
-                tally.say(said, good + (not dead), dead, limit)
+                tokens = list(range(first, first + good + 1))
+                tally.add(tokens, good + (not dead), dead, limit)
             if judged and len(tally.text) == limit:
                 return tally
             if draft_left == 0 and len(fresh) < window and not (dead and cancel):
@@ -133,7 +133,7 @@ def free(
     line: list[int] = []  # the draft's text
     for _ in range(startup):
         line.append(draft_token(line, verdicts))
-    known, taken, doing, draft_left = [], startup, None, 0
+    known, confirmed, doing, draft_left = [], startup, None, 0
     to_target: list[tuple[int, list[int]]] = []
     to_draft: list[tuple[int, list[int], int]] = []
     arrived = list(line)  # the target's copy of the draft's text
@@ -142,7 +142,7 @@ def free(
 
     def start() -> None:
         nonlocal doing, draft_left
-        if doing is None and (window is None or len(line) < taken + window):
+        if doing is None and (window is None or len(line) < confirmed + window):
             doing, draft_left = [*line, draft_token(line, verdicts)], tq
             tally.drafted += 1
 
@@ -167,8 +167,8 @@ def free(
             last = first + good
             there = last < len(arrived)
             right = there and arrived[last] == last
-            said = list(range(first, last + 1))
-            tally.say(said, good + right, there and not right, limit)
+            tokens = list(range(first, last + 1))
+            tally.add(tokens, good + right, there and not right, limit)
             if len(tally.text) == limit:
                 return tally
             arrived = follow(arrived, tally.text)
@@ -177,7 +177,7 @@ def free(
             to_draft.append((tally.time + x, list(tally.text), len(arrived)))
         for when, text, took in to_draft:
             if when == tally.time:
-                known, taken = text, took
+                known, confirmed = text, took
                 if doing is None:
                     line = follow(line, known)
         start()

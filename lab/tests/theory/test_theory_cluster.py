@@ -23,7 +23,7 @@ def times(*pages: PageTimes, **shared: Any) -> StageTimes:
     return StageTimes(pages or (PAGE,), **shared)
 
 
-def test_one_parser_alone_is_as_fast_as_its_slowest_stage() -> None:
+def test_a_single_parser_is_as_fast_as_its_slowest_stage() -> None:
     run = simulate(times(), Cluster(cpus=2, in_flight=2), 400)
     assert run.rate == pytest.approx(1 / (0.3 + 0.9), rel=0.02)
     assert run.bottleneck == "parser"
@@ -90,13 +90,13 @@ def by_ticks(pages: list[PageTimes], stages: StageTimes, in_flight: int, tick: f
                 decode.append([page.decode, page])
         elif decode:
             each = tick * stages.gain(len(decode)) / len(decode)
-            for one in decode:
-                one[0] -= each
-        for one in writing:
-            one[0] -= tick
-        writing = [one for one in writing if one[0] > 1e-9]
-        writing += [[one[1].write, one[1]] for one in decode if one[0] <= 1e-9]
-        decode = [one for one in decode if one[0] > 1e-9]
+            for entry in decode:
+                entry[0] -= each
+        for entry in writing:
+            entry[0] -= tick
+        writing = [entry for entry in writing if entry[0] > 1e-9]
+        writing += [[entry[1].write, entry[1]] for entry in decode if entry[0] <= 1e-9]
+        decode = [entry for entry in decode if entry[0] > 1e-9]
         now += tick
     return now
 
@@ -155,9 +155,9 @@ def test_no_cluster_is_more_efficient_than_all_of_it() -> None:
 def test_a_short_job_pays_for_the_start_of_its_workers() -> None:
     with_start = scale(times(start=600.0), Cluster(cpus=2, in_flight=2), (1, 2), 100)
     without = scale(times(), Cluster(cpus=2, in_flight=2), (1, 2), 100)
-    for one, other in zip(with_start.rows, without.rows, strict=True):
-        assert one.hours == pytest.approx(other.hours + 600 / 3600)
-        assert one.rate == other.rate
+    for row, other in zip(with_start.rows, without.rows, strict=True):
+        assert row.hours == pytest.approx(other.hours + 600 / 3600)
+        assert row.rate == other.rate
 
 
 def record(**changed: Any) -> dict[str, Any]:
@@ -168,12 +168,12 @@ def record(**changed: Any) -> dict[str, Any]:
 def test_stage_times_come_from_the_records_of_a_run(tmp_path: Path) -> None:
     cut = record(status="PARTIAL", truncated="length")
     lines = [record(), record(), record(status="FAILED"), cut]
-    (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))
-    found = StageTimes.read(tmp_path)
-    assert found.pages == (PageTimes(0, 0.4, 0.01 + 0.09 + 0.2, 0.9, 0),) * 2
-    assert found.notes[0] == "2 pages without a whole text are left out"
-    assert any("seconds to read" in note for note in found.notes)
-    assert StageTimes.read(tmp_path / "manifest.jsonl").pages == found.pages
+    (tmp_path / "manifest.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    stage_times = StageTimes.read(tmp_path)
+    assert stage_times.pages == (PageTimes(0, 0.4, 0.01 + 0.09 + 0.2, 0.9, 0),) * 2
+    assert stage_times.notes[0] == "2 pages without a whole text are left out"
+    assert any("seconds to read" in note for note in stage_times.notes)
+    assert StageTimes.read(tmp_path / "manifest.jsonl").pages == stage_times.pages
 
 
 def test_stage_times_survive_a_file(tmp_path: Path) -> None:
@@ -184,7 +184,7 @@ def test_stage_times_survive_a_file(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"format": 2}, "format is 2"),
         ({"pages": []}, "no page has stage times"),
@@ -197,17 +197,17 @@ def test_stage_times_survive_a_file(tmp_path: Path) -> None:
         ({"drivers": 1}, "driver"),
     ],
 )
-def test_stage_times_that_cannot_be(change: dict[str, Any], told: str, tmp_path: Path) -> None:
+def test_stage_times_that_cannot_be(change: dict[str, Any], message: str, tmp_path: Path) -> None:
     file = tmp_path / "times.json"
     file.write_text(json.dumps({**times().as_dict(), **change}))
     with pytest.raises(SoonerError) as error:
         StageTimes.read(file)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
 @pytest.mark.parametrize("name", ["machines", "cpus", "in_flight", "ahead"])
-def test_a_cluster_has_one_of_each_at_least(name: str) -> None:
+def test_a_cluster_needs_a_part_of_each_kind(name: str) -> None:
     with pytest.raises(SoonerError, match=name):
         Cluster(**{name: 0})
     with pytest.raises(SoonerError, match="accelerators"):
@@ -216,9 +216,9 @@ def test_a_cluster_has_one_of_each_at_least(name: str) -> None:
 
 def test_without_accelerators_a_core_does_all_of_a_page() -> None:
     page = 0.1 + 0.4 + 0.3 + 0.9 + 0.05
-    one = simulate(times(), Cluster(accelerators=0), 400)
-    assert one.rate == pytest.approx(1 / page, rel=0.01)
-    assert one.use["cpu"] > 0.99
+    single = simulate(times(), Cluster(accelerators=0), 400)
+    assert single.rate == pytest.approx(1 / page, rel=0.01)
+    assert single.use["cpu"] > 0.99
     two = simulate(times(), Cluster(machines=2, accelerators=0), 400)
     assert two.rate == pytest.approx(2 / page, rel=0.01)
     cores = simulate(times(), Cluster(accelerators=0, cpus=2, in_flight=2), 400)
@@ -231,11 +231,11 @@ def test_stage_times_are_fitted_to_the_measured_run(cluster: Cluster, share: flo
     """What stages leave out is added to the parser's; what they count twice is taken from all."""
     several = times(PAGE, replace(PAGE, decode=1.5), start=5.0)
     rate = share * simulate(replace(several, start=0.0), cluster, 1000).rate
-    found = fitted(several, cluster, rate)
-    assert simulate(replace(found, start=0.0), cluster, 1000).rate == pytest.approx(rate, rel=2e-3)
-    assert found.start == 5.0
-    assert ("to prefill" if share < 1 else "alike") in found.notes[-1]
-    changed = {name for name in STAGES if getattr(found.pages[0], name) != getattr(PAGE, name)}
+    result = fitted(several, cluster, rate)
+    assert simulate(replace(result, start=0.0), cluster, 1000).rate == pytest.approx(rate, rel=2e-3)
+    assert result.start == 5.0
+    assert ("to prefill" if share < 1 else "alike") in result.notes[-1]
+    changed = {name for name in STAGES if getattr(result.pages[0], name) != getattr(PAGE, name)}
     assert changed == ({"prefill"} if share < 1 else {*STAGES})
     with pytest.raises(SoonerError, match="measured rate is 0"):
         fitted(several, cluster, 0)
@@ -244,11 +244,11 @@ def test_stage_times_are_fitted_to_the_measured_run(cluster: Cluster, share: flo
 def test_the_command_prints_and_writes_the_table(tmp_path: Path) -> None:
     file = tmp_path / "times.json"
     file.write_text(json.dumps(times(driver=0.05).as_dict()))
-    asked = ["predict", "--cluster", "--stage-times", str(file), "--machines", "1,64"]
-    shared = [*asked, "--cpus", "2", "--in-flight", "2", "--price", "3", "--pages", "1000000"]
-    told = CliRunner().invoke(app, [*shared, "--json", str(tmp_path / "out.json")])
-    assert told.exit_code == 0, told.output
-    assert "At 64 machines the driver saturates" in told.output
+    arguments = ["predict", "--cluster", "--stage-times", str(file), "--machines", "1,64"]
+    shared = [*arguments, "--cpus", "2", "--in-flight", "2", "--price", "3", "--pages", "1000000"]
+    result = CliRunner().invoke(app, [*shared, "--json", str(tmp_path / "out.json")])
+    assert result.exit_code == 0, result.output
+    assert "At 64 machines the driver saturates" in result.output
     made = json.loads((tmp_path / "out.json").read_text())
     assert made["saturates"] == 64
     assert [row["machines"] for row in made["rows"]] == [1, 64]
@@ -261,15 +261,15 @@ def test_the_command_prints_and_writes_the_table(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("arguments", "message"),
     [
         (["--cluster"], "--stage-times"),
         (["--machines", "3"], "add --cluster"),
         (["--cluster", "--stage-times", "nowhere"], "can't be read"),
     ],
 )
-def test_the_command_refuses_in_one_line(asked: list[str], told: str) -> None:
-    result = CliRunner().invoke(app, ["predict", *asked])
+def test_the_command_refuses_in_a_single_line(arguments: list[str], message: str) -> None:
+    result = CliRunner().invoke(app, ["predict", *arguments])
     assert isinstance(result.exception, SoonerError)
-    assert told in str(result.exception)
+    assert message in str(result.exception)
     assert "\n" not in str(result.exception)

@@ -96,7 +96,7 @@ def test_from_a_benchmark() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spoil", "told"),
+    ("spoil", "message"),
     [
         (lambda r: r["arms"].pop(), "no measured arm speculative"),
         (lambda r: r["arms"].pop(0), "no measured arm plain"),
@@ -106,11 +106,11 @@ def test_from_a_benchmark() -> None:
     ],
 )
 def test_a_benchmark_that_lacks_something(
-    spoil: Callable[[dict[str, Any]], Any], told: str
+    spoil: Callable[[dict[str, Any]], Any], message: str
 ) -> None:
     made = result()
     spoil(made)
-    with pytest.raises(SoonerError, match=told) as caught:
+    with pytest.raises(SoonerError, match=message) as caught:
         from_bench(made)
     assert "\n" not in str(caught.value)
 
@@ -135,13 +135,13 @@ def test_explicit_figures(run: Callable[..., Any]) -> None:
 
 def test_json_to_stdout_and_file(run: Callable[..., Any], tmp_path: Path) -> None:
     made = run(*EXPLICIT, "--run-length", 4, "--target-prefill-ms", 100, "--json", "-")
-    told = json.loads(made.output)
-    assert told["speed_ratio"] == 10
-    assert told["acceptance"] == pytest.approx(0.8, abs=1e-3)
-    assert all(row["e2e_speedup"] >= 1 for row in told["methods"])
+    report = json.loads(made.output)
+    assert report["speed_ratio"] == 10
+    assert report["acceptance"] == pytest.approx(0.8, abs=1e-3)
+    assert all(row["e2e_speedup"] >= 1 for row in report["methods"])
     file = tmp_path / "p.json"
     run(*EXPLICIT, "--run-length", 4, "--target-prefill-ms", 100, "--json", file)
-    assert json.loads(file.read_text()) == told
+    assert json.loads(file.read_text()) == report
 
 
 def test_a_pair_of_the_paper_with_a_figure_replaced(run: Callable[..., Any]) -> None:
@@ -164,7 +164,7 @@ def test_a_result_file(run: Callable[..., Any], tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         ((), "missing --target-ms, --draft-ms, --acceptance or --run-length; "),
         (("--target-ms", 20, "--acceptance", 0.5), "missing --draft-ms; "),
@@ -181,10 +181,10 @@ def test_a_result_file(run: Callable[..., Any], tmp_path: Path) -> None:
         ((*EXPLICIT, "--acceptance", 0.5, "--json", "/proc/nowhere/x.json"), "can't write"),
     ],
 )
-def test_errors_are_one_line(run: Callable[..., Any], arguments: Any, told: str) -> None:
+def test_errors_are_a_single_line(run: Callable[..., Any], arguments: Any, message: str) -> None:
     made = run(*arguments)
     assert isinstance(made.exception, SoonerError)
-    assert told in str(made.exception)
+    assert message in str(made.exception)
     assert "\n" not in str(made.exception)
 
 

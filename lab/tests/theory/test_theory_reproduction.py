@@ -45,7 +45,7 @@ def test_table_6_within_eighteen_percent() -> None:
     assert all(abs(c.error) < 0.08 for (_, name), c in cells.items() if name == "total")
 
 
-def test_table_6_explained_by_its_own_steps() -> None:
+def test_table_6_explained_by_its_steps() -> None:
     """With its own plain step, vanilla needs 123 rounds of six draft forwards: gamma + 1."""
     step = (tables.LATENCY["plain"]["target decode"] or 0) / tables.OUTPUT_TOKENS
     rounds = (tables.LATENCY["vanilla"]["target decode"] or 0) / step
@@ -67,7 +67,7 @@ def test_unknown_pairs_are_named() -> None:
         tables.find("llava-ov-7b-72")
 
 
-def test_the_docs_say_what_it_takes_to_win() -> None:
+def test_the_docs_name_what_it_takes_to_win() -> None:
     lines = DOCS.read_text().splitlines()
     for c in (2, 3, 5, 7, 9, 12, 20):
         cells = []

@@ -29,13 +29,13 @@ MANY = settings(max_examples=300, deadline=None)
 @st.composite
 def machines(draw: st.DrawFn) -> tuple[int, int, int, int]:
     """T_p of one token, what each further token adds, T_q, transfer; whole seconds."""
-    one = draw(st.integers(1, 12))
-    return one, draw(st.integers(0, 2)), draw(st.integers(1, 6)), draw(st.integers(0, 4))
+    base = draw(st.integers(1, 12))
+    return base, draw(st.integers(0, 2)), draw(st.integers(1, 6)), draw(st.integers(0, 4))
 
 
 def costs_of(machine: tuple[int, int, int, int]) -> StepCosts:
-    one, more, tq, x = machine
-    return StepCosts(lambda n: one + more * (n - 1), tq, x)
+    base, more, tq, x = machine
+    return StepCosts(lambda n: base + more * (n - 1), tq, x)
 
 
 def assert_same(run: SimulatedRun, tally: brute.Tally, *, drafted: bool = True) -> None:
@@ -51,15 +51,17 @@ def assert_same(run: SimulatedRun, tally: brute.Tally, *, drafted: bool = True) 
 @MANY
 @given(machines(), VERDICTS, st.integers(1, 7), st.integers(1, 40))
 def test_vanilla_is_the_brute_force_loop(machine, verdicts, window, tokens) -> None:
-    one, more, tq, x = machine
+    base, more, tq, x = machine
     run = vanilla(costs_of(machine), Agreement(tuple(verdicts)), window, tokens)
-    assert_same(run, brute.vanilla(lambda n: one + more * (n - 1), tq, x, verdicts, window, tokens))
+    assert_same(
+        run, brute.vanilla(lambda n: base + more * (n - 1), tq, x, verdicts, window, tokens)
+    )
 
 
 @MANY
 @given(machines(), VERDICTS, st.integers(1, 7), st.integers(1, 40), st.data())
 def test_lockstep_is_the_brute_force_loop(machine, verdicts, window, tokens, data) -> None:
-    one, more, tq, x = machine
+    base, more, tq, x = machine
     bonus, cancel = data.draw(st.booleans()), data.draw(st.booleans())
     startup = data.draw(st.integers(0, window))
     run = parallel(
@@ -72,7 +74,7 @@ def test_lockstep_is_the_brute_force_loop(machine, verdicts, window, tokens, dat
         startup=startup,
     )
     tally = brute.lockstep(
-        lambda n: one + more * (n - 1), tq, x, verdicts, window, tokens, bonus, cancel, startup
+        lambda n: base + more * (n - 1), tq, x, verdicts, window, tokens, bonus, cancel, startup
     )
     # The last window is cut by the end of the text, so only its count may differ.
     assert_same(run, tally, drafted=False)
@@ -82,13 +84,13 @@ def test_lockstep_is_the_brute_force_loop(machine, verdicts, window, tokens, dat
 @MANY
 @given(machines(), VERDICTS, st.none() | st.integers(1, 9), st.integers(1, 40), st.data())
 def test_free_running_is_the_brute_force_loop(machine, verdicts, window, tokens, data) -> None:
-    one, more, tq, x = machine
+    base, more, tq, x = machine
     startup = data.draw(st.integers(0, 5 if window is None else window))
     run = free_running(
         costs_of(machine), Agreement(tuple(verdicts)), tokens, window, startup=startup
     )
     assert_same(
-        run, brute.free(lambda n: one + more * (n - 1), tq, x, verdicts, tokens, window, startup)
+        run, brute.free(lambda n: base + more * (n - 1), tq, x, verdicts, tokens, window, startup)
     )
 
 
@@ -219,7 +221,7 @@ def test_agreements() -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: StepCosts(0, 1), "target step takes 0 s"),
         (lambda: StepCosts(1, -1), "draft step takes -1 s"),
@@ -241,7 +243,7 @@ def test_agreements() -> None:
         (lambda: plain(StepCosts(lambda n: 2 - n, 1), 0), "0 tokens"),
     ],
 )
-def test_nonsense_is_refused_in_one_line(make, told: str) -> None:
-    with pytest.raises(SoonerError, match=told) as caught:
+def test_nonsense_is_refused_in_a_single_line(make, message: str) -> None:
+    with pytest.raises(SoonerError, match=message) as caught:
         make()
     assert "\n" not in str(caught.value)

@@ -21,7 +21,7 @@ RATES = (0.05, 0.41, 0.8, 0.872, 0.99)
 def test_lemma_1_is_the_enumerated_mean(rate: float, gamma: int) -> None:
     mean = 0.0
     for passes in itertools.product((True, False), repeat=gamma):
-        chance = math.prod(rate if one else 1 - rate for one in passes)
+        chance = math.prod(rate if is_accepted else 1 - rate for is_accepted in passes)
         mean += chance * (passes.index(False) if False in passes else gamma)
     assert speedup.expected_accepted(rate, gamma) == pytest.approx(mean)
 
@@ -71,7 +71,7 @@ def test_inverses() -> None:
 
 
 @given(st.floats(1, 12), st.floats(0.05, 0.99))
-def test_the_best_window_lies_beside_the_ratio(c: float, rate: float) -> None:
+def test_the_best_window_lies_next_to_the_ratio(c: float, rate: float) -> None:
     best = renewal.best_draft_length(c, rate)
     assert math.floor(c) <= best <= math.ceil(c)
     price = renewal.parallel_time(c, best, rate)
@@ -79,7 +79,7 @@ def test_the_best_window_lies_beside_the_ratio(c: float, rate: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "told"),
+    ("make", "message"),
     [
         (lambda: renewal.vanilla_time(0, 5, 0.5), "speed ratio c is 0"),
         (lambda: renewal.parallel_time(5, 0, 0.5), "window gamma is 0"),
@@ -88,6 +88,6 @@ def test_the_best_window_lies_beside_the_ratio(c: float, rate: float) -> None:
         (lambda: renewal.rate_of_round(7, 5), "do not fit a window of 5"),
     ],
 )
-def test_nonsense_is_refused(make, told: str) -> None:
-    with pytest.raises(SoonerError, match=told):
+def test_nonsense_is_refused(make, message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
         make()

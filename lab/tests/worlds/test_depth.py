@@ -27,7 +27,7 @@ from sooner_lab.worlds.video import architecture, build, evaluate
 MIB = 2**20
 DEPTHS = {"document": (48, 8), "image": (24, 6), "robot": (20, 6), "video": (28, 4)}
 """Layers that run and layers that are trained."""
-KEPT = {
+DIGESTS = {
     "document": "2527c025634bb0b42c56119098d70a4d8080735c3c55e527d9cb7a565bc4e628",
     "image": "ddf7236b21344ce719b7a22f0f450a9f3c7caec08657b34423dcf31d4884c8be",
     "robot": "c82c3248f1d7692c097c3a10cc0a49a6c2ad6725dc4235409ec9913e7be93c0c",
@@ -73,8 +73,8 @@ def test_the_tracked_tree_is_small() -> None:
 
 
 def test_all_weights_together_are_small() -> None:
-    found = list(folder("video").parents[2].rglob("*.safetensors"))
-    size = sum(path.stat().st_size for path in found)
+    files = list(folder("video").parents[2].rglob("*.safetensors"))
+    size = sum(path.stat().st_size for path in files)
     assert size <= 22 * MIB, f"weights are {size / MIB:.1f} MiB; 22 is the limit"
 
 
@@ -94,11 +94,11 @@ def test_what_was_trained_is_as_it_was(name: str) -> None:
     for key, value in sorted(stored_weights(folder(name)).items()):
         digest.update(key.encode())
         digest.update(value.numpy().tobytes())
-    assert digest.hexdigest() == KEPT[name]
+    assert digest.hexdigest() == DIGESTS[name]
 
 
 @pytest.mark.parametrize("name", DEPTHS)
-def test_the_commands_load_the_deep_model_and_cards_say_both_numbers(name: str) -> None:
+def test_the_commands_load_the_deep_model_and_cards_have_both_numbers(name: str) -> None:
     run, trained = DEPTHS[name]
     model = loaded(name)
     layers = model.get_decoder().layers
@@ -111,11 +111,11 @@ def test_the_commands_load_the_deep_model_and_cards_say_both_numbers(name: str) 
         assert layer.self_attn.layer_idx == place
     card = json.loads((folder(name) / "card.json").read_text())
     assert (card["layers"], card["trained_layers"]) == (run, trained)
-    assert card["parameters"] == sum(one.numel() for one in model.parameters())
+    assert card["parameters"] == sum(parameter.numel() for parameter in model.parameters())
 
 
 @pytest.mark.parametrize("name", DEPTHS)
-def test_transformers_alone_loads_a_model_that_says_the_same(name: str) -> None:
+def test_transformers_alone_loads_an_equal_model(name: str) -> None:
     """Bit for bit: a silent layer adds a zero to the residual stream."""
     deep, options = loaded(name), {"dtype": torch.float32, "attn_implementation": "sdpa"}
     shallow = CLASSES[name].from_pretrained(folder(name), **options).eval()
@@ -123,10 +123,10 @@ def test_transformers_alone_loads_a_model_that_says_the_same(name: str) -> None:
     width = deep.config.get_text_config().hidden_size
     states = torch.randn(2, 24, width, generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
-        said = [
+        outputs = [
             model.get_decoder()(inputs_embeds=states).last_hidden_state for model in (deep, shallow)
         ]
-    assert torch.equal(*said)
+    assert torch.equal(*outputs)
 
 
 def test_a_saved_tiny_model_comes_back_deep(tmp_path: Path) -> None:
@@ -164,15 +164,15 @@ def test_trained_layers_are_spread() -> None:
 
 
 @pytest.mark.parametrize(
-    "told", ["{", '{"layers": {"run": 4}}', '{"layers": {"run": 4, "trained": [1, 0]}}', "[]"]
+    "text", ["{", '{"layers": {"run": 4}}', '{"layers": {"run": 4, "trained": [1, 0]}}', "[]"]
 )
-def test_a_broken_note_is_one_line(told: str, tmp_path: Path) -> None:
-    (tmp_path / "sooner.json").write_text(told)
+def test_a_broken_note_is_a_single_line(text: str, tmp_path: Path) -> None:
+    (tmp_path / "sooner.json").write_text(text)
     with pytest.raises(SoonerError, match="can't be used"):
         silent.read_depth(tmp_path)
 
 
-def test_a_note_of_other_weights_is_one_line(tmp_path: Path) -> None:
+def test_a_note_of_other_weights_is_a_single_line(tmp_path: Path) -> None:
     silent.write_depth(tmp_path, silent.spread(2, 5))
     with pytest.raises(SoonerError, match="the decoder has 3 layers; 2 are to be placed"):
         silent.as_run(architecture.build_model(TINY), tmp_path)

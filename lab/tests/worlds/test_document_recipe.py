@@ -65,12 +65,12 @@ def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> Non
         train(tmp_path, TINY, progress=False, stop_after=1)
     assert not (tmp_path / "checkpoint").exists()
     train(tmp_path, TINY, progress=False)
-    one, two = weights(home), weights(tmp_path)
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[key], two[key]) for key in one)
+    first, two = weights(home), weights(tmp_path)
+    assert first.keys() == two.keys()
+    assert all(torch.equal(first[key], two[key]) for key in first)
 
 
-def test_the_card_says_how_good_it_is(home: Path) -> None:
+def test_the_card_reports_how_good_it_is(home: Path) -> None:
     card = json.loads((home / "checkpoint" / "card.json").read_text())
     assert (card["steps"], card["layers"]) == (6, 4)
     assert set(card["accuracy"]) == {"pages each", "line", "block", "half page", "page"}
@@ -82,8 +82,8 @@ def test_layers_that_no_stage_trains_are_silent(tmp_path: Path) -> None:
     stage = DocumentStage("vision", 1, 16, 1e-9, ((1, 16),), layers=2)
     shallow = DocumentRecipe(SHAPE, (stage,), check_every=0, card_pages=1)
     folder = train(tmp_path, shallow, progress=False)
-    told = json.loads((folder / "config.json").read_text())
-    assert told["text_config"]["num_hidden_layers"] == 2
+    config = json.loads((folder / "config.json").read_text())
+    assert config["text_config"]["num_hidden_layers"] == 2
     card = json.loads((folder / "card.json").read_text())
     assert (card["layers"], card["trained_layers"]) == (4, 2)
     assert len(evaluate.load(folder)[0].get_decoder().layers) == 4
@@ -97,8 +97,8 @@ def test_a_run_goes_on_from_a_checkpoint(home: Path, tmp_path: Path) -> None:
         DocumentRecipe(SHAPE, (stage,), start=start, check_every=0, card_pages=1),
         progress=False,
     )
-    one, two = weights(home), weights(tmp_path)
-    assert all(torch.allclose(one[key], two[key], atol=1e-3) for key in one)
+    first, two = weights(home), weights(tmp_path)
+    assert all(torch.allclose(first[key], two[key], atol=1e-3) for key in first)
     card = json.loads((tmp_path / "checkpoint" / "card.json").read_text())
     assert card["start"]["steps"] == 6
 
@@ -135,8 +135,8 @@ def test_training_reads_what_the_processor_writes(size: tuple[int, int]) -> None
     sheets = writer.sheets([page], np.random.default_rng(8))
     picture = render.rgb(render.vary(render.draw(page), np.random.default_rng(8)))
     rows = writer.rows(np.random.default_rng(9), [writer.answer(page)], *size)
-    asked = writer.tokenizer.decode(rows.ids[0])
-    prompt = next(prompt for prompt in words.PROMPTS if prompt in asked)
+    text = writer.tokenizer.decode(rows.ids[0])
+    prompt = next(prompt for prompt in words.PROMPTS if prompt in text)
     inputs = evaluate.build_inputs(build.build_processor(), [picture], prompt)
     begin = rows.begin + 1
     assert torch.equal(inputs["input_ids"], rows.ids[:, :begin])
@@ -145,15 +145,15 @@ def test_training_reads_what_the_processor_writes(size: tuple[int, int]) -> None
     assert torch.allclose(grey, sheets.patches[:, None].expand_as(grey), atol=1e-5)
     with torch.no_grad():
         seen = losses.see(model, sheets.patches, sheets.grid)
-        shown = page_loss.Shown(seen, sheets.words, sheets.previous)
+        pages = page_loss.PageInputs(seen, sheets.words, sheets.previous)
         hints = losses.DocumentHints(SHAPE.width)
-        loss, _ = page_loss.read(model, hints, rows, shown, 0.0, bf16=False)
+        loss, _ = page_loss.read(model, hints, rows, pages, 0.0, bf16=False)
         kinds = (rows.ids == writer.image).int()
-        told = model(
+        output = model(
             input_ids=rows.ids, mm_token_type_ids=kinds, labels=rows.labels,
             pixel_values=inputs["pixel_values"], image_grid_thw=inputs["image_grid_thw"],
         )  # fmt: skip
-    assert torch.allclose(loss, told.loss, atol=1e-4)
+    assert torch.allclose(loss, output.loss, atol=1e-4)
 
 
 def test_visual_tokens_are_labelled_with_what_they_show() -> None:
@@ -161,7 +161,7 @@ def test_visual_tokens_are_labelled_with_what_they_show() -> None:
     rng = np.random.default_rng(3)
     page = world.sample_page(rng)
     sheets = writer.sheets([page], rng)
-    shown = {word.row * 16 + word.column: word for word in page.words}
+    by_cell = {word.row * 16 + word.column: word for word in page.words}
     last = None
     for word in page.words:
         cell = word.row * 16 + word.column
@@ -169,7 +169,7 @@ def test_visual_tokens_are_labelled_with_what_they_show() -> None:
         assert data.MARKS[sheets.marks[0, cell]] == word.mark
         assert sheets.previous[0, cell] == (data.IGNORE if last is None else last)
         last = cell
-    empty = [cell for cell in range(320) if cell not in shown]
+    empty = [cell for cell in range(320) if cell not in by_cell]
     assert (sheets.words[0, empty] == writer.image).all()
     assert (sheets.labels[0, empty] == 0).all()
 
@@ -183,16 +183,16 @@ def test_pointers_lead_from_word_to_word() -> None:
     places = [word.row * page.columns + word.column for word in page.words]
     begin = rows.begin
     assert rows.next[0, begin] == places[0]
-    said = -1
+    current = -1
     for at, (_, number) in enumerate(page.pieces):
-        said = said if number is None else number
-        assert rows.here[0, begin + 1 + at] == (places[said] if said >= 0 else data.IGNORE)
+        current = current if number is None else number
+        assert rows.here[0, begin + 1 + at] == (places[current] if current >= 0 else data.IGNORE)
         coming = [number for _, number in page.pieces[at + 1 :] if number is not None]
-        wanted = places[coming[0]] if coming else data.IGNORE
-        assert rows.next[0, begin + 1 + at] == wanted
+        expected = places[coming[0]] if coming else data.IGNORE
+        assert rows.next[0, begin + 1 + at] == expected
 
 
-def test_the_guide_reads_the_decoder_s_own_attention() -> None:
+def test_the_guide_reads_the_decoder_s_attention() -> None:
     """The guided scores are those of the head itself, and its gradient reaches the tower's side."""
     model, writer = tiny_model(), data.PageRowWriter()
     rng = np.random.default_rng(5)
@@ -200,21 +200,21 @@ def test_the_guide_reads_the_decoder_s_own_attention() -> None:
     sheets = writer.sheets([page], rng)
     rows = writer.rows(rng, [writer.answer(page)], 2, 16)
     seen = losses.see(model, sheets.patches, sheets.grid)
-    shown = page_loss.Shown(seen, sheets.words, sheets.previous)
+    pages = page_loss.PageInputs(seen, sheets.words, sheets.previous)
     loss, report = page_loss.read(
-        model, losses.DocumentHints(SHAPE.width), rows, shown, 0.5, bf16=False
+        model, losses.DocumentHints(SHAPE.width), rows, pages, 0.5, bf16=False
     )
     loss.backward()
     attention = model.model.language_model.layers[1].self_attn
     with torch.no_grad():
         model.set_attn_implementation("eager")
         kinds = (rows.ids == writer.image).int()
-        told = model(
+        scores = model(
             input_ids=rows.ids, mm_token_type_ids=kinds, output_attentions=True,
             pixel_values=sheets.patches.repeat(1, 6), image_grid_thw=sheets.grid,
         ).attentions[1][0, 0]  # fmt: skip
     known = rows.here[0] != data.IGNORE
-    best = told[known].argmax(-1) - rows.image
+    best = scores[known].argmax(-1) - rows.image
     assert report["here"] == pytest.approx(
         float((best == rows.here[0][known]).float().mean()), abs=1e-4
     )

@@ -16,7 +16,7 @@ from sooner_lab.worlds import cards
 from sooner_lab.worlds.document import architecture, evaluate
 
 DOCUMENT = miniatures.find("document")
-HELD_OUT = 4_000_000
+TEST_SEED = 4_000_000
 
 
 @pytest.fixture(scope="module")
@@ -44,21 +44,21 @@ def test_the_card_is_of_this_checkpoint(target: tuple[Any, Any]) -> None:
 
 
 def test_unseen_pages_are_read(target: tuple[Any, Any]) -> None:
-    assert evaluate.measure(*target, HELD_OUT, 4)["words"] >= 0.97
+    assert evaluate.measure(*target, TEST_SEED, 4)["words"] >= 0.97
 
 
 def test_unseen_blocks_are_read_by_the_draft(draft: tuple[Any, Any]) -> None:
-    assert evaluate.measure(*draft, HELD_OUT, 8, (5, 16))["words"] >= 0.97
+    assert evaluate.measure(*draft, TEST_SEED, 8, (5, 16))["words"] >= 0.97
 
 
 def test_the_sample_is_read(target: tuple[Any, Any]) -> None:
     assert DOCUMENT.sample is not None
-    told = json.loads(DOCUMENT.sample.with_suffix(".json").read_text())
+    info = json.loads(DOCUMENT.sample.with_suffix(".json").read_text())
     picture = np.asarray(Image.open(DOCUMENT.sample).convert("RGB"))
-    assert evaluate.parse(*target, [picture]) == [told["markdown"]]
+    assert evaluate.parse(*target, [picture]) == [info["markdown"]]
 
 
-def test_the_folder_says_what_it_was_trained_on() -> None:
+def test_the_folder_names_what_it_was_trained_on() -> None:
     habits = habits_of(str(DOCUMENT.target))
     assert habits.size == (512, 640)
     assert habits.ask is not None

@@ -18,10 +18,10 @@ def pages(count: int = 12, seed: int = 3) -> list[page.DrawnPage]:
 
 
 def test_a_seed_makes_the_same_pages() -> None:
-    one, two = pages(2), pages(2)
-    assert one == two
-    assert [p.markdown for p in pages(2, seed=4)] != [p.markdown for p in one]
-    drawn = [render.vary(render.draw(one[-1]), np.random.default_rng(5)) for _ in range(2)]
+    first, two = pages(2), pages(2)
+    assert first == two
+    assert [p.markdown for p in pages(2, seed=4)] != [p.markdown for p in first]
+    drawn = [render.vary(render.draw(first[-1]), np.random.default_rng(5)) for _ in range(2)]
     assert np.array_equal(*drawn)
 
 
@@ -32,16 +32,16 @@ def test_regions_lie_in_the_page_and_apart() -> None:
         for left, top, right, bottom in boxes:
             assert 0 <= left < right <= width
             assert 0 <= top < bottom <= height
-        for number, one in enumerate(boxes):
+        for number, box in enumerate(boxes):
             for other in boxes[:number]:
-                apart = one[0] >= other[2] or other[0] >= one[2]
-                assert apart or one[1] >= other[3] or other[1] >= one[3]
+                apart = box[0] >= other[2] or other[0] >= box[2]
+                assert apart or box[1] >= other[3] or other[1] >= box[3]
 
 
-def test_the_answer_says_the_words_of_the_regions() -> None:
+def test_the_answer_has_the_words_of_the_regions() -> None:
     for made in pages():
-        said = [piece for piece, at in made.pieces if at is not None and piece not in ",."]
-        assert said == [word.text for word in made.words]
+        tokens = [piece for piece, at in made.pieces if at is not None and piece not in ",."]
+        assert tokens == [word.text for word in made.words]
         assert made.markdown == "\n\n".join(region.text for region in made.regions)
         for at, (piece, number) in enumerate(made.pieces):
             if piece in (",", "."):
@@ -62,7 +62,7 @@ def test_ink_is_where_the_regions_are() -> None:
         assert picture.min() == 255
 
 
-def test_a_visual_token_shows_one_line_and_the_begin_of_one_word() -> None:
+def test_a_visual_token_shows_a_single_line_and_the_begin_of_a_single_word() -> None:
     for made in pages():
         cells = [(word.row, word.column) for word in made.words]
         assert len(set(cells)) == len(cells)
@@ -79,17 +79,17 @@ def test_words_of_a_line_do_not_touch() -> None:
             lines.setdefault(word.row, []).append(word)
         for line in lines.values():
             line.sort(key=lambda word: word.left)
-            for one, other in itertools.pairwise(line):
-                assert one.right + 2 <= other.left
+            for previous, other in itertools.pairwise(line):
+                assert previous.right + 2 <= other.left
 
 
 def test_full_pages_are_full_and_of_all_kinds() -> None:
     rng = np.random.default_rng(0)
     made = [world.sample_page(rng) for _ in range(60)]
-    assert {region.label for one in made for region in one.regions} == set(page.LABELS)
-    assert np.mean([len(one.words) for one in made]) > 75
-    assert any(_columns(one) == 2 for one in made)
-    assert any(_columns(one) == 1 for one in made)
+    assert {region.label for sample in made for region in sample.regions} == set(page.LABELS)
+    assert np.mean([len(sample.words) for sample in made]) > 75
+    assert any(_columns(sample) == 2 for sample in made)
+    assert any(_columns(sample) == 1 for sample in made)
 
 
 def _columns(made: page.DrawnPage) -> int:
@@ -107,10 +107,10 @@ def test_a_table_in_markdown() -> None:
 
 
 def test_words_that_find_no_room_are_left_out() -> None:
-    said = prose.sentence(np.random.default_rng(2)) * 9
-    placed = blocks.set_lines(said, (2, 2, 1, 14))
+    content = prose.sentence(np.random.default_rng(2)) * 9
+    placed = blocks.set_lines(content, (2, 2, 1, 14))
     assert {word.row for word in placed} == {2, 3}
-    assert 0 < len(placed) < len(said)
+    assert 0 < len(placed) < len(content)
 
 
 @pytest.mark.parametrize("size", [(0, 16), (4, 5)])
@@ -119,7 +119,7 @@ def test_a_page_without_room_is_refused(size: tuple[int, int]) -> None:
         world.sample_page(np.random.default_rng(0), *size)
 
 
-def test_the_tokenizer_returns_what_it_was_given() -> None:
+def test_the_tokenizer_returns_its_input() -> None:
     tokenizer, vocabulary = words.build_tokenizer(), words.vocabulary()
     for made in pages():
         ids = tokenizer(made.markdown, add_special_tokens=False).input_ids

@@ -74,8 +74,8 @@ def weights(folder: Path) -> dict[str, torch.Tensor]:
     return torch.load(folder / "state.pt", weights_only=True)["model"]
 
 
-def same(one: dict, two: dict) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+def same(first: dict, two: dict) -> bool:
+    return first.keys() == two.keys() and all(torch.equal(first[key], two[key]) for key in first)
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +89,7 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def beside(trained: Path, folder: Path, name: str) -> Path:
+def run_folder(trained: Path, folder: Path, name: str) -> Path:
     """A folder for another run of a part, next to the trained parts before it."""
     for before in ("codes", "classifier"):
         if before != name:
@@ -99,19 +99,19 @@ def beside(trained: Path, folder: Path, name: str) -> Path:
 
 @pytest.mark.parametrize("name", PARTS)
 def test_resumed_run_equals_uninterrupted_run(name: str, trained: Path, tmp_path: Path) -> None:
-    out, config = beside(trained, tmp_path, name), PARTS[name]
+    out, config = run_folder(trained, tmp_path, name), PARTS[name]
     seen: list[dict] = []
     for _ in range(sum(stage.steps for stage in config.stages)):
         assert not (out / "checkpoint").exists()
         train(out, config, progress=False, stop_after=1, on_step=seen.append)
-    assert [(one["kind"], one["step"]) for one in seen] == [
+    assert [(entry["kind"], entry["step"]) for entry in seen] == [
         (stage.kind, step + 1) for stage in config.stages for step in range(stage.steps)
     ]
     assert same(weights(out), weights(trained / name))
-    told = json.loads((out / "checkpoint" / "card.json").read_text())
-    assert told["part"] == name
-    assert told["steps"] == len(seen)
-    assert told["recipe"]["seed"] == config.seed
+    info = json.loads((out / "checkpoint" / "card.json").read_text())
+    assert info["part"] == name
+    assert info["steps"] == len(seen)
+    assert info["recipe"]["seed"] == config.seed
 
 
 def test_checkpoint_is_whole(trained: Path) -> None:
@@ -122,9 +122,9 @@ def test_checkpoint_is_whole(trained: Path) -> None:
         model.model.vqmodel.state_dict(),
         build.load_codes(trained / "codes" / "checkpoint").state_dict(),
     )
-    told = json.loads((trained / "target" / "checkpoint" / "card.json").read_text())
-    assert told["parameters"] == cards.parameters(model)
-    assert set(told["accuracy_guided"]) == {"forms", "colours", "relation", "ground", "all"}
+    info = json.loads((trained / "target" / "checkpoint" / "card.json").read_text())
+    assert info["parameters"] == cards.parameters(model)
+    assert set(info["accuracy_guided"]) == {"forms", "colours", "relation", "ground", "all"}
 
 
 def test_checkpoints_hold_what_was_trained(trained: Path) -> None:
@@ -132,7 +132,7 @@ def test_checkpoints_hold_what_was_trained(trained: Path) -> None:
     judge = classifier.load(trained / "classifier" / "checkpoint").state_dict()
     model = build.load(trained / "target" / "checkpoint")[0].state_dict()
     made = build.load_codes(trained / "codes" / "checkpoint").state_dict()
-    for name, found, mark in (
+    for name, stored, mark in (
         ("codes", made, "codes.decoder."),
         ("codes", made, "codes.quantize."),
         ("classifier", judge, ""),
@@ -143,7 +143,7 @@ def test_checkpoints_hold_what_was_trained(trained: Path) -> None:
         assert keys
         for key in keys:
             half = state[key].half().float()
-            torch.testing.assert_close(found[key.removeprefix(f"{name}.")], half, rtol=0, atol=0)
+            torch.testing.assert_close(stored[key.removeprefix(f"{name}.")], half, rtol=0, atol=0)
 
 
 def test_checks_measure_and_change_nothing(trained: Path, tmp_path: Path) -> None:
@@ -152,14 +152,14 @@ def test_checks_measure_and_change_nothing(trained: Path, tmp_path: Path) -> Non
         seen: list[dict] = []
         config = dataclasses.replace(PARTS[name], check_every=2)
         (tmp_path / name).mkdir()
-        out = beside(trained, tmp_path / name, name)
+        out = run_folder(trained, tmp_path / name, name)
         train(out, config, progress=False, on_step=seen.append)
         assert same(weights(out), weights(trained / name))
-        checks = [one["check"] for one in seen if "check" in one]
+        checks = [entry["check"] for entry in seen if "check" in entry]
         assert np.isfinite(checks[-1][figure])
 
 
-def test_parts_before_are_asked_for(tmp_path: Path) -> None:
+def test_parts_before_are_required(tmp_path: Path) -> None:
     for name in ("classifier", "target"):
         with pytest.raises(SoonerError, match="train the part 'codes' first"):
             train(tmp_path / name, PARTS[name], progress=False)
@@ -182,7 +182,7 @@ def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
         PARTS["target"], stages=(ImageStage("predict", 30, 4, 1e-2, layers=1, bf16=False),)
     )
     train(
-        beside(trained, tmp_path, "target"), config, progress=False, stop_after=29,
+        run_folder(trained, tmp_path, "target"), config, progress=False, stop_after=29,
         on_step=lambda entry: losses.append(entry["loss"]),
     )  # fmt: skip
     assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
@@ -242,14 +242,14 @@ def test_training_rows_are_what_the_processor_makes() -> None:
     captions = target.PaddedCaptions()
     rows = captions.rows(pictures, [False] * 5)
     made = build.build_processor()(
-        text=[one.caption for one in pictures],
+        text=[picture.caption for picture in pictures],
         generation_mode="image", padding=True, return_tensors="pt",
     )  # fmt: skip
     assert torch.equal(rows, made["input_ids"])
     assert torch.equal(captions.mask(rows), made["attention_mask"])
     blank = captions.rows(pictures, [True] * 5)
-    kept = (rows == captions.ids[words.BOS]) | (rows == captions.ids[words.BOI])
-    assert torch.equal(blank, torch.where(kept, rows, captions.ids[words.PAD]))
+    is_start = (rows == captions.ids[words.BOS]) | (rows == captions.ids[words.BOI])
+    assert torch.equal(blank, torch.where(is_start, rows, captions.ids[words.PAD]))
     assert torch.equal(captions.mask(blank), captions.mask(rows))
 
 
@@ -257,7 +257,7 @@ def test_family_loss_is_cross_entropy_of_sums() -> None:
     logs = torch.randn(5, 6).log_softmax(-1)
     family = torch.tensor([0, 2, 1, 0, 2, 2])
     picked = torch.tensor([0, 1, 2, 3, 4])
-    shares = torch.stack([logs.exp()[:, family == one].sum(1) for one in range(3)], dim=1)
+    shares = torch.stack([logs.exp()[:, family == kind].sum(1) for kind in range(3)], dim=1)
     expected = -shares[torch.arange(5), family[picked]].log().mean()
     torch.testing.assert_close(hints.family_loss(logs, picked, family), expected)
 
@@ -266,13 +266,13 @@ def test_hints_skip_blank_captions() -> None:
     torch.manual_seed(0)
     head, pictures = hints.AttributeHeads(8), world.prompts(3, 1)
     states = torch.randn(3, 5, 8)
-    told = head(states, hints.label(pictures, [False, True, False]))
-    kept = head(states[[0, 2]], hints.label([pictures[0], pictures[2]], [False, False]))
-    torch.testing.assert_close(told, kept)
+    actual = head(states, hints.label(pictures, [False, True, False]))
+    expected = head(states[[0, 2]], hints.label([pictures[0], pictures[2]], [False, False]))
+    torch.testing.assert_close(actual, expected)
     assert head(states, hints.label(pictures, [True] * 3)) == 0
 
 
-def test_the_written_encoder_is_the_trained_one() -> None:
+def test_the_written_encoder_is_the_trained_encoder() -> None:
     """Janus's own encoder, with its norms and attention, finds what the patch encoder finds."""
     torch.manual_seed(0)
     model, trained = architecture.build_codes(TINY_CODES), patches.PatchEncoder(TINY_CODES)
@@ -280,16 +280,16 @@ def test_the_written_encoder_is_the_trained_one() -> None:
     patches.write_into(model, trained)
     model.half().float()  # as checkpoints are written
     with torch.no_grad():
-        found = model.quant_conv(model.encoder(pixels))
-        torch.testing.assert_close(found, trained(pixels), rtol=0, atol=2e-3)
+        output = model.quant_conv(model.encoder(pixels))
+        torch.testing.assert_close(output, trained(pixels), rtol=0, atol=2e-3)
 
 
-def test_a_code_depends_on_its_own_pixels_alone(trained: Path) -> None:
+def test_a_code_depends_on_its_pixels_alone(trained: Path) -> None:
     model = build.load_codes(trained / "codes" / "checkpoint")
-    one, two = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
-    mixed = one.clone()
+    first, two = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
+    mixed = first.clone()
     mixed[:, 16:32, 24:28] = two[:, 16:32, 24:28]  # rows 4 to 7 of column 6
-    made = codes.encode(model, torch.stack([one, two, mixed])).view(3, 16, 16)
+    made = codes.encode(model, torch.stack([first, two, mixed])).view(3, 16, 16)
     swapped = torch.zeros(16, 16, dtype=torch.bool)
     swapped[4:8, 6] = True
     assert torch.equal(made[2], torch.where(swapped, made[1], made[0]))
@@ -302,16 +302,16 @@ def test_shapes_without_pairs_are_refused() -> None:
 
 
 def test_scores_of_the_judge() -> None:
-    told = world.Attributes(("circle", "cross"), ("red", "blue"), "right of", "green")
+    truth = world.Attributes(("circle", "cross"), ("red", "blue"), "right of", "green")
     right = world.Attributes(("cross", "circle"), ("blue", "red"), "left of", "green")
-    assert classifier.score(right, told) == dict.fromkeys(classifier.score(right, told), 1.0)
+    assert classifier.score(right, truth) == dict.fromkeys(classifier.score(right, truth), 1.0)
     swapped = dataclasses.replace(right, forms=right.forms[::-1], colours=right.colours[::-1])
-    assert classifier.score(swapped, told)["relation"] == 0
+    assert classifier.score(swapped, truth)["relation"] == 0
     half = dataclasses.replace(right, forms=("cross", "square"))
-    assert classifier.score(half, told)["forms"] == 0.5
-    assert classifier.score(half, told)["relation"] == 1
+    assert classifier.score(half, truth)["forms"] == 0.5
+    assert classifier.score(half, truth)["relation"] == 1
     alone = world.Attributes(("cross",), ("blue",), None, "green")
-    assert classifier.score(alone, told)["relation"] == classifier.score(alone, told)["all"] == 0
+    assert classifier.score(alone, truth)["relation"] == classifier.score(alone, truth)["all"] == 0
     assert classifier.labels(alone)[-2:] == [classifier.ABSENT] * 2
     assert cards.parameters(classifier.Classifier()) < 100_000
-    assert np.shape(classifier.labels(told)) == (len(classifier.HEADS),)
+    assert np.shape(classifier.labels(truth)) == (len(classifier.HEADS),)

@@ -55,8 +55,8 @@ TINY_PROBE = MotionRecipe(
 TINY = {"tokenizer": TINY_TOKENIZER, "target": TINY_TARGET, "probe": TINY_PROBE}
 
 
-def same(one: dict, two: dict) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+def same(first: dict, two: dict) -> bool:
+    return first.keys() == two.keys() and all(torch.equal(first[key], two[key]) for key in first)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -91,10 +91,10 @@ def test_resumed_run_equals_uninterrupted_run(part: str, tokenizer_folder: Path)
         assert not made.exists()
     parts = train(home / f"{part}-parts", config, progress=False)
     assert same(weights(whole.parent), weights(parts.parent))
-    told = json.loads((parts / "card.json").read_text())
-    assert told["part"] == part
-    assert told["steps"] == steps
-    assert told["recipe"]["seed"] == config.seed
+    info = json.loads((parts / "card.json").read_text())
+    assert info["part"] == part
+    assert info["steps"] == steps
+    assert info["recipe"]["seed"] == config.seed
 
 
 def test_parts_need_the_tokenizer(tmp_path: Path) -> None:
@@ -123,10 +123,10 @@ def test_nothing_hangs_on_later_frames(tokenizer: MotionTokenizer) -> None:
     assert codes.unique().numel() > 8
     painted = tokenizer.decode(codes)
     assert painted.shape == pixels.shape
-    for given, latents in ((1, 1), (9, 3), (29, 8)):
-        assert torch.equal(tokenizer.encode(pixels[:, :, :given]), codes[:, :latents])
+    for length, latents in ((1, 1), (9, 3), (29, 8)):
+        assert torch.equal(tokenizer.encode(pixels[:, :, :length]), codes[:, :latents])
         alone = tokenizer.decode(codes[:, :latents])
-        torch.testing.assert_close(alone, painted[:, :, :given], rtol=0, atol=1e-5)
+        torch.testing.assert_close(alone, painted[:, :, :length], rtol=0, atol=1e-5)
     other = pixels.clone()
     other[:, :, 9:] = -other[:, :, 9:]
     assert torch.equal(tokenizer.encode(other)[:, :3], codes[:, :3])
@@ -218,16 +218,16 @@ def test_hints_name_what_is_where() -> None:
     other = world.Mover("circle", "red", (34, 34), (0, 0))
     clip = world.MotionClip("sand", 1, (mover, other))
     passed = [learn_target.passes(each, (9, 10, 12)) for each in clip.movers]
-    told = hints.label(clip, (9, 10, 12), passed)
-    assert torch.equal(told[..., 0] != hints.ABSENT, passed[0] | passed[1])
+    labels = hints.label(clip, (9, 10, 12), passed)
+    assert torch.equal(labels[..., 0] != hints.ABSENT, passed[0] | passed[1])
     x, y = mover.at(4)  # the last frame of the second latent frame
-    assert told[1, y // 4, x // 4].tolist() == [1, 2, 2, 0, hints.REACH, hints.REACH]
-    assert told[1, y // 4, x // 4 - 1].tolist()[4:] == [hints.REACH - 1, hints.REACH]
-    assert told[1, 8, 8].tolist() == [0, 0, 1, 1, hints.REACH, hints.REACH]
+    assert labels[1, y // 4, x // 4].tolist() == [1, 2, 2, 0, hints.REACH, hints.REACH]
+    assert labels[1, y // 4, x // 4 - 1].tolist()[4:] == [hints.REACH - 1, hints.REACH]
+    assert labels[1, 8, 8].tolist() == [0, 0, 1, 1, hints.REACH, hints.REACH]
     bounced = next(frame for frame in range(33) if mover.heading(frame)[1] == 1)
     latent = -(-bounced // 4)
     x, y = mover.at(4 * latent)
-    assert told[latent, y // 4, x // 4, 3] == 2  # downwards after the wall
+    assert labels[latent, y // 4, x // 4, 3] == 2  # downwards after the wall
 
 
 def test_hints_count_named_blocks_alone() -> None:
@@ -238,8 +238,8 @@ def test_hints_count_named_blocks_alone() -> None:
     labels[1, 2] = torch.tensor([2, 3, 0, 1, 6, 0])
     logits = head.linear(states[1, 2]).split(hints.HEADS)
     picked = zip(logits, labels[1, 2].tolist(), strict=True)
-    wanted = -sum(each.log_softmax(0)[at] for each, at in picked) / 6
-    torch.testing.assert_close(head(states, labels), wanted)
+    expected = -sum(each.log_softmax(0)[at] for each, at in picked) / 6
+    torch.testing.assert_close(head(states, labels), expected)
 
 
 def test_nucleus() -> None:

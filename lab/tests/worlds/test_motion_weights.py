@@ -63,24 +63,24 @@ def test_cards(part: str, request: pytest.FixtureRequest) -> None:
 
 
 def test_tokenizer_is_as_good_as_its_card(tokenizer: MotionTokenizer) -> None:
-    found, claimed = card.tokenizer_figures(tokenizer, 8), report("tokenizer")["held_out"]
-    assert found["psnr"] == pytest.approx(claimed["psnr"], abs=1.5)
+    figures, claimed = card.tokenizer_figures(tokenizer, 8), report("tokenizer")["held_out"]
+    assert figures["psnr"] == pytest.approx(claimed["psnr"], abs=1.5)
     assert claimed["codes_used"] > 0.9
 
 
-def test_given_frames_encode_alone(tokenizer: MotionTokenizer, clips: tuple) -> None:
+def test_prefix_frames_encode_alone(tokenizer: MotionTokenizer, clips: tuple) -> None:
     codes = tokenizer.encode(clips[1])
-    assert torch.equal(tokenizer.encode(clips[1][:, :, : world.GIVEN]), codes[:, :3])
+    assert torch.equal(tokenizer.encode(clips[1][:, :, : world.PREFIX]), codes[:, :3])
 
 
 def test_probe_names_what_there_is(
     judge: probe.MotionProbe, tokenizer: MotionTokenizer, clips: tuple
 ) -> None:
     pixels = tokenizer.decode(tokenizer.encode(clips[1]))
-    found = probe.accuracy(judge, pixels, clips[0])
-    assert found["colour"] > 0.9
-    assert found["near"] > 0.9
-    assert found["kind"] > 0.8
+    accuracy = probe.accuracy(judge, pixels, clips[0])
+    assert accuracy["colour"] > 0.9
+    assert accuracy["near"] > 0.9
+    assert accuracy["kind"] > 0.8
     other = probe.accuracy(judge, pixels.roll(1, 0), clips[0])
     assert other["colour"] < 0.5
     still = pixels[:, :, :1].expand_as(pixels)
@@ -94,11 +94,11 @@ def test_frechet_tells_clips_apart(judge: probe.MotionProbe, clips: tuple) -> No
     assert probe.frechet(seen, frozen) > 0.01
 
 
-def test_target_foresees_as_its_card_says(
+def test_target_foresees_as_its_card_claims(
     target: CosmosARForCausalLM, tokenizer: MotionTokenizer, clips: tuple
 ) -> None:
-    found = evaluate.foresight(target, tokenizer.encode(clips[1]))
+    figures = evaluate.foresight(target, tokenizer.encode(clips[1]))
     claimed = report("target")["held_out"]
-    assert found["nats"] == pytest.approx(claimed["nats"], rel=0.25)
-    assert found["entropy"] > 0.3  # there is something to sample
-    assert found["top_1"] > 0.6
+    assert figures["nats"] == pytest.approx(claimed["nats"], rel=0.25)
+    assert figures["entropy"] > 0.3  # there is something to sample
+    assert figures["top_1"] > 0.6

@@ -9,13 +9,13 @@ from sooner_lab.worlds.motion import world
 
 
 def test_a_clip_is_a_pure_function_of_seed_and_index() -> None:
-    (one, first), (two, second) = world.film(3, 14), world.film(3, 14)
-    assert one == two == world.clip(3, 14)
+    (example, first), (two, second) = world.film(3, 14), world.film(3, 14)
+    assert example == two == world.clip(3, 14)
     assert first.dtype == np.uint8
     assert first.shape == (world.FRAMES, world.HEIGHT, world.WIDTH, 3)
     assert (first == second).all()
-    assert world.clip(3, 15) != one
-    assert world.clip(4, 14) != one
+    assert world.clip(3, 15) != example
+    assert world.clip(4, 14) != example
 
 
 @pytest.mark.parametrize("velocity", [(1, 0), (-1, 1), (0, -1), (1, 1), (-1, -1)])
@@ -64,7 +64,7 @@ def test_the_wall_rests_and_the_grain_does_not() -> None:
     assert still[0].astype(float).std(axis=(0, 1)).min() > 3
 
 
-def test_only_wanted_frames_are_drawn() -> None:
+def test_only_requested_frames_are_drawn() -> None:
     clip = world.clip(1, 1)
     whole = world.render(clip, None)
     assert (world.render(clip, None, [4, 30]) == whole[[4, 30]]).all()

@@ -31,7 +31,7 @@ TINY = RobotRecipe(
         RobotStage("policy", 2, 2, 1e-3, layers=4),
     ),
     records={"table": 24},
-    held=4,
+    check_count=4,
     check_every=0,
 )
 
@@ -52,11 +52,11 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def records() -> dict[str, np.ndarray]:
     made = list(islice(collect.demonstrate("table", 5), 40))
     return {
-        "pictures": np.stack([one.picture for one in made]),
-        "tasks": np.array([one.task for one in made]),
-        "actions": np.stack([one.actions for one in made]).astype(np.float32),
-        "points": np.stack([one.points for one in made]).astype(np.float32),
-        "places": np.stack([one.places for one in made]).astype(np.float32),
+        "pictures": np.stack([step.picture for step in made]),
+        "tasks": np.array([step.task for step in made]),
+        "actions": np.stack([step.actions for step in made]).astype(np.float32),
+        "points": np.stack([step.points for step in made]).astype(np.float32),
+        "places": np.stack([step.places for step in made]).astype(np.float32),
     }
 
 
@@ -73,9 +73,9 @@ def test_a_demonstration_is_the_expert_s_answer(records: dict[str, np.ndarray]) 
 def test_demonstrations_differ_from_an_undisturbed_episode(records: dict[str, np.ndarray]) -> None:
     """Somebody pushed the hand: it moved between records by more than the expert's two steps."""
     moved = np.diff(records["points"][:, 0], axis=0)
-    told = records["actions"][:-1, :, :3].sum(1)
+    expected = records["actions"][:-1, :, :3].sum(1)
     same_goal = (np.diff(records["points"][:, 1], axis=0) == 0).all(1)
-    off = np.abs(moved - told).max(1)[same_goal]
+    off = np.abs(moved - expected).max(1)[same_goal]
     assert (off < 1e-6).any()
     assert (off > 0.005).any()
 
@@ -94,20 +94,20 @@ def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> Non
         train(tmp_path, TINY, progress=False, stop_after=1)
     assert not (tmp_path / "checkpoint").exists()
     train(tmp_path, TINY, progress=False)
-    one, two = weights(home), weights(tmp_path)
-    assert one.keys() == two.keys()
-    assert all(torch.equal(one[key], two[key]) for key in one)
+    first, two = weights(home), weights(tmp_path)
+    assert first.keys() == two.keys()
+    assert all(torch.equal(first[key], two[key]) for key in first)
 
 
-def test_the_checkpoint_says_what_it_is(home: Path) -> None:
+def test_the_checkpoint_describes_itself(home: Path) -> None:
     card = json.loads((home / "checkpoint" / "card.json").read_text())
     assert card["steps"] == 6
     assert set(card["held_out"]) == {"table"}
     config = json.loads((home / "checkpoint" / "config.json").read_text())
     assert config["model_type"] == "openvla"
-    told = config["norm_stats"][architecture.STATISTICS]["action"]
-    assert told["mask"] == [True, True, True, False]
-    assert max(told["q99"][:3]) <= 0.01  # metres
+    statistics = config["norm_stats"][architecture.STATISTICS]["action"]
+    assert statistics["mask"] == [True, True, True, False]
+    assert max(statistics["q99"][:3]) <= 0.01  # metres
 
 
 def test_deepening_changes_nothing() -> None:
@@ -130,8 +130,8 @@ def test_training_reads_what_the_processor_will_write(records: dict[str, np.ndar
     config = architecture.build_config(SHAPE, stats)
     processor = OpenVLAProcessor.of(words.build_tokenizer(), config)
     made = processor(list(records["pictures"][:3]), ["reach the blue ball"] * 3)
-    said = batch.bins.shape[1]
-    assert torch.equal(batch.ids[:, :-said], made["input_ids"])
+    count = batch.bins.shape[1]
+    assert torch.equal(batch.ids[:, :-count], made["input_ids"])
     assert torch.allclose(batch.pixels, made["pixel_values"], atol=1e-5)
 
 
@@ -162,12 +162,12 @@ def test_vocabulary_is_laid_out_as_openvla_s() -> None:
     assert words.SPECIALS.index(words.UNKNOWN) not in ids
 
 
-def test_a_robot_is_asked_by_its_experts() -> None:
-    asked: list[tuple[int, set[str]]] = []
+def test_a_robot_is_questioned_by_its_experts() -> None:
+    calls: list[tuple[int, set[str]]] = []
 
     def processor(pictures: list, instructions: list[str]) -> dict[str, Any]:
-        asked.append((len(pictures), set(instructions)))
+        calls.append((len(pictures), set(instructions)))
         return {}
 
     assert len(list(ask_demonstrations(processor, ROWS + 1, ("table",)))) == 2
-    assert asked == [(ROWS, {"reach the blue ball"})] * 2
+    assert calls == [(ROWS, {"reach the blue ball"})] * 2

@@ -33,14 +33,14 @@ def policy() -> Policy:
 def moments() -> list[tuple[Observation, np.ndarray]]:
     """What the expert sees and does on the table, some way into each episode."""
     world = make("table")
-    found = []
+    pairs = []
     for seed in EPISODES:
         world.reset(seed)
         for _ in range(seed % 5):
             world.step(world.expert_action())  # type: ignore[attr-defined]
-        wanted = world.expert_action()  # type: ignore[attr-defined]
-        found.append((Observation(world.picture(), world.instruction), wanted))
-    return found
+        action = world.expert_action()  # type: ignore[attr-defined]
+        pairs.append((Observation(world.picture(), world.instruction), action))
+    return pairs
 
 
 def test_real_class_deep_and_narrow(policy: Policy) -> None:
@@ -53,26 +53,29 @@ def test_real_class_deep_and_narrow(policy: Policy) -> None:
 
 def test_the_card_is_of_this_checkpoint(policy: Policy) -> None:
     card = json.loads((ROBOT.target / "card.json").read_text())
-    assert card["parameters"] == sum(one.numel() for one in policy.model.parameters())
+    assert card["parameters"] == sum(parameter.numel() for parameter in policy.model.parameters())
     assert set(card["held_out"]) == {"reach", "push", "drawer-open", "table"}
-    assert all(told["near"] > 0.85 for told in card["held_out"].values())
+    assert all(scores["near"] > 0.85 for scores in card["held_out"].values())
 
 
-def test_the_head_is_of_this_target_and_says_how_it_was_trained(policy: Policy) -> None:
+def test_the_head_is_of_this_target_and_names_its_training(policy: Policy) -> None:
     assert ROBOT.head is not None
     head = EagleHead.from_pretrained(ROBOT.head)
     head.check(policy.adapter)
-    told = head.config.provenance
-    assert told["acceptance"]["chain"][0] > 0.6
-    assert told["step"] == told["settings"]["steps"]
+    provenance = head.config.provenance
+    assert provenance["acceptance"]["chain"][0] > 0.6
+    assert provenance["step"] == provenance["settings"]["steps"]
     assert 0 < head.temperature < 1  # sure of the mode where the distribution is broad
 
 
 def test_actions_follow_the_expert(policy: Policy, moments: list) -> None:
     """On the table, with goals it has never seen: within two millimetres on the mean."""
-    said = policy.act([seen for seen, _ in moments], method="plain")
+    actions = policy.act([seen for seen, _ in moments], method="plain")
     off = np.array(
-        [abs(one.values[0] - wanted) for one, (_, wanted) in zip(said, moments, strict=True)]
+        [
+            abs(action.values[0] - expected)
+            for action, (_, expected) in zip(actions, moments, strict=True)
+        ]
     )
     assert off[:, :3].mean() < 0.002
     assert off[:, 3].max() < 0.05
@@ -94,8 +97,8 @@ def test_it_reaches_the_ball(policy: Policy) -> None:
     """Closed loops, plain and relaxed, in the world that needs no simulator."""
     for method in ("plain", "relaxed"):
         act = partial(policy.act, method=method)
-        found = run_rollouts(act, "table", episodes=4, seed=EPISODES[0], batch=4)
-        assert found.success_rate == 1.0
+        rollouts = run_rollouts(act, "table", episodes=4, seed=EPISODES[0], batch=4)
+        assert rollouts.success_rate == 1.0
 
 
 @pytest.mark.skipif(
@@ -104,7 +107,7 @@ def test_it_reaches_the_ball(policy: Policy) -> None:
 def test_it_opens_the_drawer_in_mujoco(policy: Policy, tmp_path: Path) -> None:
     """One filmed episode in real physics, relaxed."""
     try:
-        found = run_rollouts(
+        rollouts = run_rollouts(
             partial(policy.act, method="relaxed"), "drawer-open", episodes=1, seed=EPISODES[0],
             films=tmp_path,
         )  # fmt: skip
@@ -112,7 +115,7 @@ def test_it_opens_the_drawer_in_mujoco(policy: Policy, tmp_path: Path) -> None:
         if "can't render" not in str(error):
             raise
         pytest.skip(str(error))
-    [episode] = found.episodes
+    [episode] = rollouts.episodes
     assert episode.success
     assert episode.film is not None
     assert episode.film.stat().st_size > 10_000
@@ -120,11 +123,11 @@ def test_it_opens_the_drawer_in_mujoco(policy: Policy, tmp_path: Path) -> None:
 
 def test_the_sample_is_a_moment_of_reach(policy: Policy) -> None:
     assert ROBOT.sample is not None
-    told = json.loads(ROBOT.sample.with_suffix(".json").read_text())
+    info = json.loads(ROBOT.sample.with_suffix(".json").read_text())
     picture = np.array(Image.open(ROBOT.sample).convert("RGB"))
-    assert told["instruction"] == ROBOT.prompt
-    [said] = policy.act([Observation(picture, ROBOT.prompt)], method="plain")
-    assert np.abs(said.values[0] - told["action"]).max() < 0.003
+    assert info["instruction"] == ROBOT.prompt
+    [action] = policy.act([Observation(picture, ROBOT.prompt)], method="plain")
+    assert np.abs(action.values[0] - info["action"]).max() < 0.003
 
 
 def test_half_precision_weights_run_in_full(policy: Policy) -> None:

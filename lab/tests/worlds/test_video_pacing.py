@@ -10,8 +10,8 @@ from sooner_lab.worlds.video import cases, evaluate, film, pacing, world
 from sooner_lab.worlds.video.pacing import ScenePacing
 
 
-def draw(shown: tuple[int, ...], seed: int = 0) -> world.SceneClip:
-    return pacing.paced_clip(np.random.default_rng(seed), shown)
+def draw(frame_counts: tuple[int, ...], seed: int = 0) -> world.SceneClip:
+    return pacing.paced_clip(np.random.default_rng(seed), frame_counts)
 
 
 def test_two_frames_a_scene_is_the_plain_clip() -> None:
@@ -19,17 +19,19 @@ def test_two_frames_a_scene_is_the_plain_clip() -> None:
     paced = draw((2, 2, 2, 2))
     assert paced.scenes == plain.scenes
     assert (paced.total_frames, paced.samples) == (plain.total_frames, plain.samples) == (96, 8)
-    wanted = [0, 13, 24, 47, 95]
-    assert np.array_equal(world.render(paced, wanted, 56), world.render(plain, wanted, 56))
+    indices = [0, 13, 24, 47, 95]
+    assert np.array_equal(world.render(paced, indices, 56), world.render(plain, indices, 56))
 
 
-def test_sampled_frames_are_the_shown_ones() -> None:
-    shown = (3, 1, 16, 8)
-    clip = draw(shown)
+def test_sampled_frames_are_those_of_the_clip() -> None:
+    frame_counts = (3, 1, 16, 8)
+    clip = draw(frame_counts)
     indices = world.sample_indices(clip.total_frames, clip.samples)
     located = [clip.locate(int(index)) for index in indices]
-    assert [clip.scenes.index(scene) for scene, _ in located] == np.repeat(range(4), shown).tolist()
-    assert np.allclose([moment for _, moment in located], pacing.moments(shown))
+    assert [clip.scenes.index(scene) for scene, _ in located] == np.repeat(
+        range(4), frame_counts
+    ).tolist()
+    assert np.allclose([moment for _, moment in located], pacing.moments(frame_counts))
 
 
 def test_a_longer_scene_rests_moves_and_rests() -> None:
@@ -40,7 +42,7 @@ def test_a_longer_scene_rests_moves_and_rests() -> None:
     assert len({at[0], at[3], at[4]}) == 3
 
 
-def test_a_scene_shown_once_rests_and_is_told_so() -> None:
+def test_a_scene_of_a_single_frame_rests_and_is_described_so() -> None:
     clip = draw((1, 4))
     assert clip.scenes[0].start == clip.scenes[0].end
     assert "stays at the" in world.describe(clip.scenes[0], 0)
@@ -92,8 +94,8 @@ def test_needle_is_scored_alone() -> None:
     needle = pacing.needle_clip(np.random.default_rng(2), 24, 0.5, 2)
     assert needle.answer in world.caption(needle.clip)
     assert set(needle.score(needle.answer).values()) == {1.0}
-    others = world.caption(needle.clip).replace(needle.answer, "")
-    assert set(needle.score(others).values()) == {0.0}
+    rest = world.caption(needle.clip).replace(needle.answer, "")
+    assert set(needle.score(rest).values()) == {0.0}
 
 
 @pytest.mark.parametrize("wrong", [{"depth": 1.5}, {"frames": 3}, {"needle_frames": 0}])
@@ -106,24 +108,24 @@ def test_long_clips_are_filmed() -> None:
     clip = draw((1, 6, 2))
     back = film.through_file(clip)
     assert back.shape[0] == clip.total_frames == 108
-    shown = world.sample_indices(clip.total_frames, clip.samples)
+    indices = world.sample_indices(clip.total_frames, clip.samples)
     error = np.abs(cases.from_file(clip).astype(int) - evaluate.film_of(clip)).mean(axis=(1, 2, 3))
-    assert len(error) == len(shown) == 9
+    assert len(error) == len(indices) == 9
     assert error.max() < 6
 
 
 def test_clips_of_other_sizes_are_captioned_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
     """Batches hold equal sizes only; the texts come back in the clips' order."""
 
-    def told(model, processor, videos, *, num_frames, max_new_tokens) -> list[str]:
+    def fake_describe(model, processor, videos, *, num_frames, max_new_tokens) -> list[str]:
         return [str(num_frames)] * len(videos)
 
-    monkeypatch.setattr(evaluate, "describe", told)
+    monkeypatch.setattr(evaluate, "describe", fake_describe)
     clips = [draw((8, 3)), draw((2,)), draw((3, 8)), world.sample_clip(np.random.default_rng(0), 3)]
     assert evaluate.captions(None, None, clips) == ["11", "2", "11", "6"]
 
 
-def test_held_out_cases_are_what_they_say() -> None:
+def test_cases_for_tests_are_what_their_names_promise() -> None:
     assert [clip.lengths for clip in cases.draw("even_8_scenes_6", 2)] == [(96,) * 6] * 2
     clips = cases.draw("uneven_scenes_6", 10)
     assert len({clip.lengths for clip in clips}) > 5

@@ -57,10 +57,10 @@ def test_only_long_rows_are_pruned(
     seen: list[tuple[int, int | None]] = []
     predict = losses.predict
 
-    def watch(model, batch, features, first, bf16, kept=None):  # type: ignore[no-untyped-def]
+    def watch(model, batch, features, first, bf16, places=None):  # type: ignore[no-untyped-def]
         visual = features.shape[1] + 1
-        seen.append((visual, None if kept is None else kept.shape[1] - batch.ids.shape[1]))
-        return predict(model, batch, features, first, bf16, kept)
+        seen.append((visual, None if places is None else places.shape[1] - batch.ids.shape[1]))
+        return predict(model, batch, features, first, bf16, places)
 
     monkeypatch.setattr(losses, "predict", watch)
     stage = dataclasses.replace(ROW.stages[0], steps=12)
@@ -89,7 +89,7 @@ def test_pruned_rows_resume_to_the_same_weights(target: Path, tmp_path: Path) ->
     assert all(torch.equal(states[0][key], states[1][key]) for key in states[0])
 
 
-def test_a_missing_target_gets_one_line(tmp_path: Path) -> None:
+def test_a_missing_target_gets_a_single_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match=r"target/checkpoint' to rank tokens with; train that"):
         train(tmp_path / "draft", ROW, progress=False)
 
@@ -98,8 +98,8 @@ def test_everywhere_a_token_names_the_frames_shape() -> None:
     frames = data.sample_frames(np.random.default_rng(1), 6, torch.Generator().manual_seed(0))
     same = data.sample_frames(np.random.default_rng(1), 6, torch.Generator().manual_seed(0), True)
     assert torch.equal(frames.pixels, same.pixels)
-    shown = frames.labels[..., 1] > 0  # [frames, tokens]
-    assert 0 < shown.float().mean() < 0.5
-    assert torch.equal(frames.labels[shown], same.labels[shown])
+    has_shape = frames.labels[..., 1] > 0  # [frames, tokens]
+    assert 0 < has_shape.float().mean() < 0.5
+    assert torch.equal(frames.labels[has_shape], same.labels[has_shape])
     assert (same.labels == same.labels[:, :1]).all()  # all tokens of a frame tell the same
     assert (same.labels[..., 1:] > 0).all()

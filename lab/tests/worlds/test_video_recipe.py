@@ -41,8 +41,8 @@ MICRO = VideoRecipe(
 )
 
 
-def same(one: dict, two: dict) -> bool:
-    return one.keys() == two.keys() and all(torch.equal(one[key], two[key]) for key in one)
+def same(first: dict, two: dict) -> bool:
+    return first.keys() == two.keys() and all(torch.equal(first[key], two[key]) for key in first)
 
 
 def weights(folder: Path) -> dict[str, torch.Tensor]:
@@ -197,8 +197,8 @@ def tiny_batch() -> tuple:
     model = architecture.build_model(dataclasses.replace(TINY, layers=2)).eval()
     writer, rng = data.CaptionRowWriter(), np.random.default_rng(0)
     clips = evaluate.sample_clips(3, 2, 2)
-    told = [[writer.sentence(scene) for scene in clip.scenes] for clip in clips]
-    batch = writer.write(rng, told, 4)
+    sentences = [[writer.sentence(scene) for scene in clip.scenes] for clip in clips]
+    batch = writer.write(rng, sentences, 4)
     return model, batch, torch.randn(2, 64, 32), len(writer.head)
 
 
@@ -207,8 +207,8 @@ def test_keeping_every_place_changes_nothing() -> None:
     model, batch, features, first = tiny_batch()
     everything = torch.arange(batch.ids.shape[1]).expand(2, -1)
     whole = losses.predict(model, batch, features, first, False)
-    kept = losses.predict(model, batch, features, first, False, everything)
-    torch.testing.assert_close(kept[0], whole[0], rtol=1e-5, atol=1e-6)
+    actual = losses.predict(model, batch, features, first, False, everything)
+    torch.testing.assert_close(actual[0], whole[0], rtol=1e-5, atol=1e-6)
 
 
 @torch.no_grad()
@@ -217,38 +217,40 @@ def test_dropping_tokens_equals_masking_them() -> None:
     model, batch, features, first = tiny_batch()
     rows, length = batch.ids.shape
     video = range(first, first + 65)
-    kept = data.kept_places(np.random.default_rng(1), rows, length, video, (0.7, 0.95))
-    found = losses.predict(model, batch, features, first, False, kept)[0]
-    seen = torch.zeros(rows, length, dtype=torch.bool).scatter(1, kept, True)
+    places = data.places_to_keep(np.random.default_rng(1), rows, length, video, (0.7, 0.95))
+    actual = losses.predict(model, batch, features, first, False, places)[0]
+    seen = torch.zeros(rows, length, dtype=torch.bool).scatter(1, places, True)
     mask = seen[:, None, None, :] & torch.ones(length, length, dtype=torch.bool).tril()
     decoder = model.model.language_model
     bare = decoder.forward
-    decoder.forward = lambda **given: bare(**given, attention_mask=mask)
+    decoder.forward = lambda **options: bare(**options, attention_mask=mask)
     masked = losses.predict(model, batch, features, first, False)[0]
-    torch.testing.assert_close(found, masked, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(actual, masked, rtol=1e-4, atol=1e-5)
 
 
-def test_kept_places_hold_all_text_and_few_visual_tokens() -> None:
+def test_places_to_keep_hold_all_text_and_few_visual_tokens() -> None:
     video = range(3, 1028)
-    kept = data.kept_places(np.random.default_rng(2), 3, 1200, video, (0.7, 0.95))
-    assert kept.shape[0] == 3
-    assert 0.05 * 1025 - 1 <= kept.shape[1] - (1200 - 1025) <= 0.3 * 1025 + 1
-    for row in kept.tolist():
+    places = data.places_to_keep(np.random.default_rng(2), 3, 1200, video, (0.7, 0.95))
+    assert places.shape[0] == 3
+    assert 0.05 * 1025 - 1 <= places.shape[1] - (1200 - 1025) <= 0.3 * 1025 + 1
+    for row in places.tolist():
         assert row == sorted(set(row))
         assert set(range(1200)) - set(row) <= set(video)
-    assert kept[0].tolist() != kept[1].tolist()
+    assert places[0].tolist() != places[1].tolist()
 
 
 def test_bank_shows_what_a_clip_shows() -> None:
     """Features put together from a bank are near those of the rendered frames."""
     torch.manual_seed(0)
     model = architecture.build_model(TINY)
-    found = bank.encode(model, data.CaptionRowWriter(), 6, (0, 0))
-    picked = found.draw(np.random.default_rng(0), 1, 3)
-    shown = np.array([[8, 1, 5]])
-    counts = shown[0]
-    gathered = found.gather(picked, shown).unflatten(1, (14, 16))[0]  # [frames, tokens, width]
-    scenes = [found.scenes[scene] for scene in np.repeat(picked[0], counts)]
+    scene_bank = bank.encode(model, data.CaptionRowWriter(), 6, (0, 0))
+    picked = scene_bank.draw(np.random.default_rng(0), 1, 3)
+    frame_counts = np.array([[8, 1, 5]])
+    counts = frame_counts[0]
+    gathered = scene_bank.gather(picked, frame_counts).unflatten(1, (14, 16))[
+        0
+    ]  # [frames, tokens, width]
+    scenes = [scene_bank.scenes[scene] for scene in np.repeat(picked[0], counts)]
     clean = data.draw_frames(scenes, pacing.moments(counts), torch.Generator().manual_seed(1))
     with torch.no_grad():
         truth = losses.see(model, clean.pixels)
@@ -257,12 +259,12 @@ def test_bank_shows_what_a_clip_shows() -> None:
     nearest = distance.argmin(1).tolist()
     places = np.repeat(np.arange(3), counts)
     assert [places[index] for index in nearest] == places.tolist()
-    assert found.report(picked[0], counts)[1] == found.resting[picked[0, 1]]
-    assert found.report(picked[0], counts)[0] == found.sentences[picked[0, 0]]
+    assert scene_bank.report(picked[0], counts)[1] == scene_bank.resting[picked[0, 1]]
+    assert scene_bank.report(picked[0], counts)[0] == scene_bank.sentences[picked[0, 0]]
 
 
 @pytest.mark.parametrize("moment", [0.0, 0.25, 0.3, 0.375, 0.45, 0.5, 0.9375])
-def test_bank_has_a_moment_near_every_shown_one(moment: float) -> None:
+def test_bank_has_a_moment_near_every_moment_of_a_clip(moment: float) -> None:
     scene = evaluate.sample_clips(4, 1, 1)[0].scenes[0]
     scene = dataclasses.replace(scene, start=0, end=2)
     near = bank.MOMENTS[int(bank.moment_bins(np.array(moment)))]

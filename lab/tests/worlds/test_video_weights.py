@@ -25,7 +25,7 @@ def draft() -> tuple:
 
 
 @pytest.fixture(scope="module")
-def found(target: tuple, draft: tuple) -> dict[str, dict[str, float]]:
+def accuracy(target: tuple, draft: tuple) -> dict[str, dict[str, float]]:
     """Accuracy of both on the same held-out clips of 8 scenes, sent through H.264 files."""
     clips = evaluate.sample_clips(424_242, 8, 8)
     videos = [film.through_file(clip) for clip in clips]
@@ -51,15 +51,15 @@ def test_same_tokenizer_other_padding(target: tuple, draft: tuple) -> None:
 
 
 @pytest.mark.parametrize("name", world.ATTRIBUTES)
-def test_target_is_right(found: dict, name: str) -> None:
+def test_target_is_right(accuracy: dict, name: str) -> None:
     # 64 scenes: at a true accuracy of 99 % four or more misses have odds below 1 in 100.
-    assert found["target"][name] >= 0.95
+    assert accuracy["target"][name] >= 0.95
 
 
-def test_draft_is_worse_but_no_guesser(found: dict) -> None:
-    assert found["draft"]["all"] < found["target"]["all"] - 0.02
+def test_draft_is_worse_but_no_guesser(accuracy: dict) -> None:
+    assert accuracy["draft"]["all"] < accuracy["target"]["all"] - 0.02
     # Guessing gets 1/5, 1/6, 1/5, 1/9, 1/9.
-    assert found["draft"]["all"] > 0.3
+    assert accuracy["draft"]["all"] > 0.3
 
 
 def test_draft_knows_the_pattern_of_the_text(draft: tuple) -> None:
@@ -96,7 +96,7 @@ def test_other_prompts_work(target: tuple, prompt: str) -> None:
     assert np.mean(list(world.score(text, clip).values())) >= 0.9
 
 
-def test_text_and_images_are_taken(target: tuple) -> None:
+def test_text_and_images_are_accepted(target: tuple) -> None:
     from PIL import Image
 
     model, processor = target
@@ -114,14 +114,14 @@ def test_a_target_token_costs_several_draft_tokens(target: tuple, draft: tuple) 
     assert layers[0] >= 5 * layers[1]
 
 
-def test_cards_tell_what_was_measured(found: dict) -> None:
+def test_cards_tell_what_was_measured(accuracy: dict) -> None:
     cards = {}
     for name, folder in (("target", VIDEO.target), ("draft", VIDEO.draft)):
         cards[name] = json.loads((folder / "card.json").read_text())
         parameters = sum(p.numel() for p in evaluate.load(folder)[0].parameters())
         assert cards[name]["parameters"] == parameters
-    told = {name: card["accuracy"] for name, card in cards.items()}
-    assert abs(told["target"]["scenes_8_h264"]["all"] - found["target"]["all"]) < 0.05
+    figures = {name: card["accuracy"] for name, card in cards.items()}
+    assert abs(figures["target"]["scenes_8_h264"]["all"] - accuracy["target"]["all"]) < 0.05
     # A draft that loses its place is wrong from there on, so other clips say little of it: its own.
-    again = evaluate.evaluate(VIDEO.draft, told["draft"]["clips"], 4)
-    assert abs(told["draft"]["scenes_4"]["all"] - again["all"]) < 0.01
+    again = evaluate.evaluate(VIDEO.draft, figures["draft"]["clips"], 4)
+    assert abs(figures["draft"]["scenes_4"]["all"] - again["all"]) < 0.01

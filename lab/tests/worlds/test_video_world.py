@@ -32,7 +32,7 @@ def test_scenes_move_and_cuts_show() -> None:
     for seed in range(20):
         scenes = draw(seed, 10).scenes
         assert all(scene.start != scene.end for scene in scenes)
-        assert all(one.background != two.background for one, two in pairwise(scenes))
+        assert all(first.background != two.background for first, two in pairwise(scenes))
 
 
 @pytest.mark.parametrize("scenes", [0, 13])
@@ -52,12 +52,12 @@ def test_caption_is_read_back() -> None:
 
 
 @pytest.mark.parametrize("name", world.ATTRIBUTES)
-def test_one_wrong_attribute_costs_that_attribute_only(name: str) -> None:
+def test_a_wrong_attribute_costs_that_attribute_only(name: str) -> None:
     clip = with_first(draw(1), shape="star", colour="red", background="grey", start=0, end=8)
     other = {"shape": "cross", "colour": "cyan", "background": "white", "start": 4, "end": 3}
-    found = world.score(world.caption(with_first(clip, **{name: other[name]})), clip)
-    assert found.pop(name) == 0.75
-    assert set(found.values()) == {1.0}
+    scores = world.score(world.caption(with_first(clip, **{name: other[name]})), clip)
+    assert scores.pop(name) == 0.75
+    assert set(scores.values()) == {1.0}
 
 
 def test_missing_swapped_and_repeated_scenes_are_wrong() -> None:
@@ -79,12 +79,12 @@ def test_decoded_text_without_spaces_before_marks_is_read() -> None:
 
 
 @pytest.mark.parametrize(("total", "count"), [(192, 16), (24, 2), (100, 7), (48, 48)])
-def test_sampling_is_transformers_own(total: int, count: int) -> None:
+def test_sampling_is_that_of_transformers(total: int, count: int) -> None:
     metadata = VideoMetadata(total_num_frames=total, fps=12)
-    theirs = BaseVideoProcessor.sample_frames(
+    expected = BaseVideoProcessor.sample_frames(
         BaseVideoProcessor(), metadata=metadata, num_frames=count
     )
-    assert np.array_equal(world.sample_indices(total, count), theirs)
+    assert np.array_equal(world.sample_indices(total, count), expected)
 
 
 def test_two_frames_a_scene_show_both_cells() -> None:
@@ -95,7 +95,7 @@ def test_two_frames_a_scene_show_both_cells() -> None:
         assert 3 * int(y * 3) + int(x * 3) == (scene.end if place % 2 else scene.start)
 
 
-def test_only_the_asked_frames_are_drawn_and_equal_the_film() -> None:
+def test_only_the_requested_frames_are_drawn_and_equal_the_film() -> None:
     clip = draw(7, 2)
     whole = world.render(clip, side=56)
     assert whole.shape == (48, 56, 56, 3)
@@ -121,9 +121,9 @@ def test_pixels_show_colour_background_and_place(shape: str) -> None:
 
 def test_shapes_look_different() -> None:
     looks = [world.render(with_first(draw(9), shape=name), [0]) for name in world.SHAPES]
-    for one in range(len(looks)):
-        for two in range(one):
-            assert (looks[one] != looks[two]).any(-1).sum() > 100
+    for first in range(len(looks)):
+        for two in range(first):
+            assert (looks[first] != looks[two]).any(-1).sum() > 100
 
 
 @pytest.mark.parametrize(

@@ -114,9 +114,9 @@ class CaptionBench:
         measured = measure(arms, len(self.files), self.settings.repeats, progress)
         for index in range(len(self.files)):
             tokens, scores = self.reference(index)
-            for one in measured:
-                one.parity += [
-                    compare(tokens, sample.tokens[0], scores) for sample in one.samples[index]
+            for arm in measured:
+                arm.parity += [
+                    compare(tokens, sample.tokens[0], scores) for sample in arm.samples[index]
                 ]
         return measured
 
@@ -132,37 +132,37 @@ class CaptionBench:
 
     def rows(self, measured: list[ArmSamples]) -> list[dict[str, Any]]:
         """One object of figures for each arm."""
-        plain = next(one for one in measured if one.arm.name == "plain")
-        rows = [row(one, plain) for one in measured]
-        for one, figures in zip(measured, rows, strict=True):
-            if one.arm.name in LOSSY:
-                figures["acceptance_ratio"] = self._acceptance_ratio(one)
-                figures |= self.kept(one.arm.name)
-            if one.arm.name in SIMULATED and not one.is_red:
-                self._compare_with_simulator(one, plain, figures)
+        plain = next(arm for arm in measured if arm.arm.name == "plain")
+        rows = [row(arm, plain) for arm in measured]
+        for arm, figures in zip(measured, rows, strict=True):
+            if arm.arm.name in LOSSY:
+                figures["acceptance_ratio"] = self._acceptance_ratio(arm)
+                figures |= self.pruner_figures(arm.arm.name)
+            if arm.arm.name in SIMULATED and not arm.is_red:
+                self._compare_with_simulator(arm, plain, figures)
         return rows
 
-    def _compare_with_simulator(self, one: ArmSamples, plain: ArmSamples, figures: dict) -> None:
+    def _compare_with_simulator(self, arm: ArmSamples, plain: ArmSamples, figures: dict) -> None:
         """Put the simulator's speed-up, and the share of it that was measured, into `figures`."""
-        num_draft_tokens = self.settings.num_draft_tokens if one.arm.name == "speculative" else None
-        predicted = predicted_speedup(one.stats, plain.stats, num_draft_tokens)
+        num_draft_tokens = self.settings.num_draft_tokens if arm.arm.name == "speculative" else None
+        predicted = predicted_speedup(arm.stats, plain.stats, num_draft_tokens)
         if predicted is not None:
             figures["simulated_speedup"] = predicted
             figures["share_of_simulation"] = figures["decode_speedup"] / predicted
 
-    def _acceptance_ratio(self, one: ArmSamples) -> float:
+    def _acceptance_ratio(self, arm: ArmSamples) -> float:
         """Share of a pruned target's tokens that the full one would say too (table 2's A)."""
-        pruner = self.pruner(one.arm.name)
-        found = []
-        for index, runs in enumerate(one.samples):
+        pruner = self.pruner(arm.arm.name)
+        ratios = []
+        for index, runs in enumerate(arm.samples):
             clip = self.clip("plain", index)
             stepwise = getattr(pruner, "decode_ratio", 0) > 0
-            found.append(
+            ratios.append(
                 acceptance_ratio(
                     self.model, clip.inputs, runs[0].tokens[0], pruner, stepwise=stepwise
                 )
             )
-        return sum(each.greedy for each in found) / len(found)
+        return sum(each.greedy for each in ratios) / len(ratios)
 
     def _possible(self, name: str) -> bool:
         if name in HF:
@@ -247,7 +247,7 @@ class CaptionBench:
             return None
         return LOSSY[name]().for_retention(self.settings.retention, adapt(self.model).layers)
 
-    def kept(self, name: str) -> dict[str, Any]:
+    def pruner_figures(self, name: str) -> dict[str, Any]:
         """What the pruner of an arm of `LOSSY` keeps: `retention`, the mean share of the visual
         tokens that a generated token attends to, and `prefill_retention`; `pruner` in words."""
         pruner, layers = self.pruner(name), adapt(self.model).layers
@@ -296,13 +296,15 @@ def batch_figures(bench: CaptionBench, rows: int, arms: Sequence[Figures]) -> Fi
         for name, whole in wholes.items():
             made[name] = _decode(bench, name, whole, limit)
             speeds[name].append(made[name].stats.tokens_per_second)
-    parity = _verdicts(bench, order, {name: one.tokens for name, one in made.items()}, limit)
+    parity = _verdicts(
+        bench, order, {name: generation.tokens for name, generation in made.items()}, limit
+    )
     plain, alone = median(speeds["plain"]), arms[0]["tokens_per_second"]
-    found = []
+    rows_by_arm = []
     for arm in arms:
         name = arm["method"]
         speed, single = median(speeds[name]), arm.get("tokens_per_second")
-        found.append(
+        rows_by_arm.append(
             {
                 "method": name,
                 "tokens_per_second": speed,
@@ -314,7 +316,7 @@ def batch_figures(bench: CaptionBench, rows: int, arms: Sequence[Figures]) -> Fi
                 "parity": parity[name],
             }
         )
-    return {"rows": rows, "arms": found}
+    return {"rows": rows, "arms": rows_by_arm}
 
 
 def _whole(bench: CaptionBench, name: str, order: Sequence[int]) -> Clip:
@@ -327,14 +329,14 @@ def _verdicts(
     bench: CaptionBench, order: Sequence[int], made: Mapping[str, list[list[int]]], limit: int
 ) -> dict[str, list[str]]:
     """Parity of each row of each arm with HF's decoding of that row alone, clip by clip."""
-    told: dict[str, list[str]] = {name: [""] * len(order) for name in made}
+    verdicts: dict[str, list[str]] = {name: [""] * len(order) for name in made}
     for clip in sorted(set(order)):
-        wanted, scores = bench.reference(clip)
+        expected, scores = bench.reference(clip)
         for place in (place for place, index in enumerate(order) if index == clip):
             for name, tokens in made.items():
-                found = compare(wanted[:limit], tokens[place], scores[:limit])
-                told[name][place] = found.verdict
-    return told
+                parity = compare(expected[:limit], tokens[place], scores[:limit])
+                verdicts[name][place] = parity.verdict
+    return verdicts
 
 
 def _decode(bench: CaptionBench, name: str, clip: Clip, limit: int) -> Generation:
@@ -356,10 +358,10 @@ def _together(clips: list[Clip]) -> Clip:
 
 def stack(inputs: list[dict[str, Any]]) -> dict[str, Any]:
     """One batch of several single-row inputs, shorter prompts padded on the left with zeros."""
-    width = max(one["input_ids"].shape[1] for one in inputs)
-    padded = [_widen(one, width) for one in inputs]
+    width = max(row["input_ids"].shape[1] for row in inputs)
+    padded = [_widen(row, width) for row in inputs]
     return {
-        name: torch.cat([one[name] for one in padded])
+        name: torch.cat([row[name] for row in padded])
         for name, value in padded[0].items()
         if isinstance(value, Tensor)
     }

@@ -96,8 +96,8 @@ def recognise(folder: Path) -> Schema | None:
     Several layouts may fit a table of few columns; then the folder's own name decides.
     """
     fitting = [schema for schema in SCHEMAS.values() if _fits(schema, folder)]
-    own = _bare(folder.resolve().name)
-    named = [schema for schema in fitting if _bare(schema.name) in own]
+    name = _bare(folder.resolve().name)
+    named = [schema for schema in fitting if _bare(schema.name) in name]
     return next(iter(named or fitting), None)
 
 

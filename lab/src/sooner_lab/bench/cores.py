@@ -40,9 +40,11 @@ def split_sentence(server: Sequence[int] | None, clients: Sequence[int] | None) 
     if server is None or clients is None:
         return "Server and clients are two processes, on cores that the system chose"
     if list(server) == list(clients):
-        return f"Server and clients are two processes that share {_told(server)}"
-    return f"The server runs on {_told(server)}, the clients in a process on {_told(clients)}"
+        return f"Server and clients are two processes that share {_describe(server)}"
+    return (
+        f"The server runs on {_describe(server)}, the clients in a process on {_describe(clients)}"
+    )
 
 
-def _told(numbers: Sequence[int]) -> str:
+def _describe(numbers: Sequence[int]) -> str:
     return f"core{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"

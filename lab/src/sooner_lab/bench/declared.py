@@ -22,10 +22,10 @@ def rows_of(result: Data, rows: Rows) -> Sequence[Data]:
     """Return the rows that a table or a panel shows; what is not in the result is empty."""
     if callable(rows):
         return rows(result)
-    found: Any = result
+    value: Any = result
     for name in rows.split("."):
-        found = (found or {}).get(name)
-    return found or []
+        value = (value or {}).get(name)
+    return value or []
 
 
 def value_of(row: Data, key: Value) -> Any:
@@ -34,10 +34,10 @@ def value_of(row: Data, key: Value) -> Any:
         return key(row)
     if key in row:
         return row[key]
-    found: Any = row
+    value: Any = row
     for name in key.split("."):
-        found = found.get(name) if isinstance(found, dict) else None
-    return found
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
 
 
 def times(key: str, factor: float) -> Callable[[Data], float | None]:

@@ -88,15 +88,15 @@ def compare_distributions(p: Tensor, q: Tensor, tokens: Sequence[int]) -> Fideli
         q: the lossy model's, `[tokens, vocab]`.
         tokens: what the lossy run said.
     """
-    said = torch.as_tensor(tokens, device=p.device)
-    own, theirs = (x.gather(1, said[:, None])[:, 0] for x in (p, q))
+    ids = torch.as_tensor(tokens, device=p.device)
+    full, lossy = (x.gather(1, ids[:, None])[:, 0] for x in (p, q))
     # A said token has q > 0, unless sampling and re-reading round differently at its very edge.
-    ratio = (own / theirs.clamp(min=torch.finfo(q.dtype).tiny)).clamp(max=1)
+    ratio = (full / lossy.clamp(min=torch.finfo(q.dtype).tiny)).clamp(max=1)
     return Fidelity(
-        tokens=len(said),
+        tokens=len(ids),
         sampled=float(ratio.mean()),
         overlap=min(1.0, float(torch.minimum(p, q).sum(1).mean())),
-        greedy=float((p.argmax(1) == said).float().mean()),
+        greedy=float((p.argmax(1) == ids).float().mean()),
     )
 
 
@@ -119,24 +119,24 @@ def teacher_forced(
         SoonerError: no tokens, or more than one prompt.
     """
     adapter = adapt(model)
-    given = to_device(inputs, adapter.device)
-    rows = given["input_ids"].shape[0]
+    model_inputs = to_device(inputs, adapter.device)
+    rows = model_inputs["input_ids"].shape[0]
     if rows != 1 or not len(tokens):
         raise SoonerError(
             f"fidelity reads one text behind one prompt, but got {len(tokens)} tokens and {rows} "
             "prompts; call it once for each"
         )
     with prefill(model) if prefill is not None else nullcontext():
-        prompt = adapter.embed_prompt(given)
+        prompt = adapter.embed_prompt(model_inputs)
         runner = ModelRunner(adapter, prompt.width + len(tokens))
         logits = [runner.prefill(prompt).logits]
-        said = torch.as_tensor(tokens[:-1], device=adapter.device)[None]  # [1, tokens - 1]
-        for block in said.split(1 if stepwise else max(1, said.shape[1]), 1):
+        text_ids = torch.as_tensor(tokens[:-1], device=adapter.device)[None]  # [1, tokens - 1]
+        for block in text_ids.split(1 if stepwise else max(1, text_ids.shape[1]), 1):
             if block.shape[1]:
                 logits.append(runner.forward_chain(block).logits)
                 runner.commit([list(range(block.shape[1]))])
-    processing = Processing(row_params(processors, True, 1), prompt=given["input_ids"])
-    prompt_ids = given["input_ids"][0].tolist()
-    tree = Tree.chain(said, [said.shape[1]])
+    processing = Processing(row_params(processors, True, 1), prompt=model_inputs["input_ids"])
+    prompt_ids = model_inputs["input_ids"][0].tolist()
+    tree = Tree.chain(text_ids, [text_ids.shape[1]])
     scores = processing.scores(torch.cat(logits, 1), lambda: Paths.of(tree), lambda row: prompt_ids)
     return processing.probabilities(scores)[0]

@@ -34,44 +34,44 @@ class Goal:
         except (KeyError, IndexError, TypeError) as error:
             reached, reason = None, str(error).strip("'\"") or reason
         more = {} if reached is not None else {"reason": reason}
-        return goal(self.name, self.bound, reached, at_most=self.clamp, **more)
+        return goal(self.name, self.bound, reached, is_upper=self.clamp, **more)
 
 
 def goal(
-    name: str, wanted: float | None, reached: float | None, *, at_most: bool = False, **more: Any
+    name: str, bound: float | None, reached: float | None, *, is_upper: bool = False, **more: Any
 ) -> Data:
-    """Return one row: `goal`, `wanted`, `clamp`, `reached`, `met`, and what else is known of it.
+    """Return one row: `goal`, `bound`, `clamp`, `reached`, `met`, and what else is known of it.
 
     Args:
         name: what is to be reached.
-        wanted: the bound; `None` is not judged.
+        bound: the bound; `None` is not judged.
         reached: the figure of the run; `None` was not measured.
-        at_most: the bound is the greatest value.
+        is_upper: the bound is the greatest value.
         more: such as `interval`, `where` or the `reason` of what is missing.
     """
     met = None
-    if wanted is not None and reached is not None:
-        met = reached <= wanted if at_most else reached >= wanted
-    row = {"goal": name, "wanted": wanted, "at_most": at_most, "reached": reached}
+    if bound is not None and reached is not None:
+        met = reached <= bound if is_upper else reached >= bound
+    row = {"goal": name, "wanted": bound, "at_most": is_upper, "reached": reached}
     return {**row, **more, "met": met}
 
 
 def worst(
-    name: str, wanted: float, points: Sequence[tuple[str, float]], *, at_most: bool = False
+    name: str, bound: float, points: Sequence[tuple[str, float]], *, is_upper: bool = False
 ) -> list[Data]:
     """Return the row of a goal that every point has to reach, in a list; empty without points.
 
     Args:
         name: what is to be reached.
-        wanted: the bound.
+        bound: the bound.
         points: each its place, for people, and its figure.
-        at_most: the bound is the greatest value.
+        is_upper: the bound is the greatest value.
     """
     if not points:
         return []
-    where, reached = (max if at_most else min)(points, key=lambda pair: pair[1])
+    where, reached = (max if is_upper else min)(points, key=lambda pair: pair[1])
     missed = [
-        [place, value] for place, value in points if (value > wanted if at_most else value < wanted)
+        [place, value] for place, value in points if (value > bound if is_upper else value < bound)
     ]
     more = {"where": where, "points": len(points), "missed": missed}
-    return [goal(name, wanted, reached, at_most=at_most, **more)]
+    return [goal(name, bound, reached, is_upper=is_upper, **more)]

@@ -76,28 +76,28 @@ def block_assistant(drafter: Any, target: Any) -> Any:
         MuseGlimmerAssistantModel,
     )
 
-    told = drafter.config
+    source = drafter.config
     config = MuseGlimmerAssistantConfig(
-        hidden_size=told.hidden_size,
-        intermediate_size=told.intermediate_size,
-        num_hidden_layers=told.num_hidden_layers,
-        num_attention_heads=told.num_attention_heads,
-        num_key_value_heads=told.num_key_value_heads,
-        head_dim=told.head_dim,
-        block_size=told.block_size,
-        mask_token_id=told.mask_token_id,
-        sliding_window=told.max_position_embeddings,
-        target_layer_ids=[layer - 1 for layer in told.layers],
-        rms_norm_eps=told.rms_norm_eps,
-        rope_parameters=dict(told.rope_parameters or {}),
+        hidden_size=source.hidden_size,
+        intermediate_size=source.intermediate_size,
+        num_hidden_layers=source.num_hidden_layers,
+        num_attention_heads=source.num_attention_heads,
+        num_key_value_heads=source.num_key_value_heads,
+        head_dim=source.head_dim,
+        block_size=source.block_size,
+        mask_token_id=source.mask_token_id,
+        sliding_window=source.max_position_embeddings,
+        target_layer_ids=[layer - 1 for layer in source.layers],
+        rms_norm_eps=source.rms_norm_eps,
+        rope_parameters=dict(source.rope_parameters or {}),
     )
     model = MuseGlimmerAssistantModel(config)
     names = {"fc.": "encoder.fc.", "hidden_norm.": "encoder.output_norm_enc."}
     weights = {}
     for name, value in drafter.state_dict().items():
-        for ours, theirs in names.items():
+        for ours, hf_name in names.items():
             if name.startswith(ours):
-                name = theirs + name.removeprefix(ours)
+                name = hf_name + name.removeprefix(ours)
         weights[name] = value
     model.load_state_dict(weights)
     return model.to(target.device, target.dtype).eval()

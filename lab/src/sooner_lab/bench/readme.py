@@ -43,8 +43,8 @@ def _imagine(result: Data) -> Rows:
     rows: Rows = []
     for kind, what in (("image", "picture"), ("video", "clip")):
         arms = [arm for arm in result["arms"] if arm["kind"] == kind]
-        shown = [arm for arm in arms if arm["window"] in (None, FIXED[kind])]
-        for number, arm in enumerate(shown):
+        chosen = [arm for arm in arms if arm["window"] in (None, FIXED[kind])]
+        for number, arm in enumerate(chosen):
             name = f"{what}, {result[kind]['new_tokens']} codes" if number == 0 else ""
             rows.append({**arm, "name": name})
     return rows
@@ -117,15 +117,15 @@ REPLAYED: tuple[tuple[int, tuple[float, ...]], ...] = ((1, (0.5, 0.7, 0.9)), (32
 
 def _replayed(result: Data) -> Rows:
     """Arms by what they gain at a set acceptance, and the share of what theory expects there."""
-    found: dict[str, Data] = {}
+    by_method: dict[str, Data] = {}
     for rows, acceptances in REPLAYED:
         for acceptance in acceptances:
             key = f"points[rows={rows}&pattern=independent&acceptance={acceptance}].arms"
             for arm in value_at(result, key):
                 if arm["method"] != "plain":
-                    row = found.setdefault(arm["method"], {"method": arm["method"]})
+                    row = by_method.setdefault(arm["method"], {"method": arm["method"]})
                     row[f"{rows} {acceptance:g}"] = _of_theory(arm)
-    return list(found.values())
+    return list(by_method.values())
 
 
 def _of_theory(arm: Data) -> str:
@@ -222,8 +222,9 @@ TABLES: dict[str, Table] = {
         "", _replayed,
         (
             (_arm, "arm", "{}"),
-            *((f"{rows} {one:g}", f"{'one row' if rows == 1 else f'{rows} rows'}, {one:g}", "{}")
-              for rows, acceptances in REPLAYED for one in acceptances),
+            *((f"{rows} {acceptance:g}",
+               f"{'one row' if rows == 1 else f'{rows} rows'}, {acceptance:g}", "{}")
+              for rows, acceptances in REPLAYED for acceptance in acceptances),
         ),
     ),
 }  # fmt: skip
@@ -240,12 +241,14 @@ def value_at(result: Any, key: str) -> Any:
     """
     place = 0
     for step in STEP.finditer(key):
-        field, wanted, number, name = step.groups()
+        field, values, number, name = step.groups()
         try:
             if field:
-                asked = [pair.partition("=") for pair in f"{field}={wanted}".split("&")]
+                pairs = [pair.partition("=") for pair in f"{field}={values}".split("&")]
                 result = next(
-                    one for one in result if all(str(one.get(at)) == is_ for at, _, is_ in asked)
+                    entry
+                    for entry in result
+                    if all(str(entry.get(at)) == is_ for at, _, is_ in pairs)
                 )
             else:
                 result = result[int(number) if number else name]
@@ -269,26 +272,26 @@ def rendered(text: str, results: Path) -> str:
         path = results / f"{name}.json"
         if not path.is_file():
             raise SoonerError(f"'{path}' is missing; make it with `sooner bench {name}`")
-        told: Data = json.loads(path.read_text())
-        return told
+        data: Data = json.loads(path.read_text())
+        return data
 
-    def fill(found: re.Match[str]) -> str:
-        name = found[2]
+    def fill(match: re.Match[str]) -> str:
+        name = match[2]
         if name not in TABLES:
             raise unknown("table", name, TABLES)
         (table,) = TABLES[name].render(read(name))
         lines = table_lines(table.heads, table.rows)
-        return found[1] + "\n".join(lines) + "\n" + found[4]
+        return match[1] + "\n".join(lines) + "\n" + match[4]
 
-    def say(found: re.Match[str]) -> str:
-        marker, name, key, form = found[1], found[2], found[3], found[4]
-        return f"{marker}{form.format(value_at(read(name), key))}{found[6]}"
+    def fill_figure(match: re.Match[str]) -> str:
+        marker, name, key, form = match[1], match[2], match[3], match[4]
+        return f"{marker}{form.format(value_at(read(name), key))}{match[6]}"
 
-    marked, closed = OPEN.findall(text), [found[2] for found in BLOCK.finditer(text)]
+    marked, closed = OPEN.findall(text), [block[2] for block in BLOCK.finditer(text)]
     if marked != closed:
         open_ = next((name for name in marked if name not in closed), marked[-1])
         raise SoonerError(f"<!-- table:{open_} --> is not closed; add <!-- /table --> behind it")
-    return FIGURE.sub(say, BLOCK.sub(fill, text))
+    return FIGURE.sub(fill_figure, BLOCK.sub(fill, text))
 
 
 def main(arguments: list[str]) -> int:

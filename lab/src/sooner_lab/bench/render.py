@@ -86,10 +86,10 @@ class Page:
 
     def make_tables(self, result: Data) -> list[ReportTable]:
         """Return every table that the result has figures for, the goals first."""
-        found = goal_table(result.get("goals") or [], text(self.goals, result))
+        tables = goal_table(result.get("goals") or [], text(self.goals, result))
         for table in self.tables:
-            found += table.render(result) if isinstance(table, Table) else table(result)
-        return found
+            tables += table.render(result) if isinstance(table, Table) else table(result)
+        return tables
 
     def markdown(self, result: Data, source: str) -> str:
         """Return the page; `source` names the JSON it came from."""
@@ -99,8 +99,8 @@ class Page:
             lines += ["", f"No longer measured: {', '.join(gone)}. {BEFORE}"]
         lines += sections(self.make_tables(result))
         lines += self.outro(result) if self.outro else []
-        shown = [each for each in self.figures if each.has_data(result)]
-        lines += pictures(shown, self.stem or source.removesuffix(".json"))
+        figures = [each for each in self.figures if each.has_data(result)]
+        lines += pictures(figures, self.stem or source.removesuffix(".json"))
         return "\n".join(lines) + "\n"
 
     def write_figures(self, result: Data, folder: Path, stem: str) -> list[str]:
@@ -133,9 +133,9 @@ def pivot(
         Headings, and lines of cells; a dash where there is no row.
     """
     columns = list(dict.fromkeys(row[column] for row in rows))
-    found = {(row[line], row[column]): cell_of(row) for row in rows}
+    cells = {(row[line], row[column]): cell_of(row) for row in rows}
     lines = list(dict.fromkeys(row[line] for row in rows))
-    body = [[str(name), *(found.get((name, each), "–") for each in columns)] for name in lines]
+    body = [[str(name), *(cells.get((name, each), "–") for each in columns)] for name in lines]
     return [first or line, *map(str, columns)], body
 
 
@@ -189,19 +189,19 @@ GOAL_HEADS = {"interval": "95 % interval", "recall": "at recall", "where": "at",
 
 
 def _slots_needed(row: Data) -> str:
-    wanted = row["wanted"]
-    if wanted is None or isinstance(wanted, str):
-        return wanted or "–"
+    bound = row["wanted"]
+    if bound is None or isinstance(bound, str):
+        return bound or "–"
     side = row.get("side") or ("at most" if row.get("at_most") else "at least")
-    return f"{side} {wanted:.4g}"
+    return f"{side} {bound:.4g}"
 
 
 def _verdict(row: Data) -> str:
     if "verdict" in row:
-        told = "**missed**" if row["verdict"] == "missed" else row["verdict"]
-        return told + (f": {row['reason']}" if row.get("reason") else "")
-    told = {None: "–", True: "met", False: "**missed**"}[row["met"]]
-    return f"unmeasured: {row['reason']}" if row.get("reason") else told
+        text = "**missed**" if row["verdict"] == "missed" else row["verdict"]
+        return text + (f": {row['reason']}" if row.get("reason") else "")
+    text = {None: "–", True: "met", False: "**missed**"}[row["met"]]
+    return f"unmeasured: {row['reason']}" if row.get("reason") else text
 
 
 def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
@@ -223,14 +223,14 @@ def head(result: Mapping[str, Any], source: str, title: str) -> list[str]:
         f"{origin['device']}, {_threads(origin)}, {origin['dtype']} · torch "
         f"{versions['torch']}, transformers {versions['transformers']}",
         *_dirty(origin),
-        *_kept(result),
+        *_earlier_runs(result),
     ]
 
 
 def revision(origin: Mapping[str, Any]) -> str:
     """The revision that a result's provenance names, and whether the tree was clean."""
-    told = f"revision `{origin['git']}`"
-    return f"{told} **+ uncommitted changes**" if origin.get("git_dirty") else told
+    text = f"revision `{origin['git']}`"
+    return f"{text} **+ uncommitted changes**" if origin.get("git_dirty") else text
 
 
 def _dirty(origin: Mapping[str, Any]) -> list[str]:
@@ -243,7 +243,7 @@ def _dirty(origin: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _kept(result: Mapping[str, Any]) -> list[str]:
+def _earlier_runs(result: Mapping[str, Any]) -> list[str]:
     lines = []
     for run in result.get("kept", []):
         made = run["provenance"]
@@ -282,6 +282,6 @@ def cell(value: Any, form: str) -> str:
 
 def _threads(origin: Mapping[str, Any]) -> str:
     """Torch threads, and those of a draft process beside."""
-    told = f"{origin['threads']} thread(s)"
+    text = f"{origin['threads']} thread(s)"
     draft = origin.get("draft_threads")
-    return f"{told} and {draft} of the draft process" if draft else told
+    return f"{text} and {draft} of the draft process" if draft else text

@@ -27,8 +27,8 @@ def _lines(content: Any, levels: int) -> str:
     if isinstance(content, dict):
         # JSON's names are texts; its own writer makes them of numbers.
         entries = [
-            f"{json.dumps({name: 0}, separators=(',', ':'))[1:-3]}:{_lines(one, levels - 1)}"
-            for name, one in content.items()
+            f"{json.dumps({name: 0}, separators=(',', ':'))[1:-3]}:{_lines(value, levels - 1)}"
+            for name, value in content.items()
         ]
         return "{\n" + ",\n".join(entries) + "\n}"
-    return "[\n" + ",\n".join(_lines(one, levels - 1) for one in content) + "\n]"
+    return "[\n" + ",\n".join(_lines(value, levels - 1) for value in content) + "\n]"

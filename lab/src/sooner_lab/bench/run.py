@@ -25,7 +25,7 @@ Keep = Callable[[Data], None]
 """Writes a result as far as it is."""
 
 RESAMPLES = 2000
-LEAST = 1e-12
+MIN_SECONDS = 1e-12
 """Totals below count as this much, where a total that is divided by could be 0."""
 
 
@@ -68,16 +68,16 @@ class ArmSamples:
     @property
     def is_red(self) -> bool:
         """An exact arm that differs from the reference by more than a tie."""
-        return self.arm.mode == EXACT and any(not one.ok for one in self.parity)
+        return self.arm.mode == EXACT and any(not parity.ok for parity in self.parity)
 
     @property
     def decode_seconds(self) -> float:
         """Sum over inputs of the median over repetitions."""
-        return sum(median(one.decode_seconds for one in runs) for runs in self.samples)
+        return sum(median(sample.decode_seconds for sample in runs) for runs in self.samples)
 
     @property
     def e2e_seconds(self) -> float:
-        return sum(median(one.e2e_seconds for one in runs) for runs in self.samples)
+        return sum(median(sample.e2e_seconds for sample in runs) for runs in self.samples)
 
     @property
     def tokens(self) -> int:
@@ -89,7 +89,9 @@ class ArmSamples:
 
     @property
     def stats(self) -> list[Stats]:
-        return [one.stats for runs in self.samples for one in runs if one.stats is not None]
+        return [
+            sample.stats for runs in self.samples for sample in runs if sample.stats is not None
+        ]
 
 
 def measure(
@@ -100,55 +102,57 @@ def measure(
 ) -> list[ArmSamples]:
     """Run every arm on every input `repeats` times after one warm-up that is thrown away."""
     measured = [ArmSamples(arm, [[] for _ in range(inputs)]) for arm in arms]
-    for one in measured:
-        progress(f"warm-up: {one.arm.name}")
-        one.arm.run(0)
+    for arm_samples in measured:
+        progress(f"warm-up: {arm_samples.arm.name}")
+        arm_samples.arm.run(0)
     for index in range(inputs):
         for repeat in range(repeats):
-            for one in measured:
-                progress(f"input {index + 1}/{inputs}, {repeat + 1}/{repeats}: {one.arm.name}")
-                one.samples[index].append(one.arm.run(index))
+            for arm_samples in measured:
+                progress(
+                    f"input {index + 1}/{inputs}, {repeat + 1}/{repeats}: {arm_samples.arm.name}"
+                )
+                arm_samples.samples[index].append(arm_samples.arm.run(index))
     return measured
 
 
-def row(one: ArmSamples, plain: ArmSamples) -> Data:
+def row(arm: ArmSamples, plain: ArmSamples) -> Data:
     """The figures of one arm against the plain arm; speeds are left out where parity is red."""
     result: Data = {
-        "method": one.arm.name,
-        "mode": one.arm.mode,
-        "tokens": one.tokens,
-        "parity": _verdict(one.parity) if one.arm.mode == EXACT else None,
-        "divergences": [parity.as_dict() for parity in one.parity if parity.divergence is not None],
+        "method": arm.arm.name,
+        "mode": arm.arm.mode,
+        "tokens": arm.tokens,
+        "parity": _verdict(arm.parity) if arm.arm.mode == EXACT else None,
+        "divergences": [parity.as_dict() for parity in arm.parity if parity.divergence is not None],
     }
-    if not one.is_red:
-        seconds = one.decode_seconds
+    if not arm.is_red:
+        seconds = arm.decode_seconds
         result |= {
             "decode_seconds": seconds,
-            "e2e_seconds": one.e2e_seconds,
-            "tokens_per_second": one.decode_tokens / seconds,
-            "decode_speedup": _speed(one) / _speed(plain),
+            "e2e_seconds": arm.e2e_seconds,
+            "tokens_per_second": arm.decode_tokens / seconds,
+            "decode_speedup": _speed(arm) / _speed(plain),
         }
-        if one.tokens == plain.tokens:  # a lossy text that ends early is no faster for it
-            result["e2e_speedup"] = plain.e2e_seconds / one.e2e_seconds
-    if one.stats:
-        result |= engine_figures(one, plain)
+        if arm.tokens == plain.tokens:  # a lossy text that ends early is no faster for it
+            result["e2e_speedup"] = plain.e2e_seconds / arm.e2e_seconds
+    if arm.stats:
+        result |= engine_figures(arm, plain)
     return result
 
 
-def _speed(one: ArmSamples) -> float:
-    return one.decode_tokens / one.decode_seconds
+def _speed(arm: ArmSamples) -> float:
+    return arm.decode_tokens / arm.decode_seconds
 
 
 def _verdict(parity: list[Parity]) -> str | None:
     """The worst verdict over the inputs."""
     order = ("bug", "tie", "identical")
-    found = {one.verdict for one in parity}
-    return next((verdict for verdict in order if verdict in found), None)
+    verdicts = {entry.verdict for entry in parity}
+    return next((verdict for verdict in order if verdict in verdicts), None)
 
 
-def engine_figures(one: ArmSamples, plain: ArmSamples) -> Data:
+def engine_figures(arm: ArmSamples, plain: ArmSamples) -> Data:
     """Acceptance, theory and overhead, from the engine's own counts."""
-    stats = one.stats
+    stats = arm.stats
     steps = sum(each.num_spec_steps for each in stats)
     accepted = sum(each.num_accepted_draft_tokens for each in stats)
     levels = sum(each.num_draft_levels for each in stats)
@@ -168,8 +172,8 @@ def engine_figures(one: ArmSamples, plain: ArmSamples) -> Data:
         "theory_speedup": theory,
         "notes": sorted({note for each in stats for note in each.notes})[:8],
     }
-    if theory and not one.is_red:
-        figures["share_of_theory"] = _speed(one) / _speed(plain) / theory
+    if theory and not arm.is_red:
+        figures["share_of_theory"] = _speed(arm) / _speed(plain) / theory
     return figures
 
 
@@ -187,9 +191,9 @@ def theory_speedup(stats: Sequence[Stats], plain: Sequence[Stats]) -> float | No
         for block, times in each.verify_seconds.items():
             blocks.setdefault(block, []).extend(times)
     spent = sum(len(times) * median(times) for times in blocks.values())
-    beside = [each for each in stats if not each.draft_is_hidden]
-    drafts = [seconds for each in beside for seconds in each.draft_seconds]
-    forwards = sum(each.draft_forwards for each in beside)
+    visible = [each for each in stats if not each.draft_is_hidden]
+    drafts = [seconds for each in visible for seconds in each.draft_seconds]
+    forwards = sum(each.draft_forwards for each in visible)
     if drafts:
         spent += forwards * median(drafts)
     tokens = sum(each.decode_tokens for each in stats) / max(stats[0].rows, 1)
@@ -247,7 +251,9 @@ def quotient(
 def _quotient(
     above: np.ndarray, below: np.ndarray, base_above: np.ndarray, base_below: np.ndarray
 ) -> np.ndarray:
-    return above * base_below / (np.maximum(below, LEAST) * np.maximum(base_above, LEAST))
+    return (
+        above * base_below / (np.maximum(below, MIN_SECONDS) * np.maximum(base_above, MIN_SECONDS))
+    )
 
 
 def earlier_runs(before: Mapping[str, Any], parts: Collection[str]) -> list[Data]:

@@ -83,7 +83,7 @@ def act(
         model=model,
         head=None if head is None else str(head),
         unnorm_key=unnorm_key,
-        envs=tuple(one.strip() for one in envs.split(",")) if envs else ENVS,
+        envs=tuple(name.strip() for name in envs.split(",")) if envs else ENVS,
         data=None if data is None else str(data),
         arms=some_of("arm", arms, ARMS, "plain"),
         parts=some_of("part", parts, PARTS),

@@ -42,7 +42,7 @@ def gpu(
     settings = settings_of(section, budget, device, tiny, seed)
     earlier = read_result(json, "gpu") if add else None
     result = run_bench(run, settings, json, debug, keep=keep_in(json), earlier=earlier)
-    for fault in (found := faults(result)):
+    for fault in (failures := faults(result)):
         typer.echo(fault, err=True)
-    if found:
+    if failures:
         raise typer.Exit(1)

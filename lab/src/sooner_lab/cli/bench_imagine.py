@@ -65,11 +65,11 @@ def imagine(
     """
     from ..bench.imagine.settings import ARMS, KINDS, PARTS, ImagineBenchSettings
 
-    asked = {"samples": samples, "batch": batch, "rows": rows}
+    limits = {"samples": samples, "batch": batch, "rows": rows}
     before = read_result(json, "imagine") if add else None
     if kind not in (*KINDS, "both"):
         raise unknown("kind", kind, (*KINDS, "both"))
-    sizes = {name: value for name, value in asked.items() if value is not None}
+    sizes = {name: value for name, value in limits.items() if value is not None}
     settings = ImagineBenchSettings(
         **{**(FULL if full else {}), **sizes},
         image=image,

@@ -88,16 +88,16 @@ def parse(
 
     before = read_result(json, "parse") if add else None
     if exact_pages is None:
-        asked_for = parts is not None and "exactness" in parts
-        exact_pages = FULL_EXACT if full or asked_for else 0
+        is_listed = parts is not None and "exactness" in parts
+        exact_pages = FULL_EXACT if full or is_listed else 0
     under_way = numbers("clients", clients, "1,8") if clients else ()
     if not under_way and parts is not None and "clients" in parts:
         under_way = FULL["clients"]
     check_whole("--exact-pages", exact_pages, 0)
-    asked: dict[str, Any] = {"pages": pages, "document_pages": document_pages}
+    limits: dict[str, Any] = {"pages": pages, "document_pages": document_pages}
     if under_way:
-        asked["clients"] = under_way
-    sizes = {name: value for name, value in asked.items() if value is not None}
+        limits["clients"] = under_way
+    sizes = {name: value for name, value in limits.items() if value is not None}
     settings = ParseBenchSettings(
         model=model,
         draft=draft,

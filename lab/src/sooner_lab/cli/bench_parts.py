@@ -102,12 +102,12 @@ def read_result(path: Path | None, bench: str, option: str = "--add") -> dict[st
     if path is None or not path.is_file():
         raise SoonerError(f"{option} needs the FILE of an earlier --json, not {str(path)!r}")
     try:
-        found = parse_json(path.read_text(encoding="utf-8"))
+        result = parse_json(path.read_text(encoding="utf-8"))
     except ValueError as error:
         raise SoonerError(f"'{path}' is no result of this command: {error}") from error
-    if not isinstance(found, dict) or found.get("bench") != bench:
+    if not isinstance(result, dict) or result.get("bench") != bench:
         raise SoonerError(f"'{path}' is no result of this command")
-    return found
+    return result
 
 
 def run_bench(
@@ -170,12 +170,12 @@ def show_tables(tables: Sequence[Any], words: int) -> None:
     console = Console()
     if not console.is_terminal:
         console = Console(width=WIDE)
-    for one in tables:
-        table = Table(title=one.title)
-        for number, head in enumerate(one.heads):
+    for source in tables:
+        table = Table(title=source.title)
+        for number, head in enumerate(source.heads):
             # Names that do not fit go on in the next line; by default rich would cut them.
             table.add_column(head, justify="left" if number < words else "right", overflow="fold")
-        for row in one.rows:
+        for row in source.rows:
             table.add_row(*row)
         console.print(table)
 
@@ -202,14 +202,14 @@ def numbers(what: str, text: str, example: str) -> tuple[int, ...]:
         SoonerError: no numbers, or one below 1.
     """
     try:
-        found = sorted({int(part) for part in text.split(",") if part.strip()})
+        values = sorted({int(part) for part in text.split(",") if part.strip()})
     except ValueError as error:
         raise SoonerError(f"--{what} is '{text}'; give numbers such as {example}") from error
-    if not found:
+    if not values:
         raise SoonerError(f"--{what} is empty; give numbers such as {example}")
-    for number in found:
+    for number in values:
         check_whole(f"--{what}", number)
-    return tuple(found)
+    return tuple(values)
 
 
 def measured(run: Callable[..., dict[str, Any]], settings: Any, debug: bool) -> dict[str, Any]:

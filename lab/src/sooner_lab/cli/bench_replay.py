@@ -54,7 +54,7 @@ def replay(
 
     settings = ReplaySettings.full() if full else ReplaySettings()
     chances = None if acceptance is None else _chances(acceptance)
-    given = {
+    values = {
         "methods": some_of("method", methods, METHODS, "plain"),
         "acceptance": chances,
         "clustered_acceptance": chances,
@@ -75,23 +75,23 @@ def replay(
         "threads": threads,
         "seed": seed,
     }
-    asked = {name: value for name, value in given.items() if value is not None}
-    settings = replace(settings, **asked)  # type: ignore[arg-type]
+    changes = {name: value for name, value in values.items() if value is not None}
+    settings = replace(settings, **changes)  # type: ignore[arg-type]
     settings.check()
     result = run_bench(run, settings, json, debug, words=1)
     for place in result["left_out"]:
         typer.echo(f"left out for the budget: {place}", err=True)
-    for fault in (found := faults(result)):
+    for fault in (failures := faults(result)):
         typer.echo(fault, err=True)
-    if found:
+    if failures:
         raise typer.Exit(1)
 
 
 def _chances(text: str) -> tuple[float, ...]:
     try:
-        found = sorted({float(part) for part in text.split(",") if part.strip()})
+        values = sorted({float(part) for part in text.split(",") if part.strip()})
     except ValueError:
-        found = []
-    if not found:
+        values = []
+    if not values:
         raise SoonerError(f"--acceptance is '{text}'; give chances such as 0.6,0.9")
-    return tuple(found)
+    return tuple(values)

@@ -31,7 +31,7 @@ def soak(
 
     settings = SoakSettings(minutes=minutes, processes=processes, threads=threads, seed=seed)
     result = run_bench(run, settings, json, debug)
-    for told in (*result["broken"], *result["faults"]):
-        typer.echo(told, err=True)
+    for message in (*result["broken"], *result["faults"]):
+        typer.echo(message, err=True)
     if not all(law["holds"] for law in result["laws"]):
         raise typer.Exit(1)

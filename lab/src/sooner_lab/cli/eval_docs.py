@@ -49,7 +49,7 @@ class Scoring:
             )
         return self.output
 
-    def given(self, folder: Path) -> None:
+    def score_predictions(self, folder: Path) -> None:
         """Score predictions that are there; with an output, write them for the official scorer.
 
         Raises:
@@ -63,7 +63,7 @@ class Scoring:
             write_predictions(self.output, benchmark, texts)
         self._tell(benchmark, texts, {}, {"predictions": str(folder)})
 
-    def parsed(self, wanted: ParseOptions) -> int:
+    def parsed(self, options: ParseOptions) -> int:
         """Parse the pages, then score them.
 
         Returns:
@@ -77,17 +77,17 @@ class Scoring:
         from ..evaluation.documents.speed import compared_lines, speeds
 
         benchmark = self._benchmark()
-        job = self._run(wanted, benchmark)
+        job = self._run(options, benchmark)
         failed = failures(job, benchmark)
         texts: Texts = {}
         if len(failed) < len(benchmark.samples):
             texts = read_predictions(self.folder_for_predictions(), benchmark)
-        texts = {name: one for name, one in texts.items() if name not in failed}
+        texts = {name: text for name, text in texts.items() if name not in failed}
         write_predictions(self.folder_for_predictions(), benchmark, texts)
         speed: list[GroupSpeed] | None = None
-        if wanted.compare:
+        if options.compare:
             speed = speeds(compared_lines(job.manifest.lines, benchmark), benchmark)
-        self._tell(benchmark, texts, failed, report(wanted), speed)
+        self._tell(benchmark, texts, failed, report(options), speed)
         return len(failed)
 
     def _run(self, request: ParseOptions, benchmark: Benchmark) -> ParseJob | RayJob:
@@ -97,25 +97,25 @@ class Scoring:
         from ..evaluation.documents.parsing import predicting
 
         benchmark.check_sources()
-        shown = PagesDisplay(self.display)
+        pages_display = PagesDisplay(self.display)
         first = replace(request, inputs=[str(benchmark.samples[0].source)])
-        job = predicting(first.job(shown.page), benchmark)
+        job = predicting(first.job(pages_display.page), benchmark)
         if request.ray is not None:
-            on_ray = ray_job(replace(request, inputs=[str(self.folder)]), shown.page, job)
-            with shown:
+            on_ray = ray_job(replace(request, inputs=[str(self.folder)]), pages_display.page, job)
+            with pages_display:
                 on_ray.run()
-            return self._shown(on_ray, shown)
+            return self._show_summary(on_ray, pages_display)
         try:
-            with shown:
+            with pages_display:
                 job.run(lambda: request.load(self.display))
         finally:
             close = getattr(job.drafter, "close", None)
             if close is not None:
                 close()
-        return self._shown(job, shown)
+        return self._show_summary(job, pages_display)
 
-    def _shown(self, job: Job, shown: PagesDisplay) -> Job:
-        for line in shown.summary(job.counts):
+    def _show_summary(self, job: Job, pages_display: PagesDisplay) -> Job:
+        for line in pages_display.summary(job.counts):
             self.display.line(line, "bold")
         return job
 
@@ -150,14 +150,14 @@ class Scoring:
             typer.echo("")
             for line in speed_lines(speed, len(benchmark.samples)):
                 typer.echo(line)
-            whole["speed"] = [asdict(one) for one in speed]
+            whole["speed"] = [asdict(group) for group in speed]
         if self.json is not None:
             text = json.dumps(whole, ensure_ascii=False, indent=1) + "\n"
             write_text(self.json, text)
             typer.echo(f"wrote {self.json}", err=True)
 
 
-def report(wanted: ParseOptions) -> dict[str, Any]:
+def report(options: ParseOptions) -> dict[str, Any]:
     """How pages were parsed, as plain data."""
     names = ("model", "drafter", "dpi", "longest", "device", "dtype")
-    return {**{name: getattr(wanted, name) for name in names}, **asdict(wanted.settings)}
+    return {**{name: getattr(options, name) for name in names}, **asdict(options.settings)}

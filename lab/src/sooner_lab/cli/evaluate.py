@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from sooner.cli import options
-from sooner.cli import parse_options as asked
+from sooner.cli import parse_options as parse_options
 from sooner.cli.display import Display
 from sooner.cli.from_settings import Fields, from_settings
 from sooner.cli.parse import WithAddress
@@ -62,18 +62,18 @@ def docs(
         typer.Option("--compare", help="Decode each page plainly too: speed and AAL by category."),
     ] = False,
     model: options.Model = None,
-    drafter: asked.Drafter = "auto",
+    drafter: parse_options.Drafter = "auto",
     settings: Annotated[ParseSettings, PARSED],
-    resume: asked.Resume = True,
-    workers: asked.Workers = 1,
-    dpi: asked.Dpi = None,
-    longest: asked.Longest = None,
+    resume: parse_options.Resume = True,
+    workers: parse_options.Workers = 1,
+    dpi: parse_options.Dpi = None,
+    longest: parse_options.Longest = None,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     threads: options.Threads = None,
-    ray: asked.Ray = None,
-    actors: asked.Actors = None,
-    in_flight: asked.InFlight = None,
+    ray: parse_options.Ray = None,
+    actors: parse_options.Actors = None,
+    in_flight: parse_options.InFlight = None,
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
@@ -88,9 +88,9 @@ def docs(
     if predictions is not None:
         if compare:
             raise SoonerError("--compare times pages that are parsed; leave --predictions out")
-        scoring.given(predictions)
+        scoring.score_predictions(predictions)
         return
-    wanted = asked.ParseOptions(
+    request = parse_options.ParseOptions(
         inputs=[],
         output=str(scoring.folder_for_predictions()),
         settings=settings,
@@ -112,10 +112,10 @@ def docs(
         in_flight=in_flight,
     )
     try:
-        failed = scoring.parsed(wanted)
+        failed = scoring.parsed(request)
     except KeyboardInterrupt:
-        told = "interrupted: what is parsed is kept; the same command goes on there"
-        scoring.display.error(told)
+        message = "interrupted: what is parsed is kept; the same command goes on there"
+        scoring.display.error(message)
         raise typer.Exit(INTERRUPTED) from None
     if failed:
         raise typer.Exit(BAD)

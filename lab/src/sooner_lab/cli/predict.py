@@ -118,7 +118,7 @@ def predict(
     With --cluster: simulate a cluster of machines that parse pages, from what each stage of a page
     took on one of them.
     """
-    asked = ClusterOptions(
+    cluster_opts = ClusterOptions(
         stage_times,
         machines,
         accelerators,
@@ -132,10 +132,10 @@ def predict(
         machines_a_job,
     )
     if cluster:
-        predict_cluster(asked, json_file)
+        predict_cluster(cluster_opts, json_file)
         return
-    if asked.given:
-        raise SoonerError(f"{asked.given[0]} is about a cluster; add --cluster")
+    if cluster_opts.names:
+        raise SoonerError(f"{cluster_opts.names[0]} is about a cluster; add --cluster")
     from ..theory import predict as simulate
 
     if reproduce:
@@ -143,7 +143,7 @@ def predict(
 
         typer.echo(markdown())
         return
-    given = {
+    options = {
         "target_ms": target_ms,
         "target_extra_ms": target_extra_ms,
         "draft_ms": draft_ms,
@@ -154,7 +154,7 @@ def predict(
         "draft_prefill_ms": draft_prefill_ms,
         "transfer_ms": transfer_ms,
     }
-    made = simulate(_pair(result, arm, paper, given), max_draft_tokens)
+    made = simulate(_pair(result, arm, paper, options), max_draft_tokens)
     if json_file != "-":
         show(made)
     if json_file is not None:
@@ -196,18 +196,18 @@ def show(made: Prediction) -> None:
 
 
 def _pair(
-    result: Path | None, arm: str | None, paper: str | None, given: dict[str, Any]
+    result: Path | None, arm: str | None, paper: str | None, options: dict[str, Any]
 ) -> PredictedPair:
     """The pair of one source, with what was given explicitly put in its place."""
     if arm is not None and result is None:
         raise SoonerError(f"--arm {arm} needs a result JSON; name one, or leave --arm out")
-    pair = _source(result, arm, paper) or _bare(given)
-    costs = {"target": _target(given), **_seconds(given, "draft", "transfer")}
+    pair = _source(result, arm, paper) or _bare(options)
+    costs = {"target": _target(options), **_seconds(options, "draft", "transfer")}
     return replace(
         pair,
         costs=replace(pair.costs, **_known(costs)),
-        **_known({"agreement": _agreement(given), "tokens": given["tokens"]}),
-        **_known(_seconds(given, "target_prefill", "draft_prefill")),
+        **_known({"agreement": _agreement(options), "tokens": options["tokens"]}),
+        **_known(_seconds(options, "target_prefill", "draft_prefill")),
     )
 
 
@@ -221,7 +221,7 @@ def _source(result: Path | None, arm: str | None, paper: str | None) -> Predicte
     return from_paper(paper) if paper is not None else None
 
 
-def _bare(given: dict[str, Any]) -> PredictedPair:
+def _bare(options: dict[str, Any]) -> PredictedPair:
     """A pair of explicit figures alone.
 
     Raises:
@@ -229,8 +229,8 @@ def _bare(given: dict[str, Any]) -> PredictedPair:
     """
     from ..theory import PredictedPair, StepCosts
 
-    agreement = _agreement(given)
-    missing = [f"--{name}-ms" for name in ("target", "draft") if given[f"{name}_ms"] is None]
+    agreement = _agreement(options)
+    missing = [f"--{name}-ms" for name in ("target", "draft") if options[f"{name}_ms"] is None]
     missing += [] if agreement else ["--acceptance or --run-length"]
     if agreement is None or missing:
         raise SoonerError(
@@ -238,15 +238,15 @@ def _bare(given: dict[str, Any]) -> PredictedPair:
             "of a `sooner bench caption`"
         )
     return PredictedPair(
-        "given figures", StepCosts(_target(given), given["draft_ms"] / 1e3), agreement
+        "given figures", StepCosts(_target(options), options["draft_ms"] / 1e3), agreement
     )
 
 
-def _target(given: dict[str, Any]) -> Any:
+def _target(options: dict[str, Any]) -> Any:
     """T_p by the tokens in a forward, or `None` if it was not given."""
     from ..theory import Curve
 
-    first, extra = given["target_ms"], given["target_extra_ms"]
+    first, extra = options["target_ms"], options["target_extra_ms"]
     if first is None:
         if extra:
             raise SoonerError("--target-extra-ms needs --target-ms; give both")
@@ -256,11 +256,11 @@ def _target(given: dict[str, Any]) -> Any:
     return Curve(((1, first / 1e3), (2, (first + extra) / 1e3)))
 
 
-def _agreement(given: dict[str, Any]) -> Agreement | None:
+def _agreement(options: dict[str, Any]) -> Agreement | None:
     from ..theory import Agreement, renewal
     from ..theory.predict import SAMPLE
 
-    rate, accepted = given["acceptance"], given["run_length"]
+    rate, accepted = options["acceptance"], options["run_length"]
     if rate is not None and accepted is not None:
         raise SoonerError("both --acceptance and --run-length were given; give one of them")
     if accepted is not None:
@@ -268,8 +268,8 @@ def _agreement(given: dict[str, Any]) -> Agreement | None:
     return None if rate is None else Agreement.even(rate, SAMPLE)
 
 
-def _seconds(given: dict[str, Any], *names: str) -> dict[str, float | None]:
-    values = {name: given[f"{name}_ms"] for name in names}
+def _seconds(options: dict[str, Any], *names: str) -> dict[str, float | None]:
+    values = {name: options[f"{name}_ms"] for name in names}
     return {name: None if value is None else value / 1e3 for name, value in values.items()}
 
 

@@ -35,14 +35,14 @@ class ClusterOptions:
     machines_a_job: int | None
 
     @property
-    def given(self) -> list[str]:
+    def names(self) -> list[str]:
         """Names of the options that were given."""
         return [
-            f"--{name.replace('_', '-')}" for name, told in vars(self).items() if told is not None
+            f"--{name.replace('_', '-')}" for name, value in vars(self).items() if value is not None
         ]
 
 
-def predict_cluster(asked: ClusterOptions, json_file: str | None) -> None:
+def predict_cluster(options: ClusterOptions, json_file: str | None) -> None:
     """Simulate clusters of several sizes, and print or write what they do.
 
     Raises:
@@ -52,28 +52,28 @@ def predict_cluster(asked: ClusterOptions, json_file: str | None) -> None:
 
     from ..theory.cluster import Cluster, StageTimes, fitted, scale
 
-    if asked.stage_times is None:
+    if options.stage_times is None:
         raise SoonerError(
             "--cluster needs stage times; give an output folder of `sooner parse --model ...`, or "
             "a JSON of stage times, with --stage-times"
         )
-    times = StageTimes.read(asked.stage_times)
-    if asked.driver_ms is not None:
-        times = replace(times, driver=asked.driver_ms / 1e3)
-    if asked.storage is not None:
-        times = replace(times, storage=asked.storage)
+    times = StageTimes.read(options.stage_times)
+    if options.driver_ms is not None:
+        times = replace(times, driver=options.driver_ms / 1e3)
+    if options.storage is not None:
+        times = replace(times, storage=options.storage)
     cluster = Cluster(
-        accelerators=1 if asked.accelerators is None else asked.accelerators,
-        cpus=asked.cpus or 1,
-        in_flight=asked.in_flight or 1,
-        price=asked.price or 0.0,
-        machines_a_job=asked.machines_a_job or 0,
+        accelerators=1 if options.accelerators is None else options.accelerators,
+        cpus=options.cpus or 1,
+        in_flight=options.in_flight or 1,
+        price=options.price or 0.0,
+        machines_a_job=options.machines_a_job or 0,
     )
-    if asked.fit is not None:
-        times = fitted(times, cluster, asked.fit)
-    pages = PAGES if asked.pages is None else asked.pages
-    made = scale(times, cluster, _sizes(asked.machines or MACHINES), pages)
-    told = {
+    if options.fit is not None:
+        times = fitted(times, cluster, options.fit)
+    pages = PAGES if options.pages is None else options.pages
+    made = scale(times, cluster, _sizes(options.machines or MACHINES), pages)
+    result = {
         "bench": "cluster",
         **made.as_dict(),
         "cluster": _alike(cluster),
@@ -82,12 +82,12 @@ def predict_cluster(asked: ClusterOptions, json_file: str | None) -> None:
     if json_file is not None:
         from sooner.provenance import provenance  # with torch, which a table does without
 
-        told["provenance"] = provenance("cpu", "float64", seed=0)
+        result["provenance"] = provenance("cpu", "float64", seed=0)
     if json_file == "-":
-        typer.echo(json.dumps(told, indent=1))
+        typer.echo(json.dumps(result, indent=1))
         return
     if json_file is not None:
-        write(json_file, told)
+        write(json_file, result)
     show(made, times, cluster)
 
 
@@ -148,7 +148,7 @@ def show(made: Scale, times: StageTimes, cluster: Cluster) -> None:
     )
 
 
-def write(path: str, told: Any) -> None:
+def write(path: str, data: Any) -> None:
     """Write JSON, as `sooner bench` does: whole or not at all, its folder is made.
 
     Raises:
@@ -157,7 +157,7 @@ def write(path: str, told: Any) -> None:
     from sooner.io import check_writable, write_json
 
     check_writable(Path(path))
-    write_json(told, path)
+    write_json(data, path)
 
 
 def _sizes(text: str) -> list[int]:

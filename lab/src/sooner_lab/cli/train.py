@@ -51,20 +51,20 @@ def miniature(
         raise unknown("part", part, parts)
     train = _module(name, "train").train
     folder = out if out is not None else Path(f"miniature-{name}")
-    for one in parts if part is None else (part,):
+    for stage in parts if part is None else (part,):
         try:
-            (folder / one).mkdir(parents=True, exist_ok=True)
+            (folder / stage).mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise SoonerError(f"folder '{folder}' can't be written: {error.strerror}") from error
         made = train(
-            folder / one,
-            recipes[one],
+            folder / stage,
+            recipes[stage],
             resume=resume,
             threads=threads,
             progress=not quiet,
             stop_after=stop_after,
         )
-        typer.echo(f"{one}: {made}" if made.exists() else f"{one}: stopped; --resume goes on")
+        typer.echo(f"{stage}: {made}" if made.exists() else f"{stage}: stopped; --resume goes on")
 
 
 def find_recipe(name: str) -> Any:

@@ -67,5 +67,5 @@ def _is_camera(path: Path) -> bool:
 def _youtube_id(address: str) -> str:
     """`v` of a watch address, or the last part of a short one."""
     parts = urlparse(address.strip())
-    told = parse_qs(parts.query).get("v")
-    return told[0] if told else parts.path.rstrip("/").split("/")[-1]
+    values = parse_qs(parts.query).get("v")
+    return values[0] if values else parts.path.rstrip("/").split("/")[-1]

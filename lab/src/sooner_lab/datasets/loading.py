@@ -76,13 +76,13 @@ def load(
     """
     schema = find_schema(name)
     root = find_root(schema, source, revision)
-    wanted: dict[str, float | None] = {}
+    seconds: dict[str, float | None] = {}
     for table, record in read_tables(schema, root):
-        wanted.setdefault(schema.video(record, table), schema.known_seconds(record))
-    order = sorted(wanted)
+        seconds.setdefault(schema.video(record, table), schema.known_seconds(record))
+    order = sorted(seconds)
     random.Random(seed).shuffle(order)
     store = VideoStore(root, (cache or cache_folder()) / schema.name)
-    return _samples(schema, store, [(video, wanted[video]) for video in order], {
+    return _samples(schema, store, [(video, seconds[video]) for video in order], {
         "min_seconds": min_seconds, "count": count, "prompt": prompt,
     })  # fmt: skip
 
@@ -90,9 +90,9 @@ def load(
 def _samples(
     schema: Schema, store: VideoStore, order: list[tuple[str, float | None]], how: dict
 ) -> Iterator[Item]:
-    found, missing, short = 0, [], 0
+    count, missing, short = 0, [], 0
     for video, known in order:
-        if found == how["count"]:
+        if count == how["count"]:
             return
         if known is not None and known < how["min_seconds"]:
             short += 1
@@ -104,14 +104,16 @@ def _samples(
         elif seconds < how["min_seconds"]:
             short += 1
         else:
-            found += 1
+            count += 1
             yield Item(f"{schema.name}/{video}", path, how["prompt"], seconds)
-    told = f"{schema.name}: {short} videos are shorter than {how['min_seconds']:g} s"
+    message = f"{schema.name}: {short} videos are shorter than {how['min_seconds']:g} s"
     if missing:
-        told += f", {len(missing)} are not under '{store.root}' or can't be read ('{missing[0]}')"
-    if not found:
-        raise SoonerError(f"{told}, so none is left; lower min_seconds or fetch the videos")
-    logger.warning(f"{told}, so {found} samples instead of {how['count']}")
+        message += (
+            f", {len(missing)} are not under '{store.root}' or can't be read ('{missing[0]}')"
+        )
+    if not count:
+        raise SoonerError(f"{message}, so none is left; lower min_seconds or fetch the videos")
+    logger.warning(f"{message}, so {count} samples instead of {how['count']}")
 
 
 def find_video(schema: Schema, store: VideoStore, video: str) -> Path | None:

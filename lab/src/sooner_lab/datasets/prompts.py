@@ -69,8 +69,8 @@ def _first_captions(table: Path) -> list[dict[str, Any]]:
     try:
         annotations = json.loads(table.read_text(encoding="utf-8"))["annotations"]
         first: dict[int, dict[str, Any]] = {}
-        for one in sorted(annotations, key=lambda one: one["id"]):
-            first.setdefault(one["image_id"], one)
+        for caption in sorted(annotations, key=lambda caption: caption["id"]):
+            first.setdefault(caption["image_id"], caption)
     except (ValueError, KeyError, TypeError) as error:
         raise SoonerError(
             f"'{table}' is not MS-COCO's captions ({error}); fetch it again"

@@ -35,7 +35,7 @@ class Schema:
     videos: tuple[str, ...]
     columns: tuple[str, ...]
     seconds: str | None = None
-    at_least: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    min_values: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     folders: Mapping[str, str] = field(default_factory=dict)
     prefix: str = ""
 
@@ -59,7 +59,7 @@ class Schema:
         """The video's length, or a lower bound of it, if the table tells."""
         if self.seconds is not None and isinstance(record.get(self.seconds), int | float):
             return float(record[self.seconds])
-        for column, values in self.at_least.items():
+        for column, values in self.min_values.items():
             if record.get(column) in values:
                 return values[record[column]]
         return None
@@ -104,7 +104,7 @@ _ALL = (
         videos=("videos_chunked_*.zip",),
         columns=("videoID",),
         # Short ones have up to two minutes, so only those must be looked into.
-        at_least={"duration": {"medium": 240.0, "long": 1800.0}},
+        min_values={"duration": {"medium": 240.0, "long": 1800.0}},
     ),
     Schema(
         name="MVBench",

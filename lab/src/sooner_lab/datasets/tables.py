@@ -31,8 +31,8 @@ def find_tables(schema: Schema, root: Path) -> list[Path]:
         SoonerError: none.
     """
     for pattern in schema.tables:
-        if found := sorted(root.glob(f"**/{pattern}")):
-            return found
+        if tables := sorted(root.glob(f"**/{pattern}")):
+            return tables
     raise SoonerError(
         f"{schema.name}: '{root}' has no table {' or '.join(schema.tables)}; give a folder laid "
         f"out like the hub's {schema.hub}"
@@ -46,7 +46,7 @@ def _json(path: Path) -> list[Record]:
         raise SoonerError(f"'{path}' is not JSON ({error}); fetch it again") from error
     if isinstance(records, dict):
         records = [row for video, entry in records.items() for row in _of_video(video, entry)]
-    if not isinstance(records, list) or not all(isinstance(one, dict) for one in records):
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
         raise SoonerError(f"'{path}' is not a list of records; is it another dataset?")
     return records
 

@@ -48,19 +48,19 @@ class VideoStore:
         for place in _places(root):
             self.places[PurePosixPath(place.name).stem.lower()].append(place)
 
-    def locate(self, wanted: str) -> Path | None:
-        """The video that a table calls `wanted`, with or without folders and ending.
+    def locate(self, name: str) -> Path | None:
+        """The video that a table calls `name`, with or without folders and ending.
 
         Of several files of that name the one is taken whose folders fit best; `None` if there is
         none.
         """
-        asked = PurePosixPath(wanted)
+        path = PurePosixPath(name)
         # A name without a video ending may hold dots of its own, as YouTube ids do not but titles.
-        stem = asked.stem if asked.suffix.lower() in VIDEOS else asked.name
-        found = self.places.get(stem.lower())
-        if not found:
+        stem = path.stem if path.suffix.lower() in VIDEOS else path.name
+        places = self.places.get(stem.lower())
+        if not places:
             return None
-        best = max(found, key=lambda place: (_fit(place.name, asked), -len(place.name)))
+        best = max(places, key=lambda place: (_fit(place.name, path), -len(place.name)))
         return best.file if best.file is not None else self._unpack(best)
 
     def _unpack(self, place: Place) -> Path:
@@ -73,12 +73,12 @@ class VideoStore:
         return target
 
 
-def _fit(name: str, asked: PurePosixPath) -> int:
+def _fit(name: str, path: PurePosixPath) -> int:
     """How many of the asked folders, from the file upwards, a path has."""
-    pairs = zip(reversed(PurePosixPath(name).parts[:-1]), reversed(asked.parts[:-1]), strict=False)
+    pairs = zip(reversed(PurePosixPath(name).parts[:-1]), reversed(path.parts[:-1]), strict=False)
     count = 0
-    for own, other in pairs:
-        if own != other:
+    for part, other in pairs:
+        if part != other:
             break
         count += 1
     return count
@@ -107,10 +107,10 @@ def _listed(
     archive: tuple[Path, ...], names: Callable[[tuple[Path, ...]], list[str]]
 ) -> Iterator[Place]:
     try:
-        found = names(archive)
+        members = names(archive)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError) as error:
         raise SoonerError(f"archive '{archive[0]}' is damaged ({error}); fetch it again") from error
-    yield from (Place(name, archive=archive) for name in found if _is_video(name))
+    yield from (Place(name, archive=archive) for name in members if _is_video(name))
 
 
 def _zip_names(archive: tuple[Path, ...]) -> list[str]:

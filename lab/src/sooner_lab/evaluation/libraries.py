@@ -47,10 +47,10 @@ def check() -> None:
 
 def versions() -> dict[str, str]:
     """Versions of what figures come from; libraries that are missing are left out."""
-    found = {}
+    result = {}
     for name in ("sooner", *PACKAGES):
         try:
-            found[name] = metadata.version(name)
+            result[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return result

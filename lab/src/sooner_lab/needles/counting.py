@@ -28,7 +28,7 @@ class Counter:
     def __init__(self, processor: Any, size: tuple[int, int], fps: float) -> None:
         self.processor, self.size, self.fps = processor, size, fps
         self._widths: dict[int, int] = {}
-        self._told: dict[int, int | None] = {}
+        self._counts: dict[int, int | None] = {}
         self.group = int(getattr(processor.video_processor, "temporal_patch_size", None) or 1)
 
     def text(self, text: str) -> int:
@@ -46,19 +46,19 @@ class Counter:
         """
         if frames <= 2 * self.group:
             return self._measured(frames)
-        told = self._placeholders(frames)
-        if told is None:
+        placeholders = self._placeholders(frames)
+        if placeholders is None:
             return self._measured(frames)
         small = [self.group, 2 * self.group]
-        low, high = (self._measured(one) - (self._placeholders(one) or 0) for one in small)
-        return told + low + (high - low) * (frames // self.group - 1)
+        low, high = (self._measured(count) - (self._placeholders(count) or 0) for count in small)
+        return placeholders + low + (high - low) * (frames // self.group - 1)
 
     def _placeholders(self, frames: int) -> int | None:
-        if frames not in self._told:
+        if frames not in self._counts:
             height, width = self.size
             info = VideoInfo(Path(), frames, self.fps, frames / self.fps, width, height)
-            self._told[frames] = video_tokens(self.processor, info, frames)
-        return self._told[frames]
+            self._counts[frames] = video_tokens(self.processor, info, frames)
+        return self._counts[frames]
 
     def _measured(self, frames: int) -> int:
         if frames not in self._widths:

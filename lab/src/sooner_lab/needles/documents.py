@@ -52,8 +52,8 @@ class Tales:
     def sentences(self, rng: np.random.Generator, not_shape: str | None) -> Iterator[list[str]]:
         while True:
             scenes = (world.sample_scene(rng) for _ in range(2 * self.length))
-            told = [tell(scene) for scene in scenes if scene.shape != not_shape]
-            yield told[: self.length]
+            sentences = [tell(scene) for scene in scenes if scene.shape != not_shape]
+            yield sentences[: self.length]
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def read_texts(paths: Sequence[Path | str]) -> Texts:
     """
     files: list[Path] = []
     for path in map(Path, paths):
-        inside = (one for one in path.rglob("*") if one.suffix in (".txt", ".md"))
+        inside = (file_path for file_path in path.rglob("*") if file_path.suffix in (".txt", ".md"))
         files += sorted(inside) if path.is_dir() else [path]
     try:
         return Texts([file.read_text(encoding="utf-8-sig") for file in files])

@@ -51,17 +51,17 @@ def cut(frames: int, piece: int, group: int, is_mixed: bool) -> tuple[int, int]:
     Raises:
         SoonerError: too few frames for that.
     """
-    least = 2 if is_mixed else 1
-    if frames < least * group:
+    minimum = 2 if is_mixed else 1
+    if frames < minimum * group:
         raise SoonerError(
-            f"{frames} frames are too few for this haystack; {least * group} is the least"
+            f"{frames} frames are too few for this haystack; {minimum * group} is the least"
         )
     if not is_mixed:
         return frames - frames % group, 1
-    wanted = max(least, round(frames / piece))
-    most = min(2 * wanted, frames // group)
-    choices = range(max(least, math.ceil(wanted / 2)), max(least, most) + 1)
-    pieces = min(choices, key=lambda count: (frames % (count * group), abs(count - wanted)))
+    ideal = max(minimum, round(frames / piece))
+    maximum = min(2 * ideal, frames // group)
+    choices = range(max(minimum, math.ceil(ideal / 2)), max(minimum, maximum) + 1)
+    pieces = min(choices, key=lambda count: (frames % (count * group), abs(count - ideal)))
     return frames - frames % (pieces * group), pieces
 
 
@@ -87,7 +87,7 @@ def needle_place(frames: int, pieces: int, needle: int, depth: float, group: int
     return at
 
 
-def fit_frames(tokens: Callable[[int], int], target: int, least: int, group: int) -> int:
+def fit_frames(tokens: Callable[[int], int], target: int, minimum: int, group: int) -> int:
     """Frames, in whole groups, that come nearest to `target` tokens.
 
     Counts should rise with the frames, but may stumble: families that share out a budget of pixels
@@ -95,14 +95,14 @@ def fit_frames(tokens: Callable[[int], int], target: int, least: int, group: int
 
     Args:
         tokens: of so many frames.
-        least: fewest frames.
+        minimum: fewest frames.
     """
-    low, high = least, least + group
+    low, high = minimum, minimum + group
     while tokens(high) < target:
         low, high = high, 2 * high
     while low < high - group:
         middle = (low + high) // 2 // group * group
         low, high = (middle, high) if tokens(middle) < target else (low, middle)
     step = max(low // NEAR // group, 1) * group
-    near = [high, *range(max(low - NEAR // 4 * step, least), low + NEAR // 4 * step, step)]
+    near = [high, *range(max(low - NEAR // 4 * step, minimum), low + NEAR // 4 * step, step)]
     return min([low, *near], key=lambda frames: (abs(tokens(frames) - target), frames))

@@ -97,5 +97,5 @@ def tell(scene: world.Scene) -> str:
 
 def tells(text: str, scene: world.Scene) -> bool:
     """Whether a caption has the scene's shape, colour and background right, in some scene."""
-    wanted = {name: getattr(scene, name) for name in ("shape", "colour", "background")}
-    return any(wanted.items() <= claim.items() for claim in world.parse(text).values())
+    expected = {name: getattr(scene, name) for name in ("shape", "colour", "background")}
+    return any(expected.items() <= claim.items() for claim in world.parse(text).values())

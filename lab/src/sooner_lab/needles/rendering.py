@@ -76,9 +76,9 @@ def process(processor: Any, parts: Sequence[Part], fps: float) -> dict[str, Any]
 
 
 def _metadata(videos: Sequence[np.ndarray], fps: float) -> list[VideoMetadata]:
-    total, begin, found = sum(map(len, videos)), 0, []
+    total, begin, metadata = sum(map(len, videos)), 0, []
     for video in videos:
-        found.append(
+        metadata.append(
             VideoMetadata(
                 total_num_frames=total,
                 fps=fps,
@@ -90,7 +90,7 @@ def _metadata(videos: Sequence[np.ndarray], fps: float) -> list[VideoMetadata]:
             )
         )
         begin += len(video)
-    return found
+    return metadata
 
 
 def place(inputs: dict[str, Any], model: Any) -> dict[str, Any]:

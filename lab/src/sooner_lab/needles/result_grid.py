@@ -46,11 +46,11 @@ class ResultGrid:
     def __post_init__(self) -> None:
         shape = (len(self.lengths), len(self.depths))
         for axis in ("right", "asked"):
-            given = np.asarray(getattr(self, axis), dtype=int)
-            setattr(self, axis, given if given.size else np.zeros(shape, int))
+            values = np.asarray(getattr(self, axis), dtype=int)
+            setattr(self, axis, values if values.size else np.zeros(shape, int))
             if getattr(self, axis).shape != shape:
                 raise SoonerError(
-                    f"grid '{self.name}': {axis} is {list(given.shape)}, but there are "
+                    f"grid '{self.name}': {axis} is {list(values.shape)}, but there are "
                     f"{shape[0]} lengths and {shape[1]} depths"
                 )
 
@@ -73,14 +73,14 @@ class ResultGrid:
 
     def as_dict(self) -> dict[str, Any]:
         """As it goes into a result file."""
-        told = {name: getattr(self, name) for name in FIELDS}
-        return {**told, "right": self.right.tolist(), "asked": self.asked.tolist()}
+        data = {name: getattr(self, name) for name in FIELDS}
+        return {**data, "right": self.right.tolist(), "asked": self.asked.tolist()}
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> ResultGrid:
+    def from_dict(cls, data: Mapping[str, Any]) -> ResultGrid:
         """Return the grid of `as_dict`."""
-        axes = {name: tuple(told[name]) for name in ("lengths", "depths")}
-        return cls(**{**told, **axes})
+        axes = {name: tuple(data[name]) for name in ("lengths", "depths")}
+        return cls(**{**data, **axes})
 
 
 def run(
@@ -103,10 +103,10 @@ def run(
     grid = ResultGrid(name, task.kind, task.unit, tuple(lengths), tuple(depths))
     for length, depth, seed in product(lengths, depths, seeds):
         sample = task.sample(length, depth, seed)
-        said = reply(sample)
-        right = sample.score(said)
+        answer = reply(sample)
+        right = sample.score(answer)
         if on_sample is not None:
-            on_sample({**sample.record(), "reply": said, "right": right})
+            on_sample({**sample.record(), "reply": answer, "right": right})
         grid.add(length, depth, right)
     return grid
 

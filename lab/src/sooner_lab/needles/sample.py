@@ -34,7 +34,7 @@ class NeedleSample:
     report: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def asked(self) -> tuple[Part, ...]:
+    def prompt_parts(self) -> tuple[Part, ...]:
         """The parts with the question behind them."""
         return (*self.parts, self.needle.question)
 
@@ -44,7 +44,7 @@ class NeedleSample:
 
     def prompt(self, processor: Any) -> str:
         """The prompt as the model's chat template writes it, a placeholder for each video."""
-        return render(processor, self.asked)
+        return render(processor, self.prompt_parts)
 
     def inputs(self, processor: Any, model: Any = None) -> dict[str, Any]:
         """The model's inputs, `input_ids [1, width]`, the mask and pixels.
@@ -53,7 +53,7 @@ class NeedleSample:
             processor: the model's.
             model: puts them on its device, pixels in its dtype.
         """
-        inputs = process(processor, self.asked, self.fps)
+        inputs = process(processor, self.prompt_parts, self.fps)
         return inputs if model is None else place(inputs, model)
 
     def score(self, reply: str) -> bool:

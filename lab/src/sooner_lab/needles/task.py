@@ -104,8 +104,14 @@ class NeedleTask:
             fps=self.fps,
         )
         place = {"frame": plan.at} if needle.medium == "image" else at
-        told = {"length": length, "unit": self.unit, "depth": depth, "seed": seed, "place": place}
-        return replace(sample, report={**told, **self._counts(parts, needle.question)})
+        details = {
+            "length": length,
+            "unit": self.unit,
+            "depth": depth,
+            "seed": seed,
+            "place": place,
+        }
+        return replace(sample, report={**details, **self._counts(parts, needle.question)})
 
     def plan(self, length: int, depth: float, needle: Needle) -> NeedlePlan:
         """Frames, pieces and budgets of text for a length."""
@@ -120,38 +126,38 @@ class NeedleTask:
         text = visual * (grown - 1)
         if self.unit == "tokens" and is_mixed:
             text = max(length - visual - fixed, 0)
-        shown = 0 if needle.frames is None else len(needle.frames)
+        needle_frames = 0 if needle.frames is None else len(needle.frames)
         gaps = pieces - 1
         return NeedlePlan(
             frames=frames,
             pieces=pieces,
-            needle=shown,
-            at=needle_place(frames, pieces, shown, depth, group) if shown else 0,
+            needle=needle_frames,
+            at=needle_place(frames, pieces, needle_frames, depth, group) if needle_frames else 0,
             documents=_shared(round(text), gaps) if is_mixed else (),
         )
 
     def _fitting(self, tokens: int) -> int:
         """Frames with which the haystack comes nearest to `tokens`, its share of text included."""
-        least = self.counter.group * (2 if self.text_share else 1)
-        small = self._visual(least) / (1 - self.text_share)
+        minimum = self.counter.group * (2 if self.text_share else 1)
+        small = self._visual(minimum) / (1 - self.text_share)
         if tokens < small:
             raise SoonerError(
-                f"a haystack of {tokens} tokens is too short: {least} frames with their share of "
+                f"a haystack of {tokens} tokens is too short: {minimum} frames with their share of "
                 f"text take {round(small)}; use a greater length"
             )
-        wanted = tokens * (1 - self.text_share)
-        return fit_frames(self._visual, round(wanted), least, self.counter.group)
+        visual = tokens * (1 - self.text_share)
+        return fit_frames(self._visual, round(visual), minimum, self.counter.group)
 
     def _visual(self, frames: int) -> int:
-        shown, pieces = cut(frames, self.piece, self.counter.group, self.text_share > 0)
-        return pieces * self.counter.clip(shown // pieces)
+        cut_frames, pieces = cut(frames, self.piece, self.counter.group, self.text_share > 0)
+        return pieces * self.counter.clip(cut_frames // pieces)
 
     def _needle(self, seed: int) -> Needle:
         """The seed's needle, in whole groups of frames and of the haystack's size."""
         group = self.counter.group
-        shown = -(-self.needle_frames // group) * group
+        count = -(-self.needle_frames // group) * group
         rng, side = np.random.default_rng(seed), self.haystack.size[0]
-        return shape_needle(rng, self.medium, ask=self.ask, frames=shown, side=side)  # type: ignore[arg-type]
+        return shape_needle(rng, self.medium, ask=self.ask, frames=count, side=side)  # type: ignore[arg-type]
 
     def _film(self, plan: NeedlePlan, needle: Needle, rng: np.random.Generator) -> np.ndarray:
         """The haystack with the needle in it, `[frames, height, width, 3]`."""
@@ -179,13 +185,13 @@ class NeedleTask:
             return gaps, {}
         return _hidden(gaps, needle.text, depth)
 
-    def _counts(self, parts: Sequence[Part], asked: str) -> dict[str, Any]:
+    def _counts(self, parts: Sequence[Part], question: str) -> dict[str, Any]:
         """Tokens of the prompt by what they are, and the share of text in the haystack."""
         clips = [part for part in parts if not isinstance(part, str)]
         texts = [part for part in parts if isinstance(part, str)]
         visual = sum(self.counter.clip(len(clip)) for clip in clips)
-        text = sum(self.counter.text(one) for one in texts)
-        fixed = self.counter.prompt(asked)
+        text = sum(self.counter.text(text_part) for text_part in texts)
+        fixed = self.counter.prompt(question)
         return {
             "tokens": visual + text + fixed,
             "visual_tokens": visual,
@@ -210,8 +216,8 @@ def _hidden(
     for number, gap in enumerate(gaps):
         if at <= len(gap):
             changed = [*gap[:at], text, *gap[at:]]
-            found = {"document": number, "sentence": at}
-            return [*gaps[:number], changed, *gaps[number + 1 :]], found
+            position = {"document": number, "sentence": at}
+            return [*gaps[:number], changed, *gaps[number + 1 :]], position
         at -= len(gap)
     raise AssertionError("a place among no sentences")
 

@@ -61,12 +61,12 @@ class _Loop:
         # The target's view: line, first position without a token, and drafts in its forward.
         self.line = self.have = self.waiting = 0
         # The draft's view: its line, next position, where the line goes wrong, what was taken.
-        self.draft_line = self.next = self.taken = 0
+        self.draft_line = self.next = self.accepted = 0
         self.wrong_at = agreement.run_from(0)
         self.is_drafting = False
 
     def run(self, startup: int) -> SimulatedRun:
-        self.have = self.next = self.taken = startup
+        self.have = self.next = self.accepted = startup
         self.verify(0)
         self.push(0, _START)
         handlers = (self.drafted, self.token, self.verified, self.verdict, self.start)
@@ -114,7 +114,7 @@ class _Loop:
         """Begin a forward if the lane is free and not too far ahead."""
         num_draft_tokens = self.ledger.num_draft_tokens
         if self.is_drafting or (
-            num_draft_tokens is not None and self.next >= self.taken + num_draft_tokens
+            num_draft_tokens is not None and self.next >= self.accepted + num_draft_tokens
         ):
             return
         end = now + self.costs.draft_ns
@@ -129,10 +129,10 @@ class _Loop:
         self.push(now + self.costs.transfer_ns, _TOKEN, line, position)
         self.push(now, _START)
 
-    def verdict(self, now: int, line: int, committed: int, taken: int) -> None:
+    def verdict(self, now: int, line: int, committed: int, accepted: int) -> None:
         """The target's result arrives at the draft: continue from it, and drop accepted tokens."""
         if line != self.draft_line:
             self.draft_line, self.next = line, committed
             self.wrong_at = committed + self.agreement.run_from(committed)
-        self.next, self.taken = max(self.next, committed), taken
+        self.next, self.accepted = max(self.next, committed), accepted
         self.push(now, _START)

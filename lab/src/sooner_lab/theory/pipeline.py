@@ -10,7 +10,7 @@ from sooner.errors import SoonerError
 from .costs import NANO, StepCosts
 
 TARGET, DRAFT = "target", "draft"
-STEP, VERIFY, KEPT, DEAD = "step", "verify", "draft", "dead"
+STEP, VERIFY, ACCEPTED, DEAD = "step", "verify", "draft", "dead"
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Ledger:
     def draft(self, start: int, end: int, tokens: int, dead: bool) -> None:
         """Draft forwards back to back."""
         self.drafted += tokens
-        self._bar(start, end, DRAFT, DEAD if dead else KEPT, tokens)
+        self._bar(start, end, DRAFT, DEAD if dead else ACCEPTED, tokens)
 
     def commit(self, tokens: int, accepted: int, rejected: bool) -> None:
         """Tokens become output, `accepted` of them the draft's; what is past the end is cut."""

@@ -150,13 +150,13 @@ def predict(pair: PredictedPair, largest: int = LARGEST) -> Prediction:
         ),
         _fastest(
             free_running(costs, agreement, SAMPLE, size, keep_events=False)
-            for size in (*_beside_the_ratio(costs, largest), None)
+            for size in (*_near_ratio(costs, largest), None)
         ),
     ]
     return Prediction(pair, tuple(_row(pair, run) for run in runs))
 
 
-def _beside_the_ratio(costs: StepCosts, largest: int) -> list[int]:
+def _near_ratio(costs: StepCosts, largest: int) -> list[int]:
     """Limits worth trying where the draft runs free: one more forward begun is often a dead one."""
     low = max(1, math.floor(costs.ratio))
     return [min(low, largest), min(math.ceil(costs.ratio), largest)]

@@ -161,9 +161,9 @@ def mean(cells: list[ReproducedFigure]) -> float:
 
 def markdown() -> str:
     """All three tables as Markdown, with a line on their errors."""
-    one, six, seven = table1(), table6(), table7()
+    first, six, seven = table1(), table6(), table7()
     pages = [
-        ("Table 1, decode speed-up: paper → simulated (error)", one),
+        ("Table 1, decode speed-up: paper → simulated (error)", first),
         ("Table 6, seconds: paper → simulated (error)", six),
         ("Table 7, decode speed-up by pruned share: paper → simulated (error)", seven),
     ]
@@ -175,9 +175,9 @@ def markdown() -> str:
 def _grid(cells: list[ReproducedFigure]) -> str:
     columns = list(dict.fromkeys(cell.column for cell in cells))
     rows = list(dict.fromkeys(cell.row for cell in cells))
-    found = {(cell.row, cell.column): cell for cell in cells}
+    by_place = {(cell.row, cell.column): cell for cell in cells}
     lines = [["", *columns], ["---"] * (len(columns) + 1)]
-    lines += [[row, *(_text(found.get((row, column))) for column in columns)] for row in rows]
+    lines += [[row, *(_text(by_place.get((row, column))) for column in columns)] for row in rows]
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 

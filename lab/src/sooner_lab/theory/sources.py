@@ -48,7 +48,7 @@ def from_bench(result: dict[str, Any], arm: str | None = None) -> PredictedPair:
         SoonerError: no plain arm, no arm with a draft, or a figure missing in them.
     """
     try:
-        arms = {one["method"]: one for one in result["arms"]}
+        arms = {arm_row["method"]: arm_row for arm_row in result["arms"]}
         runs = result["clips"] * result["repeats"]
         return _pair(result, _need(arms, ("plain",)), _need(arms, (arm,) if arm else ARMS), runs)
     except (KeyError, TypeError, ZeroDivisionError, AttributeError) as error:

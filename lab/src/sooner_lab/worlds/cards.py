@@ -76,11 +76,11 @@ def write(
 def depth(model: Any, folder: Path) -> dict[str, int]:
     """How many layers the decoder of a model loaded from `folder` runs, and how many of these
     are trained; the others are silent (`models/silent.py`)."""
-    told = silent.read_depth(folder)
+    note = silent.read_depth(folder)
     layers = int(model.config.get_text_config(decoder=True).num_hidden_layers)
-    return {"layers": layers, "trained_layers": len(told.trained) if told else layers}
+    return {"layers": layers, "trained_layers": len(note.trained) if note else layers}
 
 
-def rounded(found: Mapping[str, float]) -> dict[str, float]:
+def rounded(figures: Mapping[str, float]) -> dict[str, float]:
     """Figures as a card shows them."""
-    return {name: round(value, 4) for name, value in found.items()}
+    return {name: round(value, 4) for name, value in figures.items()}

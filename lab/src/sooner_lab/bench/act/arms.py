@@ -22,18 +22,18 @@ class Positions:
 
     steps: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     accepted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
-    _said: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    _emitted: dict[int, int] = field(default_factory=lambda: defaultdict(int))
 
     def __call__(self, row: int, new: list[int], drafted: int) -> None:
         """An `on_tokens` callback."""
-        if self._said[row]:
-            self.steps[self._said[row] - 1] += 1
-            self.accepted[self._said[row] - 1] += drafted
-        self._said[row] += len(new)
+        if self._emitted[row]:
+            self.steps[self._emitted[row] - 1] += 1
+            self.accepted[self._emitted[row] - 1] += drafted
+        self._emitted[row] += len(new)
 
     def start(self) -> Positions:
         """Before every call of the policy."""
-        self._said.clear()
+        self._emitted.clear()
         return self
 
     def means(self) -> dict[int, float]:
@@ -96,18 +96,18 @@ def loader(settings: ActSettings) -> Loader:
 
 def contenders(settings: ActSettings, make: Loader) -> list[ActContender]:
     """Every arm, plain first; a policy without a head has only those that need none."""
-    found = [plain(make)]
-    exact = found[0].policy
+    arms = [plain(make)]
+    exact = arms[0].policy
     if "hf" in settings.arms:
-        found.append(ActContender("hf", None, exact))
+        arms.append(ActContender("hf", None, exact))
     if exact.head is None:
-        return found
-    found += [
+        return arms
+    arms += [
         ActContender(name, name, exact) for name in ("strict", "auto") if name in settings.arms
     ]
     if "relaxed" in settings.arms:
-        found += [relaxed(bins, make) for bins in settings.tolerances]
-    return found
+        arms += [relaxed(bins, make) for bins in settings.tolerances]
+    return arms
 
 
 def plain(make: Loader) -> ActContender:

@@ -27,24 +27,24 @@ def loops(
     `auto` neither.
     """
     rows: list[dict[str, Any]] = []
-    for one in contenders:
-        if one.method not in ("plain", "relaxed"):
+    for arm in contenders:
+        if arm.method not in ("plain", "relaxed"):
             continue
         total = Rollouts()
         steps, accepted = [0], [0]
         for env in settings.envs:
-            found = _run(settings, one, env, progress, steps, accepted)
-            total.episodes += found.episodes
-            total.seconds += found.seconds
-            rows.append(_row(one, env, found, None))
-        rows.append(_row(one, "all", total, 1 + accepted[0] / steps[0] if steps[0] else 1.0))
+            rollouts = _run(settings, arm, env, progress, steps, accepted)
+            total.episodes += rollouts.episodes
+            total.seconds += rollouts.seconds
+            rows.append(_row(arm, env, rollouts, None))
+        rows.append(_row(arm, "all", total, 1 + accepted[0] / steps[0] if steps[0] else 1.0))
         keep(rows)
     return rows
 
 
 def _run(
     settings: ActSettings,
-    one: ActContender,
+    arm: ActContender,
     env: str,
     progress: Progress,
     steps: list[int],
@@ -59,26 +59,26 @@ def _run(
 
     def tell(episode: Any) -> None:
         done.append(episode.success)
-        progress(f"{one.name}, {env}: {sum(done)} of {len(done)} done, {settings.episodes} in all")
+        progress(f"{arm.name}, {env}: {sum(done)} of {len(done)} done, {settings.episodes} in all")
 
     return run_rollouts(
-        one.act, env, episodes=settings.episodes, seed=FIRST + settings.seed % 1000,
+        arm.act, env, episodes=settings.episodes, seed=FIRST + settings.seed % 1000,
         batch=settings.batch, on_episode=tell, on_call=count,
     )  # fmt: skip
 
 
-def _row(one: ActContender, env: str, found: Rollouts, length: float | None) -> dict[str, Any]:
-    low, high = found.interval
+def _row(arm: ActContender, env: str, rollouts: Rollouts, length: float | None) -> dict[str, Any]:
+    low, high = rollouts.interval
     return {
-        "method": one.name,
-        "mode": one.mode,
-        "tolerance": one.tolerance or 0,
+        "method": arm.name,
+        "mode": arm.mode,
+        "tolerance": arm.tolerance or 0,
         "env": env,
-        "episodes": len(found.episodes),
-        "successes": found.successes,
-        "success_rate": found.success_rate,
+        "episodes": len(rollouts.episodes),
+        "successes": rollouts.successes,
+        "success_rate": rollouts.success_rate,
         "interval": [low, high],
-        "mean_steps": sum(each.steps for each in found.episodes) / len(found.episodes),
-        "actions_per_second": found.actions_per_second,
+        "mean_steps": sum(each.steps for each in rollouts.episodes) / len(rollouts.episodes),
+        "actions_per_second": rollouts.actions_per_second,
         "mean_acceptance_length": length,
     }

@@ -42,7 +42,7 @@ def record(envs: tuple[str, ...], count: int, seed: int) -> list[Recorded]:
     Raises:
         SoonerError: an environment without a scripted expert.
     """
-    return [one for name in envs for one in _record(name, count, seed)]
+    return [observation for name in envs for observation in _record(name, count, seed)]
 
 
 def read(path: Path) -> list[Recorded]:
@@ -56,18 +56,18 @@ def read(path: Path) -> list[Recorded]:
         lines = path.read_text().splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise SoonerError(f"observations '{path}' can't be read: {error}") from error
-    found = [_line(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
-    if not found:
+    records = [_line(path, number, line) for number, line in enumerate(lines, 1) if line.strip()]
+    if not records:
         raise SoonerError(f"observations '{path}' has no lines; give one observation a line")
-    return found
+    return records
 
 
 def _line(path: Path, number: int, line: str) -> Recorded:
     try:
-        told = json.loads(line)
-        image, instruction = read_picture(path.parent / told["image"]), told["instruction"]
-        action = None if told.get("action") is None else np.array(told["action"], np.float64)
-        seen = Observation(image, instruction, told.get("unnorm_key"))
+        record = json.loads(line)
+        image, instruction = read_picture(path.parent / record["image"]), record["instruction"]
+        action = None if record.get("action") is None else np.array(record["action"], np.float64)
+        seen = Observation(image, instruction, record.get("unnorm_key"))
     except (ValueError, TypeError, KeyError, AttributeError, SoonerError) as error:
         what = f"no {error}" if isinstance(error, KeyError) else str(error)
         raise SoonerError(f"line {number} of '{path}': {what}") from error
@@ -86,11 +86,11 @@ def _record(name: str, count: int, seed: int) -> list[Recorded]:
             episode += 1
             done = step = 0
             while not done and len(seen) < count:
-                wanted = world.expert_action()
+                action = world.expert_action()
                 if step % EVERY == 0:
                     view = Observation(world.picture(), world.instruction)
-                    seen.append(Recorded(name, view, wanted))
-                done = world.step(wanted).over
+                    seen.append(Recorded(name, view, action))
+                done = world.step(action).over
                 step += 1
     finally:
         world.close()

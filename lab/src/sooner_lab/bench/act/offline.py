@@ -33,18 +33,18 @@ class Offline:
     def __init__(self, contenders: list[ActContender], recorded: list[Recorded]) -> None:
         self.contenders, self.recorded = contenders, recorded
         self.policy = contenders[0].policy
-        self.positions = {one.name: [Positions() for _ in recorded] for one in contenders}
+        self.positions = {arm.name: [Positions() for _ in recorded] for arm in contenders}
 
     def run(self, settings: ActSettings, progress: Progress) -> list[dict[str, Any]]:
         """A row of figures for each arm, over all observations and by environment."""
-        arms = [Arm(one.name, self._runner(one), one.mode) for one in self.contenders]
+        arms = [Arm(arm.name, self._runner(arm), arm.mode) for arm in self.contenders]
         measured = measure(arms, len(self.recorded), settings.repeats, progress)
         progress("parity")
         for index in range(len(self.recorded)):
             self._judge(measured, index)
         return [
-            self._row(contender, one, measured[0])
-            for contender, one in zip(self.contenders, measured, strict=True)
+            self._row(contender, arm, measured[0])
+            for contender, arm in zip(self.contenders, measured, strict=True)
         ]
 
     def _runner(self, contender: ActContender) -> Callable[[int], TimedRun]:
@@ -55,15 +55,17 @@ class Offline:
             places = self.positions[contender.name][index].start()
             action = contender.act([self.recorded[index].seen], on_tokens=places)[0]
             stats = action.stats
-            said = [action.ids.flatten().tolist()]
-            return TimedRun(said, stats.decode_seconds, action.seconds, stats.decode_tokens, stats)
+            output_ids = [action.ids.flatten().tolist()]
+            return TimedRun(
+                output_ids, stats.decode_seconds, action.seconds, stats.decode_tokens, stats
+            )
 
         return run
 
     def _hf(self, index: int) -> TimedRun:
         start = time.perf_counter()
-        inputs, said = self._inputs(self.recorded[index].seen), self._tokens(index)
-        tokens, seconds, count = hf_run(self.policy.model, inputs, said, eos_token_id=None)
+        inputs, max_tokens = self._inputs(self.recorded[index].seen), self._tokens(index)
+        tokens, seconds, count = hf_run(self.policy.model, inputs, max_tokens, eos_token_id=None)
         return TimedRun([tokens], seconds, time.perf_counter() - start, count)
 
     def _inputs(self, seen: Observation) -> dict[str, Any]:
@@ -80,39 +82,41 @@ class Offline:
         tokens, scores = reference_run(
             self.policy.model, inputs, max_new_tokens=self._tokens(index), eos_token_id=None
         )
-        for one in measured:
-            one.parity += [
-                compare(tokens[0], sample.tokens[0], scores[0]) for sample in one.samples[index]
+        for arm in measured:
+            arm.parity += [
+                compare(tokens[0], sample.tokens[0], scores[0]) for sample in arm.samples[index]
             ]
 
-    def _row(self, contender: ActContender, one: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
-        told = row(one, plain) | {"tolerance": contender.tolerance, "env": None}
-        told |= self._latency(one) | {"positions": self._places(contender.name, None)}
-        told["error"] = self._error(one)
-        told["by_env"] = [self._of(contender, one, plain, env) for env in self._envs()]
-        return told
+    def _row(self, contender: ActContender, arm: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
+        figures = row(arm, plain) | {"tolerance": contender.tolerance, "env": None}
+        figures |= self._latency(arm) | {"positions": self._places(contender.name, None)}
+        figures["error"] = self._error(arm)
+        figures["by_env"] = [self._of(contender, arm, plain, env) for env in self._envs()]
+        return figures
 
     def _envs(self) -> list[str]:
-        return list(dict.fromkeys(one.env for one in self.recorded))
+        return list(dict.fromkeys(record.env for record in self.recorded))
 
     def _of(
-        self, contender: ActContender, one: ArmSamples, plain: ArmSamples, env: str
+        self, contender: ActContender, arm: ArmSamples, plain: ArmSamples, env: str
     ) -> dict[str, Any]:
         """The same figures over one environment's observations alone."""
-        part, base = (self._only(each, env) for each in (one, plain))
-        told = row(part, base)
+        part, base = (self._only(each, env) for each in (arm, plain))
+        figures = row(part, base)
         names = ("decode_speedup", "e2e_speedup", "mean_acceptance_length", "acceptance_histogram")
         return {
             "env": env,
-            **{name: told.get(name) for name in names},
+            **{name: figures.get(name) for name in names},
             "positions": self._places(contender.name, env),
         }
 
-    def _only(self, one: ArmSamples, env: str) -> ArmSamples:
-        kept = [index for index, each in enumerate(self.recorded) if each.env == env]
-        runs = len(one.samples[0])
-        parity = [each for index in kept for each in one.parity[index * runs : (index + 1) * runs]]
-        return ArmSamples(one.arm, [one.samples[index] for index in kept], parity)
+    def _only(self, arm: ArmSamples, env: str) -> ArmSamples:
+        indices = [index for index, each in enumerate(self.recorded) if each.env == env]
+        runs = len(arm.samples[0])
+        parity = [
+            each for index in indices for each in arm.parity[index * runs : (index + 1) * runs]
+        ]
+        return ArmSamples(arm.arm, [arm.samples[index] for index in indices], parity)
 
     def _places(self, name: str, env: str | None) -> dict[int, float]:
         """Mean accepted draft tokens by the position that a round began at."""
@@ -124,24 +128,29 @@ class Offline:
                     total.accepted[place] += places.accepted[place]
         return total.means()
 
-    def _latency(self, one: ArmSamples) -> dict[str, Any]:
+    def _latency(self, arm: ArmSamples) -> dict[str, Any]:
         """Actions a second and percentiles of a call, from the picture to the action."""
-        if one.is_red:
+        if arm.is_red:
             return {}
-        seconds = [sample.e2e_seconds for runs in one.samples for sample in runs]
-        told = {f"p{each}_ms": 1000 * float(np.percentile(seconds, each)) for each in PERCENTILES}
-        return {"actions_per_second": self.policy.horizon / float(np.median(seconds)), **told}
+        seconds = [sample.e2e_seconds for runs in arm.samples for sample in runs]
+        percentiles = {
+            f"p{each}_ms": 1000 * float(np.percentile(seconds, each)) for each in PERCENTILES
+        }
+        return {
+            "actions_per_second": self.policy.horizon / float(np.median(seconds)),
+            **percentiles,
+        }
 
-    def _error(self, one: ArmSamples) -> float | None:
+    def _error(self, arm: ArmSamples) -> float | None:
         """Mean distance from what was done when the observations were recorded, each number in
         shares of its range; only the action's first step is compared."""
-        found = []
-        for runs, each in zip(one.samples, self.recorded, strict=True):
+        distances = []
+        for runs, each in zip(arm.samples, self.recorded, strict=True):
             if each.action is None:
                 continue
             stats = self.policy.statistics[self.policy.key_of(each.seen)]
-            said = decode_actions(np.array(runs[0].tokens), self.policy.tokens, stats)[0, 0]
+            predicted = decode_actions(np.array(runs[0].tokens), self.policy.tokens, stats)[0, 0]
             done = np.atleast_2d(each.action)[0]
             span = np.where(stats.mask, stats.q99 - stats.q01, 2.0)
-            found.append(float((np.abs(said - done) / span).mean()))
-        return float(np.mean(found)) if found else None
+            distances.append(float((np.abs(predicted - done) / span).mean()))
+        return float(np.mean(distances)) if distances else None

@@ -21,20 +21,20 @@ def _success(result: Data, method: str, env: str) -> float | None:
     """An exact arm takes plain decoding's actions, so its episodes are plain's."""
     method = "plain" if method == "strict" else method
     rows = result.get("loops") or []
-    found = (row for row in rows if (row["method"], row["env"]) == (method, env))
-    return next((row["success_rate"] for row in found), None)
+    matches = (row for row in rows if (row["method"], row["env"]) == (method, env))
+    return next((row["success_rate"] for row in matches), None)
 
 
 def _tasks(result: Data) -> list[ReportTable]:
     """Table 1: success, length and speed by environment."""
-    shown = strict_and_chosen(result)
+    chosen = strict_and_chosen(result)
     if not result.get("arms"):
         return []
     lines = []
     for number, part in enumerate(result["arms"][0]["by_env"]):
         env = part["env"]
         line = [env, cell(_success(result, "plain", env), "{:.0%}")]
-        for row in shown:
+        for row in chosen:
             figures = row["by_env"][number]
             line += [
                 cell(figures["mean_acceptance_length"], "{:.2f}"),
@@ -44,7 +44,7 @@ def _tasks(result: Data) -> list[ReportTable]:
         lines.append(line)
     heads = ["task", "plain success"]
     heads += [
-        f"{row['method']} {each}" for row in shown for each in ("length", "decode", "success")
+        f"{row['method']} {each}" for row in chosen for each in ("length", "decode", "success")
     ]
     return [ReportTable("By task (table 1)", heads, lines)]
 
@@ -56,45 +56,48 @@ def _by_count(
 
     def tables(result: Data) -> list[ReportTable]:
         rows = strict_and_chosen(result)
-        most = max((int(count) for row in rows for count in row[key]), default=-1)
+        maximum = max((int(count) for row in rows for count in row[key]), default=-1)
         lines = [
             [
                 part["env"],
                 row["method"],
-                *cells({int(k): v for k, v in (part[key] or {}).items()}, most),
+                *cells({int(k): v for k, v in (part[key] or {}).items()}, maximum),
             ]
             for row in rows
             for part in row["by_env"]
         ]
-        heads = ["task", "arm", *map(str, range(most + 1))]
+        heads = ["task", "arm", *map(str, range(maximum + 1))]
         return [ReportTable(title, heads, lines, remark)] if lines else []
 
     return tables
 
 
-def _shares(seen: dict[int, int], most: int) -> list[str]:
+def _shares(seen: dict[int, int], maximum: int) -> list[str]:
     total = max(sum(seen.values()), 1)
-    return [f"{seen.get(count, 0) / total:.1%}" for count in range(most + 1)]
+    return [f"{seen.get(count, 0) / total:.1%}" for count in range(maximum + 1)]
 
 
-def _means(seen: dict[int, float], most: int) -> list[str]:
-    return [cell(seen.get(place), "{:.2f}") for place in range(most + 1)]
+def _means(seen: dict[int, float], maximum: int) -> list[str]:
+    return [cell(seen.get(place), "{:.2f}") for place in range(maximum + 1)]
 
 
 def _distance(result: Data) -> list[ReportTable]:
-    found = result.get("distance")
-    if not found:
+    distance = result.get("distance")
+    if not distance:
         return []
     rows = [
         [row["method"], f"{row['same']:.0%}"]
-        + [f"{mean:.2g} / {most:.2g}" for mean, most in zip(row["mean"], row["max"], strict=True)]
-        for row in found["arms"]
+        + [
+            f"{mean:.2g} / {largest:.2g}"
+            for mean, largest in zip(row["mean"], row["max"], strict=True)
+        ]
+        for row in distance["arms"]
     ]
     remark = (
         "Mean and largest distance from plain decoding's action, in the action's own units, over "
-        f"{found['observations']} observations of {result['horizon']} steps each."
+        f"{distance['observations']} observations of {result['horizon']} steps each."
     )
-    names = found["names"] or range(len(rows[0]) - 2 if rows else 0)
+    names = distance["names"] or range(len(rows[0]) - 2 if rows else 0)
     heads = ["arm", "same number", *map(str, names)]
     return [ReportTable("Distance from the exact action", heads, rows, remark)]
 

@@ -40,7 +40,7 @@ PAPER = DraftTreeSize(50, 5, 8)
 
 def shapes(policy: Policy) -> tuple[DraftTreeSize, ...]:
     """The policy's own two, as `relaxed` and as `strict` has it, and the paper's two."""
-    longest = policy.horizon * max(one.dims for one in policy.statistics.values())
+    longest = policy.horizon * max(stats.dims for stats in policy.statistics.values())
     depth = max(longest - 2, 1)
     return (
         DraftTreeSize(depth, depth, 1),
@@ -71,11 +71,11 @@ def trees(
         arms.append(relaxed(settings.chosen, make, f"relaxed, {shape}", **options))
     rows = Offline(arms, recorded).run(settings, progress)
     pairs = zip(shapes(first.policy), rows[1::2], rows[2::2], strict=True)
-    return [_row(*one) for one in pairs]
+    return [_row(*pair) for pair in pairs]
 
 
 def _row(shape: DraftTreeSize, strict: dict[str, Any], near: dict[str, Any]) -> dict[str, Any]:
-    lengths = [one["mean_acceptance_length"] for one in (strict, near)]
+    lengths = [figures["mean_acceptance_length"] for figures in (strict, near)]
     return {
         "tree": str(shape),
         **asdict(shape),

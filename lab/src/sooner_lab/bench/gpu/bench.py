@@ -77,12 +77,12 @@ def measure_bandwidth(bench: GpuBench, nbytes: int) -> dict[str, Any]:
     """
     source = torch.ones(nbytes // 2, dtype=torch.bfloat16, device=bench.device)
     target = torch.empty_like(source)
-    found = bench.clock.interleaved({"copy": lambda: target.copy_(source)}, 20, warm_ups=3)["copy"]
-    if isinstance(found, str):
-        raise RuntimeError(found)
-    bench.bandwidth = 2 * source.nbytes / found.seconds
+    timing = bench.clock.interleaved({"copy": lambda: target.copy_(source)}, 20, warm_ups=3)["copy"]
+    if isinstance(timing, str):
+        raise RuntimeError(timing)
+    bench.bandwidth = 2 * source.nbytes / timing.seconds
     name = torch.cuda.get_device_name(bench.device) if bench.clock.is_cuda else "cpu"
     sheet, figures = data_sheet(name), {"bytes_per_second": bench.bandwidth}
     if sheet is not None:
         figures |= {"data_sheet": sheet, "share_of_data_sheet": bench.bandwidth / sheet}
-    return {"bytes": 2 * source.nbytes, **found.as_dict(), **figures}
+    return {"bytes": 2 * source.nbytes, **timing.as_dict(), **figures}

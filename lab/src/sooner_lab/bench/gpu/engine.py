@@ -79,10 +79,10 @@ def wave(bench: GpuBench, made: Any) -> dict[str, Any]:
             raise request.error
     firsts = inputs["input_ids"][:, -1].tolist()
     expected = [[list(range(first + 1, first + 1 + new))] for first in firsts]
-    found: dict[str, Any] = {"identical": [one.tokens for one in requests] == expected}
-    if found["identical"]:
+    figures: dict[str, Any] = {"identical": [job.tokens for job in requests] == expected}
+    if figures["identical"]:
         gaps = bench.clock.gaps(marks)
         steps = Timing.of(gaps[len(gaps) // 2 :])
-        found |= {"tokens_per_second": rows * new / seconds, "round_seconds": steps.seconds}
-        found |= {"interval": list(steps.interval), "captures": captures.count}
-    return found
+        figures |= {"tokens_per_second": rows * new / seconds, "round_seconds": steps.seconds}
+        figures |= {"interval": list(steps.interval), "captures": captures.count}
+    return figures

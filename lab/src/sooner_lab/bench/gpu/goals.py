@@ -29,17 +29,17 @@ def goals(result: dict[str, Any]) -> list[dict[str, Any]]:
     return [{"reason": reason, **row, "met": None} for row in rows]
 
 
-def _found(result: dict[str, Any], section: str) -> dict[str, Any]:
-    found: dict[str, Any] = result["sections"].get(section, {})
-    if "status" not in found:
+def _content(result: dict[str, Any], section: str) -> dict[str, Any]:
+    content: dict[str, Any] = result["sections"].get(section, {})
+    if "status" not in content:
         raise KeyError(f"section {section} was not run")
-    if found["status"] == "skipped":
-        raise KeyError(f"section {section} was skipped: {found['reason']}")
-    return found
+    if content["status"] == "skipped":
+        raise KeyError(f"section {section} was skipped: {content['reason']}")
+    return content
 
 
 def _rows(result: dict[str, Any], section: str, key: str) -> list[dict[str, Any]]:
-    return list(_found(result, section).get(key, []))
+    return list(_content(result, section).get(key, []))
 
 
 def _figure(row: dict[str, Any], key: str) -> float:
@@ -57,14 +57,16 @@ def _of(section: str, rows: str, key: str, **labels: Any) -> Callable[[dict[str,
         for row in _rows(result, section, rows):
             if all(row.get(name) == value for name, value in labels.items()):
                 return _figure(row, key)
-        raise KeyError(", ".join(f"{name} {one}" for name, one in labels.items()) + ": no figure")
+        raise KeyError(
+            ", ".join(f"{name} {label}" for name, label in labels.items()) + ": no figure"
+        )
 
     return find
 
 
 def _section(section: str, key: str, scale: float = 1.0) -> Callable[[dict[str, Any]], float]:
     def find(result: dict[str, Any]) -> float:
-        return _figure(_found(result, section), key) / scale
+        return _figure(_content(result, section), key) / scale
 
     return find
 
@@ -85,7 +87,7 @@ def _over_compiled(arm: str) -> Callable[[dict[str, Any]], float]:
 
 
 def _draft_step(result: dict[str, Any]) -> float:
-    steps = _found(result, "methods").get("steps", {})
+    steps = _content(result, "methods").get("steps", {})
     draft, plain = (_figure(steps.get(name, {}), "seconds") for name in ("draft", "plain"))
     return draft / plain
 
@@ -97,7 +99,7 @@ def _late_captures(result: dict[str, Any]) -> float:
         counts.append([wave["captures"] for wave in arm["waves"][1:] if "captures" in wave])
     if not any(counts):
         raise KeyError("no arm was called twice")
-    return float(max(max(one, default=0) for one in counts))
+    return float(max(max(calls, default=0) for calls in counts))
 
 
 GOALS = (

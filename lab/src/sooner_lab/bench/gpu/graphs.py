@@ -26,29 +26,29 @@ def graphs(bench: GpuBench, out: dict[str, Any]) -> None:
     settings = bench.settings
     model = bench.models.get(settings.target)
     recorder = CudaGraphs(bench.device) if bench.clock.is_cuda else Rerun()
-    held = StepGraphs(recorder, ENTRIES[-1])
+    step_graphs = StepGraphs(recorder, ENTRIES[-1])
     rows = settings.graph_rows
     out |= {"model": settings.target, "buckets": []}
     with torch.inference_mode():
         steps = StaticSteps(
-            model, rows, settings.engine_context, chain, follow_choices, graphs=held
+            model, rows, settings.engine_context, chain, follow_choices, graphs=step_graphs
         )
         steps(rows, 1)  # is not padded
         while rows:
             for entries in ENTRIES:
                 if rows * entries > MAX_CELLS or bench.is_late(out, f"{rows} x {entries}"):
                     continue
-                before = held.capture_seconds
+                before = step_graphs.capture_seconds
                 for _ in range(3):  # captured, then replayed
                     steps(rows, entries)
-                seconds = held.capture_seconds - before
+                seconds = step_graphs.capture_seconds - before
                 out["buckets"].append(
                     {"rows": rows, "entries": entries, "capture_seconds": seconds}
                 )
             rows = 1 << (rows - 1).bit_length() >> 1
     bench.clock.wait()
     out["graphs"] = 2 * len(out["buckets"])
-    out["capture_seconds"] = held.capture_seconds
-    out["bytes"] = held.nbytes
-    if held.records.failure is not None:
-        raise RuntimeError(held.records.failure)
+    out["capture_seconds"] = step_graphs.capture_seconds
+    out["bytes"] = step_graphs.nbytes
+    if step_graphs.records.failure is not None:
+        raise RuntimeError(step_graphs.records.failure)

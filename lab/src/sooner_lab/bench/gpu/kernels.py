@@ -33,7 +33,7 @@ TOLERATED = 2**-7
 """Error, over the largest output, that bf16 is allowed in any case: one rounding of weights and one
 of outputs."""
 
-MOST_SCORES = 4 << 30
+MAX_SCORES = 4 << 30
 """Bytes of fp32 scores up to which SDPA's math backend, which writes them, is timed."""
 
 BACKENDS = {
@@ -79,7 +79,7 @@ def kernels(bench: GpuBench, out: dict[str, Any]) -> None:
                     break
                 bench.progress(f"kernels: context {context}, rows {rows}, block {block}")
                 out["cells"].append(cell(bench, stores, block))
-                out["ok"] = all(one["ok"] for one in out["cells"])
+                out["ok"] = all(cell_row["ok"] for cell_row in out["cells"])
             del stores
             bench.clock.free()
             bench.keep()
@@ -108,14 +108,14 @@ def _normal(bench: GpuBench, *shape: int) -> Tensor:
 def cell(bench: GpuBench, stores: Stores, entries: int) -> dict[str, Any]:
     """Errors, then times unless one is red."""
     rows, context = stores.keys.shape[1], stores.context
-    found: dict[str, Any] = {"context": context, "rows": rows, "block": entries}
-    found["checks"] = [check(bench, stores, entries, tree=False)]
+    figures: dict[str, Any] = {"context": context, "rows": rows, "block": entries}
+    figures["checks"] = [check(bench, stores, entries, tree=False)]
     if entries > 1 and rows == 1:  # every variant of the kernel takes seconds to compile
-        found["checks"].append(check(bench, stores, entries, tree=True))
-    found["ok"] = all(one["ok"] for one in found["checks"])
-    if found["ok"]:
-        found["arms"] = times(bench, stores, entries)
-    return found
+        figures["checks"].append(check(bench, stores, entries, tree=True))
+    figures["ok"] = all(result["ok"] for result in figures["checks"])
+    if figures["ok"]:
+        figures["arms"] = times(bench, stores, entries)
+    return figures
 
 
 def check(bench: GpuBench, stores: Stores, entries: int, tree: bool) -> dict[str, Any]:
@@ -132,10 +132,12 @@ def check(bench: GpuBench, stores: Stores, entries: int, tree: bool) -> dict[str
     rows = stores.keys.shape[1] if 8 * stores.keys.shape[1] * scores <= WIDE else 1
     wide = torch.float64 if 8 * rows * scores <= WIDE else torch.float32
     lengths = [max(stores.context - 37 * row, 0) for row in range(rows)]
-    held = torch.tensor(lengths, device=bench.device)
-    block = Block(held)
+    cached = torch.tensor(lengths, device=bench.device)
+    block = Block(cached)
     if tree:
-        block = tree_block(held, random_parents(rows, entries - 1, settings.seed).to(bench.device))
+        block = tree_block(
+            cached, random_parents(rows, entries - 1, settings.seed).to(bench.device)
+        )
     keys, values = stores.keys[0, :rows].clone(), stores.values[0, :rows].clone()
     for row, length in enumerate(lengths):
         keys[row, :, length + entries :] = torch.nan
@@ -150,14 +152,14 @@ def check(bench: GpuBench, stores: Stores, entries: int, tree: bool) -> dict[str
     slots = torch.arange(seen, device=bench.device)
     mask = reference.seen_slots(block, entries, slots)[:, None]  # [rows, 1, entries, slots]
     group = settings.heads // settings.kv_heads
-    own = scaled_dot_product_attention(
+    sdpa_output = scaled_dot_product_attention(
         query,
         keys[:, :, :seen].nan_to_num(0.0).repeat_interleave(group, 1),
         values[:, :, :seen].nan_to_num(0.0).repeat_interleave(group, 1),
         attn_mask=mask,
     )
     about = {"tree": tree, "rows": rows, "reference": str(wide).removeprefix("torch.")}
-    return about | judged(error, relative_error(own, truth))
+    return about | judged(error, relative_error(sdpa_output, truth))
 
 
 def relative_error(output: Tensor, truth: Tensor) -> float | None:
@@ -166,10 +168,10 @@ def relative_error(output: Tensor, truth: Tensor) -> float | None:
     return error if math.isfinite(error) else None
 
 
-def judged(error: float | None, own: float | None) -> dict[str, Any]:
+def judged(error: float | None, sdpa_error: float | None) -> dict[str, Any]:
     """An error, torch's own, and whether the first is allowed beside the second."""
-    allowed = max(2 * (own or 0.0), TOLERATED)
-    return {"error": error, "sdpa_error": own, "ok": error is not None and error <= allowed}
+    allowed = max(2 * (sdpa_error or 0.0), TOLERATED)
+    return {"error": error, "sdpa_error": sdpa_error, "ok": error is not None and error <= allowed}
 
 
 def random_parents(rows: int, nodes: int, seed: int) -> Tensor:
@@ -186,31 +188,31 @@ def times(bench: GpuBench, stores: Stores, entries: int) -> dict[str, dict[str, 
     query = _normal(bench, rows, entries, settings.heads, settings.head_dim).transpose(1, 2)
     calls = max(copies, 2) if clock.is_cuda else 1
     nscores = rows * settings.heads * entries * context
-    found: dict[str, dict[str, Any]] = {}
+    figures: dict[str, dict[str, Any]] = {}
     runs: dict[str, Callable[[], Any]] = {}
     pool = torch.cuda.graph_pool_handle() if clock.is_cuda else None
     with torch.inference_mode():
         for name, call in arms(stores, query, bench.device).items():
-            if "math" in name and 4 * nscores > MOST_SCORES:
-                found[name] = {"missing": f"{4 * nscores / 2**30:.0f} GiB of scores"}
+            if "math" in name and 4 * nscores > MAX_SCORES:
+                figures[name] = {"missing": f"{4 * nscores / 2**30:.0f} GiB of scores"}
                 continue
             try:
                 run, how = replayed(call, calls, clock, pool)
             except Exception as error:
-                found[name] = {"missing": report(error)}
+                figures[name] = {"missing": report(error)}
                 clock.free()
                 continue
-            runs[name], found[name] = run, {"timed": how}
+            runs[name], figures[name] = run, {"timed": how}
         timed = clock.interleaved(runs, settings.repeats)
     nbytes = 2 * stores.keys[0, :, :, : context + entries].nbytes
     for name, timing in timed.items():
         if isinstance(timing, Timing):
-            found[name] |= timing.as_dict(1 / calls)
-            rate = nbytes / found[name]["seconds"]
-            found[name] |= {"bytes_per_second": rate, "share_of_copy": rate / bench.bandwidth}
+            figures[name] |= timing.as_dict(1 / calls)
+            rate = nbytes / figures[name]["seconds"]
+            figures[name] |= {"bytes_per_second": rate, "share_of_copy": rate / bench.bandwidth}
         else:
-            found[name] = {"missing": timing}
-    return found
+            figures[name] = {"missing": timing}
+    return figures
 
 
 def arms(stores: Stores, query: Tensor, device: torch.device) -> dict[str, Callable[[int], Any]]:
@@ -230,8 +232,8 @@ def arms(stores: Stores, query: Tensor, device: torch.device) -> dict[str, Calla
             query, stores.keys[call % copies], stores.values[call % copies], block
         )
 
-    def theirs(backend: str, is_grouped: bool) -> Callable[[int], Any]:
-        given = None if backend == "flash" or entries == 1 else mask[None, None]
+    def sdpa(backend: str, is_grouped: bool) -> Callable[[int], Any]:
+        bias = None if backend == "flash" or entries == 1 else mask[None, None]
 
         def call(number: int) -> Tensor:
             keys = stores.keys[number % copies, :, :, :seen]
@@ -241,14 +243,14 @@ def arms(stores: Stores, query: Tensor, device: torch.device) -> dict[str, Calla
                 values = values.repeat_interleave(group, 1)
             with sdpa_kernel(BACKENDS[backend]):
                 return scaled_dot_product_attention(
-                    query, keys, values, attn_mask=given, enable_gqa=is_grouped
+                    query, keys, values, attn_mask=bias, enable_gqa=is_grouped
                 )
 
         return call
 
-    found: dict[str, Callable[[int], Any]] = {"sooner": ours}
+    calls: dict[str, Callable[[int], Any]] = {"sooner": ours}
     for backend in BACKENDS:
         for is_grouped in (True, False):
             name = f"sdpa-{backend}-{'grouped' if is_grouped else 'expanded'}"
-            found[name] = theirs(backend, is_grouped)
-    return found
+            calls[name] = sdpa(backend, is_grouped)
+    return calls

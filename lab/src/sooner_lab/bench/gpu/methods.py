@@ -47,11 +47,11 @@ def methods(bench: GpuBench, out: dict[str, Any]) -> None:
         bench.progress(f"methods: acceptance {acceptance}")
         set_script(draft, script(acceptance, draft.config.vocab_size, settings.seed))
         texts = interleaved(bench, arms(bench, target, draft, every=not number), inputs, new)
-        for name, one in texts.items():
+        for name, text in texts.items():
             if number and name == "plain":
                 continue
             sampled = name.endswith(" sampled")
-            figures = one.figures(texts["plain sampled" if sampled else "plain"])
+            figures = text.figures(texts["plain sampled" if sampled else "plain"])
             figures |= theory(name, figures, acceptance, out["steps"], length)
             set_by_script = name.split()[0] not in (*UNTRAINED, "plain")
             about = {"arm": name, "acceptance": acceptance if set_by_script else None}
@@ -69,7 +69,7 @@ def arms(bench: GpuBench, target: Any, draft: Any, every: bool) -> dict[str, Dec
         "parallel": lambda: sooner.ParallelVLM(draft, prune=0.0, placement=placement),
     }
     head = cache(lambda kind: draft_head(kind, target))
-    others: dict[str, Callable[[], Any]] = {
+    extra: dict[str, Callable[[], Any]] = {
         "speculative-auto": lambda: sooner.Speculative(draft),
         "sd-tree": lambda: sooner.SDTree(draft, STATIC_TREE),
         "eagle": lambda: sooner.Eagle(head("eagle"), nodes=settings.nodes),
@@ -80,7 +80,7 @@ def arms(bench: GpuBench, target: Any, draft: Any, every: bool) -> dict[str, Dec
     }
     if not every:
         return {name: sooner_arm(bench, target, make) for name, make in made.items()}
-    made |= others
+    made |= extra
     decodes = {name: sooner_arm(bench, target, make) for name, make in made.items()}
     for name in ("plain", "speculative", "sd-tree", "eagle3"):
         decodes[f"{name} sampled"] = sooner_arm(bench, target, made[name], **SAMPLED)
@@ -93,17 +93,17 @@ def steps(bench: GpuBench, target: Any, draft: Any) -> dict[str, Any]:
     context = settings.draft_context + settings.draft_tokens // 2
     block = 1 + settings.num_draft_tokens
     ours = steps_of(bench, target, context, (1, block))
-    theirs = steps_of(bench, draft, context, (1,))
+    draft_steps = steps_of(bench, draft, context, (1,))
     named = {
         "plain": ours["graph chain 1"],
         "verify": ours[f"graph chain {block}"],
-        "draft": theirs["graph chain 1"],
+        "draft": draft_steps["graph chain 1"],
     }
     with torch.inference_mode():
         timed = bench.clock.interleaved(named, settings.repeats, WARM_UPS)
     return {
-        name: one.as_dict() if isinstance(one, Timing) else {"missing": one}
-        for name, one in timed.items()
+        name: timing.as_dict() if isinstance(timing, Timing) else {"missing": timing}
+        for name, timing in timed.items()
     }
 
 
@@ -121,9 +121,9 @@ def theory(
     is_chain = arm in ("speculative", "speculative sampled")
     if "tokens_per_second" not in figures or not (is_chain or arm == "parallel"):
         return {}
-    if any("missing" in one for one in steps.values()):
+    if any("missing" in step for step in steps.values()):
         return {}
-    seconds = {name: one["seconds"] for name, one in steps.items()}
+    seconds = {name: step["seconds"] for name, step in steps.items()}
     if is_chain:
         each = length * seconds["draft"] + seconds["verify"]
         best = figures["tokens_a_round"] / each

@@ -131,7 +131,7 @@ def video_prompt(model: Any, grid: tuple[int, int, int], seed: int) -> dict[str,
     video = [config.vision_start_token_id, *[config.video_token_id] * count]
     ids = torch.tensor([[5, 6, 7, *video, config.vision_end_token_id, 8, 9, 0]])
     patches = torch.randn(time * height * width, 3 * 2 * PATCH**2, generator=generator)
-    given = {
+    inputs = {
         "input_ids": ids,
         "attention_mask": torch.ones_like(ids),
         "mm_token_type_ids": 2 * (ids == config.video_token_id).long(),
@@ -139,7 +139,7 @@ def video_prompt(model: Any, grid: tuple[int, int, int], seed: int) -> dict[str,
         "video_grid_thw": torch.tensor([grid]),
         "second_per_grid_ts": torch.tensor([1.0]),
     }
-    return {name: value.to(model.device) for name, value in given.items()}
+    return {name: value.to(model.device) for name, value in inputs.items()}
 
 
 def draft_head(kind: str, model: Any) -> Any:
@@ -202,7 +202,7 @@ def step_bytes(model: Any, rows: int, context: int) -> int:
     """Bytes that a plain step has to read: every weight but the embedding's, keys and values."""
     config = model.config
     skipped = 0 if config.tie_word_embeddings else model.get_input_embeddings().weight.nbytes
-    weights = sum(one.nbytes for one in model.parameters()) - skipped
+    weights = sum(weight.nbytes for weight in model.parameters()) - skipped
     width = config.hidden_size // config.num_attention_heads
     token = 2 * config.num_hidden_layers * config.num_key_value_heads * width * model.dtype.itemsize
     return weights + rows * context * token
@@ -221,8 +221,8 @@ class BuiltModels:
             self.built[name] = build(name, self.device, self.dtype, self.seed)
         return self.built[name]
 
-    def drop(self, *kept: str) -> None:
-        """Forget every model but `kept`."""
-        self.built = {name: model for name, model in self.built.items() if name in kept}
+    def drop(self, *names: str) -> None:
+        """Forget every model but `names`."""
+        self.built = {name: model for name, model in self.built.items() if name in names}
         if self.device.type == "cuda":
             torch.cuda.empty_cache()

@@ -43,14 +43,14 @@ TABLES: dict[str, tuple[str, str, Columns]] = {
 """By section: the title, the key of its rows, and their columns; that of the graphs is a goal."""
 
 
-def section_table(name: str, found: Mapping[str, Any]) -> list[ReportTable]:
+def section_table(name: str, figures: Mapping[str, Any]) -> list[ReportTable]:
     """Return the table of a section in a list; columns without a figure are left out."""
     title, key, columns = TABLES[name]
-    flat = [row for each in found.get(key, []) for row in _flat(each)]
+    flat = [row for each in figures.get(key, []) for row in _flat(each)]
     rows = [row for row in flat if "missing" not in row]
     used = [each for each in columns if any(value_of(row, each[0]) is not None for row in rows)]
     missing = [f"{_label(row)}: {row['missing']}" for row in flat if "missing" in row]
-    remarks = [found["note"]] if found.get("note") else []
+    remarks = [figures["note"]] if figures.get("note") else []
     remarks += [f"Left out: {'; '.join(missing)}."] if missing else []
     return Table(title, lambda _: rows, used, " ".join(remarks)).render({})
 
@@ -88,9 +88,9 @@ def _label(row: Mapping[str, Any]) -> str:
 
 def _sections(result: Data) -> list[ReportTable]:
     tables = (
-        section_table(name, found) for name, found in result["sections"].items() if name in TABLES
+        section_table(name, part) for name, part in result["sections"].items() if name in TABLES
     )
-    return [table for found in tables for table in found]
+    return [table for part in tables for table in part]
 
 
 def _states(result: Data) -> list[Data]:
@@ -98,12 +98,12 @@ def _states(result: Data) -> list[Data]:
     return [
         {
             "section": name,
-            "status": found.get("status", "running"),
-            "seconds": found.get("section_seconds"),
-            "peak": found.get("peak_bytes") and found["peak_bytes"] / 2**30,
-            "why": found.get("error") or found.get("reason") or ", ".join(found.get("cut", [])),
+            "status": part.get("status", "running"),
+            "seconds": part.get("section_seconds"),
+            "peak": part.get("peak_bytes") and part["peak_bytes"] / 2**30,
+            "why": part.get("error") or part.get("reason") or ", ".join(part.get("cut", [])),
         }
-        for name, found in result["sections"].items()
+        for name, part in result["sections"].items()
     ]
 
 

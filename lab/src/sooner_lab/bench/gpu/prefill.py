@@ -57,7 +57,7 @@ def _measure(
     settings = bench.settings
     out |= {"backend": backend_for(bench.device).name, "heads": heads, "kv_heads": kv_heads}
     out |= {"checks": checks(bench), "lengths": []}
-    out["ok"] = all(one["ok"] for one in out["checks"].values())
+    out["ok"] = all(result["ok"] for result in out["checks"].values())
     if not out["ok"]:
         return
     for tokens in lengths:
@@ -87,7 +87,7 @@ def checks(bench: GpuBench) -> dict[str, dict[str, Any]]:
     wide = States(row.queries.float(), row.keys.float(), row.values.float(), row.scale)
     layout = PromptLayout.text(tokens, bench.device)
     backend = backend_for(bench.device)
-    found: dict[str, dict[str, Any]] = {}
+    results: dict[str, dict[str, Any]] = {}
     sdpa_error = None
     with torch.inference_mode():
         for name, pattern in patterns_of(settings.stride).items():
@@ -95,11 +95,11 @@ def checks(bench: GpuBench) -> dict[str, dict[str, Any]]:
             for job in jobs(row, layout, [pattern] * row.queries.shape[0]):
                 run(job, wide, Reference(), truth)
                 run(job, row, backend, output)
-            if not found:  # the dense pattern is the first
+            if not results:  # the dense pattern is the first
                 sdpa_error = relative_error(flash(row)[0], truth.output)
             error = relative_error(output.output, truth.output)
-            found[name] = judged(error, sdpa_error)
-    return found
+            results[name] = judged(error, sdpa_error)
+    return results
 
 
 def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any]]:
@@ -111,19 +111,19 @@ def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any
         arms[name] = pattern_run(row, layout, pattern, backend)
     with torch.inference_mode():
         timed = bench.clock.interleaved(arms, repeats)
-        found: dict[str, dict[str, Any]] = {}
+        figures: dict[str, dict[str, Any]] = {}
         base = timed["sdpa-flash"]
         for name, timing in timed.items():
             if not isinstance(timing, Timing):
-                found[name] = {"missing": timing}
+                figures[name] = {"missing": timing}
                 continue
-            found[name] = timing.as_dict()
+            figures[name] = timing.as_dict()
             part = flops_share(row, layout, patterns[name]) if name in patterns else 1.0
-            found[name]["flops_share"] = part
+            figures[name]["flops_share"] = part
             if isinstance(base, Timing):
                 faster = base.seconds / timing.seconds
-                found[name] |= {"over_sdpa": faster, "share_reached": faster * part}
-    return found
+                figures[name] |= {"over_sdpa": faster, "share_reached": faster * part}
+    return figures
 
 
 def random_states(

@@ -93,8 +93,8 @@ def run(
         finally:
             keep_now()
         progress(f"{name}: {out['status']}{_why(out)}")
-    asked = [result["sections"][name] for name in settings.sections]
-    result["is_complete"] = all(one["status"] == DONE for one in asked)
+    parts = [result["sections"][name] for name in settings.sections]
+    result["is_complete"] = all(part["status"] == DONE for part in parts)
     keep_now()
     return result
 
@@ -102,8 +102,8 @@ def run(
 def section(name: str) -> Section:
     """The function that measures a section; its module is loaded when it is asked for."""
     function = name.replace("-", "_")
-    found: Section = getattr(import_module(f".{name.split('-')[0]}", __package__), function)
-    return found
+    measure: Section = getattr(import_module(f".{name.split('-')[0]}", __package__), function)
+    return measure
 
 
 def _check(settings: GpuSettings) -> None:
@@ -148,8 +148,8 @@ def _why(out: dict[str, Any]) -> str:
 
 def _take(result: dict[str, Any], earlier: dict[str, Any]) -> None:
     """Keep the sections of an earlier run, and say whose they are."""
-    asked = result["settings"]["sections"]
-    parts = [name for name in earlier["sections"] if name not in asked]
+    names = result["settings"]["sections"]
+    parts = [name for name in earlier["sections"] if name not in names]
     result["sections"] = {name: earlier["sections"][name] for name in parts}
     result["kept"] = earlier_runs(earlier, parts)
 
@@ -157,15 +157,15 @@ def _take(result: dict[str, Any], earlier: dict[str, Any]) -> None:
 def _provenance(settings: GpuSettings, device: torch.device, stated: str | None) -> dict[str, Any]:
     """As of every bench, and what the GPU is."""
     revision()
-    found = provenance(settings.device, settings.dtype, settings.seed)
-    if stated is not None and found["git"] is None:
-        found |= {"git": stated, "git_stated": True}
+    origin = provenance(settings.device, settings.dtype, settings.seed)
+    if stated is not None and origin["git"] is None:
+        origin |= {"git": stated, "git_stated": True}
     if sys.argv[0].endswith("gpu.py"):
-        found["argv"] = ["python", "-m", "sooner_lab.gpu", *sys.argv[1:]]
-    found["versions"]["triton"] = _triton()
+        origin["argv"] = ["python", "-m", "sooner_lab.gpu", *sys.argv[1:]]
+    origin["versions"]["triton"] = _triton()
     if device.type == "cuda":
         about = torch.cuda.get_device_properties(device)
-        found["gpu"] = {
+        origin["gpu"] = {
             "name": about.name,
             "capability": f"{about.major}.{about.minor}",
             "memory": about.total_memory,
@@ -173,7 +173,7 @@ def _provenance(settings: GpuSettings, device: torch.device, stated: str | None)
             "cuda": torch.version.cuda,
             "driver": _driver(),
         }
-    return found
+    return origin
 
 
 def _triton() -> str | None:

@@ -107,7 +107,7 @@ class GpuSettings:
     seed: int = 0
 
     @classmethod
-    def tiny(cls, **given: object) -> Self:
+    def tiny(cls, **changes: object) -> Self:
         """Every section at shapes that a CPU goes through in seconds; no figure means anything."""
         small = cls(
             device="cpu",
@@ -145,4 +145,4 @@ class GpuSettings:
             stride=8,
             costs=dict.fromkeys(COSTS, 0.0),
         )
-        return replace(small, **given)  # type: ignore[arg-type]
+        return replace(small, **changes)  # type: ignore[arg-type]

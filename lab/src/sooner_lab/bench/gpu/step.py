@@ -8,7 +8,7 @@ from .bench import GpuBench
 from .models import prompts, step_bytes
 from .texts import Decode, compile_options, hf, interleaved, sooner_arm
 
-ONE_COMPILE = "one compile a run"
+SINGLE_COMPILE = "one compile a run"
 """Why an arm that compiles is timed on the first model alone."""
 
 COMPILING = 60.0
@@ -47,16 +47,16 @@ def of_model(bench: GpuBench, name: str, compiles: bool) -> dict[str, Any]:
         "hf-compiled": hf(bench, model, **compiled(bench)),
         "sooner-compiled": sooner_arm(bench, model, **compile_options(bench)),
     }
-    missing = None if compiles else ONE_COMPILE
+    missing = None if compiles else SINGLE_COMPILE
     if compiles and bench.clock.is_cuda and bench.deadline.left < COMPILING:
         missing = f"compiling may take {COMPILING:.0f} s"
     if missing is not None:
         del arms["hf-compiled"], arms["sooner-compiled"]
     texts = interleaved(bench, arms, inputs, new)
-    figures = {arm: one.figures(texts["hf-eager"]) for arm, one in texts.items()}
-    for one in figures.values():
-        if "round_seconds" in one:
-            one["share_of_copy"] = nbytes / one["round_seconds"] / bench.bandwidth
+    figures = {arm: text.figures(texts["hf-eager"]) for arm, text in texts.items()}
+    for text in figures.values():
+        if "round_seconds" in text:
+            text["share_of_copy"] = nbytes / text["round_seconds"] / bench.bandwidth
     if missing is not None:
         figures |= {arm: {"missing": missing} for arm in ("hf-compiled", "sooner-compiled")}
     return {"model": name, "context": context, "tokens": new, "bytes": nbytes, "arms": figures}

@@ -207,12 +207,12 @@ class ArmTexts:
     @property
     def round(self) -> Timing:
         """Seconds of a late round of the later calls."""
-        return Timing.of([gap for one in self.runs[1:] for gap in one.late[0]])
+        return Timing.of([gap for call in self.runs[1:] for gap in call.late[0]])
 
     @property
     def rate(self) -> Timing:
         """Tokens a second of the late rounds, a sample a call."""
-        late = [one.late for one in self.runs[1:]]
+        late = [call.late for call in self.runs[1:]]
         return Timing.of([sum(sizes) / sum(gaps) for gaps, sizes in late])
 
     def figures(self, plain: ArmTexts) -> dict[str, Any]:
@@ -231,7 +231,7 @@ class ArmTexts:
             return {"identical": False}
         rate, seconds = self.rate, self.round.seconds
         first, *later = self.runs
-        sizes = [size for one in later for size in one.late[1]]
+        sizes = [size for call in later for size in call.late[1]]
         figures = {
             "identical": True,
             "tokens_per_second": rate.seconds,
@@ -242,8 +242,8 @@ class ArmTexts:
             "break_even": seconds / plain.round.seconds,
             "tokens_a_round": sum(sizes) / len(sizes) / len(first.tokens),
             "first_call_seconds": first.seconds,
-            "call_seconds": Timing.of([one.seconds for one in later]).seconds,
-            "captures": [one.captures for one in self.runs],
+            "call_seconds": Timing.of([call.seconds for call in later]).seconds,
+            "captures": [call.captures for call in self.runs],
             **self.profile,
         }
         if self.profile.get("kernels"):
@@ -267,17 +267,17 @@ def interleaved(
         if turn > 1 and bench.deadline.left < 0:
             break  # each arm has a first call and another one
         for name, decode in arms.items():
-            one = texts[name]
-            if one.error is not None:
+            text = texts[name]
+            if text.error is not None:
                 continue
             try:
                 if turn <= settings.text_runs:
-                    one.runs.append(decode(inputs, new, None))
+                    text.runs.append(decode(inputs, new, None))
                 else:
-                    one.profile = profiled(bench, decode, inputs, new)
+                    text.profile = profiled(bench, decode, inputs, new)
             except Exception as error:
                 if turn <= settings.text_runs:
-                    one.error = report(error)
+                    text.error = report(error)
                 bench.clock.free()
     return texts
 

@@ -52,7 +52,7 @@ class Timing:
         Args:
             scale: factor of both, such as one over the calls that were timed together.
         """
-        interval = [one * scale for one in self.interval]
+        interval = [edge * scale for edge in self.interval]
         return {"seconds": self.seconds * scale, "interval": interval, "samples": self.samples}
 
 
@@ -118,21 +118,21 @@ class DeviceClock:
         Returns:
             Of each arm its times, or the error that it ended with, which leaves the others alone.
         """
-        found: dict[str, Timing | str] = {}
+        results: dict[str, Timing | str] = {}
         samples: dict[str, list[float]] = {name: [] for name in arms}
         for turn in range(warm_ups + repeats):
             for name, run in arms.items():
-                if name in found:
+                if name in results:
                     continue
                 try:
                     seconds = self.seconds(run)
                 except Exception as error:
-                    found[name] = report(error)
+                    results[name] = report(error)
                     self.free()
                     continue
                 if turn >= warm_ups:
                     samples[name].append(seconds)
-        return {name: found.get(name) or Timing.of(samples[name]) for name in arms}
+        return {name: results.get(name) or Timing.of(samples[name]) for name in arms}
 
     def free(self) -> None:
         """Give unused memory of the device back."""
@@ -156,12 +156,12 @@ def replayed(
         The function, and `graph` or the reason why it is none.
     """
 
-    def one_by_one() -> None:
+    def run_calls() -> None:
         for call in range(calls):
             run(call)
 
     if not clock.is_cuda:
-        return one_by_one, "no CUDA"
+        return run_calls, "no CUDA"
     side = torch.cuda.Stream(clock.device)
     side.wait_stream(torch.cuda.current_stream(clock.device))
     with torch.cuda.stream(side):  # compiles, and makes handles that a capture may not make
@@ -170,9 +170,9 @@ def replayed(
     torch.cuda.current_stream(clock.device).wait_stream(side)
     clock.wait()
     try:
-        graph = capture(one_by_one, side, pool)
+        graph = capture(run_calls, side, pool)
     except Exception as error:
-        return one_by_one, report(error)
+        return run_calls, report(error)
 
     def replay(inputs: Any = run) -> None:  # what a graph reads must stay where it is
         graph.replay()

@@ -30,26 +30,30 @@ def video(bench: GpuBench, out: dict[str, Any]) -> None:
     vocab = draft.config.get_text_config().vocab_size
     set_script(draft, script(settings.acceptance[0], vocab, settings.seed))
     inputs = video_prompt(target, settings.video_grid, settings.seed)
-    own = video_prompt(draft, settings.video_grid, settings.seed)  # its own ids of placeholders
+    draft_inputs = video_prompt(
+        draft, settings.video_grid, settings.seed
+    )  # its own ids of placeholders
     placement: Any = "auto" if bench.clock.is_cuda else "thread"
     length = settings.num_draft_tokens
     made: dict[str, Callable[[], Any]] = {
         "plain": sooner.Autoregressive,
-        "speculative": lambda: sooner.Speculative(draft, length, draft_inputs=own),
+        "speculative": lambda: sooner.Speculative(draft, length, draft_inputs=draft_inputs),
         "parallel": lambda: sooner.ParallelVLM(
-            draft, PRUNE, 0, placement=placement, draft_inputs=own
+            draft, PRUNE, 0, placement=placement, draft_inputs=draft_inputs
         ),
-        "specvlm": lambda: sooner.SpecVLM(draft, STATIC_TREE, draft_inputs=own, prune=PRUNE),
+        "specvlm": lambda: sooner.SpecVLM(
+            draft, STATIC_TREE, draft_inputs=draft_inputs, prune=PRUNE
+        ),
     }
     out |= {"model": settings.target, "draft": settings.draft, "rows": []}
     out["acceptance"] = settings.acceptance[0]
     out["visual_tokens"] = int(inputs["mm_token_type_ids"].sum()) // 2
     arms = {name: sooner_arm(bench, target, make) for name, make in made.items()}
     texts = interleaved(bench, arms, inputs, settings.video_tokens)
-    for name, one in texts.items():
-        row = {"arm": name, **one.figures(texts["plain"])}
-        if one.runs:
-            seconds = one.runs[-1].stats.seconds
+    for name, text in texts.items():
+        row = {"arm": name, **text.figures(texts["plain"])}
+        if text.runs:
+            seconds = text.runs[-1].stats.seconds
             row["phases"] = {phase: seconds[phase] for phase in PHASES if phase in seconds}
         out["rows"].append(row)
     bench.models.drop()

@@ -55,14 +55,14 @@ def starts(subject: Subject) -> tuple[str, str]:
 
 def contenders(subject: Subject, settings: ImagineBenchSettings) -> list[ImagineContender]:
     """Every arm from every start at every window, plain first."""
-    found = []
+    arms = []
     for arm in settings.arms:
         if arm in UNWINDOWED:
-            found.append(plain_contender(arm))
+            arms.append(plain_contender(arm))
             continue
         for init in starts(subject):
-            found += [contender(arm, window, init, settings) for window in settings.jacobi_windows]
-    return found
+            arms += [contender(arm, window, init, settings) for window in settings.jacobi_windows]
+    return arms
 
 
 def plain_contender(arm: str) -> ImagineContender:
@@ -125,14 +125,14 @@ def draw_beginning(
     subject: Subject, number: int, method: Method, seed: int, tokens: int, **options: Any
 ) -> list[int]:
     """The first `tokens` new tokens of one drawing, at the cost of no more than them."""
-    said: list[int] = []
+    output_ids: list[int] = []
 
     def keep(row: int, new: list[int], drafted: int) -> None:
-        said.extend(new)
-        if len(said) >= tokens:
+        output_ids.extend(new)
+        if len(output_ids) >= tokens:
             raise EnoughError
 
     inputs = subject.prepare([number])
     with contextlib.suppress(EnoughError):
         draw(subject.canvas, inputs, method, seed=seed, on_tokens=keep, **options)
-    return said[:tokens]
+    return output_ids[:tokens]

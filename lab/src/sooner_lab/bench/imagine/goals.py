@@ -59,11 +59,11 @@ def _windows(kind: str, arms: list[Data], init: str) -> list[Data]:
         if fewer is None or more is None:
             continue
         name = f"{kind}: forwards of {method}, L={last // 2} over L={last}, both from {init}"
-        rows.append(goal(name, STILL, more["nfe"] / fewer["nfe"], at_most=method == "sjd"))
+        rows.append(goal(name, STILL, more["nfe"] / fewer["nfe"], is_upper=method == "sjd"))
     return rows
 
 
 def _at(arms: list[Data], method: str, window: int, init: str) -> Data | None:
-    wanted = (method, window, init)
-    found = (arm for arm in arms if (arm["method"], arm["window"], arm.get("init")) == wanted)
-    return next(found, None)
+    key = (method, window, init)
+    matches = (arm for arm in arms if (arm["method"], arm["window"], arm.get("init")) == key)
+    return next(matches, None)

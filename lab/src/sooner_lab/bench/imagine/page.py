@@ -54,10 +54,10 @@ def _arms(kind: str, number: int) -> Table:
 
 def _quality(kind: str) -> Callable[[Data], list[ReportTable]]:
     def tables(result: Data) -> list[ReportTable]:
-        found = result.get(kind, {}).get("quality")
-        if not found:
+        quality = result.get(kind, {}).get("quality")
+        if not quality:
             return []
-        names = sorted({name for arm in found["arms"] for name in arm["accuracy"]})
+        names = sorted({name for arm in quality["arms"] for name in arm["accuracy"]})
         rows = [
             [arm["method"], f"{arm['nfe']:.1f} ± {arm['nfe_deviation']:.1f}"]
             + [cell(arm["accuracy"].get(name), "{:.3f}") for name in names]
@@ -66,12 +66,13 @@ def _quality(kind: str) -> Callable[[Data], list[ReportTable]]:
                 cell(arm.get(f"{name}_test", {}).get("p"), "{:.3f}")
                 for name in ("features", "codes")
             ]
-            for arm in [*found["arms"], *found.get("power", [])]
+            for arm in [*quality["arms"], *quality.get("power", [])]
         ]
         heads = ["arm", "NFE", *names, "Fréchet to plain", "p (features)", "p (codes)"]
-        missed = [each["method"] for each in found.get("power", []) if not each["rejected"]]
+        missed = [each["method"] for each in quality.get("power", []) if not each["rejected"]]
         remark = (
-            f"{found['drawings']} drawings an arm at L = {found['window']}. *plain again* is plain "
+            f"{quality['drawings']} drawings an arm at L = {quality['window']}. *plain again* is "
+            "plain "
             "decoding with other seeds. p: permutation tests that one distribution explains both "
             "sets."
         )
@@ -88,19 +89,22 @@ def _quality(kind: str) -> Callable[[Data], list[ReportTable]]:
 
 def _breakdown(kind: str) -> Callable[[Data], list[ReportTable]]:
     def tables(result: Data) -> list[ReportTable]:
-        found = result.get(kind, {}).get("breakdown")
-        if not found:
+        breakdown = result.get(kind, {}).get("breakdown")
+        if not breakdown:
             return []
-        steps = found["steps"]
-        heads = ["milliseconds a step", *(f"{one['coupling']} L={one['window']}" for one in steps)]
+        steps = breakdown["steps"]
+        heads = [
+            "milliseconds a step",
+            *(f"{step['coupling']} L={step['window']}" for step in steps),
+        ]
         rows = [
-            [PIECES[name], *(f"{one['milliseconds'][name]:.2f}" for one in steps)]
-            for name in found["rows"]
+            [PIECES[name], *(f"{step['milliseconds'][name]:.2f}" for step in steps)]
+            for name in breakdown["rows"]
         ]
         rows += [
-            ["**step**", *(f"{one['total']:.2f}" for one in steps)],
-            ["draws and verification", *(f"{one['sampling_share']:.1%}" for one in steps)],
-            ["outside the transformer", *(f"{one['overhead_share']:.1%}" for one in steps)],
+            ["**step**", *(f"{step['total']:.2f}" for step in steps)],
+            ["draws and verification", *(f"{step['sampling_share']:.1%}" for step in steps)],
+            ["outside the transformer", *(f"{step['overhead_share']:.1%}" for step in steps)],
         ]
         return [ReportTable(f"{kind.capitalize()}s: one step (table 4)", heads, rows)]
 

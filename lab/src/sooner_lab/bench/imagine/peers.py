@@ -60,7 +60,7 @@ def greedy(subject: Subject, number: int, limit: int) -> tuple[list[int], list[T
     with contextlib.suppress(EnoughError):
         _generate(canvas, subject.prepare([number]), do_sample=False, logits_processor=processors)
     scores = [_guided(logits, canvas.sampling.guidance) for logits in recorder.logits]
-    return [int(one.argmax()) for one in scores], scores
+    return [int(row.argmax()) for row in scores], scores
 
 
 def _generate(canvas: Canvas, inputs: dict[str, Any], **options: Any) -> Tensor:

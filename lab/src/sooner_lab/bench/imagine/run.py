@@ -46,7 +46,7 @@ def run(
         torch.set_num_threads(settings.threads)
     recorder = Recorder("imagine", settings, goals, keep, model="")
     result = recorder.result
-    result |= kept_of(before, settings)
+    result |= earlier_parts(before, settings)
     for kind in settings.kinds:
         progress(f"{kind}: loading")
         subject = subjects.load(kind, settings)
@@ -84,16 +84,16 @@ def _measure(
     recorder.add(**{kind: {**result[kind], **figures}})
 
 
-def kept_of(before: Data | None, settings: ImagineBenchSettings) -> Data:
+def earlier_parts(before: Data | None, settings: ImagineBenchSettings) -> Data:
     """Return the kinds and parts of `before` that `settings` leave out, ready to be added to."""
-    found: Data = {"arms": []}
+    merged: Data = {"arms": []}
     parts: list[str] = []
     for kind in (kind for kind in KINDS if kind in (before or {})):
         assert before is not None
         anew = settings.parts if kind in settings.kinds else ()
         dropped = {PARTS[part] for part in anew}
-        found[kind] = {name: value for name, value in before[kind].items() if name not in dropped}
+        merged[kind] = {name: value for name, value in before[kind].items() if name not in dropped}
         if "speed" not in anew:
-            found["arms"] += [arm for arm in before["arms"] if arm["kind"] == kind]
-        parts += [f"{kind} {part}" for part, name in PARTS.items() if name in found[kind]]
-    return {**found, "kept": earlier_runs(before or {}, parts)} if parts else found
+            merged["arms"] += [arm for arm in before["arms"] if arm["kind"] == kind]
+        parts += [f"{kind} {part}" for part, name in PARTS.items() if name in merged[kind]]
+    return {**merged, "kept": earlier_runs(before or {}, parts)} if parts else merged

@@ -39,17 +39,17 @@ def measure(subject: Subject, settings: ImagineBenchSettings, progress: Progress
     verdicts = gate(subject, settings)
     measured = [
         ArmSamples(
-            Arm(one.name, _runner(subject, one, settings.seed), one.mode),
+            Arm(arm.name, _runner(subject, arm, settings.seed), arm.mode),
             [[] for _ in range(settings.samples)],
-            [verdicts["plain" if one.jacobi_window is None else "jacobi"]],
+            [verdicts["plain" if arm.jacobi_window is None else "jacobi"]],
         )
-        for one in contenders(subject, settings)
+        for arm in contenders(subject, settings)
     ]
     _warm_up(subject, settings, progress)
     for index in range(settings.samples):
-        for one in measured:
-            progress(f"{subject.kind} {index + 1}/{settings.samples}: {one.arm.name}")
-            one.samples[index].append(one.arm.run(index))
+        for arm in measured:
+            progress(f"{subject.kind} {index + 1}/{settings.samples}: {arm.arm.name}")
+            arm.samples[index].append(arm.arm.run(index))
     return {
         "parity": {name: verdict.as_dict() for name, verdict in verdicts.items()},
         "arms": rows(subject, settings, measured),
@@ -60,31 +60,31 @@ def gate(subject: Subject, settings: ImagineBenchSettings) -> dict[str, Parity]:
     """Greedy plain decoding and greedy Jacobi iteration against the model's own `generate`."""
     tokens, scores = peers.greedy(subject, 0, min(settings.gate, subject.new))
     methods = {"plain": Autoregressive(), "jacobi": CoupledJacobi(max(settings.jacobi_windows))}
-    found = {}
+    verdicts = {}
     for name, method in methods.items():
-        said = draw_beginning(subject, 0, method, settings.seed, len(tokens), do_sample=False)
-        found[name] = compare(tokens, said, scores)
-    return found
+        output_ids = draw_beginning(subject, 0, method, settings.seed, len(tokens), do_sample=False)
+        verdicts[name] = compare(tokens, output_ids, scores)
+    return verdicts
 
 
 def rows(
     subject: Subject, settings: ImagineBenchSettings, measured: list[ArmSamples]
 ) -> list[dict[str, Any]]:
     """The figures of each arm; `nfe` is the mean over drawings, `nfe_reduction` plain's over it."""
-    plain = next(one for one in measured if one.arm.name == "plain")
-    found = []
-    for one, what in zip(measured, contenders(subject, settings), strict=True):
-        figures = row(one, plain)
+    plain = next(arm for arm in measured if arm.arm.name == "plain")
+    result = []
+    for arm, what in zip(measured, contenders(subject, settings), strict=True):
+        figures = row(arm, plain)
         figures |= {"method": what.arm, "kind": subject.kind, "window": what.jacobi_window}
         figures["init"] = what.init
-        nfe = [one_run.stats.nfe if one_run.stats else subject.new for one_run in _runs(one)]
+        nfe = [sample.stats.nfe if sample.stats else subject.new for sample in _runs(arm)]
         figures |= {"nfe": sum(nfe) / len(nfe), "nfe_of_samples": nfe, "drawings": len(nfe)}
         figures["nfe_reduction"] = subject.new / figures["nfe"]
         if "decode_seconds" in figures:  # of one drawing, not of all
             figures["decode_seconds"] /= len(nfe)
             figures["e2e_seconds"] /= len(nfe)
-        found.append(figures)
-    return found
+        result.append(figures)
+    return result
 
 
 def batch_figures(
@@ -105,7 +105,7 @@ def batch_figures(
         progress(f"{subject.kind}: batch of {settings.batch}, {repeat + 1}/2")
         seed = settings.seed + repeat
         drawn = [draw_rows(subject, [row], method, seed)[0] for row in rows]
-        alone.append(harmonic_mean([one.stats.tokens_per_second for one in drawn]))
+        alone.append(harmonic_mean([drawing.stats.tokens_per_second for drawing in drawn]))
         together.append(draw_rows(subject, rows, method, seed)[0].stats.tokens_per_second)
     return {
         "rows": settings.batch,
@@ -116,8 +116,8 @@ def batch_figures(
     }
 
 
-def _runs(one: ArmSamples) -> list[TimedRun]:
-    return [sample for runs in one.samples for sample in runs]
+def _runs(arm: ArmSamples) -> list[TimedRun]:
+    return [sample for runs in arm.samples for sample in runs]
 
 
 def _runner(subject: Subject, what: ImagineContender, seed: int) -> Callable[[int], TimedRun]:
@@ -154,9 +154,9 @@ def _decode(subject: Subject, tokens: Tensor) -> None:
 
 def _warm_up(subject: Subject, settings: ImagineBenchSettings, progress: Progress) -> None:
     """A few rounds of every contender, thrown away; a whole drawing would teach no more."""
-    for one in contenders(subject, settings):
-        progress(f"{subject.kind}, warm-up: {one.name}")
-        if one.method is None:
+    for arm in contenders(subject, settings):
+        progress(f"{subject.kind}, warm-up: {arm.name}")
+        if arm.method is None:
             peers.greedy(subject, 0, WARM)
         else:
-            draw_beginning(subject, 0, one.method, settings.seed, WARM)
+            draw_beginning(subject, 0, arm.method, settings.seed, WARM)

@@ -107,10 +107,10 @@ def _strength(runs: Runs, coupling: str, strength: float) -> dict[str, Any]:
 
 def _inits(runs: Runs, has_frames: bool) -> list[dict[str, Any]]:
     """Which first draft serves best, with Gumbel coupling and (`sjd`) with independent draws."""
-    found = []
+    result = []
     for init in ["last", "random", "left", "above", *(["previous-frame"] if has_frames else [])]:
         nfe, alone = (runs(coupling, init=init)[1] for coupling in ("gumbel", "independent"))
-        found.append(
+        result.append(
             {
                 "init": init,
                 "nfe": float(np.mean(nfe)),
@@ -118,29 +118,29 @@ def _inits(runs: Runs, has_frames: bool) -> list[dict[str, Any]]:
                 "sjd_nfe": float(np.mean(alone)),
             }
         )
-    return found
+    return result
 
 
 def lives(rounds: Sequence[Round]) -> list[Life]:
     """The life of every place that was drawn again at least once."""
-    found: dict[tuple[int, int], Life] = defaultdict(Life)
-    for one in rounds:
+    by_place: dict[tuple[int, int], Life] = defaultdict(Life)
+    for entry in rounds:
         table = zip(
-            one.places.tolist(),
-            one.drafted.tolist(),
-            one.distance.tolist(),
-            one.old.tolist(),
-            one.new.tolist(),
+            entry.places.tolist(),
+            entry.drafted.tolist(),
+            entry.distance.tolist(),
+            entry.old.tolist(),
+            entry.new.tolist(),
             strict=True,
         )
-        for row, columns in zip(one.rows, table, strict=True):
+        for row, columns in zip(entry.rows, table, strict=True):
             for place, drafted, distance, old, new in zip(*columns, strict=True):
                 if not drafted:
                     continue
-                life = found[row, place]
+                life = by_place[row, place]
                 life.drafts += [new] if life.drafts else [old, new]
                 life.betas.append(1 - distance)
-    return list(found.values())
+    return list(by_place.values())
 
 
 def trajectory(rounds: Sequence[Round]) -> dict[str, Any]:
@@ -159,27 +159,29 @@ def trajectory(rounds: Sequence[Round]) -> dict[str, Any]:
 def collisions(rounds: Sequence[Round]) -> dict[str, Any]:
     """Return figure 4: `agreed`, how often consecutive drafts agree, and `reachable`, the share
     that a maximal coupling of their distributions could have reached."""
-    masks = [one.drafted for one in rounds]
+    masks = [entry.drafted for entry in rounds]
     if not any(mask.any() for mask in masks):
         return {"agreed": None, "reachable": None}
-    distance = _joined([one.distance for one in rounds], masks)
-    same = _joined([one.old == one.new for one in rounds], masks)
+    distance = _joined([entry.distance for entry in rounds], masks)
+    same = _joined([entry.old == entry.new for entry in rounds], masks)
     return {"agreed": float(same.mean()), "reachable": float(1 - distance.mean())}
 
 
 def _joined(column: Sequence[Tensor], masks: Sequence[Tensor]) -> np.ndarray:
     """Return the values of all rounds at the places that had a draft before, `[n]`."""
-    return np.concatenate([one[mask].numpy() for one, mask in zip(column, masks, strict=True)])
+    return np.concatenate(
+        [values[mask].numpy() for values, mask in zip(column, masks, strict=True)]
+    )
 
 
-def changes(told: Sequence[Life]) -> dict[str, float]:
+def changes(history: Sequence[Life]) -> dict[str, float]:
     """Figure 6: share of drafts that differ from what stood there N iterations before."""
-    found = {}
+    shares = {}
     for reach in REACH:
         differ = [
             before != after
-            for life in told
+            for life in history
             for before, after in zip(life.drafts, life.drafts[reach:], strict=False)
         ]
-        found[str(reach)] = float(np.mean(differ)) if differ else 0.0
-    return found
+        shares[str(reach)] = float(np.mean(differ)) if differ else 0.0
+    return shares

@@ -68,8 +68,8 @@ def _clips(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
     """The first frames of clips that training never saw."""
     from ...worlds.motion import world
 
-    given, count = drawing_model.video_tokenizer.prefix_frames, _prompts(settings)
-    films = [world.film(settings.seed, number, range(given)) for number in range(count)]
+    prefix, count = drawing_model.video_tokenizer.prefix_frames, _prompts(settings)
+    films = [world.film(settings.seed, number, range(prefix)) for number in range(count)]
 
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:
         frames = torch.stack([torch.from_numpy(films[number][1]) for number in numbers])

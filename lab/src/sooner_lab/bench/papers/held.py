@@ -29,12 +29,12 @@ from .results import Results
 from .tables import Paper, PaperItem, papers
 
 Figures = dict[str, Any]
-BESIDE, ORDER, NONE = "beside", "order", "none"
+SIDE_BY_SIDE, ORDER, NONE = "beside", "order", "none"
 """Of a row: figures stand beside each other, are compared in their order alone, or ours lack."""
 OTHER_SCALE = "of another machine or other data"
 
 
-def held(results: Results) -> list[Figures]:
+def compare_papers(results: Results) -> list[Figures]:
     """Every paper with its rows and the comparisons of its columns."""
     return [hold(paper, LINKS[paper.slug], results) for paper in papers()]
 
@@ -46,7 +46,7 @@ def hold(paper: Paper, links: Links, results: Results) -> Figures:
         SoonerError: a link leads to another quantity, row or column than the paper has, or a row
             has neither a figure of ours nor a reason.
     """
-    items = {one.name: one for one in paper.items}
+    items = {entry.name: entry for entry in paper.items}
     compared = [_compare(items[link.item], link, results) for link in links.comparisons]
     rows = [
         _row(item, row.group, row.name, row.figures, compared, links)
@@ -55,22 +55,22 @@ def hold(paper: Paper, links: Links, results: Results) -> Figures:
     ]
     return {
         "paper": paper.name,
-        "items": [_shown(one) for one in paper.items],
+        "items": [_describe(entry) for entry in paper.items],
         "comparisons": compared,
         "rows": rows,
     }
 
 
-def _shown(item: PaperItem) -> Figures:
+def _describe(item: PaperItem) -> Figures:
     return {
         "item": item.name,
         "about": item.about,
         "nothing": item.nothing,
         "columns": [
-            {"column": one.name, "quantity": one.quantity, "is_order": one.is_order}
-            for one in item.columns
+            {"column": column.name, "quantity": column.quantity, "is_order": column.is_order}
+            for column in item.columns
         ],
-        "shown": list(item.shown),
+        "shown": list(item.visible),
         "other": item.other,
     }
 
@@ -89,17 +89,17 @@ def _compare(item: PaperItem, link: Comparison, results: Results) -> Figures:
                 f"{QUANTITIES[link.quantity].report}; unlike things are not compared"
             )
         ours, reason = figure(results, link.result, key)
-        told = None if reason is None else {"kind": reason.kind, "told": reason.report}
+        reason_row = None if reason is None else {"kind": reason.kind, "told": reason.report}
         printed = item.row(link.group, name).figures[link.column]
         rows.append(
-            {"row": name, "key": str(key), "paper": printed, "ours": ours, "reason": told}
+            {"row": name, "key": str(key), "paper": printed, "ours": ours, "reason": reason_row}
         )  # fmt: skip
     only = link.only_order
     if not only and column.is_order:
         only = "the paper prints no more"
     if not only and not QUANTITIES[link.quantity].of_its_run and link.regime != ANALYTIC:
         only = OTHER_SCALE
-    found = order([(one["row"], one["paper"], one["ours"]) for one in rows])
+    verdict = order([(row["row"], row["paper"], row["ours"]) for row in rows])
     return {
         "item": link.item,
         "group": link.group,
@@ -110,8 +110,8 @@ def _compare(item: PaperItem, link: Comparison, results: Results) -> Figures:
         "how": _filled(link.how, results.get(link.result)),
         "only_order": only,
         "rows": rows,
-        **found,
-        "why": link.why if found["verdict"] == "fails" else "",
+        **verdict,
+        "why": link.why if verdict["verdict"] == "fails" else "",
     }
 
 
@@ -121,22 +121,22 @@ def figure(results: Results, name: str, key: str | Key) -> tuple[float | None, R
     Args:
         name: of the result.
     """
-    wanted = Key(key) if isinstance(key, str) else key
+    parsed = Key(key) if isinstance(key, str) else key
     result = results.get(name)
     if result is None:
         return None, Reason(NOT_YET, f"{name}.json is not there")
     values = []
-    for one in filter(None, (wanted.key, wanted.minus)):
-        if not results.is_clean(name, one):
+    for path in filter(None, (parsed.key, parsed.minus)):
+        if not results.is_clean(name, path):
             return None, Reason(DIRTY, f"{name}.json")
         try:
-            value = value_at(result, one)
+            value = value_at(result, path)
         except SoonerError:
             value = None
         if not isinstance(value, int | float):
-            return None, Reason(NO_FIGURE, f"{one} of {name}.json")
+            return None, Reason(NO_FIGURE, f"{path} of {name}.json")
         values.append(value)
-    return (values[0] - sum(values[1:]) + wanted.plus) * wanted.times, None
+    return (values[0] - sum(values[1:]) + parsed.plus) * parsed.times, None
 
 
 def order(rows: Sequence[tuple[str, float | None, float | None]]) -> Figures:
@@ -153,10 +153,10 @@ def order(rows: Sequence[tuple[str, float | None, float | None]]) -> Figures:
         `verdict`: `holds`, `fails`, or `no pair`.
     """
     pairs, against = 0, []
-    for one, other in combinations(rows, 2):
-        if None in one or None in other or one[1] == other[1]:
+    for first, other in combinations(rows, 2):
+        if None in first or None in other or first[1] == other[1]:
             continue
-        low, high = sorted((one, other), key=lambda row: row[1] or 0.0)
+        low, high = sorted((first, other), key=lambda row: row[1] or 0.0)
         pairs += 1
         if (low[2] or 0.0) >= (high[2] or 0.0):
             against.append([low[0], high[0]])
@@ -176,84 +176,86 @@ def _row(
 ) -> Figures:
     """A row: the paper's figures, ours, or the reason why there are none."""
     ours, reasons, status = [], [], NONE
-    for one in compared:
-        if (one["item"], one["group"]) != (item.name, group):
+    for comparison in compared:
+        if (comparison["item"], comparison["group"]) != (item.name, group):
             continue
-        for own in one["rows"]:
-            if own["row"] != name:
+        for arm_row in comparison["rows"]:
+            if arm_row["row"] != name:
                 continue
-            if own["ours"] is None:
-                reasons.append(own["reason"])
+            if arm_row["ours"] is None:
+                reasons.append(arm_row["reason"])
                 continue
             fields = ("column", "quantity", "regime", "result", "how", "only_order")
-            known = [each["ours"] for each in one["rows"] if each["ours"] is not None]
-            place = 1 + sum(each < own["ours"] for each in known)
+            known = [each["ours"] for each in comparison["rows"] if each["ours"] is not None]
+            place = 1 + sum(each < arm_row["ours"] for each in known)
             ours.append(
-                {field: one[field] for field in fields}
-                | {"value": own["ours"], "rank": place, "of": len(known)}
+                {field: comparison[field] for field in fields}
+                | {"value": arm_row["ours"], "rank": place, "of": len(known)}
             )
-            if not one["only_order"]:
-                status = BESIDE
+            if not comparison["only_order"]:
+                status = SIDE_BY_SIDE
             elif status == NONE:
                 status = ORDER
     reason = None
     if not ours:
-        reason = reasons[0] if reasons else _given(links, item.name, group, name)
+        reason = reasons[0] if reasons else _reason(links, item.name, group, name)
     return {
         "item": item.name, "group": group, "row": name, "paper": dict(printed),
         "status": status, "ours": ours, "reason": reason,
     }  # fmt: skip
 
 
-def _given(links: Links, item: str, group: str, name: str) -> dict[str, str]:
+def _reason(links: Links, item: str, group: str, name: str) -> dict[str, str]:
     """The reason that a row without a link has."""
     place = " / ".join(filter(None, (item, group, name)))
-    given = links.reason(item, group, name)
-    if given is None:
+    reason = links.reason(item, group, name)
+    if reason is None:
         raise SoonerError(f"{place} has neither a figure nor a reason; add one to its links")
-    if given.kind not in REASONS:
-        raise SoonerError(f"{place}: '{given.kind}' is no reason; see `REASONS`")
-    return {"kind": given.kind, "told": given.report}
+    if reason.kind not in REASONS:
+        raise SoonerError(f"{place}: '{reason.kind}' is no reason; see `REASONS`")
+    return {"kind": reason.kind, "told": reason.report}
 
 
-def summary(found: Sequence[Figures]) -> Figures:
+def summary(all_papers: Sequence[Figures]) -> Figures:
     """Counts over all papers: tables, figures, rows by status, orders by verdict, reasons."""
-    rows = [row for paper in found for row in paper["rows"]]
-    compared = [one for paper in found for one in paper["comparisons"]]
+    rows = [row for paper in all_papers for row in paper["rows"]]
+    compared = [entry for paper in all_papers for entry in paper["comparisons"]]
     return {
-        **items(found),
+        **items(all_papers),
         "rows": len(rows),
         "status": dict(Counter(row["status"] for row in rows)),
-        "orders": dict(Counter(one["verdict"] for one in compared)),
+        "orders": dict(Counter(entry["verdict"] for entry in compared)),
         "regimes": {
-            regime: dict(Counter(one["verdict"] for one in compared if one["regime"] == regime))
+            regime: dict(
+                Counter(row["verdict"] for row in compared if row["regime"] == regime)
+            )
             for regime in REGIMES
         },
         "reasons": dict(Counter(row["reason"]["kind"] for row in rows if row["reason"])),
         "nothing": dict(
             Counter(
-                one["nothing"] for paper in found for one in paper["items"] if one["nothing"]
+                row["nothing"] for paper in all_papers for row in paper["items"] if row["nothing"]
             )
         ),
     }  # fmt: skip
 
 
-def items(found: Sequence[Figures]) -> dict[str, int]:
+def items(all_papers: Sequence[Figures]) -> dict[str, int]:
     """How many tables and figures there are."""
-    names = [one["item"].split()[0] for paper in found for one in paper["items"]]
+    names = [item["item"].split()[0] for paper in all_papers for item in paper["items"]]
     return {"tables": names.count("table"), "figures": names.count("figure")}
 
 
 def _filled(text: str, result: Figures | None) -> str:
     """`text` with the figures at the keys in its braces; `?` where there is none."""
 
-    def say(found: re.Match[str]) -> str:
+    def fill(match: re.Match[str]) -> str:
         try:
-            return f"{value_at(result, found[1]):,}"
+            return f"{value_at(result, match[1]):,}"
         except SoonerError:
             return "?"
 
-    return re.sub(r"\{(.+?)\}", say, text)
+    return re.sub(r"\{(.+?)\}", fill, text)
 
 
 def _place(link: Comparison) -> str:

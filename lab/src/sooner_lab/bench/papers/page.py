@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..render import Page, ReportTable, cell, table_lines
-from .held import BESIDE, NONE, ORDER, items
+from .held import NONE, ORDER, SIDE_BY_SIDE, items
 from .links.kinds import REGIMES
 from .quantities import QUANTITIES
 from .tables import NOTHING
@@ -29,20 +29,21 @@ HEADS = ["of the paper", "column", "paper", "ours", "regime", "on", "order", "wh
 def _intro(result: Figures) -> list[str]:
     lines = ["", ABOUT, ""]
     for name, about in REGIMES.items():
-        found = result["summary"]["regimes"][name]
-        counts = f"{found.get('holds', 0)} orders hold, {found.get('fails', 0)} fail"
-        lines.append(f"- *{name}*: {about}. {counts if found else 'None so far'}.")
+        orders = result["summary"]["regimes"][name]
+        counts = f"{orders.get('holds', 0)} orders hold, {orders.get('fails', 0)} fail"
+        lines.append(f"- *{name}*: {about}. {counts if orders else 'None so far'}.")
     return lines
 
 
 def _tables(result: Figures) -> list[ReportTable]:
     """Return the summary, the reasons, and a table a paper."""
-    return [_summary(result), _reasons(result), *(_paper(one) for one in result["papers"])]
+    return [_summary(result), _reasons(result), *(_paper(paper) for paper in result["papers"])]
 
 
 def _read(result: Figures) -> list[str]:
     read = "; ".join(
-        f"[`{name}`]({name}.json) `{one['git'][:8]}`" for name, one in result["results"].items()
+        f"[`{name}`]({name}.json) `{origin['git'][:8]}`"
+        for name, origin in result["results"].items()
     )
     return ["", f"Read: {read}."]
 
@@ -52,10 +53,10 @@ def _summary(result: Figures) -> ReportTable:
     for paper in result["papers"]:
         count = items([paper])
         status = [row["status"] for row in paper["rows"]]
-        verdicts = [one["verdict"] for one in paper["comparisons"]]
+        verdicts = [value["verdict"] for value in paper["comparisons"]]
         rows.append(
             [paper["paper"], count["tables"], count["figures"], len(status),
-             *(status.count(one) for one in (BESIDE, ORDER, NONE)),
+             *(status.count(value) for value in (SIDE_BY_SIDE, ORDER, NONE)),
              verdicts.count("holds"), verdicts.count("fails")]
         )  # fmt: skip
     rows.append(["all", *(sum(column) for column in list(zip(*rows, strict=True))[1:])])
@@ -63,41 +64,42 @@ def _summary(result: Figures) -> ReportTable:
         "paper", "tables", "figures", "rows", "beside ours", "order alone", "no figure",
         "orders that hold", "that fail",
     ]  # fmt: skip
-    return ReportTable("Summary", heads, [[str(one) for one in row] for row in rows])
+    return ReportTable("Summary", heads, [[str(value) for value in row] for row in rows])
 
 
 def _reasons(result: Figures) -> ReportTable:
-    found = result["summary"]
-    counts = sorted(found["reasons"].items(), key=lambda pair: -pair[1])
+    counted = result["summary"]
+    counts = sorted(counted["reasons"].items(), key=lambda pair: -pair[1])
     rows = [[kind, f"{count} row(s)"] for kind, count in counts]
     rows += [
         [NOTHING[kind], f"{count} table(s) and figure(s)"]
-        for kind, count in sorted(found["nothing"].items(), key=lambda pair: -pair[1])
+        for kind, count in sorted(counted["nothing"].items(), key=lambda pair: -pair[1])
     ]
     return ReportTable("Why there is no figure", ["reason", "of"], rows)
 
 
 def _paper(paper: Figures) -> ReportTable:
-    rows = [_compared(one) for one in paper["comparisons"]]
-    held, failed = (
-        sum(one["verdict"] == verdict for one in paper["comparisons"])
+    rows = [_compared(entry) for entry in paper["comparisons"]]
+    confirmed, failed = (
+        sum(entry["verdict"] == verdict for entry in paper["comparisons"])
         for verdict in ("holds", "fails")
     )
     remark = (
-        f"{held} orders hold, {failed} fail. *paper* and *ours*: from the least to the greatest; "
+        f"{confirmed} orders hold, {failed} fail. *paper* and *ours*: from the least to the "
+        "greatest; "
         "below, where the order alone is compared, ours is its place from the least."
     )
     text = "\n".join([remark, *_without(paper), *_folded(paper)])
     return ReportTable(paper["paper"], HEADS, rows, text)
 
 
-def _compared(one: Figures) -> list[str]:
-    form = QUANTITIES[one["quantity"]].form
-    only = one["only_order"]
-    sides = ["–", "–"] if only else [_span(one["rows"], side, form) for side in ("paper", "ours")]
-    remarks = [_against(one["against"]), one["why"], f"order alone: {only}" if only else ""]
+def _compared(entry: Figures) -> list[str]:
+    form = QUANTITIES[entry["quantity"]].form
+    only = entry["only_order"]
+    sides = ["–", "–"] if only else [_span(entry["rows"], side, form) for side in ("paper", "ours")]
+    remarks = [_against(entry["against"]), entry["why"], f"order alone: {only}" if only else ""]
     return [
-        _place(one), one["column"], *sides, one["regime"], one["how"], _verdict(one),
+        _place(entry), entry["column"], *sides, entry["regime"], entry["how"], _verdict(entry),
         "; ".join(filter(None, remarks)),
     ]  # fmt: skip
 
@@ -110,18 +112,20 @@ def _against(pairs: list[list[str]]) -> str:
 
 
 def _span(rows: Iterable[Figures], side: str, form: str) -> str:
-    known = [one[side] for one in rows if one["paper"] is not None and one["ours"] is not None]
+    known = [
+        value[side] for value in rows if value["paper"] is not None and value["ours"] is not None
+    ]
     if not known:
         return "–"
-    ends = list(dict.fromkeys(form.format(one) for one in (min(known), max(known))))
+    ends = list(dict.fromkeys(form.format(value) for value in (min(known), max(known))))
     return " to ".join(ends)
 
 
-def _verdict(one: Figures) -> str:
-    if not one["pairs"]:
+def _verdict(entry: Figures) -> str:
+    if not entry["pairs"]:
         return "–"
-    told = f"{one['in_order']} of {one['pairs']}"
-    return f"{told}, holds" if one["verdict"] == "holds" else f"{told}, **fails**"
+    text = f"{entry['in_order']} of {entry['pairs']}"
+    return f"{text}, holds" if entry["verdict"] == "holds" else f"{text}, **fails**"
 
 
 def _without(paper: Figures) -> list[str]:
@@ -129,17 +133,17 @@ def _without(paper: Figures) -> list[str]:
     places: dict[tuple[str, str], dict[str, int]] = {}
     for row in paper["rows"]:
         if row["reason"]:
-            found = places.setdefault((row["reason"]["kind"], row["reason"]["told"]), {})
-            found[_place(row)] = found.get(_place(row), 0) + 1
-    told = []
-    for (kind, what), own in places.items():
-        where = "; ".join(f"{place}, {_rows(count)}" for place, count in own.items())
-        told.append(f"- {kind} ({what}): {where}")
+            counts = places.setdefault((row["reason"]["kind"], row["reason"]["told"]), {})
+            counts[_place(row)] = counts.get(_place(row), 0) + 1
+    lines = []
+    for (kind, what), group in places.items():
+        where = "; ".join(f"{place}, {_rows(count)}" for place, count in group.items())
+        lines.append(f"- {kind} ({what}): {where}")
     for nothing, what in NOTHING.items():
-        names = [one["item"] for one in paper["items"] if one["nothing"] == nothing]
+        names = [item["item"] for item in paper["items"] if item["nothing"] == nothing]
         if names:
-            told.append(f"- {what}: {', '.join(names)}")
-    return ["", "No figure of ours:", "", *told] if told else []
+            lines.append(f"- {what}: {', '.join(names)}")
+    return ["", "No figure of ours:", "", *lines] if lines else []
 
 
 def _rows(count: int) -> str:
@@ -150,43 +154,43 @@ def _folded(paper: Figures) -> list[str]:
     """Every row of every table and figure."""
     lines = ["", '<details markdown="1">', f"<summary>All {len(paper['rows'])} rows</summary>", ""]
     heads = ["of the paper", "row", "the paper's", "ours, or why there is none"]
-    shown = {one["item"]: one for one in paper["items"]}
+    items_by_name = {item["item"]: item for item in paper["items"]}
     rows = [
-        [_place(row), row["row"], _printed(row, shown[row["item"]]), _ours(row)]
+        [_place(row), row["row"], _printed(row, items_by_name[row["item"]]), _ours(row)]
         for row in paper["rows"]
     ]
     return [*lines, *table_lines(heads, rows), "", "</details>"]
 
 
 def _printed(row: Figures, item: Figures) -> str:
-    told = []
+    parts = []
     for column in item["columns"]:
         value = row["paper"][column["column"]]
         if column["column"] not in item["shown"] or value is None:
             continue
-        own = item["other"].get(row["row"], {}).get(column["quantity"], column["quantity"])
-        text = f"rank {value}" if column["is_order"] else cell(value, QUANTITIES[own].form)
-        told.append(f"{column['column']} {text}")
-    return "; ".join(told) or "–"
+        quantity = item["other"].get(row["row"], {}).get(column["quantity"], column["quantity"])
+        text = f"rank {value}" if column["is_order"] else cell(value, QUANTITIES[quantity].form)
+        parts.append(f"{column['column']} {text}")
+    return "; ".join(parts) or "–"
 
 
 def _ours(row: Figures) -> str:
     if row["reason"]:
         return str(row["reason"]["kind"])
-    found: dict[str, list[str]] = {}
-    columns = [(one["regime"], one["column"]) for one in row["ours"]]
-    for one in row["ours"]:
-        is_twice = columns.count((one["regime"], one["column"])) > 1
-        whose = f"{one['regime']} ({one['how']})" if is_twice else one["regime"]
-        text = f"{one['rank']} of {one['of']}"
-        if not one["only_order"]:
-            text = QUANTITIES[one["quantity"]].form.format(one["value"])
-        found.setdefault(whose, []).append(f"{one['column']} {text}")
-    return "; ".join(f"{whose}: {', '.join(told)}" for whose, told in found.items())
+    texts: dict[str, list[str]] = {}
+    columns = [(entry["regime"], entry["column"]) for entry in row["ours"]]
+    for entry in row["ours"]:
+        is_twice = columns.count((entry["regime"], entry["column"])) > 1
+        whose = f"{entry['regime']} ({entry['how']})" if is_twice else entry["regime"]
+        text = f"{entry['rank']} of {entry['of']}"
+        if not entry["only_order"]:
+            text = QUANTITIES[entry["quantity"]].form.format(entry["value"])
+        texts.setdefault(whose, []).append(f"{entry['column']} {text}")
+    return "; ".join(f"{whose}: {', '.join(parts)}" for whose, parts in texts.items())
 
 
-def _place(one: Figures) -> str:
-    return ", ".join(filter(None, (one["item"], one["group"])))
+def _place(entry: Figures) -> str:
+    return ", ".join(filter(None, (entry["item"], entry["group"])))
 
 
 PAGE = Page("The papers, table by table", (_tables,), intro=_intro, outro=_read)

@@ -12,12 +12,12 @@ from ..run import RESAMPLES, quotient
 Figures = dict[str, Any]
 
 
-def rows_of(readings: Iterable[Figures], **wanted: Any) -> list[Figures]:
+def rows_of(readings: Iterable[Figures], **values: Any) -> list[Figures]:
     """The readings that have these values."""
     return [
         reading
         for reading in readings
-        if all(reading[name] == value for name, value in wanted.items())
+        if all(reading[name] == value for name, value in values.items())
     ]
 
 
@@ -49,8 +49,8 @@ def speedup(
         drafter: add the drafter's measured seconds, for clocks that do not hold them.
         seed: of the bootstrap.
     """
-    others = {row["page"]: row for row in base}
-    pairs = [(row, others[row["page"]]) for row in rows if row["page"] in others]
+    base_rows = {row["page"]: row for row in base}
+    pairs = [(row, base_rows[row["page"]]) for row in rows if row["page"] in base_rows]
 
     def seconds(row: Figures) -> float:
         return float(row[clock] + (row["draft_seconds"] if drafter else 0.0))

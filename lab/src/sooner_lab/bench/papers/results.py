@@ -50,8 +50,8 @@ class Results:
         result = self.get(name)
         if result is None or name == THEORY:
             return True
-        found = PART.match(key)
-        part = found[0] if found else ""
+        match = PART.match(key)
+        part = match[0] if match else ""
         for run in result.get("kept", []):
             if part in run["parts"]:
                 return not run["provenance"]["git_dirty"]
@@ -60,9 +60,9 @@ class Results:
     def origins(self) -> dict[str, Figures]:
         """Revision and date of every result that was read."""
         return {
-            name: {field: found["provenance"][field] for field in ("git", "git_dirty", "date")}
-            for name, found in sorted(self._read.items())
-            if found is not None
+            name: {field: result["provenance"][field] for field in ("git", "git_dirty", "date")}
+            for name, result in sorted(self._read.items())
+            if result is not None
         }
 
     def _load(self, name: str) -> Figures | None:
@@ -70,10 +70,10 @@ class Results:
         if not path.is_file():
             return None
         try:
-            found = json.loads(path.read_text(encoding="utf-8"))
-            view = VIEWS.get(found["bench"], dict)
-            _ = found["provenance"]["git_dirty"]
-            return {**found, **view(found)}
+            result = json.loads(path.read_text(encoding="utf-8"))
+            view = VIEWS.get(result["bench"], dict)
+            _ = result["provenance"]["git_dirty"]
+            return {**result, **view(result)}
         except (ValueError, KeyError, TypeError) as error:
             raise SoonerError(
                 f"'{path}' is no result of `sooner bench`: {type(error).__name__} {error}; make "
@@ -98,8 +98,8 @@ def theory() -> Figures:
         latency.setdefault(cell.row, {"method": cell.row})[cell.column] = cell.ours
     return {
         "table1": [
-            {"pair": pair, "method": method, "speedup": sum(found) / len(found)}
-            for (pair, method), found in speeds.items()
+            {"pair": pair, "method": method, "speedup": sum(values) / len(values)}
+            for (pair, method), values in speeds.items()
         ],
         "table6": list(latency.values()),
         "table7": [
@@ -119,30 +119,30 @@ def _documents(result: Mapping[str, Any]) -> Figures:
     pages that were timed (`clocked`, drafts included; pruned arms over the pruned plain one), and
     the quality of drafts and of stage 1."""
     seed = result["settings"]["seed"]
-    found = rows_of(result["readings"], part="counts", drafter="ocr")
-    plain = rows_of(found, method="plain")
+    readings = rows_of(result["readings"], part="counts", drafter="ocr")
+    plain = rows_of(readings, method="plain")
     rates = []
-    for method in dict.fromkeys(one["method"] for one in found):
-        own = rows_of(found, method=method)
+    for method in dict.fromkeys(key["method"] for key in readings):
+        arm_rows = rows_of(readings, method=method)
         clocks = ("decode", "e2e")
-        speeds = {one: speedup(own, plain, f"priced_{one}", seed)["value"] for one in clocks}
-        rates.append({"method": method, "aal": aal(own, seed)["value"], **speeds})
+        speeds = {key: speedup(arm_rows, plain, f"priced_{key}", seed)["value"] for key in clocks}
+        rates.append({"method": method, "aal": aal(arm_rows, seed)["value"], **speeds})
     timed, clocked = rows_of(result["readings"], part="clocks", drafter="ocr"), []
-    for method in dict.fromkeys(one["method"] for one in timed):
+    for method in dict.fromkeys(key["method"] for key in timed):
         base = rows_of(timed, method="plain-pruned" if method.endswith("pruned") else "plain")
-        own = rows_of(timed, method=method)
+        arm_rows = rows_of(timed, method=method)
         speeds = {
-            one: speedup(own, base, f"cpu_{one}", seed, drafter=True)["value"]
-            for one in ("decode", "e2e")
+            key: speedup(arm_rows, base, f"cpu_{key}", seed, drafter=True)["value"]
+            for key in ("decode", "e2e")
         }
-        clocked.append({"method": method, "aal": aal(own, seed)["value"], **speeds})
-    both = rows_of(found, method="hsd")
+        clocked.append({"method": method, "aal": aal(arm_rows, seed)["value"], **speeds})
+    both = rows_of(readings, method="hsd")
     quality = {"draft": _mean(both, "draft_quality"), "stage 1": _mean(both, "stage_quality")}
     return {"rates": rates, "clocked": clocked, "quality": quality}
 
 
 def _mean(rows: list[Figures], name: str) -> float | None:
-    known = [one[name] for one in rows if one[name] is not None]
+    known = [row[name] for row in rows if row[name] is not None]
     return sum(known) / len(known) if known else None
 
 

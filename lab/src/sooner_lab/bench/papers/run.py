@@ -10,7 +10,7 @@ from typing import Any
 from sooner.errors import SoonerError
 from sooner.provenance import provenance
 
-from .held import held, summary
+from .held import compare_papers, summary
 from .results import Results
 
 
@@ -37,12 +37,12 @@ def run(settings: PapersSettings, progress: Callable[[str], None]) -> dict[str, 
         )
     progress("reading the results")
     results = Results(settings.results)
-    found = held(results)
+    all_papers = compare_papers(results)
     return {
         "bench": "papers",
         "settings": {"results": settings.results.name},
-        "summary": summary(found),
+        "summary": summary(all_papers),
         "results": results.origins(),
-        "papers": found,
+        "papers": all_papers,
         "provenance": provenance("cpu", "float64", 0),
     }

@@ -55,7 +55,7 @@ class PaperItem:
         name: `table 1`, `figure A2`.
         about: what it shows.
         columns, rows: its figures; none where `nothing` says why.
-        shown: columns that the page shows.
+        printed: columns that the page shows.
         nothing: a key of `NOTHING`.
         other: rows that count another quantity in a column: row -> the column's -> its own.
     """
@@ -64,7 +64,7 @@ class PaperItem:
     about: str
     columns: tuple[PaperColumn, ...] = ()
     rows: tuple[PaperRow, ...] = ()
-    shown: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
     nothing: str | None = None
     other: dict[str, dict[str, str]] = field(default_factory=dict)
 
@@ -74,14 +74,14 @@ class PaperItem:
         Raises:
             SoonerError: it has none.
         """
-        for one in self.columns:
-            if one.name == name:
-                return one
+        for column in self.columns:
+            if column.name == name:
+                return column
         raise SoonerError(f"{self.name} has no column '{name}', only {', '.join(self.names)}")
 
     @property
     def names(self) -> list[str]:
-        return [one.name for one in self.columns]
+        return [column.name for column in self.columns]
 
     def row(self, group: str, name: str) -> PaperRow:
         """The row of that name in that group.
@@ -89,15 +89,15 @@ class PaperItem:
         Raises:
             SoonerError: it has none.
         """
-        for one in self.rows:
-            if (one.group, one.name) == (group, name):
-                return one
+        for row in self.rows:
+            if (row.group, row.name) == (group, name):
+                return row
         raise SoonerError(f"{self.name} has no row '{name}' in '{group}'")
 
     def quantity(self, row: str, column: str) -> str:
         """What the figure of a row in a column counts."""
-        own = self.column(column).quantity
-        return self.other.get(row, {}).get(own, own)
+        quantity = self.column(column).quantity
+        return self.other.get(row, {}).get(quantity, quantity)
 
 
 @dataclass(frozen=True)
@@ -113,21 +113,21 @@ def papers() -> Iterator[Paper]:
     """All of them."""
     for slug in PAPERS:
         path = files(__package__) / "data" / f"{slug}.json"
-        found = json.loads(path.read_text(encoding="utf-8"))
-        yield Paper(found["paper"], slug, tuple(_item(one) for one in found["items"]))
+        data = json.loads(path.read_text(encoding="utf-8"))
+        yield Paper(data["paper"], slug, tuple(_item(item) for item in data["items"]))
 
 
-def _item(found: dict[str, Any]) -> PaperItem:
+def _item(data: dict[str, Any]) -> PaperItem:
     columns = tuple(
         PaperColumn(name, quantity, bool(order))
-        for name, quantity, *order in found.get("columns", [])
+        for name, quantity, *order in data.get("columns", [])
     )
-    names = [one.name for one in columns]
+    names = [column.name for column in columns]
     rows = tuple(
         PaperRow(group, name, dict(zip(names, figures, strict=True)))
-        for group, name, figures in found.get("rows", [])
+        for group, name, figures in data.get("rows", [])
     )
     return PaperItem(
-        found["item"], found["about"], columns, rows, tuple(found.get("shown", names)),
-        found.get("nothing"), found.get("other", {}),
+        data["item"], data["about"], columns, rows, tuple(data.get("shown", names)),
+        data.get("nothing"), data.get("other", {}),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from ..caption_settings import LOSSY
 from .settings import ParallelSettings
 
 PLAIN, ALL_CORES = "plain", "plain-all-cores"
-OTHERS = (
+BASELINES = (
     "hf-assisted", "speculative", "speculative-auto", "onsd", "sd-tree", "specvlm",
     "sparse-to-dense",
 )  # fmt: skip
@@ -49,19 +49,19 @@ def contenders(settings: ParallelSettings) -> list[ParallelContender]:
         ParallelContender(UNPRUNED, "methods", 0.0),
         ParallelContender(FORKED, "methods", settings.prune),
     )
-    found = [ParallelContender(PLAIN, "methods")]
+    arms = [ParallelContender(PLAIN, "methods")]
     if settings.all_cores:
-        found.append(ParallelContender(ALL_CORES, "methods"))
+        arms.append(ParallelContender(ALL_CORES, "methods"))
     if "methods" in settings.parts:
-        found += [ParallelContender(name, "methods") for name in OTHERS]
-        found += [ours, whole, forked]
+        arms += [ParallelContender(name, "methods") for name in BASELINES]
+        arms += [ours, whole, forked]
     if "lossy" in settings.parts:
-        found += [ParallelContender(name, "lossy", mode=APPROXIMATE) for name in LOSSY] + [ours]
+        arms += [ParallelContender(name, "lossy", mode=APPROXIMATE) for name in LOSSY] + [ours]
     if "sweep" in settings.parts:
-        found += sweep(settings)
+        arms += sweep(settings)
     first: dict[str, ParallelContender] = {}
-    for one in found:
-        first.setdefault(one.name, one)
+    for arm in arms:
+        first.setdefault(arm.name, arm)
     return list(first.values())
 
 

@@ -18,18 +18,18 @@ def goals(result: Data) -> list[Data]:
     ours = arms.get(OURS, {})
     rows = []
     if speed := ours.get("decode_speedup"):
-        for rival, wanted in RIVALS:
+        for rival, bound in RIVALS:
             if base := arms.get(rival, {}).get("decode_speedup"):
-                rows.append(goal(f"{OURS} over {rival}, ×", wanted, speed / base))
+                rows.append(goal(f"{OURS} over {rival}, ×", bound, speed / base))
     if ours.get("share_of_simulation") is not None:
         reached = 100 * ours["share_of_simulation"]
         rows.append(goal(f"{OURS}, % of the simulator's", 85.0, reached))
     if ours.get("ranking_share"):
         name, reached = "ranking, % of the target's prefill", 100 * ours["ranking_share"]
-        rows.append(goal(name, 1.0, reached, at_most=True))
+        rows.append(goal(name, 1.0, reached, is_upper=True))
     for method, how in OPENING:
         ratio = arms.get(method, {}).get("first_token_ratio")
         if ratio is not None:
             name = f"addition to the time to the first token, {how}, %"
-            rows.append(goal(name, 5.0, 100 * (ratio - 1), at_most=True))
+            rows.append(goal(name, 5.0, 100 * (ratio - 1), is_upper=True))
     return rows

@@ -57,7 +57,11 @@ def _lossy(result: Data) -> list[Data]:
 def _line(result: Data) -> list[Data]:
     """Points of the sweep's first criterion by ratio; without pruning all criteria are one."""
     points = result["sweep"]
-    return [one for one in points if one["criterion"] == points[0]["criterion"] or not one["alpha"]]
+    return [
+        point
+        for point in points
+        if point["criterion"] == points[0]["criterion"] or not point["alpha"]
+    ]
 
 
 def _criteria(result: Data) -> list[ReportTable]:
@@ -65,20 +69,20 @@ def _criteria(result: Data) -> list[ReportTable]:
     points = result["sweep"]
     if not points:
         return []
-    names = dict.fromkeys(one["criterion"] for one in points)
+    names = dict.fromkeys(point["criterion"] for point in points)
     cells = [
-        {**one, "criterion": name}
+        {**point, "criterion": name}
         for name in names
-        for one in points
-        if one["criterion"] == name or not one["alpha"]
+        for point in points
+        if point["criterion"] == name or not point["alpha"]
     ]
-    cells.sort(key=lambda one: (list(names).index(one["criterion"]), one["alpha"]))
+    cells.sort(key=lambda point: (list(names).index(point["criterion"]), point["alpha"]))
     heads, rows = pivot(
         cells,
         "criterion",
         "alpha",
-        lambda one: (
-            f"{cell(_run_length(one), '{:.2f}')} / {cell(one.get('decode_speedup'), '{:.2f}×')}"
+        lambda point: (
+            f"{cell(_run_length(point), '{:.2f}')} / {cell(point.get('decode_speedup'), '{:.2f}×')}"
         ),
     )
     remark = (
@@ -89,9 +93,9 @@ def _criteria(result: Data) -> list[ReportTable]:
     return [ReportTable("Pruning criteria (figures 6 and 7)", heads, rows, remark)]
 
 
-def _run_length(one: Data) -> float | None:
-    found = one.get("draft_run_length", one.get("accepted_run_length"))
-    return None if found is None else float(found)
+def _run_length(point: Data) -> float | None:
+    length = point.get("draft_run_length", point.get("accepted_run_length"))
+    return None if length is None else float(length)
 
 
 def _phases(result: Data) -> list[ReportTable]:
@@ -164,7 +168,7 @@ def _fast(result: Data) -> list[Data]:
 
 
 def _points(result: Data) -> list[Any]:
-    return [{**one, "run_length": _run_length(one)} for one in result["sweep"]]
+    return [{**point, "run_length": _run_length(point)} for point in result["sweep"]]
 
 
 PAGE = Page(
@@ -228,7 +232,7 @@ PAGE = Page(
         Figure(
             "kept",
             "Visual tokens that the draft keeps of each frame (figure 7a)",
-            needs=lambda result: any(one.get("kept_by_frame") for one in result["sweep"]),
+            needs=lambda result: any(point.get("kept_by_frame") for point in result["sweep"]),
         ),
         Figure(
             "alpha",

@@ -42,7 +42,7 @@ def plain_stats(stats: Stats) -> dict[str, Any]:
     return {name: getattr(stats, name) for name in COUNTS} | {
         "acceptance_histogram": {str(k): v for k, v in stats.acceptance_histogram.items()},
         "verify_seconds": {
-            str(block): [round(one, 7) for one in times]
+            str(block): [round(seconds, 7) for seconds in times]
             for block, times in stats.verify_seconds.items()
         },
     }
@@ -50,22 +50,22 @@ def plain_stats(stats: Stats) -> dict[str, Any]:
 
 def to_sample(record: Record) -> TimedRun:
     """The run that a record tells of."""
-    told = record["stats"]
+    stats = record["stats"]
     return TimedRun(
         [record["tokens"]],
         record["decode_seconds"],
         record["e2e_seconds"],
         record["decode_tokens"],
-        None if told is None else to_stats(told),
+        None if stats is None else to_stats(stats),
     )
 
 
-def to_stats(told: dict[str, Any]) -> Stats:
+def to_stats(data: dict[str, Any]) -> Stats:
     """Counts and times from plain data."""
     blocks: dict[int, list[float]] = defaultdict(list)
-    blocks.update({int(block): times for block, times in told["verify_seconds"].items()})
-    counts = Counter({int(k): v for k, v in told["acceptance_histogram"].items()})
-    rest = {name: told[name] for name in COUNTS}
+    blocks.update({int(block): times for block, times in data["verify_seconds"].items()})
+    counts = Counter({int(k): v for k, v in data["acceptance_histogram"].items()})
+    rest = {name: data[name] for name in COUNTS}
     return Stats(**rest, acceptance_histogram=counts, verify_seconds=blocks)
 
 

@@ -40,14 +40,14 @@ class Runner:
         self.bench = CaptionBench(pair, clips, settings.for_captions())
         self.model = pair.target.model
 
-    def can_run(self, one: ParallelContender) -> bool:
+    def can_run(self, arm: ParallelContender) -> bool:
         """Whether these models have what the arm needs."""
-        if one.name in HF:
+        if arm.name in HF:
             return self.bench.assistant is not None
-        if one.name == FORKED and not self._stands:
+        if arm.name == FORKED and not self._stands:
             return False
-        drafts = one.alpha is not None or (
-            one.name not in LOSSY and choices()[_base(one).removesuffix("-auto")].needs_draft
+        drafts = arm.alpha is not None or (
+            arm.name not in LOSSY and choices()[_base(arm).removesuffix("-auto")].needs_draft
         )
         return not drafts or self.bench.pair.draft is not None
 
@@ -57,48 +57,48 @@ class Runner:
         draft = self.bench.pair.draft
         return draft is not None and draft.standing is not None
 
-    def warm_up(self, one: ParallelContender) -> None:
+    def warm_up(self, arm: ParallelContender) -> None:
         """First forwards pay for allocations and kernel choices."""
         few = replace(self.bench.settings, max_new_tokens=WARM)
         full, self.bench.settings = self.bench.settings, few
         try:
-            self._timed(one, 0)
+            self._timed(arm, 0)
         finally:
             self.bench.settings = full
 
-    def run(self, one: ParallelContender, clip: int, repeat: int) -> Record:
+    def run(self, case: ParallelContender, clip: int, repeat: int) -> Record:
         """A timed run, then what is asked of its tokens."""
-        sample, extra = self._timed(one, clip)
+        sample, extra = self._timed(case, clip)
         tokens, scores = self.reference(clip)
         parity = compare(tokens, sample.tokens[0], scores)
-        about = {"arm": one.name, "clip": clip, "repeat": repeat}
-        if repeat == 0 and (one.name in LOSSY or one.name == OURS):
-            extra["acceptance_ratio"] = self._acceptance_ratio(one, clip, sample.tokens[0])
-        if one.name in LOSSY:
-            extra |= self.bench.kept(one.name)
+        about = {"arm": case.name, "clip": clip, "repeat": repeat}
+        if repeat == 0 and (case.name in LOSSY or case.name == OURS):
+            extra["acceptance_ratio"] = self._acceptance_ratio(case, clip, sample.tokens[0])
+        if case.name in LOSSY:
+            extra |= self.bench.pruner_figures(case.name)
         return to_record(sample, parity, **about, **extra)
 
     def reference(self, clip: int) -> tuple[list[int], list[Tensor]]:
         """HF's own incremental decoding of a clip."""
         return self.bench.reference(clip)
 
-    def _timed(self, one: ParallelContender, clip: int) -> tuple[TimedRun, dict[str, Any]]:
-        with all_cores() if one.name == ALL_CORES else same_threads():
-            if one.name in HF:
-                return self.bench.run_hf(one.name, clip), {"first_token_seconds": None}
-            return self._ours(one, clip)
+    def _timed(self, arm: ParallelContender, clip: int) -> tuple[TimedRun, dict[str, Any]]:
+        with all_cores() if arm.name == ALL_CORES else same_threads():
+            if arm.name in HF:
+                return self.bench.run_hf(arm.name, clip), {"first_token_seconds": None}
+            return self._ours(arm, clip)
 
-    def _ours(self, one: ParallelContender, index: int) -> tuple[TimedRun, dict[str, Any]]:
+    def _ours(self, arm: ParallelContender, index: int) -> tuple[TimedRun, dict[str, Any]]:
         start = time.perf_counter()
-        clip = self.bench.clip(_base(one), index)
-        method = self.method(one, clip)
+        clip = self.bench.clip(_base(arm), index)
+        method = self.method(arm, clip)
         arrivals: list[float] = []
         begin = time.perf_counter()
         made = generate(
             self.model,
             clip.inputs,
             method,
-            prefill=self.bench.pruner(one.name),
+            prefill=self.bench.pruner(arm.name),
             seed=self.settings.seed + index,  # of what `random` keeps
             on_tokens=lambda row, tokens, drafted: arrivals.append(time.perf_counter()),
             max_new_tokens=clip.max_new_tokens,
@@ -111,30 +111,30 @@ class Runner:
         sample = TimedRun(made.tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
         return sample, extra
 
-    def method(self, one: ParallelContender, clip: Clip) -> Method:
+    def method(self, arm: ParallelContender, clip: Clip) -> Method:
         """The arm's method, with the draft's inputs of this clip."""
         pair = self.bench.pair
-        if one.alpha is None:
-            return self.bench.method(_base(one), clip)
+        if arm.alpha is None:
+            return self.bench.method(_base(arm), clip)
         assert pair.draft is not None
         placement: Any = self.settings.placement
         return ParallelVLM(
             pair.draft.model,
-            prune=one.alpha,
+            prune=arm.alpha,
             min_visual=0,
-            standing=None if one.name == FORKED else pair.draft.standing,
-            criterion=one.criterion,
+            standing=None if arm.name == FORKED else pair.draft.standing,
+            criterion=arm.criterion,
             placement=placement,
             draft_inputs=clip.draft_inputs,
         )
 
-    def _acceptance_ratio(self, one: ParallelContender, index: int, tokens: list[int]) -> float:
+    def _acceptance_ratio(self, arm: ParallelContender, index: int, tokens: list[int]) -> float:
         """Share of the arm's tokens that the full target would say too (table 2's A)."""
-        pruner = self.bench.pruner(one.name)
+        pruner = self.bench.pruner(arm.name)
         stepwise = getattr(pruner, "decode_ratio", 0) > 0
         clip = self.bench.clip(PLAIN, index)
-        found = acceptance_ratio(self.model, clip.inputs, tokens, pruner, stepwise=stepwise)
-        return found.greedy
+        ratio = acceptance_ratio(self.model, clip.inputs, tokens, pruner, stepwise=stepwise)
+        return ratio.greedy
 
 
 @contextmanager
@@ -154,8 +154,8 @@ def same_threads() -> Iterator[None]:
     yield
 
 
-def _base(one: ParallelContender) -> str:
+def _base(arm: ParallelContender) -> str:
     """The arm of `sooner bench caption` whose clips and settings this one has."""
-    if one.alpha is not None:
+    if arm.alpha is not None:
         return OURS
-    return PLAIN if one.name == ALL_CORES else one.name
+    return PLAIN if arm.name == ALL_CORES else arm.name

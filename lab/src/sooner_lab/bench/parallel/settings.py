@@ -75,7 +75,7 @@ class ParallelSettings:
         return not self.files and self.dataset is None
 
     @property
-    def shown_frames(self) -> int | None:
+    def frames_per_clip(self) -> int | None:
         """Frames that a model is shown of each clip."""
         return self.scenes * self.frames_per_scene if self.is_rendered else self.frames
 
@@ -90,7 +90,7 @@ class ParallelSettings:
             model=self.model,
             draft=self.draft,
             arms=("plain", "hf-assisted"),
-            frames=self.shown_frames,
+            frames=self.frames_per_clip,
             repeats=self.repeats,
             max_new_tokens=self.max_new_tokens,
             num_draft_tokens=self.num_draft_tokens,
@@ -104,7 +104,7 @@ class ParallelSettings:
 
     def identity(self) -> dict[str, Any]:
         """What a run depends on, beside its arm, clip and repetition; ready for JSON."""
-        told = under_old_names(asdict(self))
+        values = under_old_names(asdict(self))
         for name in ("clips", "repeats", "parts", "alphas", "criteria", "all_cores"):
-            del told[name]
-        return {**told, "files": [str(path) for path in self.files]}
+            del values[name]
+        return {**values, "files": [str(path) for path in self.files]}

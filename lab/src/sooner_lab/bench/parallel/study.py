@@ -86,29 +86,29 @@ class Study:
 
     def run(self) -> dict[str, Any]:
         """Every run that is not on record yet, in turns: each repetition goes through all arms."""
-        wanted = [one for one in contenders(self.settings) if self.runner.can_run(one)]
-        self._warm_up(wanted)
+        arms = [arm for arm in contenders(self.settings) if self.runner.can_run(arm)]
+        self._warm_up(arms)
         for clip in range(self.timed):
             for repeat in range(self.settings.repeats):
-                self._round(wanted, clip, repeat)
+                self._round(arms, clip, repeat)
                 self._write(is_complete=False)
         return self._write(is_complete=True)
 
-    def _warm_up(self, wanted: Sequence[ParallelContender]) -> None:
+    def _warm_up(self, arms: Sequence[ParallelContender]) -> None:
         last = self.timed - 1, self.settings.repeats - 1
-        for one in wanted:
-            if one.part != "sweep" and not self.book.has(one.name, *last):
-                self.progress(f"warm-up: {one.name}")
-                self.runner.warm_up(one)
+        for arm in arms:
+            if arm.part != "sweep" and not self.book.has(arm.name, *last):
+                self.progress(f"warm-up: {arm.name}")
+                self.runner.warm_up(arm)
 
-    def _round(self, wanted: Sequence[ParallelContender], clip: int, repeat: int) -> None:
+    def _round(self, arms: Sequence[ParallelContender], clip: int, repeat: int) -> None:
         clips, repeats = self.timed, self.settings.repeats
-        for number, one in enumerate(wanted, start=1):
-            if self.book.has(one.name, clip, repeat):
+        for number, arm in enumerate(arms, start=1):
+            if self.book.has(arm.name, clip, repeat):
                 continue
             where = f"clip {clip + 1}/{clips}, {repeat + 1}/{repeats}"
-            self.progress(f"{where}, arm {number}/{len(wanted)}: {one.name}")
-            self.book.add(self.runner.run(one, clip, repeat))
+            self.progress(f"{where}, arm {number}/{len(arms)}: {arm.name}")
+            self.book.add(self.runner.run(arm, clip, repeat))
 
     def _write(self, is_complete: bool) -> dict[str, Any]:
         """The result of the runs so far."""

@@ -18,19 +18,19 @@ from .settings import ParallelSettings
 Figures = dict[str, Any]
 VANILLA = {"over_speculative": "speculative", "over_speculative_auto": "speculative-auto"}
 """Vanilla speculative decoding, with the paper's window of 5 and with one that it chooses."""
-KEPT = ("retention", "prefill_retention", "pruner")
-"""What a record tells of a lossy arm's pruner, see `CaptionBench.kept`."""
+PRUNER_KEYS = ("retention", "prefill_retention", "pruner")
+"""What a record tells of a lossy arm's pruner, see `CaptionBench.pruner_figures`."""
 
 
-def measured(book: Book, one: ParallelContender) -> ArmSamples | None:
+def measured(book: Book, arm: ParallelContender) -> ArmSamples | None:
     """The runs of an arm as the protocol takes them; `None` before its first."""
-    records = book.of(one.name)
+    records = book.of(arm.name)
     if not records:
         return None
     clips = sorted({record["clip"] for record in records})
     samples = [[to_sample(each) for each in records if each["clip"] == clip] for clip in clips]
     parity = [to_parity(each) for each in records]
-    return ArmSamples(Arm(one.name, _never, one.mode), samples, parity)
+    return ArmSamples(Arm(arm.name, _never, arm.mode), samples, parity)
 
 
 def _never(index: int) -> TimedRun:
@@ -39,52 +39,52 @@ def _never(index: int) -> TimedRun:
 
 def summarise(book: Book, settings: ParallelSettings) -> Figures:
     """`arms` and `sweep` from the runs so far; arms are compared on the clips they all have."""
-    wanted = contenders(settings)
-    rows = {one.name: _row(book, one, settings) for one in wanted if book.of(one.name)}
-    for one in rows.values():
-        one |= over_vanilla(one, rows)
+    arms = contenders(settings)
+    rows = {arm.name: _row(book, arm, settings) for arm in arms if book.of(arm.name)}
+    for arm in rows.values():
+        arm |= over_vanilla(arm, rows)
     swept = sweep(settings) if "sweep" in settings.parts else []
     return {
-        "arms": [rows[one.name] for one in wanted if one.name in rows and one.part != "sweep"],
+        "arms": [rows[arm.name] for arm in arms if arm.name in rows and arm.part != "sweep"],
         "sweep": [
-            {**_point(rows[one.name]), "alpha": one.alpha, "criterion": one.criterion}
-            for one in swept
-            if one.name in rows
+            {**_point(rows[arm.name]), "alpha": arm.alpha, "criterion": arm.criterion}
+            for arm in swept
+            if arm.name in rows
         ],
     }
 
 
 def over_vanilla(arm: Figures, rows: Mapping[str, Figures]) -> Figures:
     """Decoding speed of an arm over either way of vanilla speculative decoding."""
-    own = arm.get("decode_speedup")
-    theirs = {key: rows.get(name, {}).get("decode_speedup") for key, name in VANILLA.items()}
-    return {key: own / speed for key, speed in theirs.items() if own and speed}
+    speedup = arm.get("decode_speedup")
+    vanilla = {key: rows.get(name, {}).get("decode_speedup") for key, name in VANILLA.items()}
+    return {key: speedup / speed for key, speed in vanilla.items() if speedup and speed}
 
 
-def _on_same_clips(book: Book, one: ParallelContender) -> ArmSamples:
+def _on_same_clips(book: Book, arm: ParallelContender) -> ArmSamples:
     """Plain decoding of the clips that an arm has run on."""
-    clips = {record["clip"] for record in book.of(one.name)}
+    clips = {record["clip"] for record in book.of(arm.name)}
     some = Book(None, {})
     for record in book.of(PLAIN):
         if record["clip"] in clips:
             some.add(record)
-    found = measured(some, ParallelContender(PLAIN, "methods"))
-    assert found is not None, "plain decoding runs first"
-    return found
+    samples = measured(some, ParallelContender(PLAIN, "methods"))
+    assert samples is not None, "plain decoding runs first"
+    return samples
 
 
-def _row(book: Book, one: ParallelContender, settings: ParallelSettings) -> Figures:
-    runs, plain = measured(book, one), _on_same_clips(book, one)
+def _row(book: Book, arm: ParallelContender, settings: ParallelSettings) -> Figures:
+    runs, plain = measured(book, arm), _on_same_clips(book, arm)
     assert runs is not None, "arms without runs have no row"
     figures = row(runs, plain)
-    records = book.of(one.name)
+    records = book.of(arm.name)
     if not figures.get("acceptance_rate"):
         figures["accepted_run_length"] = None  # nothing was drafted
     figures |= {
-        "alpha": one.alpha,
-        "criterion": one.criterion if one.alpha is not None else None,
+        "alpha": arm.alpha,
+        "criterion": arm.criterion if arm.alpha is not None else None,
         "verdicts": sorted({record["parity"]["verdict"] for record in records}),
-        "first_token_ratio": first_token_ratio(book, one.name),
+        "first_token_ratio": first_token_ratio(book, arm.name),
         "draft_step_seconds": _draft_step(records),
         "target_step_seconds": step_curve(plain.stats)(1),
     }
@@ -92,11 +92,11 @@ def _row(book: Book, one: ParallelContender, settings: ParallelSettings) -> Figu
     if ratios:
         figures["acceptance_ratio"] = sum(ratios) / len(ratios)
     ranking = sum(each["stats"]["rank_seconds"] for each in records if each["stats"])
-    if ranking and one.alpha is not None:
+    if ranking and arm.alpha is not None:
         prefill = sum(each["stats"]["seconds"]["prefill"] for each in records)
         figures["ranking_share"] = ranking / prefill
-    figures |= {key: records[0][key] for key in KEPT if key in records[0]}
-    predicted = _simulated(one, runs, plain, settings.num_draft_tokens)
+    figures |= {key: records[0][key] for key in PRUNER_KEYS if key in records[0]}
+    predicted = _simulated(arm, runs, plain, settings.num_draft_tokens)
     if predicted is not None:
         figures["simulated_speedup"] = predicted
         figures["share_of_simulation"] = figures["decode_speedup"] / predicted
@@ -104,13 +104,13 @@ def _row(book: Book, one: ParallelContender, settings: ParallelSettings) -> Figu
 
 
 def _simulated(
-    one: ParallelContender, runs: ArmSamples, plain: ArmSamples, num_draft_tokens: int
+    arm: ParallelContender, runs: ArmSamples, plain: ArmSamples, num_draft_tokens: int
 ) -> float | None:
     """What step times and agreement allow an arm whose drafts are chains of one length or free."""
-    if runs.is_red or (one.alpha is None and one.name != "speculative"):
+    if runs.is_red or (arm.alpha is None and arm.name != "speculative"):
         return None
     return predicted_speedup(
-        runs.stats, plain.stats, None if one.alpha is not None else num_draft_tokens
+        runs.stats, plain.stats, None if arm.alpha is not None else num_draft_tokens
     )
 
 
@@ -131,7 +131,7 @@ def first_token_ratio(book: Book, arm: str) -> float | None:
         for record in book.of(arm)
         if record.get("first_token_seconds") and book.has(PLAIN, record["clip"], record["repeat"])
     ]
-    ratios = [own / plain["first_token_seconds"] for own, plain in pairs]
+    ratios = [run / plain["first_token_seconds"] for run, plain in pairs]
     return median(ratios) if ratios else None
 
 

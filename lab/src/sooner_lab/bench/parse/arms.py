@@ -62,7 +62,7 @@ class Spoken:
         """The part of that which is outside all decoding loops."""
         if self.stats is None:
             return 0.0
-        within = sum(one.decode_seconds for one in self.regions)
+        within = sum(region.decode_seconds for region in self.regions)
         return max(self.stats.seconds["draft_prefill"] - within, 0.0)
 
     def same_as(self, other: Spoken) -> bool:
@@ -72,7 +72,7 @@ class Spoken:
         return self.tokens == other.tokens
 
 
-Say = Callable[[Sheet, PageDraft | None], Spoken]
+SheetParser = Callable[[Sheet, PageDraft | None], Spoken]
 
 
 @dataclass(frozen=True)
@@ -81,13 +81,13 @@ class ParseContender:
 
     Attributes:
         name: of `settings.ARMS`, mostly.
-        say: parses a page.
+        parse: parses a page.
         drafted: it is given drafts, and their time is its own.
         mode: `exact` or `relaxed`.
     """
 
     name: str
-    say: Say
+    parse: SheetParser
     drafted: bool = False
     mode: str = EXACT
 
@@ -115,9 +115,12 @@ class Stable:
 
     def parser(self, **options: Any) -> PageParser:
         """A new parser, without measurements of earlier pages."""
-        asked = self.settings
+        options_set = self.settings
         settings = ParseSettings(
-            prompt=asked.prompt, form=asked.form, max_new_tokens=asked.max_new_tokens, **options
+            prompt=options_set.prompt,
+            form=options_set.form,
+            max_new_tokens=options_set.max_new_tokens,
+            **options,
         )
         return PageParser(self.pair, settings)
 
@@ -155,8 +158,8 @@ class Stable:
     def _pictures(self) -> list[int]:
         """Ids that stand for pixels; no text holds one."""
         names = ("image_token_id", "video_token_id")
-        found = (getattr(self.model.config, name, None) for name in names)
-        return [token for token in found if isinstance(token, int)]
+        ids = (getattr(self.model.config, name, None) for name in names)
+        return [token for token in ids if isinstance(token, int)]
 
     def hsd(self, name: str, stages: str, acceptance_threshold: float = 1.0) -> ParseContender:
         """A parser with drafts, fresh."""
@@ -164,8 +167,8 @@ class Stable:
         mode = EXACT if acceptance_threshold == 1 else RELAXED
         return ParseContender(name, self._parsing(parser), drafted=True, mode=mode)
 
-    def _parsing(self, parser: PageParser) -> Say:
-        def say(sheet: Sheet, draft: PageDraft | None) -> Spoken:
+    def _parsing(self, parser: PageParser) -> SheetParser:
+        def parse(sheet: Sheet, draft: PageDraft | None) -> Spoken:
             with listening(self.model) as runs:
                 began = time.perf_counter()
                 parsed = parser(sheet.page, draft)
@@ -183,37 +186,37 @@ class Stable:
                 forwards=sum(run.stats.nfe for run in runs),
             )
 
-        return say
+        return parse
 
-    def _engine(self, make: Callable[[], Method]) -> Say:
-        def say(sheet: Sheet, draft: PageDraft | None) -> Spoken:
+    def _engine(self, make: Callable[[], Method]) -> SheetParser:
+        def run(sheet: Sheet, draft: PageDraft | None) -> Spoken:
             began = time.perf_counter()
             inputs, limit = self.inputs(sheet)
-            (said,), stats = decode_rows(
+            (row,), stats = decode_rows(
                 self.model, inputs, make(), limit, self.plain.settings.repetition,
                 set(self.plain.eos),
             )  # fmt: skip
-            text = self.text(said.tokens)
+            text = self.text(row.tokens)
             took = time.perf_counter() - began
             return Spoken(
-                text, said.tokens, said.truncated, stats.decode_seconds, took,
+                text, row.tokens, row.truncated, stats.decode_seconds, took,
                 stats=stats, forwards=stats.nfe,
             )  # fmt: skip
 
-        return say
+        return run
 
-    def _hf(self, options: dict[str, Any]) -> Say:
-        def say(sheet: Sheet, draft: PageDraft | None) -> Spoken:
+    def _hf(self, options: dict[str, Any]) -> SheetParser:
+        def run(sheet: Sheet, draft: PageDraft | None) -> Spoken:
             began = time.perf_counter()
             inputs, limit = self.inputs(sheet)
             tokens, seconds, _ = hf_run(self.model, inputs, limit, **options)
             ended = bool(tokens) and tokens[-1] in self.plain.eos
             tokens = tokens[:-1] if ended else tokens
-            said = self._cut(tokens, None if ended else LENGTH)
+            spoken = self._cut(tokens, None if ended else LENGTH)
             took = time.perf_counter() - began
-            return replace(said, decode_seconds=seconds, e2e_seconds=took)
+            return replace(spoken, decode_seconds=seconds, e2e_seconds=took)
 
-        return say
+        return run
 
     def inputs(self, *sheets: Sheet) -> tuple[dict[str, Any], int]:
         """The model's inputs for some pages, and how much each may say."""
@@ -225,7 +228,7 @@ class Stable:
         """Plain decoding of several pages of one size at once, where nobody times it."""
         inputs, limit = self.inputs(*sheets)
         rows, _ = decode_rows(self.model, inputs, Autoregressive(), limit, 0, set(self.plain.eos))
-        return [self._cut(one.tokens, one.truncated) for one in rows]
+        return [self._cut(row.tokens, row.truncated) for row in rows]
 
     def _cut(self, tokens: list[int], truncated: str | None) -> Spoken:
         """What is left of a text that nothing has stopped where it repeats itself."""

@@ -72,7 +72,7 @@ def clients(
     drafts["plain"] = dict.fromkeys(drafted)
     drafts[GARBAGE] = {number: garbage(draft, rng) for number, draft in drafted.items()}
     plain = {sheet.number: stable.plainly([sheet])[0] for sheet in sheets}
-    rows = _one_by_one(stable, sheets, drafts, plain, settings, progress)
+    rows = _sequential(stable, sheets, drafts, plain, settings, progress)
     for count in settings.clients:
         courses: dict[str, _Course] = {name: _Course() for name in STAGES}
         for repeat in range(settings.repeats):
@@ -90,7 +90,7 @@ def clients(
     }
 
 
-def _one_by_one(
+def _sequential(
     stable: Stable,
     sheets: Sequence[Sheet],
     drafts: Drafts,
@@ -101,16 +101,16 @@ def _one_by_one(
     courses: dict[str, _Course] = {name: _Course() for name in STAGES}
     for name in STAGES:
         progress(f"clients: {name}, one by one")
-        own = drafts[name]
+        arm_drafts = drafts[name]
         arm = stable.contender("hsd-page" if name == GARBAGE else name)
-        arm.say(sheets[0], own[sheets[0].number])
+        arm.parse(sheets[0], arm_drafts[sheets[0].number])
         for _ in range(settings.repeats):
             course, began, spent = courses[name], time.perf_counter(), time.process_time()
             for sheet in sheets:
-                course.output[sheet.number] = arm.say(sheet, own[sheet.number])
+                course.output[sheet.number] = arm.parse(sheet, arm_drafts[sheet.number])
             course.seconds.append(time.perf_counter() - began)
             course.cpu_seconds.append(time.process_time() - spent)
-        course.forwards = sum(one.forwards or 0 for one in course.output.values())
+        course.forwards = sum(spoken.forwards or 0 for spoken in course.output.values())
     return [{"clients": None, **_row(stable, name, sheets, courses, plain)} for name in STAGES]
 
 
@@ -130,7 +130,7 @@ def _run(
     ) as parser:
 
         def parse(some: Sequence[Sheet]) -> list[ParsedPage]:
-            futures = [parser.submit(one.page, drafts[one.number]) for one in some]
+            futures = [parser.submit(sheet.page, drafts[sheet.number]) for sheet in some]
             return [future.result() for future in futures]
 
         parse(sheets[:count])
@@ -142,18 +142,18 @@ def _run(
         course.cpu_seconds.append(time.process_time() - spent)
     course.rounds += len(rounds)
     course.row_rounds += sum(rounds)
-    course.forwards = sum(stage.steps for one in parsed for stage in one.stages.values())
-    for sheet, one in zip(sheets, parsed, strict=True):
-        stopped = one.truncated not in (None, LENGTH)
+    course.forwards = sum(stage.steps for page in parsed for stage in page.stages.values())
+    for sheet, page in zip(sheets, parsed, strict=True):
+        stopped = page.truncated not in (None, LENGTH)
         course.output[sheet.number] = Spoken(
-            one.raw, None if stopped else tokens[sheet.number], one.truncated, 0.0, 0.0
+            page.raw, None if stopped else tokens[sheet.number], page.truncated, 0.0, 0.0
         )
 
 
 def _overheard(parser: ConcurrentParser) -> Tokens:
     """Ids of each page from now on, by its number: a parser says texts, and ids are what exactness
     is about."""
-    said: Tokens = {}
+    tokens: Tokens = {}
     steps = parser.parser.steps
 
     def listened(page: Any, *rest: Any, **options: Any) -> Generator[Any, Any, ParsedPage]:
@@ -161,20 +161,20 @@ def _overheard(parser: ConcurrentParser) -> Tokens:
         reply, error = None, None
         while True:
             try:
-                asked = inner.send(reply) if error is None else inner.throw(error)
+                request = inner.send(reply) if error is None else inner.throw(error)
             except StopIteration as ended:
                 return ended.value
             reply, error = None, None
             try:
-                reply = yield asked
+                reply = yield request
             except Exception as raised:
                 error = raised
                 continue
-            if not callable(asked) and asked[0].stage == "page":
-                said[page.number] = reply[0].rows[0].tokens
+            if not callable(request) and request[0].stage == "page":
+                tokens[page.number] = reply[0].rows[0].tokens
 
     parser.parser.steps = listened  # type: ignore[method-assign]
-    return said
+    return tokens
 
 
 def _counted(parser: ConcurrentParser) -> list[int]:
@@ -203,7 +203,7 @@ def _row(
         sheet.number: verdict(stable, sheet, plain[sheet.number], course.output[sheet.number])
         for sheet in sheets
     }
-    worst = next(one for one in VERDICTS if one in verdicts.values())
+    worst = next(result for result in VERDICTS if result in verdicts.values())
     return {
         "method": name,
         "mode": "exact",
@@ -216,14 +216,16 @@ def _row(
         "forwards_a_page": course.forwards / len(sheets),
         "rounds": course.rounds,
         "rows_a_round": course.row_rounds / course.rounds if course.rounds else None,
-        "identical": sum(one == "identical" for one in verdicts.values()),
-        "ties": [number for number, one in verdicts.items() if one == "tie"],
-        "bugs": [number for number, one in verdicts.items() if one == "bug"],
+        "identical": sum(result == "identical" for result in verdicts.values()),
+        "ties": [number for number, result in verdicts.items() if result == "tie"],
+        "bugs": [number for number, result in verdicts.items() if result == "bug"],
     }
 
 
 def _over(plainly: Sequence[float], drafted: Sequence[float]) -> float:
-    return median(one / other for one, other in zip(plainly, drafted, strict=True))
+    return median(
+        plain_seconds / other for plain_seconds, other in zip(plainly, drafted, strict=True)
+    )
 
 
 RARE = np.array(list("jqvwxz"))

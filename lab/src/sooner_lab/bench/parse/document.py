@@ -35,7 +35,7 @@ def documents(settings: ParseBenchSettings, stable: Stable, progress: Progress) 
     parser. Both arms write the same files.
     """
     sheets = sample_sheets(settings.document_pages, "document", settings.seed)
-    wanted = {"plain", "hsd-auto", *settings.arms}
+    names = {"plain", "hsd-auto", *settings.arms}
     rows: list[Data] = []
     with tempfile.TemporaryDirectory() as folder:
         for number, (kind, drafter) in enumerate(KINDS.items()):
@@ -44,7 +44,7 @@ def documents(settings: ParseBenchSettings, stable: Stable, progress: Progress) 
             race = _Race(stable, path, drafter, progress)
             # The second document has the other order: drift of the machine hits all arms.
             arms = list(ARMS) if number % 2 == 0 else list(reversed(ARMS))
-            runs = {arm: race.run(arm) for arm in arms if arm in wanted}
+            runs = {arm: race.run(arm) for arm in arms if arm in names}
             rows += [
                 _row(kind, arm, runs["plain"], runs[arm], len(sheets))
                 for arm in ARMS
@@ -118,7 +118,7 @@ class _Race:
 def _row(kind: str, arm: str, plain: Data, drafted: Data, pages: int) -> Data:
     """One arm on a document; pages that never ended are taken out of both times."""
     counted = _ended(plain) & _ended(drafted)
-    seconds, own = _without(plain, counted), _without(drafted, counted)
+    seconds, arm_seconds = _without(plain, counted), _without(drafted, counted)
     spent: dict[str, float] = {}
     for record in drafted["records"]:
         for name, took in record["seconds"].items():
@@ -130,10 +130,12 @@ def _row(kind: str, arm: str, plain: Data, drafted: Data, pages: int) -> Data:
         "pages": pages,
         "counted": len(counted),
         "left_out": sorted({*range(1, pages + 1)} - counted),
-        "identical": sum(plain["texts"].get(one) == drafted["texts"].get(one) for one in counted),
+        "identical": sum(
+            plain["texts"].get(page) == drafted["texts"].get(page) for page in counted
+        ),
         "plain_seconds": seconds,
-        "seconds": own,
-        "speedup": seconds / own if counted else None,
+        "seconds": arm_seconds,
+        "speedup": seconds / arm_seconds if counted else None,
         "notes": sorted({note for record in drafted["records"] for note in record["notes"]})[:3],
         "start_seconds": drafted["start_seconds"],
         "aal": _aal([record for record in drafted["records"] if record["page"] in counted]),
@@ -147,13 +149,15 @@ def _ended(run: Data) -> set[int]:
 
 def _without(run: Data, counted: set[int]) -> float:
     """Wall seconds less what the pages took that don't count."""
-    others = (record for record in run["records"] if record["page"] not in counted)
-    return float(run["wall"] - sum(record["seconds"].get("e2e", 0.0) for record in others))
+    uncounted = (record for record in run["records"] if record["page"] not in counted)
+    return float(run["wall"] - sum(record["seconds"].get("e2e", 0.0) for record in uncounted))
 
 
 def _aal(records: list[Data]) -> float | None:
     """Accepted draft tokens a verification step (eq. 14), over all pages together as for the arms:
     the prefill is the one forward of a page that verifies nothing."""
-    known = [(one["aal"], one["steps"] - 1) for one in records if one["aal"] is not None]
+    known = [
+        (record["aal"], record["steps"] - 1) for record in records if record["aal"] is not None
+    ]
     steps = sum(count for _, count in known)
     return sum(aal * count for aal, count in known) / steps if steps else None

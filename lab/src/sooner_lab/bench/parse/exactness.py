@@ -31,7 +31,7 @@ def exactness(settings: ParseBenchSettings, stable: Stable, progress: Progress) 
         `exactness`, counts of each arm; `accuracy` of the texts.
     """
     sheets = sample_sheets(settings.exact_pages, "exactness", settings.seed)
-    arms = [one for one in stable.contenders() if one.drafted]
+    arms = [arm for arm in stable.contenders() if arm.drafted]
     ocr = guard(OCR(settings.threads), "ocr")
     assert ocr is not None
     ahead = ThreadPoolExecutor(1)
@@ -39,10 +39,10 @@ def exactness(settings: ParseBenchSettings, stable: Stable, progress: Progress) 
         drafts = ahead.map(ocr, [sheet.page for sheet in sheets])
         plain = _plain(settings, stable, sheets, progress)
         tally, began = _Tally(stable, arms), time.perf_counter()
-        for sheet, said, draft in zip(sheets, plain, drafts, strict=True):
+        for sheet, output, draft in zip(sheets, plain, drafts, strict=True):
             left = (time.perf_counter() - began) * (len(sheets) / max(sheet.number - 1, 1) - 1)
             progress(f"exactness: page {sheet.number} of {len(sheets)}, {left / 60:.0f} min left")
-            tally.page(sheet, said, draft)
+            tally.page(sheet, output, draft)
     finally:
         ahead.shutdown(cancel_futures=True)
         ocr.close()
@@ -56,11 +56,11 @@ def _plain(
     settings: ParseBenchSettings, stable: Stable, sheets: Sequence[Sheet], progress: Progress
 ) -> list[Spoken]:
     """Plain decoding of all pages in batches: rows don't know of each other."""
-    said: list[Spoken] = []
+    outputs: list[Spoken] = []
     for begin in range(0, len(sheets), settings.batch):
         progress(f"exactness: plain decoding of page {begin + 1} and on")
-        said += stable.plainly(sheets[begin : begin + settings.batch])
-    return said
+        outputs += stable.plainly(sheets[begin : begin + settings.batch])
+    return outputs
 
 
 class _Tally:
@@ -81,30 +81,30 @@ class _Tally:
 
     def page(self, sheet: Sheet, plain: Spoken, draft: PageDraft) -> None:
         """Let every arm read a page."""
-        said = {arm.name: arm.say(sheet, draft) for arm in self.arms}
+        outputs = {arm.name: arm.parse(sheet, draft) for arm in self.arms}
         self.seconds.append(draft.seconds)
         if plain.truncated:
             self.truncated.append(sheet.number)
         for arm in self.arms:
-            self._count(arm, sheet, plain, said[arm.name])
-        self.texts.append(report(sheet, draft, {"plain": plain, **said}))
+            self._count(arm, sheet, plain, outputs[arm.name])
+        self.texts.append(report(sheet, draft, {"plain": plain, **outputs}))
 
-    def _count(self, arm: ParseContender, sheet: Sheet, plain: Spoken, one: Spoken) -> None:
+    def _count(self, arm: ParseContender, sheet: Sheet, plain: Spoken, output: Spoken) -> None:
         row = self.rows[arm.name]
         row["pages"] += 1
-        row["identical"] += one.same_as(plain)
-        if arm.mode == EXACT and not one.same_as(plain):
+        row["identical"] += output.same_as(plain)
+        if arm.mode == EXACT and not output.same_as(plain):
             # A batch may round otherwise than one row alone, which is what is promised.
             alone = self.stable.plainly([sheet])[0]
-            how = verdict(self.stable, sheet, alone, one)
+            how = verdict(self.stable, sheet, alone, output)
             row["identical"] += how == "identical"
             if how != "identical":
                 row["ties" if how == "tie" else "bugs"].append(sheet.number)
-        if one.stats is not None and not plain.truncated:
-            row["tokens"] += len(one.tokens or ())
-            row["steps"] += one.stats.num_spec_steps
-            row["accepted"] += one.stats.num_accepted_draft_tokens
-            row["forwards"] += one.forwards or 0
+        if output.stats is not None and not plain.truncated:
+            row["tokens"] += len(output.tokens or ())
+            row["steps"] += output.stats.num_spec_steps
+            row["accepted"] += output.stats.num_accepted_draft_tokens
+            row["forwards"] += output.forwards or 0
 
     def report(self) -> Data:
         for row in self.rows.values():

@@ -29,8 +29,8 @@ def ratio(
         tokens: of each page, of both: what is compared then is the time of a token.
     """
     pages = [1.0] * len(base)
-    ours, theirs = tokens or (pages, pages)
-    return quotient((base, ours), (arm, theirs), seed)
+    ours, base_tokens = tokens or (pages, pages)
+    return quotient((base, ours), (arm, base_tokens), seed)
 
 
 def arm_rows(pages: Sequence[Data], names: Sequence[str], seed: int) -> list[Data]:
@@ -48,19 +48,19 @@ def arm_rows(pages: Sequence[Data], names: Sequence[str], seed: int) -> list[Dat
 def _row(pages: Sequence[Data], name: str, seed: int) -> Data:
     mine = [page for page in pages if name in page["arms"]]
     counted = [page for page in mine if _counts(page, name)]
-    told: Data = {
+    figures: Data = {
         "method": name,
         "mode": mine[0]["arms"][name]["mode"] if mine else None,
         "pages": len(counted),
         "truncated": [page["number"] for page in mine if not _counts(page, name)],
         **_sameness(mine, name),
     }
-    is_red = told["parity"] == "bug"
-    told |= _counts_of(counted, name)
+    is_red = figures["parity"] == "bug"
+    figures |= _counts_of(counted, name)
     if counted and not is_red:
-        told |= _speeds(counted, name, seed)
-    told["by_kind"] = [_of_kind(counted, name, kind, seed, is_red) for kind in KINDS]
-    return told
+        figures |= _speeds(counted, name, seed)
+    figures["by_kind"] = [_of_kind(counted, name, kind, seed, is_red) for kind in KINDS]
+    return figures
 
 
 def _counts(page: Data, name: str) -> bool:
@@ -72,7 +72,7 @@ def _sameness(pages: Sequence[Data], name: str) -> Data:
     same = [page["arms"][name]["same"] for page in pages]
     verdicts = {page["arms"][name]["verdict"] for page in pages}
     exact = bool(pages) and pages[0]["arms"][name]["mode"] == "exact"
-    worst = next((one for one in ("bug", "tie", "identical") if one in verdicts), None)
+    worst = next((result for result in ("bug", "tie", "identical") if result in verdicts), None)
     return {
         "identical": sum(same),
         "compared": len(same),
@@ -82,14 +82,14 @@ def _sameness(pages: Sequence[Data], name: str) -> Data:
 
 def _counts_of(pages: Sequence[Data], name: str) -> Data:
     arms = [page["arms"][name] for page in pages]
-    forwards = [one["forwards"] for one in arms]
+    forwards = [arm["forwards"] for arm in arms]
     return {
-        "tokens": sum(one["tokens"] for one in arms),
+        "tokens": sum(arm["tokens"] for arm in arms),
         "forwards": sum(forwards) / len(arms) if arms and None not in forwards else None,
-        "tokens_a_forward": sum(one["tokens"] for one in arms) / sum(forwards)
+        "tokens_a_forward": sum(arm["tokens"] for arm in arms) / sum(forwards)
         if arms and None not in forwards
         else None,
-        "region_forwards": sum(one["region_forwards"] for one in arms) / len(arms)
+        "region_forwards": sum(arm["region_forwards"] for arm in arms) / len(arms)
         if arms
         else None,
         "aal": _mean(arms, "accepted", "steps"),
@@ -101,30 +101,33 @@ def _counts_of(pages: Sequence[Data], name: str) -> Data:
 def _mean(arms: Sequence[Data], accepted: str, steps: str) -> float | None:
     """Accepted draft tokens over all pages together: a verification step (eq. 14), or of those
     that the deepest path of each tree offered."""
-    total = sum(one[steps] or 0 for one in arms)
-    return sum(one[accepted] or 0 for one in arms) / total if total else None
+    total = sum(arm[steps] or 0 for arm in arms)
+    return sum(arm[accepted] or 0 for arm in arms) / total if total else None
 
 
 def _speeds(pages: Sequence[Data], name: str, seed: int) -> Data:
-    told: Data = {}
+    figures: Data = {}
     # A lossy text that ends early is no faster for it: in decoding, times of a token are compared.
-    tokens = tuple([page["arms"][one]["tokens"] for page in pages] for one in ("plain", name))
+    tokens = tuple([page["arms"][arm]["tokens"] for page in pages] for arm in ("plain", name))
     for speed, kind in SPEEDS.items():
-        found = ratio(
+        quotient_row = ratio(
             [seconds(page, "plain", kind) for page in pages],
             [seconds(page, name, kind) for page in pages],
             seed,
             (tokens[0], tokens[1]) if kind == "decode" else None,
         )
-        told[speed], told[f"{speed}_interval"] = found["value"], found["interval"]
+        figures[speed], figures[f"{speed}_interval"] = (
+            quotient_row["value"],
+            quotient_row["interval"],
+        )
     spent = [seconds(page, name, "e2e") for page in pages]
-    told["seconds_a_page"] = sum(spent) / len(spent)
+    figures["seconds_a_page"] = sum(spent) / len(spent)
     made = [page["arms"][name]["drafter"] + page["arms"][name]["making"] for page in pages]
-    told["draft_seconds_a_page"] = sum(made) / len(made)
-    told["decode_seconds_a_page"] = sum(seconds(page, name, "decode") for page in pages) / len(
+    figures["draft_seconds_a_page"] = sum(made) / len(made)
+    figures["decode_seconds_a_page"] = sum(seconds(page, name, "decode") for page in pages) / len(
         pages
     )
-    return told
+    return figures
 
 
 def seconds(page: Data, name: str, kind: str) -> float:
@@ -146,7 +149,7 @@ def seconds(page: Data, name: str, kind: str) -> float:
 
 def _of_kind(pages: Sequence[Data], name: str, kind: str, seed: int, is_red: bool) -> Data:
     part = [page for page in pages if kind in page["kinds"]]
-    told: Data = {"kind": kind, "pages": len(part), **_counts_of(part, name)}
+    figures: Data = {"kind": kind, "pages": len(part), **_counts_of(part, name)}
     if part and not is_red:
-        told |= _speeds(part, name, seed)
-    return told
+        figures |= _speeds(part, name, seed)
+    return figures

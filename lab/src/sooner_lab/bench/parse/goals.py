@@ -34,13 +34,13 @@ def goals(result: Data) -> list[Data]:
 
 
 def _exact(result: Data) -> Iterator[Data]:
-    found = result.get("exactness")
-    rows = found["rows"] if found else result.get("arms") or []
+    part = result.get("exactness")
+    rows = part["rows"] if part else result.get("arms") or []
     for row in rows:
-        if row["mode"] == "exact" and (found or row["method"] in PAPER):
-            pages = row["pages" if found else "compared"]
+        if row["mode"] == "exact" and (part or row["method"] in PAPER):
+            pages = row["pages" if part else "compared"]
             name = f"{row['method']}: pages of {pages} identical to plain decoding"
-            key = f"{'exactness.rows' if found else 'arms'}[{row['method']}].identical"
+            key = f"{'exactness.rows' if part else 'arms'}[{row['method']}].identical"
             yield goal(name, max(ENOUGH, pages), row["identical"], key=key)
 
 
@@ -52,17 +52,17 @@ def _arms(result: Data) -> Iterator[Data]:
         where = f"{name}, {row['pages']} pages"
         if row["aal"] is not None:
             yield goal(f"{where}: AAL of the page's pass", AAL, row["aal"], key=f"arms[{name}].aal")
-        for key, what, wanted in SPEEDS:
+        for key, what, bound in SPEEDS:
             if row.get(key):
-                yield goal(f"{where}: {what}", wanted, row[key], key=f"arms[{name}].{key}")
+                yield goal(f"{where}: {what}", bound, row[key], key=f"arms[{name}].{key}")
 
 
 def _documents(result: Data) -> Iterator[Data]:
     for row in (row for row in result.get("document") or [] if row["speedup"]):
-        wanted = E2E if row["document"] == "scan" else E2E_TEXT
+        bound = E2E if row["document"] == "scan" else E2E_TEXT
         name = f"{row['document']}, {row['pages']} pages, file to Markdown, {row['method']}"
         key = f"document[{row['document']}/{row['method']}].speedup"
-        yield goal(name, wanted, row["speedup"], key=key)
+        yield goal(name, bound, row["speedup"], key=key)
 
 
 def _relaxed(result: Data) -> Iterator[Data]:
@@ -75,12 +75,12 @@ def _relaxed(result: Data) -> Iterator[Data]:
     for row in (result.get("accuracy") or {}).get("words_lost", []):
         name = f"{row['method']}: points of word accuracy lost"
         key = f"accuracy.words_lost[{row['method']}].points"
-        yield goal(name, LOST, row["points"], at_most=True, key=key)
+        yield goal(name, LOST, row["points"], is_upper=True, key=key)
 
 
 def _clients(result: Data) -> Iterator[Data]:
-    found = result.get("clients") or {"rows": []}
-    for row in found["rows"]:
+    part = result.get("clients") or {"rows": []}
+    for row in part["rows"]:
         if row["clients"] is None or row["method"] == "plain":
             continue
         where = f"{row['method']}, {row['clients']} under way"
@@ -88,4 +88,4 @@ def _clients(result: Data) -> Iterator[Data]:
         name = f"{where}: pages a second over plain's"
         yield goal(name, FULL_BATCH, row["over_plain"], key=f"{key}.over_plain")
         name = f"{where}: pages identical"
-        yield goal(name, found["pages"], row["identical"], key=f"{key}.identical")
+        yield goal(name, part["pages"], row["identical"], key=f"{key}.identical")

@@ -33,7 +33,7 @@ def listening(model: Any) -> Iterator[list[GenerateCall]]:
     runs: list[GenerateCall] = []
     generate = model.generate
 
-    def heard(*args: Any, **options: Any) -> Any:
+    def recorded(*args: Any, **options: Any) -> Any:
         output = generate(*args, **options)
         width = options["input_ids"].shape[1]
         ends = end_ids(model, {})
@@ -41,7 +41,7 @@ def listening(model: Any) -> Iterator[list[GenerateCall]]:
         runs.append(GenerateCall([_bare(row, ends) for row in rows], output.stats))
         return output
 
-    model.generate = heard
+    model.generate = recorded
     try:
         yield runs
     finally:

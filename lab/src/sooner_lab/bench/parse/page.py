@@ -66,12 +66,12 @@ def _pages(numbers: list[int]) -> str:
 def _arms(result: Data) -> str:
     """How arms were timed, which of them were exact on how many pages, and what was left out."""
     arms = result["arms"]
-    found: dict[tuple[int, int], list[str]] = {}
+    by_size: dict[tuple[int, int], list[str]] = {}
     for row in arms[1:]:
         if row["mode"] == "exact":
-            found.setdefault((row["identical"], row["compared"]), []).append(f"`{row['method']}`")
+            by_size.setdefault((row["identical"], row["compared"]), []).append(f"`{row['method']}`")
     listed = "; ".join(
-        f"{', '.join(names)}: {same} of {count}" for (same, count), names in found.items()
+        f"{', '.join(names)}: {same} of {count}" for (same, count), names in by_size.items()
     )
     left_out = "; ".join(
         f"{row['method']}: {_pages(row['truncated'])}" for row in arms if row["truncated"]
@@ -103,7 +103,7 @@ def _kinds(result: Data) -> list[ReportTable]:
     for row in arms:
         speeds = [_with_interval(row, key) for key in SPEEDS]
         parts = [
-            " / ".join(cell(one.get(key), "{:.2f}×") for key in SPEEDS) for one in row["by_kind"]
+            " / ".join(cell(part.get(key), "{:.2f}×") for key in SPEEDS) for part in row["by_kind"]
         ]
         rows.append([row["method"], *speeds, *parts])
     remark = (
@@ -125,17 +125,20 @@ def _ablation(result: Data) -> list[Data]:
 
 
 def _accuracy(result: Data) -> str:
-    found = result["accuracy"]
+    accuracy = result["accuracy"]
     remark = (
-        f"Means over the {found['pages']} pages of the part *{found['of']}*, against the truth."
+        f"Means over the {accuracy['pages']} pages of the part *{accuracy['of']}*, "
+        "against the truth."
     )
-    for row in found["words_lost"]:
+    for row in accuracy["words_lost"]:
         low, high = row["interval"]
         remark += (
             f" `{row['method']}` loses {row['points']:.2f} points of word accuracy "
             f"({low:.2f} to {high:.2f})."
         )
-    return remark + (f" Not measured: {'; '.join(found['missing'])}." if found["missing"] else "")
+    return remark + (
+        f" Not measured: {'; '.join(accuracy['missing'])}." if accuracy["missing"] else ""
+    )
 
 
 def _documents(result: Data) -> str:
@@ -160,54 +163,55 @@ def _documents(result: Data) -> str:
 
 
 def _exactness(result: Data) -> str:
-    found = result["exactness"]
-    exact = [f"`{row['method']}`" for row in found["rows"] if row["mode"] == "exact"]
+    part = result["exactness"]
+    exact = [f"`{row['method']}`" for row in part["rows"] if row["mode"] == "exact"]
     remark = (
         "Token ids against plain decoding, which reads pages in batches here (rows of one size "
         "don't know of each other); where they differ, against plain decoding of that page alone. "
         f"The exact arms that were compared on these pages: {', '.join(exact)}; others on those of "
         "the part *arms* only."
     )
-    if found["truncated"]:
-        remark += (
-            f" Pages without an end, compared as far as they go: {_pages(found['truncated'])}."
-        )
+    if part["truncated"]:
+        remark += f" Pages without an end, compared as far as they go: {_pages(part['truncated'])}."
     return remark
 
 
 def _drafts(result: Data) -> list[Data]:
-    found = result.get("quality") or {"rows": [], "garbage": []}
-    return [*found["rows"], *found["garbage"]]
+    quality = result.get("quality") or {"rows": [], "garbage": []}
+    return [*quality["rows"], *quality["garbage"]]
 
 
 def _overhead(result: Data) -> list[ReportTable]:
-    found = result.get("overhead") or {}
-    if "share" not in found:
+    overhead = result.get("overhead") or {}
+    if "share" not in overhead:
         return []
     milliseconds = {
         "index_seconds": "index, once a page", "draft_step_seconds": "alignment and tree, a step",
         "mask_step_seconds": "mask, a step", "step_seconds": "a verifying step in all",
         "plain_step_seconds": "a plain step's forward",
     }  # fmt: skip
-    rows = [["draft tokens", f"{found['draft_tokens']} in {found['regions']} regions"]]
+    rows = [["draft tokens", f"{overhead['draft_tokens']} in {overhead['regions']} regions"]]
     rows += [
-        [name, "–" if found[key] is None else f"{1000 * found[key]:.2f} ms"]
+        [name, "–" if overhead[key] is None else f"{1000 * overhead[key]:.2f} ms"]
         for key, name in milliseconds.items()
     ]
-    rows += [["share of a verifying step", f"{found['share']:.1%}"], ["AAL", f"{found['aal']:.2f}"]]
+    rows += [
+        ["share of a verifying step", f"{overhead['share']:.1%}"],
+        ["AAL", f"{overhead['aal']:.2f}"],
+    ]
     return [ReportTable("Beside the model", ["", ""], rows)]
 
 
 def _clients(result: Data) -> str:
-    found = result["clients"]
-    worst = sorted({row["verdict"] for row in found["rows"]})
+    part = result["clients"]
+    worst = sorted({row["verdict"] for row in part["rows"]})
     return (
-        f"The same {found['pages']} pages in each row. *one by one* is `PageParser`, a page at a "
+        f"The same {part['pages']} pages in each row. *one by one* is `PageParser`, a page at a "
         "time; else so many pages are under way over one continuous engine (`ConcurrentParser`), "
         "whose rounds they share: *forwards* are a page's own, *rows* those of a round. Over plain "
         "decoding with as many under way, medians of paired repeats. Drafts are made beforehand "
         "and are in no figure here (those of `hsd-page-garbage` are words that no page has): OCR "
-        f"takes {found['draft_seconds']:.2f} s a page of a core beside the target. Parity with "
+        f"takes {part['draft_seconds']:.2f} s a page of a core beside the target. Parity with "
         f"plain decoding of each page alone: {', '.join(worst)}."
     )
 

@@ -78,18 +78,18 @@ def _words(words: Sequence[DrawnWord], height: int) -> list[bytes]:
     return lines
 
 
-def _stream(data: bytes, told: str = "") -> bytes:
+def _stream(data: bytes, entries: str = "") -> bytes:
     packed = zlib.compress(data)
-    head = f"<< {told} /Filter /FlateDecode /Length {len(packed)} >>\nstream\n"
+    head = f"<< {entries} /Filter /FlateDecode /Length {len(packed)} >>\nstream\n"
     return head.encode() + packed + b"\nendstream"
 
 
 def _file(objects: Sequence[bytes]) -> bytes:
     """Objects numbered from 1, and the table of where they begin."""
     data, starts = b"%PDF-1.4\n", []
-    for number, one in enumerate(objects, 1):
+    for number, obj in enumerate(objects, 1):
         starts.append(len(data))
-        data += f"{number} 0 obj\n".encode() + one + b"\nendobj\n"
+        data += f"{number} 0 obj\n".encode() + obj + b"\nendobj\n"
     table = "".join(f"{start:010} 00000 n \n" for start in starts)
     end = f"xref\n0 {len(starts) + 1}\n0000000000 65535 f \n{table}"
     end += f"trailer\n<< /Size {len(starts) + 1} /Root 1 0 R >>\nstartxref\n{len(data)}\n%%EOF\n"

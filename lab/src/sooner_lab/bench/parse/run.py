@@ -42,7 +42,7 @@ def run(
     Args:
         keep: handed the result as far as it is, after each part, so that nothing is lost.
         before: an earlier result, whose parts are kept where this run does not measure them anew;
-            `kept` then tells of the runs behind them, see `earlier_runs`.
+            `earlier` then tells of the runs behind them, see `earlier_runs`.
 
     Raises:
         SoonerError: `before` is of another model; OCR is not installed.
@@ -52,7 +52,7 @@ def run(
         `clients`; `goals`, `provenance`.
     """
     check_ocr()
-    kept = _kept(before, settings)
+    earlier = _retained(before, settings)
     torch.set_num_threads(settings.threads)
     progress("loading")
     stable = Stable(settings)
@@ -60,14 +60,14 @@ def run(
     name = "miniature:document" if settings.model is None else settings.model
     recorder = Recorder("parse", settings, goals, keep, model=name)
     recorder.origin(stable.model.device, stable.model.dtype, settings.seed)
-    recorder.result |= kept
+    recorder.result |= earlier
     recorder.result["provenance"]["versions"] |= _versions()
     if "arms" in settings.parts:
         contenders = stable.contenders()
         course = Course(stable, contenders, settings.repeats, progress)
         sheets = sample_sheets(1 + settings.pages, "arms", settings.seed)
         pages, texts = course.run(sheets, drafter)
-        rows = arm_rows(pages, [one.name for one in contenders], settings.seed)
+        rows = arm_rows(pages, [arm.name for arm in contenders], settings.seed)
         recorder.add(arms=rows, pages=pages)
         if "accuracy" not in recorder.result:
             recorder.add(accuracy=accuracy(texts, settings, "arms"))
@@ -80,16 +80,16 @@ def run(
     return recorder.result
 
 
-def _kept(before: dict[str, Any] | None, settings: ParseBenchSettings) -> dict[str, Any]:
+def _retained(before: dict[str, Any] | None, settings: ParseBenchSettings) -> dict[str, Any]:
     """What an earlier result has and this run won't make, and what made it."""
     if before is None:
         return {}
     if before.get("settings", {}).get("model") != settings.model:
         raise SoonerError(f"the result to add to is of '{before.get('model')}'; write another file")
     of_parts = {name for part in settings.parts for name in RESULTS[part]}
-    kept = {name: before[name] for names in RESULTS.values() for name in names if name in before}
-    kept = {name: part for name, part in kept.items() if name not in of_parts}
-    return {**kept, "kept": earlier_runs(before, sorted(kept))} if kept else {}
+    parts = {name: before[name] for names in RESULTS.values() for name in names if name in before}
+    parts = {name: part for name, part in parts.items() if name not in of_parts}
+    return {**parts, "kept": earlier_runs(before, sorted(parts))} if parts else {}
 
 
 def check_ocr() -> None:

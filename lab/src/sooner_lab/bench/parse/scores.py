@@ -15,7 +15,7 @@ from .settings import ParseBenchSettings
 
 Data = dict[str, Any]
 Metric = Callable[[str, str], float | None]
-SHOWN = ("draft", "plain", "hsd", "hsd-page-relaxed", "hsd-relaxed")
+SCORED = ("draft", "plain", "hsd", "hsd-page-relaxed", "hsd-relaxed")
 """Whose texts are compared with the truth; other exact arms say what `plain` says."""
 
 
@@ -30,10 +30,10 @@ def accuracy(texts: Sequence[Data], settings: ParseBenchSettings, of: str) -> Da
         `rows`, one a method; `missing`, metrics that could not be taken; `words_lost`, points of
         word accuracy between plain decoding and each relaxed arm, with its interval.
     """
-    found, missing = _metrics()
-    shown = [name for name in SHOWN if texts and name in texts[0]]
-    scores = {name: _scores(texts, name, found) for name in shown}
-    rows = [{"method": name, **_means(scores[name])} for name in shown]
+    metrics, missing = _metrics()
+    names = [name for name in SCORED if texts and name in texts[0]]
+    scores = {name: _scores(texts, name, metrics) for name in names}
+    rows = [{"method": name, **_means(scores[name])} for name in names]
     return {
         "of": of,
         "pages": len(texts),
@@ -54,43 +54,46 @@ def _metrics() -> tuple[dict[str, Metric], list[str]]:
         "bleu": metrics.bleu,
         "meteor": metrics.meteor,
     }
-    found, missing = {}, []
+    available, missing = {}, []
     for name, metric in known.items():
         try:
             metric("| a |\n| --- |\n| b |", "| a |\n| --- |\n| c |")
         except SoonerError as error:
             missing.append(f"{name}: {error}")
         else:
-            found[name] = metric
-    return found, missing
+            available[name] = metric
+    return available, missing
 
 
 def _tables(teds: Callable[[str, str], float]) -> Metric:
     """Mean TEDS of a page's tables, each against the one at its place; `None` without any."""
 
-    def metric(said: str, truth: str) -> float | None:
-        heard, meant = (
-            [one.drafts[0] for one in blocks(text) if one.label == TABLE] for text in (said, truth)
+    def metric(text_out: str, truth: str) -> float | None:
+        predicted, meant = (
+            [block.drafts[0] for block in blocks(text) if block.label == TABLE]
+            for text in (text_out, truth)
         )
         if not meant:
             return None
-        heard += [""] * (len(meant) - len(heard))
-        scores = [teds(one, other) for one, other in zip(heard, meant, strict=False)]
+        predicted += [""] * (len(meant) - len(predicted))
+        scores = [teds(block, other) for block, other in zip(predicted, meant, strict=False)]
         return sum(scores) / len(scores)
 
     return metric
 
 
-def _scores(texts: Sequence[Data], name: str, found: dict[str, Metric]) -> dict[str, list]:
+def _scores(texts: Sequence[Data], name: str, metrics: dict[str, Metric]) -> dict[str, list]:
     return {
         key: [metric(page[name].strip(), page["truth"].strip()) for page in texts]
-        for key, metric in found.items()
+        for key, metric in metrics.items()
     }
 
 
 def _means(scores: dict[str, list]) -> Data:
-    kept = {key: [one for one in values if one is not None] for key, values in scores.items()}
-    return {key: sum(values) / len(values) for key, values in kept.items() if values}
+    known = {
+        key: [value for value in values if value is not None] for key, values in scores.items()
+    }
+    return {key: sum(values) / len(values) for key, values in known.items() if values}
 
 
 def _lost(scores: dict[str, dict[str, list]], seed: int) -> list[Data]:

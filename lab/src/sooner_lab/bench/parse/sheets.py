@@ -52,20 +52,20 @@ def sample_sheets(count: int, part: str, seed: int) -> list[Sheet]:
     """`count` full pages, drawn as a scanner sees them; the first ones stay the same if there are
     more."""
     rng = np.random.default_rng([seed, STREAMS.index(part)])
-    found = []
+    sheets = []
     for number in range(1, count + 1):
         drawn = world.sample_page(rng)
         picture = render.rgb(render.vary(render.draw(drawn), rng))
         page = Page(Path(f"{part}-{number:03}.png"), number, picture, native=drawn.size)
-        found.append(Sheet(number, page, drawn, kinds_of(drawn)))
-    return found
+        sheets.append(Sheet(number, page, drawn, kinds_of(drawn)))
+    return sheets
 
 
 def kinds_of(page: made.DrawnPage) -> tuple[str, ...]:
     """Which of `KINDS` a page is of."""
     labels = {region.label for region in page.regions}
     middle = page.size[0] / 2
-    right = any(one.box[0] >= middle for one in page.regions if one.label != "formula")
+    right = any(area.box[0] >= middle for area in page.regions if area.label != "formula")
     kinds = ["two columns" if right else "one column"]
     kinds += [kind for kind in ("table", "list", "formula") if kind in labels]
     return tuple(kinds) if len(kinds) > 1 else (*kinds, "prose alone")
@@ -79,13 +79,13 @@ def oracle(sheet: Sheet) -> PageDraft:
 def _regions(regions: Sequence[made.DrawnRegion]) -> list[Region]:
     return [
         Region(
-            tuple(float(side) for side in one.box),  # type: ignore[arg-type]
-            _LABELS[one.label],
+            tuple(float(side) for side in region.box),  # type: ignore[arg-type]
+            _LABELS[region.label],
             order,
-            [_bare(one)],
-            1 if one.label == "title" else 0,
+            [_bare(region)],
+            1 if region.label == "title" else 0,
         )
-        for order, one in enumerate(regions)
+        for order, region in enumerate(regions)
     ]
 
 

@@ -49,29 +49,31 @@ class Course:
             self.progress(f"page {place} of {len(sheets) - 1}: drafting" if place else "warm-up")
             draft = drafter(sheet.page)
             drafts = {arm.name: draft if arm.drafted else None for arm in self.contenders}
-            said = self.page(sheet, drafts, self.repeats if place else 1, place)
+            outputs = self.page(sheet, drafts, self.repeats if place else 1, place)
             if place:
-                pages.append(self.record(sheet, drafts, said))
-                texts.append(report(sheet, draft, {name: runs[0] for name, runs in said.items()}))
+                pages.append(self.record(sheet, drafts, outputs))
+                texts.append(
+                    report(sheet, draft, {name: runs[0] for name, runs in outputs.items()})
+                )
         return pages, texts
 
     def page(self, sheet: Sheet, drafts: Drafts, repeats: int, turn: int) -> Saids:
         """Every arm on one page, beginning with another one at each turn."""
-        said: Saids = {one.name: [] for one in self.contenders}
+        outputs: Saids = {contender.name: [] for contender in self.contenders}
         count = len(self.contenders)
         for repeat in range(repeats):
             for place in range(count):
                 arm = self.contenders[(place + turn + repeat) % count]
                 self.progress(f"page {sheet.number}: {arm.name}")
-                said[arm.name].append(arm.say(sheet, drafts[arm.name]))
-        return said
+                outputs[arm.name].append(arm.parse(sheet, drafts[arm.name]))
+        return outputs
 
-    def record(self, sheet: Sheet, drafts: Drafts, said: Saids) -> Data:
+    def record(self, sheet: Sheet, drafts: Drafts, outputs: Saids) -> Data:
         """What is known of a page."""
-        plain = said[self.contenders[0].name][0]
+        plain = outputs[self.contenders[0].name][0]
         arms = {}
         for arm in self.contenders:
-            draft, runs = drafts[arm.name], said[arm.name]
+            draft, runs = drafts[arm.name], outputs[arm.name]
             arms[arm.name] = {
                 **record_of(arm, runs, plain),
                 "drafter": draft.seconds if draft is not None else 0.0,
@@ -84,8 +86,8 @@ class Course:
     ) -> str | None:
         if arm.mode != EXACT:
             return None
-        verdicts = [verdict(self.stable, sheet, plain, one) for one in runs]
-        return next(one for one in VERDICTS if one in verdicts)
+        verdicts = [verdict(self.stable, sheet, plain, entry) for entry in runs]
+        return next(entry for entry in VERDICTS if entry in verdicts)
 
 
 def verdict(stable: Stable, sheet: Sheet, plain: Spoken, other: Spoken) -> str:
@@ -103,18 +105,18 @@ def verdict(stable: Stable, sheet: Sheet, plain: Spoken, other: Spoken) -> str:
 
 def record_of(arm: ParseContender, runs: Sequence[Spoken], plain: Spoken) -> Data:
     """One arm on one page: counts of its first run, medians of the times of all."""
-    one = runs[0]
-    stats, regions = one.stats, one.regions
+    first = runs[0]
+    stats, regions = first.stats, first.regions
     return {
         "mode": arm.mode,
-        "tokens": len(one.tokens) if one.tokens is not None else 0,
-        "truncated": one.truncated,
+        "tokens": len(first.tokens) if first.tokens is not None else 0,
+        "truncated": first.truncated,
         "same": all(each.same_as(plain) for each in runs),
         "decode": median(each.decode_seconds for each in runs),
         "drafting": median(each.drafting_seconds for each in runs),
         "making": median(each.making_seconds for each in runs),
         "e2e": median(each.e2e_seconds for each in runs),
-        "forwards": one.forwards,
+        "forwards": first.forwards,
         "region_forwards": sum(each.nfe for each in regions),
         "steps": None if stats is None else stats.num_spec_steps,
         "accepted": None if stats is None else stats.num_accepted_draft_tokens,
@@ -124,11 +126,11 @@ def record_of(arm: ParseContender, runs: Sequence[Spoken], plain: Spoken) -> Dat
     }
 
 
-def report(sheet: Sheet, draft: PageDraft, said: dict[str, Spoken]) -> Data:
+def report(sheet: Sheet, draft: PageDraft, outputs: dict[str, Spoken]) -> Data:
     """Output and ground truth of a page, for `scores`."""
     return {
         "number": sheet.number,
         "truth": sheet.truth,
         "draft": to_markdown(draft.regions),
-        **{name: one.text for name, one in said.items()},
+        **{name: output.text for name, output in outputs.items()},
     }

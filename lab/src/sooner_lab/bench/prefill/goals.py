@@ -23,5 +23,5 @@ def goals(result: Data) -> list[Data]:
 
 def longest(rows: list[Data], method: str) -> Data | None:
     """Return the row of one arm at the greatest length."""
-    found = [row for row in rows if row["method"] == method]
-    return max(found, key=lambda row: row["tokens"]) if found else None
+    matches = [row for row in rows if row["method"] == method]
+    return max(matches, key=lambda row: row["tokens"]) if matches else None

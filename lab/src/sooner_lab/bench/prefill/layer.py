@@ -88,7 +88,7 @@ def _length(
                 times[name].append(seconds)
                 indexing[name].append(index)
     for name, each in chosen.items():
-        seconds, kept = median(times[name]), pair_share(each, states, layout)
+        seconds, share = median(times[name]), pair_share(each, states, layout)
         speedup = median(times["dense"]) / seconds
         rows.append(
             {
@@ -98,8 +98,8 @@ def _length(
                 "seconds": seconds,
                 "index_seconds": median(indexing[name]),
                 "speedup": speedup,
-                "flops_share": kept,
-                "of_allowed": speedup * kept,
+                "flops_share": share,
+                "of_allowed": speedup * share,
                 **fidelity(states, layout, each, backend, truth),
             }
         )
@@ -124,7 +124,7 @@ def attend_seconds(
     def sparse() -> Partial:
         return sparse_attention(states, layout, each, backend)
 
-    is_dense = all(isinstance(one, Dense) for one in each)
+    is_dense = all(isinstance(pattern, Dense) for pattern in each)
     return timed(dense if is_dense else sparse, states.queries.device)
 
 
@@ -153,12 +153,12 @@ def probes(layout: PromptLayout) -> Tensor:
 
 def exact(states: States, layout: PromptLayout) -> Partial:
     """Dense attention of the probing queries: `[heads, probes, head_dim]` and its log-sum-exp."""
-    asked, slots = probes(layout), layout.where()
-    later = slots[None] > asked[:, None]
+    probed, slots = probes(layout), layout.where()
+    later = slots[None] > probed[:, None]
     outputs, lses = [], []
     for head in range(len(states.queries)):
         keys = states.keys[head // states.group, slots].float()
-        scores = states.queries[head, asked].float() @ keys.T * states.scale
+        scores = states.queries[head, probed].float() @ keys.T * states.scale
         scores = scores.masked_fill(later, -torch.inf)
         values = states.values[head // states.group, slots].float()
         outputs.append(scores.softmax(1) @ values)
@@ -174,9 +174,9 @@ def fidelity(
     truth: Partial,
 ) -> dict[str, float]:
     """Attention that is kept, and the error of what comes out, on the probing queries."""
-    asked = probes(layout)
+    probed = probes(layout)
     made = sparse_attention(states, layout, each, backend)
-    output, lse = made.output[:, asked], made.lse[:, asked]
+    output, lse = made.output[:, probed], made.lse[:, probed]
     error = (output - truth.output).norm() / truth.output.norm()
     recall = (lse - truth.lse).exp().clamp(max=1.0).mean()
     return {"recall": float(recall), "error": float(error)}

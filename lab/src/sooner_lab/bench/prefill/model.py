@@ -122,12 +122,12 @@ def _measure(arm: PrefillArm, adapter: Adapter, prompt: Prompt, tokens: Tensor) 
 def continuation(adapter: Adapter, prompt: Prompt, count: int) -> Tensor:
     """The greedy tokens behind the prompt after a dense prefill, `[count]`."""
     runner = ModelRunner(adapter, prompt.width + count + 1)
-    logits, found = runner.prefill(prompt).logits, []
+    logits, tokens = runner.prefill(prompt).logits, []
     for _ in range(count):
-        found.append(logits[:, -1].argmax(-1))  # [1]
-        logits = runner.forward_chain(found[-1][:, None]).logits
+        tokens.append(logits[:, -1].argmax(-1))  # [1]
+        logits = runner.forward_chain(tokens[-1][:, None]).logits
         runner.commit([[0]])
-    return torch.cat(found)
+    return torch.cat(tokens)
 
 
 def _row(arm: PrefillArm, dense: PrefillArm, prompt: Prompt) -> dict[str, Any]:

@@ -34,10 +34,10 @@ def needle_heatmap(grids: Sequence[ResultGrid], title: str | None = None) -> Any
     down = math.ceil(len(grids) / across)
     figure = Figure(figsize=(1.2 + 5.2 * across, 0.6 + 3.4 * down), layout="constrained")
     axes = figure.subplots(down, across, squeeze=False).ravel()
-    shown = [_map(axis, grid) for axis, grid in zip(axes, grids, strict=False)]
+    images = [_map(axis, grid) for axis, grid in zip(axes, grids, strict=False)]
     for axis in axes[len(grids) :]:
         axis.set_visible(False)
-    figure.colorbar(shown[0], ax=axes.tolist(), label="answered right, %", shrink=0.9)
+    figure.colorbar(images[0], ax=axes.tolist(), label="answered right, %", shrink=0.9)
     if title is not None:
         figure.suptitle(title)
     return figure
@@ -47,13 +47,13 @@ def _map(axis: Any, grid: ResultGrid) -> Any:
     shares = 100 * grid.accuracy.T  # [depths, lengths]
     axis.set_facecolor("#dddddd")
     axis.patch.set(hatch="///", edgecolor="#999999")
-    shown = axis.imshow(shares, cmap="RdYlGn", vmin=0, vmax=100, aspect="auto")
+    image = axis.imshow(shares, cmap="RdYlGn", vmin=0, vmax=100, aspect="auto")
     _ticks(axis, grid)
     axis.set_title(f"{TITLES.get(grid.kind, grid.kind)}, {grid.name}: {100 * grid.mean:.1f} %")
     axis.set(xlabel=f"length, {grid.unit}", ylabel="depth of the needle, %")
     if shares.size <= MANY:
         _numbers(axis, shares)
-    return shown
+    return image
 
 
 def _ticks(axis: Any, grid: ResultGrid) -> None:

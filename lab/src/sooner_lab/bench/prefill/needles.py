@@ -66,5 +66,5 @@ def _grid(
         DEPTHS,
         range(settings.seed, settings.seed + settings.needles),
         name=name,
-        on_sample=lambda told: progress(f"{name}: {told['id']}"),
+        on_sample=lambda sample: progress(f"{name}: {sample['id']}"),
     )

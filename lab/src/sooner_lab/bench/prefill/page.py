@@ -43,34 +43,34 @@ def _layer(result: Data) -> str:
 
 
 def _regions(result: Data) -> list[ReportTable]:
-    found = result.get("regions")
-    if not found:
+    regions = result.get("regions")
+    if not regions:
         return []
     rows = [
         [source, *(f"{value:.3f}" for value in line)]
-        for source, line in zip(found["sources"], found["recall"], strict=True)
+        for source, line in zip(regions["sources"], regions["recall"], strict=True)
     ]
     claims = [
         f"that {each['claim']} {'is' if each['holds'] else 'is not'} so ({each['here']:.3f} "
         f"against {each['beside']:.3f}, wanted {each['wanted']})"
-        for each in found.get("claims", [])
+        for each in regions.get("claims", [])
     ]
     remark = f"Figure 12 of MMInference on this model: {'; '.join(claims)}." if claims else ""
-    heads = ["index from", *found["queries"]]
+    heads = ["index from", *regions["queries"]]
     return [ReportTable("Recall of an index from one region on others", heads, rows, remark)]
 
 
 def _planted(result: Data) -> list[ReportTable]:
-    found = result.get("planted")
-    if not found:
+    planted = result.get("planted")
+    if not planted:
         return []
-    noises = list(found["noise"])
+    noises = list(planted["noise"])
     rows = [
         [kind, *(f"{rates[str(noise)]:.0%}" for noise in noises)]
-        for kind, rates in found["rates"].items()
+        for kind, rates in planted["rates"].items()
     ]
     remark = (
-        f"{found['heads']} heads a kind and noise, {found['tokens']} tokens; noise is the "
+        f"{planted['heads']} heads a kind and noise, {planted['tokens']} tokens; noise is the "
         "standard deviation of scores in nats where lines are 10 high."
     )
     heads = ["planted", *(f"noise {noise:g}" for noise in noises)]
@@ -82,13 +82,13 @@ def _needles(result: Data) -> list[ReportTable]:
     tables = []
     for kind in dict.fromkeys(grid["kind"] for grid in result.get("needles", [])):
         cells = [
-            {"arm": f"{grid['name']}, {length} frames", "depth": depth, "text": f"{right}/{asked}"}
+            {"arm": f"{grid['name']}, {length} frames", "depth": depth, "text": f"{right}/{count}"}
             for grid in result["needles"]
             if grid["kind"] == kind
             for length, rights, counts in zip(
                 grid["lengths"], grid["right"], grid["asked"], strict=True
             )
-            for depth, right, asked in (
+            for depth, right, count in (
                 *zip(grid["depths"], rights, counts, strict=True),
                 ("all", sum(rights), sum(counts)),
             )

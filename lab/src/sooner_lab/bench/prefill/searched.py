@@ -28,7 +28,7 @@ def search_states(
     space = Space(len(layout.where()))
     prices = torch.ones(len(space.patterns), dtype=torch.double)
     target = space.target(layout) if budget is None else budget
-    found = survey(states, layout, space.patterns, QUERIES)
-    types = shortlist(found, space.patterns, prices, target, settings)
-    trials = [trial(states, layout, one, QUERIES) for one in types]
+    patterns = survey(states, layout, space.patterns, QUERIES)
+    types = shortlist(patterns, space.patterns, prices, target, settings)
+    trials = [trial(states, layout, kind, QUERIES) for kind in types]
     return decide(types, trials, settings)[0]

@@ -51,9 +51,9 @@ def grid_states(
     scale = head_dim**-0.5
     unit = head_dim**0.5  # undoes the scale
     equal = math.log(frame)
-    own = classes[:, places] * ((CLASS + equal) * unit)  # [kv_heads, tokens, head_dim]
+    class_keys = classes[:, places] * ((CLASS + equal) * unit)  # [kv_heads, tokens, head_dim]
     phase = (places == frame // 3).float()[None, :, None]
-    keys = own + phase * line * ((LINE + equal) * unit) + noise(kv_heads, tokens, head_dim)
+    keys = class_keys + phase * line * ((LINE + equal) * unit) + noise(kv_heads, tokens, head_dim)
     aim = classes[:, places] + line
     queries = aim.repeat_interleave(group, 0) + 0.05 * noise(heads, tokens, head_dim)
     values = noise(kv_heads, tokens, head_dim)

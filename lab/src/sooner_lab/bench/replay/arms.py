@@ -43,8 +43,8 @@ class Decoders:
 
     def __init__(self, settings: ReplaySettings) -> None:
         device, dtype = torch.device(settings.device), getattr(torch, settings.dtype)
-        behind = max(settings.eagle_nodes, settings.hsd_nodes, 64)
-        positions = settings.prompt_tokens + settings.new_tokens + behind
+        spare = max(settings.eagle_nodes, settings.hsd_nodes, 64)
+        positions = settings.prompt_tokens + settings.new_tokens + spare
         shapes = (
             DecoderShape(settings.layers, settings.width, settings.vocab, positions),
             DecoderShape(settings.draft_layers, settings.draft_width, settings.vocab, positions),
@@ -55,7 +55,7 @@ class Decoders:
         )
         self.vocab = settings.vocab
         self.target = ReplayAdapter(self.target_model, LogitTable.of_target(self.vocab))
-        self.head = ReplayHead.beside(self.target, settings.seed + len(shapes))
+        self.head = ReplayHead.scripted(self.target, settings.seed + len(shapes))
 
     def draft(self, script: Script) -> ReplayAdapter:
         """The draft, right where the script says so."""
@@ -63,8 +63,8 @@ class Decoders:
 
     def target_of_head(self, script: Script) -> ReplayAdapter:
         """The target, whose LM head reads the script in the states that the draft head makes."""
-        own = LogitTable.of_target(self.vocab, CONTINUATIONS)
-        return ReplayAdapter(self.target_model, own, LogitTable.of_draft(script))
+        table = LogitTable.of_target(self.vocab, CONTINUATIONS)
+        return ReplayAdapter(self.target_model, table, LogitTable.of_draft(script))
 
     def guessing_target(self, script: Script) -> ReplayAdapter:
         """The target, which behind wrong tokens says the right one as often as the script does."""
@@ -97,15 +97,15 @@ class PointArms:
         self.decoders, self.script, self.settings, self.rows = decoders, script, settings, rows
         self.draft = decoders.draft(script)
         self.standing: StandingDraft | None = None
-        drafts, most = self.draft, settings.max_draft_tokens
-        auto, trust = Acceptance(), Experience()
+        drafts, max_tokens = self.draft, settings.max_draft_tokens
+        auto, experience = Acceptance(), Experience()
         self.makers: dict[str, tuple[ReplayAdapter, Make]] = {}
         plain = Autoregressive()
         fixed = {
             "plain": plain,
             "speculative": Speculative(drafts, settings.num_draft_tokens),
             "speculative-best": Speculative(drafts, best),
-            "speculative-auto": Speculative(drafts, max_draft_tokens=most, experience=auto),
+            "speculative-auto": Speculative(drafts, max_draft_tokens=max_tokens, experience=auto),
             "sd-tree": SDTree(drafts, STATIC_TREE),
             "prompt-lookup": PromptLookup(settings.lookup_tokens),
         }
@@ -114,9 +114,9 @@ class PointArms:
         self.makers["hsd"] = (
             decoders.target,
             lambda index: HSD(
-                [[script.rough(one)] for one in self.segments(index)],
+                [[script.rough(segment)] for segment in self.segments(index)],
                 max_nodes=settings.hsd_nodes,
-                experience=trust,
+                experience=experience,
             ),
         )
         eagle = Eagle(
@@ -170,7 +170,7 @@ class PointArms:
 
     def texts(self, index: int) -> list[list[int]]:
         """What the rows of a text have to say, whatever the method."""
-        return [self.script.text(one) for one in self.segments(index)]
+        return [self.script.text(segment) for segment in self.segments(index)]
 
     def prompts(self, index: int) -> Tensor:
         """Prompts `[rows, prompt_tokens]`: tokens of elsewhere, a rough copy of the text, and the
@@ -180,7 +180,7 @@ class PointArms:
             copy = self.script.rough(segment)
             missing = self.settings.prompt_tokens - len(copy) - 1
             start = self.script.decoy(segment * self.script.segment)
-            filler = [(start - 1 - one) % self.script.vocab for one in range(missing)]
+            filler = [(start - 1 - offset) % self.script.vocab for offset in range(missing)]
             lines.append([*filler, *copy, self.script.before(segment)])
         return torch.tensor(lines, device=self.decoders.target.device)
 

@@ -137,14 +137,14 @@ class Theory:
             RankedTree.chain(length), lambda times: length * draft(times) + times.target(1 + length)
         )
 
-    def best_chain(self, most: int, may_rest: bool, draft: Cost = draft_step) -> Expectation:
-        """The fastest of the lengths up to `most`.
+    def best_chain(self, maximum: int, may_rest: bool, draft: Cost = draft_step) -> Expectation:
+        """The fastest of the lengths up to `maximum`.
 
         Args:
             may_rest: it may be plain decoding, too.
         """
-        lengths = range(0 if may_rest else 1, most + 1)
-        return max((self.chain(one, draft) for one in lengths), key=lambda one: one.speedup)
+        lengths = range(0 if may_rest else 1, maximum + 1)
+        return max((self.chain(item, draft) for item in lengths), key=lambda item: item.speedup)
 
     def tree(self, tree: RankedTree, cost: Cost) -> Expectation:
         """Turns of drafting a tree and verifying it, which take `cost`."""
@@ -165,7 +165,7 @@ class Theory:
             return self._closed(
                 [walks],
                 lambda places: target_step(
-                    1 + length * any(verdicts.at(one - 1) for one in places)
+                    1 + length * any(verdicts.at(item - 1) for item in places)
                 ),
                 length,
             )
@@ -174,11 +174,11 @@ class Theory:
             place = 0
             rounds: list[tuple[int, float]] = []
             while place < len(verdicts.verdicts):
-                found = verdicts.at(place - 1)
-                good = min(verdicts.run_from(place), length) if found else 0
-                rounds.append((good + 1, long if found else plain))
+                is_right = verdicts.at(place - 1)
+                good = min(verdicts.run_from(place), length) if is_right else 0
+                rounds.append((good + 1, long if is_right else plain))
                 place += good + 1
-            tokens = sum(one for one, _ in rounds) / len(rounds)
+            tokens = sum(item for item, _ in rounds) / len(rounds)
             return self._speed(tokens, sum(each for _, each in rounds) / len(rounds), length)
         # A found round goes on as one where all of it and the token behind it are right; a lost one
         # where its own token is. `share` is that of found rounds.
@@ -221,7 +221,7 @@ class Theory:
             tokens = 1 + sum(good * share for good, share in enumerate(shares))
         return self._speed(tokens, self.times.target(1 + window), window)
 
-    def parallel(self, most: int) -> Expectation:
+    def parallel(self, maximum: int) -> Expectation:
         """Lock-step rounds at the best window, each as long as a verification or its drafting."""
         step, plain = self.times.draft(1), self.times.plain
         a, vocab = self.process.acceptance, self.script.vocab
@@ -237,7 +237,7 @@ class Theory:
             cycle = first + rounds * later
             return Expectation(plain / ((1 - a) * cycle), 1 / ((1 - a) * (1 + rounds)), length)
 
-        return max((at(one) for one in range(1, most + 1)), key=lambda one: one.speedup)
+        return max((at(item) for item in range(1, maximum + 1)), key=lambda item: item.speedup)
 
     def _tokens(self, tree: RankedTree) -> float:
         """Tokens a round: one of the target's own, and the accepted path."""
@@ -256,7 +256,7 @@ class Theory:
             accepted: draft tokens of a round, by its place and what the round before accepted.
             before: what the first round takes for that.
         """
-        found, segment = [], self.script.segment
+        walks, segment = [], self.script.segment
         for row in range(self.rows):
             place, end, last = (
                 row * segment + 1,
@@ -268,8 +268,8 @@ class Theory:
                 places.append(place)
                 last = accepted(place, last)
                 place += last + 1
-            found.append(places)
-        return found
+            walks.append(places)
+        return walks
 
     def _closed(
         self,
@@ -283,15 +283,15 @@ class Theory:
             batches: of each, what `_walks` gives.
             cost: of a round, by the places where the rows that are left begin it.
         """
-        said = self.script.segment - 1
+        new_tokens = self.script.segment - 1
         seconds = 0.0
         for walks in batches:
             for together in zip_longest(*walks):
-                places = [one for one in together if one is not None]
+                places = [place for place in together if place is not None]
                 seconds += self._seconds(cost(places), len(places))
         seconds /= len(batches)
         rounds = fmean(len(places) for walks in batches for places in walks)
-        return Expectation(said * self.times.plain / seconds, said / rounds, length)
+        return Expectation(new_tokens * self.times.plain / seconds, new_tokens / rounds, length)
 
     def _seconds(self, cost: Cost, rows: int) -> float:
         """Of forwards over some rows, linear between numbers of rows that were measured."""

@@ -26,7 +26,7 @@ def goals(points: Sequence[Data]) -> list[Data]:
         for point, arms in single
         if AUTO in arms and point["pattern"] == "independent" and point["acceptance"] >= THEORY_FROM
     ]
-    beside = [
+    parallel = [
         (place(point), arms["parallel"]["decode_speedup"] / fastest(arms))
         for point, arms in single
         if "parallel" in arms and fastest(arms) and point["acceptance"] >= PARALLEL_FROM
@@ -42,7 +42,7 @@ def goals(points: Sequence[Data]) -> list[Data]:
             f"parallel over the fastest sequential arm, one row, acceptance {PARALLEL_FROM:g} and "
             "more, ×",
             1.0,
-            beside,
+            parallel,
         ),
     ]
 

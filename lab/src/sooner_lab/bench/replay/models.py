@@ -104,8 +104,8 @@ class ReplayAdapter(TextModel):
 
     def __init__(self, model: Any, *tables: LogitTable) -> None:
         super().__init__(model)
-        ids = torch.cat([one.ids for one in tables])
-        logits = torch.cat([one.logits.expand(one.ids.shape) for one in tables])
+        ids = torch.cat([table.ids for table in tables])
+        logits = torch.cat([table.logits.expand(table.ids.shape) for table in tables])
         self._ids = ids.to(self.device)  # [makers * vocab, ranks]
         self._logits = logits.to(self.device, self.dtype)  # as large
         self._digits = torch.tensor([256, 1, self.vocab_size], device=self.device)
@@ -150,7 +150,7 @@ class ReplayHead(EagleHead):
     made behind, marked as the head's: so the target's LM head reads the head's script in them."""
 
     @staticmethod
-    def beside(target: ReplayAdapter, seed: int) -> ReplayHead:
+    def scripted(target: ReplayAdapter, seed: int) -> ReplayHead:
         """A head of a target's shape."""
         torch.manual_seed(seed)
         head = ReplayHead(EagleConfig.like(target.text_config, {}))

@@ -38,17 +38,17 @@ FORWARDS = (
 
 def faults(result: Data) -> list[str]:
     """List arms without a speed: the text is not the script's, or the acceptance can't be."""
-    found = []
+    lines = []
     for arm in arms_of(result):
         name = f"{arm['method']}, rows {arm['rows']}, {arm['pattern']}, {arm['acceptance']}"
         if arm["parity"] == "bug":
-            found.append(f"{name}: the text is not the script's")
+            lines.append(f"{name}: the text is not the script's")
         if arm.get("as_scripted") is False:
-            found.append(
+            lines.append(
                 f"{name}: {arm['realized_acceptance']:.1%} of the judged draft tokens were "
                 f"accepted, the script has {arm['scripted_acceptance']:.1%}"
             )
-    return found
+    return lines
 
 
 def arms_of(result: Data, **labels: Any) -> list[Data]:
@@ -65,7 +65,9 @@ def arms_of(result: Data, **labels: Any) -> list[Data]:
 def _tables(result: Data) -> list[ReportTable]:
     """Of each number of rows and pattern the arms by acceptance."""
     tables = []
-    for rows, pattern in dict.fromkeys((one["rows"], one["pattern"]) for one in result["points"]):
+    for rows, pattern in dict.fromkeys(
+        (item["rows"], item["pattern"]) for item in result["points"]
+    ):
         about = f"{'one row' if rows == 1 else f'{rows} rows'}, {pattern}"
         arms = [
             {**arm, "acceptance": f"a = {arm['acceptance']:g}"}
@@ -73,11 +75,11 @@ def _tables(result: Data) -> list[ReportTable]:
         ]
         heads, lines = pivot(arms, "method", "acceptance", _speed)
         points = [
-            one for one in result["points"] if (one["rows"], one["pattern"]) == (rows, pattern)
+            item for item in result["points"] if (item["rows"], item["pattern"]) == (rows, pattern)
         ]
-        ratios = [_beside(point) for point in points]
+        ratios = [_parallel_gain(point) for point in points]
         if any(ratio is not None for ratio in ratios):
-            lines.append(["parallel / sequential", *(cell(one, "{:.2f}×") for one in ratios)])
+            lines.append(["parallel / sequential", *(cell(item, "{:.2f}×") for item in ratios)])
         tables.append(ReportTable(f"Replay: speed-up, {about}", heads, lines, SPEEDS))
         drafted = {arm["method"] for arm in arms if arm.get("judged")}
         judged = [arm for arm in arms if arm["method"] in drafted]
@@ -97,7 +99,7 @@ def _speed(arm: Data) -> str:
     return text if share is None else f"{text} ({share:.0%})"
 
 
-def _beside(point: Data) -> float | None:
+def _parallel_gain(point: Data) -> float | None:
     arms = {arm["method"]: arm for arm in point["arms"] if "decode_speedup" in arm}
     rival = fastest(arms)
     return arms["parallel"]["decode_speedup"] / rival if "parallel" in arms and rival else None
@@ -145,10 +147,10 @@ def _outro(result: Data) -> list[str]:
         left_out = "; ".join(result["left_out"])
         lines = ["", f"Left out, since the budget had no room for them: {left_out}."]
     red = faults(result)
-    return lines + (["", "## Faults", "", *[f"- {one}" for one in red]] if red else [])
+    return lines + (["", "## Faults", "", *[f"- {fault}" for fault in red]] if red else [])
 
 
-def _one_row(method: str) -> Callable[[Data], list[Data]]:
+def _single_row(method: str) -> Callable[[Data], list[Data]]:
     return lambda result: arms_of(result, rows=1, method=method)
 
 
@@ -190,7 +192,7 @@ PAGE = Page(
             "curves",
             "Replay: speed-up of decoding against acceptance, one row, beside theory (no trained "
             "model)",
-            _panels(_one_row, "pattern"), size=(3.4, 2.7), columns=3,
+            _panels(_single_row, "pattern"), size=(3.4, 2.7), columns=3,
         ),
         Figure(
             "batches",

@@ -38,11 +38,11 @@ def realized(name: str, stats: Sequence[Stats], process: Process, seed: int) -> 
         tokens are independent: whether so many may have been accepted by the script's chance
         (Wilson's interval, 99.9 %). A method that knows the script ahead fails it.
     """
-    found: dict[str, Any] = {"scripted_acceptance": process.acceptance}
+    figures: dict[str, Any] = {"scripted_acceptance": process.acceptance}
     steps: Counter[tuple[int, int]] = Counter()  # by accepted and rejected draft tokens
-    for one in stats:
-        for accepted, times in one.acceptance_histogram.items():
-            rejected = one.rejection_histogram[accepted]
+    for run_stats in stats:
+        for accepted, times in run_stats.acceptance_histogram.items():
+            rejected = run_stats.rejection_histogram[accepted]
             steps[accepted, 1] += rejected
             steps[accepted, 0] += times - rejected
     kinds = np.array(list(steps))  # [kinds, 2]
@@ -50,12 +50,12 @@ def realized(name: str, stats: Sequence[Stats], process: Process, seed: int) -> 
     accepted, rejections = (counts @ kinds).tolist() if len(kinds) else (0, 0)
     judged = accepted + rejections
     if not judged:
-        return found
+        return figures
     total = int(counts.sum())
     picks = np.random.default_rng(seed).multinomial(total, counts / total, RESAMPLES)
     drawn = picks @ kinds  # [resamples, 2]
     rates = drawn[:, 0] / np.maximum(drawn.sum(1), 1)
-    found |= {
+    figures |= {
         "judged": judged,
         "rejections": rejections,
         "realized_acceptance": accepted / judged,
@@ -63,5 +63,5 @@ def realized(name: str, stats: Sequence[Stats], process: Process, seed: int) -> 
     }
     if name in CHAINS and not process.correlation:
         low, high = wilson(accepted, judged, SURE)
-        found["as_scripted"] = low <= process.acceptance <= high
-    return found
+        figures["as_scripted"] = low <= process.acceptance <= high
+    return figures

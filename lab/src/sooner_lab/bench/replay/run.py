@@ -41,21 +41,21 @@ def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Fi
         SoonerError: settings that make no script.
     """
     settings.check()
-    beside = int("parallel" in settings.methods)
-    threads = Threads.plan(settings.threads, is_miniature=True, processes=beside).apply()
+    processes = int("parallel" in settings.methods)
+    threads = Threads.plan(settings.threads, is_miniature=True, processes=processes).apply()
     progress("building decoders")
     decoders = Decoders(settings)
     measured, left_out = _measure(decoders, settings, progress)
     steps = {
-        rows: pooled([one.times for one in measured if one.rows == rows])
+        rows: pooled([point.times for point in measured if point.rows == rows])
         for rows in settings.rows
-        if any(one.rows == rows for one in measured)
+        if any(point.rows == rows for point in measured)
     }
     times = {
         rows: ForwardTimes.of(seconds, _level(measured, rows, seconds[PLAIN]))
         for rows, seconds in steps.items()
     }
-    points = [_figures_of(one, times, settings) for one in measured]
+    points = [_figures_of(point, times, settings) for point in measured]
     result: Figures = {
         "bench": "replay",
         "model": "replay",
@@ -100,14 +100,14 @@ def _measure(
 ) -> tuple[list[MeasuredPoint], list[str]]:
     """Every point that the budget has room for, and the places of the others."""
     points, start = settings.points(), time.monotonic()
-    found: list[MeasuredPoint] = []
+    measured: list[MeasuredPoint] = []
     left_out: list[str] = []
     took: dict[int, float] = {}  # seconds of the last point by rows
     for number, (rows, pattern, acceptance) in enumerate(points, start=1):
         where = place({"rows": rows, "pattern": pattern, "acceptance": acceptance})
         began = time.monotonic()
         needed = took.get(rows, MORE_ROWS * max(took.values(), default=0.0))
-        if settings.budget is not None and began - start + needed > settings.budget and found:
+        if settings.budget is not None and began - start + needed > settings.budget and measured:
             left_out.append(where)
             continue
 
@@ -119,14 +119,14 @@ def _measure(
         tell("forwards")
         times = _times(decoders, script, settings, rows)
         known: dict[int, list[dict[str, Any]]] = {rows: [times]}
-        for one in found:
-            known.setdefault(one.rows, []).append(one.times)
+        for point in measured:
+            known.setdefault(point.rows, []).append(point.times)
         so_far = {count: ForwardTimes.of(pooled(each)) for count, each in known.items()}
         theory = Theory(script, so_far, settings, rows)
         arms = _arms(decoders, script, settings, theory, tell)
-        found.append(MeasuredPoint(rows, pattern, acceptance, script, times, arms))
+        measured.append(MeasuredPoint(rows, pattern, acceptance, script, times, arms))
         took[rows] = time.monotonic() - began
-    return found, left_out
+    return measured, left_out
 
 
 def _arms(
@@ -141,13 +141,13 @@ def _arms(
     made = PointArms(decoders, script, settings, theory.rows, best or 1)
     with made.arms() as arms:
         measured = measure(arms, settings.inputs(theory.rows), settings.repeats, progress)
-    for one in measured:
-        for index, runs in enumerate(one.samples):
+    for arm in measured:
+        for index, runs in enumerate(arm.samples):
             texts = made.texts(index)
-            one.parity += [
-                compare(text, said)
+            arm.parity += [
+                compare(text, output_ids)
                 for sample in runs
-                for text, said in zip(texts, sample.tokens, strict=True)
+                for text, output_ids in zip(texts, sample.tokens, strict=True)
             ]
     return measured
 
@@ -175,67 +175,73 @@ def _level(measured: Sequence[MeasuredPoint], rows: int, plain: float) -> float 
         plain: seconds of a plain step.
     """
     over = []
-    for one in measured:
-        arms = {arm.arm.name: arm for arm in one.arms}
-        if one.rows == rows and "eagle" in arms:
-            own = [seconds for each in arms["eagle"].stats for seconds in each.draft_seconds]
+    for point in measured:
+        arms = {arm.arm.name: arm for arm in point.arms}
+        if point.rows == rows and "eagle" in arms:
+            levels = [seconds for each in arms["eagle"].stats for seconds in each.draft_seconds]
             steps = [time for each in arms["plain"].stats for time in each.verify_seconds[1]]
-            over.append(median(own) / median(steps))
+            over.append(median(levels) / median(steps))
     return median(over) * plain if over else None
 
 
 def _figures_of(
-    one: MeasuredPoint, times: Mapping[int, ForwardTimes], settings: ReplaySettings
+    point: MeasuredPoint, times: Mapping[int, ForwardTimes], settings: ReplaySettings
 ) -> Figures:
-    theory = Theory(one.script, times, settings, one.rows)
-    plain = next(arm for arm in one.arms if arm.arm.name == "plain")
+    theory = Theory(point.script, times, settings, point.rows)
+    plain = next(arm for arm in point.arms if arm.arm.name == "plain")
     return {
-        **one.about,
-        "steps": one.times,
-        "arms": [_figures(arm, plain, theory, settings.seed) for arm in one.arms],
+        **point.about,
+        "steps": point.times,
+        "arms": [_figures(arm, plain, theory, settings.seed) for arm in point.arms],
     }
 
 
-def _figures(one: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> Figures:
+def _figures(arm: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> Figures:
     """One arm against plain decoding, and both against theory.
 
     `expected_speedup` is theory's at the script's acceptance, `of_theory` the measured share of it;
     `speedup_of_counts` takes the rounds that came out instead.
     """
-    told = row(one, plain)
-    found: Figures = {
-        name: told[name]
+    figures = row(arm, plain)
+    result: Figures = {
+        name: figures[name]
         for name in (
             "method", "mode", "parity", "tokens", "tokens_per_second", "decode_speedup",
             "e2e_speedup", "mean_acceptance_length", "accepted_run_length", "nfe",
             "overhead_share", "notes",
         )
-        if name in told
+        if name in figures
     }  # fmt: skip
-    found["speedup_of_counts"] = told.get("theory_speedup")
-    found["divergences"] = told["divergences"][:4]
-    once = [runs[0].stats for runs in one.samples if runs[0].stats is not None]
-    found |= realized(one.arm.name, once, theory.process, seed)
-    if found.get("as_scripted") is False:
-        found.pop("decode_speedup", None)
-    if "decode_speedup" in found:
-        found["interval"] = _interval(one, plain, seed)
-    expected = theory.of(found["method"])
+    result["speedup_of_counts"] = figures.get("theory_speedup")
+    result["divergences"] = figures["divergences"][:4]
+    once = [runs[0].stats for runs in arm.samples if runs[0].stats is not None]
+    result |= realized(arm.arm.name, once, theory.process, seed)
+    if result.get("as_scripted") is False:
+        result.pop("decode_speedup", None)
+    if "decode_speedup" in result:
+        result["interval"] = _interval(arm, plain, seed)
+    expected = theory.of(result["method"])
     if expected is not None:
-        found |= expected.as_dict()
-        if "decode_speedup" in found:
-            found["of_theory"] = found["decode_speedup"] / expected.speedup
-    return found
+        result |= expected.as_dict()
+        if "decode_speedup" in result:
+            result["of_theory"] = result["decode_speedup"] / expected.speedup
+    return result
 
 
-def _interval(one: ArmSamples, plain: ArmSamples, seed: int) -> Sequence[float] | None:
+def _interval(arm: ArmSamples, plain: ArmSamples, seed: int) -> Sequence[float] | None:
     """95 % interval of the speed-up over plain decoding's run of the same turn."""
     pairs = [
-        (own, base)
-        for runs, others in zip(one.samples, plain.samples, strict=True)
-        for own, base in zip(runs, others, strict=True)
+        (sample, base)
+        for runs, base_runs in zip(arm.samples, plain.samples, strict=True)
+        for sample, base in zip(runs, base_runs, strict=True)
     ]
-    rate = [own.decode_tokens for own, _ in pairs], [own.decode_seconds for own, _ in pairs]
-    base = [own.decode_tokens for _, own in pairs], [own.decode_seconds for _, own in pairs]
+    rate = (
+        [sample.decode_tokens for sample, _ in pairs],
+        [sample.decode_seconds for sample, _ in pairs],
+    )
+    base = (
+        [sample.decode_tokens for _, sample in pairs],
+        [sample.decode_seconds for _, sample in pairs],
+    )
     interval: Sequence[float] | None = quotient(rate, base, seed)["interval"]
     return interval

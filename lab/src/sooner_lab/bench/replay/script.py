@@ -49,9 +49,9 @@ class Process:
 
     def chances(self) -> list[float]:
         """Of each of `CONTINUATIONS` ranks that it holds the right token."""
-        wrong, own = 1 - self.acceptance, self.sibling
-        others = [wrong * (1 - own) ** rank * own for rank in range(CONTINUATIONS - 1)]
-        return [self.acceptance, *others]
+        wrong, share = 1 - self.acceptance, self.sibling
+        rest = [wrong * (1 - share) ** rank * share for rank in range(CONTINUATIONS - 1)]
+        return [self.acceptance, *rest]
 
     def logits(self) -> Tensor:
         """What a draft's logits are at each rank, `[CONTINUATIONS]`."""
@@ -81,10 +81,10 @@ def verdicts(tokens: int, wrong: int, runs: int | None, draw: random.Random) -> 
     gaps = _parts(tokens - wrong + 2, runs + 1, draw)
     gaps[0] -= 1
     gaps[-1] -= 1
-    found = [True] * gaps[0]
+    result = [True] * gaps[0]
     for length, gap in zip(_parts(wrong, runs, draw), gaps[1:], strict=True):
-        found += [False] * length + [True] * gap
-    return found
+        result += [False] * length + [True] * gap
+    return result
 
 
 def _parts(total: int, parts: int, draw: random.Random) -> list[int]:
@@ -166,7 +166,7 @@ def _shares(mean: float, count: int) -> list[int]:
 def _ranked(process: Process, right: Sequence[bool], draw: random.Random) -> list[int]:
     """The rank of each token; of the wrong ones each rank has its share."""
     later = process.chances()[1:]
-    wrong = sum(not one for one in right)
+    wrong = sum(not is_right for is_right in right)
     counts, total = [], 0.0
     for chance in later:
         before, total = total, total + chance / max(1 - process.acceptance, 1e-9)
@@ -174,8 +174,8 @@ def _ranked(process: Process, right: Sequence[bool], draw: random.Random) -> lis
     ranks = [rank for rank, count in enumerate(counts, start=1) for _ in range(count)]
     ranks += [CONTINUATIONS] * (wrong - len(ranks))
     draw.shuffle(ranks)
-    behind = iter(ranks)
-    return [0 if one else next(behind) for one in right]
+    wrong_ranks = iter(ranks)
+    return [0 if is_right else next(wrong_ranks) for is_right in right]
 
 
 @dataclass(frozen=True)
@@ -202,10 +202,10 @@ class LogitTable:
         return cls(_ranking(ranks, CONTINUATIONS), script.process.logits())
 
 
-def _ranking(ranks: Tensor, most: int) -> Tensor:
+def _ranking(ranks: Tensor, maximum: int) -> Tensor:
     """The continuations of each token, `[vocab, most]`, where the right ones have `ranks
     [vocab]`."""
-    vocab, line = len(ranks), torch.arange(most)
+    vocab, line = len(ranks), torch.arange(maximum)
     after = (torch.arange(vocab) + 1) % vocab
     decoys = (after[:, None] + vocab // 2 + line) % vocab
     return torch.where(line == ranks[after][:, None], after[:, None], decoys)

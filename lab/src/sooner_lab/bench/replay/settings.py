@@ -95,7 +95,7 @@ class ReplaySettings:
     seed: int = 20_261_123
 
     @classmethod
-    def full(cls, **given: object) -> Self:
+    def full(cls, **changes: object) -> Self:
         """Every acceptance, pattern and number of rows, more often."""
         more = cls(
             clustered_acceptance=ACCEPTANCE,
@@ -107,7 +107,7 @@ class ReplaySettings:
             step_repeats=40,
             budget=None,
         )
-        return replace(more, **given)  # type: ignore[arg-type]
+        return replace(more, **changes)  # type: ignore[arg-type]
 
     def check(self) -> None:
         """Refuse what no script can be made for.

@@ -64,9 +64,11 @@ def pooled(times: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, float]
     Forwards of one result took turns, so how they compare is known better than how long they take:
     medians are of multiples of a plain step.
     """
-    plain = [one[PLAIN]["seconds"] for one in times]
+    plain = [entry[PLAIN]["seconds"] for entry in times]
     over = {
-        name: median(one[name]["seconds"] / own for one, own in zip(times, plain, strict=True))
+        name: median(
+            entry[name]["seconds"] / base for entry, base in zip(times, plain, strict=True)
+        )
         for name in times[0]
     }
     return {name: ratio * median(plain) for name, ratio in over.items()}
@@ -76,7 +78,7 @@ def forward_times(
     target: ReplayAdapter,
     draft: ReplayAdapter,
     ids: torch.Tensor,
-    behind: int,
+    offset: int,
     trees: Mapping[str, RankedTree],
     repeats: int,
 ) -> dict[str, dict[str, Any]]:
@@ -84,39 +86,39 @@ def forward_times(
 
     Args:
         ids: prompts, `[rows, width]`.
-        behind: tokens behind the prompt that are in the cache, too.
+        offset: tokens behind the prompt that are in the cache, too.
         trees: shapes by arm.
 
     Returns:
         `seconds`, `interval` and `samples` of each forward: `target N`, `draft N`, `tree ARM`.
     """
-    largest = max(*BLOCKS, *(1 + one.nodes for one in trees.values()))
-    verifying = _Forwards(target, ids, behind, largest)
-    drafting = _Forwards(draft, ids, behind, max(WIDTHS))
+    largest = max(*BLOCKS, *(1 + item.nodes for item in trees.values()))
+    verifying = _Forwards(target, ids, offset, largest)
+    drafting = _Forwards(draft, ids, offset, max(WIDTHS))
     arms = {f"target {size}": verifying.chain(size) for size in BLOCKS}
     arms |= {f"draft {size}": drafting.chain(size) for size in WIDTHS}
     arms |= {f"tree {name}": verifying.tree(shape) for name, shape in trees.items()}
     timed = DeviceClock(target.device).interleaved(arms, repeats, warm_ups=2)
-    found = {}
-    for name, one in timed.items():
-        if not isinstance(one, Timing):
-            raise RuntimeError(f"forward '{name}' failed: {one}")
-        found[name] = one.as_dict()
-    return found
+    results = {}
+    for name, item in timed.items():
+        if not isinstance(item, Timing):
+            raise RuntimeError(f"forward '{name}' failed: {item}")
+        results[name] = item.as_dict()
+    return results
 
 
 class _Forwards:
     """Forwards behind a prompt and some tokens; nothing is committed."""
 
     def __init__(
-        self, adapter: ReplayAdapter, ids: torch.Tensor, behind: int, maximum: int
+        self, adapter: ReplayAdapter, ids: torch.Tensor, offset: int, maximum: int
     ) -> None:
         self.ids = ids
-        self.runner = ModelRunner(adapter, ids.shape[1] + behind + maximum)
+        self.runner = ModelRunner(adapter, ids.shape[1] + offset + maximum)
         with torch.inference_mode():
             self.runner.prefill(adapter.embed_prompt({"input_ids": ids}))
-            self.runner.forward_chain(ids[:, :behind])
-        self.lengths = [ids.shape[1] + behind] * len(ids)
+            self.runner.forward_chain(ids[:, :offset])
+        self.lengths = [ids.shape[1] + offset] * len(ids)
         self.runner.rewind(self.lengths)
 
     def chain(self, entries: int) -> Any:

@@ -44,10 +44,10 @@ class RankedTree:
     @classmethod
     def dynamic(cls, process: Process, settings: ReplaySettings) -> Self:
         """Of `Eagle`, whose trees are all alike where its confidences are."""
-        most, logits = settings.eagle_top_k, process.logits()
-        growth = Growth(most, 1, torch.device("cpu"))
-        values = logits[:most] - logits.logsumexp(-1)
-        ranks = torch.arange(most)
+        top_k, logits = settings.eagle_top_k, process.logits()
+        growth = Growth(top_k, 1, torch.device("cpu"))
+        values = logits[:top_k] - logits.logsumexp(-1)
+        ranks = torch.arange(top_k)
         sources = []
         for _ in range(settings.eagle_depth):
             width = growth.frontier.tokens.shape[1]

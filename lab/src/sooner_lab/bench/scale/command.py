@@ -26,7 +26,7 @@ PATIENCE = 900.0
 """Seconds after which a run counts as hung."""
 LOOK = 0.5
 """Seconds between two looks at the processes."""
-ONE_THREAD = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+THREAD_ENV = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 STARVED = re.compile(r"parsers waited for pages ([\d.]+) s of ([\d.]+) s")
 STAGES = {"ParserStage": "parser", "OCRStage": "ocr", "WriteStage": "write"}
 """Kinds of Ray's processes, by what stands in their titles."""
@@ -64,17 +64,17 @@ def run_arm(
     out: Path,
     cores: Sequence[int],
     settings: ScaleBenchSettings,
-    **told: Any,
+    **labels: Any,
 ) -> ScaleRun:
     """Parse a folder by as many workers as the arm has, each of the plain ones on its own core.
 
     Args:
-        told: `repeat` and `pages` of the run.
+        labels: `repeat` and `pages` of the run.
 
     Raises:
         SoonerError: a worker failed, or did not end.
     """
-    asked = [
+    command = [
         sys.executable, "-m", "sooner.cli", "parse", str(documents), "-o", str(out),
         "--model", settings.model, "--drafter", settings.drafter, "--no-overlay", "--threads", "1",
     ]  # fmt: skip
@@ -82,19 +82,19 @@ def run_arm(
     if arm.is_ray:
         ray = ["--ray", "local", "--actors", str(arm.workers)]
         ray += ["--in-flight", str(settings.in_flight)]
-        started = [_start([*asked, *ray], cores[: arm.workers])]
+        started = [_start([*command, *ray], cores[: arm.workers])]
     else:
-        started = [_start(asked, [cores[number]]) for number in range(arm.workers)]
-    watch = ProcessWatch([one.pid for one in started])
+        started = [_start(command, [cores[number]]) for number in range(arm.workers)]
+    watch = ProcessWatch([process.pid for process in started])
     try:
-        said = [_ended(one) for one in started]
+        outputs = [_ended(process) for process in started]
     finally:
         watch.stop()
-        for one in started:
-            one.kill()
-            one.wait()
+        for process in started:
+            process.kill()
+            process.wait()
     took = time.perf_counter() - began
-    waited = STARVED.search(said[0])
+    waited = STARVED.search(outputs[0])
     return ScaleRun(
         arm=name,
         seconds=took,
@@ -102,12 +102,12 @@ def run_arm(
         bench_cpu=time.process_time() - spent,
         starved=None if waited is None else float(waited[1]),
         digest=digest_of(out),
-        **told,
+        **labels,
     )
 
 
 def _start(command: Sequence[str], cores: Sequence[int]) -> subprocess.Popen[str]:
-    environment = {**os.environ, **dict.fromkeys(ONE_THREAD, "1")}
+    environment = {**os.environ, **dict.fromkeys(THREAD_ENV, "1")}
     with pinned(cores):
         return subprocess.Popen(
             command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
@@ -116,13 +116,13 @@ def _start(command: Sequence[str], cores: Sequence[int]) -> subprocess.Popen[str
 
 def _ended(process: subprocess.Popen[str]) -> str:
     try:
-        said, _ = process.communicate(timeout=PATIENCE)
+        output, _ = process.communicate(timeout=PATIENCE)
     except subprocess.TimeoutExpired as error:
         raise SoonerError(f"a run did not end within {PATIENCE:g} s") from error
     if process.returncode:
-        last = " ".join(said.strip().splitlines()[-3:])
+        last = " ".join(output.strip().splitlines()[-3:])
         raise SoonerError(f"a run ended with {process.returncode}: {last[-500:]}")
-    return said
+    return output
 
 
 class ProcessWatch:
@@ -155,24 +155,24 @@ class ProcessWatch:
             for root in self.roots:
                 with suppress(psutil.Error):
                     parent = psutil.Process(root)
-                    for one in (parent, *parent.children(recursive=True)):
+                    for process in (parent, *parent.children(recursive=True)):
                         with suppress(psutil.Error):
-                            self._look(one)
+                            self._look(process)
 
-    def _look(self, one: psutil.Process) -> None:
-        times = one.cpu_times()
-        known = self._spent.get(one.pid)
+    def _look(self, process: psutil.Process) -> None:
+        times = process.cpu_times()
+        known = self._spent.get(process.pid)
         is_settled = known is not None and known[0] in STAGES.values()
-        kind = known[0] if known is not None and is_settled else self._kind(one)
-        self._spent[one.pid] = (kind, times.user + times.system)
+        kind = known[0] if known is not None and is_settled else self._kind(process)
+        self._spent[process.pid] = (kind, times.user + times.system)
 
-    def _kind(self, one: psutil.Process) -> str:
-        if one.pid in self.roots:
+    def _kind(self, process: psutil.Process) -> str:
+        if process.pid in self.roots:
             return "command"
-        name = one.name()
+        name = process.name()
         if name in ("raylet", "gcs_server"):
             return name
-        title = " ".join(one.cmdline())
+        title = " ".join(process.cmdline())
         for stage, kind in STAGES.items():
             if stage in title:
                 return kind
@@ -183,10 +183,10 @@ class ProcessWatch:
 
 def digest_of(out: Path) -> str:
     """Of the files of a folder of results, names included; records have times, and are left out."""
-    found = hashlib.sha256()
+    digest = hashlib.sha256()
     for file in sorted(out.rglob("*")):
         place = file.relative_to(out)
         if file.is_file() and ".sooner" not in place.parts and place.name != "manifest.jsonl":
             data = file.read_bytes()
-            found.update(f"{place.as_posix()}\0{len(data)}\0".encode() + data)
-    return found.hexdigest()[:16]
+            digest.update(f"{place.as_posix()}\0{len(data)}\0".encode() + data)
+    return digest.hexdigest()[:16]

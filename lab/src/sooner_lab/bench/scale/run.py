@@ -68,7 +68,7 @@ def run(
             documents = write_documents(Path(folder) / f"{pages}", pages, settings)
             for _ in range(repeats):
                 _repeat(result, documents, pages, settings, progress, keep)
-    return _told(result)
+    return _completed(result)
 
 
 def _repeat(
@@ -80,8 +80,8 @@ def _repeat(
     keep: Keep | None,
 ) -> None:
     """Every arm once on the same pages, forwards and backwards in turn."""
-    done = [one for one in result["runs"] if one["pages"] == pages]
-    repeat = 1 + max((one["repeat"] for one in done), default=-1)
+    done = [entry for entry in result["runs"] if entry["pages"] == pages]
+    repeat = 1 + max((entry["repeat"] for entry in done), default=-1)
     for name in settings.arms if repeat % 2 == 0 else reversed(settings.arms):
         progress(f"{name}: {pages} pages, repeat {repeat + 1}")
         out = documents.parent / "out"
@@ -89,20 +89,20 @@ def _repeat(
             name, ARMS[name], documents, out, result["cores"], settings, repeat=repeat, pages=pages
         )
         result["runs"] = [*result["runs"], asdict(made)]
-        if name == ONE and pages == settings.pages:
+        if name == BASELINE and pages == settings.pages:
             result["stage_times"] = StageTimes.read(out).as_dict()
         shutil.rmtree(out)
         if keep is not None:
-            keep(_told(result))
+            keep(_completed(result))
 
 
-def _told(result: Data) -> Data:
+def _completed(result: Data) -> Data:
     """The result with what follows of its runs."""
     rows = arm_rows(result["runs"])
-    told = {**result, "arms": rows, "ratios": ratios(rows)}
-    told["predictions"] = predictions(rows, result["stage_times"])
-    told["goals"] = goals(told)
-    return told
+    completed = {**result, "arms": rows, "ratios": ratios(rows)}
+    completed["predictions"] = predictions(rows, result["stage_times"])
+    completed["goals"] = goals(completed)
+    return completed
 
 
 def write_documents(folder: Path, pages: int, settings: ScaleBenchSettings) -> Path:
@@ -157,13 +157,13 @@ class ArmRate:
 
 def rate_of(runs: Sequence[Data], arm: str) -> ArmRate | None:
     """Of an arm; `None` without runs of two lengths."""
-    own = [one for one in runs if one["arm"] == arm]
-    lengths = sorted({one["pages"] for one in own})
+    arm_runs = [entry for entry in runs if entry["arm"] == arm]
+    lengths = sorted({entry["pages"] for entry in arm_runs})
     if len(lengths) < 2:
         return None
     few, many = lengths[0], lengths[-1]
-    short = median(one["seconds"] for one in own if one["pages"] == few)
-    long = [one["seconds"] for one in own if one["pages"] == many]
+    short = median(entry["seconds"] for entry in arm_runs if entry["pages"] == few)
+    long = [entry["seconds"] for entry in arm_runs if entry["pages"] == many]
     rates = [(many - few) / max(seconds - short, 1e-9) for seconds in long]
     rate = (many - few) / max(median(long) - short, 1e-9)
     return ArmRate(rate, min(rates), max(rates), short - few / rate, median(long))
@@ -173,22 +173,24 @@ def arm_rows(runs: Sequence[Data]) -> list[Data]:
     """A row for each arm that was run at two lengths."""
     rows = []
     for name, arm in ARMS.items():
-        found = rate_of(runs, name)
-        if found is None:
+        arm_rate = rate_of(runs, name)
+        if arm_rate is None:
             continue
-        pages = max(one["pages"] for one in runs if one["arm"] == name)
-        long = [one for one in runs if one["arm"] == name and one["pages"] == pages]
-        kinds = sorted({kind for one in long for kind in one["cpu"]})
-        starved = [one["starved"] for one in long if one["starved"] is not None]
+        pages = max(entry["pages"] for entry in runs if entry["arm"] == name)
+        long = [entry for entry in runs if entry["arm"] == name and entry["pages"] == pages]
+        kinds = sorted({kind for entry in long for kind in entry["cpu"]})
+        starved = [entry["starved"] for entry in long if entry["starved"] is not None]
         rows.append(
             {
                 "arm": name,
                 "workers": arm.workers,
                 "runs": len(long),
                 "pages": pages,
-                **vars(found),
-                "cpu": {kind: median(one["cpu"].get(kind, 0.0) for one in long) for kind in kinds},
-                "bench_cpu": median(one["bench_cpu"] for one in long),
+                **vars(arm_rate),
+                "cpu": {
+                    kind: median(entry["cpu"].get(kind, 0.0) for entry in long) for kind in kinds
+                },
+                "bench_cpu": median(entry["bench_cpu"] for entry in long),
                 "starved": median(starved) if starved else None,
             }
         )
@@ -198,42 +200,42 @@ def arm_rows(runs: Sequence[Data]) -> list[Data]:
 def ratios(rows: Sequence[Data]) -> list[Data]:
     """Two workers over one, and Ray over the plain command; only of arms that are there."""
     rate = {row["arm"]: row["rate"] for row in rows}
-    found = []
+    result = []
     for kind in ("plain", "ray"):
-        one, two = rate.get(f"{kind}-1"), rate.get(f"{kind}-2")
-        if one and two:
-            found.append({"what": "speedup", "arm": f"{kind}-2", "over": f"{kind}-1"})
-            found[-1]["value"] = two / one
+        single, two = rate.get(f"{kind}-1"), rate.get(f"{kind}-2")
+        if single and two:
+            result.append({"what": "speedup", "arm": f"{kind}-2", "over": f"{kind}-1"})
+            result[-1]["value"] = two / single
     for workers in (1, 2):
         plain, ray = rate.get(f"plain-{workers}"), rate.get(f"ray-{workers}")
         if plain and ray:
-            found.append({"what": "overhead", "arm": f"ray-{workers}", "over": f"plain-{workers}"})
-            found[-1]["value"] = plain / ray - 1
-    return found
+            result.append({"what": "overhead", "arm": f"ray-{workers}", "over": f"plain-{workers}"})
+            result[-1]["value"] = plain / ray - 1
+    return result
 
 
-ONE = "plain-1"
+BASELINE = "plain-1"
 """The arm whose records the simulation is fitted to."""
 WORKER = Cluster(machines=1, accelerators=0, cpus=1, in_flight=1)
 """A worker: a core that reads, drafts, parses and writes."""
 
 
 def predictions(rows: Sequence[Data], stage_times: Data | None) -> list[Data]:
-    """A row for each arm but `ONE`: predicted pages a second, and their error.
+    """A row for each arm but `BASELINE`: predicted pages a second, and their error.
 
     Args:
         rows: of `figures.arm_rows`.
-        stage_times: of `ONE`'s run, as `StageTimes.as_dict` gives them.
+        stage_times: of `BASELINE`'s run, as `StageTimes.as_dict` gives them.
     """
     rate = {row["arm"]: row["rate"] for row in rows}
-    if stage_times is None or ONE not in rate:
+    if stage_times is None or BASELINE not in rate:
         return []
-    times = fitted(StageTimes.from_dict(stage_times), WORKER, rate[ONE])
-    found = []
+    times = fitted(StageTimes.from_dict(stage_times), WORKER, rate[BASELINE])
+    result = []
     for name, arm in ARMS.items():
-        if name in rate and name != ONE and not (arm.is_ray and arm.workers == 1):
+        if name in rate and name != BASELINE and not (arm.is_ray and arm.workers == 1):
             many = simulate(times, replace(WORKER, machines=arm.workers), PAGES * arm.workers)
-            found.append(
+            result.append(
                 {
                     "arm": name,
                     "predicted": many.rate,
@@ -242,7 +244,7 @@ def predictions(rows: Sequence[Data], stage_times: Data | None) -> list[Data]:
                     "notes": list(times.notes),
                 }
             )
-    return found
+    return result
 
 
 def goals(result: Data) -> list[Data]:
@@ -254,11 +256,11 @@ def goals(result: Data) -> list[Data]:
             rows.append(goal(name, SPEEDUP, each["value"]))
         elif each["arm"] == "ray-1":
             name = f"{each['arm']}: seconds a page more than {each['over']}, start-up apart"
-            rows.append(goal(name, OVERHEAD, each["value"], at_most=True))
+            rows.append(goal(name, OVERHEAD, each["value"], is_upper=True))
     for each in result["predictions"]:
         name = f"{each['arm']}: predicted pages a second off by"
-        rows.append(goal(name, ERROR, abs(each["error"]), at_most=True))
+        rows.append(goal(name, ERROR, abs(each["error"]), is_upper=True))
     digests = {(each["pages"], each["digest"]) for each in result["runs"]}
     more = len(digests) - len({each["pages"] for each in result["runs"]})
-    rows.append(goal("different outputs of runs of the same pages", 0, more, at_most=True))
+    rows.append(goal("different outputs of runs of the same pages", 0, more, is_upper=True))
     return rows

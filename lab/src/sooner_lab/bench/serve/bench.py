@@ -20,9 +20,9 @@ from .settings import (
     HF_CONTINUOUS,
     HF_STATIC,
     LOAD,
-    ONE_BY_ONE,
     PACE,
     PLAIN,
+    SEQUENTIAL,
     ServeBenchSettings,
 )
 from .traces import Block, Figures, LoadTraces, figures, over
@@ -47,13 +47,13 @@ class ServeBench:
     def __init__(
         self,
         settings: ServeBenchSettings,
-        asked: Sequence[ServeQuestion],
+        questions: Sequence[ServeQuestion],
         direct: Direct,
         servers: Servers,
         asking: LoadProcess,
         progress: Callable[[str], None],
     ) -> None:
-        self.settings, self.asked, self.direct = settings, list(asked), direct
+        self.settings, self.questions, self.direct = settings, list(questions), direct
         self.servers, self.asking, self.progress = servers, asking, progress
         self.copies = Copies()
         self.loads: dict[tuple[str, int], list[LoadTraces]] = defaultdict(list)
@@ -62,22 +62,22 @@ class ServeBench:
     def warm_up(self) -> None:
         """References, and every arm once over every question with the ids of its tokens."""
         self.progress("references")
-        references = [self.direct.reference(one) for one in self.asked]
+        references = [self.direct.reference(item) for item in self.questions]
         is_exact = self.direct.model.dtype == torch.float32
         names = (*self.settings.arms, *(f"generate, {arm}" for arm in self._direct_arms))
         self.gates = {name: Gate(references, is_exact) for name in names}
-        most = max(self.settings.clients)
+        maximum = max(self.settings.clients)
         for arm in self.settings.served:
             self.progress(f"warm-up: {arm}")
-            clients = 1 if arm == ONE_BY_ONE else most
-            times = 1 if arm == ONE_BY_ONE else -(-most // len(self.asked))
-            self._closed(arm, clients, mixed_order(len(self.asked), times, 0), origins=True)
+            clients = 1 if arm == SEQUENTIAL else maximum
+            times = 1 if arm == SEQUENTIAL else -(-maximum // len(self.questions))
+            self._closed(arm, clients, mixed_order(len(self.questions), times, 0), origins=True)
         if HF_STATIC in self.settings.arms:
             self.progress(f"warm-up: {HF_STATIC}")
-            self.direct.static(self.asked[:2], 2)
+            self.direct.static(self.questions[:2], 2)
         for arm in self._direct_arms:
             self.progress(f"warm-up: generate, {arm}")
-            for number, question in enumerate(self.asked):
+            for number, question in enumerate(self.questions):
                 self.gates[f"generate, {arm}"].tokens(
                     number, self.direct.generate(arm, question).tokens[0]
                 )
@@ -85,18 +85,18 @@ class ServeBench:
     def mix(self) -> Figures:
         """What the requests are, from the references."""
         gate = next(iter(self.gates.values()))
-        told = []
+        kinds = []
         for kind in ("clip", "text"):
             mine = [
-                (one, len(tokens))
-                for one, (tokens, _) in zip(self.asked, gate.references, strict=True)
-                if (one.clip is not None) == (kind == "clip")
+                (question, len(tokens))
+                for question, (tokens, _) in zip(self.questions, gate.references, strict=True)
+                if (question.clip is not None) == (kind == "clip")
             ]
             if not mine:
                 continue
-            widths = [self.direct.inputs(one)["input_ids"].shape[1] for one, _ in mine]
+            widths = [self.direct.inputs(question)["input_ids"].shape[1] for question, _ in mine]
             tokens = [count for _, count in mine]
-            told.append(
+            kinds.append(
                 {
                     "kind": kind,
                     "requests": len(mine),
@@ -105,7 +105,7 @@ class ServeBench:
                     "max_tokens": mine[0][0].max_tokens,
                 }
             )
-        return {"kinds": told}
+        return {"kinds": kinds}
 
     def report(self) -> list[Figures]:
         """The gate of each arm."""
@@ -122,21 +122,23 @@ class ServeBench:
         static: list[DirectRun] = []
         for turn in range(settings.rounds):
             for clients in settings.clients:
-                order = mixed_order(len(self.asked), settings.times(clients), settings.seed + turn)
+                order = mixed_order(
+                    len(self.questions), settings.times(clients), settings.seed + turn
+                )
                 for arm in settings.batched:
                     self.progress(f"round {turn + 1}/{settings.rounds}, {clients} clients: {arm}")
                     load = self._closed(arm, clients, order)
                     self.loads[arm, clients].append(load)
                     if clients == 1 and arm in self._direct_arms:
-                        seconds[arm] += self._beside(arm, load)
+                        seconds[arm] += self._compare_direct(arm, load)
                 if clients == settings.static_rows and HF_STATIC in settings.arms:
                     self.progress(f"round {turn + 1}/{settings.rounds}: {HF_STATIC}")
                     static.append(self._static(order))
-            if ONE_BY_ONE in settings.arms:
-                self.progress(f"round {turn + 1}/{settings.rounds}: {ONE_BY_ONE}")
-                most = max(settings.clients)
-                order = mixed_order(len(self.asked), 1, settings.seed + turn)
-                self.loads[ONE_BY_ONE, most].append(self._closed(ONE_BY_ONE, most, order))
+            if SEQUENTIAL in settings.arms:
+                self.progress(f"round {turn + 1}/{settings.rounds}: {SEQUENTIAL}")
+                maximum = max(settings.clients)
+                order = mixed_order(len(self.questions), 1, settings.seed + turn)
+                self.loads[SEQUENTIAL, maximum].append(self._closed(SEQUENTIAL, maximum, order))
         rows = [self._row(arm, clients, loads) for (arm, clients), loads in self.loads.items()]
         if static:
             rows.append(self._static_row(static, self._blocks(PLAIN, settings.static_rows)))
@@ -148,15 +150,15 @@ class ServeBench:
     def poisson_part(self) -> Figures:
         """Open loops at a share of each arm's saturation, with and without a pace of tokens."""
         settings, rows = self.settings, []
-        most = max(settings.clients)
+        maximum = max(settings.clients)
         for arm in DIRECT:
             if arm not in settings.batched or self.gates[arm].is_red:
                 continue
-            busy = figures(self.loads[arm, most])
+            busy = figures(self.loads[arm, maximum])
             rate = LOAD * busy["requests_per_second"]
             self.progress(f"arrivals, {rate:.1f} a second: {arm}")
-            times = -(-settings.arrivals // len(self.asked))
-            order = mixed_order(len(self.asked), times, settings.seed)[: settings.arrivals]
+            times = -(-settings.arrivals // len(self.questions))
+            order = mixed_order(len(self.questions), times, settings.seed)[: settings.arrivals]
             arrivals = poisson_arrivals(rate, len(order), settings.seed)
             idle = figures(self.loads[arm, min(settings.clients)])
             pace = PACE * idle["per_token_ms"]["p99"]
@@ -172,8 +174,8 @@ class ServeBench:
 
     def _warm(self, server: ServerProcess) -> LoadResult:
         """Every question once, of a server that was started just now."""
-        order = mixed_order(len(self.asked), 1, 0)
-        return self.asking.closed(server.port, self.copies.http(self.asked, order), len(order))
+        order = mixed_order(len(self.questions), 1, 0)
+        return self.asking.closed(server.port, self.copies.http(self.questions, order), len(order))
 
     def _arriving(
         self,
@@ -186,7 +188,7 @@ class ServeBench:
     ) -> Figures:
         """An open loop of one server; `pace` is its `--time-per-token-ms`."""
         load = LoadTraces.of(
-            self.asking.open(server.port, self.copies.http(self.asked, order), arrivals)
+            self.asking.open(server.port, self.copies.http(self.questions, order), arrivals)
         )
         self.gates[arm].load(load)
         row: Figures = {"arm": arm, "pace_ms": pace, "parity": self.gates[arm].verdict}
@@ -199,14 +201,16 @@ class ServeBench:
     def second_part(self) -> Figures:
         """Two questions on a clip that the server has not seen, one after the other."""
         clips, times = self.settings.second
-        seeing = [one for one in self.asked if one.clip is not None][:clips]
-        wanted = [self.direct.reference(one) for clip in seeing for one in two_questions(clip)]
+        seeing = [question for question in self.questions if question.clip is not None][:clips]
+        references = [
+            self.direct.reference(question) for clip in seeing for question in two_questions(clip)
+        ]
         rows = []
         for arm in DIRECT:
             if arm not in self.settings.batched:
                 continue
             self.progress(f"second questions: {arm}")
-            gate = Gate(wanted, self.gates[arm].is_exact)
+            gate = Gate(references, self.gates[arm].is_exact)
             pairs = [pair for _ in range(times) for pair in self._two(arm, seeing, gate)]
             row: Figures = {"arm": arm, "pairs": len(pairs), "parity": gate.verdict}
             if pairs and not gate.is_red:
@@ -225,7 +229,7 @@ class ServeBench:
     def text_part(self) -> Figures:
         """Text alone, beside HF's fixed batches and its continuous batching."""
         settings = self.settings
-        texts = [number for number, one in enumerate(self.asked) if one.clip is None]
+        texts = [number for number, question in enumerate(self.questions) if question.clip is None]
         if not texts:
             return {"text": []}
         clients, loads = settings.static_rows, defaultdict(list)
@@ -245,7 +249,7 @@ class ServeBench:
                 self.progress(f"text, round {turn + 1}/{settings.rounds}: {arm}")
                 try:
                     if turn == 0:
-                        work([self.asked[number] for number in order[:clients]], clients)
+                        work([self.questions[number] for number in order[:clients]], clients)
                     runs[arm].append(self._compared(arm, order, work))
                 except Exception as error:
                     failed.append(
@@ -253,10 +257,10 @@ class ServeBench:
                          "error": f"{type(error).__name__}: {error}"[:400]}
                     )  # fmt: skip
         plain = [block for load in loads[PLAIN] for block in load.blocks()]
-        rows = [self._row(arm, clients, found, plain) for arm, found in loads.items()]
+        rows = [self._row(arm, clients, part, plain) for arm, part in loads.items()]
         rows += [
-            self._static_row(found, plain, arm)
-            for arm, found in runs.items()
+            self._static_row(part, plain, arm)
+            for arm, part in runs.items()
             if not any(row["arm"] == arm for row in failed)
         ]
         return {"text": [*rows, *failed]}
@@ -268,17 +272,17 @@ class ServeBench:
     def _closed(
         self, arm: str, clients: int, order: Sequence[int], origins: bool = False
     ) -> LoadTraces:
-        requests = self.copies.http(self.asked, order, origins)
+        requests = self.copies.http(self.questions, order, origins)
         with self.servers.awake(arm) as server:
             load = LoadTraces.of(self.asking.closed(server.port, requests, clients))
         self.gates[arm].load(load)
         return load
 
-    def _beside(self, arm: str, load: LoadTraces) -> list[tuple[float, float]]:
+    def _compare_direct(self, arm: str, load: LoadTraces) -> list[tuple[float, float]]:
         """Seconds of each request by a server and by `sooner.generate`."""
         pairs = []
         for trace in load.traces:
-            run = self.direct.generate(arm, self.asked[trace.number])
+            run = self.direct.generate(arm, self.questions[trace.number])
             self.gates[f"generate, {arm}"].tokens(trace.number, run.tokens[0])
             pairs.append((trace.seconds, run.seconds))
         return pairs
@@ -292,7 +296,7 @@ class ServeBench:
         order: Sequence[int],
         work: Callable[[Sequence[ServeQuestion], int], DirectRun],
     ) -> DirectRun:
-        run = work([self.asked[number] for number in order], self.settings.static_rows)
+        run = work([self.questions[number] for number in order], self.settings.static_rows)
         for number, tokens in zip(order, run.tokens, strict=True):
             self.gates[arm].tokens(number, tokens)
         return run
@@ -300,10 +304,10 @@ class ServeBench:
     def _two(self, arm: str, seeing: Sequence[ServeQuestion], gate: Gate) -> list[tuple[Any, Any]]:
         pairs = []
         for place, clip in enumerate(seeing):
-            copy, self.copies.given = self.copies.given, self.copies.given + 1
+            copy, self.copies.next_copy = self.copies.next_copy, self.copies.next_copy + 1
             sent = [
-                one.http(2 * place + side, copy, origins=True)
-                for side, one in enumerate(two_questions(clip))
+                question.http(2 * place + side, copy, origins=True)
+                for side, question in enumerate(two_questions(clip))
             ]
             with self.servers.awake(arm) as server:
                 load = LoadTraces.of(self.asking.closed(server.port, sent, 1))
@@ -362,6 +366,6 @@ class ServeBench:
             "generate_ms": 1000 * mean(direct),
             "cost": {
                 "value": ratio["value"] - 1,
-                "interval": [one - 1 for one in ratio["interval"]],
+                "interval": [edge - 1 for edge in ratio["interval"]],
             },
         }

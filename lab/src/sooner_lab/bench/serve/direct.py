@@ -85,48 +85,48 @@ class Direct:
 
         return self._timed([work])
 
-    def static(self, asked: Sequence[ServeQuestion], rows: int) -> DirectRun:
+    def static(self, questions: Sequence[ServeQuestion], rows: int) -> DirectRun:
         """HF's `generate` over batches of `rows`, each as long as its longest answer."""
-        batches = [asked[first : first + rows] for first in range(0, len(asked), rows)]
+        batches = [questions[first : first + rows] for first in range(0, len(questions), rows)]
         return self._timed([partial(self._batch, batch) for batch in batches])
 
-    def continuous(self, asked: Sequence[ServeQuestion], rows: int) -> DirectRun:
+    def continuous(self, questions: Sequence[ServeQuestion], rows: int) -> DirectRun:
         """HF's continuous batching, which takes ids alone.
 
         Raises:
             Exception: what it raises where it does not run.
         """
-        return self._timed([partial(self._continuous, asked, rows)])
+        return self._timed([partial(self._continuous, questions, rows)])
 
     def _timed(self, works: Sequence[Callable[[], list[list[int]]]]) -> DirectRun:
         run = DirectRun([], [])
         for work in works:
             start = time.perf_counter()
             tokens = work()
-            for one in tokens:
-                self.pair.target.tokenizer.decode(one)
+            for row in tokens:
+                self.pair.target.tokenizer.decode(row)
             seconds = time.perf_counter() - start
             run.tokens.extend(tokens)
             run.blocks.append((float(sum(map(len, tokens))), seconds))
         return run
 
-    def _batch(self, asked: Sequence[ServeQuestion]) -> list[list[int]]:
-        batch = together([self.inputs(one) for one in asked])
-        longest = max(one.max_tokens for one in asked)
+    def _batch(self, questions: Sequence[ServeQuestion]) -> list[list[int]]:
+        batch = together([self.inputs(question) for question in questions])
+        longest = max(question.max_tokens for question in questions)
         output = self.model.generate(**batch, max_new_tokens=longest, do_sample=False)
         new = output[:, batch["input_ids"].shape[1] :].tolist()
-        return [self._cut(row, one) for row, one in zip(new, asked, strict=True)]
+        return [self._cut(row, question) for row, question in zip(new, questions, strict=True)]
 
-    def _continuous(self, asked: Sequence[ServeQuestion], rows: int) -> list[list[int]]:
+    def _continuous(self, questions: Sequence[ServeQuestion], rows: int) -> list[list[int]]:
         from transformers import GenerationConfig
         from transformers.generation.configuration_utils import ContinuousBatchingConfig
 
-        own = self.model.generation_config
+        defaults = self.model.generation_config
         config = GenerationConfig(
-            max_new_tokens=max(one.max_tokens for one in asked), do_sample=False,
-            eos_token_id=own.eos_token_id, pad_token_id=own.pad_token_id,
+            max_new_tokens=max(item.max_tokens for item in questions), do_sample=False,
+            eos_token_id=defaults.eos_token_id, pad_token_id=defaults.pad_token_id,
         )  # fmt: skip
-        ids = [self.inputs(one)["input_ids"][0].tolist() for one in asked]
+        ids = [self.inputs(item)["input_ids"][0].tolist() for item in questions]
         before = self.model.config._attn_implementation
         try:
             made = self.model.generate_batch(
@@ -137,10 +137,10 @@ class Direct:
             )  # fmt: skip
         finally:
             self.model.set_attn_implementation(before)
-        if len(made) < len(asked):
-            raise RuntimeError(f"{len(made)} of {len(asked)} requests were answered")
-        said = [list(one.generated_tokens) for one in made.values()]
-        return [self._cut(row, one) for row, one in zip(said, asked, strict=True)]
+        if len(made) < len(questions):
+            raise RuntimeError(f"{len(made)} of {len(questions)} requests were answered")
+        outputs = [list(item.generated_tokens) for item in made.values()]
+        return [self._cut(row, item) for row, item in zip(outputs, questions, strict=True)]
 
     def _cut(self, tokens: list[int], question: ServeQuestion) -> list[int]:
         return until_end(tokens[: question.max_tokens], end_ids(self.model, {}))
@@ -148,21 +148,23 @@ class Direct:
     def _method(self, arm: str) -> Method:
         """Built once, as a server does: what it has learnt of acceptance stays."""
         if arm not in self._methods:
-            told = CaptionSettings(method=arm, head=self.settings.head if arm == "eagle" else None)
-            self._methods[arm] = build_method(told, self.pair)
+            options = CaptionSettings(
+                method=arm, head=self.settings.head if arm == "eagle" else None
+            )
+            self._methods[arm] = build_method(options, self.pair)
         return self._methods[arm]
 
 
 def together(rows: Sequence[Inputs]) -> Inputs:
     """One batch of single rows, padded on the left; pixels of those that have any."""
-    width = max(one["input_ids"].shape[1] for one in rows)
+    width = max(row["input_ids"].shape[1] for row in rows)
     made: Inputs = {}
     for name in ("input_ids", "attention_mask"):
-        made[name] = torch.cat([_widened(one[name], width) for one in rows])  # [rows, width]
-    seeing = [one for one in rows if any(name.startswith("pixel_values") for name in one)]
+        made[name] = torch.cat([_widened(row[name], width) for row in rows])  # [rows, width]
+    seeing = [row for row in rows if any(name.startswith("pixel_values") for name in row)]
     for name in seeing[0] if seeing else ():
         if name not in made:
-            made[name] = torch.cat([one[name] for one in seeing])
+            made[name] = torch.cat([row[name] for row in seeing])
     return made
 
 

@@ -14,10 +14,10 @@ from .settings import (
     FEW,
     LOAD,
     NEVER_SLOWER,
-    ONE_BY_ONE,
     OURS,
     PLAIN,
     SECOND,
+    SEQUENTIAL,
     TAIL,
 )
 
@@ -30,7 +30,7 @@ def goals(result: Data) -> list[Data]:
     alone = [
         (f"{row['clients']} clients", 1 / row["over_plain"]["value"])
         for row in rows
-        if row["arm"] == ONE_BY_ONE
+        if row["arm"] == SEQUENTIAL
     ]
     few = [row for row in rows if row["clients"] <= FEW]
     second = [
@@ -48,16 +48,16 @@ def goals(result: Data) -> list[Data]:
             NEVER_SLOWER,
             _over(rows, OURS),
         ),
-        *worst(f"{PLAIN} over {ONE_BY_ONE} at saturation, ×", CONTINUOUS, alone),
+        *worst(f"{PLAIN} over {SEQUENTIAL} at saturation, ×", CONTINUOUS, alone),
         *_tail(result, is_paced=False),
         *_tail(result, is_paced=True),
         *worst(
             "first token of a second question on a clip, over the first's",
             SECOND,
             second,
-            at_most=True,
+            is_upper=True,
         ),
-        *worst("what the server adds to `sooner.generate`, one client", COST, cost, at_most=True),
+        *worst("what the server adds to `sooner.generate`, one client", COST, cost, is_upper=True),
     ]
 
 
@@ -75,4 +75,4 @@ def _tail(result: Data, is_paced: bool) -> list[Data]:
     how = ", by `--time-per-token-ms`" if is_paced else ""
     name = f"p99 of the time per token at {LOAD:.0%} load over that at one client, ×{how}"
     points = [(row["arm"], row["tail"]) for row in rows if bool(row.get("pace_ms")) == is_paced]
-    return worst(name, TAIL, points, at_most=True)
+    return worst(name, TAIL, points, is_upper=True)

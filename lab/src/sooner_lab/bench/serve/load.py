@@ -104,13 +104,13 @@ class LoadProcess:
 def poisson_arrivals(rate: float, count: int, seed: int) -> list[float]:
     """Seconds at which `count` requests come, `rate` a second on average (Poisson)."""
     gaps = np.random.default_rng([seed, count]).exponential(1 / rate, count)
-    return [float(one) for one in np.cumsum(gaps)]
+    return [float(arrival) for arrival in np.cumsum(gaps)]
 
 
 def mixed_order(distinct: int, times: int, seed: int) -> list[int]:
     """Every request `times` times, each time in another order."""
     rng = np.random.default_rng([seed, distinct, times])
-    return [int(one) for _ in range(times) for one in rng.permutation(distinct)]
+    return [int(number) for _ in range(times) for number in rng.permutation(distinct)]
 
 
 def _run(
@@ -131,16 +131,16 @@ async def _load(
     if arrivals is None:
         assert clients is not None
         connections = [_Connection(port) for _ in range(clients)]
-        for one in connections:
-            await one.open()
+        for item in connections:
+            await item.open()
         queue = iter(requests)
         start = time.perf_counter()
-        await asyncio.gather(*(_client(one, queue, answers, start) for one in connections))
+        await asyncio.gather(*(_client(item, queue, answers, start) for item in connections))
     else:
         start = time.perf_counter()
         asking = [
-            _arrival(port, one, due, answers, start)
-            for one, due in zip(requests, arrivals, strict=True)
+            _arrival(port, item, due, answers, start)
+            for item, due in zip(requests, arrivals, strict=True)
         ]
         await asyncio.gather(*asking)
     return LoadResult(answers, time.perf_counter() - start, clients)
@@ -210,12 +210,12 @@ class _Connection:
         if length is not None:
             events.append((time.perf_counter() - start, await self._reader.readexactly(length)))
             return status
-        held = b""
+        pending = b""
         while size := int((await self._reader.readuntil(b"\r\n")).strip(), 16):
-            held += (await self._reader.readexactly(size + 2))[:-2]
+            pending += (await self._reader.readexactly(size + 2))[:-2]
             now = time.perf_counter() - start
-            *whole, held = held.split(b"\n\n")
-            events += [(now, one) for one in whole]
+            *whole, pending = pending.split(b"\n\n")
+            events += [(now, event) for event in whole]
         await self._reader.readexactly(2)
         return status
 
@@ -224,7 +224,7 @@ def _head(info: bytes) -> tuple[int, int | None]:
     """Status and length of an answer; no length where it comes in chunks."""
     first, *lines = info.decode("latin-1").split("\r\n")
     fields = {
-        name.lower(): value.strip() for name, _, value in (one.partition(":") for one in lines)
+        name.lower(): value.strip() for name, _, value in (field.partition(":") for field in lines)
     }
     length = fields.get("content-length")
     return int(first.split()[1]), None if length is None else int(length)

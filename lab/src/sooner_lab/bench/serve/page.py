@@ -45,8 +45,8 @@ def _about(result: Data) -> list[str]:
 
 def _over(row: Data) -> str | None:
     """A speed over plain decoding's with its interval."""
-    found = row.get("over_plain") or {}
-    if found.get("value") is None:
+    speedup = row.get("over_plain") or {}
+    if speedup.get("value") is None:
         return None
     if row["arm"] == PLAIN:
         return "1.00×"

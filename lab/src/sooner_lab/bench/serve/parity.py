@@ -30,13 +30,13 @@ class Gate:
     def __init__(self, references: Sequence[Reference], is_exact: bool) -> None:
         self.references, self.is_exact = references, is_exact
         self.answers = self.differing = 0
-        self._found: list[tuple[int, Parity]] = []
+        self._entries: list[tuple[int, Parity]] = []
         self._texts: dict[int, set[str]] = {}
 
     def tokens(self, number: int, tokens: Sequence[int], text: str | None = None) -> None:
         """Compare an answer's tokens with the reference; its text is that of these tokens."""
-        wanted, scores = self.references[number]
-        self._found.append((number, compare(wanted, tokens, scores)))
+        expected, scores = self.references[number]
+        self._entries.append((number, compare(expected, tokens, scores)))
         if text is not None:
             self._texts.setdefault(number, set()).add(text)
 
@@ -53,10 +53,10 @@ class Gate:
     @property
     def verdict(self) -> str | None:
         """The worst so far; `None` before anything was compared."""
-        found = {parity.verdict for _, parity in self._found}
+        verdicts = {parity.verdict for _, parity in self._entries}
         if self.is_exact and self.differing:
-            found.add("bug")
-        return next((one for one in ORDER if one in found), None)
+            verdicts.add("bug")
+        return next((verdict for verdict in ORDER if verdict in verdicts), None)
 
     @property
     def is_red(self) -> bool:
@@ -65,11 +65,13 @@ class Gate:
 
     def report(self) -> dict[str, Any]:
         """For the result."""
-        differ = [(number, one) for number, one in self._found if one.divergence is not None]
+        differ = [
+            (number, entry) for number, entry in self._entries if entry.divergence is not None
+        ]
         return {
             "parity": self.verdict,
-            "compared": len(self._found),
-            "identical": len(self._found) - len(differ),
+            "compared": len(self._entries),
+            "identical": len(self._entries) - len(differ),
             "answers": self.answers,
             "differing": self.differing,
             "divergences": [

@@ -72,14 +72,14 @@ class Copies:
     """Numbers of copies of clips: each is given once in a run."""
 
     def __init__(self) -> None:
-        self.given = 0
+        self.next_copy = 0
 
     def http(
         self, questions: Sequence[ServeQuestion], order: Sequence[int], origins: bool = False
     ) -> list[HttpRequest]:
         """The requests of an order, each clip under bytes that no server has seen."""
-        first = self.given
-        self.given += len(order)
+        first = self.next_copy
+        self.next_copy += len(order)
         return [
             questions[number].http(number, first + place, origins)
             for place, number in enumerate(order)

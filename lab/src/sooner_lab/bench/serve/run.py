@@ -55,14 +55,14 @@ def run(
     split = {"server": server_cores, "clients": client_cores}
     recorder = Recorder("serve", settings, goals, keep, model=name, split=split)
     recorder.origin(model.device, model.dtype, settings.seed)
-    with ExitStack() as held:
-        folder = Path(held.enter_context(tempfile.TemporaryDirectory()))
-        asked = questions(settings, folder)
-        asking = held.enter_context(LoadProcess(client_cores))
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        requests = questions(settings, folder)
+        asking = stack.enter_context(LoadProcess(client_cores))
         progress("starting servers")
-        servers = held.enter_context(started(settings, server_cores))
-        held.enter_context(pinned(server_cores))
-        bench = ServeBench(settings, asked, Direct(pair, settings), servers, asking, progress)
+        servers = stack.enter_context(started(settings, server_cores))
+        stack.enter_context(pinned(server_cores))
+        bench = ServeBench(settings, requests, Direct(pair, settings), servers, asking, progress)
         bench.warm_up()
         recorder.result["mix"] = bench.mix()
         for part in settings.parts:

@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from sooner.errors import SoonerError
 
 from ..cores import pinned
-from .settings import ONE_BY_ONE, PLAIN, ServeBenchSettings
+from .settings import PLAIN, SEQUENTIAL, ServeBenchSettings
 
 READY = 180.0
 """Seconds that a server may take to load its model and answer a request of its own."""
@@ -31,8 +31,8 @@ class ServerProcess:
 
     def __init__(self, arm: str, arguments: Sequence[str]) -> None:
         self.arm, self.port = arm, 0
-        self._said: list[str] = []
-        self._told = threading.Event()
+        self._emitted: list[str] = []
+        self._ready = threading.Event()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "sooner.cli", "serve", *arguments, "--port", "0"],
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
@@ -45,12 +45,13 @@ class ServerProcess:
         Raises:
             SoonerError: it ended, or was not ready in time; tells what it said last.
         """
-        self._told.wait(READY)
+        self._ready.wait(READY)
         if not self.port:
-            said = " ".join(line.strip() for line in self._said[-3:])
+            output = " ".join(line.strip() for line in self._emitted[-3:])
             self.end()
             raise SoonerError(
-                f"the server of '{self.arm}' was not ready after {READY:g} s: {said or 'no word'}; "
+                f"the server of '{self.arm}' was not ready after {READY:g} s: "
+                f"{output or 'no word'}; "
                 "leave it out of --arms, or try the same by hand"
             )
 
@@ -76,11 +77,11 @@ class ServerProcess:
     def _listen(self) -> None:
         """Read what it says, to its end: a full pipe would stop it."""
         for line in self._process.stdout or ():
-            self._said = [*self._said[-20:], line]
-            if not self.port and (found := re.search(r"http://127\.0\.0\.1:(\d+)/v1", line)):
-                self.port = int(found[1])
-                self._told.set()
-        self._told.set()
+            self._emitted = [*self._emitted[-20:], line]
+            if not self.port and (match := re.search(r"http://127\.0\.0\.1:(\d+)/v1", line)):
+                self.port = int(match[1])
+                self._ready.set()
+        self._ready.set()
 
 
 class Servers:
@@ -94,16 +95,16 @@ class Servers:
 
     def __init__(
         self,
-        found: dict[str, ServerProcess],
+        servers: dict[str, ServerProcess],
         settings: ServeBenchSettings,
         cores: Sequence[int] | None,
     ) -> None:
-        self._found, self.settings, self.cores = found, settings, cores
+        self._entries, self.settings, self.cores = servers, settings, cores
 
     @contextmanager
     def awake(self, arm: str) -> Iterator[ServerProcess]:
         """The server of an arm, while it is measured."""
-        server = self._found[arm]
+        server = self._entries[arm]
         server.wake()
         try:
             yield server
@@ -117,9 +118,9 @@ class Servers:
         Raises:
             SoonerError: it does not start.
         """
-        told = [*arguments(self.settings, arm), "--time-per-token-ms", f"{milliseconds:.3f}"]
+        options = [*arguments(self.settings, arm), "--time-per-token-ms", f"{milliseconds:.3f}"]
         with pinned(self.cores):
-            server = ServerProcess(arm, told)
+            server = ServerProcess(arm, options)
         try:
             server.wait()
             yield server
@@ -135,27 +136,27 @@ def started(settings: ServeBenchSettings, cores: Sequence[int] | None) -> Iterat
         SoonerError: one does not start.
     """
     with ExitStack() as ending:
-        found = {}
+        servers = {}
         with pinned(cores):
             for arm in settings.served:
-                found[arm] = ServerProcess(arm, arguments(settings, arm))
-                ending.callback(found[arm].end)
-        for server in found.values():
+                servers[arm] = ServerProcess(arm, arguments(settings, arm))
+                ending.callback(servers[arm].end)
+        for server in servers.values():
             server.wait()
-        for server in found.values():
+        for server in servers.values():
             server.sleep()
-        yield Servers(found, settings, cores)
+        yield Servers(servers, settings, cores)
 
 
 def arguments(settings: ServeBenchSettings, arm: str) -> list[str]:
     """Of `sooner serve` for an arm."""
-    told = ["miniature" if settings.model is None else settings.model]
+    options = ["miniature" if settings.model is None else settings.model]
     for name in ("draft", "device", "dtype", "threads"):
         value = getattr(settings, name)
-        told += [] if value is None else [f"--{name}", str(value)]
+        options += [] if value is None else [f"--{name}", str(value)]
     if arm == "eagle":
-        told += ["--head", str(settings.head)]
-    rows = 1 if arm == ONE_BY_ONE else settings.max_rows
+        options += ["--head", str(settings.head)]
+    rows = 1 if arm == SEQUENTIAL else settings.max_rows
     queue = max(settings.max_rows, settings.arrivals, *settings.clients)
-    told += ["--method", PLAIN if arm == ONE_BY_ONE else arm]
-    return [*told, "--max-rows", str(rows), "--max-queue", str(queue)]
+    options += ["--method", PLAIN if arm == SEQUENTIAL else arm]
+    return [*options, "--max-rows", str(rows), "--max-queue", str(queue)]

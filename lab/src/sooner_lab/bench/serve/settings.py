@@ -6,12 +6,12 @@ from dataclasses import dataclass
 
 from sooner.errors import SoonerError
 
-PLAIN, ONE_BY_ONE = "plain", "one-by-one"
+PLAIN, SEQUENTIAL = "plain", "one-by-one"
 HF_STATIC, HF_CONTINUOUS = "hf-static", "hf-continuous"
 DRAFTS = "speculative"
 """The arm of the goals: what a server with a draft model does by default."""
 OURS = (DRAFTS, "prompt-lookup", "eagle")
-ARMS = (PLAIN, ONE_BY_ONE, HF_STATIC, HF_CONTINUOUS, *OURS)
+ARMS = (PLAIN, SEQUENTIAL, HF_STATIC, HF_CONTINUOUS, *OURS)
 """All arms; `eagle` needs a head. `plain` is what all others are held against."""
 PARTS = ("clients", "poisson", "second", "text")
 
@@ -20,7 +20,7 @@ AT_FEW, FEW = 1.3, 4
 NEVER_SLOWER = 0.97
 """Each of `OURS` over `PLAIN` at every number of clients."""
 CONTINUOUS = 3.0
-"""`PLAIN` over `ONE_BY_ONE` at the most clients."""
+"""`PLAIN` over `SEQUENTIAL` at the most clients."""
 LOAD, TAIL = 0.7, 2.0
 """p99 of the time per token at this share of an arm's saturation, over that at one client."""
 PACE = 1.9
@@ -41,7 +41,7 @@ class ServeBenchSettings:
         arms: among `ARMS`.
         parts: among `PARTS`.
         clients: of the closed loops, each asking as soon as it is answered.
-        max_rows: of every server but `ONE_BY_ONE`; as many as the most clients, so that each has a
+        max_rows: of every server but `SEQUENTIAL`; as many as the most clients, so that each has a
             row.
         clips, texts: different requests of each kind; all are asked equally often.
         rounds: of the closed loops.
@@ -91,7 +91,7 @@ class ServeBenchSettings:
     @property
     def batched(self) -> tuple[str, ...]:
         """Servers that decode several requests at once."""
-        return tuple(arm for arm in self.served if arm != ONE_BY_ONE)
+        return tuple(arm for arm in self.served if arm != SEQUENTIAL)
 
     def times(self, clients: int) -> int:
         """How often a round asks every request at so many clients: two or more a client, so that

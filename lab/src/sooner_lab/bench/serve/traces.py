@@ -16,7 +16,7 @@ DATA = b"data: "
 BLOCKS = 8
 """Slices of a load's time: what the bootstrap draws."""
 
-LEAST_BLOCKS = 4
+MIN_BLOCKS = 4
 """Without as many there is no interval."""
 
 Figures = dict[str, Any]
@@ -81,12 +81,12 @@ def trace_of(answer: HttpAnswer) -> AnswerTrace | None:
     for at, event in answer.events[:-1]:
         if not event.startswith(DATA):
             continue  # a ping
-        told = json.loads(event[len(DATA) :])
-        if "error" in told:
+        data = json.loads(event[len(DATA) :])
+        if "error" in data:
             return None
-        if told.get("usage"):
-            usage, drafts = told["usage"], told["metrics"]["speculative_decoding"]
-        for choice in told["choices"]:
+        if data.get("usage"):
+            usage, drafts = data["usage"], data["metrics"]["speculative_decoding"]
+        for choice in data["choices"]:
             piece = choice["delta"].get("content") if "delta" in choice else choice["text"]
             more = choice.get("token_origins") or []
             if piece or more:
@@ -94,7 +94,7 @@ def trace_of(answer: HttpAnswer) -> AnswerTrace | None:
             if piece or more or choice.get("finish_reason"):
                 last = at
             text.append(piece or "")
-            ids += [one["id"] for one in more]
+            ids += [origin["id"] for origin in more]
     if usage is None or last is None:
         return None
     return AnswerTrace(
@@ -130,13 +130,13 @@ class LoadTraces:
 
     @staticmethod
     def of(result: LoadResult) -> LoadTraces:
-        found = [trace_of(one) for one in result.answers]
-        traces = [one for one in found if one is not None]
-        return LoadTraces(traces, len(found) - len(traces), result.seconds)
+        parsed = [trace_of(item) for item in result.answers]
+        traces = [item for item in parsed if item is not None]
+        return LoadTraces(traces, len(parsed) - len(traces), result.seconds)
 
     @property
     def tokens(self) -> int:
-        return sum(one.tokens for one in self.traces)
+        return sum(trace.tokens for trace in self.traces)
 
     def blocks(self, count: int = BLOCKS) -> list[Block]:
         """Tokens and seconds of equal slices of its time; their sums are the load's.
@@ -145,11 +145,11 @@ class LoadTraces:
         """
         edges = np.linspace(0, self.seconds, count + 1)
         tokens = np.zeros(count)
-        for one in self.traces:
-            span = max(one.last - one.first, 1e-9)
-            begun = np.clip((edges - one.first) / span, 0, 1)  # [count + 1] shares said so far
-            tokens += one.tokens * np.diff(begun)
-        return [(float(one), self.seconds / count) for one in tokens]
+        for item in self.traces:
+            span = max(item.last - item.first, 1e-9)
+            begun = np.clip((edges - item.first) / span, 0, 1)  # [count + 1] shares said so far
+            tokens += item.tokens * np.diff(begun)
+        return [(float(item), self.seconds / count) for item in tokens]
 
 
 def figures(loads: Sequence[LoadTraces]) -> Figures:
@@ -160,47 +160,47 @@ def figures(loads: Sequence[LoadTraces]) -> Figures:
         `first_token_ms` and `per_token_ms` with `p50` and `p99` over requests,
         `acceptance_rate`, `mean_acceptance_length`, `cached_tokens` and `prompt_tokens` a request.
     """
-    traces = [one for load in loads for one in load.traces]
+    traces = [trace for load in loads for trace in load.traces]
     seconds = sum(load.seconds for load in loads)
-    found: Figures = {"requests": len(traces), "lost": sum(load.lost for load in loads)}
+    result: Figures = {"requests": len(traces), "lost": sum(load.lost for load in loads)}
     if not traces:
-        return found
-    drafted, steps = sum(one.drafted for one in traces), sum(one.steps for one in traces)
-    accepted = sum(one.accepted for one in traces)
-    return found | {
+        return result
+    drafted, steps = sum(trace.drafted for trace in traces), sum(trace.steps for trace in traces)
+    accepted = sum(trace.accepted for trace in traces)
+    return result | {
         "requests_per_second": len(traces) / seconds,
-        "tokens_per_second": sum(one.tokens for one in traces) / seconds,
-        "first_token_ms": _percentiles([one.first_token for one in traces]),
+        "tokens_per_second": sum(trace.tokens for trace in traces) / seconds,
+        "first_token_ms": _percentiles([trace.first_token for trace in traces]),
         "per_token_ms": _percentiles(
-            [one.per_token for one in traces if one.per_token is not None]
+            [trace.per_token for trace in traces if trace.per_token is not None]
         ),
         "acceptance_rate": accepted / drafted if drafted else None,
         "mean_acceptance_length": 1 + accepted / steps if steps and drafted else None,
-        "prompt_tokens": sum(one.prompt for one in traces) / len(traces),
-        "cached_tokens": sum(one.cached for one in traces) / len(traces),
+        "prompt_tokens": sum(trace.prompt for trace in traces) / len(traces),
+        "cached_tokens": sum(trace.cached for trace in traces) / len(traces),
     }
 
 
-def over(ours: Sequence[Block], theirs: Sequence[Block], seed: int) -> Figures:
+def over(ours: Sequence[Block], base: Sequence[Block], seed: int) -> Figures:
     """Tokens a second over another arm's; `value` and `interval`.
 
     The interval is a bootstrap over slices of time (batch means): requests that decode together
     are not independent, slices of a load nearly are. It is paired where both arms have as many, of
     the same requests in the same rounds; `None` where there are too few to draw from.
     """
-    if not ours or not theirs:
+    if not ours or not base:
         return {"value": None, "interval": None}
-    if len(ours) == len(theirs) >= BLOCKS:
-        return quotient(_columns(ours), _columns(theirs), seed)
-    if min(len(ours), len(theirs)) < LEAST_BLOCKS:
-        return {"value": _rate(ours) / _rate(theirs), "interval": None}
+    if len(ours) == len(base) >= BLOCKS:
+        return quotient(_columns(ours), _columns(base), seed)
+    if min(len(ours), len(base)) < MIN_BLOCKS:
+        return {"value": _rate(ours) / _rate(base), "interval": None}
     rng = np.random.default_rng(seed)
-    low, high = np.percentile(_drawn(ours, rng) / _drawn(theirs, rng), (2.5, 97.5))
-    return {"value": _rate(ours) / _rate(theirs), "interval": [float(low), float(high)]}
+    low, high = np.percentile(_drawn(ours, rng) / _drawn(base, rng), (2.5, 97.5))
+    return {"value": _rate(ours) / _rate(base), "interval": [float(low), float(high)]}
 
 
 def _rate(blocks: Sequence[Block]) -> float:
-    return sum(one[0] for one in blocks) / sum(one[1] for one in blocks)
+    return sum(block[0] for block in blocks) / sum(block[1] for block in blocks)
 
 
 def _drawn(blocks: Sequence[Block], rng: np.random.Generator) -> np.ndarray:
@@ -212,7 +212,7 @@ def _drawn(blocks: Sequence[Block], rng: np.random.Generator) -> np.ndarray:
 
 
 def _columns(blocks: Sequence[Block]) -> tuple[list[float], list[float]]:
-    return [one[0] for one in blocks], [one[1] for one in blocks]
+    return [block[0] for block in blocks], [block[1] for block in blocks]
 
 
 def _percentiles(seconds: Sequence[float]) -> Figures | None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from .faults import SoakClient
-from .requests import Said, SoakRequest
+from .requests import SoakAnswer, SoakRequest
 from .settings import MIX
 
 BROKEN = "broken"
@@ -52,22 +52,22 @@ class Outcomes:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
-        told = [[kind, end, times] for (kind, end), times in sorted(self.counts.items())]
-        return {"counts": told, "broken": self.broken}
+        counts = [[kind, end, times] for (kind, end), times in sorted(self.counts.items())]
+        return {"counts": counts, "broken": self.broken}
 
-    def _count(self, kind: str, end: str, told: str = "") -> None:
+    def _count(self, kind: str, end: str, message: str = "") -> None:
         with self._lock:
             self.counts[kind, end] += 1
-            if told and len(self.broken) < MAX_REPLY:
-                self.broken.append(told)
+            if message and len(self.broken) < MAX_REPLY:
+                self.broken.append(message)
 
 
 def write_plan(path: Path, client: SoakClient, seconds: float, threads: int, seed: int) -> None:
     """What a process of clients reads."""
-    told = {
+    plan = {
         "address": client.address,
-        "requests": [asdict(one) for one in client.requests],
-        "said": [one.choices for one in client.output],
+        "requests": [asdict(item) for item in client.requests],
+        "said": [item.choices for item in client.output],
         "media": {name: base64.b64encode(data).decode() for name, data in client.media.items()},
         "damaged": base64.b64encode(client.damaged).decode(),
         "burst": client.burst,
@@ -75,18 +75,18 @@ def write_plan(path: Path, client: SoakClient, seconds: float, threads: int, see
         "threads": threads,
         "seed": seed,
     }
-    path.write_text(json.dumps(told))
+    path.write_text(json.dumps(plan))
 
 
 def clients_of(plan: dict[str, Any]) -> list[SoakClient]:
     """A client for each thread, and one for heads that never end."""
-    requests = [SoakRequest(**{**one, "media": tuple(one["media"])}) for one in plan["requests"]]
-    said = [Said(tuple((text, reason) for text, reason in one)) for one in plan["said"]]
+    requests = [SoakRequest(**{**item, "media": tuple(item["media"])}) for item in plan["requests"]]
+    answers = [SoakAnswer(tuple((text, reason) for text, reason in item)) for item in plan["said"]]
     media = {name: base64.b64decode(data) for name, data in plan["media"].items()}
     damaged = base64.b64decode(plan["damaged"])
     return [
         SoakClient(
-            plan["address"], requests, said, media, damaged, plan["burst"],
+            plan["address"], requests, answers, media, damaged, plan["burst"],
             random.Random(1000 * plan["seed"] + number),
         )
         for number in range(plan["threads"] + 1)

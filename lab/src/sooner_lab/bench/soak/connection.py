@@ -46,10 +46,10 @@ def connect(address: str, slowly: bool = False) -> socket.socket:
 
 def head(path: str, length: int | None, host: str = "localhost", method: str = "POST") -> bytes:
     """The head of a request on a connection of its own; without a length it comes in chunks."""
-    told = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+    framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
     return (
         f"{method} {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n"
-        f"Content-Type: application/json\r\n{told}\r\n\r\n"
+        f"Content-Type: application/json\r\n{framing}\r\n\r\n"
     ).encode()
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from .connection import Reply, ask, connect, head, read
 from .media import VARIANTS, url_of
-from .requests import CHAT, TEXT, Said, SoakRequest
+from .requests import CHAT, TEXT, SoakAnswer, SoakRequest
 from .settings import DOCUMENTED, OVERSIZED
 
 DECODER = "the decoder ended while it read it"
@@ -43,7 +43,7 @@ class SoakClient:
 
     address: str
     requests: list[SoakRequest]
-    output: list[Said] = field(repr=False)
+    output: list[SoakAnswer] = field(repr=False)
     media: dict[str, bytes] = field(repr=False)
     damaged: bytes = field(repr=False)
     burst: int
@@ -55,17 +55,17 @@ class SoakClient:
         Raises:
             BrokenLawError: the server lost it, or answered what it must not.
         """
-        told = KINDS[kind](self)
-        return [told] if isinstance(told, str) else told
+        ends = KINDS[kind](self)
+        return [ends] if isinstance(ends, str) else ends
 
     def body(self, index: int, **more: Any) -> bytes:
         """A well-formed request, with one of many contents of each file."""
-        asked = self.requests[index]
+        request = self.requests[index]
         variant = self.draw.randrange(VARIANTS)
-        urls = {name: url_of(name, self.media[name], variant) for name in asked.media}
-        return asked.encoded(urls, **more)
+        urls = {name: url_of(name, self.media[name], variant) for name in request.media}
+        return request.encoded(urls, **more)
 
-    def asked(self, pauses: list[float] | None = None, stream: bool | None = None) -> str:
+    def send_request(self, pauses: list[float] | None = None, stream: bool | None = None) -> str:
         """Ask one of the requests and hold the answer to what it has to be."""
         index = self.draw.randrange(len(self.requests))
         stream = self.draw.random() < 0.5 if stream is None else stream
@@ -82,9 +82,9 @@ class SoakClient:
         if reply.status != 200:
             return refused(reply)
         content = reply.content
-        said = Said.of_stream(content) if stream else Said.of(json.loads(content))
-        if said != self.output[index]:
-            raise BrokenLawError(f"{self.requests[index]} says {said}, not {self.output[index]}")
+        answer = SoakAnswer.of_stream(content) if stream else SoakAnswer.of(json.loads(content))
+        if answer != self.output[index]:
+            raise BrokenLawError(f"{self.requests[index]} says {answer}, not {self.output[index]}")
         return "answered"
 
     def expect(self, statuses: set[int], path: str, body: bytes | None, **options: Any) -> str:
@@ -115,17 +115,17 @@ def refused(reply: Reply) -> str:
 
 def well_formed(client: SoakClient) -> str:
     """A request, and a moment to think."""
-    told = client.asked()
-    if told == "429":
+    end = client.send_request()
+    if end == "429":
         time.sleep(1.0)
     time.sleep(client.draw.expovariate(10))
-    return told
+    return end
 
 
 def slow_reader(client: SoakClient) -> str:
     """A stream that is not read for seconds, three times."""
     pauses = [client.draw.uniform(0.5, 4.0) for _ in range(3)]
-    return client.asked(pauses, stream=True)
+    return client.send_request(pauses, stream=True)
 
 
 def deadline(client: SoakClient) -> str:
@@ -249,24 +249,24 @@ def burst(client: SoakClient) -> list[str]:
     """More requests at once than the server holds; each is answered or told to come back."""
     index = client.draw.randrange(len(client.requests))
     body = client.body(index)
-    told: list[str] = []
+    ends: list[str] = []
     errors: list[Exception] = []
 
-    def one() -> None:
+    def send() -> None:
         try:
             reply = ask(client.address, client.requests[index].path, body)
-            told.append(client.judged(index, reply, False))
+            ends.append(client.judged(index, reply, False))
         except Exception as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=one) for _ in range(client.burst)]
+    threads = [threading.Thread(target=send) for _ in range(client.burst)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
     for error in errors:
         raise error
-    return told
+    return ends
 
 
 def slowloris(client: SoakClient) -> str:

@@ -63,20 +63,20 @@ class SoakEvents:
 
     def count(self, end: str) -> int:
         """How often something ended so."""
-        return sum(times for _, one, times in self.counts if one == end)
+        return sum(times for _, kind_end, times in self.counts if kind_end == end)
 
 
 def growth(looks: Sequence[ServerLook], of_children: bool = False) -> dict[str, float]:
     """MiB a minute behind the first sixth of a load: `slope`, and its interval `low` to `high`."""
     warm = looks[len(looks) // WARM :]
-    points = [(one.seconds / 60, one.children_rss if of_children else one.rss) for one in warm]
+    points = [(look.seconds / 60, look.children_rss if of_children else look.rss) for look in warm]
     value, low, high = slope(medians(points, WINDOWS))
     return {"slope": value, "low": low, "high": high}
 
 
 def judge(seen: SoakEvents) -> list[Law]:
     """Every law."""
-    asked = sum(times for _, _, times in seen.counts)
+    acts = sum(times for _, _, times in seen.counts)
     broken, answered = seen.count("broken"), seen.count("answered")
     killed = seen.count("400 decoder killed")
     grown = growth(seen.looks)
@@ -86,7 +86,7 @@ def judge(seen: SoakEvents) -> list[Law]:
             "every request gets its whole answer, or a refusal that the documentation has; every "
             "answer is the one of the same request alone, bit for bit",
             not broken and answered > 0,
-            f"{asked} acts of clients, {answered} answers, {broken} broken",
+            f"{acts} acts of clients, {answered} answers, {broken} broken",
         ),
         Law(
             "files are lost with a killed decoder only, no more than it and its queue had",
@@ -115,7 +115,7 @@ def judge(seen: SoakEvents) -> list[Law]:
             "told to stop in the middle of streams, it ends them, exits with 0 and leaves nothing",
             seen.exit_code == 0
             and bool(seen.ends)
-            and all(one == "answered" for one in seen.ends)
+            and all(end == "answered" for end in seen.ends)
             and not seen.left,
             f"streams: {', '.join(seen.ends) or 'none'}; exit code {seen.exit_code}; "
             f"{len(seen.left)} processes left",

@@ -38,20 +38,21 @@ def _kinds(result: Data) -> list[Data]:
 
 def _looks(result: Data) -> list[Data]:
     looks = [dict(zip(LOOK, look, strict=True)) for look in result["looks"]]
-    shown = [looks[number * (len(looks) - 1) // (ROWS - 1)] for number in range(ROWS)]
+    chosen = [looks[number * (len(looks) - 1) // (ROWS - 1)] for number in range(ROWS)]
     return [
         {**result["before"], "when": "idle before"},
-        *({**look, "when": f"{look['seconds'] / 60:.1f} min"} for look in shown),
+        *({**look, "when": f"{look['seconds'] / 60:.1f} min"} for look in chosen),
         {**result["after"], "when": "idle behind"},
     ]
 
 
 def _growth(result: Data) -> str:
-    grown, beside = result["growth"], result["children_growth"]
+    grown, children = result["growth"], result["children_growth"]
     return (
         f"Behind the first sixth the server grows by {grown['slope']:+.2f} MiB a minute (95 %: "
         f"{grown['low']:+.2f} to {grown['high']:+.2f}), its processes together by "
-        f"{beside['slope']:+.2f} ({beside['low']:+.2f} to {beside['high']:+.2f}): Theil and Sen's "
+        f"{children['slope']:+.2f} ({children['low']:+.2f} to {children['high']:+.2f}): Theil and "
+        "Sen's "
         "slope of the medians of thirty parts."
     )
 

@@ -47,22 +47,22 @@ class SoakRequest:
 
 
 @dataclass(frozen=True)
-class Said:
+class SoakAnswer:
     """What an answer says: of each choice its text and why it ended."""
 
     choices: tuple[tuple[str, str], ...]
 
     @staticmethod
-    def of(data: dict[str, Any]) -> Said:
+    def of(data: dict[str, Any]) -> SoakAnswer:
         """Of an answer that came whole."""
         choices = []
-        for one in sorted(data["choices"], key=lambda one: one["index"]):
-            text = one["message"]["content"] if "message" in one else one["text"]
-            choices.append((text or "", one["finish_reason"]))
-        return Said(tuple(choices))
+        for choice in sorted(data["choices"], key=lambda choice: choice["index"]):
+            text = choice["message"]["content"] if "message" in choice else choice["text"]
+            choices.append((text or "", choice["finish_reason"]))
+        return SoakAnswer(tuple(choices))
 
     @staticmethod
-    def of_stream(raw: bytes) -> Said:
+    def of_stream(raw: bytes) -> SoakAnswer:
         """Of a stream.
 
         Raises:
@@ -76,15 +76,15 @@ class Said:
         for frame in frames[:-2]:
             if frame == b": ping":
                 continue
-            told = json.loads(frame.removeprefix(b"data: "))
-            if "error" in told:
-                raise ValueError(f"the stream ends with {told['error']}")
-            for one in told["choices"]:
-                piece = one["delta"].get("content") if "delta" in one else one["text"]
-                texts[one["index"]] = texts.get(one["index"], "") + (piece or "")
-                if one.get("finish_reason"):
-                    reasons[one["index"]] = one["finish_reason"]
-        return Said(tuple((texts[index], reasons.get(index, "")) for index in sorted(texts)))
+            data = json.loads(frame.removeprefix(b"data: "))
+            if "error" in data:
+                raise ValueError(f"the stream ends with {data['error']}")
+            for choice in data["choices"]:
+                piece = choice["delta"].get("content") if "delta" in choice else choice["text"]
+                texts[choice["index"]] = texts.get(choice["index"], "") + (piece or "")
+                if choice.get("finish_reason"):
+                    reasons[choice["index"]] = choice["finish_reason"]
+        return SoakAnswer(tuple((texts[index], reasons.get(index, "")) for index in sorted(texts)))
 
 
 def requests() -> list[SoakRequest]:

@@ -25,7 +25,7 @@ from .connection import ask, connect, head, read
 from .faults import SoakClient
 from .laws import SoakEvents, growth, judge
 from .media import contents, png, truncated, url_of
-from .requests import CHAT, Said, requests
+from .requests import CHAT, SoakAnswer, requests
 from .server import ServerLook, SoakedServer, busy_seconds
 from .settings import DOCUMENTED, PATIENCE, SETTLE_SECONDS, SoakSettings
 
@@ -50,7 +50,7 @@ def run(settings: SoakSettings, progress: Callable[[str], None] = print) -> dict
     """
     progress("starting the server")
     limits = {"--max-queue": settings.max_queue, "--kv-cache-memory-bytes": settings.kv_memory}
-    server = SoakedServer(settings.model, *(str(one) for pair in limits.items() for one in pair))
+    server = SoakedServer(settings.model, *(str(item) for pair in limits.items() for item in pair))
     try:
         seen = _soaked(server, settings, progress)
     finally:
@@ -62,10 +62,10 @@ def run(settings: SoakSettings, progress: Callable[[str], None] = print) -> dict
         "settings": asdict(settings),
         "statuses": sorted(DOCUMENTED),
         **{name: value for name, value in asdict(seen).items() if name != "looks"},
-        "looks": [list(asdict(one).values()) for one in seen.looks],
+        "looks": [list(asdict(item).values()) for item in seen.looks],
         "growth": growth(seen.looks),
         "children_growth": growth(seen.looks, of_children=True),
-        "laws": [one.as_dict() for one in laws],
+        "laws": [item.as_dict() for item in laws],
         "provenance": provenance("cpu", "float32", settings.seed),
     }
 
@@ -79,9 +79,9 @@ def _soaked(
     for request in client.requests:
         urls = {name: url_of(name, client.media[name]) for name in request.media}
         reply = ask(server.address, request.path, request.encoded(urls))
-        client.output.append(Said.of(json.loads(reply.content)))
+        client.output.append(SoakAnswer.of(json.loads(reply.content)))
     with ThreadPoolExecutor(16) as pool:  # every thread that it will ever have is there then
-        list(pool.map(lambda _: client.asked(), range(32)))
+        list(pool.map(lambda _: client.send_request(), range(32)))
     _settled(server)
     time.sleep(SETTLE_SECONDS)
     before = server.look()
@@ -144,8 +144,8 @@ def _load(
         while not over.wait(settings.kill_seconds):
             killer.kill()
 
-    beside = [threading.Thread(target=watch), threading.Thread(target=kill)]
-    told = Outcomes().as_dict()
+    helpers = [threading.Thread(target=watch), threading.Thread(target=kill)]
+    outcomes = Outcomes().as_dict()
     with tempfile.TemporaryDirectory() as folder:
         plans = [Path(folder) / f"{number}.json" for number in range(settings.processes)]
         for number, plan in enumerate(plans):
@@ -155,25 +155,25 @@ def _load(
             subprocess.Popen([*command, str(plan)], stdout=subprocess.PIPE, text=True)
             for plan in plans
         ]
-        for thread in beside:
+        for thread in helpers:
             thread.start()
         try:
             for process in started:
-                said, _ = process.communicate(timeout=seconds + 2 * PATIENCE)
-                one = json.loads(said)
-                told = {name: told[name] + one[name] for name in told}
+                output, _ = process.communicate(timeout=seconds + 2 * PATIENCE)
+                counted = json.loads(output)
+                outcomes = {name: outcomes[name] + counted[name] for name in outcomes}
         finally:
             over.set()
             for process in started:
                 process.kill()
                 process.wait()
-            for thread in beside:
+            for thread in helpers:
                 thread.join()
-    told = {name: told[name] + killer.outcomes.as_dict()[name] for name in told}
+    outcomes = {name: outcomes[name] + killer.outcomes.as_dict()[name] for name in outcomes}
     total: Counter[tuple[str, str]] = Counter()
-    for kind, end, times in told["counts"]:
+    for kind, end, times in outcomes["counts"]:
         total[kind, end] += times
-    return [(*key, times) for key, times in sorted(total.items())], told["broken"], killer.kills
+    return [(*key, times) for key, times in sorted(total.items())], outcomes["broken"], killer.kills
 
 
 class Killer:
@@ -190,16 +190,16 @@ class Killer:
 
     def kill(self) -> None:
         """Send a large picture, and kill the process that begins to work."""
-        before = {one: busy_seconds(one) for one in self.server.decoders()}
-        asked = threading.Thread(target=self.outcomes.run, args=(self.client, "damaged-picture"))
-        asked.start()
-        while asked.is_alive():
-            for one in self.server.decoders():
-                if busy_seconds(one) > before.get(one, 0.0) + 0.02 and one in before:
+        before = {pid: busy_seconds(pid) for pid in self.server.decoders()}
+        sender = threading.Thread(target=self.outcomes.run, args=(self.client, "damaged-picture"))
+        sender.start()
+        while sender.is_alive():
+            for pid in self.server.decoders():
+                if busy_seconds(pid) > before.get(pid, 0.0) + 0.02 and pid in before:
                     with suppress(ProcessLookupError):
-                        _kill(one)
+                        _kill(pid)
                         self.kills += 1
-                    asked.join()
+                    sender.join()
                     return
             time.sleep(0.005)
 
@@ -215,8 +215,8 @@ def _settled(server: SoakedServer) -> float | None:
     """Seconds until nothing runs or waits; `None` if that never comes."""
     began = time.monotonic()
     while (waited := time.monotonic() - began) < IDLE_SECONDS:
-        told = json.loads(ask(server.address, "/health", None).content)
-        if told["status"] == "ok" and not told["running"] and not told["waiting"]:
+        health = json.loads(ask(server.address, "/health", None).content)
+        if health["status"] == "ok" and not health["running"] and not health["waiting"]:
             return waited
         time.sleep(0.2)
     return None
@@ -225,7 +225,7 @@ def _settled(server: SoakedServer) -> float | None:
 def _stopped(server: SoakedServer, client: SoakClient) -> list[str]:
     """Tell the server to stop while it sends streams; how these end."""
     begun = threading.Barrier(STREAMS + 1, timeout=PATIENCE)
-    clips = [i for i, one in enumerate(client.requests) if one.name == "chat clip"]
+    clips = [i for i, item in enumerate(client.requests) if item.name == "chat clip"]
 
     def stream(number: int) -> str:
         index = clips[number % len(clips)]
@@ -241,4 +241,4 @@ def _stopped(server: SoakedServer, client: SoakClient) -> list[str]:
         ends = [pool.submit(stream, number) for number in range(STREAMS)]
         begun.wait()
         server.stop()
-        return [one.result() for one in ends]
+        return [item.result() for item in ends]

@@ -73,21 +73,21 @@ class SoakedServer:
         self.seen.update(children)
         tasks = len(os.listdir(PROC / str(pid) / "task"))
         files = len(os.listdir(PROC / str(pid) / "fd"))
-        beside = sum(resident(child) for child in children)
+        child_memory = sum(resident(child) for child in children)
         now = time.monotonic() - self.began
-        return ServerLook(now, resident(pid), beside, files, tasks, len(children))
+        return ServerLook(now, resident(pid), child_memory, files, tasks, len(children))
 
     def children(self) -> list[int]:
         """Its processes."""
-        found: list[int] = []
+        pids: list[int] = []
         for task in (PROC / str(self.process.pid) / "task").iterdir():
-            told = text_of(task / "children")
-            found += [int(child) for child in told.split()]
-        return found
+            text = text_of(task / "children")
+            pids += [int(child) for child in text.split()]
+        return pids
 
     def decoders(self) -> list[int]:
         """Those of its processes that decode media."""
-        return [one for one in self.children() if DECODER in text_of(PROC / str(one) / "cmdline")]
+        return [pid for pid in self.children() if DECODER in text_of(PROC / str(pid) / "cmdline")]
 
     def faults(self) -> list[str]:
         """Lines of its log that no healthy server writes."""
@@ -96,7 +96,7 @@ class SoakedServer:
     def left(self) -> list[int]:
         """Processes that it started and that are still there."""
         return [
-            one for one in sorted(self.seen) if "sooner" in text_of(PROC / str(one) / "cmdline")
+            pid for pid in sorted(self.seen) if "sooner" in text_of(PROC / str(pid) / "cmdline")
         ]
 
     def stop(self) -> None:
@@ -113,8 +113,8 @@ class SoakedServer:
         assert self.process.stdout is not None
         for line in self.process.stdout:
             self.output.append(line)
-            if found := re.search(r"http://\S+(?=/v1)", line):
-                return found[0]
+            if match := re.search(r"http://\S+(?=/v1)", line):
+                return match[0]
         raise SoonerError(
             f"the server ended with {self.process.wait()}: {' '.join(self.output)[-500:].strip()}"
         )
@@ -127,8 +127,8 @@ class SoakedServer:
 
 def resident(pid: int) -> float:
     """Resident memory of a process in MiB; 0 if it is gone."""
-    found = re.search(r"VmRSS:\s+(\d+) kB", text_of(PROC / str(pid) / "status"))
-    return int(found[1]) / 1024 if found else 0.0
+    match = re.search(r"VmRSS:\s+(\d+) kB", text_of(PROC / str(pid) / "status"))
+    return int(match[1]) / 1024 if match else 0.0
 
 
 def busy_seconds(pid: int) -> float:

@@ -17,7 +17,7 @@ def medians(points: Sequence[Point], windows: int) -> list[Point]:
     begin, end = points[0][0], points[-1][0]
     width = (end - begin) / windows or 1.0
     edges = [begin + number * width for number in range(windows)] + [float("inf")]
-    parts = [[one for one in points if low <= one[0] < high] for low, high in pairwise(edges)]
+    parts = [[point for point in points if low <= point[0] < high] for low, high in pairwise(edges)]
     return [(median(x for x, _ in part), median(y for _, y in part)) for part in parts if part]
 
 

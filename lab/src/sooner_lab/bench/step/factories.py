@@ -51,39 +51,39 @@ LARGEST = 128
 
 def hf_dynamic(model: Any, rows: int, length: int) -> Step:
     """HF's step of `generate` with its default cache, which grows."""
-    kept = DynamicCache(config=model.config)
+    cache = DynamicCache(config=model.config)
     config = model.config.get_text_config()
     heads, width = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
     shape = (rows, heads, length, width)
     for layer in range(config.num_hidden_layers):
         states = torch.zeros(shape, dtype=model.dtype, device=model.device)
-        kept.update(states, states.clone(), layer)
-    return _hf_step(model, rows, kept)
+        cache.update(states, states.clone(), layer)
+    return _hf_step(model, rows, cache)
 
 
 def hf_static(model: Any, rows: int, length: int) -> Step:
     """HF's step of `generate` with a static cache."""
     config = model.config.get_text_config()
-    kept: Any = StaticCache(config=model.config, max_cache_len=length + ROOM)
-    kept.early_initialization(
+    cache: Any = StaticCache(config=model.config, max_cache_len=length + ROOM)
+    cache.early_initialization(
         rows,
         config.num_key_value_heads,
         config.hidden_size // config.num_attention_heads,
         model.dtype,
         model.device,
     )
-    for layer in kept.layers:
+    for layer in cache.layers:
         layer.cumulative_length.fill_(length)
-    return _hf_step(model, rows, kept)
+    return _hf_step(model, rows, cache)
 
 
-def _hf_step(model: Any, most: int, kept: Any) -> Step:
+def _hf_step(model: Any, max_rows: int, cache: Any) -> Step:
     """Forward and greedy choice as `generate` has them, without its criteria."""
 
-    tokens = torch.zeros(most, LARGEST, dtype=torch.long, device=model.device)
+    tokens = torch.zeros(max_rows, LARGEST, dtype=torch.long, device=model.device)
 
     def step(rows: int, entries: int) -> None:
-        output = model(input_ids=tokens[:rows, :entries], past_key_values=kept, use_cache=True)
+        output = model(input_ids=tokens[:rows, :entries], past_key_values=cache, use_cache=True)
         scores = output.logits.to(copy=True, dtype=torch.float32)  # [rows, entries, vocab]
         scores.argmax(-1)
 

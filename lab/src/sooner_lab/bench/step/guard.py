@@ -135,7 +135,7 @@ class Call:
     """An operation of a trace: its name, what it was given and returned, and its line."""
 
     op: str
-    given: str
+    signature: str
     line: str
 
 
@@ -148,8 +148,8 @@ class OperationTrace(StepMode):
 
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         result = func(*args, **kwargs)
-        given = tree_map(_signature, (args, kwargs, result))
-        self.calls.append(Call(str(func), repr(given), called_from()))
+        signature = tree_map(_signature, (args, kwargs, result))
+        self.calls.append(Call(str(func), repr(signature), called_from()))
         return result
 
 
@@ -175,18 +175,25 @@ def check_static(step: Callable[[], Any], times: int = 3) -> None:
     before = traced(step)
     for _ in range(times - 1):
         after = traced(step)
-        for one, other in zip_longest(before, after):
-            if one is None or other is None or (one.op, one.given) != (other.op, other.given):
-                raise StepGrowsError(_difference(one, other))
+        for first, other in zip_longest(before, after):
+            if (
+                first is None
+                or other is None
+                or (first.op, first.signature) != (other.op, other.signature)
+            ):
+                raise StepGrowsError(_difference(first, other))
         before = after
 
 
-def _difference(one: Call | None, other: Call | None) -> str:
-    if one is None or other is None:
-        left = one or other
+def _difference(first: Call | None, other: Call | None) -> str:
+    if first is None or other is None:
+        left = first or other
         assert left is not None
         return f"two steps differ in length: only one of them runs {left.op} at {left.line}"
-    return f"two steps differ: {one.op} {one.given}, then {other.op} {other.given}, at {other.line}"
+    return (
+        f"two steps differ: {first.op} {first.signature}, then {other.op} {other.signature}, at "
+        f"{other.line}"
+    )
 
 
 class IndexRanges(StepMode):
@@ -199,9 +206,9 @@ class IndexRanges(StepMode):
     def call(self, func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         for index, size, lowest in _ranges(func, args):
             if index.numel() and index.dtype is not torch.bool:
-                least, most = int(index.min()), int(index.max())
-                if least < lowest or most >= size:
-                    wrong = least if least < lowest else most
+                minimum, maximum = int(index.min()), int(index.max())
+                if minimum < lowest or maximum >= size:
+                    wrong = minimum if minimum < lowest else maximum
                     raise OutOfRangeError(
                         f"{func}: index {wrong} is not in {lowest} .. {size - 1}, "
                         f"at {called_from()}"

@@ -109,12 +109,12 @@ def touched(tensor: Tensor) -> int:
 
 def all_bytes(args: Any, kwargs: Any, result: Any) -> int:
     """Every argument read once, every result written once."""
-    return sum(touched(one) for one in tensors((args, kwargs, result)))
+    return sum(touched(tensor) for tensor in tensors((args, kwargs, result)))
 
 
 def _gathered(args: Any, kwargs: Any, result: Any) -> int:
     """What is picked out, read and written, and the indices."""
-    return 2 * touched(result) + sum(touched(one) for one in tensors((args[1:], kwargs)))
+    return 2 * touched(result) + sum(touched(tensor) for tensor in tensors((args[1:], kwargs)))
 
 
 def _embedded(args: Any, kwargs: Any, result: Any) -> int:
@@ -125,22 +125,22 @@ def _scattered(args: Any, kwargs: Any, result: Any) -> int:
     """What is written, read from its source, and the indices; not the whole store."""
     index, *source = args[2:4]
     written = index.numel() * args[0].element_size()
-    read = sum(touched(one) for one in tensors(source))
+    read = sum(touched(tensor) for tensor in tensors(source))
     return written + read + touched(index)
 
 
 def _put(args: Any, kwargs: Any, result: Any) -> int:
     """The same for indices of several axes: as many elements as the broadcast values."""
     indices = list(tensors(args[1]))
-    count = math.prod(torch.broadcast_shapes(*[one.shape for one in indices]))
+    count = math.prod(torch.broadcast_shapes(*[tensor.shape for tensor in indices]))
     rest = math.prod(args[0].shape[axis] for axis in _free_axes(args))
     written = count * rest * args[0].element_size()
-    return written + touched(args[2]) + sum(touched(one) for one in indices)
+    return written + touched(args[2]) + sum(touched(tensor) for tensor in indices)
 
 
 def _free_axes(args: Any) -> list[int]:
-    given = len(args[1])
-    return [axis for axis in range(args[0].ndim) if axis >= given or args[1][axis] is None]
+    count = len(args[1])
+    return [axis for axis in range(args[0].ndim) if axis >= count or args[1][axis] is None]
 
 
 def _copied(args: Any, kwargs: Any, result: Any) -> int:

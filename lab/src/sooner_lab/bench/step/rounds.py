@@ -77,8 +77,8 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
             noise = torch.randn(weights.shape, generator=generator)
             weights.data += 0.1 * weights.data.std() * noise
     prompt = inputs()["input_ids"]
-    said = model.generate(**inputs(), max_new_tokens=NEW, eos_token_id=None, do_sample=False)
-    text = said[0, prompt.shape[1] :].tolist()
+    output = model.generate(**inputs(), max_new_tokens=NEW, eos_token_id=None, do_sample=False)
+    text = output[0, prompt.shape[1] :].tolist()
     head = to_device(sooner.EagleHead.for_target(model))
     reduced = to_device(Eagle3Head(Eagle3Config.like(adapt(model), (0, 1, 1), 40)))
     drafter = to_device(block_drafter(model))

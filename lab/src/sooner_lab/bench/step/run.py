@@ -58,7 +58,9 @@ def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, An
         "hf_ops_per_round": allowed,
         "methods": methods,
         "hf": hf,
-        "faults": [f"{row['method']}: {one}" for row in methods for one in row.get("faults", ())],
+        "faults": [
+            f"{row['method']}: {fault}" for row in methods for fault in row.get("faults", ())
+        ],
         "provenance": provenance("cpu", "float32", 0),
     }
 
@@ -91,8 +93,8 @@ def static_row(factory: StepFactory, settings: StepSettings, compiles: bool) -> 
     row |= {"graph_breaks": None, "recompiles": None}
     if compiles:
         small = factory.build(shapes.tiny(1), rows, 30)
-        found = compilation(small, [(rows, 1), (rows, max(entries, 8))])
-        row |= {"graph_breaks": found.graph_breaks, "recompiles": found.recompiles}
+        counts = compilation(small, [(rows, 1), (rows, max(entries, 8))])
+        row |= {"graph_breaks": counts.graph_breaks, "recompiles": counts.recompiles}
     return row
 
 
@@ -109,13 +111,13 @@ def bytes_of_steps(factory: StepFactory, settings: StepSettings) -> dict[str, An
     """Bytes of a plain step and of a verification, each behind a prompt of `length` tokens."""
     with fake_cuda(), torch.inference_mode():
         model = shapes.qwen2_5_7b(settings.layers)
-        found = []
+        results = []
         for entries in (1, settings.block):
             step = factory.build(model, settings.rows, settings.length)
             step(settings.rows, entries)
             operations, _ = counted(step, settings.rows, entries, factory)
-            found.append(operations.nbytes.total())
-    plain, verify = found
+            results.append(operations.nbytes.total())
+    plain, verify = results
     return {
         "plain_bytes": plain,
         "verify_bytes": verify,
@@ -160,32 +162,34 @@ def faults(row: dict[str, Any], allowed: float) -> list[str]:
     Args:
         allowed: operations of HF's own round.
     """
-    found = []
+    lines = []
     if row["first_wait"]:
-        found.append(f"waits: {row['first_wait']}")
+        lines.append(f"waits: {row['first_wait']}")
     if row["growth"]:
-        found.append(row["growth"])
+        lines.append(row["growth"])
     if row["ops_at_length"] != row["ops_per_round"]:
-        found.append(f"{row['ops_per_round']} operations, {row['ops_at_length']} when longer")
+        lines.append(f"{row['ops_per_round']} operations, {row['ops_at_length']} when longer")
     for name in ("graph_breaks", "recompiles"):
         if row[name]:
-            found.append(f"{row[name]} {name.replace('_', ' ')}")
+            lines.append(f"{row[name]} {name.replace('_', ' ')}")
     if row["verify_bytes_over_plain"] > LAW:
-        found.append(f"a verification moves {row['verify_bytes_over_plain']:.2f} x a plain step")
+        lines.append(f"a verification moves {row['verify_bytes_over_plain']:.2f} x a plain step")
     if row["method"] == "plain" and row["ops_per_round"] > allowed:
-        found.append(f"{row['ops_per_round']} operations, HF's own round {allowed:.0f}")
-    return found
+        lines.append(f"{row['ops_per_round']} operations, HF's own round {allowed:.0f}")
+    return lines
 
 
-def of_round(one: rounds.WatchedRound) -> dict[str, Any]:
+def of_round(watched: rounds.WatchedRound) -> dict[str, Any]:
     """What whole rounds do on the simulated device, drafts included."""
     return {
-        "rounds": one.rounds,
-        "ops_of_round": one.ops,
-        "reads_of_round": one.reads + one.reads_between,
-        "uploads_of_round": one.uploads + one.uploads_between,
-        "clocks_of_round": one.clocks,
-        "waits_of_round": [f"{times:.2f} {section}: {wait}" for times, section, wait in one.lines],
+        "rounds": watched.rounds,
+        "ops_of_round": watched.ops,
+        "reads_of_round": watched.reads + watched.reads_between,
+        "uploads_of_round": watched.uploads + watched.uploads_between,
+        "clocks_of_round": watched.clocks,
+        "waits_of_round": [
+            f"{times:.2f} {section}: {wait}" for times, section, wait in watched.lines
+        ],
     }
 
 

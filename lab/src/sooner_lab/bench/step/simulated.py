@@ -24,24 +24,24 @@ DEVICE = torch.device("meta")
 
 
 class SimulatedTensor(Tensor):
-    """Says that it is on `DEVICE`; `held` has its values."""
+    """Says that it is on `DEVICE`; `cpu_values` has its values."""
 
-    held: Tensor
+    cpu_values: Tensor
 
     @staticmethod
-    def __new__(cls, held: Tensor) -> SimulatedTensor:
+    def __new__(cls, tensor: Tensor) -> SimulatedTensor:
         with torch.inference_mode(
             False
         ):  # a view made in that mode can't be of a tensor that is not
             made = Tensor._make_wrapper_subclass(
                 cls,
-                held.size(),
-                strides=held.stride(),
-                storage_offset=held.storage_offset(),
-                dtype=held.dtype,
+                tensor.size(),
+                strides=tensor.stride(),
+                storage_offset=tensor.storage_offset(),
+                dtype=tensor.dtype,
                 device=DEVICE,
             )
-        made.held = held
+        made.cpu_values = tensor
         return made
 
     __torch_function__ = torch._C._disabled_torch_function_impl  # type: ignore[assignment]
@@ -65,8 +65,8 @@ def to_device(model: Any) -> Any:
     for module in model.modules():
         for name, weights in list(module._parameters.items()):
             if weights is not None:
-                held = SimulatedTensor(weights.detach())
-                module._parameters[name] = torch.nn.Parameter(held, requires_grad=False)
+                simulated = SimulatedTensor(weights.detach())
+                module._parameters[name] = torch.nn.Parameter(simulated, requires_grad=False)
         for name, values in list(module._buffers.items()):
             if values is not None:
                 module._buffers[name] = SimulatedTensor(values)
@@ -80,28 +80,28 @@ class _Device(StepMode):
 
 def _on_cpu(func: Any, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run an operation on the values; what it returns is where it would be."""
-    given: dict[int, SimulatedTensor] = {}
+    simulated: dict[int, SimulatedTensor] = {}
 
-    def values(one: Any) -> Any:
-        if isinstance(one, SimulatedTensor):
-            given[id(one.held)] = one
-            return one.held
-        return one
+    def values(value: Any) -> Any:
+        if isinstance(value, SimulatedTensor):
+            simulated[id(value.cpu_values)] = value
+            return value.cpu_values
+        return value
 
-    own_args, own_kwargs = tree_map(values, (args, kwargs))
-    is_there = bool(given)
-    if (device := own_kwargs.get("device")) is not None:
+    cpu_args, cpu_kwargs = tree_map(values, (args, kwargs))
+    is_there = bool(simulated)
+    if (device := cpu_kwargs.get("device")) is not None:
         is_there = torch.device(device) == DEVICE
-        own_kwargs["device"] = torch.device("cpu")
+        cpu_kwargs["device"] = torch.device("cpu")
 
-    def placed(one: Any) -> Any:
-        if not isinstance(one, Tensor):
-            return one
-        if id(one) in given:  # in place
-            return given[id(one)]
-        return SimulatedTensor(one) if is_there else one
+    def placed(value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if id(value) in simulated:  # in place
+            return simulated[id(value)]
+        return SimulatedTensor(value) if is_there else value
 
-    return tree_map(placed, func(*own_args, **own_kwargs))
+    return tree_map(placed, func(*cpu_args, **cpu_kwargs))
 
 
 class _Functions(TorchFunctionMode):
@@ -121,8 +121,8 @@ class _Functions(TorchFunctionMode):
                 args = (args[0], _sent(args[1]), *args[2:])
             return func(*args)
         if func is scaled_dot_product_attention and isinstance(args[0], SimulatedTensor):
-            held = tree_map(lambda x: getattr(x, "held", x), (args, kwargs))
-            return SimulatedTensor(func(*held[0], **held[1]))
+            unwrapped = tree_map(lambda x: getattr(x, "cpu_values", x), (args, kwargs))
+            return SimulatedTensor(func(*unwrapped[0], **unwrapped[1]))
         return func(*args, **kwargs)
 
 
@@ -130,4 +130,4 @@ def _sent(index: Any) -> Any:
     """An index whose lists are tensors on the device, as indexing makes them there."""
     if isinstance(index, list):
         return torch.tensor(index).to(DEVICE)
-    return tuple(_sent(one) for one in index) if isinstance(index, tuple) else index
+    return tuple(_sent(part) for part in index) if isinstance(index, tuple) else index

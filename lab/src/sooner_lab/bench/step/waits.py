@@ -64,11 +64,11 @@ def wait_of(
     Args:
         host_is_device: values of host tensors are read at a cost, too.
     """
-    found = _kind(func, args, kwargs)
-    if found is None:
+    wait = _kind(func, args, kwargs)
+    if wait is None:
         return None
-    kind, why = found
-    is_free = all(one.device.type == "cpu" for one in tensors((args, kwargs)))
+    kind, why = wait
+    is_free = all(tensor.device.type == "cpu" for tensor in tensors((args, kwargs)))
     return None if kind == READ and is_free and not host_is_device else Wait(kind, str(func), why)
 
 
@@ -84,7 +84,7 @@ def _kind(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, 
     if func in HIDDEN:
         return READ, HIDDEN[func]
     if func in INDEXING:
-        return _of_indices(args[0], [one for one in args[1] if one is not None])
+        return _of_indices(args[0], [index for index in args[1] if index is not None])
     if torch.Tag.data_dependent_output in func.tags:
         return READ, "the host reads a value"
     if torch.Tag.dynamic_output_shape in func.tags and not _has_size(func, kwargs):
@@ -102,11 +102,11 @@ def _between(source: torch.device, target: Any) -> tuple[str, str] | None:
 
 
 def _of_indices(indexed: Tensor, indices: Sequence[Tensor]) -> tuple[str, str] | None:
-    for one in indices:
-        if one.dtype in (torch.bool, torch.uint8):
-            return READ, f"a boolean index {list(one.shape)} needs its number of hits"
-        if one.device.type != indexed.device.type:
-            return UPLOAD, f"an index {list(one.shape)} on {one.device} into {indexed.device}"
+    for index in indices:
+        if index.dtype in (torch.bool, torch.uint8):
+            return READ, f"a boolean index {list(index.shape)} needs its number of hits"
+        if index.device.type != indexed.device.type:
+            return UPLOAD, f"an index {list(index.shape)} on {index.device} into {indexed.device}"
     return None
 
 
@@ -116,7 +116,7 @@ def _has_size(func: Any, kwargs: dict[str, Any]) -> bool:
 
 def _of_mixed(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, str] | None:
     """Host tensors beside device tensors; one without axes is a number, which kernels take."""
-    kinds = {one.device.type for one in tensors((args, kwargs)) if one.ndim}
+    kinds = {tensor.device.type for tensor in tensors((args, kwargs)) if tensor.ndim}
     if len(kinds) > 1 and "cpu" in kinds:
         return UPLOAD, "takes tensors of the host and of the device"
     return None
@@ -124,7 +124,7 @@ def _of_mixed(args: Sequence[Any], kwargs: dict[str, Any]) -> tuple[str, str] | 
 
 def tensors(values: Any) -> Iterator[Tensor]:
     """All tensors in nested arguments."""
-    return (one for one in tree_iter(values) if isinstance(one, Tensor))
+    return (value for value in tree_iter(values) if isinstance(value, Tensor))
 
 
 def called_from() -> str:

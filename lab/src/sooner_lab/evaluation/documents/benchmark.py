@@ -68,7 +68,7 @@ class Benchmark:
         Raises:
             SoonerError: a page's picture or PDF is missing.
         """
-        missing = [one.source for one in self.samples if not one.source.is_file()]
+        missing = [sample.source for sample in self.samples if not sample.source.is_file()]
         if missing:
             raise SoonerError(
                 f"{len(missing)} of {len(self.samples)} pages of {self.kind} have no file, such as "

@@ -42,12 +42,12 @@ def read_blocks(markdown: str) -> list[PageBlock]:
     A heading is a block of its own. Formulas within a line stay in their text.
     """
     markdown = markdown.replace("\r\n", "\n")
-    found, at = list[PageBlock](), 0
+    blocks, at = list[PageBlock](), 0
     for match in SPECIAL.finditer(markdown):
-        found += _texts(markdown[at : match.start()])
-        found.append(_special(match))
+        blocks += _texts(markdown[at : match.start()])
+        blocks.append(_special(match))
         at = match.end()
-    return [block for block in [*found, *_texts(markdown[at:])] if block.text.strip()]
+    return [block for block in [*blocks, *_texts(markdown[at:])] if block.text.strip()]
 
 
 def _special(match: re.Match[str]) -> PageBlock:

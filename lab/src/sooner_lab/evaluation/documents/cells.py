@@ -19,7 +19,7 @@ STEPS: Mapping[Side, tuple[int, int]] = {
     "left": (0, -1),
     "right": (0, 1),
 }
-MOST_SPAN = 1000
+MAX_SPAN = 1000
 
 
 @dataclass(eq=False)
@@ -65,25 +65,31 @@ class CellTable:
                     self._at[r, c] = cell
                     cell.places.append((r, c))
 
-    def beside(self, cell: TableCell, side: Side) -> list[TableCell]:
+    def neighbours(self, cell: TableCell, side: Side) -> list[TableCell]:
         """Cells that touch a side of a cell; none at the table's edge."""
         down, across = STEPS[side]
-        found = (self._at.get((row + down, column + across)) for row, column in cell.places)
-        return list(dict.fromkeys(one for one in found if one is not None and one is not cell))
+        neighbours = (self._at.get((row + down, column + across)) for row, column in cell.places)
+        return list(
+            dict.fromkeys(
+                neighbour
+                for neighbour in neighbours
+                if neighbour is not None and neighbour is not cell
+            )
+        )
 
     def headings(self, cell: TableCell, side: Side) -> list[TableCell]:
         """Heading cells on the way from a cell to the table's edge; without any, those there."""
         seen, ends, ahead = dict[TableCell, None](), list[TableCell](), [cell]
         while ahead:
-            one = ahead.pop()
-            if one in seen:
+            current = ahead.pop()
+            if current in seen:
                 continue
-            seen[one] = None
-            following = self.beside(one, side)
+            seen[current] = None
+            following = self.neighbours(current, side)
             ahead += following
-            if not following and one is not cell:
-                ends.append(one)
-        return [one for one in seen if one.is_heading and one is not cell] or ends
+            if not following and current is not cell:
+                ends.append(current)
+        return [current for current in seen if current.is_heading and current is not cell] or ends
 
 
 def tables_of(markdown: str, with_pipes: bool = True) -> Iterator[CellTable]:
@@ -120,4 +126,4 @@ def _spec(cell: Any) -> tuple[str, bool, int, int]:
 
 def _span(cell: Any, name: str) -> int:
     value = (cell.get(name) or "").strip()
-    return min(max(int(value), 1), MOST_SPAN) if value.isdecimal() else 1
+    return min(max(int(value), 1), MAX_SPAN) if value.isdecimal() else 1

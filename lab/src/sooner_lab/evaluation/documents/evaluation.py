@@ -82,7 +82,7 @@ class Evaluation:
         Raises:
             KeyError: no page has it.
         """
-        return {(one.metric, one.group): one.value for one in self.means}[metric, group]
+        return {(mean.metric, mean.group): mean.value for mean in self.means}[metric, group]
 
     def to_json(self) -> dict[str, Any]:
         """Plain data, all pages in it."""
@@ -96,13 +96,13 @@ class Evaluation:
             "versions": versions(),
             "counts": {"pages": len(self.pages), "empty": len(self.problems)},
             "left_out": dict(self.benchmark.left_out),
-            "empty": [{"page": one.name, "why": one.problem} for one in self.problems],
-            "means": [{**asdict(one), "group": list(one.group)} for one in self.means],
+            "empty": [{"page": item.name, "why": item.problem} for item in self.problems],
+            "means": [{**asdict(item), "group": list(item.group)} for item in self.means],
             "pages": [
                 {
                     "page": page.name,
                     "groups": dict(page.groups),
-                    "figures": [_plain(one) for one in page.figures],
+                    "figures": [_plain(item) for item in page.figures],
                 }
                 for page in self.pages
             ],
@@ -110,8 +110,8 @@ class Evaluation:
 
 
 def _plain(figure: Figure) -> dict[str, Any]:
-    told = {"metric": figure.metric, "value": figure.value, "groups": dict(figure.groups)}
-    return {**told, "name": figure.name} if figure.name else told
+    data = {"metric": figure.metric, "value": figure.value, "groups": dict(figure.groups)}
+    return {**data, "name": figure.name} if figure.name else data
 
 
 def score(
@@ -137,8 +137,8 @@ def score(
     kind, pages = kind_of(benchmark), list[PageFigures]()
     for number, sample in enumerate(benchmark.samples, start=1):
         problem = (failed or {}).get(sample.name, "")
-        given = predictions.get(sample.name)
-        texts = [given] if isinstance(given, str) else list(given or [])
+        prediction = predictions.get(sample.name)
+        texts = [prediction] if isinstance(prediction, str) else list(prediction or [])
         if not texts and not problem:
             problem = "no prediction"
         figures = kind.score(sample, [] if problem else texts)
@@ -151,18 +151,18 @@ def score(
 def means_of(benchmark: Benchmark, pages: Sequence[PageFigures]) -> list[Mean]:
     """Each metric over everything, with its interval, and over each group."""
     kind, generator = kind_of(benchmark), np.random.default_rng(0)
-    found = []
+    means = []
     for metric in kind.metrics:
-        values = [[one for one in page.figures if one.metric == metric] for page in pages]
+        values = [[figure for figure in page.figures if figure.metric == metric] for page in pages]
         if not any(values):
             continue
         whole = _mean(metric, (ALL, ""), values, kind.mean_of, generator)
-        found += [whole, *_grouped(metric, values)]
-    return found
+        means += [whole, *_grouped(metric, values)]
+    return means
 
 
 def _grouped(metric: str, values: list[list[Figure]]) -> list[Mean]:
-    groups = {pair for figures in values for one in figures for pair in one.groups.items()}
+    groups = {pair for figures in values for figure in figures for pair in figure.groups.items()}
     return [
         _mean(
             metric, pair, [[f for f in page if f.groups.get(pair[0]) == pair[1]] for page in values]
@@ -180,12 +180,14 @@ def _mean(
 ) -> Mean:
     """A mean over pages' figures; of the means of `strata`, if figures have labels of that kind."""
     pages = [figures for figures in values if figures]
-    labels = sorted({one.groups.get(strata or "", "") for figures in pages for one in figures})
+    labels = sorted(
+        {figure.groups.get(strata or "", "") for figures in pages for figure in figures}
+    )
     sums, counts = np.zeros((2, len(pages), len(labels)))  # [pages, strata] each
     for row, figures in enumerate(pages):
-        for one in figures:
-            column = labels.index(one.groups.get(strata or "", ""))
-            sums[row, column] += one.value
+        for figure in figures:
+            column = labels.index(figure.groups.get(strata or "", ""))
+            sums[row, column] += figure.value
             counts[row, column] += 1
     bounds = interval(sums, counts, generator) if generator is not None else None
     value = float(mean(sums.sum(0), counts.sum(0)))

@@ -63,8 +63,8 @@ def field_of(record: Any, name: str, kind: type, place: str) -> Any:
     """
     value = record.get(name) if isinstance(record, dict) else None
     if not isinstance(value, kind) or isinstance(value, bool) != (kind is bool):
-        found = "missing" if value is None else f"{type(value).__name__}, not {kind.__name__}"
-        raise SoonerError(f"{place}: '{name}' is {found}; the layout is not the published one")
+        actual = "missing" if value is None else f"{type(value).__name__}, not {kind.__name__}"
+        raise SoonerError(f"{place}: '{name}' is {actual}; the layout is not the published one")
     return value
 
 

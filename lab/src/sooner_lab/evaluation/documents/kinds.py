@@ -19,7 +19,7 @@ class BenchmarkKind:
 
     Attributes:
         title: for people.
-        found: whether a folder holds it.
+        detect: whether a folder holds it.
         load: reads it.
         score: figures of a page, of which there are texts.
         metrics: what each means.
@@ -28,7 +28,7 @@ class BenchmarkKind:
     """
 
     title: str
-    found: Callable[[Path], object]
+    detect: Callable[[Path], object]
     load: Callable[[Path], Benchmark]
     score: Callable[[BenchmarkPage, Sequence[str]], list[Figure]]
     metrics: Mapping[str, str]
@@ -98,12 +98,12 @@ def recognised(folder: Path) -> str:
     Raises:
         SoonerError: none of them, or several.
     """
-    found = [name for name, kind in KINDS.items() if kind.found(folder)]
-    if len(found) > 1:
-        raise SoonerError(f"'{folder}' may be {' or '.join(found)}; say which with --benchmark")
-    if not found:
+    names = [name for name, kind in KINDS.items() if kind.detect(folder)]
+    if len(names) > 1:
+        raise SoonerError(f"'{folder}' may be {' or '.join(names)}; say which with --benchmark")
+    if not names:
         raise SoonerError(
             f"'{folder}' holds no known benchmark: no OmniDocBench.json, no *.jsonl of "
             "olmOCR-Bench, no document_*.json of Ocean-OCR-Bench"
         )
-    return found[0]
+    return names[0]

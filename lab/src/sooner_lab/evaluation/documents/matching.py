@@ -28,7 +28,7 @@ class Match:
         length: of the longer one.
     """
 
-    heard: tuple[int, ...]
+    observed: tuple[int, ...]
     meant: tuple[int, ...]
     edits: int
     length: int
@@ -38,7 +38,7 @@ class Match:
         return self.edits / self.length if self.length else 0.0
 
 
-def match(heard: Sequence[str], meant: Sequence[str], marks: Sequence[Any]) -> list[Match]:
+def match(observed: Sequence[str], meant: Sequence[str], marks: Sequence[Any]) -> list[Match]:
     """Assign the blocks of a prediction to those of the truth.
 
     One to one first, so that the sum of distances is least (Hungarian method), among pairs that
@@ -56,45 +56,45 @@ def match(heard: Sequence[str], meant: Sequence[str], marks: Sequence[Any]) -> l
     Raises:
         SoonerError: rapidfuzz or scipy is not installed.
     """
-    sides = _Sides(heard, meant, marks)
+    sides = _Sides(observed, meant, marks)
     matches = _assigned(sides)
     while (better := _joined(sides, matches)) is not None:
         matches = better
-    kept = [one for one in matches if one.distance <= APART]
-    return kept + _rest(sides, kept)
+    close = [pair for pair in matches if pair.distance <= APART]
+    return close + _rest(sides, close)
 
 
 class _Sides:
     """Both sides and the distance of parts of them."""
 
-    def __init__(self, heard: Sequence[str], meant: Sequence[str], marks: Sequence[Any]) -> None:
-        self.heard, self.meant, self.marks = heard, meant, marks
+    def __init__(self, observed: Sequence[str], meant: Sequence[str], marks: Sequence[Any]) -> None:
+        self.observed, self.meant, self.marks = observed, meant, marks
         self.levenshtein = needed("rapidfuzz.distance", "the edit distance").Levenshtein
         self._known: dict[tuple[tuple[int, ...], tuple[int, ...]], Match] = {}
 
-    def match(self, heard: tuple[int, ...], meant: tuple[int, ...]) -> Match:
+    def match(self, observed: tuple[int, ...], meant: tuple[int, ...]) -> Match:
         """A match of these blocks; joining asks for the same ones again and again."""
-        if (heard, meant) not in self._known:
-            self._known[heard, meant] = self._match(heard, meant)
-        return self._known[heard, meant]
+        if (observed, meant) not in self._known:
+            self._known[observed, meant] = self._match(observed, meant)
+        return self._known[observed, meant]
 
-    def _match(self, heard: tuple[int, ...], meant: tuple[int, ...]) -> Match:
-        said = "".join(self.heard[place] for place in heard)
+    def _match(self, observed: tuple[int, ...], meant: tuple[int, ...]) -> Match:
+        joined = "".join(self.observed[place] for place in observed)
         true = "".join(self.meant[place] for place in meant)
-        edits = int(self.levenshtein.distance(said, true))
-        return Match(heard, meant, edits, max(len(said), len(true)))
+        edits = int(self.levenshtein.distance(joined, true))
+        return Match(observed, meant, edits, max(len(joined), len(true)))
 
 
 def _assigned(sides: _Sides) -> list[Match]:
     """One to one, the least sum of distances."""
-    if not sides.heard or not sides.meant:
+    if not sides.observed or not sides.meant:
         return []
     optimize = needed("scipy.optimize", "the matching of blocks")
     process = needed("rapidfuzz.process", "the edit distance")
     letters = process.cdist(
-        sides.heard, sides.meant, scorer=sides.levenshtein.normalized_distance, dtype=np.float32
+        sides.observed, sides.meant, scorer=sides.levenshtein.normalized_distance, dtype=np.float32
     )  # [heard, meant]
-    shared, shorter, longer = _trigrams_of(sides.heard, sides.meant)  # [heard, meant] each
+    shared, shorter, longer = _trigrams_of(sides.observed, sides.meant)  # [heard, meant] each
     allowed = (letters <= APART) | (shared >= WITHIN * shorter)
     # Any short text is nearly a part of a long one by its letters; trigrams tell its own.
     costs = np.where(allowed, (letters + 1 - shared / longer) / 2, 1.0)
@@ -103,15 +103,18 @@ def _assigned(sides: _Sides) -> list[Match]:
 
 
 def _trigrams_of(
-    heard: Sequence[str], meant: Sequence[str]
+    observed: Sequence[str], meant: Sequence[str]
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """How many trigrams two texts share, and how many the shorter and the longer one has."""
-    said, true = [_trigrams(text) for text in heard], [_trigrams(text) for text in meant]
+    grams_observed, true = (
+        [_trigrams(text) for text in observed],
+        [_trigrams(text) for text in meant],
+    )
     names: dict[str, int] = {}
-    for gram in (gram for grams in (*said, *true) for gram in grams):
+    for gram in (gram for grams in (*grams_observed, *true) for gram in grams):
         names.setdefault(gram, len(names))
-    shared = (_incidence(said, names) @ _incidence(true, names).T).toarray()
-    sizes = [len(grams) for grams in said], [len(grams) for grams in true]
+    shared = (_incidence(grams_observed, names) @ _incidence(true, names).T).toarray()
+    sizes = [len(grams) for grams in grams_observed], [len(grams) for grams in true]
     return shared, np.minimum.outer(*sizes), np.maximum.outer(*sizes)
 
 
@@ -135,50 +138,50 @@ def _joined(sides: _Sides, matches: list[Match]) -> list[Match] | None:
     """
     options = sorted(_options(sides, matches), key=lambda option: -option[0])
     changed, used = dict[int, Match](), set[Match]()
-    for _, place, one, grown in options:
-        if place not in changed and one not in used:
+    for _, place, block, grown in options:
+        if place not in changed and block not in used:
             changed[place] = grown
-            used.add(one)
-    return [changed.get(n, one) for n, one in enumerate(matches)] if changed else None
+            used.add(block)
+    return [changed.get(n, block) for n, block in enumerate(matches)] if changed else None
 
 
 def _options(sides: _Sides, matches: Sequence[Match]) -> Iterator[tuple[int, int, Match, Match]]:
     """Gain in letters, place of the match, the block, and the match with it."""
     rest = _rest(sides, matches)
-    heard = {one.heard[0]: one for one in rest if one.heard}
-    meant = {one.meant[0]: one for one in rest if one.meant}
-    for place, beside in enumerate(matches):
-        near = [heard.get(n) for n in (beside.heard[0] - 1, beside.heard[-1] + 1)]
-        near += [meant.get(n) for n in (beside.meant[0] - 1, beside.meant[-1] + 1)]
-        for one in near:
-            grown = _grown(sides, beside, one) if one is not None else None
-            if one is not None and grown is not None:
-                gain = beside.edits - grown.edits
-                if gain >= max(WITHIN * one.length, 1):
-                    yield gain, place, one, grown
+    observed = {block.observed[0]: block for block in rest if block.observed}
+    meant = {block.meant[0]: block for block in rest if block.meant}
+    for place, neighbour in enumerate(matches):
+        near = [observed.get(n) for n in (neighbour.observed[0] - 1, neighbour.observed[-1] + 1)]
+        near += [meant.get(n) for n in (neighbour.meant[0] - 1, neighbour.meant[-1] + 1)]
+        for block in near:
+            grown = _grown(sides, neighbour, block) if block is not None else None
+            if block is not None and grown is not None:
+                gain = neighbour.edits - grown.edits
+                if gain >= max(WITHIN * block.length, 1):
+                    yield gain, place, block, grown
 
 
-def _grown(sides: _Sides, beside: Match, one: Match) -> Match | None:
+def _grown(sides: _Sides, neighbour: Match, block: Match) -> Match | None:
     """A match with a neighbour in it; `None` if the truth's marks differ."""
-    if one.heard:
-        return sides.match(tuple(sorted((*beside.heard, *one.heard))), beside.meant)
-    if sides.marks[one.meant[0]] != sides.marks[beside.meant[0]]:
+    if block.observed:
+        return sides.match(tuple(sorted((*neighbour.observed, *block.observed))), neighbour.meant)
+    if sides.marks[block.meant[0]] != sides.marks[neighbour.meant[0]]:
         return None
-    return sides.match(beside.heard, tuple(sorted((*beside.meant, *one.meant))))
+    return sides.match(neighbour.observed, tuple(sorted((*neighbour.meant, *block.meant))))
 
 
 def _rest(sides: _Sides, matches: Sequence[Match]) -> list[Match]:
     """What no match holds, each alone."""
-    said = {place for one in matches for place in one.heard}
-    true = {place for one in matches for place in one.meant}
-    surplus = [sides.match((n,), ()) for n in range(len(sides.heard)) if n not in said]
+    used = {place for matched in matches for place in matched.observed}
+    true = {place for matched in matches for place in matched.meant}
+    surplus = [sides.match((n,), ()) for n in range(len(sides.observed)) if n not in used]
     return surplus + [sides.match((), (n,)) for n in range(len(sides.meant)) if n not in true]
 
 
-def shifted(one: Match, heard: Sequence[int], meant: Sequence[int]) -> Match:
+def shifted(pair: Match, observed: Sequence[int], meant: Sequence[int]) -> Match:
     """The same match with places of longer lists, of which the sides were picked."""
     return replace(
-        one,
-        heard=tuple(heard[place] for place in one.heard),
-        meant=tuple(meant[place] for place in one.meant),
+        pair,
+        observed=tuple(observed[place] for place in pair.observed),
+        meant=tuple(meant[place] for place in pair.meant),
     )

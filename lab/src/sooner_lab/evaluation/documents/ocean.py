@@ -50,10 +50,10 @@ def load(folder: Path) -> Benchmark:
             f"'{folder}' has no document_en.json or document_zh.json; they are in {DATA}/ of the "
             "repository guoxy25/Ocean-OCR"
         )
-    samples = [one for path in sets for one in _samples(path)]
-    others = [path for path in root(folder).glob("*.json") if SUBSETS.fullmatch(path.name)]
+    samples = [sample for path in sets for sample in _samples(path)]
+    unknown = [path for path in root(folder).glob("*.json") if SUBSETS.fullmatch(path.name)]
     left_out = {
-        f"{path.stem}, which is no document set": len(read_json(path)) for path in sorted(others)
+        f"{path.stem}, which is no document set": len(read_json(path)) for path in sorted(unknown)
     }
     return Benchmark(NAME, folder, tuple(samples), left_out)
 
@@ -62,7 +62,7 @@ def _samples(path: Path) -> list[BenchmarkPage]:
     records = read_json(path)
     if not isinstance(records, list) or not records:
         raise SoonerError(f"'{path}' has no list of pictures; the layout is not the published one")
-    return [_sample(one, path, f"'{path}', picture {n}") for n, one in enumerate(records, 1)]
+    return [_sample(record, path, f"'{path}', picture {n}") for n, record in enumerate(records, 1)]
 
 
 def _sample(record: Any, path: Path, place: str) -> BenchmarkPage:
@@ -90,14 +90,14 @@ def score_page(sample: BenchmarkPage, texts: Sequence[str]) -> list[Figure]:
     Raises:
         SoonerError: a library is not installed.
     """
-    said, true = (texts[0] if texts else "").strip(), sample.truth.strip()
-    words = overlap(said, true)
+    predicted, true = (texts[0] if texts else "").strip(), sample.truth.strip()
+    words = overlap(predicted, true)
     values = {
-        "edit": edit_distance(said, true),
+        "edit": edit_distance(predicted, true),
         "f1": words.f1,
         "precision": words.precision,
         "recall": words.recall,
-        "bleu": bleu(said, true),
-        "meteor": meteor(said, true),
+        "bleu": bleu(predicted, true),
+        "meteor": meteor(predicted, true),
     }
     return [Figure(name, value, sample.groups) for name, value in values.items()]

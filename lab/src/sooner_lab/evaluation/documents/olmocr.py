@@ -75,8 +75,8 @@ def _tests(files: Sequence[Path]) -> tuple[Tests, dict[str, int]]:
                 continue
             _check(record, kind, place)
             tests[pdf, page].append({**record, "file": path.stem})
-    for pdf, has_one in with_baseline.items():
-        if not has_one:
+    for pdf, has_baseline in with_baseline.items():
+        if not has_baseline:
             tests[pdf, 1].append({"type": BASELINE, "file": BASELINE})
     return tests, dict(left_out)
 

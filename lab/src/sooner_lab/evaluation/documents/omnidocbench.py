@@ -66,11 +66,11 @@ def find(folder: Path) -> Path | None:
     """
     if folder.is_file():
         return folder if folder.suffix == ".json" else None
-    found = sorted(folder.glob(ANNOTATIONS))
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
+    paths = sorted(folder.glob(ANNOTATIONS))
+    if len(paths) > 1:
+        names = ", ".join(path.name for path in paths)
         raise SoonerError(f"'{folder}' has {names}; give the file instead of the folder")
-    return found[0] if found else None
+    return paths[0] if paths else None
 
 
 def load(folder: Path) -> Benchmark:
@@ -89,10 +89,12 @@ def load(folder: Path) -> Benchmark:
     if not isinstance(pages, list) or not pages:
         raise SoonerError(f"'{path}' has no list of pages; the layout is not the published one")
     samples = [_sample(page, f"'{path}', page {n}", path.parent) for n, page in enumerate(pages, 1)]
-    twice = [name for name, count in Counter(one.name for one in samples).items() if count > 1]
+    twice = [
+        name for name, count in Counter(sample.name for sample in samples).items() if count > 1
+    ]
     if twice:
         raise SoonerError(f"'{path}': several pages are called '{twice[0]}'")
-    formulas = sum(b.kind == "formula" and b.is_scored for one in samples for b in one.truth)
+    formulas = sum(b.kind == "formula" and b.is_scored for sample in samples for b in sample.truth)
     left_out = {"CDM of displayed formulas, by its own tool": formulas} if formulas else {}
     return Benchmark(NAME, path.parent, tuple(samples), left_out)
 
@@ -101,7 +103,9 @@ def _sample(page: Any, place: str, folder: Path) -> BenchmarkPage:
     info = field_of(page, "page_info", dict, place)
     name = Path(field_of(info, "image_path", str, place)).name
     attributes = info.get("page_attribute") or {}
-    groups = {one: str(attributes[one]) for one in GROUPS if attributes.get(one) is not None}
+    groups = {
+        label: str(attributes[label]) for label in GROUPS if attributes.get(label) is not None
+    }
     picture = folder / PICTURES / name
     if not picture.is_file() and (folder / name).is_file():
         picture = folder / name
@@ -118,36 +122,40 @@ def true_blocks(page: Mapping[str, Any], place: str = "page") -> list[TrueBlock]
     Raises:
         SoonerError: not of this layout.
     """
-    found = list(_blocks(field_of(page, "layout_dets", list, place), place))
+    blocks = list(_blocks(field_of(page, "layout_dets", list, place), place))
     relations = (page.get("extra") or {}).get("relation") or []
     cut = [
-        (one.get("source_anno_id"), one.get("target_anno_id"))
-        for one in relations
-        if isinstance(one, dict) and one.get("relation_type") == "truncated"
+        (relation.get("source_anno_id"), relation.get("target_anno_id"))
+        for relation in relations
+        if isinstance(relation, dict) and relation.get("relation_type") == "truncated"
     ]
-    found.sort(key=lambda block: (block.order is None, block.order or 0))
-    return _whole(found, cut)
+    blocks.sort(key=lambda block: (block.order is None, block.order or 0))
+    return _whole(blocks, cut)
 
 
 def _blocks(detections: list[Any], place: str) -> Iterator[TrueBlock]:
-    for number, one in enumerate(detections):
-        category = field_of(one, "category_type", str, f"{place}, block {number}")
+    for number, detection in enumerate(detections):
+        category = field_of(detection, "category_type", str, f"{place}, block {number}")
         kind = SCORED.get(category, "text")
         if category not in SCORED and category not in READ:
             continue  # pictures, and masks of what can't be read
-        text = one.get(FIELDS[kind])
+        text = detection.get(FIELDS[kind])
         text = "".join(text) if isinstance(text, list) else text
         if isinstance(text, str) and text.strip():
-            order = one.get("order")
-            is_scored = category in SCORED and not one.get("ignore")
+            order = detection.get("order")
+            is_scored = category in SCORED and not detection.get("ignore")
             yield TrueBlock(
-                kind, text, order if isinstance(order, int) else None, is_scored, one.get("anno_id")
+                kind,
+                text,
+                order if isinstance(order, int) else None,
+                is_scored,
+                detection.get("anno_id"),
             )
 
 
 def _whole(blocks: list[TrueBlock], cut: list[tuple[Any, Any]]) -> list[TrueBlock]:
     """Texts that are one put together, at the place of the first part."""
-    of = {one.anno_id: [n] for n, one in enumerate(blocks) if one.kind == "text"}
+    of = {block.anno_id: [n] for n, block in enumerate(blocks) if block.kind == "text"}
     for source, target in cut:
         first, second = of.get(source), of.get(target)
         if first is None or second is None or first is second:
@@ -157,7 +165,7 @@ def _whole(blocks: list[TrueBlock], cut: list[tuple[Any, Any]]) -> list[TrueBloc
     parts = {min(group): sorted(group) for group in of.values()}
     inner = {n for group in parts.values() for n in group} - set(parts)
     return [
-        replace(one, text=" ".join(blocks[part].text for part in parts.get(n, [n])))
-        for n, one in enumerate(blocks)
+        replace(block, text=" ".join(blocks[part].text for part in parts.get(n, [n])))
+        for n, block in enumerate(blocks)
         if n not in inner
     ]

@@ -51,7 +51,7 @@ def predicting(job: ParseJob, benchmark: Benchmark) -> ParseJob:
         SoonerError: a page's file is missing, or the folder can't be written.
     """
     benchmark.check_sources()
-    places = dict.fromkeys((one.place, one.source) for one in benchmark.samples)
+    places = dict.fromkeys((sample.place, sample.source) for sample in benchmark.samples)
     return replace(
         job,
         documents=[Document(source, Path(place)) for place, source in places],
@@ -62,9 +62,9 @@ def predicting(job: ParseJob, benchmark: Benchmark) -> ParseJob:
 
 def failures(job: ParseJob | RayJob, benchmark: Benchmark) -> Mapping[str, str]:
     """Reasons by page of what failed; of a document that could not be opened, for all its pages."""
-    found = {}
+    reasons = {}
     for sample in benchmark.samples:
         for line in job.manifest.lines(sample.place.as_posix()):
             if line["status"] == FAILED and line["page"] in (0, sample.number):
-                found[sample.name] = line["reason"]
-    return found
+                reasons[sample.name] = line["reason"]
+    return reasons

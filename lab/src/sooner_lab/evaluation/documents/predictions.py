@@ -41,19 +41,21 @@ def read_predictions(folder: str | Path, benchmark: Benchmark) -> Texts:
     folder = Path(folder)
     if not folder.is_dir():
         raise SoonerError(f"folder of predictions '{folder}' does not exist; check the path")
-    places = {one.place for one in benchmark.samples}
+    places = {sample.place for sample in benchmark.samples}
     names = Counter(place.name for place in places)
-    found = {
-        one.name: [read_text(path) for path in _files(folder, one, names[one.place.name] == 1)]
-        for one in benchmark.samples
+    predictions = {
+        sample.name: [
+            read_text(path) for path in _files(folder, sample, names[sample.place.name] == 1)
+        ]
+        for sample in benchmark.samples
     }
-    if not any(found.values()):
-        wanted = f"{benchmark.samples[0].name}.md"
+    if not any(predictions.values()):
+        first_name = f"{benchmark.samples[0].name}.md"
         raise SoonerError(
             f"'{folder}' has no prediction of any of the {len(benchmark.samples)} pages of "
-            f"{benchmark.kind}; the first would be '{wanted}'"
+            f"{benchmark.kind}; the first would be '{first_name}'"
         )
-    return found
+    return predictions
 
 
 def _files(folder: Path, sample: BenchmarkPage, is_only: bool) -> list[Path]:
@@ -82,9 +84,9 @@ def _repeats(name: Path) -> list[Path]:
     stem = REPEAT.sub("", name.name)
     if not name.parent.is_dir():
         return []
-    is_one = re.compile(rf"{re.escape(stem)}_repeat\d+\.md")
+    pattern = re.compile(rf"{re.escape(stem)}_repeat\d+\.md")
     # A glob would read brackets in a name.
-    return sorted(path for path in name.parent.iterdir() if is_one.fullmatch(path.name))
+    return sorted(path for path in name.parent.iterdir() if pattern.fullmatch(path.name))
 
 
 def _of_parse(place: Path, number: int) -> Iterator[Path]:
@@ -104,8 +106,8 @@ def write_predictions(folder: Path, benchmark: Benchmark, texts: Texts) -> None:
     """
     for sample in benchmark.samples:
         name = page_name(benchmark.kind, sample.place, sample.number)
-        said = texts.get(sample.name) or [""]
-        for number, text in enumerate(said, start=1):
+        repeats = texts.get(sample.name) or [""]
+        for number, text in enumerate(repeats, start=1):
             path = str(folder / name).replace("_repeat1.md", f"_repeat{number}.md")
             write_text(Path(path), text)
     if benchmark.kind == ocean.NAME:
@@ -115,8 +117,8 @@ def write_predictions(folder: Path, benchmark: Benchmark, texts: Texts) -> None:
 def _write_answers(folder: Path, benchmark: Benchmark, texts: Texts) -> None:
     sets: dict[str, list[dict[str, str]]] = {}
     for sample in benchmark.samples:
-        said = texts.get(sample.name) or [""]
-        answer = {"image": sample.place.name, "label": sample.truth, "answer": said[0]}
+        answers_of = texts.get(sample.name) or [""]
+        answer = {"image": sample.place.name, "label": sample.truth, "answer": answers_of[0]}
         sets.setdefault(sample.groups["set"], []).append(answer)
     for name, answers in sets.items():
         text = json.dumps(answers, ensure_ascii=False, indent=1) + "\n"

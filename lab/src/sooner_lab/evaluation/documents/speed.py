@@ -59,12 +59,12 @@ def compared_lines(
     Args:
         lines_of_place: a document's lines, such as `job.manifest.lines`.
     """
-    found = {}
+    compared = {}
     for sample in benchmark.samples:
         for line in lines_of_place(sample.place.as_posix()):
             if line["page"] == sample.number and line.get("compared"):
-                found[sample.name] = line
-    return found
+                compared[sample.name] = line
+    return compared
 
 
 def speeds(lines: Mapping[str, Line], benchmark: Benchmark) -> list[GroupSpeed]:
@@ -83,19 +83,19 @@ def speeds(lines: Mapping[str, Line], benchmark: Benchmark) -> list[GroupSpeed]:
 
 
 def _speed(group: tuple[str, str], lines: Sequence[Line]) -> GroupSpeed:
-    timed = [one for one in lines if one["compared"]["decode_speedup"] is not None]
+    timed = [line for line in lines if line["compared"]["decode_speedup"] is not None]
     wrong = sum(
-        one["mode"] == "exact" and one["compared"]["parity"] != "identical" for one in lines
+        line["mode"] == "exact" and line["compared"]["parity"] != "identical" for line in lines
     )
-    own = [one["seconds"].get("decode", 0.0) for one in timed]
+    seconds = [line["seconds"].get("decode", 0.0) for line in timed]
     decode = [
-        took * one["compared"]["decode_speedup"] for took, one in zip(own, timed, strict=True)
+        took * line["compared"]["decode_speedup"] for took, line in zip(seconds, timed, strict=True)
     ]
-    plain = [one["compared"]["plain_seconds"] for one in timed]
-    e2e = [took / one["compared"]["e2e_speedup"] for took, one in zip(plain, timed, strict=True)]
-    steps = [float(one["steps"]) for one in timed]
-    accepted = [count * (one["aal"] or 0.0) for count, one in zip(steps, timed, strict=True)]
-    rates = _rate(accepted, steps), _rate(decode, own), _rate(plain, e2e)
+    plain = [line["compared"]["plain_seconds"] for line in timed]
+    e2e = [took / line["compared"]["e2e_speedup"] for took, line in zip(plain, timed, strict=True)]
+    steps = [float(line["steps"]) for line in timed]
+    accepted = [count * (line["aal"] or 0.0) for count, line in zip(steps, timed, strict=True)]
+    rates = _rate(accepted, steps), _rate(decode, seconds), _rate(plain, e2e)
     return GroupSpeed(group, *rates, len(timed), len(lines), wrong)
 
 
@@ -116,7 +116,7 @@ def _bounds(sums: np.ndarray, counts: np.ndarray) -> tuple[float, float]:
     return low * scale, high * scale
 
 
-def speed_lines(found: Sequence[GroupSpeed], pages: int) -> Iterator[str]:
+def speed_lines(groups: Sequence[GroupSpeed], pages: int) -> Iterator[str]:
     """A table by group, and what is not in it.
 
     Args:
@@ -124,27 +124,29 @@ def speed_lines(found: Sequence[GroupSpeed], pages: int) -> Iterator[str]:
     """
     from .table import aligned
 
-    if not found:
+    if not groups:
         yield "no page was compared with plain decoding; parse them anew with --compare --fresh"
         return
     rows = [["", *HEADS]]
-    for one in found:
-        name = ALL if one.group[0] == ALL else f"{one.group[0]}: {one.group[1]}"
-        rows.append([name, *map(_shown, (one.aal, one.decode, one.e2e)), str(one.pages)])
+    for group in groups:
+        name = ALL if group.group[0] == ALL else f"{group.group[0]}: {group.group[1]}"
+        rows.append([name, *map(_format, (group.aal, group.decode, group.e2e)), str(group.pages)])
     yield from aligned(rows)
-    whole = found[0]
+    whole = groups[0]
     yield "SR: times as fast as plain decoding of the same pages; the drafter counts in full"
     if whole.asked < pages:
-        told = f"{pages - whole.asked} of {pages} pages were not compared"
-        yield f"{told}: they failed, or are of a run without --compare (--fresh parses them anew)"
+        missing = f"{pages - whole.asked} of {pages} pages were not compared"
+        yield (
+            f"{missing}: they failed, or are of a run without --compare (--fresh parses them anew)"
+        )
     if whole.wrong:
         yield f"{whole.wrong} pages differ from plain decoding where they must not: a bug"
     if left := whole.asked - whole.pages - whole.wrong:
         yield f"{left} pages did not come to their end, plainly or with drafts: no speed is told"
 
 
-def _shown(one: Rate | None) -> str:
-    if one is None:
+def _format(figure: Rate | None) -> str:
+    if figure is None:
         return "-"
-    low, high = one.interval
-    return f"{one.value:.2f} [{low:.2f}, {high:.2f}]"
+    low, high = figure.interval
+    return f"{figure.value:.2f} [{low:.2f}, {high:.2f}]"

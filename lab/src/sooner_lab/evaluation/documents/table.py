@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from .evaluation import ALL, Evaluation, Mean
 from .kinds import kind_of
 
-MOST_NAMED = 10
+MAX_NAMED = 10
 """Pages without a prediction that are named; all of them are in the JSON."""
 
 
@@ -19,8 +19,8 @@ def lines_of(evaluation: Evaluation) -> Iterator[str]:
     yield ""
     yield from aligned(list(_rows(evaluation)))
     yield ""
-    shown = {one.metric for one in evaluation.means}
-    yield from (f"{name}: {text}" for name, text in kind.metrics.items() if name in shown)
+    metrics = {mean.metric for mean in evaluation.means}
+    yield from (f"{name}: {text}" for name, text in kind.metrics.items() if name in metrics)
     if kind.mean_of:
         yield f"{ALL}: the mean of each {kind.mean_of}'s mean"
     yield from (f"left out: {what} ({count})" for what, count in benchmark.left_out.items())
@@ -29,36 +29,36 @@ def lines_of(evaluation: Evaluation) -> Iterator[str]:
 
 
 def _rows(evaluation: Evaluation) -> Iterator[list[str]]:
-    metrics = list(dict.fromkeys(one.metric for one in evaluation.means))
-    groups = list(dict.fromkeys(one.group for one in evaluation.means))
-    found = {(one.metric, one.group): one for one in evaluation.means}
+    metrics = list(dict.fromkeys(mean.metric for mean in evaluation.means))
+    groups = list(dict.fromkeys(mean.group for mean in evaluation.means))
+    by_group = {(mean.metric, mean.group): mean for mean in evaluation.means}
     yield ["", *metrics, "values"]
     for group in sorted(groups, key=lambda group: (group[0] != ALL, group)):
-        means = [found.get((metric, group)) for metric in metrics]
+        means = [by_group.get((metric, group)) for metric in metrics]
         name = ALL if group[0] == ALL else f"{group[0]}: {group[1]}"
-        yield [name, *map(_shown, means), _counted(means)]
+        yield [name, *map(_format, means), _counted(means)]
 
 
-def _shown(one: Mean | None) -> str:
-    if one is None:
+def _format(figure: Mean | None) -> str:
+    if figure is None:
         return "-"
-    if one.interval is None:
-        return f"{one.value:.3f}"
-    low, high = one.interval
-    return f"{one.value:.3f} [{low:.3f}, {high:.3f}]"
+    if figure.interval is None:
+        return f"{figure.value:.3f}"
+    low, high = figure.interval
+    return f"{figure.value:.3f} [{low:.3f}, {high:.3f}]"
 
 
 def _counted(means: Sequence[Mean | None]) -> str:
     """How many values there are, once if all metrics have as many."""
-    counts = [str(one.values) if one else "-" for one in means]
+    counts = [str(mean.values) if mean else "-" for mean in means]
     return counts[0] if len(set(counts)) == 1 else "/".join(counts)
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> Iterator[str]:
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     for name, *cells in rows:
-        shown = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
-        yield "  ".join([name.ljust(widths[0]), *shown]).rstrip()
+        padded = [cell.rjust(width) for cell, width in zip(cells, widths[1:], strict=True)]
+        yield "  ".join([name.ljust(widths[0]), *padded]).rstrip()
 
 
 def _problems(evaluation: Evaluation) -> Iterator[str]:
@@ -66,6 +66,6 @@ def _problems(evaluation: Evaluation) -> Iterator[str]:
     if not problems:
         return
     yield f"{len(problems)} of {len(evaluation.pages)} pages count as empty:"
-    yield from (f"  {one.name}: {one.problem}" for one in problems[:MOST_NAMED])
-    if len(problems) > MOST_NAMED:
-        yield f"  and {len(problems) - MOST_NAMED} more, see --json"
+    yield from (f"  {page.name}: {page.problem}" for page in problems[:MAX_NAMED])
+    if len(problems) > MAX_NAMED:
+        yield f"  and {len(problems) - MAX_NAMED} more, see --json"

@@ -34,8 +34,8 @@ DISALLOWED = re.compile("[\u3040-\u30ff\u4e00-\u9fff\U0001f1e6-\U0001f1ff\U0001f
 ALIKE = 0.5
 """Least similarity of cells, however short they are."""
 
-LONGEST_GRAM, MOST_REPEATS = 5, 30
-BESIDE: tuple[Side, ...] = ("up", "down", "left", "right")
+LONGEST_GRAM, MAX_REPEATS = 5, 30
+NEIGHBOURS: tuple[Side, ...] = ("up", "down", "left", "right")
 
 
 def normalised(text: str) -> str:
@@ -47,16 +47,16 @@ def normalised(text: str) -> str:
 
 def present(test: Record, markdown: str) -> bool:
     """The text is on the page, but for `max_diffs` letters (rapidfuzz's partial ratio)."""
-    wanted, page = normalised(test["text"]), normalised(markdown)
+    text, page = normalised(test["text"]), normalised(markdown)
     if not test.get("case_sensitive", True):
-        wanted, page = wanted.lower(), page.lower()
+        text, page = text.lower(), page.lower()
     page = _ends(page, test.get("first_n"), test.get("last_n"))
     diffs = test.get("max_diffs", 0)
-    if len(page) < len(wanted) - diffs:
+    if len(page) < len(text) - diffs:
         return False  # the partial ratio would look for the page in the text
     fuzz = needed("rapidfuzz.fuzz", "tests of presence")
     # Compared as the official scorer does, whose rounding fails some pages at the very limit.
-    return bool(fuzz.partial_ratio(wanted, page) / 100 >= 1 - diffs / max(len(wanted), 1))
+    return bool(fuzz.partial_ratio(text, page) / 100 >= 1 - diffs / max(len(text), 1))
 
 
 def _ends(page: str, first: int | None, last: int | None) -> str:
@@ -75,7 +75,7 @@ def order(test: Record, markdown: str) -> bool:
     find = needed("fuzzysearch", "tests of order").find_near_matches
     page, diffs = normalised(markdown), test.get("max_diffs", 0)
     before, after = (
-        [one.start for one in find(normalised(test[name]), page, max_l_dist=diffs)]
+        [hit.start for hit in find(normalised(test[name]), page, max_l_dist=diffs)]
         for name in ("before", "after")
     )
     return bool(before) and bool(after) and min(before) < max(after)
@@ -85,39 +85,42 @@ def table(test: Record, markdown: str) -> bool:
     """A cell of some table has the named neighbours and headings."""
     pipes = not test.get("ignore_markdown_tables")
     return any(
-        _fits(test, found, cell) for found in tables_of(markdown, pipes) for cell in found.cells
+        _fits(test, cell_table, cell)
+        for cell_table in tables_of(markdown, pipes)
+        for cell in cell_table.cells
     )
 
 
-def _fits(test: Record, found: CellTable, cell: TableCell) -> bool:
+def _fits(test: Record, cell_table: CellTable, cell: TableCell) -> bool:
     diffs = test.get("max_diffs", 0)
     if not _alike(test["cell"], cell, diffs):
         return False
-    wanted: dict[str, list[TableCell]] = {}
-    for side in BESIDE:
+    neighbours: dict[str, list[TableCell]] = {}
+    for side in NEIGHBOURS:
         if test.get(side):
-            wanted[side] = found.beside(cell, side)
+            neighbours[side] = cell_table.neighbours(cell, side)
     if test.get("top_heading"):
-        wanted["top_heading"] = found.headings(cell, "up")
+        neighbours["top_heading"] = cell_table.headings(cell, "up")
     if test.get("left_heading"):
-        wanted["left_heading"] = found.headings(cell, "left")
+        neighbours["left_heading"] = cell_table.headings(cell, "left")
     return all(
-        any(_alike(test[name], one, diffs) for one in cells) for name, cells in wanted.items()
+        any(_alike(test[name], neighbour, diffs) for neighbour in cells)
+        for name, cells in neighbours.items()
     )
 
 
-def _alike(wanted: str, cell: TableCell, diffs: int) -> bool:
-    wanted = normalised(wanted)
-    least = max(ALIKE, 1 - diffs / max(len(wanted), 1))
+def _alike(text: str, cell: TableCell, diffs: int) -> bool:
+    text = normalised(text)
+    minimum = max(ALIKE, 1 - diffs / max(len(text), 1))
     fuzz = needed("rapidfuzz.fuzz", "tests of tables")
-    return bool(fuzz.ratio(wanted, normalised(cell.text)) / 100 >= least)
+    return bool(fuzz.ratio(text, normalised(cell.text)) / 100 >= minimum)
 
 
 def baseline(test: Record, markdown: str) -> bool:
     """The page says something, does not end in repetition, and has no foreign letters."""
     if test.get("max_length") is not None:
         return _letters(markdown) <= test["max_length"]
-    if not _letters(markdown) or _repeats(markdown) > test.get("max_repeats", MOST_REPEATS):
+    if not _letters(markdown) or _repeats(markdown) > test.get("max_repeats", MAX_REPEATS):
         return False
     return not (test.get("check_disallowed_characters", True) and DISALLOWED.search(markdown))
 
@@ -128,13 +131,13 @@ def _letters(markdown: str) -> int:
 
 def _repeats(text: str) -> int:
     """How often the last few letters repeat at the end, for the number of them that does most."""
-    most = 0
+    maximum = 0
     for size in range(1, LONGEST_GRAM + 1):
         gram, count = text[-size:], 0
         while text.endswith(gram * (count + 1)) and count <= len(text):
             count += 1
-        most = max(most, count)
-    return most
+        maximum = max(maximum, count)
+    return maximum
 
 
 TESTS: Mapping[str, Callable[[Record, str], bool]] = {

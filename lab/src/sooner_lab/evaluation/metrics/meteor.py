@@ -29,7 +29,7 @@ def meteor(prediction: str, truth: str) -> float:
         SoonerError: nltk is not installed.
     """
     score = needed("nltk.translate.meteor_score", "METEOR")
-    heard, meant = split_words(prediction), split_words(truth)
-    if not heard or not meant:
-        return float(heard == meant)
-    return float(score.single_meteor_score(meant, heard, wordnet=_NoSynonyms()))
+    predicted, meant = split_words(prediction), split_words(truth)
+    if not predicted or not meant:
+        return float(predicted == meant)
+    return float(score.single_meteor_score(meant, predicted, wordnet=_NoSynonyms()))

@@ -21,10 +21,10 @@ def overlap(prediction: str, truth: str) -> Overlap:
 
     Two texts without a word agree; one of them without a word shares nothing.
     """
-    heard, meant = set(split_words(prediction)), set(split_words(truth))
-    if not heard and not meant:
+    predicted, meant = set(split_words(prediction)), set(split_words(truth))
+    if not predicted and not meant:
         return Overlap(1.0, 1.0, 1.0)
-    both = len(heard & meant)
-    precision = both / len(heard) if heard else 0.0
+    both = len(predicted & meant)
+    precision = both / len(predicted) if predicted else 0.0
     recall = both / len(meant) if meant else 0.0
-    return Overlap(precision, recall, 2 * both / (len(heard) + len(meant)))
+    return Overlap(precision, recall, 2 * both / (len(predicted) + len(meant)))

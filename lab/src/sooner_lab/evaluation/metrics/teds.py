@@ -76,11 +76,11 @@ def _similarity(prediction: str, truth: str, with_text: bool) -> float:
     tables = [read_table(text) if text.strip() else [] for text in (prediction, truth)]
     if tables[0] == tables[1]:
         return 1.0
-    heard, meant = (tree(table) for table in tables)
-    if max(heard.size, meant.size) > RUNAWAY * min(heard.size, meant.size):
+    predicted, meant = (tree(table) for table in tables)
+    if max(predicted.size, meant.size) > RUNAWAY * min(predicted.size, meant.size):
         return 0.0
-    distance = apted.APTED(heard, meant, _costs(with_text)()).compute_edit_distance()
-    return 1.0 - distance / max(heard.size, meant.size)
+    distance = apted.APTED(predicted, meant, _costs(with_text)()).compute_edit_distance()
+    return 1.0 - distance / max(predicted.size, meant.size)
 
 
 @cache

@@ -30,5 +30,5 @@ def word_accuracy(prediction: str, truth: str) -> float:
         SoonerError: rapidfuzz is not installed.
     """
     distance = needed("rapidfuzz.distance", "the word accuracy")
-    heard, meant = split_words(prediction), split_words(truth)
-    return float(distance.Levenshtein.normalized_similarity(heard, meant))
+    predicted, meant = split_words(prediction), split_words(truth)
+    return float(distance.Levenshtein.normalized_similarity(predicted, meant))

@@ -44,14 +44,16 @@ def fitted(times: StageTimes, cluster: Cluster, rate: float) -> StageTimes:
 
     if rate_of(lambda page: page) >= rate:
         change = _between(lambda more: _later(more), 0.0, 1 / rate, rate_of, rate)
-        told = "to prefill"
+        remark = "to prefill"
     else:
         change = _between(lambda less: _shorter(1 - less), 0.0, 1.0, rate_of, rate, rises=True)
-        told = "alike"
+        remark = "alike"
     pages = tuple(change(page) for page in times.pages)
-    before, after = (sum(sum(vars(one).values()) for one in some) for some in (times.pages, pages))
+    before, after = (
+        sum(sum(vars(page_times).values()) for page_times in some) for some in (times.pages, pages)
+    )
     note = f"fitted to {rate:.4g} pages a second: {(after - before) / len(pages):+.3g} s a page, "
-    return replace(times, pages=pages, notes=(*times.notes, note + told))
+    return replace(times, pages=pages, notes=(*times.notes, note + remark))
 
 
 def _between(
@@ -65,10 +67,10 @@ def _between(
     """Bisect for the change that gives `rate`, which falls, or rises, with its size."""
     while True:
         middle = (low + high) / 2
-        found = rate_of(make(middle))
-        if abs(found / rate - 1) < CLOSE or high - low < 1e-9:
+        reached = rate_of(make(middle))
+        if abs(reached / rate - 1) < CLOSE or high - low < 1e-9:
             return make(middle)
-        if (found > rate) == rises:
+        if (reached > rate) == rises:
             high = middle
         else:
             low = middle

@@ -101,7 +101,7 @@ class _Run:
             for _ in range(self.cluster.in_flight):
                 start(self._parse(parser, number // self.cluster.on_each))
         self.environment.run(until=self.all_done)
-        return self._told()
+        return self._result()
 
     def _parser(self, number: int) -> SimulatedParser | ParserOnCore:
         if self.cluster.accelerators:
@@ -150,7 +150,7 @@ class _Run:
             yield self.environment.timeout(1 / self.times.storage)
         self.storage_seconds += 1 / self.times.storage
 
-    def _told(self) -> ClusterRun:
+    def _result(self) -> ClusterRun:
         seconds, cluster = self.environment.now, self.cluster
         cpus = cluster.machines * cluster.cpus
         at_work = max(seconds - self.times.start, 1e-12) * cluster.parsers
@@ -171,7 +171,7 @@ class _Run:
             pages=len(self.pages),
             seconds=seconds,
             rate=rate,
-            use={name: min(a_second * taken, 1.0) for name, taken in used.items()},
+            use={name: min(a_second * share, 1.0) for name, share in used.items()},
             starved=1 - busy / at_work,
             seconds_a_page=sum(
                 end - began for end, began in zip(self.ends, self.began, strict=True)

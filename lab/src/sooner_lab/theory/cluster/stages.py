@@ -62,7 +62,7 @@ class PageTimes:
         )
 
 
-STAGES = tuple(one.name for one in fields(PageTimes))
+STAGES = tuple(stage.name for stage in fields(PageTimes))
 
 
 @dataclass(frozen=True)
@@ -154,26 +154,26 @@ class StageTimes:
         }
 
     @classmethod
-    def from_dict(cls, told: Mapping[str, Any]) -> StageTimes:
+    def from_dict(cls, data: Mapping[str, Any]) -> StageTimes:
         """What `as_dict` made; stages that a page does not name are 0.
 
         Raises:
             SoonerError: another format, an unknown key, or figures that can't be.
         """
         keys = ("format", "pages", "sharing", "start", "driver", "storage")
-        for key in told:
+        for key in data:
             if key not in keys:
                 raise unknown("key", key, keys)
-        if told.get("format") != FORMAT:
-            raise SoonerError(f"format is {told.get('format')!r}; stage times have format {FORMAT}")
+        if data.get("format") != FORMAT:
+            raise SoonerError(f"format is {data.get('format')!r}; stage times have format {FORMAT}")
         pages = []
-        for page in _list(told.get("pages"), "pages"):
+        for page in _list(data.get("pages"), "pages"):
             for stage in page:
                 if stage not in STAGES:
                     raise unknown("stage", stage, STAGES)
             pages.append(PageTimes(**page))
-        sharing = [_pair(point) for point in _list(told.get("sharing", [[1, 1.0]]), "sharing")]
-        rest = {name: told[name] for name in ("start", "driver", "storage") if name in told}
+        sharing = [_pair(point) for point in _list(data.get("sharing", [[1, 1.0]]), "sharing")]
+        rest = {name: data[name] for name in ("start", "driver", "storage") if name in data}
         return cls(tuple(pages), tuple(sharing), **rest)
 
     @classmethod
@@ -204,10 +204,10 @@ class StageTimes:
             raise SoonerError(f"'{path}': {error}") from error
 
 
-def _list(found: Any, name: str) -> Sequence[Any]:
-    if not isinstance(found, list):
-        raise SoonerError(f"{name} is {type(found).__name__}; it must be a list")
-    return found
+def _list(value: Any, name: str) -> Sequence[Any]:
+    if not isinstance(value, list):
+        raise SoonerError(f"{name} is {type(value).__name__}; it must be a list")
+    return value
 
 
 def _pair(point: Any) -> tuple[int, float]:

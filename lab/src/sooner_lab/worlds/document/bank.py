@@ -38,13 +38,13 @@ class PageBank:
 
     def draw(
         self, rng: np.random.Generator, count: int
-    ) -> tuple[page_loss.Shown, list[data.PageAnswer]]:
+    ) -> tuple[page_loss.PageInputs, list[data.PageAnswer]]:
         """`count` pages as they are seen, and their answers."""
         picked = rng.integers(len(self.answers), size=count)
         at = torch.from_numpy(picked)
         seen = losses.Seen(self.features[at].float(), self.deep[at].float())
-        shown = page_loss.Shown(seen, self.words[at], self.previous[at])
-        return shown, [self.answers[page] for page in picked]
+        inputs = page_loss.PageInputs(seen, self.words[at], self.previous[at])
+        return inputs, [self.answers[page] for page in picked]
 
 
 def encode(
@@ -56,7 +56,7 @@ def encode(
 ) -> PageBank:
     """Draw `pages` pages of `size` (rows, columns) from `seed` and encode them."""
     rng = np.random.default_rng(seed)
-    features, deep, shown, previous, answers = [], [], [], [], []
+    features, deep, word_ids, previous, answers = [], [], [], [], []
     with torch.no_grad():
         for begin in range(0, pages, CHUNK):
             some = data.sample_pages(rng, min(CHUNK, pages - begin), *size)
@@ -64,14 +64,14 @@ def encode(
             seen = losses.see(model, sheets.patches, sheets.grid)
             features.append(seen.features.half())
             deep.append(seen.deep.half())
-            shown.append(sheets.words)
+            word_ids.append(sheets.words)
             previous.append(sheets.previous)
             answers += [writer.answer(page) for page in some]
     return PageBank(
         *size,
         torch.cat(features),
         torch.cat(deep),
-        torch.cat(shown),
+        torch.cat(word_ids),
         torch.cat(previous),
         answers,
     )

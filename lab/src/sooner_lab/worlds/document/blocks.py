@@ -12,19 +12,19 @@ from .page import CELL, UNIT, DrawnRegion, DrawnWord, Piece
 
 SPACE = 5
 """Least pixels between two words."""
-Said = Sequence[tuple[str, str]]
+MarkedWords = Sequence[tuple[str, str]]
 Box = tuple[int, int, int, int]
 """Where a block may stand: first row, rows, first unit, units."""
 
 
-def set_lines(said: Said, box: Box, style: str = "text") -> tuple[DrawnWord, ...]:
+def set_lines(content: MarkedWords, box: Box, style: str = "text") -> tuple[DrawnWord, ...]:
     """Words from left to right, line by line; those that find no room are left out.
 
     No two words begin in the same visual token.
     """
     top, rows, first, units = box
     row, unit, placed = top, first, []
-    for text, mark in said:
+    for text, mark in content:
         word = DrawnWord(text, mark, row, unit, style)
         if word.right > (first + units) * UNIT and unit > first:
             row, unit = row + 1, first
@@ -50,8 +50,8 @@ def _spoken(words: Sequence[DrawnWord], before: int = 0) -> Iterator[Piece]:
 
 def header(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """A running head of a few words and the page's number."""
-    said = [*prose.phrase(rng, 1, 2), ("page", ""), (prose.pick(rng, "#"), "")]
-    words = set_lines(said, (box[0], 1, *box[2:]))
+    content = [*prose.phrase(rng, 1, 2), ("page", ""), (prose.pick(rng, "#"), "")]
+    words = set_lines(content, (box[0], 1, *box[2:]))
     return DrawnRegion("header", words, tuple(_spoken(words)))
 
 
@@ -64,10 +64,10 @@ def title(rng: np.random.Generator, box: Box) -> DrawnRegion:
 def paragraph(rng: np.random.Generator, box: Box) -> DrawnRegion:
     """Sentences; a paragraph that meets the block's end breaks off without a full stop."""
     rows = int(rng.integers(1, min(box[1], 7) + 1)) if box[1] > 1 else 1
-    said: list[tuple[str, str]] = []
-    while len(set_lines(said, (box[0], rows, *box[2:]))) == len(said):
-        said += prose.sentence(rng)
-    words = set_lines(said, (box[0], rows, *box[2:]))
+    content: list[tuple[str, str]] = []
+    while len(set_lines(content, (box[0], rows, *box[2:]))) == len(content):
+        content += prose.sentence(rng)
+    words = set_lines(content, (box[0], rows, *box[2:]))
     return DrawnRegion("paragraph", words, tuple(_spoken(words)))
 
 
@@ -99,9 +99,9 @@ def table(rng: np.random.Generator, box: Box) -> DrawnRegion:
         for column in range(columns):
             kind = "N" if row == 0 or column == 0 else "#NAY"[rng.integers(4)]
             slot = (top + row, 1, first + 1 + column * wide, wide - 1)
-            said = set_lines([(_fitting(rng, kind, (wide - 1) * UNIT - 2), "")], slot)
-            pieces += [("|", None), *_spoken(said, len(words))]
-            words += said
+            cell_words = set_lines([(_fitting(rng, kind, (wide - 1) * UNIT - 2), "")], slot)
+            pieces += [("|", None), *_spoken(cell_words, len(words))]
+            words += cell_words
         pieces.append(("|", None))
         if row == 0:
             pieces += [("\n", None), *[("|", None), ("---", None)] * columns, ("|", None)]
@@ -136,8 +136,8 @@ def formula(rng: np.random.Generator, box: Box) -> DrawnRegion:
     for _ in range(terms - 1):
         signs += [("+", "-")[rng.integers(2)], _term(rng)]
     signs += ["=", _term(rng)]
-    most = units // 2
-    signs = signs[: most - (most + 1) % 2]
+    limit = units // 2
+    signs = signs[: limit - (limit + 1) % 2]
     start = first + (units - 2 * len(signs)) // 4 * 2
     words = tuple(DrawnWord(sign, "", top, start + 2 * at) for at, sign in enumerate(signs))
     return DrawnRegion("formula", words, (("$$", None), *_spoken(words), ("$$", None)))

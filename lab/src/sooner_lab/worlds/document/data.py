@@ -105,7 +105,7 @@ class PageRowWriter:
         pictures = np.stack([render.vary(render.draw(page), rng) for page in pages])
         rows, columns = pages[0].rows, pages[0].columns
         size = (len(pages), rows * columns)
-        found = {
+        arrays = {
             "words": np.full(size, self.image),
             "previous": np.full(size, IGNORE),
             "marks": np.zeros(size, np.int64),
@@ -116,14 +116,14 @@ class PageRowWriter:
             for region in page.regions:
                 for word in region.words:
                     cell = number, word.row * columns + word.column
-                    found["words"][cell] = self.vocabulary[word.text]
-                    found["previous"][cell] = last
-                    found["marks"][cell] = MARKS.index(word.mark)
-                    found["labels"][cell] = 1 + LABELS.index(region.label)
+                    arrays["words"][cell] = self.vocabulary[word.text]
+                    arrays["previous"][cell] = last
+                    arrays["marks"][cell] = MARKS.index(word.mark)
+                    arrays["labels"][cell] = 1 + LABELS.index(region.label)
                     last = cell[1]
         grid = torch.tensor([[1, rows * MERGE, columns * MERGE]] * len(pages))
-        told = {name: torch.from_numpy(part).long() for name, part in found.items()}
-        return Sheets(to_patches(pictures), grid, **told)
+        tensors = {name: torch.from_numpy(part).long() for name, part in arrays.items()}
+        return Sheets(to_patches(pictures), grid, **tensors)
 
     def answer(self, page: DrawnPage) -> PageAnswer:
         """The tokens of a page's Markdown."""
@@ -137,8 +137,8 @@ class PageRowWriter:
 
     def prompt(self, rng: np.random.Generator, cells: int) -> list[int]:
         """Everything in front of the answer."""
-        asked = self.prompts[rng.integers(len(self.prompts))]
-        return [*self.head, *[self.image] * cells, *self.close, *asked, *self.tail]
+        question = self.prompts[rng.integers(len(self.prompts))]
+        return [*self.head, *[self.image] * cells, *self.close, *question, *self.tail]
 
     def rows(
         self, rng: np.random.Generator, answers: Sequence[PageAnswer], rows: int, columns: int

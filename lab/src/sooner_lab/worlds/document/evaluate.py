@@ -47,10 +47,10 @@ def parse(model: Any, processor: Any, pictures: Sequence[np.ndarray], limit: int
     return processor.batch_decode(answers, skip_special_tokens=True)
 
 
-def distance(one: Sequence[str], other: Sequence[str]) -> int:
+def distance(first: Sequence[str], other: Sequence[str]) -> int:
     """Levenshtein's: words to insert, drop or replace."""
     line = list(range(len(other) + 1))
-    for row, left in enumerate(one, 1):
+    for row, left in enumerate(first, 1):
         corner, line[0] = line[0], row
         for column, right in enumerate(other, 1):
             corner, line[column] = (
@@ -60,14 +60,14 @@ def distance(one: Sequence[str], other: Sequence[str]) -> int:
     return line[-1]
 
 
-def score(said: Sequence[str], pages: Sequence[DrawnPage]) -> dict[str, float]:
+def score(texts: Sequence[str], pages: Sequence[DrawnPage]) -> dict[str, float]:
     """Word accuracy (1 - word edits / words, all of Markdown's tokens counted), and pages right."""
     edits = total = 0
-    for text, page in zip(said, pages, strict=True):
+    for text, page in zip(texts, pages, strict=True):
         truth = page.markdown.split()
         edits += min(distance(text.split(), truth), len(truth))
         total += len(truth)
-    right = [text == page.markdown for text, page in zip(said, pages, strict=True)]
+    right = [text == page.markdown for text, page in zip(texts, pages, strict=True)]
     return {"words": round(1 - edits / total, 4), "pages": round(float(np.mean(right)), 4)}
 
 
@@ -79,7 +79,7 @@ def measure(
     pages = [world.sample_page(rng, *size) for _ in range(count)]
     pictures = [render.rgb(render.vary(render.draw(page), rng)) for page in pages]
     limit = max(len(page.pieces) for page in pages) + 16
-    said = []
+    texts = []
     for begin in range(0, count, 16):
-        said += parse(model, processor, pictures[begin : begin + 16], min(limit, TOKENS))
-    return score(said, pages)
+        texts += parse(model, processor, pictures[begin : begin + 16], min(limit, TOKENS))
+    return score(texts, pages)

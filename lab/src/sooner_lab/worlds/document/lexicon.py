@@ -7,8 +7,8 @@ A word's index decides its token id, and trained weights depend on it: new words
 from __future__ import annotations
 
 
-def _split(said: str) -> tuple[str, ...]:
-    return tuple(said.split())
+def _split(text: str) -> tuple[str, ...]:
+    return tuple(text.split())
 
 
 NOUNS = _split(

@@ -77,22 +77,22 @@ def name(
     """
     table = model.model.language_model.embed_tokens.weight  # [vocab, width]
     logits = LOUD * seen.features @ table.T  # [pages, cells, vocab]
-    truth, shown = sheets.words, sheets.labels > 0
-    weight = torch.where(shown, 1.0, BLANK)
+    truth, has_word = sheets.words, sheets.labels > 0
+    weight = torch.where(has_word, 1.0, BLANK)
     each = cross_entropy(logits.flatten(0, 1), truth.flatten(), reduction="none")
     loss = (each * weight.flatten()).sum() / weight.sum()
     marks, labels = hints.kind(LOUD * (seen.deep + seen.features)).split(
         [len(MARKS), 1 + len(LABELS)], -1
     )
-    loss = loss + cross_entropy(marks[shown], sheets.marks[shown])
-    loss = loss + cross_entropy(labels[shown], sheets.labels[shown])
+    loss = loss + cross_entropy(marks[has_word], sheets.marks[has_word])
+    loss = loss + cross_entropy(labels[has_word], sheets.labels[has_word])
     best = logits.argmax(-1)
-    dotted = shown & (sheets.marks > 0)
+    dotted = has_word & (sheets.marks > 0)
     report = {
-        "word": share((best == truth)[shown]),
-        "blank": share((best == truth)[~shown]),
+        "word": share((best == truth)[has_word]),
+        "blank": share((best == truth)[~has_word]),
         "mark": share((marks.argmax(-1) == sheets.marks)[dotted]),
-        "label": share((labels.argmax(-1) == sheets.labels)[shown]),
+        "label": share((labels.argmax(-1) == sheets.labels)[has_word]),
     }
     return loss, report
 

@@ -108,14 +108,14 @@ class DrawnPage:
     @property
     def pieces(self) -> list[Piece]:
         """The whole answer; word numbers count through the page."""
-        told: list[Piece] = []
+        result: list[Piece] = []
         before = 0
         for region in self.regions:
-            if told:
-                told.append(("\n\n", None))
-            told += [(piece, None if at is None else before + at) for piece, at in region.pieces]
+            if result:
+                result.append(("\n\n", None))
+            result += [(piece, None if at is None else before + at) for piece, at in region.pieces]
             before += len(region.words)
-        return told
+        return result
 
     @property
     def markdown(self) -> str:
@@ -124,8 +124,8 @@ class DrawnPage:
 
 def join(pieces: Sequence[str]) -> str:
     """Tokens to text: a blank between them, but for marks and line ends."""
-    told = ""
+    text = ""
     for piece in pieces:
-        bare = not told or piece in (".", ",") or piece.startswith("\n") or told.endswith("\n")
-        told += piece if bare else f" {piece}"
-    return told
+        bare = not text or piece in (".", ",") or piece.startswith("\n") or text.endswith("\n")
+        text += piece if bare else f" {piece}"
+    return text

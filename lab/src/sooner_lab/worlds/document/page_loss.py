@@ -23,12 +23,12 @@ PREVIOUS, AGAIN, HERE, NEXT = 1 / 8, 1 / 4, 1 / 2, 3 / 4
 """Depth of the layers whose first head is guided: from a word on the page to the one read before
 it, twice, so that it knows of two; then from a token of the answer to the last word said, then to
 the next one. One word before is not enough to know a place by: "in the" stands on a page often."""
-Heard = dict[int, tuple[Tensor, tuple[Tensor, Tensor]]]
+AttentionInputs = dict[int, tuple[Tensor, tuple[Tensor, Tensor]]]
 """Inputs of attention by layer: states `[rows, length, width]`, RoPE's cos and sin."""
 
 
 @dataclass(frozen=True)
-class Shown:
+class PageInputs:
     """Pages as the decoder gets them; `words` and `previous` of `data.Sheets`, [pages, cells]."""
 
     seen: Seen
@@ -40,7 +40,7 @@ def read(
     model: Qwen3VLForConditionalGeneration,
     hints: DocumentHints,
     rows: PageRows,
-    shown: Shown,
+    pages: PageInputs,
     guide: float,
     bf16: bool,
 ) -> tuple[Tensor, dict[str, Any]]:
@@ -52,16 +52,16 @@ def read(
         bf16: run the decoder under bfloat16 autocast.
     """
     decoder = model.model.language_model
-    with _listening(decoder, _guided(decoder) if guide else ()) as heard:
-        hidden = _decode(decoder, rows, shown.seen, bf16)  # [rows, length, width]
-    told = rows.labels[:, 1:] != IGNORE
-    logits = model.lm_head(hidden[:, :-1][told])  # [told, vocab]
-    truth = rows.labels[:, 1:][told]
+    with _listening(decoder, _guided(decoder) if guide else ()) as inputs:
+        hidden = _decode(decoder, rows, pages.seen, bf16)  # [rows, length, width]
+    has_label = rows.labels[:, 1:] != IGNORE
+    logits = model.lm_head(hidden[:, :-1][has_label])  # [labelled, vocab]
+    truth = rows.labels[:, 1:][has_label]
     loss, report = cross_entropy(logits, truth), {"read": share(logits.argmax(-1) == truth)}
     if not guide:
         return loss, report
-    extra, found = _guide(decoder, hints, heard, rows, shown)
-    return loss + guide * extra, {**report, **found}
+    extra, figures = _guide(decoder, hints, inputs, rows, pages)
+    return loss + guide * extra, {**report, **figures}
 
 
 def _decode(decoder: Any, rows: PageRows, seen: Seen, bf16: bool) -> Tensor:
@@ -71,12 +71,12 @@ def _decode(decoder: Any, rows: PageRows, seen: Seen, bf16: bool) -> Tensor:
     visual = torch.zeros(rows.ids.shape, dtype=torch.bool)
     visual[:, cells] = True
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
-        said = decoder(
+        output = decoder(
             inputs_embeds=torch.cat(parts, dim=1), position_ids=rows.positions, use_cache=False,
             visual_pos_masks=visual,
             deepstack_visual_embeds=[seen.deep.flatten(0, 1).to(embeds)],
         )  # fmt: skip
-    return said.last_hidden_state.float()
+    return output.last_hidden_state.float()
 
 
 def _guided(decoder: Any) -> tuple[int, ...]:
@@ -84,36 +84,36 @@ def _guided(decoder: Any) -> tuple[int, ...]:
 
 
 @contextmanager
-def _listening(decoder: Any, layers: tuple[int, ...]) -> Iterator[Heard]:
-    heard: Heard = {}
+def _listening(decoder: Any, layers: tuple[int, ...]) -> Iterator[AttentionInputs]:
+    inputs: AttentionInputs = {}
 
     def keep(layer: int, module: nn.Module, args: tuple, processing: dict[str, Any]) -> None:
-        heard[layer] = processing["hidden_states"], processing["position_embeddings"]
+        inputs[layer] = processing["hidden_states"], processing["position_embeddings"]
 
     with ForwardHooks() as hooks:
         for layer in layers:
             hooks.before(decoder.layers[layer].self_attn, partial(keep, layer))
-        yield heard
+        yield inputs
 
 
 def _guide(
-    decoder: Any, hints: DocumentHints, heard: Heard, rows: PageRows, shown: Shown
+    decoder: Any, hints: DocumentHints, inputs: AttentionInputs, rows: PageRows, pages: PageInputs
 ) -> tuple[Tensor, dict[str, Any]]:
     """The sum of the auxiliary losses."""
-    cells = slice(rows.image, rows.image + shown.words.shape[1])
+    cells = slice(rows.image, rows.image + pages.words.shape[1])
     answer = slice(rows.begin, rows.ids.shape[1])
     previous, again, here, following = _guided(decoder)
-    own = torch.arange(shown.words.shape[1])
+    cell_ids = torch.arange(pages.words.shape[1])
     # A second column follows words that the first one's cells cannot see yet.
-    earlier = shown.previous.masked_fill(shown.previous > own, IGNORE)
-    loss, report = _name_previous(decoder, hints, heard[here][0][:, cells], shown)
+    earlier = pages.previous.masked_fill(pages.previous > cell_ids, IGNORE)
+    loss, report = _name_previous(decoder, hints, inputs[here][0][:, cells], pages)
     for name, layer, at, targets in (
         ("previous", previous, cells, earlier),
         ("again", again, cells, earlier),
         ("here", here, answer, rows.here[:, answer]),
         ("next", following, answer, rows.next[:, answer]),
     ):
-        scores = _scores(decoder.layers[layer].self_attn, *heard[layer], at)
+        scores = _scores(decoder.layers[layer].self_attn, *inputs[layer], at)
         known = targets != IGNORE
         scores, truth = scores[known], targets[known] + rows.image  # [known, length]
         loss = loss + cross_entropy(scores, truth)
@@ -122,16 +122,16 @@ def _guide(
 
 
 def _name_previous(
-    decoder: Any, hints: DocumentHints, states: Tensor, shown: Shown
+    decoder: Any, hints: DocumentHints, states: Tensor, pages: PageInputs
 ) -> tuple[Tensor, dict[str, Any]]:
     """Name, in each visual token with a word, the one read before it and the one before that."""
     table = decoder.embed_tokens.weight  # [vocab, width]
     loss, report = states.new_zeros(()).float(), {}
-    place = torch.arange(shown.previous.shape[1]).expand_as(shown.previous)
+    place = torch.arange(pages.previous.shape[1]).expand_as(pages.previous)
     for name, head in (("before", hints.before), ("before that", hints.before_that)):
-        place = torch.where(place == IGNORE, place, shown.previous.gather(1, place.clamp(min=0)))
+        place = torch.where(place == IGNORE, place, pages.previous.gather(1, place.clamp(min=0)))
         known = place != IGNORE
-        truth = shown.words.gather(1, place.clamp(min=0))[known]
+        truth = pages.words.gather(1, place.clamp(min=0))[known]
         named = head(states[known].float()) @ table.T  # [known, vocab]
         loss = loss + cross_entropy(named, truth)
         report[name] = share(named.argmax(-1) == truth)

@@ -37,17 +37,17 @@ def pick(rng: np.random.Generator, kind: str) -> str:
 
 def sentence(rng: np.random.Generator) -> list[tuple[str, str]]:
     """Words with the mark behind each: "", "," or "." at the end."""
-    said: list[tuple[str, str]] = []
+    words: list[tuple[str, str]] = []
     for sign in SHAPES[rng.integers(len(SHAPES))].split():
         if sign == ",":
-            said[-1] = (said[-1][0], ",")
+            words[-1] = (words[-1][0], ",")
         else:
-            said.append((pick(rng, sign), ""))
-    said[-1] = (said[-1][0], ".")
-    return said
+            words.append((pick(rng, sign), ""))
+    words[-1] = (words[-1][0], ".")
+    return words
 
 
-def phrase(rng: np.random.Generator, least: int, most: int) -> list[tuple[str, str]]:
-    """`least` to `most` words without a mark, as in titles and list items."""
-    count = int(rng.integers(least, most + 1))
+def phrase(rng: np.random.Generator, minimum: int, maximum: int) -> list[tuple[str, str]]:
+    """`minimum` to `maximum` words without a mark, as in titles and list items."""
+    count = int(rng.integers(minimum, maximum + 1))
     return [(pick(rng, "ANNVP#RA"[rng.integers(8)]), "") for _ in range(count)]

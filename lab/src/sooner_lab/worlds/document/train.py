@@ -17,7 +17,7 @@ from .recipe import DocumentRecipe, DocumentStage
 
 CHECK_SEED = 10_007  # held-out pages for progress reports; training seeds are small numbers
 CHECK_PAGES = 8
-HELD_OUT = 20_011
+TEST_SEED = 20_011
 SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}
 """Rows and columns of the pages on which the card's accuracy is measured."""
 FIXED = ("shape", "seed", "start")
@@ -63,19 +63,21 @@ class ReadingLesson(Lesson):
         named: Tensor | float = 0.0
         report: dict[str, Any] = {"rows": rows}
         if stage.kind == "language":
-            shown, answers = self.banks[rows, columns].draw(rng, count)
+            inputs, answers = self.banks[rows, columns].draw(rng, count)
         else:
             pages = data.sample_pages(rng, count, rows, columns)
             sheets = self.writer.sheets(pages, rng)
-            seen, named, told = self._name(sheets)
-            report |= told
+            seen, named, figures = self._name(sheets)
+            report |= figures
             if stage.kind == "vision":
                 return named, report
-            shown = page_loss.Shown(seen, sheets.words, sheets.previous)
+            inputs = page_loss.PageInputs(seen, sheets.words, sheets.previous)
             answers = [self.writer.answer(page) for page in pages]
         text = self.writer.rows(rng, answers, rows, columns)
-        loss, told = page_loss.read(self.reader, self.hints, text, shown, stage.guide, stage.bf16)
-        return loss + 0.3 * named, {**report, **told}
+        loss, figures = page_loss.read(
+            self.reader, self.hints, text, inputs, stage.guide, stage.bf16
+        )
+        return loss + 0.3 * named, {**report, **figures}
 
     def _name(self, sheets: data.Sheets) -> tuple[losses.Seen, Tensor, dict[str, Any]]:
         """What the tower sees, and how well its tokens name words; in full precision."""
@@ -103,7 +105,7 @@ class ReadingLesson(Lesson):
         model, processor = evaluate.load(folder)
         pages = self.config.card_pages
         accuracy: dict[str, Any] = {
-            name: evaluate.measure(model, processor, HELD_OUT, pages, size)
+            name: evaluate.measure(model, processor, TEST_SEED, pages, size)
             for name, size in SIZES.items()
         }
         figures = {**cards.depth(model, folder), "accuracy": {"pages each": pages, **accuracy}}

@@ -34,11 +34,18 @@ CHAT_TEMPLATE = (
 
 def vocabulary() -> list[str]:
     """All tokens in the order of their ids; trained weights depend on it."""
-    said = " ".join((*PROMPTS, "user assistant system")).split()
+    prompt_words = " ".join((*PROMPTS, "user assistant system")).split()
     marks = string.ascii_lowercase + string.digits + string.punctuation
     return list(
         dict.fromkeys(
-            [*SPECIALS, *SIGNS, *lexicon.words(), *said, *marks, *(f"##{mark}" for mark in marks)]
+            [
+                *SPECIALS,
+                *SIGNS,
+                *lexicon.words(),
+                *prompt_words,
+                *marks,
+                *(f"##{mark}" for mark in marks),
+            ]
         )
     )
 

@@ -43,17 +43,17 @@ def encode(
     total = float(model.quantize.embedding.weight.detach().double().sum())
     key = [count, seed, total, repr(look)]
     if cache is not None and cache.exists():
-        kept: dict[str, Any] = torch.load(cache, weights_only=True)
-        if kept["key"] == key:
+        cached: dict[str, Any] = torch.load(cache, weights_only=True)
+        if cached["key"] == key:
             pictures = [world.drawn_picture(index, seed) for index in range(count)]
-            return Bank(pictures, kept["codes"].long())
+            return Bank(pictures, cached["codes"].long())
     pictures, made = [], []
     for begin in range(0, count, CHUNK):
         some = [world.drawn(index, seed, look) for index in range(begin, min(begin + CHUNK, count))]
         pictures += [picture for picture, _ in some]
         made.append(codes.encode(model, codes.to_pixels([pixels for _, pixels in some])))
-    found = torch.cat(made)  # [count, tokens]
+    encoded = torch.cat(made)  # [count, tokens]
     if cache is not None:
         cache.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"key": key, "codes": found.short()}, cache)
-    return Bank(pictures, found)
+        torch.save({"key": key, "codes": encoded.short()}, cache)
+    return Bank(pictures, encoded)

@@ -11,7 +11,7 @@ from .. import cards
 from . import bank, classifier, evaluate, world
 from . import codes as coding
 
-HELD_OUT_SEED = 70_001  # world of the pictures that only cards and tests see
+TEST_SEED = 70_001  # world of the pictures that only cards and tests see
 PICTURES = 256  # real ones, for the codes and the target
 JUDGED = 1024  # real ones, for the classifier
 SAMPLES = 128  # generated for the target, with guidance and without
@@ -19,7 +19,7 @@ SAMPLES = 128  # generated for the target, with guidance and without
 
 def codes_figures(model: JanusVQVAE, pictures: int) -> dict[str, float]:
     """The autoencoder on held-out pictures: how well it rebuilds, how much of the book it uses."""
-    pixels = coding.to_pixels([world.drawn(i, HELD_OUT_SEED)[1] for i in range(pictures)])
+    pixels = coding.to_pixels([world.drawn(i, TEST_SEED)[1] for i in range(pictures)])
     made = coding.encode(model, pixels)  # [pictures, tokens]
     error = coding.decode(model, made) - (pixels / 2 + 0.5)
     return {
@@ -33,12 +33,12 @@ def classifier_figures(
     judge: classifier.Classifier, codes: JanusVQVAE, pictures: int
 ) -> dict[str, dict[str, float]]:
     """The classifier on held-out pictures through `codes`, as `accuracy` tells."""
-    told = {}
+    figures = {}
     for name, look in (("rebuilt", world.CALM), ("rebuilt_rough", world.ROUGH)):
-        made = bank.encode(codes, pictures, HELD_OUT_SEED, look=look)
+        made = bank.encode(codes, pictures, TEST_SEED, look=look)
         rebuilt = coding.decode(codes, made.codes)
-        told[f"accuracy_{name}"] = cards.rounded(judge.accuracy(rebuilt, made.pictures))
-    return told
+        figures[f"accuracy_{name}"] = cards.rounded(judge.accuracy(rebuilt, made.pictures))
+    return figures
 
 
 def target_figures(
@@ -46,8 +46,8 @@ def target_figures(
 ) -> dict[str, dict[str, float] | float]:
     """The decoder on held-out captions and pictures, with guidance and without."""
     scale = model.generation_config.guidance_scale
-    real = bank.encode(model.model.vqmodel, PICTURES, HELD_OUT_SEED)
-    told: dict[str, Any] = {
+    real = bank.encode(model.model.vqmodel, PICTURES, TEST_SEED)
+    figures: dict[str, Any] = {
         "parameters_decoder": cards.parameters(model.model.language_model),
         "accuracy_real": cards.rounded(
             judge.accuracy(evaluate.pixels(model, real.codes), real.pictures)
@@ -55,14 +55,14 @@ def target_figures(
         "real": cards.rounded(evaluate.openness(model, real.pictures, real.codes, scale)),
         **usage(real.codes, model.config.vq_config.num_embeddings),
     }
-    asked = world.prompts(SAMPLES, HELD_OUT_SEED)
-    captions = [picture.caption for picture in asked]
+    pictures = world.prompts(SAMPLES, TEST_SEED)
+    captions = [picture.caption for picture in pictures]
     for name, guidance in (("guided", scale), ("unguided", 1.0)):
         codes = evaluate.generate(model, processor, captions, guidance=guidance)
         pixels = evaluate.pixels(model, codes)
-        told[f"accuracy_{name}"] = cards.rounded(judge.accuracy(pixels, asked))
-        told[name] = cards.rounded(evaluate.openness(model, asked, codes, scale))
-    return told | {"guidance_scale": scale, "samples": SAMPLES}
+        figures[f"accuracy_{name}"] = cards.rounded(judge.accuracy(pixels, pictures))
+        figures[name] = cards.rounded(evaluate.openness(model, pictures, codes, scale))
+    return figures | {"guidance_scale": scale, "samples": SAMPLES}
 
 
 def usage(codes: torch.Tensor, entries: int) -> dict[str, float]:

@@ -59,8 +59,8 @@ class Classifier(nn.Module):
     @torch.no_grad()
     def attributes(self, pixels: torch.Tensor) -> list[Attributes]:
         """What is seen in pictures in 0..1 `[n, 3, 64, 64]`, told canonically."""
-        found = [logits.argmax(1).tolist() for logits in self(pixels)]
-        return [_attributes(row) for row in zip(*found, strict=True)]
+        classes = [logits.argmax(1).tolist() for logits in self(pixels)]
+        return [_attributes(row) for row in zip(*classes, strict=True)]
 
     def accuracy(self, pixels: torch.Tensor, pictures: Sequence[Picture]) -> dict[str, float]:
         """Share of pictures whose attributes are as told.
@@ -76,31 +76,31 @@ class Classifier(nn.Module):
         """
         seen = self.attributes(pixels)
         scores = [
-            score(one, picture.attributes) for one, picture in zip(seen, pictures, strict=True)
+            score(guess, picture.attributes) for guess, picture in zip(seen, pictures, strict=True)
         ]
         return {name: sum(row[name] for row in scores) / len(scores) for name in scores[0]}
 
 
-def score(seen: Attributes, told: Attributes) -> dict[str, float]:
+def score(seen: Attributes, truth: Attributes) -> dict[str, float]:
     """Agreement of one picture with its caption, 0..1 for each kind of attribute."""
-    told = told.canonical()
-    forms, colours = _share(seen.forms, told.forms), _share(seen.colours, told.colours)
-    swapped = _share(seen.forms[::-1], told.forms) + _share(seen.colours[::-1], told.colours)
-    relation = float(seen.relation == told.relation and forms + colours >= swapped)
-    ground = float(seen.ground == told.ground)
+    truth = truth.canonical()
+    forms, colours = _share(seen.forms, truth.forms), _share(seen.colours, truth.colours)
+    swapped = _share(seen.forms[::-1], truth.forms) + _share(seen.colours[::-1], truth.colours)
+    relation = float(seen.relation == truth.relation and forms + colours >= swapped)
+    ground = float(seen.ground == truth.ground)
     every = float(forms == colours == relation == ground == 1)
     return {
         "forms": forms, "colours": colours, "relation": relation, "ground": ground, "all": every,
     }  # fmt: skip
 
 
-def labels(told: Attributes) -> list[int]:
+def labels(attributes: Attributes) -> list[int]:
     """Class of each head for a caption's meaning; `ABSENT` where there is no second shape."""
-    told = told.canonical()
-    found = [ARRANGEMENTS.index(told.relation), COLOURS.index(told.ground)]
-    for form, colour in zip(told.forms, told.colours, strict=True):
-        found += [FORMS.index(form), COLOURS.index(colour)]
-    return found + [ABSENT] * (len(HEADS) - len(found))
+    attributes = attributes.canonical()
+    classes = [ARRANGEMENTS.index(attributes.relation), COLOURS.index(attributes.ground)]
+    for form, colour in zip(attributes.forms, attributes.colours, strict=True):
+        classes += [FORMS.index(form), COLOURS.index(colour)]
+    return classes + [ABSENT] * (len(HEADS) - len(classes))
 
 
 def save(model: Classifier, folder: Path) -> None:
@@ -130,6 +130,6 @@ def _attributes(row: tuple[Any, ...]) -> Attributes:
     )
 
 
-def _share(seen: tuple[str, ...], told: tuple[str, ...]) -> float:
+def _share(seen: tuple[str, ...], truth: tuple[str, ...]) -> float:
     """Share of what was told that is seen in its place."""
-    return sum(a == b for a, b in zip(seen, told, strict=False)) / max(len(seen), len(told))
+    return sum(a == b for a, b in zip(seen, truth, strict=False)) / max(len(seen), len(truth))

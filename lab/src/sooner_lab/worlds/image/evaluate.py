@@ -73,23 +73,23 @@ def openness(
         "entropy_guided" of softmax(u + guidance (c - u)), c and u the logits with caption
         and without; "top_guided", the mean probability of the guided distribution's first code.
     """
-    captions, found = target.PaddedCaptions(), []
+    captions, parts = target.PaddedCaptions(), []
     for begin in range(0, len(pictures), batch):
-        some, told = codes[begin : begin + batch], list(pictures[begin : begin + batch])
+        some, subset = codes[begin : begin + batch], list(pictures[begin : begin + batch])
         sides = []
         for blank in (False, True):
-            prompt = captions.rows(told, [blank] * len(told))
+            prompt = captions.rows(subset, [blank] * len(subset))
             sides.append(target.predict(model, prompt, captions.mask(prompt), some).float())
-        said, unsaid = sides  # [rows, tokens, entries]
-        guided = functional.log_softmax(unsaid + guidance * (said - unsaid), dim=-1)
-        plain = functional.log_softmax(said, dim=-1)
-        found.append(
+        conditional, unsaid = sides  # [rows, tokens, entries]
+        guided = functional.log_softmax(unsaid + guidance * (conditional - unsaid), dim=-1)
+        plain = functional.log_softmax(conditional, dim=-1)
+        parts.append(
             torch.stack([
                 -plain.gather(-1, some[..., None])[..., 0], _entropy(plain), _entropy(guided),
                 guided.max(-1).values.exp(),
             ])
         )  # fmt: skip
-    mean = torch.cat(found, dim=1).mean(dim=(1, 2)).tolist()  # over rows and tokens
+    mean = torch.cat(parts, dim=1).mean(dim=(1, 2)).tolist()  # over rows and tokens
     return dict(zip(("loss", "entropy", "entropy_guided", "top_guided"), mean, strict=True))
 
 

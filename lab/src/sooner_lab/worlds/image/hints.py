@@ -39,9 +39,9 @@ class AttributeHeads(nn.Module):
         """
         losses = []
         for head, logits in enumerate(self.linear(states.float()).split(classifier.HEADS, -1)):
-            told = labels[:, head, None].expand(logits.shape[:2])
-            if (told >= 0).any():
-                losses.append(functional.cross_entropy(logits.flatten(0, 1), told.flatten()))
+            targets = labels[:, head, None].expand(logits.shape[:2])
+            if (targets >= 0).any():
+                losses.append(functional.cross_entropy(logits.flatten(0, 1), targets.flatten()))
         return torch.stack(losses).mean() if losses else states.sum() * 0
 
 

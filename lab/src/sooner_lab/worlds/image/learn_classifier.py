@@ -33,20 +33,24 @@ class ClassifierLesson(Lesson):
         cache = self.out / "bank.pt"
         made = bank.encode(self.codes, config.bank, config.seed, cache, world.ROUGH)
         self.pixels = (codes.decode(self.codes, made.codes) * 255).round().byte()
-        self.labels = torch.tensor([classifier.labels(one.attributes) for one in made.pictures])
+        self.labels = torch.tensor(
+            [classifier.labels(picture.attributes) for picture in made.pictures]
+        )
 
     def loss(
         self, stage: ImageStage, rng: np.random.Generator
     ) -> tuple[torch.Tensor, dict[str, float]]:
         picked = torch.from_numpy(rng.integers(len(self.pixels), size=stage.rows))
-        told = self.labels[picked]  # [rows, heads]
+        targets = self.labels[picked]  # [rows, heads]
         logits = self.judge(self.pixels[picked].float() / 255)
         losses = [
-            functional.cross_entropy(one, told[:, head], ignore_index=classifier.ABSENT)
-            for head, one in enumerate(logits)
+            functional.cross_entropy(head_logits, targets[:, head], ignore_index=classifier.ABSENT)
+            for head, head_logits in enumerate(logits)
         ]
-        found = torch.stack([one.argmax(1) for one in logits], dim=1)  # [rows, heads]
-        right = (found == told)[told != classifier.ABSENT].float().mean()
+        guesses = torch.stack(
+            [head_logits.argmax(1) for head_logits in logits], dim=1
+        )  # [rows, heads]
+        right = (guesses == targets)[targets != classifier.ABSENT].float().mean()
         # Of rows without any second shape the mean is NaN.
         return torch.stack(losses).nansum(), {"right": float(right)}
 

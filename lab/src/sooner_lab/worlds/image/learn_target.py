@@ -60,9 +60,9 @@ class ImageTargetLesson(Lesson):
         nats = functional.nll_loss(logs, codes.flatten())
         family = hints.family_loss(logs, codes.flatten(), self.family)
         named = self.head(middle[:, boi:], labels)
-        told = self._read_captions(rng)
-        loss = nats + self.config.family * family + self.config.hint * (named + told)
-        report = {"nats": nats, "family": family, "named": named, "told": told}
+        caption_loss = self._read_captions(rng)
+        loss = nats + self.config.family * family + self.config.hint * (named + caption_loss)
+        report = {"nats": nats, "family": family, "named": named, "told": caption_loss}
         return loss, {name: float(value.detach()) for name, value in report.items()}
 
     def _read_captions(self, rng: np.random.Generator) -> torch.Tensor:
@@ -84,7 +84,7 @@ class ImageTargetLesson(Lesson):
         return self.captions.rows(pictures, blank), labels, torch.from_numpy(picked)
 
     def check(self) -> dict[str, float]:
-        made = bank.encode(self.codes, 16, card.HELD_OUT_SEED)
+        made = bank.encode(self.codes, 16, card.TEST_SEED)
         return evaluate.openness(self.target, made.pictures, made.codes, architecture.GUIDANCE)
 
     def save(self, folder: Path, seconds: float) -> None:

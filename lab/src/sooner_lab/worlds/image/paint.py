@@ -69,9 +69,9 @@ def _box(x: np.ndarray, y: np.ndarray, wide: float, high: float) -> np.ndarray:
     return np.maximum(np.abs(x) - wide, np.abs(y) - high)
 
 
-def _light(rng: np.random.Generator, most: float) -> np.ndarray:
-    """A linear shade in a random direction, `[side, side]`, at most `most` at the corners."""
-    angle, size = rng.uniform(0, 2 * np.pi), rng.uniform(0, most)
+def _light(rng: np.random.Generator, maximum: float) -> np.ndarray:
+    """A linear shade in a random direction, `[side, side]`, at most `maximum` at the corners."""
+    angle, size = rng.uniform(0, 2 * np.pi), rng.uniform(0, maximum)
     return size * (np.cos(angle) * (X - SIDE / 2) + np.sin(angle) * (Y - SIDE / 2)) / (SIDE / 2)
 
 

@@ -68,11 +68,11 @@ def write_into(model: JanusVQVAE, patches: PatchEncoder) -> None:
     norm.bias.copy_(patches.bias)
     hidden = len(patches.bias)
     encoder.conv_out.weight[range(hidden), range(hidden), 1, 1] = 1.0
-    told: Any = patches.tell
+    projection: Any = patches.tell
     model.quant_conv.weight.zero_()
-    model.quant_conv.weight[:, :hidden] = told.weight
+    model.quant_conv.weight[:, :hidden] = projection.weight
     shift: Any = model.quant_conv.bias
-    shift.copy_(told.bias)
+    shift.copy_(projection.bias)
 
 
 def _write_halving(conv: nn.Conv2d) -> None:

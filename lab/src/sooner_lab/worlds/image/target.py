@@ -67,7 +67,7 @@ def states(
         Output of the layer that the hint reads, and the last one, normalised; both
         `[rows, length + tokens - 1, width]`.
     """
-    said = model.get_input_embeddings()(prompt)  # [rows, length, width]
+    embeds = model.get_input_embeddings()(prompt)  # [rows, length, width]
     drawn = model.prepare_embeddings_for_image_generation(codes[:, :-1])
     attended = torch.cat([mask, torch.ones_like(codes[:, :-1])], dim=1)
     text, read = model.model.language_model, []
@@ -76,7 +76,7 @@ def states(
     with ForwardHooks() as hooks:
         hooks.after(layer, lambda *call: read.append(call[-1]))
         last = text(
-            inputs_embeds=torch.cat([said, drawn.to(said.dtype)], dim=1),
+            inputs_embeds=torch.cat([embeds, drawn.to(embeds.dtype)], dim=1),
             attention_mask=attended,
             position_ids=(attended.cumsum(1) - 1).clamp_min(0),
             use_cache=False,

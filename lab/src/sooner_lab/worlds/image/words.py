@@ -14,8 +14,8 @@ SPECIALS = (PAD, UNKNOWN, BOS, EOS, BOI, EOI, IMAGE)
 
 def vocabulary() -> list[str]:
     """All tokens in the order of their ids; trained weights depend on it."""
-    told = " ".join(("a", "on", *world.FORMS, *world.COLOURS, *world.RELATIONS))
-    return [*SPECIALS, *dict.fromkeys(told.split())]
+    text = " ".join(("a", "on", *world.FORMS, *world.COLOURS, *world.RELATIONS))
+    return [*SPECIALS, *dict.fromkeys(text.split())]
 
 
 def ids() -> dict[str, int]:

@@ -28,7 +28,7 @@ MIRRORED = {"right of": "left of", "below": "above"}
 SIDE = 64
 DIM = 0.55  # of a colour when it is the ground, so that a shape stands out of it
 LATTICE = 4  # pixels; what one code stands for
-HELD_OUT = 12  # one caption in so many is never trained on
+TEST_EVERY = 12  # one caption in so many is never trained on
 
 
 @dataclass(frozen=True)
@@ -89,50 +89,52 @@ class Picture:
 
 def describe(attributes: Attributes) -> str:
     """The caption: "a red circle left of a blue square on green"."""
-    told = [f"a {c} {f}" for c, f in zip(attributes.colours, attributes.forms, strict=True)]
-    return f" {attributes.relation} ".join(told) + f" on {attributes.ground}"
+    shapes = [f"a {c} {f}" for c, f in zip(attributes.colours, attributes.forms, strict=True)]
+    return f" {attributes.relation} ".join(shapes) + f" on {attributes.ground}"
 
 
-def is_held_out(caption: str) -> bool:
-    """Whether a caption is kept from training; about one in `HELD_OUT` is."""
-    return zlib.crc32(caption.encode()) % HELD_OUT == 0
+def is_test_caption(caption: str) -> bool:
+    """Whether a caption is kept from training; about one in `TEST_EVERY` is."""
+    return zlib.crc32(caption.encode()) % TEST_EVERY == 0
 
 
-def sample(rng: np.random.Generator, *, held_out: bool = False) -> Picture:
+def sample(rng: np.random.Generator, *, is_test: bool = False) -> Picture:
     """Draw a caption: one shape of three times, two otherwise, none in the ground's colour.
 
     Args:
         rng: numpy generator; it alone decides.
-        held_out: draw from the captions that training never sees, not from the others.
+        is_test: draw from the captions that training never sees, not from the others.
     """
     while True:
         count = 1 if rng.random() < 1 / 3 else 2
         ground = _pick(rng, tuple(COLOURS))
-        others = tuple(colour for colour in COLOURS if colour != ground)
+        palette = tuple(colour for colour in COLOURS if colour != ground)
         attributes = Attributes(
             forms=tuple(_pick(rng, FORMS) for _ in range(count)),
-            colours=tuple(_pick(rng, others) for _ in range(count)),
+            colours=tuple(_pick(rng, palette) for _ in range(count)),
             relation=_pick(rng, RELATIONS) if count == 2 else None,
             ground=ground,
         )
         caption = describe(attributes)
-        if is_held_out(caption) == held_out:
+        if is_test_caption(caption) == is_test:
             return Picture(caption, attributes)
 
 
 def prompts(count: int, seed: int) -> list[Picture]:
     """`count` held-out pictures, a pure function of `seed`; their `.caption` is the prompt."""
     rng = np.random.default_rng(seed)
-    return [sample(rng, held_out=True) for _ in range(count)]
+    return [sample(rng, is_test=True) for _ in range(count)]
 
 
 def draw(picture: Picture, rng: np.random.Generator, look: Look = CALM) -> np.ndarray:
     """Draw one picture of a caption, uint8 `[64, 64, 3]`; texture and places come from `rng`."""
-    told = picture.attributes.canonical()
+    attributes = picture.attributes.canonical()
     # [side, side, 3]
-    canvas = paint.ground(rng, np.multiply(COLOURS[told.ground], DIM), look.texture)
-    for place, form, colour in zip(_places(told, rng, look), told.forms, told.colours, strict=True):
-        distance = paint.distance(form, place, _radius(told, rng, look))
+    canvas = paint.ground(rng, np.multiply(COLOURS[attributes.ground], DIM), look.texture)
+    for place, form, colour in zip(
+        _places(attributes, rng, look), attributes.forms, attributes.colours, strict=True
+    ):
+        distance = paint.distance(form, place, _radius(attributes, rng, look))
         paint.stamp(canvas, distance, rng, np.array(COLOURS[colour], dtype=float))
     return paint.finish(canvas, rng, look.grain)
 
@@ -149,16 +151,18 @@ def drawn_picture(index: int, seed: int) -> Picture:
     return sample(np.random.default_rng((seed, index)))
 
 
-def _places(told: Attributes, rng: np.random.Generator, look: Look) -> list[tuple[float, float]]:
+def _places(
+    attributes: Attributes, rng: np.random.Generator, look: Look
+) -> list[tuple[float, float]]:
     """Centres (x, y): near the middle for one shape, in the two halves for two."""
     middle = SIDE / 2
-    if told.relation is None:
+    if attributes.relation is None:
         return [(middle + _shift(rng, look), middle + _shift(rng, look))]
     places = []
     for along in (SIDE / 4, 3 * SIDE / 4):
         along += rng.uniform(-3, 3) if look.free else 0
         across = middle + _shift(rng, look)
-        places.append((along, across) if told.relation == "left of" else (across, along))
+        places.append((along, across) if attributes.relation == "left of" else (across, along))
     return places
 
 
@@ -166,10 +170,10 @@ def _shift(rng: np.random.Generator, look: Look) -> float:
     return float(rng.uniform(-10, 10) if look.free else LATTICE * rng.integers(-2, 3))
 
 
-def _radius(told: Attributes, rng: np.random.Generator, look: Look) -> float:
+def _radius(attributes: Attributes, rng: np.random.Generator, look: Look) -> float:
     if look.free:
-        return float(rng.uniform(*((9.5, 12.0) if told.relation else (12.0, 16.0))))
-    return float(rng.choice((10.0, 12.0) if told.relation else (12.0, 16.0)))
+        return float(rng.uniform(*((9.5, 12.0) if attributes.relation else (12.0, 16.0))))
+    return float(rng.choice((10.0, 12.0) if attributes.relation else (12.0, 16.0)))
 
 
 def _pick(rng: np.random.Generator, names: tuple[str, ...]) -> str:

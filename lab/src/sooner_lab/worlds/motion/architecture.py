@@ -90,9 +90,9 @@ def middle(slots: Iterable[int]) -> int:
 
 def sleep(model: CosmosARForCausalLM, slots: Iterable[int]) -> None:
     """Put every layer but those at `slots` to sleep, in place."""
-    kept = set(slots)
+    active = set(slots)
     for slot in range(len(model.model.layers)):
-        if slot not in kept:
+        if slot not in active:
             model.model.layers[slot] = Sleeper()
 
 

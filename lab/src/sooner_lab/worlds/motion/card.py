@@ -30,7 +30,7 @@ def tokenizer_figures(tokenizer: MotionTokenizer, clips: int) -> dict[str, float
     noisy_error = clean_error = 0.0
     counts = torch.zeros(tokenizer.config.codes)
     for index in range(clips):
-        clip, frames = world.film(world.HELD_OUT, index)
+        clip, frames = world.film(world.TEST_SEED, index)
         pixels = to_pixels(torch.from_numpy(frames)[None])
         clean = to_pixels(torch.from_numpy(world.render(clip, None))[None])
         codes = tokenizer.encode(pixels)
@@ -50,7 +50,7 @@ def tokenizer_figures(tokenizer: MotionTokenizer, clips: int) -> dict[str, float
 
 def holdout(clips: int) -> tuple[list[world.MotionClip], torch.Tensor]:
     """Held-out clips and their frames, uint8 [clips, 33, H, W, 3]."""
-    drawn = [world.film(world.HELD_OUT, index) for index in range(clips)]
+    drawn = [world.film(world.TEST_SEED, index) for index in range(clips)]
     return [clip for clip, _ in drawn], torch.from_numpy(np.stack([film for _, film in drawn]))
 
 
@@ -60,10 +60,10 @@ def probe_figures(
     """The probe on held-out clips, through the tokenizer and (`filmed_*`) as filmed."""
     drawn, frames = holdout(clips)
     pixels = to_pixels(frames)
-    found = probing.accuracy(probe, tokenizer.decode(tokenizer.encode(pixels)), drawn)
+    decoded = probing.accuracy(probe, tokenizer.decode(tokenizer.encode(pixels)), drawn)
     filmed = probing.accuracy(probe, pixels, drawn)
-    told = {**found, **{f"filmed_{name}": value for name, value in filmed.items()}}
-    return {name: round(value, 4) for name, value in told.items()}
+    figures = {**decoded, **{f"filmed_{name}": value for name, value in filmed.items()}}
+    return {name: round(value, 4) for name, value in figures.items()}
 
 
 def target_figures(
@@ -82,19 +82,19 @@ def target_figures(
     """
     drawn, frames = holdout(clips)
     codes = tokenizer.encode(to_pixels(frames))
-    told: dict[str, Any] = cards.rounded(evaluate.foresight(model, codes))
-    told["clips"] = clips
+    figures: dict[str, Any] = cards.rounded(evaluate.foresight(model, codes))
+    figures["clips"] = clips
     if probe_folder is None:
-        return told
+        return figures
     probe = probing.load(probe_folder)
     truth = tokenizer.decode(codes)
-    given = evaluate.given(tuple(codes.shape))
-    whole = evaluate.continue_codes(model, codes.flatten(1)[:, :given])
+    prefix = evaluate.prefix_length(tuple(codes.shape))
+    whole = evaluate.continue_codes(model, codes.flatten(1)[:, :prefix])
     continued = tokenizer.decode(whole.view(codes.shape))
-    told["continued"] = cards.rounded(probing.accuracy(probe, continued, drawn))
-    told["reconstructed"] = cards.rounded(probing.accuracy(probe, truth, drawn))
-    frozen = truth[:, :, world.GIVEN - 1 : world.GIVEN].expand_as(truth)
+    figures["continued"] = cards.rounded(probing.accuracy(probe, continued, drawn))
+    figures["reconstructed"] = cards.rounded(probing.accuracy(probe, truth, drawn))
+    frozen = truth[:, :, world.PREFIX - 1 : world.PREFIX].expand_as(truth)
     features = probing.features(probe, truth)
     for name, video in (("frechet", continued), ("frechet_frozen", frozen)):
-        told[name] = round(probing.frechet(probing.features(probe, video), features), 5)
-    return told
+        figures[name] = round(probing.frechet(probing.features(probe, video), features), 5)
+    return figures

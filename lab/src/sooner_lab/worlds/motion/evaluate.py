@@ -38,32 +38,32 @@ def foresight(model: CosmosARForCausalLM, codes: torch.Tensor) -> dict[str, floa
     flat = codes.flatten(1)
     logits = model(input_ids=flat, use_cache=False).logits.float()
     model.train(was)
-    begin = given(codes.shape)
-    told, logits = flat[:, begin:], logits[:, begin - 1 : -1]
+    begin = prefix_length(codes.shape)
+    targets, logits = flat[:, begin:], logits[:, begin - 1 : -1]
     chances = logits.softmax(-1)
     nucleus = top_p(chances, model.generation_config.top_p or 1.0)
     return {
-        "nats": float(functional.cross_entropy(logits.flatten(0, 1), told.flatten())),
+        "nats": float(functional.cross_entropy(logits.flatten(0, 1), targets.flatten())),
         "entropy": float(_entropy(chances).mean()),
         "entropy_top_p": float(_entropy(nucleus).mean()),
         "certain": float((nucleus.max(-1).values > 0.999).float().mean()),
-        "top_1": float((logits.argmax(-1) == told).float().mean()),
+        "top_1": float((logits.argmax(-1) == targets).float().mean()),
     }
 
 
-def given(shape: tuple[int, ...]) -> int:
+def prefix_length(shape: tuple[int, ...]) -> int:
     """Tokens of the frames that are given, for codes of `shape` [rows, t, h, w]."""
     group = (world.FRAMES - 1) // (shape[1] - 1)
-    return (1 + (world.GIVEN - 1) // group) * shape[2] * shape[3]
+    return (1 + (world.PREFIX - 1) // group) * shape[2] * shape[3]
 
 
 def top_p(chances: torch.Tensor, share: float) -> torch.Tensor:
     """The fewest most likely codes that together reach `share`, renormalised: [..., vocab]."""
     ordered, order = chances.sort(-1, descending=True)
     before = ordered.cumsum(-1) - ordered
-    kept = torch.where(before < share, ordered, 0.0)
-    kept = kept / kept.sum(-1, keepdim=True)
-    return torch.zeros_like(chances).scatter(-1, order, kept)
+    nucleus = torch.where(before < share, ordered, 0.0)
+    nucleus = nucleus / nucleus.sum(-1, keepdim=True)
+    return torch.zeros_like(chances).scatter(-1, order, nucleus)
 
 
 def _entropy(chances: torch.Tensor) -> torch.Tensor:

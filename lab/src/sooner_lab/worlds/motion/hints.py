@@ -34,11 +34,11 @@ class MoverHeads(nn.Module):
 
         Positions labelled `ABSENT` are skipped.
         """
-        told = labels[..., 0] != ABSENT  # [rows, n]
-        if not told.any():
+        known = labels[..., 0] != ABSENT  # [rows, n]
+        if not known.any():
             return states.sum() * 0
-        logits = self.linear(states[told].float()).split(HEADS, -1)
-        pairs = zip(logits, labels[told].long().unbind(-1), strict=True)
+        logits = self.linear(states[known].float()).split(HEADS, -1)
+        pairs = zip(logits, labels[known].long().unbind(-1), strict=True)
         return torch.stack([functional.cross_entropy(*pair) for pair in pairs]).mean()
 
 
@@ -65,13 +65,13 @@ def label(
     frames, rows, columns = shape
     group = (world.FRAMES - 1) // (frames - 1)
     height, width = world.HEIGHT // rows, world.WIDTH // columns
-    told = torch.full((*shape, len(HEADS)), ABSENT, dtype=torch.int8)
+    labels = torch.full((*shape, len(HEADS)), ABSENT, dtype=torch.int8)
     for mover, blocks in zip(clip.movers, passed, strict=True):  # later ones pass in front
         for latent, row, column in blocks.nonzero().tolist():
             (x, y), (right, down) = mover.at(latent * group), mover.heading(latent * group)
             away = column - x // width, row - y // height
-            told[latent, row, column] = torch.tensor([
+            labels[latent, row, column] = torch.tensor([
                 KINDS.index(mover.kind), COLOURS.index(mover.colour), right + 1, down + 1,
                 *(min(max(blocks_off, -REACH), REACH) + REACH for blocks_off in away),
             ])  # fmt: skip
-    return told
+    return labels

@@ -18,7 +18,7 @@ from .pixels import to_pixels
 from .probe import ABSENT, MotionProbe, MotionProbeConfig, labels
 from .recipe import MotionRecipe, MotionStage
 
-_SHOWN = 4  # frames of a clip that a step looks at
+_FRAMES = 4  # frames of a clip that a step looks at
 
 
 class ProbeLesson(Lesson):
@@ -34,10 +34,10 @@ class ProbeLesson(Lesson):
         self, stage: MotionStage, rng: np.random.Generator
     ) -> tuple[torch.Tensor, dict[str, float]]:
         frames, kinds, centres = self._draw(rng, stage.rows, stage.latents or 3, stage.lattice)
-        logits, found = self.probe(frames)
+        logits, guess = self.probe(frames)
         named = functional.cross_entropy(logits.flatten(0, 1), kinds.flatten())
         there = kinds != ABSENT
-        place = (found - centres)[there].abs().mean()
+        place = (guess - centres)[there].abs().mean()
         right = (logits.argmax(-1) == kinds)[there].float().mean()
         return named + 0.1 * place, {"right": float(right), "pixels": float(place.detach())}
 
@@ -55,17 +55,17 @@ class ProbeLesson(Lesson):
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """Frames [n, 3, H, W], kinds [n, colours] and centres [n, colours, 2]."""
         length = 1 + self.tokenizer.config.group * (latents - 1)
-        films, told = [], []
-        shown = rng.choice(length, size=min(_SHOWN, length), replace=False)
+        films, targets = [], []
+        indices = rng.choice(length, size=min(_FRAMES, length), replace=False)
         for _ in range(rows):
             clip = world.sample(rng, lattice)
             begin = int(rng.integers(world.FRAMES - length + 1))
             films.append(world.render(clip, rng, range(begin, begin + length)))
-            told += [labels(clip, begin + int(frame)) for frame in shown]
+            targets += [labels(clip, begin + int(frame)) for frame in indices]
         pixels = to_pixels(torch.from_numpy(np.stack(films)))
         # Some clips as filmed, so that the probe may judge those too.
-        kept = max(rows // 4, 1)
-        pixels[kept:] = self.tokenizer.decode(self.tokenizer.encode(pixels[kept:])).float()
-        frames = pixels[:, :, shown].transpose(1, 2).flatten(0, 1)
-        kinds, centres = (np.stack(part) for part in zip(*told, strict=True))
+        raw_rows = max(rows // 4, 1)
+        pixels[raw_rows:] = self.tokenizer.decode(self.tokenizer.encode(pixels[raw_rows:])).float()
+        frames = pixels[:, :, indices].transpose(1, 2).flatten(0, 1)
+        kinds, centres = (np.stack(part) for part in zip(*targets, strict=True))
         return frames, torch.from_numpy(kinds), torch.from_numpy(centres)

@@ -96,20 +96,20 @@ class MotionTargetLesson(Lesson):
         weight = torch.where(passed, stage.focus, 1.0)  # [rows, n - 1]
         weight = torch.where(front, weight.clamp(min=stage.front), weight)
         weight[:, : area - 1] *= FIRST_WEIGHT
-        told, moving = each[:, area - 1 :].detach(), passed[:, area - 1 :]
+        token_nats, moving = each[:, area - 1 :].detach(), passed[:, area - 1 :]
         labels = self.labels[picked, begin * area : (begin + length) * area]
         # A first latent frame is of one frame of pixels: nothing tells which way a shape goes.
         hint = self.head(self.middle.states[:, area:], labels[:, area:])
         return (each * weight).sum() / weight.sum() + self.config.hint * hint, {
             "hint": float(hint.detach()),
-            "nats": float(told.mean()),
-            "moving": float(told[moving].mean()),
-            "front": float(told[front[:, area - 1 :]].mean()),
-            "resting": float(told[~moving].mean()),
+            "nats": float(token_nats.mean()),
+            "moving": float(token_nats[moving].mean()),
+            "front": float(token_nats[front[:, area - 1 :]].mean()),
+            "resting": float(token_nats[~moving].mean()),
         }
 
     def check(self) -> dict[str, float]:
-        codes = encode_clips(self.tokenizer, world.HELD_OUT, 4)
+        codes = encode_clips(self.tokenizer, world.TEST_SEED, 4)
         return evaluate.foresight(self.target, codes)
 
     def save(self, folder: Path, seconds: float) -> None:
@@ -130,15 +130,15 @@ class MotionTargetLesson(Lesson):
         """The bank, from the file of an earlier call if it is of this recipe and tokenizer."""
         path = self.out / f"bank-{lattice}.pt"
         mark = float(self.tokenizer.codebook.weight.detach().double().sum())
-        told = {"seed": self.config.seed, "clips": self.config.bank, "mark": mark}
+        key = {"seed": self.config.seed, "clips": self.config.bank, "mark": mark}
         if path.exists():
             saved = torch.load(path, weights_only=True)
-            if saved["told"] == told:
+            if saved["told"] == key:
                 return saved["codes"]
         codes = encode_clips(self.tokenizer, self.config.seed, self.config.bank, lattice)
         bank = codes.flatten(2).to(torch.int16)
         with replacing(path) as part:
-            torch.save({"told": told, "codes": bank}, part)
+            torch.save({"told": key, "codes": bank}, part)
         return bank
 
 
@@ -147,15 +147,15 @@ def passes(mover: world.Mover, shape: tuple[int, int, int]) -> torch.Tensor:
     frames, rows, columns = shape
     group = (world.FRAMES - 1) // (frames - 1)
     height, width = world.HEIGHT // rows, world.WIDTH // columns
-    found = torch.zeros(shape, dtype=torch.bool)
+    mask = torch.zeros(shape, dtype=torch.bool)
     for frame in range(world.FRAMES):
         x, y = mover.at(frame)
         left, top = (max(at - world.RADIUS, 0) for at in (x, y))
         right = (x + world.RADIUS - 1) // width + 1
         bottom = (y + world.RADIUS - 1) // height + 1
         latent = (frame + group - 1) // group  # frame 0 stands alone
-        found[latent, top // height : bottom, left // width : right] = True
-    return found
+        mask[latent, top // height : bottom, left // width : right] = True
+    return mask
 
 
 def load_tokenizer(out: Path) -> MotionTokenizer:

@@ -106,8 +106,8 @@ class TokenizerLesson(Lesson):
         for _ in range(rows):
             clip = world.sample(rng, lattice)
             begin = int(rng.integers(world.FRAMES - length + 1))
-            shown = range(begin, begin + length)
-            frames.append(world.render(clip, rng, shown, self.config.grain))
+            indices = range(begin, begin + length)
+            frames.append(world.render(clip, rng, indices, self.config.grain))
         return to_pixels(torch.from_numpy(np.stack(frames)))
 
 

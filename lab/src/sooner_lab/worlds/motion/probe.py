@@ -73,8 +73,8 @@ class MotionProbe(PreTrainedModel):
         )  # [places, 2]
         looked = share @ seen.flatten(2).transpose(1, 2).float()  # [n, colours, channels]
         loudest = heat.flatten(2).amax(-1, keepdim=True)  # absence is a heat that is low all over
-        told = torch.cat([looked, self.colour.weight.expand_as(looked) * loudest], dim=-1)
-        return self.what(told), share @ places
+        inputs = torch.cat([looked, self.colour.weight.expand_as(looked) * loudest], dim=-1)
+        return self.what(inputs), share @ places
 
 
 def load(folder: Path | str) -> MotionProbe:
@@ -98,7 +98,7 @@ def accuracy(
     probe: MotionProbe,
     pixels: torch.Tensor,
     clips: Sequence[world.MotionClip],
-    begin: int = world.GIVEN,
+    begin: int = world.PREFIX,
 ) -> dict[str, float]:
     """How well frames `begin`.. of videos [rows, 3, 33, H, W] agree with the world's clips.
 
@@ -113,8 +113,8 @@ def accuracy(
     distances: list[float] = []
     headings: list[bool] = []
     for video, clip in zip(pixels, clips, strict=True):
-        logits, found = probe(video.transpose(0, 1))
-        named, centres = logits.argmax(-1).numpy(), found.numpy()  # [frames, colours(, 2)]
+        logits, positions = probe(video.transpose(0, 1))
+        named, centres = logits.argmax(-1).numpy(), positions.numpy()  # [frames, colours(, 2)]
         truth = [labels(clip, frame) for frame in range(len(named))]
         for frame in range(begin, len(named)):
             kinds, places = truth[frame]
@@ -140,23 +140,23 @@ def accuracy(
 
 
 @torch.no_grad()
-def features(probe: MotionProbe, pixels: torch.Tensor, begin: int = world.GIVEN) -> torch.Tensor:
+def features(probe: MotionProbe, pixels: torch.Tensor, begin: int = world.PREFIX) -> torch.Tensor:
     """Features [n, 2 * channels] of videos [n, 3, 33, H, W], for `frechet`.
 
     The mean over frames `begin`.. and places of the last convolution, and the mean size of its
     change from frame to frame, which freezing or flickering videos have wrong.
     """
-    told = []
+    rows = []
     for video in pixels:
         seen = probe.see(video[:, begin:].transpose(0, 1))  # [frames, channels, h, w]
         change = (seen[1:] - seen[:-1]).abs().mean((0, 2, 3))
-        told.append(torch.cat([seen.mean((0, 2, 3)), change]))
-    return torch.stack(told)
+        rows.append(torch.cat([seen.mean((0, 2, 3)), change]))
+    return torch.stack(rows)
 
 
-def frechet(one: torch.Tensor, two: torch.Tensor) -> float:
+def frechet(first: torch.Tensor, two: torch.Tensor) -> float:
     """Fréchet distance of two sets of features [n, d], as normal distributions."""
-    a, b = one.double().numpy(), two.double().numpy()
+    a, b = first.double().numpy(), two.double().numpy()
     cov_a, cov_b = np.cov(a, rowvar=False), np.cov(b, rowvar=False)
     # The trace of (A B)^(1/2) is the sum of the roots of A B's eigenvalues, all real and >= 0.
     roots = np.sqrt(np.clip(np.linalg.eigvals(cov_a @ cov_b).real, 0, None)).sum()

@@ -24,9 +24,9 @@ COLOURS = {
 }
 BACKGROUNDS = {"slate": (92, 100, 112), "sand": (186, 172, 148), "plum": (120, 92, 118)}
 
-FRAMES, GIVEN = 33, 9
+FRAMES, PREFIX = 33, 9
 HEIGHT, WIDTH = 40, 48
-HELD_OUT = 10_007  # a seed whose clips no recipe trains on; those of recipes are small
+TEST_SEED = 10_007  # a seed whose clips no recipe trains on; those of recipes are small
 RADIUS = 6
 # Shapes start this many pixels apart. A shape then reaches a wall only after a multiple of four
 # frames: in every group of four that a video tokenizer makes, it moves by just one such step.
@@ -116,13 +116,13 @@ def render(
     Returns:
         uint8 array `[frames, HEIGHT, WIDTH, 3]`, RGB.
     """
-    wanted = list(range(FRAMES) if frames is None else frames)
-    pixels = np.repeat(wall(clip)[None], len(wanted), axis=0)  # [frames, h, w, 3]
+    indices = list(range(FRAMES) if frames is None else frames)
+    pixels = np.repeat(wall(clip)[None], len(indices), axis=0)  # [frames, h, w, 3]
     for mover in clip.movers:
-        cover = np.stack([_cover(mover, frame) for frame in wanted])[..., None]
+        cover = np.stack([_cover(mover, frame) for frame in indices])[..., None]
         pixels += cover * (np.array(COLOURS[mover.colour], np.float32) - pixels)
     if rng is not None:
-        pixels += grain * _noise(rng, len(wanted))
+        pixels += grain * _noise(rng, len(indices))
     return (np.clip(pixels, 0, 255) + 0.5).astype(np.uint8)
 
 

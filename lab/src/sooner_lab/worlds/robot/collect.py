@@ -57,16 +57,16 @@ def demonstrate(name: str, seed: int) -> Iterator[DemonstrationStep]:
 
 def _episode(env: Any, rng: np.random.Generator) -> Iterator[DemonstrationStep]:
     rough = rng.random() < 0.6  # the others show what an undisturbed episode looks like
-    after, taken = 0, 0
-    while taken < LONGEST[env.name] and after < 4:
+    after, steps = 0, 0
+    while steps < LONGEST[env.name] and after < 4:
         if rough and rng.random() < 0.3:
-            taken += _disturb(env, rng)
+            steps += _disturb(env, rng)
         seen = env.picture(), env.points(), env.project()
         actions = []
         for _ in range(HORIZON):
             actions.append(env.expert_action())
             after += env.step(actions[-1]).success  # a few records behind success: stay there
-        taken += HORIZON
+        steps += HORIZON
         yield DemonstrationStep(seen[0], NAMES.index(env.name), np.stack(actions), *seen[1:])
 
 
@@ -89,8 +89,8 @@ def collect(
         tell: told how many records there are, shard by shard.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    wanted = [folder / f"{name}-{number:03}.npz" for number in range(-(-count // SHARD))]
-    for number, path in enumerate(wanted):
+    paths = [folder / f"{name}-{number:03}.npz" for number in range(-(-count // SHARD))]
+    for number, path in enumerate(paths):
         tell(number * SHARD)
         if path.exists():
             continue
@@ -99,11 +99,11 @@ def collect(
         with replacing(path) as part, part.open("wb") as file:
             np.savez(
                 file,
-                pictures=np.stack([one.picture for one in records]),
-                tasks=np.array([one.task for one in records]),
-                actions=np.stack([one.actions for one in records]).astype(np.float32),
-                points=np.stack([one.points for one in records]).astype(np.float32),
-                places=np.stack([one.places for one in records]).astype(np.float32),
+                pictures=np.stack([step.picture for step in records]),
+                tasks=np.array([step.task for step in records]),
+                actions=np.stack([step.actions for step in records]).astype(np.float32),
+                points=np.stack([step.points for step in records]).astype(np.float32),
+                places=np.stack([step.places for step in records]).astype(np.float32),
             )
 
 

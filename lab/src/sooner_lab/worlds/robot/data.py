@@ -91,9 +91,9 @@ class Reader:
             pictures = np.clip(pictures * light, 0, 255).astype(np.uint8)
         ids, mask = self._texts(index)
         patches, offsets = _targets(self.records["places"][index])
-        said = torch.from_numpy(self.ids[index])
+        answers = torch.from_numpy(self.ids[index])
         return DemonstrationBatch(
-            ids, mask, pixels(pictures), self.tokens.bins(said),
+            ids, mask, pixels(pictures), self.tokens.bins(answers),
             torch.from_numpy(self.actions[index]), patches, offsets,
         )  # fmt: skip
 
@@ -124,12 +124,12 @@ def _targets(places: np.ndarray) -> tuple[Tensor, Tensor]:
     return patches, cells - whole - 0.5
 
 
-def split(records: dict[str, np.ndarray], held: int) -> tuple[np.ndarray, np.ndarray]:
-    """Indices to learn from, and the last `held` of every task, whose goals nobody has seen."""
+def split(records: dict[str, np.ndarray], count: int) -> tuple[np.ndarray, np.ndarray]:
+    """Indices to learn from, and the last `count` of every task, whose goals nobody has seen."""
     tasks = records["tasks"]
-    last = [np.flatnonzero(tasks == task)[-held:] for task in range(len(NAMES))]
-    kept = np.concatenate(last)
-    return np.setdiff1d(np.arange(len(tasks)), kept), kept
+    last = [np.flatnonzero(tasks == task)[-count:] for task in range(len(NAMES))]
+    check_ids = np.concatenate(last)
+    return np.setdiff1d(np.arange(len(tasks)), check_ids), check_ids
 
 
 assert set(NAMES) == {*METAWORLD, "table"}

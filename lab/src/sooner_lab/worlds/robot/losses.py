@@ -43,8 +43,8 @@ def locate(
     Returns:
         The loss, and how often the right patch is named.
     """
-    told = hints.where(seen).unflatten(1, (2, GRID * GRID // 2))  # [rows, 2, 32, 9]
-    logits, offsets = told[..., :THINGS], told[..., THINGS:].unflatten(-1, (THINGS, 2))
+    output = hints.where(seen).unflatten(1, (2, GRID * GRID // 2))  # [rows, 2, 32, 9]
+    logits, offsets = output[..., :THINGS], output[..., THINGS:].unflatten(-1, (THINGS, 2))
     patches = batch.patches  # [rows, 2, 3]
     loss = cross_entropy(logits.permute(0, 2, 1, 3), patches, ignore_index=-1)
     known = patches >= 0
@@ -55,10 +55,10 @@ def locate(
     return loss, {"patch": round(float(right), 3)}
 
 
-def said_states(
-    model: OpenVLAForActionPrediction, seen: Tensor, ids: Tensor, mask: Tensor, said: int
+def answer_states(
+    model: OpenVLAForActionPrediction, seen: Tensor, ids: Tensor, mask: Tensor, count: int
 ) -> Tensor:
-    """States from which a policy says the last `said` ids of each row, `[rows, said, width]`.
+    """States from which a policy says the last `count` ids of each row, `[rows, count, width]`.
 
     Args:
         seen: its patches, `[rows, patches, width]`.
@@ -74,7 +74,7 @@ def said_states(
         inputs_embeds=embeds[:, :-1], attention_mask=mask[:, :-1],
         position_ids=places[:, :-1], use_cache=False,
     ).last_hidden_state  # fmt: skip
-    return states[:, -said:]
+    return states[:, -count:]
 
 
 def act(
@@ -86,14 +86,14 @@ def act(
     Returns:
         The loss, the mean distance of the likeliest bin, and the share within 9 bins.
     """
-    states = said_states(model, seen, batch.ids, batch.mask, batch.bins.shape[1])
+    states = answer_states(model, seen, batch.ids, batch.mask, batch.bins.shape[1])
     logits = model.lm_head(states).float()
     first = words.TEXT
-    wanted = words.TEXT + words.ACTIONS - 1 - batch.bins  # ids
-    loss = cross_entropy(logits.flatten(0, 1), soft_labels(wanted, logits.shape[-1]).flatten(0, 1))
+    targets = words.TEXT + words.ACTIONS - 1 - batch.bins  # ids
+    loss = cross_entropy(logits.flatten(0, 1), soft_labels(targets, logits.shape[-1]).flatten(0, 1))
     direct = smooth_l1_loss(hints.action(states[:, 0].float()), batch.actions, beta=0.1)
     best = logits[..., first : first + words.ACTIONS].argmax(-1) + first
-    off = (best - wanted).abs().float()
+    off = (best - targets).abs().float()
     report = {
         "off": round(float(off.mean()), 2),
         "near": round(float((off <= NEAR).float().mean()), 3),

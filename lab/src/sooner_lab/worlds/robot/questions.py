@@ -45,12 +45,12 @@ def ask_demonstrations(
         names: environments in turn, a batch each; by default `worlds()`.
     """
     names = worlds() if names is None else names
-    told = {name: _instruction(name) for name in names}
+    instructions = {name: _instruction(name) for name in names}
     sources = {name: demonstrate(name, SEED) for name in names}
     for number in range(-(-samples // ROWS)):
         name = names[number % len(names)]
         records: list[DemonstrationStep] = list(islice(sources[name], ROWS))
-        yield processor([one.picture for one in records], [told[name]] * ROWS)
+        yield processor([record.picture for record in records], [instructions[name]] * ROWS)
 
 
 def _instruction(name: str) -> str:

@@ -39,7 +39,7 @@ class RobotRecipe:
         records: demonstrations of each task.
         seed: of the demonstrations' order, the light and the first weights.
         data_seed: first episode of the demonstrations.
-        held: demonstrations of each task that only checks see.
+        check_count: demonstrations of each task that only checks see.
         save_every, check_every: steps between resumable states, and between held-out checks.
     """
 
@@ -48,7 +48,7 @@ class RobotRecipe:
     records: dict[str, int] = field(default_factory=lambda: dict(RECORDS))
     seed: int = 0
     data_seed: int = 1000
-    held: int = 256
+    check_count: int = 256
     save_every: int = 100
     check_every: int = 250
 

@@ -23,7 +23,7 @@ from . import architecture, collect, data, losses, words
 from .recipe import RobotRecipe, RobotStage
 
 CHUNK = 64
-FIXED = ("shape", "seed", "records", "data_seed", "held")
+FIXED = ("shape", "seed", "records", "data_seed", "check_count")
 """Fields of the recipe in which a resumed run must agree."""
 
 
@@ -48,8 +48,8 @@ class PolicyLesson(Lesson):
                 tell = partial(show_count, line, f"demonstrations of {name}", count)
                 collect.collect(out / "data", name, count, config.data_seed, tell)
         records = collect.load(out / "data")
-        self.kept, self.held = data.split(records, config.held)
-        stats = architecture.statistics(records["actions"][self.kept])
+        self.train_ids, self.check_ids = data.split(records, config.check_count)
+        stats = architecture.statistics(records["actions"][self.train_ids])
         self.reader = data.Reader(records, stats)
         shape = dataclasses.replace(config.shape, layers=first_depth(config))
         self.policy = architecture.build_model(shape, stats)
@@ -57,13 +57,13 @@ class PolicyLesson(Lesson):
         self.model: nn.Module = nn.ModuleDict({"policy": self.policy, "hints": self.hints})
 
     def loss(self, stage: RobotStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
-        batch = self.reader.batch(rng.choice(self.kept, stage.rows), rng)
+        batch = self.reader.batch(rng.choice(self.train_ids, stage.rows), rng)
         seen = self.policy.model.see(batch.pixels)
         loss, report = losses.locate(self.hints, seen, batch)
         if stage.kind == "vision":
             return loss, report
-        acting, found = losses.act(self.policy, self.hints, seen, batch)
-        return 0.3 * loss + acting, {**report, **found}
+        acting, figures = losses.act(self.policy, self.hints, seen, batch)
+        return 0.3 * loss + acting, {**report, **figures}
 
     @torch.no_grad()
     def check(self) -> dict[str, Any]:
@@ -71,16 +71,16 @@ class PolicyLesson(Lesson):
         bin and share within 9 bins, the expert's earlier bins given; how often the right patch is
         found."""
         tasks = self.reader.records["tasks"]
-        found = {}
+        figures = {}
         for task, name in enumerate(collect.NAMES):
-            held = self.held[tasks[self.held] == task]
-            if not len(held):
+            indices = self.check_ids[tasks[self.check_ids] == task]
+            if not len(indices):
                 continue
-            parts = [self._check(held[at : at + CHUNK]) for at in range(0, len(held), CHUNK)]
-            found[name] = {
+            parts = [self._check(indices[at : at + CHUNK]) for at in range(0, len(indices), CHUNK)]
+            figures[name] = {
                 key: round(float(np.mean([part[key] for part in parts])), 3) for key in parts[0]
             }
-        return found
+        return figures
 
     def _check(self, index: np.ndarray) -> dict[str, float]:
         batch = self.reader.batch(index)

@@ -94,8 +94,8 @@ def build_model(shape: VideoShape) -> LlavaOnevisionForConditionalGeneration:
     model = LlavaOnevisionForConditionalGeneration(config).float()
     positions = model.model.vision_tower.embeddings.position_embedding.weight  # [patches, width]
     with torch.no_grad():
-        found = waves(IMAGE_SIDE // PATCH, shape.vision_width)
-        positions[:, : found.shape[1]] = found
+        embeddings = waves(IMAGE_SIDE // PATCH, shape.vision_width)
+        positions[:, : embeddings.shape[1]] = embeddings
     decoder: Any = config.text_config
     model.generation_config.eos_token_id = decoder.eos_token_id
     model.generation_config.pad_token_id = decoder.pad_token_id

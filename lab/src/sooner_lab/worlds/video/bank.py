@@ -49,24 +49,24 @@ class SceneBank:
                     row[place] = rng.integers(len(self.scenes))
         return picked
 
-    def gather(self, picked: np.ndarray, shown: np.ndarray) -> torch.Tensor:
+    def gather(self, picked: np.ndarray, frame_counts: np.ndarray) -> torch.Tensor:
         """Features of each clip's frames: [rows, frames * tokens, width].
 
         Args:
-            shown: frames of each scene [rows, scenes]; all rows have equally many in all.
+            frame_counts: frames of each scene [rows, scenes]; all rows have equally many in all.
         """
         which = np.stack(
-            [np.repeat(row, counts) for row, counts in zip(picked, shown, strict=True)]
+            [np.repeat(row, counts) for row, counts in zip(picked, frame_counts, strict=True)]
         )
-        bins = np.stack([moment_bins(pacing.moments(counts)) for counts in shown])
+        bins = np.stack([moment_bins(pacing.moments(counts)) for counts in frame_counts])
         seen = self.features[torch.from_numpy(which), torch.from_numpy(bins)]
         return seen.flatten(1, 2)  # [rows, frames, tokens, width] -> [rows, frames * tokens, width]
 
-    def report(self, picked: Sequence[int], shown: Sequence[int]) -> list[list[int]]:
+    def report(self, picked: Sequence[int], frame_counts: Sequence[int]) -> list[list[int]]:
         """The sentences of one clip."""
         return [
             (self.resting if count == 1 else self.sentences)[scene]
-            for scene, count in zip(picked, shown, strict=True)
+            for scene, count in zip(picked, frame_counts, strict=True)
         ]
 
 

@@ -15,15 +15,15 @@ CLIPS = 32
 
 def measure(folder: Path, clips: int) -> dict[str, Any]:
     """Held-out accuracy of a checkpoint by number of scenes, on H.264 files, on long clips."""
-    found: dict[str, Any] = {"clips": clips}
+    figures: dict[str, Any] = {"clips": clips}
     for scenes in SCENES:
-        found[f"scenes_{scenes}"] = cards.rounded(evaluate.evaluate(folder, clips, scenes))
+        figures[f"scenes_{scenes}"] = cards.rounded(evaluate.evaluate(folder, clips, scenes))
     longest = min(8, SCENES[-1])
-    found[f"scenes_{longest}_h264"] = cards.rounded(
+    figures[f"scenes_{longest}_h264"] = cards.rounded(
         evaluate.evaluate(folder, clips, longest, encoded=True)
     )
     long = cases.measure(*evaluate.load(folder), clips)
-    return {**found, **{name: cards.rounded(scores) for name, scores in long.items()}}
+    return {**figures, **{name: cards.rounded(scores) for name, scores in long.items()}}
 
 
 def write(folder: Path, recipe: VideoRecipe, seconds: float) -> Path:

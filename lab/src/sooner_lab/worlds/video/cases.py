@@ -34,9 +34,9 @@ def uneven(rng: np.random.Generator, count: int) -> list[world.SceneClip]:
     """
     clips = []
     for begin in range(0, count, TOGETHER):
-        shown = pacing.uneven(rng, 6)
+        frame_counts = pacing.uneven(rng, 6)
         some = min(TOGETHER, count - begin)
-        clips += [pacing.paced_clip(rng, rng.permutation(shown)) for _ in range(some)]
+        clips += [pacing.paced_clip(rng, rng.permutation(frame_counts)) for _ in range(some)]
     return clips
 
 
@@ -54,8 +54,8 @@ def draw(name: str, count: int) -> list[world.SceneClip]:
 def needles(depth: float, count: int) -> list[pacing.NeedleClip]:
     """Needles of 1, 2, 3, 1, ... frames at a depth."""
     rng = np.random.default_rng([SEED, round(100 * depth)])
-    few, most = pacing.NEEDLE
-    lengths = [few + index % (most - few + 1) for index in range(count)]
+    few, many = pacing.NEEDLE
+    lengths = [few + index % (many - few + 1) for index in range(count)]
     return [pacing.needle_clip(rng, NEEDLE_IN, depth, length) for length in lengths]
 
 
@@ -67,19 +67,19 @@ def measure(model: Any, processor: Any, count: int) -> dict[str, Any]:
         `evaluate.score_clips`;
         "needle_depth_*": the same of the needle's scene alone; "next_token": see there.
     """
-    found: dict[str, Any] = {
+    figures: dict[str, Any] = {
         name: evaluate.score_clips(model, processor, draw(name, count), batch=TOGETHER)
         for name in CLIPS
     }
     clips = draw("uneven_scenes_6", max(count // 4, 1))
-    found["uneven_scenes_6_h264"] = evaluate.score_clips(
+    figures["uneven_scenes_6_h264"] = evaluate.score_clips(
         model, processor, clips, videos=[from_file(clip) for clip in clips], batch=8
     )
     for depth in DEPTHS:
         name = f"needle_depth_{round(100 * depth)}"
-        found[name] = score_needles(model, processor, needles(depth, count))
-    found["next_token"] = next_token(model, draw("uneven_scenes_6", count))
-    return found
+        figures[name] = score_needles(model, processor, needles(depth, count))
+    figures["next_token"] = next_token(model, draw("uneven_scenes_6", count))
+    return figures
 
 
 def score_needles(
@@ -90,8 +90,8 @@ def score_needles(
     texts = evaluate.captions(model, processor, clips, batch=batch)
     rows = []
     for text, needle in zip(texts, hidden, strict=True):
-        said, sentence = (_plain(processor, words) for words in (text, needle.answer))
-        rows.append({**needle.score(text), "exact": float(sentence in said)})
+        output, sentence = (_plain(processor, words) for words in (text, needle.answer))
+        rows.append({**needle.score(text), "exact": float(sentence in output)})
     return evaluate.mean(rows)
 
 
@@ -121,10 +121,10 @@ def next_token(model: Any, clips: Sequence[world.SceneClip]) -> dict[str, float]
         frames = torch.from_numpy(evaluate.film_of(clip)).permute(0, 3, 1, 2).float() / 255
         small = torch.nn.functional.avg_pool2d(frames, 2)  # to the tower's side
         tokens = losses.see(model, data.normalise(small)).flatten(0, 1)[None]
-        told = [writer.sentence(scene) for scene in clip.scenes]
-        batch = writer.write(rng, [told], len(frames))
+        sentences = [writer.sentence(scene) for scene in clip.scenes]
+        batch = writer.write(rng, [sentences], len(frames))
         video = range(first, first + tokens.shape[1] + 1)
-        kept = data.kept_places(rng, 1, batch.ids.shape[1], video, TENTH)
-        for name, places in (("full", None), ("tenth", kept)):
+        positions = data.places_to_keep(rng, 1, batch.ids.shape[1], video, TENTH)
+        for name, places in (("full", None), ("tenth", positions)):
             right[name].append(losses.predict(model, batch, tokens, first, False, places)[1])
     return {name: float(np.mean(shares)) for name, shares in right.items()}

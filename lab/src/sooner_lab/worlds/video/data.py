@@ -180,7 +180,7 @@ class CaptionRowWriter:
         return CaptionRows(ids, labels, frames)
 
 
-def kept_places(
+def places_to_keep(
     rng: np.random.Generator, rows: int, length: int, video: range, drop: tuple[float, float]
 ) -> torch.Tensor:
     """Which places of each row stay when visual tokens are dropped at random: [rows, kept].
@@ -188,10 +188,10 @@ def kept_places(
     One share of `drop` (fewest, most) holds for all rows, the dropped tokens are each row's own.
     The places ascend, and are the kept tokens' positions too.
     """
-    kept = max(round(len(video) * (1 - rng.uniform(*drop))), 1)
+    count = max(round(len(video) * (1 - rng.uniform(*drop))), 1)
     before, after = np.arange(video.start), np.arange(video.stop, length)
     places = [
-        np.concatenate([before, np.sort(rng.choice(video, size=kept, replace=False)), after])
+        np.concatenate([before, np.sort(rng.choice(video, size=count, replace=False)), after])
         for _ in range(rows)
     ]
     return torch.from_numpy(np.stack(places))

@@ -70,7 +70,7 @@ def describe(
     return [text.strip() for text in processor.batch_decode(answers, skip_special_tokens=True)]
 
 
-def frames_shown(clip: world.SceneClip) -> int:
+def frame_count(clip: world.SceneClip) -> int:
     """How many frames of a clip a model gets: its own samples, or two a scene."""
     return clip.samples if clip.lengths else FRAMES_A_SCENE * len(clip.scenes)
 
@@ -95,18 +95,18 @@ def captions(
     batch: int = 16,
 ) -> list[str]:
     """Greedy captions of any clips, those of equal size in batches; arguments of `score_clips`."""
-    sizes = [(frames_shown(clip), len(clip.scenes)) for clip in clips]
+    sizes = [(frame_count(clip), len(clip.scenes)) for clip in clips]
     texts = [""] * len(clips)
     for size in sorted(set(sizes)):
         alike = [index for index in range(len(clips)) if sizes[index] == size]
         for begin in range(0, len(alike), batch):
             some = alike[begin : begin + batch]
-            shown = [videos[index] if videos else film_of(clips[index]) for index in some]
+            films = [videos[index] if videos else film_of(clips[index]) for index in some]
             frames, scenes = size
             made = describe(
                 model,
                 processor,
-                shown,
+                films,
                 num_frames=frames,
                 max_new_tokens=TOKENS_A_SCENE * scenes,
             )
@@ -144,8 +144,8 @@ def score_clips(
 
 def mean(rows: Sequence[dict[str, float]]) -> dict[str, float]:
     """The mean of scores, and the mean of the attributes' as "all"."""
-    found = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
-    return {**found, "all": float(np.mean([found[name] for name in world.ATTRIBUTES]))}
+    means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
+    return {**means, "all": float(np.mean([means[name] for name in world.ATTRIBUTES]))}
 
 
 def load(model_dir: Path | str, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:

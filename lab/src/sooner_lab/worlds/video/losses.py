@@ -34,7 +34,7 @@ def name_tokens(
         labels: [frames, tokens, parts]; a token shows a shape where the second is not 0.
     """
     loss, report = tokens.new_zeros(()), {}
-    shown = labels[..., 1] > 0  # [frames, tokens]
+    has_shape = labels[..., 1] > 0  # [frames, tokens]
     logits = head(tokens).split(tuple(PARTS.values()), dim=-1)
     for part, (name, size) in enumerate(PARTS.items()):
         # Most tokens show no shape; unweighted, saying so drowns the rest for long.
@@ -43,7 +43,7 @@ def name_tokens(
         flat = labels[..., part].flatten()
         loss = loss + cross_entropy(logits[part].flatten(0, 1), flat, weight)
         right = logits[part].argmax(-1) == labels[..., part]
-        report[name] = round(float(right[shown].float().mean()), 3)
+        report[name] = round(float(right[has_shape].float().mean()), 3)
     return loss, report
 
 
@@ -72,31 +72,31 @@ def predict(
     features: torch.Tensor,
     first: int,
     bf16: bool,
-    kept: torch.Tensor | None = None,
+    places: torch.Tensor | None = None,
 ) -> tuple[torch.Tensor, float]:
     """Caption loss and the share of caption tokens predicted right.
 
     Args:
         features: [rows, frames * tokens, width], from place `first` of each row on.
         bf16: run the decoder under bfloat16 autocast.
-        kept: the places that the decoder sees, at their own positions [rows, kept]; all of the
+        places: the places that the decoder sees, at their own positions [rows, kept]; all of the
             text is among them. None is every place.
     """
     inner = model.model
     embeds = embed(model, batch.ids, features, first)
     labels, positions = batch.labels, {}
-    if kept is not None:
-        embeds = embeds.gather(1, kept[..., None].expand(-1, -1, embeds.shape[2]))
-        labels = labels.gather(1, kept)
+    if places is not None:
+        embeds = embeds.gather(1, places[..., None].expand(-1, -1, embeds.shape[2]))
+        labels = labels.gather(1, places)
         # Without a mask transformers takes gaps in the positions for borders of packed rows.
-        positions = {"position_ids": kept, "attention_mask": torch.ones_like(kept)}
+        positions = {"position_ids": places, "attention_mask": torch.ones_like(places)}
     with torch.autocast("cpu", torch.bfloat16, enabled=bf16):
         hidden = inner.language_model(
             inputs_embeds=embeds, use_cache=False, **positions
         ).last_hidden_state
     hidden = hidden.float()
-    told = labels[:, 1:] != data.IGNORE  # [rows, length - 1]
-    logits = model.lm_head(hidden[:, :-1][told])  # [told, vocab]
-    truth = labels[:, 1:][told]
+    known = labels[:, 1:] != data.IGNORE  # [rows, length - 1]
+    logits = model.lm_head(hidden[:, :-1][known])  # [known, vocab]
+    truth = labels[:, 1:][known]
     right = (logits.argmax(-1) == truth).float().mean()
     return cross_entropy(logits, truth), round(float(right), 4)

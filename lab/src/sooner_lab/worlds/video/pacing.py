@@ -19,7 +19,7 @@ from . import world
 EVEN = (4, 8, 12)
 NEEDLE = (1, 3)  # fewest and most shown frames of a needle
 LONGEST = 16  # shown frames of a scene of an uneven clip
-MOST_SCENES = 8  # of clips with other than two frames a scene
+MAX_SCENES = 8  # of clips with other than two frames a scene
 
 
 @dataclass(frozen=True)
@@ -52,17 +52,17 @@ class ScenePacing:
             return np.full(scenes, 2)
         if kind == 1:
             count = int(rng.choice(EVEN))
-            return np.full(min(scenes, MOST_SCENES, self.maximum // count), count)
+            return np.full(min(scenes, MAX_SCENES, self.maximum // count), count)
         if kind == 2:
-            return uneven(rng, min(scenes, MOST_SCENES), self.maximum)
+            return uneven(rng, min(scenes, MAX_SCENES), self.maximum)
         needle = int(rng.integers(NEEDLE[0], NEEDLE[1] + 1))
         return _around(rng, needle, int(rng.integers(max(EVEN), self.maximum - needle + 1)))
 
 
-def uneven(rng: np.random.Generator, scenes: int, most: int = 64) -> np.ndarray:
+def uneven(rng: np.random.Generator, scenes: int, maximum: int = 64) -> np.ndarray:
     """Shown frames of each scene, 1..16 and `maximum` in all: [scenes]."""
     counts = rng.integers(1, LONGEST + 1, size=scenes)
-    while counts.sum() > most:
+    while counts.sum() > maximum:
         counts[counts.argmax()] -= 1
     return counts
 
@@ -75,19 +75,22 @@ def _around(rng: np.random.Generator, needle: int, rest: int) -> np.ndarray:
     return np.array([cut, needle, rest - cut])
 
 
-def moments(shown: Sequence[int] | np.ndarray) -> np.ndarray:
-    """The moment 0..1 of its scene that each shown frame of a clip is at: [sum of `shown`]."""
-    return np.concatenate([np.arange(count) / count for count in shown])
+def moments(frame_counts: Sequence[int] | np.ndarray) -> np.ndarray:
+    """The moment 0..1 of its scene that each shown frame of a clip is at: [sum of
+    `frame_counts`]."""
+    return np.concatenate([np.arange(count) / count for count in frame_counts])
 
 
-def paced_clip(rng: np.random.Generator, shown: Sequence[int] | np.ndarray) -> world.SceneClip:
-    """Draw a clip whose scenes are shown for `shown` frames each; those shown once rest."""
-    drawn = world.sample_clip(rng, len(shown)).scenes
+def paced_clip(
+    rng: np.random.Generator, frame_counts: Sequence[int] | np.ndarray
+) -> world.SceneClip:
+    """Draw a clip whose scenes are shown for `frame_counts` frames each; those shown once rest."""
+    drawn = world.sample_clip(rng, len(frame_counts)).scenes
     scenes = tuple(
         world.still(scene) if count == 1 else scene
-        for scene, count in zip(drawn, shown, strict=True)
+        for scene, count in zip(drawn, frame_counts, strict=True)
     )
-    return world.SceneClip(scenes, tuple(int(count) * world.SAMPLE_EVERY for count in shown))
+    return world.SceneClip(scenes, tuple(int(count) * world.SAMPLE_EVERY for count in frame_counts))
 
 
 @dataclass(frozen=True)
@@ -129,6 +132,6 @@ def needle_clip(
     rest = frames - needle_frames
     before = round(depth * rest)
     before = 0 if before < 2 else rest if rest - before < 2 else before
-    shown = [before, needle_frames, rest - before]
-    kept = [count for count in shown if count]
-    return NeedleClip(paced_clip(rng, kept), place=1 if before else 0)
+    parts = [before, needle_frames, rest - before]
+    counts = [count for count in parts if count]
+    return NeedleClip(paced_clip(rng, counts), place=1 if before else 0)

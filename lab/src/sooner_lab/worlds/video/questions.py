@@ -31,7 +31,7 @@ def ask(pair: Any, samples: int) -> Iterator[dict[str, Any]]:
     for number in range(-(-samples // ROWS)):
         clips = evaluate.sample_clips(SEED + number, ROWS, SCENES[0] + number % span)
         films = [evaluate.film_of(clip) for clip in clips]
-        batch = evaluate.build_inputs(pair.target.processor, films, evaluate.frames_shown(clips[0]))
+        batch = evaluate.build_inputs(pair.target.processor, films, evaluate.frame_count(clips[0]))
         yield {
             name: value.to(pair.target.model.dtype) if name.startswith("pixel_values") else value
             for name, value in batch.items()

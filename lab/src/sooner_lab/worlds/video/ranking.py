@@ -48,7 +48,9 @@ class Ranker:
         self.bank = bank.encode(self.model, writer, size, seed)
 
     @torch.no_grad()
-    def kept(self, batch: data.CaptionRows, features: Tensor, first: int, ratio: float) -> Tensor:
+    def places_to_keep(
+        self, batch: data.CaptionRows, features: Tensor, first: int, ratio: float
+    ) -> Tensor:
         """Which places of each row are left when the target prunes it: [rows, kept].
 
         Args:

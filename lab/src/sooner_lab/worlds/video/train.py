@@ -68,33 +68,37 @@ class CaptionLesson(Lesson):
         self, stage: VideoStage, rng: np.random.Generator
     ) -> tuple[Tensor, dict[str, Any]]:
         scenes = int(rng.integers(stage.scenes[0], stage.scenes[1] + 1))
-        shown = stage.pace.draw(rng, scenes)
-        frames = int(shown.sum())
-        row = frames * architecture.POOLED**2 + 24 * (len(shown) + 1)
+        frame_counts = stage.pace.draw(rng, scenes)
+        frames = int(frame_counts.sum())
+        row = frames * architecture.POOLED**2 + 24 * (len(frame_counts) + 1)
         # Rows share their number of frames, and have the scenes' lengths in orders of their own.
-        spread = rng.permuted(np.tile(shown, (max(stage.size // row, 1), 1)), axis=1)
+        spread = rng.permuted(np.tile(frame_counts, (max(stage.size // row, 1), 1)), axis=1)
         first = len(self.writer.head)
-        features, batch, kept = self._from_bank(spread, rng)
-        loss, right = losses.predict(self.captioner, batch, features, first, stage.bf16, kept)
-        return loss, {"scenes": len(shown), "frames": frames, "right": right}
+        features, batch, places = self._from_bank(spread, rng)
+        loss, right = losses.predict(self.captioner, batch, features, first, stage.bf16, places)
+        return loss, {"scenes": len(frame_counts), "frames": frames, "right": right}
 
     def _from_bank(
-        self, shown: np.ndarray, rng: np.random.Generator
+        self, frame_counts: np.ndarray, rng: np.random.Generator
     ) -> tuple[Tensor, data.CaptionRows, Tensor | None]:
         """Features of clips, their rows, and the places that are left of these."""
         assert self.bank is not None
-        picked = self.bank.draw(rng, *shown.shape)
-        features = self.bank.gather(picked, shown)
-        told = [self.bank.report(*pair) for pair in zip(picked, shown, strict=True)]
-        batch = self.writer.write(rng, told, int(shown[0].sum()))
+        picked = self.bank.draw(rng, *frame_counts.shape)
+        features = self.bank.gather(picked, frame_counts)
+        sentences = [self.bank.report(*pair) for pair in zip(picked, frame_counts, strict=True)]
+        batch = self.writer.write(rng, sentences, int(frame_counts[0].sum()))
         is_pruned = rng.random() < self.stage.pruned
-        return features, batch, self._kept(batch, picked, shown, rng) if is_pruned else None
+        return (
+            features,
+            batch,
+            self._retained(batch, picked, frame_counts, rng) if is_pruned else None,
+        )
 
-    def _kept(
+    def _retained(
         self,
         batch: data.CaptionRows,
         picked: np.ndarray,
-        shown: np.ndarray,
+        frame_counts: np.ndarray,
         rng: np.random.Generator,
     ) -> Tensor | None:
         """The places that are left of pruned rows [rows, kept]; None: too short to prune."""
@@ -102,21 +106,21 @@ class CaptionLesson(Lesson):
         visual = batch.frames_per_row * architecture.POOLED**2 + 1  # with the newline's
         if not self.stage.ranked:
             video = range(first, first + visual)
-            return data.kept_places(rng, len(shown), batch.ids.shape[1], video, DROPPED)
+            return data.places_to_keep(rng, len(frame_counts), batch.ids.shape[1], video, DROPPED)
         if visual <= ranking.SHORT:
             return None
         assert self.ranker is not None
         assert self.ranker.bank is not None
-        seen = self.ranker.bank.gather(picked, shown)
-        return self.ranker.kept(batch, seen, first, float(rng.uniform(*DROPPED)))
+        seen = self.ranker.bank.gather(picked, frame_counts)
+        return self.ranker.places_to_keep(batch, seen, first, float(rng.uniform(*DROPPED)))
 
     def check(self) -> dict[str, float]:
         """Held-out accuracy of captions; none where frames alone are learnt."""
         if self.stage.kind == "vision":
             return {}
         clips = evaluate.sample_clips(CHECK_SEED, CHECK_CLIPS, self.stage.scenes[1])
-        found = evaluate.score_clips(self.captioner, build.build_processor(), clips)
-        return {key: round(value, 3) for key, value in found.items()}
+        scores = evaluate.score_clips(self.captioner, build.build_processor(), clips)
+        return {key: round(value, 3) for key, value in scores.items()}
 
     def save(self, folder: Path, seconds: float) -> None:
         build.save(self.captioner, folder)

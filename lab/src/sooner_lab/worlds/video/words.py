@@ -41,7 +41,7 @@ CHAT_TEMPLATE = (
 
 def vocabulary() -> list[str]:
     """All tokens in the order of their ids; trained weights depend on it."""
-    told = " ".join(
+    text = " ".join(
         (
             *PROMPTS, *world.SHAPES, *world.COLOURS, *world.BACKGROUNDS, *world.ROWS,
             *world.COLUMNS, *world.NUMBERS, "user assistant system scene a on background moves",
@@ -50,7 +50,7 @@ def vocabulary() -> list[str]:
     )  # fmt: skip
     letters = string.ascii_lowercase + string.digits
     marks = [*letters, *string.punctuation, *(f"##{mark}" for mark in letters)]
-    tokens = [*SPECIALS, *(word for word in told.split() if word.isalpha()), *marks]
+    tokens = [*SPECIALS, *(word for word in text.split() if word.isalpha()), *marks]
     return list(dict.fromkeys([*tokens, "stays", "at"]))  # the last came later than some weights
 
 

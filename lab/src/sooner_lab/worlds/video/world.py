@@ -155,12 +155,12 @@ def direction(start: int, end: int) -> str:
 
 def describe(scene: Scene, index: int) -> str:
     """The sentence about the scene at `index`; words and marks stand between single spaces."""
-    shown = f"a {scene.colour} {scene.shape} on a {scene.background} background"
+    subject = f"a {scene.colour} {scene.shape} on a {scene.background} background"
     begin, end = cell_name(scene.start), cell_name(scene.end)
     if begin == end:
-        return f"scene {NUMBERS[index]} : {shown} stays at the {begin} ."
+        return f"scene {NUMBERS[index]} : {subject} stays at the {begin} ."
     way = direction(scene.start, scene.end)
-    return f"scene {NUMBERS[index]} : {shown} moves from the {begin} to the {end} , {way} ."
+    return f"scene {NUMBERS[index]} : {subject} moves from the {begin} to the {end} , {way} ."
 
 
 def caption(clip: SceneClip) -> str:
@@ -178,8 +178,8 @@ _SENTENCE = re.compile(
 def parse(text: str) -> dict[int, dict[str, str | int]]:
     """What a caption claims: `{scene index: {attribute: value}}`; the first claim counts."""
     claims: dict[int, dict[str, str | int]] = {}
-    for found in _SENTENCE.finditer(text):
-        number, colour, shape, background, *groups = found.groups()
+    for match in _SENTENCE.finditer(text):
+        number, colour, shape, background, *groups = match.groups()
         cells = groups[:4] if groups[0] else groups[4:] * 2
         start = 3 * ROWS.index(cells[0]) + COLUMNS.index(cells[1])
         end = 3 * ROWS.index(cells[2]) + COLUMNS.index(cells[3])
@@ -240,17 +240,17 @@ def render(
     Returns:
         uint8 array `[frames, side, side, 3]`, RGB.
     """
-    wanted = range(clip.total_frames) if indices is None else indices
-    frames = np.empty((len(wanted), side, side, 3), dtype=np.uint8)
+    frame_ids = range(clip.total_frames) if indices is None else indices
+    frames = np.empty((len(frame_ids), side, side, 3), dtype=np.uint8)
     before = None
-    for slot, index in enumerate(wanted):
+    for slot, index in enumerate(frame_ids):
         scene, moment = clip.locate(int(index))
-        shown = scene, centre(scene, moment)
-        if shown == before:  # at rest, as in most frames of a long scene
+        view = scene, centre(scene, moment)
+        if view == before:  # at rest, as in most frames of a long scene
             frames[slot] = frames[slot - 1]
         else:
-            draw(*shown, frames[slot])
-        before = shown
+            draw(*view, frames[slot])
+        before = view
     return frames
 
 

@@ -22,7 +22,7 @@ COMPONENTS = {
     "both stages, τ = 0.75": "hsd-relaxed",
 }
 LITERAL = {"page level only": "paper-literal", "both stages, τ = 1": "paper-literal-both"}
-OWN = {"page level only": "hsd-page", "both stages, τ = 1": "hsd"}
+OUR_WINDOWS = {"page level only": "hsd-page", "both stages, τ = 1": "hsd"}
 PRICED = "forwards at assumed prices"
 WORN = "the pages' wear was set by what the paper's page level accepts"
 CPU_OCR = "the miniature's draft model costs less than OCR does on a CPU core"
@@ -46,7 +46,7 @@ def _components() -> list[Comparison]:
     documents = [
         Comparison("table 8", "", column, quantity, "documents", REPLAY, f"{PAGES}, {whose}",
                    _rows(field, arms, "rates"), why=STAGE_1, only_order=note)
-        for arms, whose in ((LITERAL, "the paper's windows"), (OWN, "our windows"))
+        for arms, whose in ((LITERAL, "the paper's windows"), (OUR_WINDOWS, "our windows"))
         for column, quantity, field, note in (
             ("AAL", "aal", "aal", WORN), ("SR decode", "decode", "decode", PRICED),
             ("SR e2e", "e2e", "e2e", PRICED),

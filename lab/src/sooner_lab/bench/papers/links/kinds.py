@@ -42,9 +42,9 @@ class Key:
     times: float = 1.0
 
     def __str__(self) -> str:
-        told = f"{self.key} - {self.minus}" if self.minus else self.key
-        told += f" {self.plus:+g}" if self.plus else ""
-        return f"({told}) * {self.times:.6g}" if self.times != 1 else told
+        text = f"{self.key} - {self.minus}" if self.minus else self.key
+        text += f" {self.plus:+g}" if self.plus else ""
+        return f"({text}) * {self.times:.6g}" if self.times != 1 else text
 
 
 @dataclass(frozen=True)

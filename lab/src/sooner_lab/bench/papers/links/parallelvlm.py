@@ -52,7 +52,7 @@ DRAFTED_ARMS = {
     "SpecVLM": "specvlm",
 }
 FEWER_MISSES = "a target step costs four draft steps, so five drafts by turns pay better than there"
-OWN_DRAFT = "c is 1.3 at best where the target is its own draft: there is little to gain"
+SELF_DRAFT = "c is 1.3 at best where the target is its own draft: there is little to gain"
 SHORT = "few visual tokens: pruning them hardly shortens a draft step"
 
 
@@ -63,8 +63,8 @@ def _arms(field: str, names: Mapping[str, str], at: str = "arms") -> dict[str, s
 def _alphas(field: str, *shares: float, form: str = "α = {:.1f}") -> dict[str, str | Key]:
     """Points of the sweep, pruned by frame; the unpruned draft is its first."""
     return {
-        form.format(one): f"sweep[alpha={one}&criterion=uv-prune-by-frame].{field}"
-        for one in shares
+        form.format(share): f"sweep[alpha={share}&criterion=uv-prune-by-frame].{field}"
+        for share in shares
     }
 
 
@@ -90,13 +90,13 @@ def _baselines(
     run = {row: Key(str(key), plus=-1) for row, key in
            arms({"ParallelVLM": "parallel"}, "accepted_run_length").items()}  # fmt: skip
     for group in groups:
-        for column, quantity, told in (
+        for column, quantity, arm_keys in (
             (SPEED, "decode", arms(both, "over_plain.value")),
             (LENGTH, "round", arms(sequential, "mean_acceptance_length")),
             (LENGTH, "run", run),
         ):
             yield Comparison("table 1", group, column, quantity, "marks-baselines", TRAINED, TIMED,
-                             told, why=why)  # fmt: skip
+                             arm_keys, why=why)  # fmt: skip
 
 
 def _trained() -> list[Comparison]:
@@ -126,8 +126,8 @@ def _trained() -> list[Comparison]:
         Comparison("table 3", BIG, "c", "speed ratio", "parallel", TRAINED, SWEPT,
                    _alphas("speed_ratio", 0.0, 0.5, 0.9), why=SHORT),
         Comparison("table 3", BIG, "c", "speed ratio", "marks-speed", TRAINED, TIMED,
-                   {f"α = {one:.1f}": "speed." + _timed("parallel", one, "speed_ratio")
-                    for one in (0.0, 0.5, 0.9)}),
+                   {f"α = {share:.1f}": "speed." + _timed("parallel", share, "speed_ratio")
+                    for share in (0.0, 0.5, 0.9)}),
         Comparison("table 3", BIG, "T_q", "milliseconds", "parallel", TRAINED, SWEPT,
                    {row: Key(str(key), times=1e3) for row, key in
                     _alphas("draft_step_seconds", 0.0, 0.5, 0.9).items()}, why=SHORT),
@@ -138,17 +138,17 @@ def _trained() -> list[Comparison]:
         Comparison("table 6", "", "total latency", "seconds", "parallel", TRAINED, CLIPS,
                    _arms("e2e_seconds", SIDES)),
         *_baselines(PAIRS, "False", DRAFTED_ARMS, FEWER_MISSES),
-        *_baselines(SELF, "True", SELF_ARMS, OWN_DRAFT),
+        *_baselines(SELF, "True", SELF_ARMS, SELF_DRAFT),
         Comparison("table 7", "", "speed-up", "decode", "parallel", TRAINED, CLIPS,
                    _alphas("decode_speedup", 0.9, 0.95, form="α = {:.2f}"),
                    why="which tokens are kept hardly matters to this draft"),
         Comparison("table 7", "", "speed-up", "decode", "marks-speed", TRAINED, TIMED,
-                   {f"α = {one:.2f}": "speed." + _timed("parallel", one, "over_plain.value")
-                    for one in (0.9, 0.95)},
+                   {f"α = {share:.2f}": "speed." + _timed("parallel", share, "over_plain.value")
+                    for share in (0.9, 0.95)},
                    why="their intervals overlap"),
         Comparison("table 7", "", "M", "run", "marks", TRAINED, "marks, 96 clips",
-                   {f"α = {one:.2f}": Key(_marks("uv-prune", one), plus=-1)
-                    for one in (0.9, 0.95)}),
+                   {f"α = {share:.2f}": Key(_marks("uv-prune", share), plus=-1)
+                    for share in (0.9, 0.95)}),
         Comparison("figure 3", "", "prefill", "seconds", "parallel", TRAINED, SWEPT,
                    {"target": "arms[method=speculative].seconds.prefill",
                     "draft": "arms[method=speculative].seconds.draft_prefill"}),
@@ -204,7 +204,8 @@ def _analytic() -> list[Comparison]:
     ]  # fmt: skip
     pruned = Comparison(
         "table 7", "", "speed-up", "decode", "theory", ANALYTIC, how,
-        {f"α = {one}": f"table7[pruned={one}].speedup" for one in ("0.90", "0.95", "0.99", "1.00")},
+        {f"α = {share}": f"table7[pruned={share}].speedup"
+         for share in ("0.90", "0.95", "0.99", "1.00")},
     )  # fmt: skip
     return [*pairs, *alone, *latency, pruned]
 

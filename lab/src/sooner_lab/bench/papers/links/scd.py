@@ -43,7 +43,7 @@ def _strength(coupling: str, field: str, strength: float = 1.0) -> str:
 
 
 def _studies() -> list[Comparison]:
-    found = [
+    links = [
         Comparison("figure 3", "", "acceptance", "acceptance", "imagine", TRAINED,
                    f"{STUDIED}, 5th iteration",
                    {row: f"{STUDY}.trajectories.{COUPLINGS[row]}.mean[4]"
@@ -54,9 +54,10 @@ def _studies() -> list[Comparison]:
     ]  # fmt: skip
     for group in ("maximal", "Gumbel"):
         strengths = {
-            f"strength {one:g}": _strength(group.lower(), "nfe", one) for one in (0.0, 0.5, 1.0)
+            f"strength {strength:g}": _strength(group.lower(), "nfe", strength)
+            for strength in (0.0, 0.5, 1.0)
         }
-        found.append(
+        links.append(
             Comparison("figure 5", group, "NFE", "forwards", "imagine", TRAINED, STUDIED, strengths)
         )
     for after in (1, 2, 3):
@@ -64,11 +65,11 @@ def _studies() -> list[Comparison]:
             row: Key(_strength(row.lower(), f"hamming.{after}"), times=100)
             for row in ("maximal", "Gumbel")
         }
-        found.append(
+        links.append(
             Comparison("figure 6", f"N = {after}", "changed", "share", "imagine", TRAINED, STUDIED,
                        changed, why="two drawings of small pictures; its cause is not examined")
         )  # fmt: skip
-    return found
+    return links
 
 
 PARTI = Reason(CHECKPOINTS, "Lumina-mGPT and Janus-Pro, and Parti's prompts")

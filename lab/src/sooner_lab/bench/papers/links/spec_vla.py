@@ -27,9 +27,9 @@ PUBLISHED = Reason(CHECKPOINTS, "OpenVLA fine-tuned on the suite, and LIBERO")
 
 def _arm(field: str) -> dict[str, str]:
     """Strict and relaxed figures of the arm's head, of drafts of the paper's tree."""
-    found = "acceptance.arms[draft=head&shape=paper's tree&tolerance={r}].{field}"
+    pattern = "acceptance.arms[draft=head&shape=paper's tree&tolerance={r}].{field}"
     return {
-        "strict": found.format(r=0, field=field), "relaxed": found.format(r=9, field=field)
+        "strict": pattern.format(r=0, field=field), "relaxed": pattern.format(r=9, field=field)
     }  # fmt: skip
 
 
@@ -58,15 +58,15 @@ LINKS = Links(
           for place in range(5)),
         Comparison("figure 4", "", "length", "round", "act", TRAINED, "3 tasks, chains of 6",
                    {"r = 0": "trees[tree=chain of 6].strict",
-                    **{f"r = {one}": f"arms[method=relaxed r={one}].mean_acceptance_length"
-                       for one in (1, 3, 5, 9, 15)}}),
+                    **{f"r = {setting}": f"arms[method=relaxed r={setting}].mean_acceptance_length"
+                       for setting in (1, 3, 5, 9, 15)}}),
         Comparison("table 5", GOAL, "speed-up", "decode", "act", TRAINED, WEIGHTS,
                    {"bf16": f"{PLAIN}.decode_speedup",
-                    **{one: f"weights[weights={one}].plain_speed" for one in QUANTISED}},
+                    **{name: f"weights[weights={name}].plain_speed" for name in QUANTISED}},
                    only_order=WORLD, why=UNPACKED),
         Comparison("table 6", GOAL, "speed-up", "decode", "act", TRAINED, WEIGHTS,
                    {"bf16": "arms[method=relaxed r=9].decode_speedup",
-                    **{one: f"weights[weights={one}].speedup" for one in QUANTISED}},
+                    **{setting: f"weights[weights={setting}].speedup" for setting in QUANTISED}},
                    only_order=WORLD, why=UNPACKED),
     ),
     {
