@@ -87,7 +87,9 @@ class FakeAdapter:
         return hidden.log()
 
     def _distributions(self, prefix: Tensor, first: Tensor) -> Tensor:
-        """Of numbered prefixes `[rows, entries]` behind prompts that begin with `first [rows]`."""
+        """Returns distributions of numbered prefixes `[rows, entries]` behind prompts that
+        begin with `first [rows]`.
+        """
         return self.table.at(prefix)
 
     def _prefixes(self, seen: Tensor, positions: Tensor, mask: Tensor | None) -> Tensor:

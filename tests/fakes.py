@@ -121,7 +121,7 @@ def chi_square(sequences: Tensor, joint: dict[tuple[int, ...], float]) -> float:
 
 
 def drawn_tree(parents: list[int], q: Table, rows: int, replacement: bool = False) -> Tree:
-    """The same tree shape for each row, siblings drawn from `q`, with its probabilities."""
+    """Returns one tree shape for each row, siblings drawn from `q`, with its probabilities."""
     entries = torch.zeros(rows, 1 + len(parents), dtype=torch.long)  # numbered prefixes
     tokens = torch.zeros(rows, len(parents), dtype=torch.long)
     for above in sorted(set(parents)):
@@ -137,7 +137,7 @@ def drawn_tree(parents: list[int], q: Table, rows: int, replacement: bool = Fals
 
 
 def fixed_tree(parents: list[int], tokens: list[int], rows: int) -> Tree:
-    """The same deterministic tree for each row."""
+    """Returns one deterministic tree for each row."""
     return Tree.from_lists([tokens] * rows, [parents] * rows)
 
 

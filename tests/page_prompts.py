@@ -10,7 +10,7 @@ import torch
 import tiny
 
 SLOTS = 4
-"""Of a page."""
+"""Slots of a page."""
 
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 VOCAB = 96
-"""Of the tiny targets."""
+"""The vocabulary of the tiny targets."""
 
 
 def draw(seed: int, *shape: int) -> Tensor:

@@ -164,7 +164,7 @@ def block_drafter(family: str, block_size: int = 6, layers: int = 2) -> DFlashMo
 @functools.cache
 @torch.inference_mode(False)
 def eager(family: str) -> Any:
-    """The same model with eager attention."""
+    """Returns the model with eager attention."""
     copy_of = copy.deepcopy(model(family))
     copy_of.set_attn_implementation("eager")
     return copy_of

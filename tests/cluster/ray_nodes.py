@@ -105,7 +105,7 @@ class RayNodes:
         return sum(has_joined(log) for _, _, log in self._commands.values())
 
     def raylets(self) -> list[psutil.Process]:
-        """Of each node, in the order of their starts."""
+        """Returns the raylets of each node, in the order of their starts."""
         return [
             child for node in self.nodes for child in children(node.pid) if child.name() == "raylet"
         ]

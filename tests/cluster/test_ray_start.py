@@ -69,7 +69,7 @@ class FailingRay:
 
 @pytest.fixture(autouse=True)
 def handler() -> Iterator[None]:
-    """Of SIGTERM, as it was."""
+    """Restores the handler of SIGTERM."""
     before = signal.getsignal(signal.SIGTERM)
     yield
     signal.signal(signal.SIGTERM, before)

@@ -133,7 +133,7 @@ def served() -> Iterator[Served]:
 
 
 def test_replicas_answer_as_a_single_server(served: Served) -> None:
-    """The same text, whole and streamed, of whichever replica, seeded ones too."""
+    """Replicas give equal texts, whole and streamed, seeded ones too."""
     cases = [("hello hello hello", {}), ("once upon", {"seed": 7, "temperature": 1.0})]
     with running(method="prompt-lookup") as plain:
         answers = [

@@ -36,7 +36,7 @@ def run(clone: Path, *arguments: str) -> str:
 
 
 def commands() -> list[str]:
-    """Those of the first block below `Commands`, without their comments."""
+    """Returns the commands of the first block below `Commands`, without their comments."""
     block = re.search(r"^## Commands\n\n```\n(.*?)^```", README, re.M | re.S)
     assert block is not None
     return [line.split("#")[0].strip() for line in block[1].splitlines()]

@@ -44,7 +44,7 @@ def test_norms(shape: tuple[int, ...], adds: bool, is_gemma: bool, dtype: torch.
 def test_rotations_are_the_reference_s_to_the_bit(
     heads: int, kv_heads: int, dim: int, shared: bool, dtype: torch.dtype
 ) -> None:
-    """Of states as projections leave them, with angles of each row or of all."""
+    """States are as projections leave them, with angles of each row or of all."""
     rows, entries = 2, 3
     queries = drawn(rows, entries, heads, dim, dtype=dtype).transpose(1, 2)
     keys = drawn(rows, entries, kv_heads, dim, dtype=dtype, seed=1).transpose(1, 2)

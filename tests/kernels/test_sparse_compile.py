@@ -82,7 +82,7 @@ def test_kernels_spill_nothing_and_fit_a_multiprocessor(kind: str, dim: int, arc
 
 
 def test_the_band_of_a_grid_spills_nothing() -> None:
-    """Those whose masks take the most registers: half a kilobyte was spilled a thread."""
+    """The masks of these take the most registers: half a kilobyte was spilled a thread."""
     bands = [launched(kind, "grid", 64)[-1] for kind in ("whole", "pair")]
     assert [launch.name for launch in bands] == ["band_kernel", "boundary_band"]
     assert not any(launch.spilled for launch in bands), bands

@@ -16,7 +16,7 @@ from sooner.memory import manager
 from sooner.memory.manager import EngineMemory
 
 SCHEDULES = 12
-"""Of all methods and families together; `make soak` runs 300."""
+"""Schedules of all methods and families together; `make soak` runs 300."""
 
 JOINING = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "words-only", "eagle", "hsd", "specvlm")
 TAILS = ((), (5,), (5, 6, 7, 8, 9), (5, 6, 7, 8, 9, 5, 6, 7, 8), (5, 6, 7, 70, 71, 72, 73, 74, 75))

@@ -85,7 +85,7 @@ class TopTree(Drafter):
 
 
 class DrawnTree(TopTree):
-    """The same shape with siblings drawn without replacement, hence rejected."""
+    """A tree of that shape with siblings drawn without replacement, hence rejected."""
 
     def propose(self, outcome: Outcome) -> Tree:
         rows, nodes = len(outcome.budget), len(self.parents)

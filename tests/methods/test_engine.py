@@ -20,7 +20,7 @@ from sooner.models.openvla.statistics import ActionTokens
 from sparse.contexts import sparse
 
 SCHEDULES = 20
-"""Of all methods together; core runs 8 of them, and `make soak` 500."""
+"""Schedules of all methods together; core runs 8 of them, and `make soak` 500."""
 
 JOINING = (
     "plain",

@@ -89,7 +89,9 @@ NO_EFFECT: dict[str, Any] = {
     "num_assistant_tokens_schedule": "constant", "num_beam_groups": 2, "speculation_type": "mtp",
     "target_lookbehind": 4,
 }  # fmt: skip
-"""Of beams, assistants and other loops, which have none in a greedy `generate` either."""
+"""Options of beams, assistants and other loops, which have none in a greedy `generate`
+either.
+"""
 
 NOT_PER_CALL = {
     "_from_model_config", "continuous_batching_config", "is_assistant", "transformers_version",

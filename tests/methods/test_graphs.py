@@ -130,7 +130,9 @@ def test_graphs_are_off_where_they_can_t_be_with_a_note(
 
 
 def test_a_drafts_forwards_are_recorded_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those of a chain, of its catching up, and of a tree's levels; and so they draft the same."""
+    """Forwards of a chain, of its catching up, and of a tree's levels are recorded; and so
+    they draft equally.
+    """
     launched: list[bool] = []
     forward = ForwardGraphs.forward
 

@@ -117,7 +117,7 @@ def test_a_saved_layer_is_read_back_bit_for_bit(name: str, layout: str, tmp_path
 
 
 def test_only_the_tensors_of_the_layer_are_read(tmp_path: Path, monkeypatch: Any) -> None:
-    """Of a checkpoint in several files; the index says which hold them."""
+    """A checkpoint has several files; the index says which hold the layer's tensors."""
     write_mtp(tmp_path, tiny.model("glm_ocr"), GLM)
     whole = load_file(tmp_path / "model.safetensors")
     last = (

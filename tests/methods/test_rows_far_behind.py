@@ -38,7 +38,7 @@ class PausedDraft(sooner.Speculative):
 
 
 class PausedTree(TreeSize):
-    """The same for trees."""
+    """A pause for trees."""
 
     def __init__(self, largest: Size) -> None:
         super().__init__(largest)

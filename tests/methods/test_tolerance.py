@@ -152,7 +152,7 @@ def context(rows: int, limit: int, do_sample: bool = False) -> Any:
 
 
 def noise_of(here: Any) -> RowNoise:
-    """Of the rows that still decode."""
+    """Returns the noise of the rows that still decode."""
     places = [len(here.rows.output(row)) for row in range(len(here.rows.active))]
     return RowNoise.start(0, torch.tensor(here.rows.active)).advance(torch.tensor(places))
 

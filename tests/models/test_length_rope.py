@@ -123,7 +123,7 @@ def model(family: str, kind: str, switch: int = SWITCH) -> Any:
 
 
 def prompts() -> list[list[int]]:
-    """Of each of `LENGTHS`; their words repeat, so that a lookup finds them."""
+    """Returns a prompt of each of `LENGTHS`; their words repeat, so that a lookup finds them."""
     generator = torch.Generator().manual_seed(3)
     words = torch.randint(0, 80, (5,), generator=generator).tolist()
     return [(words * 8)[:length] for length in LENGTHS.values()]

@@ -81,7 +81,7 @@ def test_a_runner_refuses_a_tree_and_a_roll_back(species: Species) -> None:
 @each
 @pytest.mark.parametrize("chunk", [1, 3, 5])
 def test_a_prompt_in_chunks_leaves_the_same_states(species: Species, chunk: int) -> None:
-    """Of ragged rows, some of which end in an earlier chunk."""
+    """Rows are ragged, and some of them end in an earlier chunk."""
     model, kind = model_of(species), "text" if species.model_type == "qwen3_5" else "images"
     inputs = species.inputs(model, kind, laws.ROWS, 0)
     made = sooner.generate(
@@ -117,7 +117,7 @@ def test_rows_keep_states_of_what_they_accepted(species: Species) -> None:
 @pytest.mark.parametrize("name", ["plain", "prompt-lookup", "chain"])
 @pytest.mark.parametrize("memory", [{}, {"pages": 400}], ids=["rows", "pages"])
 def test_requests_join_and_leave(species: Species, name: str, memory: dict[str, Any]) -> None:
-    """The same prompt twice, too: no prefix is shared where a state is the whole prompt's."""
+    """A prompt comes twice, too: no prefix is shared where a state is the whole prompt's."""
     model = model_of(species)
     engine = sooner.Engine(
         model, laws.METHODS[name](species), max_rows=3, prefill_chunk=4, **memory

@@ -29,7 +29,7 @@ from sooner.serve.openai.protocol import MAX_DRAFT
 SOON = 60
 DOCUMENTED = {200, 400, 401, 403, 404, 405, 408, 413, 429, 503, 504}
 EXPECTED = DOCUMENTED - {503}
-"""Of a server that is ready."""
+"""Statuses of a server that is ready."""
 
 values = some.recursive(
     some.one_of(

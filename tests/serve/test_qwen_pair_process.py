@@ -42,7 +42,7 @@ SPECIAL = {
     tiny.PAD: "<|endoftext|>", tiny.EOS: "<|im_end|>",
 }  # fmt: skip
 UNWRITTEN = "~^`@$"
-"""Of ASCII's 95 characters and the newline, those that have no token."""
+"""Letters of ASCII's 95 characters and the newline that have no token."""
 TEMPLATE = (
     "{% for message in messages %}{{ message.role + ': ' }}"
     "{% if message.content is string %}{{ message.content }}{% else %}"

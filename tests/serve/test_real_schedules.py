@@ -26,7 +26,7 @@ from sooner.serve.model_engine import ModelEngine
 from sooner.serve.scheduler import SchedulerLimits
 
 SCHEDULES = 8
-"""Of all methods together, on every change; `soak` runs `MANY`."""
+"""Schedules of all methods together, on every change; `soak` runs `MANY`."""
 MANY = 1000
 FAMILY = "qwen2_5_vl"
 NEW = 30

@@ -39,7 +39,7 @@ def connected(address: str) -> socket.socket:
 
 
 def head(size: int | None, path: str = CHAT, more: str = "") -> bytes:
-    """Of a request whose body has `size` bytes; `None` comes in chunks."""
+    """Returns the head of a request whose body has `size` bytes; `None` comes in chunks."""
     length = "Transfer-Encoding: chunked" if size is None else f"Content-Length: {size}"
     return f"POST {path} HTTP/1.1\r\nHost: localhost\r\n{more}{length}\r\n\r\n".encode()
 

@@ -223,7 +223,7 @@ def test_in_random_schedules_each_job_has_the_output_of_a_job_alone(block: int) 
 
 
 class Service(RuleBasedStateMachine):
-    """The same, in schedules that hypothesis makes smaller when one fails."""
+    """Runs schedules that hypothesis makes smaller when one fails."""
 
     def __init__(self) -> None:
         super().__init__()

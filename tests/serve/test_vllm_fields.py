@@ -136,7 +136,7 @@ def compare(path: str, name: str) -> tuple[Any, Any, Any]:
 
 
 def documented() -> dict[str, str]:
-    """Of each field in the page's table: its row's first word and the rest."""
+    """Returns, for each field in the page's table, its row's first word and the rest."""
     table: dict[str, str] = {}
     for names, word, rest in ROW.findall(PAGE.read_text(encoding="utf-8")):
         for name in re.findall(r"`([a-z_]+)`", names):

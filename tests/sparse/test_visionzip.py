@@ -27,7 +27,9 @@ Frame = tuple[Tensor, Tensor]
 
 
 def tower_frames(family: str, inputs: dict[str, Any], monkeypatch: Any) -> list[Frame]:
-    """Of each frame that the tower's last layer attends in, in the tower's order of patches."""
+    """Returns each frame that the tower's last layer attends in, in the tower's order of
+    patches.
+    """
     model = copy.deepcopy(tiny.model(family, layers=LAYERS))
     body = model.model
     tower = body.vision_tower if family == "llava_onevision" else body.visual

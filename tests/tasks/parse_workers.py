@@ -91,7 +91,7 @@ def work(source: Path, out: Path | str, longest: float = 0.02, **options: Any) -
 
 
 def start(source: Path, out: Path | str, longest: float = 0.02, **options: Any) -> BaseProcess:
-    """The same in a process."""
+    """Starts a job in a process."""
     return begin(work, source, out, longest, **options)
 
 

@@ -115,7 +115,7 @@ def test_a_region_reads_as_its_crop_alone(qwen: ModelPair, rows: int) -> None:
 
 
 def stuck(pair: ModelPair) -> ModelPair:
-    """The same model, but that it always says token 1."""
+    """Returns the model, but that it always answers token 1."""
     model = copy.deepcopy(pair.target.model)
     with torch.no_grad():
         model.lm_head.weight.zero_()

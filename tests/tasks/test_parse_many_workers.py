@@ -21,7 +21,7 @@ from tasks.parse_workers import begin, left_over, outputs, start, tree, work
 pytestmark = pytest.mark.slow
 
 PAGES = 4 + 5 + 6 + 1
-"""Of `tree`, its second copy of a document left out."""
+"""Pages of `tree`, its second copy of a document left out."""
 
 
 @pytest.fixture(scope="module")

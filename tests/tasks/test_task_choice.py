@@ -28,7 +28,7 @@ SETTINGS = CaptionSettings(max_new_tokens=8)
 FREE = StepTimes(0.0083, 0.011, 0.0015, 0.0015, 0.0083, 0.0015)
 """A deep target and a shallow draft, each with a core of its own."""
 CROWDED = replace(FREE, target_parallel=0.016, draft_parallel=0.003)
-"""The same on one core."""
+"""The pace on one core."""
 LONG = StepTimes(0.42, 0.43, 0.078, 0.047, 0.42, 0.078)
 """LLaVA-OV 7B and 72B behind 25,000 visual tokens (the paper's table 3)."""
 

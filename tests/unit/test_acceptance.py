@@ -95,7 +95,9 @@ def test_rejection_accepts_as_often_as_the_overlap_of_p_and_q(target: Table, dra
 
 @pytest.mark.parametrize("rule", [reject_chain, reject_tree])
 def test_a_verdict_is_a_function_of_its_row_alone(rule: Rule, target: Table, draft: Table) -> None:
-    """Of its seed, place and draft: no generator is asked, and no other row matters."""
+    """A verdict depends on seed, place and draft: no generator is asked, and no other row
+    matters.
+    """
     tree = drawn_tree([-1, 0, 1], draft, 200)
     p, noise = block_distributions(tree, target), row_noise(200, seed=5)
     state = torch.get_rng_state()

@@ -53,7 +53,9 @@ def write(cache: SlotCache, rows: int, width: int, first: float) -> None:
 
 
 def content(cache: SlotCache) -> list[list[list[float]]]:
-    """Of each row and layer, what stands in its slots; values are checked against keys."""
+    """Returns, for each row and layer, what stands in its slots; values are checked against
+    keys.
+    """
     rows = []
     for row, length in enumerate(cache.lengths):
         layers = []

@@ -64,7 +64,7 @@ class Account:
         return [*lengths, length] if length else lengths
 
     def rounds(self) -> list[tuple[list[int], tuple[int, int]]]:
-        """Those that offered anything."""
+        """Returns the rounds that offered anything."""
         both = zip(self.trees, self.output, strict=True)
         return [(parents, counts) for parents, counts in both if parents]
 

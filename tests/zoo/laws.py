@@ -29,7 +29,7 @@ SAMPLED = ("plain", "prompt-lookup", "top-tree")
 
 
 def methods_of(species: Species, *names: str) -> list[str]:
-    """Those of the methods, all by default, that a species' layers can take."""
+    """Returns the methods, all by default, that a species' layers can take."""
     return [name for name in names or METHODS if species.trees or "tree" not in name]
 
 
@@ -56,7 +56,7 @@ def reference(species: Species, kind: str, is_sampled: bool = False) -> list[lis
 
 
 def output(species: Species, inputs: dict[str, Any], is_sampled: bool = False) -> list[list[int]]:
-    """The same for any inputs."""
+    """Returns the output for any inputs."""
     rows, width = inputs["input_ids"].shape
     drawn = LogitsProcessorList([Drawn(rows, SEED, width)] if is_sampled else [])
     model = model_of(species)

@@ -166,7 +166,7 @@ def plain_view(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
 
 
 def two_views(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """The same picture twice, once sharper."""
+    """Makes a picture twice, once sharper."""
     inputs = plain_view(model, kind, rows, seed)
     if "pixel_values" in inputs:
         size = (len(inputs["pixel_values"]), 3, 2 * SIDE, 2 * SIDE)

@@ -13,7 +13,7 @@ from .species import Species
 
 FRAMES = 4
 INDEX = {"image_token_index": words.IMAGE, "tie_word_embeddings": False}
-"""Of configs that name their placeholder by its older name."""
+"""Fields of configs that name their placeholder by its older name."""
 VIDEO_INDEX = {**INDEX, "video_token_index": words.VIDEO}
 
 GRID = [[SIDE, SIDE], [SIDE, 2 * SIDE]]
@@ -150,7 +150,7 @@ def single_or_several(model: Any, kind: str, rows: int, seed: int) -> dict[str, 
 
 
 def several(rows: int, seed: int) -> dict[str, Any]:
-    """Of several pictures each is one view, padded to as many tiles as the largest has."""
+    """Makes several pictures; each is one view, padded to as many tiles as the largest has."""
     counts = [len(words.visible("images", row)) for row in range(rows)]
     lone = [count == 1 for count in counts for _ in range(count)]
     lengths = iter([TILED if alone else PATCHES + 1 for alone in lone])

@@ -25,7 +25,7 @@ EXPERTS = {
     "moe_intermediate_size": 24, "mlp_layer_types": ["dense", "sparse", "sparse"],
 }  # fmt: skip
 QUERIES = 144
-"""Of DeepSeek-OCR 2, whatever the picture."""
+"""Queries of DeepSeek-OCR 2, whatever the picture."""
 
 
 def eager_experts(model: Any) -> Any:

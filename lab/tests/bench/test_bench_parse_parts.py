@@ -236,7 +236,7 @@ def names_of(row: dict[str, Any]) -> list[str]:
 
 
 def test_every_goal_rests_on_its_key() -> None:
-    """Of the committed result, which has every part."""
+    """The committed result has every part."""
     result = json.loads((Path(__file__).parents[3] / "docs/results/parse.json").read_text())
     made = goals(result)
     assert len(made) > 20

@@ -145,7 +145,9 @@ def test_fixed_drafts_accept_by_the_script_in_each_round(
 
 @pytest.mark.parametrize("acceptance", [0.5, 0.8, 0.95])
 def test_realized_acceptance_is_the_scripts(decoders: Decoders, acceptance: float) -> None:
-    """Of every arm whose draft is a chain, over ten texts; of a Jacobi window, its guesses."""
+    """Every arm whose draft is a chain is measured over ten texts; of a Jacobi window, its
+    guesses.
+    """
     made = script(acceptance)
     point = PointArms(decoders, made, SMALL, 5, best=2)
     with point.arms() as arms:

@@ -338,7 +338,7 @@ def test_provenance_names_the_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     ("name", "gigabytes"), [("qwen2.5-vl-7b", 14.14), ("llava-onevision-0.5b", 0.99)]
 )
 def test_a_step_reads_every_weight_but_the_embedding(name: str, gigabytes: float) -> None:
-    """Of the real shapes, on fake memory: parameters as the models' cards count them."""
+    """The real shapes are on fake memory: parameters as the models' cards count them."""
     with FakeTensorMode():
         model = build(name, torch.device("cuda"), torch.bfloat16, seed=0)
         weights = step_bytes(model, 1, 0)

@@ -186,7 +186,7 @@ PAIR = ForwardTimes(Curve.of({1: 4.0, 3: 7.0}), Curve.of({1: 1.0}), {})
 
 
 def test_a_closed_batch_lasts_as_long_as_its_slowest_row() -> None:
-    """Of two rows that have nine tokens each to say one has a perfect draft, one a useless one."""
+    """Two rows have nine tokens each to generate; one has a perfect draft, one a useless one."""
     ranks = (*[0] * 10, *[CONTINUATIONS] * 10)
     made = Theory(Script(20, 10, ranks, Process(0.5)), {1: ALONE, 2: PAIR}, SMALL, rows=2)
     chain = made.chain(2)

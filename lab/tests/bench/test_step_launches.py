@@ -19,7 +19,7 @@ SIZES = {
     "vocab_size": 1024, "hidden_size": 896, "intermediate_size": 4864, "num_attention_heads": 14,
     "num_key_value_heads": 2, "head_dim": 64,
 }  # fmt: skip
-"""Of Qwen2.5-0.5B, which drafts."""
+"""The shape of Qwen2.5-0.5B, which drafts."""
 
 MAX_LAUNCHES = {"llama": 16, "qwen2": 16, "qwen3": 18}
 """Operations of a layer: 7 matrix products, 2 norms with their sums, RoPE, 2 writes of keys and

@@ -31,7 +31,9 @@ ACTIONS = Tolerance(ActionTokens(VOCAB, 16), 3, 2)
 
 
 def tree(parents: list[int], probs: Tensor | None = None) -> Tree:
-    """The same shape in every row, with sizes that differ; made of device operations alone."""
+    """Returns one shape in every row, with sizes that differ; made of device operations
+    alone.
+    """
     line = torch.arange(NODES)
     above = torch.stack([torch.full((), parent, dtype=torch.long) for parent in parents])
     sizes = NODES - torch.arange(ROWS)

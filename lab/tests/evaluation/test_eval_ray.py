@@ -32,7 +32,7 @@ def scored(
 
 @pytest.mark.slow
 def test_the_same_scores_on_ray(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Of a page that is drafted well, and of one that fails."""
+    """One page is drafted well, and one fails."""
     folder = benchmarks.omnidocbench(tmp_path / "b", pictures=True)
     next(folder.rglob("two.jpg")).write_bytes(b"no picture")
     drafts = tmp_path / "drafts"

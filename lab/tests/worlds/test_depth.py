@@ -33,7 +33,7 @@ DIGESTS = {
     "robot": "c82c3248f1d7692c097c3a10cc0a49a6c2ad6725dc4235409ec9913e7be93c0c",
     "video": "e375d79e5cf17cce607734d0cb491e310cc769633c21d72ef10ea14b430f64a6",
 }
-"""Of the trained weights, taken while the silent layers were still stored between them."""
+"""Bytes of the trained weights, taken while the silent layers were still stored between them."""
 CLASSES: dict[str, Any] = {
     "document": AutoModelForImageTextToText,
     "image": JanusForConditionalGeneration,

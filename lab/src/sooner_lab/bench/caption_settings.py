@@ -16,7 +16,7 @@ DEPTH = 5
 """Levels of every tree and tokens of every chain of trained drafters, so that ratios are of one
 depth."""
 BLOCK = 15
-"""The same of a block's drafts, which one forward makes: a block of 16 less its anchor."""
+"""The size of a block's drafts, which one forward makes: a block of 16 less its anchor."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from .declared import Data, Rows, Text, Value, rows_of, text, value_of
 from .plots import Figure, check_matplotlib, pictures, save
 
 Columns = Sequence[tuple[Value, str, str]]
-"""Of each column its value, its heading and its format."""
+"""The value, heading and format of each column."""
 
 BEFORE = (
     "Revision `9362df8` has the code, and in its copy of this page what is not shown here any more."

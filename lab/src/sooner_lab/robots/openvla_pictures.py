@@ -13,7 +13,7 @@ from PIL import Image
 
 SIDE = 224
 QUALITY = 95
-"""Of `tf.image.encode_jpeg`, which halves the colours' resolution (4:2:0), too."""
+"""The quality of `tf.image.encode_jpeg`, which halves the colours' resolution (4:2:0), too."""
 CROP = 0.9
 """Share of the picture's area that is kept."""
 

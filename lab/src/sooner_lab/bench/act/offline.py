@@ -100,7 +100,7 @@ class Offline:
     def _of(
         self, contender: ActContender, arm: ArmSamples, plain: ArmSamples, env: str
     ) -> dict[str, Any]:
-        """The same figures over one environment's observations alone."""
+        """Returns figures over one environment's observations alone."""
         part, base = (self._only(each, env) for each in (arm, plain))
         figures = row(part, base)
         names = ("decode_speedup", "e2e_speedup", "mean_acceptance_length", "acceptance_histogram")

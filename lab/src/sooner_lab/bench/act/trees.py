@@ -22,7 +22,7 @@ Progress = Callable[[str], None]
 
 @dataclass(frozen=True)
 class DraftTreeSize:
-    """Of a draft tree: most nodes, levels, and continuations of a node."""
+    """The size of a draft tree: most nodes, levels, and continuations of a node."""
 
     nodes: int
     depth: int

@@ -41,7 +41,7 @@ def prefill(bench: GpuBench, out: dict[str, Any]) -> None:
 
 
 def prefill_1m(bench: GpuBench, out: dict[str, Any]) -> None:
-    """The same at a million tokens, with fewer heads and one timed run."""
+    """Times a prefill of a million tokens, with fewer heads and one timed run."""
     tokens = MILLION if bench.clock.is_cuda else bench.settings.prefill_lengths[-1]
     _measure(bench, out, (tokens,), MILLION_HEADS, 1, repeats=1)
 

@@ -34,7 +34,7 @@ class Timing:
 
     @classmethod
     def of(cls, samples: Sequence[float]) -> Timing:
-        """Of one sample or more.
+        """Summarises one sample or more.
 
         The interval is that of the sign test: between the samples of rank k and n + 1 - k, where
         fewer than k of n fair coins show heads with a chance of 2.5 % at most.
@@ -98,7 +98,7 @@ class DeviceClock:
         return [self.between(*pair) for pair in pairwise(marks)]
 
     def seconds(self, run: Run) -> float:
-        """Of one call that finds the device idle."""
+        """Returns the seconds of one call that finds the device idle."""
         self.wait()
         start = self.mark()
         run()

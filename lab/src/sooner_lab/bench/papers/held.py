@@ -30,7 +30,9 @@ from .tables import Paper, PaperItem, papers
 
 Figures = dict[str, Any]
 SIDE_BY_SIDE, ORDER, NONE = "beside", "order", "none"
-"""Of a row: figures stand beside each other, are compared in their order alone, or ours lack."""
+"""The regime of a row: figures stand beside each other, are compared in their order alone, or
+ours lack.
+"""
 OTHER_SCALE = "of another machine or other data"
 
 

@@ -85,7 +85,9 @@ class ParallelSettings:
         return tuple(sorted({*self.alphas, 0.0, self.prune}))
 
     def for_captions(self) -> BenchSettings:
-        """The same for `sooner_lab.bench.caption`, which runs what is no variant of `parallel`."""
+        """Returns settings for `sooner_lab.bench.caption`, which runs what is no variant of
+        `parallel`.
+        """
         return BenchSettings(
             model=self.model,
             draft=self.draft,

@@ -108,6 +108,6 @@ def make_ocr(threads: int) -> PageDrafter:
 
 
 def _versions() -> dict[str, str]:
-    """Of what drafts are made by."""
+    """Returns versions of what makes the drafts."""
     there = (name for name in OCR_PACKAGES if importlib.util.find_spec(name.replace("-", "_")))
     return {name: importlib.metadata.version(name) for name in there}

@@ -13,7 +13,7 @@ from sooner.sparse.search.score import survey, trial
 from sooner.sparse.search.space import Space
 
 QUERIES = 64
-"""Of each modality, on which candidates are scored."""
+"""Queries of each modality on which candidates are scored."""
 
 
 def search_states(

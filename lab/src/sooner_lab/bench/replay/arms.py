@@ -131,7 +131,9 @@ class PointArms:
 
     @contextmanager
     def arms(self) -> Iterator[list[Arm]]:
-        """Those that the settings ask for; the draft's process ends with the context."""
+        """Yields the arms that the settings ask for; the draft's process ends with the
+        context.
+        """
         names = self.settings.methods
         if "parallel" in names:
             self._stand()

@@ -85,7 +85,7 @@ class Expectation:
 
 
 class Theory:
-    """Of one point: a script, and what forwards cost in batches of so many rows.
+    """The theory of one point: a script, and what forwards cost in batches of so many rows.
 
     Args:
         script: where drafts are right.
@@ -250,7 +250,7 @@ class Theory:
         return Expectation(tokens * self.times.plain / seconds, tokens, length)
 
     def _walks(self, accepted: Callable[[int, int], int], before: int = 0) -> list[list[int]]:
-        """Of each row of a batch the places where its rounds begin.
+        """Returns, for each row of a batch, the places where its rounds begin.
 
         Args:
             accepted: draft tokens of a round, by its place and what the round before accepted.
@@ -294,7 +294,9 @@ class Theory:
         return Expectation(new_tokens * self.times.plain / seconds, new_tokens / rounds, length)
 
     def _seconds(self, cost: Cost, rows: int) -> float:
-        """Of forwards over some rows, linear between numbers of rows that were measured."""
+        """Returns the seconds of forwards over some rows, linear between numbers of rows that
+        were measured.
+        """
         return Curve.of({each: cost(times) for each, times in self.by_rows.items()})(rows)
 
 

@@ -35,7 +35,7 @@ STRIDE = 977
 
 @dataclass(frozen=True)
 class DecoderShape:
-    """Of a text model.
+    """The shape of a text model.
 
     Attributes:
         layers, width: of the decoder; heads have 32 channels, each two share keys and values, and

@@ -63,7 +63,7 @@ def arms_of(result: Data, **labels: Any) -> list[Data]:
 
 
 def _tables(result: Data) -> list[ReportTable]:
-    """Of each number of rows and pattern the arms by acceptance."""
+    """Makes a table for each number of rows and pattern: the arms by acceptance."""
     tables = []
     for rows, pattern in dict.fromkeys(
         (item["rows"], item["pattern"]) for item in result["points"]

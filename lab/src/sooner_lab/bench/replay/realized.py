@@ -22,7 +22,7 @@ SURE = 0.999
 
 
 def realized(name: str, stats: Sequence[Stats], process: Process, seed: int) -> dict[str, Any]:
-    """Of the draft tokens that an arm judged, how many it accepted.
+    """Counts the draft tokens that an arm judged, and those that it accepted.
 
     Behind a rejection nothing is judged. A tree judges levels: one is accepted where any of its
     nodes is. The bootstrap draws the steps of all rows.

@@ -48,7 +48,7 @@ class Process:
     sibling: float = 0.5
 
     def chances(self) -> list[float]:
-        """Of each of `CONTINUATIONS` ranks that it holds the right token."""
+        """Returns the chance of each of `CONTINUATIONS` ranks that it holds the right token."""
         wrong, share = 1 - self.acceptance, self.sibling
         rest = [wrong * (1 - share) ** rank * share for rank in range(CONTINUATIONS - 1)]
         return [self.acceptance, *rest]
@@ -153,7 +153,7 @@ class Script:
 
     @cached_property
     def agreement(self) -> Agreement:
-        """Of the whole circle: is the likeliest continuation right?"""
+        """Returns, for the whole circle, whether the likeliest continuation is right."""
         return Agreement(tuple(rank == 0 for rank in self.used))
 
 

@@ -37,13 +37,13 @@ class RankedTree:
 
     @classmethod
     def static(cls, shape: TreeShape) -> Self:
-        """Of `SDTree`."""
+        """Returns the trees of `SDTree`."""
         sources = tuple(len(level.sources) for level in shape.levels)
         return cls(tuple(shape.parents), tuple(shape.ranks), sources)
 
     @classmethod
     def dynamic(cls, process: Process, settings: ReplaySettings) -> Self:
-        """Of `Eagle`, whose trees are all alike where its confidences are."""
+        """Returns the trees of `Eagle`, which are all alike where its confidences are."""
         top_k, logits = settings.eagle_top_k, process.logits()
         growth = Growth(top_k, 1, torch.device("cpu"))
         values = logits[:top_k] - logits.logsumexp(-1)

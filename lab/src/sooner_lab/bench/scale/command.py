@@ -182,7 +182,9 @@ class ProcessWatch:
 
 
 def digest_of(out: Path) -> str:
-    """Of the files of a folder of results, names included; records have times, and are left out."""
+    """Returns a digest of the files of a folder of results, names included; records have
+    times, and are left out.
+    """
     digest = hashlib.sha256()
     for file in sorted(out.rglob("*")):
         place = file.relative_to(out)

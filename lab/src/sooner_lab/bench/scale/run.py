@@ -156,7 +156,7 @@ class ArmRate:
 
 
 def rate_of(runs: Sequence[Data], arm: str) -> ArmRate | None:
-    """Of an arm; `None` without runs of two lengths."""
+    """Returns the rate of an arm; `None` without runs of two lengths."""
     arm_runs = [entry for entry in runs if entry["arm"] == arm]
     lengths = sorted({entry["pages"] for entry in arm_runs})
     if len(lengths) < 2:

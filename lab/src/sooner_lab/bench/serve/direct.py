@@ -1,4 +1,6 @@
-"""The same requests in this process, from file to text: `sooner.generate`, HF in batches."""
+"""Sends the requests to a model in this process, from file to text: `sooner.generate`, HF in
+batches.
+"""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def started(settings: ServeBenchSettings, cores: Sequence[int] | None) -> Iterat
 
 
 def arguments(settings: ServeBenchSettings, arm: str) -> list[str]:
-    """Of `sooner serve` for an arm."""
+    """Returns the arguments of `sooner serve` for an arm."""
     options = ["miniature" if settings.model is None else settings.model]
     for name in ("draft", "device", "dtype", "threads"):
         value = getattr(settings, name)

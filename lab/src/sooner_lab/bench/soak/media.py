@@ -66,7 +66,7 @@ def url_of(name: str, content: bytes, variant: int = 0) -> str:
 
 
 def _skipped(name: str, salt: bytes) -> bytes:
-    """Of MP4 a box that is free; whatever follows the end of a PNG is not read."""
+    """Returns a free box of MP4; what follows the end of a PNG is not read."""
     if name.startswith("clip"):
         return (8 + len(salt)).to_bytes(4, "big") + b"free" + salt
     return salt

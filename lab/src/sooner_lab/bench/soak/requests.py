@@ -54,7 +54,7 @@ class SoakAnswer:
 
     @staticmethod
     def of(data: dict[str, Any]) -> SoakAnswer:
-        """Of an answer that came whole."""
+        """Reads an answer that came whole."""
         choices = []
         for choice in sorted(data["choices"], key=lambda choice: choice["index"]):
             text = choice["message"]["content"] if "message" in choice else choice["text"]
@@ -63,7 +63,7 @@ class SoakAnswer:
 
     @staticmethod
     def of_stream(raw: bytes) -> SoakAnswer:
-        """Of a stream.
+        """Reads a stream.
 
         Raises:
             ValueError: it is none, has no end, or tells of an error.

@@ -86,7 +86,7 @@ class SoakedServer:
         return pids
 
     def decoders(self) -> list[int]:
-        """Those of its processes that decode media."""
+        """Returns those of its processes that decode media."""
         return [pid for pid in self.children() if DECODER in text_of(PROC / str(pid) / "cmdline")]
 
     def faults(self) -> list[str]:

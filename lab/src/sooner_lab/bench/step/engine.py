@@ -192,4 +192,4 @@ STATIC = _factories()
 """By method."""
 
 PADDED = _factories(is_padded=True)
-"""The same in buckets, as graphs are captured."""
+"""The factories in buckets, as graphs are captured."""

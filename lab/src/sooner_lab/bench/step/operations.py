@@ -130,7 +130,7 @@ def _scattered(args: Any, kwargs: Any, result: Any) -> int:
 
 
 def _put(args: Any, kwargs: Any, result: Any) -> int:
-    """The same for indices of several axes: as many elements as the broadcast values."""
+    """Counts elements of indices of several axes: as many as the broadcast values."""
     indices = list(tensors(args[1]))
     count = math.prod(torch.broadcast_shapes(*[tensor.shape for tensor in indices]))
     rest = math.prod(args[0].shape[axis] for axis in _free_axes(args))

@@ -197,4 +197,4 @@ NO_STEP = dict.fromkeys(
     ("ops_per_round", "host_reads_per_round", "uploads_per_round", "graph_breaks", "recompiles",
      "verify_bytes_over_plain")
 )  # fmt: skip
-"""Of HF's whole round, of which no step is told apart."""
+"""Names of HF's whole round, of which no step is told apart."""

@@ -16,7 +16,7 @@ QWEN2_5_7B: dict[str, Any] = {
     "num_key_value_heads": 4,
     "max_position_embeddings": 131_072,
 }
-"""Of the text model of Qwen2.5-7B and Qwen2.5-VL-7B."""
+"""The shape of the text model of Qwen2.5-7B and Qwen2.5-VL-7B."""
 
 TINY: dict[str, Any] = {
     "vocab_size": 96,

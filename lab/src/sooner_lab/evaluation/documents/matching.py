@@ -179,7 +179,7 @@ def _rest(sides: _Sides, matches: Sequence[Match]) -> list[Match]:
 
 
 def shifted(pair: Match, observed: Sequence[int], meant: Sequence[int]) -> Match:
-    """The same match with places of longer lists, of which the sides were picked."""
+    """Returns the match with places of longer lists, of which the sides were picked."""
     return replace(
         pair,
         observed=tuple(observed[place] for place in pair.observed),

@@ -40,7 +40,7 @@ class PredictionFiles(Delivery):
 
 
 def predicting(job: ParseJob, benchmark: Benchmark) -> ParseJob:
-    """The same run over a benchmark's documents, each page's prediction in a file of its own.
+    """Returns the run over a benchmark's documents, each page's prediction in a file of its own.
 
     Pages are kept as they are done; a run that was killed goes on behind them.
 

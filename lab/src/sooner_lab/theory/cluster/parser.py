@@ -65,7 +65,7 @@ class SimulatedParser:
 
     @property
     def _speed(self) -> float:
-        """Of `served` against the clock."""
+        """Returns the speed of `served` against the clock."""
         count = len(self._ends)
         return self.times.gain(count) / count if count and not self._is_prefilling else 0.0
 

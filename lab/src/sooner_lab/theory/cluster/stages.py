@@ -12,7 +12,7 @@ from typing import Any
 from sooner.errors import SoonerError, unknown
 
 FORMAT = 1
-"""Of the files that `StageTimes.as_dict` makes; another number is refused."""
+"""The version of the files that `StageTimes.as_dict` makes; another number is refused."""
 
 ACCELERATED = ("processor", "vision", "prefill")
 """Keys of a record's `seconds` that block a parser's other pages, next to decoding."""

@@ -71,7 +71,9 @@ class Attributes:
     ground: str
 
     def canonical(self) -> Attributes:
-        """The same picture told from its left or top: one answer for two ways of saying it."""
+        """Returns the picture told from its left or top: one answer for two ways of saying
+        it.
+        """
         if self.relation not in MIRRORED:
             return self
         return Attributes(

@@ -136,7 +136,9 @@ def sample_clip(rng: np.random.Generator, scenes: int = 8) -> SceneClip:
 
 
 def still(scene: Scene) -> Scene:
-    """The same scene with its shape at rest at the start cell: all that a single frame tells."""
+    """Returns the scene with its shape at rest at the start cell: all that a single frame
+    tells.
+    """
     return dataclasses.replace(scene, end=scene.start, end_shift=scene.start_shift)
 
 

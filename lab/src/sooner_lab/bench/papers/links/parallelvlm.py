@@ -73,7 +73,7 @@ def _marks(criterion: str, alpha: float = 0.9) -> str:
 
 
 def _timed(arm: str, alpha: float, field: str) -> str:
-    """Of one row in the world of marks, greedy."""
+    """Names the field of one row in the world of marks, greedy."""
     return f"runs[rows=1&temperature=0.0].arms[arm={arm}&alpha={alpha}].{field}"
 
 
