@@ -201,6 +201,15 @@ def test_a_server_whose_engine_is_lost_ends_with_an_error(monkeypatch: pytest.Mo
     assert "the engine was lost (MemoryError)" in str(error)
 
 
+def test_grammars_bind_answers(plain: Running) -> None:
+    pytest.importorskip("llguidance")
+    schema = {"type": "object", "properties": {"a": {"enum": [1, 2]}}, "required": ["a"],
+              "additionalProperties": False}  # fmt: skip
+    wanted = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}
+    told = plain.chat(response_format=wanted, max_tokens=60)
+    assert told.choices[0].message.content.replace(" ", "").replace("\n", "")[:4] == '{"a"'
+
+
 def test_the_decode_processes_end_with_the_server() -> None:
     with running() as server:
         wait_for(lambda: server.server.prompts.media.processes._alive)

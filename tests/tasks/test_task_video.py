@@ -141,3 +141,9 @@ def test_random_bytes(tmp_path: Path) -> None:
     path = tmp_path / "noise.mp4"
     path.write_bytes(np.random.default_rng(0).bytes(5000))
     assert "not a video" in refused(path)
+
+
+def test_nothing_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "empty.mp4"
+    path.touch()
+    assert "is empty" in refused(path)
