@@ -77,6 +77,8 @@ def _mentions(error: BaseException, signs: Iterable[str]) -> bool:
 
 
 RENAMED = {
+    "given": ("prefix",),
+    "least": ("min_visual",),
     "window": ("num_draft_tokens", "jacobi_window", "reference_window"),
     "largest_window": ("max_draft_tokens",),
     "max_window": ("max_draft_tokens",),

@@ -32,6 +32,7 @@ def lab(*values: Any) -> Any:
         (lambda: sooner.Speculative(None, max_window=4), "'max_window' is now 'max_draft_tokens'"),
         (lambda: sooner.PromptLookup(window=4), "'window' is now 'num_draft_tokens'"),
         (lambda: sooner.ParallelVLM(None, window=4), "'window' is now 'num_draft_tokens'"),
+        (lambda: sooner.ParallelVLM(None, least=4), "'least' is now 'min_visual'"),
         (lambda: sooner.OnSD(None, window=4), "'window' is now 'num_draft_tokens'"),
         (lambda: sooner.SparseToDense(window=4), "'window' is now 'num_draft_tokens'"),
         (lambda: sooner.CoupledJacobi(window=4), "'window' is now 'jacobi_window'"),

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from unicodedata import bidirectional, normalize
+from unicodedata import bidirectional, name, normalize
 
 from .regions import FORMULA, LIST_ITEM, PICTURE, TABLE, Region
 from .serialise import FENCE, item_texts
@@ -120,6 +120,18 @@ def _frequencies(language: str = "en") -> Callable[[str], float] | None:
     if language not in available_languages():
         return None
     return lambda word: float(zipf_frequency(word, language))
+
+
+READ_BY_DEFAULT = ("CJK", "HIRAGANA", "KATAKANA", "LATIN")
+"""Scripts that OCR reads where no language is named, by the names of their letters."""
+
+
+def is_read_by_default(texts: Iterable[str]) -> bool:
+    """Returns whether at least half of the letters are of scripts that OCR reads by default."""
+    letters = [letter for text in texts for letter in text if letter.isalpha()]
+    return 2 * sum(name(letter, "").startswith(READ_BY_DEFAULT) for letter in letters) >= len(
+        letters
+    )
 
 
 def is_right_to_left(text: str) -> bool:

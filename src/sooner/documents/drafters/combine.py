@@ -9,6 +9,7 @@ from itertools import pairwise
 import numpy as np
 
 from ...errors import SoonerError
+from ..languages import is_read_by_default
 from ..order import in_reading_order
 from ..page import Page
 from ..regions import PICTURE, PageDraft, Region, area, iou, overlap, scaled
@@ -142,10 +143,14 @@ class FirstOf:
     Args:
         drafters: one or more, the best or cheapest first.
         pictures: the last one reads large pictures of a page that another one drafted.
+        any_script: it was told the language; otherwise it reads pictures only on pages whose text
+            is in a script that OCR reads by default.
     """
 
-    def __init__(self, *drafters: PageDrafter, pictures: bool = False) -> None:
-        self.drafters, self.pictures = drafters, pictures
+    def __init__(
+        self, *drafters: PageDrafter, pictures: bool = False, any_script: bool = False
+    ) -> None:
+        self.drafters, self.pictures, self.any_script = drafters, pictures, any_script
         self.name = "|".join(drafter.name for drafter in drafters)
 
     def __call__(self, page: Page) -> PageDraft:
@@ -160,7 +165,9 @@ class FirstOf:
         draft = replace(draft, seconds=tried.seconds, reason=reason)
         last = self.drafters[-1]
         reads = self.pictures and draft.drafter != last.name
-        return with_read_pictures(page, draft, last) if reads else draft
+        if reads and (self.any_script or is_read_by_default(draft.texts)):
+            return with_read_pictures(page, draft, last)
+        return draft
 
     def close(self) -> None:
         """End the processes of those that have any."""

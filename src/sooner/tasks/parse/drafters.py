@@ -83,7 +83,7 @@ def _drafter_of(name: str, ocr: OcrOptions, pictures: bool) -> PageDrafter:
     _check_ocr(name)
     if name == OCR.name:
         return ocr.make()
-    return FirstOf(TextLayer(), ocr.make(), pictures=pictures)
+    return FirstOf(TextLayer(), ocr.make(), pictures=pictures, any_script=ocr.language is not None)
 
 
 def _check_ocr(name: str) -> None:
@@ -113,7 +113,7 @@ def guard(
         return None
     if isinstance(drafter, FirstOf):
         drafters = (_guard(member, member.name, timeout, workers) for member in drafter.drafters)
-        return FirstOf(*drafters, pictures=drafter.pictures)
+        return FirstOf(*drafters, pictures=drafter.pictures, any_script=drafter.any_script)
     return _guard(drafter, spec, timeout, workers)
 
 

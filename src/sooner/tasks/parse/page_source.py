@@ -58,10 +58,12 @@ class PageSource:
         while numbers:
             later = array("q")
             for number in numbers:
+                if self.claims.is_over:
+                    return
                 if not (yield from self._pages_of(self.documents[number], numbers is self.numbers)):
                     later.append(number)
             if later:
-                self.claims.wait(wait)
+                self.claims.wait(wait)  # until the run ends, at most
             numbers, wait = later, min(1.25 * wait, WAIT)  # so that little is waited in vain
 
     def _pages_of(

@@ -145,9 +145,16 @@ class Claims:
         """Pages of a document that are read under one lease; all of them without leases."""
         return CHUNK if self._leases is not None else sys.maxsize
 
+    @property
+    def is_over(self) -> bool:
+        """Whether the run has ended: a thread of it that still reads must claim nothing more."""
+        return self._is_over
+
     def take(self, key: str) -> bool:
-        """Get the lease of a chunk, if nobody else has it."""
+        """Get the lease of a chunk, if nobody else has it and the run goes on."""
         with self._changing:
+            if self._is_over:
+                return False
             if self._leases is None:
                 return True
             is_claimed = self._leases.take(key)
