@@ -216,3 +216,25 @@ def test_health_and_readiness_are_the_replicas() -> None:
     nobody = front(Scripted(well=0))
     assert asyncio.run(get(nobody, "/ready")).status_code == 503
     assert asyncio.run(get(nobody, "/health")).status_code == 503
+
+
+def test_more_than_all_replicas_hold_come_back_later() -> None:
+    async def run() -> list[int]:
+        going = asyncio.Event()
+        served = front(Scripted([going, *whole("a")]))
+        coming = [asyncio.ensure_future(post(served)) for _ in range(2)]
+        await asyncio.sleep(0.1)
+        refused = await post(served)
+        assert refused.headers["retry-after"]
+        going.set()
+        return [refused.status_code, *(one.status_code for one in await asyncio.gather(*coming))]
+
+    assert asyncio.run(run()) == [429, 200, 200]
+
+
+def test_metrics_of_replicas_are_told_apart() -> None:
+    text = asyncio.run(get(front(Scripted(well=2)), "/metrics")).text
+    assert text.count("# TYPE sooner:tokens_total counter") == 1
+    assert 'sooner:tokens_total{m="x",replica="r0"} 3.0' in text
+    assert 'sooner:tokens_total{m="x",replica="r1"} 3.0' in text
+    assert 'sooner:replicas{status="ok"} 2.0' in text

@@ -39,6 +39,8 @@ START, SOON = 150.0, 60.0
 DELAY = 0.02
 """Seconds of a forward."""
 
+LOOPBACKS = ("127.0.0.1", "::ffff:127.0.0.1", "::1")
+
 
 @dataclass
 class Served:
@@ -241,6 +243,23 @@ def test_a_client_that_leaves_frees_its_row(served: Served) -> None:
         assert [next(frames) for _ in range(2)]
         assert busy(served) == 1, time.monotonic() - begun
     served.waits(lambda: busy(served) == 0, 5.0)
+
+
+def test_nothing_of_ray_listens_beyond_the_loopback(served: Served) -> None:
+    """But for Ray Serve's port of each replica, which it opens on all addresses (2.60): nobody is
+    let in there without the run's token."""
+    replicas, beyond = served.replicas(), []
+    for one in (psutil.Process(served.process.pid), *children(served.process.pid)):
+        for socket in one.net_connections("inet"):
+            if socket.status != psutil.CONN_LISTEN or socket.laddr.ip in LOOPBACKS:
+                continue
+            assert one in replicas, (one, socket)
+            beyond.append((socket.laddr.port, one.environ()["RAY_AUTH_TOKEN"]))
+    assert len(beyond) == 2
+    assert len({token for _, token in beyond}) == 1
+    for port, token in beyond:
+        assert refusal(port) == refusal(port, "wrong" * 8) == grpc.StatusCode.UNAUTHENTICATED
+        assert refusal(port, token) not in (None, grpc.StatusCode.UNAUTHENTICATED)
 
 
 def test_sigterm_drains_and_leaves_nothing(served: Served) -> None:

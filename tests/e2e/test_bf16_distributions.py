@@ -130,3 +130,12 @@ def test_a_block_is_no_further_from_a_step_than_bf16_from_fp32(family: str) -> N
     of_bf16 = (block(tiny.model(family)) - step).abs().sum(-1).mean() / 2
     assert 0 < of_blocks <= 1.5 * of_bf16
     assert of_bf16 < 0.05
+
+
+def test_a_colder_text_would_be_told_apart() -> None:
+    assert p_same(sampled("qwen2", "noisy-4", 0.4), sampled("qwen2", "plain")) < ERROR
+
+
+def test_warmer_codes_would_be_told_apart() -> None:
+    plain = drawn(sooner.Autoregressive(), 2)
+    assert p_same(drawn(sooner.CoupledJacobi(8), 1, 1.5), plain) < ERROR

@@ -138,3 +138,25 @@ def test_actions_are_identical_or_a_tie() -> None:
         for parity in action_parities(policy, tiny_policy.observations(40)[first : first + 8], 8)
     ]
     assert all(parity.ok for parity in parities), [str(parity) for parity in parities]
+
+
+def test_texts_of_another_model_are_bugs_in_bf16_too() -> None:
+    verdicts: Counter[str] = Counter()
+    for family in ("qwen2", "llama", "qwen3_vl"):
+        inputs, options = tiny.inputs(family, "text", 3), {"max_new_tokens": NEW}
+        options["eos_token_id"] = None
+        reference, scores = reference_run(half(family), inputs, **options)
+        other, _ = reference_run(copy.deepcopy(tiny.model(family, 5)).to(HALF), inputs, **options)
+        rows = zip(reference, other, scores, strict=True)
+        verdicts.update(compare(*row).verdict for row in rows)
+    assert verdicts["bug"] >= 8
+
+
+def test_pictures_of_another_seed_are_bugs_in_bf16_too() -> None:
+    canvas, inputs = half_canvas("janus"), tiny_canvas.inputs("janus", 2)
+    options = {"count": 4, "guidance": 1.0, "top_p": None, "top_k": None}
+    witness = RecordedPlain(shared_noise=True, dtype=HALF)
+    plain = sooner.draw(canvas, inputs, witness, seed=1, **options).tokens.tolist()
+    other = sooner.draw(canvas, inputs, sooner.CoupledJacobi(4), seed=2, **options).tokens.tolist()
+    told = Counter(witness.compare(row, plain[row], other[row]).verdict for row in range(8))
+    assert told["bug"] >= 6

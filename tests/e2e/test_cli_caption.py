@@ -273,3 +273,12 @@ def test_a_draft_head_generates_the_same(run: Run, tmp_path: Path) -> None:
     lacking = run("caption", "--sample", "--method", "eagle")
     assert lacking.code != 0
     assert "--head" in lacking.err
+
+
+def test_changed_content_is_done_again(run: Run, models: list[object], tmp_path: Path) -> None:
+    path, output = tmp_path / "a.mp4", tmp_path / "out.jsonl"
+    for frames in (8, 9):
+        videos.write(path, frames=frames)
+        for _ in range(2):
+            assert run("caption", path, *models, "-o", output).code == 0
+    assert len(records(output)) == 2

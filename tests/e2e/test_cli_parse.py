@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -240,3 +242,22 @@ def test_trees_and_length_are_set_on_the_command_line(
     assert settings[1].nodes == 16
     refused = run("parse", tree, "-o", tmp_path / "out", "--nodes", "many")
     assert "nodes is 'many'; it must be 'auto' or a whole number" in refused.err
+
+
+def test_sigterm_is_as_ctrl_c(
+    run: Run, tree: Path, tmp_path: Path, how: list[object], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in hand is given back, and no page is blamed for it."""
+    from sooner.tasks.parse import PageParser
+
+    def ended(self: Any, page: Any, draft: Any = None) -> Any:
+        os.kill(os.getpid(), signal.SIGTERM)
+        raise AssertionError("goes on")
+
+    out, before = tmp_path / "out", signal.getsignal(signal.SIGTERM)
+    with monkeypatch.context() as patch:
+        patch.setattr(PageParser, "__call__", ended)
+        done = run("parse", tree / "sub", "-o", out, *how)
+    assert done.code == 130
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert [path for path in (out / ".sooner").rglob("*") if path.is_file()] == []

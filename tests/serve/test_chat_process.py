@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,3 +144,27 @@ def sooner(*arguments: str, folder: Path | None = None) -> subprocess.CompletedP
         [sys.executable, "-m", "sooner.cli", *arguments],
         cwd=folder, check=False, capture_output=True, text=True, timeout=WAIT,
     )  # fmt: skip
+
+
+def test_a_second_ctrl_c_refuses_what_is_under_way(folder: Path) -> None:
+    started = start(folder, "miniature", "--grace-seconds", "1000")
+    try:
+        stream = started.client.chat.completions.create(
+            model="miniature", messages=[{"role": "user", "content": "hi"}], stream=True,
+            max_tokens=1000, extra_body={"ignore_eos": True},
+        )  # fmt: skip
+        next(iter(stream))
+        started.process.send_signal(signal.SIGINT)
+        deadline = time.monotonic() + WAIT
+        while not any("stopping; 1 request under way" in line for line in started.output):
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        assert httpx.get(f"{started.address}/ready").json()["status"] == "draining"
+        started.process.send_signal(signal.SIGINT)
+        with pytest.raises(openai.APIError, match="the server is stopping"):
+            list(stream)
+        assert started.process.wait(WAIT) == 130
+        assert "Traceback" not in "".join(started.output)
+    finally:
+        started.process.kill()
+        started.process.wait()

@@ -234,3 +234,25 @@ def test_a_model_that_reads_text_only_takes_no_pixels(reader: MediaReader) -> No
     prompts = chatting(words(TEMPLATE), reader, is_text=True)
     refused(prompts, [user(image())], "messages[0].content[0].image_url.url", "takes no pictures")
     refused(prompts, [user(video())], "messages[0].content[0].video_url.url", "takes no videos")
+
+
+@pytest.mark.lab
+@pytest.mark.parametrize("name", ["video", "document"])
+def test_pixels_that_were_processed_are_known(name: str, reader: MediaReader) -> None:
+    """By what is shown, in this order; what is said of it is read anew."""
+    shown, other = ([video()], [image()]) if name == "video" else ([image()], [image("blue.png")])
+    processor = _processor(name)
+    kept = chatting(processor, reader)
+    for parts, counts in (
+        ([*shown, text("describe the scenes in order .")], (1, 0)),
+        ([text("what comes last ?"), *shown], (1, 1)),
+        ([*other, text("read the page")], (2, 1)),
+        ([*shown, *other, text("what comes last ?")], (3 + (name == "video"), 1)),
+        ([text("what comes last ?"), *shown, text("and why ?")], (3 + (name == "video"), 2)),
+    ):
+        found = ask(kept, [user(*parts)])
+        wanted = ask(chatting(processor, reader), [user(*parts)])
+        assert found.inputs.keys() == wanted.inputs.keys()
+        for key, value in wanted.inputs.items():
+            assert torch.equal(found.inputs[key], value), key
+        assert (kept.processed.made, kept.processed.reused) == counts

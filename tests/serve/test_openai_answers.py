@@ -152,3 +152,9 @@ def test_completions_take_texts_and_tokens() -> None:
                 texts[choice["index"]] += choice["text"]
         assert texts == {0: "the fox", 1: "the fox"}
         assert service.jobs[-1].inputs["input_ids"].tolist() == [[3]]
+
+
+def test_usage_is_told_to_those_who_ask() -> None:
+    with scripted() as service:
+        told = chunks(ask_sync(service, {**HELLO, "stream": True}))
+    assert all(chunk["choices"] and "usage" not in chunk for chunk in told)

@@ -120,3 +120,24 @@ def test_auto_runs_what_was_measured_to_be_quickest() -> None:
     for _ in range(15):
         auto_policy.pace.add("strict", 2, 0.001)
     assert auto_policy.act(observations(2), method="auto")[0].method == "strict"
+
+
+def test_an_id_that_is_no_action_is_clipped_and_flagged() -> None:
+    one = policy()
+    with torch.no_grad():
+        one.model.lm_head.weight[:] = 0  # the first id wins every tie
+    action = one.act(observations(1))[0]
+    assert action.ids.tolist() == [[0] * DIMS] * HORIZON
+    assert action.clipped.all()
+    top = (np.linspace(-1, 1, BINS)[-2] + 1) / 2  # the centre of the highest bin
+    assert action.values[0, 3] == pytest.approx(top)
+    assert action.as_dict()["clipped"] is True
+
+
+def test_drafted_exactly_it_is_the_same_action() -> None:
+    one = policy(head=True)
+    seen = observations(3)
+    exact = one.act(seen, method="plain")
+    for ours, wanted in zip(one.act(seen, method="strict"), exact, strict=True):
+        np.testing.assert_array_equal(ours.ids, wanted.ids)
+        assert (ours.mode, ours.method) == ("exact", "strict")

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 from PIL import Image
 
+from sooner.documents import PageRange
 from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.manifest import NAME
 from sooner.tasks.parse.output import OutputError
+from sooner.tasks.parse.plan import Intake
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
-from tasks.parse_jobs import job, listing, records, run
+from tasks.parse_jobs import SMALL, job, listing, records, run
 
 
 @pytest.fixture
@@ -109,3 +111,36 @@ def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
     with pytest.raises(OutputError, match="is a file; name a folder"):
         job(pdf(tmp_path / "a.pdf"), tmp_path / "out")
+
+
+def test_a_second_run_skips_what_is_done(tree: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    assert run(tree, out).report == [1, 1, 2]
+    before = {name: (out / name).stat().st_mtime_ns for name in listing(out)}
+    again = job(tree, out)
+    again.run(lambda: pytest.fail("no model is needed"))
+    assert (again.counts.total, again.counts.before) == (0, 3)
+    assert {name: (out / name).stat().st_mtime_ns for name in listing(out)} == before
+    assert run(tree, out, fresh=True).report == [1, 1, 2]
+    assert run(tree, out, settings_hash="other").report == [1, 1, 2]
+    assert len(records(out)) == 3
+    for name in ("page-0002.md", "page-0002.png"):
+        (out / "sub/paper.pdf" / name).unlink()
+    assert run(tree, out, settings_hash="other").report == []  # files are made of what was parsed
+    assert listing(out) == sorted(before)
+    pdf(tree / "sub" / "paper.pdf", 1)  # another content, and fewer pages
+    assert run(tree, out, settings_hash="other").report == [1]
+    assert sorted(records(out)) == [("paper.png", 1), ("sub/paper.pdf", 1)]
+    (out / "paper.png.md").unlink()
+    assert run(tree, out, settings_hash="other").report == []
+    assert (out / "paper.png.md").read_text() == "nothing drafted\n"
+
+
+def test_pages_of_several_runs_make_one_document(tmp_path: Path) -> None:
+    source, out = pdf(tmp_path / "a.pdf", 4), tmp_path / "out"
+    some = Intake(PageRange.parse("3-4"), SMALL.resolution)
+    assert run(source, out, SayNumber(), intake=some).report == [3, 4]
+    assert (out / "a.pdf.md").read_text() == "number 3\n\nnumber 4\n"
+    assert run(source, out, SayNumber()).report == [1, 2]
+    text = (out / "a.pdf.md").read_text()
+    assert text == "number 1\n\nnumber 2\n\nnumber 3\n\nnumber 4\n"

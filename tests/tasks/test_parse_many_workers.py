@@ -12,11 +12,12 @@ import pytest
 
 from sooner.errors import SoonerError
 from sooner.storage import open_store
+from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.sharing import DocumentShard
 from tasks.drafting import EchoParser, SayNumber, pdf
 from tasks.parse_deaths import die, die_opening
 from tasks.parse_jobs import job, records, run
-from tasks.parse_workers import begin, left_over, outputs, start, tree, work
+from tasks.parse_workers import FORMATS, begin, left_over, outputs, start, tree, work
 
 pytestmark = pytest.mark.slow
 
@@ -143,3 +144,52 @@ def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone)
     for wrong in ("0/8", "9/8", "1", "1/0", "a/b", "1/2/3", "-1/2"):
         with pytest.raises(SoonerError, match="write it as 1/8 to 8/8"):
             DocumentShard.parse(wrong)
+
+
+@pytest.mark.parametrize("lease", [None, 60.0])
+def test_two_processes_on_everything_make_the_same(
+    source: Path, tmp_path: Path, alone: dict[str, bytes], lease: float | None
+) -> None:
+    """Leases save work and nothing else."""
+    out = tmp_path / "out"
+    both = [start(source, out, lease=lease), start(source, out, lease=lease)]
+    for process in both:
+        process.join(120)
+        assert process.exitcode == 0
+    assert outputs(out) == alone
+    assert left_over(out) == []
+    assert work(source, out) == []
+
+
+def test_other_settings_are_kept_beside_and_the_asked_ones_are_shown(tmp_path: Path) -> None:
+    """Also after one run was interrupted: no file of the others' stays."""
+    source, out = pdf(tmp_path / "a.pdf", 3), tmp_path / "out"
+    every = Delivery(out, FORMATS)
+
+    class Other(EchoParser):
+        def __call__(self, page, draft=None):
+            from dataclasses import replace
+
+            if page.number == 3 and self.raising:
+                raise KeyboardInterrupt
+            parsed = super().__call__(page)
+            region = replace(parsed.regions[0], text="other", bbox=(9.0, 9.0, 30.0, 30.0))
+            return replace(parsed, markdown="other\n", raw="other", regions=[region])
+
+    run(source, out, SayNumber(), delivery=every)
+    first = outputs(out)
+    with pytest.raises(KeyboardInterrupt):
+        job(source, out, delivery=every, settings_hash="t").run(lambda: Other({0: OSError()}))
+    assert (out / "a.pdf/page-0002.md").read_text() == "other\n"
+    assert run(source, out, SayNumber(), delivery=every).report == []
+    assert outputs(out) == first
+    again = Other()
+    job(source, out, delivery=every, settings_hash="t").run(lambda: again)
+    assert again.report == [3]
+    assert (out / "a.pdf.md").read_text() == "other\n\nother\n\nother\n"
+    second = outputs(out)
+    assert second["a.pdf/page-0001.png"] != first["a.pdf/page-0001.png"]
+    assert run(source, out, SayNumber(), delivery=every).report == []
+    assert outputs(out) == first
+    assert job(source, out, delivery=every, settings_hash="t").run(EchoParser).before == 3
+    assert outputs(out) == second

@@ -14,6 +14,7 @@ import pytest
 from sooner.cli.main import main
 from sooner.documents import Page
 from sooner.errors import SoonerError
+from sooner.storage import Attempts
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.concurrent import page_parser
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
@@ -115,6 +116,17 @@ def test_a_run_goes_on_where_the_last_was_broken_off(tree: Path, tmp_path: Path)
     assert listing(out) == listing(tmp_path / "one")
 
 
+def test_a_run_that_has_ended_claims_nothing_more(tree: Path, tmp_path: Path) -> None:
+    """A thread of it may still be reading; what it claimed, the next run would wait for."""
+    ended = job(tree, tmp_path / "out", SayNumber())
+    pages = ended.source.pages()
+    chunk, _ = next(pages)
+    ended.claims.close()
+    assert {left.work.document.source for left, _ in pages} <= {chunk.work.document.source}
+    assert not ended.claims.take("key")
+    assert job(tree, tmp_path / "out", SayNumber()).claims.take("key")
+
+
 def test_a_job_over_a_shared_engine_writes_what_serial_pages_do(tree: Path, tmp_path: Path) -> None:
     (tree / "broken.pdf").unlink()
     pair, settings = qwen3_vl(), ParseSettings(max_new_tokens=8, nodes=4)
@@ -142,3 +154,35 @@ def test_options_that_can_t_be_are_refused(
         main(["parse", str(tree), "-o", str(tmp_path / "out"), *options])
     assert ended.value.code
     assert error in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_page_at_which_a_process_died_has_the_parser_for_itself(
+    tree: Path, tmp_path: Path
+) -> None:
+    """And those that wait for that keep nobody from being kept."""
+    out, beside = tmp_path / "out", dict[str, int]()
+    run_before = job(tree, out, SayNumber())
+    (long,) = (one for one in run_before.documents if one.path.name == "2.pdf")
+    key = run_before.source._opened(long, is_first=True).task(4).key
+    Attempts(run_before.store).begin(key, "gone:1")
+
+    class WatchedParser(ScatteredParser):
+        def submit(self, page: Page, draft: Any = None) -> Future[Any]:
+            future = super().submit(page, draft)
+            if page.number == 4:
+                beside[page.source.name] = self.under_way
+            return future
+
+    parser = WatchedParser()
+    job(tree, out, SayNumber()).run(lambda: parser)
+    assert beside["2.pdf"] == 1
+    assert parser.maximum > 1
+    run(tree, tmp_path / "one", SayNumber())
+    assert listing(out) == listing(tmp_path / "one")
+
+
+def test_the_first_failure_ends_a_run_that_asks_for_that(tree: Path, tmp_path: Path) -> None:
+    with pytest.raises(SoonerError, match="page 4: too hard"):
+        side_by_side(
+            tree, tmp_path / "out", raising={4: SoonerError("too hard")}, stop_on_error=True
+        )
