@@ -75,7 +75,7 @@ def make_folder(folder: Path) -> None:
 
 
 def metadata(record: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns Metadata of a file; equal settings give equal metadata."""
+    """Returns metadata of a file; equal settings give equal metadata."""
     fields = {name: record[name] for name in METADATA if record.get(name) not in (None, [])}
     if "file" in fields:
         fields["file"] = Path(fields["file"]).name  # its folder may hold private names
