@@ -119,7 +119,7 @@ class Engine:
         self._ended: list[Request] = []  # in the step under way
         self._is_stepping = False
 
-    def admit(
+    def add_request(
         self,
         inputs: Mapping[str, Any],
         *,
@@ -409,7 +409,7 @@ class Engine:
     def _join(self, coming: PrefillingRequest) -> bool:
         """Let prefilled rows decode, unless they have to wait for a batch of their own."""
         try:
-            return self._running.join(coming.request, coming.decoding)
+            return self._running.merge(coming.request, coming.decoding)
         except Exception as error:  # half joined: neither can go on
             self._end_all(self._running.abandon(error))
             self._give_up("error", error)
@@ -421,7 +421,7 @@ class Engine:
         assert coming is not None
         self._end(*coming.end(reason, error))
         if self.batch is not None and error is None:
-            self.batch.stats.join(coming.decoding.stats, self.batch.rows.batch)
+            self.batch.stats.merge(coming.decoding.stats, self.batch.rows.batch)
         coming.close()
 
     def _make_room(self) -> None:

@@ -21,7 +21,7 @@ from .decoding.runner import GRAPHS
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Method
 from .methods.checks import check_inputs, check_model
-from .methods.requests import SaidPenalty, refuse_assistant, refuse_cache
+from .methods.requests import OutputPenalty, refuse_assistant, refuse_cache
 from .models.ranks import Ranks
 from .stats.run import Stats
 
@@ -231,7 +231,7 @@ def _with_penalties(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> di
     check_number("presence_penalty", presence, -2, 2)
     check_number("frequency_penalty", frequency, -2, 2)
     if (presence or frequency) and (ids := inputs.get("input_ids")) is not None:
-        penalty = SaidPenalty(presence, frequency, ids.shape[1])
+        penalty = OutputPenalty(presence, frequency, ids.shape[1])
         processors = left.get("logits_processor") or []
         left["logits_processor"] = LogitsProcessorList([*processors, penalty])
     return left

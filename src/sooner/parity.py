@@ -10,7 +10,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-Verdict = Literal["identical", "tie", "bug"]
+VerifyResult = Literal["identical", "tie", "bug"]
 
 ROUNDINGS = {torch.float32: 256.0, torch.float64: 256.0, torch.float16: 4.0, torch.bfloat16: 4.0}
 """Roundings, in units of the dtype's epsilon, that two orders of summation may differ by.
@@ -33,7 +33,7 @@ class Parity:
         tolerance: the largest gap that rounding explains.
     """
 
-    verdict: Verdict
+    verdict: VerifyResult
     divergence: int | None = None
     reference: int | None = None
     candidate: int | None = None
@@ -82,7 +82,7 @@ def compare(
     # A candidate that merely went on, or stopped, has no token to weigh: the runner-up stands in.
     chosen = float(scores[index][other]) if other is not None else second
     tolerance = rounding(scores[index].dtype, best)
-    verdict: Verdict = "tie" if best - chosen <= tolerance else "bug"
+    verdict: VerifyResult = "tie" if best - chosen <= tolerance else "bug"
     return Parity(verdict, index, ours, other, best - chosen, best - second, tolerance)
 
 

@@ -16,7 +16,7 @@ from .stats.run import EXACT, DraftCount
 
 if TYPE_CHECKING:
     from .memory.interrupted import InterruptedRow
-    from .memory.manager import ShownPrompt
+    from .memory.manager import PromptInfo
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class TokenLogprobs:
 
 @dataclass(eq=False)
 class Request:
-    """What one call of `Engine.admit` asked for.
+    """What one call of `Engine.add_request` asked for.
 
     Attributes:
         inputs, options: as they were given.
@@ -99,7 +99,7 @@ class Request:
     is_cancelled: bool = field(default=False, repr=False)
     waits_alone: bool = field(default=False, repr=False)  # its rows can't join those that decode
     number: int = field(default=0, repr=False)  # in the order of admission
-    prompt_info: ShownPrompt | None = field(
+    prompt_info: PromptInfo | None = field(
         default=None, repr=False
     )  # to an engine that counts pages
     before: InterruptedRow | None = field(default=None, repr=False)

@@ -38,7 +38,7 @@ class RunningBatch:
         """Rows that have not ended."""
         return 0 if self.decoding is None else len(self.decoding.rows.active)
 
-    def join(self, request: Request, rows: Decoding) -> bool:
+    def merge(self, request: Request, rows: Decoding) -> bool:
         """Let prefilled rows decode, unless they have to wait for a batch of their own.
 
         Args:
@@ -56,7 +56,7 @@ class RunningBatch:
             return False
         else:
             try:
-                request.first = self.decoding.join(rows)
+                request.first = self.decoding.merge(rows)
             except UnsupportedError as refusal:
                 request.waits_alone = True
                 rows.stats.note(str(refusal))

@@ -25,7 +25,7 @@ from sooner.documents import Page, PageDraft, find_documents
 from sooner.ray import RayJob
 from sooner.ray.pipeline import Pipeline
 from sooner.tasks.parse.delivery import Delivery
-from sooner.tasks.parse.forms import Ask
+from sooner.tasks.parse.forms import FamilyPrompts
 from sooner.tasks.parse.result import Counts, ParsedPage
 
 SETTINGS = "0123456789abcdef"
@@ -35,7 +35,7 @@ class Waiting:
     """A parser of many pages at once, each of which takes some seconds."""
 
     def __init__(self, seconds: float, killer: str) -> None:
-        self.ask, self.seconds, self.killer = Ask(""), seconds, killer
+        self.ask, self.seconds, self.killer = FamilyPrompts(""), seconds, killer
 
     async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
         await asyncio.sleep(self.seconds)

@@ -82,7 +82,7 @@ def half_canvas(family: str) -> Any:
 def drawn_parities(
     canvas: Any, inputs: Any, windows: Sequence[int], **options: Any
 ) -> tuple[list[Parity], float]:
-    """Verdict of each row at each window, and the share of codes that differ."""
+    """VerifyResult of each row at each window, and the share of codes that differ."""
     witness = RecordedPlain(shared_noise=True, dtype=HALF)
     plain = sooner.draw(canvas, inputs, witness, **options).tokens
     prefix, parities, other = plain.shape[1] - len(witness.steps), [], []

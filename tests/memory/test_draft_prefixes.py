@@ -33,7 +33,7 @@ def drafted(
     engine: sooner.Engine, draft: Any, family: str, kind: str, tail: tuple[int, ...]
 ) -> tuple[Counted, Any]:
     with counted(draft) as count:
-        request = engine.admit(prompt_of(family, kind, tail), max_new_tokens=23, **GREEDY)
+        request = engine.add_request(prompt_of(family, kind, tail), max_new_tokens=23, **GREEDY)
         engine.run()
     assert request.error is None, request.error
     assert request.tokens == alone(family, kind, tail, 1)
@@ -75,7 +75,7 @@ def test_rows_that_join_and_leave_keep_their_slots(paged: bool) -> None:
     engine, draft = engine_of(family, paged=paged, max_rows=3)
     tails = (QUESTION, OTHER, (9, 9), (8, 7, 6, 5, 4), (1, 2))
     requests = [
-        engine.admit(prompt_of(family, kind, tail), max_new_tokens=5 + 4 * place, **GREEDY)
+        engine.add_request(prompt_of(family, kind, tail), max_new_tokens=5 + 4 * place, **GREEDY)
         for place, tail in enumerate(tails)
     ]
     engine.run()

@@ -86,7 +86,7 @@ def schedule(seed: int) -> tuple[int, int]:
                     outputs.setdefault(number, []).extend(tokens)
 
             inputs = prompt_of(family, kind, tail, rows)
-            request = engine.admit(inputs, max_new_tokens=new, on_tokens=tell, **GREEDY)
+            request = engine.add_request(inputs, max_new_tokens=new, on_tokens=tell, **GREEDY)
             requests.append((request, kind, tail, rows, new))
             left -= 1
         engine.step()

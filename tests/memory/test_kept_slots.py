@@ -32,7 +32,7 @@ def allocations(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 
 def output(engine: sooner.Engine, tail: tuple[int, ...], tokens: int = 9) -> Any:
-    return engine.admit(prompt_of(FAMILY, "image", tail), max_new_tokens=tokens, **GREEDY)
+    return engine.add_request(prompt_of(FAMILY, "image", tail), max_new_tokens=tokens, **GREEDY)
 
 
 def test_a_batch_takes_the_slots_of_the_batch_before(allocations: list[tuple[int, ...]]) -> None:

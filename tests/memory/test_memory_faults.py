@@ -33,7 +33,7 @@ def engine(paged: bool, **options: Any) -> sooner.Engine:
 
 def ask(engine: sooner.Engine, tail: tuple[int, ...] = TAIL, **options: Any) -> Any:
     inputs = prompt_of(FAMILY, "video", tail)
-    return engine.admit(inputs, **{"max_new_tokens": 9, **GREEDY, **options})
+    return engine.add_request(inputs, **{"max_new_tokens": 9, **GREEDY, **options})
 
 
 def right(tail: tuple[int, ...] = TAIL) -> list[list[int]]:
@@ -65,7 +65,7 @@ class Fails:
     ("paged", "owner", "name"),
     [
         (False, manager, "fill_pages"),
-        (False, row_pages.KeptPages, "find"),
+        (False, row_pages.PageCopies, "find"),
         (True, PageStores, "copy"),
         (True, PagedCache, "_new_table"),
     ],
@@ -156,7 +156,7 @@ def test_an_idle_engine_holds_no_pixels(paged: bool, how: str) -> None:
         if how == "fails":
             raise ValueError("made up")
 
-    request = batch.admit(inputs, max_new_tokens=9, on_tokens=tell, **GREEDY)
+    request = batch.add_request(inputs, max_new_tokens=9, on_tokens=tell, **GREEDY)
     if how != "never began":
         batch.step()
     if how in ("is cancelled", "never began"):

@@ -86,7 +86,7 @@ def test_blocks_trees_and_rows_that_leave(family: str, chunk: int | None) -> Non
         if round_ == 1:  # the last row takes the place of the first
             for part in pair:
                 part.cache.release({0: []})
-                part.keep_rows([2, 1])
+                part.select_rows([2, 1])
             tree = Tree.from_lists(nodes[:2].tolist(), [PARENTS] * 2)
         assert pair[0].lengths == pair[1].lengths
     used = sum(len(row.pages) for row in pair[0].cache.pages.rows)
@@ -134,10 +134,10 @@ def test_random_pages_hold_what_rows_of_slots_hold() -> None:
             if len(paths) > 1 and rng.random() < 0.2:
                 order = rng.sample(range(len(paths)), rng.randint(1, len(paths)))
                 for cache in caches:
-                    cache.keep_rows(order)
+                    cache.select_rows(order)
             for row, length in enumerate(caches[0].lengths):
                 for ours, reference in zip(stores_of(caches[0]), stores_of(caches[1]), strict=True):
                     for mine, other in zip(ours, reference, strict=True):
                         assert torch.equal(mine[row, :, :length], other[row, :, :length])
-        caches[0].keep_rows([])
+        caches[0].select_rows([])
         assert memory.pool.used == 0

@@ -54,7 +54,7 @@ def counted(model: Any) -> Iterator[Counted]:
 
 
 def answer(engine: sooner.Engine, inputs: dict[str, Any], **options: Any) -> Any:
-    request = engine.admit(inputs, **{"max_new_tokens": 9, **GREEDY, **options})
+    request = engine.add_request(inputs, **{"max_new_tokens": 9, **GREEDY, **options})
     engine.run()
     assert request.error is None, request.error
     return request
@@ -138,7 +138,9 @@ def test_methods_that_listen_to_a_prompt_share_nothing_and_report_it(name: str) 
     family = "qwen2_5_vl"
     engine = sooner.Engine(tiny.model(family), METHODS[name](family), pages=80)
     for _ in range(2):
-        request = engine.admit(prompt_of(family, "video", QUESTION), max_new_tokens=9, **GREEDY)
+        request = engine.add_request(
+            prompt_of(family, "video", QUESTION), max_new_tokens=9, **GREEDY
+        )
         notes: list[str] = []
         while not engine.is_idle:
             engine.step()

@@ -33,7 +33,7 @@ def crowd(method: str, paged: bool, pages: int, **options: Any) -> list[sooner.R
     family = "llama"
     engine = sooner.Engine(tiny.model(family), SMALL[method](family), pages=pages, paged=paged)
     requests = [
-        engine.admit(
+        engine.add_request(
             prompt_of(family, "text", (20 + number,)), max_new_tokens=23, **{**GREEDY, **options}
         )
         for number in range(3)
@@ -81,7 +81,7 @@ def test_draws_penalties_and_probabilities_go_on(seed: int | None, paged: bool) 
 
 def test_a_prefill_that_fails_gives_its_pages_back(monkeypatch: pytest.MonkeyPatch) -> None:
     engine = sooner.Engine(tiny.model("llama"), pages=40, prefill_chunk=3)
-    request = engine.admit(prompt_of("llama", "text", ()), max_new_tokens=9, **GREEDY)
+    request = engine.add_request(prompt_of("llama", "text", ()), max_new_tokens=9, **GREEDY)
     engine.step()
     assert engine.memory.pool.used > 0
     adapter = engine.prefilling.decoding.session.target.adapter
@@ -93,7 +93,7 @@ def test_a_prefill_that_fails_gives_its_pages_back(monkeypatch: pytest.MonkeyPat
     engine.run()
     assert isinstance(request.error, ValueError)
     assert engine.memory.pool.used == 0
-    again = engine.admit(prompt_of("llama", "text", ()), max_new_tokens=9, **GREEDY)
+    again = engine.add_request(prompt_of("llama", "text", ()), max_new_tokens=9, **GREEDY)
     monkeypatch.undo()
     engine.run()
     assert again.tokens == [alone("llama", "text", (), 1)[0][:9]]
@@ -104,7 +104,7 @@ def test_the_last_in_order_leaves_and_waits_for_those_that_go_first(paged: bool)
     """What came last may be the most urgent."""
     engine = sooner.Engine(tiny.model("llama"), pages=11, paged=paged, max_rows=2)
     requests = [
-        engine.admit(
+        engine.add_request(
             prompt_of("llama", "text", (20 + number,)),
             max_new_tokens=23,
             priority=priority,

@@ -118,7 +118,7 @@ def tree_method(drafter: Drafter) -> sooner.Method:
 
 def judge_tree(
     tree: Tree, scores: torch.Tensor, processing: Processing, noise: RowNoise
-) -> speculative.Verdict:
+) -> speculative.VerifyResult:
     if tree.probs is None:
         return reject(tree, scores, processing, noise)
     return reject_tree(tree, processing.probabilities(scores), noise)
@@ -249,13 +249,15 @@ def test_processors_that_read_the_prefix_change_the_joint_distribution_as_they_s
 def test_a_draft_distribution_without_the_targets_processing_is_seen() -> None:
     """The draft stores probabilities that it did not draw from."""
 
-    def judge(tree: Tree, scores: Any, processing: Any, noise: RowNoise) -> speculative.Verdict:
+    def verify(
+        tree: Tree, scores: Any, processing: Any, noise: RowNoise
+    ) -> speculative.VerifyResult:
         if tree.probs is not None:
             warm = tree.probs.sqrt()
             tree = replace(tree, probs=warm / warm.sum(-1, keepdim=True).clamp(min=1e-9))
         return reject(tree, scores, processing, noise)
 
-    samples = generate_ids(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge)
+    samples = generate_ids(speculate(2), FakeAdapter(TARGET), SAMPLES, LENGTH, rule=verify)
     assert chi_square(samples, TARGET.joint()) < ERROR
 
 

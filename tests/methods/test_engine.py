@@ -193,7 +193,7 @@ def schedule(
                 )  # fmt: skip
                 if name in TIMED and SETTINGS[spec.setting].get("do_sample"):
                     spec = replace(spec, setting=0)
-                running.append((engine.admit(spec.inputs(), **spec.options()), spec))
+                running.append((engine.add_request(spec.inputs(), **spec.options()), spec))
                 left -= 1
             if running and rng.random() < 0.03:
                 number = rng.randrange(len(running))
@@ -231,7 +231,7 @@ def test_rows_join_during_decoding() -> None:
     """Else the schedules above would show nothing."""
     engine = sooner.Engine(tiny.model("llama"), max_rows=4)
     for new in (23, 20, 9):
-        engine.admit(
+        engine.add_request(
             tiny.inputs("llama", "text"), max_new_tokens=new, do_sample=False, eos_token_id=None
         )
     together = []
@@ -273,8 +273,8 @@ def test_a_seed_gives_the_same_tokens_in_any_company(name: str) -> None:
             for _ in range(delay):
                 engine.step()
             inputs = tiny.inputs(family, kind)
-            requests.append(engine.admit(inputs, seed=seed, max_new_tokens=15, **drawn))
-        engine.admit(tiny.inputs(family), **greedy(30))
+            requests.append(engine.add_request(inputs, seed=seed, max_new_tokens=15, **drawn))
+        engine.add_request(tiny.inputs(family), **greedy(30))
         engine.run()
         assert [request.tokens for request in requests] == apart[: len(requests)]
 
@@ -298,7 +298,7 @@ def test_each_request_gets_only_its_tokens() -> None:
     engine = sooner.Engine(tiny.model("llama"), METHODS["noisy-4"]("llama"))
     options: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
     requests = [
-        engine.admit(
+        engine.add_request(
             tiny.inputs("llama", kind), max_new_tokens=9 + number, on_tokens=callers.of(number),
             **options,
         )
@@ -314,7 +314,7 @@ def test_short_prompts_share_a_prefill_step_within_its_budget() -> None:
     width = inputs["input_ids"].shape[1]
     engine = sooner.Engine(tiny.model("llama"), prefill_chunk=2 * width)
     for _ in range(5):
-        engine.admit(inputs, **greedy(30))
+        engine.add_request(inputs, **greedy(30))
     engine.step()
     assert len(engine.running) == 2
     engine.step()

@@ -56,9 +56,9 @@ def raising(at: int) -> Any:
 @pytest.mark.parametrize("name", JOINING)
 def test_a_callback_that_raises_fails_only_its_request(name: str, at: int) -> None:
     batch = engine(name)
-    before = batch.admit(words(), **greedy(NEW))
-    bad = batch.admit(words(), on_tokens=raising(at), **greedy(NEW))
-    pair = batch.admit(words(2), **greedy(NEW))
+    before = batch.add_request(words(), **greedy(NEW))
+    bad = batch.add_request(words(), on_tokens=raising(at), **greedy(NEW))
+    pair = batch.add_request(words(2), **greedy(NEW))
     batch.run()
     assert isinstance(bad.error, FaultError)
     assert (bad.finish_reason, bad.error.args) == ("error", (f"at {at}",))
@@ -85,10 +85,10 @@ class FailingProcessor(LogitsProcessor):
 @pytest.mark.parametrize("name", JOINING)
 def test_a_processor_that_raises_fails_only_its_request(name: str, offset: int) -> None:
     batch, width = engine(name), words()["input_ids"].shape[1] + offset
-    before = batch.admit(words(), **greedy(NEW))
+    before = batch.add_request(words(), **greedy(NEW))
     failing = LogitsProcessorList([FailingProcessor(width)])
-    bad = batch.admit(words(), logits_processor=failing, **greedy(NEW))
-    pair = batch.admit(words(2), **greedy(NEW))
+    bad = batch.add_request(words(), logits_processor=failing, **greedy(NEW))
+    pair = batch.add_request(words(2), **greedy(NEW))
     batch.run()
     assert isinstance(bad.error, FaultError)
     assert bad.tokens is not None
@@ -116,10 +116,14 @@ class Breaks(LogitsProcessor):
 @pytest.mark.parametrize("name", ["plain", "noisy-4", "prompt-lookup"])
 def test_bad_logits_of_a_row_fail_only_its_request(name: str, generated: int) -> None:
     batch = engine(name)
-    good = batch.admit(words(), **greedy(NEW))
+    good = batch.add_request(words(), **greedy(NEW))
     width = words()["input_ids"].shape[1] + generated
-    bad = batch.admit(words(), logits_processor=LogitsProcessorList([Breaks(width)]), **greedy(NEW))
-    drawn = batch.admit(words(), do_sample=True, seed=1, max_new_tokens=NEW, eos_token_id=None)
+    bad = batch.add_request(
+        words(), logits_processor=LogitsProcessorList([Breaks(width)]), **greedy(NEW)
+    )
+    drawn = batch.add_request(
+        words(), do_sample=True, seed=1, max_new_tokens=NEW, eos_token_id=None
+    )
     batch.run()
     assert isinstance(bad.error, sooner.SoonerError)
     assert bad.tokens is not None
@@ -157,10 +161,10 @@ def test_a_forward_that_fails_fails_all_that_decode_and_nothing_else(
 ) -> None:
     batch = engine(name)
     for _ in range(2):
-        batch.admit(words(), **greedy(23))
+        batch.add_request(words(), **greedy(23))
     for _ in range(3):
         batch.step()
-    late = batch.admit(words(), prefill_chunk_size=3, **greedy(NEW))
+    late = batch.add_request(words(), prefill_chunk_size=3, **greedy(NEW))
     decoding = list(batch.running)
     assert decoding
     with failing(1, error):
@@ -171,16 +175,16 @@ def test_a_forward_that_fails_fails_all_that_decode_and_nothing_else(
         assert isinstance(request.error, expected)
         assert request.tokens is not None
         assert request.tokens[0] == right(new=23)[0][: len(request.tokens[0])]
-    after = batch.admit(words(2), **greedy(NEW))
+    after = batch.add_request(words(2), **greedy(NEW))
     batch.run()
     assert (late.tokens, after.tokens) == (right(), right(2))
 
 
 def test_a_prompt_that_fails_leaves_the_batch_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     batch = engine()
-    good = batch.admit(words(), **greedy(NEW))
+    good = batch.add_request(words(), **greedy(NEW))
     batch.step()
-    bad = batch.admit(words(), **greedy(NEW))
+    bad = batch.add_request(words(), **greedy(NEW))
     original = ModelRunner.prefill_chunks
 
     def prefill(self: ModelRunner, *args: Any, **kwargs: Any) -> Any:
@@ -192,7 +196,7 @@ def test_a_prompt_that_fails_leaves_the_batch_alone(monkeypatch: pytest.MonkeyPa
         batch.step()
         batch.step()
     assert isinstance(bad.error, FaultError)
-    again = batch.admit(words(), **greedy(NEW))
+    again = batch.add_request(words(), **greedy(NEW))
     batch.run()
     assert good.tokens == again.tokens == right()
 
@@ -201,8 +205,8 @@ def test_a_prompt_that_fails_leaves_the_batch_alone(monkeypatch: pytest.MonkeyPa
 def test_a_request_can_be_cancelled_wherever_it_is(name: str) -> None:
     for steps in range(9):
         batch = engine(name, prefill_chunk=3)
-        completed = batch.admit(words(), **greedy(NEW))
-        lost = batch.admit(words(2), **greedy(NEW))
+        completed = batch.add_request(words(), **greedy(NEW))
+        lost = batch.add_request(words(2), **greedy(NEW))
         for _ in range(steps):
             batch.step()
         is_over = lost.tokens is not None
@@ -230,14 +234,14 @@ def test_callbacks_may_cancel_and_admit(chunk: int | None) -> None:
             batch: sooner.Engine = batch, requests: Any = requests, late: Any = late,
         ) -> None:  # fmt: skip
             if not late:
-                late.append(batch.admit(words(), **greedy(3)))
+                late.append(batch.add_request(words(), **greedy(3)))
                 batch.cancel(requests[whom])
                 with pytest.raises(sooner.SoonerError, match="step"):
                     batch.step()
 
         for number in range(4):
             callbacks = {"on_tokens": tell} if number == 1 else {}
-            requests.append(batch.admit(words(), **greedy(NEW), **callbacks))
+            requests.append(batch.add_request(words(), **greedy(NEW), **callbacks))
         batch.run()
         for number, request in enumerate(requests):
             reason = "cancelled" if number == whom else "length"
@@ -252,7 +256,7 @@ def test_a_long_life_needs_no_more_memory() -> None:
     """What a batch keeps of requests that have left is bounded."""
     batch = engine()
     for _ in range(40):
-        batch.admit(words(), **greedy(23))
+        batch.add_request(words(), **greedy(23))
         for _ in range(6):
             batch.step()
     decoding = batch.batch

@@ -22,8 +22,8 @@ def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_separate_batch() -> N
     model = tiny.model(family)
     with sooner.FastV(0.5, layer=1)(model), pytest.MonkeyPatch.context() as patch:
         engine = sooner.Engine(model)
-        first = engine.admit(tiny.inputs(family, "image"), **greedy(LONG))
-        other = engine.admit(tiny.inputs(family, "text"), **greedy(9))
+        first = engine.add_request(tiny.inputs(family, "image"), **greedy(LONG))
+        other = engine.add_request(tiny.inputs(family, "text"), **greedy(9))
         engine.step()
         assert engine.batch is not None
         join = type(engine.batch).join
@@ -32,7 +32,7 @@ def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_separate_batch() -> N
             counts["to join"] += 1
             return join(*args)
 
-        patch.setattr(type(engine.batch), "join", counted)
+        patch.setattr(type(engine.batch), "merge", counted)
         engine.run()
     assert counts["to join"] == 1
     for request, kind in ((first, "image"), (other, "text")):
@@ -52,7 +52,7 @@ def test_what_needs_a_separate_batch_reports_it_and_waits(name: str) -> None:
         words = torch.arange(40, 50)[None]
         model, method, inputs = tiny_canvas.model("chameleon"), None, {"input_ids": words}
     engine = sooner.Engine(model, method)
-    first, second = (engine.admit(inputs, **greedy(9)) for _ in range(2))
+    first, second = (engine.add_request(inputs, **greedy(9)) for _ in range(2))
     largest = 0
     notes: set[str] = set()
     while not engine.is_idle:
@@ -71,7 +71,7 @@ def test_requests_bring_their_drafts() -> None:
     text = alone("llama", "text", 1, LONG)[0]
     right, wrong = sooner.HSD([[text]], nodes=8), sooner.HSD([[text[::-1]]], nodes=8)
     requests = [
-        engine.admit(tiny.inputs("llama", "text"), method=method, **greedy(LONG))
+        engine.add_request(tiny.inputs("llama", "text"), method=method, **greedy(LONG))
         for method in (right, wrong, sooner.HSD([[]], nodes=8), None, sooner.HSD([[text]], nodes=4))
     ]
     together, steps = [], 0
@@ -94,7 +94,7 @@ def test_each_request_reports_the_deviation_of_its_rows() -> None:
         for item in inputs
     ]
     engine = sooner.Engine(tiny.model(family), method)
-    requests = [engine.admit(item, **greedy(LONG)) for item in inputs]
+    requests = [engine.add_request(item, **greedy(LONG)) for item in inputs]
     while engine.batch is None:
         engine.step()
     batch = engine.batch
@@ -137,7 +137,7 @@ def test_decoding_rows_never_wait_for_more_than_a_chunk(
     engine = sooner.Engine(target, METHODS[name](family), prefill_chunk=chunk, max_rows=6)
     rounds, gaps = [], []
     for _ in range(5):
-        engine.admit(tiny.inputs(family, "text"), **greedy(LONG))
+        engine.add_request(tiny.inputs(family, "text"), **greedy(LONG))
     while not engine.is_idle:
         decoded = engine.batch is not None
         before = spent
@@ -158,7 +158,7 @@ def test_relaxed_rows_that_draw_wait_for_those_that_do_not() -> None:
     engine = sooner.Engine(tiny.model("llama"), method, max_rows=4)
     drawn = {**greedy(9), "do_sample": True, "seed": 1}
     settings = [greedy(LONG), drawn, greedy(9), drawn]
-    requests = [engine.admit(tiny.inputs("llama", "text"), **options) for options in settings]
+    requests = [engine.add_request(tiny.inputs("llama", "text"), **options) for options in settings]
     while not engine.is_idle:
         engine.step()
         kinds = {row.options["do_sample"] for row in engine.running}

@@ -35,9 +35,9 @@ def run_paced(pace: TokenPace | None, clock: Seconds) -> tuple[list[Any], int]:
     model, inputs = tiny.model("llama"), tiny.inputs("llama", "text")
     engine = sooner.Engine(model, pace=pace, prefill_chunk=512)
     options: dict[str, Any] = {"max_new_tokens": 24, "do_sample": False, "eos_token_id": None}
-    first = engine.admit(inputs, **options)
+    first = engine.add_request(inputs, **options)
     engine.step()
-    second = engine.admit(inputs, **options)
+    second = engine.add_request(inputs, **options)
     waited = 0
     while not engine.is_idle:
         clock.now += 1.0

@@ -28,7 +28,7 @@ def decode(case: Case, end: int | None) -> list[list[int]]:
     if case.entry in ("engine", "paged"):
         pages = {"pages": 40, "paged": True} if case.entry == "paged" else {}
         engine = sooner.Engine(model, method, prefill_chunk=case.chunk, **pages)
-        request = engine.admit(inputs, **options)
+        request = engine.add_request(inputs, **options)
         engine.run()
         assert request.error is None, request.error
         return request.tokens

@@ -87,12 +87,12 @@ def test_an_engine_captures_nothing_after_an_idle_gap(name: str, pages: int | No
     expected = reference(family, "text", 1, 23)[0, -23:].tolist()
 
     def serve() -> None:
-        requests = [engine.admit(tiny.inputs(family), max_new_tokens=23, **GREEDY)]
+        requests = [engine.add_request(tiny.inputs(family), max_new_tokens=23, **GREEDY)]
         for _ in range(3):
             engine.step()
-        requests.append(engine.admit(tiny.inputs(family), max_new_tokens=23, **GREEDY))
+        requests.append(engine.add_request(tiny.inputs(family), max_new_tokens=23, **GREEDY))
         engine.run()
-        requests.append(engine.admit(tiny.inputs(family), max_new_tokens=23, **GREEDY))
+        requests.append(engine.add_request(tiny.inputs(family), max_new_tokens=23, **GREEDY))
         engine.run()
         assert [request.tokens for request in requests] == [[expected]] * 3
 

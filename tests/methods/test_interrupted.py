@@ -35,13 +35,13 @@ def interrupted(
 ) -> list[int]:
     """Ids of a request that is cancelled once it has said so many tokens, and goes on."""
     engine = sooner.Engine(tiny.model(family), METHODS[name](family))
-    engine.admit(tiny.inputs(family), max_new_tokens=40, do_sample=False, eos_token_id=None)
+    engine.add_request(tiny.inputs(family), max_new_tokens=40, do_sample=False, eos_token_id=None)
     engine.step()
     output: list[int] = []
     for place in (*places, 1 << 30):
         inputs = tiny.inputs(family, kind)
         before, collector = tuple(output), Collector(output)
-        request = engine.admit(inputs, generated=before, on_tokens=collector, **options)
+        request = engine.add_request(inputs, generated=before, on_tokens=collector, **options)
         while request.tokens is None and len(output) < place:
             engine.step()
         if request.tokens is None:

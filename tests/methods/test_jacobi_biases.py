@@ -16,7 +16,7 @@ from torch import Tensor
 from fake_models import FakeAdapter, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from sooner import CoupledJacobi
-from sooner.decoding.acceptance import Verdict, residual
+from sooner.decoding.acceptance import VerifyResult, residual
 from sooner.decoding.noise import Purpose, RowNoise, first_to_come
 from sooner.decoding.sampling import pick
 from sooner.methods.jacobi import couplings, method, window
@@ -97,7 +97,7 @@ def test_shared_noise_for_the_token_behind_a_rejection_is_seen(
 ) -> None:
     """The noise of the place already chose the draft that was just refused."""
 
-    def judge(tree: Any, scores: Tensor, processing: Any, noise: RowNoise) -> Verdict:
+    def verify(tree: Any, scores: Tensor, processing: Any, noise: RowNoise) -> VerifyResult:
         verdict = reject(tree, scores, processing, noise)
         if tree.probs is None:
             return verdict
@@ -108,7 +108,7 @@ def test_shared_noise_for_the_token_behind_a_rejection_is_seen(
         broken = last < tree.sizes
         return replace(verdict, bonus=torch.where(broken, again, verdict.bonus))
 
-    assert p_value(MANY, rule=judge) < ERROR
+    assert p_value(MANY, rule=verify) < ERROR
 
 
 @pytest.mark.parametrize("shared", ["places", "rounds and places"])

@@ -229,7 +229,7 @@ def test_updates_that_nobody_read_add_up() -> None:
     mail.prefill([[1, 4], [], [0, 1, 2, 3, 4]])
     mail.commit(1, {0: (0, [7]), 1: (0, [8]), 2: (0, [9])})
     mail.commit(2, {0: (1, [5, 6]), 1: (1, [4]), 2: (1, [3, 2, 1])})
-    mail.keep_rows([0, 2])
+    mail.select_rows([0, 2])
     mail.commit(3, {0: (3, [1]), 2: (4, [])})
     assert (reader.posted, reader.update, reader.is_stopped) == (5, 3, False)
     assert reader.visual() == [[1, 4], [], [0, 1, 2, 3, 4]]

@@ -29,7 +29,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch) -> list[None]:
 
 
 def answers(engine: sooner.Engine, prompts: list[dict[str, Any]], **options: Any) -> list[Any]:
-    requests = [engine.admit(inputs, **options) for inputs in prompts]
+    requests = [engine.add_request(inputs, **options) for inputs in prompts]
     engine.run()
     for request in requests:
         assert request.error is None, request.error
@@ -76,7 +76,7 @@ def test_what_asks_for_something_else_is_prepared_anew(
     options = {"do_sample": True, "max_new_tokens": 4, "seed": 1, "temperature": 0.9}
     engine, inputs = sooner.Engine(tiny.model(FAMILY)), tiny.inputs(FAMILY)
     for arguments in (options, options | changed, options):
-        request = engine.admit(inputs, **arguments)
+        request = engine.add_request(inputs, **arguments)
         engine.run()
         assert request.error is None
     assert len(prepared) == 2

@@ -128,7 +128,7 @@ def test_an_empty_prompt_is_refused_by_its_row(
         else:
             model.generate(**inputs, **GREEDY, custom_generate=sooner.PromptLookup())
     engine = sooner.Engine(model)
-    request = engine.admit(inputs, **GREEDY)
+    request = engine.add_request(inputs, **GREEDY)
     engine.run()
     assert words in str(request.error)
 

@@ -74,10 +74,10 @@ def test_a_draft_catches_up_in_blocks_that_fit_the_longest_row(
     near = {name: tensor.repeat(1, 9) for name, tensor in near.items()}
     memory: dict[str, Any] = {"pages": 40} if is_paged else {}
     engine = sooner.Engine(model, METHODS[name](family), max_rows=2, **memory)
-    requests = [engine.admit(late, **greedy(LONG))]
+    requests = [engine.add_request(late, **greedy(LONG))]
     for _ in range(PAUSE):
         engine.step()
-    requests.append(engine.admit(near, **greedy(SHORT)))
+    requests.append(engine.add_request(near, **greedy(SHORT)))
     engine.run()
     for inputs, length, request in zip((late, near), (LONG, SHORT), requests, strict=True):
         assert request.error is None

@@ -55,7 +55,7 @@ def test_they_decode_as_if_alone_and_the_rest_is_drafted_for(
     engine = sooner.Engine(model, method, max_rows=3, prefill_chunk=5)
     lengths = (LONG, 9, LONG, 14)
     requests = [
-        engine.admit(inputs, **greedy(length))
+        engine.add_request(inputs, **greedy(length))
         for inputs, length in zip(prompts(family), lengths, strict=True)
     ]
     engine.run()

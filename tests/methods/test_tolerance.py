@@ -93,8 +93,8 @@ def padded(lists: list[list[int]]) -> torch.Tensor:
     return torch.tensor([values + [0] * (width - len(values)) for values in lists])
 
 
-def judge(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, generated: list[int]) -> Any:
-    return tolerance.judge(tree, choices, torch.tensor(generated), torch.tensor(tolerance.radii))
+def verify(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, generated: list[int]) -> Any:
+    return tolerance.verify(tree, choices, torch.tensor(generated), torch.tensor(tolerance.radii))
 
 
 @settings(max_examples=300, deadline=None)
@@ -102,22 +102,22 @@ def judge(tolerance: Tolerance, tree: Tree, choices: torch.Tensor, generated: li
 def test_the_rule_is_the_loop(case: Any) -> None:
     tokens, parents, choices, generated, radii = case
     tree = Tree.from_lists(tokens, parents)
-    judged = judge(Tolerance(TOKENS, len(radii), radii), tree, padded(choices), generated)
+    verified = verify(Tolerance(TOKENS, len(radii), radii), tree, padded(choices), generated)
     for row in range(tree.rows):
         path, bonus, apart = literal(tokens[row], parents[row], choices[row], generated[row], radii)
-        count = int(judged.verdict.accepted[row])
-        assert judged.verdict.path[row, :count].tolist() == [1 + node for node in path]
-        assert int(judged.verdict.bonus[row]) == bonus
-        assert judged.distance[row, :count].tolist() == apart
+        count = int(verified.verdict.accepted[row])
+        assert verified.verdict.path[row, :count].tolist() == [1 + node for node in path]
+        assert int(verified.verdict.bonus[row]) == bonus
+        assert verified.distance[row, :count].tolist() == apart
         steps = [(generated[row] + step) % len(radii) for step in range(count)]
-        assert judged.dims[row, :count].tolist() == steps
+        assert verified.dims[row, :count].tolist() == steps
 
 
-def judged(
+def verified(
     tokens: list[int], parents: list[int], choices: list[int], r: int, generated: int = 0
 ) -> Any:
     tree = Tree.from_lists([tokens], [parents])
-    return judge(Tolerance(TOKENS, 3, r, gripper=None), tree, torch.tensor([choices]), [generated])
+    return verify(Tolerance(TOKENS, 3, r, gripper=None), tree, torch.tensor([choices]), [generated])
 
 
 @pytest.mark.parametrize(
@@ -127,14 +127,14 @@ def judged(
 def test_ids_that_are_no_action_pass_only_when_equal(
     token: int, choice: int, accepted: int
 ) -> None:
-    assert int(judged([token], [-1], [choice, 30], r=9).verdict.accepted[0]) == accepted
+    assert int(verified([token], [-1], [choice, 30], r=9).verdict.accepted[0]) == accepted
 
 
 @pytest.mark.parametrize("generated", range(6))
 def test_the_gripper_is_exact_by_default_wherever_a_round_begins(generated: int) -> None:
     tolerance = Tolerance(TOKENS, 3, 2)
     tree = Tree.from_lists([[31]], [[-1]])
-    result = judge(tolerance, tree, torch.tensor([[30, 30]]), [generated])
+    result = verify(tolerance, tree, torch.tensor([[30, 30]]), [generated])
     assert int(result.verdict.accepted[0]) == (generated % 3 != 2)
 
 

@@ -216,7 +216,7 @@ def test_requests_that_join_share_prefixes_and_are_interrupted(
     target = model("llama", kind)
     engine = sooner.Engine(target, method("itself", target), pages=40, paged=paged)
     for _ in range(2):
-        requests = [engine.admit(batch([row]), **OPTIONS) for row in prompts()]
+        requests = [engine.add_request(batch([row]), **OPTIONS) for row in prompts()]
         engine.run()
         assert [entry.tokens for entry in requests] == [[ids] for ids in expected("llama", kind)]
     short, _, long = (request.cached_tokens for request in requests)
@@ -224,7 +224,7 @@ def test_requests_that_join_share_prefixes_and_are_interrupted(
     assert long == 0  # its keys are those of its own length alone
     for place in (3, 9, 12):
         for row, ids in zip(prompts(), expected("llama", kind), strict=True):
-            request = engine.admit(batch([row]), generated=tuple(ids[:place]), **OPTIONS)
+            request = engine.add_request(batch([row]), generated=tuple(ids[:place]), **OPTIONS)
             engine.run()
             assert request.tokens == [ids[place:]]
 

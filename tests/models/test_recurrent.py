@@ -99,11 +99,11 @@ def test_rows_keep_states_of_what_they_accepted(species: Species) -> None:
     with torch.inference_mode():
         runner.forward_chain(tokens)
         runner.commit([[0, 1, 2, 3], [0], [0, 1, 2]])
-        runner.keep_rows([2, 0])
+        runner.select_rows([2, 0])
         ours = runner.forward_chain(torch.tensor([[50, 51], [60, 61]])).logits
         for row, count, after in ((2, 3, [50, 51]), (0, 4, [60, 61])):
             alone, _ = prefilled(species)
-            alone.keep_rows([row])
+            alone.select_rows([row])
             for token in [*tokens[row, :count].tolist(), *after]:
                 logits = alone.forward_chain(torch.tensor([[token]])).logits
                 alone.commit([[0]])
@@ -126,7 +126,7 @@ def test_requests_join_and_leave(species: Species, name: str, memory: dict[str, 
     for seed, new in ((0, 12), (1, 5), (2, 9), (0, 7), (3, 4)):
         inputs = species.inputs(model, "text", 1, seed)
         expected = laws.output(species, inputs)[0][:new]
-        requests.append((engine.admit(inputs, **greedy(new)), expected))
+        requests.append((engine.add_request(inputs, **greedy(new)), expected))
         for _ in range(3):
             engine.step()
     engine.run()

@@ -95,8 +95,8 @@ def test_a_tree_after_a_committed_path_and_dropped_rows_equals_incremental_decod
     runner.prefill(prompt)
     runner.forward_tree(ROOTS, TREES)
     runner.commit([[0, 2, 4, 6], [0], [0, 3, 4]])
-    runner.keep_rows([2, 0])
-    trees = TREES.keep_rows([1, 2])
+    runner.select_rows([2, 0])
+    trees = TREES.select_rows([1, 2])
     roots = torch.tensor([70, 71])
     forward = runner.forward_tree(roots, trees)
     committed = {0: [7, 22, 44, 66], 2: [9, 35, 46]}

@@ -163,7 +163,7 @@ class StubEngine:
     def _pages_of(self, row: StubRequest) -> int:
         return -(-(len(row.prompt) + len(row.output) + self.block) // self.page)
 
-    def admit(
+    def add_request(
         self,
         inputs: Mapping[str, Any],
         *,

@@ -64,7 +64,9 @@ def test_rows_of_a_batch_have_separate_limits_under_any_method(name: str) -> Non
     ids = torch.tensor([[7, 8, 9, 7, 8, 9]])
     options = {"max_new_tokens": NEW, "eos_token_id": [], "do_sample": False}
     requests = [
-        engine.admit({"input_ids": ids}, num_draft_tokens=limit, frequency_penalty=-0.1, **options)
+        engine.add_request(
+            {"input_ids": ids}, num_draft_tokens=limit, frequency_penalty=-0.1, **options
+        )
         for limit in (0, 3, None, 0)
     ]
     engine.run()

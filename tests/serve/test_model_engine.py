@@ -39,7 +39,9 @@ def plain(ids: list[int] = PROMPT, **options: Any) -> list[int]:
 
 def run(engine: ModelEngine, *jobs: GenerationJob) -> list[Any]:
     options = JobOptions(engine.method)
-    requests = [engine.admit(job.inputs, seed=job.sampling.seed, **options(job)) for job in jobs]
+    requests = [
+        engine.add_request(job.inputs, seed=job.sampling.seed, **options(job)) for job in jobs
+    ]
     engine.run()
     for request in requests:
         if request.error is not None:

@@ -135,9 +135,9 @@ class CompiledOnly(GuidanceGrammars):
 class Forgetful(StubEngine):
     """Keeps no list of all that it has ever answered."""
 
-    def admit(self, *args: Any, **options: Any) -> Any:
+    def add_request(self, *args: Any, **options: Any) -> Any:
         self.admitted.clear()
-        return super().admit(*args, **options)
+        return super().add_request(*args, **options)
 
 
 @pytest.fixture(scope="module")

@@ -16,7 +16,7 @@ from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner import PromptLookup, Speculative
 from sooner.serve.following import Following
 from sooner.serve.jobs import TokenLogprob
-from sooner.serve.openai.choice import ToldToken
+from sooner.serve.openai.choice import OutputToken
 from sooner.serve.openai.logprobs import TokenTexts
 
 NEW, TOP = 40, 4
@@ -114,9 +114,9 @@ def test_streams_and_answers_agree_at_every_split(blocks: tuple[int, ...], stop:
             assert values == [row for rows in streamed for row in rows], key
 
 
-def report(ids: list[int]) -> list[ToldToken]:
+def report(ids: list[int]) -> list[OutputToken]:
     return [
-        ToldToken(token, False, 0, TokenLogprob(token, -0.5, ((token, -0.5), (65, -2.0))), False,
+        OutputToken(token, False, 0, TokenLogprob(token, -0.5, ((token, -0.5), (65, -2.0))), False,
                   leads=not place)
         for place, token in enumerate(ids)
     ]  # fmt: skip

@@ -136,7 +136,9 @@ def test_of_the_keys_and_values_of_a_batch(method: Any) -> None:
     inputs = {"input_ids": torch.arange(9)[None], "attention_mask": torch.ones(1, 9).long()}
     with no_collection():
         for _ in range(2):
-            requests = [engine.admit(inputs, max_new_tokens=8, seed=seed) for seed in range(3)]
+            requests = [
+                engine.add_request(inputs, max_new_tokens=8, seed=seed) for seed in range(3)
+            ]
             while engine.batch is None:
                 engine.step()
             cache = engine.batch.session.target.cache

@@ -32,7 +32,7 @@ def test_requests_of_a_warm_engine_capture_nothing(name: str) -> None:
     ]  # fmt: skip
     for way in ways:
         requests = [
-            engine.admit(tiny.inputs(family, seed=seed), max_new_tokens=16, **way)
+            engine.add_request(tiny.inputs(family, seed=seed), max_new_tokens=16, **way)
             for seed in range(3)
         ]
         engine.run()

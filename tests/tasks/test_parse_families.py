@@ -32,7 +32,7 @@ from sooner.tasks.parse.families import (
     families_table,
     prompts_table,
 )
-from sooner.tasks.parse.forms import FORMS, Ask
+from sooner.tasks.parse.forms import FORMS, FamilyPrompts
 from sooner.tasks.parse.habits import (
     NAME,
     ask_of,
@@ -87,7 +87,7 @@ def test_a_folder_or_a_caller_names_the_family_of_a_finetune(tmp_path: Path) -> 
     assert family_of(str(tmp_path), "qwen2_5_vl", "nanonets-ocr") == "nanonets-ocr"
     (tmp_path / NAME).write_text(json.dumps({"parse": {"longest": 800, "prompt": "read"}}))
     assert longest_of(str(tmp_path), "lighton_ocr") == 800
-    assert known_ask(str(tmp_path), "lighton_ocr") == Ask("read")
+    assert known_ask(str(tmp_path), "lighton_ocr") == FamilyPrompts("read")
     assert known_ask(str(tmp_path), "lighton_ocr", "olmocr") is FAMILIES["olmocr"].ask
     (tmp_path / NAME).write_text(json.dumps({"parse": {"family": "olmocrr"}}))
     with pytest.raises(SoonerError, match="did you mean 'olmocr'"):

@@ -105,7 +105,7 @@ def test_default_method_follows_the_models(clip: Path, pair: ModelPair) -> None:
 def test_a_difference_is_judged_and_no_speed_is_claimed(
     clip: Path, poor: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sooner.decoding.acceptance import Verdict
+    from sooner.decoding.acceptance import VerifyResult
     from sooner.methods import speculative
 
     def believe(tree, scores, processing, noise):
@@ -113,7 +113,7 @@ def test_a_difference_is_judged_and_no_speed_is_claimed(
         choices = processing.choose(scores, tree, noise)
         rows, nodes = tree.tokens.shape
         path = torch.arange(1, 1 + nodes).expand(rows, -1)
-        return Verdict(path, tree.sizes, choices[:, nodes])
+        return VerifyResult(path, tree.sizes, choices[:, nodes])
 
     monkeypatch.setattr(speculative, "follow_choices", believe)
     record = caption(clip, poor, replace(SHORT, compare=True))

@@ -23,10 +23,10 @@ from fakes import (
     row_noise,
 )
 from sooner.decoding import acceptance
-from sooner.decoding.acceptance import Verdict, follow, reject_chain, reject_tree
+from sooner.decoding.acceptance import VerifyResult, follow, reject_chain, reject_tree
 from sooner.decoding.tree import Tree
 
-Rule = Callable[..., Verdict]
+Rule = Callable[..., VerifyResult]
 SAMPLES = 30_000
 CHAINS = ([-1], [-1, 0], [-1, 0, 1])
 TREES = (
@@ -48,7 +48,7 @@ def draft(target: Table) -> Table:
     return Table(vocab=4, length=4, seed=2, near=Table(4, 4, seed=1))
 
 
-def p_value(tree: Tree, verdict: Verdict, target: Table) -> float:
+def p_value(tree: Tree, verdict: VerifyResult, target: Table) -> float:
     return chi_square(completed(tree, verdict, target), target.joint())
 
 
@@ -104,7 +104,7 @@ def test_a_verdict_is_a_function_of_its_row_alone(rule: Rule, target: Table, dra
     first = rule(tree, p, noise)
     assert torch.equal(torch.get_rng_state(), state)
     some = torch.tensor([150, 3, 77])
-    again = rule(tree.keep_rows(some), p[some], noise.keep_rows(some))
+    again = rule(tree.select_rows(some), p[some], noise.select_rows(some))
     assert torch.equal(first.accepted[some], again.accepted)
     assert torch.equal(first.bonus[some], again.bonus)
     later = rule(tree, p, noise.advance(torch.ones(200, dtype=torch.long)))

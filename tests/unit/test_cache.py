@@ -85,7 +85,7 @@ def test_the_cache_does_what_lists_do(data: st.DataObject) -> None:
         count = len(model.rows)
         if move == "drop" and count > 1:
             stay = data.draw(st.lists(st.integers(0, count - 1), min_size=1, unique=True))
-            cache.keep_rows(stay)
+            cache.select_rows(stay)
             model.rows = [model.rows[row] for row in stay]
         elif move == "rewind":
             lengths = [data.draw(st.integers(1, len(tokens))) for tokens in model.rows]

@@ -27,7 +27,7 @@ def test_a_method_is_an_instance_a_class_or_a_name(method: Any) -> None:
     assert result.tokens == expected
     assert result.stats.method == "prompt-lookup"
     engine = sooner.Engine(model(), method)
-    request = engine.admit(INPUTS, **OPTIONS)
+    request = engine.add_request(INPUTS, **OPTIONS)
     engine.run()
     assert request.tokens == expected
     assert engine.method.name == "prompt-lookup"
@@ -53,7 +53,7 @@ def test_what_is_no_method_is_refused_with_the_way_out(method: Any, line: str) -
     with pytest.raises(SoonerError, match=line):
         sooner.Engine(model(), method)
     with pytest.raises(SoonerError, match=line):
-        sooner.Engine(model()).admit(INPUTS, method=method, **OPTIONS)
+        sooner.Engine(model()).add_request(INPUTS, method=method, **OPTIONS)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_inputs_that_are_none_are_refused_with_the_way_out(inputs: Any, line: st
     with pytest.raises(SoonerError, match=line):
         sooner.generate(model(), inputs, **OPTIONS)
     with pytest.raises(SoonerError, match=line):
-        sooner.Engine(model()).admit(inputs, **OPTIONS)
+        sooner.Engine(model()).add_request(inputs, **OPTIONS)
 
 
 @pytest.mark.parametrize("kind", [sooner.Speculative, sooner.SDTree, sooner.ParallelVLM])

@@ -17,7 +17,7 @@ from sooner.decoding.noise import RowNoise
 from sooner.decoding.sampling import Processing
 from sooner.decoding.tree import Paths, Tree
 from sooner.errors import SoonerError
-from sooner.methods.requests import SaidPenalty, row_params
+from sooner.methods.requests import OutputPenalty, row_params
 
 VOCAB, ROWS, PROMPT = 40, 4, 6
 PARENTS = [[-1, -1, 0, 2, 1, 2], [-1, 0, 1, 2, 3], [], [-1, -1, -1]]
@@ -36,7 +36,7 @@ def random_processors(rng: random.Random) -> list[Any]:
         ),
         lambda: hf.NoBadWordsLogitsProcessor([[tokens[2]], [tokens[3]]]),
         lambda: hf.SuppressTokensLogitsProcessor([tokens[2], tokens[4]]),
-        lambda: SaidPenalty(rng.uniform(-2, 2), rng.uniform(-2, 2), PROMPT),
+        lambda: OutputPenalty(rng.uniform(-2, 2), rng.uniform(-2, 2), PROMPT),
         lambda: hf.NoRepeatNGramLogitsProcessor(2),
         lambda: hf.TypicalLogitsWarper(0.9),
         lambda: hf.TemperatureLogitsWarper(rng.uniform(0.3, 2.0)),
@@ -85,7 +85,7 @@ def test_scores_are_those_of_hfs_processors(
         batch.count(torch.tensor([[*text, 0]]), torch.tensor([len(text)]))
     whole = batches[0]
     for batch in batches[1:]:
-        whole.join(batch)
+        whole.merge(batch)
     tree = Tree.from_lists([random_tokens(rng, len(row)) for row in PARENTS], PARENTS)
     logits = 3 * torch.randn(
         ROWS, 1 + tree.nodes, VOCAB, generator=torch.Generator().manual_seed(seed)
@@ -93,7 +93,7 @@ def test_scores_are_those_of_hfs_processors(
     stay = list(range(ROWS))
     for _ in range(3):
         rows = torch.tensor(stay)
-        left = tree.keep_rows(rows)
+        left = tree.select_rows(rows)
         scores = whole.scores(
             logits[rows], lambda left=left: Paths.of(left),
             lambda row, stay=stay: prompts[stay[row]] + texts[stay[row]],
@@ -117,7 +117,7 @@ def test_scores_are_those_of_hfs_processors(
                 else:
                     assert scores[line, entry].isfinite().nonzero().tolist() == [[item.argmax()]]
         places = [place for place in range(len(stay)) if place != rng.randrange(len(stay))] or [0]
-        whole.keep_rows(places)
+        whole.select_rows(places)
         stay = [stay[place] for place in places]
 
 
@@ -139,7 +139,7 @@ def test_draws_are_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.Monkey
 def test_what_a_step_can_do_itself_asks_nothing_of_the_host() -> None:
     batch = processing(
         hf.SequenceBiasLogitsProcessor([[[3], 1.0]]), hf.RepetitionPenaltyLogitsProcessor(1.3),
-        SaidPenalty(0.5, 0.1, 1), hf.TemperatureLogitsWarper(0.7), hf.TopKLogitsWarper(5),
+        OutputPenalty(0.5, 0.1, 1), hf.TemperatureLogitsWarper(0.7), hf.TopKLogitsWarper(5),
         hf.TopPLogitsWarper(0.9), hf.MinPLogitsWarper(0.1),
     )  # fmt: skip
     assert batch.costs is None
@@ -148,7 +148,7 @@ def test_what_a_step_can_do_itself_asks_nothing_of_the_host() -> None:
 
 def test_bad_logits_of_a_greedy_row_stay_bad_among_rows_that_draw() -> None:
     batch = processing(draws=False)
-    batch.join(processing(draws=True))
+    batch.merge(processing(draws=True))
     logits = torch.zeros(2, 1, VOCAB)
     logits[0, 0, 3] = torch.nan
     assert batch.broken(batch.scores(logits)[:, 0]).tolist() == [True, False]
@@ -162,18 +162,18 @@ def test_a_bias_of_a_token_that_is_none_is_refused_by_number() -> None:
 
 
 def test_penalties_forget_rows_that_left() -> None:
-    batch = processing(SaidPenalty(1.0, 0.0, 1))
+    batch = processing(OutputPenalty(1.0, 0.0, 1))
     batch.scores(torch.zeros(1, 1, VOCAB))  # behind the prompt
-    batch.join(processing())
+    batch.merge(processing())
     batch.count(torch.tensor([[4], [4]]), torch.tensor([1, 1]))
     assert batch.scores(torch.zeros(2, 1, VOCAB))[:, 0, 4].tolist() == [-1.0, 0.0]
-    batch.keep_rows([1])
+    batch.select_rows([1])
     logits = torch.zeros(1, 1, VOCAB)
     assert batch.scores(logits) is logits
 
 
 def test_a_parallel_draft_counts_its_text() -> None:
-    batch = processing(SaidPenalty(0.0, 1.0, 1))
+    batch = processing(OutputPenalty(0.0, 1.0, 1))
     for text in ([4, 4, 5], [4]):
         batch.recount([text], VOCAB)
         scores = batch.scores(torch.zeros(1, 1, VOCAB))

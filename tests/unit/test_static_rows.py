@@ -92,14 +92,14 @@ def test_rows_come_and_go_at_a_fixed_address(data: st.DataObject) -> None:
             write(other, rows, 4 + rows, 1000.0 * number)
             other.set_lengths([4 + row for row in range(rows)])
             if len(cache.lengths) > 1 and data.draw(st.booleans()):  # a row ends meanwhile
-                cache.keep_rows(list(range(len(cache.lengths) - 1)))
+                cache.select_rows(list(range(len(cache.lengths) - 1)))
                 expected.pop()
             expected += content(other)
-            cache.join(other)
+            cache.merge(other)
         elif len(cache.lengths) > 1:
             order = st.permutations(range(len(cache.lengths)))
             stay = data.draw(order)[: data.draw(st.integers(1, len(cache.lengths)))]
-            cache.keep_rows(stay)
+            cache.select_rows(stay)
             expected = [expected[row] for row in stay]
         assert content(cache) == expected
         assert addresses(cache) == places
@@ -147,8 +147,8 @@ def test_an_engine_prefills_a_request_where_it_decodes(name: str) -> None:
         return watched
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SlotCache, "join", counted(SlotCache.join))
+        patch.setattr(SlotCache, "merge", counted(SlotCache.merge))
         for _ in range(3):
-            engine.admit(tiny.inputs(family), **options)
+            engine.add_request(tiny.inputs(family), **options)
         engine.run()
     assert len(joins) >= 2

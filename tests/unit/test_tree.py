@@ -52,7 +52,7 @@ def test_depths_count_the_steps_to_the_root_of_every_real_node(tree: Tree) -> No
 def test_keep_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
     tree = Tree.from_lists([[1, 2], [3], [4, 5]], [[-1, -1], [-1], [-1, 0]])
     probs = torch.arange(3.0)[:, None, None].expand(3, 3, 2)
-    subset = Tree(tree.tokens, tree.parents, tree.sizes, probs).keep_rows(torch.tensor([2, 0]))
+    subset = Tree(tree.tokens, tree.parents, tree.sizes, probs).select_rows(torch.tensor([2, 0]))
     assert subset.tokens.tolist() == [[4, 5], [1, 2]]
     assert subset.parents.tolist() == [[-1, 0], [-1, -1]]
     assert subset.sizes.tolist() == [2, 2]

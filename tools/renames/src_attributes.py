@@ -166,7 +166,7 @@ if phase == "pre":
     attr("tasks/train_draft/log.py", "shown", "visible")
     text("tasks/train_draft/trainer.py", "log.shown", "log.visible")
     text("request.py prefilling.py engine.py", ".shown", ".prompt_info")
-    text("request.py", "    shown: ShownPrompt", "    prompt_info: ShownPrompt")
+    text("request.py", "    shown: PromptInfo", "    prompt_info: PromptInfo")
     attr(
         "tasks/train_draft/blocks.py tasks/train_draft/dataset.py tasks/train_draft/losses.py",
         "wanted",

@@ -86,7 +86,7 @@ class SlotLayer(CacheLayerMixin):
 
 
 def build(model: Any, rows: int, length: int, fault: Any = None) -> Step:
-    """Forward, greedy judging of a chain, commit; `fault(lengths)` runs inside."""
+    """Forward, greedy verification of a chain, commit; `fault(lengths)` runs inside."""
     model.set_attn_implementation(NAME)
     config = model.config
     width = config.hidden_size // config.num_attention_heads

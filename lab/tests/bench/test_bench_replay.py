@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from sooner.cli.main import main
-from sooner.decoding.acceptance import Verdict
+from sooner.decoding.acceptance import VerifyResult
 from sooner.decoding.interface import Drafter
 from sooner.decoding.loop import Rule
 from sooner.decoding.noise import RowNoise
@@ -205,10 +205,12 @@ class Credulous(Speculative):
     """Takes every draft token for right."""
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        def believe(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+        def believe(
+            tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
+        ) -> VerifyResult:
             path = torch.arange(1, 1 + tree.nodes).expand(tree.rows, -1)
             best = scores.argmax(-1).gather(1, tree.sizes[:, None])[:, 0]
-            return Verdict(path, tree.sizes, best)
+            return VerifyResult(path, tree.sizes, best)
 
         return super().build(context)[0], believe
 

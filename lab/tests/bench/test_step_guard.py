@@ -25,7 +25,7 @@ ROWS, CAPACITY, WIDTH = 4, 32, 8
 
 
 class Toy:
-    """A step over slots: forward, judge, commit, all on the device."""
+    """A step over slots: forward, verify, commit, all on the device."""
 
     def __init__(self, device: str) -> None:
         self.keys = torch.zeros(ROWS, CAPACITY, WIDTH, device=device)

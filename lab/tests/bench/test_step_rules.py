@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from sooner.decoding.acceptance import Guess, Verdict, follow, reject_chain, reject_tree
+from sooner.decoding.acceptance import Guess, VerifyResult, follow, reject_chain, reject_tree
 from sooner.decoding.noise import Purpose, RowNoise
 from sooner.decoding.row_sampling import History, RowSampling
 from sooner.decoding.sampling import Processing, pick
@@ -57,15 +57,15 @@ def _verdict(rule: Any, parents: list[int], processing: Processing) -> Step:
     return lambda scores, q, noise: _parts(rule(tree(parents, q), scores, processing, noise))
 
 
-def _parts(verdict: Verdict) -> tuple[Tensor, ...]:
+def _parts(verdict: VerifyResult) -> tuple[Tensor, ...]:
     return verdict.path, verdict.accepted, verdict.bonus
 
 
 def _judged(parents: list[int]) -> Step:
     def step(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
         radii = torch.arange(3) % 2 + 1
-        judged = ACTIONS.judge(tree(parents), scores.argmax(-1), noise.places, radii)
-        return *_parts(judged.verdict), judged.committed(noise.places + 2)
+        verified = ACTIONS.verify(tree(parents), scores.argmax(-1), noise.places, radii)
+        return *_parts(verified.verdict), verified.committed(noise.places + 2)
 
     return step
 
@@ -112,14 +112,14 @@ def _sampled(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
 
 
 def _numbers(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
-    later = noise.advance(torch.arange(ROWS)).keep_rows(torch.arange(ROWS))
+    later = noise.advance(torch.arange(ROWS)).select_rows(torch.arange(ROWS))
     drawn = pick(q, later.uniforms(Purpose.DRAFT, torch.arange(1 + NODES), is_fresh=True))
     return drawn, later.waiting(Purpose.GUMBEL, 2, VOCAB), DRAWN.broken(scores), GREEDY.broken(q)
 
 
 def _tree_parts(scores: Tensor, q: Tensor, noise: RowNoise) -> Any:
     drafted = tree(BUSH, q)
-    chosen = drafted.keep_rows(torch.arange(2))
+    chosen = drafted.select_rows(torch.arange(2))
     return drafted.valid(), drafted.ancestors(), drafted.depths(), drafted.levels(), chosen.sizes
 
 

@@ -153,7 +153,7 @@ class _Job:
         fps: float | None,
         prompt: str | None,
     ) -> None:
-        from ..tasks.search import SearchCallbacks, Wish, search_patterns
+        from ..tasks.search import SearchCallbacks, SearchRequest, search_patterns
 
         if models.model is not None and not samples:
             raise SoonerError("no sample given; name a long video with --sample")
@@ -164,7 +164,7 @@ class _Job:
             pair = models.load(self.debug)
             if not samples:
                 samples, frames = _generated(Path(folder), frames, fps)
-            wish = Wish(tuple(samples), frames, fps, prompt)
+            wish = SearchRequest(tuple(samples), frames, fps, prompt)
             callbacks = SearchCallbacks(display.decoded, display.stage, self._step)
             result = search_patterns(pair, wish, self.settings, self.sidecar, callbacks)
         result.table.save(self.output)

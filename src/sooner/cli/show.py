@@ -71,7 +71,7 @@ def attention(
     Without --model, the video miniature; without --sample, a clip of its world.
     """
     from ..sparse.search.pictures import attention_figure, save
-    from ..tasks.search import SearchCallbacks, Wish, attention_map, generated_clip
+    from ..tasks.search import SearchCallbacks, SearchRequest, attention_map, generated_clip
 
     if models.model is not None and sample is None:
         raise SoonerError("no sample given; name a video with --sample")
@@ -82,7 +82,7 @@ def attention(
         if sample is None:
             frames = ATTENTION_FRAMES if frames is None else frames
             sample = generated_clip(Path(folder), frames)
-        wish = Wish((sample,), frames, fps, prompt)
+        wish = SearchRequest((sample,), frames, fps, prompt)
         callbacks = SearchCallbacks(display.decoded, display.stage)
         heat_map = attention_map(pair, wish, layer, head, callbacks)
     title = f"{Path(pair.target.name).name}, layer {layer}, head {head}"

@@ -17,7 +17,7 @@ from .tree import Tree
 
 
 @dataclass(frozen=True)
-class Verdict:
+class VerifyResult:
     """What a rule decided for each row.
 
     Attributes:
@@ -32,7 +32,7 @@ class Verdict:
     bonus: Tensor
 
 
-def follow(tree: Tree, choices: Tensor) -> Verdict:
+def follow(tree: Tree, choices: Tensor) -> VerifyResult:
     """Descend while the target's choice is among the children (sampled descent).
 
     With `choices` the argmax of each entry this is greedy verification. With `choices` drawn from
@@ -44,16 +44,16 @@ def follow(tree: Tree, choices: Tensor) -> Verdict:
         choices: the target's choice at each block entry, `[rows, 1 + nodes]`.
     """
     if tree.nodes == 0:
-        return Verdict(tree.tokens, tree.sizes, choices[:, 0])  # no path, and nothing accepted
+        return VerifyResult(tree.tokens, tree.sizes, choices[:, 0])  # no path, and nothing accepted
     above = tree.parents + 1  # [rows, nodes], as block entries
     hit = (choices.gather(1, above) == tree.tokens) & tree.valid()
     if tree.is_chain:
         accepted = hit.long().cumprod(1).sum(1)
-        return Verdict(_line(tree), accepted, choices.gather(1, accepted[:, None])[:, 0])
+        return VerifyResult(_line(tree), accepted, choices.gather(1, accepted[:, None])[:, 0])
     return _deepest(tree, hit, choices)
 
 
-def _deepest(tree: Tree, hit: Tensor, choices: Tensor) -> Verdict:
+def _deepest(tree: Tree, hit: Tensor, choices: Tensor) -> VerifyResult:
     """Returns the one path on which every node is a hit; siblings are distinct, so it is unique."""
     ancestors = tree.ancestors()  # [rows, entries, entries]
     good = torch.cat([torch.ones_like(hit[:, :1]), hit], 1)  # [rows, entries]; the root is good
@@ -67,7 +67,7 @@ def _deepest(tree: Tree, hit: Tensor, choices: Tensor) -> Verdict:
     order = torch.where(on_path, 0, 1).argsort(dim=1, stable=True)
     inside = torch.arange(order.shape[1], device=order.device) < accepted[:, None]
     path = torch.where(inside, order, 0)[:, : tree.nodes]
-    return Verdict(path, accepted, choices.gather(1, last[:, None])[:, 0])
+    return VerifyResult(path, accepted, choices.gather(1, last[:, None])[:, 0])
 
 
 @dataclass(frozen=True)
@@ -110,7 +110,7 @@ def reject_chain(
     p: Tensor,
     noise: RowNoise,
     guess: Guess | None = None,
-) -> Verdict:
+) -> VerifyResult:
     """Returns speculative sampling of a drawn chain (Leviathan et al. 2023, algorithm 1).
 
     A node `x` is accepted with probability `min(1, p(x) / q(x))`; at the first rejection the
@@ -138,11 +138,11 @@ def reject_chain(
     q_last = torch.where(whole, 0.0, _at(tree.probs, accepted))
     if guess is None:
         bonus = pick_bonus(residual(p_last, q_last), noise, accepted)
-        return Verdict(_line(tree), accepted, bonus)
+        return VerifyResult(_line(tree), accepted, bonus)
     # A row whose chain broke has the broken node for its guess, already refused: q alone is left.
     following = Guess(guess.tokens, torch.where(whole, guess.q, q_last), guess.known & whole[:, 0])
     broken = torch.where(whole, p_last, residual(p_last, q_last))
-    return Verdict(_line(tree), accepted, couple(broken, following, noise, accepted))
+    return VerifyResult(_line(tree), accepted, couple(broken, following, noise, accepted))
 
 
 def accepted_run(tree: Tree, p: Tensor, q: Tensor, noise: RowNoise) -> Tensor:
@@ -178,12 +178,12 @@ def _at(distributions: Tensor, entry: Tensor) -> Tensor:
     return distributions[torch.arange(len(entry), device=entry.device), entry]
 
 
-def reject_tree(tree: Tree, p: Tensor, noise: RowNoise) -> Verdict:
+def reject_tree(tree: Tree, p: Tensor, noise: RowNoise) -> VerifyResult:
     """Returns multi-candidate rejection sampling for trees whose siblings were drawn *without*
     replacement.
 
     Siblings are tried in the order of their index. A rejected sibling `x` leaves
-    `p <- norm(max(p - q, 0))` and `q <- norm(q with q(x) = 0)`, so the next one is judged against
+    `p <- norm(max(p - q, 0))` and `q <- norm(q with q(x) = 0)`, so the next one is verified against
     what is left (SpecInfer, Miao et al. 2024; without replacement as in Jeon et al. 2024).
 
     Args:
@@ -218,7 +218,7 @@ def reject_tree(tree: Tree, p: Tensor, noise: RowNoise) -> Verdict:
         draft = torch.where(is_accepted, tree.probs[:, node + 1], draft)
     accepted = accepted[:, 0]
     path = torch.where(line < accepted[:, None], path, 0)
-    return Verdict(path, accepted, pick_bonus(left, noise, accepted))
+    return VerifyResult(path, accepted, pick_bonus(left, noise, accepted))
 
 
 def residual(p: Tensor, q: Tensor) -> Tensor:

@@ -45,7 +45,7 @@ P = ParamSpec("P")
 R = TypeVar("R")
 
 
-class HeldPages(Protocol):
+class BlockTable(Protocol):
     """The pages of a cache's rows (`sooner.memory`), where an engine counts them."""
 
     def grow(self, slots: Sequence[int]) -> None: ...
@@ -56,9 +56,9 @@ class HeldPages(Protocol):
 
     def release(self, gone: Mapping[int, Sequence[int]], slots: Sequence[int]) -> None: ...
 
-    def keep_rows(self, rows: list[int]) -> None: ...
+    def select_rows(self, rows: list[int]) -> None: ...
 
-    def join(self, other: Any) -> None: ...
+    def merge(self, other: Any) -> None: ...
 
 
 class SlotCache(Cache):
@@ -105,7 +105,7 @@ class SlotCache(Cache):
         self.block_slots: Tensor | None = None
         self.prefix = 0
         self.page_table: Tensor | None = None
-        self.pages: HeldPages | None = None
+        self.pages: BlockTable | None = None
         # By group of layers: [2 x layers, max_rows, kv_heads, slots, head_dim].
         self._stacks: dict[int, Tensor] = {}
         self._block = 0  # entries that were last given room behind the committed ones
@@ -246,7 +246,7 @@ class SlotCache(Cache):
             self.pages.grow([length + block for length in self.lengths])
 
     def release(self, gone: Mapping[int, Sequence[int]]) -> None:
-        """Let go of what rows hold that end, before `keep_rows`.
+        """Let go of what rows hold that end, before `select_rows`.
 
         Args:
             gone: what each of them has said, by its row.
@@ -257,7 +257,7 @@ class SlotCache(Cache):
     def close(self) -> None:
         """Let go of what rows hold, whose slots may mean nothing."""
         if self.pages is not None:
-            self.pages.keep_rows([])
+            self.pages.select_rows([])
 
     def commit_path(self, path: Tensor, entries: Tensor, is_chain: bool) -> None:
         """Keep the root and what follows it on a path; the host is told by `note_commit`.
@@ -307,10 +307,10 @@ class SlotCache(Cache):
             )
             part.scatter_(3, write, part.gather(3, read))
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order; only rows that move are copied."""
         if self.pages is not None:
-            self.pages.keep_rows(rows)
+            self.pages.select_rows(rows)
         moved = [(row, source) for row, source in enumerate(rows) if row != source]
         for slots, _ in self._slots(is_stacked=True) if moved else ():
             used = slots[:, :, :, : self.longest + self._block]  # what is not committed, too
@@ -392,7 +392,7 @@ class SlotCache(Cache):
     def borrow(self, other: SlotCache, rows: int) -> None:
         """Prefill `rows` rows into free ones of `other`, behind those that decode there, if any.
 
-        Then `other.join` copies nothing, unless its rows have moved meanwhile.
+        Then `other.merge` copies nothing, unless its rows have moved meanwhile.
         """
         start = len(other.lengths)
         fits = start + rows <= other.row_capacity and self.capacity <= other.capacity
@@ -405,7 +405,7 @@ class SlotCache(Cache):
         for mine, other_layer in zip(self.slot_layers, other.slot_layers, strict=True):
             mine.hold(tuple(store[part] for store in other_layer.whole), rows)
 
-    def join(self, other: SlotCache) -> None:
+    def merge(self, other: SlotCache) -> None:
         """Put the rows of `other`, whose prompts are prefilled, behind these."""
         have, come = len(self.lengths), len(other.lengths)
         self._make_room(have + come, other)
@@ -419,7 +419,7 @@ class SlotCache(Cache):
                     target.copy_(source)
         self._borrower = None
         if self.pages is not None:
-            self.pages.join(other.pages)
+            self.pages.merge(other.pages)
         self.approximations += [
             text for text in other.approximations if text not in self.approximations
         ]

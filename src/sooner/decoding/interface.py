@@ -151,11 +151,11 @@ class CommittedBlock:
         line = torch.arange(-count, 0, device=self.entries.device)
         return self.tokens.gather(1, (self.entries[:, None] + line).clamp(min=0))
 
-    def keep_rows(self, rows: Tensor) -> CommittedBlock:
+    def select_rows(self, rows: Tensor) -> CommittedBlock:
         """That of the rows with these indices, `[kept]`."""
         return CommittedBlock(self.tokens[rows], self.path[rows], self.entries[rows])
 
-    def join(self, other: CommittedBlock) -> CommittedBlock:
+    def merge(self, other: CommittedBlock) -> CommittedBlock:
         """These rows, and those of `other` behind them."""
         return CommittedBlock(
             _stacked(self.tokens, other.tokens),
@@ -175,7 +175,7 @@ class Outcome:
         accepted: how many of them were draft tokens.
         budget: how many tokens each row may say in the next round, its longest draft counted.
         forward_time: of the target's forward; none for the prefill.
-        round_time: from the moment that a draft was handed over until it was judged.
+        round_time: from the moment that a draft was handed over until it was verified.
         hidden: decoder states of the block, `[rows, 1 + nodes, hidden]` (the last prompt token's
             alone in the first round).
         scores: the target's processed scores of the block, `[rows, 1 + nodes, vocab]`.
@@ -205,7 +205,7 @@ class Outcome:
         if rows:
             index = torch.tensor(rows, device=self.scores.device)
             hidden, scores = self.hidden[index.to(self.hidden.device)], self.scores[index]
-            noise, committed = self.noise.keep_rows(index), self.committed.keep_rows(index)
+            noise, committed = self.noise.select_rows(index), self.committed.select_rows(index)
         else:
             hidden, scores, noise = self.hidden, self.scores, self.noise
             committed = self.committed
@@ -221,12 +221,12 @@ class Outcome:
             noise=noise,
         )
 
-    def join(self, other: Outcome) -> None:
+    def merge(self, other: Outcome) -> None:
         """Put the rows of `other`, which were just prefilled, behind these; `rows` has them."""
         self.hidden = _stacked(self.hidden, other.hidden)
         self.scores = _stacked(self.scores, other.scores)
-        self.committed = self.committed.join(other.committed)
-        self.noise = self.noise.join(other.noise)
+        self.committed = self.committed.merge(other.committed)
+        self.noise = self.noise.merge(other.noise)
         self.new += other.new
         self.accepted += other.accepted
         self.budget += other.budget
@@ -247,7 +247,7 @@ class Drafter:
     the states of the prefill.
 
     Rows are admitted together, and each group has a drafter of its own until its prompts are
-    prefilled; then it may `join` the drafter of rows that decode already.
+    prefilled; then it may `merge` the drafter of rows that decode already.
 
     The base class drafts nothing, which is plain autoregressive decoding.
     """
@@ -262,7 +262,7 @@ class Drafter:
         """
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
-        """Behind the prefill, if any row goes on: once, before the first `propose` or `join`.
+        """Behind the prefill, if any row goes on: once, before the first `propose` or `merge`.
 
         Here a drafter prefills its own prompts; it yields between two chunks of them, where other
         rows may decode.
@@ -273,10 +273,10 @@ class Drafter:
         """After it: the draft of the next round, one tree for each active row."""
         return Tree.empty(len(outcome.rows.active), outcome.hidden.device)
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Rows ended: keep only these active rows, in this order. Called before `propose`."""
 
-    def join(self, other: Any) -> None:
+    def merge(self, other: Any) -> None:
         """Take the rows of `other`, a drafter of the same method that has begun, behind one's own.
 
         Raises:

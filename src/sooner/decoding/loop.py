@@ -22,7 +22,7 @@ from .noise import RowNoise
 from .rows import Parts, Reason, Rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
-from .step import JudgedBlock, RowReport, RowState, Rule, judge, read, step
+from .step import RowReport, RowState, Rule, VerifiedBlock, read, step, verify
 from .stopping import Stopping
 from .tree import Paths, Tree
 
@@ -41,7 +41,7 @@ class StepLauncher(Protocol):
         """Launches so far that took longer than later ones of their kind will, such as captures."""
 
     @property
-    def step(self) -> Callable[..., tuple[JudgedBlock, Forward]]:
+    def step(self) -> Callable[..., tuple[VerifiedBlock, Forward]]:
         """Like `step.step`."""
 
     def open(self, target: ModelRunner, rows: int) -> None:
@@ -167,10 +167,10 @@ class Decoding:
                 stats.mode = APPROXIMATE
                 stats.note(text)
             session.prompt.release()
-            judged = judge(
+            verified = verify(
                 self.tree, self._score(forward.logits), session.rule, session.processing, self.state
             )
-            self.outcome = self._commit(judged, forward, NO_TIME, is_first=True)
+            self.outcome = self._commit(verified, forward, NO_TIME, is_first=True)
         if self.rows.active:
             yield from self._timed(self.drafter.begin(self.outcome))
 
@@ -184,7 +184,7 @@ class Decoding:
 
     @torch.inference_mode()
     def round(self) -> None:
-        """Draft, verify, judge and commit, for every row."""
+        """Draft, verify, verify and commit, for every row."""
         stats, outcome = self.stats, self.outcome
         assert outcome is not None
         launcher = self.session.graphs
@@ -198,7 +198,7 @@ class Decoding:
             ended = [started]
             session = self.session
             take = step if launcher is None else launcher.step
-            judged, forward = take(
+            verified, forward = take(
                 session.target, self.tree, session.rule, session.processing, self.state,
                 self._score, lambda: ended.append(stats.mark()),
             )  # fmt: skip
@@ -207,12 +207,12 @@ class Decoding:
             verify.then(stats.verify_seconds[1 + self.tree.nodes].append)
             is_typical = launcher is None or launcher.unsettled == unsettled
             # Who chooses by the cost of rounds hears of those alone that others will be like.
-            self.outcome = self._commit(judged, forward, verify if is_typical else LOST)
+            self.outcome = self._commit(verified, forward, verify if is_typical else LOST)
             whole = stats.between(handed, stats.work_mark())
             self.outcome.round_time = whole if is_typical else LOST
 
     @torch.inference_mode()
-    def join(self, other: Decoding) -> int:
+    def merge(self, other: Decoding) -> int:
         """Let the rows of `other`, whose prefill has ended, decode behind these.
 
         `other` is used up. Returns the number of its first original row here.
@@ -230,11 +230,11 @@ class Decoding:
             )
         if other.rows.active:
             session.target.cache.check_join(other.session.target.cache)
-            self.drafter.join(other.drafter)
-            session.target.join(other.session.target)
-            self.outcome.join(other.outcome)
-            self.state.join(other.state)
-            session.processing.join(other.session.processing)
+            self.drafter.merge(other.drafter)
+            session.target.merge(other.session.target)
+            self.outcome.merge(other.outcome)
+            self.state.merge(other.state)
+            session.processing.merge(other.session.processing)
             self.outcome.noise = self.state.noise
         else:
             other.drafter.close()
@@ -243,10 +243,10 @@ class Decoding:
         for part in other.sessions.all:
             part.stopping.first += count
             part.stopping.batch = part.stopping.batch or other_count
-        self.sessions.join(other.sessions, count, other_count)
+        self.sessions.merge(other.sessions, count, other_count)
         self.failed |= {count + row: error for row, error in other.failed.items()}
-        self.stats.join(other.stats, count)
-        return self.rows.join(other.rows)
+        self.stats.merge(other.stats, count)
+        return self.rows.merge(other.rows)
 
     def release(self, original: int) -> list[int]:
         """Forget a row that has ended; returns what it generated."""
@@ -283,12 +283,12 @@ class Decoding:
         return session.processing.scores(logits, lambda: Paths.of(tree), rows.prefix)
 
     def _commit(
-        self, judged: JudgedBlock, forward: Forward, time: Interval, is_first: bool = False
+        self, verified: VerifiedBlock, forward: Forward, time: Interval, is_first: bool = False
     ) -> Outcome:
         """Tell the host what a step decided, and drop the rows that ended or failed."""
         rows, target = self.rows, self.session.target
         self.stats.nfe += 1
-        reports = read(judged.report, judged.depth)
+        reports = read(verified.report, verified.depth)
         self.stats.timeline.settle()  # the device has come this far
         if not is_first:
             target.note_commit([len(report.path) for report in reports])
@@ -303,9 +303,9 @@ class Decoding:
             budget=[self._budget(row) for row in range(len(reports))],
             forward_time=time,
             hidden=forward.hidden,
-            scores=judged.scores,
+            scores=verified.scores,
             path=[report.path for report in reports],
-            committed=judged.committed,
+            committed=verified.committed,
             noise=self.state.noise,
             is_first=is_first,
         )
@@ -317,10 +317,10 @@ class Decoding:
         cache.release({row: self.rows.output(row) for row, ended in enumerate(finished) if ended})
         stay = self.rows.end(finished)
         if stay:
-            self.session.target.keep_rows(stay)
-            self.drafter.keep_rows(stay)
-            self.session.processing.keep_rows(stay)
-            self.state.keep_rows(torch.tensor(stay, device=self.state.roots.device))
+            self.session.target.select_rows(stay)
+            self.drafter.select_rows(stay)
+            self.session.processing.select_rows(stay)
+            self.state.select_rows(torch.tensor(stay, device=self.state.roots.device))
         return replace(outcome.of(stay), noise=self.state.noise)
 
     def _budget(self, row: int) -> int:

@@ -6,7 +6,7 @@ and, but for the last bit of a logarithm, on every device. The *place* of a draw
 tokens that the row has said before the token that it decides.
 
 A number may be looked at in several rounds, as long as what was decided by it in all but the last
-was thrown away: a draft behind a rejection is judged, and drawn, by the same numbers again.
+was thrown away: a draft behind a rejection is verified, and drawn, by the same numbers again.
 """
 
 from __future__ import annotations
@@ -74,11 +74,11 @@ class RowNoise:
         """After each row said `tokens [rows]` more."""
         return replace(self, places=self.places + tokens)
 
-    def keep_rows(self, rows: Tensor) -> RowNoise:
+    def select_rows(self, rows: Tensor) -> RowNoise:
         """Returns the noise of the rows with these indices, `[selected]`."""
         return RowNoise(self.seeds[rows], self.places[rows])
 
-    def join(self, other: RowNoise) -> RowNoise:
+    def merge(self, other: RowNoise) -> RowNoise:
         """These rows, and those of `other` behind them."""
         other = other.to(self.seeds.device)
         return RowNoise(

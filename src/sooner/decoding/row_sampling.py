@@ -54,11 +54,11 @@ class History:
         line = torch.arange(tokens.shape[1], device=tokens.device)
         self.counts.scatter_add_(1, tokens, (line < generated[:, None]).int())
 
-    def keep_rows(self, rows: Tensor) -> History:
+    def select_rows(self, rows: Tensor) -> History:
         """Returns the history of the rows with these indices, `[selected]`."""
         return History(self.seen[rows], self.counts[rows])
 
-    def join(self, other: History) -> History:
+    def merge(self, other: History) -> History:
         """These rows, and those of `other` behind them."""
         return History(torch.cat([self.seen, other.seen]), torch.cat([self.counts, other.counts]))
 

@@ -42,7 +42,7 @@ class Parts(Generic[T]):
     def _joined_parts(self) -> list[T]:
         return [part for part, _ in self._joined.values()]
 
-    def join(self, other: Parts[T], start: int, rows: int) -> None:
+    def merge(self, other: Parts[T], start: int, rows: int) -> None:
         """Take over what `other` holds of its `rows` original rows, numbered from `start` on."""
         self._joined |= {start + row: other.of(row) for row in range(rows)}
 
@@ -141,7 +141,7 @@ class Rows:
         self.active = [self.active[row] for row in stay]
         return stay
 
-    def join(self, other: Rows) -> int:
+    def merge(self, other: Rows) -> int:
         """Put the rows of `other` behind these; returns the number of its first original row."""
         start = self.batch
         self.reasons |= {start + row: reason for row, reason in other.reasons.items()}
@@ -202,12 +202,12 @@ class RowTensor:
         self.used = self.whole.narrow(self.axis, 0, rows)
         return self.used
 
-    def keep_rows(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Drop every row in use but those with these indices, `[kept]`."""
         selected = self.used.index_select(self.axis, rows.to(self.used.device))
         self.use(len(rows)).copy_(selected)
 
-    def join(self, other: Tensor) -> None:
+    def merge(self, other: Tensor) -> None:
         """Put the rows of `other` behind those in use."""
         have, come = self.used.shape[self.axis], other.shape[self.axis]
         if have + come > self.whole.shape[self.axis]:

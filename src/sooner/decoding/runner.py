@@ -476,15 +476,15 @@ class ModelRunner:
             )
         self.cache.set_lengths(lengths)
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
-        self.cache.keep_rows(rows)
-        self._delta.keep_rows(torch.tensor(rows, dtype=torch.long))
+        self.cache.select_rows(rows)
+        self._delta.select_rows(torch.tensor(rows, dtype=torch.long))
 
-    def join(self, other: ModelRunner) -> None:
+    def merge(self, other: ModelRunner) -> None:
         """Put the rows of `other`, whose prompts are prefilled, behind these."""
-        self.cache.join(other.cache)
-        self._delta.join(other._delta.used)
+        self.cache.merge(other.cache)
+        self._delta.merge(other._delta.used)
 
 
 def is_split(model: Any) -> bool:

@@ -159,7 +159,7 @@ class Processing:
         before any processor."""
         self._watchers.append(watcher)
 
-    def join(self, other: Processing) -> None:
+    def merge(self, other: Processing) -> None:
         """Put the rows of `other`, processed as there, behind these."""
         mine, other_history = self._history, other._history
         if mine is not None or other_history is not None:
@@ -167,11 +167,11 @@ class Processing:
             assert some is not None
             mine = mine or some.without_text(len(self._rows))
             other_history = other_history or some.without_text(len(other._rows))
-            self._history = mine.join(other_history.to(mine.seen.device))
+            self._history = mine.merge(other_history.to(mine.seen.device))
         self._set_rows(self._rows + other._rows)
         self._prompt = None  # read where it matters: scores have been asked for
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Keep these active rows, in this order."""
         self._set_rows([self._rows[row] for row in rows])
         if self._prompt is not None:
@@ -179,7 +179,7 @@ class Processing:
         if self._history is not None:
             index = torch.tensor(rows, device=self._history.seen.device)
             counts = any(params.settings.counts for params in self._rows)
-            self._history = self._history.keep_rows(index) if counts else None
+            self._history = self._history.select_rows(index) if counts else None
 
     def count(self, tokens: Tensor, generated: Tensor) -> None:
         """The rows said the first `said [rows]` of `tokens [rows, most]`."""

@@ -1,4 +1,4 @@
-"""One step on the device: forward, judge, commit. Nothing in it waits for the host."""
+"""One step on the device: forward, verify, commit. Nothing in it waits for the host."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from .acceptance import Verdict
+from .acceptance import VerifyResult
 from .interface import CommittedBlock
 from .noise import RowNoise
 from .rows import RowTensor
@@ -19,7 +19,7 @@ from .sampling import Processing
 from .stopping import cut_rows
 from .tree import Tree
 
-Rule = Callable[[Tree, Tensor, Processing, RowNoise], Verdict]
+Rule = Callable[[Tree, Tensor, Processing, RowNoise], VerifyResult]
 """Judges a draft: `(tree, processed scores, processing, noise) -> verdict`."""
 
 
@@ -85,18 +85,18 @@ class RowState:
 
     def move_to(self, other: RowState) -> None:
         """Lie where another state did, whose rows are gone."""
-        other.keep_rows(torch.empty(0, dtype=torch.long, device=self.roots.device))
-        other.join(self)
+        other.select_rows(torch.empty(0, dtype=torch.long, device=self.roots.device))
+        other.merge(self)
         self._each = other._each
         self.use(len(other.roots))
 
-    def keep_rows(self, rows: Tensor) -> None:
+    def select_rows(self, rows: Tensor) -> None:
         """Drop every row but those with these indices, `[kept]`."""
         for tensor in self._each:
-            tensor.keep_rows(rows)
+            tensor.select_rows(rows)
         self.use(len(rows))
 
-    def join(self, other: RowState) -> None:
+    def merge(self, other: RowState) -> None:
         """Put the rows of `other` behind these."""
         widest = max(self.stop_ids.shape[1], other.stop_ids.shape[1])
         ids = [
@@ -107,12 +107,12 @@ class RowState:
             self._each[3] = RowTensor(ids[0], len(self._each[3].whole))
         values = (other.roots, other.noise.seeds, other.noise.places, ids[1], other.budget)
         for item, joining in zip(self._each, values, strict=True):
-            item.join(joining)
+            item.merge(joining)
         self.use(len(self.roots) + len(other.roots))
 
 
 @dataclass(frozen=True)
-class JudgedBlock:
+class VerifiedBlock:
     """What a step decided, for every row.
 
     Attributes:
@@ -137,7 +137,7 @@ class RowReport:
 
     Attributes:
         is_broken: its new token can't be trusted: scores are no numbers.
-        nodes, levels: of the draft that was judged.
+        nodes, levels: of the draft that was verified.
         ended: an end-of-sequence id or the limit ended it.
         path: accepted block entries, the root's 0 first, as far as the row says them.
         new: the tokens it says.
@@ -151,13 +151,13 @@ class RowReport:
     new: list[int]
 
 
-def judge(
+def verify(
     tree: Tree,
     scores: Tensor,
     rule: Rule,
     processing: Processing,
     state: RowState,
-) -> JudgedBlock:
+) -> VerifiedBlock:
     """Apply the rule, and cut at each row's end; moves `state` on.
 
     Args:
@@ -182,13 +182,13 @@ def judge(
     processing.count(last, committed)
     state.noise.places.add_(1 + verdict.accepted)
     entries = 1 + torch.minimum(verdict.accepted, committed)
-    return JudgedBlock(report, scores, CommittedBlock(last, verdict.path, entries))
+    return VerifiedBlock(report, scores, CommittedBlock(last, verdict.path, entries))
 
 
 def _judge_plain(
-    tree: Tree, scores: Tensor, verdict: Verdict, processing: Processing, state: RowState
-) -> JudgedBlock:
-    """`judge` where nothing was drafted: the same in a fifth of the operations."""
+    tree: Tree, scores: Tensor, verdict: VerifyResult, processing: Processing, state: RowState
+) -> VerifiedBlock:
+    """`verify` where nothing was drafted: the same in a fifth of the operations."""
     counts, token = tree.sizes + 1, verdict.bonus  # a token each
     ended = (token[:, None] == state.stop_ids).any(1) | (state.budget <= 1)
     broken = processing.broken(scores[:, 0])
@@ -198,7 +198,7 @@ def _judge_plain(
     processing.count(token[:, None], counts)
     state.noise.places.add_(1)
     whole = torch.cat([column[:, None] for column in report], 1)  # which promotes the flags
-    return JudgedBlock(whole, scores, CommittedBlock(token[:, None], verdict.path, counts))
+    return VerifiedBlock(whole, scores, CommittedBlock(token[:, None], verdict.path, counts))
 
 
 def step(
@@ -209,8 +209,8 @@ def step(
     state: RowState,
     score: Callable[[Tensor], Tensor],
     on_forward: Callable[[], None] = lambda: None,
-) -> tuple[JudgedBlock, Forward]:
-    """Forward the roots and the draft behind them, judge it, and commit what is accepted.
+) -> tuple[VerifiedBlock, Forward]:
+    """Forward the roots and the draft behind them, verify it, and commit what is accepted.
 
     Args:
         score: processes logits, `[rows, 1 + nodes, vocab]`.
@@ -218,10 +218,10 @@ def step(
     """
     forward = target.forward_tree(state.roots, tree)
     on_forward()
-    judged = judge(tree, score(forward.logits), rule, processing, state)
-    committed = judged.committed
+    verified = verify(tree, score(forward.logits), rule, processing, state)
+    committed = verified.committed
     target.commit_path(committed.path, committed.entries, is_chain=tree.is_chain)
-    return judged, forward
+    return verified, forward
 
 
 def read(report: Tensor, depth: int) -> list[RowReport]:
@@ -239,7 +239,7 @@ def read(report: Tensor, depth: int) -> list[RowReport]:
     return rows
 
 
-def _broken(processing: Processing, scores: Tensor, verdict: Verdict, tree: Tree) -> Tensor:
+def _broken(processing: Processing, scores: Tensor, verdict: VerifyResult, tree: Tree) -> Tensor:
     """Returns rows whose new token can't be trusted: its scores, or what their draft was drawn
     from, are no numbers. `[rows]`, 0 or 1.
     """

@@ -153,7 +153,7 @@ class Tree:
             self.tokens[:, :nodes], self.parents[:, :nodes], self.sizes, probs, self.is_chain, sizes
         )
 
-    def keep_rows(self, rows: Tensor) -> Tree:
+    def select_rows(self, rows: Tensor) -> Tree:
         """Returns the trees of the rows with the indices `rows`, `[kept]`."""
         return Tree(
             self.tokens[rows],

@@ -42,7 +42,13 @@ from ..tasks.parse.drafters import make_drafter
 from ..tasks.parse.parser import PageParser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.round_records import stop_if
-from ..tasks.search import SearchCallbacks, Wish, attention_map, generated_clip, read_sample
+from ..tasks.search import (
+    SearchCallbacks,
+    SearchRequest,
+    attention_map,
+    generated_clip,
+    read_sample,
+)
 from .race import VERSION, OnRecord, data_url
 
 IsStopped = Callable[[], bool]
@@ -268,12 +274,12 @@ def record_heads(
         if not clips:
             raise SoonerError("no clip given; upload one above")
         heat_map = attention_map(
-            pair, Wish((clips[0],), frames), layer, head, on_states=seen.append
+            pair, SearchRequest((clips[0],), frames), layer, head, on_states=seen.append
         )
         stop_if(is_stopped)
         on_live({"kind": "race", "live": "Searching a pattern for every head of the layer ..."})
         if (layer, frames) not in tables:
-            tables[layer, frames] = search_layer(pair, Wish((clips[-1],), frames), layer)
+            tables[layer, frames] = search_layer(pair, SearchRequest((clips[-1],), frames), layer)
         stop_if(is_stopped)
     patterns, states, weights = tables[layer, frames], seen[0], heat_map.weights
     pattern, layout = patterns[head], heat_map.layout
@@ -320,7 +326,7 @@ def record_heads(
     }  # fmt: skip
 
 
-def search_layer(pair: ModelPair, wish: Wish, layer: int) -> list[HeadPattern]:
+def search_layer(pair: ModelPair, wish: SearchRequest, layer: int) -> list[HeadPattern]:
     """Returns patterns of one layer's heads, which `Search` finds for all layers; by
     counted pairs.
     """

@@ -11,7 +11,7 @@ from torch import Tensor
 from ..decoding.interface import CommittedBlock
 from ..decoding.runner import ModelRunner
 from ..decoding.sampling import Processing
-from ..decoding.step import JudgedBlock, RowState, Rule, judge
+from ..decoding.step import RowState, Rule, VerifiedBlock, verify
 from ..decoding.tree import ROOT, Tree
 from .compiling import compiled_for, entering
 from .recorder import MAX_CELLS, GraphRecorder, Replays, power_of_two
@@ -143,7 +143,7 @@ class PaddedSteps:
                 self.parents = torch.arange(-1, nodes - 1, device=device).repeat(rows, 1)
             self.sizes = torch.full((rows,), -1, device=device)
         self.rows = 0  # that are active
-        self._packed: Tensor | None = None  # what judging found
+        self._packed: Tensor | None = None  # what verification found
         self._options = compiled
         self._forward: Callable[..., tuple[Tensor, Tensor]] | None = None
 
@@ -182,7 +182,7 @@ class PaddedSteps:
         self.logits.copy_(logits)
         self.hidden.copy_(hidden)
 
-    def judge(
+    def verify(
         self,
         target: ModelRunner,
         state: RowState,
@@ -194,25 +194,25 @@ class PaddedSteps:
         rows, is_chain = self.bucket.rows, self.bucket.is_chain
         tree = Tree(self.tokens, self.parents, self.sizes, self.probs, is_chain)
         with target.using(rows), state.using(rows):
-            judged = judge(tree, scores, rule, processing, state)
-            committed = judged.committed
+            verified = verify(tree, scores, rule, processing, state)
+            committed = verified.committed
             entries = torch.where(self.sizes >= 0, committed.entries, 0)
             target.commit_path(committed.path, entries, is_chain=is_chain)
-        packed = torch.cat([judged.report, committed.path, committed.tokens, entries[:, None]], 1)
+        packed = torch.cat([verified.report, committed.path, committed.tokens, entries[:, None]], 1)
         if self._packed is None:
             with torch.inference_mode(False):
                 self._packed = torch.empty_like(packed)
             self._widths = [
-                tensor.shape[1] for tensor in (judged.report, committed.path, committed.tokens)
+                tensor.shape[1] for tensor in (verified.report, committed.path, committed.tokens)
             ]
         self._packed.copy_(packed)
 
-    def judged(self, scores: Tensor) -> JudgedBlock:
-        """What judging found for the active rows."""
+    def verified(self, scores: Tensor) -> VerifiedBlock:
+        """What verification found for the active rows."""
         assert self._packed is not None
         packed = self._packed[: self.rows].clone()  # drafters may keep it
         report, path, tokens, entries = packed.split([*self._widths, 1], 1)
-        return JudgedBlock(report, scores, CommittedBlock(tokens, path, entries[:, 0]))
+        return VerifiedBlock(report, scores, CommittedBlock(tokens, path, entries[:, 0]))
 
 
 def _padded_forward(

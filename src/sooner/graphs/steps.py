@@ -1,7 +1,7 @@
 """The steps of a batch, padded to buckets of rows and entries, and launched as graphs.
 
 `Tree.sizes` says what of a bucket is real; the rest is written to the trash slot and seen by
-nobody. Each has two graphs, the forward and judge + commit, so that what only the host can do to
+nobody. Each has two graphs, the forward and verify + commit, so that what only the host can do to
 the scores stands between them.
 """
 
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from ..decoding.runner import Forward, LaunchesForwards, ModelRunner
 from ..decoding.sampling import Processing
-from ..decoding.step import JudgedBlock, RowState, Rule, judge, step
+from ..decoding.step import RowState, Rule, VerifiedBlock, step, verify
 from ..decoding.tree import Tree
 from ..stats.run import Stats
 from .buckets import StepRecords
@@ -178,7 +178,7 @@ class StepGraphs:
             memory = self._find(target, lambda entry: entry.cache.borrower is cache)
             if memory is not None:
                 memory.cache.prefix = cache.prefix
-                memory.cache.join(cache)
+                memory.cache.merge(cache)
                 target.cache = memory.cache
         if memory is not None:
             memory.receive(target, state)
@@ -195,7 +195,7 @@ class StepGraphs:
         state: RowState,
         score: Callable[[Tensor], Tensor],
         on_forward: Callable[[], None] = lambda: None,
-    ) -> tuple[JudgedBlock, Forward]:
+    ) -> tuple[VerifiedBlock, Forward]:
         """`step.step`, padded; its logits and scores are gone with the next."""
         if not self._is_settled:
             self._settle(target, state)
@@ -205,11 +205,11 @@ class StepGraphs:
         steps.read([*target.buffers, *state.buffers])
         bucket = steps.bucket(target, tree, self.minimum)
         if bucket is None or not steps.results:
-            judged, forward = step(target, tree, rule, processing, state, score, on_forward)
+            verified, forward = step(target, tree, rule, processing, state, score, on_forward)
             if not steps.results:
                 steps.replays.unsettled += 1
                 steps.make_results(forward.logits, forward.hidden, target.cache.row_capacity)
-            return judged, forward
+            return verified, forward
         padded = steps.padded(bucket, self.compiled)
         padded.fill(tree)
         rows, entries = tree.rows, 1 + tree.nodes
@@ -220,20 +220,20 @@ class StepGraphs:
         scores = score(logits)
         forward = Forward(logits, padded.hidden[:rows, :entries].clone())
         if getattr(rule, "is_pure", False) and not processing.counts_tokens:
-            judged_scores = padded.logits
+            verified_scores = padded.logits
             if scores is not logits:
-                judged_scores = steps.part("scores", bucket)
-                judged_scores[:rows, :entries].copy_(scores)
+                verified_scores = steps.part("scores", bucket)
+                verified_scores[:rows, :entries].copy_(scores)
             launch(
                 (bucket, rule, processing.do_sample, scores is logits),
-                lambda: padded.judge(target, state, rule, processing, judged_scores),
-                [*padded.buffers, judged_scores],
+                lambda: padded.verify(target, state, rule, processing, verified_scores),
+                [*padded.buffers, verified_scores],
             )
-            return padded.judged(scores), forward
-        judged = judge(tree, scores, rule, processing, state)
-        committed = judged.committed
+            return padded.verified(scores), forward
+        verified = verify(tree, scores, rule, processing, state)
+        committed = verified.committed
         target.commit_path(committed.path, committed.entries, is_chain=tree.is_chain)
-        return judged, forward
+        return verified, forward
 
     @property
     def nbytes(self) -> int:

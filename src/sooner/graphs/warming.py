@@ -42,7 +42,7 @@ def _warm(engine: Any, inputs: Mapping[str, Any], rows: int, do_sample: bool) ->
     longest, width = engine.longest, int(inputs["input_ids"].shape[1])
     new = MAX_TOKENS if longest is None else min(MAX_TOKENS, longest - width)
     options = {"max_new_tokens": new, "do_sample": do_sample, "eos_token_id": NO_TOKEN}
-    requests = [engine.admit(inputs, **options) for _ in range(rows)]
+    requests = [engine.add_request(inputs, **options) for _ in range(rows)]
     while engine.waiting or engine.prefilling is not None:
         engine.step()
     graphs = None if engine.batch is None else engine.batch.session.graphs

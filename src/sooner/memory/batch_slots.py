@@ -247,6 +247,6 @@ def _take_over(runner: ModelRunner, slots: SlotCache | None) -> bool:
     if slots is None or slots.borrower is not runner.cache:
         return False
     slots.prefix = runner.cache.prefix
-    slots.join(runner.cache)
+    slots.merge(runner.cache)
     runner.cache = slots
     return True

@@ -21,7 +21,7 @@ from .media import MediaItem, media_of
 from .paged import PagedCache, PageStores
 from .pages import PagePool
 from .prefix import Prefix
-from .row_pages import KeptPages, RowMemory, RowPages, fill_pages
+from .row_pages import PageCopies, RowMemory, RowPages, fill_pages
 
 FEATURES = 256 << 20
 """Bytes of encoded pictures and clips that are kept unless an engine is told otherwise."""
@@ -31,7 +31,7 @@ TAIL_SLOTS = 1024
 
 
 @dataclass
-class ShownPrompt:
+class PromptInfo:
     """What is known of a prompt before it is embedded.
 
     Attributes:
@@ -55,7 +55,7 @@ class ShownPrompt:
         items = (item for kind in self.media.values() for item in kind)
         return frozenset(item.key for item in items if item.tokens[-1] < slots)
 
-    def continued(self, generated: Sequence[int]) -> ShownPrompt:
+    def continued(self, generated: Sequence[int]) -> PromptInfo:
         """Returns the prompt with `generated` tokens at its end."""
         width = self.width + len(generated)
         if self.prefix is None:
@@ -102,7 +102,7 @@ class EngineMemory:
     ) -> None:
         self.adapter = model if isinstance(model, Adapter) else adapt(model)
         self.max_rows, self.prefix_caching = max_rows, prefix_caching
-        self._cached_pages = KeptPages()
+        self._cached_pages = PageCopies()
         if pages is None:
             pages = _pages_in(memory or 0, page_bytes(self.adapter, method))
         self.pool = PagePool(pages, PAGE, self._evict)
@@ -132,7 +132,7 @@ class EngineMemory:
         """
         return max(self._row_pages * PAGE - block, 0)
 
-    def describe(self, inputs: Mapping[str, Any], keys: Sequence[str] = ()) -> ShownPrompt:
+    def describe(self, inputs: Mapping[str, Any], keys: Sequence[str] = ()) -> PromptInfo:
         """Returns what a request shows.
 
         Args:
@@ -144,19 +144,19 @@ class EngineMemory:
         """
         ids, mask = inputs.get("input_ids"), inputs.get("attention_mask")
         if ids is None or len(ids) > 1:
-            return ShownPrompt(
+            return PromptInfo(
                 0 if ids is None else ids.shape[1], why_not="its prompts are prefilled together"
             )
         media = media_of(self.adapter, inputs, keys)
         if not self.prefix_caching:
             width = ids.shape[1] if mask is None else int(mask.sum())
-            return ShownPrompt(width, media, why_not="prefix_caching=False")
+            return PromptInfo(width, media, why_not="prefix_caching=False")
         text = (ids[0] if mask is None else ids[0][mask[0].bool()]).tolist()
         items = [item for kind in media.values() for item in kind]
         prefix = Prefix(text, [*sorted(items, key=lambda item: item.tokens[0])])
-        return ShownPrompt(len(text), media, prefix, prefix.keys(PAGE))
+        return PromptInfo(len(text), media, prefix, prefix.keys(PAGE))
 
-    def has_room(self, prompt_info: ShownPrompt, rows: int, block: int, growing: int = 0) -> bool:
+    def has_room(self, prompt_info: PromptInfo, rows: int, block: int, growing: int = 0) -> bool:
         """Returns whether a request may be opened now, as far as its token ids tell.
 
         Args:
@@ -178,7 +178,7 @@ class EngineMemory:
     def open(
         self,
         make: Callable[[], Session],
-        prompt_info: ShownPrompt,
+        prompt_info: PromptInfo,
         method: Method,
         batch: SlotCache | None,
     ) -> tuple[Session, int] | None:
@@ -248,7 +248,7 @@ class EngineMemory:
                 cache.pages = row_pages
                 fill_pages(cache, content)
         except BaseException:  # such as too little memory for the row
-            row_pages.keep_rows([])
+            row_pages.select_rows([])
             session.drafter.close()
             raise
         cache.prefix = slots
@@ -273,7 +273,7 @@ class EngineMemory:
     def _embed(
         self,
         make: Callable[[], Session],
-        prompt_info: ShownPrompt,
+        prompt_info: PromptInfo,
         pages: list[int],
         method: Method,
     ) -> Session:
@@ -298,7 +298,7 @@ class EngineMemory:
             return make()
 
     def _shared(
-        self, session: Session, prompt_info: ShownPrompt, pages: list[int], method: Method
+        self, session: Session, prompt_info: PromptInfo, pages: list[int], method: Method
     ) -> tuple[Prefix | None, int]:
         """Returns the prompt's text with positions, and how many of its slots are there already."""
         prompt, prefix, pool = session.prompt, prompt_info.prefix, self.pool
@@ -317,7 +317,7 @@ class EngineMemory:
             agreed += 1
         return prefix, min(agreed * PAGE, prompt.width - 1)
 
-    def _why_not(self, session: Session, prompt_info: ShownPrompt, method: Method) -> str:
+    def _why_not(self, session: Session, prompt_info: PromptInfo, method: Method) -> str:
         """Returns what keeps an embedded prompt from sharing slots, in words."""
         prompt, model = session.prompt, type(self.adapter.model).__name__
         if prompt_info.prefix is None:

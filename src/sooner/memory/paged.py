@@ -243,10 +243,10 @@ class PagedCache(SlotCache):
         )
         stack[:, write[0], :, write[1]] = stack[:, read[0], :, read[1]]
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order; no slot is copied."""
         assert self.pages is not None
-        self.pages.keep_rows(rows)
+        self.pages.select_rows(rows)
         self.set_lengths([self.lengths[row] for row in rows])
         self.sync()
 
@@ -268,10 +268,10 @@ class PagedCache(SlotCache):
     def borrow(self, other: SlotCache, rows: int) -> None:
         """Nothing has to be borrowed: the pages are one memory."""
 
-    def join(self, other: SlotCache) -> None:
+    def merge(self, other: SlotCache) -> None:
         """Put the rows of `other` behind these; no slot is copied."""
         assert self.pages is not None
-        self.pages.join(other.pages)
+        self.pages.merge(other.pages)
         self.max_rows = max(self.max_rows, len(self.lengths) + len(other.lengths))
         if len(self.table.whole) < self.max_rows:
             columns, device = self.table.whole.shape[1], self.table.whole.device

@@ -105,7 +105,7 @@ class RowPages:
         self.rows[row].pages = []
         self.version += 1
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`, in that order."""
         for row, memory in enumerate(self.rows):
             if memory.pages and row not in rows:
@@ -113,7 +113,7 @@ class RowPages:
         self.rows = [self.rows[row] for row in rows]
         self.version += 1
 
-    def join(self, other: RowPages) -> None:
+    def merge(self, other: RowPages) -> None:
         """Put the rows of `other` behind these; it has none any more."""
         self.rows += other.rows
         other.rows = []
@@ -124,7 +124,7 @@ Content = list[Tensor]
 """Slots of a page, of each of a cache's allocations: `[stores, kv_heads, slots, head_dim]`."""
 
 
-class KeptPages:
+class PageCopies:
     """Copies of the cached pages of rows whose slots are contiguous.
 
     A row's slots are written over when it has left, so what may be found again is copied then; a
@@ -163,7 +163,7 @@ class CopiedRows(RowPages):
     """Pages of contiguous rows: numbers that count memory, page `i` of a row being its slots."""
 
     def __init__(
-        self, pool: PagePool, rows: Iterable[RowMemory], cached: KeptPages, cache: SlotCache
+        self, pool: PagePool, rows: Iterable[RowMemory], cached: PageCopies, cache: SlotCache
     ) -> None:
         super().__init__(pool, rows)
         self.cached, self._cache = cached, weakref.ref(cache)

@@ -29,7 +29,7 @@ OnScores = Callable[[int, Tensor], None]
 
 
 @dataclass(frozen=True)
-class Asking:
+class QueryTokens:
     """The text tokens whose attention is heard.
 
     Attributes:
@@ -48,7 +48,7 @@ class Asking:
         return self.visual.shape[1]
 
 
-def asking_tokens(visual: Tensor, lengths: list[int], limit: int) -> Asking:
+def asking_tokens(visual: Tensor, lengths: list[int], limit: int) -> QueryTokens:
     """Returns the last text tokens behind the last visual one of each row, `limit` at the most.
 
     Args:
@@ -63,7 +63,7 @@ def asking_tokens(visual: Tensor, lengths: list[int], limit: int) -> Asking:
     count = max(len(line) for line in lines)
     slots = torch.tensor([line + [0] * (count - len(line)) for line in lines])
     valid = torch.tensor([[True] * len(line) + [False] * (count - len(line)) for line in lines])
-    return Asking(slots.to(visual.device), valid.to(visual.device), visual)
+    return QueryTokens(slots.to(visual.device), valid.to(visual.device), visual)
 
 
 def listen(
@@ -117,7 +117,7 @@ class AttentionTap(AttentionHooks):
     functions = KERNELS
 
     def __init__(
-        self, decoder: Any, layers: Sequence[int], asking: Asking, on_scores: OnScores
+        self, decoder: Any, layers: Sequence[int], asking: QueryTokens, on_scores: OnScores
     ) -> None:
         super().__init__()
         self.asking = asking
@@ -164,7 +164,7 @@ class AttentionTap(AttentionHooks):
             )
 
 
-def asking_weights(queries: Tensor, keys: Tensor, scale: float, asking: Asking) -> Tensor:
+def asking_weights(queries: Tensor, keys: Tensor, scale: float, asking: QueryTokens) -> Tensor:
     """Returns causal attention weights of the asking tokens, `[rows, heads, queries, width]`, fp32.
 
     Args:

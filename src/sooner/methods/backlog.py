@@ -41,7 +41,7 @@ class CommittedTokens:
         states = hidden.gather(1, path[..., None].expand(-1, -1, hidden.shape[2]))
         return CommittedTokens(states, committed.tokens[:, :width], committed.entries, counts)
 
-    def keep_rows(self, rows: list[int]) -> CommittedTokens:
+    def select_rows(self, rows: list[int]) -> CommittedTokens:
         """Returns the tokens of some rows."""
         index = torch.tensor(rows, device=self.sizes.device)
         states, counts = self.states[index.to(self.states.device)], [self.counts[r] for r in rows]
@@ -88,11 +88,11 @@ class Backlog:
         """Take what a round committed."""
         self._rounds.append(CommittedTokens.of(outcome))
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
-        self._rounds = [entry.keep_rows(rows) for entry in self._rounds]
+        self._rounds = [entry.select_rows(rows) for entry in self._rounds]
 
-    def join(self, other: Backlog, rows: int) -> None:
+    def merge(self, other: Backlog, rows: int) -> None:
         """Put the backlog of `rows` rows that have just begun, which is empty, behind."""
         assert not other._rounds
         self._rounds = [entry.with_empty(rows) for entry in self._rounds]

@@ -105,7 +105,7 @@ class Method(KnowsOldNames):
 
     def joins(self, other: Method) -> bool:
         """Returns whether rows decoded by `other` may join a batch that is decoded by this method:
-        drafts and inputs may differ, what judges them may not.
+        drafts and inputs may differ, what verifies them may not.
         """
         return self is other or self == other
 
@@ -123,7 +123,7 @@ class Method(KnowsOldNames):
         wait, of which `max_rows` may decode together. Drafts that pay for few may not for many."""
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        """Returns the drafter of one run, and how the target judges its drafts.
+        """Returns the drafter of one run, and how the target verifies its drafts.
 
         Called before the target embeds its prompt. If it raises, nothing is closed, so it makes
         last what holds a process or a hook.

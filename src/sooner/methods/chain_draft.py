@@ -23,7 +23,7 @@ from .sizing.chain import DraftLength
 from .sizing.costs import RoundCost
 
 if TYPE_CHECKING:
-    from .found_drafts import FoundDrafts
+    from .found_drafts import LookupDrafts
 
 
 class PromptMemory(Protocol):
@@ -95,13 +95,13 @@ class ChainDrafter(Drafter):
         self.memory: PromptMemory | None = None
         self.prompt_lengths: list[int] = []
         self.members: list[int] = []  # rows whose prompts the draft has read, ascending
-        self.lookup: FoundDrafts | None = None  # of other rows, from when there is one
+        self.lookup: LookupDrafts | None = None  # of other rows, from when there is one
         self._index: Tensor | None = None  # the same on the draft's device, unless they are all
         self.began: list[DraftLength] = []  # what sized each row's drafts when it was prefilled
         self.drafted: list[int] = []
         # Tokens of the pending draft that are in the draft's cache, uncommitted; `None`: no draft.
         self.written: int | None = None
-        self.round = RoundCost()  # that judges them
+        self.round = RoundCost()  # that verifies them
 
     def begin(self, outcome: Outcome) -> Iterator[None]:
         active, limit = outcome.rows.active, self.context.stopping.limit
@@ -113,10 +113,10 @@ class ChainDrafter(Drafter):
         self.drafted = [0] * len(active)
         self.members = list(range(len(active))) if has_prompt else []
         if self.looks_up:
-            from .found_drafts import FoundDrafts  # not for those who draft for every row
+            from .found_drafts import LookupDrafts  # not for those who draft for every row
 
             prompts = self.context.rows.prompts
-            self.lookup = FoundDrafts(
+            self.lookup = LookupDrafts(
                 [None if has_prompt else prompts[row] for row in active], self.prediction
             )
         self._index = self._index_of_members()
@@ -149,7 +149,7 @@ class ChainDrafter(Drafter):
             yield
         spent.then(lambda last: self.draft_length.prefilled(width, sum(took) / len(active), steps))
         if len(active) < len(self.runner.lengths):
-            self.runner.keep_rows(active)
+            self.runner.select_rows(active)
         self._launch_as_graphs(self.runner)
         self.prompt_lengths = list(self.runner.lengths)
 
@@ -194,7 +194,7 @@ class ChainDrafter(Drafter):
         is_timed = not outcome.round_time.is_lost
         sizing.observe(outcome.rows.active, self.drafted, outcome.accepted, is_timed)
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         if not self.began:
             return  # rows that end with the prefill are dropped when the draft is prefilled
         self.began = [self.began[row] for row in rows]
@@ -203,23 +203,23 @@ class ChainDrafter(Drafter):
         indices = [places[row] for row in rows if row in places]
         self.members = [place for place, row in enumerate(rows) if row in places]
         if self.lookup is not None:
-            self.lookup.keep_rows(rows)
+            self.lookup.select_rows(rows)
         if self.runner is not None:
-            self.runner.keep_rows(indices)
+            self.runner.select_rows(indices)
         self.prompt_lengths = [self.prompt_lengths[place] for place in indices]
         if not indices:
             self.written = None
         self._index = self._index_of_members()
 
-    def join(self, other: ChainDrafter) -> None:
+    def merge(self, other: ChainDrafter) -> None:
         self.members += [len(self.began) + row for row in other.members]
         self.began += other.began
         if self.lookup is not None and other.lookup is not None:
-            self.lookup.join(other.lookup)
+            self.lookup.merge(other.lookup)
         self.drafted += other.drafted
         self.prompt_lengths += other.prompt_lengths
         if self.runner is not None and other.runner is not None:
-            self.runner.join(other.runner)
+            self.runner.merge(other.runner)
             if other.runner.graphs is not None:
                 other.runner.graphs.release(other.runner)
         elif other.runner is not None:

@@ -18,7 +18,7 @@ NONE = -1
 """No token that was found."""
 
 
-class FoundDrafts:
+class LookupDrafts:
     """Looks up the drafts of some rows of a batch (Saxena 2023), as `PromptLookup` does for all.
 
     Args:
@@ -35,10 +35,10 @@ class FoundDrafts:
         ]
         self._drafts: list[list[int]] = []
 
-    def keep_rows(self, rows: Sequence[int]) -> None:
+    def select_rows(self, rows: Sequence[int]) -> None:
         self._texts = [self._texts[row] for row in rows]
 
-    def join(self, other: FoundDrafts) -> None:
+    def merge(self, other: LookupDrafts) -> None:
         self._texts += other._texts
 
     def look_up(self, outcome: Outcome, largest: int, processing: Processing) -> list[int]:

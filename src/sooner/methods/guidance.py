@@ -18,7 +18,7 @@ class GuidedRunner(ModelRunner):
 
     The rows with their condition come first. What leaves the runner has one row of each pair: its
     logits are `uncond + scale * (cond - uncond)` (Ho & Salimans 2022, in the form that
-    transformers uses), mixed before any logits processing, so that a draft is judged once, by the
+    transformers uses), mixed before any logits processing, so that a draft is verified once, by the
     distribution that is sampled from.
 
     Args:
@@ -53,17 +53,17 @@ class GuidedRunner(ModelRunner):
     def note_commit(self, entries: list[int]) -> None:
         super().note_commit([*entries, *entries])
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         pairs = len(self.lengths) // 2
-        super().keep_rows([*rows, *(pairs + row for row in rows)])
+        super().select_rows([*rows, *(pairs + row for row in rows)])
 
-    def join(self, other: ModelRunner) -> None:
+    def merge(self, other: ModelRunner) -> None:
         have, come = len(self.lengths) // 2, len(other.lengths) // 2
-        super().join(other)
+        super().merge(other)
         both = 2 * have
         new = range(both, both + come)
         # With their condition: these rows, then those of `other`; and then both without.
-        super().keep_rows([*range(have), *new, *range(have, both), *(come + row for row in new)])
+        super().select_rows([*range(have), *new, *range(have, both), *(come + row for row in new)])
 
     def _mix(self, forward: Forward) -> Forward:
         cond, uncond = forward.logits.float().chunk(2)  # [rows, entries, vocab]

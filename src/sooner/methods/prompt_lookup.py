@@ -83,7 +83,7 @@ class LookupDrafter(Drafter):
     def __init__(self, method: PromptLookup, context: Context, sizing: DraftLength) -> None:
         self.method, self.context, self.sizing = method, context, sizing
         self.drafted: list[int] = []  # of each row, under verification
-        self.round = RoundCost()  # that judges them
+        self.round = RoundCost()  # that verifies them
         self.indices = self._indices(())
 
     def predict(self, answer: Sequence[int]) -> None:
@@ -98,11 +98,11 @@ class LookupDrafter(Drafter):
             for prompt in prompts
         ]
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         self.indices = [self.indices[row] for row in rows]
         self.drafted = [self.drafted[row] for row in rows] if self.drafted else []
 
-    def join(self, other: LookupDrafter) -> None:
+    def merge(self, other: LookupDrafter) -> None:
         self.indices += other.indices
         if self.drafted:
             self.drafted += [0] * len(other.indices)

@@ -203,7 +203,7 @@ REFUSED_PROCESSORS = {
 }
 
 
-class SaidPenalty(LogitsProcessor):
+class OutputPenalty(LogitsProcessor):
     """OpenAI's presence and frequency penalties: they lower what a row has said, not its prompt.
 
     Args:
@@ -294,7 +294,7 @@ def _penalty(processor: Any, batch: int) -> tuple[int | None, dict[str, Any]] | 
             return None
         whose = [0] * batch if ignored is None else ignored.tolist()
         return 1, {"repetition": processor.penalty, "ignored": whose}
-    if type(processor) is SaidPenalty:
+    if type(processor) is OutputPenalty:
         return 2, {"presence": processor.presence, "frequency": processor.frequency}
     return None
 

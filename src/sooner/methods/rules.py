@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..decoding.acceptance import Verdict, follow
+from ..decoding.acceptance import VerifyResult, follow
 from ..decoding.noise import Purpose, RowNoise, first_to_come
 from ..decoding.sampling import Processing
 from ..decoding.step import pure
@@ -12,7 +12,9 @@ from ..decoding.tree import Tree
 
 
 @pure
-def follow_choices(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+def follow_choices(
+    tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
+) -> VerifyResult:
     """Exact for every draft that does not depend on the target's draws.
 
     A draw belongs to its row and place: whatever drafted, and however much of it, each token is the
@@ -25,7 +27,7 @@ def follow_choices(tree: Tree, scores: Tensor, processing: Processing, noise: Ro
 @pure
 def follow_shared_noise(
     tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
-) -> Verdict:
+) -> VerifyResult:
     """Verifies with Gumbel noise: `argmax(log p + g)` decides every token.
 
     A draft that was drawn with the noise `g` of its place tends to be that token. Where no row

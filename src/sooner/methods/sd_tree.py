@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
-from ..decoding.acceptance import Verdict, reject_tree
+from ..decoding.acceptance import VerifyResult, reject_tree
 from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
 from ..decoding.noise import RowNoise
@@ -38,7 +38,7 @@ class SDTree(Method):
     target's choices down the tree. Sampling is exact either way:
 
     - `drawn` siblings are drawn without replacement from the draft's processed distribution and
-      judged one after the other by rejection sampling;
+      verified one after the other by rejection sampling;
     - `top` siblings are the draft's best tokens, and the target's own draw is followed while it
       is among them.
 
@@ -117,7 +117,9 @@ class SDTree(Method):
 
 
 @pure
-def reject_siblings(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+def reject_siblings(
+    tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
+) -> VerifyResult:
     """Returns rejection sampling of drawn siblings; a plain draw where there is no draft."""
     if tree.probs is None:
         return follow_choices(tree, scores, processing, noise)

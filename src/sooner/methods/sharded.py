@@ -1,4 +1,4 @@
-"""Any method on a target sharded by tensor parallelism: rank 0 drafts and judges.
+"""Any method on a target sharded by tensor parallelism: rank 0 drafts and verifies.
 
 The loop is the same on all ranks. On rank 0 its drafter and rule are the method's own, and what
 they return is broadcast; the others use what they receive, and need neither draft, seed nor method.
@@ -14,7 +14,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import StoppingCriteria
 
-from ..decoding.acceptance import Verdict
+from ..decoding.acceptance import VerifyResult
 from ..decoding.interface import Drafter, Outcome, Prompt
 from ..decoding.loop import Rule
 from ..decoding.noise import RowNoise
@@ -58,7 +58,7 @@ class Sharded:
         return self.largest
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        """Returns what drafts and judges on rank 0, and receives drafts and verdicts elsewhere.
+        """Returns what drafts and verifies on rank 0, and receives drafts and verdicts elsewhere.
 
         Raises:
             UnsupportedError: the drafts come out of the target, which no rank has as a whole.
@@ -71,9 +71,9 @@ class Sharded:
         context.stopping.criteria = [
             _BroadcastCriterion(criterion, decisions) for criterion in criteria
         ]
-        inner, judge = self.inner
+        inner, verify = self.inner
         drafter = BroadcastDrafter(inner, context.rows, decisions)
-        return drafter, _rule(drafter, judge)
+        return drafter, _rule(drafter, verify)
 
     def _open(self, context: Context) -> list[Tensor]:
         if self.method.needs_whole_target:
@@ -89,19 +89,19 @@ def _rule(drafter: BroadcastDrafter, inner: Rule | None) -> Rule:
     """Returns the verdicts of the first rank's rule `inner`, on all ranks: its draws, its draft's
     probabilities."""
 
-    def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
-        def judged() -> list[Tensor]:
+    def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> VerifyResult:
+        def verified() -> list[Tensor]:
             assert inner is not None
             assert drafter.pending is not None
             verdict = inner(drafter.pending, scores, processing, noise)
             path = pad(verdict.path, (0, tree.nodes - verdict.path.shape[1]))
             return [verdict.accepted, verdict.bonus, path]
 
-        result = drafter.decisions.decide(judged).to(scores.device)
+        result = drafter.decisions.decide(verified).to(scores.device)
         drafter.decisions.awaited = True
         rows, nodes = tree.rows, tree.nodes
         accepted, bonus, path = result[: rows * (2 + nodes)].split([rows, rows, rows * nodes])
-        return Verdict(path.view(rows, nodes), accepted, bonus)
+        return VerifyResult(path.view(rows, nodes), accepted, bonus)
 
     return rule
 
@@ -116,7 +116,7 @@ class BroadcastDrafter(Drafter):
 
     Attributes:
         pending: on the first rank, the draft under verification with its probabilities, which stay
-            there since it alone judges.
+            there since it alone verifies.
     """
 
     def __init__(self, inner: Drafter, rows: Rows, decisions: Decisions) -> None:
@@ -144,8 +144,8 @@ class BroadcastDrafter(Drafter):
         self.decisions.awaited = False
         return _tree(message, len(outcome.new), outcome.hidden.device)
 
-    def keep_rows(self, rows: list[int]) -> None:
-        self.inner.keep_rows(rows)
+    def select_rows(self, rows: list[int]) -> None:
+        self.inner.select_rows(rows)
 
     def close(self) -> None:
         try:

@@ -31,7 +31,7 @@ class SizedDrafter(Drafter):
         sizing: chooses the size of each draft.
 
     Attributes:
-        size: of the pending drafts, and `pending`: the round that judges them.
+        size: of the pending drafts, and `pending`: the round that verifies them.
         levels: that each row may use of them.
     """
 
@@ -81,7 +81,7 @@ class SizedDrafter(Drafter):
         stats.record_drafting(self.forwards(), spent)
         return tree
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         if self.levels:
             self.levels = [self.levels[row] for row in rows]
 
@@ -162,13 +162,13 @@ class DraftRunner:
         """Let the first `rows` rows be in use."""
         self.cache.use(rows)
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
-        self.cache.keep_rows(rows)
+        self.cache.select_rows(rows)
 
-    def join(self, other: Any) -> None:
+    def merge(self, other: Any) -> None:
         """Put the rows of `other` behind these."""
-        self.cache.join(other.cache)
+        self.cache.merge(other.cache)
         if other.cache.capacity > self._rotation[0].shape[2]:
             self._rotation = other._rotation
 
@@ -200,7 +200,7 @@ class DraftRunner:
         return cos[0, 0][slots][:, None], sin[0, 0][slots][:, None]
 
 
-class HeardPrompts(Protocol):
+class PrefillStates(Protocol):
     """What the prefill told of the prompts, until it is read.
 
     Attributes:
@@ -209,12 +209,12 @@ class HeardPrompts(Protocol):
 
     lengths: list[int]
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
 
 
 Runner = TypeVar("Runner", bound=DraftRunner)
-Prompts = TypeVar("Prompts", bound=HeardPrompts)
+Prompts = TypeVar("Prompts", bound=PrefillStates)
 
 
 class ReadingDrafter(SizedDrafter, Generic[Runner, Prompts]):
@@ -276,19 +276,19 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Prompts]):
             spent.then(self.sizing.observe_prefill)
         return self.runner
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         for part in (self.prompt, self.runner, self.backlog):
             if part is not None:
-                part.keep_rows(rows)
-        super().keep_rows(rows)
+                part.select_rows(rows)
+        super().select_rows(rows)
 
-    def join(self, other: Self) -> None:
+    def merge(self, other: Self) -> None:
         mine, other_runner = self.ready_runner(), other.ready_runner(joins=True)
         joining = len(other_runner.lengths)
-        mine.join(other_runner)
+        mine.merge(other_runner)
         if other_runner.graphs is not None:
             other_runner.graphs.release(other_runner)
-        self.backlog.join(other.backlog, joining)
+        self.backlog.merge(other.backlog, joining)
         if self.levels:
             self.levels += [0] * joining  # nothing is pending of rows that have just begun
 

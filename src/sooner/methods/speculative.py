@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
-from ..decoding.acceptance import Verdict, reject_chain
+from ..decoding.acceptance import VerifyResult, reject_chain
 from ..decoding.interface import AdapterLike, Drafter
 from ..decoding.loop import Rule
 from ..decoding.noise import RowNoise
@@ -109,7 +109,7 @@ class Speculative(Method):
 
 
 @pure
-def reject(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+def reject(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> VerifyResult:
     """Returns rejection sampling where there is a draft; a plain draw where there is none."""
     if tree.probs is None:
         return follow_choices(tree, scores, processing, noise)

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, check_whole
-from ..decoding.acceptance import Verdict
+from ..decoding.acceptance import VerifyResult
 from ..decoding.interface import Drafter
 from ..decoding.loop import Rule
 from ..decoding.noise import RowNoise
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Judged:
+class ToleranceResult:
     """A verdict, and how far its accepted tokens are from the target's choices.
 
     Attributes:
@@ -40,7 +40,7 @@ class Judged:
         distance: signed, in bins, from the target's choice there, `[rows, depth]`.
     """
 
-    verdict: Verdict
+    verdict: VerifyResult
     dims: Tensor
     distance: Tensor
 
@@ -53,19 +53,21 @@ class Judged:
         return steps < limit[:, None]
 
 
-def straight(tree: Tree, choices: Tensor, hit: Tensor, distance: Tensor, dims: Tensor) -> Judged:
+def straight(
+    tree: Tree, choices: Tensor, hit: Tensor, distance: Tensor, dims: Tensor
+) -> ToleranceResult:
     """Returns chains, or no draft at all: accept up to the first node that is no hit; see
     `nearest`.
     """
     accepted = hit.long().cumprod(1).sum(1)  # [rows]
     path = torch.arange(1, 1 + tree.nodes, device=hit.device).expand(tree.rows, -1)
     bonus = choices.gather(1, accepted[:, None])[:, 0]
-    return Judged(Verdict(path, accepted, bonus), dims, distance)
+    return ToleranceResult(VerifyResult(path, accepted, bonus), dims, distance)
 
 
 def nearest(
     ancestors: Tensor, choices: Tensor, hit: Tensor, distance: Tensor, dims: Tensor
-) -> Judged:
+) -> ToleranceResult:
     """Accept the longest path of hits; of equally long ones that with the smallest sum of absolute
     distances, then that whose last node has the lowest index.
 
@@ -78,10 +80,10 @@ def nearest(
     """
     verdict = _longest(ancestors, choices, hit, distance.abs())
     nodes = (verdict.path - 1).clamp(min=0)
-    return Judged(verdict, dims.gather(1, nodes), distance.gather(1, nodes))
+    return ToleranceResult(verdict, dims.gather(1, nodes), distance.gather(1, nodes))
 
 
-def _longest(ancestors: Tensor, choices: Tensor, hit: Tensor, distance: Tensor) -> Verdict:
+def _longest(ancestors: Tensor, choices: Tensor, hit: Tensor, distance: Tensor) -> VerifyResult:
     root = torch.zeros_like(distance[:, :1])
     good = torch.cat([torch.ones_like(hit[:, :1]), hit], 1)  # [rows, entries]; the root is good
     whole = (~ancestors | good[:, None]).all(-1)  # [rows, entries]
@@ -96,7 +98,7 @@ def _longest(ancestors: Tensor, choices: Tensor, hit: Tensor, distance: Tensor) 
     order = torch.where(on_path, 0, 1).argsort(dim=1, stable=True)
     inside = torch.arange(order.shape[1], device=order.device) < accepted[:, None]
     path = torch.where(inside, order, 0)[:, : hit.shape[1]]
-    return Verdict(path, accepted, choices.gather(1, last[:, None])[:, 0])
+    return VerifyResult(path, accepted, choices.gather(1, last[:, None])[:, 0])
 
 
 def _first_best(depths: Tensor, sums: Tensor) -> Tensor:
@@ -220,18 +222,22 @@ class Tolerance:
         deviation = Deviation.zeros(rows.batch, self.dims, span, context.target.device, limit)
         stats.mode, stats.deviation = RELAXED, deviation
 
-        def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+        def rule(
+            tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
+        ) -> VerifyResult:
             choices = processing.choose(scores, tree, noise)
-            judged = self.judge(tree, choices, noise.places, radii)
+            verified = self.verify(tree, choices, noise.places, radii)
             lengths = ((row, len(rows.generated[row])) for row in rows.active)
             room = torch.tensor([deviation.room(*pair) for pair in lengths], device=choices.device)
-            counted = judged.committed(room)
-            deviation.add(rows.active, judged.dims, judged.distance, counted)
-            return judged.verdict
+            counted = verified.committed(room)
+            deviation.add(rows.active, verified.dims, verified.distance, counted)
+            return verified.verdict
 
         return rule
 
-    def judge(self, tree: Tree, choices: Tensor, generated: Tensor, radii: Tensor) -> Judged:
+    def verify(
+        self, tree: Tree, choices: Tensor, generated: Tensor, radii: Tensor
+    ) -> ToleranceResult:
         """The nearest of the longest acceptable paths of each row; a pure function.
 
         Args:

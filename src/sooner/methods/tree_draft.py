@@ -260,13 +260,13 @@ class TreeDrafter(ChainDrafter):
         self.size = replace(self.size, depth=self.grown)
         return self._draft(outcome, cached)
 
-    def keep_rows(self, rows: list[int]) -> None:
-        super().keep_rows(rows)
+    def select_rows(self, rows: list[int]) -> None:
+        super().select_rows(rows)
         if self.moved is not None:
             self.moved = self.moved[torch.tensor(rows, device=self.moved.device)]
 
-    def join(self, other: ChainDrafter) -> None:
-        super().join(other)
+    def merge(self, other: ChainDrafter) -> None:
+        super().merge(other)
         if self.moved is not None:  # nothing is pending of rows that have just begun
             self.moved = pad(self.moved, (0, 0, 0, len(other.drafted)))
 

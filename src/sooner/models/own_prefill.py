@@ -21,7 +21,7 @@ EXTRA = "own_prefill"
 
 
 @dataclass(frozen=True)
-class OwnInputs:
+class PrefillInputs:
     """A batch of prompts as the model itself takes them.
 
     Attributes:
@@ -35,7 +35,7 @@ class OwnInputs:
     copies: int = 1
 
 
-class OwnPrefill(Adapter):
+class ModelPrefill(Adapter):
     """One running position; keys and values of the prompt are taken from the model's own cache.
 
     Prompts are not there as embeddings with features in place, so they can neither be pruned nor
@@ -60,7 +60,7 @@ class OwnPrefill(Adapter):
             lengths=packed.lengths,
             next_position=torch.tensor(packed.lengths, device=ids.device),
             visual=self.visual_tokens(inputs),
-            extras={EXTRA: OwnInputs(extras, packed)},
+            extras={EXTRA: PrefillInputs(extras, packed)},
         )
 
     def decode(self, embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
@@ -73,7 +73,7 @@ class OwnPrefill(Adapter):
         """Run the decoder behind a prompt; `[rows, entries, hidden]` in and out."""
         return super().decode(embeds, positions, **kwargs)
 
-    def _prefill(self, inputs: OwnInputs, cache: SlotCache) -> Tensor:
+    def _prefill(self, inputs: PrefillInputs, cache: SlotCache) -> Tensor:
         """Returns the model's own prefill, its keys and values packed into the slots."""
         arguments = decoder_arguments(self.body, self.decoder, inputs.inputs)
         arguments = {name: value for name, value in arguments.items() if name not in CACHE_NAMES}
@@ -101,7 +101,7 @@ class OwnPrefill(Adapter):
         )
 
 
-def _packed_heads(states: Tensor, inputs: OwnInputs) -> Tensor:
+def _packed_heads(states: Tensor, inputs: PrefillInputs) -> Tensor:
     """`[prompts, heads, padded, dim]` to `[rows, heads, width, dim]`."""
     packed = inputs.packed(states.transpose(1, 2)).transpose(1, 2)
     return packed.repeat_interleave(inputs.copies, 0)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..decoding.cache import cache_argument
 from ..errors import UnsupportedError
 from .base import Adapter
-from .own_prefill import OwnPrefill
+from .own_prefill import ModelPrefill
 from .packing import Packing
 
 
@@ -70,7 +70,7 @@ class DotsOCR(Adapter):
 PICTURES = "images_seq_mask"
 
 
-class DeepSeekOCR(OwnPrefill):
+class DeepSeekOCR(ModelPrefill):
     """One running position for every token, visual ones included.
 
     Raises:

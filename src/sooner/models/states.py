@@ -148,11 +148,11 @@ class StateLayer(LinearAttentionCacheLayerMixin):
         for kind, history in self.states.items():
             self.states[kind] = history[entries:]
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         for kind, history in self.states.items():
             self.states[kind] = [state[rows] for state in history]
 
-    def join(self, other: StateLayer) -> None:
+    def merge(self, other: StateLayer) -> None:
         """Put the rows of another cache's layer, which have nothing uncommitted, behind these."""
         for kind, history in self.states.items():
             new = other.states[kind][0]
@@ -235,20 +235,20 @@ class StateCache(SlotCache):
             for layer in self.state_layers:
                 layer.clear()
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         if rows != list(range(len(self.lengths))):
             for layer in self.state_layers:
-                layer.keep_rows(rows)
-        super().keep_rows(rows)
+                layer.select_rows(rows)
+        super().select_rows(rows)
 
     def borrow(self, other: SlotCache, rows: int) -> None:
-        """Nothing: a prompt's states are put behind those of other rows by `join`."""
+        """Nothing: a prompt's states are put behind those of other rows by `merge`."""
 
-    def join(self, other: SlotCache) -> None:
+    def merge(self, other: SlotCache) -> None:
         assert isinstance(other, StateCache)
         for mine, other_layer in zip(self.state_layers, other.state_layers, strict=True):
-            mine.join(other_layer)
-        super().join(other)
+            mine.merge(other_layer)
+        super().merge(other)
 
     def nbytes(self) -> int:
         """Bytes of slots and committed states of all rows and layers."""

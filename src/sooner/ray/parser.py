@@ -25,7 +25,7 @@ from .rows import Batch, Row, RowReader, batch_of, draft_of, is_page, place_of, 
 if TYPE_CHECKING:
     from ..storage.attempts import Attempts
     from ..tasks.parse import DraftParser, PageParser
-    from ..tasks.parse.forms import Ask
+    from ..tasks.parse.forms import FamilyPrompts
 
 logger = logging.getLogger("sooner")
 
@@ -40,7 +40,7 @@ class PagesParser(Protocol):
     """Parses pages, several at a time; `sooner.tasks.parse.ConcurrentParser` is one."""
 
     @property
-    def ask(self) -> Ask:
+    def ask(self) -> FamilyPrompts:
         """What the model is asked, and how it writes."""
         ...
 
@@ -250,7 +250,7 @@ class Turns:
         return not self._inside if alone else not self._waiting
 
 
-class OneByOne:
+class SinglePageParser:
     """A parser of one page at a time, behind the interface of one that takes many."""
 
     def __init__(self, parser: PageParser | DraftParser) -> None:
@@ -258,7 +258,7 @@ class OneByOne:
         self._thread = ThreadPoolExecutor(1, "parser")
 
     @property
-    def ask(self) -> Ask:
+    def ask(self) -> FamilyPrompts:
         return self.parser.ask
 
     async def parse(self, page: Page, draft: PageDraft | None = None) -> ParsedPage:
@@ -270,7 +270,7 @@ def drafts_parser() -> PagesParser:
     """Takes drafts as they are; loads nothing."""
     from ..tasks.parse import DraftParser
 
-    return OneByOne(DraftParser())
+    return SinglePageParser(DraftParser())
 
 
 def model_parser(

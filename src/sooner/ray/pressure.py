@@ -35,7 +35,7 @@ class RecentFigures(list[Any]):
             del self[:-RECENT]
 
 
-class MostRows(BackpressurePolicy):
+class RowLimit(BackpressurePolicy):
     """Lets a stage run while no more than so many blocks wait behind it."""
 
     def __init__(self, data_context: Any, topology: Any, resource_manager: Any) -> None:
@@ -48,7 +48,7 @@ class MostRows(BackpressurePolicy):
 
     @property
     def name(self) -> str:
-        return "MostRows"
+        return "RowLimit"
 
     def can_add_input(self, op: Any) -> bool:
         return self._waiting(op) < self._maximum
@@ -64,7 +64,7 @@ class MostRows(BackpressurePolicy):
         return int(self._topology[op].total_enqueued_output_blocks() + queued)
 
 
-POLICIES = [*ENABLED_BACKPRESSURE_POLICIES, MostRows]
+POLICIES = [*ENABLED_BACKPRESSURE_POLICIES, RowLimit]
 
 
 def configured(context: Any, max_rows: int, rows_a_block: int = 1) -> Any:

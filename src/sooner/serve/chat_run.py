@@ -217,7 +217,7 @@ def warm_up(target: Loaded, engine: Any) -> None:
     ids = target.tokenizer("1 2 3", add_special_tokens=False)["input_ids"] or [0]
     tokens = torch.tensor([ids], device=target.device)  # [1, tokens]
     inputs = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    request = engine.admit(inputs, max_new_tokens=WARM_TOKENS)
+    request = engine.add_request(inputs, max_new_tokens=WARM_TOKENS)
     while not engine.is_idle:
         engine.step()
     if request.error is not None:

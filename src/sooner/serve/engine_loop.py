@@ -30,8 +30,8 @@ logger = logging.getLogger("sooner.serve")
 
 Clock = Callable[[], float]
 OptionsOf = Callable[[GenerationJob, Callable[[], int]], Mapping[str, Any]]
-"""What `Engine.admit` is told of a job, but for its inputs, seed and priority; it may ask how many
-ids the job has committed."""
+"""The options of `Engine.add_request` for a job, but for its inputs, seed and priority; the second
+argument counts the ids that the job has committed."""
 
 
 class EngineDiedError(Exception):
@@ -65,7 +65,7 @@ class EngineLoop:
     Args:
         build: makes the engine, and another one when a step failed.
         limits: what it has room for.
-        options_of: a job's options of `Engine.admit`.
+        options_of: a job's options of `Engine.add_request`.
         clock: seconds, of any origin, the same as in `GenerationJob.arrived`.
         listener: hears of everything, for metrics.
         on_end: called when a job has ended, before it is told.
@@ -215,7 +215,7 @@ class EngineLoop:
             self._commit(pending, list(ids), drafted)
 
         try:
-            pending.request = self.engine.admit(
+            pending.request = self.engine.add_request(
                 job.inputs, seed=pending.seed, on_tokens=tell, priority=ticket.due,
                 **self.options_of(job, lambda: len(ticket.output)),
             )  # fmt: skip

@@ -1,4 +1,4 @@
-"""A job in the words of `Engine.admit`: sampling, stops, drafts and grammar as its options."""
+"""A job as the arguments of `Engine.add_request`: sampling, stops, drafts and grammar."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ class AllowedTokens(LogitsProcessor):
 
 
 class JobOptions:
-    """What `Engine.admit` is told of a job, but for its inputs, seed and priority.
+    """What `Engine.add_request` is told of a job, but for its inputs, seed and priority.
 
     A job's `prediction` is its draft, whatever the engine's method. Where that looks drafts up, it
     looks there, too; otherwise the job is decoded by `HSD`, in a batch of such jobs.

@@ -48,7 +48,7 @@ class EngineThread:
     Args:
         build: makes the engine, in that thread; called again when a step failed.
         limits: what it has room for.
-        options_of: a job's options of `Engine.admit`.
+        options_of: a job's options of `Engine.add_request`.
         max_waiting: jobs that may be held beside those that have a row; more are refused.
         warm_up: run on the new engine before the first job is taken.
         listener: hears of every job, in that thread, for metrics.

@@ -251,7 +251,7 @@ class EngineLike(Protocol):
     @property
     def is_idle(self) -> bool: ...
 
-    def admit(
+    def add_request(
         self,
         inputs: Mapping[str, Any],
         *,

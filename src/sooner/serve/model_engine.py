@@ -18,10 +18,10 @@ NO_TOKEN = -1
 class ModelEngine(Engine):
     """An engine that takes tensors of CPUs, and what `JobOptions` says of jobs."""
 
-    def admit(
+    def add_request(
         self, inputs: Mapping[str, Any], *, media_keys: Sequence[str] = (), **options: Any
     ) -> Request:
-        """Queue a request; see `Engine.admit`.
+        """Queue a request; see `Engine.add_request`.
 
         Args:
             media_keys: as there, but of no use where a processor made another number of pictures of
@@ -35,4 +35,4 @@ class ModelEngine(Engine):
         }
         if "eos_token_id" in options and not options["eos_token_id"]:
             options["eos_token_id"] = NO_TOKEN
-        return super().admit(placed, media_keys=keys, **options)
+        return super().add_request(placed, media_keys=keys, **options)

@@ -39,7 +39,7 @@ class Deviation:
         return cls(counts, limit)
 
     @torch.inference_mode()
-    def join(self, other: Deviation) -> None:
+    def merge(self, other: Deviation) -> None:
         """Count for the original rows of `other`, too, numbered behind these."""
         for line, limit in zip(other._lines, other._limits, strict=True):
             if not self._free:  # as many lines again, so that joining stays cheap

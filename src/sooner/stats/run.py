@@ -257,7 +257,7 @@ class Stats:
         self.runs += [length for length in self._open_runs.values() if length]
         self._open_runs.clear()
 
-    def join(self, other: Stats, start: int) -> None:
+    def merge(self, other: Stats, start: int) -> None:
         """Count what `other` has counted, too; its rows are numbered from `start` on from now."""
         for name in ("tokens", "decode_tokens", "nfe", "num_draft_tokens", "num_draft_levels"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -275,7 +275,7 @@ class Stats:
         if other.mode != EXACT:
             self.mode = other.mode
         if self.deviation is not None and other.deviation is not None:
-            self.deviation.join(other.deviation)
+            self.deviation.merge(other.deviation)
 
     @property
     def num_spec_steps(self) -> int:

@@ -205,8 +205,8 @@ class _WatchedDrafter(Drafter):
         self.watch.drafting()
         return self.inner.propose(outcome)
 
-    def keep_rows(self, rows: list[int]) -> None:
-        self.inner.keep_rows(rows)
+    def select_rows(self, rows: list[int]) -> None:
+        self.inner.select_rows(rows)
 
     def close(self) -> None:
         self.inner.close()

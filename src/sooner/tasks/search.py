@@ -53,7 +53,7 @@ class SearchCallbacks:
 
 
 @dataclass(frozen=True)
-class Wish:
+class SearchRequest:
     """The videos and prompt of a search.
 
     Attributes:
@@ -77,7 +77,7 @@ class Searched:
 
 def search_patterns(
     pair: ModelPair,
-    wish: Wish,
+    wish: SearchRequest,
     settings: SearchSettings,
     sidecar: Path | None = None,
     callbacks: SearchCallbacks | None = None,
@@ -116,7 +116,7 @@ def read_sample(
     path: Path,
     pair: ModelPair,
     adapter: Adapter,
-    wish: Wish,
+    wish: SearchRequest,
     settings: SearchSettings,
     callbacks: SearchCallbacks,
 ) -> tuple[SearchSample, int]:
@@ -195,7 +195,7 @@ def means(table: PatternTable) -> dict[str, float]:
 
 def attention_map(
     pair: ModelPair,
-    wish: Wish,
+    wish: SearchRequest,
     layer: int,
     head: int,
     callbacks: SearchCallbacks | None = None,

@@ -137,11 +137,11 @@ class AlignedDrafter(Drafter):
         self.depth, self.width = depth, width
         self.pending = (0, 0)  # rows and nodes of the trees that are verified
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         if self._make is None:  # else they are made of the rows that go on behind the prefill
             self.rows = [self.rows[row] for row in rows]
 
-    def join(self, other: AlignedDrafter) -> None:
+    def merge(self, other: AlignedDrafter) -> None:
         draws = {drafter.context.processing.do_sample for drafter in (self, other)}
         if self.is_relaxed and len(draws) > 1:
             raise UnsupportedError(

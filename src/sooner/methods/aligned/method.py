@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
-from ...decoding.acceptance import Verdict, follow
+from ...decoding.acceptance import VerifyResult, follow
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...decoding.noise import RowNoise
@@ -37,7 +37,7 @@ def follow_threshold(acceptance_threshold: float) -> Rule:
     """Returns a rule that descends by eq. 8 to 11 with an acceptance threshold below 1."""
 
     @pure
-    def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+    def rule(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> VerifyResult:
         choices = processing.choose(scores, tree, noise)
         return follow(tree, accepted_choices(tree, scores, choices, acceptance_threshold))
 

@@ -43,7 +43,7 @@ class AssistantDrafter(SizedDrafter):
         self.levels = [0] * len(outcome.rows.active)
         return iter(())
 
-    def join(self, other: AssistantDrafter) -> None:
+    def merge(self, other: AssistantDrafter) -> None:
         self.levels += other.levels
 
     def draft(self, outcome: Outcome) -> Tree:

@@ -22,7 +22,7 @@ from .runner import BlockRunner
 from .tree import MarginalTree, RankPairs
 
 
-class HeardContext:
+class PrefillContext:
     """The context of the prompts, as the prefill passes the target's states."""
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class HeardContext:
             self.lengths, self.width, self._parts = prompt.lengths, prompt.width, []
         self._parts.append(context)
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         self._parts = [part[torch.tensor(rows, device=part.device)] for part in self._parts]
         self.lengths = [self.lengths[row] for row in rows]
@@ -58,7 +58,7 @@ class HeardContext:
         return context[:, :-1], [length - 1 for length in self.lengths]
 
 
-class BlockDrafter(ReadingDrafter[BlockRunner, HeardContext]):
+class BlockDrafter(ReadingDrafter[BlockRunner, PrefillContext]):
     """Drafts a block with one forward of a DFlash drafter.
 
     A run that stays plain pays one projection a prompt token for the entries of the cache.
@@ -78,7 +78,7 @@ class BlockDrafter(ReadingDrafter[BlockRunner, HeardContext]):
     """
 
     def __init__(self, model: Any, context: Context, sizing: TreeSize, draws: bool) -> None:
-        super().__init__(context, sizing, HeardContext())
+        super().__init__(context, sizing, PrefillContext())
         self.model = model
         self.draws = draws
         self.pairs = RankPairs()
@@ -98,12 +98,12 @@ class BlockDrafter(ReadingDrafter[BlockRunner, HeardContext]):
     def record(self, outcome: Outcome) -> None:
         super().record(replace(outcome, hidden=self._entries(outcome.hidden)))
 
-    def make_runner(self, prompt: HeardContext) -> BlockRunner:
+    def make_runner(self, prompt: PrefillContext) -> BlockRunner:
         limit = self.context.stopping.limit or 0
         room = prompt.width + limit + self.model.config.block_size
         return BlockRunner(self.model, self.context.target, room)
 
-    def read_prompt(self, runner: BlockRunner, prompt: HeardContext) -> None:
+    def read_prompt(self, runner: BlockRunner, prompt: PrefillContext) -> None:
         runner.remember(*prompt.entries())
 
     def forwards(self) -> int:

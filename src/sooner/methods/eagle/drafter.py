@@ -16,7 +16,7 @@ from ...models.packing import Packing
 from ..context import Context
 from ..sized_draft import ReadingDrafter
 from ..sizing.tree import TreeSize
-from .runner import HeadRunner, HeardPrompt
+from .runner import HeadRunner, PromptStates
 
 
 @dataclass(frozen=True)
@@ -164,7 +164,7 @@ class Growth:
         return Tree.of(self.tokens.gather(1, index), parents, sizes, is_chain=is_chain)
 
 
-class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
+class EagleDrafter(ReadingDrafter[HeadRunner, PromptStates]):
     """Grows a tree after each of the target's forwards.
 
     Args:
@@ -183,7 +183,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
         top_k: int,
         legal: Sequence[int] | None = None,
     ) -> None:
-        super().__init__(context, sizing, HeardPrompt())
+        super().__init__(context, sizing, PromptStates())
         self.head = head
         vocab = head.vocab_size or context.target.vocab_size  # that can be drafted at all
         self.top_k = min(top_k, vocab if legal is None else min(vocab, len(legal)))
@@ -203,14 +203,14 @@ class EagleDrafter(ReadingDrafter[HeadRunner, HeardPrompt]):
         result: Tensor = self.head.embed(prompt.embeds, ids, prompt.visual)
         return result
 
-    def make_runner(self, prompt: HeardPrompt) -> HeadRunner:
+    def make_runner(self, prompt: PromptStates) -> HeadRunner:
         context = self.context
         limit, largest = context.stopping.limit or 0, self.sizing.largest
         block = (self.top_k + 1) * (largest.depth + 1)  # committed at once, or of one tree
         slots = prompt.embeds.shape[1] + limit + block
         return HeadRunner(self.head, context.target, slots, block, self.legal)
 
-    def read_prompt(self, runner: HeadRunner, prompt: HeardPrompt) -> None:
+    def read_prompt(self, runner: HeadRunner, prompt: PromptStates) -> None:
         positions = None
         if self.head.wants_positions:
             runner.count_from(prompt.next_position, prompt.lengths)

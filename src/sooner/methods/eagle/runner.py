@@ -16,7 +16,7 @@ from ...errors import UnsupportedError
 from ..sized_draft import DraftRunner, Part
 
 
-class HeardPrompt:
+class PromptStates:
     """The prompt's embeddings, positions and states, as the prefill passes them."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ class HeardPrompt:
             )
         return states
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
         index = torch.tensor(rows, device=self.embeds.device)
         self.embeds = self.embeds[index]
@@ -272,16 +272,16 @@ class HeadRunner(DraftRunner):
         if self._delta is not None:
             self._delta.use(rows)
 
-    def keep_rows(self, rows: list[int]) -> None:
-        super().keep_rows(rows)
+    def select_rows(self, rows: list[int]) -> None:
+        super().select_rows(rows)
         if self._delta is not None:
-            self._delta.keep_rows(torch.tensor(rows, dtype=torch.long))
+            self._delta.select_rows(torch.tensor(rows, dtype=torch.long))
 
-    def join(self, other: HeadRunner) -> None:
-        super().join(other)
+    def merge(self, other: HeadRunner) -> None:
+        super().merge(other)
         if self._delta is not None:
             assert other._delta is not None
-            self._delta.join(other._delta.used)
+            self._delta.merge(other._delta.used)
 
     def _at(self, slots: Tensor) -> tuple[Tensor, Tensor]:
         """The rotation of what lies in `slots [rows or 1, entries]`."""

@@ -89,16 +89,16 @@ class Shift:
         source: place of the last window that each place of the next one was, and one more place,
             `[rows, places + 1]`.
         drafted: leading places of each row that have a draft and a distribution.
-        judged: leading places of each row that have a distribution.
+        verified: leading places of each row that have a distribution.
         sizes: places of each row's next window.
-        sent: what draws need of the host, in one upload, `[rows, 4 + seen]`: `drafted`, `judged`,
+        sent: what draws need of the host, in one upload, `[rows, 4 + seen]`: `drafted`, `verified`,
             `sizes` and the place in its picture of each row, then what it said last. `None` where
             nothing is drawn.
     """
 
     source: Tensor
     drafted: list[int]
-    judged: list[int]
+    verified: list[int]
     sizes: list[int]
     sent: Tensor | None
 
@@ -134,11 +134,13 @@ class JacobiDrafter(Drafter):
         self.pending = Tree.empty(context.rows.batch, context.target.device)
         self.sizes = [0] * context.rows.batch  # of the pending windows
 
-    def keep_rows(self, rows: list[int]) -> None:
-        self.pending = self.pending.keep_rows(torch.tensor(rows, device=self.pending.tokens.device))
+    def select_rows(self, rows: list[int]) -> None:
+        self.pending = self.pending.select_rows(
+            torch.tensor(rows, device=self.pending.tokens.device)
+        )
         self.sizes = [self.sizes[row] for row in rows]
 
-    def join(self, other: JacobiDrafter) -> None:
+    def merge(self, other: JacobiDrafter) -> None:
         """Nothing is pending of rows that have just begun."""
         have, new = self.pending, other.pending.rows
         self.pending = Tree.chain(
@@ -173,13 +175,13 @@ class JacobiDrafter(Drafter):
         source = outcome.committed.entries[:, None] + line  # behind the root and what was accepted
         rows = list(zip(self.sizes, outcome.accepted, sizes, strict=True))
         drafted = [min(max(last - accepted - 1, 0), size) for last, accepted, size in rows]
-        judged = [min(max(last - accepted, 0), size) for last, accepted, size in rows]
+        verified = [min(max(last - accepted, 0), size) for last, accepted, size in rows]
         sent = None
         if self.context.processing.do_sample and any(sizes):
             outputs = self._outputs(outcome, places)
-            lines = zip(drafted, judged, sizes, places, outputs, strict=True)
+            lines = zip(drafted, verified, sizes, places, outputs, strict=True)
             sent = torch.tensor([[*counts, *tail] for *counts, tail in lines], device=device)
-        return Shift(source.clamp(max=self.pending.nodes), drafted, judged, sizes, sent)
+        return Shift(source.clamp(max=self.pending.nodes), drafted, verified, sizes, sent)
 
     def _size(self, budget: int, place: int) -> int:
         """Returns places to draft; the last token of a row or picture is left to the
@@ -195,7 +197,7 @@ class JacobiDrafter(Drafter):
         2021).
         """
         best = outcome.scores.argmax(-1)  # [rows, 1 + nodes]
-        # Behind the last judged place, which padding may not reach, the last argmax is repeated.
+        # Behind the last verified place, which padding may not reach, the last argmax is repeated.
         last = self.pending.sizes[:, None]
         return Tree.chain(best.gather(1, torch.minimum(shift.source[:, :-1], last)), shift.sizes)
 
@@ -249,18 +251,18 @@ class JacobiDrafter(Drafter):
         """
         assert shift.sent is not None
         device = tokens.device
-        drafted, judged, roots = shift.sent[:, 0], shift.sent[:, 1], shift.sent[:, 3:4]
+        drafted, verified, roots = shift.sent[:, 0], shift.sent[:, 1], shift.sent[:, 3:4]
         line = torch.arange(tail.start, tail.stop, device=device)
         here = torch.arange(len(tokens), device=device)
         draws, new, probs = draws.of(tail), tokens[:, tail], probs[:, tail]
-        # The place behind the last draft was judged too, so it need not be guessed.
+        # The place behind the last draft was verified too, so it need not be guessed.
         length = _leading(drafted - tail.start, len(line))
         return JacobiWindow(
             tokens=torch.where(length, new, gumbel_draw(probs, draws)),
             probs=probs,
             newest=p[here, self.pending.sizes],
-            filled=judged - tail.start,
-            minimum=min(shift.judged) - tail.start,
+            filled=verified - tail.start,
+            minimum=min(shift.verified) - tail.start,
             grid_places=torch.where(roots >= 0, roots + line, -1),
             output=torch.cat([shift.sent[:, 4:], tokens[:, : tail.start]], 1),
             draws=draws,

@@ -1,4 +1,4 @@
-"""Grouped speculative decoding: a draft is judged by the company it keeps."""
+"""Grouped speculative decoding: a draft is verified by the company it keeps."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...decoding.acceptance import Verdict, accepted_run, pick_bonus, residual
+from ...decoding.acceptance import VerifyResult, accepted_run, pick_bonus, residual
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...decoding.noise import RowNoise
@@ -77,15 +77,17 @@ class GSD(Method):
             return drafter, follow_choices
         neighbours = _neighbours(context, self.group)
 
-        def judge(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+        def verify(
+            tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
+        ) -> VerifyResult:
             if tree.probs is None:
                 return follow_choices(tree, scores, processing, noise)
             return reject_groups(tree, processing.probabilities(scores), neighbours, noise)
 
-        return drafter, judge
+        return drafter, verify
 
 
-def reject_groups(tree: Tree, p: Tensor, neighbours: Tensor, noise: RowNoise) -> Verdict:
+def reject_groups(tree: Tree, p: Tensor, neighbours: Tensor, noise: RowNoise) -> VerifyResult:
     """Returns rejection sampling of a drawn chain in which groups are compared instead of tokens.
 
     Args:
@@ -107,7 +109,7 @@ def reject_groups(tree: Tree, p: Tensor, neighbours: Tensor, noise: RowNoise) ->
     q_last = torch.where(whole[:, None], 0.0, tree.probs[here, accepted])
     bonus = pick_bonus(residual(p[here, accepted], q_last), noise, accepted)
     path = torch.arange(1, 1 + nodes, device=p.device).expand(tree.rows, -1)
-    return Verdict(path, accepted, bonus)
+    return VerifyResult(path, accepted, bonus)
 
 
 def _neighbours(context: Context, group: int) -> Tensor:

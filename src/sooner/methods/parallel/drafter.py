@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ...decoding.acceptance import Guess, Verdict, reject_chain
+from ...decoding.acceptance import Guess, VerifyResult, reject_chain
 from ...decoding.interface import Drafter, Outcome
 from ...decoding.noise import RowNoise
 from ...decoding.rows import Rows
@@ -20,7 +20,7 @@ from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..rules import follow_choices
 from ..sizing.chain import CostModel
 from ..sizing.costs import Acceptance, RoundCost
-from .policy import BoardView, Patience, Plan
+from .policy import BoardView, Plan, WorkerTimeout
 from .tap import OnStates
 from .worker import Worker
 
@@ -46,7 +46,7 @@ class ParallelDrafter(Drafter):
         context: the run.
         worker: already encoding the draft's prompt.
         rank: chooses kept visual tokens; `None` keeps all.
-        listen: hears the target's prefill, and tells what `rank` judges by.
+        listen: hears the target's prefill, and tells what `rank` verifies by.
         num_draft_tokens: most tokens verified at once.
         experience: the acceptance of earlier runs, and where more of it goes.
     """
@@ -76,7 +76,7 @@ class ParallelDrafter(Drafter):
         self.ran = RoundCost()
         self._worked = (0, 0)  # draft forwards and their nanoseconds, when last looked at
         self.view = BoardView(worker.board)
-        self.patience = Patience(worker, self._warn)
+        self.patience = WorkerTimeout(worker, self._warn)
         self.token_indices: list[list[int]] = []
         self.started = False
         self._warned = False
@@ -148,7 +148,7 @@ class ParallelDrafter(Drafter):
             self.model.observe_verdicts(*self._unasked(outcome))
 
     def _unasked(self, outcome: Outcome) -> tuple[list[int], list[int]]:
-        """Returns drafts of each row, 0 or 1, that a plain round has judged by the way, and those
+        """Returns drafts of each row, 0 or 1, that a plain round has verified by the way, and those
         right.
 
         So a draft that is not worth verifying now is noticed when it gets better.
@@ -239,13 +239,13 @@ class ParallelDrafter(Drafter):
             torch.tensor(known, device=device),
         )
 
-    def judge(
+    def verify(
         self,
         tree: Tree,
         scores: Tensor,
         processing: Processing,
         noise: RowNoise,
-    ) -> Verdict:
+    ) -> VerifyResult:
         """Rejection sampling whose bonus token is coupled with the worker's next draft token."""
         if not processing.do_sample:
             return follow_choices(tree, scores, processing, noise)
@@ -256,10 +256,10 @@ class ParallelDrafter(Drafter):
             tree = replace(tree, probs=empty)
         return reject_chain(tree, p, noise, guess)
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         self.pending = [self.pending[row] for row in rows]
         self.originals = [self.originals[row] for row in rows]
-        self.worker.keep_rows(self.originals)
+        self.worker.select_rows(self.originals)
 
     def close(self) -> None:
         if self.tap is not None:

@@ -88,7 +88,7 @@ class Mailbox:
         self.state[UPDATE] = number
         self._post()
 
-    def keep_rows(self, rows: Sequence[int]) -> None:
+    def select_rows(self, rows: Sequence[int]) -> None:
         """Only these original rows go on."""
         active = torch.zeros_like(self.active)
         active[list(rows)] = True

@@ -199,7 +199,7 @@ class ParallelVLM(Method):
         worker = self._worker(job, context.rows.active, spawned)
         rank, listen = self._rank(context), self._listen(context, depth)
         drafter = ParallelDrafter(context, worker, rank, listen, self._longest, self.experience)
-        return drafter, drafter.judge
+        return drafter, drafter.verify
 
     def _worker(self, job: DraftJob, rows: list[int], spawned: SpawnedDraft | None) -> Worker:
         if spawned is not None:

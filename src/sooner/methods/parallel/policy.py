@@ -22,7 +22,7 @@ IN_VAIN = 1.5
 for a draft whose forward is long, `PATIENCE` of its forwards instead."""
 
 
-class Patience:
+class WorkerTimeout:
     """Waits for a worker, until it has hung too long; then only once it moves again.
 
     One budget serves every wait of a run, the one for its end included. A worker that nobody waits
@@ -161,7 +161,7 @@ class Plan:
     """The best numbers of tokens to verify by what is known now, made anew every few rounds.
 
     Where the best plan gains nothing, rounds are plain and the worker rests, but for a token now
-    and then, which plain rounds judge by the way.
+    and then, which plain rounds verify by the way.
 
     Args:
         model: costs and acceptance, measured meanwhile.

@@ -106,15 +106,15 @@ class DraftStream:
         for row, tokens in zip(self.rows, new, strict=True):
             row.commit(tokens)
 
-    def keep_rows(self, rows: list[int]) -> None:
+    def select_rows(self, rows: list[int]) -> None:
         """Drop every row but `rows`."""
-        self.runner.keep_rows(rows)
-        self.processing.keep_rows(rows)
+        self.runner.select_rows(rows)
+        self.processing.select_rows(rows)
         self.prompt_lengths = [self.prompt_lengths[row] for row in rows]
         self.rows = [self.rows[row] for row in rows]
         self.originals = [self.originals[row] for row in rows]
         index = torch.tensor(rows, device=self.opening.device)
-        self.opening, self.noise = self.opening[index], self.noise.keep_rows(index)
+        self.opening, self.noise = self.opening[index], self.noise.select_rows(index)
 
     @property
     def wants_more(self) -> bool:
@@ -283,7 +283,7 @@ class DraftServer:
         if not stay:
             return  # the run ends
         if len(stay) < len(stream.originals):
-            stream.keep_rows(stay)
+            stream.select_rows(stay)
         before = [row.rollbacks for row in stream.rows]
         stream.update(
             [

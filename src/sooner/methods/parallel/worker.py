@@ -68,10 +68,10 @@ class Worker:
             self.mail.commit(number, new)
             self._notify()
 
-    def keep_rows(self, rows: Sequence[int]) -> None:
+    def select_rows(self, rows: Sequence[int]) -> None:
         """Only these original rows go on; a worker that is gone ignores it."""
         if self.failure is None:
-            self.mail.keep_rows(rows)
+            self.mail.select_rows(rows)
             self._notify()
 
     def _notify(self) -> None:

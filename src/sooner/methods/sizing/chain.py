@@ -25,8 +25,8 @@ TRIAL_TOKENS = 2
 MEMORY_OF_FAILURE = 0.2
 """Weight that old acceptance keeps when speculation is tried again: the text may have changed."""
 
-HOPELESS, JUDGED = 0.1, 4.0
-"""Acceptance below which a row of a batch drafts no more, from so many judged tokens on."""
+HOPELESS, KNOWN_FROM = 0.1, 4.0
+"""Acceptance below which a row of a batch drafts no more, from so many verified tokens on."""
 
 ROW_TRIAL_EVERY = 16
 """Rounds after which such a row drafts a little once more; the batch's forward has room for it."""
@@ -59,7 +59,7 @@ class CostModel:
             self.experience.rate if rate is None else rate
         )  # weak evidence: another text may be harder
         self._accepted, self._refused = WEIGHT * expected, WEIGHT * (1 - expected)
-        self._depths: list[list[float]] = []  # at each depth: accepted, judged
+        self._depths: list[list[float]] = []  # at each depth: accepted, verified
 
     def observe_draft(self, seconds_each: float, rows: int = 1) -> None:
         """A draft forward over `rows` took `seconds_each`."""
@@ -108,7 +108,7 @@ class CostModel:
         """Let the acceptance seen so far weigh only `share` as much as before."""
         self._accepted *= share
         self._refused *= share
-        self._depths = [[share * right, share * judged] for right, judged in self._depths]
+        self._depths = [[share * right, share * verified] for right, verified in self._depths]
 
     @property
     def acceptance(self) -> float:
@@ -116,11 +116,11 @@ class CostModel:
 
         Earlier ones, of this run and others, count unless recent ones contradict them.
         """
-        earlier, judged = self.experience, self._accepted + self._refused
+        earlier, verified = self.experience, self._accepted + self._refused
         rate, weight = earlier.rate, KNOWN_WEIGHT if earlier.is_known else 0.0
-        if abs(self._accepted - judged * rate) > DOUBT * math.sqrt(judged * rate * (1 - rate)):
+        if abs(self._accepted - verified * rate) > DOUBT * math.sqrt(verified * rate * (1 - rate)):
             weight = 0.0
-        return (self._accepted + weight * rate) / (judged + weight)
+        return (self._accepted + weight * rate) / (verified + weight)
 
     def draft_seconds(self, rows: int = 1) -> float | None:
         """Time of a draft forward, or `None` before the first."""
@@ -147,11 +147,11 @@ class CostModel:
         largest]`; of one row if `rates` is `None`."""
         overall, depths = self.acceptance, []
         for depth in range(largest):
-            right, judged = self._depths[depth] if depth < len(self._depths) else (0.0, 0.0)
-            depths.append((right + DEPTH_WEIGHT * overall) / (judged + DEPTH_WEIGHT))
+            right, verified = self._depths[depth] if depth < len(self._depths) else (0.0, 0.0)
+            depths.append((right + DEPTH_WEIGHT * overall) / (verified + DEPTH_WEIGHT))
         if rates is None:
             return [depths]
-        # Deep tokens are judged where those before them were right, in the better rows.
+        # Deep tokens are verified where those before them were right, in the better rows.
         shape = [min(chance / overall, 1.0) for chance in depths]
         return [[rate * part for part in shape] for rate in rates]
 
@@ -284,15 +284,15 @@ class _Row:
         return _Row(state, known.kind, is_drafted)
 
     @property
-    def judged(self) -> float:
+    def verified(self) -> float:
         return self.accepted + self.refused
 
     @property
     def is_hopeless(self) -> bool:
-        return self.judged >= JUDGED and self.accepted < HOPELESS * self.judged
+        return self.verified >= KNOWN_FROM and self.accepted < HOPELESS * self.verified
 
     def observe(self, drafted: int, accepted: int) -> None:
-        """A round judged `drafted` tokens and took `accepted` of them."""
+        """A round verified `drafted` tokens and took `accepted` of them."""
         self.last = 1 + accepted
         self.output += self.last
         self.rounds += 1
@@ -337,7 +337,7 @@ class AdaptiveDraftLength(DraftLength):
         self._rows: dict[int, _Row] = {}
         self._had_peers = False
         self._share = 1.0  # of the gain of what was chosen last, that a closed batch keeps
-        self._untimed = 0  # rounds that were judged and whose time is not known yet
+        self._untimed = 0  # rounds that were verified and whose time is not known yet
 
     def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
         known = self.model.experience
@@ -463,7 +463,7 @@ class AdaptiveDraftLength(DraftLength):
         begins.
         """
         expected = row.known.rate if row.known.is_known else self.model.acceptance
-        return (row.accepted + WEIGHT * expected) / (row.judged + WEIGHT)
+        return (row.accepted + WEIGHT * expected) / (row.verified + WEIGHT)
 
     def observe_cost(self, done: RoundCost, tokens: float) -> None:
         model = self.model

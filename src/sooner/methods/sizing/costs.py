@@ -19,7 +19,7 @@ PRIOR, WEIGHT = 2 / 3, 3.0
 LOOKUP = "found"
 """In the kind of drafts that are found in a row's own text: `(FOUND, kind of its prompt)`."""
 ENOUGH = 12.0
-"""Judged draft tokens from which on acceptance counts as known."""
+"""Verified draft tokens from which on acceptance counts as known."""
 
 
 class Recent:
@@ -48,7 +48,7 @@ class RoundCost:
         drafting: seconds that drafting took.
         forwards: draft forwards, or levels of a tree.
         missed: tokens that the first of them had to catch up with, where that took time.
-        seconds: from when the draft was handed over until it was judged.
+        seconds: from when the draft was handed over until it was verified.
         members: rows of the draft forwards; `None` is all of them.
     """
 
@@ -359,7 +359,7 @@ class Acceptance:
         return self._kinds.setdefault(kind, made)
 
     def observe(self, drafted: Sequence[int], accepted: Sequence[int]) -> None:
-        """A round judged `drafted` tokens of each row and took `accepted` of them."""
+        """A round verified `drafted` tokens of each row and took `accepted` of them."""
         if not any(drafted):
             return
         if self.whole is not None:
@@ -399,7 +399,7 @@ def is_lookup(kind: Hashable) -> bool:
 def verdicts(drafted: Sequence[int], accepted: Sequence[int]) -> tuple[float, float]:
     """Draft tokens accepted and refused in a round, mean over rows.
 
-    Behind the first refusal of a row nothing is judged, so a row refuses one token or none.
+    Behind the first refusal of a row nothing is verified, so a row refuses one token or none.
     """
     rows = len(drafted)
     refused = sum(good < many for many, good in zip(drafted, accepted, strict=True))

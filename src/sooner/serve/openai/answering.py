@@ -15,7 +15,7 @@ from .usage import ChoiceUsage
 
 
 @dataclass(eq=False)
-class AskedChoice:
+class PendingChoice:
     """A choice, the job that makes it, and how that ended."""
 
     choice: Choice
@@ -93,16 +93,18 @@ class Answering:
     def __init__(
         self,
         service: Service,
-        choices: Sequence[AskedChoice],
+        choices: Sequence[PendingChoice],
         clock: Callable[[], float],
         mail: EventMail,
     ) -> None:
         self.service, self.choices, self.clock, self.mail = service, list(choices), clock, mail
         self.notes: tuple[str, ...] = ()
-        self._events: deque[tuple[AskedChoice, Event]] = deque()
+        self._events: deque[tuple[PendingChoice, Event]] = deque()
         self._news = asyncio.Event()
-        self._submitted: list[AskedChoice] = []
-        self._begun: set[AskedChoice] = set()  # that have told something; the engine's thread's own
+        self._submitted: list[PendingChoice] = []
+        self._begun: set[PendingChoice] = (
+            set()
+        )  # that have told something; the engine's thread's own
 
     @property
     def is_done(self) -> bool:
@@ -187,25 +189,25 @@ class Answering:
             for choice in self.choices
         ]
 
-    def _tell(self, loop: asyncio.AbstractEventLoop, choice: AskedChoice, event: Event) -> None:
+    def _tell(self, loop: asyncio.AbstractEventLoop, choice: PendingChoice, event: Event) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
         is_end = isinstance(event, Finished)
         is_urgent = is_end or choice.choice.has_stops or choice not in self._begun
         self._begun.add(choice)
         self.mail.put(loop, partial(self._take, choice, event), is_urgent)
 
-    def _take(self, choice: AskedChoice, event: Event) -> None:
+    def _take(self, choice: PendingChoice, event: Event) -> None:
         self._events.append((choice, event))
         self._news.set()
 
-    def _goes_on(self, choice: AskedChoice) -> bool:
+    def _goes_on(self, choice: PendingChoice) -> bool:
         """Returns whether the next event is more tokens of a choice that is not over."""
         if not self._events or choice.choice.is_over:
             return False
         following, event = self._events[0]
         return following is choice and isinstance(event, Tokens)
 
-    def _apply(self, choice: AskedChoice, event: Event) -> Update:
+    def _apply(self, choice: PendingChoice, event: Event) -> Update:
         if isinstance(event, Tokens):
             update = choice.choice.add(event)
             if choice.choice.is_over:  # a stop string, which only we know of
@@ -215,12 +217,12 @@ class Answering:
         self._raise_if_failed(choice, event)
         return choice.choice.end(event)
 
-    def _cancel(self, choice: AskedChoice) -> None:
+    def _cancel(self, choice: PendingChoice) -> None:
         if choice.end is None and not choice.is_cancelled:
             choice.is_cancelled = True
             self.service.cancel(choice.job)
 
-    def _raise_if_failed(self, choice: AskedChoice, event: Finished) -> None:
+    def _raise_if_failed(self, choice: PendingChoice, event: Finished) -> None:
         if choice.choice.is_over or event.reason in ("stop", "length"):
             return
         if event.reason == "deadline":

@@ -12,7 +12,7 @@ from .usage import ChoiceUsage
 
 
 @dataclass(frozen=True)
-class ToldToken:
+class OutputToken:
     """A token that counts.
 
     Attributes:
@@ -35,7 +35,7 @@ class Update:
     """What one event, or several behind one another, added to a choice."""
 
     pieces: list[AnswerPiece] = field(default_factory=list)
-    tokens: list[ToldToken] = field(default_factory=list)
+    tokens: list[OutputToken] = field(default_factory=list)
 
     @property
     def is_empty(self) -> bool:
@@ -103,7 +103,7 @@ class Choice:
             logprob = None if event.logprobs is None else event.logprobs[place]
             is_end = token in self.stop_token_ids
             leads = not self._tokens
-            entry = ToldToken(token, is_drafted, self._letters, logprob, is_end, leads)
+            entry = OutputToken(token, is_drafted, self._letters, logprob, is_end, leads)
             update.tokens.append(entry)
             self._tokens += 1
             self._drafts += is_drafted

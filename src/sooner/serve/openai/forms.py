@@ -22,7 +22,7 @@ from .answers import (
     TextCompletion,
     TokenUsage,
 )
-from .choice import Choice, ToldToken, Update
+from .choice import Choice, OutputToken, Update
 from .logprobs import TokenTexts
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 from .tools import AnswerPiece
@@ -33,7 +33,7 @@ class Collected:
     """All updates of one choice."""
 
     pieces: list[AnswerPiece] = field(default_factory=list)
-    tokens: list[ToldToken] = field(default_factory=list)
+    tokens: list[OutputToken] = field(default_factory=list)
 
     def add(self, update: Update) -> None:
         self.pieces += update.pieces
@@ -80,7 +80,7 @@ class _Form:
     def has_logprobs(self) -> bool:
         return self.request.num_logprobs is not None
 
-    def extras(self, tokens: Sequence[ToldToken]) -> dict[str, Any]:
+    def extras(self, tokens: Sequence[OutputToken]) -> dict[str, Any]:
         """Returns fields that are there if they were asked for."""
         if not self.request.return_token_origins:
             return {}
@@ -160,7 +160,7 @@ class ChatForm(_Form):
         self,
         choice: Choice,
         delta: AnswerMessage,
-        tokens: Sequence[ToldToken],
+        tokens: Sequence[OutputToken],
         reason: Any,
     ) -> ChatCompletionChunk:
         choice_delta = ChatDelta(
@@ -171,7 +171,7 @@ class ChatForm(_Form):
             **self.head, object="chat.completion.chunk", choices=[choice_delta]
         )
 
-    def _logprobs(self, tokens: Sequence[ToldToken]) -> Any:
+    def _logprobs(self, tokens: Sequence[OutputToken]) -> Any:
         return self.texts.chat_logprobs(tokens) if self.has_logprobs else None
 
     def _delta(self, pieces: Sequence[AnswerPiece]) -> AnswerMessage:
@@ -274,7 +274,7 @@ class TextForm(_Form):
         return prompt if isinstance(prompt, str) else self.texts.decode(prompt)
 
     def _choice(
-        self, choice: Choice, text: str, tokens: Sequence[ToldToken], reason: Any
+        self, choice: Choice, text: str, tokens: Sequence[OutputToken], reason: Any
     ) -> TextChoice:
         logprobs = self.texts.text_logprobs(tokens) if self.has_logprobs else None
         return TextChoice(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from .answers import ChatLogprobs, ContentLogprob, TextLogprobs, TokenOrigin, TopLogprob
-from .choice import ToldToken
+from .choice import OutputToken
 from .text import BROKEN
 
 MIN_LOGPROB = -9999.0
@@ -82,7 +82,7 @@ class TokenTexts:
         )
         return text
 
-    def chat_logprobs(self, tokens: Sequence[ToldToken]) -> ChatLogprobs:
+    def chat_logprobs(self, tokens: Sequence[OutputToken]) -> ChatLogprobs:
         """Returns log-probabilities of the tokens that have text."""
         content = [
             ContentLogprob(
@@ -94,7 +94,7 @@ class TokenTexts:
         ]
         return ChatLogprobs.model_construct(content=content, refusal=None)
 
-    def text_logprobs(self, tokens: Sequence[ToldToken]) -> TextLogprobs:
+    def text_logprobs(self, tokens: Sequence[OutputToken]) -> TextLogprobs:
         """Returns log-probabilities of the tokens that have text, in the form of
         `/v1/completions`: the generated token is among the likeliest tokens, wherever it ranks.
         """
@@ -116,7 +116,7 @@ class TokenTexts:
             text_offset=[token.offset for token, _ in tops],
         )
 
-    def origins(self, tokens: Sequence[ToldToken]) -> list[TokenOrigin]:
+    def origins(self, tokens: Sequence[OutputToken]) -> list[TokenOrigin]:
         """Returns which tokens were drafted, and which are the target's own."""
         return [
             TokenOrigin(

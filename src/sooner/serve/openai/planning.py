@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..jobs import GenerationJob, JobSampling
-from .answering import AskedChoice
+from .answering import PendingChoice
 from .choice import Choice
 from .errors import BadRequestError, too_long
 from .protocol import ChatRequest, GenerationRequest
@@ -75,7 +75,7 @@ class Planner:
         timing: RequestTimes,
         prediction: list[int] | None = None,
         matcher: Callable[[], Any] = lambda: None,
-    ) -> list[AskedChoice]:
+    ) -> list[PendingChoice]:
         """Returns the choices of each prompt after the other, and their jobs.
 
         Args:
@@ -87,7 +87,7 @@ class Planner:
         """
         sampling = self._sampling(request)
         limits = [self._limit(request, prompt.prompt_tokens) for prompt in prompts]
-        choices: list[AskedChoice] = []
+        choices: list[PendingChoice] = []
         for prompt, limit in zip(prompts, limits, strict=True):
             ids = _ids_of(prompt)
             for number in range(request.choices):
@@ -107,7 +107,7 @@ class Planner:
                     grammar=matcher(),
                     media_keys=prompt.media_keys,
                 )
-                choices.append(AskedChoice(self._choice(index, request, job, ids), job))
+                choices.append(PendingChoice(self._choice(index, request, job, ids), job))
         return choices
 
     def _choice(

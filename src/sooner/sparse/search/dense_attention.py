@@ -59,7 +59,7 @@ SCORES = 1 << 24
 
 
 @dataclass(frozen=True, eq=False)
-class AskedQueries:
+class SampledQueries:
     """Queries of one row that are asked, some of every modality, and what each stands for.
 
     Scoring all queries of a long prompt costs what dense attention costs, for each candidate. The
@@ -86,7 +86,7 @@ class AskedQueries:
         queries: int,
         turn: float = 0.0,
         without: Tensor | None = None,
-    ) -> AskedQueries:
+    ) -> SampledQueries:
         """Ask `queries` tokens of every modality, all of those that have fewer; see `spread`.
 
         Args:
@@ -134,7 +134,7 @@ class AskedQueries:
         weights = scores.masked_fill_(rank > frontier[:, None], -torch.inf).softmax(2)
         return DenseAttention(weights, values)
 
-    def place(self, plane: Plane) -> AskedPlane:
+    def place(self, plane: Plane) -> SampledPlane:
         """Returns where the asked queries are in a plane, and the plane's keys among all of
         them.
         """
@@ -142,7 +142,7 @@ class AskedQueries:
         places = torch.searchsorted(plane.queries, self.slots).clamp(max=last)
         rows = (plane.queries[places] == self.slots).nonzero()[:, 0]
         columns = torch.searchsorted(self.plane.keys, plane.keys)
-        return AskedPlane(plane, rows, places[rows], columns)
+        return SampledPlane(plane, rows, places[rows], columns)
 
 
 @dataclass(frozen=True, eq=False)
@@ -167,7 +167,7 @@ class DenseAttention:
         """Values with a column of ones, whose product with weights is their sum."""
         return torch.nn.functional.pad(self.values, (0, 1), value=1.0)
 
-    def inside(self, window: AskedPlane) -> DenseAttention:
+    def inside(self, window: SampledPlane) -> DenseAttention:
         """Returns the part in a plane; its weights do not add up to one."""
         weights = self.weights
         if len(window.rows) < weights.shape[1]:
@@ -178,8 +178,8 @@ class DenseAttention:
 
 
 @dataclass(frozen=True, eq=False)
-class AskedPlane:
-    """A plane as `AskedQueries` sees it.
+class SampledPlane:
+    """A plane as `SampledQueries` sees it.
 
     Attributes:
         rows: which of the asked queries lie in it, `[found]`.

@@ -18,7 +18,7 @@ from ..patterns.base import build
 from ..patterns.grid import AUTO
 from ..plane import Plane, whole
 from ..probe import LAST, probe
-from .dense_attention import AskedPlane, AskedQueries, Contribution, DenseAttention
+from .dense_attention import Contribution, DenseAttention, SampledPlane, SampledQueries
 
 WHOLE = "whole"
 
@@ -124,7 +124,7 @@ def survey(
     In a region of pairs of modalities, the error is that of the whole output when every other
     region stays dense: what a modality sees of another counts as much as it weighs.
     """
-    reading = AskedQueries.of(states, layout, queries)
+    reading = SampledQueries.of(states, layout, queries)
     heads = states.queries.shape[0]
     places = {name: reading.place(plane) for name, plane in planes(layout).items()}
     tallies = {name: Tally.empty(len(candidates), heads) for name in places}
@@ -162,7 +162,7 @@ def trial(
         turn: asks others than `survey` did, which has picked what suits its own; see `spread`.
         without: slots of tokens that are not asked at all.
     """
-    reading = AskedQueries.of(states, layout, queries, turn, without)
+    reading = SampledQueries.of(states, layout, queries, turn, without)
     heads = states.queries.shape[0]
     work = list(jobs(states, layout, patterns))
     tally, norm = Tally.empty(heads), torch.zeros(heads, dtype=torch.double)
@@ -178,7 +178,7 @@ def trial(
 
 
 def _add(
-    total: Contribution, dense: DenseAttention, picked: Tensor, job: HeadGroup, window: AskedPlane
+    total: Contribution, dense: DenseAttention, picked: Tensor, job: HeadGroup, window: SampledPlane
 ) -> None:
     """Add what a job contributes to those of its heads that are picked, in place."""
     mine = torch.isin(job.heads, picked).nonzero()[:, 0]
@@ -192,7 +192,7 @@ def _add(
         sums[places[:, None], window.rows] += piece
 
 
-def _norm(dense: DenseAttention, reading: AskedQueries) -> Tensor:
+def _norm(dense: DenseAttention, reading: SampledQueries) -> Tensor:
     """Returns squared length of the dense output, `[heads]` fp64."""
     return (dense.output.square().sum(2).double() @ reading.weight).cpu()
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from ...decoding.acceptance import Verdict
+from ...decoding.acceptance import VerifyResult
 from ...decoding.interface import Drafter
 from ...decoding.loop import Rule
 from ...decoding.noise import Purpose, RowNoise
@@ -131,7 +131,9 @@ class RecordedPlain(Autoregressive):
         # `g cond - (g - 1) uncond`, whose roundings have nothing to do with each other.
         spread = math.hypot(context.guidance, context.guidance - 1)
 
-        def keep(tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise) -> Verdict:
+        def keep(
+            tree: Tree, scores: Tensor, processing: Processing, noise: RowNoise
+        ) -> VerifyResult:
             waits = None
             if is_drawn:
                 waits = noise.waiting(Purpose.GUMBEL, 0, scores.shape[-1])[:, 0]

@@ -8,7 +8,7 @@ from itertools import accumulate, pairwise
 from typing import Any
 
 from ...documents import PageDraft, Region
-from .forms import FORMS, Ask, CropPrompt
+from .forms import FORMS, CropPrompt, FamilyPrompts
 
 Ids = list[int]
 
@@ -48,7 +48,7 @@ def pieces_of(draft: PageDraft, form: str, size: tuple[int, int] | None = None) 
     return [replace(piece, end=end) for piece, end in zip(pieces, [*ends, ""], strict=False)]
 
 
-def region_pieces(draft: PageDraft, ask: Ask) -> list[Piece]:
+def region_pieces(draft: PageDraft, ask: FamilyPrompts) -> list[Piece]:
     """Returns regions with text, each in the form in which the target answers about its crop.
 
     What stands on a crop has no neighbours, and a box that is the whole picture: forms with boxes
@@ -76,7 +76,7 @@ def _apart(piece: Piece, following: Region) -> str:
 def with_region_texts(
     pieces: Sequence[Piece],
     region_texts: Mapping[int, str],
-    ask: Ask,
+    ask: FamilyPrompts,
     draft: PageDraft,
     size: tuple[int, int] | None = None,
 ) -> list[Piece]:
@@ -99,7 +99,11 @@ def with_region_texts(
 
 
 def on_page(
-    region: Region, text: str, ask: Ask, draft: PageDraft, size: tuple[int, int] | None = None
+    region: Region,
+    text: str,
+    ask: FamilyPrompts,
+    draft: PageDraft,
+    size: tuple[int, int] | None = None,
 ) -> list[str]:
     """Returns what a target wrote about a region's crop, as it would write that on the page.
 

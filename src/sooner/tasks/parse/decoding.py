@@ -115,7 +115,7 @@ class RowListener:
 
     @property
     def options(self) -> dict[str, Any]:
-        """For `generate`, or `Engine.admit`."""
+        """For `generate`, or `Engine.add_request`."""
         return {
             "on_tokens": self._listen,
             "stopping_criteria": StoppingCriteriaList([self._watch]),

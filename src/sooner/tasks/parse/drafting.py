@@ -18,7 +18,7 @@ from .contexts import (
     region_pieces,
     with_region_texts,
 )
-from .forms import Ask
+from .forms import FamilyPrompts
 from .model_inputs import Cells
 from .regions import RegionStage, Verified
 from .result import Late
@@ -51,7 +51,7 @@ class Drafting:
         self,
         page: Page,
         draft: PageDraft | Late | None,
-        ask: Ask,
+        ask: FamilyPrompts,
         regions: RegionStage | None,
         tokenizer: Any,
         eos: Ids,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from ...checks import check_choice
 from ...documents.regions import FORMULA, PICTURE, TABLE
 from ...errors import SoonerError
-from .forms import CODE, Ask, CropPrompt
+from .forms import CODE, CropPrompt, FamilyPrompts
 from .prompts import (
     CHANDRA_1,
     CHANDRA_2,
@@ -51,7 +51,7 @@ class Family:
             verified by them.
     """
 
-    ask: Ask
+    ask: FamilyPrompts
     source: str
     types: tuple[str, ...]
     named: str = ""
@@ -82,20 +82,20 @@ def _crops(form: str, **prompts: str) -> dict[str, CropPrompt]:
 
 FAMILIES: dict[str, Family] = {
     "chandra": Family(
-        Ask(CHANDRA_1, "chandra"),
+        FamilyPrompts(CHANDRA_1, "chandra"),
         "datalab-to/chandra, chandra/prompts.py until January 2026",
         ("qwen3_vl",),
         r"chandra(?!.*2)",
     ),
     "chandra-2": Family(
-        Ask(CHANDRA_2, "chandra-2"),
+        FamilyPrompts(CHANDRA_2, "chandra-2"),
         "datalab-to/chandra, chandra/prompts.py; docling-project/docling, vlm_prompts.py",
         ("qwen3_5",),
         r"chandra.*2",
         lacks="adapter",
     ),
     "deepseek-ocr": Family(
-        Ask(
+        FamilyPrompts(
             "<|grounding|>Convert the document to markdown.",
             "deepseek",
             "Free OCR.",
@@ -109,7 +109,7 @@ FAMILIES: dict[str, Family] = {
         lacks="processor",
     ),
     "deepseek-ocr-2": Family(
-        Ask(
+        FamilyPrompts(
             "<|grounding|>Convert the document to markdown.",
             "deepseek",
             "Free OCR.",
@@ -121,12 +121,12 @@ FAMILIES: dict[str, Family] = {
         note="1024 px and tiles of 768 px, cut by its processor",
     ),
     "dots.ocr": Family(
-        Ask(DOTS_PAGE, "dots", "Extract the text content from this image.", "dots-text"),
+        FamilyPrompts(DOTS_PAGE, "dots", "Extract the text content from this image.", "dots-text"),
         "rednote-hilab/dots.ocr, dots_ocr/utils/prompts.py",
         ("dots_ocr",),
     ),
     "glm-ocr": Family(
-        Ask(
+        FamilyPrompts(
             "Text Recognition:",
             "markdown-html",
             "Text Recognition:",
@@ -141,7 +141,7 @@ FAMILIES: dict[str, Family] = {
         unit="region",
     ),
     "got-ocr-2": Family(
-        Ask(
+        FamilyPrompts(
             GOT_PAGE,
             "markdown-brackets",
             "OCR: ",
@@ -155,7 +155,7 @@ FAMILIES: dict[str, Family] = {
         stops=("<|im_end|>",),
     ),
     "granite-docling": Family(
-        Ask(
+        FamilyPrompts(
             "Convert this page to docling.",
             "doctags",
             "",
@@ -175,7 +175,7 @@ FAMILIES: dict[str, Family] = {
         lacks="adapter",
     ),
     "granite-for-docling": Family(
-        Ask(
+        FamilyPrompts(
             "<doclang>",
             "doclang",
             "<doclang> [<ocr>]",
@@ -194,7 +194,7 @@ FAMILIES: dict[str, Family] = {
         lacks="adapter",
     ),
     "hunyuan-ocr": Family(
-        Ask(
+        FamilyPrompts(
             HUNYUAN_PAGE,
             "markdown-html",
             "Extract the text in the image.",
@@ -208,14 +208,14 @@ FAMILIES: dict[str, Family] = {
         ("hunyuan_vl",),
     ),
     "lighton-ocr": Family(
-        Ask("", "markdown-html"),
+        FamilyPrompts("", "markdown-html"),
         "lightonai/LightOnOCR-2-1B, README; huggingface/transformers, lighton_ocr.md",
         ("lighton_ocr",),
         longest=1540,
         note="asked nothing: it is shown the picture alone",
     ),
     "mineru": Family(
-        Ask(
+        FamilyPrompts(
             "\nText Recognition:",
             "markdown",
             "\nText Recognition:",
@@ -229,20 +229,20 @@ FAMILIES: dict[str, Family] = {
         lacks="adapter",
     ),
     "nanonets-ocr": Family(
-        Ask(NANONETS, "markdown-html"),
+        FamilyPrompts(NANONETS, "markdown-html"),
         "nanonets/Nanonets-OCR-s and nanonets/Nanonets-OCR2-3B, README",
         ("qwen2_5_vl",),
         r"nanonets",
     ),
     "olmocr": Family(
-        Ask(OLMOCR, "front-matter"),
+        FamilyPrompts(OLMOCR, "front-matter"),
         "allenai/olmocr, olmocr/prompts/prompts.py",
         ("qwen2_5_vl",),
         r"olmocr",
         longest=1288,
     ),
     "paddleocr-vl": Family(
-        Ask(
+        FamilyPrompts(
             "OCR:",
             "markdown",
             "OCR:",
@@ -257,7 +257,7 @@ FAMILIES: dict[str, Family] = {
         unit="region",
     ),
     "qianfan-ocr": Family(
-        Ask(
+        FamilyPrompts(
             QIANFAN_PAGE,
             "markdown-html",
             "OCR the text in the image.",
@@ -337,7 +337,7 @@ def prompts_table() -> str:
     return _table(["family", "page", "text", *KINDS.values(), "source"], rows)
 
 
-def _about(ask: Ask, kind: str) -> str:
+def _about(ask: FamilyPrompts, kind: str) -> str:
     """Returns the prompt about a kind of region, or as what it is asked about."""
     entry = ask.by_label.get(kind)
     if entry is None:
@@ -359,7 +359,7 @@ def known_by(family: Family) -> str:
     return f"{types} whose name has `{name[0] if name else family.named}`"
 
 
-def forms_of(ask: Ask) -> list[str]:
+def forms_of(ask: FamilyPrompts) -> list[str]:
     """Returns names of all forms that a family answers in, that of a page first."""
     forms = [ask.form, ask.region_form, *(entry.form for entry in ask.by_label.values())]
     return [form for form in dict.fromkeys(forms) if form]

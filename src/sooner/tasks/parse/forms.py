@@ -61,7 +61,7 @@ class CropPrompt:
 
 
 @dataclass(frozen=True)
-class Ask:
+class FamilyPrompts:
     """Prompts of a model family, and the formats in which it answers.
 
     Attributes:
@@ -92,4 +92,4 @@ class Ask:
         return self.by_label.get(label, other)
 
 
-GENERAL = Ask("Read this page. Write all of its text as Markdown, in reading order.")
+GENERAL = FamilyPrompts("Read this page. Write all of its text as Markdown, in reading order.")

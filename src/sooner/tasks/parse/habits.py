@@ -10,7 +10,7 @@ from typing import Any
 from ...checks import check_choice, check_keys
 from ...errors import SoonerError
 from .families import FAMILIES, check_family
-from .forms import FORMS, GENERAL, Ask
+from .forms import FORMS, GENERAL, FamilyPrompts
 
 NAME = "sooner.json"
 
@@ -29,7 +29,7 @@ class Habits:
             type say.
     """
 
-    ask: Ask | None = None
+    ask: FamilyPrompts | None = None
     size: tuple[int, int] | None = None
     longest: int | None = None
     family: str | None = None
@@ -77,7 +77,7 @@ def _read(data: dict[str, Any]) -> Habits:
         check_family(family)
     ask = None
     if "prompt" in data:
-        ask = Ask(
+        ask = FamilyPrompts(
             str(data["prompt"]),
             data.get("form", "markdown"),
             str(data.get("region_prompt", "")),
@@ -138,7 +138,7 @@ def base_name(model: str) -> str:
     return path.name
 
 
-def known_ask(model: str, model_type: str, chosen: str | None = None) -> Ask | None:
+def known_ask(model: str, model_type: str, chosen: str | None = None) -> FamilyPrompts | None:
     """Returns what a model was trained to be asked: by a chosen family, its folder, or its
     family.
     """
@@ -160,11 +160,11 @@ def longest_of(model: str, model_type: str = "", chosen: str | None = None) -> i
 
 def ask_of(
     model_type: str,
-    known: Ask | None = None,
+    known: FamilyPrompts | None = None,
     prompt: str | None = None,
     region_prompt: str | None = None,
     form: str | None = None,
-) -> Ask:
+) -> FamilyPrompts:
     """Returns the prompts and formats of a model, all filled in.
 
     Args:
@@ -175,7 +175,7 @@ def ask_of(
     name = family_of("", model_type) if known is None else None
     ask = known or (GENERAL if name is None else FAMILIES[name].ask)
     if prompt is not None:
-        ask = Ask(prompt, ask.form, template=ask.template)
+        ask = FamilyPrompts(prompt, ask.form, template=ask.template)
     if form is not None:
         ask = replace(ask, form=form, region_form=form, by_label={})
     if region_prompt is not None:

@@ -19,7 +19,7 @@ from .budget import FIRST, MIN_FORWARDS, PageCost, PageCosts, StageBudget
 from .decoding import DecodedRow, combined, eos_ids, figures
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
-from .forms import Ask
+from .forms import FamilyPrompts
 from .habits import ask_of, known_ask
 from .model_inputs import Cells, cells_of, message_of, picture_inputs, room_for, seen_size
 from .regions import RegionStage, Verified
@@ -83,7 +83,7 @@ class PageParser:
         known = known_ask(pair.target.name, kind, parse_settings.family)
         self.ask = ask_of(
             kind,
-            known or (Ask(pair.prompt) if pair.prompt else None),
+            known or (FamilyPrompts(pair.prompt) if pair.prompt else None),
             parse_settings.prompt,
             parse_settings.region_prompt,
             parse_settings.form,

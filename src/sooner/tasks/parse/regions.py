@@ -17,7 +17,7 @@ from .contexts import Piece, decoded, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure
 from .decoding import DecodedRow, eos_ids
 from .effort import release
-from .forms import Ask
+from .forms import FamilyPrompts
 from .model_inputs import Cells, picture_inputs, room_for
 from .result import BUDGET
 from .settings import ParseSettings
@@ -60,7 +60,7 @@ class RegionStage:
     """
 
     def __init__(
-        self, target: Any, settings: ParseSettings, ask: Ask, experience: Experience
+        self, target: Any, settings: ParseSettings, ask: FamilyPrompts, experience: Experience
     ) -> None:
         self.target, self.settings, self.ask = target, settings, ask
         self.experience = experience

@@ -175,7 +175,7 @@ class SharedEngine:
                     request.limits, request.repetition, self.eos, request.seconds, request.budget,
                     ticket.clock,
                 )  # fmt: skip
-                admitted = self.engine.admit(
+                admitted = self.engine.add_request(
                     request.inputs, method=self._method(request), priority=ticket.priority,
                     **listener.options,
                 )  # fmt: skip

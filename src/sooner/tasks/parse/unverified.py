@@ -13,7 +13,7 @@ from ...documents.escaping import PROSE, escaped
 from ...documents.footnotes import MARKED, linked_marks, with_links
 from ...documents.regions import PICTURE
 from ...documents.serialise import MARKDOWN, texts_of
-from .forms import Ask
+from .forms import FamilyPrompts
 from .result import DRAFT, DRAFTED, FAILED, NOT_VERIFIED, Late, ParsedPage, parsed_region
 
 
@@ -25,7 +25,7 @@ class DraftParser:
     """
 
     def __init__(self) -> None:
-        self.ask = Ask("")  # no model, no prompt; the format is Markdown
+        self.ask = FamilyPrompts("")  # no model, no prompt; the format is Markdown
 
     def __call__(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
         began = time.perf_counter()

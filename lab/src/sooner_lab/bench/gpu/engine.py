@@ -68,7 +68,7 @@ def wave(bench: GpuBench, made: Any) -> dict[str, Any]:
         while len(requests) < rows or not made.is_idle:
             if len(marks) > EVERY * len(requests) and len(requests) < rows:
                 row = {name: values[len(requests)][None] for name, values in inputs.items()}
-                requests.append(made.admit(row, max_new_tokens=new, do_sample=False))
+                requests.append(made.add_request(row, max_new_tokens=new, do_sample=False))
             made.step()
             marks.append(bench.clock.mark())
     made.step()  # finds nobody

@@ -13,7 +13,7 @@ from sooner.sparse.attention.run import backend_for
 from sooner.sparse.search import SearchSettings
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair, load_pair
-from sooner.tasks.search import Wish, generated_clip, search_patterns
+from sooner.tasks.search import SearchRequest, generated_clip, search_patterns
 
 from ..run import Data, Keep, Progress, Recorder
 from .goals import goals
@@ -67,7 +67,7 @@ class Patterns:
             return PatternTable.load(self.settings.patterns, self.adapter)
         with tempfile.TemporaryDirectory() as folder:
             clip = generated_clip(Path(folder), SEARCHED)
-            wish = Wish((clip,), frames=SEARCHED)
+            wish = SearchRequest((clip,), frames=SEARCHED)
             return search_patterns(self.pair, wish, self._search).table
 
     @property

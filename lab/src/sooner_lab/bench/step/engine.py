@@ -1,6 +1,6 @@
 """The engine's own step, by the draft that it verifies: chains and trees, followed or rejected.
 
-A step is `sooner.decoding.step.step`: forward by block attention, judge, stop, commit. What a
+A step is `sooner.decoding.step.step`: forward by block attention, verify, stop, commit. What a
 method brings to it is the shape of its drafts and its rule, so methods that share both share one.
 """
 
@@ -68,7 +68,7 @@ class StaticSteps:
         rows: most rows that a step has.
         length: tokens of the prompt.
         parents: shape of the drafts.
-        rule: judges them.
+        rule: verifies them.
         draws: the target draws its tokens.
         drawn: so does the draft, and says what from.
         graphs: launch the steps as graphs, or padded.
@@ -125,8 +125,8 @@ class StaticSteps:
         """A step of the first `rows` rows behind the prompt; other rows leave for good."""
         if rows < self.rows:
             stay = range(rows)
-            self.runner.keep_rows([*stay])
-            self.state.keep_rows(torch.tensor([*stay], device=self.model.device))
+            self.runner.select_rows([*stay])
+            self.state.select_rows(torch.tensor([*stay], device=self.model.device))
             self.rows, self.drafts = rows, {}
         self.runner.rewind([self.length] * rows)
         if entries not in self.drafts:

@@ -1,7 +1,7 @@
 """What makes one step of a method, to be watched; and HF's own step, to be compared with.
 
 Each method joins `engine.STATIC` with a factory. Its step
-is `step(rows, entries)`: forward over `entries` tokens of each row, judge, commit. Whoever calls it
+is `step(rows, entries)`: forward over `entries` tokens of each row, verify, commit. The caller
 turns gradients off: by `inference_mode`, or by `no_grad` where it is compiled, since dynamo can't
 make views of inference tensors.
 """

@@ -45,11 +45,11 @@ def _again(mode: TorchDispatchMode) -> Iterator[None]:
 @contextmanager
 def fake_cuda() -> Iterator[None]:
     """New tensors are fake and on `cuda`, which this machine need not have."""
-    with FakeTensorMode(allow_non_fake_inputs=False), torch.device("cuda"), _TakenApart():
+    with FakeTensorMode(allow_non_fake_inputs=False), torch.device("cuda"), _Decomposed():
         yield
 
 
-class _TakenApart(StepMode):
+class _Decomposed(StepMode):
     """Under `inference_mode` fake tensors send one number to `cuda` in earnest, since they know
     the copy by its part `_to_copy` alone."""
 

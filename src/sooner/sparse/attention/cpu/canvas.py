@@ -125,7 +125,7 @@ class Stairs:
         if first:
             before, seen = self._attend(chunk, slice(0, first))
             front = Accumulator(before.float(), seen)
-            front.join(output, lse)
+            front.merge(output, lse)
             return front.output, front.lse
         return output, lse
 
@@ -185,7 +185,7 @@ class Accumulator:
         self.output.copy_(output)
         self.lse.copy_(lse)
 
-    def join(self, output: Tensor, lse: Tensor) -> None:
+    def merge(self, output: Tensor, lse: Tensor) -> None:
         """Merge attention over other keys. Each query has seen a key, here or there."""
         weight = torch.sigmoid(lse - self.lse)[..., None]
         self.output.lerp_(output.float(), weight)
@@ -235,7 +235,7 @@ def canvas(into: Partial, heads: slice, slots: Tensor) -> Iterator[Accumulator]:
     before = Accumulator(
         pick(into.output[heads], slots), pick(into.lse[heads, :, None], slots)[..., 0]
     )
-    before.join(blank.output, blank.lse)
+    before.merge(blank.output, blank.lse)
     if which is None:
         into.output[heads, slots] = before.output
         into.lse[heads, slots] = before.lse

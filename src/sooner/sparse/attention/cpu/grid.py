@@ -121,4 +121,4 @@ def _rest_of(part: HeadStates, spacing: HeadGrid, chunk: slice, canvas: Accumula
         part.scale,
         mask=mask,
     )
-    canvas.join(output[0, 0], lse[0, 0].masked_fill(~seen.any(1), -torch.inf))
+    canvas.merge(output[0, 0], lse[0, 0].masked_fill(~seen.any(1), -torch.inf))

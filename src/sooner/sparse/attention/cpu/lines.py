@@ -152,7 +152,7 @@ def _tiles(part: HeadStates, drawn: HeadLines, tiles: QueryTiles, regular: bool)
         few = tiles.some(some)
         few.canvas.put(*_block_attention(part, drawn, few, regular))
         for output, lse in (*_windows(part, drawn, few), *_verticals(part, drawn, few)):
-            few.canvas.join(output, lse)
+            few.canvas.merge(output, lse)
 
 
 def chunks(start: Tensor, drawn: HeadLines, at_once: int) -> Iterator[slice]:

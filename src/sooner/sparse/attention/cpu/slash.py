@@ -29,7 +29,7 @@ def scattered(part: HeadStates, stride: int, lone: int | None, canvas: Accumulat
         stairs = part.stairs(which, counts, slice(number, None, stride))
         for chunk, output, lse in stairs.climb(256):
             seen = canvas.rows(which[chunk])
-            seen.join(output[0, 0], lse[0, 0])
+            seen.merge(output[0, 0], lse[0, 0])
             canvas.output[which[chunk]] = seen.output
             canvas.lse[which[chunk]] = seen.lse
 
@@ -50,7 +50,7 @@ def ramp(part: HeadStates, stride: int, lone: int | None, canvas: Accumulator) -
             )
             seen = canvas.classes(first, stride, stretch.rows, width)
             for chunk, output, lse in stairs.climb(ROWS):
-                seen.rows(chunk).join(output[0], lse[0])
+                seen.rows(chunk).merge(output[0], lse[0])
 
 
 @dataclass(frozen=True)
