@@ -64,7 +64,8 @@ def rewritten(
     nodes = [node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom)]
     for node in sorted(nodes, key=lambda each: -each.lineno):
         if node.level:
-            assert old is not None and new is not None, path
+            if old is None:
+                continue
             base = old.split(".") if is_package else old.split(".")[:-1]
             base = base[: len(base) - node.level + 1]
             target = ".".join([*base, *(node.module or "").split(".")]).rstrip(".")
@@ -81,14 +82,14 @@ def rewritten(
             else:
                 groups.setdefault((moved(target, table), None), []).append(alias)
         written = {
-            home: relative(home, str(new), is_package) if node.level else home
-            for home, _ in groups
+            home: relative(home, str(new), is_package) if node.level else home for home, _ in groups
         }
         first, last = node.lineno - 1, (node.end_lineno or node.lineno) - 1
+        named = next(iter(written.values()))
         if len(groups) == 1 and next(iter(groups))[1] is None:
             lines[first] = re.sub(
                 r"from\s+[.\w]+\s+import",
-                lambda _, name=next(iter(written.values())): f"from {name} import",
+                lambda _: f"from {named} import",
                 lines[first],
                 count=1,
             )

@@ -17,8 +17,8 @@ from .prepared import PreparedCalls
 from .request import Ending, Request, TokenLogprobs
 
 if TYPE_CHECKING:
-    from .memory.interrupted import InterruptedRow
     from .memory.manager import EngineMemory
+    from .memory.preempted import InterruptedRow
 
 logger = logging.getLogger("sooner")
 
@@ -61,7 +61,7 @@ class PrefillingRequest:
 
     def interrupt(self) -> InterruptedRow:
         """Prefill no more for now; returns what its one row has to go on from."""
-        from .memory.interrupted import InterruptedRow  # by an engine that counts pages
+        from .memory.preempted import InterruptedRow  # by an engine that counts pages
 
         self.chunks.close()  # type: ignore[attr-defined]
         row = InterruptedRow.of(self.decoding, 0, self.request.before)

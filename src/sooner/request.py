@@ -15,8 +15,8 @@ from .stats.deviation import Deviation
 from .stats.run import EXACT, DraftCount
 
 if TYPE_CHECKING:
-    from .memory.interrupted import InterruptedRow
     from .memory.manager import PromptInfo
+    from .memory.preempted import InterruptedRow
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,8 @@ from .prefilling import close_batch
 from .request import Ending, Request
 
 if TYPE_CHECKING:
-    from .memory.interrupted import InterruptedRow
     from .memory.manager import EngineMemory
+    from .memory.preempted import InterruptedRow
 
 
 class RunningBatch:
@@ -96,7 +96,7 @@ class RunningBatch:
 
     def interrupt(self, request: Request) -> InterruptedRow:
         """Take a request of one row out; returns what the row has to go on from."""
-        from .memory.interrupted import InterruptedRow  # by an engine that counts pages
+        from .memory.preempted import InterruptedRow  # by an engine that counts pages
 
         assert self.decoding is not None
         row = InterruptedRow.of(self.decoding, request.first, request.before)

@@ -18,10 +18,10 @@ from serve.stub_engine import StubEngine
 from sooner import SoonerError, miniatures
 from sooner.demo.export import fragment, read_record, rendered, whole_page
 from sooner.demo.jobs import Jobs
-from sooner.demo.others import HeadView, record_heads, record_robot
 from sooner.demo.race import record_race
 from sooner.demo.served import record_between
 from sooner.demo.site import create_app
+from sooner.demo.task_records import HeadView, record_heads, record_robot
 from sooner.serve.login import COOKIE
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.act.allowance import Allowance

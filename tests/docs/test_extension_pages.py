@@ -33,7 +33,7 @@ engine = sooner.Engine(model, Repeat(), max_rows=2)
 requests = []
 for row in range(2):
     prompt = {"input_ids": ids[row : row + 1], "attention_mask": torch.ones(1, 5)}
-    requests.append(engine.admit(prompt, max_new_tokens=24))
+    requests.append(engine.add_request(prompt, max_new_tokens=24))
     engine.step()
 engine.run()
 for row, request in enumerate(requests):

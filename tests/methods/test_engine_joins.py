@@ -26,7 +26,7 @@ def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_separate_batch() -> N
         other = engine.add_request(tiny.inputs(family, "text"), **greedy(9))
         engine.step()
         assert engine.batch is not None
-        join = type(engine.batch).join
+        join = type(engine.batch).merge
 
         def counted(*args: Any) -> int:
             counts["to join"] += 1

@@ -20,9 +20,9 @@ from sooner.memory import manager
 from sooner.serve.engine_loop import EngineLoop
 from sooner.serve.engine_options import JobOptions
 from sooner.serve.following import Following
-from sooner.serve.held import seed_of
 from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
 from sooner.serve.model_engine import ModelEngine
+from sooner.serve.pending import seed_of
 from sooner.serve.scheduler import SchedulerLimits
 
 SCHEDULES = 8

@@ -23,7 +23,7 @@ from sooner.sparse.patterns import (
     Dense,
     TriShape,
 )
-from sooner.sparse.prefill.passage import of_call, recall
+from sooner.sparse.prefill.forward_context import of_call, recall
 from sparse.contexts import FAMILIES, STATIC, decode, prompt_of, sparse
 
 

@@ -11,10 +11,10 @@ import pytest
 
 from sooner.cli.main import main
 from sooner.errors import SoonerError
-from sooner_lab.bench.papers import held as holding
-from sooner_lab.bench.papers.held import compare_papers, figure, hold, order, summary
+from sooner_lab.bench.papers import paper_rows as holding
 from sooner_lab.bench.papers.links import LINKS
 from sooner_lab.bench.papers.links.kinds import DIRTY, NO_FIGURE, NOT_YET, Comparison, Key, Links
+from sooner_lab.bench.papers.paper_rows import compare_papers, figure, hold, order, summary
 from sooner_lab.bench.papers.quantities import QUANTITIES
 from sooner_lab.bench.papers.rates import aal, speedup
 from sooner_lab.bench.papers.results import Results

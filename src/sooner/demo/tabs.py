@@ -24,7 +24,7 @@ from ..tasks.loading import ModelPair, load_pair
 from ..tasks.parse.loading import load_parser
 from ..tasks.parse.settings import ParseSettings
 from ..tasks.settings import CaptionSettings
-from . import others
+from . import task_records
 from .jobs import Recording
 from .race import record_race
 
@@ -145,7 +145,7 @@ def documents(pair: Callable[..., ModelPair], is_named: bool = False) -> Task:
         settings = ParseSettings(acceptance_threshold=tau)
 
         def record(tell: Any, stopped: Any) -> dict[str, Any]:
-            return others.record_pages(path, pair(), settings, drafter, tell, stopped)
+            return task_records.record_pages(path, pair(), settings, drafter, tell, stopped)
 
         name = pair().target.name if is_named else "miniature"
         what = ["sooner", "parse", path.name if file else "--sample", "--model", name,
@@ -173,7 +173,7 @@ def pictures(model: Callable[..., DrawingModel], is_named: bool = False) -> Task
         ImagineSettings(**options)  # type: ignore[arg-type]
 
         def record(tell: Any, stopped: Any) -> dict[str, Any]:
-            return others.record_pictures(text, model(), options, tell, stopped)
+            return task_records.record_pictures(text, model(), options, tell, stopped)
 
         flags = [f"--{name.replace('_', '-')}={value:g}" for name, value in options.items()]
         named = ["--model", model().name] if is_named else []
@@ -199,7 +199,7 @@ def robot(policy: Callable[..., Policy], is_named: bool = False) -> Task:
     def plan(env: str, bins: float, seed: float) -> tuple[Recording, str]:
         def record(tell: Any, stopped: Any) -> dict[str, Any]:
             allowed = policy().allowing(Allowance(int(bins)))
-            return others.record_robot(allowed, env, int(seed), tell, stopped)
+            return task_records.record_robot(allowed, env, int(seed), tell, stopped)
 
         named = f"--model {shlex.quote(policy().name)} " if is_named else ""
         if is_named and policy().head_name:
@@ -231,8 +231,8 @@ def long_prompts(pair: Callable[[], ModelPair], is_named: bool = False) -> Task:
         path = file_of(file, "video", is_named) if file or is_named else None
 
         def record(tell: Any, stopped: Any) -> dict[str, Any]:
-            view = others.HeadView(int(layer), int(head), int(frames), path)
-            return others.record_heads(pair(), view, tables, tell, stopped)
+            view = task_records.HeadView(int(layer), int(head), int(frames), path)
+            return task_records.record_heads(pair(), view, tables, tell, stopped)
 
         what = ["--model", pair().target.name] if is_named else []
         what += ["--sample", Path(file).name] if file else []

@@ -23,7 +23,7 @@ from .sizing.chain import DraftLength
 from .sizing.costs import RoundCost
 
 if TYPE_CHECKING:
-    from .found_drafts import LookupDrafts
+    from .lookup_drafts import LookupDrafts
 
 
 class PromptMemory(Protocol):
@@ -113,7 +113,7 @@ class ChainDrafter(Drafter):
         self.drafted = [0] * len(active)
         self.members = list(range(len(active))) if has_prompt else []
         if self.looks_up:
-            from .found_drafts import LookupDrafts  # not for those who draft for every row
+            from .lookup_drafts import LookupDrafts  # not for those who draft for every row
 
             prompts = self.context.rows.prompts
             self.lookup = LookupDrafts(

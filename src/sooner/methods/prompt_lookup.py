@@ -13,7 +13,7 @@ from ..registry import DraftModel
 from .base import Method
 from .checks import positive, positive_or_auto
 from .context import Context
-from .forbidden import allowed_nodes
+from .forbidden_tokens import allowed_nodes
 from .rules import follow_choices
 from .settings import MethodSettings
 from .sizing.chain import AdaptiveDraftLength, DraftLength

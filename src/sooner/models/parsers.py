@@ -13,7 +13,7 @@ from torch import Tensor
 from ..decoding.cache import cache_argument
 from ..errors import UnsupportedError
 from .base import Adapter
-from .own_prefill import ModelPrefill
+from .model_prefill import ModelPrefill
 from .packing import Packing
 
 

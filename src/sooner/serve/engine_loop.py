@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from ..errors import SoonerError, is_device_fault, is_out_of_memory
-from .held import PendingJob, seed_of
 from .jobs import (
     EngineLike,
     Event,
@@ -24,6 +23,7 @@ from .jobs import (
     Tokens,
     nobody,
 )
+from .pending import PendingJob, seed_of
 from .scheduler import Scheduler, SchedulerLimits
 
 logger = logging.getLogger("sooner.serve")

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 from ..errors import SoonerError
 from ..memory import manager
-from ..memory.room import ON_CPUS
-from ..memory.room import free_bytes as _free
-from ..memory.room import gpus_of as _gpus
+from ..memory.free_memory import ON_CPUS
+from ..memory.free_memory import free_bytes as _free
+from ..memory.free_memory import gpus_of as _gpus
 from ..methods import Method
 from ..models import adapt
 from ..tasks.loading import ModelPair

@@ -11,7 +11,7 @@ from ...decoding.interface import Drafter, Outcome
 from ...decoding.tree import ROOT, Tree
 from ...errors import UnsupportedError
 from ..context import Context
-from ..forbidden import allowed_nodes
+from ..forbidden_tokens import allowed_nodes
 from .alignment import Alignment, Cursor
 from .size import NodeCount
 

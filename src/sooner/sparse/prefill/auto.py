@@ -15,7 +15,7 @@ from ..attention import States
 from ..cost import flops
 from ..modality import MODALITIES
 from ..patterns import HeadPattern, QBoundary, VerticalSlash
-from .passage import DenseCall, SparsePrefill
+from .forward_context import DenseCall, SparsePrefill
 
 T = TypeVar("T")
 

@@ -17,8 +17,8 @@ from ..modality import PromptLayout
 from ..patterns import HeadPattern
 from ..table import PatternTable
 from .auto import MIN_TOKENS, TimedPrefill, auto_pattern
+from .forward_context import SparsePrefill
 from .hooks import PrefillHooks
-from .passage import SparsePrefill
 from .report import Report
 
 

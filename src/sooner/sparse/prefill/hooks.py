@@ -22,7 +22,7 @@ from ...models.hooks import ForwardHooks
 from ...models.prompt_masks import has_masks, refuse_ahead
 from ..modality import PromptLayout
 from ..pruning.hooks import PruningHooks
-from .passage import SparsePrefill, of_call, of_prompt
+from .forward_context import SparsePrefill, of_call, of_prompt
 from .report import Report
 
 logger = logging.getLogger("sooner")

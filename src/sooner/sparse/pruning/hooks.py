@@ -13,8 +13,8 @@ from ...decoding.cache import SlotCache, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks
+from .forward_context import PrunedPrompt
 from .keep import AttentionInputs
-from .passage import PrunedPrompt
 from .stage import Selector
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from ...checks import check_whole
 from ...errors import SoonerError
 from ...memory import manager
-from ...memory.room import ON_CPUS, free_bytes, gpus_of
+from ...memory.free_memory import ON_CPUS, free_bytes, gpus_of
 from ...methods import Method
 from ...models import adapt
 from ..prompting import max_positions

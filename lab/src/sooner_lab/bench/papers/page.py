@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..render import Page, ReportTable, cell, table_lines
-from .held import NONE, ORDER, SIDE_BY_SIDE, items
 from .links.kinds import REGIMES
+from .paper_rows import NONE, ORDER, SIDE_BY_SIDE, items
 from .quantities import QUANTITIES
 from .tables import NOTHING
 

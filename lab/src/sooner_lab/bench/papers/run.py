@@ -10,7 +10,7 @@ from typing import Any
 from sooner.errors import SoonerError
 from sooner.provenance import provenance
 
-from .held import compare_papers, summary
+from .paper_rows import compare_papers, summary
 from .results import Results
 
 

@@ -9,7 +9,7 @@ import torch
 from ..decoding.interface import Outcome
 from ..decoding.sampling import Processing
 from ..decoding.tree import Tree
-from .forbidden import allowed_nodes
+from .forbidden_tokens import allowed_nodes
 from .prompt_lookup import NgramIndex, text_with_prediction
 
 NGRAM = 3
