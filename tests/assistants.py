@@ -17,8 +17,8 @@ from torch.nn.functional import cross_entropy
 
 import sooner
 import tiny
-from sooner.decoding.interface import Outcome
-from sooner.decoding.tree import Tree
+from sooner.engine.interface import Outcome
+from sooner.engine.tree import Tree
 from sooner.methods.assistant import AssistantModel
 from sooner.methods.assistant.drafter import AssistantDrafter
 from sooner.methods.assistant.sizes import FULL, SLIDING

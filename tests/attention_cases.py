@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.attention.block import Block, tree_block
+from sooner.engine.attention.block import Block, tree_block
 
 
 @dataclass

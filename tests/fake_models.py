@@ -13,14 +13,14 @@ from transformers import MaxLengthCriteria, StoppingCriteriaList
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from fakes import Table
-from sooner.decoding import loop
-from sooner.decoding.cache import SlotCache, cache_of
-from sooner.decoding.grid import TokenGrid
-from sooner.decoding.interface import Prompt
+from sooner.engine import loop
+from sooner.engine.cache import SlotCache, cache_of
+from sooner.engine.grid import TokenGrid
+from sooner.engine.interface import Prompt
+from sooner.engine.stats.run import Stats
 from sooner.methods import base, speculative
 from sooner.methods.dflash import DFlashConfig
 from sooner.methods.eagle.base import DraftHead
-from sooner.stats.run import Stats
 
 
 class FakeAdapter:

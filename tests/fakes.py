@@ -13,8 +13,8 @@ import torch
 from scipy import stats as scipy_stats
 from torch import Tensor
 
-from sooner.decoding.noise import RowNoise
-from sooner.decoding.tree import Tree
+from sooner.engine.noise import RowNoise
+from sooner.engine.tree import Tree
 
 ERROR = 1e-4
 """Chance that a correct engine fails one chi-square test, were its seed not fixed."""

@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_iter
 
-from sooner.graphs.recorder import Replay, Run
+from sooner.engine.graphs.recorder import Replay, Run
 
 
 class _Watched(TorchDispatchMode):

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 from sooner import HSD
-from sooner.decoding.interface import Drafter
-from sooner.decoding.loop import Rule
+from sooner.engine.interface import Drafter
+from sooner.engine.loop import Rule
 from sooner.methods.context import Context
 
 

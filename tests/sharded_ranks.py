@@ -23,8 +23,8 @@ from transformers import StoppingCriteriaList
 import sooner
 import tiny
 from sooner.cli import main
-from sooner.decoding.interface import Outcome
-from sooner.decoding.tree import Tree
+from sooner.engine.interface import Outcome
+from sooner.engine.tree import Tree
 from sooner.methods.parallel.drafter import ParallelDrafter
 from sooner.tasks.loading import load_pair
 from sooner.tasks.sharding import plan_options

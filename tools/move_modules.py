@@ -89,7 +89,7 @@ def rewritten(
         if len(groups) == 1 and next(iter(groups))[1] is None:
             lines[first] = re.sub(
                 r"from\s+[.\w]+\s+import",
-                lambda _: f"from {named} import",
+                f"from {named} import",
                 lines[first],
                 count=1,
             )

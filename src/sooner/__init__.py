@@ -31,7 +31,9 @@ __version__ = "0.2.0"
 
 if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .drawing import Drawing, draw
-    from .engine import Engine
+    from .engine.request import Request
+    from .engine.scheduler import Engine
+    from .engine.stats.run import Stats
     from .errors import MemoryRanOutError, SoonerError, UnsupportedError
     from .generation import Generation, generate
     from .methods import (
@@ -65,11 +67,9 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .models import canvas
     from .options import GenerateOptions
     from .parity import compare
-    from .request import Request
     from .sparse.compression import VisionZip
     from .sparse.prefill import MMInference
     from .sparse.pruning import DyCoke, FastV, PyramidDrop, SparseVLM
-    from .stats.run import Stats
 
 __all__ = [  # noqa: RUF022  (in groups)
     # Verbs.
@@ -129,17 +129,17 @@ __all__ = [  # noqa: RUF022  (in groups)
 _MODULES = {
     "Drawing": "drawing",
     "DyCoke": "sparse.pruning",
-    "Engine": "engine",
+    "Engine": "engine.scheduler",
     "FastV": "sparse.pruning",
     "GenerateOptions": "options",
     "Generation": "generation",
     "MMInference": "sparse.prefill",
     "MemoryRanOutError": "errors",
     "PyramidDrop": "sparse.pruning",
-    "Request": "request",
+    "Request": "engine.request",
     "SoonerError": "errors",
     "SparseVLM": "sparse.pruning",
-    "Stats": "stats.run",
+    "Stats": "engine.stats.run",
     "UnsupportedError": "errors",
     "VisionZip": "sparse.compression",
     "canvas": "models",

@@ -19,12 +19,12 @@ from transformers import (
 )
 
 from .checks import check_number, check_whole
-from .decoding.loop import OnTokens, run
+from .engine.loop import OnTokens, run
+from .engine.stats.run import Stats
 from .errors import SoonerError
 from .methods import CoupledJacobi, Method
 from .methods.named import as_method
 from .models.canvas import Canvas, Sampling
-from .stats.run import Stats
 
 DEFAULT: Any = object()
 """Stands for the checkpoint's own setting, where `None` means to leave a warper out."""

@@ -15,20 +15,20 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 
 from .checks import check_number
-from .decoding.cache import cache_of
-from .decoding.loop import OnTokens, Session
-from .decoding.runner import GRAPHS
+from .engine.cache import cache_of
+from .engine.loop import OnTokens, Session
+from .engine.runner import GRAPHS
+from .engine.stats.run import Stats
 from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
 from .methods import Method
 from .methods.checks import check_inputs, check_model
 from .methods.requests import OutputPenalty, refuse_assistant, refuse_cache
 from .models.ranks import Ranks
-from .stats.run import Stats
 
 if TYPE_CHECKING:
-    from .graphs.recorder import GraphRecorder
+    from .engine.graphs.recorder import GraphRecorder
+    from .engine.prepared import PreparedCalls
     from .options import GenerateOptions
-    from .prepared import PreparedCalls
 
 Prefill = Callable[[Any], AbstractContextManager]
 """A sparse prefill, such as `sooner.FastV()`: called with the model, it is a context manager."""

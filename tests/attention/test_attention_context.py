@@ -18,9 +18,9 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import tiny
 from attention_cases import case
 from sooner import MMInference
-from sooner.attention.block import Block, block_slots, tree_block
-from sooner.attention.context import attending_to_blocks, block_arguments
-from sooner.attention.ops import block_attention
+from sooner.engine.attention.block import Block, block_slots, tree_block
+from sooner.engine.attention.context import attending_to_blocks, block_arguments
+from sooner.engine.attention.ops import block_attention
 
 TEXT = {
     "vocab_size": 96, "hidden_size": 48, "intermediate_size": 64, "num_attention_heads": 4,

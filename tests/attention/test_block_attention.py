@@ -10,8 +10,8 @@ import torch
 from torch.nn.functional import scaled_dot_product_attention
 
 from attention_cases import WRITTEN, Case, case, worst
-from sooner.attention import cpu, reference
-from sooner.attention.block import (
+from sooner.engine.attention import cpu, reference
+from sooner.engine.attention.block import (
     MAX_ENTRIES,
     PAGE,
     Block,
@@ -20,9 +20,9 @@ from sooner.attention.block import (
     tree_block,
     unpack_ancestors,
 )
-from sooner.attention.cpu import zero_slots
-from sooner.attention.ops import block_attention
-from sooner.decoding.tree import Tree
+from sooner.engine.attention.cpu import zero_slots
+from sooner.engine.attention.ops import block_attention
+from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
 
 

@@ -9,8 +9,8 @@ import pytest
 import torch
 
 from ahead_of_time import SHARED, Compiled, compiling, needs_compiler
-from sooner.attention import kernel
-from sooner.attention.block import PAGE, WORDS, Block
+from sooner.engine.attention import kernel
+from sooner.engine.attention.block import PAGE, WORDS, Block
 
 pytestmark = [pytest.mark.slow, needs_compiler]
 KV_HEADS, GROUP = 4, 7

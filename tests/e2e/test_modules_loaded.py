@@ -57,5 +57,5 @@ def test_an_explicit_caption_loads_what_it_runs(
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     loaded = json.loads(report.read_text())
-    assert {"sooner.cli.caption", "sooner.decoding.loop", f"sooner.methods.{method}"} <= {*loaded}
+    assert {"sooner.cli.caption", "sooner.engine.loop", f"sooner.methods.{method}"} <= {*loaded}
     assert len(loaded) <= MAX_MODULES, "\n".join(loaded)

@@ -19,7 +19,7 @@ import sooner
 import tiny
 import tiny_canvas
 from models import test_canvas_exactness as pictures
-from sooner.stats.run import Stats
+from sooner.engine.stats.run import Stats
 
 SEED = 3
 TIMED = (

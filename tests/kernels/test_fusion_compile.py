@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from ahead_of_time import compiling, needs_compiler
-from sooner.fusion import kernels
+from sooner.engine.fusion import kernels
 
 pytestmark = [pytest.mark.slow, needs_compiler]
 

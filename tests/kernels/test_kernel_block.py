@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from attention_cases import WRITTEN, Case, case, worst
-from sooner.attention import kernel, reference
-from sooner.attention.block import PAGE, Block
+from sooner.engine.attention import kernel, reference
+from sooner.engine.attention.block import PAGE, Block
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SLOW = {"largest tree"}

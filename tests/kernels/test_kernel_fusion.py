@@ -7,7 +7,7 @@ import torch
 from cases import DEVICE, TIMES, rms
 from torch import Tensor
 
-from sooner.fusion import kernels, reference
+from sooner.engine.fusion import kernels, reference
 
 HALVES = [torch.float32, torch.float16]
 """The interpreter knows no bfloat16; `test_fusion_compile.py` compiles it."""

@@ -10,7 +10,7 @@ import sooner
 import tiny
 from memory.test_prefix_reuse import PLACES, Counted, counted
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
-from sooner.memory import manager
+from sooner.engine.memory import manager
 
 QUESTION, OTHER = (5, 6, 7), (60, 61, 62, 63)
 DRAFTS = 3
@@ -19,7 +19,7 @@ DRAFTS = 3
 @pytest.fixture(autouse=True)
 def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     for module in ("manager", "batch_slots"):
-        monkeypatch.setattr(f"sooner.memory.{module}.PAGE", SLOTS)
+        monkeypatch.setattr(f"sooner.engine.memory.{module}.PAGE", SLOTS)
     assert manager.PAGE == SLOTS
 
 

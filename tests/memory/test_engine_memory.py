@@ -12,8 +12,8 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
-from sooner.memory import manager
-from sooner.memory.manager import EngineMemory
+from sooner.engine.memory import manager
+from sooner.engine.memory.manager import EngineMemory
 
 SCHEDULES = 12
 """Schedules of all methods and families together; `make soak` runs 300."""

@@ -9,8 +9,8 @@ import pytest
 import sooner
 import tiny
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
-from sooner.decoding import cache
-from sooner.memory import manager
+from sooner.engine import cache
+from sooner.engine.memory import manager
 
 FAMILY = "qwen2_5_vl"
 TAILS = ((60, 61, 62, 63), (5, 6, 7), (9, 9))

@@ -13,8 +13,8 @@ import torch
 import sooner
 import tiny
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
-from sooner.memory import manager, row_pages
-from sooner.memory.paged import PagedCache, PageStores
+from sooner.engine.memory import manager, row_pages
+from sooner.engine.memory.paged import PagedCache, PageStores
 
 FAMILY = "qwen2_5_vl"
 TAIL = (5, 6, 7)
@@ -103,7 +103,7 @@ def test_a_row_that_a_forward_lost_gives_its_pages_back(
     lost = [ask(batch, max_new_tokens=20), ask(batch, (8, 9), max_new_tokens=20)]
     while len(batch.running) < 2:
         batch.step()
-    Fails(monkeypatch, sooner.decoding.runner.ModelRunner, "forward_tree")
+    Fails(monkeypatch, sooner.engine.runner.ModelRunner, "forward_tree")
     batch.step()
     assert all(isinstance(request.error, sooner.errors.MemoryRanOutError) for request in lost)
     assert batch.pages_used == 0

@@ -6,9 +6,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
+from sooner.engine.memory.pages import PageName, PagePool
+from sooner.engine.memory.prefix import Prefix
 from sooner.errors import MemoryRanOutError
-from sooner.memory.pages import PageName, PagePool
-from sooner.memory.prefix import Prefix
 
 SLOTS, SIZE, BLOCK = 3, 9, 4
 

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 import tiny
-from sooner.decoding.cache import SlotCache
-from sooner.decoding.runner import Forward, ModelRunner
-from sooner.decoding.tree import Tree
-from sooner.memory.paged import PagedCache, PageStores
-from sooner.memory.pages import PagePool
-from sooner.memory.row_pages import RowMemory, RowPages
+from sooner.engine.cache import SlotCache
+from sooner.engine.memory.paged import PagedCache, PageStores
+from sooner.engine.memory.pages import PagePool
+from sooner.engine.memory.row_pages import RowMemory, RowPages
+from sooner.engine.runner import Forward, ModelRunner
+from sooner.engine.tree import Tree
 from sooner.models import adapt
 
 SLOTS = 4

@@ -11,7 +11,7 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
-from sooner.memory import manager
+from sooner.engine.memory import manager
 
 PLACES = pytest.mark.parametrize("paged", [False, True])
 

@@ -20,8 +20,8 @@ import sooner
 import tiny
 from assistants import config_for, texts_of, weights_for, written
 from sooner import Assistant, AssistantModel
-from sooner.decoding.interface import Outcome
-from sooner.decoding.tree import Tree
+from sooner.engine.interface import Outcome
+from sooner.engine.tree import Tree
 from sooner.methods.assistant.drafter import AssistantDrafter
 from sooner.methods.assistant.sizes import FULL, read_config
 from sooner.methods.trained import load_drafter, load_for, method_of

@@ -12,7 +12,7 @@ import torch
 import method_matrix as matrix
 import sooner
 import tiny
-from sooner.decoding.runner import ModelRunner
+from sooner.engine.runner import ModelRunner
 from sooner.errors import SoonerError, UnsupportedError
 
 NEW = 9

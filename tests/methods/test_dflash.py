@@ -15,7 +15,7 @@ import method_matrix as matrix
 import sooner
 import tiny
 from sooner import DDTree, DFlash, DFlashModel
-from sooner.decoding.tree import Tree
+from sooner.engine.tree import Tree
 from sooner.methods.dflash import DFlashConfig
 from sooner.methods.dflash.drafter import BlockDrafter
 from sooner.methods.dflash.runner import BlockRunner

@@ -27,13 +27,13 @@ from fake_models import (
 )
 from fakes import ERROR, Table, chi_square
 from same_drafts import SameDrafts
-from sooner.decoding.acceptance import reject_tree
-from sooner.decoding.cache import SlotCache
-from sooner.decoding.interface import Drafter, Outcome
-from sooner.decoding.loop import Rule
-from sooner.decoding.noise import RowNoise
-from sooner.decoding.sampling import Processing
-from sooner.decoding.tree import Tree
+from sooner.engine.acceptance import reject_tree
+from sooner.engine.cache import SlotCache
+from sooner.engine.interface import Drafter, Outcome
+from sooner.engine.loop import Rule
+from sooner.engine.noise import RowNoise
+from sooner.engine.sampling import Processing
+from sooner.engine.tree import Tree
 from sooner.methods import speculative
 from sooner.methods.context import Context
 from sooner.methods.rules import follow_choices

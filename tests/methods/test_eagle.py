@@ -12,8 +12,8 @@ import method_matrix as matrix
 import sooner
 import tiny
 from sooner import Eagle, EagleHead
-from sooner.decoding.interface import Outcome
-from sooner.decoding.tree import Tree
+from sooner.engine.interface import Outcome
+from sooner.engine.tree import Tree
 from sooner.methods.eagle.drafter import EagleDrafter
 
 

@@ -16,8 +16,8 @@ import sooner
 import tiny
 from published_heads import VOCAB, PublishedEagle3, draw, write_eagle3
 from recorders import StandIn
-from sooner.decoding.interface import Outcome
-from sooner.decoding.tree import Tree
+from sooner.engine.interface import Outcome
+from sooner.engine.tree import Tree
 from sooner.methods.eagle.drafter import EagleDrafter
 from sooner.methods.eagle.published import load_eagle3
 from sooner.methods.eagle.specforge import save_eagle3

@@ -18,7 +18,7 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from methods.test_engine import alone, greedy
-from sooner.decoding.runner import ModelRunner
+from sooner.engine.runner import ModelRunner
 
 FAMILY, NEW = "llama", 12
 JOINING = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "eagle", "jacobi-4")

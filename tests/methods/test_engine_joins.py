@@ -13,7 +13,7 @@ import tiny
 import tiny_canvas
 from method_matrix import LONG, METHODS
 from methods.test_engine import alone, greedy, method_of
-from sooner.decoding.runner import ModelRunner
+from sooner.engine.runner import ModelRunner
 
 
 def test_rows_that_lack_other_numbers_of_tokens_wait_for_a_separate_batch() -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import sooner
 import tiny
-from sooner.pacing import TokenPace, size_of
+from sooner.engine.pacing import TokenPace, size_of
 
 
 class Seconds:

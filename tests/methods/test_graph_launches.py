@@ -16,7 +16,7 @@ import sooner
 import tiny
 from method_matrix import METHODS, reference
 from recorders import StandIn
-from sooner.graphs.recorder import Run
+from sooner.engine.graphs.recorder import Run
 
 pytestmark = pytest.mark.slow
 

@@ -16,9 +16,9 @@ import sooner
 import tiny
 from method_matrix import METHODS, reference
 from recorders import StandIn
-from sooner.decoding.runner import GRAPHS, ModelRunner
+from sooner.engine.graphs.store import key_of
+from sooner.engine.runner import GRAPHS, ModelRunner
 from sooner.generation import session_of
-from sooner.graphs.store import key_of
 from sooner.methods.eagle import MtpHead
 from sooner.models import adapt
 
@@ -116,7 +116,7 @@ def test_concurrent_calls_have_separate_memory() -> None:
         )
         for _ in range(2)
     ]  # fmt: skip
-    from sooner.decoding.loop import Decoding
+    from sooner.engine.loop import Decoding
 
     runs = [Decoding(session) for session in sessions]
     for decoding in runs:
@@ -204,7 +204,7 @@ def test_idle_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         )
     store = getattr(model, GRAPHS)
     assert len(store._idle) == 4
-    monkeypatch.setattr("sooner.graphs.store.MAX_BYTES", 2 * store._idle[0].nbytes + 1)
+    monkeypatch.setattr("sooner.engine.graphs.store.MAX_BYTES", 2 * store._idle[0].nbytes + 1)
     sooner.generate(model, tiny.inputs("llama"), graphs=StandIn(), max_new_tokens=8, **GREEDY)
     assert len(store._idle) == 2
     store.clear()

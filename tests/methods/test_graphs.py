@@ -15,9 +15,9 @@ import tiny
 from method_matrix import LONG, METHODS, reference
 from methods.test_engine import schedule
 from recorders import MockCuda, Refusing, StandIn, poisoned
-from sooner.graphs.forwards import ForwardGraphs
-from sooner.graphs.recorder import CudaGraphs, Replays
-from sooner.graphs.steps import StepGraphs
+from sooner.engine.graphs.forwards import ForwardGraphs
+from sooner.engine.graphs.recorder import CudaGraphs, Replays
+from sooner.engine.graphs.steps import StepGraphs
 
 SAMPLED: dict[str, Any] = {"do_sample": True, "top_k": 20, "temperature": 0.8, "seed": 5}
 GREEDY: dict[str, Any] = {"do_sample": False}

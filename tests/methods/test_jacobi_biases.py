@@ -16,9 +16,9 @@ from torch import Tensor
 from fake_models import FakeAdapter, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from sooner import CoupledJacobi
-from sooner.decoding.acceptance import VerifyResult, residual
-from sooner.decoding.noise import Purpose, RowNoise, first_to_come
-from sooner.decoding.sampling import pick
+from sooner.engine.acceptance import VerifyResult, residual
+from sooner.engine.noise import Purpose, RowNoise, first_to_come
+from sooner.engine.sampling import pick
 from sooner.methods.jacobi import couplings, method, window
 from sooner.methods.jacobi.couplings import Draws
 from sooner.methods.jacobi.window import JacobiWindow, at_random, copied, like_last

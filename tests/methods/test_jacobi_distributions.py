@@ -17,7 +17,7 @@ from transformers.generation import logits_process as hf
 from fake_models import FakeAdapter, FakeCanvas, FakeGuided, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from sooner import CoupledJacobi
-from sooner.decoding.grid import TokenGrid
+from sooner.engine.grid import TokenGrid
 
 VOCAB, LENGTH, SAMPLES = 3, 4, 8000
 TARGET = Table(VOCAB, LENGTH, seed=1)

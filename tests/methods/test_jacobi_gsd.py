@@ -8,8 +8,8 @@ import torch
 from fake_models import FakeAdapter, FakeCanvas, adapt_fakes, generate_with_stats
 from fakes import ERROR, Table, chi_square, row_noise
 from sooner import GSD, SoonerError
-from sooner.decoding.grid import TokenGrid
-from sooner.decoding.tree import Tree
+from sooner.engine.grid import TokenGrid
+from sooner.engine.tree import Tree
 from sooner.methods.jacobi.gsd import reject_groups
 
 LENGTH, SAMPLES = 4, 8000

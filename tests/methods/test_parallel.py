@@ -13,7 +13,7 @@ import sooner
 from fake_models import FakeAdapter, generate_ids
 from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
-from sooner.decoding.acceptance import Guess, couple
+from sooner.engine.acceptance import Guess, couple
 from sooner.methods.parallel import method as method_module
 from sooner.methods.parallel.policy import BoardView
 from sooner.methods.parallel.shared_memory import Board
@@ -110,7 +110,7 @@ def test_bad_options_are_named(options: dict[str, Any], message: str) -> None:
 def test_a_guess_taken_for_granted_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """Planted bias: the worker's next token is said without asking the target."""
     monkeypatch.setattr(
-        "sooner.decoding.acceptance.couple",
+        "sooner.engine.acceptance.couple",
         lambda p, guess, noise, ahead: torch.where(
             guess.known, guess.tokens, torch.multinomial(p, 1)[:, 0]
         ),

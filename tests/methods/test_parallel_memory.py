@@ -11,7 +11,7 @@ import torch
 
 import sooner
 import tiny
-from sooner.decoding.sampling import Processing
+from sooner.engine.sampling import Processing
 from sooner.methods.parallel.server import DraftJob
 from sooner.methods.parallel.worker import BoardSizes
 

@@ -12,7 +12,7 @@ from transformers.generation import logits_process as hf
 import sooner
 import tiny
 from method_matrix import METHODS
-from sooner.decoding.sampling import Processing
+from sooner.engine.sampling import Processing
 from sooner.methods.requests import PREFIX_FREE, row_params
 
 FAMILY, KIND, NEW = "qwen2_5_vl", "image", 16

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 import torch
 
+from sooner.engine.stats.run import EXACT, RELAXED
 from sooner.methods import Autoregressive, Method, SDTree, Speculative
 from sooner.methods.tolerance import Relaxed, Tolerance
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
 from sooner.models.openvla.processing import OpenVLAProcessor
 from sooner.models.openvla.statistics import ActionTokens
-from sooner.stats.run import EXACT, RELAXED
 from sooner.tasks.act.batch import Decoded, decode
 from tiny_policy import BINS, DIMS, model, observations, tokenizer
 

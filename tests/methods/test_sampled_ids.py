@@ -19,7 +19,7 @@ from transformers.generation.stopping_criteria import EosTokenCriteria
 import method_matrix as matrix
 import sooner
 import tiny
-from sooner.decoding import loop
+from sooner.engine import loop
 
 NEW, SEED = 15, 11
 FOLLOWED = {

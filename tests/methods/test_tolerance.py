@@ -11,16 +11,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.decoding.noise import RowNoise
-from sooner.decoding.rows import Rows
-from sooner.decoding.sampling import Processing
-from sooner.decoding.stopping import Stopping
-from sooner.decoding.tree import Tree
+from sooner.engine.noise import RowNoise
+from sooner.engine.rows import Rows
+from sooner.engine.sampling import Processing
+from sooner.engine.stats.run import EXACT, RELAXED, Stats
+from sooner.engine.stopping import Stopping
+from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
 from sooner.methods.rules import follow_choices
 from sooner.methods.tolerance import Tolerance
 from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
-from sooner.stats.run import EXACT, RELAXED, Stats
 
 TOKENS = ActionTokens(vocab_size=40, edges=16)
 """Actions are the ids 24 to 39; id 39 is bin 0."""

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.tree import Tree
+from sooner.engine.runner import ModelRunner
+from sooner.engine.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models.cosmos_ar.canvas import CosmosAR
 from sooner.models.cosmos_ar.config import CosmosARConfig

@@ -24,9 +24,9 @@ from transformers.models.llama.modeling_llama import LlamaRotaryEmbedding
 
 import sooner
 import tiny
-from sooner.decoding.rope import LengthRope
+from sooner.engine.memory import manager
+from sooner.engine.rope import LengthRope
 from sooner.errors import UnsupportedError
-from sooner.memory import manager
 from sooner.models import FAMILIES, adapt
 
 SWITCH, LONGEST = 24, 96

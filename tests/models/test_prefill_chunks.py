@@ -10,8 +10,8 @@ from torch import Tensor
 
 import tiny
 import tiny_canvas
-from sooner.decoding.interface import Prompt
-from sooner.decoding.runner import Forward, ModelRunner
+from sooner.engine.interface import Prompt
+from sooner.engine.runner import Forward, ModelRunner
 from sooner.errors import UnsupportedError
 from sooner.methods.guidance import GuidedRunner
 from sooner.models import Adapter, adapt

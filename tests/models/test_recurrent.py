@@ -12,8 +12,8 @@ import pytest
 import torch
 
 import sooner
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.tree import Tree
+from sooner.engine.runner import ModelRunner
+from sooner.engine.tree import Tree
 from sooner.models import adapt
 from sooner.models.states import StateCache
 from sooner.tasks.model_types import model_type

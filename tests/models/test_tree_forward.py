@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 import tiny
-from sooner.decoding.interface import Prompt
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.tree import Tree
+from sooner.engine.interface import Prompt
+from sooner.engine.runner import ModelRunner
+from sooner.engine.tree import Tree
 from sooner.models import adapt
 
 TREES = Tree.from_lists(

@@ -10,8 +10,8 @@ import torch
 
 import sooner
 import tiny
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.tree import Tree
+from sooner.engine.runner import ModelRunner
+from sooner.engine.tree import Tree
 from sooner.models import adapt
 from zoo.laws import ROWS
 from zoo.species import model_of

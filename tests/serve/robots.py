@@ -18,11 +18,11 @@ import httpx
 import numpy as np
 from PIL import Image
 
+from sooner.engine.stats.run import Stats
 from sooner.errors import SoonerError
 from sooner.methods.sizing.costs import Quickest
 from sooner.serve import ServeSettings, create_app
 from sooner.serve.run import bind, build_server, url
-from sooner.stats.run import Stats
 from sooner.tasks.act import Observation
 from tiny_policy import INSTRUCTIONS, image
 

@@ -15,8 +15,8 @@ from serve.spoken import byte_level, ids_of
 from serve.stub_engine import StubClock
 from serve.test_openai_grammar import PERSON, matcher_of
 from sooner import HSD, Autoregressive, Eagle, EagleHead, PromptLookup, SDTree, Speculative
-from sooner.decoding import loop as decoding_loop
-from sooner.memory import manager
+from sooner.engine import loop as decoding_loop
+from sooner.engine.memory import manager
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.serve.engine_loop import EngineLoop
 from sooner.serve.engine_options import JobOptions

@@ -16,7 +16,7 @@ from memory.test_engine_memory import check, poison
 from method_matrix import METHODS
 from page_prompts import SLOTS, prompt_of
 from serve.stub_engine import StubClock
-from sooner.memory import manager
+from sooner.engine.memory import manager
 from sooner.serve.engine_loop import EngineLoop
 from sooner.serve.engine_options import JobOptions
 from sooner.serve.following import Following

@@ -18,7 +18,7 @@ from serve.asking import CHAT
 from serve.chatting import HELLO, VOCAB, listening, served
 from serve.test_openai_clients import stub_thread
 from serve.test_refused_bodies import connected, head
-from sooner.engine import Engine
+from sooner.engine.scheduler import Engine
 from sooner.methods import Autoregressive, PromptLookup, Speculative
 from sooner.serve.openai.errors import BadRequestError
 from sooner.serve.openai.served import Prepared

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from serve.test_chat_run import Running, openai, running, streamed
-from sooner.decoding.runner import ModelRunner
-from sooner.memory import manager
+from sooner.engine.memory import manager
+from sooner.engine.runner import ModelRunner
 
 pytestmark = pytest.mark.slow
 

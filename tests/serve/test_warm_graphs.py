@@ -9,7 +9,7 @@ import pytest
 import tiny
 from method_matrix import METHODS
 from recorders import StandIn
-from sooner.graphs.warming import warm_graphs
+from sooner.engine.graphs.warming import warm_graphs
 from sooner.serve.model_engine import ModelEngine
 
 pytestmark = pytest.mark.slow

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 import tiny
-from sooner.decoding.runner import ModelRunner
+from sooner.engine.runner import ModelRunner
 from sooner.models import adapt
 
 LAYERS = 6

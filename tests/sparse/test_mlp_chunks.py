@@ -13,7 +13,7 @@ from transformers import Qwen3MoeConfig
 from transformers.models.qwen3_moe.modeling_qwen3_moe import Qwen3MoeSparseMoeBlock
 
 import tiny
-from sooner.decoding.runner import ModelRunner
+from sooner.engine.runner import ModelRunner
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.mlp_chunks import chunked_mlps

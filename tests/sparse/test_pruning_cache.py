@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.decoding.cache import SlotCache
+from sooner.engine.cache import SlotCache
 
 CAPACITY = 24
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 
 import tiny
 from sooner import MMInference
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.tree import Tree
+from sooner.engine.runner import ModelRunner
+from sooner.engine.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 import torch
 
-from sooner.decoding.loop import Decoding
 from sooner.documents import Page, PageDraft
+from sooner.engine.loop import Decoding
 from sooner.errors import SoonerError
 from sooner.tasks.loading import ModelPair
 from sooner.tasks.parse import FAILED, ConcurrentParser, PageParser, ParseSettings

@@ -105,7 +105,7 @@ def test_default_method_follows_the_models(clip: Path, pair: ModelPair) -> None:
 def test_a_difference_is_judged_and_no_speed_is_claimed(
     clip: Path, poor: ModelPair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sooner.decoding.acceptance import VerifyResult
+    from sooner.engine.acceptance import VerifyResult
     from sooner.methods import speculative
 
     def believe(tree, scores, processing, noise):

@@ -22,9 +22,9 @@ from fakes import (
     fixed_tree,
     row_noise,
 )
-from sooner.decoding import acceptance
-from sooner.decoding.acceptance import VerifyResult, follow, reject_chain, reject_tree
-from sooner.decoding.tree import Tree
+from sooner.engine import acceptance
+from sooner.engine.acceptance import VerifyResult, follow, reject_chain, reject_tree
+from sooner.engine.tree import Tree
 
 Rule = Callable[..., VerifyResult]
 SAMPLES = 30_000

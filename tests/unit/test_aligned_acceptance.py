@@ -8,9 +8,9 @@ import random
 import pytest
 import torch
 
-from sooner.decoding.acceptance import follow
-from sooner.decoding.sampling import Processing
-from sooner.decoding.tree import ROOT, Tree
+from sooner.engine.acceptance import follow
+from sooner.engine.sampling import Processing
+from sooner.engine.tree import ROOT, Tree
 from sooner.methods.aligned.method import accepted_choices, follow_threshold
 
 VOCAB = 6

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.decoding.tree import ROOT
+from sooner.engine.tree import ROOT
 from sooner.methods.aligned.alignment import STOP, Alignment
 from sooner.methods.aligned.drafter import Limits, PrefixTree, grow
 from sooner.methods.aligned.index import DraftIndex

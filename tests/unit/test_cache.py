@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from sooner.decoding.cache import SlotCache
+from sooner.engine.cache import SlotCache
 
 CAPACITY, HEADS, WIDTH = 24, 2, 3
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 import tiny
-from sooner.decoding.cache import SlotCache
-from sooner.decoding.interface import Prompt
-from sooner.decoding.runner import ModelRunner
+from sooner.engine.cache import SlotCache
+from sooner.engine.interface import Prompt
+from sooner.engine.runner import ModelRunner
 from sooner.errors import UnsupportedError
 from sooner.models import adapt
 

@@ -17,8 +17,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import tiny
-from sooner.decoding.runner import ModelRunner
-from sooner.fusion import decoder as fusion
+from sooner.engine.fusion import decoder as fusion
+from sooner.engine.runner import ModelRunner
 from sooner.models import adapt
 
 FAMILIES = ("llama", "qwen2_5_vl", "qwen3_vl")
@@ -40,7 +40,7 @@ class Calls(TorchDispatchMode):
 @pytest.fixture
 def on_cpus(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(fusion, "DEVICES", frozenset({"cpu"}))
-    monkeypatch.setattr("sooner.decoding.runner.FUSED", fusion.DEVICES)
+    monkeypatch.setattr("sooner.engine.runner.FUSED", fusion.DEVICES)
 
 
 @pytest.fixture(autouse=True)
@@ -74,7 +74,7 @@ def test_a_block_s_states_are_those_of_the_decoder(
     logits, hidden, calls = forwarded(runner)
     assert not calls["rms_norm"] + calls["rope"], "on a CPU nothing is fused"
     monkeypatch.setattr(fusion, "DEVICES", frozenset({"cpu"}))
-    monkeypatch.setattr("sooner.decoding.runner.FUSED", fusion.DEVICES)
+    monkeypatch.setattr("sooner.engine.runner.FUSED", fusion.DEVICES)
     fused_logits, fused_hidden, calls = forwarded(runner)
     assert torch.equal(logits, fused_logits)
     assert torch.equal(hidden, fused_hidden)

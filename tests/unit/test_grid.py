@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import canvas_reference as reference
-from sooner.decoding.grid import GridConstraint, TokenGrid
-from sooner.decoding.rows import Rows
-from sooner.decoding.tree import Tree
+from sooner.engine.grid import GridConstraint, TokenGrid
+from sooner.engine.rows import Rows
+from sooner.engine.tree import Tree
 
 VOCAB, LOW, HIGH, EOL, EOF, EOI, BOI = 40, 10, 30, 31, 32, 33, 34
 

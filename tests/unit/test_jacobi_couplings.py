@@ -16,7 +16,7 @@ from scipy import stats as scipy_stats
 from torch import Tensor
 
 from fakes import ERROR, row_noise
-from sooner.decoding.sampling import pick
+from sooner.engine.sampling import pick
 from sooner.methods.jacobi.couplings import (
     COUPLINGS,
     Coupling,

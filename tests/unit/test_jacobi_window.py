@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from fakes import row_noise
-from sooner.decoding.grid import GridConstraint, TokenGrid
+from sooner.engine.grid import GridConstraint, TokenGrid
 from sooner.methods.jacobi.couplings import Draws
 from sooner.methods.jacobi.window import FILLINGS, JacobiWindow
 

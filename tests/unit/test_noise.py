@@ -11,7 +11,7 @@ from scipy import stats as scipy_stats
 from torch import Tensor
 
 from fakes import ERROR
-from sooner.decoding.noise import Purpose, RowNoise, draw_seed, mix, mix64
+from sooner.engine.noise import Purpose, RowNoise, draw_seed, mix, mix64
 
 
 def gumbel(seed: int, rows: Tensor, places: Tensor, vocab: int) -> Tensor:

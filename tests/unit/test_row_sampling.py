@@ -12,10 +12,10 @@ from torch import Tensor
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as hf
 
-from sooner.decoding import parts
-from sooner.decoding.noise import RowNoise
-from sooner.decoding.sampling import Processing
-from sooner.decoding.tree import Paths, Tree
+from sooner.engine import parts
+from sooner.engine.noise import RowNoise
+from sooner.engine.sampling import Processing
+from sooner.engine.tree import Paths, Tree
 from sooner.errors import SoonerError
 from sooner.methods.requests import OutputPenalty, row_params
 

@@ -14,7 +14,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 import sooner
 import tiny
 from method_matrix import METHODS
-from sooner.decoding.cache import SlotCache
+from sooner.engine.cache import SlotCache
 
 aten = torch.ops.aten
 HEADS, WIDTH, CAPACITY, LAYERS = 2, 3, 20, 3

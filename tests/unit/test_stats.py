@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from sooner.stats.run import Stats
+from sooner.engine.stats.run import Stats
 
 
 def test_a_run_without_steps_has_the_figures_of_plain_decoding() -> None:

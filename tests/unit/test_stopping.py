@@ -7,8 +7,8 @@ import torch
 from transformers import MaxLengthCriteria, StoppingCriteria
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
-from sooner.decoding.rows import Rows
-from sooner.decoding.stopping import Stopping, cut_rows
+from sooner.engine.rows import Rows
+from sooner.engine.stopping import Stopping, cut_rows
 
 
 class Recorder(StoppingCriteria):

@@ -11,10 +11,10 @@ import torch
 
 import sooner
 import tiny
-from sooner.decoding.loop import Decoding
+from sooner.engine.loop import Decoding
+from sooner.engine.stats import timing
+from sooner.engine.stats.run import Stats
 from sooner.methods.tree_draft import STATIC_TREE
-from sooner.stats import timing
-from sooner.stats.run import Stats
 
 
 @dataclass

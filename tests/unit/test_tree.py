@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from sooner.decoding.tree import Paths, Tree
+from sooner.engine.tree import Paths, Tree
 
 
 @st.composite

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 import sooner
 import tiny
 from method_matrix import METHODS
-from sooner.decoding.interface import Drafter, Outcome
-from sooner.decoding.tree import ROOT, Tree
+from sooner.engine.interface import Drafter, Outcome
+from sooner.engine.tree import ROOT, Tree
 from sooner.methods.tree_draft import STATIC_TREE
 
 

@@ -10,8 +10,8 @@ import torch
 from transformers import GenerationMixin, LogitsProcessor, LogitsProcessorList
 
 import sooner
-from sooner.decoding.noise import Purpose, RowNoise, draw_seed
-from sooner.decoding.sampling import pick
+from sooner.engine.noise import Purpose, RowNoise, draw_seed
+from sooner.engine.sampling import pick
 
 from .species import Species, draft_of, model_of
 

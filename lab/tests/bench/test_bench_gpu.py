@@ -13,8 +13,8 @@ import pytest
 import torch
 
 import sooner
-from sooner.attention import ops
 from sooner.cli.main import main
+from sooner.engine.attention import ops
 from sooner.errors import SoonerError
 from sooner_lab import gpu
 from sooner_lab.bench.gpu import goals, kernels, methods, models, page, run, texts

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from sooner.cli.main import main
-from sooner.decoding.acceptance import VerifyResult
-from sooner.decoding.interface import Drafter
-from sooner.decoding.loop import Rule
-from sooner.decoding.noise import RowNoise
-from sooner.decoding.sampling import Processing
-from sooner.decoding.tree import Tree
+from sooner.engine.acceptance import VerifyResult
+from sooner.engine.interface import Drafter
+from sooner.engine.loop import Rule
+from sooner.engine.noise import RowNoise
+from sooner.engine.sampling import Processing
+from sooner.engine.stats.run import Stats
+from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
 from sooner.methods import Speculative
 from sooner.methods.context import Context
-from sooner.stats.run import Stats
 from sooner_lab.bench.replay import arms as replay_arms
 from sooner_lab.bench.replay import goals, page
 from sooner_lab.bench.replay.arms import Decoders, PointArms

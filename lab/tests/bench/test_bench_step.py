@@ -17,10 +17,10 @@ from torch._subclasses.fake_tensor import DataDependentOutputException
 import sooner
 from bench.static_slots import FACTORY, build
 from sooner.cli.main import main
-from sooner.decoding.interface import Outcome
-from sooner.decoding.tree import Tree
+from sooner.engine.interface import Outcome
+from sooner.engine.stats.timing import Timeline
+from sooner.engine.tree import Tree
 from sooner.methods.chain_draft import ChainDrafter
-from sooner.stats.timing import Timeline
 from sooner_lab.bench.step import engine, factories, rounds, shapes
 from sooner_lab.bench.step.guard import (
     IndexRanges,

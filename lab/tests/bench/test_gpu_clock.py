@@ -13,7 +13,7 @@ import torch
 from torch._subclasses import FakeTensorMode
 
 from recorders import MockCuda
-from sooner.graphs.buckets import ENTRIES
+from sooner.engine.graphs.buckets import ENTRIES
 from sooner_lab.bench.gpu import goals, graphs, kernels, prefill, run, verify
 from sooner_lab.bench.gpu.bench import GpuBench, data_sheet
 from sooner_lab.bench.gpu.models import BuiltModels, build, step_bytes

@@ -13,10 +13,10 @@ from transformers import LlamaConfig, LlamaForCausalLM
 import sooner
 import tiny
 from recorders import StandIn
-from sooner.decoding.rows import RowTensor
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.tree import Tree
-from sooner.graphs.support import why_not
+from sooner.engine.graphs.support import why_not
+from sooner.engine.rows import RowTensor
+from sooner.engine.runner import ModelRunner
+from sooner.engine.tree import Tree
 from sooner.models import FAMILIES, adapt, unproved
 from sooner.models.support import seen_with
 from sooner_lab.bench.step.guard import NoWaiting, StepWaitsError

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
+from sooner.engine.stats.run import Stats
 from sooner.io import write_json
 from sooner.parity import Parity
-from sooner.stats.run import Stats
 from sooner_lab.bench import run as harness
 from sooner_lab.bench.goals import Goal, goal, worst
 from sooner_lab.bench.run import (

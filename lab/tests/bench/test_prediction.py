@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sooner.stats.run import Stats
+from sooner.engine.stats.run import Stats
 from sooner_lab.bench.prediction import predicted_speedup, step_curve
 
 

@@ -7,7 +7,7 @@ from itertools import groupby, pairwise
 import pytest
 import torch
 
-from sooner.decoding.runner import Forward, ModelRunner
+from sooner.engine.runner import Forward, ModelRunner
 from sooner_lab.bench.replay.arms import Decoders
 from sooner_lab.bench.replay.expected import Theory, static_tree, walked
 from sooner_lab.bench.replay.models import CODE, ReplayAdapter

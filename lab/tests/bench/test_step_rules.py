@@ -9,12 +9,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from sooner.decoding.acceptance import Guess, VerifyResult, follow, reject_chain, reject_tree
-from sooner.decoding.noise import Purpose, RowNoise
-from sooner.decoding.row_sampling import History, RowSampling
-from sooner.decoding.sampling import Processing, pick
-from sooner.decoding.stopping import cut_rows
-from sooner.decoding.tree import Paths, Tree
+from sooner.engine.acceptance import Guess, VerifyResult, follow, reject_chain, reject_tree
+from sooner.engine.noise import Purpose, RowNoise
+from sooner.engine.row_sampling import History, RowSampling
+from sooner.engine.sampling import Processing, pick
+from sooner.engine.stopping import cut_rows
+from sooner.engine.tree import Paths, Tree
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.jacobi.couplings import COUPLINGS, Draws, weakened
 from sooner.methods.jacobi.gsd import reject_groups

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import ClassVar, Self
 
-from ..decoding.interface import Drafter
-from ..decoding.loop import Rule
+from ..engine.interface import Drafter
+from ..engine.loop import Rule
 from ..registry import DraftModel
 from .base import Method
 from .context import Context

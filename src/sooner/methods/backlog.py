@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..decoding.interface import Outcome
+from ..engine.interface import Outcome
 
 
 @dataclass(frozen=True)

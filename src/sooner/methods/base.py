@@ -12,19 +12,19 @@ from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteria
 from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..checks import KnowsOldNames, check_choice
-from ..decoding.grid import GridConstraint
-from ..decoding.interface import AdapterLike, Drafter, Prompt
-from ..decoding.loop import OnTokens, Rule, Session, run
-from ..decoding.noise import RowNoise, draw_seed
-from ..decoding.rows import Rows
-from ..decoding.runner import ModelRunner
-from ..decoding.sampling import Processing
-from ..decoding.stopping import Stopping
+from ..engine.grid import GridConstraint
+from ..engine.interface import AdapterLike, Drafter, Prompt
+from ..engine.loop import OnTokens, Rule, Session, run
+from ..engine.noise import RowNoise, draw_seed
+from ..engine.rows import Rows
+from ..engine.runner import ModelRunner
+from ..engine.sampling import Processing
+from ..engine.stats.run import EXACT, Stats
+from ..engine.stopping import Stopping
 from ..errors import SoonerError
 from ..models import adapt
 from ..models.ranks import Ranks
 from ..registry import DraftModel
-from ..stats.run import EXACT, Stats
 from .calls import (
     CallSignature,
     model_arguments,
@@ -47,8 +47,8 @@ from .requests import (
 )
 
 if TYPE_CHECKING:
-    from ..graphs.recorder import GraphRecorder
-    from ..graphs.steps import StepGraphs
+    from ..engine.graphs.recorder import GraphRecorder
+    from ..engine.graphs.steps import StepGraphs
 
 
 @dataclass
@@ -314,7 +314,7 @@ def _graphs(
         check_choice("graphs", graphs, ("auto", "off"))
         if compile is False and (graphs == "off" or target.adapter.device.type != "cuda"):
             return None
-    from ..graphs.steps import open_graphs  # where there are any
+    from ..engine.graphs.steps import open_graphs  # where there are any
 
     return open_graphs(target, graphs, entries, compile, stats)
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from transformers import GenerationConfig
 
-from ..decoding.cache import CACHE_NAMES, cache_of
-from ..decoding.loop import OnTokens
+from ..engine.cache import CACHE_NAMES, cache_of
+from ..engine.loop import OnTokens
 from ..errors import UnsupportedError
 from .requests import refuse_assistant, refuse_cache, refuse_inputs
 

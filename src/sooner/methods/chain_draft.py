@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Protocol
 import torch
 from torch import Tensor
 
-from ..attention.block import PAGE
-from ..decoding.cache import SlotCache
-from ..decoding.interface import AdapterLike, Drafter, Outcome, Prompt
-from ..decoding.noise import Purpose
-from ..decoding.runner import Forward, ModelRunner
-from ..decoding.sampling import Processing, pick
-from ..decoding.tree import Paths, Tree
+from ..engine.attention.block import PAGE
+from ..engine.cache import SlotCache
+from ..engine.interface import AdapterLike, Drafter, Outcome, Prompt
+from ..engine.noise import Purpose
+from ..engine.runner import Forward, ModelRunner
+from ..engine.sampling import Processing, pick
+from ..engine.tree import Paths, Tree
 from .calls import to_device
 from .context import Context, embed
 from .sizing.chain import DraftLength
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class PromptMemory(Protocol):
-    """What an engine's memory does for the prompt of a draft (`sooner.memory`)."""
+    """What an engine's memory does for the prompt of a draft (`sooner.engine.memory`)."""
 
     @property
     def lends(self) -> bool:

@@ -9,19 +9,19 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from ..decoding.grid import GridConstraint
-from ..decoding.interface import AdapterLike, Prompt
-from ..decoding.noise import RowNoise
-from ..decoding.rows import Rows
-from ..decoding.runner import ModelRunner
-from ..decoding.sampling import Processing
-from ..decoding.stopping import Stopping
+from ..engine.grid import GridConstraint
+from ..engine.interface import AdapterLike, Prompt
+from ..engine.noise import RowNoise
+from ..engine.rows import Rows
+from ..engine.runner import ModelRunner
+from ..engine.sampling import Processing
+from ..engine.stats.run import Stats
+from ..engine.stopping import Stopping
 from ..errors import SoonerError, UnsupportedError
 from ..models.video import TextModel
-from ..stats.run import Stats
 
 if TYPE_CHECKING:
-    from ..graphs.steps import StepGraphs
+    from ..engine.graphs.steps import StepGraphs
 
 
 def embed(

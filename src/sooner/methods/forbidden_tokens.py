@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from ..decoding.sampling import Processing, RowParams
+from ..engine.sampling import Processing, RowParams
 
 
 class KnowsTrees(Protocol):

@@ -8,9 +8,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ..decoding.interface import AdapterLike, Prompt
-from ..decoding.runner import Forward, ModelRunner, OnPrefill
-from ..decoding.tree import Tree
+from ..engine.interface import AdapterLike, Prompt
+from ..engine.runner import Forward, ModelRunner, OnPrefill
+from ..engine.tree import Tree
 
 
 class GuidedRunner(ModelRunner):

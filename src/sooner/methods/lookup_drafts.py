@@ -6,9 +6,9 @@ from collections.abc import Sequence
 
 import torch
 
-from ..decoding.interface import Outcome
-from ..decoding.sampling import Processing
-from ..decoding.tree import Tree
+from ..engine.interface import Outcome
+from ..engine.sampling import Processing
+from ..engine.tree import Tree
 from .forbidden_tokens import allowed_nodes
 from .prompt_lookup import NgramIndex, text_with_prediction
 

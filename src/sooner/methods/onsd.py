@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Self
 
-from ..decoding.interface import AdapterLike
+from ..engine.interface import AdapterLike
 from ..registry import DraftModel
 from .context import Context, words_only
 from .settings import MethodSettings

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal, Self
 
-from ..decoding.interface import Drafter, Outcome
-from ..decoding.loop import Rule
-from ..decoding.tree import Tree
+from ..engine.interface import Drafter, Outcome
+from ..engine.loop import Rule
+from ..engine.tree import Tree
 from ..registry import DraftModel
 from .base import Method
 from .checks import positive, positive_or_auto

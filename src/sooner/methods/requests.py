@@ -12,10 +12,10 @@ from transformers import GenerationConfig, LogitsProcessor
 from transformers.generation import logits_process as hf
 
 from ..checks import check_whole
-from ..decoding.cache import CACHE_NAMES, cache_of
-from ..decoding.interface import AdapterLike
-from ..decoding.rows import RowSettings
-from ..decoding.sampling import RowParams
+from ..engine.cache import CACHE_NAMES, cache_of
+from ..engine.interface import AdapterLike
+from ..engine.rows import RowSettings
+from ..engine.sampling import RowParams
 from ..errors import SoonerError, UnsupportedError
 from ..models.base import keeps_states
 from ..models.ranks import Ranks

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from ..decoding.acceptance import VerifyResult, follow
-from ..decoding.noise import Purpose, RowNoise, first_to_come
-from ..decoding.sampling import Processing
-from ..decoding.step import pure
-from ..decoding.tree import Tree
+from ..engine.acceptance import VerifyResult, follow
+from ..engine.noise import Purpose, RowNoise, first_to_come
+from ..engine.sampling import Processing
+from ..engine.step import pure
+from ..engine.tree import Tree
 
 
 @pure

@@ -9,13 +9,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
-from ..decoding.acceptance import VerifyResult, reject_tree
-from ..decoding.interface import AdapterLike, Drafter
-from ..decoding.loop import Rule
-from ..decoding.noise import RowNoise
-from ..decoding.sampling import Processing
-from ..decoding.step import pure
-from ..decoding.tree import Tree
+from ..engine.acceptance import VerifyResult, reject_tree
+from ..engine.interface import AdapterLike, Drafter
+from ..engine.loop import Rule
+from ..engine.noise import RowNoise
+from ..engine.sampling import Processing
+from ..engine.step import pure
+from ..engine.tree import Tree
 from ..errors import unknown
 from ..models import adapt
 from ..registry import DraftModel

@@ -14,13 +14,13 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers import StoppingCriteria
 
-from ..decoding.acceptance import VerifyResult
-from ..decoding.interface import Drafter, Outcome, Prompt
-from ..decoding.loop import Rule
-from ..decoding.noise import RowNoise
-from ..decoding.rows import Rows
-from ..decoding.sampling import Processing
-from ..decoding.tree import Tree
+from ..engine.acceptance import VerifyResult
+from ..engine.interface import Drafter, Outcome, Prompt
+from ..engine.loop import Rule
+from ..engine.noise import RowNoise
+from ..engine.rows import Rows
+from ..engine.sampling import Processing
+from ..engine.tree import Tree
 from ..errors import UnsupportedError
 from ..models.ranks import Decisions, Ranks
 from .context import Context

@@ -11,9 +11,9 @@ from typing import Any, Generic, Protocol, Self, TypeVar, cast
 import torch
 from torch import Tensor
 
-from ..decoding.cache import SlotCache
-from ..decoding.interface import Drafter, Outcome
-from ..decoding.tree import Tree
+from ..engine.cache import SlotCache
+from ..engine.interface import Drafter, Outcome
+from ..engine.tree import Tree
 from .backlog import Backlog
 from .context import Context
 from .sizing.costs import RoundCost
@@ -182,7 +182,7 @@ class DraftRunner:
             is_ragged: the inputs tell which entries are real; see `graphs.PartGraphs`.
         """
 
-        from ..fusion.decoder import fused  # not for drafters that are models
+        from ..engine.fusion.decoder import fused  # not for drafters that are models
 
         def fused_run(*tensors: Tensor) -> tuple[Tensor, ...]:
             with fused(self.drafter):

@@ -9,11 +9,11 @@ from typing import Any, ClassVar, Literal, Self
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Drafter, Outcome
-from ..decoding.loop import Rule
-from ..decoding.rows import Rows
-from ..decoding.runner import ModelRunner
-from ..decoding.tree import Tree
+from ..engine.interface import Drafter, Outcome
+from ..engine.loop import Rule
+from ..engine.rows import Rows
+from ..engine.runner import ModelRunner
+from ..engine.tree import Tree
 from ..registry import DraftModel
 from .attention_tap import AttentionTap, listen
 from .base import Method

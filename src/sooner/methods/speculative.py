@@ -8,13 +8,13 @@ from typing import Any, ClassVar, Literal, Self
 
 from torch import Tensor
 
-from ..decoding.acceptance import VerifyResult, reject_chain
-from ..decoding.interface import AdapterLike, Drafter
-from ..decoding.loop import Rule
-from ..decoding.noise import RowNoise
-from ..decoding.sampling import Processing
-from ..decoding.step import pure
-from ..decoding.tree import Tree
+from ..engine.acceptance import VerifyResult, reject_chain
+from ..engine.interface import AdapterLike, Drafter
+from ..engine.loop import Rule
+from ..engine.noise import RowNoise
+from ..engine.sampling import Processing
+from ..engine.step import pure
+from ..engine.tree import Tree
 from ..models import adapt
 from ..registry import DraftModel
 from .base import Method

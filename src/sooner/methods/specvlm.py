@@ -9,9 +9,9 @@ from typing import Any, ClassVar, Self
 import torch
 from torch import Tensor
 
-from ..decoding.interface import AdapterLike, Drafter, Outcome, Prompt
-from ..decoding.rows import Rows
-from ..decoding.tree import Tree
+from ..engine.interface import AdapterLike, Drafter, Outcome, Prompt
+from ..engine.rows import Rows
+from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..registry import DraftModel
 from .attention_tap import AttentionTap, listen

@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from ..checks import check_number, check_whole
-from ..decoding.acceptance import VerifyResult
-from ..decoding.interface import Drafter
-from ..decoding.loop import Rule
-from ..decoding.noise import RowNoise
-from ..decoding.sampling import Processing
-from ..decoding.tree import Tree
+from ..engine.acceptance import VerifyResult
+from ..engine.interface import Drafter
+from ..engine.loop import Rule
+from ..engine.noise import RowNoise
+from ..engine.sampling import Processing
+from ..engine.stats.deviation import Deviation
+from ..engine.stats.run import RELAXED
+from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..registry import DraftModel
-from ..stats.deviation import Deviation
-from ..stats.run import RELAXED
 from .base import Method
 from .context import Context
 from .rules import follow_choices

@@ -10,10 +10,10 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..attention.block import MAX_ENTRIES, pack_ancestors
-from ..decoding.interface import AdapterLike, Outcome
-from ..decoding.noise import Purpose, RowNoise
-from ..decoding.tree import ROOT, Paths, Tree
+from ..engine.attention.block import MAX_ENTRIES, pack_ancestors
+from ..engine.interface import AdapterLike, Outcome
+from ..engine.noise import Purpose, RowNoise
+from ..engine.tree import ROOT, Paths, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
 from .context import Context

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.interface import AdapterLike
+from ..engine.interface import AdapterLike
 from .pruning import groups_of
 
 LINE = 1

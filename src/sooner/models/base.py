@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..decoding.cache import NEW, SlotCache, cache_argument
-from ..decoding.grid import TokenGrid
-from ..decoding.interface import Prompt, max_positions
+from ..engine.cache import NEW, SlotCache, cache_argument
+from ..engine.grid import TokenGrid
+from ..engine.interface import Prompt, max_positions
 from ..errors import SoonerError, UnsupportedError
 from .packing import Packing, decoder_arguments, each_axis, next_positions, real_tokens
 

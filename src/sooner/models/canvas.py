@@ -9,8 +9,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.grid import TokenGrid
-from ..decoding.interface import Prompt
+from ..engine.grid import TokenGrid
+from ..engine.interface import Prompt
 from ..errors import SoonerError, did_you_mean
 from .base import Adapter
 

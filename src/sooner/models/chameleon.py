@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.grid import TokenGrid
+from ..engine.grid import TokenGrid
 from ..errors import SoonerError, unknown
 from .base import Adapter
 from .canvas import Canvas, Sampling, as_frames, id_range, left_padded, rows_of, side_of, token_id

@@ -10,8 +10,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..decoding.cache import CACHE_NAMES, cache_of
-from ..decoding.interface import Prompt, rope_parameters
+from ..engine.cache import CACHE_NAMES, cache_of
+from ..engine.interface import Prompt, rope_parameters
 from ..errors import UnsupportedError
 from . import odd_ids
 from .base import Adapter, keeps_states

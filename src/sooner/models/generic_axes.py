@@ -8,7 +8,7 @@ from typing import Any
 from torch import Tensor
 from transformers import GenerationMixin, PreTrainedModel
 
-from ..decoding.interface import rope_parameters
+from ..engine.interface import rope_parameters
 from ..errors import UnsupportedError
 from .base import Adapter
 from .generic import Generic, GenericText, has_axes, has_pixels

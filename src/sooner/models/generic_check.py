@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
-from ..attention.context import Listener, hearing_windows
-from ..decoding.runner import ModelRunner
-from ..decoding.tree import Tree
+from ..engine.attention.context import Listener, hearing_windows
+from ..engine.runner import ModelRunner
+from ..engine.tree import Tree
 from ..errors import UnsupportedError
 from .base import Adapter
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.grid import TokenGrid
+from ..engine.grid import TokenGrid
 from ..errors import SoonerError
 from .base import Adapter
 from .canvas import Canvas, Sampling

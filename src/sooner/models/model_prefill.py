@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 from transformers import DynamicCache
 
-from ..decoding.cache import CACHE_NAMES, SlotCache, cache_of
-from ..decoding.interface import Prompt
+from ..engine.cache import CACHE_NAMES, SlotCache, cache_of
+from ..engine.interface import Prompt
 from ..errors import UnsupportedError
 from .base import Adapter
 from .packing import Packing, decoder_arguments

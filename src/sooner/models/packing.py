@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from ..decoding.interface import Prompt
+from ..engine.interface import Prompt
 from ..errors import UnsupportedError
 from .hooks import ForwardHooks
 

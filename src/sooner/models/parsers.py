@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.cache import cache_argument
+from ..engine.cache import cache_argument
 from ..errors import UnsupportedError
 from .base import Adapter
 from .model_prefill import ModelPrefill

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from torch import Tensor
 
-from ..decoding.cache import NEW
-from ..decoding.interface import Prompt
+from ..engine.cache import NEW
+from ..engine.interface import Prompt
 from ..errors import UnsupportedError
 from .base import FULL, SLIDING, STATES
 from .generic import Generic, GenericText, has_axes, has_pixels

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.cache_utils import DummyLayer, LinearAttentionCacheLayerMixin
 
-from ..decoding.cache import SlotCache
+from ..engine.cache import SlotCache
 from ..errors import UnsupportedError
 from .base import FULL, SLIDING, STATES
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Prompt
+from ..engine.interface import Prompt
 from .base import Adapter
 from .packing import Packing
 

@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
+from ..engine.pacing import TokenPace
 from ..errors import SoonerError
 from ..methods import Method
-from ..pacing import TokenPace
 from ..tasks.loading import Loaded, ModelPair
 from .chat_metrics import ChatMetrics
 from .engine_options import JobOptions
@@ -223,6 +223,6 @@ def warm_up(target: Loaded, engine: Any) -> None:
     if request.error is not None:
         raise request.error
     if engine.launches_graphs:
-        from ..graphs.warming import warm_graphs  # on GPUs
+        from ..engine.graphs.warming import warm_graphs  # on GPUs
 
         warm_graphs(engine, inputs)

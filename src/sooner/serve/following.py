@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..decoding.loop import Session
-from ..decoding.noise import Purpose
+from ..engine.loop import Session
+from ..engine.noise import Purpose
+from ..engine.stats.run import EXACT
 from ..methods import Method, PromptLookup, Speculative
 from ..methods.chain_draft import ChainDrafter
 from ..methods.prompt_lookup import LookupDrafter
 from ..methods.rules import follow_choices
-from ..stats.run import EXACT
 
 
 @dataclass(frozen=True)

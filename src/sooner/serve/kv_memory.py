@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass
 
+from ..engine.memory import manager
+from ..engine.memory.free_memory import ON_CPUS
+from ..engine.memory.free_memory import free_bytes as _free
+from ..engine.memory.free_memory import gpus_of as _gpus
 from ..errors import SoonerError
-from ..memory import manager
-from ..memory.free_memory import ON_CPUS
-from ..memory.free_memory import free_bytes as _free
-from ..memory.free_memory import gpus_of as _gpus
 from ..methods import Method
 from ..models import adapt
 from ..tasks.loading import ModelPair

@@ -7,9 +7,9 @@ from typing import Any
 
 from torch import Tensor
 
-from ..engine import Engine
-from ..memory.media import count_media
-from ..request import Request
+from ..engine.memory.media import count_media
+from ..engine.request import Request
+from ..engine.scheduler import Engine
 
 NO_TOKEN = -1
 """A stop id that no token has; without any, `generate` takes those of the model's config."""

@@ -8,7 +8,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Prompt
+from ..engine.interface import Prompt
 from ..errors import SoonerError
 
 PADDING, TEXT, IMAGE, VIDEO = -1, 0, 1, 2

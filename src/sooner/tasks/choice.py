@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.runner import ModelRunner
+from ..engine.runner import ModelRunner
 from ..methods.parallel.policy import best_policy
 from ..methods.parallel.shared_memory import Arena, room
 from ..methods.parallel.worker import ProcessWorker, can_fork, place

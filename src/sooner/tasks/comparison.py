@@ -6,10 +6,10 @@ import math
 from dataclasses import replace
 from typing import Any
 
+from ..engine.stats.run import APPROXIMATE
 from ..generation import Generation
 from ..methods import Autoregressive, Method
 from ..parity import Parity, compare, reference_run
-from ..stats.run import APPROXIMATE
 from .clip import Clip
 from .loading import ModelPair
 from .prefill import Prefill

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import torch
 
-from ..decoding import interface
+from ..engine import interface
 from ..errors import SoonerError
 from .frames import Frames, metadata
 from .video import VideoInfo

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ..decoding.loop import Session
+from ..engine.loop import Session
 from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
 from ..methods.parallel.worker import spawns

@@ -12,10 +12,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.interface import Drafter, Outcome, Prompt
-from ..decoding.loop import Session
-from ..decoding.rows import Rows
-from ..decoding.tree import Tree
+from ..engine.interface import Drafter, Outcome, Prompt
+from ..engine.loop import Session
+from ..engine.rows import Rows
+from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..methods import Method
 

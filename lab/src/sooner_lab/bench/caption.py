@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from sooner.engine.stats.run import APPROXIMATE, EXACT
 from sooner.generation import Generation, generate
 from sooner.methods import Method
 from sooner.models import adapt
@@ -21,7 +22,6 @@ from sooner.parity import compare, reference_run
 from sooner.provenance import provenance
 from sooner.registry import choices
 from sooner.sparse.pruning import Pruner
-from sooner.stats.run import APPROXIMATE, EXACT
 from sooner.tasks.clip import Clip, prepare
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.registry import build_method

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.sampling import Processing
-from sooner.decoding.tree import Paths, Tree
+from sooner.engine.runner import ModelRunner
+from sooner.engine.sampling import Processing
+from sooner.engine.tree import Paths, Tree
 from sooner.errors import SoonerError
 from sooner.generation import Prefill
 from sooner.methods.calls import to_device

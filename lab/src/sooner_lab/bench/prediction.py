@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from statistics import median
 
-from sooner.stats.run import Stats
+from sooner.engine.stats.run import Stats
 
 from ..theory import Agreement, Curve, StepCosts, free_running, vanilla
 

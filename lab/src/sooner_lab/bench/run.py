@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
+from sooner.engine.stats.run import EXACT, Stats
 from sooner.parity import Parity
 from sooner.provenance import provenance
-from sooner.stats.run import EXACT, Stats
 
 Data = dict[str, Any]
 Progress = Callable[[str], None]

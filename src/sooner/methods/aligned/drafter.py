@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from heapq import heappop, heappush
 
-from ...decoding.interface import Drafter, Outcome
-from ...decoding.tree import ROOT, Tree
+from ...engine.interface import Drafter, Outcome
+from ...engine.tree import ROOT, Tree
 from ...errors import UnsupportedError
 from ..context import Context
 from ..forbidden_tokens import allowed_nodes

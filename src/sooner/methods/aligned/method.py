@@ -11,16 +11,16 @@ import torch
 from torch import Tensor
 
 from ...checks import check_number
-from ...decoding.acceptance import VerifyResult, follow
-from ...decoding.interface import Drafter
-from ...decoding.loop import Rule
-from ...decoding.noise import RowNoise
-from ...decoding.sampling import Processing
-from ...decoding.step import pure
-from ...decoding.tree import Tree
+from ...engine.acceptance import VerifyResult, follow
+from ...engine.interface import Drafter
+from ...engine.loop import Rule
+from ...engine.noise import RowNoise
+from ...engine.sampling import Processing
+from ...engine.stats.run import EXACT, RELAXED
+from ...engine.step import pure
+from ...engine.tree import Tree
 from ...errors import SoonerError
 from ...registry import DraftModel
-from ...stats.run import EXACT, RELAXED
 from ..base import Method
 from ..checks import positive, positive_or_auto
 from ..context import Context

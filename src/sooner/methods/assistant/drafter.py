@@ -8,11 +8,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...attention.block import Block
-from ...attention.ops import block_attention
-from ...decoding.cache import SlotCache
-from ...decoding.interface import Outcome
-from ...decoding.tree import Tree
+from ...engine.attention.block import Block
+from ...engine.attention.ops import block_attention
+from ...engine.cache import SlotCache
+from ...engine.interface import Outcome
+from ...engine.tree import Tree
 from ...errors import UnsupportedError
 from ..chain_draft import draw_next, match_vocabulary
 from ..context import Context

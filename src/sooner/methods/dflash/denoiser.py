@@ -13,8 +13,8 @@ from transformers.models.qwen3.modeling_qwen3 import (
     Qwen3RotaryEmbedding,
 )
 
+from ...engine.fusion.ops import turn
 from ...errors import SoonerError
-from ...fusion.ops import turn
 from ..eagle.target_print import check_target
 from .config import DFlashConfig
 

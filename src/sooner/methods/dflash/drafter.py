@@ -8,10 +8,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Outcome, Prompt
-from ...decoding.noise import Purpose
-from ...decoding.sampling import pick
-from ...decoding.tree import Paths, Tree
+from ...engine.interface import Outcome, Prompt
+from ...engine.noise import Purpose
+from ...engine.sampling import pick
+from ...engine.tree import Paths, Tree
 from ...errors import UnsupportedError
 from ..chain_draft import match_vocabulary
 from ..context import Context

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
-from ...decoding.interface import Drafter
-from ...decoding.loop import Rule
+from ...engine.interface import Drafter
+from ...engine.loop import Rule
 from ...registry import DraftModel
 from ..checks import positive, positive_or_auto
 from ..context import Context

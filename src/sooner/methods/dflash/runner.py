@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
-from ...attention.ops import block_attention
+from ...engine.attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
+from ...engine.attention.ops import block_attention
 from ..sized_draft import DraftRunner
 
 

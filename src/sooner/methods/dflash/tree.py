@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ...decoding.tree import ROOT, Tree
+from ...engine.tree import ROOT, Tree
 
 
 class RankPairs:

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import scaled_dot_product_attention
 
-from ...attention.block import Block
-from ...attention.ops import block_attention
-from ...fusion.ops import turn
+from ...engine.attention.block import Block
+from ...engine.attention.ops import block_attention
+from ...engine.fusion.ops import turn
 
 Rotation = tuple[Tensor, Tensor]
 

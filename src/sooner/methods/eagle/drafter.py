@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Outcome, Prompt
-from ...decoding.tree import ROOT, Paths, Tree
+from ...engine.interface import Outcome, Prompt
+from ...engine.tree import ROOT, Paths, Tree
 from ...models.packing import Packing
 from ..context import Context
 from ..sized_draft import ReadingDrafter

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
-from ...decoding.interface import Drafter
-from ...decoding.loop import Rule
+from ...engine.interface import Drafter
+from ...engine.loop import Rule
+from ...engine.stats.run import EXACT, RELAXED
 from ...errors import SoonerError
 from ...registry import DraftModel
-from ...stats.run import EXACT, RELAXED
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices

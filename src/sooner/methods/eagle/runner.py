@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
-from ...decoding.interface import Prompt
-from ...decoding.rows import RowTensor
+from ...engine.attention.block import MAX_ENTRIES, WORDS, Block, block_slots, pack_ancestors
+from ...engine.interface import Prompt
+from ...engine.rows import RowTensor
 from ...errors import UnsupportedError
 from ..sized_draft import DraftRunner, Part
 

@@ -30,8 +30,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Prompt
-from ...decoding.runner import ModelRunner
+from ...engine.interface import Prompt
+from ...engine.runner import ModelRunner
 from ...errors import SoonerError
 from .matrices import WeightSample, is_quantised, sample_matrices
 

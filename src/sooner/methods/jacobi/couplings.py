@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from ...decoding.noise import Purpose, RowNoise, first_to_come
-from ...decoding.sampling import pick
+from ...engine.noise import Purpose, RowNoise, first_to_come
+from ...engine.sampling import pick
 
 
 @dataclass(frozen=True)

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ...decoding.grid import GridConstraint
-from ...decoding.interface import Drafter, Outcome
-from ...decoding.tree import Tree
+from ...engine.grid import GridConstraint
+from ...engine.interface import Drafter, Outcome
+from ...engine.tree import Tree
 from .couplings import Coupling, Draws, gumbel_draw
 from .window import REACH, Filling, JacobiWindow
 

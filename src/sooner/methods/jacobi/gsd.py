@@ -8,15 +8,15 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from ...decoding.acceptance import VerifyResult, accepted_run, pick_bonus, residual
-from ...decoding.interface import Drafter
-from ...decoding.loop import Rule
-from ...decoding.noise import RowNoise
-from ...decoding.sampling import Processing
-from ...decoding.tree import Tree
+from ...engine.acceptance import VerifyResult, accepted_run, pick_bonus, residual
+from ...engine.interface import Drafter
+from ...engine.loop import Rule
+from ...engine.noise import RowNoise
+from ...engine.sampling import Processing
+from ...engine.stats.run import RELAXED
+from ...engine.tree import Tree
 from ...errors import SoonerError
 from ...registry import DraftModel
-from ...stats.run import RELAXED
 from ..base import Method
 from ..checks import positive
 from ..context import Context

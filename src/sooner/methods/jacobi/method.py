@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from ...decoding.loop import Rule
+from ...engine.loop import Rule
 from ...errors import SoonerError, unknown
 from ...registry import DraftModel
 from ..base import Method

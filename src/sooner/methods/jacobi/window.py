@@ -13,7 +13,7 @@ from functools import partial
 import torch
 from torch import Tensor
 
-from ...decoding.grid import GridConstraint, TokenGrid
+from ...engine.grid import GridConstraint, TokenGrid
 from .couplings import Draws, gumbel_draw
 
 

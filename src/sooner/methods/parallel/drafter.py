@@ -9,12 +9,12 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from ...decoding.acceptance import Guess, VerifyResult, reject_chain
-from ...decoding.interface import Drafter, Outcome
-from ...decoding.noise import RowNoise
-from ...decoding.rows import Rows
-from ...decoding.sampling import Processing
-from ...decoding.tree import Tree
+from ...engine.acceptance import Guess, VerifyResult, reject_chain
+from ...engine.interface import Drafter, Outcome
+from ...engine.noise import RowNoise
+from ...engine.rows import Rows
+from ...engine.sampling import Processing
+from ...engine.tree import Tree
 from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
 from ..rules import follow_choices

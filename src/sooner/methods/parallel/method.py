@@ -11,8 +11,8 @@ import torch
 from torch import Tensor
 
 from ...checks import check_choice
-from ...decoding.loop import Rule
-from ...decoding.noise import Purpose, draw_seed
+from ...engine.loop import Rule
+from ...engine.noise import Purpose, draw_seed
 from ...errors import SoonerError
 from ...models import adapt
 from ...registry import DraftModel

@@ -10,10 +10,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.interface import AdapterLike, Prompt
-from ...decoding.noise import Purpose, RowNoise
-from ...decoding.runner import ModelRunner
-from ...decoding.sampling import Processing, bad_logits, pick
+from ...engine.interface import AdapterLike, Prompt
+from ...engine.noise import Purpose, RowNoise
+from ...engine.runner import ModelRunner
+from ...engine.sampling import Processing, bad_logits, pick
 from ..chain_draft import match_vocabulary, readable
 from ..context import embed
 from ..visual_match import VisualGrids, match, views

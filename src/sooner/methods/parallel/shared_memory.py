@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...stats.run import Stats
+from ...engine.stats.run import Stats
 
 ALIGNMENT = 64
 CPU = torch.device("cpu")

@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 
-from ...decoding.runner import ModelRunner
+from ...engine.runner import ModelRunner
 from ...errors import SoonerError
 from ...models import adapt
 from .draft_source import DraftSource, HandedOver

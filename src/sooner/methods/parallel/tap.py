@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from ...decoding.cache import SlotCache, cache_of
+from ...engine.cache import SlotCache, cache_of
 from ...errors import UnsupportedError
 from ...models.hooks import ForwardHooks
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ...decoding.interface import Outcome
+from ...engine.interface import Outcome
 from .costs import Costs, Recent, RoundCost, SizeTimes, rounded
 from .pauses import Candidate, Pauses
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.grid import TokenGrid
-from ...decoding.interface import Prompt
+from ...engine.grid import TokenGrid
+from ...engine.interface import Prompt
 from ...errors import SoonerError
 from ..base import Adapter
 from ..canvas import Canvas, Sampling, as_frames

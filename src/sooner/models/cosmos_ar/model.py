@@ -15,7 +15,7 @@ from transformers.cache_utils import Cache, DynamicCache
 from transformers.masking_utils import create_causal_mask
 from transformers.modeling_outputs import BaseModelOutputWithPast, CausalLMOutputWithPast
 
-from ...decoding.cache import CACHE, CACHE_NAMES, takes_either_name
+from ...engine.cache import CACHE, CACHE_NAMES, takes_either_name
 from ...errors import SoonerError, UnsupportedError
 from .config import CosmosARConfig
 from .layers import CosmosLayer, CosmosRMSNorm, absolute, rotation

@@ -15,7 +15,7 @@ from transformers.models.dinov2_with_registers.modeling_dinov2_with_registers im
 )
 from transformers.models.siglip.modeling_siglip import SiglipVisionEmbeddings
 
-from ...decoding.cache import CACHE, CACHE_NAMES, takes_either_name
+from ...engine.cache import CACHE, CACHE_NAMES, takes_either_name
 from ...errors import SoonerError
 from .config import OpenVLAConfig
 from .vision import FusedProjector, VisionBackbone, renamed_projections

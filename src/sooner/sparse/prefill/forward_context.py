@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.interface import Prompt
+from ...engine.interface import Prompt
 from ...models import Adapter
 from ...models.hooks import prompt_attention
 from ..attention import Backend, Partial, States

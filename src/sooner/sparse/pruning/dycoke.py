@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity
 
-from ...decoding.cache import SlotCache
+from ...engine.cache import SlotCache
 from ...errors import SoonerError
 from ..modality import keep_count
 from .base import Pruner, at_retention, check_layer, check_share, with_share

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.cache import SlotCache
-from ...decoding.interface import Prompt
+from ...engine.cache import SlotCache
+from ...engine.interface import Prompt
 from ...errors import SoonerError
 from .keep import AttentionInputs
 from .stage import Follower, PruningStage, Selector

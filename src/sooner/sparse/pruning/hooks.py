@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-from ...decoding.cache import SlotCache, cache_of
+from ...engine.cache import SlotCache, cache_of
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import ForwardHooks

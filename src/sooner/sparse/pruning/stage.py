@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 
 from torch import Tensor
 
-from ...decoding.cache import SlotCache
+from ...engine.cache import SlotCache
 from ...errors import SoonerError
 from .keep import AttentionInputs
 

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ...decoding.interface import Prompt
+from ...engine.interface import Prompt
 from ...errors import UnsupportedError
 from ...models import Adapter
 from ...models.hooks import AttentionCall, AttentionHooks

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from ... import __version__
-from ...decoding.interface import Prompt
+from ...engine.interface import Prompt
 from ...errors import SoonerError
 from ...models import Adapter
 from ..attention import States

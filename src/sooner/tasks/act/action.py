@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
-    from ...stats.deviation import Deviation
-    from ...stats.run import Stats
+    from ...engine.stats.deviation import Deviation
+    from ...engine.stats.run import Stats
 
 
 @dataclass(frozen=True, eq=False)

@@ -17,12 +17,12 @@ from transformers import (
 )
 
 from ...checks import check_number
-from ...decoding.loop import OnTokens, run
+from ...engine.loop import OnTokens, run
+from ...engine.stats.run import Stats
 from ...methods import Autoregressive, Method
 from ...methods.sizing.costs import Quickest
 from ...models import Adapter
 from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
-from ...stats.run import Stats
 from .action import Action, Distance
 from .observation import Observation
 

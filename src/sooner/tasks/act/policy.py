@@ -11,7 +11,7 @@ import torch
 
 from ... import miniatures
 from ...checks import check_choice
-from ...decoding.loop import OnTokens
+from ...engine.loop import OnTokens
 from ...errors import SoonerError, unknown
 from ...methods import Autoregressive, Method
 from ...methods.sizing.costs import Quickest

@@ -10,13 +10,13 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor
 
-from ...decoding.acceptance import VerifyResult
-from ...decoding.interface import Drafter
-from ...decoding.loop import Rule
-from ...decoding.noise import Purpose, RowNoise
-from ...decoding.sampling import Processing
-from ...decoding.tree import Tree
 from ...drawing import Drawing
+from ...engine.acceptance import VerifyResult
+from ...engine.interface import Drafter
+from ...engine.loop import Rule
+from ...engine.noise import Purpose, RowNoise
+from ...engine.sampling import Processing
+from ...engine.tree import Tree
 from ...methods import Autoregressive, Method
 from ...methods.context import Context
 from ...parity import Parity, compare, rounding

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ...decoding.grid import CODE, ROW_END, TokenGrid
+from ...engine.grid import CODE, ROW_END, TokenGrid
 from ...models import Canvas
 
 OnProgress = Callable[["DrawingProgress"], None]

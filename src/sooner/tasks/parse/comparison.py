@@ -38,7 +38,7 @@ def compare_plain(parser: PageParser, page: Page, parsed: ParsedPage) -> dict[st
         nothing had run beside it), `plain_seconds`. Speed-ups are `None` for texts that did not
         come to an end, and for those that should be equal and are not.
     """
-    from ...stats.run import EXACT  # torch, which drafts alone don't need
+    from ...engine.stats.run import EXACT  # torch, which drafts alone don't need
 
     plain = parser(page)
     is_same = plain.raw == parsed.raw

@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 from ...checks import check_whole
 from ...documents import Page, PageDraft
-from ...engine import Engine
+from ...engine.scheduler import Engine
 from ...errors import SoonerError
 from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience

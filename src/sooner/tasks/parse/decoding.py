@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 from transformers import StoppingCriteriaList
 
-from ...decoding.stopping import RowWatch
+from ...engine.stats.run import Stats
+from ...engine.stopping import RowWatch
 from ...generation import generate
 from ...methods import Method
-from ...stats.run import Stats
 from ..prefill import Prefill
 from .budget import StageBudget
 from .result import BUDGET, LENGTH, REPETITION, TIME, StageStats

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...checks import check_whole
+from ...engine.memory import manager
+from ...engine.memory.free_memory import ON_CPUS, free_bytes, gpus_of
 from ...errors import SoonerError
-from ...memory import manager
-from ...memory.free_memory import ON_CPUS, free_bytes, gpus_of
 from ...methods import Method
 from ...models import adapt
 from ..prompting import max_positions

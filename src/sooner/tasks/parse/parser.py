@@ -9,8 +9,8 @@ from functools import partial
 from typing import Any
 
 from ...documents import Page, PageDraft
+from ...engine.stats.run import APPROXIMATE, EXACT, Stats
 from ...methods.aligned import Experience
-from ...stats.run import APPROXIMATE, EXACT, Stats
 from ..loading import ModelPair
 from ..prefill import build_prefill
 from ..settings import CaptionSettings

@@ -9,9 +9,9 @@ from typing import Any
 
 from ...documents import Page, Region
 from ...documents.page import Picture
+from ...engine.stats.run import Stats
 from ...errors import MemoryRanOutError, SoonerError, is_out_of_memory
 from ...methods.aligned import Experience
-from ...stats.run import Stats
 from .budget import StageBudget
 from .contexts import Piece, decoded, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure

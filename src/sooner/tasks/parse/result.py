@@ -136,7 +136,7 @@ def parsed_region(region: Region, order: int, size: Size, share: float | None) -
 
 @dataclass(frozen=True)
 class StageStats:
-    """One stage in figures; see `sooner.stats.run.Stats`."""
+    """One stage in figures; see `sooner.engine.stats.run.Stats`."""
 
     rows: int = 0
     tokens: int = 0

@@ -9,12 +9,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from ...engine import Engine
+from ...engine.memory.manager import PAGE
+from ...engine.request import Request
+from ...engine.scheduler import Engine
+from ...engine.stats.run import Stats
 from ...errors import SoonerError, is_out_of_memory
-from ...memory.manager import PAGE
 from ...methods import HSD, Method
-from ...request import Request
-from ...stats.run import Stats
 from .decoding import RowListener
 from .steps import Clock, DecodeRequest, DecodeResult, decode_alone
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, TypeVar
 
+from ...engine.stats.run import Stats
 from ...methods import HSD, Autoregressive, Method
-from ...stats.run import Stats
 from ..prefill import Prefill
 from .budget import StageBudget
 from .decoding import DecodedRow, decode_rows

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...decoding.interface import AdapterLike, Prompt
-from ...decoding.runner import ModelRunner
+from ...engine.interface import AdapterLike, Prompt
+from ...engine.runner import ModelRunner
 from ...errors import SoonerError
 from ...generation import generate
 from ...methods.calls import to_device

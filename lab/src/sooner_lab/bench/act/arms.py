@@ -6,7 +6,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from sooner.stats.run import EXACT, RELAXED
+from sooner.engine.stats.run import EXACT, RELAXED
 from sooner.tasks.act.allowance import Allowance
 from sooner.tasks.act.policy import Policy, load
 

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 import sooner
-from sooner.attention.block import PAGE
+from sooner.engine.attention.block import PAGE
 
 from .bench import GpuBench
 from .models import prompts, script, set_script

@@ -6,9 +6,9 @@ from typing import Any
 
 import torch
 
-from sooner.graphs.buckets import ENTRIES
-from sooner.graphs.recorder import MAX_CELLS, CudaGraphs
-from sooner.graphs.steps import StepGraphs
+from sooner.engine.graphs.buckets import ENTRIES
+from sooner.engine.graphs.recorder import MAX_CELLS, CudaGraphs
+from sooner.engine.graphs.steps import StepGraphs
 from sooner.methods.rules import follow_choices
 from sooner_lab.bench.step.engine import StaticSteps, chain
 

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.nn.functional import scaled_dot_product_attention
 
-from sooner.attention import reference
-from sooner.attention.block import PAGE, Block, tree_block
-from sooner.attention.ops import block_attention
+from sooner.engine.attention import reference
+from sooner.engine.attention.block import PAGE, Block, tree_block
+from sooner.engine.attention.ops import block_attention
 
 from .bench import GpuBench
 from .timing import Timing, replayed, report

@@ -10,7 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from sooner.graphs.recorder import CudaGraphs, Replay
+from sooner.engine.graphs.recorder import CudaGraphs, Replay
 
 from .bench import GpuBench
 from .profile import RoundProfile

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from sooner.graphs.recorder import capture
+from sooner.engine.graphs.recorder import capture
 
 Run = Callable[[], Any]
 

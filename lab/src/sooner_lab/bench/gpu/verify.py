@@ -8,9 +8,9 @@ from typing import Any
 
 import torch
 
-from sooner.decoding.step import step
-from sooner.graphs.recorder import CudaGraphs
-from sooner.graphs.steps import StepGraphs
+from sooner.engine.graphs.recorder import CudaGraphs
+from sooner.engine.graphs.steps import StepGraphs
+from sooner.engine.step import step
 from sooner.methods.rules import follow_choices
 from sooner_lab.bench.step.engine import StaticSteps, bush, chain
 

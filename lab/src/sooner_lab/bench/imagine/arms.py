@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from sooner.drawing import Drawing, draw
+from sooner.engine.stats.run import EXACT
 from sooner.methods import Autoregressive, CoupledJacobi, Method
-from sooner.stats.run import EXACT
 
 from .settings import ImagineBenchSettings
 from .subjects import Subject

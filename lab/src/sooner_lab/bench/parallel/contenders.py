@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sooner.engine.stats.run import APPROXIMATE, EXACT
 from sooner.methods import ParallelVLM
 from sooner.methods.pruning import Criterion
-from sooner.stats.run import APPROXIMATE, EXACT
 
 from ..caption_settings import LOSSY
 from .settings import ParallelSettings

@@ -6,8 +6,8 @@ from collections import Counter, defaultdict
 from dataclasses import asdict
 from typing import Any
 
+from sooner.engine.stats.run import Stats
 from sooner.parity import Parity
-from sooner.stats.run import Stats
 from sooner.tasks.comparison import plain_data
 
 from ..run import TimedRun

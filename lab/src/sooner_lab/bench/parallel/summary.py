@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from statistics import median
 from typing import Any
 
-from sooner.stats.run import APPROXIMATE
+from sooner.engine.stats.run import APPROXIMATE
 
 from ..prediction import predicted_speedup, step_curve
 from ..run import Arm, ArmSamples, TimedRun, row

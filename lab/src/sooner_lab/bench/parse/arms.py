@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from sooner.documents import PageDraft
+from sooner.engine.stats.run import EXACT, RELAXED, Stats
 from sooner.methods import Autoregressive, Method, PromptLookup, Speculative
-from sooner.stats.run import EXACT, RELAXED, Stats
 from sooner.tasks.loading import ModelPair, load, pick_device, pick_dtype
 from sooner.tasks.parse import PageParser, ParseSettings, load_parser
 from sooner.tasks.parse.decoding import RunawayWatch, decode_rows

@@ -9,7 +9,7 @@ from typing import Any
 
 from sooner.documents import PageDraft
 from sooner.documents.drafters import OCR
-from sooner.stats.run import EXACT
+from sooner.engine.stats.run import EXACT
 from sooner.tasks.parse.drafters import guard
 
 from .arms import ParseContender, Spoken, Stable

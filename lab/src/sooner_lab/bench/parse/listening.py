@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from sooner.engine.stats.run import Stats
 from sooner.parity import end_ids, until_end
-from sooner.stats.run import Stats
 
 
 @dataclass(frozen=True)

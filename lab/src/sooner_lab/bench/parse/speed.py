@@ -8,8 +8,8 @@ from typing import Any
 
 from sooner.documents import PageDraft, to_markdown
 from sooner.documents.drafters import PageDrafter
+from sooner.engine.stats.run import EXACT
 from sooner.parity import compare, reference_run
-from sooner.stats.run import EXACT
 
 from .arms import ParseContender, Spoken, Stable
 from .sheets import Sheet

@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.decoding.interface import Prompt
-from sooner.decoding.runner import ModelRunner
+from sooner.engine.interface import Prompt
+from sooner.engine.runner import ModelRunner
 from sooner.models import Adapter
 from sooner.sparse.prefill import MMInference
 from sooner.sparse.prefill.report import PrefillReport

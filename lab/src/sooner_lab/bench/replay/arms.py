@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import StoppingCriteriaList
 from transformers.generation.stopping_criteria import MaxLengthCriteria
 
-from sooner.decoding.loop import run
+from sooner.engine.loop import run
 from sooner.methods import (
     HSD,
     Autoregressive,

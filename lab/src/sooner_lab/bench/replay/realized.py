@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sooner.stats.run import Stats
+from sooner.engine.stats.run import Stats
 from sooner.tasks.act.rollout import wilson
 
 from ..run import RESAMPLES

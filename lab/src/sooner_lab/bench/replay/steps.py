@@ -9,8 +9,8 @@ from typing import Any, Self
 
 import torch
 
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.tree import Tree
+from sooner.engine.runner import ModelRunner
+from sooner.engine.tree import Tree
 
 from ...theory import Curve
 from ..gpu.timing import DeviceClock, Timing

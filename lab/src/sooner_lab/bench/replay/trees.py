@@ -9,7 +9,7 @@ from typing import Self
 
 import torch
 
-from sooner.decoding.tree import ROOT
+from sooner.engine.tree import ROOT
 from sooner.methods.eagle.drafter import Growth
 from sooner.methods.tree_draft import TreeShape
 

@@ -1,6 +1,6 @@
 """The engine's own step, by the draft that it verifies: chains and trees, followed or rejected.
 
-A step is `sooner.decoding.step.step`: forward by block attention, verify, stop, commit. What a
+A step is `sooner.engine.step.step`: forward by block attention, verify, stop, commit. What a
 method brings to it is the shape of its drafts and its rule, so methods that share both share one.
 """
 
@@ -13,13 +13,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from sooner.attention.context import attending_to_blocks
-from sooner.decoding.noise import RowNoise
-from sooner.decoding.runner import ModelRunner
-from sooner.decoding.sampling import Processing
-from sooner.decoding.step import RowState, Rule, step
-from sooner.decoding.tree import Tree
-from sooner.graphs.steps import StepGraphs
+from sooner.engine.attention.context import attending_to_blocks
+from sooner.engine.graphs.steps import StepGraphs
+from sooner.engine.noise import RowNoise
+from sooner.engine.runner import ModelRunner
+from sooner.engine.sampling import Processing
+from sooner.engine.step import RowState, Rule, step
+from sooner.engine.tree import Tree
 from sooner.methods.aligned.method import follow_threshold
 from sooner.methods.rules import follow_choices
 from sooner.methods.sd_tree import reject_siblings

@@ -18,16 +18,16 @@ import torch
 from torch import Tensor
 
 import sooner
-from sooner.decoding.interface import Drafter, Outcome, Prompt
-from sooner.decoding.loop import Rule
-from sooner.decoding.rows import Rows
-from sooner.decoding.tree import Tree
+from sooner.engine.interface import Drafter, Outcome, Prompt
+from sooner.engine.loop import Rule
+from sooner.engine.rows import Rows
+from sooner.engine.stats.timing import EVENTS
+from sooner.engine.tree import Tree
 from sooner.methods import Method
 from sooner.methods.context import Context
 from sooner.methods.eagle import Eagle3Config, Eagle3Head
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models import adapt
-from sooner.stats.timing import EVENTS
 from sooner.tasks.train_draft.block_training import BlockTraining
 
 from .guard import Waits

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from .decoding.rows import Reason
-from .methods import Method
+from ..methods import Method
+from .rows import Reason
 from .stats.deviation import Deviation
 from .stats.run import EXACT, DraftCount
 

@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from ...errors import MemoryRanOutError, SoonerError, UnsupportedError
+from ...methods import Method
+from ...models import Adapter, adapt
+from ...models.hooks import ForwardHooks
 from ..attention.block import PAGE
-from ..decoding.cache import SlotCache
-from ..decoding.interface import Drafter
-from ..decoding.loop import Session
-from ..decoding.runner import is_split
-from ..errors import MemoryRanOutError, SoonerError, UnsupportedError
-from ..methods import Method
-from ..models import Adapter, adapt
-from ..models.hooks import ForwardHooks
+from ..cache import SlotCache
+from ..interface import Drafter
+from ..loop import Session
+from ..runner import is_split
 from .batch_slots import BatchSlots
 from .features import VisualFeatures
 from .media import MediaItem, media_of

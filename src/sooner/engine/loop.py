@@ -14,14 +14,14 @@ import torch
 from torch import Tensor
 
 from ..errors import UnsupportedError
-from ..stats.run import APPROXIMATE, DraftCount, Stats
-from ..stats.timing import LOST, NO_TIME, Interval
 from .grid import GridConstraint
 from .interface import Drafter, Outcome, Prompt
 from .noise import RowNoise
 from .rows import Parts, Reason, Rows
 from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
+from .stats.run import APPROXIMATE, DraftCount, Stats
+from .stats.timing import LOST, NO_TIME, Interval
 from .step import RowReport, RowState, Rule, VerifiedBlock, read, step, verify
 from .stopping import Stopping
 from .tree import Paths, Tree

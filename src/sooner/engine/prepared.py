@@ -17,9 +17,9 @@ from transformers import GenerationConfig, GenerationMixin, StoppingCriteria, St
 from transformers.generation import logits_process as hf
 from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
-from .decoding.loop import Session
-from .methods import Method
-from .methods.calls import prompt_inputs
+from ..methods import Method
+from ..methods.calls import prompt_inputs
+from .loop import Session
 
 OF_ROWS = {
     "do_sample", "temperature", "top_k", "top_p", "min_p", "repetition_penalty", "eos_token_id",

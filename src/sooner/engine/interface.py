@@ -11,10 +11,10 @@ from torch import Tensor, nn
 from torch.nn.functional import pad
 
 from ..errors import UnsupportedError
-from ..stats.timing import NO_TIME, Interval
 from .grid import TokenGrid
 from .noise import RowNoise
 from .rows import Rows
+from .stats.timing import NO_TIME, Interval
 from .tree import Tree
 
 

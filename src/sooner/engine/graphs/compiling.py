@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 from ..attention.context import attending_to_blocks
-from ..decoding.runner import ModelRunner
+from ..runner import ModelRunner
 
 
 def compiled_for(

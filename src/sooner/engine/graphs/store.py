@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 
+from ...models.hooks import ForwardHooks
 from ..attention.context import CHUNKED, PREFIX
-from ..decoding.cache import SlotCache
-from ..decoding.runner import GRAPHS, ModelRunner
-from ..decoding.step import RowState
-from ..models.hooks import ForwardHooks
+from ..cache import SlotCache
+from ..runner import GRAPHS, ModelRunner
+from ..step import RowState
 
 MAX_IDLE, MAX_BYTES = 4, 2 << 30
 """Idle memory of a model: so many caches, of so many bytes with their graphs."""

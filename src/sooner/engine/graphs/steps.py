@@ -13,11 +13,11 @@ from typing import Any
 
 from torch import Tensor
 
-from ..decoding.runner import Forward, LaunchesForwards, ModelRunner
-from ..decoding.sampling import Processing
-from ..decoding.step import RowState, Rule, VerifiedBlock, step, verify
-from ..decoding.tree import Tree
+from ..runner import Forward, LaunchesForwards, ModelRunner
+from ..sampling import Processing
 from ..stats.run import Stats
+from ..step import RowState, Rule, VerifiedBlock, step, verify
+from ..tree import Tree
 from .buckets import StepRecords
 from .forwards import ForwardGraphs
 from .parts import PartGraphs, PartRunner

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ..decoding.loop import Decoding, Session
-from ..decoding.noise import RowNoise
+from ..loop import Decoding, Session
+from ..noise import RowNoise
 
 
 @dataclass(frozen=True)

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from .decoding.loop import Decoding, Session
-from .decoding.rows import Reason
-from .generation import session_of
-from .models.ranks import Ranks
+from ..generation import session_of
+from ..models.ranks import Ranks
+from .loop import Decoding, Session
 from .prepared import PreparedCalls
 from .request import Ending, Request, TokenLogprobs
+from .rows import Reason
 
 if TYPE_CHECKING:
     from .memory.manager import EngineMemory

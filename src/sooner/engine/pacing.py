@@ -13,7 +13,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable
 
-from .checks import check_number
+from ..checks import check_number
 
 PATIENCE = 4.0
 """Seconds that a prompt is held back at most."""

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from transformers.cache_utils import CacheLayerMixin
 
-from ..errors import UnsupportedError
+from ...errors import UnsupportedError
 
 
 class LayerOwner(Protocol):

@@ -7,13 +7,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
+from ...methods.chain_draft import ChainDrafter
+from ...models.hooks import ForwardHooks
 from ..attention.block import PAGE
-from ..decoding.cache import SlotCache
-from ..decoding.interface import Drafter, Prompt
-from ..decoding.loop import Decoding, Session
-from ..decoding.runner import ModelRunner
-from ..methods.chain_draft import ChainDrafter
-from ..models.hooks import ForwardHooks
+from ..cache import SlotCache
+from ..interface import Drafter, Prompt
+from ..loop import Decoding, Session
+from ..runner import ModelRunner
 from .features import VisualFeatures
 from .media import MediaItem
 from .pages import PageName, PagePool

@@ -6,8 +6,8 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
+from ...errors import MemoryRanOutError
 from ..attention.block import PAGE
-from ..errors import MemoryRanOutError
 
 
 class PageName(NamedTuple):

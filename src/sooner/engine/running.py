@@ -6,11 +6,11 @@ import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .decoding.loop import Decoding
-from .decoding.rows import Reason
-from .errors import UnsupportedError
+from ..errors import UnsupportedError
+from .loop import Decoding
 from .prefilling import close_batch
 from .request import Ending, Request
+from .rows import Reason
 
 if TYPE_CHECKING:
     from .memory.manager import EngineMemory

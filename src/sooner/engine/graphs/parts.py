@@ -9,7 +9,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from ..decoding.cache import SlotCache
+from ..cache import SlotCache
 from .recorder import GraphRecorder, Replays, power_of_two
 from .store import release
 

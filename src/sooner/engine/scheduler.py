@@ -8,23 +8,23 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Unpack
 
-from .checks import check_whole
-from .decoding.loop import Decoding, OnTokens
-from .decoding.rows import Reason
-from .errors import SoonerError
-from .generation import out_of_memory
-from .methods import Method
-from .methods.checks import check_inputs, check_model
-from .methods.named import as_method
+from ..checks import check_whole
+from ..errors import SoonerError
+from ..generation import out_of_memory
+from ..methods import Method
+from ..methods.checks import check_inputs, check_model
+from ..methods.named import as_method
+from .loop import Decoding, OnTokens
 from .pacing import TokenPace, size_of
 from .prefilling import Prefiller, PrefillingRequest
 from .request import Ending, Request
+from .rows import Reason
 from .running import RunningBatch
 
 if TYPE_CHECKING:
+    from ..options import GenerateOptions
     from .graphs.recorder import GraphRecorder
     from .memory.manager import EngineMemory
-    from .options import GenerateOptions
 
 
 class Engine:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..decoding.runner import ModelRunner, is_split
-from ..models.ranks import Ranks
+from ...models.ranks import Ranks
+from ..runner import ModelRunner, is_split
 
 WAITING = {
     "gemma3n": "uploads a number in each layer whose activations are sparse",

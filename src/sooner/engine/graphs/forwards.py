@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..decoding.runner import Forward, ModelRunner
+from ..runner import Forward, ModelRunner
 from .compiling import compiled_for, entering
 from .recorder import MAX_CELLS, GraphRecorder, Replays, power_of_two
 from .store import GraphStore, capacity_for, key_of, may_move, release

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-from ..errors import SoonerError
+from ...errors import SoonerError
 
 WORDS = 4
 """32-bit words of an entry's ancestors."""

@@ -9,11 +9,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ...errors import MemoryRanOutError, UnsupportedError, is_out_of_memory
 from ..attention.reference import read_pages
 from ..attention.slot_layer import SlotLayer
-from ..decoding.cache import SlotCache
-from ..decoding.rows import RowTensor
-from ..errors import MemoryRanOutError, UnsupportedError, is_out_of_memory
+from ..cache import SlotCache
+from ..rows import RowTensor
 from .pages import PagePool
 from .row_pages import RowPages
 

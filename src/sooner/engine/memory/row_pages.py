@@ -14,7 +14,7 @@ from .pages import PagePool
 from .prefix import Prefix
 
 if TYPE_CHECKING:
-    from ..decoding.cache import SlotCache
+    from ..cache import SlotCache
 
 
 @dataclass

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..errors import SoonerError
-from ..models import Adapter
+from ...errors import SoonerError
+from ...models import Adapter
 from .prefix import Medium
 
 PIXELS = {"image": "pixel_values", "video": "pixel_values_videos"}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from ..errors import SoonerError
+from ...errors import SoonerError
 from . import cpu, reference
 from .block import Block
 

@@ -13,16 +13,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
-from ..attention.block import (
+from ..errors import UnsupportedError
+from .attention.block import (
     MAX_ENTRIES,
     Block,
     block_slots,
     pack_ancestors,
     unpack_ancestors,
 )
-from ..attention.context import attending_to_blocks, block_arguments
-from ..attention.reference import seen_slots
-from ..errors import UnsupportedError
+from .attention.context import attending_to_blocks, block_arguments
+from .attention.reference import seen_slots
 from .cache import SlotCache
 from .interface import AdapterLike, Prompt, names_rope
 from .rows import RowTensor
@@ -304,7 +304,7 @@ class ModelRunner:
         """Returns norms and RoPE of the decoder as one kernel each, where it lies on a GPU."""
         if self.adapter.device.type not in FUSED:
             return nullcontext()
-        from ..fusion.decoder import fused
+        from .fusion.decoder import fused
 
         return fused(self.adapter.decoder)
 

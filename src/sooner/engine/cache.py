@@ -19,9 +19,9 @@ from torch import Tensor
 from transformers.cache_utils import Cache
 from transformers.modeling_outputs import BaseModelOutputWithPast
 
-from ..attention.cpu import zero_slots
-from ..attention.slot_layer import SlotLayer
 from ..errors import UnsupportedError
+from .attention.cpu import zero_slots
+from .attention.slot_layer import SlotLayer
 from .rows import RowTensor
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ R = TypeVar("R")
 
 
 class BlockTable(Protocol):
-    """The pages of a cache's rows (`sooner.memory`), where an engine counts them."""
+    """The pages of a cache's rows (`sooner.engine.memory`), where an engine counts them."""
 
     def grow(self, slots: Sequence[int]) -> None: ...
 
