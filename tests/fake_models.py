@@ -9,13 +9,12 @@ from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
-from transformers import MaxLengthCriteria, StoppingCriteriaList
-from transformers.generation.stopping_criteria import EosTokenCriteria
 
 from fakes import Table
 from sooner.engine import loop
 from sooner.engine.cache import SlotCache, cache_of
 from sooner.engine.grid import TokenGrid
+from sooner.engine.hf_processors import params_of
 from sooner.engine.interface import Prompt
 from sooner.engine.stats.run import Stats
 from sooner.methods import base, speculative
@@ -378,15 +377,14 @@ def generate_with_stats(
     requests: Sequence[int] | None = None,
 ) -> tuple[Tensor, Stats]:
     """What `say` says, and the run's statistics."""
-    criteria = StoppingCriteriaList([MaxLengthCriteria(4 + new)])
-    if end is not None:
-        criteria.append(EosTokenCriteria(eos_token_id=torch.tensor([end])))
+    params = params_of(
+        processors or (), (), 4, rows, do_sample=True, max_new_tokens=new,
+        stop_token_ids=frozenset(() if end is None else (end,)),
+    )  # fmt: skip
     session = method.session(
         target,
         prompts(rows),
-        processors=processors,
-        criteria=criteria,
-        do_sample=True,
+        params,
         generator=generator,
         guidance=guidance,
         requests=requests,

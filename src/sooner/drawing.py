@@ -9,17 +9,10 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import (
-    LogitsProcessorList,
-    MaxLengthCriteria,
-    StoppingCriteriaList,
-    TemperatureLogitsWarper,
-    TopKLogitsWarper,
-    TopPLogitsWarper,
-)
 
 from .checks import check_number, check_whole
 from .engine.loop import OnTokens, run
+from .engine.sampling_params import SamplingParams
 from .engine.stats.run import Stats
 from .errors import SoonerError
 from .methods import CoupledJacobi, Method
@@ -92,12 +85,9 @@ def draw(
     session = chosen.session(
         canvas,
         inputs,
-        processors=_warpers(sampling) if do_sample else LogitsProcessorList(),
-        criteria=StoppingCriteriaList([MaxLengthCriteria(ids.shape[1] + canvas.grid.left)]),
-        do_sample=do_sample,
+        _params(sampling, do_sample, canvas.grid.left, count),
         generator=torch.Generator(device=canvas.device).manual_seed(seed),
         on_tokens=keep,
-        copies=count,
         guidance=sampling.guidance,
     )
     run(session)
@@ -122,16 +112,18 @@ def _checked(
     return sampling
 
 
-def _warpers(sampling: Sampling) -> LogitsProcessorList:
-    """Returns temperature, then top-k, then top-p, as `generate` orders them."""
-    warpers = LogitsProcessorList()
-    if sampling.temperature != 1.0:
-        warpers.append(TemperatureLogitsWarper(float(sampling.temperature)))
-    if sampling.top_k is not None:
-        warpers.append(TopKLogitsWarper(sampling.top_k))
-    if sampling.top_p is not None and sampling.top_p < 1:
-        warpers.append(TopPLogitsWarper(float(sampling.top_p)))
-    return warpers
+def _params(sampling: Sampling, do_sample: bool, tokens: int, count: int) -> SamplingParams:
+    """Returns the parameters of `count` pictures of so many codes."""
+    if not do_sample:
+        return SamplingParams(max_new_tokens=tokens, n=count)
+    return SamplingParams(
+        max_new_tokens=tokens,
+        do_sample=True,
+        temperature=float(sampling.temperature),
+        top_k=sampling.top_k or 0,
+        top_p=1.0 if sampling.top_p is None else float(sampling.top_p),
+        n=count,
+    )
 
 
 def _check_room(canvas: Canvas, ids: Tensor) -> None:

@@ -2,32 +2,25 @@
 
 from __future__ import annotations
 
-import inspect
-from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Any, Unpack
 
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList
 
-from .checks import check_number
-from .engine.cache import cache_of
-from .engine.loop import OnTokens, Session
+from .engine.hf_border import on_tokens_of, prepare
+from .engine.loop import OnTokens, run
 from .engine.runner import GRAPHS
 from .engine.stats.run import Stats
-from .errors import MemoryRanOutError, SoonerError, UnsupportedError, is_out_of_memory
+from .errors import MemoryRanOutError, UnsupportedError, is_out_of_memory
 from .methods import Method
 from .methods.checks import check_inputs, check_model
-from .methods.requests import OutputPenalty, refuse_assistant, refuse_cache
 from .models.ranks import Ranks
 
 if TYPE_CHECKING:
     from .engine.graphs.recorder import GraphRecorder
-    from .engine.prepared import PreparedCalls
     from .options import GenerateOptions
 
 Prefill = Callable[[Any], AbstractContextManager]
@@ -73,7 +66,7 @@ def generate(
     compile: bool | Mapping[str, Any] = False,
     **options: Unpack[GenerateOptions],
 ) -> Generation:
-    """Returns generates with a method, and returns the tokens with statistics.
+    """Generates with a method, and returns the tokens with statistics.
 
         >>> result = sooner.generate(model, inputs, sooner.PromptLookup(), max_new_tokens=256)
         >>> processor.batch_decode(result.sequences)
@@ -111,179 +104,42 @@ def generate(
         from .methods.named import as_method
 
         method = as_method(method)
-    arguments = _with_penalties(inputs, options)
-    _refuse(model, inputs, arguments, prefill)
-    inputs = _without_types(model, inputs)
-    ids = inputs["input_ids"]
-    outputs: dict[int, list[int]] = defaultdict(list)
-
-    def keep(row: int, tokens: list[int], drafted: int) -> None:
-        outputs[row] += tokens
-        if on_tokens is not None:
-            on_tokens(row, tokens, drafted)
-
-    loop = partial(
-        method,
-        generator=_generator(model, seed),
-        on_tokens=keep,
-        streamer=streamer,
-        graphs=graphs,
-        compile=compile,
-    )
-    if streamer is not None:
-        streamer.put(ids.cpu())
-    arguments["return_dict_in_generate"] = True
-    try:
-        with prefill(model) if prefill is not None else nullcontext():
-            output = model.generate(**inputs, **arguments, custom_generate=loop)
-    except (RuntimeError, MemoryError) as error:
-        if (advice := out_of_memory(error, model, ids, arguments)) is None:
-            raise
-        raise advice from error
-    tokens = [outputs[row] for row in range(output.sequences.shape[0])]
-    return Generation(output.sequences, tokens, output.stats)
-
-
-def session_of(
-    model: Any,
-    inputs: Mapping[str, Any],
-    method: Method,
-    *,
-    seed: int | None = None,
-    on_tokens: OnTokens | None = None,
-    graphs: str | GraphRecorder = "auto",
-    compile: bool | Mapping[str, Any] = False,
-    generated: Sequence[int] = (),
-    calls: PreparedCalls | None = None,
-    **options: Any,
-) -> Session:
-    """Returns what `generate` would decode, set up but not begun; arguments as there.
-
-    Pixels are encoded. Whoever takes the session closes its drafter.
-
-    Args:
-        generated: ids that the one row of `inputs` has said before. It is prefilled from them,
-            too, and goes on as if it had never stopped: they count for `max_new_tokens` and
-            penalties, and draws are those of the places behind them.
-        calls: what is known of earlier calls with such options, and is told of this one.
-
-    Raises:
-        SoonerError: the request can't be honoured.
-    """
-    options = _with_penalties(inputs, options)
-    _refuse(model, inputs, options, None)
-    if generated:
-        inputs = _continued(inputs, generated)
-        if (limit := options.get("max_new_tokens")) is not None:
-            options["max_new_tokens"] = limit - len(generated)
-        if (min_new := options.get("min_new_tokens")) is not None:
-            options["min_new_tokens"] = max(min_new - len(generated), 0)
-    inputs = _without_types(model, inputs)
-    settings: dict[str, Any] = {
-        "generator": _generator(model, seed), "on_tokens": on_tokens, "graphs": graphs,
-        "compile": compile, "generated": len(generated),
-    }  # fmt: skip
-    key = None
-    if calls is not None:
-        key = calls.key(model, inputs, method, options)
-        if (known := calls.find(model, key)) is not None:
-            return known.session(model, inputs, method, options["max_new_tokens"], **settings)
-    sessions: list[Session] = []
-
-    def hold(session: Session) -> list[list[int]]:
-        sessions.append(session)
-        return [[] for _ in range(session.rows.batch)]
-
-    begin = partial(method, decode=hold, **settings)
-    if calls is not None:
-        begin = calls.watch(key, begin, inputs)
-    model.generate(**inputs, **options, custom_generate=begin)
-    return sessions[0]
-
-
-def _continued(inputs: Mapping[str, Any], generated: Sequence[int]) -> dict[str, Any]:
-    """Returns inputs of one row with ids behind its prompt, which are text whatever they are.
-
-    Raises:
-        SoonerError: there are more rows.
-    """
-    ids = inputs["input_ids"]
-    if len(ids) != 1:
-        raise SoonerError(f"generated= is for one row, and input_ids have {len(ids)}")
-    more = {
-        "input_ids": torch.tensor([list(generated)]),
-        "attention_mask": torch.ones(1, len(generated)),
-    }
-    continued = dict(inputs)
-    for name, value in inputs.items():
-        if isinstance(value, Tensor) and value.shape == ids.shape:  # by token; kinds of text are 0
-            tail = more.get(name, torch.zeros(1, len(generated))).to(value)
-            continued[name] = torch.cat([value, tail], 1)
-    return continued
-
-
-def _with_penalties(inputs: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` with the penalties that HF lacks as a processor."""
-    left = dict(options)
-    presence, frequency = (
-        left.pop(name, None) or 0.0 for name in ("presence_penalty", "frequency_penalty")
-    )
-    check_number("presence_penalty", presence, -2, 2)
-    check_number("frequency_penalty", frequency, -2, 2)
-    if (presence or frequency) and (ids := inputs.get("input_ids")) is not None:
-        penalty = OutputPenalty(presence, frequency, ids.shape[1])
-        processors = left.get("logits_processor") or []
-        left["logits_processor"] = LogitsProcessorList([*processors, penalty])
-    return left
-
-
-def _without_types(model: Any, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Returns inputs as the model takes them.
-
-    Qwen's processors tell which tokens are pictures (`mm_token_type_ids`), and models of their
-    checkpoints' own code, which use the same processors, were written before there was that.
-    """
-    if "mm_token_type_ids" not in inputs or _takes_types(model.__class__):
-        return inputs
-    return {name: value for name, value in inputs.items() if name != "mm_token_type_ids"}
-
-
-@lru_cache
-def _takes_types(kind: type) -> bool:
-    return "mm_token_type_ids" in inspect.signature(kind.forward).parameters  # type: ignore[attr-defined]
-
-
-def _refuse(
-    model: Any, inputs: Mapping[str, Any], options: Mapping[str, Any], prefill: Prefill | None
-) -> None:
-    """Refuse options that `generate` would ignore, or fail at deep inside."""
     if prefill is not None and Ranks.of(model) is not None:
         raise UnsupportedError(
             "a sparse prefill looks at all heads of the target, and under tp_plan each rank holds "
             "some; leave prefill out, or use device_map instead"
         )
-    if options.get("logits_processor") and model.config.model_type == "janus":
-        raise UnsupportedError(
-            f"{type(model).__name__}.generate drops logits_processor for text; leave it out"
-        )
-    if inputs.get("input_ids") is None:
-        raise UnsupportedError(f"inputs have no input_ids, only {sorted(inputs)}; pass token ids")
-    refuse_assistant(options.get("assistant_model"))
-    refuse_cache(cache_of({**inputs, **options}))
-    if options.get("generation_mode", "text") != "text":
-        raise UnsupportedError(
-            f"generation_mode='{options['generation_mode']}' can't be honoured; use sooner.draw"
-        )
-    if options.get("stop_strings") is not None and options.get("tokenizer") is None:
-        raise SoonerError(f"stop_strings={options['stop_strings']!r} needs tokenizer=")
-    if options.get("custom_generate") is not None:
-        raise UnsupportedError("custom_generate can't be honoured beside a method; leave it out")
+    with torch.no_grad():
+        call = prepare(model, inputs, options)
+        ids = call.inputs["input_ids"]
+        if streamer is not None:
+            streamer.put(ids.cpu())
+        try:
+            with prefill(model) if prefill is not None else nullcontext():
+                session = method.session(
+                    model,
+                    call.inputs,
+                    call.params,
+                    generator=generator_of(model, seed),
+                    on_tokens=on_tokens_of(streamer, len(ids) * call.params.n, on_tokens),
+                    prefill_chunk=call.prefill_chunk,
+                    graphs=graphs,
+                    compile=compile,
+                )
+                tokens = run(session)
+        except (RuntimeError, MemoryError) as error:
+            if (advice := out_of_memory(error, model, ids, call.params.max_new_tokens)) is None:
+                raise
+            raise advice from error
+    if streamer is not None:
+        streamer.end()
+    return Generation(call.sequences(tokens), tokens, session.stats)
 
 
 def out_of_memory(
-    error: Exception, model: Any, ids: Tensor, options: Mapping[str, Any]
+    error: Exception, model: Any, ids: Tensor, max_new_tokens: int | None
 ) -> MemoryRanOutError | None:
-    """If memory ran out, the error to show: an estimate and a way out."""
+    """Returns the error to show if memory ran out: an estimate and a way out."""
     if not is_out_of_memory(error) or isinstance(error, MemoryRanOutError):
         return None  # the latter says itself what was too much
     if (idle := vars(model).get(GRAPHS)) is not None:
@@ -291,7 +147,7 @@ def out_of_memory(
     config = model.config.get_text_config(decoder=True)
     heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
     width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    rows, slots = ids.shape[0], ids.shape[1] + (options.get("max_new_tokens") or 0)
+    rows, slots = ids.shape[0], ids.shape[1] + (max_new_tokens or 0)
     size = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize * rows * slots
     return MemoryRanOutError(
         f"out of memory: the cache of {rows} x {slots} tokens alone takes about "
@@ -299,7 +155,8 @@ def out_of_memory(
     )
 
 
-def _generator(model: Any, seed: int | None) -> torch.Generator | None:
+def generator_of(model: Any, seed: int | None) -> torch.Generator | None:
+    """Returns a generator for a seed on the model's device; `None`, torch's own, without one."""
     if seed is None:
         return None
     generator = torch.Generator(device=model.get_input_embeddings().weight.device)

@@ -123,6 +123,6 @@ def test_a_cluster_is_used_and_left_as_it_was(nodes: RayNodes, tmp_path: Path) -
         output = command.log.read_text()
     finally:
         command.close()
-    assert output.count("\n") == 4, output  # none of Ray's
+    assert output.count("\n") == 5, output  # none of Ray's
     assert nodes.nodes[0].poll() is None
     assert other_user(nodes, "look")["actors"] == []

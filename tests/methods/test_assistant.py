@@ -13,7 +13,6 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import MaxLengthCriteria, StoppingCriteriaList
 
 import assistants
 import sooner
@@ -21,6 +20,7 @@ import tiny
 from assistants import config_for, texts_of, weights_for, written
 from sooner import Assistant, AssistantModel
 from sooner.engine.interface import Outcome
+from sooner.engine.sampling_params import SamplingParams
 from sooner.engine.tree import Tree
 from sooner.methods.assistant.drafter import AssistantDrafter
 from sooner.methods.assistant.sizes import FULL, read_config
@@ -315,13 +315,9 @@ def test_guidance_and_pruned_prompts_are_refused() -> None:
     model, inputs = tiny.model(family), tiny.inputs(family, "image", 1)
     method = Assistant(assistants.of(family), num_draft_tokens=DRAFTED)
     with pytest.raises(sooner.SoonerError, match=r"guidance 2\.0 can't be honoured"):
-        method.session(model, inputs, guidance=2.0, criteria=tiny_limit(inputs))
+        method.session(model, inputs, SamplingParams(max_new_tokens=4), guidance=2.0)
     with (
         pytest.raises(sooner.SoonerError, match=r"a prefill context left .* out of layer"),
         sooner.FastV(ratio=0.5, layer=1)(model),
     ):
         sooner.generate(model, inputs, method, max_new_tokens=6, do_sample=False)
-
-
-def tiny_limit(inputs: dict[str, Any]) -> Any:
-    return StoppingCriteriaList([MaxLengthCriteria(inputs["input_ids"].shape[1] + 4)])

@@ -7,11 +7,11 @@ from collections.abc import Callable
 
 import pytest
 import torch
-from transformers import MaxLengthCriteria, StoppingCriteriaList
 
 import sooner
 import tiny
 from methods.baselines import METHODS, VISUAL, generate
+from sooner.engine.sampling_params import SamplingParams
 from sooner.methods.attention_tap import AttentionTap, asking_tokens, listen_twice
 from sooner.methods.base import Method
 from sooner.methods.onsd import OnSD
@@ -49,9 +49,7 @@ def test_attention_criteria_are_reported_during_the_prefill(depth: int) -> None:
     """The way in for an ablation of ParallelVLM: the tap that ranks by attention."""
     family = "qwen3_vl"
     model, inputs = tiny.model(family), tiny.inputs(family, "uneven", 3)
-    session = SparseToDense().session(
-        model, inputs, criteria=StoppingCriteriaList([MaxLengthCriteria(500)])
-    )
+    session = SparseToDense().session(model, inputs, SamplingParams(max_new_tokens=20))
     context = session.drafter.context
     calls: list[tuple[torch.Tensor, ...]] = []
     layers: list[int] = []

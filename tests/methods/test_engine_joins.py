@@ -161,7 +161,7 @@ def test_relaxed_rows_that_draw_wait_for_those_that_do_not() -> None:
     requests = [engine.add_request(tiny.inputs("llama", "text"), **options) for options in settings]
     while not engine.is_idle:
         engine.step()
-        kinds = {row.options["do_sample"] for row in engine.running}
+        kinds = {row.options.sampling["do_sample"] for row in engine.running}
         assert len(kinds) < 2
     for request, options in zip(requests, settings, strict=True):
         expected = sooner.generate(

@@ -18,7 +18,7 @@ from method_matrix import METHODS, reference
 from recorders import StandIn
 from sooner.engine.graphs.store import key_of
 from sooner.engine.runner import GRAPHS, ModelRunner
-from sooner.generation import session_of
+from sooner.engine.sampling_params import SamplingParams
 from sooner.methods.eagle import MtpHead
 from sooner.models import adapt
 
@@ -110,9 +110,9 @@ def test_concurrent_calls_have_separate_memory() -> None:
     recorder, family = StandIn(), "llama"
     output("plain", recorder, 1)
     sessions = [
-        session_of(
-            tiny.model(family), tiny.inputs(family), METHODS["plain"](family), graphs=recorder,
-            max_new_tokens=23, **GREEDY,
+        METHODS["plain"](family).session(
+            tiny.model(family), tiny.inputs(family), SamplingParams(max_new_tokens=23),
+            graphs=recorder,
         )
         for _ in range(2)
     ]  # fmt: skip

@@ -12,8 +12,9 @@ from transformers.generation import logits_process as hf
 import sooner
 import tiny
 from method_matrix import METHODS
+from sooner.engine.hf_processors import params_of
 from sooner.engine.sampling import Processing
-from sooner.methods.requests import PREFIX_FREE, row_params
+from sooner.engine.sampling_params import PREFIX_FREE
 
 FAMILY, KIND, NEW = "qwen2_5_vl", "image", 16
 
@@ -94,7 +95,7 @@ def test_what_is_run_without_prefixes_really_does_not_read_them(
     }  # fmt: skip
     processor = kind(*arguments.get(kind, ()))
     logits = torch.randn(2, 3, 12)
-    params = row_params([processor], True, 2)
+    params = params_of([processor], (), 0, 2, do_sample=True).rows(2)
     ours = Processing(params).scores(logits, lambda: pytest.fail("read"))
     for row in range(2):
         for entry in range(3):
@@ -118,7 +119,7 @@ SYNTH_ID = hf.SynthIDTextWatermarkLogitsProcessor(
 )
 def test_processors_with_a_state_are_refused_by_name(processor: LogitsProcessor, word: str) -> None:
     with pytest.raises(sooner.UnsupportedError, match=word) as caught:
-        row_params([processor], False, 1)
+        params_of([processor], (), 0, 1)
     assert type(processor).__name__ in str(caught.value)
     assert "\n" not in str(caught.value)
 

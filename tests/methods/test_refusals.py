@@ -12,7 +12,8 @@ from transformers import DynamicCache, GenerationConfig, MambaConfig, MambaForCa
 import sooner
 import tiny
 from methods.doors import both_doors
-from sooner.methods import base, requests
+from sooner.engine import hf_border
+from sooner.methods import base
 from sooner.methods.checks import PADDING
 from sooner.models import FAMILIES, adapt
 
@@ -41,12 +42,12 @@ def refused(error: type[Exception], *words: str) -> Any:
 # Options of a generation config
 
 
-@pytest.mark.parametrize("name", requests.REFUSED)
+@pytest.mark.parametrize("name", hf_border.REFUSED)
 def test_an_option_that_changes_the_output_is_refused_by_name_and_value(name: str) -> None:
     config = GenerationConfig()
     setattr(config, name, 7)
-    with refused(sooner.UnsupportedError, f"{name}=7", requests.REFUSED[name], "leave it unset"):
-        requests.refuse_config(config)
+    with refused(sooner.UnsupportedError, f"{name}=7", hf_border.REFUSED[name], "leave it unset"):
+        hf_border.refuse_config(config)
 
 
 @pytest.mark.parametrize(
@@ -81,7 +82,7 @@ def test_caches_of_another_make_are_refused(kind: str) -> None:
     config = GenerationConfig()
     config.cache_implementation = kind
     with refused(sooner.UnsupportedError, f"cache_implementation='{kind}'", "leave it unset"):
-        requests.refuse_config(config)
+        hf_border.refuse_config(config)
 
 
 def test_an_unknown_option_is_refused_as_by_generate() -> None:

@@ -12,14 +12,13 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import LogitsProcessorList, MaxLengthCriteria, StoppingCriteriaList
 from transformers.generation import logits_process as hf
-from transformers.generation.stopping_criteria import EosTokenCriteria
 
 import method_matrix as matrix
 import sooner
 import tiny
 from sooner.engine import loop
+from sooner.engine.hf_processors import params_of
 
 NEW, SEED = 15, 11
 FOLLOWED = {
@@ -48,15 +47,14 @@ def draw(
     turn: int = 0,
     requests: Sequence[int] | None = None,
 ) -> list[list[int]]:
-    criteria = StoppingCriteriaList([MaxLengthCriteria(inputs["input_ids"].shape[1] + NEW)])
-    if end is not None:
-        criteria.append(EosTokenCriteria(eos_token_id=torch.tensor([end])))
+    params = params_of(
+        PROCESSORS[turn % len(PROCESSORS)], (), 0, len(inputs["input_ids"]), do_sample=True,
+        max_new_tokens=NEW, stop_token_ids=frozenset(() if end is None else (end,)),
+    )  # fmt: skip
     session = method.session(
         tiny.model(family),
         inputs,
-        processors=LogitsProcessorList(PROCESSORS[turn % len(PROCESSORS)]),
-        criteria=criteria,
-        do_sample=True,
+        params,
         generator=torch.Generator().manual_seed(SEED),
         requests=requests,
     )

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from sooner.engine.noise import RowNoise
 from sooner.engine.rows import Rows
 from sooner.engine.sampling import Processing
+from sooner.engine.sampling_params import SamplingParams
 from sooner.engine.stats.run import EXACT, RELAXED, Stats
 from sooner.engine.stopping import Stopping
 from sooner.engine.tree import Tree
@@ -140,8 +141,7 @@ def test_the_gripper_is_exact_by_default_wherever_a_round_begins(generated: int)
 
 def context(rows: int, limit: int, do_sample: bool = False) -> Any:
     """What a rule asks of a run's context."""
-    stopping = Stopping([], 0)
-    stopping.limit = limit
+    stopping = Stopping(SamplingParams(max_new_tokens=limit))
     return SimpleNamespace(
         target=SimpleNamespace(vocab_size=44, device=torch.device("cpu")),
         rows=Rows(torch.empty(rows, 0, dtype=torch.long)),

@@ -111,7 +111,7 @@ def test_a_prediction_is_a_draft(pair: Any, prompts: list[Any], expected: list[l
         method = sooner.HSD([[draft]])
         result = sooner.generate(pair.target.model, prompt, method, max_new_tokens=LENGTH)
         assert result.tokens == [ids]
-        assert result.stats.steps < len(ids) or len(ids) < 4
+        assert result.stats.nfe < len(ids) or len(ids) < 4
 
 
 @pytest.mark.parametrize("name", ["prompt-lookup", "tree"])

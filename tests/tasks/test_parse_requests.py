@@ -24,10 +24,10 @@ def asked_for(server: S3Server, folder: Path, documents: int, pages: int) -> Cou
     for number in range(documents):
         made = pdf(source / f"{number}.pdf", pages)
         made.write_bytes(made.read_bytes() + b"%d" % number)  # documents differ
-    server.asked.clear()
+    server.requests.clear()
     delivery = Delivery(f"s3://requests/{source.name}", ("md", "json"), overlay=False)
     job(source, Path("unused"), SayNumber(), delivery=delivery).run(EchoParser)
-    return Counter("write" if one.method in WRITES else "read" for one in server.asked)
+    return Counter("write" if one.method in WRITES else "read" for one in server.requests)
 
 
 @pytest.mark.slow

@@ -9,18 +9,56 @@ from typing import Any
 import pytest
 import torch
 from torch import Tensor
-from transformers import LogitsProcessorList
+from transformers import LogitsProcessor, LogitsProcessorList
 from transformers.generation import logits_process as hf
 
 from sooner.engine import parts
+from sooner.engine.hf_processors import params_of
 from sooner.engine.noise import RowNoise
-from sooner.engine.sampling import Processing
+from sooner.engine.sampling import Processing, RowParams
 from sooner.engine.tree import Paths, Tree
 from sooner.errors import SoonerError
-from sooner.methods.requests import OutputPenalty, row_params
 
 VOCAB, ROWS, PROMPT = 40, 4, 6
 PARENTS = [[-1, -1, 0, 2, 1, 2], [-1, 0, 1, 2, 3], [], [-1, -1, -1]]
+
+
+class OutputPenalty(LogitsProcessor):
+    """OpenAI's presence and frequency penalties, as a processor of transformers would have them."""
+
+    def __init__(self, presence: float, frequency: float, width: int = PROMPT) -> None:
+        self.presence, self.frequency, self.width = presence, frequency, width
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        output = input_ids[:, self.width :]
+        counts = torch.zeros_like(scores).scatter_add_(
+            1, output, torch.ones_like(output).to(scores)
+        )
+        return scores - self.frequency * counts - self.presence * (counts > 0)
+
+
+def row_params(processors: Any, draws: bool, rows: int) -> list[RowParams]:
+    """The rows' parameters of processors, the output's penalties among them."""
+    values: dict[str, Any] = {"do_sample": draws}
+    for penalty in (each for each in processors if isinstance(each, OutputPenalty)):
+        values |= {
+            "presence_penalty": penalty.presence, "frequency_penalty": penalty.frequency,
+        }  # fmt: skip
+    others = [each for each in processors if not isinstance(each, OutputPenalty)]
+    return params_of(others, (), PROMPT, rows, **values).rows(rows)
+
+
+def in_order(processors: list[Any]) -> LogitsProcessorList:
+    """The processors with the output's penalties behind those that a step applies before."""
+    penalties = [each for each in processors if isinstance(each, OutputPenalty)]
+    others = [each for each in processors if not isinstance(each, OutputPenalty)]
+    host_and_warpers = params_of(others, (), PROMPT, 1).processors
+    first = next((at for at, each in enumerate(others) if each in host_and_warpers), None)
+    if first is None:
+        kinds = (hf.TemperatureLogitsWarper, hf.TopKLogitsWarper, hf.TopPLogitsWarper,
+                 hf.MinPLogitsWarper)  # fmt: skip
+        first = sum(not isinstance(each, kinds) for each in others)
+    return LogitsProcessorList([*others[:first], *penalties, *others[first:]])
 
 
 def random_processors(rng: random.Random) -> list[Any]:
@@ -36,7 +74,7 @@ def random_processors(rng: random.Random) -> list[Any]:
         ),
         lambda: hf.NoBadWordsLogitsProcessor([[tokens[2]], [tokens[3]]]),
         lambda: hf.SuppressTokensLogitsProcessor([tokens[2], tokens[4]]),
-        lambda: OutputPenalty(rng.uniform(-2, 2), rng.uniform(-2, 2), PROMPT),
+        lambda: OutputPenalty(rng.uniform(-2, 2), rng.uniform(-2, 2)),
         lambda: hf.NoRepeatNGramLogitsProcessor(2),
         lambda: hf.TypicalLogitsWarper(0.9),
         lambda: hf.TemperatureLogitsWarper(rng.uniform(0.3, 2.0)),
@@ -108,9 +146,7 @@ def test_scores_are_those_of_hfs_processors(
                 elif path:
                     continue
                 ids = torch.tensor([prompts[row] + texts[row] + path])
-                item = LogitsProcessorList(processors[row])(ids, logits[row, entry][None].clone())[
-                    0
-                ]
+                item = in_order(processors[row])(ids, logits[row, entry][None].clone())[0]
                 known[tuple(path)] = item
                 if draws[row] == someone_draws:
                     assert torch.equal(scores[line, entry], item), (row, entry)
@@ -139,7 +175,7 @@ def test_draws_are_the_same_whatever_is_drawn_at_once(monkeypatch: pytest.Monkey
 def test_what_a_step_can_do_itself_asks_nothing_of_the_host() -> None:
     batch = processing(
         hf.SequenceBiasLogitsProcessor([[[3], 1.0]]), hf.RepetitionPenaltyLogitsProcessor(1.3),
-        OutputPenalty(0.5, 0.1, 1), hf.TemperatureLogitsWarper(0.7), hf.TopKLogitsWarper(5),
+        OutputPenalty(0.5, 0.1), hf.TemperatureLogitsWarper(0.7), hf.TopKLogitsWarper(5),
         hf.TopPLogitsWarper(0.9), hf.MinPLogitsWarper(0.1),
     )  # fmt: skip
     assert batch.costs is None
@@ -162,7 +198,7 @@ def test_a_bias_of_a_token_that_is_none_is_refused_by_number() -> None:
 
 
 def test_penalties_forget_rows_that_left() -> None:
-    batch = processing(OutputPenalty(1.0, 0.0, 1))
+    batch = processing(OutputPenalty(1.0, 0.0))
     batch.scores(torch.zeros(1, 1, VOCAB))  # behind the prompt
     batch.merge(processing())
     batch.count(torch.tensor([[4], [4]]), torch.tensor([1, 1]))
@@ -173,7 +209,7 @@ def test_penalties_forget_rows_that_left() -> None:
 
 
 def test_a_parallel_draft_counts_its_text() -> None:
-    batch = processing(OutputPenalty(0.0, 1.0, 1))
+    batch = processing(OutputPenalty(0.0, 1.0))
     for text in ([4, 4, 5], [4]):
         batch.recount([text], VOCAB)
         scores = batch.scores(torch.zeros(1, 1, VOCAB))

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from transformers import MaxLengthCriteria, StoppingCriteria
 from transformers.generation.stopping_criteria import EosTokenCriteria
 
+from sooner.engine.hf_processors import params_of
 from sooner.engine.rows import Rows
 from sooner.engine.stopping import Stopping, cut_rows
 
@@ -37,6 +40,11 @@ def rows(batch: int = 1) -> Rows:
     return Rows(torch.tensor([[1, 2, 3]] * batch))
 
 
+def stopping_of(*criteria: Any) -> Stopping:
+    """Behind a prompt of three tokens."""
+    return Stopping(params_of((), criteria, 3, 1))
+
+
 def eos(*ids: int) -> EosTokenCriteria:
     return EosTokenCriteria(eos_token_id=torch.tensor(ids))
 
@@ -54,7 +62,7 @@ def eos(*ids: int) -> EosTokenCriteria:
 def test_an_end_token_cuts_what_follows_it(
     new: list[int], tokens: list[int], ended: str | None
 ) -> None:
-    assert Stopping([eos(8, 9)], 3).cut(rows(), 0, new) == (tokens, ended)
+    assert stopping_of(eos(8, 9)).cut(rows(), 0, new) == (tokens, ended)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +80,7 @@ def test_the_length_limit_counts_the_padded_prompt(
 ) -> None:
     batch = rows()
     batch.generated[0] = [4] * generated
-    stopping = Stopping([MaxLengthCriteria(6), eos(9)], 3)
+    stopping = stopping_of(MaxLengthCriteria(6), eos(9))
     assert stopping.budget(generated) == 3 - generated
     assert stopping.cut(batch, 0, new) == (tokens, ended)
 
@@ -80,7 +88,7 @@ def test_the_length_limit_counts_the_padded_prompt(
 def test_a_custom_criterion_sees_every_prefix_that_plain_decoding_shows_it() -> None:
     recorder, batch = Recorder(last=7), rows()
     batch.generated[0] = [4]
-    assert Stopping([recorder], 3).cut(batch, 0, [5, 6, 7, 8]) == ([5, 6, 7], "stop")
+    assert stopping_of(recorder).cut(batch, 0, [5, 6, 7, 8]) == ([5, 6, 7], "stop")
     assert recorder.seen == [[1, 2, 3, 4, 5], [1, 2, 3, 4, 5, 6], [1, 2, 3, 4, 5, 6, 7]]
 
 
@@ -88,7 +96,7 @@ def test_a_criterion_that_knows_its_row_finds_it_in_a_batch() -> None:
     batch = rows(3)
     batch.end([True, False, False])  # the last row takes the place of the first
     assert batch.active == [2, 1]
-    stopping = Stopping([OnlyRow(1)], 3)
+    stopping = stopping_of(OnlyRow(1))
     assert stopping.cut(batch, 0, [5, 6]) == ([5, 6], None)
     assert stopping.cut(batch, 1, [5, 6]) == ([5], "stop")
 
@@ -103,7 +111,7 @@ def test_rows_cut_on_the_device_are_those_cut_on_the_host(seed: int) -> None:
     generated = torch.randint(0, 4, (batch,), generator=generator)
     ends, limit = ((3,), (3, 5), ())[seed % 3], 4
     criteria = [MaxLengthCriteria(3 + limit), *([eos(*ends)] if ends else [])]
-    stopping, here = Stopping(criteria, 3), rows(batch)
+    stopping, here = stopping_of(*criteria), rows(batch)
     stop_ids = torch.tensor([[*ends, -1, -1][:2]])
     counts, ended = cut_rows(drafted, accepted, bonus, stop_ids, limit - generated)
     for row in range(batch):

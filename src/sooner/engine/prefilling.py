@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
-from ..generation import session_of
+from ..errors import SoonerError
+from ..generation import generator_of
 from ..models.ranks import Ranks
+from .hf_border import prepare
 from .loop import Decoding, Session
-from .prepared import PreparedCalls
 from .request import Ending, Request, TokenLogprobs
 from .rows import Reason
 
@@ -102,7 +104,6 @@ class Prefiller:
         self.alone: str | None = None
         if Ranks.of(model) is not None:
             self.alone = "a target under tp_plan decodes only rows that are admitted together"
-        self._calls = PreparedCalls()
 
     def open(self, request: Request, batch: Decoding | None) -> PrefillingRequest | None:
         """Encode a request's pixels and embed its prompt, with memory for it.
@@ -131,8 +132,8 @@ class Prefiller:
             session.prefill_chunk = None
         request.rows = session.rows.batch
         session.drafts = request.drafts
-        session.max_draft = request.options["num_draft_tokens"]
-        if (top := request.options["logprobs"]) is not None:
+        session.max_draft = request.options.num_draft_tokens
+        if (top := request.options.logprobs) is not None:
             request.logprobs = request.logprobs or [[] for _ in range(request.rows)]
 
             def keep(row: int, tokens: list[int], logits: Tensor) -> None:
@@ -145,21 +146,31 @@ class Prefiller:
     def _session(self, request: Request, batch: Decoding | None) -> Session | None:
         """Returns a request's session with memory for its prompt; `None` if there is none yet."""
         method, before = request.method, request.before
-        options = {**self.launch, **request.options}
-        del options["logprobs"], options["num_draft_tokens"]  # the engine's own
-        generated = [*options.pop("generated", ()), *(() if before is None else before.output)]
-        if self.chunk is not None and not method.needs_whole_prompt:
-            options.setdefault("prefill_chunk_size", self.chunk)
+        options = request.options
+        if request.call is None:
+            request.call = prepare(self.model, request.inputs, options.sampling)
+        call = request.call
+        generated = [*options.generated, *(() if before is None else before.output)]
+        inputs, params, chunk = call.inputs, call.params, call.prefill_chunk
+        if generated:
+            inputs = _continued(inputs, generated)
+            if params.max_new_tokens is not None:
+                params = replace(params, max_new_tokens=params.max_new_tokens - len(generated))
+        if chunk is None and not method.needs_whole_prompt:
+            chunk = self.chunk
 
         def make() -> Session:
-            session = session_of(
-                self.model,
-                request.inputs,
-                method,
-                generated=generated,
-                calls=self._calls,
-                **options,
-            )
+            with torch.no_grad():
+                session = method.session(
+                    self.model,
+                    inputs,
+                    params,
+                    generator=generator_of(self.model, options.seed),
+                    on_tokens=options.on_tokens,
+                    prefill_chunk=chunk,
+                    generated=len(generated),
+                    **self.launch,
+                )
             session.target.cache.max_rows = self.max_rows
             if before is not None:
                 before.go_on(session)
@@ -184,3 +195,24 @@ def close_batch(batch: Decoding) -> None:
         batch.close()
     except Exception:
         logger.exception("a batch could not be closed")
+
+
+def _continued(inputs: Mapping[str, Any], generated: Sequence[int]) -> dict[str, Any]:
+    """Returns inputs of one row with ids behind its prompt, which are text whatever they are.
+
+    Raises:
+        SoonerError: there are more rows.
+    """
+    ids = inputs["input_ids"]
+    if len(ids) != 1:
+        raise SoonerError(f"generated= is for one row, and input_ids have {len(ids)}")
+    more = {
+        "input_ids": torch.tensor([list(generated)]),
+        "attention_mask": torch.ones(1, len(generated)),
+    }
+    continued = dict(inputs)
+    for name, value in inputs.items():
+        if isinstance(value, Tensor) and value.shape == ids.shape:  # by token; kinds of text are 0
+            tail = more.get(name, torch.zeros(1, len(generated))).to(value)
+            continued[name] = torch.cat([value, tail], 1)
+    return continued

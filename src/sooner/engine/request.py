@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 
 from ..methods import Method
+from .hf_border import Call
+from .loop import OnTokens
 from .rows import Reason
 from .stats.deviation import Deviation
 from .stats.run import EXACT, DraftCount
@@ -51,12 +53,31 @@ class TokenLogprobs:
         ]
 
 
+@dataclass(frozen=True)
+class RequestOptions:
+    """Arguments of `Engine.add_request` beside the prompt.
+
+    Attributes:
+        sampling: arguments of `generate`.
+        seed, on_tokens, logprobs, num_draft_tokens: see `Engine.add_request`.
+        generated: ids that its one row said before; it goes on behind them.
+    """
+
+    sampling: Mapping[str, Any]
+    seed: int | None = None
+    on_tokens: OnTokens | None = None
+    logprobs: int | None = None
+    num_draft_tokens: int | None = None
+    generated: Sequence[int] = ()
+
+
 @dataclass(eq=False)
 class Request:
-    """What one call of `Engine.add_request` asked for.
+    """A request of an engine, from its arrival to its last token.
 
     Attributes:
         inputs, options: as they were given.
+        call: what transformers makes of them, once it has begun.
         method: how it is decoded.
         rows: of its batch.
         tokens: the new tokens of each row, once the request has ended.
@@ -79,9 +100,10 @@ class Request:
     """
 
     inputs: Mapping[str, Any] = field(repr=False)
-    options: dict[str, Any] = field(repr=False)
+    options: RequestOptions = field(repr=False)
     method: Method
     rows: int
+    call: Call | None = field(default=None, repr=False)
     tokens: list[list[int]] | None = None
     finish_reasons: list[Reason] = field(default_factory=list)
     error: Exception | None = None
@@ -105,6 +127,11 @@ class Request:
     before: InterruptedRow | None = field(default=None, repr=False)
     arrived: float = field(default=0.0, repr=False)
     began: float = field(default=0.0, repr=False)
+
+    @property
+    def max_new_tokens(self) -> int | None:
+        """Most new tokens of a row, once it has begun; `None` is no limit."""
+        return None if self.call is None else self.call.params.max_new_tokens
 
     @property
     def has_pixels(self) -> bool:

@@ -34,7 +34,6 @@ class RowParams:
         settings: what of it is tensors of a step.
         host: HF processors between its two parts, in order.
         reads_text: one of them looks at the tokens.
-        processors: all that were given.
         row, batch: the row's number among the rows that were admitted with it, and their number,
             for processors that look at it.
         failed: what one of those that look at the tokens raised, which ends the row.
@@ -43,7 +42,6 @@ class RowParams:
     settings: RowSettings
     host: tuple[Any, ...] = ()
     reads_text: bool = False
-    processors: tuple[Any, ...] = ()
     row: int = 0
     batch: int = 1
     failed: list[Exception] = field(default_factory=list, compare=False)
@@ -118,9 +116,9 @@ class Processing:
         self._is_plain = all(params.settings == as_they_come and not params.host for params in rows)
 
     @property
-    def processors(self) -> list[Any]:
-        """Returns the processors of all rows."""
-        return list(dict.fromkeys(each for params in self._rows for each in params.processors))
+    def changes_scores(self) -> bool:
+        """Whether the scores of some row are not its logits."""
+        return not self._is_plain
 
     @property
     def is_plain(self) -> bool:

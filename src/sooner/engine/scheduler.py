@@ -17,7 +17,7 @@ from ..methods.named import as_method
 from .loop import Decoding, OnTokens
 from .pacing import TokenPace, size_of
 from .prefilling import Prefiller, PrefillingRequest
-from .request import Ending, Request
+from .request import Ending, Request, RequestOptions
 from .rows import Reason
 from .running import RunningBatch
 
@@ -131,6 +131,7 @@ class Engine:
         media_keys: Sequence[str] = (),
         priority: float = 0.0,
         arrived: float | None = None,
+        generated: Sequence[int] = (),
         **options: Unpack[GenerateOptions],
     ) -> Request:
         """Queue a request; its pixels are encoded when its turn comes.
@@ -148,17 +149,19 @@ class Engine:
             priority: requests with less of it begin first, and make room last; equal ones in the
                 order of their admission.
             arrived: when it came, in seconds of the pace's clock; now by default.
+            generated: ids that its one row said before, elsewhere: it goes on as if it had never
+                stopped, and they count for limits, penalties and draws.
             options: anything that `sooner.generate` takes, such as `max_new_tokens`.
         """
         check_inputs(inputs)
-        extras = {"logprobs": logprobs, "num_draft_tokens": num_draft_tokens}
-        for name, number in extras.items():
+        for name, number in (("logprobs", logprobs), ("num_draft_tokens", num_draft_tokens)):
             if number is not None:
                 check_whole(name, number, 0)
-        arguments: dict[str, Any] = {**options, "seed": seed, "on_tokens": on_tokens, **extras}
+        arguments = RequestOptions(
+            options, seed, on_tokens, logprobs, num_draft_tokens, tuple(generated)
+        )
         ids = inputs.get("input_ids")
-        copies = arguments.get("num_return_sequences") or 1
-        rows = copies * (1 if ids is None else len(ids))
+        rows = (options.get("num_return_sequences") or 1) * (1 if ids is None else len(ids))
         method = self.method if method is None else as_method(method)
         request = Request(inputs, arguments, method, rows, priority=priority)
         self._admitted += 1
@@ -167,7 +170,7 @@ class Engine:
             request.arrived = self.pace.clock() if arrived is None else arrived
         if self.memory is not None:
             prompt_info = self.memory.describe(inputs, media_keys)
-            request.prompt_info = prompt_info.continued(arguments.get("generated", ()))
+            request.prompt_info = prompt_info.continued(generated)
         self._wait(request)
         return request
 
@@ -304,7 +307,9 @@ class Engine:
         """Returns the error as the request is told of it; what its frames hold is let go."""
         traceback.clear_frames(error.__traceback__)
         ids = request.inputs.get("input_ids")
-        advice = None if ids is None else out_of_memory(error, self.model, ids, request.options)
+        advice = (
+            None if ids is None else out_of_memory(error, self.model, ids, request.max_new_tokens)
+        )
         return advice or error
 
     def _guarded(self, act: Callable[[], None]) -> None:

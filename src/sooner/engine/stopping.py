@@ -9,9 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from transformers import StoppingCriteria
-from transformers.generation.stopping_criteria import EosTokenCriteria, MaxLengthCriteria
 
 from .rows import Reason, Rows
+from .sampling_params import SamplingParams
 
 
 class RowWatch(StoppingCriteria, ABC):
@@ -40,26 +40,14 @@ class Stopping:
     decoding would have shown it.
 
     Args:
-        criteria: HF stopping criteria.
-        width: padded prompt width, which `max_length` counts.
+        params: of the rows.
     """
 
-    def __init__(self, criteria: Sequence[StoppingCriteria], width: int) -> None:
+    def __init__(self, params: SamplingParams) -> None:
         self.first, self.batch = 0, 0  # original rows that these criteria are for; 0 rows are all
-        self.eos: set[int] = set()
-        self.criteria: list[StoppingCriteria] = []
-        self.watches: list[RowWatch] = []
-        limits: list[int] = []
-        for criterion in criteria:
-            if type(criterion) is MaxLengthCriteria:
-                limits.append(criterion.max_length - width)
-            elif type(criterion) is EosTokenCriteria:
-                self.eos |= set(criterion.eos_token_id.tolist())
-            elif isinstance(criterion, RowWatch):
-                self.watches.append(criterion)
-            else:
-                self.criteria.append(criterion)
-        self.limit: int | None = min(limits) if limits else None
+        self.limit, self.eos = params.max_new_tokens, set(params.stop_token_ids)
+        self.watches = [each for each in params.criteria if isinstance(each, RowWatch)]
+        self.criteria = [each for each in params.criteria if not isinstance(each, RowWatch)]
 
     @property
     def asks_host(self) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -13,38 +13,23 @@ from transformers.generation.utils import GenerateDecoderOnlyOutput
 
 from ..checks import KnowsOldNames, check_choice
 from ..engine.grid import GridConstraint
+from ..engine.hf_border import CallSignature, on_tokens_of, receive, streamer_of
+from ..engine.hf_processors import foreign_names
 from ..engine.interface import AdapterLike, Drafter, Prompt
 from ..engine.loop import OnTokens, Rule, Session, run
 from ..engine.noise import RowNoise, draw_seed
 from ..engine.rows import Rows
 from ..engine.runner import ModelRunner
 from ..engine.sampling import Processing
+from ..engine.sampling_params import SamplingParams
 from ..engine.stats.run import EXACT, Stats
 from ..engine.stopping import Stopping
 from ..errors import SoonerError
 from ..models import adapt
 from ..models.ranks import Ranks
 from ..registry import DraftModel
-from .calls import (
-    CallSignature,
-    model_arguments,
-    pad_id,
-    padded_sequences,
-    prompt_inputs,
-    streamer_of_caller,
-    tell_both,
-    to_device,
-)
-from .checks import check_model
-from .context import Context, drop_output_pixels, embed
-from .requests import (
-    check_chunk,
-    check_states,
-    foreign_names,
-    refuse_config,
-    refuse_empty,
-    row_params,
-)
+from .checks import check_model, check_prompts, check_states
+from .context import Context, drop_output_pixels, embed, to_device
 
 if TYPE_CHECKING:
     from ..engine.graphs.recorder import GraphRecorder
@@ -144,19 +129,15 @@ class Method(KnowsOldNames):
         on_tokens: OnTokens | None = None,
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
-        generated: int = 0,
-        decode: Callable[[Session], list[list[int]]] = run,
         tokenizer: Any = None,
         **model_kwargs: Any,
     ) -> Tensor | SoonerOutput:
         """Decode in place of HF's loop. Called by `generate`; see `sooner.generate` for a session.
 
         Args:
-            graphs, compile: see `sooner.generate`.
-            generated: see `session`.
-            decode: what is done with the session that is set up; returns the new tokens of each
-                row. The rest is what `generate` has prepared.
-            tokenizer: of stop strings, which `generate` has made criteria of.
+            generator, on_tokens, graphs, compile: see `session`; `functools.partial` sets them.
+            tokenizer: of stop strings, which `generate` has made criteria of. The other arguments
+                are what `generate` has prepared.
 
         Returns:
             Sequences `[rows, width]`, or a `SoonerOutput` under `return_dict_in_generate`.
@@ -166,31 +147,24 @@ class Method(KnowsOldNames):
             SoonerError: the prompt is longer than the model's positions, or similar.
         """
         config = generation_config if generation_config is not None else GenerationConfig()
-        refuse_config(config, synced_gpus)
-        names = model_arguments(model) & model_kwargs.keys()
-        handed = {name: model_kwargs.pop(name) for name in names}
-        pixels = {name: value for name, value in handed.items() if value is not None}
-        copies = config.num_return_sequences or 1
-        inputs = prompt_inputs(input_ids, pixels, model_kwargs, copies)
-        streamer = streamer_of_caller(model) if streamer is None else streamer
+        streamer = streamer_of(model) if streamer is None else streamer
+        call = receive(
+            model, input_ids, logits_processor, stopping_criteria, config, synced_gpus,
+            model_kwargs,
+        )  # fmt: skip
         session = self.session(
             model,
-            inputs,
-            processors=logits_processor,
-            criteria=stopping_criteria,
-            do_sample=bool(config.do_sample),
+            call.inputs,
+            call.params,
             generator=generator,
-            on_tokens=tell_both(streamer, on_tokens, input_ids.shape[0]),
-            copies=copies,
-            prefill_chunk=config.prefill_chunk_size,
-            generated=generated,
+            on_tokens=on_tokens_of(streamer, input_ids.shape[0], on_tokens),
+            prefill_chunk=call.prefill_chunk,
             graphs=graphs,
             compile=compile,
         )
-        new = decode(session)
+        sequences: Any = call.sequences(run(session))
         if streamer is not None:
             streamer.end()
-        sequences: Any = padded_sequences(input_ids, new, pad_id(config))
         if config.return_dict_in_generate:
             return SoonerOutput(sequences=sequences, stats=session.stats)
         return sequences
@@ -199,13 +173,10 @@ class Method(KnowsOldNames):
         self,
         model: Any,
         inputs: Mapping[str, Any],
+        params: SamplingParams,
         *,
-        processors: LogitsProcessorList | None = None,
-        criteria: StoppingCriteriaList | None = None,
-        do_sample: bool = False,
         generator: torch.Generator | None = None,
         on_tokens: OnTokens | None = None,
-        copies: int = 1,
         guidance: float = 1.0,
         prefill_chunk: int | None = None,
         requests: Sequence[int] | None = None,
@@ -213,10 +184,11 @@ class Method(KnowsOldNames):
         graphs: str | GraphRecorder = "auto",
         compile: bool | Mapping[str, Any] = False,
     ) -> Session:
-        """Embed the prompts, repeat each `copies` times, and set up one run of the loop.
+        """Embed the prompts, repeat each `params.n` times, and set up one run of the loop.
 
         Args:
             model: an HF model, or the adapter to run it by, such as a canvas.
+            params: how tokens are chosen, and when rows end.
             generator: gives the run its seed, by one draw if it samples; `None` is torch's global
                 one.
             guidance: scale of classifier-free guidance, for adapters with `guided_inputs`.
@@ -228,22 +200,20 @@ class Method(KnowsOldNames):
                 interrupted: penalties and draws go on behind them.
             graphs, compile: see `sooner.generate`.
         """
-        check_chunk(prefill_chunk)
         for name, loaded in (("model", model), ("draft", getattr(self, "draft", None))):
             check_model(name, loaded)
         target = adapt(model)
         check_states(self, target)
         inputs = to_device(inputs, target.device)
-        refuse_empty(inputs)
-        ids = inputs["input_ids"].repeat_interleave(copies, 0)
+        check_prompts(inputs)
+        ids = inputs["input_ids"].repeat_interleave(params.n, 0)
         stats = Stats(mode=self.mode, method=self.name, device=target.device, rows=ids.shape[0])
-        stopping = Stopping(criteria or [], ids.shape[1])
+        stopping = Stopping(params)
         rows = Rows(ids if target.speaks_prompt else ids[:, :0])
-        params = row_params(processors or [], do_sample, rows.batch)
-        processing = Processing(params, prompt=rows.prompt, generated=generated)
+        processing = Processing(params.rows(rows.batch), prompt=rows.prompt, generated=generated)
         if (costs := processing.costs) is not None:
             stats.note(costs)
-        if names := foreign_names(processors or []):
+        if names := foreign_names(params.processors):
             stats.note(
                 f"{', '.join(names)}: asked once for each drafted token; with a state of its own, "
                 "such as a count of its calls, ids may be others than generate's"
@@ -251,7 +221,7 @@ class Method(KnowsOldNames):
         inputs, output_ids = (
             drop_output_pixels(target, inputs, generated) if generated else (inputs, None)
         )
-        seed = draw_seed(generator) if do_sample else 0
+        seed = draw_seed(generator) if params.do_sample else 0
         numbers = torch.tensor(requests or range(rows.batch), device=target.device)
         noise = RowNoise.start(seed, numbers, generated)
         runner = _runner(target, guidance)
@@ -266,7 +236,7 @@ class Method(KnowsOldNames):
             stats,
             generator,
             noise,
-            copies=copies,
+            copies=params.n,
             guidance=guidance,
             constraint=_constraint(target),
             prefill_chunk=prefill_chunk,

@@ -17,8 +17,7 @@ from ..engine.noise import Purpose
 from ..engine.runner import Forward, ModelRunner
 from ..engine.sampling import Processing, pick
 from ..engine.tree import Paths, Tree
-from .calls import to_device
-from .context import Context, embed
+from .context import Context, embed, to_device
 from .sizing.chain import DraftLength
 from .sizing.costs import RoundCost
 

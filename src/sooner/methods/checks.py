@@ -6,7 +6,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..checks import check_share, check_whole, check_whole_or
-from ..errors import SoonerError
+from ..engine.interface import AdapterLike
+from ..errors import SoonerError, UnsupportedError
+from ..models.base import keeps_states
+from ..models.ranks import Ranks
 
 HUB_SECONDS = 5.0
 """What the model hub may take to answer at all."""
@@ -158,3 +161,43 @@ def _ends(adapter: Any) -> set[int]:
 
 def _name(thing: Any) -> str:
     return getattr(thing, "name_or_path", "") or type(thing).__name__
+
+
+def check_states(method: Any, target: AdapterLike) -> None:
+    """Require a method to draft chains alone if its target or its draft keeps states.
+
+    Raises:
+        UnsupportedError: it does otherwise, or the target is split by tensor parallelism; says
+            what to use.
+    """
+    for model in (target.model, getattr(method, "draft", None)):
+        if not keeps_states(model):
+            continue
+        name = type(getattr(model, "model", None) or model).__name__
+        if not method.drafts_chains:
+            raise UnsupportedError(
+                f"{type(method).__name__} may draft trees or rearrange a cache, and layers of "
+                f"{name} keep a state, which takes chains alone; use Autoregressive, "
+                "PromptLookup or Speculative"
+            )
+        if Ranks.of(target.model) is not None:
+            raise UnsupportedError(
+                f"layers of {name} keep a state, which tensor parallelism is not known to split; "
+                "load it on one device"
+            )
+
+
+def check_prompts(inputs: Mapping[str, Any]) -> None:
+    """Require every prompt to have a token.
+
+    Raises:
+        SoonerError: names the row.
+    """
+    ids, mask = inputs["input_ids"], inputs.get("attention_mask")
+    if not ids.shape[0]:
+        raise SoonerError("input_ids hold no prompt; give at least one")
+    sizes = [ids.shape[1]] * ids.shape[0] if mask is None else mask.sum(1).tolist()
+    if 0 in sizes:
+        raise SoonerError(
+            f"the prompt of row {sizes.index(0)} is empty; give it at least one token"
+        )

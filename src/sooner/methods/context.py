@@ -166,3 +166,11 @@ class Context:
     def prompts(self) -> int:
         """Prompts in `inputs`; each becomes `copies` rows."""
         return self.rows.batch // self.copies
+
+
+def to_device(inputs: Mapping[str, Any], device: torch.device) -> dict[str, Any]:
+    """Returns the same inputs with every tensor on `device`."""
+    return {
+        name: value.to(device) if isinstance(value, Tensor) else value
+        for name, value in inputs.items()
+    }

@@ -370,7 +370,7 @@ class TreeDrafter(ChainDrafter):
         parents = self._parents(growth)
         tree = Tree.of(growth.tokens, parents, sizes, self._probs(growth), self.shape.is_chain)
         self.moved = None
-        if self.context.processing.do_sample or self.context.processing.processors:
+        if self.context.processing.do_sample or self.context.processing.changes_scores:
             tree = self._without_illegal(tree, growth.legal & tree.valid())
         return replace(
             tree,

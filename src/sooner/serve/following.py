@@ -8,6 +8,7 @@ from typing import Any
 
 from ..engine.loop import Session
 from ..engine.noise import Purpose
+from ..engine.sampling_params import SamplingParams
 from ..engine.stats.run import EXACT
 from ..methods import Method, PromptLookup, Speculative
 from ..methods.chain_draft import ChainDrafter
@@ -65,8 +66,10 @@ class Following(Method):
     def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         self.method.expect(rows, waiting, max_rows)
 
-    def session(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Session:
-        session = self.method.session(model, inputs, **options)
+    def session(
+        self, model: Any, inputs: Mapping[str, Any], params: SamplingParams, **options: Any
+    ) -> Session:
+        session = self.method.session(model, inputs, params, **options)
         if self.mode == EXACT:
             session.rule = follow_choices
         if isinstance(session.drafter, ChainDrafter):

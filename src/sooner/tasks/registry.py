@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 from ..engine.loop import Session
+from ..engine.sampling_params import SamplingParams
 from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
 from ..methods.parallel.worker import spawns
@@ -102,8 +103,10 @@ class Noted(Method):
     method: Method
     why: str
 
-    def session(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Session:
-        session = self.method.session(model, inputs, **options)
+    def session(
+        self, model: Any, inputs: Mapping[str, Any], params: SamplingParams, **options: Any
+    ) -> Session:
+        session = self.method.session(model, inputs, params, **options)
         session.stats.note(self.why)
         return session
 

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..engine.interface import Drafter, Outcome, Prompt
 from ..engine.loop import Session
 from ..engine.rows import Rows
+from ..engine.sampling_params import SamplingParams
 from ..engine.tree import Tree
 from ..errors import SoonerError
 from ..methods import Method
@@ -180,9 +181,11 @@ class Watched(Method):
     method: Method
     watch: Watch
 
-    def session(self, model: Any, inputs: Mapping[str, Any], **options: Any) -> Session:
+    def session(
+        self, model: Any, inputs: Mapping[str, Any], params: SamplingParams, **options: Any
+    ) -> Session:
         self.watch.start()
-        session = self.method.session(model, inputs, **options)
+        session = self.method.session(model, inputs, params, **options)
         self.watch.attach(session)
         return session
 

@@ -15,13 +15,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from sooner.engine.hf_processors import params_of
 from sooner.engine.runner import ModelRunner
 from sooner.engine.sampling import Processing
 from sooner.engine.tree import Paths, Tree
 from sooner.errors import SoonerError
 from sooner.generation import Prefill
-from sooner.methods.calls import to_device
-from sooner.methods.requests import row_params
+from sooner.methods.context import to_device
 from sooner.models import adapt
 
 
@@ -135,7 +135,9 @@ def teacher_forced(
             if block.shape[1]:
                 logits.append(runner.forward_chain(block).logits)
                 runner.commit([list(range(block.shape[1]))])
-    processing = Processing(row_params(processors, True, 1), prompt=model_inputs["input_ids"])
+    processing = Processing(
+        params_of(processors, (), 0, 1, do_sample=True).rows(1), prompt=model_inputs["input_ids"]
+    )
     prompt_ids = model_inputs["input_ids"][0].tolist()
     tree = Tree.chain(text_ids, [text_ids.shape[1]])
     scores = processing.scores(torch.cat(logits, 1), lambda: Paths.of(tree), lambda row: prompt_ids)

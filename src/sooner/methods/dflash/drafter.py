@@ -126,7 +126,7 @@ class BlockDrafter(ReadingDrafter[BlockRunner, PrefillContext]):
         else:
             scores = processing.scores(logits)
             tokens = self._chosen(scores, outcome)
-        is_open = bool(processing.processors) or self.model.d2t is not None
+        is_open = processing.changes_scores or self.model.d2t is not None
         if self.draws or reads_text or self.size.nodes == 1:
             probs = None
             if processing.do_sample and self.draws:

@@ -272,7 +272,7 @@ class EagleDrafter(ReadingDrafter[HeadRunner, PromptStates]):
     def _is_open(self) -> bool:
         """Whether some tokens may have no chance at all."""
         is_reduced = self.legal is not None and self.head.vocab_size is not None
-        return is_reduced or bool(self.context.processing.processors)
+        return is_reduced or self.context.processing.changes_scores
 
     def _continuations(
         self, logits: Tensor, growth: Growth, outcome: Outcome, legal: Tensor | None

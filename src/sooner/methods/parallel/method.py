@@ -18,9 +18,8 @@ from ...models import adapt
 from ...registry import DraftModel
 from ..attention_tap import listen_twice
 from ..base import Method
-from ..calls import to_device
 from ..checks import positive, positive_or_auto, same_tokenizer, same_vocabulary, share
-from ..context import Context, prompt_for
+from ..context import Context, prompt_for, to_device
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
 from ..sizing.costs import Acceptance

@@ -9,15 +9,10 @@ from typing import Any, Protocol
 
 import numpy as np
 import torch
-from transformers import (
-    LogitsProcessorList,
-    MaxLengthCriteria,
-    StoppingCriteriaList,
-    TemperatureLogitsWarper,
-)
 
 from ...checks import check_number
 from ...engine.loop import OnTokens, run
+from ...engine.sampling_params import SamplingParams
 from ...engine.stats.run import Stats
 from ...methods import Autoregressive, Method
 from ...methods.sizing.costs import Quickest
@@ -58,7 +53,6 @@ def decode(
         SoonerError: a negative temperature, or as the method.
     """
     check_number("temperature", temperature, hint="; 0 is greedy")
-    warm = temperature > 0 and temperature != 1
     began = time.perf_counter()
     inputs = make_inputs()
     outputs: list[list[int]] = [[] for _ in inputs["input_ids"]]
@@ -71,9 +65,9 @@ def decode(
     session = method.session(
         adapter,
         inputs,
-        processors=LogitsProcessorList([TemperatureLogitsWarper(temperature)] if warm else []),
-        criteria=StoppingCriteriaList([MaxLengthCriteria(inputs["input_ids"].shape[1] + tokens)]),
-        do_sample=temperature > 0,
+        SamplingParams(
+            max_new_tokens=tokens, do_sample=temperature > 0, temperature=temperature or 1.0
+        ),
         generator=generator,
         on_tokens=keep,
     )

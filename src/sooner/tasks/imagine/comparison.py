@@ -15,7 +15,7 @@ from ...engine.acceptance import VerifyResult
 from ...engine.interface import Drafter
 from ...engine.loop import Rule
 from ...engine.noise import Purpose, RowNoise
-from ...engine.sampling import Processing
+from ...engine.sampling import Processing, RowParams
 from ...engine.tree import Tree
 from ...methods import Autoregressive, Method
 from ...methods.context import Context
@@ -84,24 +84,22 @@ class PlainStep:
     Attributes:
         raw: `[rows, vocab]`, fp32: logits after guidance and the grid, before any processor.
         waits: `[rows, vocab]`: noise of each row's next position; `None` if greedy.
-        processors: what made a distribution of the logits.
+        params: of the rows; they make a distribution of the logits.
         spread: factor by which guidance amplifies rounding errors of the logits it combines.
     """
 
     raw: Tensor
     waits: Tensor | None
-    processors: tuple[LogitsProcessor, ...]
+    params: tuple[RowParams, ...]
     spread: float
 
     def deciding(self, row: int, raw: Tensor | None = None) -> Tensor:
         """`[vocab]`: scores whose argmax is the next token; of the logits `raw`, if given."""
-        scores = (self.raw[row] if raw is None else raw)[None]
-        unread = torch.empty(1, 0, dtype=torch.long, device=scores.device)
-        for processor in self.processors:
-            scores = processor(unread, scores)
+        logits = (self.raw[row] if raw is None else raw)[None, None]
+        scores = Processing([self.params[row]]).scores(logits)[0, 0]
         if self.waits is None:
-            return scores[0]
-        return scores[0].log_softmax(-1) - self.waits[row].log()
+            return scores
+        return scores.log_softmax(-1) - self.waits[row].log()
 
     def tolerance(self, row: int, dtype: torch.dtype) -> float:
         """By how much rounding may move two logits apart."""
@@ -124,7 +122,7 @@ class RecordedPlain(Autoregressive):
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         drafter, inner = super().build(context)
         processing = context.processing
-        processors = tuple(processing.processors)
+        params = tuple(processing.params_of(row) for row in range(context.rows.batch))
         seen = _Raw()
         processing.watch(seen)
         is_drawn = self.shared_noise and processing.do_sample
@@ -137,7 +135,7 @@ class RecordedPlain(Autoregressive):
             waits = None
             if is_drawn:
                 waits = noise.waiting(Purpose.GUMBEL, 0, scores.shape[-1])[:, 0]
-            self.steps.append(PlainStep(seen.last, waits, processors, spread))
+            self.steps.append(PlainStep(seen.last, waits, params, spread))
             return inner(tree, scores, processing, noise)
 
         return drafter, keep

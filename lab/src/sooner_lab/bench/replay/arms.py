@@ -8,10 +8,9 @@ from contextlib import contextmanager
 
 import torch
 from torch import Tensor
-from transformers import StoppingCriteriaList
-from transformers.generation.stopping_criteria import MaxLengthCriteria
 
 from sooner.engine.loop import run
+from sooner.engine.sampling_params import SamplingParams
 from sooner.methods import (
     HSD,
     Autoregressive,
@@ -188,9 +187,9 @@ class PointArms:
 
     def _timed(self, target: ReplayAdapter, method: Method, index: int) -> TimedRun:
         ids = self.prompts(index)
-        limit = MaxLengthCriteria(ids.shape[1] + self.settings.new_tokens)
+        params = SamplingParams(max_new_tokens=self.settings.new_tokens)
         start = time.perf_counter()
-        session = method.session(target, {"input_ids": ids}, criteria=StoppingCriteriaList([limit]))
+        session = method.session(target, {"input_ids": ids}, params)
         tokens = run(session)
         seconds, stats = time.perf_counter() - start, session.stats
         return TimedRun(tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
