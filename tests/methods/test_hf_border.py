@@ -93,8 +93,11 @@ def test_a_call_is_prepared_as_generate_prepares_it(name: str, kind: str) -> Non
     assert (ours.pad, ours.prefill_chunk) == (theirs.pad, theirs.prefill_chunk)
     for field in vars(theirs.params):
         assert plainly(getattr(ours.params, field)) == plainly(getattr(theirs.params, field)), field
-    assert ours.inputs.keys() == theirs.inputs.keys()
-    for key, value in theirs.inputs.items():
+    handed = dict(theirs.inputs)
+    if bool((handed.get("attention_mask", torch.ones(1)) == 1).all()):
+        handed.pop("attention_mask", None)  # before transformers 5.23 it is handed over
+    assert ours.inputs.keys() == handed.keys()
+    for key, value in handed.items():
         assert plainly(ours.inputs[key]) == plainly(value), key
 
 

@@ -61,6 +61,14 @@ def in_order(processors: list[Any]) -> LogitsProcessorList:
     return LogitsProcessorList([*others[:first], *penalties, *others[first:]])
 
 
+def penalty_of(factor: float, ignored: int) -> LogitsProcessor:
+    """HF's penalty; before transformers 5.23 it takes one number of ids for all rows."""
+    try:
+        return hf.RepetitionPenaltyLogitsProcessor(factor, torch.tensor([ignored]))
+    except ValueError:
+        return hf.RepetitionPenaltyLogitsProcessor(factor, ignored)
+
+
 def random_processors(rng: random.Random) -> list[Any]:
     """In the order in which `generate` applies them, about half of each missing; now and then one
     that has no equivalent by row stands between them."""
@@ -69,9 +77,7 @@ def random_processors(rng: random.Random) -> list[Any]:
         lambda: hf.SequenceBiasLogitsProcessor(
             [[[tokens[0]], rng.uniform(-4, 4)], [[tokens[1]], rng.uniform(-4, 4)]]
         ),
-        lambda: hf.RepetitionPenaltyLogitsProcessor(
-            rng.uniform(0.5, 2.0), torch.tensor([rng.randrange(3)])
-        ),
+        lambda: penalty_of(rng.uniform(0.5, 2.0), rng.randrange(3)),
         lambda: hf.NoBadWordsLogitsProcessor([[tokens[2]], [tokens[3]]]),
         lambda: hf.SuppressTokensLogitsProcessor([tokens[2], tokens[4]]),
         lambda: OutputPenalty(rng.uniform(-2, 2), rng.uniform(-2, 2)),

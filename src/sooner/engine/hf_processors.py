@@ -89,7 +89,9 @@ def _penalty(processor: Any, batch: int) -> dict[str, Any] | None:
         return {"logit_bias": [(id_, -torch.inf) for id_ in processor.suppress_tokens.tolist()]}
     if type(processor) is hf.RepetitionPenaltyLogitsProcessor:
         ignored = getattr(processor, "prompt_ignore_length", None)
-        if ignored is not None and (isinstance(ignored, int) or len(ignored) != batch):
+        if isinstance(ignored, int):  # before transformers 5.23 it is one number for all rows
+            ignored = torch.full((batch,), ignored)
+        if ignored is not None and len(ignored) != batch:
             return None
         rows = () if ignored is None else tuple(ignored.tolist())
         return {"repetition_penalty": processor.penalty, "ignored": rows}
