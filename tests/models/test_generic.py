@@ -294,10 +294,18 @@ def test_what_a_config_does_not_tell_the_self_check_finds(kind: type) -> None:
 class Axes(LlavaForConditionalGeneration):
     """Gives its pictures places of its own, which a config with no `mrope` does not tell."""
 
-    def forward(self, input_ids: Any = None, position_ids: Any = None, **kwargs: Any) -> Any:
-        if kwargs.get("pixel_values") is not None:
+    def forward(
+        self,
+        input_ids: Any = None,
+        pixel_values: Any = None,
+        position_ids: Any = None,
+        **kwargs: Any,
+    ) -> Any:
+        if pixel_values is not None:
             position_ids = position_ids // 2
-        return super().forward(input_ids=input_ids, position_ids=position_ids, **kwargs)
+        return super().forward(
+            input_ids=input_ids, pixel_values=pixel_values, position_ids=position_ids, **kwargs
+        )
 
 
 def test_custom_positions_are_refused_at_the_first_picture() -> None:
