@@ -98,7 +98,7 @@ def test_a_folder_or_a_caller_names_the_family_of_a_finetune(tmp_path: Path) -> 
 
 
 def test_the_table_of_families_is_that_of_the_documentation() -> None:
-    text = (DOCS / "documents.md").read_text(encoding="utf-8")
+    text = (DOCS / "reference" / "parsers.md").read_text(encoding="utf-8")
     assert families_table() in text, "run: python -m sooner.tasks.parse.families"
     assert prompts_table() in text, "run: python -m sooner.tasks.parse.families"
     for name in FORMS:

@@ -310,7 +310,7 @@ def check_type(model_type: str, model: str) -> None:
 
 
 def families_table() -> str:
-    """Returns the families as a Markdown table, as it stands in docs/documents.md."""
+    """Returns the families as a Markdown table, as in docs/reference/parsers.md."""
     rows = []
     for name, family in FAMILIES.items():
         size = f"{family.longest} px" if family.longest else "any"
@@ -324,7 +324,7 @@ AS_PAGE, AS_TEXT = "as a page", "as text"
 
 
 def prompts_table() -> str:
-    """Returns what each family is asked, and who says so, as it stands in docs/documents.md."""
+    """Returns each family's prompts and their sources, as in docs/reference/parsers.md."""
     rows = []
     for name, family in FAMILIES.items():
         ask = family.ask
