@@ -133,27 +133,6 @@ def _of_theory(arm: Data) -> str:
     return f"{text} ({arm['of_theory']:.0%})" if "of_theory" in arm else text
 
 
-def _marks(result: Data) -> Rows:
-    """The draft that may judge: what the gate asks of it, then each way to prune at α = 0.9."""
-    draft = next(each for each in result["drafts"] if each["gate"]["may_judge"])
-    gate = [
-        {**row, "part": "gate", "verdict": "met" if row["met"] else "missed"}
-        for row in draft["gate"]["arms"]
-    ]
-    ways = [
-        {**row, "part": "", "arm": f"`{row['criterion']}`", "wanted": "", "verdict": ""}
-        for row in draft["criteria"]
-        if row["alpha"] == 0.9
-    ]
-    return [*gate, *ways]
-
-
-def _goals(result: Data) -> Rows:
-    """Goals that were fixed before any result, and what became of them."""
-    rows: Rows = result["goals"] if "goals" in result else result["speed"]["goals"]
-    return rows
-
-
 GOALS: Columns = (
     ("goal", "goal", "{}"),
     (lambda row: row["wanted"] if isinstance(row["wanted"], str) else f"at least {row['wanted']:g}",
@@ -186,8 +165,7 @@ TABLES: dict[str, Table] = {
             ("p50_ms", "p50", "{:.0f} ms"), ("success", "success", "{:.0%}"),
         ),
     ),
-    **dict.fromkeys(("arm", "canvas", "canvas-leaves", "documents", "marks-speed"),
-                    Table("", _goals, GOALS)),
+    **dict.fromkeys(("arm", "documents"), Table("", "goals", GOALS)),
     "caption": Table(
         "", "arms",
         (
@@ -205,15 +183,6 @@ TABLES: dict[str, Table] = {
             (lambda row: row.get("init") or "–", "first drafts", "{}"), ("window", "L", "{}"),
             ("nfe", "NFE", "{:.1f}"), ("nfe_reduction", "fewer", "{:.2f}×"),
             ("decode_speedup", "decode", "{:.2f}×"),
-        ),
-    ),
-    "marks": Table(
-        "", _marks,
-        (
-            ("part", "", "{}"), ("arm", "kept tokens", "{}"), ("run_length", "M", "{:.2f}"),
-            ("share", "of the unpruned M, %", "{:.1f}"),
-            (lambda row: "{:.1f} to {:.1f}".format(*row["interval"]), "95 % interval", "{}"),
-            ("wanted", "wanted", "{}"), ("verdict", "", "{}"),
         ),
     ),
     "parse": Table("", _parsed, _parse),
