@@ -15,9 +15,9 @@ import pytest
 from sooner.errors import SoonerError
 from sooner_lab.bench.report import markdown
 from sooner_lab.bench.scale import run as whole
-from sooner_lab.bench.scale.command import ProcessWatch, ScaleRun, digest_of
+from sooner_lab.bench.scale.command import ProcessWatch, digest_of
 from sooner_lab.bench.scale.run import arm_rows, goals, ratios
-from sooner_lab.bench.scale.settings import ScaleArm, ScaleBenchSettings
+from sooner_lab.bench.scale.settings import ScaleBenchSettings
 
 EACH, START = 1.25, {"plain-1": 9.0, "plain-2": 10.0, "ray-1": 30.0, "ray-2": 31.0}
 RATE = {"plain-1": 1 / EACH, "plain-2": 1.9 / EACH, "ray-1": 0.9 / EACH, "ray-2": 1.6 / EACH}
@@ -56,17 +56,17 @@ class Clockwork:
     def __init__(self) -> None:
         self.order: list[tuple[str, int]] = []
 
-    def __call__(
-        self, name: str, arm: ScaleArm, documents: Path, out: Path, *_: Any, **labels: Any
-    ):
-        self.order.append((name, labels["pages"]))
-        assert len(list(documents.glob("*.pdf"))) == labels["pages"] // 2
+    def __call__(self, name: str, documents: Path, out: Path, *_: Any) -> dict[str, Any]:
+        pages = int(documents.name)
+        self.order.append((name, pages))
+        assert len(list(documents.glob("*.pdf"))) == pages // 2
         out.mkdir()
         seconds = {"read": 0.05, "drafter": 0.5, "prefill": 0.2, "decode": 0.7, "write": 0.05}
         line = f'{{"status": "SUCCESS", "truncated": null, "seconds": {seconds}}}\n'
-        (out / "manifest.jsonl").write_text(line.replace("'", '"') * labels["pages"])
-        run = made(name, labels["pages"], labels["repeat"])
-        return ScaleRun(**run)
+        (out / "manifest.jsonl").write_text(line.replace("'", '"') * pages)
+        figures = made(name, pages)
+        labels = ("arm", "pages", "repeat")
+        return {key: value for key, value in figures.items() if key not in labels}
 
 
 def test_runs_are_added_in_turns_and_compared_with_predictions(
@@ -96,9 +96,8 @@ def test_runs_are_added_in_turns_and_compared_with_predictions(
 
 def test_a_different_output_breaks_its_goal() -> None:
     runs = [made("plain-1", 4), made("plain-2", 4), made("plain-1", 8)]
-    assert goals({"runs": runs, "ratios": [], "predictions": []})[0]["met"]
-    runs.append(made("plain-2", 8, digest="another"))
-    assert not goals({"runs": runs, "ratios": [], "predictions": []})[0]["met"]
+    for more, is_met in (([], True), ([made("plain-2", 8, digest="another")], False)):
+        assert goals({"runs": runs + more, "ratios": [], "predictions": []})[0]["met"] == is_met
 
 
 def test_a_digest_is_of_results_and_not_of_records(tmp_path: Path) -> None:

@@ -9,22 +9,22 @@ import subprocess
 import sys
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import psutil
 
 from sooner.errors import SoonerError
 
 from ..cores import pinned
-from .settings import ScaleArm, ScaleBenchSettings
+from ..declared import Data
+from .settings import ARMS, ScaleBenchSettings
 
-PATIENCE = 900.0
+TIMEOUT = 900.0
 """Seconds after which a run counts as hung."""
-LOOK = 0.5
+INTERVAL = 0.5
 """Seconds between two looks at the processes."""
 THREAD_ENV = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 STARVED = re.compile(r"parsers waited for pages ([\d.]+) s of ([\d.]+) s")
@@ -32,78 +32,47 @@ STAGES = {"ParserStage": "parser", "OCRStage": "ocr", "WriteStage": "write"}
 """Kinds of Ray's processes, by what stands in their titles."""
 
 
-@dataclass(frozen=True)
-class ScaleRun:
-    """One run of an arm.
-
-    Attributes:
-        arm: of `settings.ARMS`.
-        repeat: of this length of runs, from 0.
-        pages: that it parsed.
-        seconds: from its start to the end of its last process.
-        cpu: processor seconds of its processes, by kind.
-        bench_cpu: those of the bench meanwhile.
-        starved: seconds in which Ray's parsers had no page, as the run told.
-        digest: of all files that it wrote for people, names included.
-    """
-
-    arm: str
-    repeat: int
-    pages: int
-    seconds: float
-    cpu: dict[str, float]
-    bench_cpu: float
-    starved: float | None
-    digest: str
-
-
 def run_arm(
-    name: str,
-    arm: ScaleArm,
-    documents: Path,
-    out: Path,
-    cores: Sequence[int],
-    settings: ScaleBenchSettings,
-    **labels: Any,
-) -> ScaleRun:
+    name: str, documents: Path, out: Path, cores: Sequence[int], settings: ScaleBenchSettings
+) -> Data:
     """Parse a folder by as many workers as the arm has, each of the plain ones on its own core.
 
-    Args:
-        labels: `repeat` and `pages` of the run.
+    Returns:
+        `seconds` from the start to the end of the last process; `cpu`, processor seconds by kind of
+        process, and `bench_cpu`, those of the bench meanwhile; `starved`, seconds in which Ray's
+        parsers had no page; `digest` of all files written for people.
 
     Raises:
         SoonerError: a worker failed, or did not end.
     """
+    workers = ARMS[name]
     command = [
         sys.executable, "-m", "sooner.cli", "parse", str(documents), "-o", str(out),
         "--model", settings.model, "--drafter", settings.drafter, "--no-overlay", "--threads", "1",
     ]  # fmt: skip
+    places = [[core] for core in cores[:workers]]
+    if name.startswith("ray"):
+        command += ["--ray", "local", "--actors", str(workers)]
+        command += ["--in-flight", str(settings.in_flight)]
+        places = [[*cores[:workers]]]
     spent, began = time.process_time(), time.perf_counter()
-    if arm.is_ray:
-        ray = ["--ray", "local", "--actors", str(arm.workers)]
-        ray += ["--in-flight", str(settings.in_flight)]
-        started = [_start([*command, *ray], cores[: arm.workers])]
-    else:
-        started = [_start(command, [cores[number]]) for number in range(arm.workers)]
+    started = [_start(command, place) for place in places]
     watch = ProcessWatch([process.pid for process in started])
     try:
-        outputs = [_ended(process) for process in started]
+        outputs = [_wait(process) for process in started]
     finally:
         watch.stop()
         for process in started:
             process.kill()
             process.wait()
-    took = time.perf_counter() - began
-    waited = STARVED.search(outputs[0])
-    return ScaleRun(
-        arm=name,
-        seconds=took,
-        cpu=watch.by_kind(),
-        bench_cpu=time.process_time() - spent,
-        starved=None if waited is None else float(waited[1]),
-        digest=digest_of(out),
-        **labels,
-    )
+    seconds, waited = time.perf_counter() - began, STARVED.search(outputs[0])
+    return {
+        "seconds": seconds,
+        "cpu": watch.by_kind(),
+        "bench_cpu": time.process_time() - spent,
+        "starved": None if waited is None else float(waited[1]),
+        "digest": digest_of(out),
+    }
 
 
 def _start(command: Sequence[str], cores: Sequence[int]) -> subprocess.Popen[str]:
@@ -114,11 +83,11 @@ def _start(command: Sequence[str], cores: Sequence[int]) -> subprocess.Popen[str
         )
 
 
-def _ended(process: subprocess.Popen[str]) -> str:
+def _wait(process: subprocess.Popen[str]) -> str:
     try:
-        output, _ = process.communicate(timeout=PATIENCE)
+        output, _ = process.communicate(timeout=TIMEOUT)
     except subprocess.TimeoutExpired as error:
-        raise SoonerError(f"a run did not end within {PATIENCE:g} s") from error
+        raise SoonerError(f"a run did not end within {TIMEOUT:g} s") from error
     if process.returncode:
         last = " ".join(output.strip().splitlines()[-3:])
         raise SoonerError(f"a run ended with {process.returncode}: {last[-500:]}")
@@ -144,29 +113,28 @@ class ProcessWatch:
         self._thread.join()
 
     def by_kind(self) -> dict[str, float]:
-        """Seconds by kind, up to the last look at each process."""
-        total: dict[str, float] = {}
+        """Return seconds by kind, up to the last look at each process."""
+        total: dict[str, float] = defaultdict(float)
         for kind, seconds in self._spent.values():
-            total[kind] = total.get(kind, 0.0) + seconds
+            total[kind] += seconds
         return {kind: round(total[kind], 2) for kind in sorted(total)}
 
     def _watch(self) -> None:
-        while not self._over.wait(LOOK):
+        while not self._over.wait(INTERVAL):
             for root in self.roots:
                 with suppress(psutil.Error):
                     parent = psutil.Process(root)
                     for process in (parent, *parent.children(recursive=True)):
                         with suppress(psutil.Error):
-                            self._look(process)
-
-    def _look(self, process: psutil.Process) -> None:
-        times = process.cpu_times()
-        known = self._spent.get(process.pid)
-        is_settled = known is not None and known[0] in STAGES.values()
-        kind = known[0] if known is not None and is_settled else self._kind(process)
-        self._spent[process.pid] = (kind, times.user + times.system)
+                            times = process.cpu_times()
+                            kind = self._kind(process)
+                            self._spent[process.pid] = kind, times.user + times.system
 
     def _kind(self, process: psutil.Process) -> str:
+        """Return what a process is; Ray's workers get their stage's title once they work."""
+        known = self._spent.get(process.pid, ("", 0.0))[0]
+        if known in STAGES.values():
+            return known
         if process.pid in self.roots:
             return "command"
         name = process.name()
@@ -176,13 +144,11 @@ class ProcessWatch:
         for stage, kind in STAGES.items():
             if stage in title:
                 return kind
-        if title.startswith("ray::") or "/ray/" in title:
-            return "ray, other"
-        return "ocr"
+        return "ray, other" if title.startswith("ray::") or "/ray/" in title else "ocr"
 
 
 def digest_of(out: Path) -> str:
-    """Returns a digest of the files of a folder of results, names included; records have
+    """Return a digest of the files of a folder of results, names included; records have
     times, and are left out.
     """
     digest = hashlib.sha256()

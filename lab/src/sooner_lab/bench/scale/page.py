@@ -27,15 +27,11 @@ def _intro(result: Data) -> list[str]:
 
 
 def _arms(result: Data) -> list[Data]:
-    """The rows of arms, each with its ratios."""
+    """Return the rows of arms, each with its ratios."""
     return [
-        row
-        | {
-            "ratios": {
-                each["what"]: each["value"]
-                for each in result["ratios"]
-                if each["arm"] == row["arm"]
-            }
+        {
+            **row,
+            "ratios": {e["what"]: e["value"] for e in result["ratios"] if e["arm"] == row["arm"]},
         }
         for row in result["arms"]
     ]

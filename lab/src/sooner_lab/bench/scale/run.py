@@ -10,21 +10,25 @@ import os
 import shutil
 import tempfile
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from statistics import median
 
 from sooner.errors import SoonerError
-from sooner.provenance import provenance
 
 from ...theory.cluster import Cluster, StageTimes, fitted, simulate
 from ...theory.cluster.fit import PAGES
 from ..goals import goal
 from ..parse.pdf import write_pdf
 from ..parse.sheets import sample_sheets
-from ..run import Data, Keep, Progress
+from ..run import Data, Keep, Progress, Recorder
 from .command import run_arm
 from .settings import ARMS, ERROR, OVERHEAD, SPEEDUP, ScaleBenchSettings
+
+BASELINE = "plain-1"
+"""The arm whose records the simulation is fitted to."""
+WORKER = Cluster(machines=1, accelerators=0, cpus=1, in_flight=1)
+"""A worker: a core that reads, drafts, parses and writes."""
 
 
 def run(
@@ -33,7 +37,7 @@ def run(
     keep: Keep | None = None,
     before: Data | None = None,
 ) -> Data:
-    """Run the arms, and say what follows.
+    """Run the arms, forwards and backwards in turn, and say what follows.
 
     Args:
         keep: handed the result as far as it is, after each run.
@@ -41,88 +45,65 @@ def run(
 
     Returns:
         `runs`; `arms`, `ratios`, `predictions`, `goals` made of them; `stage_times` of one worker;
-        `provenance` of this run, and of those before it.
+        `provenance` of this run, and `earlier`, those of the runs before it.
 
     Raises:
         SoonerError: too few cores, a run that failed, or `before` is of other pages.
     """
-    cores = _cores(max(ARMS[name].workers for name in settings.arms))
-    result: Data = {
-        "bench": "scale",
-        "settings": asdict(settings),
-        "provenance": provenance("cpu", "float32", settings.seed),
-        "earlier": [],
-        "cores": cores,
-        "runs": [],
-        "stage_times": None,
-    }
+    cores = _cores(max(ARMS[name] for name in settings.arms))
+    recorder = Recorder("scale", settings, goals, keep)
+    recorder.origin("cpu", "float32", settings.seed)
+    result = recorder.result
+    result |= {"earlier": [], "cores": cores, "runs": [], "stage_times": None}
     if before is not None:
         _check_alike(before, settings)
         result["earlier"] = [before["provenance"], *before["earlier"]]
-        result["runs"], result["stage_times"] = before["runs"], before["stage_times"]
+        result |= {name: before[name] for name in ("runs", "stage_times")}
     with tempfile.TemporaryDirectory() as folder:
-        for pages, repeats in ((settings.short, 1), (settings.pages, settings.repeats)):
-            if not pages:
-                continue
-            progress(f"drawing {pages} pages")
-            documents = write_documents(Path(folder) / f"{pages}", pages, settings)
-            for _ in range(repeats):
-                _repeat(result, documents, pages, settings, progress, keep)
-    return _completed(result)
+        lengths = [settings.short] * bool(settings.short) + [settings.pages] * settings.repeats
+        for pages in lengths:
+            documents = Path(folder) / f"{pages}"
+            if not documents.exists():
+                progress(f"drawing {pages} pages")
+                write_documents(documents, pages, settings)
+            runs = [entry["repeat"] for entry in result["runs"] if entry["pages"] == pages]
+            repeat = 1 + max(runs, default=-1)
+            for name in settings.arms if repeat % 2 == 0 else reversed(settings.arms):
+                progress(f"{name}: {pages} pages, repeat {repeat + 1}")
+                out = documents.parent / "out"
+                made = {"arm": name, "repeat": repeat, "pages": pages}
+                made |= run_arm(name, documents, out, cores, settings)
+                if name == BASELINE and pages == settings.pages:
+                    result["stage_times"] = StageTimes.read(out).as_dict()
+                shutil.rmtree(out)
+                recorder.add(**figures_of([*result["runs"], made], result["stage_times"]))
+    return recorder.add(**figures_of(result["runs"], result["stage_times"]))
 
 
-def _repeat(
-    result: Data,
-    documents: Path,
-    pages: int,
-    settings: ScaleBenchSettings,
-    progress: Progress,
-    keep: Keep | None,
-) -> None:
-    """Every arm once on the same pages, forwards and backwards in turn."""
-    done = [entry for entry in result["runs"] if entry["pages"] == pages]
-    repeat = 1 + max((entry["repeat"] for entry in done), default=-1)
-    for name in settings.arms if repeat % 2 == 0 else reversed(settings.arms):
-        progress(f"{name}: {pages} pages, repeat {repeat + 1}")
-        out = documents.parent / "out"
-        made = run_arm(
-            name, ARMS[name], documents, out, result["cores"], settings, repeat=repeat, pages=pages
-        )
-        result["runs"] = [*result["runs"], asdict(made)]
-        if name == BASELINE and pages == settings.pages:
-            result["stage_times"] = StageTimes.read(out).as_dict()
-        shutil.rmtree(out)
-        if keep is not None:
-            keep(_completed(result))
+def figures_of(runs: Sequence[Data], stage_times: Data | None) -> Data:
+    """Return the runs and what follows of them."""
+    rows = arm_rows(runs)
+    predicted = predictions(rows, stage_times)
+    return {"runs": [*runs], "arms": rows, "ratios": ratios(rows), "predictions": predicted}
 
 
-def _completed(result: Data) -> Data:
-    """The result with what follows of its runs."""
-    rows = arm_rows(result["runs"])
-    completed = {**result, "arms": rows, "ratios": ratios(rows)}
-    completed["predictions"] = predictions(rows, result["stage_times"])
-    completed["goals"] = goals(completed)
-    return completed
-
-
-def write_documents(folder: Path, pages: int, settings: ScaleBenchSettings) -> Path:
-    """Scans of so many pages, different ones, in PDFs of `document_pages`."""
+def write_documents(folder: Path, pages: int, settings: ScaleBenchSettings) -> None:
+    """Write scans of so many pages, different ones, in PDFs of `document_pages`."""
     folder.mkdir()
     sheets = sample_sheets(pages, "document", settings.seed)
     size = settings.document_pages
     for first in range(0, pages, size):
         write_pdf(folder / f"{first // size:03}.pdf", sheets[first : first + size], False)
-    return folder
 
 
 def _cores(count: int) -> list[int]:
-    there = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
-    if len(there) < count:
+    available = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    if len(available) < count:
         raise SoonerError(
             f"{count} workers need {count} cores that they can be kept on, and there are "
-            f"{len(there)}; leave arms out with --arms"
+            f"{len(available)}; leave arms out with --arms"
         )
-    return there[:count]
+    return available[:count]
 
 
 def _check_alike(before: Data, settings: ScaleBenchSettings) -> None:
@@ -136,95 +117,57 @@ def _check_alike(before: Data, settings: ScaleBenchSettings) -> None:
             )
 
 
-@dataclass(frozen=True)
-class ArmRate:
-    """What the runs of an arm say.
-
-    Attributes:
-        rate: pages a second, the start left out: pages that long runs have more than short ones,
-            over the seconds that these take.
-        low, high: the same of each long run alone.
-        start: seconds of a run that are not of its pages.
-        seconds: of a long run, the median.
-    """
-
-    rate: float
-    low: float
-    high: float
-    start: float
-    seconds: float
-
-
-def rate_of(runs: Sequence[Data], arm: str) -> ArmRate | None:
-    """Returns the rate of an arm; `None` without runs of two lengths."""
-    arm_runs = [entry for entry in runs if entry["arm"] == arm]
-    lengths = sorted({entry["pages"] for entry in arm_runs})
-    if len(lengths) < 2:
-        return None
-    few, many = lengths[0], lengths[-1]
-    short = median(entry["seconds"] for entry in arm_runs if entry["pages"] == few)
-    long = [entry["seconds"] for entry in arm_runs if entry["pages"] == many]
-    rates = [(many - few) / max(seconds - short, 1e-9) for seconds in long]
-    rate = (many - few) / max(median(long) - short, 1e-9)
-    return ArmRate(rate, min(rates), max(rates), short - few / rate, median(long))
-
-
 def arm_rows(runs: Sequence[Data]) -> list[Data]:
-    """A row for each arm that was run at two lengths."""
+    """Return a row for each arm that was run at two lengths.
+
+    `rate` is pages a second, the start left out: pages that long runs have more than short ones,
+    over the seconds that these take; `low` and `high` are those of each long run alone. `start` is
+    the seconds of a run that are not of its pages, `seconds` the median of the long runs.
+    """
     rows = []
-    for name, arm in ARMS.items():
-        arm_rate = rate_of(runs, name)
-        if arm_rate is None:
+    for name, workers in ARMS.items():
+        arm_runs = [entry for entry in runs if entry["arm"] == name]
+        lengths = sorted({entry["pages"] for entry in arm_runs})
+        if len(lengths) < 2:
             continue
-        pages = max(entry["pages"] for entry in runs if entry["arm"] == name)
-        long = [entry for entry in runs if entry["arm"] == name and entry["pages"] == pages]
+        few, many = lengths[0], lengths[-1]
+        short = median(entry["seconds"] for entry in arm_runs if entry["pages"] == few)
+        long = [entry for entry in arm_runs if entry["pages"] == many]
+        seconds = median(entry["seconds"] for entry in long)
+        each = [(many - few) / max(entry["seconds"] - short, 1e-9) for entry in long]
+        rate = (many - few) / max(seconds - short, 1e-9)
         kinds = sorted({kind for entry in long for kind in entry["cpu"]})
         starved = [entry["starved"] for entry in long if entry["starved"] is not None]
-        rows.append(
-            {
-                "arm": name,
-                "workers": arm.workers,
-                "runs": len(long),
-                "pages": pages,
-                **vars(arm_rate),
-                "cpu": {
-                    kind: median(entry["cpu"].get(kind, 0.0) for entry in long) for kind in kinds
-                },
-                "bench_cpu": median(entry["bench_cpu"] for entry in long),
-                "starved": median(starved) if starved else None,
-            }
-        )
+        rows.append({
+            "arm": name, "workers": workers, "runs": len(long), "pages": many, "rate": rate,
+            "low": min(each), "high": max(each), "start": short - few / rate, "seconds": seconds,
+            "cpu": {kind: median(entry["cpu"].get(kind, 0.0) for entry in long) for kind in kinds},
+            "bench_cpu": median(entry["bench_cpu"] for entry in long),
+            "starved": median(starved) if starved else None,
+        })  # fmt: skip
     return rows
 
 
 def ratios(rows: Sequence[Data]) -> list[Data]:
-    """Two workers over one, and Ray over the plain command; only of arms that are there."""
+    """Return two workers over one, and Ray over the plain command; only of arms that are there."""
     rate = {row["arm"]: row["rate"] for row in rows}
-    result = []
-    for kind in ("plain", "ray"):
-        single, two = rate.get(f"{kind}-1"), rate.get(f"{kind}-2")
-        if single and two:
-            result.append({"what": "speedup", "arm": f"{kind}-2", "over": f"{kind}-1"})
-            result[-1]["value"] = two / single
-    for workers in (1, 2):
-        plain, ray = rate.get(f"plain-{workers}"), rate.get(f"ray-{workers}")
-        if plain and ray:
-            result.append({"what": "overhead", "arm": f"ray-{workers}", "over": f"plain-{workers}"})
-            result[-1]["value"] = plain / ray - 1
-    return result
-
-
-BASELINE = "plain-1"
-"""The arm whose records the simulation is fitted to."""
-WORKER = Cluster(machines=1, accelerators=0, cpus=1, in_flight=1)
-"""A worker: a core that reads, drafts, parses and writes."""
+    pairs = [("speedup", f"{kind}-2", f"{kind}-1") for kind in ("plain", "ray")]
+    pairs += [("overhead", f"ray-{count}", f"plain-{count}") for count in (1, 2)]
+    return [
+        {
+            "what": what, "arm": arm, "over": over,
+            "value": rate[arm] / rate[over] if what == "speedup" else rate[over] / rate[arm] - 1,
+        }
+        for what, arm, over in pairs
+        if rate.get(arm) and rate.get(over)
+    ]  # fmt: skip
 
 
 def predictions(rows: Sequence[Data], stage_times: Data | None) -> list[Data]:
-    """A row for each arm but `BASELINE`: predicted pages a second, and their error.
+    """Return a row for each arm of two workers: predicted pages a second, and their error.
 
     Args:
-        rows: of `figures.arm_rows`.
+        rows: of `arm_rows`.
         stage_times: of `BASELINE`'s run, as `StageTimes.as_dict` gives them.
     """
     rate = {row["arm"]: row["rate"] for row in rows}
@@ -232,18 +175,12 @@ def predictions(rows: Sequence[Data], stage_times: Data | None) -> list[Data]:
         return []
     times = fitted(StageTimes.from_dict(stage_times), WORKER, rate[BASELINE])
     result = []
-    for name, arm in ARMS.items():
-        if name in rate and name != BASELINE and not (arm.is_ray and arm.workers == 1):
-            many = simulate(times, replace(WORKER, machines=arm.workers), PAGES * arm.workers)
-            result.append(
-                {
-                    "arm": name,
-                    "predicted": many.rate,
-                    "measured": rate[name],
-                    "error": many.rate / rate[name] - 1,
-                    "notes": list(times.notes),
-                }
-            )
+    for name, workers in ARMS.items():
+        if name in rate and workers > 1:
+            many = simulate(times, replace(WORKER, machines=workers), PAGES * workers)
+            error = many.rate / rate[name] - 1
+            figures = {"arm": name, "predicted": many.rate, "measured": rate[name], "error": error}
+            result.append({**figures, "notes": list(times.notes)})
     return result
 
 

@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sooner.checks import check_fields, option
+
+from ..fields import names
+
 SPEEDUP = 1.7
 """Pages a second of two workers over those of one, at least."""
 OVERHEAD = 0.15
@@ -11,26 +15,8 @@ OVERHEAD = 0.15
 ERROR = 0.15
 """Relative difference of two workers' predicted pages a second from those measured, at most."""
 
-
-@dataclass(frozen=True)
-class ScaleArm:
-    """Workers of a kind. Each has one core, for its reading, OCR, model and writing.
-
-    Attributes:
-        workers: how many: processes of the plain command, or Ray's parser actors.
-        is_ray: `sooner parse --ray`, whose driver and servers are on the workers' cores, too.
-    """
-
-    workers: int
-    is_ray: bool
-
-
-ARMS: dict[str, ScaleArm] = {
-    "plain-1": ScaleArm(1, False),
-    "plain-2": ScaleArm(2, False),
-    "ray-1": ScaleArm(1, True),
-    "ray-2": ScaleArm(2, True),
-}
+ARMS = {"plain-1": 1, "plain-2": 2, "ray-1": 1, "ray-2": 2}
+"""Workers of each arm, a core each: processes of the plain command, or Ray's parser actors."""
 
 
 @dataclass(frozen=True)
@@ -38,22 +24,26 @@ class ScaleBenchSettings:
     """Settings of a run.
 
     Attributes:
-        arms: of `ARMS`, in the order of the first repeat; every other one goes backwards.
-        pages: of a long run, an even number of documents.
-        short: pages of a short run, which tells the start-up from the pages; 0 leaves it out.
-        document_pages: of each PDF.
-        repeats: of the long runs.
-        drafter, model: as `sooner parse` takes them.
-        in_flight: pages at once in a parser of Ray's; the plain command has one on CPUs.
-        seed: of the pages.
+        arms: Only these, in the order of the first repeat; every other one goes backwards.
+        pages: Pages of a long run, an even number of documents.
+        short: Pages of a short run, which tells the start-up from the pages; 0 leaves it out.
+        document_pages: Pages of each PDF.
+        repeats: How often the long runs are made; 0: short ones alone.
+        drafter: As `sooner parse` takes it.
+        model: As `sooner parse` takes it.
+        in_flight: Pages at once in a parser of Ray's; the plain command has one on CPUs.
+        seed: Of the pages.
     """
 
-    arms: tuple[str, ...] = tuple(ARMS)
-    pages: int = 64
-    short: int = 8
-    document_pages: int = 2
-    repeats: int = 1
+    arms: tuple[str, ...] = names("arm", tuple(ARMS))
+    pages: int = option(64, 1)
+    short: int = option(8, 0)
+    document_pages: int = option(2, 1)
+    repeats: int = option(1, 0)
     drafter: str = "ocr"
     model: str = "miniature"
-    in_flight: int = 1
+    in_flight: int = option(1, 1)
     seed: int = 20_261_123
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
