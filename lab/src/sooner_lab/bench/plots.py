@@ -209,6 +209,8 @@ def _draw_axes(axis: Any, panel: Panel, ticks: list[Any], is_words: bool) -> Non
         axis.set_xticks([], minor=True)
     if "y" in panel.log:
         axis.set_yscale("log")
+        for set_formatter in (axis.yaxis.set_major_formatter, axis.yaxis.set_minor_formatter):
+            set_formatter(_plain_log_formatter())
     else:
         axis.set_ylim(bottom=min(0.0, axis.get_ylim()[0]))
     if panel.level is not None:
@@ -216,3 +218,14 @@ def _draw_axes(axis: Any, panel: Panel, ticks: list[Any], is_words: bool) -> Non
     axis.set(xlabel=panel.xlabel, ylabel=panel.ylabel)
     if panel.title:
         axis.set_title(panel.title, fontsize=10)
+
+
+def _plain_log_formatter() -> Any:
+    """Return matplotlib's formatter of a logarithmic axis, with numbers as people write them."""
+    from matplotlib.ticker import LogFormatter
+
+    class PlainLogFormatter(LogFormatter):
+        def _num_to_string(self, v: float, vmin: float, vmax: float) -> str:
+            return f"{v:,.0f}" if v >= 1 else f"{v:g}"
+
+    return PlainLogFormatter(minor_thresholds=(1.5, 0.6))
