@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from pathlib import Path
 from typing import Any
@@ -16,17 +15,13 @@ from sooner.cli.main import main
 from sooner.methods import Autoregressive, CoupledJacobi
 from sooner.models import canvas
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
-from sooner_lab.bench.imagine import peers, subjects
+from sooner_lab.bench.imagine import arms, subjects
 from sooner_lab.bench.imagine import run as bench_run
-from sooner_lab.bench.imagine.arms import draw_beginning, draw_rows
 from sooner_lab.bench.imagine.settings import ARMS
 from sooner_lab.bench.imagine.subjects import Subject
 from sooner_lab.worlds.motion import architecture
 
-HAS_GSD = importlib.util.find_spec("sooner.methods.jacobi.gsd") is not None
-NAMES = tuple(arm for arm in ARMS if arm != "gsd" or HAS_GSD)
 FIGURES = ("windows", "strength", "hamming")
-RESULTS = Path(__file__).parents[3] / "docs" / "results"
 
 
 def picture_subject() -> Subject:
@@ -74,7 +69,7 @@ def test_a_small_run_measures_judges_and_draws(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     target = tmp_path / "imagine.json"
-    arguments = ["--kind", "both", "--arms", ",".join(NAMES), *SMALL, "--samples", "1"]
+    arguments = ["--kind", "both", "--arms", ",".join(ARMS), *SMALL, "--samples", "1"]
     assert run("bench", "imagine", *arguments, "--json", str(target)) == 0
     result = json.loads(target.read_text())
     check_arms(result)
@@ -92,18 +87,18 @@ def test_a_small_run_measures_judges_and_draws(
 
 def check_arms(result: dict[str, Any]) -> None:
     for kind, new in (("image", 16), ("video", 18)):
-        arms = [arm for arm in result["arms"] if arm["kind"] == kind]
-        assert {arm["method"] for arm in arms} == set(NAMES)
+        rows = [arm for arm in result["arms"] if arm["kind"] == kind]
+        assert {arm["method"] for arm in rows} == set(ARMS)
         start = {"image": "above", "video": "previous-frame"}[kind]
         for name in ("sjd", "gumbel", "gsd"):  # alike, or a start's gain is told as a coupling's
-            pairs = [(arm["init"], arm["window"]) for arm in arms if arm["method"] == name]
+            pairs = [(arm["init"], arm["window"]) for arm in rows if arm["method"] == name]
             assert pairs == [("random", 3), ("random", 6), (start, 3), (start, 6)]
-        for arm in arms:
+        for arm in rows:
             assert arm["tokens"] == new
             assert 1 < arm["nfe"] <= new
             assert arm["decode_speedup"] > 0
             assert arm["parity"] == (None if arm["mode"] != "exact" else "identical")
-        plain = next(arm for arm in arms if arm["method"] == "plain")
+        plain = next(arm for arm in rows if arm["method"] == "plain")
         assert (plain["nfe"], plain["decode_speedup"], plain["window"]) == (new, 1.0, None)
 
 
@@ -125,20 +120,6 @@ def check_report(target: Path) -> None:
             stem = f"figures/imagine-{kind}-{name}"
             assert f"({stem}.png)" in page
             assert (target.parent / f"{stem}.png").stat().st_size > 500
-
-
-@pytest.mark.usefixtures("tiny")
-def test_parts_can_be_left_out(tmp_path: Path) -> None:
-    target = tmp_path / "x.json"
-    arguments = ["--parts", "speed", "--arms", "gumbel", *SMALL, "--json", str(target)]
-    assert run("bench", "imagine", *arguments) == 0
-    result = json.loads(target.read_text())
-    assert {arm["method"] for arm in result["arms"]} == {"plain", "gumbel"}
-    assert "study" not in result["image"]
-    assert "video" not in result
-    assert not (tmp_path / "figures").exists()
-    assert run("bench", "report", str(target)) == 0
-    assert (tmp_path / "figures" / "imagine-image-windows.png").exists()
 
 
 @pytest.mark.usefixtures("tiny")
@@ -219,27 +200,21 @@ def test_bad_requests_get_a_short_error(
 def test_the_peer_draws_whole_spans_and_leaves_the_global_generator(make: Any) -> None:
     subject = make()
     before = torch.get_rng_state()
-    tokens, seconds = peers.sampled(subject, 0, seed=1)
+    tokens, seconds = arms.sample_by_generate(subject, 0, seed=1)
     assert torch.equal(torch.get_rng_state(), before)
     assert tokens.shape == (1, subject.canvas.grid.length)
     assert seconds > 0
-    assert torch.equal(tokens, peers.sampled(subject, 0, seed=1)[0])
-
-
-@pytest.mark.parametrize("make", [picture_subject, clip_subject])
-def test_the_gate_compares_the_beginning_alone(make: Any) -> None:
-    subject = make()
-    tokens, scores = peers.greedy(subject, 0, 5)
-    assert len(tokens) == len(scores) == 5
-    output_ids = draw_beginning(subject, 0, Autoregressive(), 0, 5, do_sample=False)
-    assert output_ids == tokens
+    assert torch.equal(tokens, arms.sample_by_generate(subject, 0, seed=1)[0])
+    beginning, scores = arms.greedy_by_generate(subject, 0, 5)
+    assert len(beginning) == len(scores) == 5
+    assert arms.draw_beginning(subject, 0, Autoregressive(), 0, 5, do_sample=False) == beginning
 
 
 def test_forwards_are_counted_for_each_row() -> None:
     subject = picture_subject()
-    drawing, nfe = draw_rows(subject, range(3), CoupledJacobi(4), seed=0)
+    drawing, nfe = arms.draw_rows(subject, range(3), CoupledJacobi(4), seed=0)
     assert max(nfe) == drawing.stats.nfe
-    assert draw_rows(subject, [0], Autoregressive(), seed=0)[1] == [16]
+    assert arms.draw_rows(subject, [0], Autoregressive(), seed=0)[1] == [16]
 
 
 @pytest.mark.slow
@@ -260,6 +235,6 @@ def test_the_miniature_draws_the_same_faster(tmp_path: Path) -> None:
         "1",
     ]
     assert run("bench", "imagine", *arguments, "--json", str(target)) == 0
-    arms = {arm["method"]: arm for arm in json.loads(target.read_text())["arms"]}
-    assert arms["gumbel"]["nfe"] < arms["sjd"]["nfe"] < arms["plain"]["nfe"]
-    assert arms["gumbel"]["decode_speedup"] > 1
+    rows = {arm["method"]: arm for arm in json.loads(target.read_text())["arms"]}
+    assert rows["gumbel"]["nfe"] < rows["sjd"]["nfe"] < rows["plain"]["nfe"]
+    assert rows["gumbel"]["decode_speedup"] > 1

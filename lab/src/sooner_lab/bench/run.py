@@ -50,11 +50,15 @@ class TimedRun:
 
 @dataclass(frozen=True)
 class Arm:
-    """One contender: a name, its mode, and a function that runs it on input number `index`."""
+    """One contender: a name, its mode, and a function that runs it on input number `index`.
+
+    `warm_up` is called before; by default the first input is run once.
+    """
 
     name: str
     run: Callable[[int], TimedRun]
     mode: str = EXACT
+    warm_up: Callable[[], object] | None = None
 
 
 @dataclass
@@ -104,7 +108,10 @@ def measure(
     measured = [ArmSamples(arm, [[] for _ in range(inputs)]) for arm in arms]
     for arm_samples in measured:
         progress(f"warm-up: {arm_samples.arm.name}")
-        arm_samples.arm.run(0)
+        if arm_samples.arm.warm_up is None:
+            arm_samples.arm.run(0)
+        else:
+            arm_samples.arm.warm_up()
     for index in range(inputs):
         for repeat in range(repeats):
             for arm_samples in measured:

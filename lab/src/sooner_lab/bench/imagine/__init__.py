@@ -1,5 +1,1 @@
-"""`sooner bench imagine`: how coupled Jacobi decoding draws, against what it must equal and beat.
-
-`run` is the whole; `speed` times the arms behind a parity gate, `study` collects what the paper's
-figures show.
-"""
+"""`sooner bench imagine`: how coupled Jacobi decoding draws, and what it must equal and beat."""

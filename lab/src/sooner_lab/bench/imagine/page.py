@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 from ..declared import Data
 from ..plots import Figure, Panel
-from ..render import Columns, Page, ReportTable, Table, cell
+from ..render import Columns, Page, Table
 
 KINDS = ("image", "video")
 ARMS: Columns = (
@@ -18,14 +17,6 @@ ARMS: Columns = (
     ("tokens_per_second", "tokens/s", "{:.0f}"), ("theory_speedup", "theory", "{:.2f}×"),
     ("share_of_theory", "of theory", "{:.0%}"), ("parity", "parity", "{}"),
 )  # fmt: skip
-PIECES = {
-    "preprocessing": "preprocessing (window)",
-    "transformer": "transformer forward",
-    "logits": "logit processing",
-    "sampling": "draws of the window",
-    "verification": "verification (MRS)",
-    "postprocessing": "post-processing",
-}
 
 
 def arms_of(kind: str) -> Callable[[Data], list[Data]]:
@@ -50,65 +41,6 @@ def _arms(kind: str, number: int) -> Table:
         return text
 
     return Table(f"{kind.capitalize()}s: speed (table {number})", arms_of(kind), ARMS, remark)
-
-
-def _quality(kind: str) -> Callable[[Data], list[ReportTable]]:
-    def tables(result: Data) -> list[ReportTable]:
-        quality = result.get(kind, {}).get("quality")
-        if not quality:
-            return []
-        names = sorted({name for arm in quality["arms"] for name in arm["accuracy"]})
-        rows = [
-            [arm["method"], f"{arm['nfe']:.1f} ± {arm['nfe_deviation']:.1f}"]
-            + [cell(arm["accuracy"].get(name), "{:.3f}") for name in names]
-            + [cell(arm.get("frechet"), "{:.3f}")]
-            + [
-                cell(arm.get(f"{name}_test", {}).get("p"), "{:.3f}")
-                for name in ("features", "codes")
-            ]
-            for arm in [*quality["arms"], *quality.get("power", [])]
-        ]
-        heads = ["arm", "NFE", *names, "Fréchet to plain", "p (features)", "p (codes)"]
-        missed = [each["method"] for each in quality.get("power", []) if not each["rejected"]]
-        remark = (
-            f"{quality['drawings']} drawings an arm at L = {quality['window']}. *plain again* is "
-            "plain "
-            "decoding with other seeds. p: permutation tests that one distribution explains both "
-            "sets."
-        )
-        if missed:
-            remark += (
-                " **The tests have no power to tell small differences**: they do not reject "
-                f"{' and '.join(missed)}, which is drawn from another distribution. So a high p is "
-                "no evidence that an arm is exact; the [canvas study](canvas.md) tests it."
-            )
-        return [ReportTable(f"{kind.capitalize()}s: quality", heads, rows, remark)]
-
-    return tables
-
-
-def _breakdown(kind: str) -> Callable[[Data], list[ReportTable]]:
-    def tables(result: Data) -> list[ReportTable]:
-        breakdown = result.get(kind, {}).get("breakdown")
-        if not breakdown:
-            return []
-        steps = breakdown["steps"]
-        heads = [
-            "milliseconds a step",
-            *(f"{step['coupling']} L={step['window']}" for step in steps),
-        ]
-        rows = [
-            [PIECES[name], *(f"{step['milliseconds'][name]:.2f}" for step in steps)]
-            for name in breakdown["rows"]
-        ]
-        rows += [
-            ["**step**", *(f"{step['total']:.2f}" for step in steps)],
-            ["draws and verification", *(f"{step['sampling_share']:.1%}" for step in steps)],
-            ["outside the transformer", *(f"{step['overhead_share']:.1%}" for step in steps)],
-        ]
-        return [ReportTable(f"{kind.capitalize()}s: one step (table 4)", heads, rows)]
-
-    return tables
 
 
 def _inits(kind: str) -> Table:
@@ -204,25 +136,9 @@ def _figures(kind: str) -> tuple[Figure, ...]:
     )  # fmt: skip
 
 
-def _of_kind(kind: str, number: int) -> tuple[Any, ...]:
-    return _arms(kind, number), _quality(kind), _breakdown(kind), _inits(kind)
-
-
 PAGE = Page(
     lambda result: f"Imagine: {result['model']}",
-    (
-        *_of_kind("image", 1),
-        *_of_kind("video", 2),
-        Table(
-            "Sampling at a vocabulary of 65,536, L = 64",
-            lambda result: [
-                {"piece": name, "value": value}
-                for name, value in (result.get("vocabulary") or {}).get("milliseconds", {}).items()
-            ],
-            (("piece", "piece", "{}"), ("value", "milliseconds", "{:.1f}")),
-            "Made-up logits on this machine: what a step would pay beside its forward.",
-        ),
-    ),
+    (_arms("image", 1), _inits("image"), _arms("video", 2), _inits("video")),
     (*_figures("image"), *_figures("video")),
     retired=(
         *(f"{kind}.{part}" for part in ("quality", "breakdown", "story") for kind in KINDS),

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sooner.checks import check_fields, option
+
+from ..fields import names, numbers
+
 ARMS = ("plain", "hf", "sjd", "maximal", "gumbel", "gumbel-noise", "gsd")
-"""All arms. `hf` is the model's own `generate`; `gumbel` is verified by rejection sampling, as in
-the paper, `gumbel-noise` by the shared noise itself."""
 KINDS = ("image", "video")
 PARTS = ("speed", "batch", "study")
-WINDOWS = (16, 32, 64, 128)
 
 
 @dataclass(frozen=True)
@@ -17,36 +18,49 @@ class ImagineBenchSettings:
     """What is measured.
 
     Attributes:
-        image, video: checkpoint folders or hub ids; `None` is the miniature.
-        kinds: among `KINDS`.
-        arms: among `ARMS`; `plain` is always one of them.
-        parts: among `PARTS`.
-        jacobi_windows: places drafted ahead, L.
-        group: group size of the `gsd` arm; `None` takes the method's own.
-        samples: timed drawings of each arm and window, each of its own prompt and seed.
-        batch: rows drawn together where time is not what is measured, and in the batch figure.
-        strengths: coupling strengths of figures 5 and 6.
-        rows: drawings behind each point of the figures.
-        gate: tokens of the greedy parity gate.
-        device, dtype, threads, seed: as everywhere.
+        kind: image, video or both.
+        image: Model that draws pictures; by default the miniature.
+        video: Model that continues clips; by default the miniature.
+        arms: Only these; `hf` is the model's own `generate`, `gumbel` is verified by rejection
+            sampling as in the paper, `gumbel-noise` by the shared noise itself; plain is always in.
+        parts: Only these: speed, batch, study.
+        jacobi_windows: Places drafted ahead, L.
+        group: Group size of GSD; by default the method's.
+        samples: Timed drawings of each arm and window, each of its own prompt and seed.
+        batch: Rows drawn together.
+        strengths: Coupling strengths of figures 5 and 6.
+        rows: Drawings behind each point of the figures.
+        gate: Tokens of the greedy parity gate.
+        device: auto, cpu, cuda, cuda:1, ...
+        dtype: auto, float32, bfloat16 or float16.
+        threads: torch threads.
+        seed: Of prompts and draws.
     """
 
+    kind: str = option("image", known=(*KINDS, "both"))
     image: str | None = None
     video: str | None = None
-    kinds: tuple[str, ...] = KINDS
-    arms: tuple[str, ...] = ARMS
-    parts: tuple[str, ...] = PARTS
-    jacobi_windows: tuple[int, ...] = WINDOWS
+    arms: tuple[str, ...] = names("arm", ARMS, "plain")
+    parts: tuple[str, ...] = names("part", PARTS)
+    jacobi_windows: tuple[int, ...] = numbers("--jacobi-windows", (16, 32, 64, 128))
     group: int | None = None
-    samples: int = 1
-    batch: int = 8
-    strengths: tuple[float, ...] = (0.0, 0.5, 1.0)
-    rows: int = 2
-    gate: int = 64
+    samples: int = option(1, 1)
+    batch: int = option(8, 1)
+    strengths: tuple[float, ...] = numbers("--strengths", (0.0, 0.5, 1.0), float, 0, 1)
+    rows: int = option(2, 1)
+    gate: int = option(64, 1)
     device: str = "auto"
     dtype: str = "auto"
-    threads: int | None = 1
+    threads: int = option(1, 1)
     seed: int = 20_261_121
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
+
+    @property
+    def kinds(self) -> tuple[str, ...]:
+        """What is drawn."""
+        return KINDS if self.kind == "both" else (self.kind,)
 
     @property
     def middle(self) -> int:

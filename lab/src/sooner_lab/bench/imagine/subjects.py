@@ -47,16 +47,16 @@ def load(kind: str, settings: ImagineBenchSettings) -> Subject:
         dtype=settings.dtype,
         threads=settings.threads,
     )
-    return (
-        _pictures(drawing_model, settings) if kind == "image" else _clips(drawing_model, settings)
-    )
+    prompts = max(settings.samples, settings.batch, settings.rows)
+    make = _pictures if kind == "image" else _clips
+    return make(drawing_model, prompts, settings.seed)
 
 
-def _pictures(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
+def _pictures(drawing_model: Any, count: int, seed: int) -> Subject:
     """Captions that training never saw."""
     from ...worlds.image import world
 
-    pictures = world.prompts(_prompts(settings), settings.seed)
+    pictures = world.prompts(count, seed)
 
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:
         return drawing_model.prompt_inputs([pictures[number].caption for number in numbers])
@@ -64,20 +64,15 @@ def _pictures(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
     return Subject("image", drawing_model.name, drawing_model.canvas(), prepare)
 
 
-def _clips(drawing_model: Any, settings: ImagineBenchSettings) -> Subject:
+def _clips(drawing_model: Any, count: int, seed: int) -> Subject:
     """The first frames of clips that training never saw."""
     from ...worlds.motion import world
 
-    prefix, count = drawing_model.video_tokenizer.prefix_frames, _prompts(settings)
-    films = [world.film(settings.seed, number, range(prefix)) for number in range(count)]
+    prefix = drawing_model.video_tokenizer.prefix_frames
+    films = [world.film(seed, number, range(prefix)) for number in range(count)]
 
     def prepare(numbers: Sequence[int]) -> dict[str, Any]:
         frames = torch.stack([torch.from_numpy(films[number][1]) for number in numbers])
         return drawing_model.clip_inputs(frames)
 
     return Subject("video", drawing_model.name, drawing_model.canvas(), prepare)
-
-
-def _prompts(settings: ImagineBenchSettings) -> int:
-    """How many prompts some part of the run asks for."""
-    return max(settings.samples, settings.batch, settings.rows)
