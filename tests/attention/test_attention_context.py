@@ -15,8 +15,10 @@ from torch.library import opcheck
 from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+import sooner
 import tiny
 from attention_cases import case
+from recorders import StandIn
 from sooner import MMInference
 from sooner.engine.attention.block import Block, block_slots, tree_block
 from sooner.engine.attention.context import attending_to_blocks, block_arguments
@@ -85,10 +87,10 @@ class SlotLayer(CacheLayerMixin):
         index = slots[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3])
         self.keys.scatter_(2, index, keys)
         self.values.scatter_(2, index, values)
-        return (keys, values) if self.owner.first else (self.keys, self.values)
+        return self.keys, self.values
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return query_length if self.owner.first else self.owner.capacity, 0
+        return self.owner.capacity, 0
 
     def get_seq_length(self) -> int:
         return 0
@@ -103,7 +105,7 @@ class Slots(Cache):
     def __init__(self, model: Any, rows: int, capacity: int = 96) -> None:
         layers = model.config.get_text_config().num_hidden_layers
         super().__init__(layers=[SlotLayer(self) for _ in range(layers)])
-        self.capacity, self.first = capacity, False
+        self.capacity = capacity
         self.lengths = torch.zeros(rows, dtype=torch.long)
         self.block = Block(self.lengths)
 
@@ -126,86 +128,21 @@ def forward(model: Any, cache: Slots, tokens: Tensor, block: Block) -> Tensor:
     return model.lm_head(states.last_hidden_state)
 
 
-def prefill(model: Any, cache: Slots, prompts: Tensor, sizes: Tensor, chunk: int) -> Tensor:
-    """The first token of each row; only a prompt that is one chunk takes the model's own path."""
-    rows, width = prompts.shape
-    if chunk >= width:
-        cache.first = True
-        cache.block = Block(cache.lengths, sizes)
-        where = torch.arange(width)[None].expand(rows, -1)
-        states = model.model(input_ids=prompts, position_ids=where, past_key_values=cache)
-        logits = model.lm_head(states.last_hidden_state)
-        cache.first = False
-    else:
-        parts = []
-        for start in range(0, width, chunk):
-            part = prompts[:, start : start + chunk]
-            block = Block(torch.full((rows,), start), (sizes - start).clamp(0, part.shape[1]))
-            parts.append(forward(model, cache, part, block))
-        logits = torch.cat(parts, 1)
-    cache.lengths = sizes
-    return logits[torch.arange(rows), sizes - 1].argmax(-1)
-
-
-def decode(model: Any, prompts: list[list[int]], truth: list[list[int]], chunk: int) -> list:
-    """Greedy ids; drafts are trees whose first branch is wrong and whose second is partly right."""
-    sizes = torch.tensor([len(prompt) for prompt in prompts])
-    padded = torch.tensor([prompt + [0] * (int(sizes.max()) - len(prompt)) for prompt in prompts])
-    cache = Slots(model, len(prompts))
-    outputs = [[int(token)] for token in prefill(model, cache, padded, sizes, chunk)]
-    parents = [-1, 0, -1, 2, 3]  # a wrong chain of two, a chain of three
-    count = len(truth[0])
-    while min(map(len, outputs)) < count:
-        blocks, real = [], []
-        for row, ids in zip(truth, outputs, strict=True):
-            right = [*row, 1, 1, 1, 1][len(ids) : len(ids) + 3]
-            blocks.append([ids[-1], (right[0] + 1) % 96, 5, *right[:2], (right[2] + 1) % 96])
-            real.append(6 if len(ids) % 3 else 1 if len(ids) < count else 0)
-        tree = tree_block(cache.lengths, torch.tensor([parents] * len(outputs)), torch.tensor(real))
-        choices = forward(model, cache, torch.tensor(blocks), tree).argmax(-1)
-        for row, ids in enumerate(outputs):
-            path, entry = [0], 0
-            while True:
-                token = int(choices[row, entry])
-                ids.append(token)
-                below = [1 + node for node, parent in enumerate(parents) if parent == entry - 1]
-                matches = [
-                    child for child in below if child < real[row] and blocks[row][child] == token
-                ]
-                if not matches:
-                    break
-                entry = matches[0]
-                path.append(entry)
-            if not real[row]:
-                ids.pop()
-                continue
-            base = int(cache.lengths[row])
-            for layer in cache.layers:
-                for store in (layer.keys, layer.values):
-                    states = store[row, :, [base + entry for entry in path]].clone()
-                    store[row, :, base : base + len(path)] = states
-            cache.lengths = cache.lengths.clone()
-            cache.lengths[row] += len(path)
-    return [ids[:count] for ids in outputs]
-
-
-def generate(model: Any, prompt: list[int], count: int) -> list[int]:
-    ids = torch.tensor([prompt])
-    made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False,
-                          max_new_tokens=count, min_new_tokens=count)  # fmt: skip
-    return made[0, len(prompt) :].tolist()
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("chunk", [99, 5])
+@pytest.mark.parametrize("chunk", [None, 5])
 @pytest.mark.parametrize("family", BUILDERS)
-def test_trees_over_static_slots_give_generate_s_ids(family: str, chunk: int) -> None:
-    model = build(family)
-    draw = torch.Generator().manual_seed(3)
-    prompts = [torch.randint(3, 90, (size,), generator=draw).tolist() for size in (13, 4, 9)]
-    truth = [generate(model, prompt, 20) for prompt in prompts]
-    with attending_to_blocks(model.config):
-        assert decode(model, prompts, truth, chunk) == truth
+def test_trees_over_static_slots_give_generate_s_ids(family: str, chunk: int | None) -> None:
+    model, recorder, inputs = build(family), StandIn(), tiny.inputs("llama", "text", 3)
+    options = {"max_new_tokens": 20, "eos_token_id": None, "do_sample": False}
+    expected = model.generate(**inputs, **options)
+    width = inputs["input_ids"].shape[1]
+    drafts = [[[*row[:4], 95, *row[5:9]], row] for row in expected[:, width:].tolist()]
+    made = sooner.generate(
+        model, inputs, sooner.HSD(drafts, nodes=9), graphs=recorder, prefill_chunk_size=chunk,
+        **options,
+    )  # fmt: skip
+    assert torch.equal(made.sequences, expected)
+    assert recorder.replayed > 0
+    assert made.stats.num_accepted_draft_tokens > 0
 
 
 @torch.no_grad()
@@ -254,21 +191,18 @@ def test_vision_towers_keep_their_attention() -> None:
         assert layer.config._attn_implementation == "sooner_block_sdpa"
 
 
-@torch.no_grad()
 def test_a_sparse_prefill_context_keeps_its_prompts_and_blocks_are_ours() -> None:
-    model = copy.deepcopy(tiny.model("qwen2"))
-    config = model.config
-    ids = torch.arange(3, 40)[None]
+    model, recorder = copy.deepcopy(tiny.model("qwen2")), StandIn()
+    inputs, options = tiny.inputs("qwen2"), {"max_new_tokens": 9, "eos_token_id": None}
+    expected = sooner.generate(model, inputs, graphs="off", **options)
     with MMInference.auto(dense_below=1)(model) as report:
-        name = config._attn_implementation
-        with attending_to_blocks(config):
-            cache = Slots(model, 1)
-            prefill(model, cache, ids, torch.tensor([37]), 99)
-            model(input_ids=ids)
-            forward(model, cache, torch.tensor([[4, 5]]), Block(cache.lengths))
-        assert config._attn_implementation == name
+        name = model.config._attn_implementation
+        made = sooner.generate(model, inputs, graphs=recorder, **options)
+        assert model.config._attn_implementation == name
         assert report.prefills
-    assert config._attn_implementation == "sdpa"
+    assert made.tokens == expected.tokens  # so short a prompt is seen whole
+    assert recorder.replayed > 0
+    assert model.config._attn_implementation == "sdpa"
 
 
 @torch.no_grad()
@@ -298,33 +232,6 @@ def test_a_step_runs_on_fake_cuda_tensors(family: str) -> None:
                     tree_block(lengths, parents, torch.ones(2, dtype=torch.long)),
                 )  # fmt: skip
                 assert (logits.shape, logits.device.type) == ((2, entries, 96), "cuda")
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("family", ["qwen2", "gemma3"])
-def test_a_step_is_a_single_graph_whatever_the_lengths(family: str) -> None:
-    model, graphs = build(family), []
-
-    def count(graph: Any, inputs: Any) -> Any:
-        graphs.append(sum("block_attention" in str(node.target) for node in graph.graph.nodes))
-        return graph.forward
-
-    def step(tokens: Tensor, lengths: Tensor, parents: Tensor) -> Tensor:
-        return forward(model, cache, tokens, tree_block(lengths, parents))
-
-    tokens = torch.tensor([[4, 5, 6, 7]])
-    parents = torch.tensor([[-1, 0, -1]])
-    cache = Slots(model, 1)
-    with attending_to_blocks(model.config):
-        prefill(model, cache, torch.arange(3, 12)[None], torch.tensor([9]), 99)
-        torch._dynamo.reset()
-        compiled = torch.compile(step, fullgraph=True, dynamic=False, backend=count)
-        for length in (9, 10, 12):
-            lengths = torch.tensor([length])
-            torch.testing.assert_close(
-                compiled(tokens, lengths, parents), step(tokens, lengths, parents)
-            )
-    assert graphs == [model.config.num_hidden_layers]
 
 
 def test_the_operator_is_registered_as_torch_wants_it() -> None:
