@@ -79,11 +79,9 @@ def serve(
             "--replicas, --max-replicas, --imbalanced-threshold, --upscale-seconds and "
             "--downscale-seconds are of --ray; add it, or leave them out"
         )
-    from ..serve.heap import bound_heap, trimming_heap
     from ..serve.run import check_address, require
 
     require()
-    bound_heap()
     check_address(settings)
     from ..miniatures import sample_of
     from ..serve.adapters import base_of
@@ -110,16 +108,15 @@ def serve(
     with display.job():
         display.stage("load")
         pair = served.load()
-    with trimming_heap():
-        run_chat(
-            pair,
-            model,
-            settings,
-            partial(served.tell, display),
-            partial(tell_end, display, settings.grace_seconds),
-            "info" if debug else "warning",
-            served.page(pair),
-        )
+    run_chat(
+        pair,
+        model,
+        settings,
+        partial(served.tell, display),
+        partial(tell_end, display, settings.grace_seconds),
+        "info" if debug else "warning",
+        served.page(pair),
+    )
 
 
 @from_settings
