@@ -29,7 +29,7 @@ Prefill = Callable[[Any], AbstractContextManager]
 
 @dataclass(frozen=True)
 class Generation:
-    """The outcome of `sooner.generate`.
+    """The outcome that `sooner.generate` returns.
 
     Attributes:
         sequences: prompt and new tokens, `[rows, width]`, padded at the end.

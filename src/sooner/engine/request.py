@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenLogprobs:
-    """Log-probabilities of the model itself at one token, before any processor.
+    """Log-probabilities that the model itself gives at one token, before any processor.
 
     Attributes:
         token: what was said.
@@ -73,7 +73,7 @@ class RequestOptions:
 
 @dataclass(eq=False)
 class Request:
-    """A request of an engine, from its arrival to its last token.
+    """A request that `Engine.add_request` has made, from its arrival to its last token.
 
     Attributes:
         inputs, options: as they were given.
@@ -171,12 +171,12 @@ class Request:
 
     @property
     def finish_reason(self) -> Reason | None:
-        """Why its first row ended; `None` before."""
+        """Returns why the first row ended; `None` before."""
         return self.finish_reasons[0] if self.finish_reasons else None
 
     @property
     def originals(self) -> range:
-        """Its rows' numbers in the batch."""
+        """Returns the numbers of its rows in the batch."""
         return range(self.first, self.first + self.rows)
 
     @property

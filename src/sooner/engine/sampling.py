@@ -180,7 +180,7 @@ class Processing:
             self._history = self._history.select_rows(index) if counts else None
 
     def count(self, tokens: Tensor, generated: Tensor) -> None:
-        """The rows said the first `said [rows]` of `tokens [rows, most]`."""
+        """Counts the first `said [rows]` of `tokens [rows, most]`, which the rows generated."""
         if self._history is not None:
             self._history.count(tokens, generated)
 
@@ -213,7 +213,7 @@ class Processing:
         drafted: Callable[[], Paths] | None = None,
         prefix: Callable[[int], list[int]] = lambda row: [],
     ) -> Tensor:
-        """Processed scores, fp32, `[rows, entries, vocab]` like `logits`.
+        """Returns processed scores, fp32, `[rows, entries, vocab]` like `logits`.
 
         Where some rows draw and others do not, the best score of a row that does not becomes its
         only one, so that every draw takes it.

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class Engine:
-    """Continuous batching over one model.
+    """Runs continuous batching over one model.
 
     Every `step` prefills a chunk of waiting prompts, one after the other, and decodes one round of
     all rows that are under way. A prompt that is prefilled joins them at once, if there is room.
@@ -210,7 +210,7 @@ class Engine:
 
     @property
     def pages(self) -> int:
-        """Pages of its memory; 0 where nobody counts them."""
+        """Returns the pages of its memory; 0 where nobody counts them."""
         return 0 if self.memory is None else self.memory.pool.size
 
     @property
