@@ -18,7 +18,7 @@ from .tree import Tree
 
 @dataclass(frozen=True)
 class VerifyResult:
-    """What a rule decided for each row.
+    """What a rule has decided for each row.
 
     Attributes:
         path: block entries of the accepted nodes from the root down, `[rows, depth]`, padded with
@@ -72,7 +72,7 @@ def _deepest(tree: Tree, hit: Tensor, choices: Tensor) -> VerifyResult:
 
 @dataclass(frozen=True)
 class Guess:
-    """A token that a draft already drew for the place behind its whole chain.
+    """A token that a draft has already drawn for the position after its whole chain.
 
     Attributes:
         tokens: `[rows]`.

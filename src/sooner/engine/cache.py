@@ -46,7 +46,8 @@ R = TypeVar("R")
 
 
 class BlockTable(Protocol):
-    """The pages of a cache's rows (`sooner.engine.memory`), where an engine counts them."""
+    """Maps the rows of a cache to their pages (`sooner.engine.memory`), where an engine counts
+    them."""
 
     def grow(self, slots: Sequence[int]) -> None: ...
 
@@ -62,7 +63,7 @@ class BlockTable(Protocol):
 
 
 class SlotCache(Cache):
-    """The cache of one model over a batch of ragged rows.
+    """Holds the keys and values of one model over a batch of ragged rows.
 
     Slots are allocated once, for `max_rows` rows, and stay where they are while rows come and go;
     only a row or a prompt that needs more room moves them. Behind the last slot of a row lies its
@@ -212,7 +213,7 @@ class SlotCache(Cache):
         return max(self.lengths, default=0)
 
     def lengths_on(self, device: torch.device) -> Tensor:
-        """`lengths` as a tensor `[rows]` on `device`, copied at most once a round.
+        """Returns `lengths` as a tensor `[rows]` on `device`, copied at most once a round.
 
         It is a view of a tensor that stays where it is; rows not in use have length 0 there.
         """

@@ -42,17 +42,17 @@ class TokenGrid:
 
     @property
     def row(self) -> int:
-        """Places of one row, its end included."""
+        """Returns the positions of one row, its end included."""
         return self.width + (self.row_end is not None)
 
     @property
     def frame(self) -> int:
-        """Places of one frame."""
+        """Returns the positions of one frame."""
         return self.height * self.row
 
     @property
     def length(self) -> int:
-        """Places of the whole span."""
+        """Returns the positions of the whole span."""
         return self.frames * self.frame + len(self.tail)
 
     @property
@@ -61,7 +61,7 @@ class TokenGrid:
         return self.length - self.prefix
 
     def kinds(self) -> Tensor:
-        """Kind of each place, `[length]`."""
+        """Returns the kind of each position, `[length]`."""
         kinds = torch.full((self.length,), CODE)
         if self.row_end is not None:
             kinds[self.row - 1 : self.frames * self.frame : self.row] = ROW_END
@@ -70,7 +70,7 @@ class TokenGrid:
         return kinds
 
     def place(self, prefix: Sequence[int], generated: int) -> int:
-        """Place of the token behind `prefix`; -1 outside a picture.
+        """Returns the position of the token after `prefix`; -1 outside a picture.
 
         Args:
             prefix: prompt and generated tokens of a row.
@@ -127,7 +127,7 @@ class GridConstraint:
         self.binds = not bool(allowed[grid.kinds()].all())
 
     def roots(self, rows: Rows) -> list[int]:
-        """Place of the next token of each active row."""
+        """Returns the position of the next token of each active row."""
         looks_back = self.grid.begin is not None  # else a prefix would be built for nothing
         return [
             self.grid.place(rows.prefix(row) if looks_back else (), len(rows.output(row)))

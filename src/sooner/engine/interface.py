@@ -131,7 +131,7 @@ class AdapterLike(Protocol):
 
 @dataclass(frozen=True)
 class CommittedBlock:
-    """What a step committed of each row, on the device: for drafters that work there.
+    """What a step has committed of each row, on the device, for drafters that work there.
 
     Attributes:
         tokens: accepted draft tokens, the target's own behind them, `[rows, 1 + depth]`.
@@ -152,11 +152,11 @@ class CommittedBlock:
         return self.tokens.gather(1, (self.entries[:, None] + line).clamp(min=0))
 
     def select_rows(self, rows: Tensor) -> CommittedBlock:
-        """That of the rows with these indices, `[kept]`."""
+        """Returns the block of the rows with these indices, `[kept]`."""
         return CommittedBlock(self.tokens[rows], self.path[rows], self.entries[rows])
 
     def merge(self, other: CommittedBlock) -> CommittedBlock:
-        """These rows, and those of `other` behind them."""
+        """Returns these rows, followed by those of `other`."""
         return CommittedBlock(
             _stacked(self.tokens, other.tokens),
             _stacked(self.path, other.path),
@@ -166,7 +166,7 @@ class CommittedBlock:
 
 @dataclass
 class Outcome:
-    """What a round decided, told to the drafter after the target's forward.
+    """What a round has decided; the drafter gets it after the target's forward.
 
     Attributes:
         rows: the batch; `rows.active` are the rows that go on, and every list below is in that
@@ -253,10 +253,11 @@ class Drafter:
     """
 
     def on_verify_start(self, pending: Tree, rows: Rows) -> None:
-        """Before the target's forward over `pending`; the first call precedes the prefill."""
+        """Is called before the target's forward over `pending`; the first call precedes the
+        prefill."""
 
     def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
-        """In the prefill: the target's states of the prompt's tokens from `start` on.
+        """Is called in the prefill with the target's states of the prompt's tokens from `start` on.
 
         They are `[rows, tokens, hidden]`, padding included; called once for each chunk.
         """
@@ -270,11 +271,12 @@ class Drafter:
         return iter(())
 
     def propose(self, outcome: Outcome) -> Tree:
-        """After it: the draft of the next round, one tree for each active row."""
+        """Returns the draft of the next round, one tree for each active row."""
         return Tree.empty(len(outcome.rows.active), outcome.hidden.device)
 
     def select_rows(self, rows: list[int]) -> None:
-        """Rows ended: keep only these active rows, in this order. Called before `propose`."""
+        """Keeps only these active rows, in this order, as the others have ended. Called before
+        `propose`."""
 
     def merge(self, other: Any) -> None:
         """Take the rows of `other`, a drafter of the same method that has begun, behind one's own.
@@ -289,7 +291,7 @@ class Drafter:
             )
 
     def close(self) -> None:
-        """Decoding ended, by success or by an exception."""
+        """Is called when decoding has ended, by success or by an exception."""
 
 
 def names_rope(text: Any, *kinds: str) -> bool:

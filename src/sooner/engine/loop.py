@@ -42,7 +42,7 @@ class StepLauncher(Protocol):
 
     @property
     def step(self) -> Callable[..., tuple[VerifiedBlock, Forward]]:
-        """Like `step.step`."""
+        """Launches a step as `step.step` does."""
 
     def open(self, target: ModelRunner, rows: int) -> None:
         """Prepare a runner for the prefill of so many rows."""
@@ -140,7 +140,7 @@ class Decoding:
         self.failed: dict[int, Exception] = {}
 
     def raise_failure(self) -> None:
-        """For those who decode one request alone: the error of its first row that failed."""
+        """Raises the error of the first row that failed, for those who decode one request alone."""
         for error in self.failed.values():
             raise error
 

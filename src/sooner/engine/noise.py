@@ -71,7 +71,7 @@ class RowNoise:
         return RowNoise(mix64(requests * _REQUEST + seed), torch.full_like(requests, generated))
 
     def advance(self, tokens: Tensor) -> RowNoise:
-        """After each row said `tokens [rows]` more."""
+        """Counts the draws of each row after it generated `tokens [rows]` more."""
         return replace(self, places=self.places + tokens)
 
     def select_rows(self, rows: Tensor) -> RowNoise:
@@ -79,7 +79,7 @@ class RowNoise:
         return RowNoise(self.seeds[rows], self.places[rows])
 
     def merge(self, other: RowNoise) -> RowNoise:
-        """These rows, and those of `other` behind them."""
+        """Returns these rows, followed by those of `other`."""
         other = other.to(self.seeds.device)
         return RowNoise(
             torch.cat([self.seeds, other.seeds]), torch.cat([self.places, other.places])
@@ -108,7 +108,7 @@ class RowNoise:
         return (keys >> 11).bitwise_and_((1 << 53) - 1).double() * 2.0**-53
 
     def waiting(self, purpose: Purpose, ahead: Tensor | int, vocab: int) -> Tensor:
-        """Exponential waiting times of each token, `[rows, draws, vocab]`; see `waiting`."""
+        """Draws exponential waiting times of each token, `[rows, draws, vocab]`; see `waiting`."""
         return waiting(self._keys(purpose, ahead), vocab)
 
     def _keys(

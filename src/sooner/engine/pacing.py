@@ -70,7 +70,7 @@ class TokenPace:
         return seen[max(len(seen) - 2, 0)] if seen else 0.0
 
     def took(self, kind: Hashable, seconds: float) -> None:
-        """A piece took so long."""
+        """Records how long a piece took."""
         self._costs.setdefault(kind, deque(maxlen=REMEMBERED)).append(seconds)
 
 

@@ -41,7 +41,7 @@ _PROMPT_LENGTHS: ContextVar[Tensor | int | None] = ContextVar("prompt_lengths", 
 
 
 class LengthRope:
-    """The rotary modules of a decoder whose frequencies depend on the length.
+    """Wraps the rotary modules of a decoder whose frequencies depend on the length.
 
     Args:
         adapter: of the model.
@@ -66,7 +66,7 @@ class LengthRope:
 
     @classmethod
     def of(cls, adapter: AdapterLike) -> LengthRope | None:
-        """That of a model; `None` if its config names no such RoPE."""
+        """Returns the object of a model; `None` if its config names no such RoPE."""
         types = map(rope_type, each_rope(adapter.text_config))
         kinds = {kind for kind in types if depends_on_length(kind)}
         return cls(adapter, kinds) if kinds else None

@@ -59,7 +59,7 @@ class History:
         return History(self.seen[rows], self.counts[rows])
 
     def merge(self, other: History) -> History:
-        """These rows, and those of `other` behind them."""
+        """Returns these rows, followed by those of `other`."""
         return History(torch.cat([self.seen, other.seen]), torch.cat([self.counts, other.counts]))
 
     def without_text(self, rows: int) -> History:

@@ -85,7 +85,7 @@ class RowSettings:
 
 
 class Rows:
-    """Committed tokens of a batch, on the host.
+    """Keeps the committed tokens of a batch, on the host.
 
     Two numberings are in use. *Original* rows are numbered in the order in which they were
     admitted, and never change. *Active* rows are those still decoding, in the order of the tensors
@@ -109,15 +109,15 @@ class Rows:
 
     @property
     def prompts(self) -> list[list[int]]:
-        """Prompt ids of each original row as `generate` received them, padding included; logits
-        processors and stopping criteria see them as the beginning of every prefix."""
+        """Returns prompt ids of each original row as `generate` received them, padding included;
+        logits processors and stopping criteria see them as the beginning of every prefix."""
         if self._prompts is None:  # one copy to the host, if anything reads it
             self._prompts = self.prompt.tolist()
         return self._prompts
 
     @property
     def batch(self) -> int:
-        """Number of original rows."""
+        """Returns the number of original rows."""
         return len(self.generated)
 
     def output(self, row: int) -> list[int]:

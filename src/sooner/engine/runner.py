@@ -46,7 +46,8 @@ GRAPHS = "_sooner_graphs"
 
 @dataclass(frozen=True)
 class Forward:
-    """Result of a forward: `logits [rows, entries, vocab]` and `hidden [rows, entries, hidden]`."""
+    """The result that a forward gives: `logits [rows, entries, vocab]` and `hidden [rows, entries,
+    hidden]`."""
 
     logits: Tensor
     hidden: Tensor
@@ -56,7 +57,7 @@ class LaunchesForwards(Protocol):
     """Forwards blocks for a runner (`graphs.ForwardGraphs`); `None` leaves one to the runner."""
 
     def release(self, runner: ModelRunner) -> None:
-        """The runner forwards no more."""
+        """Is called when the runner forwards no more."""
 
     def forward(
         self,
@@ -89,7 +90,7 @@ class ModelRunner:
 
     @property
     def lengths(self) -> list[int]:
-        """Committed tokens of each row."""
+        """Returns the committed tokens of each row."""
         return self.cache.lengths
 
     def prefill(
@@ -210,7 +211,7 @@ class ModelRunner:
         return self._forward(tokens, depths, None, 0, sizes, offset)
 
     def forward_chain(self, tokens: Tensor, written: int = 0) -> Forward:
-        """Forward `tokens [rows, entries]`, each continuing the one before it.
+        """Forwards `tokens [rows, entries]`, each continuing the one before it.
 
         Shorter rows are padded on the right: a padded entry never reaches a real one.
 
@@ -406,7 +407,7 @@ class ModelRunner:
 
     @property
     def next_position(self) -> Tensor:
-        """Position of the token behind the committed ones, `[rows]`, or `[axes, rows]`."""
+        """Returns the position after the committed tokens, `[rows]`, or `[axes, rows]`."""
         delta = self._delta.used
         return delta + self.cache.lengths_on(delta.device)
 

@@ -113,7 +113,7 @@ class RowState:
 
 @dataclass(frozen=True)
 class VerifiedBlock:
-    """What a step decided, for every row.
+    """What a step has decided, for every row.
 
     Attributes:
         report: what the host is told, in one tensor: see `read`. `[rows, columns]`.
@@ -127,13 +127,13 @@ class VerifiedBlock:
 
     @property
     def depth(self) -> int:
-        """Most entries of a path, the root not counted."""
+        """Returns the most entries of a path, the root not counted."""
         return self.committed.path.shape[1]
 
 
 @dataclass(frozen=True)
 class RowReport:
-    """A row's part of a report, on the host.
+    """The part of a report that belongs to one row, on the host.
 
     Attributes:
         is_broken: its new token can't be trusted: scores are no numbers.

@@ -15,7 +15,7 @@ from .sampling_params import SamplingParams
 
 
 class RowWatch(StoppingCriteria, ABC):
-    """A stopping criterion of `sooner`'s own loop: told each row's new tokens on the host.
+    """A stopping criterion of `sooner`'s own loop, which gets each row's new tokens on the host.
 
     Cheaper than HF's criteria, which are handed a tensor for every token, and it may keep a state
     for each row: every committed token is told once, in order.

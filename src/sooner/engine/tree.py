@@ -16,7 +16,7 @@ ROOT = -1
 
 @dataclass(frozen=True)
 class Tree:
-    """A ragged batch of draft trees, one for each row.
+    """A ragged batch that holds one draft tree for each row.
 
     The last committed token of a row is the root and is not stored. A node's parent always has a
     smaller index than the node, siblings are distinct tokens, and nodes at or behind `sizes[row]`
@@ -108,7 +108,8 @@ class Tree:
         return torch.arange(self.nodes, device=self.tokens.device) < self.sizes[:, None]
 
     def ancestors(self) -> Tensor:
-        """Reachability of the block *root + nodes*: `[rows, 1 + nodes, 1 + nodes]` bool.
+        """Returns the reachability of the block *root + nodes*: `[rows, 1 + nodes, 1 + nodes]`
+        bool.
 
         Entry `[r, i, j]` says that block entry `j` lies on the path from the root to entry `i`,
         both ends included. Entry 0 is the root; node `i` is entry `1 + i`. Found once, so don't
@@ -129,7 +130,7 @@ class Tree:
         return step > 0
 
     def depths(self) -> Tensor:
-        """Distance of each block entry from the root, `[rows, 1 + nodes]`."""
+        """Returns the distance of each block entry from the root, `[rows, 1 + nodes]`."""
         if self.is_chain:
             line = torch.arange(1 + self.nodes, device=self.tokens.device)
             return line.expand(self.rows, -1)

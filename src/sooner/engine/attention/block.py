@@ -22,7 +22,7 @@ PAGE = 256
 
 
 class Block(NamedTuple):
-    """A block of entries behind the committed slots of each row; device tensors only.
+    """A block of entries that follows the committed slots of each row; device tensors only.
 
     Entry 0 is the root, the last committed token whose keys are not in the cache yet. Entry `i` of
     row `r` lies in slot `lengths[r] + i`. An entry sees the committed slots, its ancestors and

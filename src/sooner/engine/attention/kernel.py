@@ -109,7 +109,7 @@ def attend(
     sinks: Tensor | None = None,
     splits: int | None = None,
 ) -> Tensor:
-    """`block_attention` on GPUs, nothing read from the device.
+    """Runs `block_attention` on GPUs and reads nothing from the device.
 
     Args:
         splits: as `splits_for` says unless given.
@@ -188,7 +188,8 @@ def store_row(
 def softmax_step(
     q, k, scale, softcap, seen, top, total, MASKED: tl.constexpr, SOFTCAP: tl.constexpr
 ):  # fmt: skip
-    """One step of the online softmax, in base 2: weights, and what the sums before shrink by."""
+    """Returns the weights of one step of the online softmax, in base 2, and what the sums before
+    shrink by."""
     scores = tl.dot(q, k, input_precision="ieee")
     if SOFTCAP:
         scores = scores * (scale / softcap)
@@ -207,7 +208,7 @@ def softmax_step(
 
 @triton.jit
 def add_values(weights, v, shrink, acc):
-    """The sum of weighted values, a step further."""
+    """Returns the sum of weighted values, a step further."""
     return tl.dot(weights.to(v.dtype), v, acc * shrink[:, None], input_precision="ieee")
 
 

@@ -35,7 +35,7 @@ class LayerOwner(Protocol):
 
 
 class SlotLayer(CacheLayerMixin):
-    """Keys and values of one layer, `[rows, kv_heads, slots, head_dim]`, allocated once.
+    """Holds keys and values of one layer, `[rows, kv_heads, slots, head_dim]`, allocated once.
 
     Nobody else indexes the stores: what reads or rearranges slots asks for it here, or the cache
     for all layers. The first `update` writes the prompt (or its first chunk) and hands the states
@@ -117,7 +117,7 @@ class SlotLayer(CacheLayerMixin):
 
     @property
     def stores(self) -> tuple[Tensor, ...]:
-        """Keys and values, or nothing before the first write."""
+        """Returns keys and values, or nothing before the first write."""
         return tuple(store for store in (self.keys, self.values) if store is not None)
 
     @property

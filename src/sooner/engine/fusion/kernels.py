@@ -58,12 +58,12 @@ def turns(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> bool:
 
 
 def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """`reference.rope`, as `[rows, entries, heads, dim]` in memory."""
+    """Runs `reference.rope`; its result is `[rows, entries, heads, dim]` in memory."""
     return _rope(queries, keys, cos, sin, 2)
 
 
 def turn_single(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """`reference.turn`, likewise, by angles `[rows or 1, entries, dim]`."""
+    """Runs `reference.turn` by angles `[rows or 1, entries, dim]`."""
     return _rope(states, states[:, :0], cos, sin, 1)[0]
 
 
@@ -106,7 +106,7 @@ def norm_kernel(
     x, residual, weight, total, normed, eps,
     WIDTH: tl.constexpr, BLOCK: tl.constexpr, ADD: tl.constexpr, GEMMA: tl.constexpr,
 ):  # fmt: skip
-    """One row of `[rows, WIDTH]`."""
+    """Normalises one row of `[rows, WIDTH]`."""
     at = tl.arange(0, BLOCK)
     inside = at < WIDTH
     row = tl.program_id(0).to(tl.int64) * WIDTH + at
@@ -156,7 +156,7 @@ def rope_kernel(
     HEADS: tl.constexpr, KV_HEADS: tl.constexpr, HALF: tl.constexpr,
     PADDED_HEADS: tl.constexpr, PADDED_KV_HEADS: tl.constexpr, PADDED: tl.constexpr,
 ):  # fmt: skip
-    """The queries of one token, or its keys."""
+    """Rotates the queries of one token, or its keys."""
     token = tl.program_id(0).to(tl.int64)
     row, entry = token // entries, token % entries
     half = tl.arange(0, PADDED)

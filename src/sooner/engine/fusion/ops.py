@@ -25,7 +25,7 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
 def add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float, is_gemma: bool
 ) -> tuple[Tensor, Tensor]:
-    """`residual + x`, and its norm, `[..., width]` each."""
+    """Returns `residual + x`, and its norm, `[..., width]` each."""
     return torch.ops.sooner.add_rms_norm.default(x, residual, weight, eps, is_gemma)
 
 
@@ -35,7 +35,8 @@ def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
 
 
 def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Queries or keys `[rows, heads, entries, dim]` by angles `[rows or 1, 1, entries, dim]`."""
+    """Returns queries or keys `[rows, heads, entries, dim]` rotated by angles `[rows or 1, 1,
+    entries, dim]`."""
     if torch.is_grad_enabled():
         return reference.turn(states, cos, sin)
     return torch.ops.sooner.turn.default(states, cos, sin)

@@ -24,13 +24,13 @@ def rms_norm(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
 def add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float, is_gemma: bool
 ) -> tuple[Tensor, Tensor]:
-    """`residual + x`, and its norm."""
+    """Returns `residual + x`, and its norm."""
     total = residual + x
     return total, rms_norm(total, weight, eps, is_gemma)
 
 
 def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
-    """`apply_rotary_pos_emb` of Llama.
+    """Rotates queries and keys as Llama's `apply_rotary_pos_emb` does.
 
     Args:
         queries, keys: `[rows, heads, entries, dim]`, each with heads of its own.
@@ -41,7 +41,8 @@ def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tenso
 
 
 def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """Queries or keys `[rows, heads, entries, dim]` by angles `[rows or 1, 1, entries, dim]`."""
+    """Returns queries or keys `[rows, heads, entries, dim]` rotated by angles `[rows or 1, 1,
+    entries, dim]`."""
     return states * cos + _half_turned(states) * sin
 
 

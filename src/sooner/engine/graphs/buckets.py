@@ -21,7 +21,7 @@ ENTRIES = (1, 2, 4, 8, 16, 32, 64, 65, 128)
 
 
 class Bucket(NamedTuple):
-    """Steps of one shape, which share graphs.
+    """Steps that have one shape and share graphs.
 
     Attributes:
         rows, entries: the shape.
@@ -36,7 +36,7 @@ class Bucket(NamedTuple):
 
 
 class StepRecords:
-    """Recorded steps by bucket, and what they read and leave beside the rows.
+    """Holds recorded steps by bucket, and what they read and leave beside the rows.
 
     The first step of all is not padded; it says what scores and states look like.
 
@@ -54,7 +54,7 @@ class StepRecords:
 
     @property
     def nbytes(self) -> int:
-        """Memory of records, and of what they leave."""
+        """Returns the memory that records take, and what they leave."""
         size = sum(result.nbytes for result in self.results.values())
         return size + (0 if self.recorder is None else self.recorder.nbytes)
 
@@ -87,8 +87,8 @@ class StepRecords:
         return Bucket(rows, entries, tree.is_chain, tree.probs is not None)
 
     def make_results(self, logits: Tensor, hidden: Tensor, rows: int) -> None:
-        """Where buckets leave logits and states: one place for all, of which each step writes the
-        beginning; outside the pool, where nothing survives the next replay.
+        """Makes the tensors in which buckets leave logits and states: one for all, of which each
+        step writes the beginning; outside the pool, where nothing survives the next replay.
 
         Args:
             logits, hidden: like which they are, `[..., vocab]` and `[..., hidden]`.
@@ -113,7 +113,7 @@ class StepRecords:
         return self.results[name][: bucket.rows * bucket.entries].unflatten(0, shape)
 
     def padded(self, bucket: Bucket, compiled: Mapping[str, Any] | None) -> PaddedSteps:
-        """The inputs of a bucket's steps."""
+        """Returns the inputs of a bucket's steps."""
         if bucket not in self.buckets:
             names = ("logits", "hidden", "probs") if bucket.is_drawn else ("logits", "hidden")
             parts = {name: self.part(name, bucket) for name in names}
@@ -208,7 +208,7 @@ class PaddedSteps:
         self._packed.copy_(packed)
 
     def verified(self, scores: Tensor) -> VerifiedBlock:
-        """What verification found for the active rows."""
+        """Returns what verification decided for the active rows."""
         assert self._packed is not None
         packed = self._packed[: self.rows].clone()  # drafters may keep it
         report, path, tokens, entries = packed.split([*self._widths, 1], 1)

@@ -17,7 +17,7 @@ from ..runner import ModelRunner
 def compiled_for(
     function: Any, options: Mapping[str, Any], *shape: int | bool
 ) -> Callable[..., Any]:
-    """A function compiled for one shape, capacity of the cache included.
+    """Returns a function compiled for one shape, capacity of the cache included.
 
     It has code of its own: dynamo keeps what it compiled by code, 8 graphs at most, and runs what
     comes behind them as it is without a word.

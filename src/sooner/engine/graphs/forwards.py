@@ -15,7 +15,7 @@ from .store import GraphStore, capacity_for, key_of, may_move, release
 
 
 class ForwardRecords:
-    """Recorded forwards by shape, and their inputs and results.
+    """Holds recorded forwards by shape, with their inputs and results.
 
     Args:
         recorder: of the device; `None` only pads.
@@ -27,7 +27,7 @@ class ForwardRecords:
 
     @property
     def nbytes(self) -> int:
-        """What results take; records lie in the pool of the target's."""
+        """Returns what results take; records lie in the pool of the target's."""
         return sum(tensor.nbytes for inputs in self.inputs.values() for tensor in inputs.results)
 
 

@@ -20,7 +20,7 @@ Function = Callable[..., tuple[Tensor, ...]]
 
 
 class PartRunner(Protocol):
-    """What runs a drafter (`methods.sized_draft.DraftRunner`), as far as graphs know it.
+    """Runs a drafter (`methods.sized_draft.DraftRunner`), as far as graphs know it.
 
     Attributes:
         options: what its functions depend on beside their inputs and weights.
@@ -40,7 +40,7 @@ class PartRunner(Protocol):
 
 
 class PartGraphs:
-    """Graphs of functions of tensors, by bucket of rows.
+    """Holds graphs of functions of tensors, by bucket of rows.
 
     Args:
         recorder: of the device.
@@ -54,7 +54,7 @@ class PartGraphs:
 
     @property
     def nbytes(self) -> int:
-        """What inputs and results take; graphs lie in the pool of the target's."""
+        """Returns what inputs and results take; graphs lie in the pool of the target's."""
         return sum(
             tensor.nbytes
             for part in self._parts.values()

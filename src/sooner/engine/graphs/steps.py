@@ -237,7 +237,7 @@ class StepGraphs:
 
     @property
     def nbytes(self) -> int:
-        """Memory beside weights, keys and values: of records, and of what they leave."""
+        """Returns the memory beside weights, keys and values: records, and what they leave."""
         return self._steps.nbytes
 
     @property
@@ -247,7 +247,7 @@ class StepGraphs:
 
     @property
     def capture_seconds(self) -> float:
-        """That recording took in this run."""
+        """Returns the time that recording took in this run."""
         return sum(entry.replays.seconds - entry.seconds for entry in self._used)
 
     def tell(self, stats: Stats) -> None:

@@ -76,7 +76,7 @@ class GraphStore:
 
     @classmethod
     def of(cls, runner: Any) -> GraphStore:
-        """That of a runner's model or drafter, or of the pages in which its rows lie."""
+        """Returns the store of a runner's model or drafter, or of the pages of its rows."""
         owner = _trained(runner)
         if owner is None:
             owner = getattr(runner.cache, "memory", runner.adapter.model)

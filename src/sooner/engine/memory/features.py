@@ -21,7 +21,7 @@ METHODS = {"image": "get_image_features", "video": "get_video_features"}
 
 @dataclass(frozen=True)
 class Features:
-    """Features of one item.
+    """The features that one item has.
 
     Attributes:
         pooled: `[tokens, hidden]`.
@@ -38,7 +38,7 @@ class Features:
 
 @dataclass(frozen=True)
 class Form:
-    """How a model hands out features: a class of output, items in a tuple or along an axis."""
+    """Says how a model hands out features: a class of output, items in a tuple or along an axis."""
 
     output: type
     is_stacked: bool
@@ -63,7 +63,7 @@ class Form:
 
 
 class VisualFeatures:
-    """Encoded pictures and clips of one model; the least recently used go first.
+    """Keeps encoded pictures and clips of one model; the least recently used go first.
 
     Args:
         limit: bytes.

@@ -40,7 +40,7 @@ class PromptInfo:
         prefix: its text; `None` if nothing of it is shared.
         keys: of the full pages of its text.
         why_not: why nothing is shared, in words.
-        fresh: pages that it lacked when it was embedded and found no room.
+        fresh: pages that were missing when there was no room for the prompt.
     """
 
     width: int
@@ -65,7 +65,7 @@ class PromptInfo:
 
 
 class EngineMemory:
-    """Pages, prefixes and features of one engine.
+    """Counts the pages of one engine, and keeps its prefixes and features.
 
     A page counts `PAGE` tokens of the target and of the drafter's own cache.
 

@@ -37,7 +37,7 @@ class PageStores:
 
     @property
     def trash(self) -> int:
-        """Number of the trash page."""
+        """Returns the number of the trash page."""
         return self.pool.size
 
     @torch.inference_mode(False)
@@ -82,7 +82,7 @@ class PageStores:
 
 
 class PagedLayer(SlotLayer):
-    """Keys and values of one layer in pages, `[pages, kv_heads, slots, head_dim]`."""
+    """Holds keys and values of one layer in pages, `[pages, kv_heads, slots, head_dim]`."""
 
     owner: PagedCache
 
@@ -113,7 +113,7 @@ class PagedLayer(SlotLayer):
 
     @property
     def stores(self) -> tuple[Tensor, ...]:
-        """Copies of keys and values in the order of the rows, or nothing before the first write."""
+        """Returns copies of keys and values in the order of the rows, once they are written."""
         whole = (tensor for tensor in (self.keys, self.values) if tensor is not None)
         return tuple(read_pages(tensor, self.owner.table.used) for tensor in whole)
 
@@ -216,7 +216,8 @@ class PagedCache(SlotCache):
         return self._find(line)
 
     def read(self, store: Tensor, block: int) -> Tensor:
-        """A copy of what rows hold with a block behind, `[rows, kv_heads, longest, head_dim]`.
+        """Returns a copy of what rows hold and a block after it, `[rows, kv_heads, longest,
+        head_dim]`.
 
         For forwards with a mask. What lies behind a row's block is zero.
         """

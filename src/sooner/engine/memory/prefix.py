@@ -16,7 +16,7 @@ NO_PAGE = b""
 
 @dataclass(frozen=True)
 class Medium:
-    """A picture or clip of a prompt.
+    """A picture or clip that a prompt contains.
 
     Attributes:
         key: hash of its content and of how it was cut into patches.

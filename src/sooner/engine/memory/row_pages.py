@@ -33,7 +33,7 @@ class RowMemory:
 
 
 class RowPages:
-    """The pages of the rows of one cache, in its order; a `SlotCache.pages`.
+    """Holds the pages of the rows of one cache, in its order; it is a `SlotCache.pages`.
 
     Args:
         pool: where they are from.
@@ -89,7 +89,7 @@ class RowPages:
         memory.prefix = None
 
     def release(self, gone: Mapping[int, Sequence[int]], slots: Sequence[int]) -> None:
-        """Rows end: give back their pages, whose names stay known.
+        """Gives back the pages of rows that end; the pages' names stay known.
 
         Args:
             gone: what each row has said; the rows are still in place.
@@ -160,7 +160,7 @@ class PageCopies:
 
 
 class CopiedRows(RowPages):
-    """Pages of contiguous rows: numbers that count memory, page `i` of a row being its slots."""
+    """Counts the memory of contiguous rows in pages: page `i` of a row is its slots."""
 
     def __init__(
         self, pool: PagePool, rows: Iterable[RowMemory], cached: PageCopies, cache: SlotCache

@@ -11,7 +11,8 @@ from torch import Tensor
 
 
 class Deviation:
-    """Signed distances, in bins, of accepted draft tokens from what the target chose at that place.
+    """Signed distances, in bins, that accepted draft tokens have from what the target chose at that
+    position.
 
     It is the *local* deviation: the target's choice behind the tokens that were accepted before,
     which under relaxed acceptance need not be the choice of a whole exact run. Every figure is
@@ -111,7 +112,7 @@ class Deviation:
 
     @property
     def largest(self) -> np.ndarray:
-        """Largest absolute distance in bins, `[dims]`."""
+        """Returns the largest absolute distance in bins, `[dims]`."""
         return np.where(self._histogram() > 0, np.abs(self._distances()), 0).max(-1)
 
     def as_dict(self) -> dict[str, Any]:

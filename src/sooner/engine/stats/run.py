@@ -64,7 +64,7 @@ class DraftCount:
     tokens: int = 0
 
     def note(self, nodes: int) -> None:
-        """A round of a row verified so many."""
+        """Records that a round of a row verified so many."""
         self.rounds += nodes > 0
         self.tokens += nodes
 
@@ -78,7 +78,7 @@ class _Phase:
 
 @dataclass
 class Stats:
-    """Counters of one run over all its rows.
+    """Counts one run over all its rows.
 
     Attributes:
         mode: `exact`, `relaxed` or `approximate`.
@@ -203,7 +203,7 @@ class Stats:
         self.rank_seconds += seconds
 
     def mark(self) -> Mark:
-        """This moment, on the device's clock."""
+        """Returns this moment, on the device's clock."""
         return self.timeline.mark()
 
     def work_mark(self) -> Mark:
@@ -279,7 +279,7 @@ class Stats:
 
     @property
     def num_spec_steps(self) -> int:
-        """Row steps of decoding, the prefill not counted."""
+        """Returns the row steps of decoding, the prefill not counted."""
         return sum(self.acceptance_histogram.values())
 
     @property
@@ -288,13 +288,13 @@ class Stats:
 
     @property
     def acceptance_rate(self) -> float:
-        """Accepted share of the levels offered (ParallelVLM's τ); 0 without drafts."""
+        """Returns the accepted share of the levels offered (ParallelVLM's τ); 0 without drafts."""
         levels = self.num_draft_levels
         return self.num_accepted_draft_tokens / levels if levels else 0.0
 
     @property
     def aal(self) -> float:
-        """Accepted draft tokens a step, without the bonus token (HSD's AAL)."""
+        """Returns the accepted draft tokens a step, without the bonus token (HSD's AAL)."""
         steps = self.num_spec_steps
         return self.num_accepted_draft_tokens / steps if steps else 0.0
 
@@ -321,7 +321,7 @@ class Stats:
 
     @property
     def tokens_per_second(self) -> float:
-        """Decoding speed: `decode_tokens` over `decode_seconds`."""
+        """Returns the decoding speed: `decode_tokens` over `decode_seconds`."""
         return self.decode_tokens / self.decode_seconds if self.decode_seconds else 0.0
 
     def verify_median(self, block: int) -> float | None:

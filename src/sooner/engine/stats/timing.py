@@ -41,7 +41,7 @@ EVENTS: dict[str, Callable[[torch.device], Event]] = {"cuda": _cuda_event}
 
 
 class Interval:
-    """Seconds between two moments, known now or later.
+    """Seconds between two moments, which are known now or later.
 
     Args:
         seconds: if they are known.
@@ -55,7 +55,7 @@ class Interval:
         self._listeners: list[Callable[[float], object]] = []
 
     def then(self, listener: Callable[[float], object]) -> None:
-        """Call `told(seconds)`: at once if they are known, else when they are, if ever."""
+        """Calls `listener(seconds)`: at once if they are known, else when they are, if ever."""
         if self.is_lost:
             return
         if self._seconds is None:
@@ -64,7 +64,7 @@ class Interval:
             listener(self._seconds)
 
     def end(self, seconds: float) -> None:
-        """Now they are known."""
+        """Records the seconds, and calls the listeners."""
         self._seconds = seconds
         listeners, self._listeners = self._listeners, []
         for listener in listeners:
@@ -76,7 +76,7 @@ LOST = Interval(is_lost=True)
 
 
 class Timeline:
-    """Moments of a run, and the times between them.
+    """Marks moments of a run, and measures the times between them.
 
     Args:
         device: whose work is timed.
@@ -92,12 +92,13 @@ class Timeline:
         return time.perf_counter() if self._event is None else self._event(self.device)
 
     def work_mark(self) -> Mark:
-        """As `mark`, without what others take of the host meanwhile: on CPUs the processor time of
-        this thread. What threads of an operator beside it work while it sleeps is not in it."""
+        """Marks a moment as `mark` does, without what others take of the host meanwhile: on CPUs it
+        is the processor time of this thread. What threads of an operator beside it work while it
+        sleeps is not in it."""
         return time.thread_time() if self._event is None else self._event(self.device)
 
     def between(self, start: Mark, end: Mark) -> Interval:
-        """The time from one moment to a later one, both marked by the same method."""
+        """Returns the time from one moment to a later one, both marked by the same method."""
         if isinstance(start, float) and isinstance(end, float):
             return Interval(end - start)
         assert not isinstance(start, float)
