@@ -112,7 +112,7 @@ class Adapter:
 
     @property
     def axes(self) -> int:
-        """Axes of a position in M-RoPE families."""
+        """Returns the axes of a position in M-RoPE families."""
         return 3
 
     @property
@@ -123,7 +123,7 @@ class Adapter:
 
     @property
     def windows(self) -> dict[str, tuple[int | None, int | None]]:
-        """What the layers of each kind see: positions of a window, and those of a chunk.
+        """Returns what the layers of each kind see: positions of a window, and those of a chunk.
 
         By the names of `layer_types`, or under "" where all layers are alike. Empty if every layer
         sees everything. Slots hold all tokens; who attends counts positions.
@@ -162,7 +162,7 @@ class Adapter:
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a token's keys and values in all layers."""
+        """Returns the bytes of a token's keys and values in all layers."""
         text = self.text_config
         heads = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         width = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
@@ -174,7 +174,7 @@ class Adapter:
 
     @property
     def visual_ids(self) -> tuple[int, ...]:
-        """Placeholder token ids that stand for pixels."""
+        """Returns placeholder token ids that stand for pixels."""
         names = ("image_token_id", "video_token_id")
         ids = [getattr(self.config, name, None) for name in names]
         return tuple(token for token in ids if token is not None)
@@ -232,7 +232,7 @@ class Adapter:
         return packed(_isin(inputs["input_ids"], self.visual_ids)) & packed.inside
 
     def packed_frames(self, inputs: Mapping[str, Any]) -> Tensor:
-        """`video_frames` of the packed prompt, `[rows, width]`; -1 for tokens of no frame."""
+        """Returns `video_frames` of the packed prompt, `[rows, width]`; -1 without a frame."""
         packed = Packing.of(inputs)
         return packed(self.video_frames(inputs)).masked_fill(~packed.inside, -1)
 
@@ -307,7 +307,7 @@ class Adapter:
         return True
 
     def cut_extras(self, prompt: Prompt, start: int, end: int) -> dict[str, Any]:
-        """The prompt's extras for its tokens `start` to `end` alone, padding included.
+        """Returns the prompt's extras for its tokens `start` to `end` alone, padding included.
 
         Raises:
             UnsupportedError: the family can't prune its extras, which is the same thing.
@@ -340,7 +340,7 @@ class Adapter:
             ) from error
 
     def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
-        """Further decoder arguments of the prefill, packed; none for most families.
+        """Returns further decoder arguments of the prefill, packed; most families have none.
 
         A family that returns some overrides `repeat_extras` and `prune_extras`, too.
         """
@@ -356,11 +356,11 @@ class Adapter:
         return each_axis(position_ids[-self.axes :], packed)
 
     def open_cache(self, capacity: int) -> SlotCache:
-        """An empty cache of `capacity` slots a row."""
+        """Returns an empty cache of `capacity` slots a row."""
         return SlotCache(self.layers, capacity)
 
     def embed_tokens(self, tokens: Tensor) -> Tensor:
-        """`[rows, entries]` to `[rows, entries, hidden]`."""
+        """Embeds `[rows, entries]` as `[rows, entries, hidden]`."""
         return self.embedding(tokens)
 
     def step_extras(self, tokens: Tensor) -> dict[str, Any]:
@@ -386,7 +386,8 @@ class Adapter:
         return {name if key == NEW else key: value for key, value in arguments.items()}
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """`[rows, entries, hidden]` to `[rows, entries, vocab]` on the device of the token ids."""
+        """Maps `[rows, entries, hidden]` to `[rows, entries, vocab]` on the device of the token
+        ids."""
         return self.head(hidden).to(self.device)
 
 

@@ -53,7 +53,7 @@ def id_range(ids: Iterable[int], name: str, owner: str) -> tuple[int, int]:
 
 @dataclass(frozen=True)
 class Sampling:
-    """How a family draws by default.
+    """Says how a family draws by default.
 
     Attributes:
         temperature, top_k, top_p: of the warpers; `None` leaves one out.
@@ -89,7 +89,8 @@ class Canvas(Adapter):
 
     @property
     def sampling(self) -> Sampling:
-        """The checkpoint's own way of drawing: its generation config, else the family's code."""
+        """Returns the checkpoint's own way of drawing: its generation config, else the family's
+        code."""
         config, defaults = self.model.generation_config, self.published
         values = {name: getattr(config, name, None) for name in ("temperature", "top_k", "top_p")}
         scale = getattr(config, "guidance_scale", None)
@@ -126,7 +127,7 @@ class Canvas(Adapter):
 
     @property
     def codebook(self) -> Tensor:
-        """What each code stands for, `[codes, features]`, in the order of the ids."""
+        """Returns what each code stands for, `[codes, features]`, in the order of the ids."""
         raise NotImplementedError
 
     def pixels(self, tokens: Tensor) -> Tensor:
@@ -175,5 +176,5 @@ def side_of(pixels: int | None, name: str, unit: int, default: int, owner: str) 
 
 
 def as_frames(pixels: Tensor) -> Tensor:
-    """`[..., 3, height, width]` in -1..1 to `[..., height, width, 3]` in 0..1, fp32."""
+    """Converts `[..., 3, height, width]` in -1..1 to `[..., height, width, 3]` in 0..1, fp32."""
     return pixels.movedim(-3, -1).float().add(1).div(2).clamp(0, 1)

@@ -138,7 +138,7 @@ class ChameleonCanvas(_Reader, Canvas):
 
     @property
     def codebook(self) -> Tensor:
-        """What each code stands for, `[codes, features]`, in the order of the ids.
+        """Returns what each code stands for, `[codes, features]`, in the order of the ids.
 
         The decoder's, if it has one: several Lumina-mGPT checkpoints come without their VQ model.
 

@@ -19,7 +19,7 @@ from sooner.errors import SoonerError
 
 
 class MotionTokenizerConfig(PretrainedConfig):
-    """Sizes of the tokenizer.
+    """The sizes that a tokenizer has.
 
     Args:
         height, width: of a frame, in pixels; multiples of `spatial`.
@@ -71,14 +71,14 @@ class MotionTokenizerConfig(PretrainedConfig):
 
 
 class Norm(nn.LayerNorm):
-    """Layer norm of each block's channels, for [rows, channels, h, w]."""
+    """Normalises each block's channels, for [rows, channels, h, w]."""
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
         return super().forward(hidden.movedim(1, -1)).movedim(-1, 1)
 
 
 class ResidualBlock(nn.Module):
-    """A residual convolution of each block alone or, if `causal`, of 3x3 now and 3x3 before."""
+    """A residual convolution that sees each block alone or, if `causal`, 3x3 now and 3x3 before."""
 
     def __init__(self, channels: int, causal: bool) -> None:
         super().__init__()
@@ -99,7 +99,8 @@ class ResidualBlock(nn.Module):
 
 
 class MotionTokenizer(PreTrainedModel):
-    """Encoder, codebook and decoder. Pixels are floats -1..1, codes are int64 0..codes-1."""
+    """Encodes clips as codes and decodes them, with a codebook. Pixels are floats -1..1, codes are
+    int64 0..codes-1."""
 
     config_class = MotionTokenizerConfig
     config: MotionTokenizerConfig
@@ -157,7 +158,7 @@ class MotionTokenizer(PreTrainedModel):
         return self.to_code(hidden).permute(0, 2, 3, 1).unflatten(0, (-1, frames))
 
     def nearest(self, latent: torch.Tensor) -> torch.Tensor:
-        """The code nearest to each vector of `latent` [..., code_width]: int64 [...]."""
+        """Returns the code nearest to each vector of `latent` [..., code_width]: int64 [...]."""
         flat, book = latent.flatten(0, -2), self.codebook.weight
         # |a - b|^2 without |a|^2, which is the same for every code
         distance = book.square().sum(1) - 2 * flat @ book.T  # [n, codes]

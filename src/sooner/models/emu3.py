@@ -20,13 +20,14 @@ CODES = "<|visual token"
 
 
 class Emu3(Adapter):
-    """Emu3 as a reader of pictures: words out."""
+    """Runs Emu3 as a reader of pictures: words out."""
 
     model_types = ("emu3",)
 
 
 class Emu3Canvas(Canvas):
-    """Emu3 for pictures, with prompts of `Emu3Processor(..., return_for_image_generation=True)`.
+    """Runs Emu3 for pictures, with prompts of `Emu3Processor(...,
+    return_for_image_generation=True)`.
 
     They end with the size in codes, which must be the canvas' own, and with `<|image token|>`.
 

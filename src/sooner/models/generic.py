@@ -188,7 +188,7 @@ class Generic(DeepStack):
 
     @property
     def layers(self) -> int:
-        """Layers with keys and values of their own; Gemma 3n and 4 share those of some."""
+        """Returns layers with keys and values of their own; Gemma 3n and 4 share those of some."""
         return super().layers - (getattr(self.text_config, "num_kv_shared_layers", None) or 0)
 
     @property

@@ -58,7 +58,7 @@ class GenericAxes(Generic):
 
 
 def generic(model: Any) -> Generic:
-    """The generic adapter of a model, unchecked.
+    """Returns the generic adapter of a model, unchecked.
 
     Raises:
         UnsupportedError: its config or its signatures rule it out.

@@ -117,7 +117,7 @@ def _listener(adapter: Adapter) -> Listener:
 
 
 def words(adapter: Adapter) -> dict[str, Tensor]:
-    """Two prompts of `LENGTHS` tokens from all over the vocabulary, padded on the left."""
+    """Returns two prompts of `LENGTHS` tokens from all over the vocabulary, padded on the left."""
     width = max(LENGTHS)
     ids = torch.tensor(_tokens(adapter, len(LENGTHS) * width, 7919)).view(len(LENGTHS), width)
     mask = torch.arange(width)[None] >= width - torch.tensor(LENGTHS)[:, None]

@@ -15,7 +15,7 @@ from .canvas import Canvas, Sampling
 
 
 class Janus(Adapter):
-    """Janus as a reader of pictures: words out."""
+    """Runs Janus as a reader of pictures: words out."""
 
     model_types = ("janus",)
 

@@ -20,7 +20,7 @@ from .chameleon_files import VQGANDecoder, count, level_widths
 
 
 class MoVQGANDecoder(VQGANDecoder):
-    """Codes to pixels, of `movqgan_270M.ckpt` or a smaller one.
+    """Decodes codes to pixels, with `movqgan_270M.ckpt` or a smaller one.
 
     Args:
         path: the checkpoint, or its `state_dict` as safetensors.
@@ -76,7 +76,7 @@ class MoVQDecoder(nn.Module):
         self.conv_out = nn.Conv2d(width, state["decoder.conv_out.weight"].shape[0], 3, padding=1)
 
     def forward(self, x: Tensor, codes: Tensor) -> Tensor:
-        """Pixels `[rows, 3, 8 height, 8 width]` (with four levels).
+        """Returns pixels `[rows, 3, 8 height, 8 width]` (with four levels).
 
         Args:
             x: what `post_quant_conv` made of the codes, `[rows, latent, height, width]`.

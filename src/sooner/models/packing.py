@@ -29,7 +29,8 @@ class Packing:
 
     @classmethod
     def of(cls, inputs: Mapping[str, Any]) -> Packing:
-        """For a processor's output: by its `attention_mask`, or of rows without padding."""
+        """Returns the packing of a processor's output: by its `attention_mask`, or of rows without
+        padding."""
         ids, mask = inputs["input_ids"], inputs.get("attention_mask")
         return cls((torch.ones_like(ids) if mask is None else mask).bool())
 
@@ -42,7 +43,7 @@ class Packing:
 
 
 def real_tokens(prompt: Prompt) -> Tensor:
-    """Real tokens of a packed prompt, `[rows, width]` bool."""
+    """Returns which tokens of a packed prompt are real, `[rows, width]` bool."""
     device = prompt.visual.device
     sizes = torch.tensor(prompt.lengths, device=device)
     return torch.arange(prompt.width, device=device)[None] < sizes[:, None]

@@ -18,7 +18,7 @@ from .packing import Packing
 
 
 class Parser(Adapter):
-    """GOT-OCR 2.0, LightOnOCR, DeepSeek-OCR 2 and Qianfan-OCR.
+    """The adapter that runs GOT-OCR 2.0, LightOnOCR, DeepSeek-OCR 2 and Qianfan-OCR.
 
     Features in place of placeholder tokens, one running position for every token, and a decoder
     that sees backwards only.
@@ -28,14 +28,15 @@ class Parser(Adapter):
 
 
 class PaddleOCRVL(Adapter):
-    """Three position axes, as in Qwen2.5-VL; reads pictures only."""
+    """The adapter that has three position axes, as in Qwen2.5-VL; it reads pictures only."""
 
     model_types = ("paddleocr_vl",)
     mrope = True
 
 
 class HunYuanVL(Adapter):
-    """Width, height and number of the picture, and in front of them, with four axes, the place.
+    """The adapter whose axes are width, height and number of the picture, and before them, with
+    four axes, the place.
 
     Positions of a picture start at 0 on those axes, so that they lie far behind the text's; the
     text goes on as if every visual token had taken one place.
@@ -57,7 +58,7 @@ class GlmOCR(Adapter):
 
 
 class DotsOCR(Adapter):
-    """One running position for every token, visual ones included."""
+    """The adapter that gives every token one running position, visual ones included."""
 
     model_types = ("dots_ocr",)
 
@@ -71,7 +72,7 @@ PICTURES = "images_seq_mask"
 
 
 class DeepSeekOCR(ModelPrefill):
-    """One running position for every token, visual ones included.
+    """The adapter that gives every token one running position, visual ones included.
 
     Raises:
         UnsupportedError: the model has the name, but takes no `images_seq_mask` (DeepSeek-VL2).

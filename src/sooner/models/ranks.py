@@ -107,6 +107,6 @@ class Decisions:
         self.ranks.broadcast(message)
 
     def close(self, is_over: bool) -> None:
-        """The run ends, by itself or by an exception."""
+        """Is called when the run ends, by itself or by an exception."""
         if self.awaited and not is_over:
             self.stop()

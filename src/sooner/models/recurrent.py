@@ -18,7 +18,7 @@ from .states import StateCache, in_order
 
 
 class Recurrent(Generic):
-    """A model of which some layers keep a state in the place of keys and values.
+    """Adapts a model of which some layers keep a state in the place of keys and values.
 
     Its cache keeps the state behind every entry of a block until the block is committed
     (`states.StateCache`). A convolution hands over its inputs, of which any state is a part; a
@@ -53,7 +53,7 @@ class Recurrent(Generic):
 
     @property
     def layers(self) -> int:
-        """Layers with keys and values."""
+        """Returns layers with keys and values."""
         return sum(kind in (FULL, SLIDING) for kind in self._kinds)
 
     @property
@@ -75,11 +75,11 @@ class Recurrent(Generic):
 
 
 class RecurrentText(Recurrent, GenericText):
-    """The adapter without pixels."""
+    """The adapter that takes no pixels."""
 
 
 class RecurrentAxes(Recurrent, GenericAxes):
-    """The adapter with M-RoPE."""
+    """The adapter that has M-RoPE."""
 
 
 def _run_in_order(mixer: Any, number: int) -> None:

@@ -12,7 +12,7 @@ Scores = Callable[[Tensor], Tensor]
 
 
 def scores_of(model: Any) -> Scores:
-    """From the head's outputs to the model's logits, by what its own forward names.
+    """Returns what maps the head's outputs to the model's logits, by what its own forward names.
 
     A config may hold a cap that its class does not apply, and the other way round, so the names
     are looked for in the source of the forward; `self_check` finds out where that is not enough.

@@ -55,7 +55,7 @@ class Depth:
 
 
 def spread(trained: int, run: int, low: float = 1.0) -> Depth:
-    """`trained` layers spread evenly over a decoder of `run`.
+    """Returns `trained` layers spread evenly over a decoder of `run`.
 
     Args:
         low: share of the depth that they are spread over. Below 1, what is learnt is done early,

@@ -163,7 +163,7 @@ class StateLayer(LinearAttentionCacheLayerMixin):
 
 
 class StateCache(SlotCache):
-    """Slots for the layers with attention, states for the others.
+    """Holds slots for the layers with attention and states for the others.
 
     Args:
         kinds: of the layers, as `layer_types` of a config names them.
@@ -193,7 +193,7 @@ class StateCache(SlotCache):
         return self.state_layer(layer_idx).lend()
 
     def state_layer(self, number: int) -> StateLayer:
-        """That of the decoder's layer with this number."""
+        """Returns the state of the decoder's layer with this number."""
         layer = self.layers[number]
         assert isinstance(layer, StateLayer)
         return layer
@@ -251,7 +251,7 @@ class StateCache(SlotCache):
         super().merge(other)
 
     def nbytes(self) -> int:
-        """Bytes of slots and committed states of all rows and layers."""
+        """Returns the bytes of slots and committed states of all rows and layers."""
         tensors = (history[0] for layer in self.state_layers for history in layer.states.values())
         return super().nbytes() + sum(state.nbytes for state in tensors)
 

@@ -85,7 +85,7 @@ def seen_with() -> str:
 
 
 ADVICE = re.compile(r"(; (decode it with its own|write an adapter)|, or write an adapter).*")
-OTHERS: tuple[Status, ...] = ("words only", "refused")
+SECTIONS: tuple[Status, ...] = ("words only", "refused")
 """Sections of the page after the types that are exact."""
 
 
@@ -93,7 +93,7 @@ def page() -> str:
     """Returns the text of docs/models.md."""
     types = supported()
     exact = [entry for entry in types if entry.status == "exact"]
-    rest = {name: [entry for entry in types if entry.status == name] for name in OTHERS}
+    rest = {name: [entry for entry in types if entry.status == name] for name in SECTIONS}
     groups = {
         "an adapter of its own": [entry for entry in exact if entry.adapter != "generic"],
         "the generic adapter": [e for e in exact if e.adapter == "generic" and e.trees],

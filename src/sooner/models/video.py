@@ -71,7 +71,7 @@ def number(ids: Tensor, token: int, labels: list[Tensor]) -> Tensor:
 
 
 class TextModel(Adapter):
-    """A decoder-only language model with 1-D RoPE."""
+    """The adapter that runs decoder-only language models with 1-D RoPE."""
 
     model_types = ("qwen2", "llama")
 
@@ -80,7 +80,7 @@ class TextModel(Adapter):
 
 
 class LlavaOnevision(Adapter):
-    """One running position for every token, visual ones included."""
+    """The adapter that gives every token one running position, visual ones included."""
 
     model_types = ("llava_onevision",)
 
@@ -99,7 +99,7 @@ class Qwen25VL(Adapter):
 
 
 class DeepStack(Adapter):
-    """Features of a tower's inner layers, added to the decoder's first layers (Meng et al. 2024,
+    """Adds features of a tower's inner layers to the decoder's first layers (Meng et al. 2024,
     DeepStack); they belong to the prompt alone, so they ride along with the prefill."""
 
     def prompt_extras(self, arguments: dict[str, Any], packed: Packing) -> dict[str, Any]:
@@ -131,7 +131,7 @@ class DeepStack(Adapter):
 
 
 class Qwen3VL(DeepStack):
-    """As Qwen2.5-VL, with DeepStack."""
+    """The adapter that is Qwen2.5-VL's with DeepStack."""
 
     model_types = ("qwen3_vl",)
     mrope = True

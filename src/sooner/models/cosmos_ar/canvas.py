@@ -26,7 +26,7 @@ class CosmosAR(Adapter):
 
     @property
     def latent_shape(self) -> tuple[int, int, int]:
-        """Codes of a clip as (frames, height, width)."""
+        """Returns the codes of a clip as (frames, height, width)."""
         return self.config.latent_shape
 
     def prompt_arguments(self, inputs: Mapping[str, Any]) -> dict[str, Any]:

@@ -81,7 +81,7 @@ class CosmosARConfig(PreTrainedConfig):
 
     @property
     def max_position_embeddings(self) -> int:
-        """Tokens of the whole clip."""
+        """Returns the tokens of the whole clip."""
         return math.prod(self.latent_shape)
 
 

@@ -107,7 +107,7 @@ def _stretched(config: CosmosARConfig, frequencies: Tensor, original: int) -> Te
 
 
 class CosmosRMSNorm(nn.Module):
-    """Root-mean-square norm over the last axis, normalised in fp32, scaled in the states' dtype."""
+    """Normalises the last axis by its root mean square in fp32; scales in the states' dtype."""
 
     def __init__(self, size: int, eps: float) -> None:
         super().__init__()
@@ -120,7 +120,7 @@ class CosmosRMSNorm(nn.Module):
 
 
 class CosmosAttention(nn.Module):
-    """Grouped-query attention with normalised, rotated queries and keys."""
+    """Runs grouped-query attention with normalised, rotated queries and keys."""
 
     def __init__(self, config: CosmosARConfig, layer_idx: int) -> None:
         super().__init__()
@@ -173,7 +173,7 @@ class CosmosAttention(nn.Module):
 
 
 class CosmosMLP(nn.Module):
-    """SwiGLU."""
+    """An MLP that is a SwiGLU."""
 
     def __init__(self, config: CosmosARConfig) -> None:
         super().__init__()
@@ -186,7 +186,7 @@ class CosmosMLP(nn.Module):
 
 
 class CosmosLayer(nn.Module):
-    """Attention and MLP, each behind a norm and beside a residual."""
+    """Runs attention and MLP, each after a norm and with a residual."""
 
     def __init__(self, config: CosmosARConfig, layer_idx: int) -> None:
         super().__init__()
@@ -196,7 +196,7 @@ class CosmosLayer(nn.Module):
         self.post_attention_layernorm = CosmosRMSNorm(config.hidden_size, config.rms_norm_eps)
 
     def forward(self, hidden_states: Tensor, **kwargs: Any) -> Tensor:
-        """`[rows, entries, hidden]` to the same; keywords go to the attention."""
+        """Maps `[rows, entries, hidden]` to the same; keywords go to the attention."""
         hidden_states = hidden_states + self.self_attn(
             hidden_states=self.input_layernorm(hidden_states), **kwargs
         )

@@ -22,7 +22,7 @@ from .layers import CosmosLayer, CosmosRMSNorm, absolute, rotation
 
 
 class CosmosARPreTrainedModel(PreTrainedModel):
-    """Loading, saving and initialisation."""
+    """Says how the models are loaded, saved and initialised."""
 
     config: CosmosARConfig
     config_class = CosmosARConfig
@@ -41,7 +41,7 @@ class CosmosARPreTrainedModel(PreTrainedModel):
 
 
 class CosmosARModel(CosmosARPreTrainedModel):
-    """The decoder: embedding, layers, final norm."""
+    """The decoder, which is embedding, layers and final norm."""
 
     def __init__(self, config: CosmosARConfig) -> None:
         super().__init__(config)
@@ -108,7 +108,7 @@ class CosmosARModel(CosmosARPreTrainedModel):
 
 
 class CosmosARForCausalLM(CosmosARPreTrainedModel, GenerationMixin):
-    """The decoder with its head over the codes."""
+    """The decoder that has a head over the codes."""
 
     def __init__(self, config: CosmosARConfig) -> None:
         super().__init__(config)

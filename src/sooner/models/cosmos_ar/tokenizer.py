@@ -16,7 +16,7 @@ TEMPORAL, SPATIAL = 8, 16
 
 
 class PublishedTokenizer:
-    """`encoder.jit` and `decoder.jit` of Cosmos-1.0-Tokenizer-DV8x16x16.
+    """Runs `encoder.jit` and `decoder.jit` of Cosmos-1.0-Tokenizer-DV8x16x16.
 
     TorchScript files run the code inside them: load only files that you trust.
 
@@ -82,7 +82,8 @@ class PublishedTokenizer:
 
     @torch.no_grad()
     def decode(self, codes: Tensor) -> Tensor:
-        """Clips of codes `[rows, t, h, w]`: `[rows, 3, 1 + 8 (t - 1), 16 h, 16 w]` in -1..1, fp32.
+        """Decodes clips of codes `[rows, t, h, w]`: `[rows, 3, 1 + 8 (t - 1), 16 h, 16 w]` in
+        -1..1, fp32.
 
         Raises:
             SoonerError: codes of another shape.

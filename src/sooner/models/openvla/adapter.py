@@ -12,7 +12,7 @@ from ..packing import decoder_arguments
 
 
 class OpenVLA(Adapter):
-    """One running position for every token, patches included."""
+    """The adapter that gives every token one running position, patches included."""
 
     model_types = ("openvla",)
 

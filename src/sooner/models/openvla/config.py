@@ -90,7 +90,7 @@ class OpenVLAConfig(PreTrainedConfig):
 
     @property
     def image_size(self) -> int:
-        """Side of the square picture, in pixels."""
+        """Returns the side of the square picture, in pixels."""
         return int(self.siglip_config.image_size)
 
     @property

@@ -22,7 +22,7 @@ from .vision import FusedProjector, VisionBackbone, renamed_projections
 
 
 class OpenVLAPreTrainedModel(PreTrainedModel):
-    """Loading, saving and initialisation."""
+    """Says how the models are loaded, saved and initialised."""
 
     config: OpenVLAConfig
     config_class = OpenVLAConfig
@@ -39,7 +39,8 @@ class OpenVLAPreTrainedModel(PreTrainedModel):
 
     @classmethod
     def from_pretrained(cls, *args: Any, key_mapping: Any = None, **kwargs: Any) -> Any:
-        """As transformers' own; policies saved by another of its versions load as well."""
+        """Loads a model as transformers does; policies saved by another of its versions load as
+        well."""
         mapping = renamed_projections() if key_mapping is None else key_mapping
         made: Any = super()
         return made.from_pretrained(*args, key_mapping=mapping, **kwargs)
@@ -58,7 +59,7 @@ class OpenVLAPreTrainedModel(PreTrainedModel):
 
 
 class OpenVLAModel(OpenVLAPreTrainedModel):
-    """The policy without its head: patches take the place of their placeholders."""
+    """The policy that has no head yet: patches take the place of their placeholders."""
 
     def __init__(self, config: OpenVLAConfig) -> None:
         super().__init__(config)
@@ -74,7 +75,7 @@ class OpenVLAModel(OpenVLAPreTrainedModel):
         self.language_model.embed_tokens = value
 
     def see(self, pixel_values: Tensor) -> Tensor:
-        """Pixels `[pictures, 6, side, side]` to decoder tokens `[pictures, patches, hidden]`."""
+        """Maps pixels `[pictures, 6, side, side]` to tokens `[pictures, patches, hidden]`."""
         dtype = self.projector.fc1.weight.dtype
         return self.projector(self.vision_backbone(pixel_values.to(dtype)))
 
@@ -193,7 +194,7 @@ class OpenVLAForActionPrediction(OpenVLAPreTrainedModel, GenerationMixin):
         is_first_iteration: bool | None = False,
         **kwargs: Any,
     ) -> Any:
-        """The pixels go into the first step alone; later ones read the cache."""
+        """Puts the pixels into the first step alone; later ones read the cache."""
         made: Any = super()
         prepared = made.prepare_inputs_for_generation(
             input_ids, *args, is_first_iteration=is_first_iteration, **kwargs

@@ -19,7 +19,7 @@ Triple = tuple[float, float, float]
 
 @dataclass(frozen=True)
 class PictureForm:
-    """Size and normalisation of pictures.
+    """Says which size and normalisation pictures have.
 
     A picture is stretched to the square by PIL's bicubic filter, which is "resize-naive" in
     OpenVLA's code, divided by 255 and normalised. The defaults are timm's for the two towers; a
@@ -47,7 +47,7 @@ class PictureForm:
 
     @classmethod
     def published(cls, config: Mapping[str, Any], side: int) -> PictureForm:
-        """From a published `preprocessor_config.json`.
+        """Reads the form from a published `preprocessor_config.json`.
 
         Raises:
             UnsupportedError: another resizing than "resize-naive", or bicubic.
@@ -65,7 +65,7 @@ class PictureForm:
 
     @classmethod
     def read(cls, data: Mapping[str, Any]) -> PictureForm:
-        """From what `plain` gave.
+        """Reads the form from what `plain` gave.
 
         Raises:
             SoonerError: an unknown key.

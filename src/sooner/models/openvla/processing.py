@@ -116,7 +116,7 @@ class OpenVLAProcessor:
         return np.array(self.form.fitted(picture))
 
     def ids(self, instruction: str) -> list[int]:
-        """Ids of one prompt: BOS, the patches, the words, the trailing token.
+        """Returns ids of one prompt: BOS, the patches, the words, the trailing token.
 
         Raises:
             SoonerError: no text, an empty one, or one of more than 4,096 characters.

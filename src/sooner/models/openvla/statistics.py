@@ -18,7 +18,7 @@ from .config import OpenVLAConfig, read_object
 
 @dataclass(frozen=True)
 class ActionTokens:
-    """Between normalised actions in [-1, 1], bins and token ids.
+    """Converts between normalised actions in [-1, 1], bins and token ids.
 
     A *bin* is `0 .. edges - 1`; ids fall as values rise: bin `b` has id `vocab_size - 1 - b`.
 
@@ -36,13 +36,13 @@ class ActionTokens:
 
     @cached_property
     def centers(self) -> np.ndarray:
-        """`[edges - 1]`, float64."""
+        """Returns the centres of the bins, `[edges - 1]`, float64."""
         grid = np.linspace(-1, 1, self.edges)
         return (grid[:-1] + grid[1:]) / 2
 
     @property
     def width(self) -> float:
-        """Distance of two neighbouring centres."""
+        """Returns the distance of two neighbouring centres."""
         return 2 / (self.edges - 1)
 
     @property
@@ -51,7 +51,7 @@ class ActionTokens:
         return self.vocab_size - self.edges
 
     def encode(self, actions: np.ndarray) -> np.ndarray:
-        """Normalised values of any shape, clipped to [-1, 1], to ids of that shape."""
+        """Encodes normalised values of any shape, clipped to [-1, 1], as ids of that shape."""
         grid = np.linspace(-1, 1, self.edges)
         return self.vocab_size - np.digitize(np.clip(actions, -1, 1), grid)
 
@@ -73,7 +73,7 @@ WAY_OUT = "take the dataset_statistics.json that the checkpoint was trained with
 
 @dataclass(frozen=True, eq=False)
 class ActionStatistics:
-    """The 1st and 99th percentile of each dimension of an action, which became -1 and 1.
+    """Holds the 1st and 99th percentile of each dimension of an action, which became -1 and 1.
 
     Kim et al. 2024 (OpenVLA), section 3.2. Physical units are those of the data set: metres and
     radians for the most part.

@@ -46,13 +46,13 @@ class DinoTower(nn.Module):
         self.encoder = Dinov2WithRegistersEncoder(config.dino_config)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """`[rows, 3, side, side]` to `[rows, patches, width]`."""
+        """Maps `[rows, 3, side, side]` to `[rows, patches, width]`."""
         states = self.encoder(self.embeddings(pixels)).last_hidden_state
         return states[:, self.prefix :]
 
 
 class SiglipTower(nn.Module):
-    """SigLIP; pixels in [-1, 1]."""
+    """The tower that is SigLIP; it takes pixels in [-1, 1]."""
 
     def __init__(self, config: OpenVLAConfig) -> None:
         super().__init__()
@@ -63,12 +63,12 @@ class SiglipTower(nn.Module):
         self.encoder = SiglipEncoder(config.siglip_config)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """`[rows, 3, side, side]` to `[rows, patches, width]`."""
+        """Maps `[rows, 3, side, side]` to `[rows, patches, width]`."""
         return self.encoder(self.embeddings(pixels)).last_hidden_state
 
 
 class FusedProjector(nn.Module):
-    """Both towers' features of a patch to one token of the decoder."""
+    """Maps both towers' features of a patch to one token of the decoder."""
 
     def __init__(self, config: OpenVLAConfig) -> None:
         super().__init__()
@@ -80,12 +80,12 @@ class FusedProjector(nn.Module):
         self.act = nn.GELU()
 
     def forward(self, features: Tensor) -> Tensor:
-        """`[rows, patches, dino + siglip]` to `[rows, patches, hidden]`."""
+        """Maps `[rows, patches, dino + siglip]` to `[rows, patches, hidden]`."""
         return self.fc3(self.act(self.fc2(self.act(self.fc1(features)))))
 
 
 class VisionBackbone(nn.Module):
-    """The picture in both normalisations, six channels, to the features of its patches."""
+    """Maps the picture in both normalisations, six channels, to the features of its patches."""
 
     def __init__(self, config: OpenVLAConfig) -> None:
         super().__init__()
@@ -93,6 +93,6 @@ class VisionBackbone(nn.Module):
         self.fused_featurizer = SiglipTower(config)
 
     def forward(self, pixels: Tensor) -> Tensor:
-        """`[rows, 6, side, side]` to `[rows, patches, dino + siglip]`."""
+        """Maps `[rows, 6, side, side]` to `[rows, patches, dino + siglip]`."""
         dino, siglip = pixels[:, :3], pixels[:, 3:]
         return torch.cat([self.featurizer(dino), self.fused_featurizer(siglip)], dim=-1)
