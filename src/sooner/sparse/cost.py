@@ -23,7 +23,7 @@ STEP = 64  # tokens; lengths are multiples of it
 
 @dataclass(frozen=True)
 class AttentionShape:
-    """One layer's attention.
+    """The shape that one layer's attention has.
 
     Raises:
         SoonerError: query heads that key heads do not divide.
@@ -61,7 +61,7 @@ class AttentionShape:
 
 @dataclass(frozen=True)
 class Cost:
-    """One layer over one prompt.
+    """What one layer costs over one prompt.
 
     Attributes:
         seconds: sparse attention, the estimate of its lines inside; median.
@@ -120,7 +120,7 @@ def dense(states: States) -> Tensor:
 
 
 def flops(patterns: Sequence[HeadPattern], states: States, layout: PromptLayout) -> float:
-    """Share of causal attention's FLOPs, counted from the indices.
+    """Returns the share of causal attention's FLOPs, counted from the indices.
 
     Scores and values cost the same, so looking at the last queries costs half of their pairs.
     """

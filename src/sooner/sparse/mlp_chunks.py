@@ -23,7 +23,7 @@ Forward = Callable[[Tensor], Tensor]
 
 @contextmanager
 def chunked_mlps(model: Any, size: int) -> Iterator[None]:
-    """Within the context every decoder layer's MLP runs over `size` tokens of each row at a time.
+    """Runs every decoder layer's MLP over `size` tokens of each row at a time, within the context.
 
     Results stay the same up to the order in which a matrix product of another size adds up. Vision
     encoders are left alone. On exit, and after exceptions, no trace is left; contexts may be

@@ -54,7 +54,7 @@ class PromptLayout:
 
     @classmethod
     def text(cls, tokens: int, device: torch.device | str = "cpu") -> PromptLayout:
-        """`tokens` words and nothing else."""
+        """Returns the layout of `tokens` words and nothing else."""
         words = torch.full((tokens,), TEXT, device=device)
         return cls(words, torch.full_like(words, -1))
 
@@ -94,7 +94,7 @@ class PromptLayout:
 
     @cached_property
     def present(self) -> tuple[str, ...]:
-        """Names of the modalities that occur, in the order of `MODALITIES`."""
+        """Returns the names of the modalities that occur, in the order of `MODALITIES`."""
         kinds = set(self.modality.unique().tolist())
         return tuple(name for name, number in MODALITIES.items() if number in kinds)
 

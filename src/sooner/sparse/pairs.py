@@ -28,24 +28,24 @@ class Backend(Protocol):
     name: str
 
     def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """All causal pairs of the plane."""
+        """Attends to all causal pairs of the plane."""
         ...
 
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Vertical lines, windows of keys, and last queries that see everything."""
+        """Attends to vertical lines, windows of keys, and last queries that see everything."""
         ...
 
     def grid(
         self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Evenly spaced lines."""
+        """Attends to evenly spaced lines."""
         ...
 
 
 class Index(Protocol):
-    """Which keys the queries of a plane see, per head: what patterns give and kernels take.
+    """Says which keys the queries of a plane see, per head: what patterns give and kernels take.
 
     An index holds a causal set, and the key at a query's frontier always belongs to it, so no
     query that may see anything sees nothing.
@@ -90,7 +90,7 @@ def share(index: Index, plane: Plane) -> Tensor:
 
 
 def spread(total: int, count: int, device: torch.device | str = "cpu", turn: float = 0.0) -> Tensor:
-    """`count` of `total` places, ascending: one in each of equal stretches, `[count]`.
+    """Returns `count` of `total` places, ascending: one in each of equal stretches, `[count]`.
 
     Where in its stretch goes by multiples of the golden ratio. Evenly spaced places would fall on
     the same class of every stride that divides their distance, and see grids all or not at all.
@@ -198,7 +198,7 @@ AT_ONCE = 1 << 22
 
 @dataclass(frozen=True, eq=False)
 class LineIndex:
-    """Keys seen by everybody, and windows of keys that move along with the query's block.
+    """Keys that everybody sees, and windows of keys that move along with the query's block.
 
     Queries whose frontiers lie in one block of `block` ranks see the same keys before that block:
     those in windows of `block` keys each, which `windows` places over the slash lines. So a query
@@ -296,7 +296,7 @@ class LineIndex:
         bottom: list[int],
         block: int = 64,
     ) -> LineIndex:
-        """From each head's lines.
+        """Builds an index from each head's lines.
 
         Args:
             vertical: ranks, each `[lines]`, in any order.

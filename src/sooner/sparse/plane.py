@@ -36,7 +36,8 @@ def pick(states: Tensor, slots: Tensor) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Plane:
-    """Queries against keys (MMInference, figures 8 and 9: the permutations, never materialised).
+    """Queries that attend to keys (MMInference, figures 8 and 9: the permutations, never
+    materialised).
 
     Attributes:
         queries: slots in the prompt, ascending, `[queries]`.

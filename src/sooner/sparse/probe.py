@@ -16,7 +16,7 @@ HIDDEN = -1e30  # score of a key that a query does not see
 
 @dataclass(frozen=True, eq=False)
 class Probe:
-    """Attention of a plane's last queries on its keys, summed along lines, per head, in fp32.
+    """Attention that a plane's last queries pay to its keys, summed along lines, per head, in fp32.
 
     Each probing query spreads a probability of one, so sums are out of `queries`.
 

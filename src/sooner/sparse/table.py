@@ -22,7 +22,7 @@ MINFERENCE_KINDS = ("vertical_and_slash", "stream_llm", "block_sparse")
 
 @dataclass(frozen=True)
 class HeadEntry:
-    """What one query head runs, and what a search measured of it.
+    """What one query head runs, and what a search has measured of it.
 
     Attributes:
         pattern: the head's pattern; dense heads have `Dense()`.
@@ -37,13 +37,13 @@ class HeadEntry:
     cost: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a pattern file."""
+        """Returns plain data for a pattern file."""
         values = {name: getattr(self, name) for name in ("score", "recall", "cost")}
         return {**self.pattern.to_dict(), **values}
 
     @classmethod
     def from_dict(cls, options: Mapping[str, Any]) -> HeadEntry:
-        """Back from `to_dict`.
+        """Reads an entry from what `to_dict` wrote.
 
         Raises:
             SoonerError: an unknown pattern or option, or a figure that is no number.
@@ -62,7 +62,7 @@ class HeadEntry:
 
 @dataclass(frozen=True)
 class PatternTable:
-    """The patterns of all heads of one model.
+    """The patterns that all heads of one model have.
 
     Attributes:
         model: hub id or folder of the model, or its class name; for people.
@@ -136,7 +136,7 @@ class PatternTable:
 
     @classmethod
     def from_dict(cls, data: Any) -> PatternTable:
-        """Back from `to_dict`.
+        """Reads a table from what `to_dict` wrote.
 
         Raises:
             SoonerError: as `load`.
@@ -156,7 +156,7 @@ class PatternTable:
         check_whole("dense_below", self.dense_below, 0)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data, schema included."""
+        """Returns plain data, schema included."""
         plain = {name.name: getattr(self, name.name) for name in fields(self)}
         plain["layers"] = [[head.to_dict() for head in layer] for layer in self.layers]
         return {"kind": KIND, "schema": SCHEMA, **plain, "samples": list(self.samples)}

@@ -38,19 +38,19 @@ class Flex:
         self.compiled = compiled
 
     def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """All causal pairs."""
+        """Attends to all causal pairs."""
         self._attend(states, plane, heads, dense_mask(plane), None, into)
 
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Vertical lines and windows."""
+        """Attends to vertical lines and windows."""
         self._attend(states, plane, heads, line_mask(plane, index), index, into)
 
     def grid(
         self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Evenly spaced lines."""
+        """Attends to evenly spaced lines."""
         self._attend(states, plane, heads, grid_mask(plane, index), index, into)
 
     def _attend(

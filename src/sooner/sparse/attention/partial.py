@@ -10,7 +10,7 @@ from torch import Tensor
 
 @dataclass(frozen=True, eq=False)
 class States:
-    """One row's rotated states.
+    """The rotated states that one row has.
 
     Attributes:
         queries: `[heads, tokens, head_dim]`.
@@ -25,13 +25,13 @@ class States:
 
     @property
     def group(self) -> int:
-        """Query heads that share a key head."""
+        """Returns the number of query heads that share a key head."""
         return self.queries.shape[0] // self.keys.shape[0]
 
 
 @dataclass(frozen=True, eq=False)
 class Partial:
-    """Attention over the keys seen so far.
+    """Holds attention over the keys seen so far.
 
     Attributes:
         output: `[heads, tokens, head_dim]`, fp32, normalised over those keys.
@@ -43,7 +43,7 @@ class Partial:
 
     @classmethod
     def empty(cls, states: States) -> Partial:
-        """Nothing seen yet."""
+        """Returns an object that has seen nothing yet."""
         shape = states.queries.shape
         output = torch.zeros(shape, dtype=torch.float32, device=states.queries.device)
         return cls(output, output.new_full(shape[:2], -torch.inf))

@@ -18,19 +18,19 @@ class Reference:
     name = "reference"
 
     def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """All causal pairs."""
+        """Attends to all causal pairs."""
         self._attend(states, plane, None, heads, into)
 
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Vertical lines and windows."""
+        """Attends to vertical lines and windows."""
         self._attend(states, plane, index, heads, into)
 
     def grid(
         self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Evenly spaced lines."""
+        """Attends to evenly spaced lines."""
         self._attend(states, plane, index, heads, into)
 
     def _attend(

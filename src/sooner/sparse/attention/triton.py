@@ -25,7 +25,7 @@ Kernel = Callable[..., None]
 
 
 class TritonBackend:
-    """Kernels that load and store through a plane's permutation (MMInference, appendix G).
+    """Runs kernels that load and store through a plane's permutation (MMInference, appendix G).
 
     A plane without one takes the plain kernels, one whose keys stand where they stood those of the
     Q-boundary, any other those of the 2D-boundary, rows with gaps of padding among them.
@@ -40,7 +40,7 @@ class TritonBackend:
         self.tiles = tiles
 
     def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """All causal pairs of the plane."""
+        """Attends to all causal pairs of the plane."""
         first = torch.zeros(len(heads), dtype=torch.int32, device=heads.device)
         self._dense(states, plane, heads, into, first, 0)
 
@@ -67,7 +67,7 @@ class TritonBackend:
     def grid(
         self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Evenly spaced lines."""
+        """Attends to evenly spaced lines."""
         if _nothing(plane, heads):
             return
         run = _kernel(plane, whole_grid.grid, boundary.grid)

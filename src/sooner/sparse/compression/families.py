@@ -115,7 +115,8 @@ DIGITS = 128
 
 
 class QwenWatch(TowerHooks):
-    """Patches of any number, attended to frame by frame and merged 2x2, maybe in another order.
+    """Watches a tower of any number of patches, which attend frame by frame and are merged 2x2,
+    maybe in another order.
 
     The merger's output gets three channels with its row's number. They pass whatever order the
     model gives its rows, and are taken off when the tower returns.

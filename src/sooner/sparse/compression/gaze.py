@@ -44,13 +44,14 @@ def separate(module: Any, hidden: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def packed(module: Any, hidden: Tensor) -> tuple[Tensor, Tensor]:
-    """Queries and keys `[tokens, heads, head_dim]` of an attention with one `qkv`, unrotated."""
+    """Returns queries and keys `[tokens, heads, head_dim]` of an attention with one `qkv`,
+    unrotated."""
     states = module.qkv(hidden).reshape(len(hidden), 3, module.num_heads, -1)
     return states[:, 0], states[:, 1]
 
 
 def rotated(states: Tensor, rotary: Sequence[Tensor]) -> Tensor:
-    """`states [tokens, heads, head_dim]` under the tower's rotary positions, in fp32."""
+    """Returns `states [tokens, heads, head_dim]` under the tower's rotary positions, in fp32."""
     cos, sin = (part.float()[:, None] for part in rotary)  # [tokens, 1, head_dim]
     states = states.float()
     first, second = states.chunk(2, dim=-1)

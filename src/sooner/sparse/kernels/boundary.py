@@ -30,7 +30,7 @@ def boundary_dense(
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the plane's queries from place `start` on."""
+    """Runs a tile of the plane's queries from place `start` on."""
     number = tl.program_id(1)
     tile = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
     places = start + tile * ROWS + tl.arange(0, ROWS)
@@ -52,7 +52,7 @@ def boundary_lines(
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the plane's queries that share a block of frontiers."""
+    """Runs a tile of the plane's queries that share a block of frontiers."""
     number = tl.program_id(1)
     row = (tl.num_programs(0) - 1 - tl.program_id(0)) * 3
     start = tl.load(table + row)
@@ -77,7 +77,7 @@ def boundary_class(
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the plane's queries that share a class."""
+    """Runs a tile of the plane's queries that share a class."""
     number = tl.program_id(1)
     row = (number * classes.tiles + classes.tiles - 1 - tl.program_id(0)) * 3
     start = tl.load(classes.table + row)
@@ -105,7 +105,7 @@ def boundary_band(
     PAIR: tl.constexpr, DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr,
     KEYS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of the plane's queries in their order."""
+    """Runs a tile of the plane's queries in their order."""
     number = tl.program_id(1)
     if is_visible(s, number):
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -127,7 +127,7 @@ def dense(
     states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int,
     tiles: TileSizes, is_pair: bool,
 ) -> None:  # fmt: skip
-    """All causal pairs.
+    """Attends to all causal pairs.
 
     Args:
         states, plane, heads, into, first, start, tiles: as in `kernels.dense.dense`.
@@ -144,7 +144,7 @@ def lines(
     states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
     tiles: TileSizes, is_pair: bool,
 ) -> None:  # fmt: skip
-    """Lines; arguments as in `kernels.vertical_slash.vertical_slash` and `dense`."""
+    """Attends to lines; arguments are as in `kernels.vertical_slash.vertical_slash` and `dense`."""
     a = attention(states, heads, into, INTERPRETED)
     table = block_table(plane, block, tiles.rows)
     boundary_lines[len(table), len(heads)](
@@ -156,7 +156,7 @@ def grid(
     states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: TileSizes,
     is_pair: bool,
 ) -> None:  # fmt: skip
-    """Evenly spaced lines; arguments as in `kernels.grid.grid` and `dense`."""
+    """Attends to evenly spaced lines; arguments are as in `kernels.grid.grid` and `dense`."""
     count = len(plane.queries)
     a, slots, todo = attention(states, heads, into, INTERPRETED), permuted(plane), passes(spacing)
     strides = [stride for stride in todo.strides if stride]

@@ -22,7 +22,7 @@ imported, which is now."""
 
 @dataclass(frozen=True)
 class TileSizes:
-    """How a kernel cuts its work.
+    """Says how a kernel cuts its work.
 
     The defaults fit the shared memory of an A100 (163 KiB a block), so also that of an H100 or an
     H200. To tune, time `sooner bench gpu --section prefill` with other sizes handed to
@@ -72,7 +72,8 @@ KIND = (torch.float16, torch.bfloat16, torch.float32)
 
 
 class StridedRows(NamedTuple):
-    """A tensor `[heads, tokens, ...]`: its memory, and the strides of heads and tokens."""
+    """A tensor `[heads, tokens, ...]` that a kernel reads by its memory and the strides of heads
+    and tokens."""
 
     at: Tensor
     head: int

@@ -18,7 +18,7 @@ def dense_kernel(
     a, first, start, count,
     DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of queries from place `start` on against all keys before them."""
+    """Runs a tile of queries from place `start` on against all keys before them."""
     number = tl.program_id(1)
     tile = tl.num_programs(0) - 1 - tl.program_id(0)  # the longest first
     places = start + tile * ROWS + tl.arange(0, ROWS)
@@ -37,7 +37,7 @@ def dense(
     states: States, plane: Plane, heads: Tensor, into: Partial, first: Tensor, start: int,
     tiles: TileSizes,
 ) -> None:  # fmt: skip
-    """All causal pairs of a whole plane, merged into `into`.
+    """Attends to all causal pairs of a whole plane, merged into `into`.
 
     Args:
         first: place of the first query that takes part, `[heads]`, int32.

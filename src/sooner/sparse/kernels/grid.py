@@ -24,7 +24,8 @@ def class_step(
     a, s, number, kv_head, q, frontier, live, current, keys, top, total, acc,
     DIM: tl.constexpr, PADDED: tl.constexpr, PERMUTED: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """Lines of queries of class `current`: everything, or their own class and the phase's.
+    """Attends to lines for queries of class `current`: everything, or their own class and the
+    phase's.
 
     Args:
         s: spacings.
@@ -169,7 +170,7 @@ def band_kernel(
     a, s, count,
     DIM: tl.constexpr, PADDED: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """A tile of queries as they stand."""
+    """Runs a tile of queries in their order."""
     number = tl.program_id(1)
     if is_visible(s, number):
         tile = tl.num_programs(0) - 1 - tl.program_id(0)
@@ -188,7 +189,7 @@ def band_kernel(
 def grid(
     states: States, plane: Plane, spacing: Spacings, heads: Tensor, into: Partial, tiles: TileSizes
 ) -> None:
-    """Evenly spaced lines of a whole plane, merged into `into`."""
+    """Attends to evenly spaced lines of a whole plane, merged into `into`."""
     count = len(plane.queries)
     a = attention(states, heads, into, INTERPRETED)
     todo = passes(spacing)

@@ -13,7 +13,7 @@ from ..plane import Plane
 
 
 class Spacings(NamedTuple):
-    """A `GridIndex` for kernels, all `[heads]` int32; see there.
+    """A `GridIndex` that kernels can read, all `[heads]` int32; see there.
 
     A phase beyond the stride names no class, so its lines are switched off here.
     """
@@ -41,7 +41,7 @@ class Passes(NamedTuple):
 
 
 def spacings(index: GridIndex) -> Spacings:
-    """On the index's device."""
+    """Returns the entries on the index's device."""
     known = index.phase < index.stride
     columns = {
         **vars(index),
@@ -144,7 +144,7 @@ def _flat(values: Tensor) -> Tensor:
 
 
 class Permuted(NamedTuple):
-    """A plane as a kernel reads it.
+    """A plane that is laid out as a kernel reads it.
 
     Attributes:
         queries, keys: slots, int64.
@@ -159,7 +159,7 @@ class Permuted(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """Queries in order of their class, per head, and tiles of that order.
+    """Holds queries in order of their class, per head, and tiles of that order.
 
     Attributes:
         order: places, `[heads, queries]` int32.

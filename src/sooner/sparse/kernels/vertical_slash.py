@@ -90,7 +90,7 @@ def vertical_slash(
     states: States, plane: Plane, lists: LineLists, block: int, heads: Tensor, into: Partial,
     tiles: TileSizes,
 ) -> None:  # fmt: skip
-    """Lines of a whole plane, without the last queries that see everything.
+    """Attends to lines of a whole plane, without the last queries that see everything.
 
     Args:
         tiles: its rows divide `block`, and so do its keys.

@@ -21,7 +21,7 @@ BOUNDARIES: dict[str, type[Boundary]] = {kind.name: kind for kind in (QBoundary,
 
 
 def pattern_from_dict(options: dict[str, Any]) -> HeadPattern:
-    """Back from `to_dict`.
+    """Reads a pattern from what `to_dict` wrote.
 
     Raises:
         SoonerError: names an unknown pattern, option or region, with the nearest known one.

@@ -24,7 +24,8 @@ SKETCH_BLOCK = 4
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """One head's entry of a `LineIndex`: ranks, distances `frontier - rank`, last queries."""
+    """The entry that one head has in a `LineIndex`: ranks, distances `frontier - rank`, last
+    queries."""
 
     vertical: Tensor
     slash: Tensor
@@ -33,7 +34,7 @@ class Lines:
 
 @dataclass(frozen=True, eq=False)
 class Spacing:
-    """One head's entry of a `GridIndex`; see there. Numbers, or tensors of no dimension."""
+    """The entry that one head has in a `GridIndex`: numbers, or tensors of no dimension."""
 
     stride: int | Tensor
     phase: int | Tensor
@@ -73,7 +74,7 @@ class Masked:
         raise NotImplementedError
 
     def sketch(self, layout: PromptLayout, scale: float = 1.0) -> Tensor:
-        """The mask on a short prompt with lines at places made up, `[tokens, tokens]` bool.
+        """Returns the mask on a short prompt with lines at places made up, `[tokens, tokens]` bool.
 
         Args:
             scale: the prompt's length as a share of that for which the pattern's sizes are.
@@ -147,12 +148,12 @@ class Pattern(Masked):
         return full
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a pattern file."""
+        """Returns plain data for a pattern file."""
         return {"pattern": self.name, **{f.name: getattr(self, f.name) for f in fields(self)}}
 
     @classmethod
     def from_dict(cls, options: dict[str, Any]) -> Pattern:
-        """Back from `to_dict`'s options, without the name.
+        """Reads a pattern from `to_dict`'s options, without the name.
 
         Raises:
             SoonerError: names an unknown option.

@@ -86,7 +86,7 @@ class Boundary(Masked):
         return full
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain data for a pattern file."""
+        """Returns plain data for a pattern file."""
         inner = {name: pattern.to_dict() for name, pattern in self.inner.items()}
         return {"pattern": self.name, "inner": inner}
 

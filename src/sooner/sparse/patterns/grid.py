@@ -21,7 +21,8 @@ PEAKS = 16  # strides that are tried
 
 @dataclass(frozen=True)
 class Grid(Pattern):
-    """Evenly spaced lines, their stride and phase found in each input (algorithm 1, table 3).
+    """Evenly spaced lines, whose stride and phase are searched in each input (algorithm 1, table
+    3).
 
     Args:
         stride: `"auto"` looks for it; `"frame"` takes that of the video; or a number.
@@ -121,7 +122,7 @@ def _profiles(seen: Probe, place: int) -> tuple[Tensor, Tensor]:
 
 
 def fold(profile: Tensor, stride: int) -> Tensor:
-    """Sum of a profile over each class modulo `stride`, `[stride]`."""
+    """Returns the sum of a profile over each class modulo `stride`, `[stride]`."""
     short = -len(profile) % stride
     return torch.nn.functional.pad(profile, (0, short)).view(-1, stride).sum(0)
 

@@ -83,7 +83,7 @@ class Dense(Pattern):
 
 @dataclass(frozen=True)
 class AShape(Pattern):
-    """The first tokens and the nearest ones (StreamingLLM, Xiao et al. 2024).
+    """A pattern that keeps the first tokens and the nearest ones (StreamingLLM, Xiao et al. 2024).
 
     Args:
         sink: first tokens.
@@ -107,7 +107,7 @@ class AShape(Pattern):
 
 @dataclass(frozen=True)
 class TriShape(AShape):
-    """An A-shape whose last queries see everything (Li et al. 2025).
+    """An A-shape whose last queries can see everything (Li et al. 2025).
 
     Args:
         bottom: last queries, those that the answer is read from.
@@ -127,7 +127,8 @@ class TriShape(AShape):
 
 @dataclass(frozen=True)
 class StridedFixed(Pattern):
-    """The own segment, and the first token of every segment (Child et al. 2019, fixed).
+    """A pattern that keeps the query's segment, and the first token of every segment (Child et al.
+    2019, fixed).
 
     Args:
         stride: tokens of a segment; `"frame"` for those of a video frame.
@@ -147,7 +148,8 @@ class StridedFixed(Pattern):
 
 @dataclass(frozen=True)
 class Strided(Pattern):
-    """The nearest tokens, and those at multiples of a stride (Child et al. 2019, strided).
+    """A pattern that keeps the nearest tokens, and those at multiples of a stride (Child et al.
+    2019, strided).
 
     Args:
         stride: tokens from line to line; `"frame"` for those of a video frame.

@@ -34,7 +34,7 @@ BRIEF = 0.02
 
 
 def auto_pattern(adapter: Adapter, tokens: int) -> HeadPattern:
-    """Vertical and slash lines, for the queries of each modality their own.
+    """Returns vertical and slash lines, separate ones for the queries of each modality.
 
     They fit any head, if none as well as a search would: of a miniature's attention over 3084
     tokens half of the pairs hold 75 % so, and lines by frame with a fifth of them 30 %.

@@ -88,7 +88,7 @@ BLOCK = 64
 
 @dataclass(eq=False)
 class SparsePrefill:
-    """A batch of prompts, all layers by one table.
+    """Runs a batch of prompts, all layers by one table.
 
     Attributes:
         table: the patterns.
@@ -115,7 +115,7 @@ class SparsePrefill:
 
     @property
     def width(self) -> int:
-        """Tokens of a row that reach the present layer, padding included."""
+        """Returns the tokens of a row that reach the present layer, padding included."""
         left = self.left()
         return len(self.layouts[0]) if left is None else len(left)
 
@@ -128,7 +128,7 @@ class SparsePrefill:
 
     @property
     def is_dense(self) -> bool:
-        """Every layer runs the model's own attention."""
+        """Whether every layer runs the model's own attention."""
         return all(self.reason(layer) for layer in range(len(self.table.layers)))
 
     @property
@@ -172,7 +172,7 @@ class SparsePrefill:
         self, layer: int, queries: Tensor, keys: Tensor, values: Tensor, scale: float,
         measured: list[RowMeasurement],
     ) -> Tensor:  # fmt: skip
-        """Sparse attention of one layer; arguments and output as of `attend`."""
+        """Runs sparse attention of one layer; arguments and output are as of `attend`."""
         output = queries.new_empty(queries.shape)
         for row in range(queries.shape[0]):
             states = States(queries[row], keys[row], values[row], scale)
@@ -217,7 +217,8 @@ class SparsePrefill:
 
 @dataclass(frozen=True)
 class RowMeasurement:
-    """One row of one layer: its tokens, the recall, and the mean pairs of a head."""
+    """What was measured of one row in one layer: its tokens, the recall, and the mean pairs of a
+    head."""
 
     tokens: int
     recall: float

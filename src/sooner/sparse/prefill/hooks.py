@@ -33,7 +33,7 @@ DENSE_ONLY = ("sliding_window", "softcap", "s_aux", "position_bias")
 
 
 class PrefillHooks(ForwardHooks):
-    """Sparse attention at work on one model.
+    """Runs sparse attention on one model.
 
     The decoder's config names an attention function of this object's own. That function runs the
     model's own attention, with the arguments as they came, unless its thread is inside a prefill of

@@ -9,7 +9,7 @@ from statistics import fmean
 
 @dataclass(frozen=True)
 class LayerReport:
-    """One layer of one prefill.
+    """What one layer of one prefill did.
 
     Attributes:
         layer: its number.
@@ -31,7 +31,7 @@ class LayerReport:
 
 @dataclass(frozen=True)
 class PrefillReport:
-    """One prompt, or batch of prompts, on its way through a model.
+    """Reports on one prompt, or batch of prompts, that goes through a model.
 
     Attributes:
         tokens: real tokens of each row.
@@ -43,7 +43,7 @@ class PrefillReport:
 
     @property
     def is_exact(self) -> bool:
-        """Every layer ran the model's own attention."""
+        """Whether every layer ran the model's own attention."""
         return not self.sparse
 
     @property
@@ -58,7 +58,7 @@ class PrefillReport:
 
     @property
     def lowest_recall(self) -> float | None:
-        """That of the worst layer."""
+        """Returns the recall of the worst layer."""
         known = [layer.recall for layer in self.sparse if layer.recall is not None]
         return min(known) if known else None
 

@@ -58,7 +58,7 @@ class Pruner(Selector):
         return self.retention(layers)
 
     def for_retention(self, share: float, layers: int) -> Self:
-        """This pruner, made to keep the mean share `share` of the visual tokens.
+        """Returns this pruner, made to keep the mean share `share` of the visual tokens.
 
         Where the layers in front of the first stage alone take more than three quarters of that,
         the stages are brought forward, all in the same proportion, until they take half: a shallow

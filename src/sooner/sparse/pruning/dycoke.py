@@ -22,7 +22,7 @@ WINDOW = 4
 
 @dataclass(frozen=True)
 class DyCoke(Pruner):
-    """Temporal merging before the decoder, and a dynamic choice of keys and values in decoding.
+    """Merges tokens over time before the decoder, and chooses keys and values anew in decoding.
 
     Stage 1: in windows of four frames the first stays whole, the second and fourth are compared
     with the frame before, the third with the first, token by token at the same place. The `ratio`
@@ -120,7 +120,7 @@ def _pairs(frames: Tensor) -> list[tuple[Tensor, Tensor]]:
 
 
 class DynamicChoice:
-    """Which visual tokens the later layers attend to, for one prompt.
+    """Chooses which visual tokens the later layers attend to, for one prompt.
 
     Args:
         visual: which prompt tokens in the cache came from pixels, `[left]` bool.

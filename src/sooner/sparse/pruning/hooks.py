@@ -19,7 +19,7 @@ from .stage import Selector
 
 
 class PruningHooks(ForwardHooks):
-    """A pruner at work on one model.
+    """Runs a pruner on one model.
 
     State belongs to a cache and not to the model, so runs that share the model do not meet, and it
     dies with the cache. A prompt is recognised by its cache being empty.

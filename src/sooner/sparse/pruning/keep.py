@@ -54,7 +54,7 @@ def _turned(states: Tensor) -> Tensor:
 
 
 def density_peaks(states: Tensor, count: int) -> tuple[Tensor, Tensor]:
-    """Cluster `states [tokens, hidden]` around `count` of them.
+    """Clusters `states [tokens, hidden]` around `count` of them.
 
     A centre is dense (its `count` nearest neighbours are near) and far from anything denser.
 
@@ -76,14 +76,14 @@ def density_peaks(states: Tensor, count: int) -> tuple[Tensor, Tensor]:
 
 
 def cluster_means(states: Tensor, owner: Tensor, count: int) -> Tensor:
-    """Mean of the states of each cluster, `[count, hidden]`."""
+    """Returns the mean of the states of each cluster, `[count, hidden]`."""
     sums = states.new_zeros(count, states.shape[1]).index_add_(0, owner, states)
     sizes = torch.bincount(owner, minlength=count).to(states.dtype)
     return sums / sizes[:, None]
 
 
 def keep_best(visual: Tensor, scores: Tensor, count: int) -> Tensor:
-    """Places of all other tokens and of the `count` best visual ones, ascending.
+    """Returns the places of all other tokens and of the `count` best visual ones, ascending.
 
     Args:
         visual: which tokens are visual, `[tokens]` bool.

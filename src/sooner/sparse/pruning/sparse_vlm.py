@@ -19,7 +19,7 @@ DEPTHS = (2, 6, 15)
 
 @dataclass(frozen=True)
 class SparseVLM(Pruner):
-    """Text-guided, progressive pruning with recycling.
+    """Prunes progressively, guided by the text, and recycles what it prunes.
 
     *Raters* are chosen once, from the embedded prompt: words of the instruction whose affinity with
     the picture, `mean_v softmax_words(H_v H_q^T)`, is above the mean. At each stage visual tokens

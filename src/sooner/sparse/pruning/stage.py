@@ -60,12 +60,12 @@ class Follower(Protocol):
     """Chooses, token by token, what the layers behind one attend to."""
 
     def step(self, cache: SlotCache, seen: AttentionInputs) -> None:
-        """Told what the watched layer saw, before the later layers run."""
+        """Is called with what the watched layer saw, before the later layers run."""
 
 
 @dataclass(frozen=True)
 class Selector:
-    """Which visual tokens go on behind which layers."""
+    """Chooses which visual tokens continue after which layers."""
 
     name: ClassVar[str] = ""
     mode: ClassVar[str] = "approximate"

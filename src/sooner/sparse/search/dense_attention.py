@@ -147,7 +147,7 @@ class SampledQueries:
 
 @dataclass(frozen=True, eq=False)
 class DenseAttention:
-    """Dense attention of some heads.
+    """The dense attention that some heads have.
 
     Attributes:
         weights: after the softmax, `[heads, asked, keys]`.
@@ -159,7 +159,7 @@ class DenseAttention:
 
     @cached_property
     def output(self) -> Tensor:
-        """`[heads, asked, head_dim]`."""
+        """Returns `[heads, asked, head_dim]`."""
         return self.weights @ self.values
 
     @cached_property
@@ -228,7 +228,7 @@ class Contribution:
         return cls(output - inside.output, 1 - inside.weights.sum(2), none)
 
     def joined(self, other: Contribution) -> Contribution:
-        """Both together, for disjoint sets of pairs."""
+        """Returns both together, for disjoint sets of pairs."""
         mine, extra = vars(self).values(), vars(other).values()
         return Contribution(*(value + more for value, more in zip(mine, extra, strict=True)))
 

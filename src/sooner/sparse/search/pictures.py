@@ -37,7 +37,7 @@ SUFFIXES = (".png", ".svg")
 
 
 def table_figure(table: PatternTable) -> Any:
-    """Heads by layers, each head's pattern sketched in the colour of its kind.
+    """Draws heads by layers, each head's pattern sketched in the colour of its kind.
 
     Raises:
         SoonerError: matplotlib is not installed.
@@ -89,7 +89,7 @@ def _legend(figure: Any, table: PatternTable) -> None:
 
 @dataclass(frozen=True, eq=False)
 class Map:
-    """One head's attention.
+    """The attention map that one head has.
 
     Attributes:
         weights: after the softmax, `[tokens, tokens]`.
@@ -103,7 +103,7 @@ class Map:
 
     @classmethod
     def of(cls, states: States, layout: PromptLayout, head: int) -> Map:
-        """From the states of a row without padding."""
+        """Computes the map from the states of a row without padding."""
         scores = states.queries[head].float() @ states.keys[head // states.group].float().T
         later = torch.ones_like(scores, dtype=torch.bool).triu(1)
         weights = (scores * states.scale).masked_fill_(later, -torch.inf).softmax(1)

@@ -126,7 +126,7 @@ class SearchSample:
 
 @dataclass
 class Search:
-    """One search over one or several samples (MMInference, algorithm 4).
+    """Runs one search over one or several samples (MMInference, algorithm 4).
 
     Two passes over the samples, each one dense prefill of every sample whose attention layers are
     overheard in passing. The first tries every candidate in every region, the second the patterns

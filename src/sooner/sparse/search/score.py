@@ -89,7 +89,7 @@ class Trial:
 
     @property
     def error(self) -> Tensor:
-        """Relative error `|sparse - dense| / |dense|`, `[heads]`."""
+        """Returns the relative error `|sparse - dense| / |dense|`, `[heads]`."""
         return (self.tally.error / self.norm.clamp(min=1e-30)).sqrt()
 
     @property
@@ -98,7 +98,7 @@ class Trial:
 
     @property
     def cost(self) -> Tensor:
-        """Share of dense attention's pairs."""
+        """Returns the share of dense attention's pairs."""
         return self.tally.pairs / self.pairs
 
 

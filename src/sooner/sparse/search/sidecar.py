@@ -18,7 +18,7 @@ from .score import Survey, Tally, Trial
 
 
 class Sidecar:
-    """A folder beside the pattern file with one small file for each finished layer and pass.
+    """A folder beside the pattern file that has one small file for each finished layer and pass.
 
     Args:
         path: the folder; `None` keeps nothing.

@@ -98,7 +98,7 @@ WINDOWED = (128, 1024)
 
 @dataclass(frozen=True)
 class Space:
-    """Candidates for a sample of a length.
+    """The candidates that a sample of a length has.
 
     Table 3's sizes are for prompts of `PAPER_TOKENS`. A shorter sample gets the same shares of its
     own length, so that candidates are as sparse there as the paper's are on its sample; strides are
@@ -122,7 +122,7 @@ class Space:
 
     @property
     def scale(self) -> float:
-        """Sizes here as a share of table 3's."""
+        """Returns sizes here as a share of table 3's."""
         return min(1.0, self.tokens / PAPER_TOKENS)
 
     def size(self, tokens: int, factor: float = 1.0) -> int:
@@ -131,7 +131,7 @@ class Space:
 
     @property
     def patterns(self) -> tuple[Pattern, ...]:
-        """All candidates, each once, `Dense` first."""
+        """Returns all candidates, each once, `Dense` first."""
         result = [Dense(), *self._grids(), *self._shapes(), *self._lines()]
         return tuple(dict.fromkeys(result))
 

@@ -17,7 +17,7 @@ from .flash import additive, attend
 
 @dataclass(frozen=True, eq=False)
 class HeadStates:
-    """One head's states in a plane, without the queries that see no key.
+    """The states that one head has in a plane, without the queries that see no key.
 
     Attributes:
         queries: `[queries, head_dim]`.
@@ -38,7 +38,7 @@ class HeadStates:
         return len(self.frontier)
 
     def stairs(self, which: slice | Tensor, counts: Tensor, keys: slice) -> Stairs:
-        """Some of the queries against the first `counts` of some of the keys."""
+        """Attends from some of the queries to the first `counts` of some of the keys."""
         seen, values = self.keys[keys], self.values[keys]
         if keys.step is not None:  # rows that lie apart would be read so many times
             seen, values = seen.contiguous(), values.contiguous()
@@ -166,7 +166,7 @@ def starts_of(counts: Tensor, rows: int) -> list[int]:
 
 @dataclass(frozen=True, eq=False)
 class Accumulator:
-    """Attention of some queries over the keys seen so far.
+    """Accumulates attention of some queries over the keys seen so far.
 
     Attributes:
         output: `[..., queries, head_dim]`, fp32; zero where nothing was seen.
@@ -192,7 +192,7 @@ class Accumulator:
         self.lse.copy_(torch.logaddexp(self.lse, lse))
 
     def classes(self, first: int, step: int, rows: int, width: int) -> Accumulator:
-        """A view of `width` neighbouring classes, see `classes`."""
+        """Returns a view of `width` neighbouring classes, see `classes`."""
         lse = self.lse.as_strided(
             (width, rows),
             (self.lse.stride(0), step * self.lse.stride(0)),
@@ -218,7 +218,7 @@ def classes(states: Tensor, first: int, step: int, rows: int, width: int) -> Ten
 
 @contextmanager
 def canvas(into: Partial, heads: slice, slots: Tensor) -> Iterator[Accumulator]:
-    """A blank canvas `[heads, queries]` whose content ends up in `into`.
+    """Yields a blank canvas `[heads, queries]` whose content ends up in `into`.
 
     It is a part of `into` itself if nothing stands there yet.
     """

@@ -12,7 +12,7 @@ ROWS = 4096  # queries of a chunk: what its results need in memory
 
 
 def dense(states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-    """All causal pairs of a plane."""
+    """Attends to all causal pairs of a plane."""
     blind = int((plane.frontier < 0).sum())
     slots, counts = plane.queries[blind:], plane.frontier[blind:] + 1
     if not len(slots) or not len(plane.keys):

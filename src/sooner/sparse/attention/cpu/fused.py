@@ -22,7 +22,7 @@ class Fused:
     name = "fused"
 
     def dense(self, states: States, plane: Plane, heads: Tensor, into: Partial) -> None:
-        """All causal pairs of the plane."""
+        """Attends to all causal pairs of the plane."""
         if not supports(states):
             Reference().dense(states, plane, heads, into)
         else:
@@ -31,7 +31,7 @@ class Fused:
     def lines(
         self, states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Vertical lines, windows of keys, and last queries that see everything."""
+        """Attends to vertical lines, windows of keys, and last queries that see everything."""
         if not supports(states):
             Reference().lines(states, plane, index, heads, into)
         else:
@@ -40,7 +40,7 @@ class Fused:
     def grid(
         self, states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial
     ) -> None:
-        """Evenly spaced lines."""
+        """Attends to evenly spaced lines."""
         if not supports(states):
             Reference().grid(states, plane, index, heads, into)
         else:

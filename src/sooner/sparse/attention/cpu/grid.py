@@ -22,7 +22,7 @@ from .flash import additive, attend
 
 @dataclass(frozen=True)
 class HeadGrid:
-    """One head's entry of a `GridIndex`."""
+    """The entry that one head has in a `GridIndex`."""
 
     stride: int
     phase: int
@@ -55,7 +55,7 @@ class HeadGrid:
 
 
 def grid(states: States, plane: Plane, index: GridIndex, heads: Tensor, into: Partial) -> None:
-    """Evenly spaced lines of a plane."""
+    """Attends to evenly spaced lines of a plane."""
     columns = [values.tolist() for values in vars(index).values()]
     for place, part, canvas in parts(states, plane, heads, into):
         spacing = HeadGrid(*(column[place] for column in columns))

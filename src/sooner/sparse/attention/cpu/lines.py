@@ -45,7 +45,7 @@ class QueryTiles:
 
 @dataclass(frozen=True, eq=False)
 class HeadLines:
-    """One head's entry of a `LineIndex`.
+    """The entry that one head has in a `LineIndex`.
 
     Attributes:
         vertical: ranks, ascending, `[lines]`.
@@ -77,7 +77,7 @@ class HeadLines:
 
 
 def lines(states: States, plane: Plane, index: LineIndex, heads: Tensor, into: Partial) -> None:
-    """Vertical lines and windows of a plane."""
+    """Attends to vertical lines and windows of a plane."""
     for place, part, canvas in parts(states, plane, heads, into):
         split = max(len(part) - int(index.bottom[place]), 0)
         drawn = HeadLines.of(index, place, len(part.keys))

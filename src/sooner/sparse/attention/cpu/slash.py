@@ -15,7 +15,7 @@ ROWS = 4096  # queries of one class in one call
 
 
 def scattered(part: HeadStates, stride: int, lone: int | None, canvas: Accumulator) -> None:
-    """Class by class, for any frontier.
+    """Attends class by class, for any frontier.
 
     Args:
         lone: a class to be left out.
@@ -35,7 +35,8 @@ def scattered(part: HeadStates, stride: int, lone: int | None, canvas: Accumulat
 
 
 def ramp(part: HeadStates, stride: int, lone: int | None, canvas: Accumulator) -> None:
-    """Neighbouring classes together, for a frontier that rises by one from query to query."""
+    """Attends to neighbouring classes together, for a frontier that rises by one from query to
+    query."""
     for stretch in stretches(int(part.frontier[0]), len(part), stride, lone):
         counts = torch.arange(stretch.before + 1, stretch.keys + 1)
         desk = CopyBuffers.of(part, max(AT_ONCE // stretch.keys, 1) * stretch.keys)
@@ -55,7 +56,7 @@ def ramp(part: HeadStates, stride: int, lone: int | None, canvas: Accumulator) -
 
 @dataclass(frozen=True)
 class Stretch:
-    """Neighbouring classes with equally many queries and keys.
+    """Neighbouring classes that have equally many queries and keys.
 
     Attributes:
         first: the first class's first query.
@@ -122,11 +123,11 @@ class CopyBuffers:
         return self._copy(0, states)
 
     def keys(self, states: Tensor) -> Tensor:
-        """Likewise."""
+        """Returns a buffer of keys, as `queries` does."""
         return self._copy(1, states)
 
     def values(self, states: Tensor) -> Tensor:
-        """Likewise."""
+        """Returns a buffer of values, as `queries` does."""
         return self._copy(2, states)
 
     def _copy(self, place: int, states: Tensor) -> Tensor:
