@@ -54,7 +54,7 @@ MIN_ROWS = 2
 
 
 def parted(rows: Sequence[Sequence[Line]]) -> list[list[Sequence[Line]]]:
-    """Rows of cells, from top to bottom, divided where they stand far apart.
+    """Returns rows of cells, from top to bottom, divided where they stand far apart.
 
     Args:
         rows: of one or more tables.
@@ -116,7 +116,7 @@ CAPTIONED = re.compile(r"\s*(?:table|figure|fig\.?|chart|algorithm)\s*\d", re.IG
 
 @dataclass(frozen=True)
 class Area:
-    """A box that a layout model found, with one of `labels.LABELS`."""
+    """A box that a layout model found, with one of `labels.LABELS`, which says what it holds."""
 
     bbox: Box
     label: str
@@ -125,7 +125,7 @@ class Area:
 
 @dataclass(frozen=True)
 class SizeLimits:
-    """Tolerances for comparing sizes of lines.
+    """The tolerances that sizes of lines are compared with.
 
     Attributes:
         same: ratio up to which two lines are of one block.

@@ -85,7 +85,7 @@ SUFFIXES = (".pdf", *PICTURES)
 
 @dataclass(frozen=True)
 class Document:
-    """A document to read.
+    """A document that is to be read.
 
     Attributes:
         path: where it is.
@@ -154,7 +154,7 @@ def _from_url(name: str | Path) -> list[Document]:
 
 @contextmanager
 def fetched(document: Document) -> Iterator[Document]:
-    """The document as a file of this machine while the block lasts.
+    """Yields the document as a file of this machine while the block lasts.
 
     What lies here already is yielded as it is. A file that is fetched keeps its name, in a
     temporary folder that is gone behind the block. If it can't be fetched there is no file at

@@ -104,7 +104,7 @@ START = re.compile(r'\{\s*"(?:bbox|category|text)"\s*:')
 
 @dataclass(frozen=True)
 class LayoutParse:
-    """The regions of a model's answer.
+    """The regions that a model's answer holds.
 
     Attributes:
         regions: in the answer's order, one draft each.

@@ -56,7 +56,7 @@ Block = list[Line]
 
 
 def with_markers(lines: Sequence[Line]) -> list[Line]:
-    """Lines, with marks of lists that stand alone put in front of their items."""
+    """Returns lines, with marks of lists that stand alone put in front of their items."""
     marks = [line for line in lines if LONE_MARKER.fullmatch(line.text)]
     result = [line for line in lines if not LONE_MARKER.fullmatch(line.text)]
     for mark in marks:
@@ -137,7 +137,7 @@ def rows_of(lines: Iterable[Line]) -> list[list[Line]]:
 
 
 def blocks_of(lines: Sequence[Line], same_size: float = SAME_SIZE) -> list[Block]:
-    """Lines put together to paragraphs, headings and items of lists, in no special order."""
+    """Puts lines together to paragraphs, headings and items of lists, in no special order."""
     usual = _usual_gap(lines)
     blocks: list[Block] = []
     for line in sorted(lines, key=lambda line: (line.bbox[1], line.bbox[0])):
@@ -228,7 +228,7 @@ def table_text(lines: Sequence[Line]) -> str:
 
 
 def in_cells(rows: Iterable[Sequence[Line]], edges: Sequence[float]) -> list[list[str]]:
-    """Texts of the cells between edges, each row's as one."""
+    """Returns the texts of the cells between edges, each row's as one."""
     cells: list[list[str]] = [[] for _ in range(len(edges) + 1)]
     for row in rows:
         texts: dict[int, list[str]] = {}
@@ -246,7 +246,7 @@ def column_edges(lines: Iterable[Line]) -> list[float]:
 
 
 def column_spans(lines: Iterable[Line]) -> list[tuple[float, float]]:
-    """From where to where columns go, with nothing between them."""
+    """Returns from where to where columns go, with nothing between them."""
     spans: list[tuple[float, float]] = []
     for start, end in sorted((line.bbox[0], line.bbox[2]) for line in lines):
         if spans and start < spans[-1][1]:

@@ -43,7 +43,7 @@ def reading_order(
 
 
 def in_reading_order(regions: Sequence[Region], lines: Sequence[Line] = ()) -> list[Region]:
-    """Regions sorted and numbered, page headers first and page footers last.
+    """Returns regions sorted and numbered, page headers first and page footers last.
 
     Those without a box stay behind the one before them.
 

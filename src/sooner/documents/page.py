@@ -17,7 +17,7 @@ Picture = np.ndarray
 
 @dataclass(frozen=True)
 class Line:
-    """Text on one line, without a gap in it as between columns.
+    """Text that stands on one line, without a gap in it as between columns.
 
     Attributes:
         text: words with single spaces between them, superscripts in `<sup>`.
@@ -41,7 +41,7 @@ class Line:
 
 @dataclass(frozen=True)
 class PageText:
-    """The text layer of a PDF page.
+    """The text layer that a PDF page has.
 
     Attributes:
         lines: as the file lists them, which is mostly the reading order.
@@ -135,7 +135,8 @@ class Page:
         return self.source.suffix.lower() == ".pdf"
 
     def crop(self, bbox: Sequence[float], margin: int = 0) -> Picture:
-        """A part of the picture with `margin` pixels around it, cut off at the page's edges.
+        """Returns a part of the picture with `margin` pixels around it, cut off at the page's
+        edges.
 
         Raises:
             SoonerError: the box is not on the page.
@@ -167,6 +168,6 @@ class BrokenPage:
 
     @property
     def error(self) -> SoonerError:
-        """To raise where a broken page shall stop everything."""
+        """Returns the error to raise where a broken page shall stop everything."""
         page = f", page {self.number}" if self.number else ""
         return SoonerError(f"'{self.source}'{page}: {self.reason}")

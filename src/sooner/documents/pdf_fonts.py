@@ -32,7 +32,7 @@ bold: PDFium guesses it from the width of stems, and says 625 for some regular f
 
 @dataclass(frozen=True)
 class Font:
-    """Style of a font (bold, monospaced, ...), from the font's name, flags and weight."""
+    """The style that a font's name, flags and weight give it (bold, monospaced, ...)."""
 
     bold: bool = False
     mono: bool = False

@@ -40,7 +40,7 @@ how much higher or lower what is on the same line does, in font sizes."""
 
 @dataclass(frozen=True)
 class Style:
-    """What all characters of one text object share.
+    """What all characters of one text object have in common.
 
     Attributes:
         size: in pixels.

@@ -52,7 +52,7 @@ def lines_of(runs: Iterable[Sequence[Word]], dividers: Dividers) -> list[Line]:
 
 @dataclass
 class Piece:
-    """Words beside each other, from left to right, without a gap as between columns.
+    """Words that stand beside each other, from left to right, without a gap as between columns.
 
     Attributes:
         words: none of them empty.

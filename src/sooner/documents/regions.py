@@ -30,7 +30,7 @@ def area(a: Box) -> float:
 
 
 def overlap(a: Box, b: Box) -> float:
-    """Area that two boxes share."""
+    """Returns the area that two boxes share."""
     return area((max(a[0], b[0]), max(a[1], b[1]), min(a[2], b[2]), min(a[3], b[3])))
 
 
@@ -129,7 +129,7 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Region:
-    """A part of a page (`r_i` of the HSD paper, section 3.1) with its drafts (`y~(i,k)`).
+    """A part of a page (`r_i` of the HSD paper, section 3.1) that has drafts (`y~(i,k)`).
 
     Drafts are as they were read: lines end in `\\n`, cells of a table in tabs or tables in HTML,
     formulas in LaTeX. `serialise` writes them as a target would.
@@ -167,7 +167,7 @@ class Region:
         return math.floor(x0), math.floor(y0), math.ceil(x1), math.ceil(y1)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; `from_json` reads it."""
+        """Returns plain data, which `from_json` reads."""
         return {
             "bbox": None if self.bbox is None else list(self.bbox),
             "label": self.label,
@@ -204,7 +204,7 @@ class Region:
 
 @dataclass(frozen=True)
 class PageDraft:
-    """A drafter's result for a page.
+    """The regions that a drafter returns for a page.
 
     Attributes:
         regions: in reading order.
@@ -226,7 +226,7 @@ class PageDraft:
         return [draft for region in self.regions for draft in region.drafts]
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data; `from_json` reads it."""
+        """Returns plain data, which `from_json` reads."""
         return {
             "drafter": self.drafter,
             "seconds": self.seconds,

@@ -103,7 +103,7 @@ def _middle(box: Box) -> tuple[float, float]:
 def drawn_tables(
     lines: Sequence[Line], rules: Sequence[Box], size: Size
 ) -> tuple[list[Region], list[Line]]:
-    """Tables between drawn lines, lattices first, and the lines of text of none.
+    """Returns tables between drawn lines, lattices first, and the lines of text of none.
 
     Args:
         lines: of the page, in pixels.

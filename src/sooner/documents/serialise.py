@@ -53,7 +53,8 @@ WRAPPERS = (("$$", "$$"), ("\\[", "\\]"), ("\\(", "\\)"), ("$", "$"))
 
 
 def reflowed(text: str) -> str:
-    """Lines of a paragraph in one, divided words whole again; blank lines and code stay."""
+    """Returns the lines of a paragraph as one, divided words whole again; blank lines and code
+    stay."""
     if FENCE in text:
         return text.strip()
     return "\n\n".join(_joined(part) for part in re.split(r"\n[ \t]*\n", text.strip()))

@@ -37,13 +37,13 @@ def read_table(text: str) -> Table:
 
 
 def to_html(table: Table) -> str:
-    """On one line, without a style."""
+    """Returns the table as HTML on one line, without a style."""
     rows = ("".join(_html_cell(cell) for cell in row) for row in table)
     return f"<table>{''.join(f'<tr>{row}</tr>' for row in rows)}</table>"
 
 
 def to_pipes(table: Table) -> str:
-    """Markdown; a cell that spans several stands in the first one."""
+    """Returns the table as Markdown; a cell that spans several stands in the first one."""
     rows = grid(table)
     if not rows:
         return ""
@@ -66,7 +66,7 @@ def to_tabs(table: Table) -> str:
 
 
 def grid(table: Table) -> list[list[str]]:
-    """Texts by row and column, all rows equally long."""
+    """Returns texts by row and column, all rows equally long."""
     return [
         ["" if entry.down or entry.right else entry.cell.text for entry in row]
         for row in _laid(table)

@@ -112,7 +112,8 @@ def _distinct(texts: Sequence[str]) -> list[str]:
 
 
 class AllOf:
-    """All drafters, whose texts become branches of the same regions; the first one's boxes lead.
+    """Runs all drafters, whose texts become branches of the same regions; the first one's boxes
+    lead.
 
     Args:
         drafters: one or more.

@@ -46,7 +46,7 @@ def needed(package: str, what: str) -> Any:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """No messages below warnings: these packages set their own level while they load."""
+    """Hides messages below warnings: these packages set their own level while they load."""
     before = logging.root.manager.disable
     logging.disable(max(before, logging.INFO))
     try:
@@ -186,7 +186,7 @@ MIN_SIDE = 12
 
 
 class OCR:
-    """Text detection and recognition by PP-OCR's models as ONNX, which ship with rapidocr.
+    """Reads text with PP-OCR's detection and recognition models as ONNX, which ship with rapidocr.
 
     Nothing is fetched from anywhere. Models are loaded when the first page comes.
 

@@ -18,7 +18,7 @@ VERSION, SIZE = ROUTES[0]
 
 @dataclass(frozen=True)
 class RecognitionModel:
-    """A recognition model of rapidocr.
+    """A recognition model that rapidocr can run.
 
     Attributes:
         language: rapidocr's name of what it is asked to read.

@@ -43,7 +43,7 @@ WHOLE = re.compile(r"|_res|_content_list|_middle")
 
 
 class SavedFiles:
-    """Files of a folder and the folders in it, or one file.
+    """Reads the files of a folder and of the folders in it, or one file.
 
     Args:
         root: a folder, or a file that is meant for every document.
@@ -100,7 +100,7 @@ SUFFIXES = (".md", ".markdown", ".txt", ".mmd")
 
 
 class PlainText:
-    """Paragraphs, headings, lists, tables and formulas of a text, without boxes.
+    """Makes regions of a text without boxes: paragraphs, headings, lists, tables and formulas.
 
     Args:
         path: a text for all documents, or a folder of texts that are called as the documents are:
@@ -172,7 +172,7 @@ def _label(text: str) -> str:
 
 
 class TextLayer:
-    """Words of the text layer, put together to lines and regions.
+    """Puts the words of the text layer together to lines and regions.
 
     Args:
         layout: finds boxes and their labels; without, sizes and gaps must do.

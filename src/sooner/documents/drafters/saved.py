@@ -18,7 +18,7 @@ from .plain import SavedFiles
 
 
 class Format(NamedTuple):
-    """A form of saved results: how to know it, and how to read a page's regions out of it.
+    """A form that saved results have: how to know it, and how to read a page's regions out of it.
 
     `read` gives `None` if the file is not about that page.
     """
@@ -47,7 +47,8 @@ FORMATS = {
 
 
 class SavedJson:
-    """Regions from files of PP-StructureV3, MinerU, docling, dots.ocr, or `PageDraft.to_json`.
+    """Reads regions from files of PP-StructureV3, MinerU, docling, dots.ocr, or
+    `PageDraft.to_json`.
 
     Args:
         path: a file, or a folder in which files are called as these programs call them for

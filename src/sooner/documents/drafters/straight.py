@@ -55,7 +55,7 @@ class Lie:
         return f"{' and '.join(done)} to be read"
 
     def straight(self, picture: Picture) -> Picture:
-        """The picture set straight, corners filled with the colour of the paper."""
+        """Returns the picture set straight, corners filled with the colour of the paper."""
         whole = np.rot90(picture, -self.turn // 90)
         if not self.skew:
             return np.ascontiguousarray(whole)

@@ -16,7 +16,7 @@ FENCES = ("markdown", "md")
 
 @dataclass(frozen=True)
 class FormAnswer:
-    """Regions that an answer lists itself.
+    """The regions that an answer lists itself.
 
     Attributes:
         regions: in the answer's order, one draft each at most; boxes in the form's own units.
@@ -112,7 +112,7 @@ def placed(box: Box, size: Size, frame: Size, maximum: int | None = None) -> tup
 
 
 def resized(regions: Sequence[Region], frame: Size | None, size: Size) -> list[Region]:
-    """Regions with boxes said in `frame`, in pixels of a picture of `size`."""
+    """Returns regions whose boxes are given in `frame`, in pixels of a picture of `size`."""
     if frame is None:
         return list(regions)
     x, y = size[0] / max(frame[0], 1), size[1] / max(frame[1], 1)
@@ -123,5 +123,5 @@ def resized(regions: Sequence[Region], frame: Size | None, size: Size) -> list[R
 
 
 def stripped(text: str) -> str:
-    """Without blanks at the ends of its lines, and lines around it."""
+    """Returns a text without blanks at the ends of its lines, and without blank lines around it."""
     return re.sub(r"[ \t]+(?=\n|$)", "", text).strip()

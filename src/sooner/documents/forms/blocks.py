@@ -12,7 +12,7 @@ from .base import PageForm
 
 
 class Blocks(PageForm):
-    """Markdown: blocks with blank lines between them.
+    """The form that Markdown has: blocks with blank lines between them.
 
     Args:
         style: of tables, formulas and headings.
@@ -41,7 +41,7 @@ class Blocks(PageForm):
 
 
 class Html(PageForm):
-    """HTML elements, one a line."""
+    """The form that writes HTML elements, one a line."""
 
     is_plain = True
     fences = ("html",)

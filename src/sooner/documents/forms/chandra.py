@@ -66,7 +66,7 @@ NUMBERED = re.compile(r"\d{1,3}\.\s")
 
 
 class Chandra(PageForm):
-    """One `div` a block, one behind the other.
+    """The form that writes a `div` for each block, one after the other.
 
     Args:
         side: width and height that boxes are said in: 1024 for Chandra 1, 1000 for 2.

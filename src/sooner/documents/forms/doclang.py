@@ -65,7 +65,7 @@ DROPPED = ("content", "layer", "label", "marker", "custom", "thread", "xref", "p
 
 
 class DocLang(DocTags):
-    """Elements one behind the other, each with four `<location value="..."/>`, tables in OTSL."""
+    """The form that writes elements with four `<location value="..."/>` each, tables in OTSL."""
 
     frame = (SIDE, SIDE)
     root, line = "doclang", ""
@@ -88,7 +88,7 @@ class DocLang(DocTags):
         return "</list>" if name else ""
 
     def read(self, text: str) -> FormAnswer:
-        """By the reader of DocTags, whose tags say the same."""
+        """Reads the answer as DocTags, whose tags mean the same."""
         return super().read(_as_doctags(text))
 
     def restored(self, text: str) -> str:

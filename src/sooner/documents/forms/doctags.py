@@ -108,7 +108,8 @@ class _Open:
 
 
 class DocTags(PageForm):
-    """Elements in tags with their boxes, tables in OTSL, formulas in LaTeX without dollars.
+    """The form that writes elements in tags with their boxes, tables in OTSL, formulas in LaTeX
+    without dollars.
 
     Attributes:
         root: name of the element around a page.

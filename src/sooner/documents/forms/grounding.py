@@ -79,7 +79,7 @@ class _Element:
 
 
 class Grounding(PageForm):
-    """Elements that begin with their label and box.
+    """The form whose elements begin with their label and box.
 
     Args:
         tags: `"ref-det"` for `<|ref|>text<|/ref|><|det|>[[x0, y0, x1, y1]]<|/det|>` and a line feed
