@@ -13,7 +13,7 @@ from ..engine.interface import Outcome
 
 @dataclass(frozen=True)
 class CommittedTokens:
-    """Tokens that were committed behind each other, with the target's state in front of each.
+    """Tokens that were committed one after the other, with the target's state before each.
 
     Attributes:
         states: `[rows, entries, hidden]`.
@@ -79,25 +79,25 @@ class CommittedTokens:
 
 
 class Backlog:
-    """Committed tokens that a draft model has not been fed yet."""
+    """Collects committed tokens that a draft model has not been fed yet."""
 
     def __init__(self) -> None:
         self._rounds: list[CommittedTokens] = []
 
     def add(self, outcome: Outcome) -> None:
-        """Take what a round committed."""
+        """Adds what a round committed."""
         self._rounds.append(CommittedTokens.of(outcome))
 
     def select_rows(self, rows: list[int]) -> None:
-        """Drop every row but `rows`."""
+        """Keeps the rows `rows` and drops the others."""
         self._rounds = [entry.select_rows(rows) for entry in self._rounds]
 
     def merge(self, other: Backlog, rows: int) -> None:
-        """Put the backlog of `rows` rows that have just begun, which is empty, behind."""
+        """Appends the empty backlog of `rows` rows that have just begun."""
         assert not other._rounds
         self._rounds = [entry.with_empty(rows) for entry in self._rounds]
 
     def take(self) -> CommittedTokens:
-        """All of it."""
+        """Returns all committed tokens, and empties the backlog."""
         rounds, self._rounds = self._rounds, []
         return CommittedTokens.joined(rounds)
