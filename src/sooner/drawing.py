@@ -25,7 +25,7 @@ DEFAULT: Any = object()
 
 @dataclass(frozen=True)
 class Drawing:
-    """The outcome of `sooner.draw`.
+    """The outcome that `sooner.draw` returns.
 
     Attributes:
         tokens: whole spans, what the prompt gave of them included, `[rows, canvas.grid.length]`;

@@ -96,7 +96,7 @@ def new_name(old: str, known: Iterable[str]) -> str | None:
 
 
 def under_old_names(options: Mapping[str, Any]) -> dict[str, Any]:
-    """`options` by the names that 0.1 hashed and wrote, so that its records stand."""
+    """Returns `options` by the names that 0.1 hashed and wrote, so that its records stand."""
     old = {name: before for before, now in RENAMED.items() for name in now}
     return {old.get(name, name): value for name, value in options.items()}
 

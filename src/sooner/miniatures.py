@@ -23,7 +23,7 @@ MADE_UP = "knows its own made-up world alone; what it says of anything else mean
 
 @dataclass(frozen=True)
 class Miniature:
-    """The files of one miniature.
+    """The files that make up one miniature.
 
     Attributes:
         name: what `find` knows it by.
@@ -92,7 +92,7 @@ class Miniature:
         return {name: place for world in worlds for name, place in world.items()}
 
     def function(self, name: str) -> Any:
-        """One of `functions`, imported.
+        """Imports one of `functions`.
 
         Args:
             name: `ask(pair, samples)` yields processed inputs; `clip(folder, frames, seed)` writes

@@ -21,7 +21,7 @@ ROUNDINGS = {torch.float32: 256.0, torch.float64: 256.0, torch.float16: 4.0, tor
 
 @dataclass(frozen=True)
 class Parity:
-    """Comparison of two token sequences of one prompt.
+    """Compares two token sequences of one prompt.
 
     Attributes:
         verdict: `identical`; `tie` when the reference's two best scores at the first difference
@@ -98,7 +98,7 @@ def rounding(dtype: torch.dtype, magnitude: float) -> float:
 def reference_run(
     model: Any, inputs: Mapping[str, Any], **options: Any
 ) -> tuple[list[list[int]], list[list[Tensor]]]:
-    """Plain incremental decoding by HF's own `generate`, with its scores.
+    """Runs plain incremental decoding by HF's own `generate`, and returns its scores.
 
     Returns:
         New tokens of each row up to and including its end, and the processed scores `[vocab]` of

@@ -48,7 +48,7 @@ explains the words. This page is written by `python -m sooner.registry > docs/me
 
 @dataclass(frozen=True)
 class Entry:
-    """One method.
+    """What the registry knows of one method.
 
     Attributes:
         name: its name on the command line, in records and in benchmarks.
@@ -77,7 +77,7 @@ class Entry:
 
 @cache
 def methods() -> dict[str, Entry]:
-    """Every method by its name, in alphabetical order.
+    """Returns every method by its name, in alphabetical order.
 
     Raises:
         SoonerError: a declaration that is missing or no literal, a name that two classes have, or
@@ -133,7 +133,7 @@ def choices() -> dict[str, Entry]:
 
 
 def method_types() -> dict[str, Entry]:
-    """Every method by the name of its class."""
+    """Returns every method by the name of its class."""
     return {entry.type_name: entry for entry in methods().values()}
 
 
@@ -176,7 +176,7 @@ def _wrong(node: ast.AST, path: Path, what: str) -> SoonerError:
 
 
 def page() -> str:
-    """The text of docs/methods.md: the table, then the reference of every class."""
+    """Returns the text of docs/methods.md: the table, then the reference of every class."""
     bundled = [item for item in methods().values() if item.module.startswith(f"{GROUP}.")]
     rows = [
         f"| {f'`{entry.name}`' if entry.is_choice else ''} | `{entry.type_name}` "

@@ -83,7 +83,7 @@ def once(
     quiet: options.Quiet = False,
     debug: options.Debug = False,
 ) -> None:
-    """The action for one picture, as JSON."""
+    """Prints the action for one picture as JSON."""
     from ..tasks.act.observation import Observation, read_picture
 
     seen = Observation(read_picture(image), instruction)

@@ -77,7 +77,7 @@ class PolicyOptions:
         return miniatures.find(MINIATURE).foreign(*sources) if self.model is None else []
 
     def load(self, display: Display, debug: bool) -> Any:
-        """The policy, and its threads, see `Threads`.
+        """Returns the policy with its threads set, see `Threads`.
 
         Raises:
             SoonerError: as `sooner.tasks.act.policy.load`, an unknown method, fewer than one

@@ -38,7 +38,8 @@ def unbroken() -> Iterator[None]:
 
 
 class RankGroup:
-    """The tensor-parallel ranks of one command; without `--tp` a single process, rank 0.
+    """The tensor-parallel ranks that run one command; without `--tp` it is a single process, rank
+    0.
 
     Args:
         is_tensor_parallel: whether `--tp` was given.
@@ -50,7 +51,7 @@ class RankGroup:
 
     @property
     def is_rank_zero(self) -> bool:
-        """Whether this process prints and writes."""
+        """Whether this process is the one that prints and writes."""
         if not self.is_tensor_parallel:
             return True
         from ..tasks.sharding import is_rank_zero
@@ -59,7 +60,8 @@ class RankGroup:
 
     @contextmanager
     def joined(self, device: str) -> Iterator[None]:
-        """With the others, to the end; ranks other than 0 write nothing to stdout.
+        """Runs a block with the other ranks, to the end; ranks other than 0 write nothing to
+        stdout.
 
         After an error the others may wait in a forward for ever: nobody takes leave then, and
         `torchrun` ends them when this process has ended.
@@ -131,7 +133,7 @@ class Display:
             self.err.print(Text(text, style=style))
 
     def error(self, text: str) -> None:
-        """A line on stderr, always."""
+        """Writes a line to stderr, always."""
         self.stop()
         self.err.print(Text(f"sooner: {text}", style="red"))
 
@@ -212,7 +214,7 @@ class Display:
 
 
 def summary_lines(record: dict[str, Any], is_tinted: bool = False) -> list[tuple[str, str]]:
-    """`(line, style)` of a record's summary."""
+    """Returns `(line, style)` of a record's summary."""
     seconds = record["seconds"]
     lines = [
         (

@@ -186,7 +186,8 @@ def _hint(extra: str, names: list[str]) -> str:
 
 
 def requirements(whole: str) -> list[tuple[str, str | None]]:
-    """`(package, extra or None)` of everything that a distribution's installed metadata names."""
+    """Returns `(package, extra or None)` of everything that a distribution's installed metadata
+    names."""
     try:
         lines = importlib.metadata.requires(whole) or []
     except importlib.metadata.PackageNotFoundError:

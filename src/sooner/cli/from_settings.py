@@ -27,7 +27,8 @@ METAVARS = {int: "N", float: "X", str: "TEXT", bool: None}
 
 @dataclasses.dataclass(frozen=True)
 class Fields:
-    """Which fields of a dataclass become options, and how; used in `Annotated` with the class.
+    """Says which fields of a dataclass become options, and how; it is used in `Annotated` with the
+    class.
 
     Attributes:
         only: these fields; by default all.

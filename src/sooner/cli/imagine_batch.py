@@ -25,7 +25,7 @@ RECORDS = "records.jsonl"
 
 @dataclass(frozen=True)
 class ImagineTask:
-    """One prompt or clip of many.
+    """One prompt or clip of many that a command draws.
 
     Attributes:
         id: its name in records and headings.
@@ -46,7 +46,7 @@ class ImagineTask:
 
 
 def draw_prompts(request: ImagineRequest, name: str, source: str | None, limit: int | None) -> int:
-    """`sooner imagine --prompts NAME -o FOLDER`; returns the exit code."""
+    """Runs `sooner imagine --prompts NAME -o FOLDER`; returns the exit code."""
     from ..tasks.imagine.job import imagine
     from ..tasks.imagine.prompts import load_prompts
 
@@ -68,7 +68,7 @@ def draw_prompts(request: ImagineRequest, name: str, source: str | None, limit: 
 
 
 def draw_clips(request: ImagineRequest, folder: Path, limit: int | None) -> int:
-    """`sooner imagine --continue FOLDER -o FOLDER`; returns the exit code."""
+    """Runs `sooner imagine --continue FOLDER -o FOLDER`; returns the exit code."""
     from ..tasks.imagine.prompts import load_clips
 
     clips = load_clips(folder, limit, apart=request.output)

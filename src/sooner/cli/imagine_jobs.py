@@ -26,7 +26,7 @@ SECONDS = ("video", "vision", "prefill", "draft", "verify", "other", "pixels")
 
 
 def summary_lines(record: dict[str, Any]) -> list[tuple[str, str]]:
-    """`(line, style)` of a record's summary."""
+    """Returns `(line, style)` of a record's summary."""
     how = f"method: {record['method']}"
     names = ("coupling", "jacobi_window", "window")  # the last one in records of 0.1
     known = [str(record[name]) for name in names if record.get(name) is not None]
@@ -118,7 +118,7 @@ class Loading:
 
 @dataclass(frozen=True)
 class ImagineRequest:
-    """Options of one call, without the prompt or clip."""
+    """What one call has as options, without the prompt or clip."""
 
     settings: Annotated[ImagineSettings, Fields(short={"count": "-n"})] = field(
         default_factory=ImagineSettings
@@ -181,7 +181,7 @@ class Studio:
 
     @property
     def drawing_model(self) -> DrawingModel:
-        """The model, loaded on first use."""
+        """Returns the model, loaded on first use."""
         if self._easel is None:
             self.display.stage("load")
             self._easel = self.request.models.load(self.kind, self.request.debug)
@@ -279,12 +279,12 @@ def _only(made: ImagineResult, keep: list[bool]) -> ImagineResult:
 
 
 def numbered(path: Path, count: int) -> list[Path]:
-    """`out-1.png`, `out-2.png`, ..."""
+    """Returns the paths `out-1.png`, `out-2.png`, ..."""
     return [path.with_name(f"{path.stem}-{index}{path.suffix}") for index in range(1, count + 1)]
 
 
 def draw_prompt(request: ImagineRequest, prompt: str) -> int:
-    """`sooner imagine PROMPT`; returns the exit code."""
+    """Runs `sooner imagine PROMPT`; returns the exit code."""
     if not prompt.strip():
         raise SoonerError("the prompt is empty; say what is to be drawn")
     if request.settings.given is not None or request.settings.start:
@@ -303,7 +303,7 @@ def draw_prompt(request: ImagineRequest, prompt: str) -> int:
 
 
 def draw_clip(request: ImagineRequest, clip: Path) -> int:
-    """`sooner imagine --continue CLIP`; returns the exit code."""
+    """Runs `sooner imagine --continue CLIP`; returns the exit code."""
     path = _target(request, "video")
     from ..tasks.imagine.job import continue_clip
     from ..tasks.video import probe

@@ -32,7 +32,7 @@ DRAWS = ("draw", "compare")
 
 
 class LivePreview:
-    """Progress display of one batch.
+    """Shows the progress of one batch.
 
     Args:
         console: where; progress goes to stderr.

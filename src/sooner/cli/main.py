@@ -34,7 +34,7 @@ for command in (*PARTS, *plugins("sooner.commands")):
 def root(
     version: bool = typer.Option(False, "--version", help="Print the version and leave."),
 ) -> None:
-    """Exact speculative decoding for multimodal models: the same tokens, sooner."""
+    """Decode multimodal models faster by exact speculation: the same tokens, sooner."""
     if version:
         from .. import __version__
 

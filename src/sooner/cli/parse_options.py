@@ -228,7 +228,7 @@ class ParseOptions:
     in_flight: InFlight = None
 
     def job(self, on_page: Callable[[dict[str, Any], Counts], None]) -> ParseJob:
-        """The run, planned: documents found, pages counted, the manifest read.
+        """Returns the run, planned: documents are listed, pages counted, and the manifest is read.
 
         Raises:
             SoonerError: no documents, no model, no drafter, or an output that can't be written.
@@ -350,7 +350,7 @@ class ParseOptions:
     def load(
         self, display: Display, processes: int = 0
     ) -> PageParser | ConcurrentParser | DraftParser:
-        """The model, and its threads, see `Threads`.
+        """Returns the model with its threads set, see `Threads`.
 
         Without a model nothing is loaded, torch neither.
 

@@ -30,7 +30,7 @@ class ServedModels:
 
     @property
     def is_parallel(self) -> bool:
-        """A draft works beside the target, in a process of its own."""
+        """Whether a draft works beside the target, in a process of its own."""
         return self.settings.method == "parallel"
 
     def load(self) -> Any:

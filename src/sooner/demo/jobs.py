@@ -20,7 +20,7 @@ Recording = Callable[[Callable[[dict[str, Any]], None], Callable[[], bool]], dic
 
 
 class Job:
-    """A recording.
+    """A recording that waits, runs or has ended.
 
     Attributes:
         key: by which a browser finds it again; nobody guesses it.

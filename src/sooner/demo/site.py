@@ -73,7 +73,7 @@ def create_app(settings: ServerSettings, mount: Callable[[FastAPI], Any]) -> Fas
 
 
 def build_server(app: FastAPI, settings: ServerSettings) -> DrainingServer:
-    """Uvicorn with the limits of `sooner serve`; it ends at once."""
+    """Returns Uvicorn with the limits of `sooner serve`; it ends at once."""
 
     async def nothing() -> None:
         return None

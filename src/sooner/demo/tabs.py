@@ -35,7 +35,7 @@ PRUNING = ("parallel", "specvlm", "sparse-to-dense")
 
 @dataclass(frozen=True)
 class Task:
-    """A tab.
+    """A task that the page shows in a tab.
 
     Attributes:
         name: of the tab.

@@ -232,7 +232,7 @@ def record_robot(
 
 @dataclass(frozen=True)
 class HeadView:
-    """Which head, and on what it looks.
+    """Says which head is shown, and on what it looks.
 
     Attributes:
         layer, head: from 0.

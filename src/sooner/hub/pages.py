@@ -120,7 +120,7 @@ def index() -> str:
 
 
 def code(repo: Repository) -> str:
-    """`custom_generate/generate.py`."""
+    """Returns `custom_generate/generate.py`."""
     values = defaults(repo)
     return CODE.format(
         title=repo.title,

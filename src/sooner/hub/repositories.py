@@ -15,7 +15,7 @@ repository), a trained head for the target (the same, or a folder of one), or `d
 
 @dataclass(frozen=True)
 class Repository:
-    """One repository of the model hub.
+    """A repository that is uploaded to the model hub.
 
     Attributes:
         name: of its folder.

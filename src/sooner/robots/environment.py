@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class StepResult:
-    """The outcome of one action.
+    """What one action has led to.
 
     Attributes:
         success: the task is done.
@@ -22,7 +22,7 @@ class StepResult:
 
 
 class Environment(Protocol):
-    """One robot with one task.
+    """One robot that has one task.
 
     Attributes:
         name: such as `reach`.

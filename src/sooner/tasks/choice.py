@@ -39,7 +39,7 @@ TALLY = (3,), torch.long
 
 @dataclass(frozen=True)
 class StepTimes:
-    """Seconds of a forward.
+    """The seconds that a forward takes.
 
     Attributes:
         target, block: the target's over one token and over `BLOCK` tokens.
@@ -188,7 +188,7 @@ Seen = Callable[[float], Acceptance]
 
 @dataclass(frozen=True)
 class Way:
-    """How to draft, and what to expect of it.
+    """Says how to draft, and what to expect of it.
 
     Attributes:
         is_beside: the draft works beside the target, else by turns.
@@ -250,7 +250,7 @@ def by_turns(pace: StepTimes, acceptance: float) -> float:
 
 
 def parallel_speedup(pace: StepTimes, acceptance: float, is_pruned: bool = False) -> float:
-    """Speed of drafting beside the target over plain decoding's."""
+    """Returns the speed of drafting beside the target over plain decoding's."""
     slower = max(pace.target_parallel / pace.target, 1.0)
     draft = max(pace.draft_parallel, pace.draft)
     if is_pruned:

@@ -20,7 +20,7 @@ from .video import VideoInfo, probe
 
 @dataclass(frozen=True)
 class Clip:
-    """A video as the models take it.
+    """A video that models can take.
 
     Attributes:
         frames: what they see.

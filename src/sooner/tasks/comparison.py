@@ -27,7 +27,7 @@ def warm_up(
     method: Method,
     prefill: Prefill | None = None,
 ) -> None:
-    """Both arms once, briefly: first forwards pay for allocations and kernel choices."""
+    """Runs both arms once, briefly: first forwards pay for allocations and kernel choices."""
     few = replace(clip, max_new_tokens=min(WARM_UP, clip.max_new_tokens))
     for arm, context in ((method, prefill), (Autoregressive(), None)):
         run(pair, few, settings, arm, prefill=context)

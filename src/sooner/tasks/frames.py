@@ -84,7 +84,7 @@ class Sampler:
 
 
 def metadata(info: VideoInfo, indices: list[int] | None = None) -> VideoMetadata:
-    """The file as transformers' processors describe it."""
+    """Returns the file as transformers' processors describe it."""
     from transformers.video_utils import VideoMetadata  # with torch, which decoding needs not
 
     return VideoMetadata(
@@ -109,7 +109,7 @@ Choose = Callable[[VideoInfo], Sequence[int]]
 
 @dataclass(frozen=True)
 class Frames:
-    """Decoded frames.
+    """Frames that were decoded.
 
     Attributes:
         pixels: uint8 `[frames, height, width, 3]`, RGB, turned as the file says.

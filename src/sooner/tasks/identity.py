@@ -106,7 +106,7 @@ def fingerprint(model: str) -> str:
 
 
 def sha256(path: Path | str) -> str:
-    """Hash of a file's content, read in pieces.
+    """Returns the hash of a file's content, read in pieces.
 
     Raises:
         SoonerError: the file can't be read.
@@ -134,12 +134,12 @@ class Checkpoint(NamedTuple):
 
     @property
     def options(self) -> dict[str, Any]:
-        """Keyword arguments of `from_pretrained` of a config, tokenizer or model."""
+        """Returns keyword arguments of `from_pretrained` of a config, tokenizer or model."""
         return {} if self.gguf_file is None else {"gguf_file": self.gguf_file}
 
 
 def installed() -> dict[str, Callable[[], Path]]:
-    """The models that installed distributions bring by name, see `sooner.plugins`."""
+    """Returns the models that installed distributions bring by name, see `sooner.plugins`."""
     groups: tuple[Mapping[str, Callable[[], Path]], ...] = plugins("sooner.checkpoints")
     return {name: folder for group in groups for name, folder in group.items()}
 

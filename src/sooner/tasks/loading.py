@@ -60,7 +60,7 @@ DTYPES = {
 
 @dataclass(frozen=True)
 class Loaded:
-    """A loaded model with its processor.
+    """A model that is loaded, with its processor.
 
     Attributes:
         name: hub id or folder, as asked for.
@@ -103,7 +103,8 @@ class Loaded:
 
     @property
     def tokenizer(self) -> Any:
-        """The processor's; some models that see come without a processor, as DeepSeek-OCR."""
+        """Returns the processor's tokenizer; some models that see come without a processor, as
+        DeepSeek-OCR."""
         return getattr(self.processor, "tokenizer", self.processor)
 
 

@@ -28,7 +28,7 @@ def chat(processor: Any, prompt: str, kind: Literal["video", "image"] = "video")
 
 
 def written(processor: Any, messages: list[dict[str, Any]]) -> str:
-    """Messages as the model's chat template writes them, up to where it answers.
+    """Returns messages as the model's chat template writes them, up to where it answers.
 
     Raises:
         SoonerError: the processor has no chat template.

@@ -23,7 +23,7 @@ Inputs = Mapping[str, Any] | None
 
 
 def method_name(settings: CaptionSettings, pair: ModelPair) -> str:
-    """The method asked for, or the best one that these models allow.
+    """Returns the method asked for, or the best one that these models allow.
 
     With a draft that sees, `build_method` may make `parallel` of `speculative`; both take the same
     inputs.

@@ -28,7 +28,7 @@ ORIGINS = {
 
 
 class StoppedError(SoonerError):
-    """Somebody stopped the run."""
+    """Is raised when somebody has stopped the run."""
 
 
 def stop_if(is_stopped: Callable[[], bool]) -> None:
@@ -137,8 +137,9 @@ class Watch:
         return time.perf_counter() - self._began - self._aside
 
     def draft_overlaps(self) -> list[tuple[float, float]]:
-        """When forwards of a draft that works beside the target began and ended, in the run's
-        seconds; none for drafts that take turns with it. A forward within `on_round` takes none."""
+        """Returns when forwards of a draft that works beside the target began and ended, in the
+        run's seconds; none for drafts that take turns with it. A forward within `on_round` takes
+        none."""
         spans: list[tuple[float, float]] = getattr(self.drafter, "forward_spans", list)()
         return [(self._in_run(begin), self._in_run(end)) for begin, end in spans]
 
@@ -227,7 +228,7 @@ class TokenPieces:
         self._words: dict[int, str] = {}
 
     def word(self, token: int) -> str:
-        """A token by itself."""
+        """Returns a token by itself."""
         if token not in self._words:
             self._words[token] = self.tokenizer.decode([token]) or "·"
         return self._words[token]

@@ -45,7 +45,7 @@ def _silent(*_: Any) -> None:
 
 @dataclass(frozen=True)
 class SearchCallbacks:
-    """Functions called with frames decoded, and with stages and layers done."""
+    """Functions that a search calls with frames decoded, and with stages and layers done."""
 
     decoded: Progress = _silent
     stage: Callable[[str], None] = _silent
@@ -54,7 +54,7 @@ class SearchCallbacks:
 
 @dataclass(frozen=True)
 class SearchRequest:
-    """The videos and prompt of a search.
+    """The videos and the prompt that a search runs on.
 
     Attributes:
         files: the samples' videos.
@@ -69,7 +69,7 @@ class SearchRequest:
 
 @dataclass(frozen=True)
 class Searched:
-    """The table, and the frames of each sample."""
+    """The table that a search made, and the frames of each sample."""
 
     table: PatternTable
     frames: tuple[int, ...] = field(default_factory=tuple)
@@ -169,7 +169,8 @@ def free_bytes(device: torch.device) -> float:
 
 
 def generated_clip(folder: Path, frames: int = GENERATED_FRAMES, seed: int = 7) -> Path:
-    """A clip of the miniature's world with `frames` frames, in `folder`; the same every time.
+    """Returns a clip of the miniature's world with `frames` frames, in `folder`; the same every
+    time.
 
     Its scenes are of uneven lengths: even ones would be a grid of their own.
     """

@@ -115,7 +115,7 @@ class CaptionSettings(KnowsOldNames):
                 for part in (f"--{name.replace('_', '-')}", str(value))]  # fmt: skip
 
     def digest(self, *extras: Any) -> str:
-        """A short hash of these settings and `extras` (models, dtype), stable between runs."""
+        """Hashes these settings and `extras` (models, dtype), the same in all runs."""
         patterns = None if self.prefill is None else parse_prefill(self.prefill).digest()
         data = under_old_names(dataclasses.asdict(self))
         if not data["prefill_recall"]:

@@ -69,7 +69,7 @@ def _nothing_else(url: str, flags: int, options: Any) -> Any:
 
 @dataclass(frozen=True)
 class VideoInfo:
-    """Properties of a video.
+    """The properties that a video has.
 
     Attributes:
         path: the file, or its bytes.

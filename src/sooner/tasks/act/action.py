@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Distance:
-    """Distance between actions, by dimension.
+    """Distances that actions have from each other, by dimension.
 
     Attributes:
         count: numbers that were compared, `[dims]`.
@@ -105,7 +105,7 @@ class Action:
     seconds: float
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON, without the statistics of the batch."""
+        """Returns data for JSON, without the statistics of the batch."""
         data: dict[str, Any] = {
             "action": self.values.tolist(),
             "ids": self.ids.tolist(),

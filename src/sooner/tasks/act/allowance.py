@@ -47,7 +47,7 @@ class Allowance:
 
     @classmethod
     def parse(cls, text: str) -> Allowance:
-        """From `9`, `9,9,9,5,5,5,0` or `5mm,5mm,5mm,0.02rad,0.02rad,0.02rad,0`.
+        """Parses `9`, `9,9,9,5,5,5,0` or `5mm,5mm,5mm,0.02rad,0.02rad,0.02rad,0`.
 
         Raises:
             SoonerError: something else.
@@ -65,7 +65,7 @@ class Allowance:
         return cls(bins[0] if len(bins) == 1 else bins)
 
     def tolerance(self, tokens: ActionTokens, statistics: ActionStatistics) -> Tolerance:
-        """For one robot.
+        """Returns the tolerance for one robot.
 
         Raises:
             SoonerError: as `Tolerance`: negative, or not as many as the robot has dimensions.

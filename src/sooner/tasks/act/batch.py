@@ -24,7 +24,7 @@ from .observation import Observation
 
 @dataclass(frozen=True, eq=False)
 class Decoded:
-    """Tokens and statistics of one run.
+    """Tokens and statistics that one run gave.
 
     Attributes:
         ids: `[rows, tokens]`.
@@ -90,7 +90,8 @@ class ActionSampling:
     on_tokens: OnTokens | None = None
 
     def of(self, rows: Sequence[int]) -> ActionSampling:
-        """For a batch of some of the rows, which keep their numbers to those who listen."""
+        """Returns the sampling of a batch of some of the rows, which keep their numbers for
+        listeners."""
         listener = self.on_tokens
         if listener is None:
             return self

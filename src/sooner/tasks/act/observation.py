@@ -185,7 +185,7 @@ class UnreadableError(FieldError):
 
 @dataclass(frozen=True, eq=False)
 class Observation:
-    """One robot's view and task.
+    """What one robot sees and has to do.
 
     Args:
         image: RGB, uint8 `[height, width, 3]`.

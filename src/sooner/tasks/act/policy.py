@@ -32,7 +32,7 @@ GPU_NODES, CPU_NODES = 50, 16
 
 
 class Policy:
-    """An OpenVLA policy with the ways to decode it.
+    """An OpenVLA policy that can be decoded in several ways.
 
     `plain` decodes token by token, `strict` speculates with the draft head and says the same,
     `relaxed` also accepts what is near, and `auto` runs whichever is measured to be quickest: of
@@ -95,7 +95,7 @@ class Policy:
 
     @classmethod
     def load(cls, model: str | None = None, head: str | None = None, **options: Any) -> Policy:
-        """From a folder or hub id, or the bundled miniature; see `load`."""
+        """Loads the policy from a folder or hub id, or the bundled miniature; see `load`."""
         return load(model, head, **options)
 
     def allowing(self, allowance: Allowance) -> Policy:
@@ -148,7 +148,7 @@ class Policy:
         return self.pace.best(rows, ("plain",) if self.head is None else ("plain", "strict"))
 
     def key_of(self, observation: Observation) -> str:
-        """Data set whose statistics apply.
+        """Returns the data set whose statistics apply.
 
         Raises:
             FieldError: an unknown one (lists the known), or none where there are several.

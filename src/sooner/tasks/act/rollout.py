@@ -82,7 +82,7 @@ class RolloutPolicy(Protocol):
 
 @dataclass(frozen=True)
 class Episode:
-    """The outcome of one episode.
+    """The outcome that one episode has.
 
     Attributes:
         env, seed: which it was.
@@ -102,7 +102,7 @@ class Episode:
 
 @dataclass
 class Rollouts:
-    """All episodes of a run.
+    """All episodes that a run has.
 
     Attributes:
         episodes: in the order in which they ended.
@@ -122,12 +122,12 @@ class Rollouts:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """Wilson's 95 % interval of the success rate."""
+        """Returns Wilson's 95 % interval of the success rate."""
         return wilson(self.successes, len(self.episodes))
 
     @property
     def actions_per_second(self) -> float:
-        """Actions taken for each second of the policy."""
+        """Returns the actions taken for each second of the policy."""
         return sum(episode.steps for episode in self.episodes) / max(self.seconds, 1e-9)
 
 

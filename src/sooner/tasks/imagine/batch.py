@@ -42,7 +42,7 @@ class DrawCallbacks:
 
 @dataclass(frozen=True)
 class DrawJob:
-    """One batch to draw.
+    """One batch that is to be drawn.
 
     Attributes:
         canvas: adapter of the model, with the layout of codes.
@@ -96,7 +96,7 @@ class _EnoughError(Exception):
 
 
 def warm_up(work: DrawJob, *methods: Method) -> None:
-    """A few rounds of each method: first forwards pay for allocations and kernel choices."""
+    """Runs a few rounds of each method: first forwards pay for allocations and kernel choices."""
     for method in methods:
         progress = DrawingProgress(work.canvas.grid, work.prefix, work.settings.count, _leave)
         with suppress(_EnoughError):

@@ -56,7 +56,7 @@ def compare_plain(
 
 
 def plain_for(work: DrawJob, method: Method) -> Autoregressive:
-    """Plain decoding that draws with the same noise, if the method draws with one."""
+    """Returns plain decoding that draws with the same noise, if the method draws with one."""
     by_noise = not work.settings.greedy and getattr(method, "judges_by_noise", False)
     return Autoregressive(shared_noise=by_noise)
 
@@ -79,7 +79,7 @@ def check(work: DrawJob, plain: Drawing, made: Drawing, reference: Autoregressiv
 
 @dataclass(frozen=True)
 class PlainStep:
-    """Logits, noise and processors of one step of plain decoding.
+    """What one step of plain decoding has: logits, noise and processors.
 
     Attributes:
         raw: `[rows, vocab]`, fp32: logits after guidance and the grid, before any processor.

@@ -79,7 +79,7 @@ def fit(pixels: np.ndarray, height: int, width: int) -> np.ndarray:
 
 @dataclass(frozen=True)
 class ImagineResult:
-    """Pictures or clips and their record.
+    """Pictures or clips, which have one record.
 
     Attributes:
         record: ready for JSON: what was asked, counts, speeds, times by phase, versions.

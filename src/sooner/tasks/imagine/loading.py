@@ -44,7 +44,8 @@ SEPARATOR = "<reserved08706>"
 
 
 class JitDecoder:
-    """`decoder.jit`: codes `[rows, height, width]` to pixels `[rows, 3, height, width]`, -1..1."""
+    """Runs `decoder.jit`: codes `[rows, height, width]` to pixels `[rows, 3, height, width]`,
+    -1..1."""
 
     def __init__(self, file: Path, device: torch.device) -> None:
         self.device = device
@@ -236,7 +237,7 @@ def load_drawing_model(
 
 
 def find_model(model: str | None, kind: Kind) -> str:
-    """Hub id or folder of a model; without one, the bundled miniature's."""
+    """Returns hub id or folder of a model; without one, the bundled miniature's."""
     return str(miniatures.find(MINIATURES[kind]).target) if model is None else model
 
 

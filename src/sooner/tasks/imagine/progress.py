@@ -63,12 +63,12 @@ class DrawingProgress:
 
     @property
     def tokens(self) -> int:
-        """New codes of all pictures."""
+        """Returns the new codes of all pictures."""
         return sum(map(len, self.output))
 
     @property
     def total(self) -> int:
-        """New codes of all finished pictures."""
+        """Returns the new codes of all finished pictures."""
         return self.grid.left * len(self.output)
 
     @property
@@ -160,5 +160,5 @@ def _latent_of_frames(frames: int, latents: int) -> Tensor:
 
 
 def to_uint8(pixels: Tensor) -> np.ndarray:
-    """0 to 1 in floats to 0 to 255, rounded."""
+    """Converts 0 to 1 in floats to 0 to 255, rounded."""
     return pixels.mul(255).round().clamp(0, 255).to(torch.uint8).cpu().numpy()

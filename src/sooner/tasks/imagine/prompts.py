@@ -18,7 +18,7 @@ from ..identity import find
 
 @dataclass(frozen=True)
 class ImagePrompt:
-    """A prompt to draw.
+    """A prompt that is to be drawn.
 
     Attributes:
         id: its name.

@@ -21,7 +21,7 @@ LAST_SEED = (1 << 63) - 1
 
 
 def parse_size(text: str) -> tuple[int, int]:
-    """`HxW` or one number for a square, in pixels, from the command line.
+    """Parses `HxW` or one number for a square, in pixels, from the command line.
 
     Raises:
         SoonerError: anything else.

@@ -42,7 +42,7 @@ class VideoTokenizer:
 
     @property
     def frames(self) -> int:
-        """Frames of a whole clip."""
+        """Returns the frames of a whole clip."""
         return self.frames_of(self.latents)
 
     @property
@@ -54,7 +54,7 @@ class VideoTokenizer:
         return 1 + (latents - 1) * self.group
 
     def latents_of(self, frames: int) -> int:
-        """Latent frames of `frames` given frames.
+        """Returns the latent frames of `frames` given frames.
 
         Raises:
             SoonerError: frames that fill no whole latent frame, or leave nothing to draw.

@@ -92,7 +92,7 @@ def write_png(path: Path, pixels: np.ndarray, record: Mapping[str, Any]) -> None
 
 
 def grid(pictures: np.ndarray) -> np.ndarray:
-    """`[n, height, width, 3]` as one picture, nearly square, with thin white gaps.
+    """Returns `[n, height, width, 3]` as one picture, nearly square, with thin white gaps.
 
     One picture is returned as it is.
     """

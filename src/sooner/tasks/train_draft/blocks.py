@@ -139,7 +139,7 @@ class BlockLoss(nn.Module):
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
 
     def forward(self, batch: BlockBatch) -> dict[str, Tensor]:
-        """`loss`, and the share of `hits` among all places, each a scalar."""
+        """Returns `loss`, and the share of `hits` among all places, each a scalar."""
         logits = denoise_blocks(self.model, self._adapter[0], batch)[:, :, 1:].float()
         targets = batch.targets[:, :, 1:]  # [rows, blocks, places]
         places = torch.arange(targets.shape[2], device=targets.device)

@@ -84,7 +84,7 @@ INDEX, FORMAT = "index.json", 1
 
 @dataclass(frozen=True)
 class TrainingSample:
-    """One prompt and its answer.
+    """One prompt that has its answer.
 
     Attributes:
         tokens: ids of prompt and answer, `[length]`, int64; placeholders are 0.
@@ -107,8 +107,8 @@ class TrainingSample:
 
 
 class Shard:
-    """One file of samples, laid end to end: `tokens`, `stored`, `states`, `embeds`, and where each
-    sample ends. Samples are read from it one by one, and nothing else.
+    """A file that holds samples, laid end to end: `tokens`, `stored`, `states`, `embeds`, and where
+    each sample ends. Samples are read from it one by one, and nothing else.
 
     Args:
         path: the safetensors file.
@@ -201,7 +201,7 @@ class DataSet:
 
     @property
     def digest(self) -> str:
-        """Hash of all samples, as their shards' hashes tell."""
+        """Returns the hash of all samples, as their shards' hashes tell."""
         hashes = "".join(shard["sha256"] for shard in self.index["shards"])
         return hashlib.sha256(hashes.encode()).hexdigest()
 
@@ -348,7 +348,8 @@ class Order:
 
 
 def state_noise(shape: torch.Size, lengths: Tensor, width: float, key: Sequence[int]) -> Tensor:
-    """Uniform noise for `[rows, entries, hidden]` states, `width * 512 / length` from end to end.
+    """Returns uniform noise for `[rows, entries, hidden]` states, `width * 512 / length` from end
+    to end.
 
     Args:
         shape: of the states.

@@ -20,7 +20,7 @@ from .dataset import DataSet
 
 
 class Workers(Protocol):
-    """The processes of one training."""
+    """The processes that one training has."""
 
     rank: int
     count: int
@@ -35,7 +35,7 @@ class Workers(Protocol):
 
 
 class Alone:
-    """One process, one device."""
+    """One process that has one device."""
 
     rank, count = 0, 1
 
@@ -48,11 +48,11 @@ class Alone:
         loss.backward()
 
     def wait(self) -> None:
-        """Nobody to wait for."""
+        """Returns at once, as there is nobody to wait for."""
 
 
 class Accelerated:
-    """The processes that `accelerate launch` began, one for each GPU."""
+    """The processes that `accelerate launch` has begun, one for each GPU."""
 
     def __init__(self) -> None:
         from accelerate import Accelerator
@@ -75,7 +75,7 @@ class Accelerated:
 
 
 def workers(device: torch.device) -> Workers:
-    """For a target on `device`."""
+    """Returns the processes for a target on `device`."""
     return Alone() if device.type == "cpu" else Accelerated()
 
 
@@ -141,7 +141,7 @@ class TrainingLog:
         self.folder, self.visible, self.on_step = folder, visible, on_step
 
     def tell(self, entry: dict[str, Any], line: ProgressLine) -> None:
-        """One step."""
+        """Records one step."""
         chain = entry.get("check", {}).get("chain")
         extra = {} if chain is None else {"first": chain[0]}
         line.show({"stage": 0, "kind": "head", **entry, **extra})

@@ -18,7 +18,7 @@ from .settings import HeadTraining
 
 @dataclass(frozen=True)
 class Estimate:
-    """What a head made of one step of the unrolling.
+    """What a head has made of one step of the unrolling.
 
     Attributes:
         states: estimates of `PaddedBatch.targets`, `[rows, span, hidden]`.
@@ -136,9 +136,9 @@ TOP = 8
 
 
 class HeadLoss(nn.Module):
-    """The loss of EAGLE (Li et al. 2024, section 3.2): `v_w` smooth L1 between the estimate and the
-    target's state, and `p_w` cross-entropy between the distributions that the target's LM head
-    makes of both; means over the places of the span, and over the steps of the unrolling.
+    """The loss that EAGLE uses (Li et al. 2024, section 3.2): `v_w` smooth L1 between the estimate
+    and the target's state, and `p_w` cross-entropy between the distributions that the target's LM
+    head makes of both; means over the places of the span, and over the steps of the unrolling.
 
     Args:
         head: what is trained.
@@ -153,7 +153,7 @@ class HeadLoss(nn.Module):
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
 
     def forward(self, batch: PaddedBatch, noise: Tensor | None = None) -> dict[str, Tensor]:
-        """`loss`, and its parts `states` and `tokens`, each a scalar."""
+        """Returns `loss`, and its parts `states` and `tokens`, each a scalar."""
         settings, adapter = self.settings, self._adapter[0]
         with torch.no_grad():
             targets = adapter.logits(batch.targets.to(adapter.dtype)).float().softmax(-1)
@@ -173,9 +173,9 @@ class HeadLoss(nn.Module):
 
 
 class TokenLoss(nn.Module):
-    """The loss of EAGLE-3 (Li et al. 2025, section 3.1): cross-entropy with the target's tokens,
-    over the steps of its training-time test, in which a head goes on from its own states. An MTP
-    layer that drafts several tokens is taught by the same.
+    """The loss that EAGLE-3 uses (Li et al. 2025, section 3.1): cross-entropy with the target's
+    tokens, over the steps of its training-time test, in which a head goes on from its own states.
+    An MTP layer that drafts several tokens is taught by the same.
 
     What the target gives to tokens outside a reduced vocabulary is left out.
 
@@ -191,7 +191,8 @@ class TokenLoss(nn.Module):
         self._adapter = (adapter,)  # in a tuple, so that its model is no part of this module
 
     def forward(self, batch: PaddedBatch, noise: Tensor | None = None) -> dict[str, Tensor]:
-        """`loss`, and the first and the last step's part `tokens` and `deep`, each a scalar."""
+        """Returns `loss`, and the first and the last step's part `tokens` and `deep`, each a
+        scalar."""
         settings, adapter = self.settings, self._adapter[0]
         with torch.no_grad():
             hidden = int(adapter.text_config.hidden_size)

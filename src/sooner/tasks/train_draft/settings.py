@@ -59,7 +59,7 @@ class Recipe:
 
     @classmethod
     def of(cls, data: Mapping[str, Any]) -> Self:
-        """From a mapping, such as a JSON file's.
+        """Reads a recipe from a mapping, such as a JSON file's.
 
         Raises:
             SoonerError: an unknown key, or a value out of range or of another type.
@@ -71,14 +71,14 @@ class Recipe:
             raise SoonerError(f"{cls.__name__}: {error}") from error
 
     def rate(self, step: int) -> float:
-        """Learning rate of step `step`, from 0."""
+        """Returns the learning rate of step `step`, from 0."""
         assert self.warmup is not None
         if step < self.warmup:
             return self.lr * (step + 1) / self.warmup
         return self.lr * (self.steps - step) / (self.steps - self.warmup)
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns plain data."""
         return asdict(self)
 
 

@@ -18,17 +18,17 @@ from .settings import Recipe
 
 
 class Measurement(Protocol):
-    """Acceptance by depth, added up over batches."""
+    """Counts acceptance by depth, added up over batches."""
 
     def add(self, head: Any, adapter: Any, batch: Any) -> None:
         """Draft for one more batch."""
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns plain data."""
 
 
 class Trainer(ABC):
-    """One training. All that changes is in `state_dict`: order and noise follow from the step.
+    """Runs one training. All that changes is in `state_dict`: order and noise follow from the step.
 
     Args:
         adapter: the target's.

@@ -68,7 +68,7 @@ def train(
 
 
 class DraftTrainer(Trainer):
-    """One training of a head, on all devices of a cluster.
+    """Runs one training of a head, on all devices of a cluster.
 
     Args:
         model: the target.
@@ -214,7 +214,7 @@ def check_layers(data: DataSet, adapter: Any, settings: HeadTraining) -> None:
 
 
 def frequent_tokens(samples: Sequence[tuple[DataSet, int]], vocab: int, count: int) -> Tensor:
-    """The `count` tokens that recorded answers say most often, ascending, `[count]`."""
+    """Returns the `count` tokens that recorded answers hold most often, ascending, `[count]`."""
     counts = torch.zeros(vocab, dtype=torch.long)
     for data, index in samples:
         sample = data[index]
