@@ -61,6 +61,37 @@ def test_docstrings_begin_with_a_subject_or_a_verb(tree: Path) -> None:
     assert "src/a.py:1: the docstring begins with 'Of one tree.'" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("sentence", "is_fine"),
+    [
+        ("Returns the rows.", True),
+        ("Draft tokens for each row.", True),
+        ("A page that a rule can evict.", True),
+        ("Rows that share graphs.", True),
+        ("The task that the page shows (Li et al. 2025) beside others.", True),
+        ("Number of rows.", False),
+        ("The rows of `one.that(is)` long.", False),
+        ("Rows, by page. They are sorted.", False),
+    ],
+)
+def test_a_public_docstring_of_the_library_has_a_verb(
+    tree: Path, sentence: str, is_fine: bool
+) -> None:
+    folder = tree / "src" / "sooner" / "engine"
+    folder.mkdir(parents=True)
+    (tree / "src" / "a.py").write_text(RENAMED)
+    (folder / "b.py").write_text(
+        f'class Public:\n    """{sentence}"""\n\n\nclass _Private:\n    """Number of rows."""\n'
+    )
+    done = run("words.py", "src", cwd=tree)
+    assert done.returncode == int(not is_fine), done.stdout
+    assert ("src/sooner/engine/b.py:1: Public: no verb in" in done.stdout) is not is_fine
+    folder.rename(folder.with_name("serve"))
+    done = run("words.py", "src", cwd=tree)
+    assert done.returncode == 0
+    assert ("not refused yet: src/sooner/serve/ 1" in done.stdout) is not is_fine
+
+
 def test_a_table_renames_locals_parameters_keywords_and_fields(tree: Path) -> None:
     pytest.importorskip("libcst")
     (tree / "table.tsv").write_text(TABLE)
