@@ -7,17 +7,17 @@ from typing import Annotated
 import typer
 
 from sooner.cli import options
+from sooner.cli.from_settings import from_settings
 
-from .bench_parts import Json, count, run_bench
+from ..bench import fields
+from ..bench.soak.settings import SoakSettings
+from .bench_parts import Json, run_bench
 
 
+@from_settings
 def soak(
-    minutes: Annotated[
-        float, typer.Option(metavar="N", min=0.1, help="Of load; settling comes on top.")
-    ] = 30.0,
-    processes: Annotated[int, count("Processes of clients.")] = 2,
-    threads: Annotated[int, count("Clients of each.")] = 4,
-    seed: Annotated[int, typer.Option(metavar="S", help="Of what clients do.")] = 20_261_123,
+    *,
+    settings: Annotated[SoakSettings, fields.options(SoakSettings)],
     json: Json = None,
     debug: options.Debug = False,
 ) -> None:
@@ -27,9 +27,7 @@ def soak(
     documented, memory, descriptors or processes that stay, an end that is not clean.
     """
     from ..bench.soak.run import run
-    from ..bench.soak.settings import SoakSettings
 
-    settings = SoakSettings(minutes=minutes, processes=processes, threads=threads, seed=seed)
     result = run_bench(run, settings, json, debug)
     for message in (*result["broken"], *result["faults"]):
         typer.echo(message, err=True)

@@ -6,7 +6,7 @@ from ..declared import Data
 from ..render import Page, Table
 
 LOOK = ("seconds", "rss", "children_rss", "descriptors", "threads", "children")
-"""What a look in the JSON holds, in its order; see `server.ServerLook`."""
+"""What a look in the JSON holds, in its order; see `SoakedServer.look`."""
 ROWS = 10
 """Looks that the table of memory shows."""
 
@@ -72,7 +72,8 @@ PAGE = Page(
             "Laws", "laws",
             (
                 (lambda row: "kept" if row["holds"] else "**broken**", "", "{}"),
-                ("law", "law", "{}"), ("told", "seen", "{}"),
+                ("law", "law", "{}"),
+                (lambda row: row.get("report", row.get("told")), "seen", "{}"),
             ),
         ),
         Table(

@@ -1,14 +1,26 @@
-"""Well-formed requests whose answers are always the same, and what their answers say."""
+"""Well-formed requests whose answers are always the same, the files that they show, and answers."""
 
 from __future__ import annotations
 
 import base64
+import io
 import json
+import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 CHAT, TEXT = "/v1/chat/completions", "/v1/completions"
 PROMPT = "describe the scenes in order ."
+CLIPS, PICTURES = 3, 3
+VARIANTS = 24
+"""Contents of each file that show the same: so few that caches have all of them before half of a
+soak is over, as what they keep is not what is looked for."""
+LARGE = 4000
+"""Pixels of a side of a picture that takes a while to decode: 48 MB as RGB."""
+
+Answer = tuple[tuple[str, str], ...]
+"""What an answer says: of each choice its text and why it ended."""
 
 
 @dataclass(frozen=True)
@@ -19,7 +31,7 @@ class SoakRequest:
         name: such as `chat clip`.
         path: where it is sent.
         body: without `stream`.
-        media: names of `Media` of the user's message, in their order.
+        media: names of files of the user's message, in their order.
     """
 
     name: str
@@ -28,7 +40,7 @@ class SoakRequest:
     media: tuple[str, ...] = ()
 
     def encoded(self, urls: dict[str, str], **more: Any) -> bytes:
-        """The body as it is sent.
+        """Return the body as it is sent.
 
         Args:
             urls: data URIs of its media.
@@ -36,59 +48,54 @@ class SoakRequest:
         """
         body = {**self.body, **more}
         if self.path == CHAT:
-            parts: list[dict[str, Any]] = []
-            for name in self.media:
-                kind = "video_url" if name.startswith("clip") else "image_url"
-                parts.append({"type": kind, kind: {"url": urls[name]}})
+            parts = [media_part(name, urls[name]) for name in self.media]
             parts.append({"type": "text", "text": body.pop("text")})
             content: Any = parts if self.media else parts[0]["text"]
             body["messages"] = [{"role": "user", "content": content}]
         return json.dumps(body).encode()
 
 
-@dataclass(frozen=True)
-class SoakAnswer:
-    """What an answer says: of each choice its text and why it ended."""
+def media_part(name: str, url: str) -> dict[str, Any]:
+    """Return the part of a message that shows a file."""
+    kind = "video_url" if name.startswith("clip") else "image_url"
+    return {"type": kind, kind: {"url": url}}
 
-    choices: tuple[tuple[str, str], ...]
 
-    @staticmethod
-    def of(data: dict[str, Any]) -> SoakAnswer:
-        """Reads an answer that came whole."""
-        choices = []
-        for choice in sorted(data["choices"], key=lambda choice: choice["index"]):
-            text = choice["message"]["content"] if "message" in choice else choice["text"]
-            choices.append((text or "", choice["finish_reason"]))
-        return SoakAnswer(tuple(choices))
+def read_answer(data: dict[str, Any]) -> Answer:
+    """Read an answer that came whole."""
+    choices = sorted(data["choices"], key=lambda choice: choice["index"])
+    texts = [each["message"]["content"] if "message" in each else each["text"] for each in choices]
+    reasons = [choice["finish_reason"] for choice in choices]
+    return tuple((text or "", reason) for text, reason in zip(texts, reasons, strict=True))
 
-    @staticmethod
-    def of_stream(raw: bytes) -> SoakAnswer:
-        """Reads a stream.
 
-        Raises:
-            ValueError: it is none, has no end, or tells of an error.
-        """
-        frames = raw.split(b"\n\n")
-        if frames[-2:] != [b"data: [DONE]", b""]:
-            raise ValueError(f"the stream ends with {raw[-200:]!r}")
-        texts: dict[int, str] = {}
-        reasons: dict[int, str] = {}
-        for frame in frames[:-2]:
-            if frame == b": ping":
-                continue
-            data = json.loads(frame.removeprefix(b"data: "))
-            if "error" in data:
-                raise ValueError(f"the stream ends with {data['error']}")
-            for choice in data["choices"]:
-                piece = choice["delta"].get("content") if "delta" in choice else choice["text"]
-                texts[choice["index"]] = texts.get(choice["index"], "") + (piece or "")
-                if choice.get("finish_reason"):
-                    reasons[choice["index"]] = choice["finish_reason"]
-        return SoakAnswer(tuple((texts[index], reasons.get(index, "")) for index in sorted(texts)))
+def read_stream(raw: bytes) -> Answer:
+    """Read a stream.
+
+    Raises:
+        ValueError: it is none, has no end, or tells of an error.
+    """
+    frames = raw.split(b"\n\n")
+    if frames[-2:] != [b"data: [DONE]", b""]:
+        raise ValueError(f"the stream ends with {raw[-200:]!r}")
+    texts: dict[int, str] = {}
+    reasons: dict[int, str] = {}
+    for frame in frames[:-2]:
+        if frame == b": ping":
+            continue
+        data = json.loads(frame.removeprefix(b"data: "))
+        if "error" in data:
+            raise ValueError(f"the stream ends with {data['error']}")
+        for choice in data["choices"]:
+            piece = choice["delta"].get("content") if "delta" in choice else choice["text"]
+            texts[choice["index"]] = texts.get(choice["index"], "") + (piece or "")
+            if choice.get("finish_reason"):
+                reasons[choice["index"]] = choice["finish_reason"]
+    return tuple((texts[index], reasons.get(index, "")) for index in sorted(texts))
 
 
 def requests() -> list[SoakRequest]:
-    """All that a soak asks for, of a model that sees clips and pictures."""
+    """Return all that a soak asks for, of a model that sees clips and pictures."""
     drawn: dict[str, Any] = {"temperature": 1.0}
     made: list[SoakRequest] = []
 
@@ -120,9 +127,54 @@ def requests() -> list[SoakRequest]:
     return made
 
 
-CLIPS, PICTURES = 3, 3
+def contents(sample: Path, seed: int) -> dict[str, bytes]:
+    """Return the files that requests show, by name.
+
+    Args:
+        sample: the miniature's own clip, which is the first.
+        seed: of the others.
+    """
+    from ..clips import rendered
+
+    with tempfile.TemporaryDirectory() as folder:
+        more = [path.read_bytes() for path in rendered(Path(folder), CLIPS - 1, seed, 4).files]
+    made = {f"clip-{number}": clip for number, clip in enumerate([sample.read_bytes(), *more])}
+    for number in range(PICTURES):
+        made[f"picture-{number}"] = png(96 + 16 * number, seed + number)
+    return made
 
 
-def data_uri(kind: str, content: bytes) -> str:
-    """Content as a URL."""
+def png(side: int, seed: int, noise: bool = True) -> bytes:
+    """Return a square picture; without noise of one colour, and a small file whatever its size."""
+    import numpy as np
+    from PIL import Image
+
+    draw = np.random.default_rng(seed)
+    if noise:
+        picture = Image.fromarray(draw.integers(0, 256, (side, side, 3), dtype=np.uint8))
+    else:
+        picture = Image.new("RGB", (side, side), tuple(draw.integers(0, 256, 3).tolist()))
+    stream = io.BytesIO()
+    picture.save(stream, "PNG")
+    return stream.getvalue()
+
+
+def truncated() -> bytes:
+    """Return a large picture that is decoded almost to its end before it is seen to be damaged."""
+    whole = png(LARGE, 0, noise=False)
+    return whole[: len(whole) * 9 // 10]
+
+
+def url_of(name: str, content: bytes, variant: int = 0) -> str:
+    """Return a data URI.
+
+    Args:
+        variant: above 0 the content has bytes behind it that decoders skip, so that it is another:
+            a free box of MP4; what follows the end of a PNG is not read.
+    """
+    is_clip = name.startswith("clip")
+    if variant:
+        salt = variant.to_bytes(4, "big")
+        content += (8 + len(salt)).to_bytes(4, "big") + b"free" + salt if is_clip else salt
+    kind = "video/mp4" if is_clip else "image/png"
     return f"data:{kind};base64,{base64.b64encode(content).decode()}"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sooner.checks import check_fields, option
+
 MAX_SLOPE = 1.0
 """MiB a minute that the server may grow once it is warm: the upper end of the interval."""
 WINDOWS = 30
@@ -14,7 +16,7 @@ SPARE = 4
 """Descriptors and threads that an idle server may have more than at the beginning."""
 SETTLE_SECONDS = 30.0
 """What an idle server is given to close connections: `head_seconds` (15), twice."""
-PATIENCE = 240.0
+TIMEOUT = 240.0
 """Seconds after which an answer counts as lost."""
 DOCUMENTED = frozenset({200, 400, 401, 403, 404, 405, 408, 413, 429, 503, 504})
 """Statuses of docs/serve.md."""
@@ -22,22 +24,11 @@ OVERSIZED = 70_000_000
 """Bytes of a body that is too large: `--max-body` is 64 MiB by default."""
 
 MIX: dict[str, float] = {
-    "ask": 60.0,
-    "slow-reader": 4.0,
-    "deadline": 4.0,
-    "hang-up": 6.0,
-    "hang-up-in-body": 2.0,
-    "truncated-body": 2.0,
-    "malformed": 4.0,
-    "wrong-type": 4.0,
-    "broken-media": 4.0,
-    "too-long": 2.0,
-    "stranger": 2.0,
-    "oversized": 0.7,
-    "oversized-chunked": 0.7,
-    "burst": 0.6,
-}
-"""How often clients do what, in parts; see `faults`. Kills have a clock of their own."""
+    "ask": 60.0, "slow-reader": 4.0, "deadline": 4.0, "hang-up": 6.0, "hang-up-in-body": 2.0,
+    "truncated-body": 2.0, "malformed": 4.0, "wrong-type": 4.0, "broken-media": 4.0,
+    "too-long": 2.0, "stranger": 2.0, "oversized": 0.7, "oversized-chunked": 0.7, "burst": 0.6,
+}  # fmt: skip
+"""How often clients do what, in parts; see `clients.ACTS`. Kills have a clock of their own."""
 
 
 @dataclass(frozen=True)
@@ -45,26 +36,30 @@ class SoakSettings:
     """Settings of a run.
 
     Attributes:
-        minutes: of load.
-        model: what is served.
-        processes, threads: clients, and threads of each.
-        max_queue: requests that wait, few enough for bursts to be refused.
-        kv_memory: of the server's keys and values: full of prefixes before the load, and too little
-            for eight rows of clips, so that rows have to make room.
-        sample_seconds: between two looks at the server's memory.
-        kill_seconds: between two kills of a process that decodes.
-        seed: of what clients do.
+        minutes: Minutes of load; settling comes on top.
+        model: What is served.
+        processes: Processes of clients.
+        threads: Clients of each process.
+        max_queue: Requests that wait, few enough for bursts to be refused.
+        kv_memory: Of the server's keys and values: full of prefixes before the load, and too little
+            for eight rows of clips, so that rows have to be evicted.
+        sample_seconds: Seconds between two looks at the server's memory.
+        kill_seconds: Seconds between two kills of a process that decodes.
+        seed: Of what clients do.
     """
 
-    minutes: float = 30.0
+    minutes: float = option(30.0, 0.1)
     model: str = "miniature"
-    processes: int = 2
-    threads: int = 4
-    max_queue: int = 16
+    processes: int = option(2, 1)
+    threads: int = option(4, 1)
+    max_queue: int = option(16, 1)
     kv_memory: str = "64MiB"
-    sample_seconds: float = 2.0
-    kill_seconds: float = 15.0
+    sample_seconds: float = option(2.0, 0, above=True)
+    kill_seconds: float = option(15.0, 0, above=True)
     seed: int = 20_261_123
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")
 
     @property
     def burst(self) -> int:
