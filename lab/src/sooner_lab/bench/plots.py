@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,6 +14,9 @@ from sooner.errors import SoonerError
 from .declared import Data, Rows, Value, rows_of, value_of
 
 # Okabe and Ito's colours, which stay apart for the colour-blind; markers differ as well.
+TITLE_CHARS = 12
+"""Letters of a title that fit into an inch."""
+
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#777777")
 MARKERS = "osD^vPx*"
 
@@ -101,7 +105,8 @@ class Figure:
         columns = min(self.columns or len(panels), len(panels))
         down = -(-len(panels) // columns)
         figure = Canvas(figsize=(width * columns, height * down), layout="constrained")
-        figure.suptitle(self.title or self.caption, fontsize=11)
+        title = textwrap.fill(self.title or self.caption, int(TITLE_CHARS * width * columns))
+        figure.suptitle(title, fontsize=11)
         axes = figure.subplots(down, columns, squeeze=False).ravel()
         for axis in axes[len(panels) :]:
             axis.set_visible(False)
