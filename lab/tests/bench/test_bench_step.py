@@ -15,21 +15,14 @@ import torch
 from torch._subclasses.fake_tensor import DataDependentOutputException
 
 import sooner
-from bench.static_slots import FACTORY, build
 from sooner.cli.main import main
 from sooner.engine.interface import Outcome
 from sooner.engine.stats.timing import Timeline
 from sooner.engine.tree import Tree
 from sooner.methods.chain_draft import ChainDrafter
-from sooner_lab.bench.step import engine, factories, rounds, shapes
-from sooner_lab.bench.step.guard import (
-    IndexRanges,
-    NoWaiting,
-    OutOfRangeError,
-    StepWaitsError,
-    Waits,
-)
-from sooner_lab.bench.step.modes import fake_cuda
+from sooner.methods.rules import follow_choices
+from sooner_lab.bench.step import engine, rounds
+from sooner_lab.bench.step.guard import NoWaiting, StepWaitsError, Waits, fake_cuda
 from sooner_lab.bench.step.run import counted, faults, static_row
 from sooner_lab.bench.step.settings import LAW, StepSettings
 from sooner_lab.bench.step.simulated import DEVICE, simulated_device, to_device
@@ -64,7 +57,7 @@ def skip_where_hf_reads() -> None:
     """Older releases of transformers read the length of a static cache on the host, which fake
     memory has no answer to: there is nothing to compare with."""
     try:
-        static_row(factories.HF[1], StepSettings(("plain",)), compiles=False)
+        static_row(engine.HF[1], StepSettings(("plain",)), compiles=False)
     except DataDependentOutputException:
         pytest.skip("HF's own static step reads the device with this transformers")
 
@@ -123,7 +116,7 @@ def test_a_path_is_compacted_by_operations_independent_of_layers() -> None:
         factory = engine.STATIC[name]
         for layers in (2, 4):
             with fake_cuda(), torch.inference_mode():
-                step = factory.build(shapes.qwen2_5_7b(layers), 1, 100)
+                step = factory.build(engine.qwen2_5_7b(layers), 1, 100)
                 step(1, factory.entries)
                 counts.append(counted(step, 1, factory.entries, factory)[0].launched.total())
         return counts[1] - counts[0]
@@ -131,57 +124,44 @@ def test_a_path_is_compacted_by_operations_independent_of_layers() -> None:
     assert more("eagle") == more("sd-tree") == more("prompt-lookup"), "a tree's as a chain's"
 
 
-def test_a_static_step_passes_where_hfs_step_does_not() -> None:
+def test_hfs_static_step_moves_too_much() -> None:
     skip_where_hf_reads()
-    settings = StepSettings(("plain",))
-    hf = static_row(factories.HF[1], settings, compiles=False)
-    row = static_row(FACTORY, settings, compiles=True)
-    assert faults(row, allowed=hf["ops_per_round"]) == []
-    assert (row["host_reads_per_round"], row["uploads_per_round"]) == (0, 0)
-    assert (row["graph_breaks"], row["recompiles"]) == (0, 0)
-    assert row["verify_bytes_over_plain"] <= LAW
+    hf = static_row(engine.HF[1], StepSettings(("plain",)), compiles=False)
     assert hf["verify_bytes_over_plain"] > 2, "it expands grouped heads, and reads a mask"
     assert len(faults(hf, 0)) == 1
 
 
 FAULTS: dict[str, tuple[Any, str]] = {
-    "read": (lambda lengths: int(lengths.max()), "_local_scalar_dense"),
-    "upload": (lambda lengths: lengths.add_(torch.tensor([0], device=lengths.device)), "lift"),
+    "read": (lambda scores: int(scores.argmax()), "_local_scalar_dense"),
+    "upload": (lambda scores: torch.tensor([0], device=scores.device), "lift"),
 }
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_static_step_with_a_planted_wait_fails(
+def test_a_rule_with_a_planted_wait_fails(
     name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fault, op = FAULTS[name]
 
-    def planted(model: Any, rows: int, length: int) -> factories.Step:
-        return build(model, rows, length, fault)
+    def planted(tree: Tree, scores: torch.Tensor, *more: Any) -> Any:
+        fault(scores)
+        return follow_choices(tree, scores, *more)
 
+    factory = engine.STATIC["plain"]
+    factory = replace(factory, build=functools.partial(factory.build, rule=planted))
     with fake_cuda(), torch.inference_mode():
-        step = planted(shapes.qwen2_5_7b(1), 1, 100)
+        step = factory.build(engine.qwen2_5_7b(1), 1, 100)
         with pytest.raises(StepWaitsError, match=rf"{op}.*test_bench_step"), NoWaiting():
             step(1, 4)
     if name == "upload":  # a read can't go on with fake values
-        monkeypatch.setattr("sooner_lab.bench.step.run.HF", factories.HF[:1])
-        monkeypatch.setitem(engine.STATIC, "plain", replace(FACTORY, build=planted))
+        monkeypatch.setattr("sooner_lab.bench.step.run.HF", engine.HF[:1])
+        monkeypatch.setitem(engine.STATIC, "plain", factory)
         assert run("--methods", "plain", *QUICK) == 1
         assert "plain: waits: aten.lift_fresh" in capsys.readouterr().err
 
 
-def test_a_static_step_past_its_slots_is_caught_on_the_cpu() -> None:
-    step = build(shapes.tiny(1), 1, 30)
-    full = build(shapes.tiny(1), 1, 30, lambda lengths: lengths.fill_(30 + factories.ROOM - 2))
-    with torch.inference_mode(), IndexRanges():
-        step(1, 4)
-        full(1, 4)
-        with pytest.raises(OutOfRangeError, match=r"scatter_"):
-            full(1, 4)
-
-
 def test_the_simulated_device_decodes_as_the_cpu_does() -> None:
-    model, limits = shapes.tiny(2), {"max_new_tokens": 20, "eos_token_id": None}
+    model, limits = engine.tiny(2), {"max_new_tokens": 20, "eos_token_id": None}
     made = rounds.methods(model)
     expected = sooner.generate(model, rounds.inputs(), **limits).tokens
     model = to_device(model)
@@ -218,7 +198,7 @@ ON_THE_HOST = ("prompt-lookup", "hsd")
 @pytest.mark.parametrize("name", fast(METHODS, SOON))
 def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sample: bool) -> None:
     """Nothing is read but the step's report."""
-    model = shapes.tiny(2)
+    model = engine.tiny(2)
     made = rounds.methods(model)
     watched = rounds.measure(name, to_device(model), made[name](), do_sample=do_sample)
     assert watched.rounds > 3
@@ -234,7 +214,7 @@ def test_a_round_reads_once_uploads_once_and_waits_for_no_clock(name: str, do_sa
 )
 def test_ragged_rows_upload_no_more(name: str) -> None:
     """Only where rows end the device is told which go on, and then how much each may say."""
-    model = shapes.tiny(2)
+    model = engine.tiny(2)
     made = rounds.methods(model)
     watched = rounds.measure(name, to_device(model), made[name](), rows=3)
     assert watched.clocks == 0
@@ -248,7 +228,7 @@ def test_a_clock_that_waits_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
         return time.perf_counter()
 
     monkeypatch.setattr(Timeline, "mark", mark)
-    model = shapes.tiny(2)
+    model = engine.tiny(2)
     made = rounds.methods(model)
     assert rounds.measure("plain", to_device(model), made["plain"]()).clocks > 3
 
@@ -263,7 +243,7 @@ def test_waits_of_the_drafter_are_separate(monkeypatch: pytest.MonkeyPatch) -> N
         return replace(tree, sizes=sizes)
 
     monkeypatch.setattr(ChainDrafter, "propose", planted)
-    model = shapes.tiny(2)
+    model = engine.tiny(2)
     made = rounds.methods(model)
     watched = rounds.measure("speculative", to_device(model), made["speculative"]())
     assert watched.rounds > 5

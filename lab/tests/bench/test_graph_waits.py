@@ -19,8 +19,7 @@ from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree
 from sooner.models import FAMILIES, adapt, unproved
 from sooner.models.support import seen_with
-from sooner_lab.bench.step.guard import NoWaiting, StepWaitsError
-from sooner_lab.bench.step.modes import fake_cuda
+from sooner_lab.bench.step.guard import NoWaiting, StepWaitsError, fake_cuda
 from zoo.species import Species, model_of
 from zoo.zoo import DECODED, ZOO
 

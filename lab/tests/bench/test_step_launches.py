@@ -12,7 +12,7 @@ from sooner.engine.fusion import decoder
 from sooner.methods.rules import follow_choices
 from sooner.models.generic import Generic
 from sooner_lab.bench.step.engine import StaticSteps, chain
-from sooner_lab.bench.step.modes import fake_cuda
+from sooner_lab.bench.step.guard import fake_cuda
 from sooner_lab.bench.step.operations import Operations
 
 SIZES = {

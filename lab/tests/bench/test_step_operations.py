@@ -1,4 +1,4 @@
-"""Operations and bytes of a step are counted right, and so is how it compiles."""
+"""Operations and bytes of a step are counted right."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
 
-from sooner_lab.bench.step import factories, shapes
-from sooner_lab.bench.step.compiled import compilation, graph_breaks, recompiles
-from sooner_lab.bench.step.modes import fake_cuda
+from sooner_lab.bench.step import engine
+from sooner_lab.bench.step.guard import fake_cuda
 from sooner_lab.bench.step.operations import ATTENTION, Operations
 
 
@@ -51,16 +49,6 @@ def test_views_launch_nothing() -> None:
     assert operations.views.total() == 5
 
 
-def test_inference_mode_counts_alike() -> None:
-    model, ids = shapes.tiny(1), torch.ones(1, 3, dtype=torch.long)
-    with torch.no_grad():
-        single = counted(lambda: model(ids))
-    with torch.inference_mode():
-        other = counted(lambda: model(ids))
-    assert single.launched.total() == other.launched.total()
-    assert single.nbytes.total() == other.nbytes.total()
-
-
 def test_attention_is_a_single_operation_that_reads_keys_and_values_once() -> None:
     with fake_cuda():
         query, keys = torch.ones(1, 4, 1, 16), torch.ones(1, 4, 100, 16)
@@ -72,53 +60,26 @@ def test_attention_is_a_single_operation_that_reads_keys_and_values_once() -> No
 
 
 def test_a_7b_plain_step_reads_its_weights_and_keys_once() -> None:
-    config = shapes.QWEN2_5_7B
+    config = engine.QWEN2_5_7B
     layers, hidden, length = 2, config["hidden_size"], 4096
     with fake_cuda(), torch.inference_mode():
-        step = factories.hf_static(shapes.qwen2_5_7b(layers), 1, length)
+        step = engine.hf_static(engine.qwen2_5_7b(layers), 1, length)
         step(1, 1)
         operations = counted(lambda: step(1, 1))
     kv = config["num_key_value_heads"] * 128
     layer = 2 * hidden * hidden + 2 * hidden * kv + 3 * hidden * config["intermediate_size"]
     weights = 2 * (layers * layer + hidden * config["vocab_size"])
-    slots = 2 * 2 * layers * (length + factories.ROOM) * kv
+    slots = 2 * 2 * layers * (length + engine.ROOM) * kv
     assert weights + slots < operations.nbytes.total() < 1.01 * (weights + slots)
     assert operations.launched["aten::mm"] + operations.launched["aten::addmm"] == 7 * layers + 1
 
 
 def test_hf_expands_grouped_heads_when_it_verifies() -> None:
     with fake_cuda(), torch.inference_mode():
-        step = factories.hf_dynamic(shapes.qwen2_5_7b(2), 1, 4096)
+        step = engine.hf_dynamic(engine.qwen2_5_7b(2), 1, 4096)
         step(1, 1)
         plain = counted(lambda: step(1, 1))
         verify = counted(lambda: step(1, 16))
     assert plain.launched["aten::clone"] == 0
     assert verify.launched["aten::clone"] == 2 * 2, "keys and values of each layer"
     assert verify.nbytes[ATTENTION] > 6.9 * plain.nbytes[ATTENTION]
-
-
-class Lengths:
-    def __init__(self) -> None:
-        self.host, self.device = 3, torch.tensor(3)
-
-
-def test_compilations_are_counted() -> None:
-    lengths, store = Lengths(), torch.zeros(4, 32)
-
-    def static(entries: int) -> Tensor:
-        lengths.device.add_(1)
-        return (store[:, :entries] + lengths.device).sum()
-
-    def growing(entries: int) -> Tensor:
-        lengths.host += 1
-        return store[:, : lengths.host].sum() + entries
-
-    def breaking(entries: int) -> Tensor:
-        if store.sum() > 100:
-            return store + entries
-        return store - entries
-
-    counts = compilation(static, [(1,), (4,)])
-    assert (counts.graph_breaks, counts.recompiles, counts.graphs) == (0, 0, 2)
-    assert recompiles(growing, [(1,)], times=2) == 2
-    assert graph_breaks(breaking, 1) == 1

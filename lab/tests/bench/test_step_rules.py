@@ -21,8 +21,7 @@ from sooner.methods.jacobi.gsd import reject_groups
 from sooner.methods.rules import follow_choices, follow_shared_noise
 from sooner.methods.tolerance import Tolerance
 from sooner.models.openvla.statistics import ActionTokens
-from sooner_lab.bench.step.guard import NoWaiting
-from sooner_lab.bench.step.modes import fake_cuda
+from sooner_lab.bench.step.guard import NoWaiting, fake_cuda
 
 ROWS, NODES, VOCAB = 3, 4, 32
 BUSH = [-1, -1, 0, 1]

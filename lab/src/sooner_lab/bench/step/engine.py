@@ -1,17 +1,21 @@
-"""The engine's own step, by the draft that it verifies: chains and trees, followed or rejected.
+"""The engine's own step, by the draft that it verifies; HF's own, to be compared with; and models.
 
 A step is `sooner.engine.step.step`: forward by block attention, verify, stop, commit. What a
 method brings to it is the shape of its drafts and its rule, so methods that share both share one.
+The caller of a step turns gradients off: by `inference_mode`, or by `no_grad` where it is compiled,
+since dynamo can't make views of inference tensors.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
+from transformers import AutoModelForCausalLM, DynamicCache, Qwen2Config, StaticCache
 
 from sooner.engine.attention.context import attending_to_blocks
 from sooner.engine.graphs.steps import StepGraphs
@@ -27,26 +31,91 @@ from sooner.methods.speculative import reject
 from sooner.methods.tree_draft import STATIC_TREE, TreeShape
 from sooner.models import adapt
 
-from .factories import ROOM, Build, Step, StepFactory
-from .operations import touched
+from .operations import BytesOf, touched
 
-BLOCKS = (1, 2, 4, 5, 8, 11, 16, 17, 26, 32, 33, 64, 65, 128)
+Step = Callable[[int, int], None]
+"""One step over `rows` rows and blocks of `entries` tokens: `step(rows, entries)`."""
+Build = Callable[[Any, int, int], Step]
+"""Sets a step up behind a prompt: `(model, rows, tokens of the prompt) -> step`."""
+Parents = Callable[[int], list[int]]
+"""Parent of each of so many nodes, -1 for the root."""
+
+ROOM = 512
+"""Slots behind the prompt."""
+LARGEST = 128
+"""Entries of the largest block."""
+BLOCKS = (1, 2, 4, 5, 8, 11, 16, 17, 26, 32, 33, 64, 65, LARGEST)
 """Entries of the blocks that a step may be asked for."""
-
 STOPS = (1, 2)
 """Ids that end a row."""
 
+QWEN2_5_7B: dict[str, Any] = {
+    "vocab_size": 152_064,
+    "hidden_size": 3584,
+    "intermediate_size": 18_944,
+    "num_hidden_layers": 28,
+    "num_attention_heads": 28,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 131_072,
+}
+"""The shape of the text model of Qwen2.5-7B and Qwen2.5-VL-7B."""
+
+TINY: dict[str, Any] = {
+    "vocab_size": 96,
+    "hidden_size": 48,
+    "intermediate_size": 64,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "max_position_embeddings": 1024,
+}
+
+
+def qwen2_5_7b(layers: int = 28) -> Any:
+    """The text model in bf16; call it under `fake_cuda`, or it takes 15 GB.
+
+    Args:
+        layers: fewer for a quick look; bytes and operations are linear in them.
+    """
+    return _built(Qwen2Config(**{**QWEN2_5_7B, "num_hidden_layers": layers}), torch.bfloat16)
+
+
+def tiny(layers: int = 4) -> Any:
+    """A random model in fp32, with weights large enough to have opinions."""
+    torch.manual_seed(0)
+    model = _built(Qwen2Config(**{**TINY, "num_hidden_layers": layers}), torch.float32)
+    for name, weights in model.named_parameters():
+        if weights.ndim > 1:
+            weights.data.normal_(0, 0.25 if "embed" in name else 0.12)
+    return model
+
+
+def _built(config: Qwen2Config, dtype: torch.dtype) -> Any:
+    model = AutoModelForCausalLM.from_config(config, dtype=dtype, attn_implementation="sdpa")
+    return model.eval().requires_grad_(False)
+
+
+@dataclass(frozen=True)
+class StepFactory:
+    """How one method's step is made.
+
+    Attributes:
+        method: its name.
+        entries: tokens a row that a round forwards, the root included.
+        build: sets a step up, with slots for some more rounds. Nothing is computed for the prompt:
+            its keys and values are zeros.
+        declared: bytes that operations of its own move (`operations.Operations`).
+    """
+
+    method: str
+    entries: int
+    build: Build
+    declared: Mapping[str, BytesOf] = field(default_factory=dict)
+
 
 def attention_bytes(args: Any, kwargs: Any, result: Tensor) -> int:
-    """Block attention reads the queries, and keys and values once."""
+    """Return what block attention moves: the queries, and keys and values once."""
     query, keys, values, *_ = args
     return touched(query) + touched(keys) + touched(values) + touched(result)
-
-
-DECLARED = {"sooner::block_attention": attention_bytes}
-
-Parents = Callable[[int], list[int]]
-"""Parent of each of so many nodes, -1 for the root."""
 
 
 def chain(nodes: int) -> list[int]:
@@ -134,36 +203,32 @@ class StaticSteps:
         self.run(entries)
 
 
-def step_of(
+def build_step(
+    model: Any,
+    rows: int,
+    length: int,
+    *,
     parents: Parents,
     rule: Rule,
-    *,
-    draws: bool = False,
-    drawn: bool = False,
-    is_padded: bool = False,
-) -> Build:
-    """How a step is set up that verifies drafts of one shape.
+    is_padded: bool,
+    **draws: bool,
+) -> Step:
+    """Set a step up that verifies drafts of one shape.
 
     Args:
-        parents, rule, draws, drawn: see `StaticSteps`.
+        model, rows, length, parents, rule, draws: see `StaticSteps`.
         is_padded: to a bucket.
     """
+    graphs = StepGraphs(None, LARGEST) if is_padded else None
+    steps = StaticSteps(model, rows, length, parents, rule, graphs=graphs, **draws)
+    attending = attending_to_blocks(steps.adapter.text_config)
+    attending.__enter__()
 
-    def build(model: Any, rows: int, length: int) -> Step:
-        graphs = StepGraphs(None, max(BLOCKS)) if is_padded else None
-        steps = StaticSteps(
-            model, rows, length, parents, rule, draws=draws, drawn=drawn, graphs=graphs
-        )
-        attending = attending_to_blocks(steps.adapter.text_config)
-        attending.__enter__()
+    def once(_: int, entries: int) -> None:
+        steps.run(entries)
 
-        def once(_: int, entries: int) -> None:
-            steps.run(entries)
-
-        once.attending = attending  # type: ignore[attr-defined]  # as long as the step is there
-        return once
-
-    return build
+    once.attending = attending  # type: ignore[attr-defined]  # as long as the step is there
+    return once
 
 
 DRAWN = {"draws": True, "drawn": True}
@@ -181,15 +246,58 @@ SHAPES: dict[str, tuple[int, Parents, Rule, dict[str, bool]]] = {
 """Entries, shape and rule of each method, and what is drawn."""
 
 
-def _factories(**options: bool) -> dict[str, StepFactory]:
-    return {
-        name: StepFactory(name, entries, step_of(parents, rule, **drawn, **options), DECLARED)
-        for name, (entries, parents, rule, drawn) in SHAPES.items()
-    }
+def factories(is_padded: bool = False) -> dict[str, StepFactory]:
+    """Return the factories by method; in buckets, as graphs are captured, if `is_padded`."""
+    made = {}
+    for name, (entries, parents, rule, draws) in SHAPES.items():
+        build = partial(build_step, parents=parents, rule=rule, is_padded=is_padded, **draws)
+        made[name] = StepFactory(name, entries, build, {"sooner::block_attention": attention_bytes})
+    return made
 
 
-STATIC = _factories()
-"""By method."""
+STATIC, PADDED = factories(), factories(is_padded=True)
 
-PADDED = _factories(is_padded=True)
-"""The factories in buckets, as graphs are captured."""
+
+def hf_dynamic(model: Any, rows: int, length: int) -> Step:
+    """HF's step of `generate` with its default cache, which grows."""
+    cache = DynamicCache(config=model.config)
+    config = model.config.get_text_config()
+    heads, width = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
+    shape = (rows, heads, length, width)
+    for layer in range(config.num_hidden_layers):
+        states = torch.zeros(shape, dtype=model.dtype, device=model.device)
+        cache.update(states, states.clone(), layer)
+    return _hf_step(model, rows, cache)
+
+
+def hf_static(model: Any, rows: int, length: int) -> Step:
+    """HF's step of `generate` with a static cache."""
+    config = model.config.get_text_config()
+    cache: Any = StaticCache(config=model.config, max_cache_len=length + ROOM)
+    cache.early_initialization(
+        rows,
+        config.num_key_value_heads,
+        config.hidden_size // config.num_attention_heads,
+        model.dtype,
+        model.device,
+    )
+    for layer in cache.layers:
+        layer.cumulative_length.fill_(length)
+    return _hf_step(model, rows, cache)
+
+
+def _hf_step(model: Any, max_rows: int, cache: Any) -> Step:
+    """Forward and greedy choice as `generate` has them, without its criteria."""
+
+    tokens = torch.zeros(max_rows, LARGEST, dtype=torch.long, device=model.device)
+
+    def step(rows: int, entries: int) -> None:
+        output = model(input_ids=tokens[:rows, :entries], past_key_values=cache, use_cache=True)
+        scores = output.logits.to(copy=True, dtype=torch.float32)  # [rows, entries, vocab]
+        scores.argmax(-1)
+
+    return step
+
+
+HF = (StepFactory("hf-dynamic", 1, hf_dynamic), StepFactory("hf-static", 1, hf_static))
+"""What users have without us."""

@@ -19,10 +19,7 @@ from torch._subclasses import FakeTensor
 from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 
-from .modes import StepMode
-from .waits import tensors
-
-aten = torch.ops.aten
+from .guard import StepMode, tensors
 
 BytesOf = Callable[[tuple[Any, ...], dict[str, Any], Any], int]
 """Bytes moved by one call: `(arguments, keyword arguments, result) -> bytes`."""
@@ -73,7 +70,7 @@ class Operations(StepMode):
         if func.is_view or name in NO_KERNEL:
             self.views[name] += 1
         else:
-            self.add(name, bytes_of(name, args, kwargs, result, self.declared))
+            self.add(name, self.declared.get(name, all_bytes)(args, kwargs, result))
         return result
 
     def add(self, name: str, nbytes: int) -> None:
@@ -112,80 +109,46 @@ def all_bytes(args: Any, kwargs: Any, result: Any) -> int:
     return sum(touched(tensor) for tensor in tensors((args, kwargs, result)))
 
 
-def _gathered(args: Any, kwargs: Any, result: Any) -> int:
+def _picked(args: Any, kwargs: Any, result: Any) -> int:
     """What is picked out, read and written, and the indices."""
     return 2 * touched(result) + sum(touched(tensor) for tensor in tensors((args[1:], kwargs)))
-
-
-def _embedded(args: Any, kwargs: Any, result: Any) -> int:
-    return 2 * touched(result) + touched(args[1])
 
 
 def _scattered(args: Any, kwargs: Any, result: Any) -> int:
     """What is written, read from its source, and the indices; not the whole store."""
     index, *source = args[2:4]
-    written = index.numel() * args[0].element_size()
     read = sum(touched(tensor) for tensor in tensors(source))
-    return written + read + touched(index)
+    return index.numel() * args[0].element_size() + read + touched(index)
 
 
 def _put(args: Any, kwargs: Any, result: Any) -> int:
-    """Counts elements of indices of several axes: as many as the broadcast values."""
-    indices = list(tensors(args[1]))
+    """As `_scattered`, of indices of several axes, of which there are as many as broadcast."""
+    store, indices = args[0], list(tensors(args[1]))
     count = math.prod(torch.broadcast_shapes(*[tensor.shape for tensor in indices]))
-    rest = math.prod(args[0].shape[axis] for axis in _free_axes(args))
-    written = count * rest * args[0].element_size()
-    return written + touched(args[2]) + sum(touched(tensor) for tensor in indices)
-
-
-def _free_axes(args: Any) -> list[int]:
-    count = len(args[1])
-    return [axis for axis in range(args[0].ndim) if axis >= count or args[1][axis] is None]
-
-
-def _copied(args: Any, kwargs: Any, result: Any) -> int:
-    return touched(args[0]) + touched(args[1])
-
-
-def _written(args: Any, kwargs: Any, result: Any) -> int:
-    return touched(args[0])
+    for axis, size in enumerate(store.shape):
+        if axis >= len(args[1]) or args[1][axis] is None:
+            count *= size
+    read = touched(args[2]) + sum(touched(tensor) for tensor in indices)
+    return int(count * store.element_size() + read)
 
 
 def _made(args: Any, kwargs: Any, result: Any) -> int:
-    """A new tensor; the one that it is like is not read."""
+    """A tensor that is written alone; the one that it is like is not read."""
     return touched(result)
 
 
-def _first_result(args: Any, kwargs: Any, result: Any) -> int:
-    """Attention of the CPU: what else it returns is for its gradient."""
-    return all_bytes(args, kwargs, result[0])
+def _named(move: BytesOf, *names: str) -> dict[str, BytesOf]:
+    return {f"aten::{name}": move for name in names}
 
 
 BYTES: dict[str, BytesOf] = {
-    "aten::gather": _gathered,
-    "aten::index_select": _gathered,
-    "aten::index": _gathered,
-    "aten::embedding": _embedded,
-    **dict.fromkeys(
-        ("aten::scatter", "aten::scatter_", "aten::scatter_add_", "aten::index_copy_",
-         "aten::index_add_"), _scattered),
-    **dict.fromkeys(("aten::index_put_", "aten::index_put", "aten::_index_put_impl_"), _put),
-    "aten::copy_": _copied,
-    **dict.fromkeys(("aten::fill_", "aten::zero_"), _written),
-    **dict.fromkeys(
-        ("aten::zeros_like", "aten::ones_like", "aten::full_like", "aten::new_zeros",
-         "aten::new_ones", "aten::new_full", "aten::rand_like"), _made),
-    "aten::_scaled_dot_product_flash_attention_for_cpu": _first_result,
+    **_named(_picked, "gather", "index_select", "index", "embedding"),
+    **_named(_scattered, "scatter", "scatter_", "scatter_add_", "index_copy_", "index_add_"),
+    **_named(_put, "index_put_", "index_put", "_index_put_impl_"),
+    **_named(lambda args, kwargs, result: touched(args[0]) + touched(args[1]), "copy_"),
+    **_named(
+        _made, "fill_", "zero_", "zeros_like", "ones_like", "full_like", "new_zeros", "new_ones",
+        "new_full", "rand_like",
+    ),
 }  # fmt: skip
 """Operations that do not move every element of their arguments and results once."""
-
-
-def bytes_of(
-    name: str,
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-    result: Any,
-    declared: Mapping[str, BytesOf] = BYTES,
-) -> int:
-    """The least bytes that one call of operation `name` moves."""
-    return declared.get(name, all_bytes)(args, kwargs, result)

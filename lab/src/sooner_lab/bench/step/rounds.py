@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 import sooner
-from sooner.engine.interface import Drafter, Outcome, Prompt
+from sooner.engine.interface import Drafter, Outcome
 from sooner.engine.loop import Rule
 from sooner.engine.rows import Rows
 from sooner.engine.stats.timing import EVENTS
@@ -63,6 +63,19 @@ class WatchedRound:
     clocks: float = 0.0
     lines: list[tuple[float, str, str]] = field(default_factory=list)
 
+    def figures(self) -> dict[str, Any]:
+        """Return what whole rounds do, drafts included."""
+        return {
+            "rounds": self.rounds,
+            "ops_of_round": self.ops,
+            "reads_of_round": self.reads + self.reads_between,
+            "uploads_of_round": self.uploads + self.uploads_between,
+            "clocks_of_round": self.clocks,
+            "waits_of_round": [
+                f"{times:.2f} {section}: {wait}" for times, section, wait in self.lines
+            ],
+        }
+
 
 def methods(model: Any) -> dict[str, Callable[[], Method]]:
     """Each method with drafts that are right about half the time, on the simulated device.
@@ -81,7 +94,8 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
     text = output[0, prompt.shape[1] :].tolist()
     head = to_device(sooner.EagleHead.for_target(model))
     reduced = to_device(Eagle3Head(Eagle3Config.like(adapt(model), (0, 1, 1), 40)))
-    drafter = to_device(block_drafter(model))
+    recipe = BlockTraining(layers=1, block_size=6)
+    drafter = to_device(sooner.DFlashModel(recipe.config(adapt(model))).eval())
     draft = to_device(draft)
     return {
         "plain": sooner.Autoregressive,
@@ -95,12 +109,6 @@ def methods(model: Any) -> dict[str, Callable[[], Method]]:
         "jacobi": lambda: sooner.CoupledJacobi(8, "maximal"),
         "hsd": lambda: sooner.HSD([[text[:20], text[24:]]], nodes=16),
     }
-
-
-def block_drafter(model: Any) -> Any:
-    """An untrained DFlash drafter for `model`, of blocks of six."""
-    recipe = BlockTraining(layers=1, block_size=6)
-    return sooner.DFlashModel(recipe.config(adapt(model))).eval()
 
 
 def inputs(rows: int = 1) -> dict[str, Tensor]:
@@ -246,30 +254,22 @@ class _Watched(Method):
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         drafter, rule = self.inner.build(context)
-        return _WatchedDrafter(drafter, self.sections), rule
+        made: Any = drafter
+        start, propose, close = drafter.on_verify_start, drafter.propose, drafter.close
 
+        def on_verify_start(pending: Tree, rows: Rows) -> None:
+            start(pending, rows)
+            self.sections.start_step()
 
-class _WatchedDrafter(Drafter):
-    def __init__(self, inner: Drafter, sections: _Sections) -> None:
-        self.inner, self.sections = inner, sections
+        def report_propose(outcome: Outcome) -> Tree:
+            self.sections.end_step()
+            return propose(outcome)
 
-    def on_verify_start(self, pending: Tree, rows: Rows) -> None:
-        self.inner.on_verify_start(pending, rows)
-        self.sections.start_step()
+        def report_close() -> None:
+            close()
+            self.sections.end_run()
 
-    def on_prefill(self, prompt: Prompt, start: int, states: Tensor) -> None:
-        self.inner.on_prefill(prompt, start, states)
-
-    def begin(self, outcome: Outcome) -> Iterator[None]:
-        return self.inner.begin(outcome)
-
-    def propose(self, outcome: Outcome) -> Tree:
-        self.sections.end_step()
-        return self.inner.propose(outcome)
-
-    def select_rows(self, rows: list[int]) -> None:
-        self.inner.select_rows(rows)
-
-    def close(self) -> None:
-        self.inner.close()
-        self.sections.end_run()
+        made.on_verify_start, made.propose, made.close = (
+            on_verify_start, report_propose, report_close,
+        )  # fmt: skip
+        return drafter, rule

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict
 from typing import Any
 
 import torch
 
-from . import rounds, shapes
-from .compiled import compilation
-from .engine import STATIC
-from .factories import HF, StepFactory
-from .guard import NoWaiting, StepGrowsError, StepWaitsError, Waits, check_static
-from .modes import fake_cuda
+from ..run import Recorder
+from . import rounds
+from .engine import HF, STATIC, StepFactory, qwen2_5_7b, tiny
+from .guard import (
+    NoWaiting,
+    StepGrowsError,
+    StepWaitsError,
+    Waits,
+    check_static,
+    compilation,
+    fake_cuda,
+)
 from .operations import Operations
 from .settings import LAW, StepSettings
 from .simulated import to_device
@@ -30,46 +35,39 @@ def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, An
         the same tensors and of its criteria; `faults`, what the laws of a static step forbid and a
         method that has one does, a line each.
     """
-    from sooner.provenance import provenance
-
+    recorder = Recorder("step", settings, model="Qwen2.5-7B")
+    recorder.origin("cpu", "float32", 0)
     hf = []
     for factory in HF:
         progress(factory.method)
-        compiles = settings.compiles and factory.method == "hf-static"
+        compiles = settings.compile and factory.method == "hf-static"
         hf.append(static_row(factory, settings, compiles))
     progress("hf-generate")
-    model = shapes.tiny(LAYERS)
-    whole = rounds.measure_generate(to_device(shapes.tiny(LAYERS)))
-    hf.append({**NO_STEP, "method": whole.method, "engine": "hf", **of_round(whole)})
+    model = tiny(LAYERS)
+    whole = rounds.measure_generate(to_device(tiny(LAYERS)))
+    no_step = dict.fromkeys(name for name in hf[0] if name.endswith("_per_round"))
+    no_step |= dict.fromkeys(("graph_breaks", "recompiles", "verify_bytes_over_plain"))
+    hf.append({**no_step, "method": whole.method, "engine": "hf", **whole.figures()})
     # What `generate` does beside its forward, on the CPU, and its forward on fake CUDA tensors.
     allowed = hf[0]["ops_per_round"] + whole.ops - ops_on_cpu(HF[0], model)
     methods = []
     made, placed = rounds.methods(model), to_device(model)
     for name in settings.methods:
         progress(name)
-        row = static_row(STATIC[name], settings, settings.compiles)
-        row |= of_round(rounds.measure(name, placed, made[name]()))
+        row = static_row(STATIC[name], settings, settings.compile)
+        row |= rounds.measure(name, placed, made[name]()).figures()
         methods.append({**row, "faults": faults(row, allowed)})
-    return {
-        "bench": "step",
-        "model": "Qwen2.5-7B",
-        "settings": asdict(settings),
-        "ops_layers": LAYERS,
-        "hf_ops_per_round": allowed,
-        "methods": methods,
-        "hf": hf,
-        "faults": [
-            f"{row['method']}: {fault}" for row in methods for fault in row.get("faults", ())
-        ],
-        "provenance": provenance("cpu", "float32", 0),
-    }
+    red = [f"{row['method']}: {fault}" for row in methods for fault in row["faults"]]
+    return recorder.add(
+        ops_layers=LAYERS, hf_ops_per_round=allowed, methods=methods, hf=hf, faults=red
+    )
 
 
 def static_row(factory: StepFactory, settings: StepSettings, compiles: bool) -> dict[str, Any]:
     """The figures of a step on fake CUDA tensors; compiled, of a tiny model on the CPU."""
     rows, entries = settings.rows, factory.entries
     with fake_cuda(), torch.inference_mode():
-        model = shapes.qwen2_5_7b(LAYERS)
+        model = qwen2_5_7b(LAYERS)
         step = factory.build(model, rows, settings.short)
         step(rows, entries)  # whatever is allocated once
         operations, waits = counted(step, rows, entries, factory)
@@ -92,7 +90,7 @@ def static_row(factory: StepFactory, settings: StepSettings, compiles: bool) -> 
     row |= bytes_of_steps(factory, settings)
     row |= {"graph_breaks": None, "recompiles": None}
     if compiles:
-        small = factory.build(shapes.tiny(1), rows, 30)
+        small = factory.build(tiny(1), rows, 30)
         counts = compilation(small, [(rows, 1), (rows, max(entries, 8))])
         row |= {"graph_breaks": counts.graph_breaks, "recompiles": counts.recompiles}
     return row
@@ -110,7 +108,7 @@ def counted(
 def bytes_of_steps(factory: StepFactory, settings: StepSettings) -> dict[str, Any]:
     """Bytes of a plain step and of a verification, each behind a prompt of `length` tokens."""
     with fake_cuda(), torch.inference_mode():
-        model = shapes.qwen2_5_7b(settings.layers)
+        model = qwen2_5_7b(settings.layers)
         results = []
         for entries in (1, settings.block):
             step = factory.build(model, settings.rows, settings.length)
@@ -177,24 +175,3 @@ def faults(row: dict[str, Any], allowed: float) -> list[str]:
     if row["method"] == "plain" and row["ops_per_round"] > allowed:
         lines.append(f"{row['ops_per_round']} operations, HF's own round {allowed:.0f}")
     return lines
-
-
-def of_round(watched: rounds.WatchedRound) -> dict[str, Any]:
-    """What whole rounds do on the simulated device, drafts included."""
-    return {
-        "rounds": watched.rounds,
-        "ops_of_round": watched.ops,
-        "reads_of_round": watched.reads + watched.reads_between,
-        "uploads_of_round": watched.uploads + watched.uploads_between,
-        "clocks_of_round": watched.clocks,
-        "waits_of_round": [
-            f"{times:.2f} {section}: {wait}" for times, section, wait in watched.lines
-        ],
-    }
-
-
-NO_STEP = dict.fromkeys(
-    ("ops_per_round", "host_reads_per_round", "uploads_per_round", "graph_breaks", "recompiles",
-     "verify_bytes_over_plain")
-)  # fmt: skip
-"""Names of HF's whole round, of which no step is told apart."""

@@ -4,8 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from sooner.checks import check_fields, option
+
+from ..fields import names
+
 LAW = 1.1
 """A verification may move this many times a plain step's bytes."""
+METHODS = ("plain", "prompt-lookup", "speculative", "sd-tree", "eagle", "jacobi", "hsd")
 
 
 @dataclass(frozen=True)
@@ -13,19 +18,22 @@ class StepSettings:
     """Settings of a run.
 
     Attributes:
-        methods: their names.
-        length: tokens of the prompt where bytes are counted.
-        short: tokens of a prompt whose operations must be as many.
-        block: entries of the verification whose bytes are compared with a plain step's.
-        rows: rows of the batch.
-        layers: of the 7B shape, where bytes are counted; operations are those of four.
-        compiles: compile each static step, and HF's, which takes most of the time.
+        methods: Only these.
+        length: Tokens of the prompt where bytes are counted.
+        short: Tokens of a prompt whose operations must be as many.
+        block: Entries of the verification whose bytes are compared with a plain step's.
+        rows: Rows of the batch.
+        layers: Layers of the 7B shape, where bytes are counted; operations are those of four.
+        compile: Count graph breaks and recompiles, which takes most of the time.
     """
 
-    methods: tuple[str, ...]
-    length: int = 25_000
-    short: int = 1_000
-    block: int = 16
-    rows: int = 1
-    layers: int = 28
-    compiles: bool = True
+    methods: tuple[str, ...] = names("method", METHODS)
+    length: int = option(25_000, 1)
+    short: int = option(1_000, 1)
+    block: int = option(16, 1)
+    rows: int = option(1, 1)
+    layers: int = option(28, 1)
+    compile: bool = True
+
+    def __post_init__(self) -> None:
+        check_fields(self, "--")

@@ -18,7 +18,7 @@ from torch.nn.functional import scaled_dot_product_attention
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_map
 
-from .modes import StepMode
+from .guard import StepMode
 
 DEVICE = torch.device("meta")
 
