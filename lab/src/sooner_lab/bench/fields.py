@@ -11,12 +11,16 @@ from sooner.cli.from_settings import Fields
 from sooner.errors import SoonerError, unknown
 
 
-def names(what: str, known: Sequence[str], always: str = "") -> Any:
-    """Return a field of names, all of `known` by default and in its order.
+def names(
+    what: str, known: Sequence[str], always: str = "", default: Sequence[str] | None = None
+) -> Any:
+    """Return a field of names in the order of `known`.
 
     Args:
         what: a name's kind, for errors.
+        known: what may be listed.
         always: a name that is in every list.
+        default: of the field; by default all of `known`.
     """
 
     def parse(text: str) -> tuple[str, ...]:
@@ -26,7 +30,7 @@ def names(what: str, known: Sequence[str], always: str = "") -> Any:
                 raise unknown(what, name, known)
         return tuple(name for name in known if name in parts or name == always)
 
-    return option(tuple(known), metavar="A,B,...", parse=parse)
+    return option(tuple(known if default is None else default), metavar="A,B,...", parse=parse)
 
 
 def numbers(

@@ -17,7 +17,7 @@ from sooner.engine.attention.block import PAGE, Block, tree_block
 from sooner.engine.attention.ops import block_attention
 
 from .bench import GpuBench
-from .timing import Timing, replayed, report
+from .timing import replayed, report
 
 CACHE = 128 << 20
 """Bytes of keys and values that are read between two reads of the same: more than any L2 holds."""
@@ -203,15 +203,13 @@ def times(bench: GpuBench, stores: Stores, entries: int) -> dict[str, dict[str, 
                 clock.free()
                 continue
             runs[name], figures[name] = run, {"timed": how}
-        timed = clock.interleaved(runs, settings.repeats)
+        timed = clock.interleaved(runs, settings.repeats, calls=calls)
     nbytes = 2 * stores.keys[0, :, :, : context + entries].nbytes
     for name, timing in timed.items():
-        if isinstance(timing, Timing):
-            figures[name] |= timing.as_dict(1 / calls)
-            rate = nbytes / figures[name]["seconds"]
+        figures[name] = timing if "missing" in timing else {**figures[name], **timing}
+        if "seconds" in timing:
+            rate = nbytes / timing["seconds"]
             figures[name] |= {"bytes_per_second": rate, "share_of_copy": rate / bench.bandwidth}
-        else:
-            figures[name] = {"missing": timing}
     return figures
 
 

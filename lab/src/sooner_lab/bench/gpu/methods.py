@@ -16,7 +16,6 @@ from ...theory.speedup import expected_accepted
 from .bench import GpuBench
 from .models import draft_head, prompts, script, set_script
 from .texts import Decode, interleaved, sooner_arm
-from .timing import Timing
 from .verify import WARM_UPS, steps_of
 
 SAMPLED = {"do_sample": True, "temperature": 0.9, "top_p": 0.95, "seed": 7}
@@ -100,11 +99,7 @@ def steps(bench: GpuBench, target: Any, draft: Any) -> dict[str, Any]:
         "draft": draft_steps["graph chain 1"],
     }
     with torch.inference_mode():
-        timed = bench.clock.interleaved(named, settings.repeats, WARM_UPS)
-    return {
-        name: timing.as_dict() if isinstance(timing, Timing) else {"missing": timing}
-        for name, timing in timed.items()
-    }
+        return bench.clock.interleaved(named, settings.repeats, WARM_UPS)
 
 
 def theory(

@@ -46,14 +46,9 @@ class Timing:
         low = max(rank - 1, 0)
         return cls(median(ordered), (ordered[low], ordered[count - 1 - low]), count)
 
-    def as_dict(self, scale: float = 1.0) -> dict[str, Any]:
-        """`seconds`, `interval` and `samples`, ready for JSON.
-
-        Args:
-            scale: factor of both, such as one over the calls that were timed together.
-        """
-        interval = [edge * scale for edge in self.interval]
-        return {"seconds": self.seconds * scale, "interval": interval, "samples": self.samples}
+    def as_dict(self) -> dict[str, Any]:
+        """Return `seconds`, `interval` and `samples`, ready for JSON."""
+        return {**vars(self), "interval": list(self.interval)}
 
 
 class Deadline:
@@ -107,32 +102,37 @@ class DeviceClock:
         return self.between(start, stop)
 
     def interleaved(
-        self, arms: Mapping[str, Run], repeats: int, warm_ups: int = 1
-    ) -> dict[str, Timing | str]:
-        """Every arm once a round, so that a drift hits all alike.
+        self, arms: Mapping[str, Run], repeats: int, warm_ups: int = 1, calls: int = 1
+    ) -> dict[str, dict[str, Any]]:
+        """Time every arm once a round, so that a drift hits all alike.
 
         Args:
             repeats: timed rounds.
             warm_ups: calls of each arm before, which compile what must be compiled.
+            calls: of what is timed in each arm's call.
 
         Returns:
-            Of each arm its times, or the error that it ended with, which leaves the others alone.
+            Of each arm `Timing.as_dict` of one call, or `missing`, the error that it ended with,
+            which leaves the others alone.
         """
-        results: dict[str, Timing | str] = {}
+        failures: dict[str, str] = {}
         samples: dict[str, list[float]] = {name: [] for name in arms}
         for turn in range(warm_ups + repeats):
             for name, run in arms.items():
-                if name in results:
+                if name in failures:
                     continue
                 try:
                     seconds = self.seconds(run)
                 except Exception as error:
-                    results[name] = report(error)
+                    failures[name] = report(error)
                     self.free()
                     continue
                 if turn >= warm_ups:
-                    samples[name].append(seconds)
-        return {name: results.get(name) or Timing.of(samples[name]) for name in arms}
+                    samples[name].append(seconds / calls)
+        return {
+            name: {"missing": failures[name]} if name in failures else Timing.of(times).as_dict()
+            for name, times in samples.items()
+        }
 
     def free(self) -> None:
         """Give unused memory of the device back."""

@@ -30,8 +30,8 @@ from sooner.methods.tree_draft import STATIC_TREE
 
 from ..run import Arm, TimedRun
 from .models import DecoderShape, ReplayAdapter, ReplayHead, build
-from .script import CONTINUATIONS, LogitTable, Script
-from .settings import ReplaySettings
+from .script import LogitTable, Script
+from .settings import CONTINUATIONS, ReplaySettings
 
 Make = Callable[[int], Method]
 """The method of text number `index`."""
@@ -57,16 +57,16 @@ class Decoders:
         self.head = ReplayHead.scripted(self.target, settings.seed + len(shapes))
 
     def draft(self, script: Script) -> ReplayAdapter:
-        """The draft, right where the script says so."""
+        """Return the draft, right where the script says so."""
         return ReplayAdapter(self.draft_model, LogitTable.of_draft(script))
 
     def target_of_head(self, script: Script) -> ReplayAdapter:
-        """The target, whose LM head reads the script in the states that the draft head makes."""
+        """Return the target, whose LM head reads the script in the states of the draft head."""
         table = LogitTable.of_target(self.vocab, CONTINUATIONS)
         return ReplayAdapter(self.target_model, table, LogitTable.of_draft(script))
 
     def guessing_target(self, script: Script) -> ReplayAdapter:
-        """The target, which behind wrong tokens says the right one as often as the script does."""
+        """Return the target that behind wrong tokens is right as often as the script is."""
         target = ReplayAdapter(self.target_model, LogitTable.of_target(self.vocab))
         target.guesses = torch.tensor(script.ranks, device=target.device) == 0
         return target
@@ -86,98 +86,73 @@ class PointArms:
     """
 
     def __init__(
-        self,
-        decoders: Decoders,
-        script: Script,
-        settings: ReplaySettings,
-        rows: int,
-        best: int,
+        self, decoders: Decoders, script: Script, settings: ReplaySettings, rows: int, best: int
     ) -> None:
         self.decoders, self.script, self.settings, self.rows = decoders, script, settings, rows
         self.draft = decoders.draft(script)
-        self.standing: StandingDraft | None = None
-        drafts, max_tokens = self.draft, settings.max_draft_tokens
-        auto, experience = Acceptance(), Experience()
-        self.makers: dict[str, tuple[ReplayAdapter, Make]] = {}
-        plain = Autoregressive()
-        fixed = {
-            "plain": plain,
-            "speculative": Speculative(drafts, settings.num_draft_tokens),
-            "speculative-best": Speculative(drafts, best),
-            "speculative-auto": Speculative(drafts, max_draft_tokens=max_tokens, experience=auto),
-            "sd-tree": SDTree(drafts, STATIC_TREE),
-            "prompt-lookup": PromptLookup(settings.lookup_tokens),
-        }
-        for name, method in fixed.items():
-            self.makers[name] = decoders.target, _always(method)
-        self.makers["hsd"] = (
-            decoders.target,
-            lambda index: HSD(
-                [[script.rough(segment)] for segment in self.segments(index)],
-                max_nodes=settings.hsd_nodes,
-                experience=experience,
-            ),
-        )
-        eagle = Eagle(
-            decoders.head,
-            nodes=settings.eagle_nodes,
-            depth=settings.eagle_depth,
-            top_k=settings.eagle_top_k,
-        )
-        self.makers["eagle"] = decoders.target_of_head(script), _always(eagle)
-        jacobi = CoupledJacobi(settings.jacobi_window)
-        self.makers["jacobi"] = decoders.guessing_target(script), _always(jacobi)
+        self.best = best
 
     @contextmanager
     def arms(self) -> Iterator[list[Arm]]:
-        """Yields the arms that the settings ask for; the draft's process ends with the
-        context.
-        """
-        names = self.settings.methods
-        if "parallel" in names:
-            self._stand()
+        """Yield the arms that the settings ask for; the draft's process ends with the context."""
+        standing: StandingDraft | None = None
+        is_forked = place("auto", self.draft.device) is ProcessWorker
+        if "parallel" in self.settings.methods and is_forked:
+            standing = StandingDraft(self.draft)  # one process for all runs
         try:
-            yield [self._arm(name) for name in names]
+            makers = self._makers(standing)
+            yield [self._arm(name, *makers[name]) for name in self.settings.methods]
         finally:
-            if self.standing is not None:
-                self.standing.close()
+            if standing is not None:
+                standing.close()
 
-    def _stand(self) -> None:
-        """Make the parallel arm, with one draft process for all its runs where drafts are
-        forked."""
-        if place("auto", self.draft.device) is ProcessWorker:
-            self.standing = StandingDraft(self.draft)
-        method = ParallelVLM(
-            self.draft,
-            prune=0.0,
-            num_draft_tokens=self.settings.max_draft_tokens,
-            standing=self.standing,
-            experience=Acceptance(),
-        )
-        self.makers["parallel"] = self.decoders.target, _always(method)
+    def _makers(self, standing: StandingDraft | None) -> dict[str, tuple[ReplayAdapter, Make]]:
+        """Return the target and the method of each arm."""
+        decoders, script, settings, draft = self.decoders, self.script, self.settings, self.draft
+        longest, experience = settings.max_draft_tokens, Experience()
+        fixed = {
+            "plain": Autoregressive(),
+            "speculative": Speculative(draft, settings.num_draft_tokens),
+            "speculative-best": Speculative(draft, self.best),
+            "speculative-auto": Speculative(
+                draft, max_draft_tokens=longest, experience=Acceptance()
+            ),
+            "sd-tree": SDTree(draft, STATIC_TREE),
+            "prompt-lookup": PromptLookup(settings.lookup_tokens),
+            "parallel": ParallelVLM(
+                draft, prune=0.0, num_draft_tokens=longest, standing=standing,
+                experience=Acceptance(),
+            ),
+            "eagle": Eagle(
+                decoders.head, nodes=settings.eagle_nodes, depth=settings.eagle_depth,
+                top_k=settings.eagle_top_k,
+            ),
+            "jacobi": CoupledJacobi(settings.jacobi_window),
+        }  # fmt: skip
+        targets = {
+            "eagle": decoders.target_of_head(script),
+            "jacobi": decoders.guessing_target(script),
+        }
 
-    def _arm(self, name: str) -> Arm:
-        target, make = self.makers[name]
+        def hsd(index: int) -> Method:
+            drafts = [[script.rough(segment)] for segment in script.segments_of(index, self.rows)]
+            return HSD(drafts, max_nodes=settings.hsd_nodes, experience=experience)
 
-        def decode(index: int) -> TimedRun:
-            return self._timed(target, make(index), index)
-
-        return Arm(name, decode)
-
-    def segments(self, index: int) -> list[int]:
-        """Segments of the text that the rows of text number `index` say."""
-        first = index * self.rows
-        return [(first + row) % self.script.segments for row in range(self.rows)]
+        makers = {
+            name: (targets.get(name, decoders.target), _always(method))
+            for name, method in fixed.items()
+        }
+        return makers | {"hsd": (decoders.target, hsd)}
 
     def texts(self, index: int) -> list[list[int]]:
-        """What the rows of a text have to say, whatever the method."""
-        return [self.script.text(segment) for segment in self.segments(index)]
+        """Return what the rows of a text have to generate, whatever the method."""
+        return [self.script.text(each) for each in self.script.segments_of(index, self.rows)]
 
     def prompts(self, index: int) -> Tensor:
-        """Prompts `[rows, prompt_tokens]`: tokens of elsewhere, a rough copy of the text, and the
-        token that the text begins behind."""
+        """Return prompts `[rows, prompt_tokens]`: tokens of elsewhere, a rough copy of the text,
+        and the token that the text begins behind."""
         lines = []
-        for segment in self.segments(index):
+        for segment in self.script.segments_of(index, self.rows):
             copy = self.script.rough(segment)
             missing = self.settings.prompt_tokens - len(copy) - 1
             start = self.script.decoy(segment * self.script.segment)
@@ -185,14 +160,17 @@ class PointArms:
             lines.append([*filler, *copy, self.script.before(segment)])
         return torch.tensor(lines, device=self.decoders.target.device)
 
-    def _timed(self, target: ReplayAdapter, method: Method, index: int) -> TimedRun:
-        ids = self.prompts(index)
-        params = SamplingParams(max_new_tokens=self.settings.new_tokens)
-        start = time.perf_counter()
-        session = method.session(target, {"input_ids": ids}, params)
-        tokens = run(session)
-        seconds, stats = time.perf_counter() - start, session.stats
-        return TimedRun(tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
+    def _arm(self, name: str, target: ReplayAdapter, make: Make) -> Arm:
+        def decode(index: int) -> TimedRun:
+            method, ids = make(index), self.prompts(index)
+            params = SamplingParams(max_new_tokens=self.settings.new_tokens)
+            start = time.perf_counter()
+            session = method.session(target, {"input_ids": ids}, params)
+            tokens = run(session)
+            seconds, stats = time.perf_counter() - start, session.stats
+            return TimedRun(tokens, stats.decode_seconds, seconds, stats.decode_tokens, stats)
+
+        return Arm(name, decode)
 
 
 def _always(method: Method) -> Make:

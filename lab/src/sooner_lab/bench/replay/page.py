@@ -8,9 +8,9 @@ from typing import Any
 from ..declared import Data
 from ..plots import Figure, Panel
 from ..render import Page, ReportTable, cell, pivot, revision
-from .goals import fastest
-from .settings import METHODS
-from .steps import PLAIN
+from .settings import METHODS, SEQUENTIAL
+
+PLAIN = "target 1"
 
 ABOUT = (
     "> **Replay.** No model here is trained. Decoders with random weights do all the work, and a "
@@ -103,6 +103,11 @@ def _parallel_gain(point: Data) -> float | None:
     arms = {arm["method"]: arm for arm in point["arms"] if "decode_speedup" in arm}
     rival = fastest(arms)
     return arms["parallel"]["decode_speedup"] / rival if "parallel" in arms and rival else None
+
+
+def fastest(arms: Data) -> float:
+    """Return the speed-up of the fastest arm whose draft and target take turns; 0 without one."""
+    return max((arms[name]["decode_speedup"] for name in SEQUENTIAL if name in arms), default=0.0)
 
 
 def _accepted(arm: Data) -> str:

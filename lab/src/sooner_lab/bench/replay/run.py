@@ -3,130 +3,113 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
-from statistics import median
 from typing import Any
 
+import numpy as np
+
+from sooner.engine.stats.run import Stats
 from sooner.methods.threads import Threads
 from sooner.parity import compare
-from sooner.provenance import provenance
+from sooner.tasks.act.rollout import wilson
 
-from ..run import ArmSamples, measure, quotient, row
+from ..goals import worst
+from ..run import RESAMPLES, ArmSamples, Data, Keep, Recorder, measure, quotient, row
 from .arms import Decoders, PointArms
-from .expected import Theory, static_tree
-from .goals import goals, place
-from .realized import realized
-from .script import PATTERNS, Process, Script
-from .settings import ReplaySettings
-from .steps import PLAIN, ForwardTimes, forward_times, pooled
-from .trees import RankedTree
+from .expected import Theory
+from .page import fastest
+from .script import Process, Script
+from .settings import (
+    NEVER_SLOWER,
+    OF_THEORY,
+    PARALLEL_FROM,
+    PATTERNS,
+    THEORY_FROM,
+    ReplaySettings,
+)
+from .steps import ForwardTimes, forward_times, pooled
 
-Figures = dict[str, Any]
+AUTO = "speculative-auto"
+
+CHAINS = ("speculative", "speculative-best", "speculative-auto", "prompt-lookup", "parallel")
+"""Arms of which every judged draft token is right by the script's chance, whatever the round."""
+
+SURE = 0.999
+"""Confidence of the interval that the script's acceptance must lie in."""
 
 MORE_ROWS = 3.0
 """How much longer a point is thought to take than the longest before, if it has more rows."""
 
 
-def run(settings: ReplaySettings, progress: Callable[[str], None] = print) -> Figures:
+def run(
+    settings: ReplaySettings,
+    progress: Callable[[str], None] = print,
+    keep: Keep | None = None,
+) -> Data:
     """Measure every point.
+
+    Args:
+        keep: writes the result as far as it is, after each point.
 
     Returns:
         `points`, each with `rows`, `pattern`, `acceptance`, its own `steps` and its `arms`; `steps`
         by rows, of all points, which theory is made of; `left_out`, the points that the budget had
         no room for; `goals`; `model` (always `replay`: no figure is of a trained model),
         `settings`, `provenance`.
-
-    Raises:
-        SoonerError: settings that make no script.
     """
-    settings.check()
     processes = int("parallel" in settings.methods)
     threads = Threads.plan(settings.threads, is_miniature=True, processes=processes).apply()
     progress("building decoders")
-    decoders = Decoders(settings)
-    measured, left_out = _measure(decoders, settings, progress)
-    steps = {
-        rows: pooled([point.times for point in measured if point.rows == rows])
-        for rows in settings.rows
-        if any(point.rows == rows for point in measured)
-    }
-    times = {
-        rows: ForwardTimes.of(seconds, _level(measured, rows, seconds[PLAIN]))
-        for rows, seconds in steps.items()
-    }
-    points = [_figures_of(point, times, settings) for point in measured]
-    result: Figures = {
-        "bench": "replay",
-        "model": "replay",
-        "settings": asdict(settings),
-        "steps": [
-            {"rows": rows, "seconds": seconds, "head_level": times[rows].head_level}
-            for rows, seconds in steps.items()
-        ],
-        "points": points,
-        "left_out": left_out,
-        "goals": goals(points),
-    }
-    result["provenance"] = provenance(settings.device, settings.dtype, settings.seed, threads.draft)
-    return result
-
-
-@dataclass(frozen=True)
-class MeasuredPoint:
-    """What was measured of one point.
-
-    Attributes:
-        rows, pattern, acceptance: which one it is.
-        script: where drafts were right.
-        times: of forwards, see `forward_times`.
-        arms: samples and parity of each.
-    """
-
-    rows: int
-    pattern: str
-    acceptance: float
-    script: Script
-    times: dict[str, dict[str, Any]]
-    arms: list[ArmSamples]
-
-    @property
-    def about(self) -> Figures:
-        return {"rows": self.rows, "pattern": self.pattern, "acceptance": self.acceptance}
-
-
-def _measure(
-    decoders: Decoders, settings: ReplaySettings, progress: Callable[[str], None]
-) -> tuple[list[MeasuredPoint], list[str]]:
-    """Every point that the budget has room for, and the places of the others."""
-    points, start = settings.points(), time.monotonic()
-    measured: list[MeasuredPoint] = []
+    decoders, start = Decoders(settings), time.monotonic()
+    recorder = Recorder(
+        "replay", settings, lambda result: goals(result["points"]), keep, model="replay"
+    )
+    recorder.origin(settings.device, settings.dtype, settings.seed)
+    recorder.result["provenance"]["draft_threads"] = threads.draft
+    points: list[Data] = []
     left_out: list[str] = []
+    times: dict[int, ForwardTimes] = {}
     took: dict[int, float] = {}  # seconds of the last point by rows
-    for number, (rows, pattern, acceptance) in enumerate(points, start=1):
-        where = place({"rows": rows, "pattern": pattern, "acceptance": acceptance})
+    for number, (rows, pattern, acceptance) in enumerate(settings.points(), start=1):
+        point: Data = {"rows": rows, "pattern": pattern, "acceptance": acceptance}
         began = time.monotonic()
         needed = took.get(rows, MORE_ROWS * max(took.values(), default=0.0))
-        if settings.budget is not None and began - start + needed > settings.budget and measured:
-            left_out.append(where)
+        if settings.budget and began - start + needed > settings.budget and points:
+            left_out.append(place(point))
             continue
 
-        def tell(line: str, label: str = f"point {number}/{len(points)} ({where})") -> None:
+        def tell(line: str, label: str = f"point {number} ({place(point)})") -> None:
             progress(f"{label}: {line}")
 
-        process = Process(acceptance, PATTERNS[pattern], settings.sibling)
-        script = Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
         tell("forwards")
-        times = _times(decoders, script, settings, rows)
-        known: dict[int, list[dict[str, Any]]] = {rows: [times]}
-        for point in measured:
-            known.setdefault(point.rows, []).append(point.times)
-        so_far = {count: ForwardTimes.of(pooled(each)) for count, each in known.items()}
-        theory = Theory(script, so_far, settings, rows)
-        arms = _arms(decoders, script, settings, theory, tell)
-        measured.append(MeasuredPoint(rows, pattern, acceptance, script, times, arms))
+        script = _script(point, settings)
+        ids = PointArms(decoders, script, settings, rows, 1).prompts(0)
+        middle, repeats = settings.new_tokens // 2, settings.step_repeats
+        point["steps"] = forward_times(
+            decoders.target, decoders.draft(script), ids, middle, repeats
+        )
+        points.append(point)
+        seconds = {
+            count: pooled([each["steps"] for each in points if each["rows"] == count])
+            for count in dict.fromkeys(each["rows"] for each in points)
+        }
+        times = {count: ForwardTimes.of(each) for count, each in seconds.items()}
+        measured = _arms(decoders, script, settings, Theory(script, times, settings, rows), tell)
+        plain = next(arm for arm in measured if arm.arm.name == "plain")
+        point["arms"] = [_figures(arm, plain, script.process, settings.seed) for arm in measured]
+        _expect(point, times, settings)
+        steps = [{"rows": count, "seconds": each} for count, each in seconds.items()]
+        recorder.add(steps=steps, points=points, left_out=left_out)
         took[rows] = time.monotonic() - began
-    return measured, left_out
+    for point in points:  # by the forwards of later points, too
+        _expect(point, times, settings)
+    return recorder.add(left_out=left_out)
+
+
+def _script(point: Data, settings: ReplaySettings) -> Script:
+    process = Process(point["acceptance"], PATTERNS[point["pattern"]], settings.sibling)
+    return Script.draw(process, settings.vocab, settings.new_tokens, settings.seed)
 
 
 def _arms(
@@ -152,58 +135,11 @@ def _arms(
     return measured
 
 
-def _times(
-    decoders: Decoders, script: Script, settings: ReplaySettings, rows: int
-) -> dict[str, dict[str, Any]]:
-    """In the middle of the text, of the adapters that decode it."""
-    made = PointArms(decoders, script, settings, rows, 1)
-    trees = {"sd-tree": static_tree(), "eagle": RankedTree.dynamic(script.process, settings)}
-    return forward_times(
-        decoders.target,
-        made.draft,
-        made.prompts(0),
-        settings.new_tokens // 2,
-        trees,
-        settings.step_repeats,
-    )
-
-
-def _level(measured: Sequence[MeasuredPoint], rows: int, plain: float) -> float | None:
-    """Seconds of a level of `eagle`'s head as its runs had it, pooled as forwards are.
-
-    Args:
-        plain: seconds of a plain step.
-    """
-    over = []
-    for point in measured:
-        arms = {arm.arm.name: arm for arm in point.arms}
-        if point.rows == rows and "eagle" in arms:
-            levels = [seconds for each in arms["eagle"].stats for seconds in each.draft_seconds]
-            steps = [time for each in arms["plain"].stats for time in each.verify_seconds[1]]
-            over.append(median(levels) / median(steps))
-    return median(over) * plain if over else None
-
-
-def _figures_of(
-    point: MeasuredPoint, times: Mapping[int, ForwardTimes], settings: ReplaySettings
-) -> Figures:
-    theory = Theory(point.script, times, settings, point.rows)
-    plain = next(arm for arm in point.arms if arm.arm.name == "plain")
-    return {
-        **point.about,
-        "steps": point.times,
-        "arms": [_figures(arm, plain, theory, settings.seed) for arm in point.arms],
-    }
-
-
-def _figures(arm: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> Figures:
-    """One arm against plain decoding, and both against theory.
-
-    `expected_speedup` is theory's at the script's acceptance, `of_theory` the measured share of it;
-    `speedup_of_counts` takes the rounds that came out instead.
-    """
+def _figures(arm: ArmSamples, plain: ArmSamples, process: Process, seed: int) -> Data:
+    """One arm against plain decoding; `speedup_of_counts` is what its forwards allow with the
+    rounds that came out."""
     figures = row(arm, plain)
-    result: Figures = {
+    result: Data = {
         name: figures[name]
         for name in (
             "method", "mode", "parity", "tokens", "tokens_per_second", "decode_speedup",
@@ -215,17 +151,24 @@ def _figures(arm: ArmSamples, plain: ArmSamples, theory: Theory, seed: int) -> F
     result["speedup_of_counts"] = figures.get("theory_speedup")
     result["divergences"] = figures["divergences"][:4]
     once = [runs[0].stats for runs in arm.samples if runs[0].stats is not None]
-    result |= realized(arm.arm.name, once, theory.process, seed)
+    result |= realized(arm.arm.name, once, process, seed)
     if result.get("as_scripted") is False:
         result.pop("decode_speedup", None)
     if "decode_speedup" in result:
         result["interval"] = _interval(arm, plain, seed)
-    expected = theory.of(result["method"])
-    if expected is not None:
-        result |= expected.as_dict()
-        if "decode_speedup" in result:
-            result["of_theory"] = result["decode_speedup"] / expected.speedup
     return result
+
+
+def _expect(point: Data, times: Mapping[int, ForwardTimes], settings: ReplaySettings) -> None:
+    """Add theory to a point's arms: `expected_speedup` at the script's acceptance, and `of_theory`,
+    the measured share of it."""
+    theory = Theory(_script(point, settings), times, settings, point["rows"])
+    for arm in point["arms"]:
+        expected = theory.of(arm["method"])
+        if expected is not None:
+            arm |= expected.as_dict()
+            if "decode_speedup" in arm:
+                arm["of_theory"] = arm["decode_speedup"] / expected.speedup
 
 
 def _interval(arm: ArmSamples, plain: ArmSamples, seed: int) -> Sequence[float] | None:
@@ -235,13 +178,96 @@ def _interval(arm: ArmSamples, plain: ArmSamples, seed: int) -> Sequence[float] 
         for runs, base_runs in zip(arm.samples, plain.samples, strict=True)
         for sample, base in zip(runs, base_runs, strict=True)
     ]
-    rate = (
-        [sample.decode_tokens for sample, _ in pairs],
-        [sample.decode_seconds for sample, _ in pairs],
-    )
-    base = (
-        [sample.decode_tokens for _, sample in pairs],
-        [sample.decode_seconds for _, sample in pairs],
+    rate, base = (
+        ([run.decode_tokens for run in runs], [run.decode_seconds for run in runs])
+        for runs in zip(*pairs, strict=True)
     )
     interval: Sequence[float] | None = quotient(rate, base, seed)["interval"]
     return interval
+
+
+def realized(name: str, stats: Sequence[Stats], process: Process, seed: int) -> dict[str, Any]:
+    """Counts the draft tokens that an arm judged, and those that it accepted.
+
+    Behind a rejection nothing is judged. A tree judges levels: one is accepted where any of its
+    nodes is. The bootstrap draws the steps of all rows.
+
+    Args:
+        name: of the arm.
+        stats: of one run of each text; a text that is said again says nothing new.
+        process: the script's.
+
+    Returns:
+        `scripted_acceptance`; of arms that drafted the `judged` draft tokens, `rejections`,
+        `realized_acceptance` and its 95 % `acceptance_interval`; `as_scripted` of `CHAINS` whose
+        tokens are independent: whether so many may have been accepted by the script's chance
+        (Wilson's interval, 99.9 %). A method that knows the script ahead fails it.
+    """
+    figures: dict[str, Any] = {"scripted_acceptance": process.acceptance}
+    steps: Counter[tuple[int, int]] = Counter()  # by accepted and rejected draft tokens
+    for run_stats in stats:
+        for accepted, times in run_stats.acceptance_histogram.items():
+            rejected = run_stats.rejection_histogram[accepted]
+            steps[accepted, 1] += rejected
+            steps[accepted, 0] += times - rejected
+    kinds = np.array(list(steps))  # [kinds, 2]
+    counts = np.array(list(steps.values()))  # [kinds]
+    accepted, rejections = (counts @ kinds).tolist() if len(kinds) else (0, 0)
+    judged = accepted + rejections
+    if not judged:
+        return figures
+    total = int(counts.sum())
+    picks = np.random.default_rng(seed).multinomial(total, counts / total, RESAMPLES)
+    drawn = picks @ kinds  # [resamples, 2]
+    rates = drawn[:, 0] / np.maximum(drawn.sum(1), 1)
+    figures |= {
+        "judged": judged,
+        "rejections": rejections,
+        "realized_acceptance": accepted / judged,
+        "acceptance_interval": [float(edge) for edge in np.percentile(rates, (2.5, 97.5))],
+    }
+    if name in CHAINS and not process.correlation:
+        low, high = wilson(accepted, judged, SURE)
+        figures["as_scripted"] = low <= process.acceptance <= high
+    return figures
+
+
+def goals(points: Sequence[Data]) -> list[Data]:
+    """Return a row for each goal: the worst point that was reached, and those that missed it."""
+    measured = [
+        (point, {arm["method"]: arm for arm in point["arms"] if "decode_speedup" in arm})
+        for point in points
+    ]
+    single = [(point, arms) for point, arms in measured if point["rows"] == 1]
+    plain = [
+        (place(point), arms[AUTO]["decode_speedup"]) for point, arms in measured if AUTO in arms
+    ]
+    theory = [
+        (place(point), arms[AUTO]["of_theory"])
+        for point, arms in single
+        if AUTO in arms and point["pattern"] == "independent" and point["acceptance"] >= THEORY_FROM
+    ]
+    parallel = [
+        (place(point), arms["parallel"]["decode_speedup"] / fastest(arms))
+        for point, arms in single
+        if "parallel" in arms and fastest(arms) and point["acceptance"] >= PARALLEL_FROM
+    ]
+    return [
+        *worst(f"{AUTO} over plain, every acceptance and number of rows, ×", NEVER_SLOWER, plain),
+        *worst(
+            f"{AUTO} over its theory, one row, acceptance {THEORY_FROM:g} and more",
+            OF_THEORY,
+            theory,
+        ),
+        *worst(
+            f"parallel over the fastest sequential arm, one row, acceptance {PARALLEL_FROM:g} and "
+            "more, ×",
+            1.0,
+            parallel,
+        ),
+    ]
+
+
+def place(point: Data) -> str:
+    """Return a point in words."""
+    return f"rows {point['rows']}, a = {point['acceptance']:g}, {point['pattern']}"

@@ -19,16 +19,11 @@ import torch
 from torch import Tensor
 
 from ...theory import Agreement
-
-CONTINUATIONS = 8
-"""Continuations that a draft ranks; the right one may be none of them."""
+from .settings import CONTINUATIONS
 
 HIGH = 30.0
 """Logit of a token that is certain: above all that random weights give, so that theirs together
 have a chance of less than 1e-6 beside it."""
-
-PATTERNS = {"independent": 0.0, "clustered": 0.5}
-"""Correlation of one token's being right with the next one's."""
 
 
 @dataclass(frozen=True)
@@ -130,6 +125,10 @@ class Script:
     def used(self) -> tuple[int, ...]:
         """Ranks of the tokens that segments have."""
         return self.ranks[: self.segments * self.segment]
+
+    def segments_of(self, text: int, rows: int) -> list[int]:
+        """Return the segments that the rows of a text generate."""
+        return [(text * rows + row) % self.segments for row in range(rows)]
 
     def text(self, segment: int) -> list[int]:
         """What a row says."""

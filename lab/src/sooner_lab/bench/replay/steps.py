@@ -2,56 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from statistics import median
 from typing import Any, Self
 
 import torch
 
 from sooner.engine.runner import ModelRunner
-from sooner.engine.tree import Tree
 
 from ...theory import Curve
-from ..gpu.timing import DeviceClock, Timing
+from ..gpu.timing import DeviceClock, Run
 from .models import ReplayAdapter
-from .trees import RankedTree
 
 BLOCKS = (1, 2, 3, 5, 9, 11, 17, 33)
 """Entries of the target's chains; between them a forward's time is interpolated."""
 PLAIN = "target 1"
 WIDTHS = (1, 2, 4)
-"""Entries of the draft's forwards: a step's, and the levels of a tree."""
+"""Entries of the draft's forwards."""
 
 
 @dataclass(frozen=True)
 class ForwardTimes:
-    """Median seconds of forwards over some rows, in the middle of the text.
+    """Median seconds of forwards over some rows, in the middle of the text, by entries of a chain.
 
     Attributes:
-        target: by entries of a chain.
-        draft: by entries.
-        trees: of the target over a whole tree, by the arm that drafts it.
-        head_level: of a level of the tree of `eagle`'s head, where runs had one.
+        target, draft: of each.
     """
 
     target: Curve
     draft: Curve
-    trees: Mapping[str, float]
-    head_level: float | None = None
 
     @classmethod
-    def of(cls, seconds: Mapping[str, float], head_level: float | None = None) -> Self:
-        """From the names that `forward_times` gives."""
-        kinds: dict[str, dict[str, float]] = {"target": {}, "draft": {}, "tree": {}}
+    def of(cls, seconds: Mapping[str, float]) -> Self:
+        """Make them of the names that `forward_times` gives."""
+        kinds: dict[str, dict[int, float]] = {"target": {}, "draft": {}}
         for name, each in seconds.items():
-            kind, what = name.split()
-            kinds[kind][what] = each
-        target, draft = (
-            Curve.of({int(size): each for size, each in kinds[kind].items()})
-            for kind in ("target", "draft")
-        )
-        return cls(target, draft, kinds["tree"], head_level)
+            kind, size = name.split()
+            kinds[kind][int(size)] = each
+        return cls(Curve.of(kinds["target"]), Curve.of(kinds["draft"]))
 
     @property
     def plain(self) -> float:
@@ -75,67 +65,41 @@ def pooled(times: Sequence[Mapping[str, Mapping[str, Any]]]) -> dict[str, float]
 
 
 def forward_times(
-    target: ReplayAdapter,
-    draft: ReplayAdapter,
-    ids: torch.Tensor,
-    offset: int,
-    trees: Mapping[str, RankedTree],
-    repeats: int,
+    target: ReplayAdapter, draft: ReplayAdapter, ids: torch.Tensor, offset: int, repeats: int
 ) -> dict[str, dict[str, Any]]:
     """Time every forward in turns, so that a drift of the machine hits all alike.
 
     Args:
         ids: prompts, `[rows, width]`.
         offset: tokens behind the prompt that are in the cache, too.
-        trees: shapes by arm.
 
     Returns:
-        `seconds`, `interval` and `samples` of each forward: `target N`, `draft N`, `tree ARM`.
+        `seconds`, `interval` and `samples` of each forward: `target N`, `draft N`.
     """
-    largest = max(*BLOCKS, *(1 + item.nodes for item in trees.values()))
-    verifying = _Forwards(target, ids, offset, largest)
-    drafting = _Forwards(draft, ids, offset, max(WIDTHS))
-    arms = {f"target {size}": verifying.chain(size) for size in BLOCKS}
-    arms |= {f"draft {size}": drafting.chain(size) for size in WIDTHS}
-    arms |= {f"tree {name}": verifying.tree(shape) for name, shape in trees.items()}
+    arms = {f"target {size}": run for size, run in _chains(target, ids, offset, BLOCKS)}
+    arms |= {f"draft {size}": run for size, run in _chains(draft, ids, offset, WIDTHS)}
     timed = DeviceClock(target.device).interleaved(arms, repeats, warm_ups=2)
-    results = {}
-    for name, item in timed.items():
-        if not isinstance(item, Timing):
-            raise RuntimeError(f"forward '{name}' failed: {item}")
-        results[name] = item.as_dict()
-    return results
+    for name, figures in timed.items():
+        if "missing" in figures:
+            raise RuntimeError(f"forward '{name}' failed: {figures['missing']}")
+    return timed
 
 
-class _Forwards:
-    """Forwards behind a prompt and some tokens; nothing is committed."""
-
-    def __init__(
-        self, adapter: ReplayAdapter, ids: torch.Tensor, offset: int, maximum: int
-    ) -> None:
-        self.ids = ids
-        self.runner = ModelRunner(adapter, ids.shape[1] + offset + maximum)
-        with torch.inference_mode():
-            self.runner.prefill(adapter.embed_prompt({"input_ids": ids}))
-            self.runner.forward_chain(ids[:, :offset])
-        self.lengths = [ids.shape[1] + offset] * len(ids)
-        self.runner.rewind(self.lengths)
-
-    def chain(self, entries: int) -> Any:
-        """A forward over a chain of `entries` tokens of each row."""
-        tokens = self.ids[:, :entries].clone()
-        return lambda: self._run(lambda: self.runner.forward_chain(tokens))
-
-    def tree(self, shape: RankedTree) -> Any:
-        """A forward over a tree of this shape, found anew as a round does."""
-        tokens = self.ids[:, 1 : 1 + shape.nodes].clone()
-        parents = torch.tensor(shape.parents, device=tokens.device).expand(tokens.shape)
-        roots, sizes = self.ids[:, 0].clone(), [shape.nodes] * len(self.ids)
-        return lambda: self._run(
-            lambda: self.runner.forward_tree(roots, Tree.of(tokens, parents, sizes))
-        )
+def _chains(
+    adapter: ReplayAdapter, ids: torch.Tensor, offset: int, sizes: Sequence[int]
+) -> Iterator[tuple[int, Run]]:
+    """Yield forwards over chains behind a prompt and some tokens; nothing is committed."""
+    lengths = [ids.shape[1] + offset] * len(ids)
+    runner = ModelRunner(adapter, lengths[0] + max(sizes))
+    with torch.inference_mode():
+        runner.prefill(adapter.embed_prompt({"input_ids": ids}))
+        runner.forward_chain(ids[:, :offset])
+    runner.rewind(lengths)
 
     @torch.inference_mode()
-    def _run(self, forward: Any) -> None:
-        forward()
-        self.runner.rewind(self.lengths)
+    def run(tokens: torch.Tensor) -> None:
+        runner.forward_chain(tokens)
+        runner.rewind(lengths)
+
+    for size in sizes:
+        yield size, partial(run, ids[:, :size].clone())
