@@ -19,7 +19,7 @@ from typing import Any
 from sooner.errors import SoonerError, unknown
 
 from .declared import Data, times
-from .imagine.goals import FIXED
+from .imagine.settings import FIXED
 from .render import Columns, Table, cell, table_lines
 
 BLOCK = re.compile(r"(<!-- table:([a-z-]+) -->\n)(.*?)(<!-- /table -->)", re.DOTALL)

@@ -28,7 +28,7 @@ from .arms import (
     method_of,
     starts,
 )
-from .settings import KINDS, ImagineBenchSettings
+from .settings import FIXED, KINDS, ImagineBenchSettings
 from .study import study
 from .subjects import Subject
 
@@ -39,9 +39,6 @@ METHOD = "gumbel"
 """The coupling that goals are about, the default of `CoupledJacobi`."""
 STILL = 1.05
 """A window that is doubled and saves less than this factor has stopped helping."""
-FIXED = {"image": 64, "video": 128}
-"""The window that goals are about: the last ones of the paper's tables 1 and 2, so that no goal is
-met by the best of many windows."""
 BOUNDS = {"image": (4.2, 2.5), "video": (13.0, 6.0)}
 """Least ratios of plain decoding's forwards and decoding time to the coupled arm's."""
 
