@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -23,63 +21,6 @@ from sooner_lab.bench.gpu.timing import Deadline, DeviceClock, Timing, replayed
 from sooner_lab.bench.step.simulated import DEVICE, simulated_device, to_device
 
 
-class FakeCuda:
-    """Events, streams and graphs that note what is asked of them; time is a counter."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        self.now, self.calls, self.capturing = 0.0, [], None
-        fake = self
-
-        class Event:
-            def __init__(self, enable_timing: bool) -> None:
-                assert enable_timing
-
-            def record(self) -> None:
-                self.at = fake.now
-
-            def elapsed_time(self, other: Any) -> float:
-                return 1000 * (other.at - self.at)
-
-        class Stream:
-            def __init__(self, device: Any = None) -> None:
-                self.device = device
-
-            def wait_stream(self, other: Any) -> None:
-                fake.calls.append("wait")
-
-        class Graph:
-            def capture_begin(self, pool: Any, capture_error_mode: str) -> None:
-                assert capture_error_mode == "thread_local"
-                fake.capturing, self.captured = self, []
-
-            def capture_end(self) -> None:
-                fake.capturing = None
-
-            def replay(self) -> None:
-                for call in self.captured:
-                    fake.run(call)
-
-        @contextmanager
-        def stream(side: Any) -> Iterator[None]:
-            yield
-
-        monkeypatch.setattr(torch.cuda, "Event", Event)
-        monkeypatch.setattr(torch.cuda, "Stream", Stream)
-        monkeypatch.setattr(torch.cuda, "CUDAGraph", Graph)
-        monkeypatch.setattr(torch.cuda, "stream", stream)
-        monkeypatch.setattr(torch.cuda, "current_stream", Stream)
-        monkeypatch.setattr(torch.cuda, "synchronize", lambda device=None: None)
-        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: self.calls.append("empty"))
-        self.clock = DeviceClock(torch.device("cuda"))
-
-    def run(self, call: int) -> None:
-        if self.capturing is not None:
-            self.capturing.captured.append(call)
-            return
-        self.now += 1.0
-        self.calls.append(call)
-
-
 def test_memory_can_be_freed_after_a_failed_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     cuda = MockCuda(monkeypatch)
     clock = DeviceClock(torch.device("cuda", 0))
@@ -90,25 +31,22 @@ def test_memory_can_be_freed_after_a_failed_capture(monkeypatch: pytest.MonkeyPa
     assert cuda.uses == {(0, 1): 0}
 
 
-def test_arms_take_turns_and_a_failed_arm_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    cuda, order = FakeCuda(monkeypatch), []
+def test_arms_take_turns_and_a_failed_arm_is_left_out() -> None:
+    order = []
 
-    def arm(name: str, seconds: float, fails: bool = False) -> Any:
+    def arm(name: str) -> Any:
         def run() -> None:
             order.append(name)
-            cuda.now += seconds
-            if fails:
+            if name == "b":
                 raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 4 GiB")
 
         return run
 
-    arms = {"a": arm("a", 1.0), "b": arm("b", 2.0, fails=True), "c": arm("c", 3.0)}
-    timings = cuda.clock.interleaved(arms, 2, calls=4)
+    timings = DeviceClock(torch.device("cpu")).interleaved({name: arm(name) for name in "abc"}, 2)
     assert order == ["a", "b", "c", "a", "c", "a", "c"]
     message = "OutOfMemoryError: CUDA out of memory. Tried to allocate 4 GiB"
     assert timings["b"] == {"missing": message}
-    assert timings["a"] == {"seconds": 0.25, "interval": [0.25, 0.25], "samples": 2}
-    assert "empty" in cuda.calls
+    assert timings["a"]["samples"] == 2, "the warm-up is not counted"
 
 
 @pytest.mark.parametrize(
@@ -207,11 +145,9 @@ def test_cards_have_the_bandwidth_of_their_data_sheets(name: str, rate: float | 
 @pytest.fixture
 def pretended(monkeypatch: pytest.MonkeyPatch) -> GpuBench:
     """A bench that takes a CPU for a GPU: what it asks of CUDA is answered by stand-ins."""
-    FakeCuda(monkeypatch)
-    monkeypatch.setattr(torch.cuda, "graph_pool_handle", lambda: (0, 1))
+    MockCuda(monkeypatch)
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "replay", lambda graph: None, raising=False)
     monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", lambda mode: None)
-    sizes = iter([100, 150, 150])
-    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: next(sizes))
     clock = DeviceClock(torch.device("cpu"))
     clock.is_cuda = True
     monkeypatch.setattr(clock, "mark", time.perf_counter)

@@ -28,7 +28,7 @@ class GpuBench:
     clock: DeviceClock
     models: BuiltModels
     progress: Callable[[str], None]
-    keep: Callable[[], None]
+    keep: Callable[[], object]
     deadline: Deadline
     bandwidth: float = 0.0
 

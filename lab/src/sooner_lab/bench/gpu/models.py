@@ -14,20 +14,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..step.engine import QWEN2_5_7B
+
 QUIET = 2e-4
 """Standard deviation of the weights by which attention and MLP write to the residual stream, whose
 embeddings have 1: 28 layers of a 7B's width add less than a tenth."""
 
-QWEN2_7B: dict[str, Any] = {
-    "vocab_size": 152_064,
-    "hidden_size": 3584,
-    "intermediate_size": 18_944,
-    "num_hidden_layers": 28,
-    "num_attention_heads": 28,
-    "num_key_value_heads": 4,
-    "tie_word_embeddings": False,
-    "max_position_embeddings": 262_144,
-}
+QWEN2_7B = {**QWEN2_5_7B, "tie_word_embeddings": False, "max_position_embeddings": 262_144}
 TINY: dict[str, Any] = {
     "vocab_size": 1024,
     "hidden_size": 128,

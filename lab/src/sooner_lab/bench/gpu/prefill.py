@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,10 +12,10 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.attention.partial import Partial
-from sooner.sparse.attention.run import Backend, backend_for, jobs, run
+from sooner.sparse.attention.run import backend_for, jobs, run
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import share
-from sooner.sparse.patterns import Dense, Grid, HeadPattern, VerticalSlash
+from sooner.sparse.patterns import Dense, Grid, VerticalSlash
 from sooner.sparse.patterns.base import Pattern, build
 from sooner.sparse.plane import whole
 from sooner.sparse.probe import probe
@@ -72,10 +72,15 @@ def _measure(
 
 
 def _states(bench: GpuBench, tokens: int, heads: int, kv_heads: int) -> States:
+    """Return normal states of one row, the same for one seed."""
     settings = bench.settings
-    return random_states(
-        tokens, heads, kv_heads, settings.head_dim, bench.dtype, bench.device, settings.seed
-    )
+    generator = torch.Generator(bench.device).manual_seed(settings.seed)
+
+    def draw(count: int) -> Tensor:
+        shape = (count, tokens, settings.head_dim)
+        return torch.randn(shape, generator=generator, device=bench.device, dtype=bench.dtype)
+
+    return States(draw(heads), draw(kv_heads), draw(kv_heads), settings.head_dim**-0.5)
 
 
 def checks(bench: GpuBench) -> dict[str, dict[str, Any]]:
@@ -107,7 +112,8 @@ def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any
     backend, patterns = backend_for(bench.device), patterns_of(bench.settings.stride)
     arms: dict[str, Any] = {"sdpa-flash": lambda: flash(row)}
     for name, pattern in patterns.items():
-        arms[name] = pattern_run(row, layout, pattern, backend)
+        picked = [pattern] * row.queries.shape[0]
+        arms[name] = partial(sparse_attention, row, layout, picked, backend)
     with torch.inference_mode():
         timed = bench.clock.interleaved(arms, repeats)
         for name, figures in timed.items():
@@ -121,36 +127,9 @@ def times(bench: GpuBench, row: States, repeats: int) -> dict[str, dict[str, Any
     return timed
 
 
-def random_states(
-    tokens: int,
-    heads: int,
-    kv_heads: int,
-    head_dim: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    seed: int,
-) -> States:
-    """Normal states of one row, the same for one seed."""
-    generator = torch.Generator(device).manual_seed(seed)
-
-    def draw(count: int) -> Tensor:
-        shape = (count, tokens, head_dim)
-        return torch.randn(shape, generator=generator, device=device, dtype=dtype)
-
-    return States(draw(heads), draw(kv_heads), draw(kv_heads), head_dim**-0.5)
-
-
 def patterns_of(stride: int) -> dict[str, Pattern]:
     """What is timed beside torch's attention, by name."""
     return {"dense": Dense(), "vertical-slash": VerticalSlash(), "grid": Grid(stride)}
-
-
-def pattern_run(
-    row: States, layout: PromptLayout, pattern: HeadPattern, backend: Backend
-) -> Callable[[], object]:
-    """A call that runs a pattern on every head; it estimates and builds its index."""
-    picked = [pattern] * row.queries.shape[0]
-    return lambda: sparse_attention(row, layout, picked, backend)
 
 
 def flash(row: States) -> Tensor:

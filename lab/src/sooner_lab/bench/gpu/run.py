@@ -8,7 +8,6 @@ import sys
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import asdict
 from importlib import import_module
 from typing import Any
 
@@ -18,7 +17,7 @@ from sooner.checks import check_number
 from sooner.errors import SoonerError
 from sooner.provenance import provenance, revision
 
-from ..run import Keep, earlier_runs
+from ..run import Keep, Recorder, earlier_runs
 from .bench import GpuBench, Section, measure_bandwidth
 from .goals import goals
 from .models import BuiltModels
@@ -34,7 +33,7 @@ DONE, CUT, SKIPPED, FAILED, INTERRUPTED = "done", "cut", "skipped", "failed", "i
 def run(
     settings: GpuSettings,
     progress: Callable[[str], None] = print,
-    keep: Keep = lambda result: None,
+    keep: Keep | None = None,
     earlier: dict[str, Any] | None = None,
     stated: str | None = None,
 ) -> dict[str, Any]:
@@ -58,25 +57,16 @@ def run(
     _check(settings)
     device = torch.device(settings.device)
     dtype = getattr(torch, settings.dtype)
-    result: dict[str, Any] = {
-        "bench": "gpu",
-        "model": settings.target,
-        "settings": asdict(settings),
-        "bandwidth": {},
-        "sections": {},
-        "goals": [],
-        "is_complete": False,
-        "provenance": _provenance(settings, device, stated),
-    }
-    if earlier is not None:
-        _take(result, earlier)
+    recorder = Recorder("gpu", settings, goals, keep, model=settings.target)
+    result = recorder.result
+    result |= {"bandwidth": {}, "sections": {}, "is_complete": False}
+    result["provenance"] = _provenance(settings, device, stated)
+    if earlier is not None:  # other sections stay, and say whose they are
+        parts = [name for name in earlier["sections"] if name not in settings.sections]
+        result["sections"] = {name: earlier["sections"][name] for name in parts}
+        result["kept"] = earlier_runs(earlier, parts)
     models = BuiltModels(device, dtype, settings.seed)
-
-    def keep_now() -> None:
-        result["goals"] = goals(result)
-        keep(result)
-
-    bench = GpuBench(settings, DeviceClock(device), models, progress, keep_now, Deadline(0))
+    bench = GpuBench(settings, DeviceClock(device), models, progress, recorder.add, Deadline(0))
     progress("bandwidth of a copy")
     nbytes = COPY if bench.clock.is_cuda else COPY // 64
     result["bandwidth"] = measure_bandwidth(bench, nbytes)
@@ -91,12 +81,10 @@ def run(
             out["status"] = INTERRUPTED
             raise
         finally:
-            keep_now()
+            recorder.add()
         progress(f"{name}: {out['status']}{_why(out)}")
-    parts = [result["sections"][name] for name in settings.sections]
-    result["is_complete"] = all(part["status"] == DONE for part in parts)
-    keep_now()
-    return result
+    ends = [result["sections"][name]["status"] for name in settings.sections]
+    return recorder.add(is_complete=set(ends) <= {DONE})
 
 
 def section(name: str) -> Section:
@@ -144,14 +132,6 @@ def _measure(bench: GpuBench, name: str, out: dict[str, Any], left: float) -> No
 def _why(out: dict[str, Any]) -> str:
     why = out.get("error") or out.get("reason") or ", ".join(out.get("cut", []))
     return f" ({why})" if why else ""
-
-
-def _take(result: dict[str, Any], earlier: dict[str, Any]) -> None:
-    """Keep the sections of an earlier run, and say whose they are."""
-    names = result["settings"]["sections"]
-    parts = [name for name in earlier["sections"] if name not in names]
-    result["sections"] = {name: earlier["sections"][name] for name in parts}
-    result["kept"] = earlier_runs(earlier, parts)
 
 
 def _provenance(settings: GpuSettings, device: torch.device, stated: str | None) -> dict[str, Any]:
