@@ -183,7 +183,7 @@ def test_another_models_result_is_not_added_to(
         (["--parts", "sped"], "did you mean 'speed'"),
         (["--jacobi-windows", "16,x"], "--jacobi-windows is '16,x'"),
         (["--jacobi-windows", "0"], "--jacobi-windows is 0"),
-        (["--samples", "0"], "--samples is 0"),
+        (["--samples", "0"], "samples is 0"),
         (["--json", "/proc/nowhere/x.json"], "can't write"),
     ],
 )

@@ -58,7 +58,7 @@ class ImagineBenchSettings:
     seed: int = 20_261_121
 
     def __post_init__(self) -> None:
-        check_fields(self, "--")
+        check_fields(self)
 
     @property
     def kinds(self) -> tuple[str, ...]:

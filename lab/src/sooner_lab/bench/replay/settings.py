@@ -97,7 +97,7 @@ class ReplaySettings:
 
     def __post_init__(self) -> None:
         """Refuse what no script can be made for."""
-        check_fields(self, "--")
+        check_fields(self)
         for value in self.acceptance:
             if not 0.5 <= value < 1:
                 raise SoonerError(f"--acceptance is {value:g}; give 0.5 or more, and less than 1")

@@ -46,4 +46,4 @@ class ScaleBenchSettings:
     seed: int = 20_261_123
 
     def __post_init__(self) -> None:
-        check_fields(self, "--")
+        check_fields(self)

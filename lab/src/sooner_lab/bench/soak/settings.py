@@ -59,7 +59,7 @@ class SoakSettings:
     seed: int = 20_261_123
 
     def __post_init__(self) -> None:
-        check_fields(self, "--")
+        check_fields(self)
 
     @property
     def burst(self) -> int:

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import AutoModelForCausalLM, DynamicCache, Qwen2Config, StaticCache
+from transformers import AutoModelForCausalLM, Qwen2Config, StaticCache
 
 from sooner.engine.attention.context import attending_to_blocks
 from sooner.engine.graphs.steps import StepGraphs
@@ -258,20 +258,8 @@ def factories(is_padded: bool = False) -> dict[str, StepFactory]:
 STATIC, PADDED = factories(), factories(is_padded=True)
 
 
-def hf_dynamic(model: Any, rows: int, length: int) -> Step:
-    """HF's step of `generate` with its default cache, which grows."""
-    cache = DynamicCache(config=model.config)
-    config = model.config.get_text_config()
-    heads, width = config.num_key_value_heads, config.hidden_size // config.num_attention_heads
-    shape = (rows, heads, length, width)
-    for layer in range(config.num_hidden_layers):
-        states = torch.zeros(shape, dtype=model.dtype, device=model.device)
-        cache.update(states, states.clone(), layer)
-    return _hf_step(model, rows, cache)
-
-
 def hf_static(model: Any, rows: int, length: int) -> Step:
-    """HF's step of `generate` with a static cache."""
+    """Set up HF's step of `generate` with a static cache: forward and greedy choice."""
     config = model.config.get_text_config()
     cache: Any = StaticCache(config=model.config, max_cache_len=length + ROOM)
     cache.early_initialization(
@@ -283,13 +271,7 @@ def hf_static(model: Any, rows: int, length: int) -> Step:
     )
     for layer in cache.layers:
         layer.cumulative_length.fill_(length)
-    return _hf_step(model, rows, cache)
-
-
-def _hf_step(model: Any, max_rows: int, cache: Any) -> Step:
-    """Forward and greedy choice as `generate` has them, without its criteria."""
-
-    tokens = torch.zeros(max_rows, LARGEST, dtype=torch.long, device=model.device)
+    tokens = torch.zeros(rows, LARGEST, dtype=torch.long, device=model.device)
 
     def step(rows: int, entries: int) -> None:
         output = model(input_ids=tokens[:rows, :entries], past_key_values=cache, use_cache=True)
@@ -299,5 +281,5 @@ def _hf_step(model: Any, max_rows: int, cache: Any) -> Step:
     return step
 
 
-HF = (StepFactory("hf-dynamic", 1, hf_dynamic), StepFactory("hf-static", 1, hf_static))
+HF = StepFactory("hf-static", 1, hf_static)
 """What users have without us."""

@@ -31,36 +31,31 @@ def run(settings: StepSettings, progress: Callable[[str], None]) -> dict[str, An
     """Count the steps of every method and of HF.
 
     Returns:
-        `methods` and `hf`, a row each; `hf_ops_per_round`, of the forward that `generate` makes on
-        the same tensors and of its criteria; `faults`, what the laws of a static step forbid and a
-        method that has one does, a line each.
+        `methods` and `hf`, a row each; `faults`, what the laws of a static step forbid and a method
+        does, a line each.
     """
     recorder = Recorder("step", settings, model="Qwen2.5-7B")
     recorder.origin("cpu", "float32", 0)
-    hf = []
-    for factory in HF:
-        progress(factory.method)
-        compiles = settings.compile and factory.method == "hf-static"
-        hf.append(static_row(factory, settings, compiles))
+    progress(HF.method)
+    hf = [static_row(HF, settings, settings.compile)]
     progress("hf-generate")
     model = tiny(LAYERS)
     whole = rounds.measure_generate(to_device(tiny(LAYERS)))
     no_step = dict.fromkeys(name for name in hf[0] if name.endswith("_per_round"))
     no_step |= dict.fromkeys(("graph_breaks", "recompiles", "verify_bytes_over_plain"))
     hf.append({**no_step, "method": whole.method, "engine": "hf", **whole.figures()})
-    # What `generate` does beside its forward, on the CPU, and its forward on fake CUDA tensors.
-    allowed = hf[0]["ops_per_round"] + whole.ops - ops_on_cpu(HF[0], model)
     methods = []
     made, placed = rounds.methods(model), to_device(model)
     for name in settings.methods:
         progress(name)
         row = static_row(STATIC[name], settings, settings.compile)
         row |= rounds.measure(name, placed, made[name]()).figures()
-        methods.append({**row, "faults": faults(row, allowed)})
-    red = [f"{row['method']}: {fault}" for row in methods for fault in row["faults"]]
-    return recorder.add(
-        ops_layers=LAYERS, hf_ops_per_round=allowed, methods=methods, hf=hf, faults=red
-    )
+        red = faults(row)
+        if name == "plain" and row["ops_of_round"] > whole.ops:
+            red.append(f"{row['ops_of_round']:.0f} operations a round, HF's own {whole.ops:.0f}")
+        methods.append({**row, "faults": red})
+    lines = [f"{row['method']}: {fault}" for row in methods for fault in row["faults"]]
+    return recorder.add(ops_layers=LAYERS, methods=methods, hf=hf, faults=lines)
 
 
 def static_row(factory: StepFactory, settings: StepSettings, compiles: bool) -> dict[str, Any]:
@@ -76,7 +71,7 @@ def static_row(factory: StepFactory, settings: StepSettings, compiles: bool) -> 
         more, _ = counted(long, rows, entries, factory)
         row: dict[str, Any] = {
             "method": factory.method,
-            "engine": "hf" if factory in HF else "static",
+            "engine": "hf" if factory is HF else "static",
             "entries": entries,
             "ops_per_round": operations.launched.total(),
             "views_per_round": operations.views.total(),
@@ -147,19 +142,8 @@ def lines(waits: Waits) -> list[str]:
     return [f"{times} {wait}" for (_, wait), times in waits.lines.most_common()]
 
 
-def ops_on_cpu(factory: StepFactory, model: Any) -> int:
-    """Operations of a plain step in fp32, where whole rounds are counted."""
-    with torch.inference_mode():
-        step = factory.build(model, 1, rounds.PROMPT)
-        return counted(step, 1, 1, factory)[0].launched.total()
-
-
-def faults(row: dict[str, Any], allowed: float) -> list[str]:
-    """What a static step may not do, of what it does.
-
-    Args:
-        allowed: operations of HF's own round.
-    """
+def faults(row: dict[str, Any]) -> list[str]:
+    """Return what a static step may not do, of what it does."""
     lines = []
     if row["first_wait"]:
         lines.append(f"waits: {row['first_wait']}")
@@ -172,6 +156,4 @@ def faults(row: dict[str, Any], allowed: float) -> list[str]:
             lines.append(f"{row[name]} {name.replace('_', ' ')}")
     if row["verify_bytes_over_plain"] > LAW:
         lines.append(f"a verification moves {row['verify_bytes_over_plain']:.2f} x a plain step")
-    if row["method"] == "plain" and row["ops_per_round"] > allowed:
-        lines.append(f"{row['ops_per_round']} operations, HF's own round {allowed:.0f}")
     return lines

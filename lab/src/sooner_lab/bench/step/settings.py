@@ -36,4 +36,4 @@ class StepSettings:
     compile: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, "--")
+        check_fields(self)
