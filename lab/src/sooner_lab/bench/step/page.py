@@ -18,6 +18,18 @@ def _title(result: Data) -> str:
     )
 
 
+def _remark(result: Data) -> str:
+    steps = [f"`{row['method']}`" for row in result["hf"] if row["method"] != "hf-generate"]
+    are = "are" if len(steps) > 1 else "is"
+    return (
+        "A step is forward, judge and commit, counted on fake CUDA tensors in bf16. A round is a "
+        "step, the report that the host reads, and the next draft, counted on a simulated device "
+        "in fp32 (bf16 casts more). `hf-generate` is a whole round of `generate`, "
+        f"{' and '.join(steps)} {are} its forward and choice. Verification counts as the least "
+        "bytes that each operation can move."
+    )
+
+
 def _waits(result: Data) -> list[str]:
     """Every wait by method, and the faults."""
     lines = []
@@ -47,11 +59,7 @@ PAGE = Page(
                 ("uploads_of_round", "its uploads", "{:.1f}"),
                 ("clocks_of_round", "its clocks", "{:.1f}"),
             ),
-            "A step is forward, judge and commit, counted on fake CUDA tensors in bf16. A round is "
-            "a step, the report that the host reads, and the next draft, counted on a simulated "
-            "device in fp32 (bf16 casts more). `hf-generate` is a whole round of `generate`, "
-            "`hf-dynamic` and `hf-static` are its forward and choice. Verification counts as the "
-            "least bytes that each operation can move.",
+            _remark,
         ),
     ),
     outro=_waits,
