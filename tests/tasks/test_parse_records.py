@@ -5,18 +5,14 @@ from __future__ import annotations
 import json
 from dataclasses import fields, replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from sooner.errors import SoonerError
 from sooner.storage import open_store
 from sooner.tasks.parse import DRAFT, FAILED, ParsedPage, ParsedRegion, StageStats
-from sooner.tasks.parse.manifest import EARLIER, NAME
 from sooner.tasks.parse.page_records import HOME, PageRecord, PageRecords
-from tasks.drafting import SayNumber, pdf, picture
-from tasks.parse_jobs import listing, records, run
-from tasks.parse_workers import FORMATS, outputs
+from tasks.parse_jobs import listing
 
 WHOLE = ParsedPage(
     source="sub/a.pdf",
@@ -87,65 +83,3 @@ def test_what_was_parsed_goes_before_what_failed(tmp_path: Path) -> None:
     assert page_records.read("i", "s", 3).page.status == DRAFT
     assert page_records.of("unknown") == {}
     assert page_records.read("i", "s", 9) is None
-
-
-OLD = {"seconds": {"e2e": 1.0}, "stages": {}, "compared": None}
-
-
-def as_of_0_2(out: Path, dropped: tuple[str, ...] = ()) -> None:
-    """Makes a folder of what is now what sooner 0.2 wrote: no objects, figures in pages' JSON."""
-    import shutil
-
-    shutil.rmtree(out / ".sooner")
-    lines = [json.loads(line) for line in (out / NAME).read_text().splitlines()]
-    for line in lines:
-        del line["set_aside"]
-        if line["status"] != FAILED:
-            for name in [item for item in line["files"] if item.endswith(".json")]:
-                content = json.loads((out / name).read_text())
-                (out / name).write_text(json.dumps({**content, **OLD}))
-    (out / NAME).write_text("".join(json.dumps(item) + "\n" for item in lines))
-    for name in dropped:
-        (out / name).unlink()
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    (tmp_path / "in").mkdir()
-    pdf(tmp_path / "in" / "a.pdf", 3)
-    pdf(tmp_path / "in" / "b.pdf", 2)
-    picture(tmp_path / "in" / "c.png")
-    return tmp_path / "in"
-
-
-def deliver(out: Path, formats: tuple[str, ...] = FORMATS, **options: Any) -> dict[str, Any]:
-    from sooner.tasks.parse import Delivery
-
-    return {"delivery": Delivery(out, formats), "drafter": SayNumber(), **options}
-
-
-def test_a_folder_of_0_2_goes_on(source: Path, tmp_path: Path) -> None:
-    """Its pages count as done, and what is not asked for now keeps its lines."""
-    out, whole = tmp_path / "out", tmp_path / "whole"
-    run(source, whole, **deliver(whole))
-    with pytest.raises(KeyboardInterrupt):
-        run(source, out, raising={2: KeyboardInterrupt()}, **deliver(out))
-    run(source / "c.png", out, **deliver(out))
-    as_of_0_2(out)
-    assert sorted(records(out)) == [("a.pdf", 1), ("c.png", 1)]
-    assert run(source / "b.pdf", out, **deliver(out)).report == [1, 2]
-    assert (out / EARLIER).exists()
-    assert sorted(records(out)) == [("a.pdf", 1), ("b.pdf", 1), ("b.pdf", 2), ("c.png", 1)]
-    assert run(source, out, **deliver(out)).report == [2, 3]
-    assert outputs(out) == outputs(whole)
-    assert not (out / EARLIER).exists()
-    assert run(source, out, **deliver(out)).report == []
-
-
-def test_pages_of_0_2_without_json_come_from_their_markdown(source: Path, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    run(source, out, **deliver(out, ("md",)))
-    as_of_0_2(out, dropped=("b.pdf/page-0002.md",))
-    assert run(source, out, **deliver(out, ("md", "html"))).report == [2]
-    assert (out / "a.pdf.md").read_text() == "number 1\n\nnumber 2\n\nnumber 3\n"
-    assert "<p>number 3" in (out / "a.pdf" / "page-0003.html").read_text()

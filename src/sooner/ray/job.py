@@ -13,8 +13,6 @@ from typing import Any
 
 from ..documents import Document
 from ..errors import SoonerError
-from ..storage import ObjectError
-from ..tasks.parse.earlier import EarlierPages
 from ..tasks.parse.manifest import Line, Manifest
 from ..tasks.parse.page_records import PageTask
 from ..tasks.parse.result import FAILED, PARTIAL, Counts
@@ -129,7 +127,7 @@ class RayJob:
             name = None if pipeline.model is None else pipeline.model.name
             check_nodes(self.store, self.inputs, name)
             self._is_seen, self._is_done = (bytearray(len(self.documents)) for _ in range(2))
-            listed = write_list(self.store, self._documents())
+            listed = write_list(self.store, self.documents)
             self.documents = ()  # this process keeps no list of what may be a million files
             try:
                 self._run_until_done(listed)
@@ -156,14 +154,6 @@ class RayJob:
             f"{left} documents did not come to their ends, since machines went again and again; "
             "what is finished is kept, the same command goes on there"
         )
-
-    def _documents(self) -> Iterator[Document]:
-        """Yields documents as they are put into the list; pages of sooner 0.2 become objects."""
-        earlier = EarlierPages(self.store)
-        for document in self.documents:
-            with suppress(ObjectError):  # which fails that document when its turn comes
-                earlier.keep(document.place.as_posix())
-            yield document
 
     def _run(self, listed: str) -> None:
         last = time.monotonic()

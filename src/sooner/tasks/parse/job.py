@@ -17,7 +17,6 @@ from ...storage import ObjectError
 from .as_they_end import as_they_end
 from .comparison import compare_plain, warm_up
 from .delivery import Delivery, line_of
-from .earlier import EarlierPages
 from .finishing import Finisher
 from .manifest import Line, Manifest
 from .output import OutputError
@@ -101,7 +100,6 @@ class ParseJob:
             if self.delivery.is_in_place_of(document):  # as of all others, most likely
                 self.delivery.check(document)
         self.store = self.delivery.store
-        earlier = EarlierPages(self.store)  # before anything is written
         self.store.check()
         self.records, self.manifest = PageRecords(self.store), Manifest(self.store)
         self.planner = DocumentPlanner(
@@ -128,7 +126,6 @@ class ParseJob:
             self.planner,
             self.claims,
             self.finisher,
-            earlier,
             self.counts,
         )
         self.counts.documents = len(self.source.numbers)

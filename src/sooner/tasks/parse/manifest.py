@@ -7,15 +7,13 @@ a run; in a local folder each page is also appended to it when it is done, for w
 
 from __future__ import annotations
 
-import io
 import os
-from array import array
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from itertools import zip_longest
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from ...io import read_line, to_line
 from ...storage import MissingObjectError, Store
@@ -35,9 +33,6 @@ AT_ONCE = 16
 
 LONGEST = 255
 """Bytes of the longest name of a file or folder on common file systems."""
-
-EARLIER = ".sooner/earlier"
-"""Is there as long as the manifest has lines of sooner 0.2, whose pages have no objects."""
 
 
 @dataclass(frozen=True)
@@ -116,25 +111,22 @@ class Manifest:
     def rebuild(self) -> None:
         """Put the manifest together, a line a page, by document and page.
 
-        Documents that have no entry, since they are being done or were done by sooner 0.2, keep
-        the last line of each page.
+        Documents that have no entry, since they are being done, keep the last line of each page.
 
         Raises:
             StorageError: it can't be written.
         """
         known = {info.name[len(HOME) + 1 : -len(END)] for info in self.store.names(f"{HOME}/")}
-        loose = LooseLines(self.path, known)
-        places = sorted(known.union(loose.places))
+        loose = _loose_lines(self.path, known)
+        places = sorted(known.union(loose))
 
         def lines() -> Iterator[bytes]:
-            for entry in self._mapped(lambda place: loose.of(place) or self.lines(place), places):
+            for entry in self._mapped(lambda place: loose.get(place) or self.lines(place), places):
                 yield from map(to_line, entry)
 
         if self._is_changed or not self._holds(lines()):
             self.store.write(NAME, lines())
         self._is_changed = False
-        if not loose.places:
-            self.store.remove(EARLIER)
 
     def _mapped(self, call: Callable[[str], list[Line]], places: list[str]) -> Iterator[list[Line]]:
         """`map`, with some calls at once where each one waits for a network."""
@@ -156,41 +148,22 @@ class Manifest:
             return False
 
 
-class LooseLines:
-    """Lines of a manifest on this machine that are of documents without an entry.
-
-    It reads the file that was there when it was made, whatever takes its place meanwhile.
-
-    Args:
-        path: of the manifest; `None` for one elsewhere, which has none.
-        known: documents that have an entry.
-
-    Attributes:
-        places: where in the file each document's lines begin.
+def _loose_lines(path: Path | None, known: Collection[str]) -> dict[str, list[Line]]:
+    """Returns lines of a local manifest by document, of those that have no entry: the last line of
+    each page, of the document's last content.
     """
-
-    def __init__(self, path: Path | None, known: Collection[str] = ()) -> None:
-        self.places: dict[str, array[int]] = {}
-        self._file: IO[bytes] = io.BytesIO()
-        if path is not None and path.is_file():
-            self._file = open(path, "rb")  # noqa: SIM115, closed with this object
-        start = 0
-        for raw in self._file:
+    pages: dict[str, dict[int, Line]] = {}
+    if path is None or not path.is_file():
+        return {}
+    with open(path, "rb") as file:
+        for raw in file:
             line = read_line(raw)
             if line is not None and _is_page(line) and entry_key(line["document"]) not in known:
-                self.places.setdefault(line["document"], array("q")).append(start)
-            start += len(raw)
-
-    def of(self, place: str) -> list[Line]:
-        """Returns the last line of each page of a document, of its last content."""
-        lines: dict[int, Line] = {}
-        hashed = ""
-        for start in self.places.get(place, ()):
-            self._file.seek(start)
-            line = read_line(self._file.readline())
-            if line is not None:
-                lines[line["page"]], hashed = line, line["input_hash"]
-        return [lines[page] for page in sorted(lines) if lines[page]["input_hash"] == hashed]
+                lines = pages.setdefault(line["document"], {})
+                if any(other["input_hash"] != line["input_hash"] for other in lines.values()):
+                    lines.clear()
+                lines[line["page"]] = line
+    return {place: [lines[page] for page in sorted(lines)] for place, lines in pages.items()}
 
 
 def _is_page(line: Line) -> bool:

@@ -196,10 +196,6 @@ class PageRecords:
             self.write(record)
         return record
 
-    def create(self, record: PageRecord) -> bool:
-        """Keep a page unless it is kept; returns whether this call did."""
-        return self.store.create(_name(record), record.to_bytes())
-
     def read(self, input_hash: str, settings_hash: str, number: int) -> PageRecord | None:
         """Returns what became of a page; `None` if nothing did.
 

@@ -11,7 +11,6 @@ from pathlib import Path
 from ...documents import BrokenPage, Document, Page, fetched
 from ...errors import SoonerError, error_line
 from ...storage import ObjectError
-from .earlier import EarlierPages
 from .finishing import Finisher
 from .plan import DocumentPlanner, DocumentWork
 from .result import Counts
@@ -30,7 +29,6 @@ class PageSource:
         planner: says what is left, and which files there are to be.
         claims: what other runs have in hand is left to them, until the end.
         finisher: of documents whose pages are all there.
-        earlier: pages of an earlier version.
         counts: told what is opened.
         longest: pages of the longest document that was opened.
     """
@@ -40,7 +38,6 @@ class PageSource:
     planner: DocumentPlanner
     claims: Claims
     finisher: Finisher
-    earlier: EarlierPages
     counts: Counts
 
     def __post_init__(self) -> None:
@@ -140,7 +137,6 @@ class PageSource:
 
     def _opened(self, document: Document, is_first: bool) -> DocumentWork:
         self.planner.delivery.check(document)
-        self.earlier.keep(document.place.as_posix())
         work = self.planner(document, self.claims.opening)
         self.claims.look(work)
         if not work.is_delivered:
