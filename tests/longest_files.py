@@ -24,7 +24,6 @@ LONGEST = (
     "test_parse_effort.py",
     "test_parse_many_workers.py",
     "test_parse_kills.py",
-    "test_leases.py",
     "test_kernel_compile.py",
     "test_interpreter.py",
     "test_qwen_pair_process.py",

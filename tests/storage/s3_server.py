@@ -37,12 +37,11 @@ FakeKey.instances_tracked = _NoList()
 
 @dataclass(frozen=True)
 class S3Request:
-    """A request: its method, path, query and headers that matter here."""
+    """A request: its method, path, query and the header that matters here."""
 
     method: str
     path: str
     query: str
-    if_none_match: str | None
     copy_source: str | None
 
 
@@ -55,18 +54,14 @@ class S3Server:
         failing: statuses for the next requests that `fails` picks, such as 500 or 503; a negative
             one answers so after the request was carried out.
         fails: which requests.
-        date: what to put in place of the server's Date header.
     """
 
     requests: deque[S3Request] = field(default_factory=lambda: deque(maxlen=100_000))
     failing: deque[int] = field(default_factory=deque)
     fails: Callable[[S3Request], bool] = lambda request: True
-    date: str | None = None
 
     def __post_init__(self) -> None:
         self._app = DomainDispatcherApplication(create_backend_app)
-        # S3 decides about a conditional write at one moment; moto looks, then writes.
-        self._deciding = threading.Lock()
         self._server = make_server(
             "127.0.0.1", 0, self, threaded=True, request_handler=MotoRequestHandler
         )
@@ -116,7 +111,6 @@ class S3Server:
             environ["REQUEST_METHOD"],
             environ["PATH_INFO"],
             environ.get("QUERY_STRING", ""),
-            environ.get("HTTP_IF_NONE_MATCH"),
             environ.get("HTTP_X_AMZ_COPY_SOURCE"),
         )
         self.requests.append(request)
@@ -128,19 +122,9 @@ class S3Server:
             if len(body) < int(environ.get("CONTENT_LENGTH") or 0):
                 return _error(400, environ, start_response)  # S3 drops a body that was cut off
             environ["wsgi.input"] = _Body(body)
-            with self._deciding:
-                answer = list(self._app(environ, start_response if status == 0 else _nowhere))
+            answer = list(self._app(environ, start_response if status == 0 else _nowhere))
             return answer if status == 0 else _error(-status, environ, start_response)
-        return self._app(environ, self._dated(start_response))
-
-    def _dated(self, start_response: Any) -> Any:
-        if self.date is None:
-            return start_response
-
-        def start(status: str, headers: list[tuple[str, str]], *more: Any) -> Any:
-            return start_response(status, [*headers, ("Date", str(self.date))], *more)
-
-        return start
+        return self._app(environ, start_response)
 
 
 class _Body:
@@ -167,8 +151,7 @@ def _nowhere(status: str, headers: list[tuple[str, str]], *more: Any) -> Callabl
 
 
 def _error(status: int, environ: dict[str, Any], start_response: Any) -> list[bytes]:
-    code = {500: "InternalError", 503: "SlowDown", 501: "NotImplemented"}.get(status, "Other")
-    code = {409: "ConditionalRequestConflict"}.get(status, code)
+    code = {500: "InternalError", 503: "SlowDown"}.get(status, "Other")
     body = f"<Error><Code>{code}</Code><Message>as a test asks</Message></Error>".encode()
     start_response(f"{status} {code}", [("Content-Type", "application/xml")])
     return [body]

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
+import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
 from sooner.storage import Attempts, Store, open_store
+
+EVERYWHERE = pytest.mark.parametrize("any_store", ["local", "memory", "s3"], indirect=True)
 
 DIES = """
 import os, signal, sys
@@ -25,7 +29,7 @@ def dies(folder: Path, key: str) -> None:
     assert subprocess.run([sys.executable, "-c", DIES, folder, key]).returncode == -signal.SIGKILL
 
 
-@pytest.mark.parametrize("any_store", ["local", "memory", "s3"], indirect=True)
+@EVERYWHERE
 def test_work_that_ends_leaves_nothing(any_store: Store) -> None:
     attempts = Attempts(any_store, maximum=1)
     with attempts.trying("a/b", "one"):
@@ -54,15 +58,71 @@ def test_three_deaths_set_a_key_aside(tmp_path: Path) -> None:
     assert attempts.count("d/000008") == 1
 
 
-@pytest.mark.slow
 def test_many_who_work_at_a_key_at_once_are_no_deaths(tmp_path: Path) -> None:
     store = open_store(tmp_path)
-    attempts = Attempts(store, lasts=0.4)
+    attempts = Attempts(store, lasts=60)
     for host in range(5):
         record = {"owner": f"w{host}", "host": "elsewhere", "place": "elsewhere", "process": 1}
         store.write(f".sooner/attempts/a/{host}.json", json.dumps(record).encode())
         attempts.begin("a")
     assert (attempts.count("a"), attempts.reason("a")) == (0, None)
-    time.sleep(0.6)
+    for path in (tmp_path / ".sooner/attempts/a").iterdir():
+        os.utime(path, (time.time() - 120,) * 2)
     assert attempts.count("a") == 5
     assert attempts.reason("a") == "3 processes died at it; it is set aside"
+
+
+@EVERYWHERE
+def test_a_key_that_is_taken_is_left_alone(any_store: Store) -> None:
+    attempts = Attempts(any_store)
+    taken = attempts.take("a/b", "one")
+    assert taken is not None
+    assert attempts.take("a/b", "two") is None
+    assert attempts.take("a/c") is not None
+    attempts.renew(taken)
+    assert attempts.take("a/b") is None
+    attempts.end(taken)
+    assert attempts.take("a/b") is not None
+
+
+@EVERYWHERE
+def test_of_many_takers_at_once_no_two_get_a_key(any_store: Store) -> None:
+    """Whoever finds others beside his own record gives way, and somebody gets it in the end."""
+    begin, at_work, most, rounds = threading.Barrier(4), [0], [0], [0] * 4
+    changing = threading.Lock()
+
+    def work(number: int) -> None:
+        attempts = Attempts(any_store)
+        begin.wait()
+        while not rounds[number]:
+            name = attempts.take("key", f"{number}")
+            if name is None:
+                time.sleep(0.003 * (number + 1))
+                continue
+            with changing:
+                at_work[0] += 1
+                most[0] = max(most[0], at_work[0])
+            time.sleep(0.01)
+            with changing:
+                at_work[0] -= 1
+            rounds[number] += 1
+            attempts.end(name)
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+    assert (rounds, most) == ([1] * 4, [1])
+    assert list(any_store.names()) == []
+
+
+def test_what_a_process_took_that_is_no_more_is_free(tmp_path: Path) -> None:
+    code = "import sys; from sooner.storage import Attempts, open_store; "
+    code += "assert Attempts(open_store(sys.argv[1]), lasts=9e9).take('a/b', 'gone')"
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)
+    attempts = Attempts(open_store(tmp_path), lasts=9e9)
+    taken = attempts.take("a/b")
+    assert taken is not None
+    attempts.end(taken)
+    assert list(open_store(tmp_path).names()) == []

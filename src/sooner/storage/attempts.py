@@ -1,4 +1,4 @@
-"""Attempts: what was begun and never ended, so that what kills its process is set aside."""
+"""Attempts: what a process has begun: others leave it alone, and what kills is set aside."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import socket
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterator
@@ -14,13 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ..checks import check_whole
-from .store import MissingObjectError, ObjectInfo, Store, check_name
+from ..checks import check_number, check_whole
+from .store import MissingObjectError, ObjectInfo, StorageError, Store, check_name
 
 FOLDER = ".sooner/attempts"
 
 MAX_ATTEMPTS = 3
 """Processes that may die at one thing before it is set aside."""
+
+LOOKS, PAUSE = 5, 0.05
+"""How often who comes first looks whether the others are gone, and seconds between two looks."""
 
 
 class Attempts:
@@ -33,18 +37,19 @@ class Attempts:
 
     Args:
         store: where.
-        most: deaths after which a key is set aside.
+        maximum: deaths after which a key is set aside.
         lasts: seconds after which an attempt of another machine counts as unended.
         folder: of the objects.
 
     Raises:
-        SoonerError: `maximum` is less than 1.
+        SoonerError: `maximum` is less than 1, or `lasts` is 0 or less.
     """
 
     def __init__(
         self, store: Store, maximum: int = MAX_ATTEMPTS, lasts: float = 900.0, folder: str = FOLDER
     ) -> None:
         check_whole("attempts", maximum)
+        check_number("lease", lasts, 0, above=True)
         self.store, self.maximum, self.lasts, self.folder = store, maximum, lasts, folder
 
     def begin(self, key: str, owner: str = "") -> str:
@@ -57,9 +62,57 @@ class Attempts:
             StorageError: it can't be recorded.
         """
         name = f"{self.folder}/{check_name(key)}/{uuid.uuid4().hex}.json"
-        record = {"owner": owner, "host": socket.gethostname(), **this_process().report()}
-        self.store.write(name, json.dumps(record).encode())
+        self.renew(name, owner)
         return name
+
+    def renew(self, attempt: str, owner: str = "") -> None:
+        """Begin the `lasts` seconds of an attempt anew.
+
+        Raises:
+            StorageError: it can't be recorded.
+        """
+        record = {"owner": owner, "host": socket.gethostname(), **this_process().report()}
+        self.store.write(attempt, json.dumps(record).encode())
+
+    def take(self, key: str, owner: str = "") -> str | None:
+        """Record an attempt at a key that nobody else is at.
+
+        Each looks again behind its own record. Of several who come at once the first by name waits
+        until the others, who give way, are gone.
+
+        Returns:
+            Its name, for `end`; `None` if somebody else is at it.
+
+        Raises:
+            StorageError: the store can't be read or written.
+        """
+        if self._living(key):
+            return None
+        mine = self.begin(key, owner)
+        try:
+            for _ in range(LOOKS):
+                living = self._living(key)
+                if living == [mine]:
+                    return mine
+                if min(living, default="") != mine:
+                    break
+                time.sleep(PAUSE)
+        except StorageError:
+            with suppress(StorageError):
+                self.end(mine)
+            raise
+        self.end(mine)
+        return None
+
+    def _living(self, key: str) -> list[str]:
+        """Returns names of a key's attempts that are under way; those of the dead are removed."""
+        living = []
+        for attempt in self._of(f"{check_name(key)}/").get(key, []):
+            if self._dead([attempt]):
+                self.store.remove(attempt.name)
+            else:
+                living.append(attempt.name)
+        return living
 
     def end(self, attempt: str) -> None:
         """Take an attempt away, whose process did not die.

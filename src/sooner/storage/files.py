@@ -10,7 +10,7 @@ from typing import Any
 
 from ..errors import SoonerError
 from .local import STATE_FOLDER
-from .store import StorageError, check_name
+from .store import StorageError, check_name, reason_of
 from .urls import URL, file_system
 
 MAGIC = re.compile(r"[*[]")  # a `?` is a part of names, and begins queries
@@ -57,7 +57,7 @@ def find_files(url: str, accepts: Callable[[str], bool]) -> list[RemoteFile]:
         raise
     except Exception as error:  # each file system has its own
         raise StorageError(
-            f"'{url}' can't be listed: {_reason(error)}; check the address and, where there are "
+            f"'{url}' can't be listed: {reason_of(error)}; check the address and, where there are "
             "any, the credentials"
         ) from error
 
@@ -76,7 +76,7 @@ def fetch(url: str, target: Path) -> None:
         raise StorageError(f"'{url}' does not exist") from None
     except Exception as error:  # each file system has its own
         target.unlink(missing_ok=True)
-        raise StorageError(f"'{url}' can't be fetched: {_reason(error)}") from error
+        raise StorageError(f"'{url}' can't be fetched: {reason_of(error)}") from error
 
 
 def _without_results(root: str, files: list[str]) -> list[str]:
@@ -110,8 +110,3 @@ def _name_of(path: str) -> str:
     if match and match[1].lower().startswith("http"):
         path = path.partition("?")[0]
     return path.rstrip("/").rpartition("/")[2]
-
-
-def _reason(error: Exception) -> str:
-    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-    return " ".join(str(reason).split())[:300]

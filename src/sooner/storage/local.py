@@ -6,7 +6,7 @@ import errno
 import os
 import uuid
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from pathlib import Path
 
 from .store import (
@@ -27,9 +27,6 @@ STATE_FOLDER = ".sooner"
 
 TRIES = 20
 
-NO_LINKS = {errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EACCES}
-"""How file systems say that they know no hard links."""
-
 NOTHING_THERE = (FileNotFoundError, NotADirectoryError)
 
 OF_OBJECT = {
@@ -43,17 +40,13 @@ class LocalStore(Store):
     """Files below a folder, which is made by the first write.
 
     A file is written under a name of its own, synced, and swapped into its place. What a killed
-    writer leaves is never read as an object; `sweep` takes it away. `create` links the file to its
-    place, which fails if there is one; where the file system knows no links, it looks first.
+    writer leaves is never read as an object; `sweep` takes it away.
 
     Args:
         folder: of the objects.
     """
 
-    tick = 0.05  # times of files are those of the kernel's last tick
-
     def __init__(self, folder: Path | str) -> None:
-        super().__init__()
         self.folder, self.root = Path(folder), str(folder)
 
     def local_path(self, name: str = "") -> Path:
@@ -80,24 +73,19 @@ class LocalStore(Store):
 
     def write(self, name: str, data: Data) -> None:
         path = self._file(name)
-        with _written(path, data) as part:
-            os.replace(part, path)
-
-    def create(self, name: str, data: Data) -> bool:
-        path = self._file(name)
-        with _written(path, data) as part:
+        part = _part_path(path)
+        try:
+            _make_room(part)
             try:
-                os.link(part, path)
-            except FileExistsError:
-                # A link over a network may be made and its answer lost.
-                return part.stat().st_nlink == 2
-            except OSError as error:
-                if error.errno not in NO_LINKS:
-                    raise
-                if path.exists():
-                    return False
+                with open(part, "r+b") as file:
+                    file.writelines([data] if isinstance(data, bytes) else data)
+                    file.flush()
+                    os.fsync(file.fileno())
                 os.replace(part, path)
-        return True
+            finally:
+                part.unlink(missing_ok=True)
+        except OSError as error:
+            raise _failed(path, "written", error) from error
 
     def exists(self, name: str) -> bool:
         try:
@@ -116,7 +104,7 @@ class LocalStore(Store):
             self._prune(path.parent)
 
     def _prune(self, folder: Path) -> None:
-        """Take away folders of sooner's own that are empty, as of leases and attempts."""
+        """Take away folders of sooner's own that are empty, as of attempts."""
         state_folder = self.folder / STATE_FOLDER
         with suppress(OSError):  # not empty, or another one did it
             while folder != state_folder and state_folder in folder.parents:
@@ -162,35 +150,19 @@ class LocalStore(Store):
             except OSError as error:
                 raise _failed(self.folder / below, "listed", error) from error
 
-    def _server_time(self) -> float:
+    def now(self) -> float:
         """Returns the time of a file that was just written, which is that of the machine that keeps
         it.
         """
-        path = self._file(".sooner/clock")
+        part = _part_path(self._file(".sooner/clock"))
         try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            part = _part_path(path)
+            _make_room(part)
             try:
-                part.touch()
                 return part.stat().st_mtime
             finally:
                 part.unlink(missing_ok=True)
         except OSError as error:
-            raise _failed(path, "written", error) from error
-
-    def _may_refuse(self) -> bool:
-        """Returns whether files can be linked here."""
-        path = self._file(".sooner/probe/link")
-        with _written(path, b"") as part:
-            other = _part_path(path)
-            try:
-                os.link(part, other)
-            except OSError as error:
-                if error.errno in NO_LINKS:
-                    return False
-                raise
-            other.unlink()
-        return True
+            raise _failed(part, "written", error) from error
 
 
 def _is_part(name: str) -> bool:
@@ -200,28 +172,6 @@ def _is_part(name: str) -> bool:
 def _part_path(path: Path) -> Path:
     """Returns a name that no other writer has, of a length that does not grow with the object's."""
     return path.with_name(f"{PART_BEGINS}{uuid.uuid4().hex}{PART_ENDS}")
-
-
-@contextmanager
-def _written(path: Path, data: Data) -> Iterator[Path]:
-    """A synced file of these bytes beside `path`, gone when the block is left.
-
-    Raises:
-        StorageError: it can't be written, or what the block does with it fails.
-    """
-    part = _part_path(path)
-    try:
-        _make_room(part)
-        try:
-            with open(part, "r+b") as file:
-                file.writelines([data] if isinstance(data, bytes) else data)
-                file.flush()
-                os.fsync(file.fileno())
-            yield part
-        finally:
-            part.unlink(missing_ok=True)
-    except OSError as error:
-        raise _failed(path, "written", error) from error
 
 
 def _make_room(part: Path) -> None:

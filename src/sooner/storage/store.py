@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import threading
-import time
 import uuid
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -54,15 +52,9 @@ class Store(ABC):
 
     Attributes:
         root: the folder or the URL, as it was given.
-        tick: seconds that the times of this store may be apart from its clock.
     """
 
     root: str
-    tick: float = 1.0
-
-    def __init__(self) -> None:
-        self._clock = StoreClock()
-        self._refuses: bool | None = None
 
     @abstractmethod
     def read(self, name: str) -> bytes:
@@ -79,18 +71,6 @@ class Store(ABC):
 
         Raises:
             StorageError: it can't be written; the one before it stays.
-        """
-
-    @abstractmethod
-    def create(self, name: str, data: Data) -> bool:
-        """Put an object there if there is none of this name.
-
-        Returns:
-            Whether this call made it. Where `can_create` is false, two callers at once may both be
-            told so.
-
-        Raises:
-            StorageError: it can't be written.
         """
 
     @abstractmethod
@@ -122,44 +102,17 @@ class Store(ABC):
         """Returns where an object is, for people and for fsspec."""
 
     @abstractmethod
-    def _server_time(self) -> float:
-        """Returns seconds of the store's clock, asked for now."""
-
-    @abstractmethod
-    def _may_refuse(self) -> bool:
-        """Returns whether stores of this kind can refuse the second creator at all."""
-
-    def local_path(self, name: str = "") -> Path | None:
-        """Returns the file of an object; `None` where objects are no files of this machine."""
-        return None
-
     def now(self) -> float:
-        """Returns seconds of the store's own clock.
-
-        The store is asked once a minute; what passes in between is counted here, by a clock that
-        nobody sets. What this machine believes the time of day is plays no part.
-        """
-        return self._clock.read(self._server_time)
-
-    @property
-    def can_create(self) -> bool:
-        """Whether of several creators of a name exactly one is told so; it is tried out once.
+        """Returns seconds of the store's own clock, which is that of `ObjectInfo.modified`; what
+        this machine believes the time of day is plays no part.
 
         Raises:
             StorageError: the store can't be written.
         """
-        if self._refuses is None:
-            refuses = self._may_refuse() and self._tried()
-            if self._refuses is None:  # else the store said meanwhile that it can't
-                self._refuses = refuses
-        return self._refuses
 
-    def _tried(self) -> bool:
-        probe = f".sooner/probe/{uuid.uuid4().hex}"
-        try:
-            return self.create(probe, b"first") and not self.create(probe, b"second")
-        finally:
-            self.remove(probe)
+    def local_path(self, name: str = "") -> Path | None:
+        """Returns the file of an object; `None` where objects are no files of this machine."""
+        return None
 
     def check(self) -> None:
         """Refuse a store that can't be written and read, before any work.
@@ -186,39 +139,6 @@ class Store(ABC):
             StorageError: the store can't be listed.
         """
         return 0
-
-
-class StoreClock:
-    """Another clock, asked now and then and followed in between.
-
-    Args:
-        keeps: seconds for which an answer is followed.
-    """
-
-    def __init__(self, keeps: float = 60.0) -> None:
-        self.keeps = keeps
-        self._read: tuple[float, float] | None = None  # theirs, ours
-        self._asking = threading.Lock()
-
-    def __reduce__(self) -> tuple[type[StoreClock], tuple[float]]:
-        return StoreClock, (self.keeps,)
-
-    def read(self, ask: Callable[[], float]) -> float:
-        """Returns their time, never ahead of it; `ask` is called where the last answer is
-        too old.
-        """
-        with self._asking:
-            if self._read is None or passed() - self._read[1] > self.keeps:
-                remote = ask()
-                self._read = remote, passed()  # behind the answer: never ahead of them
-            return self._read[0] + passed() - self._read[1]
-
-
-def passed() -> float:
-    """Returns seconds of a clock that nobody sets, which goes on while the machine sleeps."""
-    if hasattr(time, "CLOCK_BOOTTIME"):
-        return time.clock_gettime(time.CLOCK_BOOTTIME)
-    return time.monotonic()
 
 
 def check_name(name: str) -> str:
@@ -249,3 +169,9 @@ def is_unicode(text: str) -> bool:
 def joined(data: Data) -> bytes:
     """Returns pieces as one."""
     return data if isinstance(data, bytes) else b"".join(data)
+
+
+def reason_of(error: Exception) -> str:
+    """Returns what a file system or a client of a store says of an error, in one line."""
+    reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
+    return " ".join(f"{reason}".split())[:300].rstrip(".")

@@ -9,7 +9,7 @@ from urllib.request import url2pathname
 
 from ..errors import SoonerError
 from .local import LocalStore
-from .store import StorageError, Store
+from .store import StorageError, Store, reason_of
 
 URL = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://(.*)", re.DOTALL)
 
@@ -104,10 +104,9 @@ def file_system(url: str, **options: Any) -> tuple[Any, str]:
     except SoonerError:
         raise
     except Exception as error:  # each file system has its own
-        reason = " ".join(str(error).split())[:300]
         if scheme not in fsspec.available_protocols():
             raise StorageError(
                 f"'{url}' has an unknown scheme '{scheme}'; known are s3, http, https, file and "
                 "others of fsspec's"
             ) from error
-        raise StorageError(f"'{url}' can't be opened: {reason}") from error
+        raise StorageError(f"'{url}' can't be opened: {reason_of(error)}") from error

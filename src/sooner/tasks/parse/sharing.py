@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import random
 import re
 import socket
 import sys
@@ -20,7 +21,7 @@ from itertools import groupby
 
 from ...documents import PageRange
 from ...errors import SoonerError
-from ...storage import Attempts, Leases, StorageError, Store
+from ...storage import Attempts, StorageError, Store
 from .page_records import PageTask, page_key
 from .plan import DocumentWork, SetAsideError
 
@@ -29,6 +30,9 @@ CHUNK = 16
 
 LEASE = 600.0
 """Seconds that a lease lasts where its owner can't be seen to be gone."""
+
+LEASES = ".sooner/leases"
+"""Folder of leases: attempts at chunks."""
 
 ATTEMPTS = 3
 """Processes that may die at a page before it is set aside."""
@@ -129,13 +133,14 @@ class Claims:
     attempts: int = ATTEMPTS
     fresh: bool = False
     _open: dict[str, str] = field(default_factory=dict)
-    _claimed: set[str] = field(default_factory=set)
+    _taken: dict[str, tuple[str, float]] = field(default_factory=dict)  # and when, by this clock
 
     def __post_init__(self) -> None:
-        owner = f"{socket.gethostname()}:{os.getpid()}"
-        self._leases = None if self.lease is None else Leases(self.store, owner, self.lease)
+        self._owner = f"{socket.gethostname()}:{os.getpid()}"
         self._attempts = Attempts(self.store, self.attempts) if self.attempts else None
-        self._owner = owner
+        self._leases = None
+        if self.lease is not None:
+            self._leases = Attempts(self.store, lasts=self.lease, folder=LEASES)
         self._changing = threading.Condition(threading.RLock())
         self._in_flight = 0
         self._is_over = False
@@ -151,22 +156,31 @@ class Claims:
         return self._is_over
 
     def take(self, key: str) -> bool:
-        """Get the lease of a chunk, if nobody else has it and the run goes on."""
+        """Get the lease of a chunk, if nobody has it (this run neither) and the run goes on."""
         with self._changing:
-            if self._is_over:
+            if self._is_over or key in self._taken:
                 return False
             if self._leases is None:
                 return True
-            is_claimed = self._leases.take(key)
-            self._claimed |= {key} if is_claimed else set()
-            return is_claimed
+            began, lease = time.monotonic(), self._leases.take(key, self._owner)
+            if lease is not None:
+                self._taken[key] = lease, began
+            return lease is not None
 
     def done(self, key: str) -> None:
         """A chunk is done; its lease goes."""
         with self._changing:
-            self._claimed.discard(key)
-            if self._leases is not None:
-                self._leases.forget(key)
+            lease, _ = self._taken.pop(key, (None, 0.0))
+            if self._leases is not None and lease is not None:
+                self._leases.end(lease)
+
+    def _renew(self) -> None:
+        """Renew leases that are half over."""
+        now = time.monotonic()
+        for key, (lease, since) in self._taken.items():
+            if self._leases is not None and now - since > self._leases.lasts / 2:
+                self._leases.renew(lease, self._owner)
+                self._taken[key] = lease, now
 
     def look(self, work: DocumentWork) -> None:
         """Find out at which pages of a document processes died."""
@@ -231,8 +245,7 @@ class Claims:
             self.end(task)
             if self._attempts is not None and forget:
                 self._attempts.forget(task.key)
-            if self._leases is not None:
-                self._leases.renew_due()
+            self._renew()
 
     def alone(self) -> None:
         """Wait until no page is in flight, so that only the next one can kill this process."""
@@ -242,7 +255,7 @@ class Claims:
 
     def wait(self, seconds: float) -> None:
         """Give others time."""
-        end = time.monotonic() + seconds
+        end = time.monotonic() + random.uniform(0.5, 1.0) * seconds  # apart from others who wait
         with self._changing:
             while not self._is_over and time.monotonic() < end:
                 self._changing.wait(TICK)
@@ -257,9 +270,9 @@ class Claims:
                 if self._attempts is not None:
                     with suppress(StorageError):
                         self._attempts.end(attempt)
-            while self._claimed:
+            for key in [*self._taken]:
                 with suppress(StorageError):  # it ends with this process
-                    self.done(self._claimed.pop())
+                    self.done(key)
 
 
 def _number(key: str) -> int:
