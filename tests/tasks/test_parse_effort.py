@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-import sooner.tasks.parse.steps as steps_module
+import sooner.tasks.parse.decoder as decoder_module
 from sooner.documents import Page, PageDraft, Region
 from sooner.documents.regions import FORMULA, LIST_ITEM, TABLE
 from sooner.errors import MemoryRanOutError, SoonerError
@@ -65,7 +65,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
     known = qwen3_vl()
     model = copy.deepcopy(known.target.model)
     model.lm_head = Stutter(model.lm_head)
-    decode = steps_module.decode_alone
+    decode = decoder_module.decode_alone
 
     def stuttering(request: Any, *rest: Any) -> Any:
         before, model.lm_head.is_on = model.lm_head.is_on, request.stage == "regions"
@@ -74,7 +74,7 @@ def hostile(monkeypatch: pytest.MonkeyPatch) -> ModelPair:
         finally:
             model.lm_head.is_on = before
 
-    monkeypatch.setattr(steps_module, "decode_alone", stuttering)
+    monkeypatch.setattr(decoder_module, "decode_alone", stuttering)
     return ModelPair(Loaded("hostile", model, known.target.processor), prompt=known.prompt)
 
 
@@ -199,7 +199,7 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
     pair, page = qwen3_vl(), noise_page(84, 140)
     draft = rough(page, 8, 6, 7, 9)
     rows: list[int] = []
-    decode = steps_module.decode_alone
+    decode = decoder_module.decode_alone
 
     def limited(request: Any, *rest: Any) -> Any:
         if request.stage == "regions":
@@ -210,7 +210,7 @@ def test_full_memory_is_tried_again_with_half_of_the_rows(
 
     settings = ParseSettings(stages="regions", **FIXED)
     want = PageParser(pair, settings)(page, draft)
-    monkeypatch.setattr(steps_module, "decode_alone", limited)
+    monkeypatch.setattr(decoder_module, "decode_alone", limited)
     parsed = PageParser(pair, settings)(page, draft)
     if max_rows:
         assert [region.text for region in parsed.regions] == [

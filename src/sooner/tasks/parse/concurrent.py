@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-import queue
 import threading
-import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Iterable
-from concurrent.futures import Future, InvalidStateError
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from concurrent.futures import Future
 from types import TracebackType
 from typing import Any, TypeAlias
 
@@ -19,12 +17,11 @@ from ...errors import SoonerError
 from ...methods import HSD, Autoregressive, Method
 from ...methods.aligned import Experience
 from ..loading import ModelPair
-from .in_flight import CROPS, engine_room
+from .in_flight import engine_room
 from .parser import PageParser
 from .result import FAILED, Late, ParsedPage
 from .settings import ParseSettings
-from .shared_engine import PageTicket, SharedEngine
-from .steps import DecodeResult, StepRequest, Steps, drafts_first
+from .shared_engine import CLOSED, SharedDecoder, SharedEngine
 
 Drafted: TypeAlias = tuple[Page, PageDraft | Late | None]
 """A page, and what drafters say of it."""
@@ -33,7 +30,7 @@ Drafted: TypeAlias = tuple[Page, PageDraft | Late | None]
 class ConcurrentParser:
     """Parses many pages at once over one engine; the text of each is what `PageParser` gives.
 
-    A page goes through the same steps (`PageParser.steps`), taken in turns with others': crops of
+    A page is the same coroutine (`PageParser.parse`), which takes turns with others': crops of
     stage 1 and the page of stage 2 are requests of an engine, whose rows join and leave. So rounds
     are shared by pages, and by documents, and nothing waits for the slowest page. A page's draft is
     waited for before the page is prefilled, in a thread of its own, and nothing waits for that but
@@ -81,13 +78,12 @@ class ConcurrentParser:
             model, method, max_rows=room.rows, pages=room.pages, prefix_caching=False
         )
         self._engine = SharedEngine(self.engine, method, set(self.parser.eos))
-        self._tasks: queue.SimpleQueue[Callable[[], None] | None] = queue.SimpleQueue()
-        self._line: list[_PageRun] = []
-        self._under_way: set[_PageRun] = set()
         self._numbers = itertools.count()
         self._is_closed = False
         # Tokenizers and processors are for one thread: all pages' own work is done in this one.
-        self._thread = threading.Thread(target=self._work, name="pages", daemon=True)
+        self._loop = asyncio.new_event_loop()
+        self._slots = asyncio.Semaphore(self.pages_in_flight)
+        self._thread = threading.Thread(target=self._loop.run_forever, name="pages", daemon=True)
         self._thread.start()
 
     @property
@@ -117,9 +113,19 @@ class ConcurrentParser:
             raise SoonerError("the parser is closed; make another one")
         if draft is not None and not self.has_drafts:
             raise SoonerError("a page has a draft, but the parser was made with has_drafts=False")
-        run = _PageRun(self, page, draft, next(self._numbers))
-        self._tasks.put(lambda: self._queue(run))
-        return run.future
+        page_run = self._parse(page, draft, next(self._numbers))
+        return asyncio.run_coroutine_threadsafe(page_run, self._loop)
+
+    async def _parse(self, page: Page, draft: PageDraft | Late | None, number: int) -> ParsedPage:
+        """Parse a page in the pages' thread, once fewer than `pages_in_flight` are under way."""
+        try:
+            async with self._slots:
+                decoder = SharedDecoder(self._engine, float(number))
+                return await self.parser.parse(page, draft, decoder)
+        except asyncio.CancelledError:
+            if self._is_closed:
+                raise SoonerError(CLOSED) from None
+            raise
 
     async def parse(self, page: Page, draft: PageDraft | Late | None = None) -> ParsedPage:
         """Parse a page beside others; as a call of `PageParser`, which raises the same."""
@@ -163,8 +169,17 @@ class ConcurrentParser:
             return
         self._is_closed = True
         self._engine.close()
-        self._tasks.put(None)
+        asyncio.run_coroutine_threadsafe(self._end(), self._loop).result()
+        self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
+        self._loop.close()
+
+    async def _end(self) -> None:
+        """End the pages that are still under way."""
+        pages = asyncio.all_tasks() - {asyncio.current_task()}
+        for task in pages:
+            task.cancel()
+        await asyncio.gather(*pages, return_exceptions=True)
 
     def __enter__(self) -> ConcurrentParser:
         return self
@@ -176,139 +191,6 @@ class ConcurrentParser:
         trace: TracebackType | None,
     ) -> None:
         self.close()
-
-    def _work(self) -> None:
-        """The pages' own work: inputs, crops, tokens, texts."""
-        while (task := self._tasks.get()) is not None:
-            task()
-        error = SoonerError("the parser was closed before the page came to its end")
-        left, self._line = [*self._under_way, *self._line], []
-        for run in left:
-            run.end(error=error)
-
-    def _queue(self, run: _PageRun) -> None:
-        self._line.append(run)
-        self._begin()
-
-    def _begin(self) -> None:
-        """Begin as many pages as may be under way."""
-        while self._line and len(self._under_way) < self.pages_in_flight:
-            run = self._line.pop(0)
-            if run.future.cancelled():
-                run.future.set_running_or_notify_cancel()  # for those who wait for it
-                continue
-            self._under_way.add(run)
-            run.begin()
-
-    def _left(self, run: _PageRun) -> None:
-        """A page is no longer under way."""
-        if run in self._under_way:
-            self._under_way.remove(run)
-            self._tasks.put(self._begin)
-
-
-class _PageRun:
-    """A page that is under way; used by the pages' thread alone, but for its clock.
-
-    Attributes:
-        future: its result.
-    """
-
-    def __init__(
-        self, owner: ConcurrentParser, page: Page, draft: PageDraft | Late | None, number: int
-    ) -> None:
-        self.owner, self.number = owner, number
-        self._drafted: Drafted | None = (page, draft)
-        self.future: Future[ParsedPage] = Future()
-        self._steps: Steps[ParsedPage] | None = None
-        self._tickets: list[PageTicket] = []
-        self._spent = 0.0  # in the pages' thread
-        self._began: float | None = None
-
-    def clock(self) -> float:
-        """Returns seconds that were spent on the page: its share of what the engine did, and its
-        own.
-        """
-        began = self._began
-        spent = self._spent + (0.0 if began is None else time.perf_counter() - began)
-        return spent + sum(ticket.seconds for ticket in self._tickets)
-
-    def begin(self) -> None:
-        assert self._drafted is not None
-        page, draft = self._drafted
-        self._drafted = None  # who keeps the future keeps no picture
-        steps = self.owner.parser.steps(page, draft, self.clock, CROPS)
-        self._steps = drafts_first(steps)
-        self.future.add_done_callback(self._on_done)
-        self._go_on(None)
-
-    def end(self, parsed: ParsedPage | None = None, error: BaseException | None = None) -> None:
-        """Tell who waits for the page, and let others begin."""
-        self._steps = None
-        self._tickets.clear()
-        try:
-            if error is not None:
-                self.future.set_exception(error)
-            else:
-                assert parsed is not None
-                self.future.set_result(parsed)
-        except InvalidStateError:  # it was cancelled
-            pass
-        self.owner._left(self)
-
-    def _go_on(self, reply: Any, error: BaseException | None = None) -> None:
-        """Take the next step, given what came of the last one."""
-        steps = self._steps
-        if steps is None:
-            return  # it was cancelled meanwhile
-        self._began = time.perf_counter()
-        try:
-            request = steps.send(reply) if error is None else steps.throw(error)
-        except StopIteration as ended:
-            self.end(ended.value)
-            return
-        except BaseException as raised:
-            self.end(error=raised)
-            return
-        finally:
-            self._spent += time.perf_counter() - self._began
-            self._began = None
-        self._ask(request)
-
-    def _ask(self, request: StepRequest) -> None:
-        if callable(request):
-            threading.Thread(target=self._wait, args=(request,), name="draft", daemon=True).start()
-            return
-        ticket = PageTicket(request, self._done, self.clock, float(self.number))
-        self._tickets.append(ticket)
-        self.owner._engine.decode(ticket)
-
-    def _wait(self, late: Late) -> None:
-        """In a thread of its own, wait for the page's draft."""
-        try:
-            draft = late()
-        except BaseException as error:
-            raised = error
-            self.owner._tasks.put(lambda: self._go_on(None, raised))
-            return
-        self.owner._tasks.put(lambda: self._go_on(draft))
-
-    def _done(self, results: list[DecodeResult] | None, error: Exception | None) -> None:
-        """In the engine's thread, what came of its requests."""
-        self.owner._tasks.put(lambda: self._go_on(results, error))
-
-    def _on_done(self, future: Future[ParsedPage]) -> None:
-        """Wherever the future is cancelled, let go of the page."""
-        if future.cancelled():
-            self.owner._tasks.put(self._cancel)
-
-    def _cancel(self) -> None:
-        self.future.set_running_or_notify_cancel()  # for those who wait for it
-        if self._steps is not None:
-            self._steps.close()
-            for ticket in self._tickets:
-                self.owner._engine.cancel(ticket)
-            self.end(error=SoonerError("the page was cancelled"))
 
 
 def page_parser(

@@ -18,11 +18,11 @@ from .contexts import (
     region_pieces,
     with_region_texts,
 )
+from .decoder import Drafts, PageDecoder
 from .forms import FamilyPrompts
 from .model_inputs import Cells
 from .regions import RegionStage, Verified
 from .result import Late
-from .steps import Clock, Drafts, Steps
 
 NO_DRAFT = PageDraft([])
 
@@ -37,8 +37,7 @@ class Drafting:
         regions: stage 1; `None` leaves it out.
         tokenizer: the target's.
         eos: ids that end a text.
-        clock: by which the seconds of stage 1 count.
-        most_rows: of a request for crops.
+        decoder: of the page.
 
     Attributes:
         verified: what stage 1 made of `pieces`.
@@ -55,10 +54,9 @@ class Drafting:
         regions: RegionStage | None,
         tokenizer: Any,
         eos: Ids,
-        clock: Clock = time.perf_counter,
-        max_rows: int | None = None,
+        decoder: PageDecoder,
     ) -> None:
-        self.clock, self.max_rows = clock, max_rows
+        self.decoder = decoder
         self.page, self.ask, self.regions = page, ask, regions
         self.tokenizer, self.eos = tokenizer, eos
         self.verified, self.pieces = Verified([]), list[Piece]()
@@ -91,38 +89,36 @@ class Drafting:
         """How many were drafted, the best draft of each region."""
         return sum(len(region.drafts[0]) for region in self.draft.regions if region.drafts)
 
-    def wait(self) -> Steps[None]:
-        """Ask for the draft, once."""
+    async def wait(self) -> None:
+        """Wait for the draft, once."""
         if self._draft is not None:
             return
         draft, began = self._drafted, time.perf_counter()
-        result = (yield draft) if callable(draft) else draft
+        result = await self.decoder.wait(draft) if callable(draft) else draft
         self._draft = result or NO_DRAFT
         self.waited = time.perf_counter() - began
         if self._draft.reason:
             self.notes.append(_blamed(self._draft))
 
-    def first_stage(self, cells: Cells | None, budget: StageBudget | None = None) -> Steps[None]:
+    async def first_stage(self, cells: Cells | None, budget: StageBudget | None = None) -> None:
         """Let the target read regions on their own.
 
         Args:
             cells: its raster over the page.
             budget: what that may cost; `None` for all that it takes.
         """
-        yield from self.wait()
+        await self.wait()
         is_worth_it = budget is None or budget.is_enough
         if self.regions is None or not is_worth_it or not self.draft.regions:
             return
         self.pieces = region_pieces(self.draft, self.ask)
-        self.verified = yield from self.regions(
-            self.page, self.pieces, cells, budget, self.clock, self.max_rows
-        )
+        self.verified = await self.regions(self.page, self.pieces, self.decoder, cells, budget)
         if self.verified.reason:
             self.notes.append(f"stage 1 was left out: {self.verified.reason}")
 
-    def groups(
+    async def groups(
         self, seen: tuple[int, int] | None, cells: Cells | None, budget: StageBudget | None = None
-    ) -> Steps[Drafts]:
+    ) -> Drafts:
         """Returns token ids for stage 2, alternatives of a region together: what stage 1 read,
         where it read anything, and what was drafted.
 
@@ -130,7 +126,7 @@ class Drafting:
             seen: width and height in which the target says boxes.
             cells, budget: as for `first_stage`.
         """
-        yield from self.first_stage(cells, budget)
+        await self.first_stage(cells, budget)
         form, texts = self.ask.form, self.verified.texts
         pieces = pieces_of(self.draft, form, seen)
         whole = with_region_texts(pieces, texts, self.ask, self.draft, seen)

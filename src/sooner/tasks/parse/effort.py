@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -14,7 +14,6 @@ from PIL import Image
 from ...documents import Page
 from ...documents.page import Picture
 from ...errors import MemoryRanOutError, is_out_of_memory
-from .steps import Steps
 
 Made = TypeVar("Made")
 
@@ -73,7 +72,7 @@ def efforts(has_regions: bool) -> Iterator[Effort]:
         yield Effort(not has_regions, scale)
 
 
-def with_less(make: Callable[[Effort], Steps[Made]], has_regions: bool) -> Steps[Made]:
+async def with_less(make: Callable[[Effort], Awaitable[Made]], has_regions: bool) -> Made:
     """Make something, with less and less as long as memory runs out.
 
     Raises:
@@ -83,7 +82,7 @@ def with_less(make: Callable[[Effort], Steps[Made]], has_regions: bool) -> Steps
     reason, scale = "", 1.0
     for effort in efforts(has_regions):
         try:
-            return (yield from make(effort))
+            return await make(effort)
         except NotSmallerError:
             break
         except Exception as error:

@@ -16,6 +16,7 @@ from ..prefill import build_prefill
 from ..settings import CaptionSettings
 from .answers import Reading, described, read
 from .budget import FIRST, MIN_FORWARDS, PageCost, PageCosts, StageBudget
+from .decoder import DecodeRequest, Drafts, PageDecoder, SingleDecoder, run_now
 from .decoding import DecodedRow, combined, eos_ids, figures
 from .drafting import Drafting
 from .effort import Effort, NotSmallerError, with_less
@@ -36,7 +37,6 @@ from .result import (
 )
 from .settings import ParseSettings
 from .stages import BOTH, PAGE, StageChoice
-from .steps import Clock, DecodeRequest, DecodeResult, Drafts, Steps, run_alone
 
 
 @dataclass(frozen=True)
@@ -109,40 +109,31 @@ class PageParser:
             MemoryRanOutError: the least was too much.
             SoonerError: the page does not fit the model.
         """
-        return run_alone(self.steps(page, draft), self.target.model, set(self.eos))
+        return run_now(self.parse(page, draft, SingleDecoder(self.target.model, set(self.eos))))
 
-    def steps(
-        self,
-        page: Page,
-        draft: PageDraft | Late | None = None,
-        clock: Clock = time.perf_counter,
-        max_rows: int | None = None,
-    ) -> Steps[ParsedPage]:
-        """Returns what parsing a page asks for, one thing after the other; raises as a call does.
+    async def parse(
+        self, page: Page, draft: PageDraft | Late | None, decoder: PageDecoder
+    ) -> ParsedPage:
+        """Parse a page with what decodes it; raises as a call does.
 
-        Steps of several pages may be taken in turns, in one thread.
-
-        Args:
-            page, draft: as for a call.
-            clock: of the page's own seconds, by which times, budgets and costs are counted.
-            max_rows: of a request; what could be a larger batch is several. `None` is any.
+        Several pages may be under way, in one thread.
         """
         stages = self._stages(is_drafted=draft is not None)
         widths: list[int] = []  # tokens of the prompts that were tried
         has_regions = stages != PAGE and draft is not None
 
-        def attempt(effort: Effort) -> Steps[ParsedPage]:
+        async def attempt(effort: Effort) -> ParsedPage:
             regions = self.regions if effort.regions and stages != PAGE else None
             drafting = Drafting(
-                page, draft, self.ask, regions, self.target.tokenizer, self.eos, clock, max_rows
+                page, draft, self.ask, regions, self.target.tokenizer, self.eos, decoder
             )
-            return self._attempt(drafting, stages, effort, widths)
+            return await self._attempt(drafting, stages, effort, widths)
 
-        return with_less(attempt, has_regions)
+        return await with_less(attempt, has_regions)
 
-    def _attempt(
+    async def _attempt(
         self, drafting: Drafting, stages: str, effort: Effort, widths: list[int]
-    ) -> Steps[ParsedPage]:
+    ) -> ParsedPage:
         """Parse a page, however much memory that takes.
 
         Args:
@@ -154,7 +145,7 @@ class PageParser:
         page = drafting.page
         drafting.notes += effort.report(page)
         if stages == "regions" and drafting.regions is not None:
-            yield from drafting.first_stage(self._see(page, effort).cells)
+            await drafting.first_stage(self._see(page, effort).cells)
             if any(output is not None for output in drafting.verified.output):
                 return self._assembled(drafting)
             drafting.regions = None
@@ -163,7 +154,7 @@ class PageParser:
         if effort.scale < 1 and widths and seen.width >= min(widths):
             raise NotSmallerError
         widths.append(seen.width)
-        parsed = yield from self._page(drafting, seen)
+        parsed = await self._page(drafting, seen)
         if effort.scale < 1:
             parsed = replace(parsed, mode=APPROXIMATE)
         return parsed
@@ -197,7 +188,7 @@ class PageParser:
         took = time.perf_counter() - began
         return _Seen(inputs, seen_size(target.model, inputs), cells, took)
 
-    def _page(self, drafting: Drafting, seen: _Seen) -> Steps[ParsedPage]:
+    async def _page(self, drafting: Drafting, seen: _Seen) -> ParsedPage:
         """Returns stage 2: one pass over the page, with what there is as an unordered set of
         drafts.
 
@@ -228,11 +219,10 @@ class PageParser:
         elif prefill is None:
             request = replace(request, late=partial(self._drafts, drafting, seen))
         else:  # a sparse prefill would be stage 1's, too
-            drafts = yield from self._drafts(drafting, seen, 0.0)
+            drafts = await self._drafts(drafting, seen, 0.0)
             request = replace(request, drafts=None if drafting.is_empty else drafts)
-        results: list[DecodeResult] = yield [request]
-        yield from drafting.wait()
-        (result,) = results
+        (result,) = await drafting.decoder.decode([request])
+        await drafting.wait()
         (output,), stats = result.rows, result.stats
         mode = stats.mode  # a short page may have been prefilled densely after all
         if drafting.is_empty and prefill is None:  # nothing to be tolerant about
@@ -269,11 +259,11 @@ class PageParser:
             self._learn(drafting, parsed, prefilled / seen.width)
         return parsed
 
-    def _drafts(self, drafting: Drafting, seen: _Seen, prefilled: float | None) -> Steps[Drafts]:
+    async def _drafts(self, drafting: Drafting, seen: _Seen, prefilled: float | None) -> Drafts:
         """The drafts of stage 2, once stage 1 had its turn."""
-        yield from drafting.wait()
+        await drafting.wait()
         budget = self._budget(drafting, seen, prefilled)
-        return [(yield from drafting.groups(seen.size, seen.cells, budget))]
+        return [await drafting.groups(seen.size, seen.cells, budget)]
 
     def _budget(
         self, drafting: Drafting, seen: _Seen, prefilled: float | None
@@ -291,7 +281,7 @@ class PageParser:
         """
         if drafting.regions is None:
             return None
-        letters, settings, clock = drafting.letters, self.settings, drafting.clock
+        letters, settings, clock = drafting.letters, self.settings, drafting.decoder.clock
         if settings.acceptance_threshold < 1:
             return StageBudget(max(round(FIRST * letters), MIN_FORWARDS), clock=clock)
         slot = self.costs.slot_seconds if prefilled is None else prefilled / seen.width

@@ -15,13 +15,13 @@ from ...methods.aligned import Experience
 from .budget import StageBudget
 from .contexts import Piece, decoded, region_drafts
 from .crops import Crop, Part, affordable, apart, batches, together, unsure
+from .decoder import DecodeRequest, PageDecoder
 from .decoding import DecodedRow, eos_ids
 from .effort import release
 from .forms import FamilyPrompts
 from .model_inputs import Cells, picture_inputs, room_for
 from .result import BUDGET
 from .settings import ParseSettings
-from .steps import Clock, DecodeRequest, DecodeResult, Steps
 
 SIDE = 28
 """Pixels of a visual token's side, where the processor does not say."""
@@ -67,27 +67,25 @@ class RegionStage:
         self.eos = eos_ids(target.model)
         self._lengths: dict[str, int] = {}
 
-    def __call__(
+    async def __call__(
         self,
         page: Page,
         pieces: Sequence[Piece],
+        decoder: PageDecoder,
         cells: Cells | None = None,
         budget: StageBudget | None = None,
-        clock: Clock = time.perf_counter,
-        max_rows: int | None = None,
-    ) -> Steps[Verified]:
+    ) -> Verified:
         """Returns what the target reads in each piece's region; pieces without a box are left out.
 
         Args:
+            decoder: of the page, by whose clock the stage's seconds count.
             cells: the target's raster over the page, along which regions are cut out of it as the
                 target sees it; without, they get a margin.
             budget: that all batches together may spend. Only regions that the drafter is unsure of
                 are looked at then, tiny neighbours on one crop. Without, what the target reads is
                 the result: every region, each on its own.
-            clock: by which the stage's seconds count.
-            max_rows: of a request; a larger batch is several. `None` is any.
         """
-        began = clock()
+        began = decoder.clock()
         done = Verified([None] * len(pieces))
         if budget is None:
             parts = apart(pieces, page)
@@ -102,11 +100,11 @@ class RegionStage:
             for batch in batches(crops, self.settings.region_rows):
                 if budget is not None and budget.is_spent():
                     break
-                yield from self._verify(batch, done, budget, outputs, max_rows)
+                await self._verify(batch, done, budget, outputs, decoder)
         except SoonerError as error:
             done.reason = str(error)
         done.output = [outputs.get(piece.place) for piece in pieces]
-        done.seconds["regions"] = clock() - began
+        done.seconds["regions"] = decoder.clock() - began
         return done
 
     def _crops(self, page: Page, parts: Sequence[Part], cells: Cells | None) -> list[Crop]:
@@ -137,21 +135,21 @@ class RegionStage:
             return page.crop(region.bbox, self.settings.margin)
         return cells.crop(seen, region.bbox, page.size)
 
-    def _verify(
+    async def _verify(
         self,
         crops: Sequence[Crop],
         done: Verified,
         budget: StageBudget | None,
         outputs: dict[int, DecodedRow],
-        max_rows: int | None,
-    ) -> Steps[None]:
+        decoder: PageDecoder,
+    ) -> None:
         """Read a batch; where memory runs out, half of its rows at a time.
 
         Raises:
             MemoryRanOutError: one row is too many.
         """
         try:
-            yield from self._read(crops, done, budget, outputs, max_rows)
+            await self._read(crops, done, budget, outputs, decoder)
             return
         except Exception as error:
             if not is_out_of_memory(error):
@@ -160,23 +158,23 @@ class RegionStage:
                 raise MemoryRanOutError(f"a single region: {error}") from error
         release()  # out here nothing holds on to what the failed run had allocated
         half = (len(crops) + 1) // 2
-        yield from self._verify(crops[:half], done, budget, outputs, max_rows)
-        yield from self._verify(crops[half:], done, budget, outputs, max_rows)
+        await self._verify(crops[:half], done, budget, outputs, decoder)
+        await self._verify(crops[half:], done, budget, outputs, decoder)
 
-    def _read(
+    async def _read(
         self,
         crops: Sequence[Crop],
         done: Verified,
         budget: StageBudget | None,
         outputs: dict[int, DecodedRow],
-        max_rows: int | None,
-    ) -> Steps[None]:
+        decoder: PageDecoder,
+    ) -> None:
         began = time.perf_counter()
-        size = max_rows or len(crops)
+        size = decoder.max_rows or len(crops)
         rows = [crops[start : start + size] for start in range(0, len(crops), size)]
         requests = [self._request(item, budget) for item in rows]
         done.seconds["processor"] += time.perf_counter() - began
-        results: list[DecodeResult] = yield requests
+        results = await decoder.decode(requests)
         done.runs += [item.stats for item in results]
         if budget is not None:
             budget.spent += max(item.stats.nfe for item in results)

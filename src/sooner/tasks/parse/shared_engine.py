@@ -1,25 +1,33 @@
-"""One engine for many pages: a thread that turns it, requests that join its rows and leave them."""
+"""One engine for many pages: a thread that turns it, and the decoder of each page."""
 
 from __future__ import annotations
 
+import asyncio
 import queue
 import threading
+import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+from ...documents import PageDraft
 from ...engine.memory.manager import PAGE
 from ...engine.request import Request
 from ...engine.scheduler import Engine
 from ...engine.stats.run import Stats
 from ...errors import SoonerError, is_out_of_memory
 from ...methods import HSD, Method
+from .decoder import Clock, DecodeRequest, DecodeResult, decode_alone
 from .decoding import RowListener
-from .steps import Clock, DecodeRequest, DecodeResult, decode_alone
+from .in_flight import CROPS
+from .result import Late
 
-Done: TypeAlias = Callable[[list[DecodeResult] | None, Exception | None], None]
-"""Told the results of some requests, or what went wrong with one of them."""
+T = TypeVar("T")
+
+CLOSED = "the parser was closed before the page came to its end"
 
 
 @dataclass(eq=False)
@@ -54,9 +62,9 @@ class PageTicket:
 
     Attributes:
         requests: of several rows each, if these are to be prefilled together.
-        done: told once all of them have ended.
         clock: of the page.
         priority: tickets with less of it go first.
+        future: their results, or what went wrong with the first of them that failed.
         rows: what the engine was given.
         is_alone: they are decoded with nothing beside them.
         error: of the first of them that failed.
@@ -64,9 +72,9 @@ class PageTicket:
     """
 
     requests: Sequence[DecodeRequest]
-    done: Done
     clock: Clock
     priority: float
+    future: Future[list[DecodeResult]] = field(default_factory=Future)
     rows: list[_Rows] = field(default_factory=list)
     is_alone: bool = False
     error: Exception | None = None
@@ -78,6 +86,14 @@ class PageTicket:
         rows = (row.admitted for row in self.rows)
         shares = sum(entry.prefill_seconds + entry.round_seconds for entry in rows)
         return self.seconds_before + shares
+
+    def fail(self, error: Exception) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_exception(error)
+
+    def finish(self, results: list[DecodeResult]) -> None:
+        if self.future.set_running_or_notify_cancel():
+            self.future.set_result(results)
 
 
 class SharedEngine:
@@ -103,13 +119,18 @@ class SharedEngine:
         self._thread = threading.Thread(target=self._run, name="shared-engine", daemon=True)
         self._thread.start()
 
-    def decode(self, ticket: PageTicket) -> None:
-        """Decode its requests; `PageTicket.done` is told of them, in the engine's thread."""
-        self._commands.put(lambda: self._line.append(ticket))
+    async def decode(self, ticket: PageTicket) -> list[DecodeResult]:
+        """Returns the results of its requests; where it is cancelled, they leave the engine.
 
-    def cancel(self, ticket: PageTicket) -> None:
-        """End its requests before their time; nobody is told of them."""
-        self._commands.put(lambda: self._cancel(ticket))
+        Raises:
+            Exception: of the first of them that failed.
+        """
+        self._commands.put(lambda: self._line.append(ticket))
+        try:
+            return await asyncio.wrap_future(ticket.future)
+        except asyncio.CancelledError:
+            self._commands.put(lambda: self._cancel(ticket))
+            raise
 
     def close(self) -> None:
         """End all requests, and the thread."""
@@ -126,12 +147,12 @@ class SharedEngine:
                         self._end(request)
             except Exception as error:  # of the engine itself: all that it holds ends with it
                 for ticket in {id(entry): entry for entry, _ in self._running.values()}.values():
-                    ticket.done(None, error)
+                    ticket.fail(error)
                 self._running.clear()
                 self.engine.close()
 
     def _listen(self) -> None:
-        """Do what was asked for; wait for it where there is nothing else to do."""
+        """Carry out commands; wait for one where there is nothing else to do."""
         is_idle = self.engine.is_idle and not self._line and not self._is_closing
         while is_idle or not self._commands.empty():
             self._commands.get()()
@@ -140,10 +161,10 @@ class SharedEngine:
     def _close(self) -> None:
         self._is_closing = True
         self.engine.close()
-        error = SoonerError("the parser was closed before the page came to its end")
+        error = SoonerError(CLOSED)
         tickets = [entry for entry, _ in self._running.values()] + list(self._line)
         for ticket in {id(entry): entry for entry in tickets}.values():
-            ticket.done(None, error)
+            ticket.fail(error)
         self._line.clear()
         self._running.clear()
 
@@ -210,13 +231,13 @@ class SharedEngine:
             return
         error = ticket.error
         if error is None:
-            ticket.done([row.result() for row in ticket.rows], None)
+            ticket.finish([row.result() for row in ticket.rows])
         elif is_out_of_memory(error) and not ticket.is_alone:
             ticket.seconds_before, ticket.rows, ticket.error = ticket.seconds, [], None
             ticket.is_alone = True  # others may have been what was too much
             self._line.appendleft(ticket)
         else:
-            ticket.done(None, error)
+            ticket.fail(error)
 
     def _alone(self, ticket: PageTicket) -> None:
         """Decode a ticket's requests one after the other, with nothing beside them."""
@@ -224,10 +245,10 @@ class SharedEngine:
         try:
             results = [decode_alone(item, model, self.eos) for item in ticket.requests]
         except Exception as error:
-            ticket.done(None, error)
+            ticket.fail(error)
             return
         ticket.seconds_before += sum(item.stats.total_seconds for item in results)
-        ticket.done(results, None)
+        ticket.finish(results)
 
     def _cancel(self, ticket: PageTicket) -> None:
         if ticket in self._line:
@@ -240,3 +261,76 @@ class SharedEngine:
             if row.admitted in self._running:
                 self.engine.cancel(row.admitted)
                 self._running.pop(row.admitted, None)
+
+
+class SharedDecoder:
+    """Decodes what one page asks for in a shared engine; see `PageDecoder`.
+
+    A page's seconds are its share of what the engine did, and its own work between that.
+
+    Args:
+        engine: of all pages.
+        priority: of the page; those with less of it go first.
+    """
+
+    max_rows: int | None = CROPS
+
+    def __init__(self, engine: SharedEngine, priority: float) -> None:
+        self.engine, self.priority = engine, priority
+        self._tickets: list[PageTicket] = []
+        self._spent = 0.0  # in the pages' thread
+        self._began: float | None = time.perf_counter()
+
+    def clock(self) -> float:
+        began = self._began
+        spent = self._spent + (0.0 if began is None else time.perf_counter() - began)
+        return spent + sum(ticket.seconds for ticket in self._tickets)
+
+    @contextmanager
+    def _suspended(self) -> Iterator[None]:
+        """The page waits, and others have the thread."""
+        if self._began is not None:
+            self._spent += time.perf_counter() - self._began
+        self._began = None
+        try:
+            yield
+        finally:
+            self._began = time.perf_counter()
+
+    async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
+        """Decode requests; what makes drafts of one is awaited in front of it."""
+        ready = [
+            request
+            if request.late is None
+            else replace(request, drafts=await request.late(None), late=None)
+            for request in requests
+        ]
+        ticket = PageTicket(ready, self.clock, self.priority)
+        self._tickets.append(ticket)
+        with self._suspended():
+            return await self.engine.decode(ticket)
+
+    async def wait(self, late: Late) -> PageDraft | None:
+        """Wait for the page's draft in a thread of its own."""
+        with self._suspended():
+            return await asyncio.wrap_future(in_thread(late, "draft"))
+
+
+def in_thread(call: Callable[[], T], name: str) -> Future[T]:
+    """Call a function in a daemon thread: one that hangs must not keep the program from ending."""
+    future: Future[T] = Future()
+
+    def run() -> None:
+        try:
+            result = call()
+        except BaseException as error:
+            # What is no `Exception`, such as the end of a program, would end the event loop.
+            is_usual = isinstance(error, Exception)
+            if future.set_running_or_notify_cancel():
+                future.set_exception(error if is_usual else SoonerError(f"{name}: {error!r}"))
+            return
+        if future.set_running_or_notify_cancel():
+            future.set_result(result)
+
+    threading.Thread(target=run, name=name, daemon=True).start()
+    return future

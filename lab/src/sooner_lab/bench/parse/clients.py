@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import mean, median
 from typing import Any
@@ -154,26 +154,21 @@ def _overheard(parser: ConcurrentParser) -> Tokens:
     """Ids of each page from now on, by its number: a parser says texts, and ids are what exactness
     is about."""
     tokens: Tokens = {}
-    steps = parser.parser.steps
+    parse = parser.parser.parse
 
-    def listened(page: Any, *rest: Any, **options: Any) -> Generator[Any, Any, ParsedPage]:
-        inner = steps(page, *rest, **options)
-        reply, error = None, None
-        while True:
-            try:
-                request = inner.send(reply) if error is None else inner.throw(error)
-            except StopIteration as ended:
-                return ended.value
-            reply, error = None, None
-            try:
-                reply = yield request
-            except Exception as raised:
-                error = raised
-                continue
-            if not callable(request) and request[0].stage == "page":
-                tokens[page.number] = reply[0].rows[0].tokens
+    async def listened(page: Any, draft: Any, decoder: Any) -> ParsedPage:
+        decode = decoder.decode
 
-    parser.parser.steps = listened  # type: ignore[method-assign]
+        async def recorded(requests: Any) -> Any:
+            results = await decode(requests)
+            if requests[0].stage == "page":
+                tokens[page.number] = results[0].rows[0].tokens
+            return results
+
+        decoder.decode = recorded
+        return await parse(page, draft, decoder)
+
+    parser.parser.parse = listened  # type: ignore[method-assign]
     return tokens
 
 
