@@ -12,9 +12,9 @@ import pytest
 from PIL import Image
 
 from sooner.documents import PageRange
+from sooner.storage import StorageError
 from sooner.tasks.parse import Delivery
 from sooner.tasks.parse.manifest import NAME
-from sooner.tasks.parse.output import OutputError
 from sooner.tasks.parse.plan import Intake
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
 from tasks.parse_jobs import SMALL, job, listing, records, run
@@ -109,7 +109,7 @@ def test_thousands_of_documents_begin_with_the_first_page(tmp_path: Path) -> Non
 
 def test_an_output_that_is_a_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "out").write_text("")
-    with pytest.raises(OutputError, match="is a file; name a folder"):
+    with pytest.raises(StorageError, match="is a file; name a folder"):
         job(pdf(tmp_path / "a.pdf"), tmp_path / "out")
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from sooner.documents import BrokenPage
 from sooner.storage import open_store
-from sooner.tasks.parse.prefetch import ahead
+from sooner.tasks.parse.prefetch import PageStream
 
 
 @pytest.mark.parametrize("turn", [1, 2])
@@ -33,7 +33,7 @@ def test_no_page_is_read_when_a_test_begins(turn: int) -> None:
         time.sleep(0.3)
         yield 2, BrokenPage(Path("a.pdf"), 2, "broken")
 
-    coming = ahead(pages(), None)
-    next(coming)
+    stream = PageStream(pages(), None)
+    stream.next(has_room=True)
     assert reading.wait(10)
-    coming.close()
+    stream.close()

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 
 from ...documents import Page, PageRange, fetched
@@ -70,7 +71,7 @@ class Finisher:
         work = DocumentWork.unwritable(work.document, work.settings_hash, problem)
         failed = ParsedPage(work.place, 0, FAILED, problem)
         record = PageRecord(failed, work.input_hash, work.settings_hash)
-        self.records.write(record)
+        self.records.keep(record)
         self(work)
         return line_of(work.task(0), record, [], self.delivery.choices)
 
@@ -93,61 +94,43 @@ class Finisher:
         return versions, done.get(work.settings_hash, DonePages()).numbers - versions.keys()
 
     def _write(self, work: DocumentWork, versions: Mapping[int, str], failed: set[int]) -> None:
-        pages = _Pages(self.records, work, versions)
         place, lines, undrawn = work.document.place, list[Line](), list[int]()
+
+        @lru_cache(IN_MEMORY)
+        def read(number: int) -> PageRecord | None:
+            settings_hash = versions.get(number, work.settings_hash)
+            record = self.records.read(work.input_hash, settings_hash, number)
+            return record and replace(record, page=replace(record.page, source=work.place))
+
+        def pages() -> Iterator[ParsedPage]:
+            records = map(read, sorted(versions))
+            return (record.page for record in records if record is not None)
+
         for number in sorted(versions.keys() | failed):
-            record = pages.record(number)
+            record = read(number)
             if record is None:  # taken away meanwhile, to be done again
                 continue
             files: list[Path] = []
             if number in versions:
                 files = self.delivery.files_of(place, record.page)
-                placed = replace(record, page=replace(record.page, source=work.place))
-                if number not in work.written and not self.delivery.mend(place, placed):
+                if number not in work.written and not self.delivery.mend(place, record):
                     undrawn.append(number)
             lines.append(line_of(work.task(number), record, files, self.delivery.choices))
-        self._draw(work, undrawn, pages)
+        self._draw(work, undrawn, read)
         work.written |= versions.keys()
         if versions:
             info = document_info(work.task(0), lines)
-            self.delivery.write_document(place, info, lambda: iter(pages))
+            self.delivery.write_document(place, info, pages)
         self.manifest.write(DocumentEntry(work.place, work.input_hash, work.of, lines))
 
-    def _draw(self, work: DocumentWork, numbers: list[int], pages: _Pages) -> None:
+    def _draw(
+        self, work: DocumentWork, numbers: list[int], read: Callable[[int], PageRecord | None]
+    ) -> None:
         """Draw what is not there, or of other settings: only the page itself has the pixels."""
         if not numbers:
             return
         page_range = PageRange(tuple((number, number) for number in numbers))
         with fetched(work.document) as local:
             for page in self.intake.read(local, page_range):
-                if isinstance(page, Page) and (parsed := pages.page(page.number)) is not None:
-                    self.delivery.draw(work.document.place, page, parsed)
-
-
-class _Pages:
-    """Pages of a document in order, again and again; those of a long one are read each time."""
-
-    def __init__(
-        self, records: PageRecords, work: DocumentWork, versions: Mapping[int, str]
-    ) -> None:
-        self.records, self.work, self.versions = records, work, versions
-        self._read: dict[int, PageRecord] = {}
-
-    def __iter__(self) -> Iterator[ParsedPage]:
-        for number in sorted(self.versions):
-            page = self.page(number)
-            if page is not None:
-                yield page
-
-    def page(self, number: int) -> ParsedPage | None:
-        record = self.record(number)
-        return None if record is None else replace(record.page, source=self.work.place)
-
-    def record(self, number: int) -> PageRecord | None:
-        if number in self._read:
-            return self._read[number]
-        settings_hash = self.versions.get(number, self.work.settings_hash)
-        record = self.records.read(self.work.input_hash, settings_hash, number)
-        if record is not None and len(self._read) < IN_MEMORY:
-            self._read[number] = record
-        return record
+                if isinstance(page, Page) and (record := read(page.number)) is not None:
+                    self.delivery.write_page(work.document.place, page, record.page)

@@ -3,30 +3,27 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from ...documents import BrokenPage, Document, Page
+from ...documents import BrokenPage, Document, Page, PageDraft
 from ...documents.drafters import PageDrafter
 from ...errors import SoonerError, error_line, is_device_fault
-from ...storage import ObjectError
-from .as_they_end import as_they_end
+from ...storage import ObjectError, StorageError
 from .comparison import compare_plain, warm_up
 from .delivery import Delivery, line_of
 from .finishing import Finisher
 from .manifest import Line, Manifest
-from .output import OutputError
 from .page_records import PageRecord, PageRecords
 from .page_source import PageSource
-from .plan import DocumentPlanner, DocumentWork, Intake
-from .prefetch import Drafted, ahead
-from .result import FAILED, Counts, ParsedPage
+from .plan import DocumentPlanner, Intake
+from .prefetch import Drafted, PageStream
+from .result import FAILED, Counts, Late, ParsedPage
 from .sharing import ATTEMPTS, LEASE, Chunk, Claims, DocumentShard
-from .side_by_side import OpenTags
 
 if TYPE_CHECKING:
     from .concurrent import ConcurrentParser
@@ -64,8 +61,8 @@ class ParseJob:
         compare: decode each page plainly too, and tell how much sooner its parsing was.
         drafts_only: no model verifies anything, so what one verified before is kept (even by
             `fresh`), whatever its settings were.
-        told_of: notes for the pages of a document, such as that the model never saw its like.
-        on_page: told about each page.
+        notes_of: notes for the pages of a document, such as that the model never saw its like.
+        on_page: called for each page.
         debug: let unexpected errors through.
         shard: which documents; `None` for all of them.
         lease: seconds for which other runs leave pages alone that this one has in hand; `None` for
@@ -74,7 +71,7 @@ class ParseJob:
         counts: pages done so far.
 
     Raises:
-        OutputError: the folder can't be written, or holds a document where its pages would be.
+        StorageError: the folder can't be written, or holds a document where its pages would be.
     """
 
     documents: Sequence[Document]
@@ -125,11 +122,12 @@ class ParseJob:
             self.shard,
             self.planner,
             self.claims,
-            self.finisher,
             self.counts,
+            self.debug,
         )
         self.counts.documents = len(self.source.numbers)
         self._fault: Exception | None = None
+        self._since = time.perf_counter()
 
     def run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> Counts:
         """Do what is left to be done.
@@ -139,7 +137,7 @@ class ParseJob:
                 pages under way as it says, and is closed in the end.
 
         Raises:
-            OutputError: nothing more can be written; what is finished is kept.
+            StorageError: nothing more can be written; what is finished is kept.
             DeviceFaultError: the accelerator failed; what is finished is kept.
             SoonerError: the model can't be loaded; no document has a page that was asked for; or,
                 with `stop_on_error`, what is wrong with a page.
@@ -148,159 +146,168 @@ class ParseJob:
             self._run(load)
         except BaseException:
             self.claims.close()
-            with suppress(OutputError):  # which would hide what happened
+            with suppress(StorageError):  # which would hide what happened
                 self.manifest.rebuild()
             raise
         self.claims.close()
         self.manifest.rebuild()
-        with suppress(OutputError):  # nobody reads what killed writers left
+        with suppress(StorageError):  # nobody reads what killed writers left
             self.store.sweep()
         if self.shard is None:  # others may have longer documents
             self.intake.check(self.source.longest)
         return self.counts
 
     def _run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> None:
-        parser: PageParser | DraftParser | None = None
-        before: Chunk | None = None
-        with _closing(ahead(self.source.pages(), self.drafter, self.workers)) as coming:
-            for drafted in coming:
-                if before is not None and drafted.tag is not before:
-                    self._leave(before, drafted.tag)
-                before = drafted.tag
-                if self._is_done_by_now(drafted):
-                    continue
-                if parser is None and isinstance(drafted.page, Page):
-                    loaded = load()
-                    if hasattr(loaded, "submit"):
-                        several = cast("ConcurrentParser", loaded)
-                        self._side_by_side(several, _chained(drafted, coming))
-                        return
-                    parser = cast("PageParser | DraftParser", loaded)
-                    self._warm_up(parser, drafted.page)
-                self._do(parser, drafted)
-        if before is not None:
-            self._leave(before)
+        """Begin pages as they come, as many as the parser takes, and save each that has ended."""
+        parser: _Serial | ConcurrentParser | None = None
+        under_way: dict[Future[ParsedPage], Drafted[Chunk]] = {}
+        stream = PageStream(self.source.pages(), self.drafter, self.workers)
+        with ExitStack() as stack:
+            stack.callback(stream.close)
+            stack.callback(lambda: [future.cancel() for future in under_way])
+            is_more = True
+            while is_more or under_way:
+                limit = 1 if parser is None else parser.pages_in_flight
+                event = stream.next(is_more and len(under_way) < limit)
+                if event is None:
+                    is_more = False
+                elif isinstance(event, Future):
+                    self._end(parser, under_way.pop(event), event)
+                elif self._is_begun(event):
+                    if parser is None and isinstance(event.page, Page):
+                        parser = self._loaded(load, event.page, stack)
+                    future = self._submit(parser, event)
+                    under_way[future] = event
+                    future.add_done_callback(stream.ended)
 
-    def _leave(self, chunk: Chunk, then: Chunk | None = None) -> None:
-        self.claims.done(chunk.key)
-        if then is not None and then.work is chunk.work:
+    def _loaded(
+        self,
+        load: Callable[[], PageParser | ConcurrentParser | DraftParser],
+        page: Page,
+        stack: ExitStack,
+    ) -> _Serial | ConcurrentParser:
+        """Returns the parser, ready for its first page; `stack` closes it."""
+        loaded = load()
+        if hasattr(loaded, "submit"):
+            several = stack.enter_context(cast("ConcurrentParser", loaded))
+            self._since = time.perf_counter()
+            return several
+        parser = _Serial(cast("PageParser | DraftParser", loaded))
+        if self.compare and not self.drafts_only:
+            warm_up(cast("PageParser", loaded), page)
+        self._since = time.perf_counter()
+        return parser
+
+    def _is_begun(self, drafted: Drafted[Chunk]) -> bool:
+        """Returns whether a page is to be parsed; what needs no parsing is counted here."""
+        chunk = drafted.tag
+        if drafted.page is None:
+            chunk.is_read = True
+            chunk.work.is_read = not chunk.key
+            self._settle(chunk)
+            return False
+        chunk.under_way += 1
+        chunk.work.under_way += 1
+        if self._is_done_by_now(drafted):
+            self._leave(chunk)
+            return False
+        return True
+
+    def _submit(
+        self, parser: _Serial | ConcurrentParser | None, drafted: Drafted[Chunk]
+    ) -> Future[ParsedPage]:
+        drafted.began = time.perf_counter()
+        page = drafted.page
+        if isinstance(page, BrokenPage):
+            failed = ParsedPage(drafted.tag.work.place, page.number, FAILED, page.reason)
+            broken: Future[ParsedPage] = Future()
+            broken.set_result(failed)
+            return broken
+        assert parser is not None
+        assert page is not None
+        if self.drafter is None:
+            return parser.submit(page, None)
+        # Without workers nobody but this thread drafts; a parser of many pages would wait for it.
+        is_here = not self.workers and not isinstance(parser, _Serial)
+        return parser.submit(page, drafted.draft() if is_here else drafted.draft)
+
+    def _end(
+        self,
+        parser: _Serial | ConcurrentParser | None,
+        drafted: Drafted[Chunk],
+        future: Future[ParsedPage],
+    ) -> None:
+        """Save a page that has ended, and count it."""
+        parsed = self._parsed(parser, drafted, future)
+        e2e = drafted.waited + time.perf_counter() - drafted.began
+        parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
+        if self.compare and isinstance(parser, _Serial):
+            parsed = self._compared(parser.parser, drafted.page, parsed)
+        line = self._keep(drafted, parsed)
+        self._count(line)
+        self._leave(drafted.tag)
+
+    def _leave(self, chunk: Chunk) -> None:
+        """A page of a chunk has ended."""
+        chunk.under_way -= 1
+        chunk.work.under_way -= 1
+        self._settle(chunk)
+
+    def _settle(self, chunk: Chunk) -> None:
+        """Give back a chunk whose pages have all ended, and write a document's files."""
+        if chunk.is_done:
+            self.claims.done(chunk.key)
+        work = chunk.work
+        if not work.is_done:
             return
-        try:
-            self.finisher(chunk.work)
-        except ObjectError as error:
-            self._fail(chunk.work.document, str(error))
-
-    def _fail(self, document: Document, problem: str) -> None:
-        """A document's pages are parsed, and its files can't be written."""
-        began = time.perf_counter()
-        work = DocumentWork.unwritable(document, self.settings_hash, problem)
-        self.counts.skip(-work.todo)
-        self.claims.sent()
-        drafted = Drafted(Chunk.of_document(work), BrokenPage(document.path, 0, problem))
-        try:
-            self._done(drafted, self._parsed(None, drafted, _no_page), began)
-        finally:
-            self.finisher(work)
+        problem = work.problem
+        if not problem:
+            try:
+                self.finisher(work)
+                return
+            except ObjectError as error:
+                problem = str(error)
+        line = self.finisher.fail(work, problem)
+        self.manifest.append(line)
+        self.counts.skip(-1)
+        self._count(line)
 
     def _is_done_by_now(self, drafted: Drafted[Chunk]) -> bool:
         """Returns whether a page was parsed since its document was opened: by another run, or where
         the same document lies at another place.
         """
-        work, number = drafted.tag.work, drafted.page.number
-        if self.fresh or isinstance(drafted.page, BrokenPage):
+        work, page = drafted.tag.work, drafted.page
+        if self.fresh or not isinstance(page, Page):
             return False
-        if not self.records.is_done(work.task(number), self.drafts_only):
+        task = work.task(page.number)
+        if not self.records.is_done(task, self.drafts_only):
             return False
-        self.claims.note_saved(work.task(number), forget=number in work.tried)
+        self.claims.note_saved(task, forget=page.number in work.tried)
         self.counts.skip(1)
         self.counts.add_pages(1)
         return True
 
-    def _warm_up(self, parser: PageParser | DraftParser, page: Page) -> None:
-        if self.compare and not self.drafts_only:
-            warm_up(cast("PageParser", parser), page)
-
-    def _do(self, parser: PageParser | DraftParser | None, drafted: Drafted[Chunk]) -> None:
-        """Parse a page, keep what came of it, and count it."""
-        began = time.perf_counter()
-        draft = None if self.drafter is None else drafted.draft
-        parsed = self._parsed(
-            parser, drafted, lambda: cast("PageParser", parser)(cast(Page, drafted.page), draft)
-        )
-        e2e = drafted.waited + time.perf_counter() - began
-        parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
-        if self.compare and not self.drafts_only and isinstance(drafted.page, Page):
-            parsed = self._compared(cast("PageParser", parser), drafted.page, parsed)
-        self._done(drafted, parsed, began - drafted.waited)
-
-    def _done(self, drafted: Drafted[Chunk], parsed: ParsedPage, began: float) -> None:
-        """Keep what came of a page, and count it."""
-        line = self._keep(drafted, parsed)
-        self._count(line, time.perf_counter() - began)
-        where = f"'{drafted.tag.work.document.source}'"
-        where += f", page {parsed.number}" if parsed.number else ""
-        if self._fault is not None:
-            raise DeviceFaultError(
-                f"the device failed at {where}: {error_line(self._fault)}; what is finished is "
-                "kept, the same command goes on there"
-            ) from self._fault
-        if self.stop_on_error and line["status"] == FAILED:
-            raise SoonerError(f"{where}: {line['reason']}")
-
-    def _side_by_side(self, parser: ConcurrentParser, coming: Iterator[Drafted[Chunk]]) -> None:
-        """Parse several pages at once, and keep each as it ends."""
-        tags: OpenTags[Chunk] = OpenTags(self._leave_of_several)
-        begun: dict[int, float] = {}
-
-        def begin(drafted: Drafted[Chunk]) -> Future[ParsedPage] | None:
-            tags.begin(drafted.tag)
-            if self._is_done_by_now(drafted):
-                tags.end(drafted.tag)
-                return None
-            begun[id(drafted)] = time.perf_counter()
-            if isinstance(drafted.page, BrokenPage):
-                broken: Future[ParsedPage] = Future()
-                broken.set_exception(SoonerError(drafted.page.reason))
-                return broken
-            late = None if self.drafter is None else drafted.draft
-            return parser.submit(drafted.page, late if self.workers or late is None else late())
-
-        before = time.perf_counter()
-        with parser:
-            for drafted, future in as_they_end(coming, begin, parser.pages_in_flight):
-                parsed = self._parsed(parser, drafted, future.result)
-                e2e = drafted.waited + time.perf_counter() - begun.pop(id(drafted))
-                parsed = replace(parsed, seconds={**parsed.seconds, "e2e": e2e})
-                self._done(drafted, parsed, before)
-                before = time.perf_counter()
-                tags.end(drafted.tag)
-            tags.close()
-
-    def _leave_of_several(self, tag: Chunk, chunks: list[Chunk]) -> None:
-        """All pages of a chunk have ended."""
-        same = [entry for entry in chunks if entry.work is tag.work]
-        self._leave(tag, same[0] if same else None)
-
-    def _compared(self, parser: PageParser, page: Page, parsed: ParsedPage) -> ParsedPage:
-        """With what plain decoding says and takes; that a page failed is told already."""
-        if parsed.status == FAILED:
+    def _compared(
+        self, parser: PageParser | DraftParser, page: Page | BrokenPage | None, parsed: ParsedPage
+    ) -> ParsedPage:
+        """Returns a page with its text and seconds of plain decoding, unless it failed."""
+        if self.drafts_only or parsed.status == FAILED or not isinstance(page, Page):
             return parsed
-        return replace(parsed, compared=compare_plain(parser, page, parsed))
+        return replace(parsed, compared=compare_plain(cast("PageParser", parser), page, parsed))
 
     def _parsed(
         self,
-        parser: PageParser | ConcurrentParser | DraftParser | None,
+        parser: _Serial | ConcurrentParser | None,
         drafted: Drafted[Chunk],
-        parse: Callable[[], ParsedPage],
+        future: Future[ParsedPage],
     ) -> ParsedPage:
         """Returns a page's result; an error becomes a result with status FAILED."""
         page, work = drafted.page, drafted.tag.work
+        if not isinstance(page, Page):
+            return future.result()
         name = work.place
-        if isinstance(page, BrokenPage):
-            return ParsedPage(name, page.number, FAILED, page.reason)
-        assert parser is not None
         try:
-            parsed = parse()
+            parsed = future.result()
         except SoonerError as error:
             return ParsedPage(name, page.number, FAILED, str(error), size=page.size)
         except Exception as error:
@@ -317,6 +324,7 @@ class ParseJob:
         seconds["wait"] = drafted.waited + seconds.get("wait", 0.0)
         notes = [] if self.notes_of is None else self.notes_of(work.document.path)
         notes = [*page.notes, *notes, *parsed.notes]
+        assert parser is not None
         form = parser.ask.form
         return parsed.encodable(source=name, form=form, seconds=seconds, notes=notes)
 
@@ -341,28 +349,42 @@ class ParseJob:
         self.claims.note_saved(task, forget=is_settled)
         return line
 
-    def _count(self, record: dict[str, Any], seconds: float) -> None:
-        self.counts.add(record["status"], seconds)
+    def _count(self, line: Line) -> None:
+        """Count a page that is saved.
+
+        Raises:
+            DeviceFaultError: the accelerator failed at it.
+            SoonerError: it failed, with `stop_on_error`.
+        """
+        now = time.perf_counter()
+        self.counts.add(line["status"], now - self._since)
+        self._since = now
         if self.on_page is not None:
-            self.on_page(record, self.counts)
+            self.on_page(line, self.counts)
+        where = f"'{line['source']}'" + (f", page {line['page']}" if line["page"] else "")
+        if self._fault is not None:
+            raise DeviceFaultError(
+                f"the device failed at {where}: {error_line(self._fault)}; what is finished is "
+                "kept, the same command goes on there"
+            ) from self._fault
+        if self.stop_on_error and line["status"] == FAILED:
+            raise SoonerError(f"{where}: {line['reason']}")
 
 
-@contextmanager
-def _closing(coming: Generator[Drafted[Any], None, None]) -> Iterator[Iterator[Drafted[Any]]]:
-    """Close a generator in the end, unless a thread waits for a page in it, which does so then."""
-    try:
-        yield coming
-    finally:
-        with suppress(ValueError):
-            coming.close()
+class _Serial:
+    """A parser of one page at a time, behind the interface of one that takes many."""
 
+    pages_in_flight = 1
 
-def _chained(
-    first: Drafted[Any], coming: Iterator[Drafted[Any]]
-) -> Generator[Drafted[Any], None, None]:
-    yield first
-    yield from coming
+    def __init__(self, parser: PageParser | DraftParser) -> None:
+        self.parser = parser
+        self.ask = parser.ask
 
-
-def _no_page() -> ParsedPage:
-    raise AssertionError("a document that fails as a whole has no page to be parsed")
+    def submit(self, page: Page, draft: PageDraft | Late | None) -> Future[ParsedPage]:
+        """Returns a page that is parsed."""
+        future: Future[ParsedPage] = Future()
+        try:
+            future.set_result(self.parser(page, draft))
+        except Exception as error:
+            future.set_exception(error)
+        return future

@@ -16,9 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ...io import read_line, to_line
-from ...storage import MissingObjectError, Store
+from ...storage import MissingObjectError, StorageError, Store
 from ...storage.store import is_unicode
-from .output import writing
 from .page_records import digest_of_place
 
 NAME = "manifest.jsonl"
@@ -102,11 +101,17 @@ class Manifest:
         self._is_changed = True
         if self.path is None:
             return
-        with writing(self.path), open(self.path, "a+b") as file:
-            end = file.seek(0, os.SEEK_END)
-            file.seek(max(end - 1, 0))
-            is_torn = file.read() not in (b"", b"\n")  # a crash cut it off
-            file.write(b"\n" * is_torn + to_line(line))
+        try:
+            with open(self.path, "a+b") as file:
+                end = file.seek(0, os.SEEK_END)
+                file.seek(max(end - 1, 0))
+                is_torn = file.read() not in (b"", b"\n")  # a crash cut it off
+                file.write(b"\n" * is_torn + to_line(line))
+        except OSError as error:
+            raise StorageError(
+                f"output '{self.path}' can't be written: {error.strerror}; what is finished is "
+                "kept, the same command goes on from there"
+            ) from error
 
     def rebuild(self) -> None:
         """Put the manifest together, a line a page, by document and page.

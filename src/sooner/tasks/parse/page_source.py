@@ -11,7 +11,6 @@ from pathlib import Path
 from ...documents import BrokenPage, Document, Page, fetched
 from ...errors import SoonerError, error_line
 from ...storage import ObjectError
-from .finishing import Finisher
 from .plan import DocumentPlanner, DocumentWork
 from .result import Counts
 from .sharing import TICK, WAIT, Chunk, Claims, DocumentShard, chunks_of
@@ -19,7 +18,7 @@ from .sharing import TICK, WAIT, Chunk, Claims, DocumentShard, chunks_of
 
 @dataclass
 class PageSource:
-    """Reads what is left of documents, and finishes those of which nothing is.
+    """Reads what is left of documents.
 
     Nothing of a document is kept once the next one is opened.
 
@@ -28,8 +27,8 @@ class PageSource:
         shard: which of them; `None` for all.
         planner: says what is left, and which files there are to be.
         claims: what other runs have in hand is left to them, until the end.
-        finisher: of documents whose pages are all there.
-        counts: told what is opened.
+        counts: of the run; documents that are opened are added.
+        debug: let unexpected errors through.
         longest: pages of the longest document that was opened.
     """
 
@@ -37,8 +36,8 @@ class PageSource:
     shard: DocumentShard | None
     planner: DocumentPlanner
     claims: Claims
-    finisher: Finisher
     counts: Counts
+    debug: bool = False
 
     def __post_init__(self) -> None:
         self.longest = 0
@@ -48,9 +47,13 @@ class PageSource:
             numbers = (number for number, place in enumerate(places) if self.shard.has(place))
             self.numbers = array("q", numbers)
 
-    def pages(self) -> Iterator[tuple[Chunk, Page | BrokenPage]]:
+    def pages(self) -> Iterator[tuple[Chunk, Page | BrokenPage | None]]:
         """Pages to be done, each document opened when the one before it is read. Those that other
-        runs have in hand are looked at again in the end."""
+        runs have in hand are looked at again in the end.
+
+        `None` stands behind the last page of a chunk; behind the last chunk of a document whose
+        files are to be written, it comes once more with a chunk of no pages.
+        """
         numbers, wait = self.numbers, TICK
         while numbers:
             later = array("q")
@@ -65,7 +68,7 @@ class PageSource:
 
     def _pages_of(
         self, document: Document, is_first: bool
-    ) -> Generator[tuple[Chunk, Page | BrokenPage], None, bool]:
+    ) -> Generator[tuple[Chunk, Page | BrokenPage | None], None, bool]:
         """Yields pages of a document; returns whether that are all."""
         # Paths remember what was asked of them: those of a hundred thousand documents must not.
         document = replace(document, path=Path(document.path), place=Path(document.place))
@@ -79,19 +82,16 @@ class PageSource:
         except SoonerError:  # which any document would meet
             raise
         except Exception as error:
-            if self.finisher.debug:
+            if self.debug:
                 raise
             problem = error_line(error)
-        yield self._unwritable(document, problem)
+        work = DocumentWork.unwritable(document, self.planner.settings_hash, problem)
+        yield Chunk.of_document(work), None
         return True
 
-    def _unwritable(self, document: Document, problem: str) -> tuple[Chunk, BrokenPage]:
-        work = DocumentWork.unwritable(document, self.planner.settings_hash, problem)
-        self.counts.skip(-work.todo)
-        self.claims.sent()
-        return Chunk.of_document(work), BrokenPage(document.path, 0, problem)
-
-    def _read(self, work: DocumentWork) -> Generator[tuple[Chunk, Page | BrokenPage], None, bool]:
+    def _read(
+        self, work: DocumentWork
+    ) -> Generator[tuple[Chunk, Page | BrokenPage | None], None, bool]:
         """Yields pages of a document that nobody else has in hand; returns whether that are all."""
         is_reported, is_all = False, True
         for number, reason in work.dying.items():
@@ -111,8 +111,9 @@ class PageSource:
                 yield chunk, page
                 if page.number in work.tried:
                     self.claims.alone()
-        if not is_reported and is_all and not work.is_delivered:
-            self.finisher(work)
+            yield chunk, None
+        if is_all and (is_reported or not work.is_delivered):
+            yield Chunk.of_document(work), None
         return is_all
 
     def _tried(self, chunk: Chunk) -> Iterator[Page | BrokenPage]:

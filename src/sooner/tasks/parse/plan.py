@@ -81,6 +81,8 @@ class DocumentWork:
         problem: why nothing of it can be written.
         is_delivered: its files are there, and are what they should be.
         written: pages whose files this run wrote.
+        under_way: pages of it that have been read and have not ended.
+        is_read: all that is to be done of it has been read.
     """
 
     document: Document
@@ -97,10 +99,16 @@ class DocumentWork:
     problem: str = ""
     is_delivered: bool = False
     written: set[int] = field(default_factory=set)
+    under_way: int = 0
+    is_read: bool = False
 
     @property
     def place(self) -> str:
         return self.document.place.as_posix()
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_read and not self.under_way
 
     def task(self, number: int) -> PageTask:
         return PageTask(

@@ -1,12 +1,15 @@
-"""Reads and drafts the next pages while earlier ones are verified."""
+"""Pages as they are read and drafted ahead, and futures of those under way as they end."""
 
 from __future__ import annotations
 
 import queue
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator
-from typing import Generic, TypeVar
+from collections import deque
+from collections.abc import Iterator
+from concurrent.futures import Future, wait
+from contextlib import suppress
+from typing import Any, Generic, TypeVar
 
 from ...documents import BrokenPage, Page, PageDraft
 from ...documents.drafters import PageDrafter
@@ -22,20 +25,37 @@ class Drafted(Generic[Tag]):
 
     Args:
         tag: passed through unchanged.
-        page: its picture; or why there is none.
-        make: makes its draft, or waits for it; `None` if there will be none.
+        page: its picture; why there is none; or `None` where the tag alone is to be passed on.
+        drafter: of the page.
+        is_lazy: the draft is computed by the first caller of `draft`.
+
+    Attributes:
         waited: seconds for which the consumer waited for the page.
+        began: when its parsing began, by `time.perf_counter`.
     """
 
     def __init__(
         self,
         tag: Tag,
-        page: Page | BrokenPage,
-        make: Callable[[], PageDraft | None] | None = None,
-        waited: float = 0.0,
+        page: Page | BrokenPage | None,
+        drafter: PageDrafter | None = None,
+        is_lazy: bool = False,
     ) -> None:
-        self.tag, self.page, self.waited = tag, page, waited
-        self._make = make
+        self.tag, self.page = tag, page
+        self.waited = self.began = 0.0
+        self._drafter, self._is_lazy = drafter, is_lazy
+        self._draft: Future[PageDraft | None] = Future()
+
+    def make(self) -> None:
+        """Compute the draft; what goes wrong is raised by `draft`."""
+        draft, drafter = None, self._drafter
+        try:
+            if drafter is not None and isinstance(self.page, Page):
+                draft = drafter(self.page)
+        except BaseException as error:
+            self._draft.set_exception(error)
+            return
+        self._draft.set_result(draft)
 
     def draft(self) -> PageDraft | None:
         """Returns what was drafted, once it is there; `None` without a drafter or a picture.
@@ -43,142 +63,102 @@ class Drafted(Generic[Tag]):
         Raises:
             Exception: what drafting raised.
         """
-        return None if self._make is None else self._make()
+        if self._is_lazy and not self._draft.done():
+            self.make()
+        while not self._draft.done():
+            wait([self._draft], TICK)
+        return self._draft.result()
 
 
-def ahead(
-    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: PageDrafter | None, workers: int = 1
-) -> Generator[Drafted[Tag], None, None]:
-    """Yield pages in order, while the next ones are read and drafted.
+class PageStream(Generic[Tag]):
+    """What comes next: a page that has been read, or a future that has ended.
 
     A page comes as soon as it is read: what needs its picture alone need not wait for its draft.
     No more than `workers` pages are read ahead, so memory stays flat.
 
     Args:
-        pages: read in a thread of its own.
+        pages: read in threads of their own, one page at a time.
         drafter: called there too; it should be `guarded`, since an error that it raises comes out
             of `Drafted.draft`.
-        workers: pages that are drafted at a time. 0 reads and drafts where the page is asked for.
+        workers: pages that are read and drafted at a time. 0 reads a page when `next` has room for
+            it, and leaves its draft to the caller.
 
-    Raises:
-        Exception: what reading raised.
+    Attributes:
+        ended: for `Future.add_done_callback`.
     """
-    if not workers:
-        yield from _inline(pages, drafter)
-        return
-    crew = _Workers(pages, drafter, workers)
-    crew.start()
-    try:
-        while True:
-            began = time.perf_counter()
-            item = crew.take()
-            if item is None:
-                return
-            item.waited = time.perf_counter() - began
-            yield item
-    finally:
-        crew.stop()
-
-
-def _inline(
-    pages: Iterator[tuple[Tag, Page | BrokenPage]], drafter: PageDrafter | None
-) -> Iterator[Drafted[Tag]]:
-    while True:
-        began = time.perf_counter()
-        try:
-            tag, page = next(pages)
-        except StopIteration:
-            return
-        coming = _Coming(page, drafter)
-        yield Drafted(tag, page, coming.made, time.perf_counter() - began)
-
-
-class _Coming:
-    """A draft that is computed once, by the first thread that asks."""
-
-    def __init__(self, page: Page | BrokenPage, drafter: PageDrafter | None) -> None:
-        self.page, self.drafter = page, drafter
-        self._is_made = threading.Event()
-        self._draft: PageDraft | None = None
-        self._error: BaseException | None = None
-
-    def make(self) -> None:
-        try:
-            if self.drafter is not None and isinstance(self.page, Page):
-                self._draft = self.drafter(self.page)
-        except BaseException as error:
-            self._error = error
-        self._is_made.set()
-
-    def made(self) -> PageDraft | None:
-        if not self._is_made.is_set():
-            self.make()
-        return self._result()
-
-    def awaited(self) -> PageDraft | None:
-        while not self._is_made.wait(TICK):
-            pass
-        return self._result()
-
-    def _result(self) -> PageDraft | None:
-        if self._error is not None:
-            raise self._error
-        return self._draft
-
-
-class _Workers(Generic[Tag]):
-    """Threads that read a page each time that one is taken, and draft it."""
 
     def __init__(
         self,
-        pages: Iterator[tuple[Tag, Page | BrokenPage]],
+        pages: Iterator[tuple[Tag, Page | BrokenPage | None]],
         drafter: PageDrafter | None,
-        workers: int,
+        workers: int = 1,
     ) -> None:
         self.pages, self.drafter, self.workers = pages, drafter, workers
-        self._slots = threading.Semaphore(workers)
-        self._reading = threading.Lock()
-        self._read: queue.SimpleQueue = queue.SimpleQueue()
-        self._stopped = False
-
-    def start(self) -> None:
-        for number in range(self.workers):
+        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        self.ended = self._events.put
+        self._coming: deque[Drafted[Tag] | BaseException | None] = deque()
+        self._slots, self._reading = threading.Semaphore(workers), threading.Lock()
+        self._is_ordered = bool(workers)
+        self._is_closed = False
+        for number in range(max(workers, 1)):
             # Daemons: a drafter that hangs must not keep the program from ending.
             threading.Thread(target=self._work, name=f"pages-{number}", daemon=True).start()
 
-    def take(self) -> Drafted[Tag] | None:
-        while True:
+    def next(self, has_room: bool) -> Drafted[Tag] | Future[Any] | None:
+        """Returns a future that has ended, or a page if there is room for it; waits for either.
+
+        Returns:
+            `None` behind the last page.
+
+        Raises:
+            Exception: what reading raised.
+        """
+        began = time.perf_counter()
+        if has_room and not self._is_ordered:
+            self._is_ordered = True
+            self._slots.release()
+        while not (has_room and self._coming):
             try:
-                item = self._read.get(timeout=TICK)
-                break
+                event = self._events.get(timeout=TICK)
             except queue.Empty:
                 continue
-        self._slots.release()
+            if isinstance(event, Future):
+                return event
+            self._coming.append(event)
+        item = self._coming.popleft()
+        if self.workers:
+            self._slots.release()
+        self._is_ordered = bool(self.workers)
         if isinstance(item, BaseException):
             raise item
+        if item is not None:
+            item.waited = time.perf_counter() - began
         return item
 
-    def stop(self) -> None:
-        self._stopped = True
-        self._slots.release(self.workers)
+    def close(self) -> None:
+        """Read nothing more."""
+        self._is_closed = True
+        self._slots.release(max(self.workers, 1))
 
     def _work(self) -> None:
-        while (coming := self._next()) is not None:
-            coming.make()
+        while (drafted := self._read()) is not None:
+            if self.workers:
+                drafted.make()
 
-    def _next(self) -> _Coming | None:
+    def _read(self) -> Drafted[Tag] | None:
         """Read the next page and hand it over, its draft to follow."""
         self._slots.acquire()
         with self._reading:
-            if self._stopped:
+            if self._is_closed:
+                with suppress(AttributeError):
+                    self.pages.close()  # type: ignore[attr-defined]
                 return None
             try:
                 tag, page = next(self.pages)
             except BaseException as error:
-                self._stopped = True
-                self._slots.release(self.workers)
-                self._read.put(None if isinstance(error, StopIteration) else error)
+                self.close()
+                self._events.put(None if isinstance(error, StopIteration) else error)
                 return None
-            coming = _Coming(page, self.drafter)
-            self._read.put(Drafted(tag, page, coming.awaited))
-            return coming
+            drafted = Drafted(tag, page, self.drafter, is_lazy=not self.workers)
+            self._events.put(drafted)
+            return drafted

@@ -85,6 +85,8 @@ class Chunk:
         pages: the same.
         key: of the lease.
         read: seconds that reading each of its pages took, by number, so far.
+        under_way: pages of it that have been read and have not ended.
+        is_read: all of its pages have been read.
     """
 
     work: DocumentWork
@@ -92,11 +94,17 @@ class Chunk:
     pages: PageRange
     key: str
     read: dict[int, float] = field(default_factory=dict, compare=False)
+    under_way: int = field(default=0, compare=False)
+    is_read: bool = field(default=False, compare=False)
 
     @classmethod
     def of_document(cls, work: DocumentWork, *numbers: int) -> Chunk:
-        """Returns what is told of a document, or of pages of it, that nobody reads."""
+        """Returns a document, or pages of it, that nobody reads."""
         return cls(work, [*numbers], PageRange(()), "")
+
+    @property
+    def is_done(self) -> bool:
+        return self.is_read and not self.under_way
 
 
 def chunks_of(work: DocumentWork, size: int) -> list[Chunk]:

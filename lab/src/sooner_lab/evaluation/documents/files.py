@@ -8,8 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from sooner.errors import SoonerError
-from sooner.io import write_bytes
-from sooner.tasks.parse.output import writing
+from sooner.storage import open_store
 
 
 def read_text(path: Path) -> str:
@@ -72,7 +71,6 @@ def write_text(path: Path, text: str) -> None:
     """Write a UTF-8 file whole or not at all.
 
     Raises:
-        OutputError: it can't be written, such as on a full disk; nothing is left of it.
+        StorageError: it can't be written, such as on a full disk; nothing is left of it.
     """
-    with writing(path):
-        write_bytes([text.encode()], path)
+    open_store(path.parent).write(path.name, text.encode())

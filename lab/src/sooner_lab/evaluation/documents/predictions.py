@@ -102,7 +102,7 @@ def write_predictions(folder: Path, benchmark: Benchmark, texts: Texts) -> None:
     its `doc_text_eval` reads; each page has its Markdown too.
 
     Raises:
-        OutputError: a file can't be written.
+        StorageError: a file can't be written.
     """
     for sample in benchmark.samples:
         name = page_name(benchmark.kind, sample.place, sample.number)
