@@ -186,23 +186,11 @@ class Delivery:
             with ThreadPoolExecutor(min(len(files), AT_ONCE)) as crew:
                 list(crew.map(self.store.write, names, files.values()))
 
-    def draw(self, place: Path, page: Page, parsed: ParsedPage) -> None:
-        """Write a page's pictures alone.
-
-        Raises:
-            StorageError: one can't be written.
-        """
-        for name in self.files(place, parsed.number):
-            if name.suffix == ".png":
-                self.store.write(name.as_posix(), overlay(page, parsed))
-        for figure, data in crops(page, named(parsed, self.figures)).items():
-            self.store.write((place / figure).as_posix(), data)
-
     def mend(self, place: Path, record: PageRecord) -> bool:
         """Write those texts of a page anew that are not what they should be.
 
         Returns:
-            Whether its pictures are as they were drawn; else `draw` is due, which needs the page.
+            Whether its pictures are as they were drawn; else `write_page` is due.
 
         Raises:
             StorageError: one can't be read or written.
@@ -285,30 +273,17 @@ def line_of(
         choices: what else is in them, see `Delivery`.
     """
     parsed = record.page
-    last, counts = parsed.last, parsed.counts_for_speed
     return {
         "document": task.place,
         "page": parsed.number,
-        "status": parsed.status,
-        "reason": parsed.reason,
+        **parsed.summary(),
         "set_aside": record.is_aside,
         "source": task.path,
         "input_hash": public_hash(record.input_hash),
         "settings_hash": record.settings_hash,
         "files": [file.as_posix() for file in files],
-        "mode": parsed.mode,
-        "drafter": parsed.drafter,
         "regions": len(parsed.regions),
-        "tokens": last.tokens,
-        "steps": last.steps,
-        "truncated": parsed.truncated,
-        "repaired": parsed.repaired,
-        # A page that never ended says nothing about speed.
-        "mean_acceptance_length": last.mean_acceptance_length if counts else None,
-        "aal": last.aal if counts else None,
-        "tokens_per_second": last.tokens_per_second if counts else None,
         "seconds": {name: round(took, 4) for name, took in parsed.seconds.items()},
-        "notes": parsed.notes,
         **({} if parsed.compared is None else {"compared": parsed.compared}),
         **({"choices": dict(choices)} if choices else {}),
     }

@@ -210,6 +210,26 @@ class ParsedPage:
     def counts_for_speed(self) -> bool:
         return self.status != FAILED and self.truncated is None
 
+    def summary(self) -> dict[str, Any]:
+        """Returns how the page came about, as plain data; a page that never ended, or that no model
+        read, says nothing about speed.
+        """
+        last = self.last if self.counts_for_speed and self.stages else None
+        return {
+            "status": self.status,
+            "reason": self.reason,
+            "mode": self.mode,
+            "drafter": self.drafter,
+            "tokens": self.last.tokens,
+            "steps": self.last.steps,
+            "truncated": self.truncated,
+            "repaired": self.repaired,
+            "mean_acceptance_length": last and last.mean_acceptance_length,
+            "aal": last and last.aal,
+            "tokens_per_second": last and last.tokens_per_second,
+            "notes": self.notes,
+        }
+
     def encodable(self, **changes: Any) -> ParsedPage:
         """Returns the page with `changes`, and with U+FFFD for lone surrogates, which a model's
         JSON or a file's text may hold.

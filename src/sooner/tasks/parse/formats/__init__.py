@@ -6,6 +6,7 @@ document's file is derived from its pages, so that writing it twice gives the sa
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
@@ -14,7 +15,8 @@ from typing import Any
 from ....checks import check_choice
 from ....errors import SoonerError
 from ..result import ParsedPage
-from . import docling, html, json, markdown, olmocr, parquet
+from . import html, json, markdown, olmocr
+from .joined_pages import DocumentPage, joined_pages, labelled
 
 
 @dataclass(frozen=True)
@@ -24,25 +26,39 @@ class FileFormat:
     Attributes:
         suffix: of its files, without the first dot.
         page: writes a page's own file; `None` for formats that have files of documents alone.
-        document: writes a document's file, from its pages in order (consumed one by one) and what
-            is told of the document as a whole (`delivery.document_told`).
+        document: writes a document's file, from its pages in order (consumed one by one) and the
+            facts of the document as a whole (`delivery.document_info`).
+        pages: makes pages ready for `document`; `None` takes them as they were parsed.
         needs, extra: a package that it needs, and the extra of `sooner` that brings it.
     """
 
     suffix: str
     page: Callable[[ParsedPage], bytes] | None
     document: Callable[..., Iterator[bytes]]
+    pages: Callable[[Iterable[ParsedPage]], Iterator[DocumentPage]] | None = None
     needs: str = ""
     extra: str = ""
 
 
+def _later(module: str) -> Callable[..., Iterator[bytes]]:
+    """Returns the writer of documents of a module that needs a package, imported on first use."""
+
+    def document(pages: Iterable[Any], info: dict[str, Any]) -> Iterator[bytes]:
+        writer = importlib.import_module(f".{module}", __name__)
+        yield from writer.document(pages, info)
+
+    return document
+
+
 FORMATS = {
-    "md": FileFormat("md", markdown.page, markdown.document),
+    "md": FileFormat("md", markdown.page, markdown.document, joined_pages),
     "json": FileFormat("json", json.page, json.document),
-    "html": FileFormat("html", html.page, html.document),
-    "docling": FileFormat("docling.json", None, docling.document, "docling_core", "docling"),
-    "olmocr": FileFormat("olmocr.jsonl", None, olmocr.document),
-    "parquet": FileFormat("parquet", None, parquet.document, "pyarrow", "parquet"),
+    "html": FileFormat("html", html.page, html.document, joined_pages),
+    "docling": FileFormat(
+        "docling.json", None, _later("docling"), joined_pages, "docling_core", "docling"
+    ),
+    "olmocr": FileFormat("olmocr.jsonl", None, olmocr.document, labelled),
+    "parquet": FileFormat("parquet", None, _later("parquet"), None, "pyarrow", "parquet"),
 }
 
 WITH_FURNITURE = ("md", "html", "olmocr")
@@ -92,6 +108,10 @@ def render_document(
             `failed`.
         furniture: keep page headers and footers in formats of `WITH_FURNITURE`.
     """
+    form = FORMATS[format_]
+    if form.pages is None:
+        return form.document(pages, info)
+    ready = form.pages(pages)
     if format_ in WITH_FURNITURE and not furniture:
-        return FORMATS[format_].document(pages, info, False)
-    return FORMATS[format_].document(pages, info)
+        ready = (page.without_furniture() for page in ready)
+    return form.document(ready, info)

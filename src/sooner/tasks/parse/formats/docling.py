@@ -9,9 +9,27 @@ from __future__ import annotations
 import json
 import mimetypes
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+from docling_core.types.doc import (
+    BoundingBox,
+    CodeLanguageLabel,
+    ContentLayer,
+    CoordOrigin,
+    DocItemLabel,
+    DoclingDocument,
+    ImageRef,
+    NodeItem,
+    PictureMeta,
+    ProvenanceItem,
+    TableCell,
+    TableData,
+    TabularChartMetaField,
+)
+from docling_core.types.doc import Size as DoclingSize
+from docling_core.types.doc.document import DocumentOrigin
 
 from ....documents.regions import (
     CAPTION,
@@ -31,16 +49,12 @@ from ....documents.regions import (
 )
 from ....documents.serialise import BULLET, FENCE, NUMBER, bare_formula, items
 from ....documents.tables import read_table
-from ..result import ParsedPage
 from .figures import crop_box
-from .joined_pages import BlockPart, DocumentBlock, DocumentPage, joined_pages
-
-if TYPE_CHECKING:
-    from docling_core.types.doc import DoclingDocument, NodeItem
+from .joined_pages import BlockPart, DocumentBlock, DocumentPage
 
 
-def document(pages: Iterable[ParsedPage], info: dict[str, Any]) -> Iterator[bytes]:
-    made = to_docling(joined_pages(pages), info)
+def document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
+    made = to_docling(pages, info)
     yield json.dumps(made.export_to_dict(), ensure_ascii=False).encode() + b"\n"
 
 
@@ -50,23 +64,19 @@ def to_docling(pages: Iterable[DocumentPage], info: dict[str, Any]) -> DoclingDo
     Args:
         info: `source` and `input_hash` of the file.
     """
-    from docling_core.types.doc import DoclingDocument
-    from docling_core.types.doc import Size as DoclingSize
-    from docling_core.types.doc.document import DocumentOrigin
-
     place = PurePosixPath(info["source"])
     kind = mimetypes.guess_type(place.name)[0] or "application/pdf"
     origin = DocumentOrigin(
         mimetype=kind, filename=place.name, binary_hash=int(info["input_hash"] or "0", 16) % 2**64
     )
     made = DoclingDocument(name=place.stem, origin=origin)
-    writer = _Writer(made, place.name)
-    for page in pages:
+    whole = list(pages)  # a block may go on on a later page
+    for page in whole:
         width, height = page.parsed.size
         made.add_page(page_no=page.parsed.number, size=DoclingSize(width=width, height=height))
-        writer.sizes[page.parsed.number] = page.parsed.size
+    writer = _Writer(made, place.name, {page.parsed.number: page.parsed.size for page in whole})
+    for page in whole:
         writer.page(page)
-    writer.place()
     return made
 
 
@@ -79,13 +89,12 @@ class _Writer:
     Args:
         made: the document.
         name: of its file, beside which the pictures of its figures are.
+        sizes: of its pages, by number.
     """
 
-    def __init__(self, made: DoclingDocument, name: str) -> None:
-        self.made, self.name = made, name
-        self.sizes: dict[int, Size] = {}
+    def __init__(self, made: DoclingDocument, name: str, sizes: Mapping[int, Size]) -> None:
+        self.made, self.name, self.sizes = made, name, sizes
         self.list: NodeItem | None = None
-        self.later: list[tuple[Any, Sequence[BlockPart]]] = []
 
     def page(self, page: DocumentPage) -> None:
         blocks = page.blocks
@@ -130,8 +139,6 @@ class _Writer:
         return self.text(names.get(block.label, "text"), text, block.parts)
 
     def text(self, label: str, text: str, parts: Sequence[BlockPart], parent: Any = None) -> Any:
-        from docling_core.types.doc import ContentLayer, DocItemLabel
-
         is_furniture = label in ("page_header", "page_footer")
         layer = ContentLayer.FURNITURE if is_furniture else ContentLayer.BODY
         item = self.made.add_text(
@@ -199,9 +206,6 @@ class _Writer:
 
     def image(self, block: DocumentBlock) -> Any:
         """Returns the picture that was cut out of the page, if one was."""
-        from docling_core.types.doc import ImageRef
-        from docling_core.types.doc import Size as DoclingSize
-
         first = block.parts[0]
         box = crop_box(first.bbox, self.sizes[first.page])
         if not block.picture or box is None:
@@ -212,30 +216,19 @@ class _Writer:
         return ImageRef(mimetype="image/png", dpi=72, size=size, uri=path)
 
     def put(self, item: Any, parts: Sequence[BlockPart]) -> Any:
-        """Remember where an item stands: the sizes of later pages are not known yet."""
-        self.later.append((item, parts))
+        """Returns an item with the places where it stands."""
+        limit = len(getattr(item, "text", ""))
+        for part in parts:
+            size = self.sizes[part.page]
+            left, top, right, bottom = clipped(part.bbox or (0.0, 0.0, *size), *size)
+            box = BoundingBox(l=left, t=top, r=right, b=bottom, coord_origin=CoordOrigin.TOPLEFT)
+            span = min(part.start, limit), min(part.end, limit)
+            item.prov.append(ProvenanceItem(page_no=part.page, bbox=box, charspan=span))
         return item
-
-    def place(self) -> None:
-        """Say of every item where it stands."""
-        from docling_core.types.doc import BoundingBox, CoordOrigin, ProvenanceItem
-
-        for item, parts in self.later:
-            limit = len(getattr(item, "text", ""))
-            for part in parts:
-                size = self.sizes[part.page]
-                left, top, right, bottom = clipped(part.bbox or (0.0, 0.0, *size), *size)
-                box = BoundingBox(
-                    l=left, t=top, r=right, b=bottom, coord_origin=CoordOrigin.TOPLEFT
-                )
-                span = min(part.start, limit), min(part.end, limit)
-                item.prov.append(ProvenanceItem(page_no=part.page, bbox=box, charspan=span))
 
 
 def code_language(fence: str) -> Any:
     """docling's name of the language that a fence is marked with, if it has one."""
-    from docling_core.types.doc import CodeLanguageLabel
-
     name = fence.strip().lstrip("`").strip().lower()
     return next(
         (language for language in CodeLanguageLabel if language.value.lower() == name), None
@@ -244,8 +237,6 @@ def code_language(fence: str) -> Any:
 
 def chart(text: str) -> Any:
     """Returns the table of a chart, as docling keeps it beside the picture."""
-    from docling_core.types.doc import PictureMeta, TabularChartMetaField
-
     return PictureMeta(tabular_chart=TabularChartMetaField(chart_data=table_data(text)))
 
 
@@ -253,8 +244,6 @@ def table_data(text: str) -> Any:
     """Returns cells with their places; the first row is the head, more of them where HTML
     says so.
     """
-    from docling_core.types.doc import TableCell, TableData
-
     table = read_table(text)
     marked = re.findall(r"<tr\b.*?(?=<tr\b|$)", text, re.IGNORECASE | re.DOTALL)
     heads = 0

@@ -10,7 +10,7 @@ from ....documents import Region, page_html
 from ....documents.regions import PICTURE
 from ..result import ParsedPage
 from .figures import figure_address
-from .joined_pages import DocumentPage, folder_of, joined_pages
+from .joined_pages import DocumentPage, folder_of
 
 HEAD = (
     "<!doctype html>\n"
@@ -27,24 +27,11 @@ def page(parsed: ParsedPage) -> bytes:
     return f"{HEAD}{section(DocumentPage.of(parsed), '')}".encode()
 
 
-def document(
-    pages: Iterable[ParsedPage], info: dict[str, Any], furniture: bool = True
-) -> Iterator[bytes]:
-    """Yields sections of pages below one head.
-
-    Args:
-        furniture: keep page headers and footers.
-    """
-    folder = folder_of(info)
-    yield _head(info)
-    for page in joined_pages(pages):
-        if not furniture:
-            page = page.without_furniture()
-        yield section(page, folder).encode()
-
-
-def _head(info: dict[str, Any]) -> bytes:
-    return HEAD.encode() + f"<title>{html.escape(info['source'])}</title>\n".encode()
+def document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
+    """Yields sections of pages below one head."""
+    yield f"{HEAD}<title>{html.escape(info['source'])}</title>\n".encode()
+    for page in pages:
+        yield section(page, folder_of(info)).encode()
 
 
 def section(page: DocumentPage, folder: str) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..result import ParsedPage
 from .figures import with_pictures
-from .joined_pages import DocumentPage, folder_of, joined_pages
+from .joined_pages import DocumentPage, folder_of
 
 
 def page(parsed: ParsedPage) -> bytes:
@@ -16,18 +16,10 @@ def page(parsed: ParsedPage) -> bytes:
     return with_pictures(parsed.markdown, DocumentPage.of(parsed).blocks).encode()
 
 
-def document(
-    pages: Iterable[ParsedPage], info: dict[str, Any], furniture: bool = True
-) -> Iterator[bytes]:
-    """Yields pages with a blank line between two of them.
-
-    Args:
-        furniture: keep page headers and footers.
-    """
+def document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
+    """Yields pages with a blank line between two of them."""
     is_first, folder = True, folder_of(info)
-    for page in joined_pages(pages):
-        if not furniture:
-            page = page.without_furniture()
+    for page in pages:
         text = with_pictures(page.markdown, page.blocks, folder).encode().strip()
         if text:
             yield (b"" if is_first else b"\n") + text + b"\n"

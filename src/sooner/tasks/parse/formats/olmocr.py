@@ -13,25 +13,18 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from .... import __version__
-from ..result import ParsedPage
-from .joined_pages import labelled
+from .joined_pages import DocumentPage
 
 SOURCE = "sooner"
 
 BETWEEN = "\n\n"
 
 
-def document(
-    pages: Iterable[ParsedPage], info: dict[str, Any], furniture: bool = True
-) -> Iterator[bytes]:
-    """Yields a document's line; nothing if it has no text, as there.
-
-    Args:
-        furniture: keep page headers and footers.
-    """
+def document(pages: Iterable[DocumentPage], info: dict[str, Any]) -> Iterator[bytes]:
+    """Yields a document's line; nothing if it has no text, as there."""
     text, spans, tokens = "", [], 0
-    for page in labelled(pages):
-        content = (page if furniture else page.without_furniture()).markdown.strip()
+    for page in pages:
+        content = page.markdown.strip()
         start = len(text)
         text += f"{content}{BETWEEN}" if content else ""
         spans.append([start, len(text), page.parsed.number])

@@ -10,12 +10,12 @@ import io
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
 
 from ..result import FAILED, ParsedPage
-
-if TYPE_CHECKING:
-    import pyarrow
 
 TIMES = ("drafter", "wait", "processor", "vision", "prefill", "decode", "regions", "e2e")
 
@@ -26,10 +26,8 @@ ROWS = 256
 """Pages of a row group, which is what a reader holds at a time."""
 
 
-def schema() -> pyarrow.Schema:
+def schema() -> pa.Schema:
     """Returns columns and their types; `null` stands for what is unknown."""
-    import pyarrow as pa
-
     region = pa.struct(
         [
             ("order", pa.int32()),
@@ -72,9 +70,6 @@ def schema() -> pyarrow.Schema:
 
 
 def document(pages: Iterable[ParsedPage], info: dict[str, Any]) -> Iterator[bytes]:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     buffer, columns = io.BytesIO(), schema()
     with pq.ParquetWriter(buffer, columns) as writer:
         left = _rows(pages, info)
@@ -107,28 +102,15 @@ def _shared(info: dict[str, Any]) -> dict[str, Any]:
 
 
 def _row(parsed: ParsedPage, info: dict[str, Any]) -> dict[str, Any]:
-    last, counts = parsed.last, parsed.counts_for_speed and bool(parsed.stages)
     return {
         **_shared(info),
+        **parsed.summary(),
         "page": parsed.number,
-        "status": parsed.status,
-        "reason": parsed.reason,
-        "mode": parsed.mode,
-        "drafter": parsed.drafter,
         "markdown": parsed.markdown,
         "raw": parsed.raw,
         "form": parsed.form,
         "regions": [asdict(region) for region in parsed.regions],
         "width": parsed.size[0],
         "height": parsed.size[1],
-        "truncated": parsed.truncated,
-        "repaired": parsed.repaired,
-        "notes": parsed.notes,
-        "tokens": last.tokens,
-        "steps": last.steps,
-        # A page that never ended says nothing about speed, nor does one that no model read.
-        "mean_acceptance_length": last.mean_acceptance_length if counts else None,
-        "aal": last.aal if counts else None,
-        "tokens_per_second": last.tokens_per_second if counts else None,
         "seconds": {name: parsed.seconds.get(name) for name in TIMES},
     }
