@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import runpy
 from pathlib import Path
 
 import pytest
@@ -29,8 +30,6 @@ from sooner.tasks.parse.families import (
     FAMILIES,
     REFUSED,
     check_type,
-    families_table,
-    prompts_table,
 )
 from sooner.tasks.parse.forms import FORMS, FamilyPrompts
 from sooner.tasks.parse.habits import (
@@ -99,8 +98,9 @@ def test_a_folder_or_a_caller_names_the_family_of_a_finetune(tmp_path: Path) -> 
 
 def test_the_table_of_families_is_that_of_the_documentation() -> None:
     text = (DOCS / "reference" / "parsers.md").read_text(encoding="utf-8")
-    assert families_table() in text, "run: python -m sooner.tasks.parse.families"
-    assert prompts_table() in text, "run: python -m sooner.tasks.parse.families"
+    tool = runpy.run_path(str(DOCS.parent / "tools" / "parser_families.py"))
+    for name in ("families_table", "prompts_table"):
+        assert tool[name]() in text, "run: python tools/parser_families.py"
     for name in FORMS:
         assert f"`{name}`" in text
 

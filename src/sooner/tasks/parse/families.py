@@ -70,14 +70,13 @@ class Family:
         return bool(model_type)
 
 
-KINDS = {TABLE: "table", FORMULA: "formula", PICTURE: "chart", CODE: "code"}
+KINDS = {"table": TABLE, "formula": FORMULA, "chart": PICTURE, "code": CODE}
 """Regions that a family may have a prompt of their own for, as its documentation calls them."""
 
 
 def _crops(form: str, **prompts: str) -> dict[str, CropPrompt]:
     """Returns what is asked about crops by kind (`KINDS`), all answered in one form."""
-    labels = {kind: label for label, kind in KINDS.items()}
-    return {labels[kind]: CropPrompt(prompt, form) for kind, prompt in prompts.items()}
+    return {KINDS[kind]: CropPrompt(prompt, form) for kind, prompt in prompts.items()}
 
 
 FAMILIES: dict[str, Family] = {
@@ -309,47 +308,6 @@ def check_type(model_type: str, model: str) -> None:
         )
 
 
-def families_table() -> str:
-    """Returns the families as a Markdown table, as in docs/reference/parsers.md."""
-    rows = []
-    for name, family in FAMILIES.items():
-        size = f"{family.longest} px" if family.longest else "any"
-        forms = ", ".join(f"`{form}`" for form in forms_of(family.ask))
-        label = f"`{name}` (no {family.lacks} yet)" if family.lacks else f"`{name}`"
-        rows.append([label, known_by(family), forms, size])
-    return _table(["family", "recognised by", "`--form`", "pages"], rows)
-
-
-AS_PAGE, AS_TEXT = "as a page", "as text"
-
-
-def prompts_table() -> str:
-    """Returns each family's prompts and their sources, as in docs/reference/parsers.md."""
-    rows = []
-    for name, family in FAMILIES.items():
-        ask = family.ask
-        page = _shortened(ask.page) if ask.page else "nothing"
-        page += "" if family.unit == "page" else " (officially about crops)"
-        text = _shortened(ask.region) if ask.region not in ("", ask.page) else AS_PAGE
-        rows.append(
-            [f"`{name}`", page, text, *(_about(ask, kind) for kind in KINDS), family.source]
-        )
-    return _table(["family", "page", "text", *KINDS.values(), "source"], rows)
-
-
-def _about(ask: FamilyPrompts, kind: str) -> str:
-    """Returns the prompt about a kind of region, or as what it is asked about."""
-    entry = ask.by_label.get(kind)
-    if entry is None:
-        return AS_TEXT if ask.region not in ("", ask.page) else AS_PAGE
-    return AS_PAGE if entry.prompt == ask.page else _shortened(entry.prompt)
-
-
-def _table(head: list[str], rows: list[list[str]]) -> str:
-    header, *lines = [f"| {' | '.join(line)} |\n" for line in [head, *rows]]
-    return "".join([header, f"|{'---|' * len(head)}\n", *lines])
-
-
 def known_by(family: Family) -> str:
     """Returns types and names of a family's checkpoints, in a line."""
     types = ", ".join(f"`{kind}`" for kind in family.types)
@@ -363,14 +321,3 @@ def forms_of(ask: FamilyPrompts) -> list[str]:
     """Returns names of all forms that a family answers in, that of a page first."""
     forms = [ask.form, ask.region_form, *(entry.form for entry in ask.by_label.values())]
     return [form for form in dict.fromkeys(forms) if form]
-
-
-def _shortened(prompt: str, limit: int = 48) -> str:
-    line = " ".join(prompt.split())
-    text = line if len(line) <= limit else line[:limit].rstrip() + " ..."
-    return f"`{text.replace('|', chr(92) + '|')}`"
-
-
-if __name__ == "__main__":
-    print(families_table())
-    print(prompts_table(), end="")

@@ -1,0 +1,64 @@
+"""The tables of families of document parsers in `docs/documents.md`; prints them."""
+
+from __future__ import annotations
+
+from sooner.tasks.parse.families import FAMILIES, KINDS, forms_of, known_by
+from sooner.tasks.parse.forms import FamilyPrompts
+
+
+def families_table() -> str:
+    """Returns the families as a Markdown table, as it stands in docs/documents.md."""
+    rows = []
+    for name, family in FAMILIES.items():
+        size = f"{family.longest} px" if family.longest else "any"
+        forms = ", ".join(f"`{form}`" for form in forms_of(family.ask))
+        label = f"`{name}` (no {family.lacks} yet)" if family.lacks else f"`{name}`"
+        rows.append([label, known_by(family), forms, size])
+    return _table(["family", "recognised by", "`--form`", "pages"], rows)
+
+
+AS_PAGE, AS_TEXT = "as a page", "as text"
+
+
+def prompts_table() -> str:
+    """Returns what each family is asked, and who says so, as it stands in docs/documents.md."""
+    rows = []
+    for name, family in FAMILIES.items():
+        ask = family.ask
+        page = _shortened(ask.page) if ask.page else "nothing"
+        page += "" if family.unit == "page" else " (officially about crops)"
+        text = _shortened(ask.region) if ask.region not in ("", ask.page) else AS_PAGE
+        rows.append(
+            [
+                f"`{name}`",
+                page,
+                text,
+                *(_about(ask, label) for label in KINDS.values()),
+                family.source,
+            ]
+        )
+    return _table(["family", "page", "text", *KINDS, "source"], rows)
+
+
+def _about(ask: FamilyPrompts, label: str) -> str:
+    """Returns the prompt about regions of a label, or the kind of prompt that stands for it."""
+    entry = ask.by_label.get(label)
+    if entry is None:
+        return AS_TEXT if ask.region not in ("", ask.page) else AS_PAGE
+    return AS_PAGE if entry.prompt == ask.page else _shortened(entry.prompt)
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    header, *lines = [f"| {' | '.join(line)} |\n" for line in [head, *rows]]
+    return "".join([header, f"|{'---|' * len(head)}\n", *lines])
+
+
+def _shortened(prompt: str, limit: int = 48) -> str:
+    line = " ".join(prompt.split())
+    text = line if len(line) <= limit else line[:limit].rstrip() + " ..."
+    return f"`{text.replace('|', chr(92) + '|')}`"
+
+
+if __name__ == "__main__":
+    print(families_table())
+    print(prompts_table(), end="")
