@@ -82,8 +82,12 @@ class DecodedRow:
     truncated: str | None = None
 
 
-class RowListener:
-    """What rows say and why they end, be they decoded by `generate` or by an engine.
+class RowListener(RowWatch):
+    """Keeps what rows generate and why they end, whether `generate` or an engine decodes them.
+
+    It ends rows that run away, are too long, or take too long. Time runs from the second commit
+    on: what lies in front of that is prefill, and waiting for drafts. Rows that began together have
+    as many commits each, so that every row counts its own for the forwards of a budget.
 
     Args:
         limits: most new tokens of each row.
@@ -95,7 +99,7 @@ class RowListener:
         clock: by which `seconds` count.
 
     Attributes:
-        said: what each row said so far; complete once it was `finished`.
+        output: of each row so far; complete once it was `finished`.
         accepted: drafted tokens that each commit of a row had, its prefill's first.
     """
 
@@ -110,17 +114,22 @@ class RowListener:
     ) -> None:
         self.output = [DecodedRow() for _ in limits]
         self.accepted: list[list[int]] = [[] for _ in limits]
-        self.eos, self._maximum = eos, max(limits)
-        self._watch = _Watch(limits, repetition, eos, seconds, budget, clock)
+        self.limits, self.eos, self.seconds, self.budget = limits, eos, seconds, budget
+        self.clock = clock
+        self.runaways = [RunawayWatch(limit) for limit in repetition]
+        self._reasons: dict[int, str] = {}
+        self._counts = [0] * len(limits)
+        self._commits = [0] * len(limits)
+        self._began: float | None = None
 
     @property
     def options(self) -> dict[str, Any]:
         """For `generate`, or `Engine.add_request`."""
         return {
             "on_tokens": self._listen,
-            "stopping_criteria": StoppingCriteriaList([self._watch]),
+            "stopping_criteria": StoppingCriteriaList([self]),
             "do_sample": False,
-            "max_new_tokens": self._maximum,
+            "max_new_tokens": max(self.limits),
         }
 
     def _listen(self, row: int, tokens: list[int], drafted: int) -> None:
@@ -128,10 +137,45 @@ class RowListener:
         self.output[row].drafted += [place < drafted for place in range(len(tokens))]
         self.accepted[row].append(drafted)
 
+    def end(self, row: int, new: Sequence[int]) -> int | None:
+        self._commits[row] += 1
+        why = self._stopped(row)
+        for count, token in enumerate(new, start=1):
+            if token in self.eos:
+                return None  # it comes to its own end
+            self._counts[row] += 1
+            if self.runaways[row].add(token):
+                self._reasons[row] = REPETITION
+                return count
+            if self._counts[row] >= self.limits[row]:
+                self._reasons[row] = LENGTH
+                return count
+        if why is None:
+            return None
+        self._reasons[row] = why
+        return len(new)
+
+    def _stopped(self, row: int) -> str | None:
+        """Returns why the row may not go on, whatever it says."""
+        if self.budget is not None and self.budget.is_spent(self._commits[row]):
+            return BUDGET
+        if self.seconds is None or self._commits[row] == 1:
+            return None
+        now = self.clock()
+        if self._began is None:
+            self._began = now
+        return TIME if now - self._began > self.seconds else None
+
     def finished(self) -> list[DecodedRow]:
-        """Returns what the rows said, once all have ended."""
+        """Returns the rows, once all have ended."""
         for row, output in enumerate(self.output):
-            _end(output, self._watch, row, self.eos)
+            if output.tokens and output.tokens[-1] in self.eos:
+                output.tokens.pop()
+                output.drafted.pop()
+            else:
+                output.truncated = self._reasons.get(row)
+            runs_away = output.truncated == REPETITION
+            output.sound = self.runaways[row].sound if runs_away else len(output.tokens)
         return self.output
 
 
@@ -165,72 +209,6 @@ def decode_rows(
     listener = RowListener(limit, period, eos, seconds, budget)
     made = generate(model, inputs, method, prefill=prefill, **listener.options)
     return listener.finished(), made.stats
-
-
-class _Watch(RowWatch):
-    """Ends rows that run away, are too long, or take too long.
-
-    Time runs from the second commit on: what lies in front of that is prefill, and waiting for
-    drafts. Rows that began together have as many commits each, so that every row counts its own
-    for the forwards of a budget.
-    """
-
-    def __init__(
-        self,
-        limits: Sequence[int],
-        repetition: Sequence[int],
-        eos: set[int],
-        seconds: float | None,
-        budget: StageBudget | None,
-        clock: Callable[[], float],
-    ) -> None:
-        self.limits, self.eos, self.seconds, self.budget = limits, eos, seconds, budget
-        self.clock = clock
-        self.runaways = [RunawayWatch(limit) for limit in repetition]
-        self.reasons: dict[int, str] = {}
-        self._counts = [0] * len(limits)
-        self._commits = [0] * len(limits)
-        self._began: float | None = None
-
-    def end(self, row: int, new: Sequence[int]) -> int | None:
-        self._commits[row] += 1
-        why = self._stopped(row)
-        for count, token in enumerate(new, start=1):
-            if token in self.eos:
-                return None  # it comes to its own end
-            self._counts[row] += 1
-            if self.runaways[row].add(token):
-                self.reasons[row] = REPETITION
-                return count
-            if self._counts[row] >= self.limits[row]:
-                self.reasons[row] = LENGTH
-                return count
-        if why is None:
-            return None
-        self.reasons[row] = why
-        return len(new)
-
-    def _stopped(self, row: int) -> str | None:
-        """Returns why the row may not go on, whatever it says."""
-        if self.budget is not None and self.budget.is_spent(self._commits[row]):
-            return BUDGET
-        if self.seconds is None or self._commits[row] == 1:
-            return None
-        now = self.clock()
-        if self._began is None:
-            self._began = now
-        return TIME if now - self._began > self.seconds else None
-
-
-def _end(output: DecodedRow, watch: _Watch, row: int, eos: set[int]) -> None:
-    """Set `sound` and `truncated` of a finished row."""
-    if output.tokens and output.tokens[-1] in eos:
-        output.tokens.pop()
-        output.drafted.pop()
-    else:
-        output.truncated = watch.reasons.get(row)
-    runs_away = output.truncated == REPETITION
-    output.sound = watch.runaways[row].sound if runs_away else len(output.tokens)
 
 
 def figures(stats: Stats, outputs: Sequence[DecodedRow], mode: str) -> StageStats:
