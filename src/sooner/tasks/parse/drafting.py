@@ -59,7 +59,7 @@ class Drafting:
         self.decoder = decoder
         self.page, self.ask, self.regions = page, ask, regions
         self.tokenizer, self.eos = tokenizer, eos
-        self.verified, self.pieces = Verified([]), list[Piece]()
+        self.verified, self.pieces = Verified(), list[Piece]()
         self.notes: list[str] = []
         self.waited = 0.0
         self.is_empty = True

@@ -146,7 +146,7 @@ class PageParser:
         drafting.notes += effort.report(page)
         if stages == "regions" and drafting.regions is not None:
             await drafting.first_stage(self._see(page, effort).cells)
-            if any(output is not None for output in drafting.verified.output):
+            if drafting.verified.output:
                 return self._assembled(drafting)
             drafting.regions = None
             drafting.notes.append("no regions to parse; the page was parsed as a whole")
@@ -299,12 +299,9 @@ class PageParser:
         page, draft = drafting.page, drafting.draft
         pieces, verified = drafting.pieces, drafting.verified
         regions, shares, blocks = [], [], ""
-        cut = [
-            output.truncated
-            for output in verified.output
-            if output is not None and output.truncated
-        ]
-        for piece, output in zip(pieces, verified.output, strict=True):
+        cut = [output.truncated for output in verified.output.values() if output.truncated]
+        for piece in pieces:
+            output = verified.output.get(piece.place)
             tokens = None if output is None else output.tokens[: output.sound]
             text = drafting.region_text(piece, tokens)
             if text:

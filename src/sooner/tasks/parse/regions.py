@@ -35,14 +35,14 @@ class Verified:
     """Results of stage 1.
 
     Attributes:
-        said: for each piece that was read on a crop of its own; `None` for the others.
+        output: of pieces that were read on crops of their own, by `Piece.place`.
         texts: texts by `Piece.place`, of crops that came to their end or as far as the budget went.
         runs: figures of the batches.
         seconds: of everything; `processor` that of making inputs.
         reason: why something was left out, in one line.
     """
 
-    output: list[DecodedRow | None]
+    output: dict[int, DecodedRow] = field(default_factory=dict)
     texts: dict[int, str] = field(default_factory=dict)
     runs: list[Stats] = field(default_factory=list)
     seconds: dict[str, float] = field(default_factory=lambda: {"regions": 0.0, "processor": 0.0})
@@ -86,7 +86,7 @@ class RegionStage:
                 the result: every region, each on its own.
         """
         began = decoder.clock()
-        done = Verified([None] * len(pieces))
+        done = Verified()
         if budget is None:
             parts = apart(pieces, page)
         else:
@@ -95,15 +95,13 @@ class RegionStage:
         crops = self._crops(page, parts, cells)
         if budget is not None and budget.seconds is not None:
             crops = affordable(crops, PREFILL * budget.seconds, budget.slot_seconds)
-        outputs: dict[int, DecodedRow] = {}
         try:
             for batch in batches(crops, self.settings.region_rows):
                 if budget is not None and budget.is_spent():
                     break
-                await self._verify(batch, done, budget, outputs, decoder)
+                await self._verify(batch, done, budget, decoder)
         except SoonerError as error:
             done.reason = str(error)
-        done.output = [outputs.get(piece.place) for piece in pieces]
         done.seconds["regions"] = decoder.clock() - began
         return done
 
@@ -140,7 +138,6 @@ class RegionStage:
         crops: Sequence[Crop],
         done: Verified,
         budget: StageBudget | None,
-        outputs: dict[int, DecodedRow],
         decoder: PageDecoder,
     ) -> None:
         """Read a batch; where memory runs out, half of its rows at a time.
@@ -149,7 +146,7 @@ class RegionStage:
             MemoryRanOutError: one row is too many.
         """
         try:
-            await self._read(crops, done, budget, outputs, decoder)
+            await self._read(crops, done, budget, decoder)
             return
         except Exception as error:
             if not is_out_of_memory(error):
@@ -158,15 +155,14 @@ class RegionStage:
                 raise MemoryRanOutError(f"a single region: {error}") from error
         release()  # out here nothing holds on to what the failed run had allocated
         half = (len(crops) + 1) // 2
-        await self._verify(crops[:half], done, budget, outputs, decoder)
-        await self._verify(crops[half:], done, budget, outputs, decoder)
+        await self._verify(crops[:half], done, budget, decoder)
+        await self._verify(crops[half:], done, budget, decoder)
 
     async def _read(
         self,
         crops: Sequence[Crop],
         done: Verified,
         budget: StageBudget | None,
-        outputs: dict[int, DecodedRow],
         decoder: PageDecoder,
     ) -> None:
         began = time.perf_counter()
@@ -180,7 +176,7 @@ class RegionStage:
             budget.spent += max(item.stats.nfe for item in results)
         decoded = [item for result in results for item in result.rows]
         for crop, item in zip(crops, decoded, strict=True):
-            self._keep(crop, item, done, outputs)
+            self._keep(crop, item, done)
 
     def _request(self, crops: Sequence[Crop], budget: StageBudget | None) -> DecodeRequest:
         settings, is_result = self.settings, budget is None
@@ -205,12 +201,10 @@ class RegionStage:
             budget=budget,
         )
 
-    def _keep(
-        self, crop: Crop, output: DecodedRow, done: Verified, outputs: dict[int, DecodedRow]
-    ) -> None:
+    def _keep(self, crop: Crop, output: DecodedRow, done: Verified) -> None:
         pieces = crop.part.pieces
         if len(pieces) == 1:
-            outputs[pieces[0].place] = output
+            done.output[pieces[0].place] = output
         if output.truncated in (None, BUDGET):
             form = self.ask.about(pieces[0].region).form
             text = decoded(self.target.tokenizer, output.tokens, form, self.eos)
