@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 
 from ...checks import check_choice, check_whole
@@ -44,46 +43,35 @@ def make_drafter(
             installed, or a language without OCR.
     """
     names = [name.strip() for name in spec.split(",")]
-    ocr = OcrOptions(language, ocr_models)
-    if ocr != OcrOptions() and not {AUTO, OCR.name} & set(names):
+    if {language, ocr_models} != {None} and not {AUTO, OCR.name} & {*names}:
         raise SoonerError(
             f"--language and --ocr-model-dir are for OCR, but drafter '{spec}' has none; use "
             "--drafter ocr or auto"
         )
-    if ocr.models is not None and language is None:
+    if ocr_models is not None and language is None:
         raise SoonerError("--ocr-model-dir needs --language, which says what to read by its models")
     if names == [NONE]:
         return None
     if NONE in names:
         raise SoonerError(f"drafter is '{spec}', but 'none' drafts nothing; leave it or the rest")
-    drafters = [_drafter_of(name, ocr, pictures) for name in names]
+
+    def drafter_of(name: str) -> PageDrafter:
+        kind, path = name.partition(":")[::2]
+        if kind in _FROM_FILES:
+            if not path:
+                raise SoonerError(f"drafter '{name}' needs a file or a folder, as in {kind}:drafts")
+            return _FROM_FILES[kind](path)
+        check_choice("drafter", name, NAMES)
+        if name == "text-layer":
+            return TextLayer()
+        _check_ocr(name)
+        ocr = OCR(language=language, models=ocr_models)
+        if name == OCR.name:
+            return ocr
+        return FirstOf(TextLayer(), ocr, pictures=pictures, any_script=language is not None)
+
+    drafters = [drafter_of(name) for name in names]
     return drafters[0] if len(drafters) == 1 else AllOf(*drafters)
-
-
-@dataclass(frozen=True)
-class OcrOptions:
-    """What of `OCR` a command asks for."""
-
-    language: str | None = None
-    models: str | Path | None = None
-
-    def make(self) -> OCR:
-        return OCR(language=self.language, models=self.models)
-
-
-def _drafter_of(name: str, ocr: OcrOptions, pictures: bool) -> PageDrafter:
-    kind, path = name.partition(":")[::2]
-    if kind in _FROM_FILES:
-        if not path:
-            raise SoonerError(f"drafter '{name}' needs a file or a folder, as in {kind}:drafts")
-        return _FROM_FILES[kind](path)
-    check_choice("drafter", name, NAMES)
-    if name == "text-layer":
-        return TextLayer()
-    _check_ocr(name)
-    if name == OCR.name:
-        return ocr.make()
-    return FirstOf(TextLayer(), ocr.make(), pictures=pictures, any_script=ocr.language is not None)
 
 
 def _check_ocr(name: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from ...checks import KnowsOldNames, check_choice, check_fields, option
-from ...errors import SoonerError, under_old_names
+from ...errors import SoonerError
 from ..settings import parse_prefill
 
 STAGES = ("auto", "page", "both", "regions")
@@ -104,8 +104,5 @@ class ParseSettings(KnowsOldNames):
     def digest(self, *extras: Any) -> str:
         """Returns a short hash of these settings and `extras` (model, drafter, dpi), stable between
         runs."""
-        data = under_old_names(dataclasses.asdict(self))
-        if self.family is None:
-            del data["family"]  # so that records of before there were families stand
-        text = json.dumps([data, *extras], sort_keys=True)
+        text = json.dumps([dataclasses.asdict(self), *extras], sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
