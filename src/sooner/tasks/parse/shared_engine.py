@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from ...documents import PageDraft
 from ...engine.memory.manager import PAGE
@@ -31,69 +31,65 @@ CLOSED = "the parser was closed before the page came to its end"
 
 
 @dataclass(eq=False)
-class _Rows:
-    """A request in the engine."""
-
-    listener: RowListener
-    admitted: Request
-
-    def result(self) -> DecodeResult:
-        accepted, request = self.listener.accepted, self.admitted
-        assert request.tokens is not None
-        tokens = sum(map(len, request.tokens))
-        stats = Stats(
-            mode=request.mode,
-            method=request.method.name,
-            rows=request.rows,
-            tokens=tokens,
-            decode_tokens=tokens - request.rows,
-            nfe=max(map(len, accepted)),
-            acceptance_histogram=Counter(count for row in accepted for count in row[1:]),
-            num_draft_tokens=request.num_draft_tokens,
-        )
-        stats.seconds["prefill"] = request.prefill_seconds
-        stats.seconds["verify"] = request.round_seconds
-        return DecodeResult(self.listener.finished(), stats)
-
-
-@dataclass(eq=False)
-class PageTicket:
-    """Requests of one page that are decoded side by side.
+class SharedRequest:
+    """A request of a page, from the pages' thread to its rows in the engine.
 
     Attributes:
-        requests: of several rows each, if these are to be prefilled together.
+        request: of several rows, if these are to be prefilled together.
         clock: of the page.
-        priority: tickets with less of it go first.
-        future: their results, or what went wrong with the first of them that failed.
-        rows: what the engine was given.
-        is_alone: they are decoded with nothing beside them.
-        error: of the first of them that failed.
-        seconds_before: that the engine spent on them before they were begun anew.
+        priority: requests with less of it go first.
+        future: its result, or what went wrong.
+        listener, rows: while it is in the engine.
+        is_alone: it is decoded with nothing beside it.
+        seconds_before: that the engine spent on it before it was begun anew.
     """
 
-    requests: Sequence[DecodeRequest]
+    request: DecodeRequest
     clock: Clock
     priority: float
-    future: Future[list[DecodeResult]] = field(default_factory=Future)
-    rows: list[_Rows] = field(default_factory=list)
+    future: Future[DecodeResult] = field(default_factory=Future)
+    listener: RowListener | None = None
+    rows: Request | None = None
     is_alone: bool = False
-    error: Exception | None = None
     seconds_before: float = 0.0
 
     @property
     def seconds(self) -> float:
         """That the engine has spent on it."""
-        rows = (row.admitted for row in self.rows)
-        shares = sum(entry.prefill_seconds + entry.round_seconds for entry in rows)
-        return self.seconds_before + shares
+        rows = self.rows
+        spent = 0.0 if rows is None else rows.prefill_seconds + rows.round_seconds
+        return self.seconds_before + spent
 
-    def fail(self, error: Exception) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_exception(error)
+    def finish(self, result: DecodeResult | Exception) -> None:
+        if not self.future.set_running_or_notify_cancel():
+            return
+        if isinstance(result, Exception):
+            self.future.set_exception(result)
+        else:
+            self.future.set_result(result)
 
-    def finish(self, results: list[DecodeResult]) -> None:
-        if self.future.set_running_or_notify_cancel():
-            self.future.set_result(results)
+    def result(self) -> DecodeResult:
+        """Returns what its rows generated, once these have ended."""
+        rows, listener = self.rows, self.listener
+        assert rows is not None
+        assert rows.tokens is not None
+        assert listener is not None
+        tokens = sum(map(len, rows.tokens))
+        stats = Stats(
+            mode=rows.mode,
+            method=rows.method.name,
+            rows=rows.rows,
+            tokens=tokens,
+            decode_tokens=tokens - rows.rows,
+            nfe=max(map(len, listener.accepted)),
+            acceptance_histogram=Counter(
+                count for accepted in listener.accepted for count in accepted[1:]
+            ),
+            num_draft_tokens=rows.num_draft_tokens,
+        )
+        stats.seconds["prefill"] = rows.prefill_seconds
+        stats.seconds["verify"] = rows.round_seconds
+        return DecodeResult(listener.finished(), stats)
 
 
 class SharedEngine:
@@ -112,24 +108,24 @@ class SharedEngine:
     def __init__(self, engine: Engine, method: Method, eos: set[int]) -> None:
         self.engine, self.method, self.eos = engine, method, eos
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._line: deque[PageTicket] = deque()  # not begun, in order
-        self._running: dict[Request, tuple[PageTicket, _Rows]] = {}
+        self._line: deque[SharedRequest] = deque()  # not begun, in order
+        self._running: dict[Request, SharedRequest] = {}
         self._is_closing = False
         # A daemon: a forward that hangs must not keep the program from ending.
         self._thread = threading.Thread(target=self._run, name="shared-engine", daemon=True)
         self._thread.start()
 
-    async def decode(self, ticket: PageTicket) -> list[DecodeResult]:
-        """Returns the results of its requests; where it is cancelled, they leave the engine.
+    async def decode(self, entry: SharedRequest) -> DecodeResult:
+        """Returns the result of a request; where it is cancelled, it leaves the engine.
 
         Raises:
-            Exception: of the first of them that failed.
+            Exception: what went wrong with it.
         """
-        self._commands.put(lambda: self._line.append(ticket))
+        self._commands.put(lambda: self._line.append(entry))
         try:
-            return await asyncio.wrap_future(ticket.future)
+            return await asyncio.wrap_future(entry.future)
         except asyncio.CancelledError:
-            self._commands.put(lambda: self._cancel(ticket))
+            self._commands.put(lambda: self._cancel(entry))
             raise
 
     def close(self) -> None:
@@ -146,8 +142,8 @@ class SharedEngine:
                     for request in self.engine.step():
                         self._end(request)
             except Exception as error:  # of the engine itself: all that it holds ends with it
-                for ticket in {id(entry): entry for entry, _ in self._running.values()}.values():
-                    ticket.fail(error)
+                for entry in self._running.values():
+                    entry.finish(error)
                 self._running.clear()
                 self.engine.close()
 
@@ -161,25 +157,23 @@ class SharedEngine:
     def _close(self) -> None:
         self._is_closing = True
         self.engine.close()
-        error = SoonerError(CLOSED)
-        tickets = [entry for entry, _ in self._running.values()] + list(self._line)
-        for ticket in {id(entry): entry for entry in tickets}.values():
-            ticket.fail(error)
+        for entry in (*self._running.values(), *self._line):
+            entry.finish(SoonerError(CLOSED))
         self._line.clear()
         self._running.clear()
 
     def _begin(self) -> None:
         """Give the engine what is in line, up to what has to be decoded alone."""
         while self._line:
-            ticket = self._line[0]
-            if ticket.is_alone or any(not self._may_share(request) for request in ticket.requests):
-                if self._running:
-                    return
-                self._line.popleft()
-                self._alone(ticket)
+            entry = self._line[0]
+            is_alone = entry.is_alone or not self._may_share(entry.request)
+            if is_alone and self._running:
                 return
             self._line.popleft()
-            self._admit(ticket)
+            if is_alone:
+                self._alone(entry)
+                return
+            self._add(entry)
 
     def _may_share(self, request: DecodeRequest) -> bool:
         if request.prefill is not None or self.engine.longest is None:
@@ -189,24 +183,21 @@ class SharedEngine:
         needed = rows * -(-(length + self.method.largest_block()) // PAGE)
         return length <= self.engine.longest and needed <= self.engine.pages
 
-    def _admit(self, ticket: PageTicket) -> None:
+    def _add(self, entry: SharedRequest) -> None:
+        request = entry.request
+        entry.listener = listener = RowListener(
+            request.limits, request.repetition, self.eos, request.seconds, request.budget,
+            entry.clock,
+        )  # fmt: skip
         try:
-            for request in ticket.requests:
-                listener = RowListener(
-                    request.limits, request.repetition, self.eos, request.seconds, request.budget,
-                    ticket.clock,
-                )  # fmt: skip
-                admitted = self.engine.add_request(
-                    request.inputs, method=self._method(request), priority=ticket.priority,
-                    **listener.options,
-                )  # fmt: skip
-                row = _Rows(listener, admitted)
-                ticket.rows.append(row)
-                self._running[admitted] = ticket, row
+            entry.rows = self.engine.add_request(
+                request.inputs, method=self._method(request), priority=entry.priority,
+                **listener.options,
+            )  # fmt: skip
         except Exception as error:
-            ticket.error = error
-            self._drop(ticket)
-            self._settle(ticket)
+            entry.finish(error)
+            return
+        self._running[entry.rows] = entry
 
     def _method(self, request: DecodeRequest) -> Method:
         """Such that its row may join others."""
@@ -215,52 +206,34 @@ class SharedEngine:
         drafts = [[]] if request.drafts is None else request.drafts
         return HSD(drafts, **request.verification)
 
-    def _end(self, request: Request) -> None:
-        """A row has left the engine."""
-        ticket, _ = self._running.pop(request, (None, None))
-        if ticket is None:
+    def _end(self, rows: Request) -> None:
+        """The rows of a request have left the engine."""
+        entry = self._running.pop(rows, None)
+        if entry is None:
             return
-        if ticket.error is None and request.error is not None:
-            ticket.error = request.error
-            self._drop(ticket)
-        self._settle(ticket)
-
-    def _settle(self, ticket: PageTicket) -> None:
-        """Tell of a ticket whose rows have all ended."""
-        if any(row.admitted in self._running for row in ticket.rows):
-            return
-        error = ticket.error
-        if error is None:
-            ticket.finish([row.result() for row in ticket.rows])
-        elif is_out_of_memory(error) and not ticket.is_alone:
-            ticket.seconds_before, ticket.rows, ticket.error = ticket.seconds, [], None
-            ticket.is_alone = True  # others may have been what was too much
-            self._line.appendleft(ticket)
+        error = rows.error
+        if error is not None and is_out_of_memory(error):
+            entry.seconds_before, entry.rows = entry.seconds, None
+            entry.is_alone = True  # others may have been what was too much
+            self._line.appendleft(entry)
         else:
-            ticket.fail(error)
+            entry.finish(entry.result() if error is None else error)
 
-    def _alone(self, ticket: PageTicket) -> None:
-        """Decode a ticket's requests one after the other, with nothing beside them."""
-        model: Any = self.engine.model
+    def _alone(self, entry: SharedRequest) -> None:
+        """Decode a request with nothing beside it."""
         try:
-            results = [decode_alone(item, model, self.eos) for item in ticket.requests]
+            result = decode_alone(entry.request, self.engine.model, self.eos)
         except Exception as error:
-            ticket.fail(error)
+            entry.finish(error)
             return
-        ticket.seconds_before += sum(item.stats.total_seconds for item in results)
-        ticket.finish(results)
+        entry.seconds_before += result.stats.total_seconds
+        entry.finish(result)
 
-    def _cancel(self, ticket: PageTicket) -> None:
-        if ticket in self._line:
-            self._line.remove(ticket)
-        self._drop(ticket)
-
-    def _drop(self, ticket: PageTicket) -> None:
-        """Take its rows out of the engine."""
-        for row in ticket.rows:
-            if row.admitted in self._running:
-                self.engine.cancel(row.admitted)
-                self._running.pop(row.admitted, None)
+    def _cancel(self, entry: SharedRequest) -> None:
+        if entry in self._line:
+            self._line.remove(entry)
+        if entry.rows is not None and self._running.pop(entry.rows, None) is not None:
+            self.engine.cancel(entry.rows)
 
 
 class SharedDecoder:
@@ -277,14 +250,14 @@ class SharedDecoder:
 
     def __init__(self, engine: SharedEngine, priority: float) -> None:
         self.engine, self.priority = engine, priority
-        self._tickets: list[PageTicket] = []
+        self._requests: list[SharedRequest] = []
         self._spent = 0.0  # in the pages' thread
         self._began: float | None = time.perf_counter()
 
     def clock(self) -> float:
         began = self._began
         spent = self._spent + (0.0 if began is None else time.perf_counter() - began)
-        return spent + sum(ticket.seconds for ticket in self._tickets)
+        return spent + sum(entry.seconds for entry in self._requests)
 
     @contextmanager
     def _suspended(self) -> Iterator[None]:
@@ -299,16 +272,20 @@ class SharedDecoder:
 
     async def decode(self, requests: Sequence[DecodeRequest]) -> list[DecodeResult]:
         """Decode requests; what makes drafts of one is awaited in front of it."""
-        ready = [
-            request
-            if request.late is None
-            else replace(request, drafts=await request.late(None), late=None)
-            for request in requests
-        ]
-        ticket = PageTicket(ready, self.clock, self.priority)
-        self._tickets.append(ticket)
+        entries = []
+        for request in requests:
+            if request.late is not None:
+                request = replace(request, drafts=await request.late(None), late=None)
+            entries.append(SharedRequest(request, self.clock, self.priority))
+        self._requests += entries
         with self._suspended():
-            return await self.engine.decode(ticket)
+            tasks = [asyncio.ensure_future(self.engine.decode(entry)) for entry in entries]
+            try:
+                return await asyncio.gather(*tasks)
+            except Exception:
+                for task in tasks:  # the others leave the engine with the first that failed
+                    task.cancel()
+                raise
 
     async def wait(self, late: Late) -> PageDraft | None:
         """Wait for the page's draft in a thread of its own."""
