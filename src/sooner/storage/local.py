@@ -112,43 +112,31 @@ class LocalStore(Store):
                 folder = folder.parent
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        for name, entry in self._files(prefix):
-            if not _is_part(entry.name):
+        for name, path in self._files(prefix):
+            if not _is_part(path.name):
                 with suppress(FileNotFoundError):  # removed meanwhile
-                    info = entry.stat()
+                    info = path.stat()
                     yield ObjectInfo(name, info.st_size, info.st_mtime)
 
     def sweep(self, older: float = 86400.0) -> int:
         swept, now = 0, self.now()
-        for _, entry in self._files(""):
+        for _, path in self._files(""):
             with suppress(OSError):  # another sweeper was here, or its writer is done
-                if _is_part(entry.name) and now - entry.stat().st_mtime >= older:
-                    os.unlink(entry.path)
+                if _is_part(path.name) and now - path.stat().st_mtime >= older:
+                    path.unlink()
                     swept += 1
         return swept
 
-    def _files(self, prefix: str) -> Iterator[tuple[str, os.DirEntry[str]]]:
+    def _files(self, prefix: str) -> Iterator[tuple[str, Path]]:
         """Files whose names begin so, those that are being written included."""
-        above, slash, _ = prefix.rpartition("/")
-        if above:
-            check_name(above)
-        folders = [above + slash]
-        while folders:
-            below = folders.pop()
-            try:
-                with os.scandir(self.folder / below) as entries:
-                    for entry in entries:
-                        name = below + entry.name
-                        if entry.is_dir():
-                            inside = f"{name}/"
-                            if inside.startswith(prefix) or prefix.startswith(inside):
-                                folders.append(inside)
-                        elif name.startswith(prefix):
-                            yield name, entry
-            except NOTHING_THERE:
-                continue
-            except OSError as error:
-                raise _failed(self.folder / below, "listed", error) from error
+        above = prefix.rpartition("/")[0]
+        top = self.folder / check_name(above) if above else self.folder
+        for folder, _, files in os.walk(top, onerror=_listing_failed, followlinks=True):
+            below = Path(folder).relative_to(self.folder)
+            for file in files:
+                name = (below / file).as_posix()
+                if name.startswith(prefix):
+                    yield name, Path(folder, file)
 
     def now(self) -> float:
         """Returns the time of a file that was just written, which is that of the machine that keeps
@@ -196,3 +184,9 @@ def _failed(path: Path, done: str, error: OSError) -> StorageError:
     if error.errno in OF_OBJECT:
         return ObjectError(f"{reason}; check what lies there, and who may write it")
     return StorageError(f"{reason}; what is finished is kept, the same command goes on from there")
+
+
+def _listing_failed(error: OSError) -> None:
+    """Raise what `os.walk` met, but for a folder that is not there."""
+    if not isinstance(error, NOTHING_THERE):
+        raise _failed(Path(error.filename), "listed", error) from error

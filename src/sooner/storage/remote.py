@@ -61,22 +61,13 @@ class RemoteStore(Store):
             self.system.rm_file(self._at(name))
 
     def names(self, prefix: str = "") -> Iterator[ObjectInfo]:
-        above, slash, _ = prefix.rpartition("/")
-        folders = [above + slash]
-        while folders:
-            below = folders.pop()
-            entries = []
-            with suppress(MissingObjectError), self._asking(below, "listed"):
-                place = f"{self.path}/{below}".rstrip("/")
-                entries = self.system.ls(place, detail=True)
-            for entry in entries:
-                name = below + entry["name"].rstrip("/").rpartition("/")[2]
-                if entry["type"] == "directory":
-                    inside = f"{name}/"
-                    if inside.startswith(prefix) or prefix.startswith(inside):
-                        folders.append(inside)
-                elif name.startswith(prefix):
-                    yield ObjectInfo(name, entry["size"] or 0, _seconds(entry))
+        above, entries = prefix.rpartition("/")[0], dict[str, Any]()
+        with suppress(MissingObjectError), self._asking(above, "listed"):
+            entries = self.system.find(f"{self.path}/{above}".rstrip("/"), detail=True)
+        for path, entry in entries.items():
+            name = path[len(self.path) + 1 :]
+            if name.startswith(prefix):
+                yield ObjectInfo(name, entry["size"] or 0, _seconds(entry))
 
     def _at(self, name: str) -> str:
         return f"{self.path}/{check_name(name)}"
