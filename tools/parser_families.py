@@ -1,4 +1,4 @@
-"""The tables of families of document parsers in `docs/documents.md`; prints them."""
+"""The tables of families of document parsers in `docs/reference/parsers.md`; prints them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from sooner.tasks.parse.forms import FamilyPrompts
 
 
 def families_table() -> str:
-    """Returns the families as a Markdown table, as it stands in docs/documents.md."""
+    """Returns the families as a Markdown table, as it stands in docs/reference/parsers.md."""
     rows = []
     for name, family in FAMILIES.items():
         size = f"{family.longest} px" if family.longest else "any"
@@ -21,7 +21,7 @@ AS_PAGE, AS_TEXT = "as a page", "as text"
 
 
 def prompts_table() -> str:
-    """Returns what each family is asked, and who says so, as it stands in docs/documents.md."""
+    """Returns what each family is asked, and who says so, as it stands in docs/reference/parsers.md."""
     rows = []
     for name, family in FAMILIES.items():
         ask = family.ask
