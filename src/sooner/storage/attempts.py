@@ -86,33 +86,33 @@ class Attempts:
         Raises:
             StorageError: the store can't be read or written.
         """
-        if self._living(key):
+        if self._alive(key):
             return None
-        mine = self.begin(key, owner)
+        attempt = self.begin(key, owner)
         try:
             for _ in range(LOOKS):
-                living = self._living(key)
-                if living == [mine]:
-                    return mine
-                if min(living, default="") != mine:
+                alive = self._alive(key)
+                if alive == [attempt]:
+                    return attempt
+                if min(alive, default="") != attempt:
                     break
                 time.sleep(PAUSE)
         except StorageError:
             with suppress(StorageError):
-                self.end(mine)
+                self.end(attempt)
             raise
-        self.end(mine)
+        self.end(attempt)
         return None
 
-    def _living(self, key: str) -> list[str]:
+    def _alive(self, key: str) -> list[str]:
         """Returns names of a key's attempts that are under way; those of the dead are removed."""
-        living = []
+        alive = []
         for attempt in self._of(f"{check_name(key)}/").get(key, []):
             if self._dead([attempt]):
                 self.store.remove(attempt.name)
             else:
-                living.append(attempt.name)
-        return living
+                alive.append(attempt.name)
+        return alive
 
     def end(self, attempt: str) -> None:
         """Take an attempt away, whose process did not die.

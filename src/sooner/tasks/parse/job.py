@@ -173,14 +173,14 @@ class ParseJob:
                     is_more = False
                 elif isinstance(event, Future):
                     self._end(parser, under_way.pop(event), event)
-                elif self._is_begun(event):
+                elif self._begin(event):
                     if parser is None and isinstance(event.page, Page):
-                        parser = self._loaded(load, event.page, stack)
+                        parser = self._start(load, event.page, stack)
                     future = self._submit(parser, event)
                     under_way[future] = event
-                    future.add_done_callback(stream.ended)
+                    future.add_done_callback(stream.notify)
 
-    def _loaded(
+    def _start(
         self,
         load: Callable[[], PageParser | ConcurrentParser | DraftParser],
         page: Page,
@@ -198,7 +198,7 @@ class ParseJob:
         self._since = time.perf_counter()
         return parser
 
-    def _is_begun(self, drafted: Drafted[Chunk]) -> bool:
+    def _begin(self, drafted: Drafted[Chunk]) -> bool:
         """Returns whether a page is to be parsed; what needs no parsing is counted here."""
         chunk = drafted.tag
         if drafted.page is None:

@@ -84,7 +84,7 @@ class PageStream(Generic[Tag]):
             it, and leaves its draft to the caller.
 
     Attributes:
-        ended: for `Future.add_done_callback`.
+        notify: for `Future.add_done_callback`.
     """
 
     def __init__(
@@ -95,7 +95,7 @@ class PageStream(Generic[Tag]):
     ) -> None:
         self.pages, self.drafter, self.workers = pages, drafter, workers
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
-        self.ended = self._events.put
+        self.notify = self._events.put
         self._coming: deque[Drafted[Tag] | BaseException | None] = deque()
         self._slots, self._reading = threading.Semaphore(workers), threading.Lock()
         self._is_ordered = bool(workers)

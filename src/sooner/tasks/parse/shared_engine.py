@@ -22,10 +22,12 @@ from ...errors import SoonerError, is_out_of_memory
 from ...methods import HSD, Method
 from .decoder import Clock, DecodeRequest, DecodeResult, decode_alone
 from .decoding import RowListener
-from .in_flight import CROPS
 from .result import Late
 
 T = TypeVar("T")
+
+CROPS = 8
+"""Crops of a page that are one request of the engine, prefilled together."""
 
 CLOSED = "the parser was closed before the page came to its end"
 

@@ -141,7 +141,7 @@ class Claims:
     attempts: int = ATTEMPTS
     fresh: bool = False
     _open: dict[str, str] = field(default_factory=dict)
-    _taken: dict[str, tuple[str, float]] = field(default_factory=dict)  # and when, by this clock
+    _chunks: dict[str, tuple[str, float]] = field(default_factory=dict)  # lease, and since when
 
     def __post_init__(self) -> None:
         self._owner = f"{socket.gethostname()}:{os.getpid()}"
@@ -166,29 +166,29 @@ class Claims:
     def take(self, key: str) -> bool:
         """Get the lease of a chunk, if nobody has it (this run neither) and the run goes on."""
         with self._changing:
-            if self._is_over or key in self._taken:
+            if self._is_over or key in self._chunks:
                 return False
             if self._leases is None:
                 return True
             began, lease = time.monotonic(), self._leases.take(key, self._owner)
             if lease is not None:
-                self._taken[key] = lease, began
+                self._chunks[key] = lease, began
             return lease is not None
 
     def done(self, key: str) -> None:
         """A chunk is done; its lease goes."""
         with self._changing:
-            lease, _ = self._taken.pop(key, (None, 0.0))
+            lease, _ = self._chunks.pop(key, (None, 0.0))
             if self._leases is not None and lease is not None:
                 self._leases.end(lease)
 
     def _renew(self) -> None:
         """Renew leases that are half over."""
         now = time.monotonic()
-        for key, (lease, since) in self._taken.items():
+        for key, (lease, since) in self._chunks.items():
             if self._leases is not None and now - since > self._leases.lasts / 2:
                 self._leases.renew(lease, self._owner)
-                self._taken[key] = lease, now
+                self._chunks[key] = lease, now
 
     def look(self, work: DocumentWork) -> None:
         """Find out at which pages of a document processes died."""
@@ -278,7 +278,7 @@ class Claims:
                 if self._attempts is not None:
                     with suppress(StorageError):
                         self._attempts.end(attempt)
-            for key in [*self._taken]:
+            for key in [*self._chunks]:
                 with suppress(StorageError):  # it ends with this process
                     self.done(key)
 
