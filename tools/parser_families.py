@@ -21,7 +21,7 @@ AS_PAGE, AS_TEXT = "as a page", "as text"
 
 
 def prompts_table() -> str:
-    """Returns what each family is asked, and who says so, as it stands in docs/reference/parsers.md."""
+    """Returns what each family is asked, and its source, as in docs/reference/parsers.md."""
     rows = []
     for name, family in FAMILIES.items():
         ask = family.ask
