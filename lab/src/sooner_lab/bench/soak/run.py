@@ -13,7 +13,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
 from itertools import combinations, pairwise
@@ -238,17 +238,19 @@ def _load(
     helpers = [threading.Thread(target=watch), threading.Thread(target=kill)]
     counts: Counter[tuple[str, str]] = Counter()
     broken: list[str] = []
-    spawning = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(settings.processes, spawning) as pool:
+    # Leaving this pool ends its processes, whatever ends the bench.
+    with multiprocessing.get_context("spawn").Pool(settings.processes) as pool:
         loads = [
-            pool.submit(run_clients, client, seconds, settings.threads, settings.seed + number)
+            pool.apply_async(
+                run_clients, (client, seconds, settings.threads, settings.seed + number)
+            )
             for number in range(settings.processes)
         ]
         for thread in helpers:
             thread.start()
         try:
             for load in loads:
-                done, words = load.result(timeout=seconds + 2 * TIMEOUT)
+                done, words = load.get(timeout=seconds + 2 * TIMEOUT)
                 counts += done
                 broken += words
         finally:
