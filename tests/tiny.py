@@ -14,15 +14,8 @@ import torch
 from transformers import (
     LlamaConfig,
     LlamaForCausalLM,
-    LlavaOnevisionConfig,
-    LlavaOnevisionForConditionalGeneration,
-    Qwen2_5_VLConfig,
-    Qwen2_5_VLForConditionalGeneration,
     Qwen2Config,
     Qwen2ForCausalLM,
-    Qwen3VLConfig,
-    Qwen3VLForConditionalGeneration,
-    SiglipVisionConfig,
 )
 
 import tiny_parsers
@@ -32,6 +25,7 @@ from sooner.methods.eagle.eagle3 import Eagle3Config, Eagle3Head
 from sooner.models import adapt
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.model import OpenVLAForActionPrediction
+from zoo.tiny import tiny as typed
 
 VOCAB, IMAGE, VIDEO, VISION_START, VISION_END, EOS, PAD = 96, 90, 91, 92, 93, 95, 94
 TEXT = {
@@ -187,60 +181,42 @@ def _qwen2(text: dict) -> Any:
     return Qwen2ForCausalLM(Qwen2Config(**text))
 
 
+IDS = {"image_token_id": IMAGE, "video_token_id": VIDEO, "tie_word_embeddings": False}
+MARKS = {"vision_start_token_id": VISION_START, "vision_end_token_id": VISION_END}
+QWEN_VISION: dict[str, Any] = {
+    "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "patch_size": 7,
+    "spatial_merge_size": 2, "temporal_patch_size": 2, "out_hidden_size": 48,
+}  # fmt: skip
+
+
 def _llava(text: dict) -> Any:
-    vision = SiglipVisionConfig(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
-        image_size=28, patch_size=7,
-    )  # fmt: skip
-    config = LlavaOnevisionConfig(
-        vision_config=vision,
-        text_config=Qwen2Config(**text),
-        image_token_id=IMAGE,
-        video_token_id=VIDEO,
-        image_grid_pinpoints=[[28, 28], [28, 56]],
-        vision_feature_layer=-1,
-        tie_word_embeddings=False,
-    )
-    return LlavaOnevisionForConditionalGeneration(config)
+    vision = {**tiny_parsers.TOWER, "model_type": "siglip_vision_model"}
+    return typed(
+        "llava_onevision", vision_config=vision, text_config={**text, "model_type": "qwen2"},
+        image_grid_pinpoints=[[28, 28], [28, 56]], vision_feature_layer=-1, **IDS,
+    )()  # fmt: skip
 
 
 def _qwen2_5_vl(text: dict) -> Any:
-    vision = {
-        "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2,
-        "patch_size": 7, "spatial_merge_size": 2, "temporal_patch_size": 2,
-        "out_hidden_size": 48, "fullatt_block_indexes": [1], "window_size": 28,
-    }  # fmt: skip
     rope = {"type": "default", "mrope_section": [1, 2, 3], "rope_theta": 10000.0}
-    config = Qwen2_5_VLConfig(
-        text_config={**text, "rope_parameters": {**rope, "rope_type": "default"}},
-        vision_config=vision,
-        image_token_id=IMAGE,
-        video_token_id=VIDEO,
-        vision_start_token_id=VISION_START,
-        vision_end_token_id=VISION_END,
-        tie_word_embeddings=False,
-    )
-    return Qwen2_5_VLForConditionalGeneration(config)
+    return typed(
+        "qwen2_5_vl", text_config={**text, "rope_parameters": {**rope, "rope_type": "default"}},
+        vision_config={**QWEN_VISION, "fullatt_block_indexes": [1], "window_size": 28},
+        **IDS, **MARKS,
+    )()  # fmt: skip
 
 
 def _qwen3_vl(text: dict) -> Any:
-    vision = {
-        "depth": 3, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2,
-        "patch_size": 7, "spatial_merge_size": 2, "temporal_patch_size": 2,
-        "out_hidden_size": 48, "num_position_embeddings": 16, "deepstack_visual_indexes": [0, 1],
-    }  # fmt: skip
     rope = {"rope_type": "default", "mrope_section": [2, 2, 2], "mrope_interleaved": True,
             "rope_theta": 10000.0}  # fmt: skip
-    config = Qwen3VLConfig(
-        text_config={**text, "head_dim": 12, "rope_parameters": rope},
-        vision_config=vision,
-        image_token_id=IMAGE,
-        video_token_id=VIDEO,
-        vision_start_token_id=VISION_START,
-        vision_end_token_id=VISION_END,
-        tie_word_embeddings=False,
-    )
-    return Qwen3VLForConditionalGeneration(config)
+    vision = {
+        **QWEN_VISION, "depth": 3, "num_position_embeddings": 16,
+        "deepstack_visual_indexes": [0, 1],
+    }  # fmt: skip
+    return typed(
+        "qwen3_vl", text_config={**text, "head_dim": 12, "rope_parameters": rope},
+        vision_config=vision, **IDS, **MARKS,
+    )()  # fmt: skip
 
 
 def _openvla(text: dict) -> Any:

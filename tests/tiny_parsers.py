@@ -9,25 +9,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from transformers import (
-    DeepseekOcr2Config,
-    DeepseekOcr2ForConditionalGeneration,
-    GlmOcrConfig,
-    GlmOcrForConditionalGeneration,
-    GotOcr2Config,
-    GotOcr2ForConditionalGeneration,
-    HunYuanVLConfig,
-    HunYuanVLForConditionalGeneration,
-    LightOnOcrConfig,
-    LightOnOcrForConditionalGeneration,
-    PaddleOCRVLConfig,
-    PaddleOCRVLForConditionalGeneration,
-    PixtralVisionConfig,
-    QianfanOCRConfig,
-    QianfanOCRForConditionalGeneration,
-    Qwen2Config,
-    Qwen3Config,
-)
+
+from zoo.tiny import tiny as typed
 
 IMAGE, VISION_START, VISION_END = 90, 92, 93
 """As in `tiny`."""
@@ -45,36 +28,31 @@ def _rope(*section: int, **more: Any) -> dict[str, Any]:
     return {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [*section], **more}
 
 
+TOWER = {
+    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "image_size": 28, "patch_size": 7,
+}  # fmt: skip
+
+
 def _paddleocr_vl(text: dict) -> Any:
-    vision = {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "image_size": 28, "patch_size": 7,
-    }  # fmt: skip
-    config = PaddleOCRVLConfig(
-        text_config={**text, **UNTIED, "rope_parameters": _rope(1, 2, 3)},
-        vision_config=vision,
-        vision_start_token_id=VISION_START,
-        vision_end_token_id=VISION_END,
+    return typed(
+        "paddleocr_vl", text_config={**text, **UNTIED, "rope_parameters": _rope(1, 2, 3)},
+        vision_config=TOWER, vision_start_token_id=VISION_START, vision_end_token_id=VISION_END,
         **IDS,
-    )
-    return PaddleOCRVLForConditionalGeneration(config)
+    )()  # fmt: skip
 
 
 def _hunyuan_vl(text: dict) -> Any:
     """RoPE as published: the fixed `alpha` of a type called dynamic, and four axes."""
+    rope = _rope(2, 2, 1, 1, rope_type="dynamic", factor=1.0, alpha=1000.0)
     vision = {
         "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 2, "patch_size": 7, "max_image_size": 28, "out_hidden_size": 48,
     }  # fmt: skip
-    rope = _rope(2, 2, 1, 1, rope_type="dynamic", factor=1.0, alpha=1000.0)
-    config = HunYuanVLConfig(
-        text_config={**text, **UNTIED, "rope_parameters": rope},
-        vision_config=vision,
-        im_start_id=VISION_START,
-        im_end_id=VISION_END,
-        **IDS,
-    )
-    return HunYuanVLForConditionalGeneration(config)
+    return typed(
+        "hunyuan_vl", text_config={**text, **UNTIED, "rope_parameters": rope},
+        vision_config=vision, im_start_id=VISION_START, im_end_id=VISION_END, **IDS,
+    )()  # fmt: skip
 
 
 def _glm_ocr(text: dict) -> Any:
@@ -82,15 +60,11 @@ def _glm_ocr(text: dict) -> Any:
         "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "image_size": 28,
         "patch_size": 7, "out_hidden_size": 48,
     }  # fmt: skip
-    config = GlmOcrConfig(
-        text_config={**text, **UNTIED, "rope_parameters": _rope(1, 2, 3)},
-        vision_config=vision,
-        video_token_id=91,
-        image_start_token_id=VISION_START,
-        image_end_token_id=VISION_END,
-        **IDS,
-    )
-    return GlmOcrForConditionalGeneration(config)
+    return typed(
+        "glm_ocr", text_config={**text, **UNTIED, "rope_parameters": _rope(1, 2, 3)},
+        vision_config=vision, video_token_id=91, image_start_token_id=VISION_START,
+        image_end_token_id=VISION_END, **IDS,
+    )()  # fmt: skip
 
 
 def _got_ocr2(text: dict) -> Any:
@@ -99,39 +73,25 @@ def _got_ocr2(text: dict) -> Any:
         "image_size": 128, "patch_size": 16, "window_size": 4, "global_attn_indexes": [1],
         "mlp_dim": 32,
     }  # fmt: skip
-    config = GotOcr2Config(
-        text_config=Qwen2Config(**text),
-        vision_config=vision,
-        image_token_index=IMAGE,
-        image_seq_length=4,
-        tie_word_embeddings=False,
-    )
-    return GotOcr2ForConditionalGeneration(config)
+    return typed(
+        "got_ocr2", text_config={**text, "model_type": "qwen2"}, vision_config=vision,
+        image_token_index=IMAGE, image_seq_length=4, tie_word_embeddings=False,
+    )()  # fmt: skip
 
 
 def _lighton_ocr(text: dict) -> Any:
-    vision = PixtralVisionConfig(
-        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=2,
-        image_size=56, patch_size=7,
-    )  # fmt: skip
-    config = LightOnOcrConfig(
-        text_config=Qwen3Config(**text, head_dim=12), vision_config=vision, **IDS
-    )
-    return LightOnOcrForConditionalGeneration(config)
+    return typed(
+        "lighton_ocr", text_config={**text, "model_type": "qwen3", "head_dim": 12},
+        vision_config={**TOWER, "model_type": "pixtral", "image_size": 56}, **IDS,
+    )()  # fmt: skip
 
 
 def _qianfan_ocr(text: dict) -> Any:
-    vision = {
-        "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-        "num_attention_heads": 2, "image_size": [28, 28], "patch_size": [7, 7],
-    }  # fmt: skip
-    config = QianfanOCRConfig(
-        text_config=Qwen3Config(**text, head_dim=12),
-        vision_config=vision,
-        image_seq_length=4,
-        **IDS,
-    )
-    return QianfanOCRForConditionalGeneration(config)
+    return typed(
+        "qianfan_ocr", text_config={**text, "model_type": "qwen3", "head_dim": 12},
+        vision_config={**TOWER, "image_size": [28, 28], "patch_size": [7, 7]},
+        image_seq_length=4, **IDS,
+    )()  # fmt: skip
 
 
 def _deepseek_ocr2(text: dict) -> Any:
@@ -148,12 +108,10 @@ def _deepseek_ocr2(text: dict) -> Any:
         "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
         "moe_intermediate_size": 24, "mlp_layer_types": ["dense", "sparse", "sparse"],
     }  # fmt: skip
-    config = DeepseekOcr2Config(
-        text_config={**text, "head_dim": 12, **experts},
-        vision_config={"sam_config": sam, "encoder_config": encoder},
-        **IDS,
-    )
-    return DeepseekOcr2ForConditionalGeneration(config)
+    return typed(
+        "deepseek_ocr2", text_config={**text, "head_dim": 12, **experts},
+        vision_config={"sam_config": sam, "encoder_config": encoder}, **IDS,
+    )()  # fmt: skip
 
 
 BUILDERS: dict[str, Callable[[dict], Any]] = {

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
 from . import words
 from .plain import TEXT
-from .species import Species
+from .species import Inputs, Species
 from .tiny import tiny
 
 PATCH, MERGE, FRAMES = 7, 2, 2
@@ -49,58 +49,77 @@ def tokens(grid: Sequence[int]) -> int:
     return grid[0] * grid[1] * grid[2] // MERGE**2
 
 
-def framed(placeholder: int, count: int) -> list[int]:
-    return [words.VISION_START, *[placeholder] * count, words.VISION_END]
-
-
 def together(item: str) -> list[int]:
     """A video is one run of tokens (Qwen2-VL)."""
     if item == "image":
-        return framed(words.IMAGE, tokens(IMAGE_GRID))
-    return framed(words.VIDEO, tokens(VIDEO_GRID))
+        return words.framed(words.IMAGE, tokens(IMAGE_GRID))
+    return words.framed(words.VIDEO, tokens(VIDEO_GRID))
+
+
+def still(item: str) -> list[int]:
+    """A video is one frame."""
+    return together(item) if item == "image" else words.framed(words.VIDEO, tokens((1, 4, 4)))
 
 
 def stamped(item: str) -> list[int]:
     """A time stamp, here a word, in front of each pair of frames (Qwen3-VL)."""
     if item == "image":
         return together(item)
-    frame = framed(words.VIDEO, tokens((1, *VIDEO_GRID[1:])))
+    frame = words.framed(words.VIDEO, tokens((1, *VIDEO_GRID[1:])))
     return [token for number in range(VIDEO_GRID[0]) for token in (5 + number, *frame)]
 
 
 def patches(
-    items: list[str], seed: int, shape: tuple[int, ...] = (3 * FRAMES * PATCH**2,)
+    items: list[str], seed: int, shape: tuple[int, ...] = (), frames: int = VIDEO_GRID[0]
 ) -> dict[str, Any]:
     """Pixels of all pictures and videos, patch by patch, and how many each has."""
     inputs: dict[str, Any] = {}
     for item, grid, pixels, name in (
         ("image", IMAGE_GRID, "pixel_values", "image_grid_thw"),
-        ("video", VIDEO_GRID, "pixel_values_videos", "video_grid_thw"),
+        ("video", (frames, *VIDEO_GRID[1:]), "pixel_values_videos", "video_grid_thw"),
     ):
         if count := items.count(item):
-            size = grid[0] * grid[1] * grid[2]
-            inputs[pixels] = words.pixels(count * size, *shape, seed=seed)
+            size = count * grid[0] * grid[1] * grid[2]
+            inputs[pixels] = words.pixels(size, *(shape or (3 * FRAMES * PATCH**2,)), seed=seed)
             inputs[name] = torch.tensor([grid] * count)
     return inputs
 
 
+def spread(
+    span: Callable[[str], list[int]],
+    *shape: int,
+    types: Callable[[torch.Tensor], torch.Tensor] | None = None,
+    frames: int = VIDEO_GRID[0],
+) -> Inputs:
+    """Inputs of prompts whose pictures and videos are patches under a grid.
+
+    Args:
+        span: ids that stand for a picture or a video.
+        shape: of a patch, by default two pictures of `PATCH` x `PATCH` in a row.
+        types: `mm_token_type_ids` of a prompt, if there are any.
+        frames: patches in time that a video has.
+    """
+
+    def made(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+        inputs, items = words.prompts(kind, rows, seed, span)
+        if types is not None:
+            inputs["mm_token_type_ids"] = types(inputs["input_ids"])
+        return inputs | patches(items, seed, shape, frames)
+
+    return made
+
+
 def run_on(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """As Qwen2-VL's processor makes them; Qwen2.5-VL's adds how long a pair of frames lasts."""
-    inputs, items = words.prompts(kind, rows, seed, together)
-    inputs["mm_token_type_ids"] = words.types_of(inputs["input_ids"])
-    inputs |= patches(items, seed)
-    if "video" in items and model.config.model_type == "qwen2_5_vl":
+    inputs = spread(together, types=words.types_of)(model, kind, rows, seed)
+    if "video_grid_thw" in inputs and model.config.model_type == "qwen2_5_vl":
         # So slow that the time axis runs ahead of the text behind the video.
-        inputs["second_per_grid_ts"] = torch.tensor([12.0] * items.count("video"))
+        inputs["second_per_grid_ts"] = torch.tensor([12.0] * len(inputs["video_grid_thw"]))
     return inputs
 
 
-def by_frames(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """As Qwen3-VL's processor makes them."""
-    inputs, items = words.prompts(kind, rows, seed, stamped)
-    types = words.types_of(inputs["input_ids"])
-    return {**inputs, **patches(items, seed), "mm_token_type_ids": types}
-
+by_frames = spread(stamped, types=words.types_of)
+"""As Qwen3-VL's processor makes them."""
 
 TURNED = {**TEXT, "rope_parameters": rope(1, 1, 2)}
 DEEP_TEXT = {**TEXT, **INTERLEAVED}

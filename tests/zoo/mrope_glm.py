@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from . import mrope, words
-from .mrope import IMAGE_GRID, KINDS, VIDEO_GRID, VISION, framed, rope, tokens
+from .mrope import IMAGE_GRID, KINDS, VIDEO_GRID, VISION, rope, tokens
 from .plain import TEXT
 from .species import Species
 from .tiny import tiny
@@ -33,7 +33,7 @@ def stamped(item: str) -> list[int]:
     """Frames of a video are pictures with a time stamp, here a word, behind each."""
     if item == "image":
         return mrope.together(item)
-    frame = framed(words.IMAGE, tokens((1, *VIDEO_GRID[1:])))
+    frame = words.framed(words.IMAGE, tokens((1, *VIDEO_GRID[1:])))
     frames = [token for number in range(VIDEO_GRID[0]) for token in (*frame, 5 + number)]
     return [VIDEO_START, *frames, VIDEO_END]
 
@@ -44,12 +44,8 @@ def types_of(ids: torch.Tensor) -> torch.Tensor:
     return (ids == words.IMAGE) * (1 + inside.long())
 
 
-def by_pictures(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """As GLM-4.1V's processor makes them."""
-    inputs, items = words.prompts(kind, rows, seed, stamped)
-    types = types_of(inputs["input_ids"])
-    return {**inputs, **mrope.patches(items, seed), "mm_token_type_ids": types}
-
+by_pictures = mrope.spread(stamped, types=types_of)
+"""As GLM-4.1V's processor makes them."""
 
 GLM: dict[str, Any] = {"text_config": {**TEXT, **HALF}, "vision_config": GLM_VISION, **IDS}
 PARTS: dict[str, Any] = {
@@ -100,7 +96,7 @@ def _marks(ids: torch.Tensor, start: int, end: int) -> torch.Tensor:
 
 def ernie_span(item: str) -> list[int]:
     if item == "image":
-        return framed(words.IMAGE, tokens(IMAGE_GRID))
+        return words.framed(words.IMAGE, tokens(IMAGE_GRID))
     return [VIDEO_START, *[words.VIDEO] * (tokens(VIDEO_GRID) // 2), VIDEO_END]
 
 

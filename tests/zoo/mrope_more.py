@@ -48,10 +48,9 @@ OMNI: dict[str, Any] = {
 
 def omni(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """As Qwen-Omni's processors make them: a pair of frames lasts so many seconds."""
-    inputs, items = words.prompts(kind, rows, seed, mrope.together)
-    inputs |= mrope.patches(items, seed)
-    if videos := items.count("video"):
-        inputs["video_second_per_grid"] = torch.tensor([1.0] * videos)
+    inputs = mrope.spread(mrope.together)(model, kind, rows, seed)
+    if "video_grid_thw" in inputs:
+        inputs["video_second_per_grid"] = torch.tensor([1.0] * len(inputs["video_grid_thw"]))
     return inputs
 
 
@@ -77,13 +76,8 @@ qwen3_omni_moe_thinker = tiny(
 )
 
 
-def pages(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """As PaddleOCR-VL's processor makes them: patches are little pictures."""
-    inputs, items = words.prompts(kind, rows, seed, mrope.together)
-    types = words.types_of(inputs["input_ids"])
-    pixels = mrope.patches(items, seed, (3, PATCH, PATCH))
-    return {**inputs, **pixels, "mm_token_type_ids": types}
-
+pages = mrope.spread(mrope.together, 3, PATCH, PATCH, types=words.types_of)
+"""As PaddleOCR-VL's processor makes them: patches are little pictures."""
 
 paddleocr_vl = tiny(
     "paddleocr_vl",
@@ -93,14 +87,9 @@ paddleocr_vl = tiny(
 )
 
 
-def lines(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """As HunyuanOCR's processor makes them: each line of a picture ends, and so does it itself."""
-    _, height, width = IMAGE_GRID
-    count = (height // MERGE) * (width // MERGE + 1) + 2
-    inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * count)
-    types = words.types_of(inputs["input_ids"])
-    return {**inputs, **mrope.patches(items, seed, FLAT), "mm_token_type_ids": types}
-
+LINES = (IMAGE_GRID[1] // MERGE) * (IMAGE_GRID[2] // MERGE + 1) + 2
+lines = mrope.spread(lambda item: [words.IMAGE] * LINES, *FLAT, types=words.types_of)
+"""As HunyuanOCR's processor makes them: each line of a picture ends, and so does it itself."""
 
 PUBLISHED = rope(2, 2, 1, 1, factor=1.0, alpha=1000.0) | {"rope_type": "dynamic"}
 """The fixed `alpha` of a type called dynamic, and four axes."""
@@ -116,12 +105,8 @@ hunyuan_vl = tiny(
 )
 
 
-def edge(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """As Cosmos 3 Edge's processor makes them: time stamps, and patches of one frame."""
-    inputs, items = words.prompts(kind, rows, seed, mrope.stamped)
-    types = words.types_of(inputs["input_ids"])
-    return {**inputs, **mrope.patches(items, seed, FLAT), "mm_token_type_ids": types}
-
+edge = mrope.spread(mrope.stamped, *FLAT, types=words.types_of)
+"""As Cosmos 3 Edge's processor makes them: time stamps, and patches of one frame."""
 
 cosmos3_edge = tiny(
     "cosmos3_edge",
@@ -164,11 +149,8 @@ video_llama_3 = tiny(
 )
 
 
-def on_single_axis(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """As EXAONE 4.5's processor makes them: Qwen2-VL's without the types."""
-    inputs, items = words.prompts(kind, rows, seed, mrope.together)
-    return {**inputs, **mrope.patches(items, seed)}
-
+on_single_axis = mrope.spread(mrope.together)
+"""As EXAONE 4.5's processor makes them: Qwen2-VL's without the types."""
 
 EVERY_FOURTH = {"sliding_window": 8, "sliding_window_pattern": 4, "num_hidden_layers": 4}
 

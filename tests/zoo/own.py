@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from . import words
-from .species import Species
+from .species import Inputs, Species
 from .tiny import SPECIAL, TEXT, VISION, tiny
 
 SIDE = VISION["image_size"]
@@ -42,16 +42,9 @@ def output(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return words.prompts("text", rows, seed, lambda item: [])[0]
 
 
-def captioned(tokens: int) -> Any:
+def captioned(tokens: int) -> Inputs:
     """One picture a row, which so many placeholders stand for, or none."""
-
-    def inputs_of(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-        inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * tokens)
-        if items:
-            inputs["pixel_values"] = words.pixels(rows, 3, SIDE, SIDE, seed=seed)
-        return inputs
-
-    return inputs_of
+    return words.shown([words.IMAGE] * tokens, 3, SIDE, SIDE)
 
 
 def instructed(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
@@ -136,101 +129,56 @@ SPECIES = (
         **TEXT,
     ),
     not_causal(
-        "florence2",
-        ENCODER,
-        text_config={**BART, "model_type": "bart"},
+        "florence2", ENCODER, text_config={**BART, "model_type": "bart"},
         vision_config={
-            "depths": (1, 1, 1, 1),
-            "embed_dim": (8, 8, 16, 32),
-            "num_heads": (1, 1, 2, 4),
-            "num_groups": (1, 1, 2, 4),
-            "window_size": 4,
-            "projection_dim": 32,
+            "depths": (1, 1, 1, 1), "embed_dim": (8, 8, 16, 32), "num_heads": (1, 1, 2, 4),
+            "num_groups": (1, 1, 2, 4), "window_size": 4, "projection_dim": 32,
         },
         image_token_id=words.IMAGE,
     ),
     not_causal(
-        "t5gemma2",
-        ENCODER,
+        "t5gemma2", ENCODER,
         encoder={
-            "text_config": T5GEMMA,
-            "vision_config": VISION,
-            "mm_tokens_per_image": 4,
+            "text_config": T5GEMMA, "vision_config": VISION, "mm_tokens_per_image": 4,
             "image_token_index": words.IMAGE,
         },
-        decoder=T5GEMMA,
-        image_token_index=words.IMAGE,
+        decoder=T5GEMMA, image_token_index=words.IMAGE,
     ),
     not_causal(
-        "pix2struct",
-        ENCODER,
+        "pix2struct", ENCODER,
         text_config={**TEXT, **PIX2STRUCT, "num_layers": 2, "num_heads": 4},
         vision_config={**VISION, **PIX2STRUCT, "seq_len": 64},
     ),
     not_causal(
-        "pp_formulanet",
-        ENCODER,
-        text_config=BART,
+        "pp_formulanet", ENCODER, text_config=BART,
         vision_config={
-            **VISION,
-            "output_channels": 8,
-            "global_attn_indexes": (1,),
-            "mlp_dim": 48,
-            "window_size": 2,
-            "post_conv_in_channels": 8,
-            "post_conv_mid_channels": 8,
-            "post_conv_out_channels": 16,
-            "decoder_hidden_size": 32,
+            **VISION, "output_channels": 8, "global_attn_indexes": (1,), "mlp_dim": 48,
+            "window_size": 2, "post_conv_in_channels": 8, "post_conv_mid_channels": 8,
+            "post_conv_out_channels": 16, "decoder_hidden_size": 32,
         },
     ),
     not_causal(
-        "udop",
-        ENCODER,
-        d_model=32,
-        d_kv=8,
-        d_ff=48,
-        num_layers=2,
-        num_heads=4,
-        image_size=28,
-        patch_size=7,
-        vocab_size=words.VOCAB,
-        max_2d_position_embeddings=32,
+        "udop", ENCODER, d_model=32, d_kv=8, d_ff=48, num_layers=2, num_heads=4, image_size=28,
+        patch_size=7, vocab_size=words.VOCAB, max_2d_position_embeddings=32,
     ),
     not_causal(
-        "vision-encoder-decoder",
-        ENCODER,
-        encoder={**VISION, "model_type": "vit"},
+        "vision-encoder-decoder", ENCODER, encoder={**VISION, "model_type": "vit"},
         decoder={**TEXT, "model_type": "bert", "is_decoder": True, "add_cross_attention": True},
     ),
     not_causal(
-        "pi0",
-        "is no causal model",
+        "pi0", "is no causal model",
         vlm_config={
-            "model_type": "paligemma",
-            "text_config": TEXT,
-            "vision_config": VISION,
-            "projection_dim": 32,
-            "image_token_index": words.IMAGE,
-            "hidden_size": 32,
+            "model_type": "paligemma", "text_config": TEXT, "vision_config": VISION,
+            "projection_dim": 32, "image_token_index": words.IMAGE, "hidden_size": 32,
         },
         dit_config=TEXT,
     ),
     not_causal(
-        "diffusion_gemma",
-        "is no causal model",
-        text_config={
-            **T5GEMMA,
-            "num_experts": 4,
-            "top_k_experts": 2,
-            "moe_intermediate_size": 16,
-        },
+        "diffusion_gemma", "is no causal model",
+        text_config={**T5GEMMA, "num_experts": 4, "top_k_experts": 2, "moe_intermediate_size": 16},
         vision_config={
-            **VISION,
-            "head_dim": 16,
-            "num_key_value_heads": 2,
-            "pooling_kernel_size": 2,
+            **VISION, "head_dim": 16, "num_key_value_heads": 2, "pooling_kernel_size": 2,
         },
-        image_token_id=words.IMAGE,
-        canvas_length=8,
+        image_token_id=words.IMAGE, canvas_length=8,
     ),
 )  # fmt: skip

@@ -4,43 +4,36 @@ from __future__ import annotations
 
 from typing import Any
 
-import transformers
-
+from . import tiny as types
 from . import words
 from .species import Species
+from .tiny import VISION, tiny
 
-TEXT: dict[str, Any] = {
-    "vocab_size": words.VOCAB, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 512,
-    "pad_token_id": words.PAD, "bos_token_id": words.BOS, "eos_token_id": words.EOS,
-    "tie_word_embeddings": False,
-}  # fmt: skip
-VISION: dict[str, Any] = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "image_size": 28, "patch_size": 7,
-}  # fmt: skip
+TEXT: dict[str, Any] = {name: value for name, value in types.TEXT.items() if name != "head_dim"}
+"""Of types whose heads are as wide as their states allow."""
+
 SIDE = VISION["image_size"]
 PATCHES = (SIDE // VISION["patch_size"]) ** 2
+PICTURES = ("text", "image", "images")
+WITH_VIDEO = (*PICTURES, "video")
 
+INDEX = {"image_token_index": words.IMAGE, "tie_word_embeddings": False}
+"""Fields of configs that name their placeholder by its older name."""
+IDS = {"image_token_id": words.IMAGE, "tie_word_embeddings": False}
 
-def llava() -> Any:
-    config = transformers.LlavaConfig(
-        vision_config=transformers.CLIPVisionConfig(**VISION),
-        text_config=transformers.LlamaConfig(**TEXT),
-        image_token_index=words.IMAGE,
-        image_token_id=words.IMAGE,
-        vision_feature_layer=-1,
-        tie_word_embeddings=False,
-    )
-    return transformers.AutoModelForImageTextToText.from_config(config)
+CLIP = {**VISION, "model_type": "clip_vision_model"}
+SIGLIP = {**VISION, "model_type": "siglip_vision_model"}
+PIXTRAL = {**VISION, "model_type": "pixtral", "image_size": 56}
+SQUARE = {**VISION, "image_size": [SIDE, SIDE], "patch_size": [7, 7]}
+LLAMA = {**TEXT, "model_type": "llama"}
+QWEN2 = {**TEXT, "model_type": "qwen2"}
+MISTRAL = {**TEXT, "model_type": "mistral", "sliding_window": None}
 
+llava = tiny(
+    "llava", vision_config=CLIP, text_config=LLAMA, image_token_id=words.IMAGE,
+    vision_feature_layer=-1, **INDEX,
+)  # fmt: skip
+single_view = words.shown([words.IMAGE] * PATCHES, 3, SIDE, SIDE)
+"""A picture is one view of `PATCHES` tokens."""
 
-def single_view(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """A picture is one view of `PATCHES` tokens."""
-    inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * PATCHES)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), 3, SIDE, SIDE, seed=seed)
-    return inputs
-
-
-SPECIES = (Species("llava", llava, single_view, kinds=("text", "image", "images")),)
+SPECIES = (Species("llava", llava, single_view, PICTURES),)

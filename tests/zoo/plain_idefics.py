@@ -5,121 +5,83 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import transformers
 
 from . import words
-from .plain import PATCHES, SIDE, TEXT, VISION
-from .plain_llava import FRAMES, INDEX, PICTURES, WITH_VIDEO, from_config, with_video
+from .plain import (
+    CLIP,
+    IDS,
+    INDEX,
+    LLAMA,
+    MISTRAL,
+    PATCHES,
+    PICTURES,
+    QWEN2,
+    SIDE,
+    SIGLIP,
+    TEXT,
+    VISION,
+    WITH_VIDEO,
+    single_view,
+)
+from .plain_llava import FRAMES, with_video
 from .species import Species
+from .tiny import tiny
 
-IDS = {"image_token_id": words.IMAGE, "tie_word_embeddings": False}
 LATENTS = 4
-
-
-def idefics2() -> Any:
-    perceiver = {
-        "hidden_size": 32, "resampler_n_latents": LATENTS, "resampler_depth": 1,
-        "resampler_n_heads": 2, "resampler_head_dim": 16, "num_key_value_heads": 1,
-    }  # fmt: skip
-    text = transformers.MistralConfig(**TEXT, sliding_window=None)
-    return from_config(
-        transformers.Idefics2Config(
-            vision_config=VISION, perceiver_config=perceiver, text_config=text, **IDS
-        )
-    )
-
-
-def idefics3() -> Any:
-    return from_config(
-        transformers.Idefics3Config(
-            vision_config=VISION, text_config=transformers.LlamaConfig(**TEXT), **IDS
-        )
-    )
-
-
-def smolvlm() -> Any:
-    return from_config(
-        transformers.SmolVLMConfig(
-            vision_config=VISION, text_config=transformers.LlamaConfig(**TEXT), **IDS
-        )
-    )
-
-
-def aria() -> Any:
-    text = {
-        "model_type": "aria_text", **TEXT, "moe_num_experts": 4, "moe_topk": 2,
+PERCEIVER = {
+    "hidden_size": 32, "resampler_n_latents": LATENTS, "resampler_depth": 1, "resampler_n_heads": 2,
+    "resampler_head_dim": 16, "num_key_value_heads": 1,
+}  # fmt: skip
+idefics2 = tiny(
+    "idefics2", vision_config=VISION, perceiver_config=PERCEIVER, text_config=MISTRAL, **IDS
+)
+idefics3 = tiny("idefics3", vision_config=VISION, text_config=LLAMA, **IDS)
+smolvlm = tiny("smolvlm", vision_config=VISION, text_config=LLAMA, **IDS)
+aria = tiny(
+    "aria",
+    vision_config={**VISION, "model_type": "idefics3_vision"},
+    text_config={
+        **TEXT, "model_type": "aria_text", "moe_num_experts": 4, "moe_topk": 2,
         "moe_num_shared_experts": 1,
-    }  # fmt: skip
-    config = transformers.AriaConfig(
-        vision_config={**VISION, "model_type": "idefics3_vision"},
-        text_config=text,
-        projector_patch_to_query_dict={PATCHES: LATENTS},
-        **INDEX,
-    )
-    model = from_config(config)
-    model.set_experts_implementation("eager")
-    return model
-
-
-def deepseek_vl() -> Any:
-    config = transformers.DeepseekVLConfig(
-        vision_config=transformers.SiglipVisionConfig(**VISION),
-        text_config=transformers.LlamaConfig(**TEXT),
-        **IDS,
-    )
-    return from_config(config)
-
-
-def deepseek_vl_hybrid() -> Any:
-    sharp = transformers.SamVisionConfig(
-        hidden_size=16,
-        output_channels=8,
-        num_hidden_layers=2,
-        num_attention_heads=2,
-        image_size=2 * SIDE,
-        patch_size=7,
-        window_size=4,
-        global_attn_indexes=[1],
-        mlp_dim=32,
-    )
-    config = transformers.DeepseekVLHybridConfig(
-        vision_config=transformers.SiglipVisionConfig(**VISION),
-        high_res_vision_config=sharp,
-        text_config=transformers.LlamaConfig(**TEXT),
-        **IDS,
-    )
-    return from_config(config)
-
+    },
+    projector_patch_to_query_dict={PATCHES: LATENTS},
+    **INDEX,
+)  # fmt: skip
+SHARP = {
+    "hidden_size": 16, "output_channels": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
+    "image_size": 2 * SIDE, "patch_size": 7, "window_size": 4, "global_attn_indexes": [1],
+    "mlp_dim": 32, "model_type": "sam_vision_model",
+}  # fmt: skip
+deepseek_vl = tiny("deepseek_vl", vision_config=SIGLIP, text_config=LLAMA, **IDS)
+deepseek_vl_hybrid = tiny(
+    "deepseek_vl_hybrid", vision_config=SIGLIP, high_res_vision_config=SHARP, text_config=LLAMA,
+    **IDS,
+)  # fmt: skip
 
 INDICATORS = [141, 142, 143, 144, 145]
 """Beginning and end of a picture, and what stands between its tiles, lines and grids."""
 
 
-def ovis2() -> Any:
-    vision = {**VISION, "vocab_size": 24, "hidden_stride": 2, "num_visual_indicator_tokens": 5}
-    config = transformers.Ovis2Config(
-        vision_config=vision,
-        text_config=transformers.Qwen2Config(**TEXT),
-        vocab_size=words.VOCAB,
-        hidden_size=32,
-        visual_indicator_token_ids=INDICATORS,
-        **IDS,
-    )
-    return from_config(config)
-
-
-def perception_lm() -> Any:
-    """Its tower is CLIP's: timm, which makes its own, may be absent."""
-    vision = transformers.CLIPVisionConfig(**VISION)
-    vision.model_args = {"embed_dim": VISION["hidden_size"]}
-    config = transformers.PerceptionLMConfig(
-        vision_config=vision,
-        text_config=transformers.LlamaConfig(**TEXT),
-        projector_pooling_ratio=2,
-        video_token_id=words.VIDEO,
-        **IDS,
-    )
-    return from_config(config)
+ovis2 = tiny(
+    "ovis2",
+    vision_config={
+        **VISION, "vocab_size": 24, "hidden_stride": 2, "num_visual_indicator_tokens": 5,
+    },
+    text_config=QWEN2,
+    vocab_size=words.VOCAB,
+    hidden_size=32,
+    visual_indicator_token_ids=INDICATORS,
+    **IDS,
+)  # fmt: skip
+perception_lm = tiny(
+    "perception_lm",
+    vision_config={**CLIP, "model_args": {"embed_dim": VISION["hidden_size"]}},
+    text_config=LLAMA,
+    projector_pooling_ratio=2,
+    video_token_id=words.VIDEO,
+    **IDS,
+)
+"""Its tower is CLIP's: timm, which makes its own, may be absent."""
 
 
 def in_rows(rows: int, kind: str, tokens: int, each: int, seed: int) -> dict[str, Any]:
@@ -158,31 +120,19 @@ def masked(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return inputs
 
 
-def plain_view(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * PATCHES)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), 3, SIDE, SIDE, seed=seed)
-    return inputs
-
-
 def two_views(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """Makes a picture twice, once sharper."""
-    inputs = plain_view(model, kind, rows, seed)
+    inputs = single_view(model, kind, rows, seed)
     if "pixel_values" in inputs:
         size = (len(inputs["pixel_values"]), 3, 2 * SIDE, 2 * SIDE)
         inputs["high_res_pixel_values"] = words.pixels(*size, seed=seed + 1)
     return inputs
 
 
-def grids(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """A picture is the whole and a grid of one line of two tiles, four tokens each."""
-    first, last, grid, column, _ = INDICATORS
-    tile = [words.IMAGE] * 4
-    span = [first, *tile, grid, *tile, column, *tile, last]
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        inputs["pixel_values"] = words.pixels(3 * len(items), 3, SIDE, SIDE, seed=seed)
-    return inputs
+FIRST, LAST, GRID, COLUMN, _ = INDICATORS
+TILE = [words.IMAGE] * 4
+grids = words.shown([FIRST, *TILE, GRID, *TILE, COLUMN, *TILE, LAST], 3, SIDE, SIDE, each=3)
+"""A picture is the whole and a grid of one line of two tiles, four tokens each."""
 
 
 def pooled(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
@@ -200,13 +150,8 @@ SPECIES = (
     Species("idefics3", idefics3, shuffled, kinds=PICTURES),
     Species("smolvlm", smolvlm, shuffled, kinds=WITH_VIDEO),
     Species("aria", aria, masked, kinds=PICTURES),
-    Species("deepseek_vl", deepseek_vl, plain_view, kinds=PICTURES),
-    Species(
-        "deepseek_vl_hybrid",
-        deepseek_vl_hybrid,
-        two_views,
-        kinds=PICTURES,
-    ),
+    Species("deepseek_vl", deepseek_vl, single_view, kinds=PICTURES),
+    Species("deepseek_vl_hybrid", deepseek_vl_hybrid, two_views, kinds=PICTURES),
     Species("ovis2", ovis2, grids, kinds=PICTURES),
     Species("perception_lm", perception_lm, pooled, kinds=WITH_VIDEO),
 )

@@ -8,12 +8,26 @@ import torch
 import transformers
 
 from . import words
-from .plain import PATCHES, SIDE, TEXT, VISION, single_view
+from .plain import (
+    CLIP,
+    IDS,
+    INDEX,
+    LLAMA,
+    MISTRAL,
+    PATCHES,
+    PICTURES,
+    PIXTRAL,
+    QWEN2,
+    SIDE,
+    SIGLIP,
+    SQUARE,
+    WITH_VIDEO,
+    single_view,
+)
 from .species import Species
+from .tiny import tiny
 
 FRAMES = 4
-INDEX = {"image_token_index": words.IMAGE, "tie_word_embeddings": False}
-"""Fields of configs that name their placeholder by its older name."""
 VIDEO_INDEX = {**INDEX, "video_token_index": words.VIDEO}
 
 GRID = [[SIDE, SIDE], [SIDE, 2 * SIDE]]
@@ -22,83 +36,28 @@ TILED = PATCHES + 4 * (8 + 1)
 end."""
 
 
-def from_config(config: Any) -> Any:
-    return transformers.AutoModelForImageTextToText.from_config(config)
-
-
-def llava_next() -> Any:
-    config = transformers.LlavaNextConfig(
-        vision_config=transformers.CLIPVisionConfig(**VISION),
-        text_config=transformers.LlamaConfig(**TEXT),
-        image_grid_pinpoints=GRID,
-        vision_feature_layer=-1,
-        **INDEX,
-    )
-    return from_config(config)
-
-
-def llava_next_video() -> Any:
-    config = transformers.LlavaNextVideoConfig(
-        vision_config=transformers.CLIPVisionConfig(**VISION),
-        text_config=transformers.LlamaConfig(**TEXT),
-        image_grid_pinpoints=GRID,
-        vision_feature_layer=-1,
-        **VIDEO_INDEX,
-    )
-    return from_config(config)
-
-
-def llava_onevision() -> Any:
-    config = transformers.LlavaOnevisionConfig(
-        vision_config=transformers.SiglipVisionConfig(**VISION),
-        text_config=transformers.Qwen2Config(**TEXT),
-        image_grid_pinpoints=GRID,
-        **VIDEO_INDEX,
-    )
-    return from_config(config)
-
-
-def vipllava() -> Any:
-    config = transformers.VipLlavaConfig(
-        vision_config=transformers.CLIPVisionConfig(**VISION),
-        text_config=transformers.LlamaConfig(**TEXT),
-        vision_feature_layer=[-1, -2],
-        vision_feature_layers=[-1, -2],  # its name in 5.17
-        **INDEX,
-    )
-    return from_config(config)
-
-
-def video_llava() -> Any:
-    config = transformers.VideoLlavaConfig(
-        vision_config=transformers.CLIPVisionConfig(**VISION),
-        text_config=transformers.LlamaConfig(**TEXT),
-        vision_feature_layer=-1,
-        **VIDEO_INDEX,
-    )
-    return from_config(config)
-
-
-def mistral3() -> Any:
-    vision = transformers.PixtralVisionConfig(**{**VISION, "image_size": 56})
-    config = transformers.Mistral3Config(
-        vision_config=vision,
-        text_config=transformers.MistralConfig(**TEXT, sliding_window=None),
-        **INDEX,
-    )
-    return from_config(config)
-
-
-def internvl() -> Any:
-    vision = {**VISION, "image_size": [SIDE, SIDE], "patch_size": [7, 7]}
-    config = transformers.InternVLConfig(
-        vision_config=vision,
-        text_config=transformers.Qwen2Config(**TEXT),
-        image_seq_length=4,
-        image_token_id=words.IMAGE,
-        tie_word_embeddings=False,
-    )
-    return from_config(config)
+llava_next = tiny(
+    "llava_next", vision_config=CLIP, text_config=LLAMA, image_grid_pinpoints=GRID,
+    vision_feature_layer=-1, **INDEX,
+)  # fmt: skip
+llava_next_video = tiny(
+    "llava_next_video", vision_config=CLIP, text_config=LLAMA, image_grid_pinpoints=GRID,
+    vision_feature_layer=-1, **VIDEO_INDEX,
+)  # fmt: skip
+llava_onevision = tiny(
+    "llava_onevision", vision_config=SIGLIP, text_config=QWEN2, image_grid_pinpoints=GRID,
+    **VIDEO_INDEX,
+)  # fmt: skip
+vipllava = tiny(
+    "vipllava", vision_config=CLIP, text_config=LLAMA, vision_feature_layer=[-1, -2],
+    vision_feature_layers=[-1, -2],  # its name in 5.17
+    **INDEX,
+)  # fmt: skip
+video_llava = tiny(
+    "video_llava", vision_config=CLIP, text_config=LLAMA, vision_feature_layer=-1, **VIDEO_INDEX
+)
+mistral3 = tiny("mistral3", vision_config=PIXTRAL, text_config=MISTRAL, **INDEX)
+internvl = tiny("internvl", vision_config=SQUARE, text_config=QWEN2, image_seq_length=4, **IDS)
 
 
 def fast_vlm() -> Any:
@@ -107,11 +66,7 @@ def fast_vlm() -> Any:
         embedding_size=16, hidden_sizes=[16, 32], depths=[1, 1], layer_type="basic"
     )
     vision.hidden_size = 32
-    return from_config(
-        transformers.FastVlmConfig(
-            vision_config=vision, text_config=transformers.Qwen2Config(**TEXT), **INDEX
-        )
-    )
+    return tiny("fast_vlm", vision_config=vision, text_config=QWEN2, **INDEX)()
 
 
 def tiles(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
@@ -171,26 +126,16 @@ def whole_frames(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return with_video(inputs, items, seed)
 
 
-def lines(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """A picture is 28 x 42: two lines of three tokens, each with its end."""
-    line = [words.IMAGE] * 3
-    span = [*line, words.ROW, *line, words.VISION_END]
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), 3, 28, 42, seed=seed)
-        inputs["image_sizes"] = torch.tensor([[28, 42]] * len(items))
-    return inputs
+LINE = [words.IMAGE] * 3
+lines = words.shown([*LINE, words.ROW, *LINE, words.VISION_END], 3, 28, 42, image_sizes=[28, 42])
+"""A picture is 28 x 42: two lines of three tokens, each with its end."""
 
 
 def shots(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """A picture is three tiles of four tokens; a video is a tile for each frame, named."""
-    tile = [words.IMAGE] * 4
-    frames = [
-        token
-        for frame in range(FRAMES)
-        for token in (10 + frame, words.VISION_START, *tile, words.VISION_END)
-    ]
-    spans = {"image": [words.VISION_START, *tile * 3, words.VISION_END], "video": frames}
+    frame = words.framed(words.IMAGE, 4)
+    frames = [token for number in range(FRAMES) for token in (10 + number, *frame)]
+    spans = {"image": words.framed(words.IMAGE, 12), "video": frames}
     inputs, items = words.prompts(kind, rows, seed, spans.__getitem__)
     count = sum(3 if item == "image" else FRAMES for item in items)
     if count:
@@ -198,29 +143,15 @@ def shots(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return inputs
 
 
-def map_of_four(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """A picture is 32 x 32, of which convolutions leave a map of 2 x 2 or what they are."""
-    span = [words.IMAGE] * 16
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), 3, 32, 32, seed=seed)
-    return inputs
-
-
-PICTURES = ("text", "image", "images")
-WITH_VIDEO = (*PICTURES, "video")
+map_of_four = words.shown([words.IMAGE] * 16, 3, 32, 32)
+"""A picture is 32 x 32, of which convolutions leave a map of 2 x 2 or what they are."""
 
 SPECIES = (
     Species("llava_next", llava_next, tiles, kinds=PICTURES, spread=0.2),
     Species("llava_next_video", llava_next_video, tiles, kinds=WITH_VIDEO, spread=0.2),
     Species("llava_onevision", llava_onevision, single_or_several, kinds=WITH_VIDEO, spread=0.2),
     Species("vipllava", vipllava, single_view, kinds=PICTURES),
-    Species(
-        "video_llava",
-        video_llava,
-        whole_frames,
-        kinds=WITH_VIDEO,
-    ),
+    Species("video_llava", video_llava, whole_frames, kinds=WITH_VIDEO),
     Species("mistral3", mistral3, lines, kinds=PICTURES),
     Species("internvl", internvl, shots, kinds=WITH_VIDEO),
     Species("fast_vlm", fast_vlm, map_of_four, kinds=PICTURES, spread=0.2),

@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-import transformers
 
 from . import words
-from .plain import SIDE, TEXT, VISION
-from .plain_idefics import IDS
-from .plain_llava import INDEX, PICTURES, from_config
+from .mrope import rope
+from .plain import IDS, INDEX, PICTURES, PIXTRAL, QWEN2, SIDE, SQUARE, TEXT, VISION
 from .species import Species
+from .tiny import tiny
 
 PAGE = 128
 """Pixels of a side of what SAM reads: its 8 x 8 patches become 2 x 2."""
@@ -28,131 +27,67 @@ QUERIES = 144
 """Queries of DeepSeek-OCR 2, whatever the picture."""
 
 
-def eager_experts(model: Any) -> Any:
-    model.set_experts_implementation("eager")
-    return model
+QWEN3 = {**TEXT, "model_type": "qwen3", "head_dim": 8}
+got_ocr2 = tiny("got_ocr2", text_config=QWEN2, vision_config=SAM, image_seq_length=4, **INDEX)
+pp_chart2table = tiny(
+    "pp_chart2table", text_config=QWEN2, vision_config=SAM, image_seq_length=4, **INDEX
+)
+lighton_ocr = tiny("lighton_ocr", text_config=QWEN3, vision_config=PIXTRAL, **IDS)
+qianfan_ocr = tiny(
+    "qianfan_ocr", text_config=QWEN3, vision_config=SQUARE, image_seq_length=4, **IDS
+)
 
 
-def got_ocr2() -> Any:
-    config = transformers.GotOcr2Config(
-        text_config=transformers.Qwen2Config(**TEXT), vision_config=SAM, image_seq_length=4, **INDEX
-    )
-    return from_config(config)
+def behind_sam(**encoder: Any) -> dict[str, Any]:
+    """A tower whose encoder reads what SAM saw."""
+    return {"sam_config": {**SAM, "downsample_channels": [8, 16]}, "encoder_config": encoder}
 
 
-def pp_chart2table() -> Any:
-    config = transformers.PPChart2TableConfig(
-        text_config=transformers.Qwen2Config(**TEXT), vision_config=SAM, image_seq_length=4, **INDEX
-    )
-    return from_config(config)
-
-
-def lighton_ocr() -> Any:
-    vision = transformers.PixtralVisionConfig(**{**VISION, "image_size": 56})
-    config = transformers.LightOnOcrConfig(
-        text_config=transformers.Qwen3Config(**TEXT, head_dim=8), vision_config=vision, **IDS
-    )
-    return from_config(config)
-
-
-def qianfan_ocr() -> Any:
-    config = transformers.QianfanOCRConfig(
-        text_config=transformers.Qwen3Config(**TEXT, head_dim=8),
-        vision_config={**VISION, "image_size": [SIDE, SIDE], "patch_size": [7, 7]},
-        image_seq_length=4,
-        **IDS,
-    )
-    return from_config(config)
-
-
-def deepseek_ocr2() -> Any:
-    encoder = {
-        "vocab_size": 8, "hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
-        "num_attention_heads": 2, "num_key_value_heads": 2,
-    }  # fmt: skip
-    config = transformers.DeepseekOcr2Config(
-        text_config={**TEXT, **EXPERTS},
-        vision_config={
-            "sam_config": {**SAM, "downsample_channels": [8, 16]},
-            "encoder_config": encoder,
-        },
-        **IDS,
-    )
-    return eager_experts(from_config(config))
-
-
-def unlimited_ocr() -> Any:
-    encoder = {**VISION, "hidden_size": 16, "image_size": 32, "patch_size": 16}
-    config = transformers.UnlimitedOcrConfig(
-        text_config={**TEXT, **EXPERTS, "sliding_window": 8},
-        vision_config={
-            "sam_config": {**SAM, "downsample_channels": [8, 16]},
-            "encoder_config": encoder,
-        },
-        **IDS,
-    )
-    return eager_experts(from_config(config))
-
-
-def granite_docling() -> Any:
-    vision = {
+deepseek_ocr2 = tiny(
+    "deepseek_ocr2",
+    text_config={**TEXT, **EXPERTS},
+    vision_config=behind_sam(
+        vocab_size=8, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
+        num_attention_heads=2, num_key_value_heads=2,
+    ),
+    **IDS,
+)  # fmt: skip
+unlimited_ocr = tiny(
+    "unlimited_ocr",
+    text_config={**TEXT, **EXPERTS, "sliding_window": 8},
+    vision_config=behind_sam(**{**VISION, "hidden_size": 16, "image_size": 32, "patch_size": 16}),
+    **IDS,
+)
+granite_docling = tiny(
+    "granite_docling",
+    text_config={**TEXT, "attention_multiplier": 0.35, "residual_multiplier": 1.0},
+    vision_config={
         **VISION, "out_hidden_size": TEXT["hidden_size"], "scale_factor": 2,
         "deepstack_visual_indexes": [0, 1],
-    }  # fmt: skip
-    config = transformers.GraniteDoclingConfig(
-        text_config={**TEXT, "attention_multiplier": 0.35, "residual_multiplier": 1.0},
-        vision_config=vision,
-        **IDS,
-    )
-    return from_config(config)
-
-
-def minicpm_ocr() -> Any:
-    text = {
+    },
+    **IDS,
+)  # fmt: skip
+minicpm_ocr = tiny(
+    "minicpm_ocr",
+    text_config={
         **TEXT, "model_type": "qwen3_5_text", "head_dim": 8,
         "layer_types": ["linear_attention", "full_attention", "linear_attention"],
         "linear_num_key_heads": 2, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
         "linear_value_head_dim": 8, "linear_conv_kernel_dim": 3,
-        "rope_parameters": {
-            "rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0,
-            "mrope_section": [2, 1, 1],
-        },
-    }  # fmt: skip
-    config = transformers.MiniCPMOcrConfig(
-        text_config=text,
-        vision_config=VISION,
-        insert_layer_id=0,
-        video_token_id=words.VIDEO,
-        **IDS,
-    )
-    return from_config(config)
+        "rope_parameters": rope(2, 1, 1, partial_rotary_factor=1.0),
+    },
+    vision_config=VISION,
+    insert_layer_id=0,
+    video_token_id=words.VIDEO,
+    **IDS,
+)  # fmt: skip
 
-
-def pages(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """A picture is one page of four tokens, between two marks."""
-    span = [words.VISION_START, *[words.IMAGE] * 4, words.VISION_END]
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), 3, PAGE, PAGE, seed=seed)
-    return inputs
-
-
-def merged(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """A picture is 28 x 42: 4 x 6 patches, merged two by two."""
-    inputs, items = words.prompts(kind, rows, seed, lambda item: [words.IMAGE] * 6)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), 3, 28, 42, seed=seed)
-        inputs["image_sizes"] = torch.tensor([[28, 42]] * len(items))
-    return inputs
-
-
-def three_tiles(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """A picture is three tiles of four tokens."""
-    span = [words.VISION_START, *[words.IMAGE] * 12, words.VISION_END]
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        inputs["pixel_values"] = words.pixels(3 * len(items), 3, SIDE, SIDE, seed=seed)
-    return inputs
+pages = words.shown(words.framed(words.IMAGE, 4), 3, PAGE, PAGE)
+"""A picture is one page of four tokens, between two marks."""
+merged = words.shown([words.IMAGE] * 6, 3, 28, 42, image_sizes=[28, 42])
+"""A picture is 28 x 42: 4 x 6 patches, merged two by two."""
+three_tiles = words.shown(words.framed(words.IMAGE, 12), 3, SIDE, SIDE, each=3)
+"""A picture is three tiles of four tokens."""
 
 
 def queried(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
@@ -201,7 +136,7 @@ def tile_rows(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
 
 def packed(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """A picture is 4 x 4 patches in one line with those of all others, merged two by two."""
-    span = [words.VISION_START, *[words.IMAGE] * 4, words.VISION_END]
+    span = words.framed(words.IMAGE, 4)
     inputs, items = words.prompts(kind, rows, seed, lambda item: span)
     if items:
         inputs["pixel_values"] = words.pixels(1, 3, 7, 7 * 16 * len(items), seed=seed)
@@ -219,9 +154,7 @@ SPECIES = (
         "unlimited_ocr", unlimited_ocr, newlines, kinds=PICTURES, group="sliding",
         refused="has reference_sliding_attention layers",
     ),
-    Species(
-        "granite_docling", granite_docling, tile_rows, kinds=PICTURES, spread=0.2,
-    ),
+    Species("granite_docling", granite_docling, tile_rows, kinds=PICTURES, spread=0.2),
     Species(
         "minicpm_ocr", minicpm_ocr, packed, kinds=PICTURES, group="recurrent",
         trees=False,

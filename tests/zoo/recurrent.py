@@ -8,24 +8,19 @@ from typing import Any
 import torch
 
 from . import words
+from .plain import PICTURES
 from .sliding import GRID, PATCH, WINDOW, muse_inputs
 from .species import Species
 from .tiny import TEXT, VISION, tiny
 
-PICTURES = ("text", "image", "images")
 FOUR = {**TEXT, "num_hidden_layers": 4}
 
 
-def lfm2_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """Pictures of 4 x 4 patches with their shapes and a mask; every fourth is a token."""
-    span = [words.VISION_START, *[words.IMAGE] * (GRID**2 // 4), words.VISION_END]
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), GRID**2, 3 * PATCH**2, seed=seed)
-        inputs["spatial_shapes"] = torch.tensor([[GRID, GRID]] * len(items))
-        inputs["pixel_attention_mask"] = torch.ones(len(items), GRID**2, dtype=torch.long)
-    return inputs
-
+lfm2_inputs = words.shown(
+    words.framed(words.IMAGE, GRID**2 // 4), GRID**2, 3 * PATCH**2, spatial_shapes=[GRID, GRID],
+    pixel_attention_mask=[1] * GRID**2,
+)  # fmt: skip
+"""Pictures of 4 x 4 patches with their shapes and a mask; every fourth is a token."""
 
 CANVAS = 8
 """Patches a side of a picture of MiniCPM-V; every sixteenth is a token."""
@@ -36,7 +31,7 @@ def minicpm_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any
 
     def span(item: str) -> list[int]:
         token, views = (words.VIDEO, 2) if item == "video" else (words.IMAGE, 1)
-        return [words.VISION_START, *[token] * (CANVAS**2 // 16), words.VISION_END] * views
+        return words.framed(token, CANVAS**2 // 16) * views
 
     inputs, items = words.prompts(kind, rows, seed, span)
     if model.config.model_type == "minicpmv4_7":
@@ -71,15 +66,10 @@ MARKS: dict[str, Any] = {
 }  # fmt: skip
 
 
-def nemotron_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """Patches of all pictures with their grids; every fourth is a token."""
-    span = [words.VISION_START, *[words.IMAGE] * (GRID**2 // 4), words.VISION_END]
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items) * GRID**2, 3 * PATCH**2, seed=seed)
-        inputs["image_grid_hw"] = torch.tensor([[GRID, GRID]] * len(items))
-    return inputs
-
+nemotron_inputs = words.shown(
+    words.framed(words.IMAGE, GRID**2 // 4), 3 * PATCH**2, each=GRID**2, image_grid_hw=[GRID, GRID]
+)
+"""Patches of all pictures with their grids; every fourth is a token."""
 
 NEMOTRON: dict[str, Any] = {
     "text_config": {
@@ -99,7 +89,7 @@ NEMOTRON: dict[str, Any] = {
 
 def inkling_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     """Pictures of 2 x 2 patches of 8 pixels; each patch is a token."""
-    span = [words.VISION_START, *[words.IMAGE] * 4, words.VISION_END]
+    span = words.framed(words.IMAGE, 4)
     inputs, items = words.prompts(kind, rows, seed, lambda item: span)
     if items:
         patches = 4 * len(items)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from . import words
+from .plain import PICTURES
 from .species import Species
 from .tiny import TEXT, VISION, takes, tiny
 
@@ -27,22 +28,16 @@ GEMMA: dict[str, Any] = {
 """Pictures of 16 patches, pooled to 4 tokens."""
 
 
-def gemma3_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """Pictures of 4 tokens between marks; `token_type_ids` say which tokens see each other."""
-    span = [words.VISION_START, *[words.IMAGE] * 4, words.VISION_END]
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    inputs["token_type_ids"] = (inputs["input_ids"] == words.IMAGE).long()
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), COLOURS, SIDE, SIDE, seed=seed)
-    return inputs
+gemma3_inputs = words.shown(
+    words.framed(words.IMAGE, 4), COLOURS, SIDE, SIDE, types="token_type_ids"
+)
+"""Pictures of 4 tokens between marks; `token_type_ids` say which tokens see each other."""
 
 
 def gemma3(model_type: str) -> Species:
     text = {**SLIDING, "query_pre_attn_scalar": 8}
     build = tiny(model_type, text_config=text, vision_config=VISION, **GEMMA)
-    return Species(
-        model_type, build, gemma3_inputs, ("text", "image", "images"), "sliding",
-    )  # fmt: skip
+    return Species(model_type, build, gemma3_inputs, PICTURES, "sliding")
 
 
 def places(grid: int) -> torch.Tensor:
@@ -63,7 +58,7 @@ def patched(grid: int, tokens: int, width: int) -> Any:
     def inputs_of(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
         def span(item: str) -> list[int]:
             token, views = (words.VIDEO, 2) if item == "video" else (words.IMAGE, 1)
-            return [words.VISION_START, *[token] * tokens, words.VISION_END] * views
+            return words.framed(token, tokens) * views
 
         inputs, items = words.prompts(kind, rows, seed, span)
         inputs["mm_token_type_ids"] = words.types_of(inputs["input_ids"])
@@ -95,15 +90,11 @@ PER_LAYER: dict[str, Any] = {
 """Inputs of each layer, made from ids, and two layers that share the keys of those before."""
 
 
-def llama4_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """Pictures of one tile; every fourth patch is a token."""
-    tokens = GRID**2 // 4
-    span = [words.VISION_START, words.THUMBNAIL, *[words.IMAGE] * tokens, words.VISION_END]
-    inputs, items = words.prompts(kind, rows, seed, lambda item: span)
-    if items:
-        inputs["pixel_values"] = words.pixels(len(items), COLOURS, SIDE, SIDE, seed=seed)
-    return inputs
-
+llama4_inputs = words.shown(
+    [words.VISION_START, words.THUMBNAIL, *[words.IMAGE] * (GRID**2 // 4), words.VISION_END],
+    COLOURS, SIDE, SIDE,
+)  # fmt: skip
+"""Pictures of one tile; every fourth patch is a token."""
 
 LLAMA4: dict[str, Any] = {
     "text_config": {
@@ -127,7 +118,7 @@ def muse_inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
 
     def span(item: str) -> list[int]:
         if item == "image":
-            return [words.VISION_START, *[words.IMAGE] * tokens, words.VISION_END]
+            return words.framed(words.IMAGE, tokens)
         pair = [words.VIDEO] * tokens
         return [words.VISION_START, *pair, words.SEPARATOR, *pair, words.VISION_END]
 
@@ -169,7 +160,6 @@ def sliding(
     return Species(model_type, build, inputs, kinds, "sliding", **more)
 
 
-PICTURES = ("text", "image", "images")
 SPECIES = (
     gemma3("gemma3"),
     gemma3("shieldgemma2"),
@@ -178,16 +168,10 @@ SPECIES = (
         tiny(
             "gemma4",
             text_config={
-                **SLIDING,
-                **PER_LAYER,
-                "num_global_key_value_heads": 2,
-                "global_head_dim": 8,
+                **SLIDING, **PER_LAYER, "num_global_key_value_heads": 2, "global_head_dim": 8,
             },
             vision_config={
-                **VISION,
-                "num_key_value_heads": 2,
-                "head_dim": 16,
-                "pooling_kernel_size": 2,
+                **VISION, "num_key_value_heads": 2, "head_dim": 16, "pooling_kernel_size": 2,
                 "position_embedding_size": 16,
             },
             audio_config=None,
@@ -202,11 +186,8 @@ SPECIES = (
             "gemma4_unified",
             text_config={**SLIDING, "num_global_key_value_heads": 2, "global_head_dim": 8},
             vision_config={
-                "patch_size": PATCH,
-                "pooling_kernel_size": 2,
-                "mm_embed_dim": 32,
-                "mm_posemb_size": 16,
-                "output_proj_dims": 32,
+                "patch_size": PATCH, "pooling_kernel_size": 2, "mm_embed_dim": 32,
+                "mm_posemb_size": 16, "output_proj_dims": 32,
             },
             audio_config={"audio_embed_dim": 32},
             **GEMMA4,
@@ -214,12 +195,7 @@ SPECIES = (
         patched(2, 4, COLOURS * (2 * PATCH) ** 2),
         (*PICTURES, "video"),
     ),
-    sliding(
-        "llama4",
-        tiny("llama4", **LLAMA4),
-        llama4_inputs,
-        PICTURES,
-    ),
+    sliding("llama4", tiny("llama4", **LLAMA4), llama4_inputs, PICTURES),
     sliding(
         "muse_glimmer",
         tiny("muse_glimmer", text_config=MUSE_TEXT, **MUSE),
@@ -232,4 +208,4 @@ SPECIES = (
         muse_inputs,
         (*PICTURES, "video"),
     ),
-)
+)  # fmt: skip

@@ -62,14 +62,7 @@ def gemma3n() -> Any:
         return BUILD()
 
 
-def inputs(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
-    """Pictures of 4 tokens between marks."""
-    span = [words.VISION_START, *[words.IMAGE] * TOKENS, words.VISION_END]
-    made, items = words.prompts(kind, rows, seed, lambda item: span)
-    made["token_type_ids"] = words.types_of(made["input_ids"])
-    if items:
-        made["pixel_values"] = words.pixels(len(items), COLOURS, SIDE, SIDE, seed=seed)
-    return made
-
+inputs = words.shown(words.framed(words.IMAGE, TOKENS), COLOURS, SIDE, SIDE, types="token_type_ids")
+"""Pictures of 4 tokens between marks."""
 
 SPECIES = (Species("gemma3n", gemma3n, inputs, PICTURES, "sliding"),)

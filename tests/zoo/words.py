@@ -71,3 +71,33 @@ def types_of(ids: torch.Tensor) -> torch.Tensor:
 def pixels(count: int, *shape: int, seed: int) -> Any:
     """Random pixels of so many pictures, `[count, *shape]` fp64."""
     return torch.randn(count, *shape, generator=generator(seed + 77), dtype=torch.float64)
+
+
+def framed(placeholder: int, count: int) -> list[int]:
+    """So many placeholders between two marks."""
+    return [VISION_START, *[placeholder] * count, VISION_END]
+
+
+def shown(
+    span: Sequence[int], *shape: int, each: int = 1, types: str = "", **fields: Any
+) -> Callable[[Any, str, int, int], dict[str, Any]]:
+    """Inputs of prompts whose pictures are all of one size.
+
+    Args:
+        span: ids that stand for a picture.
+        shape: of the pixels of a part of a picture.
+        each: parts that a picture has.
+        types: name of the input that says which tokens are a picture's, if there is one.
+        fields: other inputs, by their values of one picture.
+    """
+
+    def made(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
+        inputs, items = prompts(kind, rows, seed, lambda item: span)
+        if types:
+            inputs[types] = types_of(inputs["input_ids"])
+        if count := len(items):
+            inputs["pixel_values"] = pixels(count * each, *shape, seed=seed)
+            inputs |= {name: torch.tensor([value] * count) for name, value in fields.items()}
+        return inputs
+
+    return made
