@@ -14,9 +14,9 @@ from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
+from commands import Run, records, run
 from documents import paper
 from documents.reading import words
-from e2e.test_cli_parse import Run, records, run
 
 __all__ = ["run"]
 

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
+from commands import run
 from tasks.fixtures import clip, draft_folder, poor_folder, target_folder
 from tasks.painters import camera_folder, painter_folder
 
@@ -12,6 +13,7 @@ __all__ = [
     "draft_folder",
     "painter_folder",
     "poor_folder",
+    "run",
     "target_folder",
 ]
 

@@ -2,46 +2,17 @@
 
 from __future__ import annotations
 
-import io
-import json
-import os
 import re
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 
+from commands import Run, Terminal, records, start, wait_for
 from sooner.cli.main import main
 from tasks import videos
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line in this process, through the function that the script calls."""
-
-    def call(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        assert "Traceback" not in output.err
-        return Outcome(int(left.value.code or 0), output.out, output.err)
-
-    return call
 
 
 @pytest.fixture
@@ -63,15 +34,6 @@ def folder(tmp_path: Path) -> Path:
     return made
 
 
-def records(path: Path) -> list[dict]:
-    return [json.loads(line) for line in path.read_text().splitlines()]
-
-
-def lines_of(outcome: Outcome) -> list[str]:
-    """Error lines: one for each thing that went wrong."""
-    return [line for line in outcome.err.splitlines() if line.startswith("sooner: ")]
-
-
 def test_text_is_streamed_and_summed_up(
     run: Run, clip: Path, models: list[object], tmp_path: Path
 ) -> None:
@@ -86,13 +48,6 @@ def test_text_is_streamed_and_summed_up(
         assert phrase in done.err
     assert "loading models" in done.err
     assert "vision and prefill" in done.err
-
-
-class Terminal(io.StringIO):
-    """Both streams of a terminal, as they mix on the screen."""
-
-    def isatty(self) -> bool:
-        return True
 
 
 def test_on_a_terminal_the_text_is_tinted_and_whole(
@@ -155,7 +110,7 @@ def test_a_bad_file_does_not_stop_the_rest(
     done = run("caption", tmp_path / "gone.mp4", folder, *models, "-o", output)
     assert done.code == 2
     assert len(records(output)) == 3
-    complaints = lines_of(done)
+    complaints = done.errors
     assert len(complaints) == 3
     for phrase in ("gone.mp4' does not exist", "a_broken.mp4' is not a video", "has only sound"):
         assert sum(phrase in line for line in complaints) == 1
@@ -183,14 +138,10 @@ def test_unexpected_errors_are_a_single_line_too(
         (["gone.mp4"], "does not exist"),
         (["CLIP", "--method", "specultive"], "did you mean 'speculative'"),
         (["CLIP", "--metod", "plain"], "--method"),
-        (["CLIP", "--num-draft-tokens", "0"], "num_draft_tokens is 0"),
         (["CLIP", "--num-draft-tokens", "some"], "num_draft_tokens is 'some'"),
-        (["CLIP", "--frames", "0"], "frames is 0"),
         (["CLIP", "--frames", "many"], "'--frames'"),
         (["CLIP", "--frames", "2", "--fps", "1"], "contradict"),
-        (["CLIP", "--temperature", "-1"], "temperature is -1"),
         (["CLIP", "--model", "./gone"], "'./gone' does not exist"),
-        (["CLIP", "--device", "gpu"], "unknown device 'gpu'"),
         (["CLIP", "-o", "no/such/folder/out.jsonl"], "can't be written"),
     ],
 )
@@ -199,18 +150,9 @@ def test_wrong_use_is_a_single_line(
 ) -> None:
     done = run("caption", *(clip if part == "CLIP" else part for part in arguments))
     assert done.code == 2
-    (line,) = lines_of(done)
+    (line,) = done.errors
     assert message in line
     assert done.out == ""
-
-
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
-    command = [sys.executable, "-m", "sooner.cli", *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "2"},
-    )  # fmt: skip
 
 
 @pytest.mark.slow
@@ -220,11 +162,7 @@ def test_interrupted_between_files(folder: Path, models: list[object], tmp_path:
     for index in range(40):
         videos.write(folder / f"more{index}.avi", "mjpeg", 4 + index, pixel_format="yuvj420p")
     process = start("caption", folder, *models, "-o", output)
-    deadline = time.monotonic() + 180
-    while not (output.exists() and output.read_bytes().count(b"\n") >= 2):
-        assert time.monotonic() < deadline, "nothing was finished"
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.01)
+    wait_for(process, lambda: output.exists() and output.read_bytes().count(b"\n") >= 2)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=180)
     assert process.returncode == 130
@@ -265,7 +203,7 @@ def test_a_draft_head_generates_the_same(run: Run, tmp_path: Path) -> None:
     done = run("caption", "--sample", *options, "--compare", "-o", tmp_path / "out.jsonl")
     assert done.code == 0
     assert "parity: identical" in done.err
-    record = json.loads((tmp_path / "out.jsonl").read_text())
+    (record,) = records(tmp_path / "out.jsonl")
     assert record["method"] == "eagle"
     other = run("caption", "--sample", *options, "--method", "speculative")
     assert other.code != 0

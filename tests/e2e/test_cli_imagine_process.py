@@ -3,31 +3,19 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import av
 import numpy as np
 import pytest
 
+from commands import start, wait_for
 from sooner.tasks.imagine.progress import GREY
 from tasks import videos
 from tasks.painters import camera
 
 pytestmark = pytest.mark.slow
-
-
-def start(*arguments: object) -> subprocess.Popen[str]:
-    """The command in a process of its own."""
-    command = [sys.executable, "-m", "sooner.cli", "imagine", *map(str, arguments)]
-    return subprocess.Popen(
-        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
 
 
 def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
@@ -36,14 +24,10 @@ def test_ctrl_c_in_the_middle(tmp_path: Path) -> None:
     clip = videos.write(tmp_path / "clip.mkv", "mpeg4", 10, (96, 96))
     steps, out = tmp_path / "steps", tmp_path / "out"
     out.mkdir()
-    process = start("--continue", clip, "--model", model, "--method", "plain", "--threads", 1,
-                    "--preview-dir", steps, "--preview-every", 8, "--keep-partial",
-                    "-o", out / "a.mp4")  # fmt: skip
-    deadline = time.monotonic() + 120
-    while not (steps.is_dir() and len(list(steps.glob("step-*.png"))) > 1):
-        assert time.monotonic() < deadline, "nothing was drawn"
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.05)
+    options = ["--method", "plain", "--threads", 1, "--preview-dir", steps, "--preview-every", 8]
+    call = ("imagine", "--continue", clip, "--model", model, *options, "--keep-partial")
+    process = start(*call, "-o", out / "a.mp4")
+    wait_for(process, lambda: steps.is_dir() and len(list(steps.glob("step-*.png"))) > 1)
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=120)
     assert process.returncode == 130, err

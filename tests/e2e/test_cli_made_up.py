@@ -11,14 +11,12 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from e2e.test_cli_parse import Run, records, run
+from commands import Run, records
 from sooner import miniatures
 from sooner.miniatures import MADE_UP
 from tasks.videos import write
 
 pytestmark = pytest.mark.slow
-
-__all__ = ["run"]
 
 
 def lines(text: str) -> list[str]:
@@ -34,8 +32,7 @@ def test_caption(run: Run, tmp_path: Path) -> None:
     other = write(tmp_path / "other.mp4", frames=8)
     output = tmp_path / "out.jsonl"
     done = run("caption", mine, other, "--max-new-tokens", 8, "-o", output)
-    captions = [json.loads(line) for line in output.read_text().splitlines()]
-    assert [is_noted(record) for record in captions] == [False, True]
+    assert [is_noted(record) for record in records(output)] == [False, True]
     (line,) = lines(done.err)
     assert line.strip().startswith("the bundled video miniature")
     assert line.endswith("name a model with --model")

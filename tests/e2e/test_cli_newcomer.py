@@ -11,8 +11,9 @@ import pytest
 from typer.testing import CliRunner
 
 import tiny
+from commands import Run
 from serve.spoken import byte_level
-from sooner.cli.main import app, main
+from sooner.cli.main import app
 from sooner.errors import SoonerError
 from sooner.methods import checks, trained
 from sooner.tasks import model_types
@@ -22,14 +23,11 @@ from sooner.tasks.parse.loading import load_parser
 README = Path(__file__).parents[2] / "README.md"
 
 
-def fails(capsys: pytest.CaptureFixture[str], *arguments: object) -> str:
+def fails(run: Run, *arguments: object) -> str:
     """The one line by which a command line is refused."""
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    assert left.value.code == 2
-    line = capsys.readouterr().err.strip().splitlines()[-1]
-    assert line.startswith("sooner: ")
-    return line
+    done = run(*arguments)
+    assert done.code == 2
+    return done.errors[-1]
 
 
 @pytest.fixture
@@ -40,20 +38,18 @@ def text_model(tmp_path: Path) -> Path:
     return folder
 
 
-def test_a_file_for_another_command_names_that_command(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
+def test_a_file_for_another_command_names_that_command(run: Run, tmp_path: Path) -> None:
     for name in ("x.mp4", "x.webm"):
         (tmp_path / name).write_bytes(b"")
-        line = fails(capsys, "parse", tmp_path / name, "-o", tmp_path / "out")
+        line = fails(run, "parse", tmp_path / name, "-o", tmp_path / "out")
         assert line.endswith(f"is a video; caption it: sooner caption {tmp_path / name}")
         assert ".bmp" not in line
     for name in ("x.pdf", "x.png"):
         (tmp_path / name).write_bytes(b"")
-        line = fails(capsys, "caption", tmp_path / name, "--model", "org/any")
+        line = fails(run, "caption", tmp_path / name, "--model", "org/any")
         assert f"sooner parse {tmp_path / name}" in line
     (tmp_path / "x.txt").write_bytes(b"")
-    assert "no document by its name" in fails(capsys, "parse", tmp_path / "x.txt", "-o", "out")
+    assert "no document by its name" in fails(run, "parse", tmp_path / "x.txt", "-o", "out")
 
 
 @pytest.mark.parametrize("load", [load_pair, load_parser])

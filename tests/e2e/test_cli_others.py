@@ -9,33 +9,23 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
+from commands import Run
 from sooner import __version__
 from sooner.cli import main as entry
-from sooner.cli.main import app, main
-
-
-def code_of(*arguments: object) -> int:
-    with pytest.raises(SystemExit) as left:
-        main([str(argument) for argument in arguments])
-    return int(left.value.code or 0)
+from sooner.cli.main import app
 
 
 @pytest.mark.parametrize("method", ["plain", "prompt-lookup", "speculative"])
 def test_verify(
-    clip: Path,
-    target_folder: Path,
-    poor_folder: Path,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    method: str,
+    run: Run, clip: Path, target_folder: Path, poor_folder: Path, tmp_path: Path, method: str
 ) -> None:
     report = tmp_path / "report.json"
-    code = code_of(
+    done = run(
         "verify", clip, "--method", method, "--model", target_folder, "--draft", poor_folder,
         "--frames", 4, "--max-new-tokens", 12, "--json", report,
     )  # fmt: skip
-    assert code == 0
-    assert f"{method} (exact): identical, 12 tokens" in capsys.readouterr().out
+    assert done.code == 0
+    assert f"{method} (exact): identical, 12 tokens" in done.out
     (record,) = json.loads(report.read_text())
     assert record["verdict"] == "identical"
     assert record["candidate_ids"] == record["reference_ids"]
@@ -43,38 +33,34 @@ def test_verify(
 
 
 def test_verify_exits_with_1_on_a_bug(
-    clip: Path,
-    target_folder: Path,
-    capsys: pytest.CaptureFixture[str],
-    monkeypatch: pytest.MonkeyPatch,
+    run: Run, clip: Path, target_folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A method that changes one token is caught."""
     from sooner.tasks import verify
 
-    run = verify.run
+    real = verify.run
 
     def altered(*args: object, **kwargs: object) -> tuple:
-        made, text = run(*args, **kwargs)  # type: ignore[arg-type]
+        made, text = real(*args, **kwargs)  # type: ignore[arg-type]
         made.tokens[0][5] = (made.tokens[0][5] + 1) % 100
         return made, text
 
     monkeypatch.setattr(verify, "run", altered)
-    code = code_of("verify", clip, "--model", target_folder, "--frames", 4, "--max-new-tokens", 8)
-    assert code == 1
-    out = capsys.readouterr().out
-    assert "bug: token 5 is" in out
-    assert "top-2 gap" in out
+    done = run("verify", clip, "--model", target_folder, "--frames", 4, "--max-new-tokens", 8)
+    assert done.code == 1
+    assert "bug: token 5 is" in done.out
+    assert "top-2 gap" in done.out
 
 
-def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
-    assert code_of("doctor") == 0
-    out = capsys.readouterr().out
+def test_doctor(run: Run) -> None:
+    done = run("doctor")
+    assert done.code == 0
     for phrase in (__version__, torch.__version__, "threads", "h264", "video", "extras", "dev"):
-        assert phrase in out
+        assert phrase in done.out
 
 
 def test_train_goes_on_where_it_stopped(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recipe of four steps, stopped after two, then resumed to its checkpoint."""
     from sooner_lab.worlds.video import architecture, card, recipe
@@ -86,11 +72,13 @@ def test_train_goes_on_where_it_stopped(
     monkeypatch.setattr(recipe, "RECIPES", {"target": small, "draft": small})
     monkeypatch.setattr(card, "write", lambda folder, *args: folder)
     command = ("train", "miniature", "video", "--out", tmp_path, "--part", "draft", "--quiet")
-    assert code_of(*command, "--stop-after", 2) == 0
-    assert "--resume goes on" in capsys.readouterr().out
+    stopped = run(*command, "--stop-after", 2)
+    assert stopped.code == 0
+    assert "--resume goes on" in stopped.out
     assert not (tmp_path / "target").exists()
-    assert code_of(*command) == 0
-    assert "checkpoint" in capsys.readouterr().out
+    done = run(*command)
+    assert done.code == 0
+    assert "checkpoint" in done.out
     assert (tmp_path / "draft" / "checkpoint" / "model.safetensors").is_file()
 
 
@@ -104,22 +92,20 @@ def test_train_goes_on_where_it_stopped(
         (["train", "miniature", "video", "--part", "traget"], "did you mean 'target'"),
     ],
 )
-def test_wrong_use(
-    capsys: pytest.CaptureFixture[str], arguments: list[str], message: str, tmp_path: Path
-) -> None:
-    assert code_of(*arguments) == 2
-    output = capsys.readouterr()
-    assert message in output.err
-    assert len(output.err.strip().splitlines()) == 1
-    assert output.out == ""
+def test_wrong_use(run: Run, arguments: list[str], message: str) -> None:
+    done = run(*arguments)
+    assert done.code == 2
+    assert message in done.err
+    assert len(done.err.strip().splitlines()) == 1
+    assert done.out == ""
 
 
-def test_interrupt_and_broken_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interrupt(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     def interrupted(*args: object, **kwargs: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(entry.doctor, "versions", interrupted)
-    assert code_of("doctor") == 130
+    assert run("doctor").code == 130
 
 
 @pytest.mark.parametrize(

@@ -7,41 +7,16 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
 
-from sooner.cli.main import main
+from commands import Run, records
 from sooner.cli.parse_options import ParseOptions
 from sooner.errors import SoonerError
 from sooner.tasks.parse import ParseSettings
 from tasks.drafting import pdf, picture
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    """Runs the command line in this process, through the function that the script calls."""
-
-    def call(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([str(argument) for argument in arguments])
-        output = capsys.readouterr()
-        assert "Traceback" not in output.err
-        return Outcome(int(left.value.code or 0), output.out, output.err)
-
-    return call
 
 
 @pytest.fixture
@@ -59,19 +34,11 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
-def records(out: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (out / "manifest.jsonl").read_text().splitlines()]
-
-
-def errors(outcome: Outcome) -> list[str]:
-    return [line for line in outcome.err.splitlines() if line.startswith("sooner: ")]
-
-
 def test_a_tree_is_parsed(run: Run, tree: Path, tmp_path: Path, how: list[object]) -> None:
     out = tmp_path / "out"
     done = run("parse", tree, "-o", out, *how, "--format", "md,json,html")
     assert done.code == 0
-    assert errors(done) == []
+    assert done.errors == []
     assert "loading models" in done.err
     assert "[4/4] sub/paper.pdf page 3: " in done.err
     assert "mode: exact" in done.err
@@ -123,9 +90,9 @@ def test_failures_are_reported_and_counted(
     out = tmp_path / "out"
     done = run("parse", tree, "-o", out, *how, "--quiet")
     assert done.code == 2
-    assert done.err.splitlines() == errors(done)
+    assert done.err.splitlines() == done.errors
     # The total is of the documents opened so far, which is a matter of moments.
-    assert [re.sub(r"/\d+\+\]", "/N+]", line) for line in errors(done)] == [
+    assert [re.sub(r"/\d+\+\]", "/N+]", line) for line in done.errors] == [
         "sooner: [1/N+] cut.pdf: FAILED, is truncated",
         "sooner: [2/N+] dot.png page 1: FAILED, is 1 x 1 px, too small to hold text (at least 8 "
         "px a side)",
@@ -152,7 +119,7 @@ def test_ctrl_c_prints_how_to_go_on(
         patch.setattr(PageParser, "__call__", interrupted)
         done = run("parse", tree / "sub", "-o", out, *how)
     assert done.code == 130
-    (line,) = errors(done)
+    (line,) = done.errors
     assert line.startswith("sooner: interrupted: 1 of 3 pages parsed")
     assert line.endswith("; the same command goes on there")
     assert "2 of 2 pages parsed" in run("parse", tree / "sub", "-o", out, *how).err
@@ -221,7 +188,7 @@ def test_a_model_s_folder_sets_the_prompt_and_the_page_size(
     (model / "sooner.json").write_text('{"parse": {"size": "large"}}')
     broken = run("parse", tree / "sub", "-o", out, *how)
     assert broken.code == 2
-    assert "sooner.json' can't be used" in errors(broken)[0]
+    assert "sooner.json' can't be used" in broken.errors[0]
 
 
 def test_trees_and_length_are_set_on_the_command_line(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -14,10 +13,8 @@ import pytest
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
 
+from commands import Run, records
 from documents import layouts, paper
-from e2e.test_cli_parse import Run, errors, records, run
-
-__all__ = ["run"]
 
 NOT_VERIFIED = "not verified by a model; name one with --model"
 
@@ -62,7 +59,7 @@ def test_wrong_places_and_parts_are_reported_in_a_line(
 ) -> None:
     done = run("parse", manual, "-o", manual)
     assert done.code == 2
-    assert errors(done) == [
+    assert done.errors == [
         f"sooner: output '{manual}' is a file; name a folder, it is made if need be"
     ]
     shards = [run("parse", manual, "-o", tmp_path / "out", "--shard", f"{n}/2") for n in (1, 2)]
@@ -74,9 +71,8 @@ def test_wrong_places_and_parts_are_reported_in_a_line(
 
 
 @pytest.mark.slow
-def test_it_needs_no_torch_and_no_more_than_two_seconds(manual: Path, tmp_path: Path) -> None:
-    """In a process of its own, start included; seconds of the processor, which are those of the
-    clock where nothing else runs."""
+def test_it_needs_no_torch(manual: Path, tmp_path: Path) -> None:
+    """In a process of its own."""
     script = (
         "import sys\n"
         "from sooner.cli.main import main\n"
@@ -84,11 +80,8 @@ def test_it_needs_no_torch_and_no_more_than_two_seconds(manual: Path, tmp_path: 
         "finally: print(sorted({'torch', 'transformers', 'onnxruntime'} & set(sys.modules)))\n"
     )
     command = [sys.executable, "-c", script, "parse", str(manual), "-o", str(tmp_path / "out")]
-    before = resource.getrusage(resource.RUSAGE_CHILDREN)
     done = subprocess.run(command, capture_output=True, text=True, check=True)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.stdout.splitlines()[-1] == "[]"
-    assert after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime < 2.0
 
 
 @pytest.mark.slow
@@ -142,5 +135,5 @@ def test_what_needs_a_model_is_refused(
 ) -> None:
     done = run("parse", manual, "-o", tmp_path / "out", *options)
     assert done.code == 2
-    (line,) = errors(done)
+    (line,) = done.errors
     assert line.endswith("name one with --model")

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from sooner.cli.main import main
+from commands import Run, records
 from sooner.models import adapt
 from sooner.sparse.patterns import AShape, Strided
 from sooner.sparse.table import PatternTable
@@ -32,20 +32,16 @@ def patterns(target_folder: Path, tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def caption(
-    clip: Path, target_folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> Any:
+def caption(run: Run, clip: Path, target_folder: Path, tmp_path: Path) -> Any:
     """Runs `sooner caption` on a clip; the record is empty where none was written."""
 
     def call(*arguments: object) -> Captioned:
         output = tmp_path / "out.jsonl"
         usual = ("caption", clip, "--model", target_folder, "--frames", FRAMES,
                  "--max-new-tokens", 6, "-o", output, "--overwrite")  # fmt: skip
-        with pytest.raises(SystemExit) as left:
-            main([str(part) for part in (*usual, *arguments)])
-        lines = output.read_text().splitlines() if output.exists() else []
-        record = json.loads(lines[-1]) if lines else {}
-        return Captioned(int(left.value.code or 0), capsys.readouterr().err, record)
+        done = run(*usual, *arguments)
+        rows = records(output) if output.exists() else []
+        return Captioned(done.code, done.err, rows[-1] if rows else {})
 
     return call
 

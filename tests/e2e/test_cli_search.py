@@ -2,45 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
-from typing import NamedTuple
 
 import pytest
 from PIL import Image
 
-from sooner.cli.main import main
+from commands import Run
 from sooner.sparse.search import run as searching
 from sooner.sparse.table import PatternTable
 from sooner.tasks import search as job
 
 pytestmark = pytest.mark.slow
-
-
-class Outcome(NamedTuple):
-    code: int
-    out: str
-    err: str
-
-    @property
-    def complaints(self) -> list[str]:
-        return [line for line in self.err.splitlines() if line.startswith("sooner: ")]
-
-
-Run = Callable[..., Outcome]
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Run:
-    def call(*arguments: object) -> Outcome:
-        capsys.readouterr()
-        with pytest.raises(SystemExit) as left:
-            main([*map(str, arguments)])
-        output = capsys.readouterr()
-        assert "Traceback" not in output.err
-        return Outcome(int(left.value.code or 0), output.out, output.err)
-
-    return call
 
 
 @pytest.fixture
@@ -84,7 +56,7 @@ def test_ctrl_c_leaves_a_line_and_the_same_command_goes_on(
     monkeypatch.setattr(searching, "survey", broken)
     left = run(*search_args)
     assert left.code == 130
-    assert "interrupted at 1 of 2 layers" in left.complaints[0]
+    assert "interrupted at 1 of 2 layers" in left.errors[0]
     assert not (tmp_path / "patterns.json").exists()
     calls: list[int] = []
     monkeypatch.setattr(searching, "survey", lambda *a: (calls.append(1), real(*a))[1])
@@ -98,9 +70,9 @@ def test_a_sample_too_long_for_the_memory_reports_what_fits(
     monkeypatch.setattr(job, "free_bytes", lambda device: 1e5)
     done = run(*search_args)
     assert done.code == 2
-    assert len(done.complaints) == 1
-    assert "12 frames" in done.complaints[0]
-    assert "fits" in done.complaints[0]
+    assert len(done.errors) == 1
+    assert "12 frames" in done.errors[0]
+    assert "fits" in done.errors[0]
 
 
 @pytest.mark.parametrize(
@@ -119,8 +91,8 @@ def test_wrong_input_is_a_single_line(
     out = [] if "-o" in arguments else ["-o", tmp_path / "p.json"]
     done = run("search", "patterns", *arguments, *out)
     assert done.code == 2
-    assert len(done.complaints) == 1
-    assert message in done.complaints[0]
+    assert len(done.errors) == 1
+    assert message in done.errors[0]
 
 
 def test_attention_is_drawn(run: Run, target_folder: Path, clip: Path, tmp_path: Path) -> None:
@@ -132,4 +104,4 @@ def test_attention_is_drawn(run: Run, target_folder: Path, clip: Path, tmp_path:
         assert drawn.size[0] > 1000
     wrong = run("show", "attention", "--layer", 9, "--head", 0, *arguments, "-o", picture)
     assert wrong.code == 2
-    assert "layer is 9; the model has 2, from 0 to 1" in wrong.complaints[0]
+    assert "layer is 9; the model has 2, from 0 to 1" in wrong.errors[0]
