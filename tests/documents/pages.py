@@ -1,12 +1,14 @@
-"""A page without anything on it, and a line as a text layer has it."""
+"""Pages without anything on them, lines as a text layer has them, and the one page of a file."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from sooner.documents import Line, Page, PageText
+from sooner.documents import Line, Page, PageDraft, PageText, read_pages
+from sooner.documents.drafters import TextLayer
 
 
 def blank(number: int = 1, text: PageText | None = None) -> Page:
@@ -15,3 +17,14 @@ def blank(number: int = 1, text: PageText | None = None) -> Page:
 
 def line(text: str, x: float, y: float) -> Line:
     return Line(text, (x, y, x + 5 * len(text), y + 10), 10.0, 1.0)
+
+
+def only(path: Path, **options: Any) -> Page:
+    (page,) = read_pages(path, **options)
+    assert isinstance(page, Page), page
+    return page
+
+
+def drafted(path: Path, **options: Any) -> PageDraft:
+    """What the text layer's drafter makes of the one page of a file."""
+    return TextLayer()(only(path, **options))

@@ -12,16 +12,10 @@ pytest.importorskip("pypdfium2")
 from reportlab.pdfbase.pdfdoc import PDFArray, PDFDictionary, PDFName, PDFString
 from reportlab.pdfgen.canvas import Canvas
 
+from documents.pages import only
 from documents.reading import markdown
-from sooner.documents import Page, read_pages
 
 FORM = Path(__file__).parent / "data" / "form.pdf"
-
-
-def only(path: Path) -> Page:
-    (page,) = read_pages(path)
-    assert isinstance(page, Page)
-    return page
 
 
 def test_values_and_check_marks_stand_next_to_their_labels(tmp_path: Path) -> None:

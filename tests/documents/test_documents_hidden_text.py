@@ -13,8 +13,8 @@ pytest.importorskip("pypdfium2")
 from reportlab.pdfgen.canvas import Canvas
 
 from documents import paper
-from sooner.documents import Page, PageDraft, read_pages
-from sooner.documents.drafters import TextLayer
+from documents.pages import drafted
+from sooner.documents import Page, read_pages
 
 SEEN = "Everybody can read this line."
 
@@ -49,12 +49,6 @@ def off_the_page(canvas: Canvas) -> None:
 def outside_the_crop_box(canvas: Canvas) -> None:
     canvas.setCropBox((0, 650, 595, 842))
     canvas.drawString(72, 600, "secret")
-
-
-def drafted(path: Path) -> PageDraft:
-    (page,) = read_pages(path)
-    assert isinstance(page, Page)
-    return TextLayer()(page)
 
 
 @pytest.mark.parametrize(

@@ -11,18 +11,13 @@ from reportlab.lib.pagesizes import A4
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
+from documents.pages import drafted
 from documents.paper import HEIGHT, LEFT, PROSE, RIGHT, lines
-from sooner.documents import PageDraft, Region, Resolution, draft_texts, read_pages, to_markdown
-from sooner.documents.drafters import TextLayer
+from sooner.documents import Region, Resolution, draft_texts, to_markdown
 from sooner.documents.illustrations import illustrations, with_illustrations
 from sooner.documents.page import Line, PageText
 
 RED = ImageReader(Image.fromarray(np.full((40, 60, 3), (255, 0, 0), np.uint8)))
-
-
-def drafted(path: Path) -> PageDraft:
-    (page,) = read_pages(path, None, Resolution(dpi=72))
-    return TextLayer()(page)
 
 
 def test_a_picture_stands_between_the_texts_around_it(tmp_path: Path) -> None:
@@ -34,7 +29,7 @@ def test_a_picture_stands_between_the_texts_around_it(tmp_path: Path) -> None:
     canvas.drawImage(RED, 500, 800, 8, 8)  # an icon
     lines(canvas, 72, 300, PROSE)
     canvas.save()
-    draft = drafted(path)
+    draft = drafted(path, resolution=Resolution(dpi=72))
     assert [region.label for region in draft.regions] == ["Text", "Picture", "Text"]
     assert [region.order for region in draft.regions] == [0, 1, 2]
     assert draft.regions[1].bbox == pytest.approx((100, HEIGHT - 560, 300, HEIGHT - 400), abs=2)
@@ -52,7 +47,7 @@ def test_pictures_change_nothing_of_the_text_s_order(tmp_path: Path) -> None:
     before = len(LEFT)
     canvas.drawImage(RED, 80, 500, 150, 120)
     canvas.save()
-    draft = drafted(path)
+    draft = drafted(path, resolution=Resolution(dpi=72))
     texts = [region for region in draft.regions if region.drafts]
     (place,) = [n for n, region in enumerate(draft.regions) if region.label == "Picture"]
     assert texts[0].drafts[0].count("\n") == before - 1

@@ -18,12 +18,7 @@ pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
 
 from documents import paper
-
-
-def only(path: Path, **options: Any) -> Page:
-    (page,) = read_pages(path, **options)
-    assert isinstance(page, Page), page
-    return page
+from documents.pages import only
 
 
 def broken(path: Path, **options: Any) -> BrokenPage:

@@ -11,7 +11,7 @@ pytest.importorskip("bidi")
 
 from documents.reading import markdown, share_in_order, words
 from sooner.documents import Page, read_pages
-from sooner.documents.drafters import FirstOf, TextLayer
+from sooner.documents.drafters import TextLayer
 from sooner.documents.tables import Cell, grid, read_table
 
 DATA = Path(__file__).parent / "data"
@@ -23,19 +23,6 @@ def test_a_draft_has_the_words_that_were_typed(path: Path) -> None:
     assert all(page.text is not None and page.text.good for page in pages)
     text = "\n\n".join(map(markdown, pages))
     assert share_in_order(words(text), words(path.with_suffix(".txt").read_text())) >= 0.97
-
-
-@pytest.mark.parametrize(("name", "degrees"), [("sideways", 270), ("upside-down", 180)])
-def test_a_page_whose_text_is_turned_is_drawn_upright_with_a_note(name: str, degrees: int) -> None:
-    (page,) = read_pages(DATA / f"reportlab-{name}.pdf")
-    assert isinstance(page, Page)
-    assert page.notes == (f"turned by {degrees} degrees, as its text runs",)
-    draft = FirstOf(TextLayer())(page)
-    heading = draft.regions[0].bbox
-    assert heading is not None
-    assert heading[1] < page.height / 4
-    assert heading[2] - heading[0] > heading[3] - heading[1]
-    assert page.crop(heading).min() < 128
 
 
 def test_a_table_keeps_cells_that_go_over_rows_and_columns() -> None:

@@ -171,15 +171,6 @@ def test_an_answer_may_be_cut_off_anywhere() -> None:
             assert all(full.drafts[0].startswith(text) for text in part.drafts)
 
 
-def test_what_came_whole_before_a_cut_stays() -> None:
-    whole = read_layout_json(ANSWER).regions
-    second = ANSWER.index('{"bbox": [5')
-    assert read_layout_json(ANSWER[:second]).regions == whole[:1]
-    inside = read_layout_json(ANSWER[: second + 60]).regions
-    assert inside[0] == whole[0]
-    assert inside[1].bbox == (5, 6, 7, 8)
-
-
 def test_latex_that_was_not_escaped_is_repaired() -> None:
     text = r'[{"bbox": [1, 2, 3, 4], "category": "Formula", "text": "\alpha \frac{1}{2} \nu"}]'
     parse = read_layout_json(text)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sooner.documents import Page, PageDraft, read_pages, to_markdown
+from sooner.documents import Page, PageDraft, to_markdown
 from sooner.documents.drafters import BLANK, OCR, FirstOf, TextLayer
 from sooner.documents.pdf_fonts import Font, font_of
 
@@ -18,17 +18,8 @@ from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
 from documents import layouts, paper
+from documents.pages import drafted, only
 from documents.reading import HAS_PDFTOTEXT, in_order, markdown, pdftotext, words
-
-
-def only(path: Path) -> Page:
-    (page,) = read_pages(path)
-    assert isinstance(page, Page), page
-    return page
-
-
-def drafted(path: Path) -> PageDraft:
-    return TextLayer()(only(path))
 
 
 def test_words_end_at_gaps_though_no_blank_is_written(tmp_path: Path) -> None:
@@ -235,3 +226,12 @@ def test_hyphens_are_those_of_the_language_that_the_file_names(
     paper.lines(canvas, 72, 700, lines)
     canvas.save()
     assert markdown(only(tmp_path / "page.pdf")).strip() == expected
+
+
+def test_discs_in_front_of_lines_are_bullets(tmp_path: Path) -> None:
+    items = ["Wash the cup well.", "Fill it with hot water\nand wait for a minute.", "Drink."]
+    draft = drafted(layouts.drawn_bullets(tmp_path / "list.pdf", items))
+    assert [region.label for region in draft.regions] == ["List-item"] * 3
+    assert to_markdown(draft.regions) == (
+        "- Wash the cup well.\n- Fill it with hot water and wait for a minute.\n- Drink.\n"
+    )
