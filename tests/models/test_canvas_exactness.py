@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from dataclasses import dataclass
+from typing import Any
 
 import pytest
 import torch
@@ -11,54 +10,41 @@ import torch
 import canvas_reference as reference
 import sooner
 import tiny_canvas as tiny
+from covering import pairwise
 from sooner import Autoregressive, CoupledJacobi
 
-METHODS = {
-    "plain": Autoregressive(),
-    **{
-        f"{coupling}-{window}": CoupledJacobi(jacobi_window=window, coupling=coupling)
-        for coupling in ("gumbel", "maximal", "independent")
-        for window in (1, 5, 64)
+
+def method(coupling: str, window: int) -> sooner.Method:
+    if coupling == "plain":
+        return Autoregressive()
+    return CoupledJacobi(jacobi_window=window, coupling=coupling)
+
+
+CASES = pairwise(
+    {
+        "family": list(tiny.FAMILIES),
+        "coupling": ("gumbel", "maximal", "independent", "plain"),
+        "window": (1, 5, 64),
+        "guidance": (1.0, 3.0),
+        "rows": (1, 3),
+        "count": (1, 2),
     },
-}
-BATCHES, COUNTS = (1, 3), (1, 2)
+    lambda case: case.get("guidance") != 3.0 or case.get("family", "janus") in tiny.GUIDED,
+)
 
 
-@dataclass(frozen=True)
-class Case:
-    family: str
-    method: str
-    guidance: float
-    rows: int
-    count: int
-
-    def __str__(self) -> str:
-        return f"{self.family}-{self.method}-g{self.guidance:g}-b{self.rows}-c{self.count}"
-
-
-def cases() -> list[Case]:
-    """A covering subset: the eight settings take turns over the methods of each family."""
-    subset = []
-    for i, family in enumerate(tiny.FAMILIES):
-        scales = (1.0, 3.0) if family in tiny.GUIDED else (1.0,)
-        settings = list(itertools.product(scales, BATCHES, COUNTS))
-        for j, method in enumerate(METHODS):
-            subset.append(Case(family, method, *settings[(3 * i + j) % len(settings)]))
-    return subset
-
-
-@pytest.mark.parametrize("case", cases(), ids=str)
-def test_greedy_pictures_equal_incremental_decoding(case: Case) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_greedy_pictures_equal_incremental_decoding(case: dict[str, Any]) -> None:
+    family, rows, count, guidance = (case[name] for name in ("family", "rows", "count", "guidance"))
     drawing = sooner.draw(
-        tiny.canvas(case.family),
-        tiny.inputs(case.family, case.rows),
-        METHODS[case.method],
-        count=case.count,
+        tiny.canvas(family),
+        tiny.inputs(family, rows),
+        method(case["coupling"], case["window"]),
+        count=count,
         do_sample=False,
-        guidance=case.guidance,
+        guidance=guidance,
     )
-    expected = reference.drawn(case.family, case.rows, case.guidance, case.count)
-    assert drawing.tokens.tolist() == expected
+    assert drawing.tokens.tolist() == reference.drawn(family, rows, guidance, count)
 
 
 @pytest.mark.parametrize("scale", [1.5, 5.0])
@@ -67,8 +53,10 @@ def test_janus_draws_what_its_generate_draws(scale: float) -> None:
     expected = model.generate(
         **inputs, generation_mode="image", guidance_scale=scale, do_sample=False
     )
-    for method in METHODS.values():
-        drawing = sooner.draw(tiny.canvas(), inputs, method, do_sample=False, guidance=scale)
+    for coupling in ("plain", "gumbel", "maximal", "independent"):
+        drawing = sooner.draw(
+            tiny.canvas(), inputs, method(coupling, 5), do_sample=False, guidance=scale
+        )
         assert drawing.tokens.tolist() == expected.tolist()
 
 
