@@ -67,9 +67,6 @@ class FakeAdapter:
     def embed_tokens(self, tokens: Tensor) -> Tensor:
         return tokens[..., None].float()
 
-    def generated_positions(self, positions: Tensor) -> Tensor:
-        return positions
-
     def step_extras(self, tokens: Tensor) -> dict[str, Any]:
         return {}
 
@@ -333,34 +330,10 @@ def prompts(rows: int) -> dict[str, Tensor]:
 
 
 def generate_ids(
-    method: base.Method,
-    target: FakeAdapter,
-    rows: int,
-    new: int,
-    *,
-    processors: Any = None,
-    rule: loop.Rule | None = None,
-    generator: torch.Generator | None = None,
-    end: int | None = None,
-    guidance: float = 1.0,
-    requests: Sequence[int] | None = None,
+    method: base.Method, target: FakeAdapter, rows: int, new: int, **options: Any
 ) -> Tensor:
-    """Tokens `[rows, new]` of a sampled run through the real session, loop, runner and cache.
-
-    What lies behind the token `end` is -1.
-    """
-    return generate_with_stats(
-        method,
-        target,
-        rows,
-        new,
-        processors=processors,
-        rule=rule,
-        generator=generator,
-        end=end,
-        guidance=guidance,
-        requests=requests,
-    )[0]
+    """Tokens `[rows, new]` of a run by `generate_with_stats`."""
+    return generate_with_stats(method, target, rows, new, **options)[0]
 
 
 def generate_with_stats(
@@ -376,7 +349,11 @@ def generate_with_stats(
     guidance: float = 1.0,
     requests: Sequence[int] | None = None,
 ) -> tuple[Tensor, Stats]:
-    """What `say` says, and the run's statistics."""
+    """Tokens `[rows, new]` of a sampled run through the real session, loop, runner and cache, and
+    the run's statistics.
+
+    What lies behind the token `end` is -1.
+    """
     params = params_of(
         processors or (), (), 4, rows, do_sample=True, max_new_tokens=new,
         stop_token_ids=frozenset(() if end is None else (end,)),

@@ -70,37 +70,6 @@ class Table:
         return chance
 
 
-class Markov(Table):
-    """A next-token distribution for each pair of last tokens, whatever the length.
-
-    Args:
-        vocab: number of symbols.
-        seed: seeds the table.
-        spread: standard deviation of the logits; large ones depend more on the context.
-        smooth: how much symbols near the last ones are preferred, as in pictures.
-    """
-
-    def __init__(self, vocab: int, seed: int, spread: float = 1.0, smooth: float = 0.0) -> None:
-        self.vocab, self.states = vocab, vocab + 1  # a token, or none yet
-        generator = torch.Generator().manual_seed(seed)
-        logits = spread * torch.randn(self.states**2, vocab, generator=generator)
-        pairs = torch.arange(self.states**2)[:, None]
-        for last in (pairs % self.states, pairs // self.states):
-            away = (torch.arange(vocab) + 1 - last).abs()
-            logits -= smooth * torch.where(last > 0, away, 0)
-        self.p = logits.softmax(-1)  # [pairs, vocab]
-
-    def extend(self, prefix: Tensor, token: Tensor) -> Tensor:
-        return prefix % self.states * self.states + token + 1
-
-    def backlog(self, prefix: list[int]) -> int:
-        """The pair that a prefix ends in."""
-        pair = 0
-        for token in prefix[-2:]:
-            pair = pair % self.states * self.states + token + 1
-        return pair
-
-
 def chi_square(sequences: Tensor, joint: dict[tuple[int, ...], float]) -> float:
     """Chi-square p-value of observed `sequences [samples, length]` against `joint`.
 

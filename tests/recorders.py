@@ -16,6 +16,13 @@ from torch.utils._pytree import tree_iter
 from sooner.engine.graphs.recorder import Replay, Run
 
 
+def hook_count(model: torch.nn.Module) -> int:
+    """Hooks in front of and behind all modules of a model."""
+    return sum(
+        len(module._forward_pre_hooks) + len(module._forward_hooks) for module in model.modules()
+    )
+
+
 class _Watched(TorchDispatchMode):
     """Addresses of what operations read and write that was there before, and what they make."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -29,4 +31,25 @@ def decode(door: str, method: sooner.Method, inputs: dict, **options: Any) -> to
     return model.generate(**inputs, **options, custom_generate=method)
 
 
-both_doors = pytest.mark.parametrize("door", ["session", "custom_generate"])
+DOORS = ("session", "custom_generate")
+both_doors = pytest.mark.parametrize("door", DOORS)
+
+
+@contextmanager
+def refused(error: type[Exception], *words: str) -> Iterator[None]:
+    """Expects an error of one line with all of `words`."""
+    with pytest.raises(error) as caught:
+        yield
+    text = str(caught.value)
+    assert "\n" not in text
+    for word in words:
+        assert word in text, text
+
+
+def generate(
+    family: str, method: Any, kind: str, rows: int, new: int = 15, **options: Any
+) -> sooner.Generation:
+    """Decodes greedily and to the last token, if `options` don't say otherwise."""
+    options = {"eos_token_id": None, "do_sample": False, **options}
+    inputs = tiny.inputs(family, kind, rows)
+    return sooner.generate(tiny.model(family), inputs, method, max_new_tokens=new, **options)

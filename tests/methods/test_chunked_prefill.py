@@ -7,11 +7,11 @@ from functools import partial
 from typing import Any
 
 import pytest
-import torch
 
 import method_matrix as matrix
 import sooner
 import tiny
+from recorders import hook_count
 from sooner.engine.runner import ModelRunner
 from sooner.errors import SoonerError, UnsupportedError
 
@@ -110,7 +110,7 @@ def refused(who: str, **call: Any) -> None:
     model = tiny.model(call["family"])
     # transformers puts hooks of its own on a model's first forward, and leaves them there.
     sooner.generate(model, tiny.inputs(call["family"], "video"), max_new_tokens=1)
-    before = hooks(model)
+    before = hook_count(model)
     with pytest.raises(UnsupportedError) as error:
         sooner.generate(
             model,
@@ -125,11 +125,7 @@ def refused(who: str, **call: Any) -> None:
     assert "prefill_chunk_size=5" in text
     assert text.endswith("leave it unset")
     assert "\n" not in text
-    assert hooks(model) == before
-
-
-def hooks(model: torch.nn.Module) -> int:
-    return sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules())
+    assert hook_count(model) == before
 
 
 @pytest.mark.parametrize("name", LISTENING)

@@ -14,6 +14,8 @@ from torch.nn.functional import linear, silu
 import method_matrix as matrix
 import sooner
 import tiny
+from methods.doors import generate
+from methods.trees import paths_of, texts_of
 from sooner import DDTree, DFlash, DFlashModel
 from sooner.engine.tree import Tree
 from sooner.methods.dflash import DFlashConfig
@@ -25,11 +27,6 @@ from sooner.tasks.train_draft.recording import record
 
 NEW = 23
 GREEDY: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
-
-
-def generate(family: str, method: Any, kind: str, rows: int, new: int = NEW, **options: Any) -> Any:
-    model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
-    return sooner.generate(model, inputs, method, max_new_tokens=new, **{**GREEDY, **options})
 
 
 @pytest.fixture(scope="module")
@@ -116,10 +113,9 @@ LAYOUTS: dict[str, dict[str, Any]] = {
 
 def drafter(layout: str, **more: Any) -> DFlashModel:
     torch.manual_seed(2)
-    options = {"layers": (1, 2), **LAYOUTS.get(layout, {}), **more}
-    config = DFlashConfig(
-        hidden_size=48, intermediate_size=40, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=2, head_dim=12, block_size=6, mask_token_id=95,
+    options = {**LAYOUTS.get(layout, {}), **more}
+    config = _config(
+        num_hidden_layers=2, block_size=6,
         rope_parameters={"rope_type": "default", "rope_theta": 10_000.0}, **options,
     )  # fmt: skip
     model = DFlashModel(config).eval()
@@ -134,7 +130,6 @@ def test_marginals_are_those_of_the_published_layout(
 ) -> None:
     """In every round of ragged rows, the context kept in the cache against none."""
     model, target, inputs = drafter(layout), tiny.model("llama"), tiny.inputs("llama", "text", 2)
-    prompts = [ids[mask.bool()] for ids, mask in zip(*inputs.values(), strict=True)]
     seen: list[tuple[list[Tensor], Tensor]] = []
     propose, draft = BlockDrafter.propose, BlockRunner.draft
     recorded: list[Tensor] = []
@@ -147,11 +142,7 @@ def test_marginals_are_those_of_the_published_layout(
         before = len(recorded)
         tree = propose(self, outcome)
         if len(recorded) > before:
-            texts = [
-                torch.cat([prompts[row], torch.tensor(outcome.rows.generated[row])])
-                for row in outcome.rows.active
-            ]
-            seen.append((texts, recorded[-1]))
+            seen.append((texts_of(inputs, outcome.rows), recorded[-1]))
         return tree
 
     monkeypatch.setattr(BlockRunner, "draft", record)
@@ -190,15 +181,6 @@ def literal_tree(p: Tensor, nodes: int) -> dict[tuple[int, ...], float]:
     return chances
 
 
-def paths_of(tree: Tree, row: int) -> list[tuple[int, ...]]:
-    paths: list[tuple[int, ...]] = []
-    parents, tokens = tree.parents[row].tolist(), tree.tokens[row].tolist()
-    for node in range(int(tree.sizes[row])):
-        above = () if parents[node] < 0 else paths[parents[node]]
-        paths.append((*above, tokens[node]))
-    return paths
-
-
 @pytest.mark.parametrize("nodes", [1, 2, 7, 24, 60])
 @pytest.mark.parametrize("spread", [0.5, 3.0])
 def test_a_tree_holds_the_likeliest_prefixes(nodes: int, spread: float) -> None:
@@ -227,7 +209,7 @@ def test_processors_that_read_the_text_see_the_drafted_tokens(fitted: Any) -> No
     options: dict[str, Any] = {"repetition_penalty": 1.4, "no_repeat_ngram_size": 2}
     expected = matrix.reference("llama", "text", 3, NEW, **options)
     for method in (DFlash(fitted, num_draft_tokens=5), DDTree(fitted, nodes=12)):
-        made = generate("llama", method, "text", 3, **options)
+        made = generate("llama", method, "text", 3, NEW, **options)
         assert torch.equal(made.sequences, expected)
 
 

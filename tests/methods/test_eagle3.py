@@ -14,11 +14,10 @@ from torch import Tensor
 import method_matrix as matrix
 import sooner
 import tiny
+from methods.doors import generate
+from methods.trees import literal_tree, paths_of, record_trees
 from published_heads import VOCAB, PublishedEagle3, draw, write_eagle3
 from recorders import StandIn
-from sooner.engine.interface import Outcome
-from sooner.engine.tree import Tree
-from sooner.methods.eagle.drafter import EagleDrafter
 from sooner.methods.eagle.published import load_eagle3
 from sooner.methods.eagle.specforge import save_eagle3
 
@@ -66,12 +65,6 @@ def test_logits_are_those_of_the_published_layout(layout: str, tmp_path: Path) -
         ]
 
 
-def generate(family: str, method: Any, kind: str, rows: int, new: int = 15, **options: Any) -> Any:
-    options = {"eos_token_id": None, "do_sample": False, **options}
-    model, inputs = tiny.model(family), tiny.inputs(family, kind, rows)
-    return sooner.generate(model, inputs, method, max_new_tokens=new, **options)
-
-
 @pytest.mark.parametrize(
     ("family", "kind", "layout"),
     [
@@ -99,45 +92,6 @@ def test_greedy_and_sampled_ids_are_plain_decodings(
     assert seeded[0] == seeded[1]
 
 
-def paths_of(tree: Tree, row: int) -> set[tuple[int, ...]]:
-    paths: list[tuple[int, ...]] = []
-    parents, tokens = tree.parents[row].tolist(), tree.tokens[row].tolist()
-    for node in range(tree.sizes[row]):
-        above = () if parents[node] < 0 else paths[parents[node]]
-        paths.append((*above, tokens[node]))
-    return set(paths)
-
-
-def literal_tree(
-    head: PublishedEagle3, model: Any, ids: Tensor, states: Tensor, options: dict[str, int]
-) -> set[tuple[int, ...]]:
-    """Paths of a dynamic tree, everything computed anew for every node.
-
-    Args:
-        ids: committed tokens, `[length]`.
-        states: three layers' of all but the last, `[length - 1, 3 * hidden]`.
-    """
-    embed = model.get_input_embeddings()
-    base = head.start(states)
-    values: dict[tuple[int, ...], float] = {}
-    level: dict[tuple[int, ...], float] = {(): 0.0}
-    for _ in range(options["depth"]):
-        children = {}
-        for path in sorted(level, key=lambda path: -level[path])[: options["top_k"]]:
-            embeds, inputs = embed(ids[1:]), base
-            after, logits = head.run(embeds, inputs, torch.arange(len(inputs)))
-            for token in path:
-                embeds = torch.cat([embeds, embed(torch.tensor([token]))])
-                inputs = torch.cat([inputs, after[-1:]])
-                after, logits = head.run(embeds, inputs, torch.arange(len(inputs)))
-            best = logits[-1].log_softmax(-1).topk(options["top_k"])
-            for value, token in zip(best.values.tolist(), best.indices.tolist(), strict=True):
-                children[(*path, head.target_id(token))] = level[path] + value
-        values |= children
-        level = children
-    return set(sorted(values, key=lambda path: -values[path])[: options["nodes"]])
-
-
 @pytest.mark.parametrize("shift", [0, 1])
 def test_the_trees_of_a_run_are_those_of_the_reference(
     shift: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -150,33 +104,30 @@ def test_the_trees_of_a_run_are_those_of_the_reference(
     write_eagle3(tmp_path, layout, layers=(0, 1, 0))
     reference, model = PublishedEagle3(tmp_path), tiny.model("llama")
     inputs = tiny.inputs("llama", "text", 2)
-    seen: list[tuple[list[Tensor], Tree]] = []
-    levels: list[list[int]] = []
-    grow = EagleDrafter.draft
-
-    def spy(self: EagleDrafter, outcome: Outcome) -> Tree:
-        tree = grow(self, outcome)
-        prompts = [ids[mask.bool()] for ids, mask in zip(*inputs.values(), strict=True)]
-        texts = [
-            torch.cat([prompts[original], torch.tensor(outcome.rows.generated[original])])
-            for original in outcome.rows.active
-        ]
-        seen.append((texts, tree))
-        levels.append(self.levels)
-        return tree
-
-    monkeypatch.setattr(EagleDrafter, "draft", spy)
+    seen = record_trees(monkeypatch, inputs)
     options = {"top_k": 3, "depth": 3, "nodes": 8}
     generate("llama", sooner.load_drafter(tmp_path, **options), "text", 2, new=12)
-    checked = 0
+    embed, checked = model.get_input_embeddings(), 0
     with torch.no_grad():
-        for (texts, tree), deep in zip(seen, levels, strict=True):
+        for texts, tree, levels in seen:
             for row, ids in enumerate(texts):
-                if deep[row] < options["depth"]:
+                if levels[row] < options["depth"]:
                     continue  # near the limit trees are lower
                 hidden_states = model(ids[None], output_hidden_states=True).hidden_states
                 states = torch.cat([hidden_states[k + shift][0, :-1] for k in (0, 1, 0)], -1)
-                assert paths_of(tree, row) == literal_tree(reference, model, ids, states, options)
+
+                def behind(path: Any, ids: Tensor = ids, states: Tensor = states) -> Tensor:
+                    embeds, inputs = embed(ids[1:]), reference.start(states)
+                    after, logits = reference.run(embeds, inputs, torch.arange(len(inputs)))
+                    for token in path:
+                        embeds = torch.cat([embeds, embed(torch.tensor([token]))])
+                        inputs = torch.cat([inputs, after[-1:]])
+                        after, logits = reference.run(embeds, inputs, torch.arange(len(inputs)))
+                    drafted = [reference.target_id(token) for token in range(logits.shape[-1])]
+                    every = torch.full((tiny.VOCAB,), -torch.inf)
+                    return every.index_copy(0, torch.tensor(drafted), logits[-1].log_softmax(-1))
+
+                assert set(paths_of(tree, row)) == literal_tree(behind, **options)
                 checked += 1
     assert checked > 6
 

@@ -227,20 +227,6 @@ def test_and_so_it_does_in_many_more_schedules() -> None:
         schedule(seed)
 
 
-def test_rows_join_during_decoding() -> None:
-    """Else the schedules above would show nothing."""
-    engine = sooner.Engine(tiny.model("llama"), max_rows=4)
-    for new in (23, 20, 9):
-        engine.add_request(
-            tiny.inputs("llama", "text"), max_new_tokens=new, do_sample=False, eos_token_id=None
-        )
-    together = []
-    while not engine.is_idle:
-        engine.step()
-        together.append(0 if engine.batch is None else len(engine.batch.rows.active))
-    assert max(together) == 3
-
-
 @pytest.mark.parametrize("context", CONTEXTS)
 def test_prompts_under_a_sparse_prefill_join_and_decode_as_if_alone(context: str) -> None:
     """Where a context takes tokens out of a prompt, rows that lack as many join; others wait."""

@@ -80,21 +80,6 @@ def test_an_end_at_any_place_of_a_draft_ends_the_row(at: int) -> None:
         assert decode(case, end) == expected, name
 
 
-@pytest.mark.parametrize("family", ["qwen2_5_vl", "llava_onevision"])
-def test_rows_that_end_at_different_times_leave_the_rest_alone(family: str) -> None:
-    """Several ends, so that most rows of five stop on their own."""
-    free = matrix.reference(family, "uneven", 5, matrix.LONG)
-    width = tiny.inputs(family, "uneven", 5)["input_ids"].shape[1]
-    ends = (free[1, width + 4].item(), free[3, width + 9].item())
-    options = {"max_new_tokens": matrix.LONG, "eos_token_id": list(ends), "do_sample": False}
-    model, inputs = tiny.model(family), tiny.inputs(family, "uneven", 5)
-    expected = model.generate(**inputs, **options)
-    for name in ("noisy-4", "prompt-lookup", "words-only"):
-        result = sooner.generate(model, inputs, matrix.METHODS[name](family), **options)
-        assert result.sequences.tolist() == expected.tolist(), name
-        assert len({len(row) for row in result.tokens}) > 2, "the rows should end apart"
-
-
 def test_a_draft_with_separate_pixels_of_another_family_is_exact() -> None:
     """Draft and target process the same picture differently; each gets its own inputs."""
     target, draft = tiny.model("qwen2_5_vl"), tiny.model("llava_onevision")

@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import time
-from typing import Any
-
-import pytest
-
 import sooner
 import tiny
 from methods.doors import FAMILY, GREEDY, KIND, decode
-from sooner.methods import base
 
 
 def test_statistics_add_up(method: sooner.Method) -> None:
@@ -39,24 +33,3 @@ def test_draft_tokens_after_an_end_are_not_counted_as_accepted() -> None:
     ).stats
     assert stats.acceptance_histogram == {place: 1}
     assert stats.decode_tokens == place
-
-
-@pytest.mark.slow
-def test_the_prefill_of_the_draft_is_not_subtracted_from_decoding(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    draft = tiny.noisy(FAMILY)
-    adapter = type(base.adapt(draft))
-    embed = adapter.embed_prompt
-
-    def slowly(self: Any, inputs: Any) -> Any:
-        if self.model is draft:
-            time.sleep(1.0)
-        return embed(self, inputs)
-
-    monkeypatch.setattr(adapter, "embed_prompt", slowly)
-    method = sooner.Speculative(draft, num_draft_tokens=3)
-    stats = sooner.generate(tiny.model(FAMILY), tiny.inputs(FAMILY), method, **GREEDY).stats
-    assert stats.seconds["draft"] > 0
-    assert 1.0 <= stats.seconds["draft_prefill"] < 1.9
-    assert stats.decode_seconds > 0

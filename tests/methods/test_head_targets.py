@@ -20,7 +20,7 @@ from sooner.methods.eagle.matrices import sample_matrices
 from sooner.models import adapt
 from sooner.tasks.act.policy import load
 
-FAMILIES = ("llama", "llava_onevision", "qwen2_5_vl", "qwen3_vl", "openvla", "hunyuan_vl")
+FAMILIES = ("llama", "qwen2_5_vl", "openvla", "hunyuan_vl")
 RANK = 8
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -57,12 +56,19 @@ def several(text: list[int], rng: random.Random) -> list[list[int]]:
     return [*wrong_now_and_then(text, rng), *wrong_now_and_then(text, rng), *garbage(text, rng)]
 
 
+def alternatives(text: list[int], rng: random.Random) -> list[list[list[int]]]:
+    """Two drafts of each region, one of them wrong now and then, in any order."""
+    regions = [text[start : start + 8] for start in range(0, NEW, 8)]
+    pairs = [[*wrong_now_and_then(region, rng), region] for region in regions]
+    return rng.sample(pairs, len(pairs))
+
+
 def none(text: list[int], rng: random.Random) -> list[list[int]]:
     return []
 
 
-Maker = Callable[[list[int], random.Random], list[list[int]]]
-MAKERS: list[Maker] = [garbage, perfect, wrong_now_and_then, shuffled, several, none]
+Maker = Callable[[list[int], random.Random], list[Any]]
+MAKERS: list[Maker] = [garbage, perfect, wrong_now_and_then, shuffled, several, alternatives, none]
 OPTIONS: list[dict[str, Any]] = [
     {"nodes": 12},
     {"nodes": 48, "width": 3, "depth": 7},
@@ -192,57 +198,23 @@ def test_drafts_that_do_not_fit_the_batch_or_the_vocabulary_are_refused() -> Non
             sooner.generate(tiny.model("llama"), inputs, HSD(drafts), max_new_tokens=3)
 
 
-@pytest.mark.parametrize("family", ["llama", "qwen3_vl"])
-def test_alternatives_change_nothing_but_the_steps(family: str) -> None:
-    """Two drafts of each region, one of them wrong now and then, in any order."""
-    rng = random.Random(family)
-    kind = "text" if family == "llama" else "uneven"
-    drafts = []
-    for text in texts(family, kind, 2):
-        regions = [text[start : start + 8] for start in range(0, NEW, 8)]
-        pairs = [[*wrong_now_and_then(region, rng), region] for region in regions]
-        drafts.append(rng.sample(pairs, len(pairs)))
-    expected = matrix.reference(family, kind, 2, NEW)
-    for options in ({"nodes": 24}, {"nodes": 3}, {}):
-        made = sooner.generate(
-            tiny.model(family), tiny.inputs(family, kind, 2), HSD(drafts, **options),
-            max_new_tokens=NEW, eos_token_id=None,
-        )  # fmt: skip
-        assert made.sequences.tolist() == expected.tolist()
-
-
-@pytest.mark.slow
-def test_drafts_may_be_made_while_the_prompt_is_prefilled() -> None:
-    """A function is asked once, behind the prefill, and its time is not the decoding's."""
+def test_drafts_that_come_late_know_which_rows_ended_at_once() -> None:
+    """A function is asked once, behind the prefill."""
     expected, calls = texts("llama", "text", 3), []
+    end = expected[1][0]
 
     def drafts() -> list[list[list[int]]]:
         calls.append(len(expected))
-        time.sleep(0.3)
         return [[text] for text in expected]
 
-    made = run([[], [], []], nodes=12)
-    late = sooner.generate(
-        tiny.model("llama"), tiny.inputs("llama", "text", 3), HSD(drafts, nodes=12),
-        max_new_tokens=NEW, eos_token_id=None,
-    )  # fmt: skip
-    assert late.tokens == made.tokens == expected
-    assert calls == [3]
-    assert late.stats.aal >= 9
-    assert late.stats.seconds["draft_prefill"] >= 0.3
-    assert late.stats.seconds["draft"] >= 0
-
-
-def test_drafts_that_come_late_know_which_rows_ended_at_once() -> None:
-    expected = texts("llama", "text", 3)
-    end = expected[1][0]
     reference = matrix.reference("llama", "text", 3, NEW, end).tolist()
     made = tiny.model("llama").generate(
         **tiny.inputs("llama", "text", 3),
-        custom_generate=HSD(lambda: [[text] for text in expected], nodes=12),
+        custom_generate=HSD(drafts, nodes=12),
         max_new_tokens=NEW, eos_token_id=end, do_sample=False,
     )  # fmt: skip
     assert made.tolist() == reference
+    assert calls == [3]
     with pytest.raises(sooner.SoonerError, match="drafts are for 1 rows, the batch has 2"):
         sooner.generate(
             tiny.model("llama"), tiny.inputs("llama", "text", 2), HSD(lambda: [[[1]]]),

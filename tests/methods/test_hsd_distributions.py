@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 
 import pytest
-import torch
 
 from fake_models import FakeAdapter, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
@@ -40,18 +39,3 @@ def test_a_tolerance_does_not_keep_it() -> None:
     method = SameDrafts([DRAFTS["likeliest"]], acceptance_threshold=0.2, nodes=8)
     samples = generate_ids(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
     assert chi_square(samples, TARGET.joint()) < ERROR
-
-
-def test_rows_that_end_early_follow_the_joint_distribution() -> None:
-    """Ends inside of drafts, and drafts that are followed in a batch that shrinks."""
-    table, end = Table(2, 4, seed=4), 1
-    cells: dict[tuple[int, ...], float] = {}
-    for text, chance in table.joint().items():
-        stop = text.index(end) + 1 if end in text else len(text)
-        cell = text[:stop] + (-1,) * (len(text) - stop)
-        cells[cell] = cells.get(cell, 0.0) + chance
-    method = SameDrafts([[[0, 0, 1], [0, 1], [1, 0]]], reference_window=2, nodes=5)
-    samples = torch.cat(
-        [generate_ids(method, FakeAdapter(table), 5, 4, end=end) for _ in range(150)]
-    )
-    assert chi_square(samples, cells) > ERROR

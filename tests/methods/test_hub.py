@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+import itertools
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -62,11 +63,13 @@ def test_every_method_of_the_command_line_has_a_repository() -> None:
     assert expected <= there, "add it to sooner/hub/repositories.py"
 
 
-@pytest.mark.parametrize("kind", tiny.kinds(FAMILY))
 @pytest.mark.parametrize(
-    "name",
-    [repository.name for repository in REPOSITORIES
-     if repository.type_name in {entry.type_name for entry in choices().values()}],
+    ("name", "kind"),
+    zip(
+        [repository.name for repository in REPOSITORIES
+         if repository.type_name in {entry.type_name for entry in choices().values()}],
+        itertools.cycle(tiny.kinds(FAMILY)),
+    ),
 )  # fmt: skip
 def test_ids_are_those_of_generate(name: str, kind: str, tmp_path: Path) -> None:
     model, inputs = tiny.model(FAMILY), tiny.inputs(FAMILY, kind, rows=2)

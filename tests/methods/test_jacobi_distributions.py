@@ -14,6 +14,7 @@ from test_distributions import Processed, cut
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as hf
 
+from covering import pairwise
 from fake_models import FakeAdapter, FakeCanvas, FakeGuided, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
 from sooner import CoupledJacobi
@@ -22,7 +23,6 @@ from sooner.engine.grid import TokenGrid
 VOCAB, LENGTH, SAMPLES = 3, 4, 8000
 TARGET = Table(VOCAB, LENGTH, seed=1)
 COUPLINGS = ("independent", "maximal", "gumbel")
-WINDOWS, STRENGTHS, INITS = (1, 2, 3, 5), (0.0, 0.5, 1.0), ("last", "random", "left")
 PROCESSORS: dict[str, list[Any]] = {
     "plain": [],
     "zeros": [],
@@ -31,6 +31,13 @@ PROCESSORS: dict[str, list[Any]] = {
     "top-p": [hf.TopPLogitsWarper(0.8)],
     "all": [hf.TemperatureLogitsWarper(1.4), hf.TopKLogitsWarper(2), hf.TopPLogitsWarper(0.9)],
 }
+CASES = pairwise(
+    {
+        "processing": list(PROCESSORS), "window": (1, 2, 3, 5), "coupling": COUPLINGS,
+        "strength": (0.0, 0.5, 1.0), "init": ("last", "random", "left"),
+    },
+    lambda case: True,
+)  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -38,37 +45,16 @@ def _fakes(monkeypatch: pytest.MonkeyPatch) -> None:
     adapt_fakes(monkeypatch)
 
 
-def covering() -> list[tuple[str, str, int, float, str]]:
-    """Every value of every option appears with every coupling and with every processing."""
-    cases = []
-    for i, coupling in enumerate(COUPLINGS):
-        for j, processing in enumerate(PROCESSORS):
-            window = WINDOWS[(i + j) % 4]
-            strength, init = STRENGTHS[(i + j) % 3], INITS[(i + j + j // 3) % 3]
-            cases.append((coupling, processing, window, strength, init))
-    return cases
-
-
-@pytest.mark.parametrize(("coupling", "processing", "window", "strength", "init"), covering())
-def test_sampled_sequences_follow_the_targets_joint_distribution(
-    coupling: str, processing: str, window: int, strength: float, init: str
-) -> None:
+@pytest.mark.parametrize("case", CASES, ids=lambda case: "-".join(map(str, case.values())))
+def test_sampled_sequences_follow_the_targets_joint_distribution(case: dict[str, Any]) -> None:
+    processing = case["processing"]
     table = Table(VOCAB, LENGTH, seed=3, zeros=True) if processing == "zeros" else TARGET
     processors = LogitsProcessorList(PROCESSORS[processing])
-    method = CoupledJacobi(window, coupling, strength, init, "ratio")
+    method = CoupledJacobi(
+        case["window"], case["coupling"], case["strength"], case["init"], "ratio"
+    )  # fmt: skip
     samples = generate_ids(method, FakeAdapter(table), SAMPLES, LENGTH, processors=processors)
     assert chi_square(samples, Processed(table, processors).joint()) > ERROR
-
-
-def test_the_covering_subset_covers() -> None:
-    cases = covering()
-    for coupling in COUPLINGS:
-        mine = [case for case in cases if case[0] == coupling]
-        assert {case[2] for case in mine} == set(WINDOWS)
-        assert {case[3] for case in mine} == set(STRENGTHS)
-        assert {case[4] for case in mine} == set(INITS)
-    for processing in PROCESSORS:
-        assert {case[3] for case in cases if case[1] == processing} == set(STRENGTHS)
 
 
 @pytest.mark.parametrize("coupling", COUPLINGS)

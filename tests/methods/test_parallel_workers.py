@@ -67,24 +67,6 @@ def _kill(workers: list[ProcessWorker]) -> None:
             pass
 
 
-def test_a_stopped_worker_does_not_stop_decoding(launched: list[ProcessWorker]) -> None:
-    """A worker that hangs without dying costs patience, not the output."""
-    family, kind = "llava_onevision", "video"
-
-    def stop() -> None:
-        while not launched:
-            time.sleep(0.001)
-        time.sleep(0.02)
-        os.kill(launched[-1].process.pid, signal.SIGSTOP)
-
-    stopper = threading.Thread(target=stop)
-    stopper.start()
-    made = generate(family, kind, 1, placement="process", prune=0)
-    stopper.join()
-    assert torch.equal(made.sequences, matrix.reference(family, kind, 1, NEW))
-    assert not children()
-
-
 @pytest.mark.parametrize("placement", ["thread", "process"])
 def test_a_crashing_draft_is_reported_once(
     placement: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch

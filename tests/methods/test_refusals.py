@@ -11,32 +11,13 @@ from transformers import DynamicCache, GenerationConfig, MambaConfig, MambaForCa
 
 import sooner
 import tiny
-from methods.doors import both_doors
+from methods.doors import both_doors, refused
 from sooner.engine import hf_border
 from sooner.methods import base
 from sooner.methods.checks import PADDING
 from sooner.models import FAMILIES, adapt
 
 GREEDY = {"max_new_tokens": 5, "eos_token_id": None, "do_sample": False}
-
-
-def refused(error: type[Exception], *words: str) -> Any:
-    """Expect a one-line error with all of `words`."""
-
-    class Expectation:
-        def __enter__(self) -> None:
-            self.inner = pytest.raises(error)
-            self.caught = self.inner.__enter__()
-
-        def __exit__(self, *details: Any) -> bool:
-            handled = bool(self.inner.__exit__(*details))
-            text = str(self.caught.value)
-            assert "\n" not in text
-            for word in words:
-                assert word in text, text
-            return handled
-
-    return Expectation()
 
 
 # Options of a generation config
@@ -48,33 +29,6 @@ def test_an_option_that_changes_the_output_is_refused_by_name_and_value(name: st
     setattr(config, name, 7)
     with refused(sooner.UnsupportedError, f"{name}=7", hf_border.REFUSED[name], "leave it unset"):
         hf_border.refuse_config(config)
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"num_beams": 3}, ("num_beams=3", "set num_beams=1")),
-        ({"use_cache": False}, ("use_cache=False",)),
-        ({"output_scores": True, "return_dict_in_generate": True}, ("output_scores=True",)),
-        ({"output_attentions": True}, ("output_attentions=True",)),
-        ({"output_hidden_states": True}, ("output_hidden_states=True",)),
-        ({"output_logits": True}, ("output_logits=True",)),
-        ({"prompt_lookup_num_tokens": 4}, ("prompt_lookup_num_tokens=4", "sooner.PromptLookup")),
-        ({"guidance_scale": 1.5}, ("guidance_scale",)),
-    ],
-    ids=lambda value: next(iter(value)) if isinstance(value, dict) else "",
-)
-@pytest.mark.parametrize("entry", ["session", "custom_generate"])
-def test_what_generate_would_do_and_we_can_not_is_refused_through_both_entries(
-    entry: str, options: dict[str, Any], words: tuple[str, ...]
-) -> None:
-    model, inputs = tiny.model("llama"), tiny.inputs("llama")
-    with refused(sooner.UnsupportedError, *words):
-        if entry == "session":
-            sooner.generate(model, inputs, **{**GREEDY, **options})
-        else:
-            method = sooner.PromptLookup()
-            model.generate(**inputs, **{**GREEDY, **options}, custom_generate=method)
 
 
 @pytest.mark.parametrize("kind", ["offloaded", "quantized", "sliding_window"])
@@ -210,20 +164,11 @@ def test_a_vocabulary_of_another_size_is_another_tokenizer() -> None:
 def test_a_draft_that_ends_texts_otherwise_has_another_tokenizer() -> None:
     draft = copy.deepcopy(tiny.model("llama"))
     draft.generation_config.eos_token_id = [12, 13]
+    method = sooner.Speculative(draft, num_draft_tokens=2)
     with refused(sooner.SoonerError, "different tokenizers", "[12, 13]", f"[{tiny.EOS}]"):
-        sooner.generate(
-            tiny.model("qwen2"),
-            tiny.inputs("qwen2"),
-            sooner.Speculative(draft, num_draft_tokens=2),
-            **GREEDY,
-        )
+        sooner.generate(tiny.model("qwen2"), tiny.inputs("qwen2"), method, **GREEDY)
     draft.generation_config.eos_token_id = [12, tiny.EOS]
-    sooner.generate(
-        tiny.model("qwen2"),
-        tiny.inputs("qwen2"),
-        sooner.Speculative(draft, num_draft_tokens=2),
-        **GREEDY,
-    )
+    sooner.generate(tiny.model("qwen2"), tiny.inputs("qwen2"), method, **GREEDY)
 
 
 @pytest.mark.parametrize("num_draft_tokens", [0, -1, "foo", "", 2.5, True, None])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,13 +26,10 @@ def test_what_cannot_be_loaded_is_reported_once_in_a_line(tmp_path: Path) -> Non
     method = sooner.ParallelVLM(draft, prune=0, placement="spawn")
     notes = []
     for _ in range(2):
-        begin = time.perf_counter()
         made = run(method, FAMILY, "video")
         assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
         (note,) = made.stats.notes
         notes.append(note)
-        spent = time.perf_counter() - begin
-    assert spent < 1.5
     assert notes[0] == notes[1]
     assert "can't be loaded" in note
     assert "gone" in note

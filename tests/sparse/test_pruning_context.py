@@ -10,6 +10,7 @@ from torch import nn
 
 import sooner
 import tiny
+from recorders import hook_count
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.sparse.pruning import PRUNERS, Pruner
 from sooner.sparse.pruning.stage import Selection
@@ -28,13 +29,6 @@ BLOCKS = [name for name in SOME if name != "dycoke"]
 
 def model_of(family: str) -> Any:
     return tiny.model(family, layers=LAYERS)
-
-
-def hooks(model: nn.Module) -> int:
-    """All hooks of a model; transformers has a few of its own on some, from the first run on."""
-    return sum(
-        len(module._forward_hooks) + len(module._forward_pre_hooks) for module in model.modules()
-    )
 
 
 def decode(family: str, pruner: Pruner | None, method: Any = None, **options: Any) -> Any:
@@ -69,16 +63,16 @@ class _Broken(sooner.FastV):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_nothing_is_left_after_exceptions(family: str) -> None:
     model, before = model_of(family), decode(family, None).tokens
-    usual = hooks(model)
+    usual = hook_count(model)
     with pytest.raises(ZeroDivisionError):
         decode(family, _Broken())
-    assert hooks(model) == usual
+    assert hook_count(model) == usual
     with pytest.raises(KeyboardInterrupt), SOME["dycoke"](model):
         raise KeyboardInterrupt
-    assert hooks(model) == usual
+    assert hook_count(model) == usual
     with pytest.raises(SoonerError, match="6 layers"), sooner.FastV(layer=6)(model):
         pass
-    assert hooks(model) == usual
+    assert hook_count(model) == usual
     assert decode(family, None).tokens == before
 
 

@@ -10,6 +10,7 @@ from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import tiny
+from recorders import hook_count
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Reference
 from sparse.contexts import decode, sparse
@@ -18,12 +19,11 @@ from sparse.contexts import decode, sparse
 def trace(model: nn.Module) -> tuple:
     """All that a context touches."""
     modules = list(model.modules())
-    hooks = sum(len(m._forward_hooks) + len(m._forward_pre_hooks) for m in modules)
     configs = [getattr(m, "config", None) for m in modules]
     names = [getattr(config, "_attn_implementation", None) for config in configs]
     replaced = sum("forward" in m.__dict__ for m in modules)
     tables = (sorted(ALL_ATTENTION_FUNCTIONS), sorted(ALL_MASK_ATTENTION_FUNCTIONS))
-    return hooks, names, replaced, tables
+    return hook_count(model), names, replaced, tables
 
 
 class _Broken(Reference):

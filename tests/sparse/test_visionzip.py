@@ -12,6 +12,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sooner
 import tiny
+from recorders import hook_count
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.compression import VisionZip
@@ -177,17 +178,13 @@ def test_a_run_is_approximate_and_tells_how_much_is_left(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_no_hook_is_left(family: str) -> None:
     model = tiny.model(family)
-    before = hooks_of(model)
+    before = hook_count(model)
     with VisionZip()(model):
-        assert hooks_of(model) > before
-    assert hooks_of(model) == before
+        assert hook_count(model) > before
+    assert hook_count(model) == before
     with pytest.raises(ZeroDivisionError), VisionZip()(model):
         _ = 1 / 0
-    assert hooks_of(model) == before
-
-
-def hooks_of(model: Any) -> int:
-    return sum(len(part._forward_hooks) + len(part._forward_pre_hooks) for part in model.modules())
+    assert hook_count(model) == before
 
 
 def test_bad_values_are_refused() -> None:

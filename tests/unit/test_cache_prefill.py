@@ -27,43 +27,6 @@ def prompt(lengths: list[int]) -> Prompt:
     )
 
 
-class Listener:
-    """Notes what the cache says in front of every forward of the decoder."""
-
-    def __init__(self, runner: ModelRunner) -> None:
-        self.cache = runner.cache
-        self.states: list[tuple[bool, bool, list[int], int]] = []
-
-    def __call__(self, module: Any, args: Any, kwargs: dict[str, Any]) -> None:
-        cache = self.cache
-        state = cache.is_prefilling, cache.is_empty, list(cache.lengths), cache.chunk
-        self.states.append(state)
-
-
-def cache_states(chunk: int | None) -> list[tuple[bool, bool, list[int], int]]:
-    adapter = adapt(tiny.model("llama"))
-    runner = ModelRunner(adapter, 12)
-    listener = Listener(runner)
-    handle = adapter.decoder.register_forward_pre_hook(listener, with_kwargs=True)
-    try:
-        runner.prefill(prompt([2, 5]), chunk)
-        runner.forward_chain(torch.tensor([[1], [2]]))
-    finally:
-        handle.remove()
-    return listener.states
-
-
-@torch.no_grad()
-def test_only_the_first_chunk_meets_an_empty_cache_and_all_of_them_a_prompt() -> None:
-    """Meanwhile every row holds the earlier chunks, padding included."""
-    assert cache_states(2) == [
-        (True, True, [], 2),
-        (True, False, [2, 2], 2),
-        (True, False, [4, 4], 2),
-        (False, False, [2, 5], 0),
-    ]
-
-
 def test_a_listener_that_needs_the_whole_prompt_refuses_chunks() -> None:
     cache = SlotCache(1, 8)
     with pytest.raises(UnsupportedError) as error, cache.prefilling(prompt([2, 5]), 4):

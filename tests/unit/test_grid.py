@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import canvas_reference as reference
 from sooner.engine.grid import GridConstraint, TokenGrid
 from sooner.engine.rows import Rows
 from sooner.engine.tree import Tree
@@ -89,33 +87,3 @@ def test_a_block_is_masked_depth_by_depth() -> None:
     codes = list(range(LOW, HIGH))
     assert kinds[0] == [codes, [EOL], codes]
     assert kinds[1][:2] == [[EOL], [EOI]]
-
-
-@pytest.mark.parametrize(("height", "width"), [(1, 3), (2, 3), (3, 5), (5, 4), (7, 11)])
-def test_the_constraint_of_emu3_is_the_grid_s(height: int, width: int) -> None:
-    tiny = reference.tiny
-    grid = TokenGrid(
-        height,
-        width,
-        codes=(tiny.E_CODES, tiny.E_CODES + tiny.CODES),
-        row_end=tiny.E_EOL,
-        tail=(tiny.E_EOF, tiny.E_EOI, tiny.E_EOS),
-    )
-    check(grid, list(reference.emu3_allowed(height, width)))
-
-
-@pytest.mark.parametrize(("height", "width"), [(2, 2), (4, 6), (6, 4)])
-def test_the_constraint_of_lumina_is_the_grid_s(height: int, width: int) -> None:
-    tiny = reference.tiny
-    codes = (tiny.C_CODES, tiny.C_CODES + tiny.CODES)
-    grid = TokenGrid(height, width, codes=codes, row_end=tiny.C_ROW_END, tail=(tiny.C_EOI,))
-    check(grid, list(reference.lumina_allowed(height, width)))
-
-
-def check(grid: TokenGrid, published: list[list[int]]) -> None:
-    """Place by place the same ids."""
-    assert grid.length == len(published)
-    constraint = GridConstraint(grid, reference.tiny.VOCAB, torch.device("cpu"))
-    for length, ids in enumerate(published):
-        mask = constraint.masks(torch.tensor(grid.place([], length)))
-        assert mask.nonzero()[:, 0].tolist() == ids
