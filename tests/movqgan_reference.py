@@ -1,4 +1,5 @@
-"""MoVQGAN written out: random weights under the published names, and the decoder call by call."""
+"""VQGAN and MoVQGAN written out: random weights under the published names, and the decoder call by
+call."""
 
 from __future__ import annotations
 
@@ -10,8 +11,19 @@ WIDTHS, FEATURES, LATENT = (32, 32, 64, 64), 4, 8
 """Channels of each level, the finest first; the published ones are (256, 512, 512, 1024), 4, 4."""
 
 
-def weights(codes: int, blocks: int = 2) -> dict[str, Tensor]:
-    """As `movqgan_270M.ckpt`: the coarsest level attends, every norm looks at the codes."""
+def weights(
+    codes: int,
+    blocks: int = 2,
+    widths: tuple[int, ...] = WIDTHS,
+    features: int = FEATURES,
+    latent: int = LATENT,
+    looks: bool = True,
+) -> dict[str, Tensor]:
+    """Random tensors under the names of `taming`'s VQGAN; levels count from the finest.
+
+    Args:
+        looks: as in `movqgan_270M.ckpt`: the coarsest level attends, every norm looks at the codes.
+    """
     state: dict[str, Tensor] = {}
 
     def conv(name: str, out: int, into: int, side: int = 3) -> None:
@@ -19,10 +31,12 @@ def weights(codes: int, blocks: int = 2) -> dict[str, Tensor]:
         state[f"{name}.bias"] = torch.randn(out) / 10
 
     def norm(name: str, size: int) -> None:
-        state[f"{name}.norm_layer.weight"] = torch.rand(size) + 0.5
-        state[f"{name}.norm_layer.bias"] = torch.randn(size) / 10
-        conv(f"{name}.conv_y", size, FEATURES, 1)
-        conv(f"{name}.conv_b", size, FEATURES, 1)
+        layer = f"{name}.norm_layer" if looks else name
+        state[f"{layer}.weight"] = torch.rand(size) + 0.5
+        state[f"{layer}.bias"] = torch.randn(size) / 10
+        if looks:
+            conv(f"{name}.conv_y", size, features, 1)
+            conv(f"{name}.conv_b", size, features, 1)
 
     def block(name: str, out: int, into: int) -> None:
         norm(f"{name}.norm1", into)
@@ -37,20 +51,20 @@ def weights(codes: int, blocks: int = 2) -> dict[str, Tensor]:
         for part in ("q", "k", "v", "proj_out"):
             conv(f"{name}.{part}", size, size, 1)
 
-    state["quantize.embedding.weight"] = torch.randn(codes, FEATURES)
-    conv("quant_conv", FEATURES, LATENT, 1)  # of the encoder, as the next one
-    conv("encoder.conv_in", WIDTHS[0], 3)
-    conv("post_quant_conv", LATENT, FEATURES, 1)
-    width, coarsest = WIDTHS[-1], len(WIDTHS) - 1
-    conv("decoder.conv_in", width, LATENT)
+    state["quantize.embedding.weight"] = torch.randn(codes, features)
+    conv("quant_conv", features, latent, 1)  # of the encoder, as the next one
+    conv("encoder.conv_in", widths[0], 3)
+    conv("post_quant_conv", latent, features, 1)
+    width, coarsest = widths[-1], len(widths) - 1
+    conv("decoder.conv_in", width, latent)
     block("decoder.mid.block_1", width, width)
     attention("decoder.mid.attn_1", width)
     block("decoder.mid.block_2", width, width)
-    for level in reversed(range(len(WIDTHS))):
+    for level in reversed(range(len(widths))):
         for number in range(blocks + 1):
-            block(f"decoder.up.{level}.block.{number}", WIDTHS[level], width)
-            width = WIDTHS[level]
-            if level == coarsest:
+            block(f"decoder.up.{level}.block.{number}", widths[level], width)
+            width = widths[level]
+            if looks and level == coarsest:
                 attention(f"decoder.up.{level}.attn.{number}", width)
         if level:
             conv(f"decoder.up.{level}.upsample.conv", width, width)
@@ -60,7 +74,7 @@ def weights(codes: int, blocks: int = 2) -> dict[str, Tensor]:
 
 
 def literal(state: dict[str, Tensor], codes: Tensor) -> Tensor:
-    """`MOVQ.decode_code`, call by call; codes `[rows, height, width]`, unclamped pixels."""
+    """The decoder of either, call by call; codes `[rows, height, width]`, unclamped pixels."""
     book = state["quantize.embedding.weight"]
     quantised = book[codes].permute(0, 3, 1, 2)
 
@@ -69,6 +83,9 @@ def literal(state: dict[str, Tensor], codes: Tensor) -> Tensor:
         return functional.conv2d(x, weight, state[f"{name}.bias"], padding=weight.shape[-1] // 2)
 
     def norm(name: str, x: Tensor) -> Tensor:
+        if f"{name}.weight" in state:
+            parts = (state[f"{name}.{part}"] for part in ("weight", "bias"))
+            return functional.group_norm(x, 32, *parts, 1e-6)
         near = functional.interpolate(quantised, size=x.shape[-2:], mode="nearest")
         layer = f"{name}.norm_layer"
         plain = functional.group_norm(x, 32, state[f"{layer}.weight"], state[f"{layer}.bias"], 1e-6)
@@ -89,7 +106,8 @@ def literal(state: dict[str, Tensor], codes: Tensor) -> Tensor:
     x = conv("decoder.conv_in", conv("post_quant_conv", quantised))
     x = block("decoder.mid.block_1", x)
     x = block("decoder.mid.block_2", attend("decoder.mid.attn_1", x))
-    for level in reversed(range(len(WIDTHS))):
+    levels = {int(name.split(".")[2]) for name in state if name.startswith("decoder.up.")}
+    for level in sorted(levels, reverse=True):
         number = 0
         while f"decoder.up.{level}.block.{number}.conv1.weight" in state:
             x = block(f"decoder.up.{level}.block.{number}", x)

@@ -9,23 +9,23 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
-from torch.nn import functional
 
 import sooner
 import tiny_canvas as tiny
+from movqgan_reference import literal, weights
 from sooner.errors import SoonerError
 from sooner.models.chameleon_files import VQGANDecoder, load_lumina
 
-WIDTHS, CODES, LATENT, FEATURES = (32, 32, 64), 24, 32, 8
+CODES = 24
 
 
 @torch.no_grad()
 def test_norms_of_a_shard_become_norms_of_its_heads(tmp_path: Path) -> None:
     model = copy.deepcopy(tiny.chameleon())
-    for name, weights in model.named_parameters():
+    for name, parameter in model.named_parameters():
         if "q_norm" in name or "k_norm" in name:
-            shards = torch.randn(2, weights.shape[1])
-            weights.copy_(shards.repeat_interleave(weights.shape[0] // 2, 0))
+            shards = torch.randn(2, parameter.shape[1])
+            parameter.copy_(shards.repeat_interleave(parameter.shape[0] // 2, 0))
     model.save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     state = load_file(file)
@@ -44,79 +44,8 @@ def test_norms_of_a_shard_become_norms_of_its_heads(tmp_path: Path) -> None:
 
 
 def vqgan() -> dict[str, Tensor]:
-    """Random tensors under the names of `taming`'s VQGAN; levels count from the finest."""
-    state: dict[str, Tensor] = {}
-
-    def conv(name: str, out: int, into: int, side: int = 3) -> None:
-        state[f"{name}.weight"] = torch.randn(out, into, side, side) / (into * side * side) ** 0.5
-        state[f"{name}.bias"] = torch.randn(out) / 10
-
-    def norm(name: str, size: int) -> None:
-        state[f"{name}.weight"], state[f"{name}.bias"] = torch.rand(size) + 0.5, torch.randn(size)
-
-    def block(name: str, out: int, into: int) -> None:
-        norm(f"{name}.norm1", into)
-        conv(f"{name}.conv1", out, into)
-        norm(f"{name}.norm2", out)
-        conv(f"{name}.conv2", out, out)
-        if out != into:
-            conv(f"{name}.nin_shortcut", out, into, 1)
-
-    state["quantize.embedding.weight"] = torch.randn(CODES, FEATURES)
-    conv("post_quant_conv", LATENT, FEATURES, 1)
-    conv("quant_conv", FEATURES, LATENT, 1)  # of the encoder, which is left aside
-    width = WIDTHS[-1]
-    conv("decoder.conv_in", width, LATENT)
-    block("decoder.mid.block_1", width, width)
-    block("decoder.mid.block_2", width, width)
-    norm("decoder.mid.attn_1.norm", width)
-    for part in ("q", "k", "v", "proj_out"):
-        conv(f"decoder.mid.attn_1.{part}", width, width, 1)
-    for level in reversed(range(len(WIDTHS))):
-        for number in range(2):
-            block(f"decoder.up.{level}.block.{number}", WIDTHS[level], width)
-            width = WIDTHS[level]
-        if level:
-            conv(f"decoder.up.{level}.upsample.conv", width, width)
-    norm("decoder.norm_out", width)
-    conv("decoder.conv_out", 3, width)
-    return state
-
-
-def literal(state: dict[str, Tensor], codes: Tensor) -> Tensor:
-    """The decoder as `taming` runs it, call by call."""
-
-    def conv(name: str, x: Tensor) -> Tensor:
-        weight = state[f"{name}.weight"]
-        return functional.conv2d(x, weight, state[f"{name}.bias"], padding=weight.shape[-1] // 2)
-
-    def norm(name: str, x: Tensor) -> Tensor:
-        return functional.group_norm(x, 32, state[f"{name}.weight"], state[f"{name}.bias"], 1e-6)
-
-    def block(name: str, x: Tensor) -> Tensor:
-        h = conv(f"{name}.conv1", functional.silu(norm(f"{name}.norm1", x)))
-        h = conv(f"{name}.conv2", functional.silu(norm(f"{name}.norm2", h)))
-        short = f"{name}.nin_shortcut"
-        return h + (conv(short, x) if f"{short}.weight" in state else x)
-
-    def attend(name: str, x: Tensor) -> Tensor:
-        h = norm(f"{name}.norm", x)
-        q, k, v = (conv(f"{name}.{part}", h).flatten(2) for part in "qkv")  # [rows, width, places]
-        shares = (q.transpose(1, 2) @ k * q.shape[1] ** -0.5).softmax(-1)
-        mixed = (v @ shares.transpose(1, 2)).view_as(x)
-        return x + conv(f"{name}.proj_out", mixed)
-
-    x = state["quantize.embedding.weight"][codes].permute(0, 3, 1, 2)
-    x = conv("decoder.conv_in", conv("post_quant_conv", x))
-    x = block("decoder.mid.block_1", x)
-    x = block("decoder.mid.block_2", attend("decoder.mid.attn_1", x))
-    for level in reversed(range(len(WIDTHS))):
-        for number in range(2):
-            x = block(f"decoder.up.{level}.block.{number}", x)
-        if level:
-            x = functional.interpolate(x, scale_factor=2.0, mode="nearest")
-            x = conv(f"decoder.up.{level}.upsample.conv", x)
-    return conv("decoder.conv_out", functional.silu(norm("decoder.norm_out", x)))
+    """Tensors of Meta's VQGAN, small."""
+    return weights(CODES, 1, widths=(32, 32, 64), features=8, latent=32, looks=False)
 
 
 @pytest.mark.parametrize("name", ["vqgan.ckpt", "vqgan.safetensors"])

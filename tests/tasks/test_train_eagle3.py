@@ -12,6 +12,7 @@ import torch
 import method_matrix as matrix
 import sooner
 import tiny
+from methods.doors import generate
 from published_heads import PublishedEagle3, write_eagle3
 from sooner.methods.eagle import Eagle3Head
 from sooner.methods.eagle.published import load_eagle3
@@ -65,30 +66,34 @@ def test_unrolled_steps_are_drafts_of_the_published_layout(data: DataSet, tmp_pa
                     )
 
 
-def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -> None:
+def train_and_read(
+    family: str, data: DataSet, recipe: HeadTraining, folder: Path
+) -> tuple[Any, Any]:
+    """Trains a head, which learns, and reads it as published, by which ids stay exact."""
     metrics: list[dict[str, Any]] = []
-    model = tiny.model("qwen2_5_vl")
-    head = train(model, data, tmp_path, SHORT, progress=False, on_step=metrics.append)
-    assert isinstance(head, Eagle3Head)
+    model = tiny.model(family)
+    head = train(model, data, folder, recipe, progress=False, on_step=metrics.append)
     assert metrics[-1]["loss"] < 0.97 * metrics[0]["loss"]
-    config = json.loads((tmp_path / "head" / "config.json").read_text())
-    assert config["architectures"] == ["LlamaForCausalLMEagle3"]
-    assert config["draft_vocab_size"] == 30
-    method = sooner.load_drafter(tmp_path / "head", nodes=12, top_k=4)
-    read = method.head.config  # type: ignore[attr-defined]
-    assert (read.layer_ids, read.temperature) == (LAYERS, head.config.temperature)
-    assert head.config.provenance["step"] == 30
-    made = sooner.generate(
-        model, tiny.inputs("qwen2_5_vl", "uneven", 3), method, max_new_tokens=15,
-        eos_token_id=None, do_sample=False,
-    )  # fmt: skip
-    assert made.sequences.tolist() == matrix.reference("qwen2_5_vl", "uneven", 3, 15).tolist()
+    method = sooner.load_drafter(folder / "head", nodes=12, top_k=4)
+    made = generate(family, method, "uneven", 3)
+    assert made.sequences.tolist() == matrix.reference(family, "uneven", 3, 15).tolist()
     assert made.stats.num_accepted_draft_tokens > 0
     with pytest.raises(sooner.SoonerError, match="another target"):
         sooner.generate(
-            tiny.model("qwen2_5_vl", seed=5), tiny.inputs("qwen2_5_vl", "text", 1), method,
-            max_new_tokens=4,
-        )  # fmt: skip
+            tiny.model(family, seed=5), tiny.inputs(family, "text", 1), method, max_new_tokens=4
+        )
+    return head, method
+
+
+def test_a_head_learns_and_is_read_as_published(data: DataSet, tmp_path: Path) -> None:
+    head, method = train_and_read("qwen2_5_vl", data, SHORT, tmp_path)
+    assert isinstance(head, Eagle3Head)
+    config = json.loads((tmp_path / "head" / "config.json").read_text())
+    assert config["architectures"] == ["LlamaForCausalLMEagle3"]
+    assert config["draft_vocab_size"] == 30
+    read = method.head.config
+    assert (read.layer_ids, read.temperature) == (LAYERS, head.config.temperature)
+    assert head.config.provenance["step"] == 30
 
 
 @pytest.mark.parametrize(
