@@ -20,6 +20,7 @@ from sooner.sparse.patterns import (
     VerticalSlash,
 )
 from sooner.sparse.plane import by_pair, whole
+from sparse.contexts import states
 
 LAYOUT = PromptLayout.spans(("padding", 5), ("text", 9), ("video", 190), ("text", 60), frame=19)
 PATTERNS = [
@@ -32,11 +33,6 @@ PATTERNS = [
     QBoundary({"video": Grid("frame"), "text": VerticalSlash(5, 9)}),
     TwoDBoundary({"video:video": Grid("frame", vline=False)}),
 ]
-
-
-def states(tokens: int, heads: int, kv_heads: int) -> States:
-    q, k, v = (torch.randn(n, tokens, 16) for n in (heads, kv_heads, kv_heads))
-    return States(q, k, v, 0.25)
 
 
 def test_flex_computes_the_reference_s_pairs() -> None:

@@ -11,6 +11,7 @@ import sooner
 import tiny
 from sooner import MMInference
 from sooner.models import adapt
+from sooner.sparse.attention import States
 from sooner.sparse.patterns import (
     AShape,
     Dense,
@@ -58,3 +59,20 @@ def decode(family: str, prefill: Any, method: Any = None, **options: Any) -> Any
     inputs = options.pop("inputs", None) or prompt_of(family, options.pop("rows", 1))
     options = {"max_new_tokens": 7, "eos_token_id": None, **options}
     return sooner.generate(tiny.model(family), inputs, method, prefill=prefill, **options)
+
+
+def states(
+    tokens: int,
+    heads: int,
+    kv_heads: int,
+    width: int = 8,
+    dtype: torch.dtype = torch.float32,
+    scale: float = 0.7,
+) -> States:
+    """Random states of a row."""
+    generator = torch.Generator().manual_seed(tokens + 17 * heads)
+    query, key, value = (
+        torch.randn(count, tokens, width, generator=generator).to(dtype)
+        for count in (heads, kv_heads, kv_heads)
+    )
+    return States(query, key, value, scale)

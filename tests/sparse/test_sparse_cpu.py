@@ -6,7 +6,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
 from sooner.sparse.attention import Partial, Reference, States, sparse_attention
 from sooner.sparse.attention.cpu import Fused
@@ -25,6 +24,7 @@ from sooner.sparse.patterns import (
     VerticalSlash,
 )
 from sooner.sparse.plane import Plane, by_pair, by_query, whole
+from sparse.contexts import states
 
 SPANS = st.lists(
     st.tuples(
@@ -36,17 +36,6 @@ SPANS = st.lists(
 )
 LENGTHS = st.one_of(st.integers(1, 12), st.integers(60, 70), st.integers(13, 300))
 HEADS = st.sampled_from([(1, 1), (2, 2), (4, 2), (6, 2), (3, 1)])
-
-
-def states(
-    tokens: int, heads: int, kv_heads: int, width: int = 8, dtype: torch.dtype = torch.float32
-) -> States:
-    generator = torch.Generator().manual_seed(tokens + 17 * heads)
-
-    def draw(count: int) -> Tensor:
-        return torch.randn(count, tokens, width, generator=generator).to(dtype)
-
-    return States(draw(heads), draw(kv_heads), draw(kv_heads), 0.7)
 
 
 @st.composite
@@ -99,29 +88,17 @@ def same(made: Partial, expected: Partial) -> None:
     torch.testing.assert_close(made.output, expected.output, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", ["grid", "lines"])
 @settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_grids_compute_exactly_the_pairs_of_their_index(data: st.DataObject) -> None:
+@given(data=st.data())
+def test_backends_compute_exactly_the_pairs_of_an_index(kind: str, data: st.DataObject) -> None:
     layout, plane = data.draw(planes())
     heads, kv_heads = data.draw(HEADS)
     row, picked = states(len(layout), heads, kv_heads), torch.arange(heads)
-    index = data.draw(grids(heads))
+    index = data.draw(grids(heads) if kind == "grid" else line_sets(plane, heads))
     made, expected = Partial.empty(row), Partial.empty(row)
-    Fused().grid(row, plane, index, picked, made)
-    Reference().grid(row, plane, index, picked, expected)
-    same(made, expected)
-
-
-@settings(max_examples=40, deadline=None)
-@given(st.data())
-def test_lines_compute_exactly_the_pairs_of_their_index(data: st.DataObject) -> None:
-    layout, plane = data.draw(planes())
-    heads, kv_heads = data.draw(HEADS)
-    row, picked = states(len(layout), heads, kv_heads), torch.arange(heads)
-    index = data.draw(line_sets(plane, heads))
-    made, expected = Partial.empty(row), Partial.empty(row)
-    Fused().lines(row, plane, index, picked, made)
-    Reference().lines(row, plane, index, picked, expected)
+    getattr(Fused(), kind)(row, plane, index, picked, made)
+    getattr(Reference(), kind)(row, plane, index, picked, expected)
     same(made, expected)
 
 
@@ -169,8 +146,7 @@ def test_half_precision_errs_no_more_than_twice_as_much_as_torch(
     pattern: HeadPattern, dtype: torch.dtype
 ) -> None:
     layout = PromptLayout.spans(("text", 20), ("video", 480), ("text", 30), frame=16)
-    row = states(len(layout), 2, 1, width=64, dtype=dtype)
-    row = States(row.queries, row.keys, row.values, 64**-0.5)
+    row = states(len(layout), 2, 1, width=64, dtype=dtype, scale=64**-0.5)
     mask = torch.stack([pattern.mask(layout, q, row.keys[0], row.scale) for q in row.queries])
     queries, keys, values = (x.double() for x in (row.queries, row.keys, row.values))
     scores = (queries @ keys.mT * row.scale).masked_fill(~mask, -torch.inf)

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor
 
-from sooner.sparse.attention import Reference, States, sparse_attention
+from sooner.sparse.attention import Reference, sparse_attention
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import (
     AShape,
@@ -21,6 +20,7 @@ from sooner.sparse.patterns import (
     VerticalSlash,
     pattern_from_dict,
 )
+from sparse.contexts import states
 
 LAYOUTS = {
     "text": PromptLayout.text(150),
@@ -54,18 +54,9 @@ PATTERNS: list[HeadPattern] = [
 ]
 
 
-def states(tokens: int, heads: int, kv_heads: int = 2, seed: int = 0) -> States:
-    generator = torch.Generator().manual_seed(seed)
-
-    def draw(count: int) -> Tensor:
-        return torch.randn(count, tokens, 8, generator=generator)
-
-    return States(draw(heads), draw(kv_heads), draw(kv_heads), 0.6)
-
-
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=LAYOUTS)
 def test_parts_add_up_to_a_softmax_under_the_pattern_s_mask(layout: PromptLayout) -> None:
-    row = states(len(layout), 2 * ((len(PATTERNS) + 1) // 2))
+    row = states(len(layout), 2 * ((len(PATTERNS) + 1) // 2), 2)
     patterns = [*PATTERNS, Dense()][: len(row.queries)]
     made = sparse_attention(row, layout, patterns, Reference())
     for head, pattern in enumerate(patterns):
