@@ -9,8 +9,6 @@ import pytest
 import torch
 
 from sooner.methods.eagle.drafter import Growth
-from sooner.methods.sizing.costs import RoundCost
-from sooner.methods.sizing.tree import NOTHING, MeasuredSize, Size
 
 VOCAB = 4
 
@@ -87,27 +85,3 @@ def test_expansion_and_ranking_equal_those_of_the_paper(
         values = literal(table, top_k, depth)
         expected = sorted(values, key=lambda path: -values[path])[:nodes]
         assert set(paths_in_order(tree, row)) == set(expected)
-
-
-# --- how large
-
-
-def tell(sizing: MeasuredSize, done: RoundCost, size: Size, paths: list[list[int]]) -> None:
-    """What a drafter tells the sizing of a round, on a CPU: its time is known at once."""
-    sizing.observe_cost(done, 1 + sum(map(len, paths)) / len(paths) if paths else None)
-    sizing.observe(size, paths)
-
-
-def test_drafts_that_are_never_accepted_end_in_plain_decoding() -> None:
-    notes: list[str] = []
-    sizing = MeasuredSize(Size(48, 5))
-    sizing.pauses.note = notes.append
-    sizes = []
-    for _ in range(200):
-        size = sizing.choose(100, True)
-        sizes.append(size)
-        done = RoundCost(1, 1 + size.nodes, 0.2 * size.depth, size.depth, seconds=1.0)
-        tell(sizing, done, size, [[]] if size.nodes else [])
-    assert sizes.count(NOTHING) > 150
-    assert any("plain decoding for" in note for note in notes)
-    assert any(size.nodes for size in sizes[100:])  # tried again

@@ -141,7 +141,7 @@ def test_experience_is_handed_on() -> None:
     (text,) = texts("llama", "text", 1)
     for _ in range(2):
         run([[text]], experience=experience)
-    assert experience.costs.rounds > 4
+    assert experience.controller.times.rounds.count > 4
     assert run([[text]], nodes=8, experience=experience).tokens == [text]
 
 

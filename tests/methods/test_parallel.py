@@ -15,8 +15,8 @@ from fakes import ERROR, Table, chi_square, row_noise
 from methods.parallel_runs import NEW, generate
 from sooner.engine.acceptance import Guess, couple
 from sooner.methods.parallel import method as method_module
-from sooner.methods.parallel.policy import BoardView
 from sooner.methods.parallel.shared_memory import Board
+from sooner.methods.parallel.waiting import BoardView
 
 PLACEMENTS = ("inline", "thread", "process")
 

@@ -16,7 +16,7 @@ import torch
 
 import sooner
 import tiny
-from sooner.methods.parallel import policy
+from sooner.methods.parallel import window
 from sooner.methods.parallel.mailbox import Mailbox
 from sooner.methods.parallel.shared_memory import Arena
 from sooner.methods.parallel.wakeup import socket_ends
@@ -161,9 +161,9 @@ def test_a_worker_that_goes_on_finds_the_newest_text(
     """What was said meanwhile reaches it in one piece, and its drafts are right again."""
     # Whether a draft as large as its target pays is this machine's; here what it says is verified.
     monkeypatch.setattr(
-        policy,
+        window,
         "best_policy",
-        lambda model, maximum, rows: ([min(have, 4) for have in range(maximum + 1)], 1e9),
+        lambda acceptance, draft, forwards: ([min(have, 4) for have in range(len(forwards))], 1e9),
     )
     target = tiny.model(FAMILY)
     generated, late_drafts = 0, 0

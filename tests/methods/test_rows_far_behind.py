@@ -12,8 +12,8 @@ import sooner
 import tiny
 from methods.test_engine import greedy
 from sooner.methods.context import Context
-from sooner.methods.sizing.chain import DraftLength
-from sooner.methods.sizing.tree import NOTHING, Size, TreeSize
+from sooner.methods.draft_length import DraftLength
+from sooner.methods.tree_size import NOTHING, Size, TreeSize
 
 PAUSE = 24
 """Rounds without drafts, in which the draft falls as many tokens behind."""

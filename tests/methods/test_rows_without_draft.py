@@ -13,7 +13,7 @@ import tiny
 from method_matrix import LONG
 from methods.test_engine import greedy
 from sooner.methods.context import Context
-from sooner.methods.sizing.chain import DraftLength
+from sooner.methods.draft_length import DraftLength
 
 
 class Chosen(DraftLength):

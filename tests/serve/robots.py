@@ -20,7 +20,7 @@ from PIL import Image
 
 from sooner.engine.stats.run import Stats
 from sooner.errors import SoonerError
-from sooner.methods.sizing.costs import Quickest
+from sooner.methods.controller import Quickest
 from sooner.serve import ServeSettings, create_app
 from sooner.serve.run import bind, build_server, url
 from sooner.tasks.act import Observation

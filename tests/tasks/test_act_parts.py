@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from sooner.errors import SoonerError
-from sooner.methods.sizing.costs import Quickest
+from sooner.methods.controller import Quickest
 from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
 from sooner.tasks.act.allowance import Allowance
 from sooner.tasks.act.observation import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from sooner.errors import SoonerError
-from sooner.methods.aligned.size import MeasuredNodes
+from sooner.methods.aligned.nodes import MeasuredNodes
 from sooner.tasks.parse import PageParser, ParseSettings
 from tasks.parsing import draft_of, noise_page, qwen3_vl
 

@@ -15,7 +15,7 @@ import torch
 
 import tiny
 from sooner.methods import ParallelVLM, Speculative
-from sooner.methods.sizing.costs import PRIOR, Acceptance
+from sooner.methods.experience import PRIOR, Acceptance
 from sooner.tasks import choice, registry
 from sooner.tasks.caption import caption
 from sooner.tasks.choice import MARGIN, StepTimes, Way, by_turns, choose, measure, parallel_speedup

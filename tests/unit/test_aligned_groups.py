@@ -12,7 +12,7 @@ from sooner.errors import SoonerError
 from sooner.methods.aligned.alignment import Alignment
 from sooner.methods.aligned.drafter import Limits, grow
 from sooner.methods.aligned.index import DraftIndex, alternatives, read_drafts
-from sooner.methods.aligned.size import Prior
+from sooner.methods.aligned.prior import Prior
 
 TOKENS = st.integers(0, 3)
 GROUPS = st.lists(

@@ -14,12 +14,8 @@ import torch
 from sooner.methods.aligned.alignment import Alignment
 from sooner.methods.aligned.drafter import AlignedDrafter
 from sooner.methods.aligned.index import DraftIndex
-from sooner.methods.aligned.size import (
-    NAMES,
-    Experience,
-    MeasuredNodes,
-    NodeCount,
-)
+from sooner.methods.aligned.nodes import MeasuredNodes, NodeCount
+from sooner.methods.aligned.prior import NAMES, Experience
 
 WORDS, SPACE, LINE = range(2, 1000), 0, 1
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from sooner.methods.aligned.alignment import Alignment
 from sooner.methods.aligned.index import END, DraftIndex
-from sooner.methods.aligned.size import Prior
+from sooner.methods.aligned.prior import Prior
 
 TOKENS = st.integers(0, 3)
 DRAFTS = st.lists(st.lists(TOKENS, max_size=9), max_size=4)

@@ -9,7 +9,7 @@ from sooner.engine.tree import ROOT
 from sooner.methods.aligned.alignment import STOP, Alignment
 from sooner.methods.aligned.drafter import Limits, PrefixTree, grow
 from sooner.methods.aligned.index import DraftIndex
-from sooner.methods.aligned.size import LONGEST, Prior
+from sooner.methods.aligned.prior import LONGEST, Prior
 
 TOKENS = st.integers(0, 2)
 CONTINUATIONS = st.lists(

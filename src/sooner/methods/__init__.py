@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .base import Method, SoonerOutput
     from .dflash import DDTree, DFlash, DFlashModel
     from .eagle import Eagle, Eagle3Head, EagleHead, MtpHead
+    from .experience import Acceptance
     from .jacobi import GSD, CoupledJacobi
     from .onsd import OnSD
     from .parallel.method import ParallelVLM
@@ -22,7 +23,6 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .parallel.standing import StandingDraft
     from .prompt_lookup import PromptLookup
     from .sd_tree import SDTree
-    from .sizing.costs import Acceptance
     from .sparse_to_dense import SparseToDense
     from .speculative import Speculative
     from .specvlm import SpecVLM
@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # for type checkers, who can't ask `__getattr__`
     from .trained import load_drafter
 
 _HOME = {
-    "Acceptance": "sizing.chain",
+    "Acceptance": "experience",
     "AssistantModel": "assistant.query_layers",
     "DFlashModel": "dflash.denoiser",
     "Eagle3Head": "eagle.eagle3",

@@ -18,8 +18,8 @@ from ..engine.runner import Forward, ModelRunner
 from ..engine.sampling import Processing, pick
 from ..engine.tree import Paths, Tree
 from .context import Context, embed, to_device
-from .sizing.chain import DraftLength
-from .sizing.costs import RoundCost
+from .controller import RoundCost
+from .draft_length import DraftLength
 
 if TYPE_CHECKING:
     from .lookup_drafts import LookupDrafts
@@ -128,7 +128,7 @@ class ChainDrafter(Drafter):
             self.context.stats.note(f"joined without a draft of the model: {reason}")
 
     def _prefill(self, active: list[int], room: int, width: int) -> Iterator[None]:
-        """Read the prompts of these rows, `width` tokens wide, and tell the sizing what it took."""
+        """Read the prompts of these rows, `width` tokens wide, and report what that took."""
         stats, took = self.context.stats, list[float]()
         began = stats.work_mark()
         with stats.phase("draft_prefill"):
@@ -136,9 +136,8 @@ class ChainDrafter(Drafter):
             self.memory = None  # it knows the batch beside, which may end long before this one
         width -= self.runner.cache.prefix
         stats.between(began, stats.work_mark()).then(took.append)
-        steps = 0
         while True:
-            steps, began = steps + 1, stats.work_mark()
+            began = stats.work_mark()
             with stats.phase("draft_prefill"):
                 is_done = next(chunks, self) is self
             spent = stats.between(began, stats.work_mark())
@@ -146,7 +145,7 @@ class ChainDrafter(Drafter):
             if is_done:
                 break
             yield
-        spent.then(lambda last: self.draft_length.prefilled(width, sum(took) / len(active), steps))
+        spent.then(lambda last: self.draft_length.prefilled(width, sum(took) / len(active)))
         if len(active) < len(self.runner.lengths):
             self.runner.select_rows(active)
         self._launch_as_graphs(self.runner)
@@ -154,7 +153,7 @@ class ChainDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            self._observe(outcome)
+            self.draft_length.observe_round(outcome, self.drafted, self.round)
         may_draft = [False] * len(self.began)
         for row in self.members:
             may_draft[row] = True
@@ -182,16 +181,6 @@ class ChainDrafter(Drafter):
         if self.lookup is None:
             return [0] * len(self.began)
         return self.lookup.look_up(outcome, self.draft_length.largest, self.context.processing)
-
-    def _observe(self, outcome: Outcome) -> None:
-        """Tell the sizing what the last round gave, and what it took as soon as that is known."""
-        done, sizing = self.round, self.draft_length
-        tokens = 1 + sum(outcome.accepted) / len(outcome.accepted)
-        outcome.round_time.then(
-            lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
-        )
-        is_timed = not outcome.round_time.is_lost
-        sizing.observe(outcome.rows.active, self.drafted, outcome.accepted, is_timed)
 
     def select_rows(self, rows: list[int]) -> None:
         if not self.began:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, Literal, Self
 
 from ..engine.interface import Drafter, Outcome
@@ -13,11 +13,11 @@ from ..registry import DraftModel
 from .base import Method
 from .checks import positive, positive_or_auto
 from .context import Context
+from .controller import RoundCost
+from .draft_length import AdaptiveDraftLength, DraftLength
 from .forbidden_tokens import allowed_nodes
 from .rules import follow_choices
 from .settings import MethodSettings
-from .sizing.chain import AdaptiveDraftLength, DraftLength
-from .sizing.costs import RoundCost
 
 
 @dataclass(frozen=True)
@@ -65,10 +65,10 @@ class PromptLookup(Method):
         return self.max_draft_tokens if is_auto else int(self.num_draft_tokens)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
-        sizing = DraftLength(self._longest)
+        draft_length = DraftLength(self._longest)
         if self.num_draft_tokens == "auto":
-            sizing = AdaptiveDraftLength(self._longest, self._longest, context.stats.note)
-        return LookupDrafter(self, context, sizing), follow_choices
+            draft_length = AdaptiveDraftLength(self._longest, context.stats.note)
+        return LookupDrafter(self, context, draft_length), follow_choices
 
 
 class LookupDrafter(Drafter):
@@ -77,11 +77,11 @@ class LookupDrafter(Drafter):
     Args:
         method: which n-grams may match.
         context: the run.
-        sizing: chooses how many tokens are drafted. They cost nothing to find.
+        draft_length: chooses how many tokens are drafted. They cost nothing to find.
     """
 
-    def __init__(self, method: PromptLookup, context: Context, sizing: DraftLength) -> None:
-        self.method, self.context, self.sizing = method, context, sizing
+    def __init__(self, method: PromptLookup, context: Context, draft_length: DraftLength) -> None:
+        self.method, self.context, self.draft_length = method, context, draft_length
         self.drafted: list[int] = []  # of each row, under verification
         self.round = RoundCost()  # that verifies them
         self.indices = self._indices(())
@@ -109,28 +109,20 @@ class LookupDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if self.drafted:
-            self._observe(outcome)
-        drafts = []
-        left = self.context.stopping.tokens_left(outcome.rows)
-        sizes = self.sizing.choose(outcome.rows.active, left=left)
-        lines = zip(self.indices, outcome.new, sizes, outcome.budget, strict=True)
-        for row, (index, new, size, budget) in enumerate(lines):
+            self.draft_length.observe_round(outcome, self.drafted, self.round)
+        drafts, largest = [], self.draft_length.largest
+        for row, (index, new) in enumerate(zip(self.indices, outcome.new, strict=True)):
             index.extend(new)
-            drafts.append(self._allowed(row, index.continuation(min(size, budget - 1))))
+            limit = min(largest, outcome.budget[row] - 1)
+            drafts.append(self._allowed(row, index.continuation(limit)))
+        rows, has = outcome.rows.active, [bool(draft) for draft in drafts]
+        left = self.context.stopping.tokens_left(outcome.rows)
+        sizes = self.draft_length.choose(rows, [False] * len(rows), None, has, left)
+        drafts = [draft[:size] for draft, size in zip(drafts, sizes, strict=True)]
         self.drafted = [len(draft) for draft in drafts]
-        self.round = RoundCost(len(drafts), 1 + max(self.drafted), forwards=1)
+        self.round = RoundCost(len(drafts), 1 + max(self.drafted), members=0)
         parents = [list(range(-1, len(draft) - 1)) for draft in drafts]
         return Tree.from_lists(drafts, parents, device=str(outcome.hidden.device))
-
-    def _observe(self, outcome: Outcome) -> None:
-        """Tell the sizing what the last round gave, and what it took."""
-        done, sizing = self.round, self.sizing
-        tokens = 1 + sum(outcome.accepted) / len(outcome.accepted)
-        outcome.round_time.then(
-            lambda seconds: sizing.observe_cost(replace(done, seconds=seconds), tokens)
-        )
-        is_timed = not outcome.round_time.is_lost
-        sizing.observe(outcome.rows.active, self.drafted, outcome.accepted, is_timed)
 
     def _allowed(self, row: int, draft: list[int]) -> list[int]:
         """Returns a row's draft up to the first token that its processors forbid."""

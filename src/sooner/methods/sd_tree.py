@@ -24,8 +24,8 @@ from .checks import same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
 from .rules import follow_choices
 from .settings import MethodSettings
-from .sizing.tree import MeasuredSize, Size, TreeSize
 from .tree_draft import STATIC_TREE, Branching, TreeDrafter, TreeShape, check_branching
+from .tree_size import MeasuredSize, Size, TreeSize
 
 SIBLINGS = ("drawn", "top")
 
@@ -102,7 +102,7 @@ class SDTree(Method):
             return TreeSize(levels[-1])
         model = context.target.model
         measured = self.measured.setdefault(model, MeasuredSize(levels[-1], levels))
-        measured.pauses.note = context.stats.note
+        measured.controller.begin(context.stats.note)
         return measured
 
     def _drafter(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from .sizing.costs import Acceptance
+from .experience import Acceptance
 
 
 @dataclass(frozen=True)

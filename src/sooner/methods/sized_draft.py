@@ -16,15 +16,15 @@ from ..engine.interface import Drafter, Outcome
 from ..engine.tree import Tree
 from .backlog import Backlog
 from .context import Context
-from .sizing.costs import RoundCost
-from .sizing.tree import NOTHING, TreeSize, tell_sizing
+from .controller import RoundCost
+from .tree_size import NOTHING, TreeSize
 
 Part = Callable[..., tuple[Tensor, ...]]
 """A function of tensors that a drafter launches at once."""
 
 
 class SizedDrafter(Drafter):
-    """A drafter that asks its sizing before each draft, and tells it what rounds gave and took.
+    """A drafter that asks for a size before each draft, and tells what rounds gave and took.
 
     Args:
         context: the run.
@@ -61,7 +61,7 @@ class SizedDrafter(Drafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            tell_sizing(self.sizing, self.size, self.levels, self.pending, outcome)
+            self.sizing.observe_round(self.size, self.levels, self.pending, outcome)
         self.record(outcome)
         room, rows = max(outcome.budget) - 1, len(outcome.budget)
         self.size = self.sizing.choose(room, self.has_read, rows)

@@ -20,9 +20,9 @@ from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, positive_or_auto, share
 from .context import Context
+from .draft_length import AdaptiveDraftLength, DraftLength
 from .pruning import keep_count
 from .settings import MethodSettings
-from .sizing.chain import AdaptiveDraftLength, DraftLength
 from .speculative import reject
 
 

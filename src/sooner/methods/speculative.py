@@ -21,11 +21,10 @@ from .base import Method
 from .chain_draft import ChainDrafter
 from .checks import positive, positive_or_auto, same_tokenizer, same_vocabulary
 from .context import Context, prompt_for
+from .draft_length import AdaptiveDraftLength, DraftLength
+from .experience import Acceptance
 from .rules import follow_choices
 from .settings import MethodSettings
-from .sizing.chain import AdaptiveDraftLength, DraftLength
-from .sizing.costs import Acceptance
-from .sizing.load import load_of
 
 
 @dataclass(frozen=True)
@@ -85,7 +84,7 @@ class Speculative(Method):
 
     def expect(self, rows: int, waiting: int, max_rows: int) -> None:
         if self.experience is not None:
-            load_of(self.experience).tell(rows, waiting, max_rows)
+            self.experience.requests.expect(rows, waiting, max_rows)
 
     def build(self, context: Context) -> tuple[Drafter, Rule]:
         adapter = adapt(self.draft)

@@ -20,8 +20,8 @@ from .context import Context
 from .pruning import keep_count, uniform
 from .sd_tree import SDTree
 from .settings import MethodSettings
-from .sizing.tree import TreeSize
 from .tree_draft import TreeDrafter, TreeShape
+from .tree_size import TreeSize
 from .visual_match import match, views
 
 

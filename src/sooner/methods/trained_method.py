@@ -7,15 +7,13 @@ import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar, cast
+from typing import Any, ClassVar
 
 from ..errors import UnsupportedError
 from .base import Method
 from .context import Context
-from .sizing.tree import MeasuredSize
 from .trained import load_for
-
-Sizing = TypeVar("Sizing", bound=MeasuredSize)
+from .tree_size import MeasuredSize
 
 
 @dataclass
@@ -30,12 +28,12 @@ class Placed:
     drafter: Any
     measured: MeasuredSize | None = None
 
-    def sizing(self, make: Callable[[], Sizing], context: Context) -> Sizing:
+    def sizing(self, make: Callable[[], MeasuredSize], context: Context) -> MeasuredSize:
         """Returns what was measured so far, made if nothing was; its notes go to the run."""
         if self.measured is None:
             self.measured = make()
-        self.measured.pauses.note = context.stats.note
-        return cast(Sizing, self.measured)
+        self.measured.controller.begin(context.stats.note)
+        return self.measured
 
 
 @dataclass(frozen=True)

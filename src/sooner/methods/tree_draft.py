@@ -17,9 +17,9 @@ from ..engine.tree import ROOT, Paths, Tree
 from ..errors import SoonerError
 from .chain_draft import ChainDrafter, match_vocabulary, readable
 from .context import Context
-from .sizing.chain import DraftLength
-from .sizing.costs import RoundCost
-from .sizing.tree import NOTHING, TreeSize, tell_sizing
+from .controller import RoundCost
+from .draft_length import DraftLength
+from .tree_size import NOTHING, TreeSize
 
 Branching = tuple[tuple[int, ...], ...]
 
@@ -247,7 +247,7 @@ class TreeDrafter(ChainDrafter):
 
     def propose(self, outcome: Outcome) -> Tree:
         if not outcome.is_first:
-            tell_sizing(self.sizing, self.size, self.drafted, self.round, outcome)
+            self.sizing.observe_round(self.size, self.drafted, self.round, outcome)
         cached, self.written = self._keep(outcome), None
         rows, room = len(outcome.budget), max(outcome.budget) - 1
         self.size = self.sizing.choose(room, self.runner is not None, rows)

@@ -11,7 +11,7 @@ from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
 from ..methods import HSD, Method
-from ..methods.aligned.size import Experience
+from ..methods.aligned.prior import Experience
 from .following import Following
 from .jobs import GenerationJob, JobSampling
 

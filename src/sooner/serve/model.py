@@ -12,7 +12,7 @@ import torch
 from .. import __version__
 from ..errors import SoonerError
 from ..methods import HSD, Method, ParallelVLM
-from ..methods.aligned.size import Experience
+from ..methods.aligned.prior import Experience
 from ..models import CANVASES
 from ..models.openvla.adapter import OpenVLA
 from ..tasks.loading import Loaded, ModelPair

@@ -16,11 +16,10 @@ import torch
 from torch import Tensor
 
 from ..engine.runner import ModelRunner
-from ..methods.parallel.policy import best_policy
+from ..methods.experience import Acceptance, chain_tokens
 from ..methods.parallel.shared_memory import Arena, room
+from ..methods.parallel.window import best_policy
 from ..methods.parallel.worker import ProcessWorker, can_fork, place
-from ..methods.sizing.chain import CostModel
-from ..methods.sizing.costs import Acceptance
 from ..methods.threads import DRAFT_THREADS
 from ..models import adapt
 
@@ -245,8 +244,12 @@ def expected(seen: Seen, share: float) -> float:
 
 def by_turns(pace: StepTimes, acceptance: float) -> float:
     """Returns speed of drafting by turns over plain decoding's, which it falls back to."""
-    model = _costs(pace.target, pace.block, pace.draft, acceptance)
-    return max(model.gains(LARGEST))
+    forwards = _forwards(pace.target, pace.block)
+    tokens = chain_tokens([acceptance] * LARGEST)
+    return max(
+        tokens[size] * pace.target / (size * pace.draft + seconds)
+        for size, seconds in enumerate(forwards)
+    )
 
 
 def parallel_speedup(pace: StepTimes, acceptance: float, is_pruned: bool = False) -> float:
@@ -255,14 +258,11 @@ def parallel_speedup(pace: StepTimes, acceptance: float, is_pruned: bool = False
     draft = max(pace.draft_parallel, pace.draft)
     if is_pruned:
         draft *= min(pace.few / pace.draft, 1.0)
-    model = _costs(slower * pace.target, slower * pace.block, draft, acceptance)
-    return best_policy(model, LARGEST)[1] * pace.target
+    forwards = _forwards(slower * pace.target, slower * pace.block)
+    return best_policy(acceptance, draft, forwards)[1] * pace.target
 
 
-def _costs(target: float, block: float, draft: float, acceptance: float) -> CostModel:
-    """Returns the engine's cost model for such a pair."""
-    model = CostModel(rate=acceptance)
-    model.costs.add(1, 1, target)
-    model.costs.add(1, BLOCK, block)
-    model.observe_draft(draft)
-    return model
+def _forwards(target: float, block: float) -> list[float]:
+    """Returns seconds of the target's forwards over `0 .. LARGEST` draft tokens, on a line."""
+    each = max(block - target, 0.0) / (BLOCK - 1)
+    return [target + size * each for size in range(1 + LARGEST)]

@@ -11,9 +11,9 @@ from ..engine.loop import Session
 from ..engine.sampling_params import SamplingParams
 from ..errors import SoonerError, unknown
 from ..methods import Method, StandingDraft
+from ..methods.experience import Acceptance
 from ..methods.parallel.worker import spawns
 from ..methods.settings import MethodSettings
-from ..methods.sizing.costs import Acceptance
 from ..registry import choices
 from .choice import StepTimes, choose, measure
 from .loading import Loaded, ModelPair

@@ -2,6 +2,6 @@
 
 from .index import DraftIndex
 from .method import HSD
-from .size import Experience
+from .prior import Experience
 
 __all__ = ["HSD", "DraftIndex", "Experience"]

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from ..prompt_lookup import NgramIndex
 from .index import END, DraftIndex
-from .size import (
+from .prior import (
     BESIDES,
     FIRST_LOOK,
     GLUED,

@@ -13,7 +13,7 @@ from ...errors import UnsupportedError
 from ..context import Context
 from ..forbidden_tokens import allowed_nodes
 from .alignment import Alignment, Cursor
-from .size import NodeCount
+from .nodes import NodeCount
 
 
 @dataclass(frozen=True)

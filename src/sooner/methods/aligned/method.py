@@ -29,7 +29,8 @@ from ..rules import follow_choices
 from .alignment import Alignment
 from .drafter import AlignedDrafter
 from .index import DraftIndex, Drafts, alternatives, read_drafts
-from .size import Experience, MeasuredNodes, NodeCount
+from .nodes import MeasuredNodes, NodeCount
+from .prior import Experience
 
 
 @cache  # one rule, one graph
@@ -92,10 +93,6 @@ def _best_child(tree: Tree, value: Tensor, passes: Tensor) -> Tensor:
     line = torch.arange(nodes, device=above.device).expand_as(above)
     none = torch.full((tree.rows, 1 + nodes), nodes, device=above.device)
     return none.scatter_reduce(1, above, torch.where(is_best, line, nodes), "amin")
-
-
-TRIAL_EVERY = 16
-"""Plain rounds after which drafts are tried again under a threshold below 1."""
 
 
 @dataclass(frozen=True)
@@ -210,9 +207,7 @@ class HSD(Method):
 
     def _sizing(self, experience: Experience) -> NodeCount:
         if self.nodes == "auto":
-            return MeasuredNodes(
-                self.max_nodes, experience, None if self.mode == EXACT else TRIAL_EVERY
-            )
+            return MeasuredNodes(self.max_nodes, experience, needs_trials=self.mode != EXACT)
         return NodeCount(int(self.nodes))
 
     def _check(self, drafts: Drafts, context: Context) -> None:

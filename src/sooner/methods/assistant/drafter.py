@@ -17,7 +17,7 @@ from ...errors import UnsupportedError
 from ..chain_draft import draw_next, match_vocabulary
 from ..context import Context
 from ..sized_draft import SizedDrafter
-from ..sizing.tree import TreeSize
+from ..tree_size import TreeSize
 from .sizes import SLIDING
 
 

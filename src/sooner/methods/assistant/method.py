@@ -11,9 +11,9 @@ from ...registry import DraftModel
 from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..settings import MethodSettings
-from ..sizing.tree import MeasuredSize, Size, TreeSize
 from ..speculative import reject
 from ..trained_method import TrainedMethod
+from ..tree_size import MeasuredSize, Size, TreeSize
 from .drafter import AssistantDrafter
 
 

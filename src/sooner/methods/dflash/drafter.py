@@ -16,8 +16,8 @@ from ...errors import UnsupportedError
 from ..chain_draft import match_vocabulary
 from ..context import Context
 from ..sized_draft import ReadingDrafter
-from ..sizing.tree import TreeSize
 from ..target_layers import layer_states
+from ..tree_size import TreeSize
 from .runner import BlockRunner
 from .tree import MarginalTree, RankPairs
 

@@ -12,27 +12,11 @@ from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
 from ..settings import MethodSettings
-from ..sizing.tree import NODES, MeasuredSize, Size, TreeSize
 from ..speculative import reject
 from ..target_layers import read_layers
 from ..trained_method import TrainedMethod
+from ..tree_size import NODES, MeasuredSize, Size, TreeSize
 from .drafter import BlockDrafter
-
-
-class BlockSize(MeasuredSize):
-    """The draft with the highest expected tokens a second, where one forward drafts any.
-
-    Args:
-        largest: upper limits.
-        is_chain: drafts are chains.
-    """
-
-    def __init__(self, largest: Size, is_chain: bool) -> None:
-        lengths = sorted({n for n in NODES if n < largest.nodes} | {largest.nodes})
-        super().__init__(largest, [Size(n, n) for n in lengths] if is_chain else None)
-
-    def _drafting(self, size: Size, level: float) -> float:
-        return level
 
 
 @dataclass(frozen=True)
@@ -50,6 +34,14 @@ class BlockMethod(TrainedMethod):
     def largest_block(self) -> int:
         return 1 + self._largest().nodes
 
+    def _measured(self, is_chain: bool) -> MeasuredSize:
+        """Returns what chooses sizes of which one forward drafts any."""
+        largest, chains = self._largest(), None
+        if is_chain:
+            lengths = sorted({n for n in NODES if n < largest.nodes} | {largest.nodes})
+            chains = [Size(n, n) for n in lengths]
+        return MeasuredSize(largest, chains, forwards=1)
+
     def _drafter(self, context: Context, is_chain: bool, is_measured: bool) -> BlockDrafter:
         """The drafter of one run; from here on its target tells the states of its layers.
 
@@ -60,7 +52,7 @@ class BlockMethod(TrainedMethod):
         placed = self.placed(context)
         sizing = TreeSize(self._largest())
         if is_measured:
-            sizing = placed.sizing(lambda: BlockSize(self._largest(), is_chain), context)
+            sizing = placed.sizing(lambda: self._measured(is_chain), context)
         read_layers(context, placed.drafter.config.layers)
         return BlockDrafter(placed.drafter, context, sizing, draws=is_chain)
 

@@ -15,7 +15,7 @@ from ...engine.tree import ROOT, Paths, Tree
 from ...models.packing import Packing
 from ..context import Context
 from ..sized_draft import ReadingDrafter
-from ..sizing.tree import TreeSize
+from ..tree_size import TreeSize
 from .runner import HeadRunner, PromptStates
 
 

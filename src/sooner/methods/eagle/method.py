@@ -14,9 +14,9 @@ from ..checks import positive, positive_or_auto
 from ..context import Context
 from ..rules import follow_choices
 from ..settings import MethodSettings
-from ..sizing.tree import MeasuredSize, Size, TreeSize
 from ..target_layers import read_layers
 from ..trained_method import Placed, TrainedMethod
+from ..tree_size import MeasuredSize, Size, TreeSize
 from .drafter import EagleDrafter
 
 if TYPE_CHECKING:

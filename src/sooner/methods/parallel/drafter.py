@@ -17,11 +17,13 @@ from ...engine.sampling import Processing
 from ...engine.tree import Tree
 from ...models.hooks import ForwardHooks
 from ..context import Context, frame_numbers, prompt_lengths, visual_tokens
+from ..controller import RoundCost
+from ..draft_length import ChainAcceptance
+from ..experience import Acceptance
 from ..rules import follow_choices
-from ..sizing.chain import CostModel
-from ..sizing.costs import Acceptance, RoundCost
-from .policy import BoardView, Plan, WorkerTimeout
 from .tap import OnStates
+from .waiting import BoardView, WorkerTimeout
+from .window import DraftWindow
 from .worker import Worker
 
 logger = logging.getLogger("sooner")
@@ -39,7 +41,7 @@ class ParallelDrafter(Drafter):
     While the target verifies a chain, the worker drafts behind it. If the whole chain and the
     token behind it turn out as drafted, the next chain is already there (post-verify). If not,
     the worker starts again from the target's token. The paper's pre-verify then checks the first
-    new draft token alone; here the target waits for as many as pay (`CostModel`), which is none
+    new draft token alone; here the target waits for as many as pay (`DraftWindow`), which is none
     where a draft forward is dear.
 
     Args:
@@ -66,8 +68,9 @@ class ParallelDrafter(Drafter):
         self.rank = rank
         self.listen = listen
         self.num_draft_tokens = num_draft_tokens
-        self.model = CostModel(experience)
-        self.plan = Plan(self.model, num_draft_tokens)
+        self.acceptance = ChainAcceptance(experience or Acceptance())
+        self.window = DraftWindow(self.acceptance, num_draft_tokens)
+        self.times = self.window.controller.times
         self.tap: ForwardHooks | None = None
         self.seen: tuple[Tensor, Tensor]  # visual mask and frames, `[rows, width]` each
         self.lengths: list[int] = []  # of the target's prompts
@@ -134,18 +137,18 @@ class ParallelDrafter(Drafter):
         forwards, nanoseconds = board.forwards, board.nanoseconds
         before, spent = self._worked
         if forwards > before:  # those of this round alone: one that was halted tells nothing more
-            self.model.observe_draft((nanoseconds - spent) / (forwards - before) / 1e9)
+            self.times.add_draft(1, (nanoseconds - spent) / (forwards - before) / 1e9)
             self._worked = forwards, nanoseconds
         if outcome.is_first:
             self.patience.opening = self.context.stats.seconds["prefill"]
             return
         ran = self.ran
         outcome.forward_time.then(
-            lambda seconds: self.model.observe_cost(replace(ran, seconds=seconds))
+            lambda seconds: self.window.observe(replace(ran, seconds=seconds))
         )
-        self.model.observe_verdicts(self.pending, outcome.accepted)
+        self.acceptance.observe(self.pending, outcome.accepted)
         if not any(self.pending):
-            self.model.observe_verdicts(*self._unasked(outcome))
+            self.acceptance.observe(*self._unasked(outcome))
 
     def _unasked(self, outcome: Outcome) -> tuple[list[int], list[int]]:
         """Returns drafts of each row, 0 or 1, that a plain round has verified by the way, and those
@@ -169,7 +172,7 @@ class ParallelDrafter(Drafter):
             for row, tokens in enumerate(outcome.new)
         }
         self.view.commit(new)
-        self.worker.mail.limit_ahead(self.plan.ahead())
+        self.worker.mail.limit_ahead(self.window.ahead())
         self.worker.commit(self.view.number, new)
 
     def _next_chain(self, outcome: Outcome, device: torch.device) -> Tree:
@@ -187,16 +190,12 @@ class ParallelDrafter(Drafter):
         }
         if any(length < min(size, limit) for length, limit in zip(have, limits, strict=True)):
             needed = self.view.needed(list(counts))
-            self.patience.wait(counts, needed, size, self.model.draft_seconds())
+            self.patience.wait(counts, needed, size, self.times.draft(1) or None)
         drafts = [self._drafted(outcome, row, min(size, limits[row])) for row in range(len(limits))]
         return self._tree(outcome, drafts, device)
 
     def _size(self, have: list[int], largest: int) -> int:
-        if self.model.costs.is_plain_due(len(have)):
-            return 0
-        if not self.model.is_ready:
-            return max(min(4, largest), min(have))
-        return min(self.plan.choose(len(have), round(sum(have) / len(have))), largest)
+        return min(self.window.choose(len(have), round(sum(have) / len(have))), largest)
 
     def _drafted(self, outcome: Outcome, row: int, limit: int) -> list[int]:
         """Draft tokens behind what active row `row` said, if they can be trusted yet."""

@@ -20,9 +20,9 @@ from ..attention_tap import listen_twice
 from ..base import Method
 from ..checks import positive, positive_or_auto, same_tokenizer, same_vocabulary, share
 from ..context import Context, prompt_for, to_device
+from ..experience import Acceptance
 from ..pruning import BY_ATTENTION, CRITERIA, Criterion, rank
 from ..settings import MethodSettings
-from ..sizing.costs import Acceptance
 from ..visual_match import views
 from .drafter import Listen, ParallelDrafter, Rank
 from .server import DraftJob

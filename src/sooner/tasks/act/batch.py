@@ -15,7 +15,7 @@ from ...engine.loop import OnTokens, run
 from ...engine.sampling_params import SamplingParams
 from ...engine.stats.run import Stats
 from ...methods import Autoregressive, Method
-from ...methods.sizing.costs import Quickest
+from ...methods.controller import Quickest
 from ...models import Adapter
 from ...models.openvla.statistics import ActionStatistics, ActionTokens, decode_actions
 from .action import Action, Distance

@@ -14,7 +14,7 @@ from ...checks import check_choice
 from ...engine.loop import OnTokens
 from ...errors import SoonerError, unknown
 from ...methods import Autoregressive, Method
-from ...methods.sizing.costs import Quickest
+from ...methods.controller import Quickest
 from ...methods.tolerance import Tolerance
 from ...models import adapt
 from ...models.openvla.adapter import OpenVLA

@@ -6,7 +6,7 @@ saves forwards of the page where drafts are rough.
 
 from __future__ import annotations
 
-from ...methods.sizing.costs import Quickest
+from ...methods.controller import Quickest
 
 PAGE, BOTH = "page", "both"
 COLD = 1
@@ -43,7 +43,6 @@ class StageChoice:
             margin=1 / (1 - GAIN),
             again=AGAIN,
             rarely=RARELY,
-            last=5,
         )
 
     def pick(self) -> str:

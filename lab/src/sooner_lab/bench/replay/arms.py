@@ -22,10 +22,10 @@ from sooner.methods import (
     SDTree,
     Speculative,
 )
-from sooner.methods.aligned.size import Experience
+from sooner.methods.aligned.prior import Experience
+from sooner.methods.experience import Acceptance
 from sooner.methods.parallel.standing import StandingDraft
 from sooner.methods.parallel.worker import ProcessWorker, place
-from sooner.methods.sizing.costs import Acceptance
 from sooner.methods.tree_draft import STATIC_TREE
 
 from ..run import Arm, TimedRun

@@ -6,9 +6,9 @@ import random
 
 import pytest
 
-from sooner.methods.sizing.chain import AdaptiveDraftLength, DraftLength
-from sooner.methods.sizing.costs import Acceptance, LinearTimes, RoundCost
-from sooner.methods.sizing.load import load_of
+from sooner.methods.controller import RoundCost
+from sooner.methods.draft_length import AdaptiveDraftLength, DraftLength
+from sooner.methods.experience import Acceptance
 
 CLIP, TEXT = True, False
 PROMPT = {CLIP: 268, TEXT: 10}
@@ -36,18 +36,18 @@ class Requests:
         self.clients, self.now, self.tokens, self.requests = clients, 0.0, 0, 0
 
     def begin(self, kind: bool, waiting: int, rows: int) -> DraftLength:
-        """Prefill a request; the sizing that it begins with."""
+        """Prefill a request; the length that it begins with."""
         self.now += (70.0 if kind == CLIP else 8.0) / 1e3
         if self.known is None:
             return DraftLength(0)
-        load_of(self.known).tell(rows, waiting, 32)
-        sizing = AdaptiveDraftLength(16, experience=self.known.of(kind))
-        self.takes = sizing.takes_rows(PROMPT[kind], 128)
+        self.known.requests.expect(rows, waiting, 32)
+        length = AdaptiveDraftLength(16, experience=self.known.of(kind))
+        self.takes = length.takes_rows(PROMPT[kind], 128)
         if self.takes:
             took = (13.5 if kind == CLIP else 3.0) / 1e3
             self.now, self.requests = self.now + took, self.requests + 1
-            sizing.prefilled(PROMPT[kind], took, 1)
-        return sizing
+            length.prefilled(PROMPT[kind], took)
+        return length
 
     def run(self, requests: int) -> float:
         """Tokens a second over so many requests."""
@@ -123,20 +123,3 @@ def test_requests_that_come_and_go_are_drafted_for_where_it_pays(
         plain = Requests(None, clients, rate, seed).run(150)
         ratios.append(Requests(known, clients, rate, seed).run(150) / plain)
     assert sum(ratios) / len(ratios) >= minimum, ratios
-
-
-def test_prices_of_rounds_are_separated_where_they_can_be() -> None:
-    random_ones = random.Random(0)
-    times = LinearTimes((1.0, 0.15, 0.05))
-    assert times.seconds((1, 1, 0)) == 0
-    for _ in range(60):
-        times.add((1, 1, 0), seconds(1, 1) * random_ones.lognormvariate(0, 0.1))
-    assert times.seconds((1, 1, 0)) == pytest.approx(seconds(1, 1), rel=0.05)
-    assert seconds(1, 1) < times.seconds((1, 32, 0)) < 32 * seconds(1, 1)
-    for _ in range(300):
-        rows, drafted = random_ones.choice((1, 2, 4, 15, 30)), random_ones.choice((0, 2, 8))
-        took = seconds(rows, 1 + drafted) * random_ones.lognormvariate(0, 0.1)
-        times.add((1, rows, rows * drafted), took)
-    for rows, block in ((1, 1), (32, 1), (32, 5), (8, 17)):
-        estimate = times.seconds((1, rows, rows * (block - 1)))
-        assert estimate == pytest.approx(seconds(rows, block), rel=0.1)

@@ -1,13 +1,10 @@
-"""How many draft tokens to verify next, which of them hold, how long to wait for more."""
+"""What of a worker's drafts holds, and how long to wait for more."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable
 
-import numpy as np
-
-from ..sizing.chain import CostModel
 from .shared_memory import Board
 from .worker import Worker
 
@@ -137,95 +134,3 @@ class BoardView:
         if self.board.acknowledged < self._changed.get(row, 0):
             return []
         return self.board.read(row, place, limit)
-
-
-SWEEPS = 12
-"""Value iterations for each speed that is tried; more wholly accepted rounds in a row are rare."""
-
-BISECTIONS = 14
-"""Halvings of the interval of speeds, which starts between plain decoding and the best chain."""
-
-REPLAN = 8
-"""Rounds between two looks at the costs."""
-
-
-MIN_GAIN = 1.03
-"""Speed over plain decoding's that a plan has to promise. A draft beside the target takes some of
-its memory's bandwidth, which no forward's time tells."""
-
-LOOK_EVERY = 4
-"""Plain rounds of a plan without a gain of which one lets the worker draft a token."""
-
-
-class Plan:
-    """The best numbers of tokens to verify by what is known now, made anew every few rounds.
-
-    Where the best plan gains nothing, rounds are plain and the worker rests, but for a token now
-    and then, which plain rounds verify by the way.
-
-    Args:
-        model: costs and acceptance, measured meanwhile.
-        largest: most draft tokens of a round.
-
-    Attributes:
-        pays: whether the last plan gains.
-    """
-
-    def __init__(self, model: CostModel, largest: int) -> None:
-        self.model, self.largest = model, largest
-        self.sizes: list[int] = []  # for each number of tokens that are there
-        self.pays = True
-        self._made, self._rows, self._resting = -REPLAN, 0, 0
-
-    def choose(self, rows: int, have: int) -> int:
-        """Draft tokens to verify of `rows` rows where `have` are drafted already."""
-        rounds = self.model.costs.rounds
-        if rounds >= self._made + REPLAN or rows != self._rows:
-            self._made, self._rows = rounds, rows
-            self.sizes, speed = best_policy(self.model, self.largest, rows)
-            self.pays = speed * self.model.costs.seconds(rows, 1) >= MIN_GAIN
-        return self.sizes[min(have, self.largest)] if self.pays else 0
-
-    def ahead(self) -> int | None:
-        """Returns tokens that the worker may be ahead until the next round; `None`: as many as it
-        can.
-        """
-        if self.pays:
-            self._resting = 0
-            return None
-        self._resting += 1
-        return int(self._resting % LOOK_EVERY == 0)
-
-
-def best_policy(model: CostModel, largest: int, rows: int = 1) -> tuple[list[int], float]:
-    """Returns how many to verify for each number `0 .. largest` of tokens drafted already, and the
-    tokens a second that this gives. Each rejection begins anew with nothing drafted.
-
-    Args:
-        model: acceptance `a`, draft time `t` and forward times `T`, all measured.
-        largest: most draft tokens of a round.
-        rows: of the batch.
-    """
-    sizes = np.arange(largest + 1)
-    a, t = model.acceptance, max(model.draft_seconds() or 0.0, 1e-9)
-    forward = np.array([model.costs.seconds(rows, 1 + size) for size in sizes.tolist()])  # [sizes]
-    tokens = (1 - a ** (sizes + 1)) / (1 - a)
-    whole = a ** (sizes + 1)
-    waiting = np.maximum(sizes[None, :] - sizes[:, None], 0) * t  # [have, sizes]
-    seconds = waiting + forward[None, :]
-    left = np.maximum(sizes[:, None] - sizes[None, :], 0)
-    drafted = np.floor(forward[None, :] / t).astype(int)
-    following = np.clip(left + drafted - 1, 0, largest)  # the token behind them is one
-    slow, fast = 1.0 / forward[0], float((tokens / forward).max())
-    values = np.zeros((largest + 1, largest + 1))
-    for _ in range(BISECTIONS):
-        speed = (slow + fast) / 2
-        value = np.zeros(largest + 1)
-        for _ in range(SWEEPS):
-            values = tokens[None] - speed * seconds + whole[None] * value[following]
-            value = values.max(1)
-        if value[0] > 0:  # better than this speed can be had
-            slow = speed
-        else:
-            fast = speed
-    return [int(size) for size in values.argmax(1)], slow

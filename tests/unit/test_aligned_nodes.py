@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from sooner.methods.aligned.size import FLOOR, Experience, MeasuredNodes
+from sooner.methods.aligned.nodes import FLOOR, MeasuredNodes
+from sooner.methods.aligned.prior import Experience
 
 
 class Clock:
@@ -11,7 +12,7 @@ class Clock:
     def __init__(self, slope: float, largest: int = 64) -> None:
         self.slope = slope
         self.experience = Experience()
-        self.sizing = MeasuredNodes(largest, self.experience)
+        self.count = MeasuredNodes(largest, self.experience)
         self.chosen: list[int] = []
         self.total = 0.0
 
@@ -19,10 +20,10 @@ class Clock:
         return 1.0 + self.slope * (tokens - 1)
 
     def round(self, chances: list[list[float]], stall: float = 1.0) -> int:
-        nodes = self.sizing.choose(chances)
+        nodes = self.count.choose(chances)
         cut = min(nodes, max(map(len, chances)))
         seconds = stall * self.seconds(len(chances) * (1 + cut))
-        self.sizing.observe(len(chances), cut, seconds)
+        self.count.observe(len(chances), cut, seconds)
         self.total += seconds
         self.chosen.append(cut)
         return cut
@@ -39,7 +40,7 @@ def test_good_drafts_are_verified_in_the_best_size() -> None:
             clock.round([chain(0.9)])
         speeds = {
             size: (1 + sum(chain(0.9)[:size])) / clock.seconds(1 + size)
-            for size in (0, *clock.sizing.sizes)
+            for size in (0, *clock.count.sizes)
         }
         usual = sorted(clock.chosen[-60:])[30]
         assert speeds[usual] >= 0.97 * max(speeds.values()), (slope, usual)

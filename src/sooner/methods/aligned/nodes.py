@@ -1,0 +1,116 @@
+"""How many nodes of the trees of continuations are verified: as many as measurably pay."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import accumulate
+
+from ..controller import MIN_GAIN, Candidate, RoundCost
+from .prior import Experience
+
+NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256)
+"""Numbers of nodes that are weighed against each other."""
+FIRST = 4
+"""Nodes of a trial, and half of the most nodes of the first tree."""
+WORTH_A_TRIAL = 1.5
+"""Tokens that a tree has to promise, where all look slow, for another trial to be worth it."""
+FLOOR = 0.01
+"""Least chance of a token that is weighed at all."""
+
+
+class NodeCount:
+    """Always the same number of nodes, whatever it costs; subclasses learn."""
+
+    floor = 0.0
+    may_idle = False
+    """Whether drafts of an idle drafter are left alone."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+
+    def limit(self) -> int:
+        """Returns nodes to grow for `choose`."""
+        return self.largest
+
+    def choose(self, chances: Sequence[Sequence[float]]) -> int:
+        """Returns nodes to verify of each tree.
+
+        Args:
+            chances: of the nodes of each row's tree, falling.
+        """
+        return self.largest
+
+    def paying(self, chances: Sequence[float], rows: int) -> int:
+        """Nodes that would be verified if each of `rows` trees had such chances."""
+        return self.largest
+
+    def observe(self, rows: int, nodes: int, seconds: float) -> None:
+        """A round over `rows` trees of up to `nodes` nodes took `seconds`."""
+
+
+class MeasuredNodes(NodeCount):
+    """The number that the experience's `Controller` finds to pay most, plain decoding included.
+
+    The chance of each node is known before it is verified, so that every round decides for itself:
+    drafts that are no good have small chances. A pause only ends what looked slow by mistake.
+
+    Args:
+        largest: upper limit.
+        experience: what is known of costs, and where more of it goes.
+        needs_trials: plain rounds have no evidence of what would be accepted, as of rules that
+            accept what the target would not have said.
+    """
+
+    floor = FLOOR
+
+    def __init__(self, largest: int, experience: Experience, needs_trials: bool = False) -> None:
+        super().__init__(largest)
+        self.controller = experience.controller
+        self.needs_trials, self.may_idle = needs_trials, not needs_trials
+        self.sizes = [size for size in NODES if size < largest] + [largest]
+        self._last = FIRST
+
+    def limit(self) -> int:
+        """Returns twice the last choice, so that costs are met step by step."""
+        return min(self.largest, 2 * self._last)
+
+    def choose(self, chances: Sequence[Sequence[float]]) -> int:
+        candidates = self._candidates(chances)
+        if not candidates:
+            return 0
+        most = max(candidate.tokens for candidate in candidates)
+        trial = max((item for item in candidates if item.size <= FIRST), key=lambda item: item.size)
+        self.controller.reconsider()
+        best = self.controller.choose(
+            len(chances),
+            lambda: candidates,
+            trial,
+            may_pause=self.needs_trials or most >= WORTH_A_TRIAL,
+        )
+        if best is None:
+            return 0
+        self._last = max(best.size, FIRST)
+        return best.size
+
+    def observe(self, rows: int, nodes: int, seconds: float) -> None:
+        self.controller.observe(RoundCost(rows, 1 + nodes, seconds=seconds), None)
+
+    def paying(self, chances: Sequence[float], rows: int) -> int:
+        candidates = self._candidates([chances] * rows)
+        if not candidates or not self.controller.times.plain_rounds:
+            return 0
+        best = max(candidates, key=lambda item: self.controller.gain(rows, item))
+        return best.size if self.controller.gain(rows, best) >= MIN_GAIN else 0
+
+    def _candidates(self, chances: Sequence[Sequence[float]]) -> list[Candidate[int]]:
+        limit, rows = max(map(len, chances), default=0), len(chances)
+        sums = [[0.0, *accumulate(row)] for row in chances]
+        return [
+            Candidate(
+                size,
+                1 + min(size, limit),
+                1 + sum(row[min(size, len(row) - 1)] for row in sums) / rows,
+            )
+            for place, size in enumerate(self.sizes)
+            if limit and (not place or self.sizes[place - 1] < limit)
+        ]

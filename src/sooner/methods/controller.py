@@ -1,0 +1,464 @@
+"""One controller of draft lengths: it measures what rounds cost and picks the draft that pays most.
+
+A method lists its candidates: lengths of a chain, trees of some nodes and levels, what a draft
+beside the target has ready. Of each it says how many tokens a row may expect and how long drafting
+takes. With `T(rows, block)` the time of a target forward, the controller takes the candidate with
+the most
+
+    tokens * T(rows, 1) / (drafting + T(rows, block))
+
+which is its *gain*, the speed as a multiple of plain decoding's. Plain decoding, whose gain is 1,
+is always among the candidates. Where nothing else pays, rounds are plain, and a small draft is
+tried again after a while: seldom enough that trials lose at most `TRIAL_SHARE` of the time.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from bisect import bisect_left, insort
+from collections import Counter, deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from operator import mul
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+
+logger = logging.getLogger("sooner")
+
+MIN_GAIN = 1.01
+"""Gain that a draft has to promise."""
+TRIAL_SHARE = 0.02
+"""Share of the time that trials may lose against plain decoding."""
+PAUSE, LONGEST_PAUSE = 32, 256
+"""Plain rounds before a draft is tried again; doubled after each failure, up to the second."""
+DEBT, CREDIT = 4.0, 16.0
+"""Plain rounds' time that drafts may have lost before they pause, and that of gains that counts."""
+REFRESH, FEWEST = 0.005, 6
+"""Share of the time that plain rounds may lose which time again what drafts have to beat, and the
+fewest rounds between two of them: a draft that gains little is compared often."""
+CONFIRMED = 2
+"""Draft forwards to be timed before drafts are given up for their cost: one may have stalled."""
+LATE = 2
+"""Rounds after which the time of a draft is expected, as GPUs measure it."""
+RECENT = 6
+"""Times that an average is of; older ones fade."""
+MAX_STALL = 2.0
+"""Multiple of what was expected above which a time is cut: something else has had the processor."""
+FORGET, PULL = 0.98, 0.5
+"""Weight that the prices of `Times` keep with each time, and times' worth of belief in them."""
+REFIT_EVERY = 8
+"""Times between two fits of the prices, but for the first ones."""
+ROUND_PRICES, DRAFT_PRICES = (1.0, 0.15, 0.05), (1.0, 0.3)
+"""What a forward, each row of it and each draft token cost relative to each other, of the target
+and of a draft: only for what has been timed at a single size."""
+
+Size = TypeVar("Size")
+
+
+@dataclass
+class RoundCost:
+    """Size and time of a round, which may be known later than what the round gave.
+
+    Attributes:
+        rows, block: of the target's forward; the root counts.
+        drafting: seconds that drafting took.
+        forwards: draft forwards, or levels of a tree.
+        missed: tokens that the first of them had to catch up with, where that took time.
+        seconds: from when the draft was handed over until it was verified.
+        members: rows of the draft forwards; `None` is all of them.
+    """
+
+    rows: int = 1
+    block: int = 1
+    drafting: float = 0.0
+    forwards: int = 0
+    missed: int = 0
+    seconds: float = 0.0
+    members: int | None = None
+
+    @property
+    def drafting_rows(self) -> int:
+        """Rows of the draft forwards."""
+        return self.rows if self.members is None else self.members
+
+    def add_drafting(self, seconds: float) -> None:
+        """Drafting took this long; known before the time of the round is."""
+        self.drafting += seconds
+
+
+class Times:
+    """Seconds as a sum of counts, each at a price, corrected by averages of what was timed.
+
+    Prices are fitted by least squares over recent times, relative errors counting, and are never
+    negative. Where the same counts but for the last were timed, the estimate is moved by what those
+    times were over their prices, linearly between two.
+
+    Args:
+        usual: prices in proportion to each other, for what the times so far do not tell apart.
+
+    Attributes:
+        count: of times so far.
+    """
+
+    def __init__(self, usual: Sequence[float]) -> None:
+        self.usual, self.count = np.array(usual), 0
+        self._products = np.zeros((len(usual), len(usual)))
+        self._sums = np.zeros(len(usual))
+        self._prices: list[float] = []
+        self._known: dict[tuple[float, ...], float] = {}  # estimates since the last time
+        self._sizes: dict[tuple[float, ...], list[float]] = {}  # ascending last counts
+        self._means: dict[tuple[float, ...], tuple[float, int]] = {}
+
+    def add(self, counts: tuple[float, ...], seconds: float) -> None:
+        """So many of each took `seconds`."""
+        if seconds <= 0:
+            return
+        if self.count:
+            seconds = min(seconds, MAX_STALL * self.seconds(counts))
+        mean, times = self._means.get(counts, (0.0, 0))
+        if not times:
+            insort(self._sizes.setdefault(counts[:-1], []), counts[-1])
+        times = min(times + 1, RECENT)
+        self._means[counts] = mean + (seconds - mean) / times, times
+        self.count += 1
+        self._known.clear()
+        # In units of the usual prices: a sum of their multiples over `seconds` is to be 1.
+        shares = self.usual * counts / seconds
+        self._products = FORGET * self._products + np.outer(shares, shares)
+        self._sums = FORGET * self._sums + shares
+        if self.count <= REFIT_EVERY or not self.count % REFIT_EVERY:
+            self._prices = self._fit()
+
+    def seconds(self, counts: tuple[float, ...]) -> float:
+        """Returns estimate; 0 before the first time."""
+        if not self.count:
+            return 0.0
+        if counts not in self._known:
+            self._known[counts] = self._estimate(counts)
+        return self._known[counts]
+
+    def _estimate(self, counts: tuple[float, ...]) -> float:
+        base, sizes = self._priced(counts), self._sizes.get(counts[:-1])
+        if not sizes:
+            return base
+        place = bisect_left(sizes, counts[-1])
+        near = sizes[max(place - 1, 0) : place + 1]
+        if place < len(sizes) and sizes[place] == counts[-1]:
+            near = [counts[-1]]
+        ratios = [self._ratio((*counts[:-1], size)) for size in near]
+        if len(near) == 1:
+            return base * ratios[0]
+        share = (counts[-1] - near[0]) / (near[1] - near[0])
+        return base * ((1 - share) * ratios[0] + share * ratios[1])
+
+    def _ratio(self, counts: tuple[float, ...]) -> float:
+        mean, times = self._means[counts]
+        return (times * mean / self._priced(counts) + PULL) / (times + PULL)
+
+    def _priced(self, counts: tuple[float, ...]) -> float:
+        return sum(map(mul, self._prices, counts))
+
+    def _fit(self) -> list[float]:
+        """Returns prices; a little pulls all to one multiple of the usual ones."""
+        left, whole = list(range(len(self.usual))), float(self._products.sum())
+        pull = 0.01 * whole / len(left) ** 2
+        usual = float(self._sums.sum()) / whole  # if all were the same multiple
+        while True:
+            products = self._products[np.ix_(left, left)] + pull * np.eye(len(left))
+            solution = np.linalg.solve(products, self._sums[left] + pull * usual)
+            if solution.min() >= 0 or len(left) == 1:
+                break
+            left.pop(int(solution.argmin()))
+        multiples = np.full(len(self.usual), 0.001 * usual)  # no count is quite free
+        multiples[left] = np.maximum(solution, multiples[left])
+        return [float(price) for price in multiples * self.usual]
+
+
+class StepTimes:
+    """Seconds of a round by its rows and block, and of a draft forward by its rows.
+
+    Attributes:
+        plain_rounds: timed rounds without a draft.
+    """
+
+    def __init__(self) -> None:
+        self.rounds, self.drafts = Times(ROUND_PRICES), Times(DRAFT_PRICES)
+        self.plain_rounds = 0
+
+    def add(self, done: RoundCost) -> None:
+        """A round was timed; a draft that had long to catch up says nothing about one step."""
+        self.plain_rounds += done.block == 1
+        self.rounds.add(_counts(done.rows, done.block), done.seconds)
+        if done.forwards and done.drafting_rows and not done.missed:
+            self.add_draft(done.drafting_rows, done.drafting / done.forwards)
+
+    def add_draft(self, rows: float, seconds: float) -> None:
+        """A draft forward over so many rows took `seconds`."""
+        self.drafts.add((1, rows), seconds)
+
+    def round(self, rows: float, block: float) -> float:
+        """Returns seconds of a round; one with a draft is no shorter than a plain one."""
+        seconds = self.rounds.seconds(_counts(rows, block))
+        return seconds if block == 1 else max(seconds, self.rounds.seconds(_counts(rows, 1)))
+
+    def draft(self, rows: float) -> float:
+        """Returns seconds of a draft forward; 0 before the first, and of no rows."""
+        return self.drafts.seconds((1, rows)) if rows else 0.0
+
+
+def _counts(rows: float, block: float) -> tuple[float, ...]:
+    return (1, rows, rows * (block - 1))
+
+
+@dataclass(frozen=True)
+class Candidate(Generic[Size]):
+    """A draft that could be next.
+
+    Attributes:
+        size: what the method calls its size.
+        block: entries of a row in the target's forward, the root counts.
+        tokens: that a row may expect of the round.
+        drafting: seconds that drafting takes.
+        forwards: draft forwards, or levels of a tree, that have to be timed; 0: nothing has.
+    """
+
+    size: Size
+    block: int
+    tokens: float
+    drafting: float = 0.0
+    forwards: int = 0
+
+
+class Controller(Generic[Size]):
+    """The best candidate while it pays, plain rounds while none does, a trial now and then.
+
+    A balance says what drafts have won or lost against plain decoding, in seconds: each round adds
+    `TRIAL_SHARE` of a plain one, each draft what it won, or takes what it lost. A pause lasts until
+    the next trial is paid for. Where candidates promise a gain that rounds do not show, the balance
+    runs out, and rounds are plain as well.
+
+    It outlives a run where its method keeps it: what was paid for stays paid for.
+
+    Args:
+        option: name of the method's option, for notes.
+
+    Attributes:
+        note: called with each change of mind in one line.
+        times: of rounds and draft forwards.
+        catch_up: seconds that a draft takes later for each plain round that it did not see.
+    """
+
+    def __init__(self, option: str) -> None:
+        self.option = option
+        self.note: Callable[[str], None] = logger.info
+        self.times = StepTimes()
+        self.balance, self.catch_up = 0.0, 0.0
+        self._since = Counter[int]()  # rounds over so many rows since a plain one
+        self._is_paused, self._left, self._pause = False, 0, PAUSE
+        self._rows, self._block = 0, 0  # of the last choice
+        self._wait = 0  # rounds until the time of a draft should be known
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether the next rounds are plain, as long as the rows stay the same."""
+        return self._is_paused and self._left > 0
+
+    def begin(self, note: Callable[[str], None]) -> None:
+        """A run begins, for whose first draft nothing has to be caught up with."""
+        self.note, self.catch_up = note, 0.0
+        self._left = min(self._left, LONGEST_PAUSE)
+
+    def reconsider(self) -> None:
+        """Other rows decode: a pause ends if drafting pays with these."""
+        self._rows = 0
+
+    def gain(self, rows: int, candidate: Candidate[Size]) -> float:
+        """Returns expected speed of a candidate, as a multiple of plain decoding's."""
+        seconds = candidate.drafting + self.times.round(rows, candidate.block)
+        return candidate.tokens * self.times.round(rows, 1) / seconds if seconds else 1.0
+
+    def choose(
+        self,
+        rows: int,
+        candidates: Callable[[], Sequence[Candidate[Size]]],
+        trial: Candidate[Size],
+        *,
+        forget: Callable[[], None] = lambda: None,
+        may_pause: bool = True,
+    ) -> Candidate[Size] | None:
+        """Returns the draft of the next round; `None` is a plain round.
+
+        Args:
+            rows: of the next round. Where they change, a pause ends if drafting pays with these.
+            candidates: what could be drafted, by what is known now; at least one.
+            trial: the draft that tells whether drafting pays.
+            forget: called before a trial, so that it counts more than what was seen long ago.
+            may_pause: the answer holds for later rounds as well.
+        """
+        is_resting, has_changed = self.is_resting, rows != self._rows
+        self._rows, self._wait = rows, max(self._wait - 1, 0)
+        if is_resting:
+            self._left -= 1
+        if not self.times.plain_rounds or (is_resting and not has_changed):
+            return None
+        if self._is_paused and not is_resting:
+            self._is_paused = False
+            forget()
+            return self._take(trial)
+        offers, plain = candidates(), self.times.round(rows, 1)
+        gains = [self.gain(rows, offer) for offer in offers]
+        gain = max(gains)
+        best = offers[gains.index(gain)]
+        is_paid = self.balance >= -DEBT * plain
+        if is_paid and trial.forwards and self.times.drafts.count < CONFIRMED:
+            free = max(self.gain(rows, replace(offer, drafting=0.0)) for offer in offers)
+            if free >= MIN_GAIN and (gain < MIN_GAIN or not self.times.drafts.count):
+                return None if self._wait else self._take(trial)
+        if gain >= MIN_GAIN and is_paid:
+            if self._since[rows] >= max((gain - 1) / REFRESH, FEWEST):
+                return None
+            self._go_on(best, gain)
+            return self._take(best)
+        if may_pause and not is_resting:
+            self._rest(best, gain, trial, plain)
+        return None
+
+    def observe(self, done: RoundCost, tokens: float | None) -> None:
+        """A round was timed.
+
+        Args:
+            tokens: that it gave a row, on average; `None`: what it lost is not to count.
+        """
+        self.times.add(done)
+        plain = self.times.round(done.rows, 1)
+        self._since[done.rows] = 0 if done.block == 1 else self._since[done.rows] + 1
+        self.balance += TRIAL_SHARE * plain
+        if done.block > 1 and tokens is not None:
+            won = tokens * plain - done.drafting - done.seconds
+            self.balance += max(won, -DEBT * plain / 2)  # a stall
+        self.balance = min(self.balance, CREDIT * plain)
+
+    def _take(self, candidate: Candidate[Size]) -> Candidate[Size]:
+        self._wait = LATE
+        return candidate
+
+    def _rest(
+        self, best: Candidate[Size], gain: float, trial: Candidate[Size], plain: float
+    ) -> None:
+        """Plain rounds until a trial is paid that loses what it and catching up take."""
+        rounds, earned = self._pause, TRIAL_SHARE * plain - self.catch_up
+        loss = trial.drafting + self.times.round(self._rows, trial.block) - plain - self.balance
+        long = f"for {rounds} rounds"
+        if earned <= TRIAL_SHARE * plain / 8:  # the longer the pause, the dearer its trial
+            rounds, long = 1 << 30, "from here on"
+        elif loss > rounds * earned:
+            rounds = math.ceil(loss / earned)
+            long = f"for {rounds} rounds"
+        why = f"{_text(best.size)} would run at {gain:.2f}x plain"
+        if gain >= MIN_GAIN:
+            why = f"drafting has lost time, though {why}"
+        self.note(f"{self.option} auto: plain decoding {long}, since {why}")
+        self._left, self._is_paused, self._block = rounds - 1, True, 1
+        self._pause = min(2 * self._pause, LONGEST_PAUSE)
+
+    def _go_on(self, best: Candidate[Size], gain: float) -> None:
+        if self._block == 1:
+            self._pause = PAUSE
+        self._is_paused, self._left = False, 0
+        if abs(best.block - self._block) > max(1, self._block // 2):
+            self.note(f"{self.option} auto: {_text(best.size)}, expected {gain:.2f}x plain")
+            self._block = best.block
+
+
+def _text(size: Any) -> str:
+    return f"{size} draft tokens a round" if isinstance(size, int) else str(size)
+
+
+class Quickest:
+    """Which of several ways takes the least time, by what whole calls or pages took.
+
+    Each is run a few times for every number of rows; then the quickest is, and the others once in
+    a while, since what is requested changes. The wait doubles each time that one of them loses
+    again. One thread may add while another picks, as in a server: what is read is copied first.
+
+    Args:
+        ways: their names; the first needs no margin to be preferred.
+        trials: timed calls of each way before they are compared.
+        margin: factor by which the first way must be slower than another.
+        again, rarely: calls of the quickest after which another is tried: at first, and at most.
+        cold: untimed calls of each way before those.
+    """
+
+    def __init__(
+        self,
+        ways: Sequence[str],
+        *,
+        trials: int = 3,
+        margin: float = 1.02,
+        again: int = 50,
+        rarely: int = 400,
+        cold: int = 0,
+    ) -> None:
+        self.ways, self.margin = tuple(ways), margin
+        self._tries, self._cold, self._again, self._rarely = cold + trials, cold, again, rarely
+        self._times: dict[tuple[str, int], deque[float]] = {}
+        self._counts = Counter[tuple[str, int]]()
+        self._since = Counter[int]()  # calls of the quickest since another one's
+        self._wait: dict[int, int] = {}
+        self._turn = 0
+
+    def pick(self, rows: int = 1) -> str:
+        """Returns the way of the next call over `rows` rows."""
+        for way in self.ways:
+            if self._counts[way, rows] < self._tries:
+                return way
+        best = self.best(rows)
+        rest = [way for way in self.ways if way != best]
+        if not rest or self._since[rows] < self._wait.get(rows, self._again):
+            return best
+        return rest[self._turn % len(rest)]
+
+    def best(self, rows: int = 1, ways: Sequence[str] | None = None) -> str:
+        """Returns the quickest of `ways`, by default of all, as far as is known."""
+        ways = ways or self.ways
+
+        def cost(way: str) -> float:
+            seconds = self.expected(way, rows)
+            known = math.inf if seconds is None else seconds
+            return known if way == ways[0] else known * self.margin
+
+        return min(ways, key=cost)
+
+    def add(self, way: str, rows: int, seconds: float | None) -> None:
+        """A call over `rows` rows took `seconds`; `None`: it tells nothing, but was tried."""
+        before, was_known = self.best(rows), self.is_known(rows)
+        self._counts[way, rows] += 1
+        if seconds is not None and self._counts[way, rows] > self._cold:
+            self._times.setdefault((way, rows), deque(maxlen=RECENT)).append(seconds)
+        if not was_known or way not in self.ways:
+            return
+        if way == before:
+            self._since[rows] += 1
+        else:
+            self._since[rows], self._turn = 0, self._turn + 1
+            self._wait[rows] = min(2 * self._wait.get(rows, self._again), self._rarely)
+        if self.best(rows) != before:
+            self._wait[rows] = self._again
+
+    def is_known(self, rows: int = 1) -> bool:
+        """Returns whether each way has been tried often enough."""
+        return all(self._counts[way, rows] >= self._tries for way in self.ways)
+
+    def expected(self, way: str, rows: int = 1) -> float | None:
+        """Returns seconds that a call will take, by the lower median of the last few, which one
+        stall can't move; else by those of the next larger batch, or of the largest, taken up in
+        proportion. `None` where the way was never timed.
+        """
+        sizes = sorted(size for name, size in list(self._times) if name == way)
+        if not sizes:
+            return None
+        near = next((size for size in sizes if size >= rows), sizes[-1])
+        times = sorted(self._times[way, near])
+        return times[(len(times) - 1) // 2] * max(rows / near, 1.0)

@@ -1,0 +1,332 @@
+"""How many tokens of a chain to draft: a fixed number, or the one that measurably pays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+
+from ..engine.interface import Outcome
+from .controller import Candidate, RoundCost
+from .experience import LOOKUP, WEIGHT, Acceptance, chain_tokens, rounds_to_the_end
+
+MEMORY = 0.85
+"""Weight that the acceptance seen so far keeps from round to round."""
+KNOWN_WEIGHT = 10.0
+"""Draft tokens' worth of the acceptance of earlier rounds, once it is known: recent rounds are few,
+and scatter so much that drafting would end where it pays."""
+DOUBT = 2.5
+"""Standard deviations by which recent rounds lie off earlier ones when the text has changed."""
+DEPTH_WEIGHT = 6.0
+"""Draft tokens' worth of the belief that acceptance is the same at every depth."""
+FIRST, TRIAL = 4, 2
+"""Draft tokens of the first draft of a pair that is thought to be good, and of any other trial."""
+TRIAL_MEMORY = 0.2
+"""Weight that acceptance keeps when drafts are tried again: the text may have changed."""
+
+
+class ChainAcceptance:
+    """How often the draft token at each depth of a chain is accepted where those before it are.
+
+    Recent rounds count more than old ones; depths of which little was seen take the chance of all.
+
+    Args:
+        experience: the acceptance of earlier runs, which this one begins with and adds to.
+    """
+
+    def __init__(self, experience: Acceptance) -> None:
+        self.experience = experience
+        self._accepted = WEIGHT * experience.rate
+        self._refused = WEIGHT - self._accepted
+        self._depths: list[list[float]] = []  # at each depth: accepted, verified
+
+    def observe(
+        self,
+        drafted: Sequence[int],
+        accepted: Sequence[int],
+        known: Sequence[Acceptance] | None = None,
+    ) -> None:
+        """A round verified `drafted` tokens of each row and accepted `accepted` of them.
+
+        Args:
+            known: acceptance of the kind of each row; `None` is `experience`.
+        """
+        if not any(drafted):
+            return
+        self.forget(MEMORY)
+        each = 1 / len(drafted)
+        for row, (many, right) in enumerate(zip(drafted, accepted, strict=True)):
+            self._accepted += each * right
+            self._refused += each * (right < many)  # nothing is verified behind the first refusal
+            for depth in range(min(many, right + 1)):
+                if depth == len(self._depths):
+                    self._depths.append([0.0, 0.0])
+                self._depths[depth][0] += each * (depth < right)
+                self._depths[depth][1] += each
+            (known[row] if known else self.experience).observe(many, right)
+
+    def forget(self, share: float) -> None:
+        """Let what was seen so far weigh only `share` as much as before."""
+        self._accepted *= share
+        self._refused *= share
+        self._depths = [[share * right, share * verified] for right, verified in self._depths]
+
+    @property
+    def rate(self) -> float:
+        """Chance that a draft token is accepted, by recent rounds, and by earlier ones unless
+        recent ones contradict them.
+        """
+        rate, verified = self.experience.rate, self._accepted + self._refused
+        weight = KNOWN_WEIGHT if self.experience.is_known else 0.0
+        if abs(self._accepted - verified * rate) > DOUBT * math.sqrt(verified * rate * (1 - rate)):
+            weight = 0.0
+        return (self._accepted + weight * rate) / (verified + weight)
+
+    def chances(self, largest: int) -> list[float]:
+        """Returns the chance at each depth `1 .. largest`."""
+        overall, result = self.rate, []
+        for depth in range(largest):
+            right, verified = self._depths[depth] if depth < len(self._depths) else (0.0, 0.0)
+            result.append((right + DEPTH_WEIGHT * overall) / (verified + DEPTH_WEIGHT))
+        return result
+
+
+class DraftLength:
+    """Always the same number of draft tokens; subclasses learn from what rounds cost and gave."""
+
+    def __init__(self, largest: int) -> None:
+        self.largest = largest
+
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
+        """Returns whether rows that begin should be drafted for, and so are worth the draft's
+        prefill.
+
+        Args:
+            prompt: tokens of a row's prompt, and `limit`: new tokens that it may say.
+            left: new tokens that each will say, as of `choose`.
+        """
+        return True
+
+    def prefilled(self, prompt: int, seconds: float) -> None:
+        """The draft's prefill of so many tokens took so long."""
+
+    def choose(
+        self,
+        rows: Sequence[int],
+        may_draft: Sequence[bool] | None = None,
+        began: Sequence[DraftLength] | None = None,
+        available: Sequence[bool] | None = None,
+        left: Sequence[int] | None = None,
+    ) -> list[int]:
+        """Draft tokens of the next round for each of `rows` (original numbers); 0 is plain.
+
+        Args:
+            may_draft: those that the draft model can draft for; `None` is all of them.
+            began: what chose the drafts of each when it was prefilled; `None` is this one.
+            available: those that have a draft without a forward of the draft model.
+            left: tokens that each has yet to say, if that is known: unless requests come and go
+                (`Requests.expect`), what counts is then when the last of them ends.
+        """
+        return [self.largest] * len(rows)
+
+    def close(self) -> None:
+        """The batch has ended."""
+
+    def observe(self, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        """`accepted` of `drafted` tokens of `rows`, which go on, were accepted."""
+
+    def observe_cost(self, done: RoundCost, tokens: float) -> None:
+        """A round that gave `tokens` a row took this long; on GPUs known a round late."""
+
+    def observe_round(self, outcome: Outcome, drafted: Sequence[int], done: RoundCost) -> None:
+        """Hands what a round gave, and what it took as soon as that is known, to `observe` and
+        `observe_cost`.
+
+        Args:
+            outcome: what it accepted.
+            drafted: tokens of each row.
+            done: the round, but for its seconds.
+        """
+        tokens = 1 + sum(outcome.accepted) / len(outcome.accepted)
+        outcome.round_time.then(
+            lambda seconds: self.observe_cost(replace(done, seconds=seconds), tokens)
+        )
+        self.observe(outcome.rows.active, drafted, outcome.accepted)
+
+
+@dataclass
+class RowState:
+    """A row that decodes.
+
+    Attributes:
+        known: acceptance of its kind, and of where its drafts are from.
+        kind: of its prompt.
+        accepted, refused: of its own recent draft tokens.
+        output: tokens, and `last`: those of the last round.
+    """
+
+    known: Acceptance
+    kind: Hashable = None
+    accepted: float = 0.0
+    refused: float = 0.0
+    output: int = 1
+    last: int = 1
+
+    @staticmethod
+    def beginning(known: Acceptance, is_drafted: bool) -> RowState:
+        """Returns a row of a kind; what is looked up in its text is accepted as often as elsewhere
+        in texts.
+        """
+        state = known if is_drafted else known.of((LOOKUP, known.kind))
+        return RowState(state, known.kind)
+
+    def observe(self, drafted: int, accepted: int) -> None:
+        """A round verified `drafted` tokens and accepted `accepted` of them."""
+        self.last = 1 + accepted
+        self.output += self.last
+        if drafted:
+            self.accepted = MEMORY * self.accepted + accepted
+            self.refused = MEMORY * self.refused + (accepted < drafted)
+
+    def rate(self, usual: float) -> float:
+        """Returns acceptance: of its recent rounds, and what is expected of one that begins."""
+        expected = self.known.rate if self.known.is_known else usual
+        return (self.accepted + WEIGHT * expected) / (self.accepted + self.refused + WEIGHT)
+
+
+class AdaptiveDraftLength(DraftLength):
+    """The number of draft tokens that a `Controller` finds to pay most, plain decoding included.
+
+    Args:
+        largest: upper limit of the draft length.
+        note: called with each change of mind in one line.
+        experience: the acceptance and times of earlier runs, and where more of them go.
+    """
+
+    def __init__(
+        self,
+        largest: int = 16,
+        note: Callable[[str], None] | None = None,
+        experience: Acceptance | None = None,
+    ) -> None:
+        super().__init__(largest)
+        known = experience if experience is not None else Acceptance()
+        self.acceptance, self.requests = ChainAcceptance(known), known.requests
+        self.controller = self.requests.controller
+        if note is not None:
+            self.controller.begin(note)
+        self._rows: dict[int, RowState] = {}
+        self._had_peers = False
+        self._shares: list[float] = []  # of each length's gain, what a closed batch keeps
+        self._size = 0  # of the last choice
+
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
+        known = self.acceptance.experience
+        self.requests.begin(known.kind)
+        closed = left if left is not None and self._is_closed(left) else None
+        rates = known.rates
+        return self.requests.pays(known.kind, rates, prompt, limit, self.largest, closed)
+
+    def prefilled(self, prompt: int, seconds: float) -> None:
+        self.requests.prefilled(self.acceptance.experience.kind, prompt, seconds)
+
+    def close(self) -> None:
+        for row in list(self._rows):
+            self._end(row)
+
+    def choose(
+        self,
+        rows: Sequence[int],
+        may_draft: Sequence[bool] | None = None,
+        began: Sequence[DraftLength] | None = None,
+        available: Sequence[bool] | None = None,
+        left: Sequence[int] | None = None,
+    ) -> list[int]:
+        may = may_draft or [True] * len(rows)
+        self._had_peers |= len({*rows, *self._rows}) > 1
+        for row, length, can in zip(rows, began or [self] * len(rows), may, strict=True):
+            if row not in self._rows:
+                assert isinstance(length, AdaptiveDraftLength)
+                known = length.acceptance.experience
+                self._rows[row] = RowState.beginning(known, can)
+                if can:
+                    self.controller.reconsider()  # it may be a better one
+        has = [flag or other for flag, other in zip(may, available or may, strict=True)]
+        self._size = 0
+        if any(has):
+            members, count = sum(may), len(rows)
+            closed = left if left is not None and self._is_closed(left) else None
+            draft = self.controller.times.draft(members)
+
+            def candidates() -> list[Candidate[int]]:
+                tokens = self._tokens([self._rows[row] for row in rows], has, closed)
+                return [
+                    Candidate(size, 1 + size, tokens[size], size * draft)
+                    for size in range(1, self.largest + 1)
+                ]
+
+            is_first = members and not draft and self.acceptance.rate >= 1 / 2
+            size = min(FIRST if is_first else TRIAL, self.largest)
+            trial = Candidate(size, 1 + size, 1.0, size * draft, size if members else 0)
+            best = self.controller.choose(
+                count, candidates, trial, forget=partial(self.acceptance.forget, TRIAL_MEMORY)
+            )
+            self._size = best.size if best else 0
+        return [self._size] * len(rows)
+
+    def _tokens(
+        self, rows: Sequence[RowState], has: Sequence[bool], left: Sequence[int] | None
+    ) -> list[float]:
+        """Returns expected tokens of a round and row for `0 .. largest` draft tokens; of a closed
+        batch with `left`, what plain decoding would have to give to end as soon."""
+        chances = self.acceptance.chances(self.largest)
+        if not self._had_peers:  # by the depth of its drafts
+            return chain_tokens(chances)
+        usual = self.acceptance.rate
+        rates = [row.rate(usual) if can else 0.0 for row, can in zip(rows, has, strict=True)]
+        tokens = chain_tokens(chances, rates)
+        self._shares = [1.0] * len(tokens)
+        if left is not None:
+            mean = sum(rates) / len(rates)
+            alike = [chance * mean / max(chances[0], 1e-9) for chance in chances]
+            alike = [min(chance, 0.999) for chance in alike]
+            rounds = rounds_to_the_end(left, alike, self.requests.of_half(len(left)))
+            each = chain_tokens(alike)
+            lasts = [rounds[0] / last for last in rounds]
+            self._shares = [last / even for last, even in zip(lasts, each, strict=True)]
+            tokens = [have * share for have, share in zip(tokens, self._shares, strict=True)]
+        return tokens
+
+    def _is_closed(self, left: Sequence[int]) -> bool:
+        """Returns whether these rows end together, since no requests come and go."""
+        return len(left) > 1 and not self.requests.rows
+
+    def observe_cost(self, done: RoundCost, tokens: float) -> None:
+        times = self.controller.times
+        if done.missed and times.drafts.count:
+            each = times.draft(done.drafting_rows)
+            late = max(done.drafting - done.forwards * each, 0.0)
+            self.controller.catch_up = late / done.missed
+        share = self._shares[done.block - 1] if done.block <= len(self._shares) else 1.0
+        self.controller.observe(done, tokens * share)
+
+    def observe(self, rows: Sequence[int], drafted: Sequence[int], accepted: Sequence[int]) -> None:
+        for row in self._rows.keys() - set(rows):
+            self._end(row)
+        # Rows that have joined since took no part in the round, and their kind is not known yet.
+        entries = [
+            entry
+            for entry in zip(rows, drafted, accepted, strict=True)
+            if entry[0] in self._rows or entry[1]
+        ]
+        for row, many, right in entries:
+            state = RowState.beginning(self.acceptance.experience, True)
+            self._rows.setdefault(row, state).observe(many, right)
+        known = [self._rows[row].known for row, _, _ in entries]
+        self.acceptance.observe([item[1] for item in entries], [item[2] for item in entries], known)
+
+    def _end(self, row: int) -> None:
+        """A row has gone; what its last round gave is not known."""
+        state = self._rows.pop(row)
+        self.requests.end(state.kind, state.output + state.last)

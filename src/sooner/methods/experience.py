@@ -1,0 +1,269 @@
+"""What is learnt from run to run: acceptance by kind of prompt, and what requests are like."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import NormalDist, fmean
+
+from .controller import Controller, StepTimes
+
+PRIOR, WEIGHT = 2 / 3, 3.0
+"""Acceptance that is expected before anything is known, and draft tokens' worth of that belief."""
+LONG_MEMORY = 0.995
+"""Weight that acceptance keeps with each round of a row: some hundred rounds count."""
+ENOUGH = 12.0
+"""Verified draft tokens from which on acceptance counts as known."""
+FORGET = 0.98
+"""Weight that earlier requests keep with each one that begins: some fifty count."""
+MIN_SAVED = 0.02
+"""Share of a request's time that drafts have to save besides their prefill."""
+EXPLORE_EVERY = 64
+"""One request in so many that gets no drafts is drafted for, since drafts change."""
+LOOKUP = "lookup"
+"""In the kind of drafts that are looked up in a row's own text: `(LOOKUP, kind of its prompt)`."""
+
+
+class Acceptance:
+    """How often draft tokens are accepted, kept from run to run if it is handed on.
+
+    For one pair of models and one way to draft and sample.
+
+    Args:
+        whole: of all kinds of prompts, where this is of one.
+        kind: of the prompts.
+
+    Attributes:
+        accepted, refused: draft tokens, those of old rounds with less weight.
+        requests: what is known of requests of all kinds, and of the times of their rounds.
+    """
+
+    def __init__(self, whole: Acceptance | None = None, kind: Hashable = None) -> None:
+        self.accepted = self.refused = 0.0
+        self.whole, self.kind = whole, kind
+        self.requests: Requests = Requests() if whole is None else whole.requests
+        self._kinds: dict[Hashable, Acceptance] = {}
+
+    def of(self, kind: Hashable) -> Acceptance:
+        """Returns that of prompts of one kind: a draft that is right about pictures may be wrong
+        about text. Until enough of them was seen, it leans on all."""
+        if self.whole is not None:
+            return self.whole.of(kind)
+        made = Acceptance(self, kind)
+        return self._kinds.setdefault(kind, made)
+
+    def observe(self, drafted: int, accepted: int) -> None:
+        """A round verified `drafted` tokens of a row and accepted `accepted` of them."""
+        if not drafted:
+            return
+        if self.whole is not None and not is_lookup(self.kind):
+            self.whole.observe(drafted, accepted)
+        self.accepted = LONG_MEMORY * self.accepted + accepted
+        self.refused = LONG_MEMORY * self.refused + (accepted < drafted)
+
+    @property
+    def is_known(self) -> bool:
+        """Whether enough was seen to choose by."""
+        return self.accepted + self.refused >= ENOUGH
+
+    @property
+    def rate(self) -> float:
+        """Estimated chance that a draft token is accepted; `PRIOR` before the first."""
+        # What is looked up in a text says nothing about a model's drafts, nor they about that.
+        leans = self.whole is not None and not is_lookup(self.kind)
+        expected = self.whole.rate if leans and self.whole is not None else PRIOR
+        return (self.accepted + WEIGHT * expected) / (self.accepted + self.refused + WEIGHT)
+
+    @property
+    def rates(self) -> dict[Hashable, float]:
+        """`rate` of each kind, this one among them; of what is looked up once it is known."""
+        kinds = (self, *(self.whole or self)._kinds.values())
+        return {
+            entry.kind: entry.rate for entry in kinds if entry.is_known or not is_lookup(entry.kind)
+        }
+
+
+def is_lookup(kind: Hashable) -> bool:
+    """Returns whether drafts of this kind are looked up in texts."""
+    return isinstance(kind, tuple) and kind[:1] == (LOOKUP,)
+
+
+def chain_tokens(chances: Sequence[float], rates: Sequence[float] | None = None) -> list[float]:
+    """Returns expected tokens of a round and row for `0 .. n` draft tokens.
+
+    The mean of what rows give is not what their mean would: beside a row that always accepts,
+    another that never does takes half of it, and not all but the first token.
+
+    Args:
+        chances: at each of `n` depths.
+        rates: acceptance of each row, over which the shape of `chances` lies; `None` is one row.
+    """
+    expected = [1.0]
+    if rates is None:
+        reached = 1.0
+        for chance in chances:
+            reached *= chance
+            expected.append(expected[-1] + reached)
+        return expected
+    # Deep tokens are verified where those before them were right, in the better rows.
+    shape = [min(chance / max(chances[0], 1e-9), 1.0) for chance in chances]
+    reaches = [1.0] * len(rates)
+    for part in shape:
+        reaches = [have * rate * part for have, rate in zip(reaches, rates, strict=True)]
+        expected.append(expected[-1] + sum(reaches) / len(reaches))
+    return expected
+
+
+def rounds_to_the_end(left: Sequence[int], chances: Sequence[float], fewer: float) -> list[float]:
+    """Returns rounds that a closed batch takes with `0 .. n` draft tokens a round.
+
+    Rows of a closed batch begin together and nobody takes the place of one that has ended, so it
+    lasts as long as its slowest row. Rows are taken to be alike. With `l` tokens left to a row, and
+    `m` tokens a round with variance `v`, it takes about `l / m` rounds with variance `v l / m^3`,
+    and a little for what its last round gives too much (a renewal process).
+
+    Args:
+        left: tokens that each row has yet to generate.
+        chances: that the draft token at each of `n` depths is accepted where those before it are.
+        fewer: time of a round of half of the rows, over that of all: what a round takes, more or
+            less, of those that are left behind the typical row's end.
+    """
+    mean, longest, count = fmean(left), max(left), len(left)
+    # The largest of so many standard normal numbers (Blom 1958, to 6 %).
+    last = NormalDist().inv_cdf((count - math.pi / 8) / (count - math.pi / 4 + 1))
+    result, reached, tokens, squares = list[float](), 1.0, 1.0, 0.0
+    for depth in range(len(chances) + 1):
+        if depth:
+            reached *= chances[depth - 1]
+            tokens += reached
+            squares += (2 * depth - 1) * reached  # of the accepted tokens
+        variance = max(squares - (tokens - 1) ** 2, 0.0)
+        typical = (mean + (tokens + variance / tokens - 1) / 2) / tokens
+        spread = math.hypot(longest - mean, last * math.sqrt(variance * typical)) / tokens
+        result.append(typical + fewer * spread)
+    return result
+
+
+@dataclass
+class Traffic:
+    """Requests of one kind that began lately; old ones count less.
+
+    Attributes:
+        begun, ended: how many, and `output`: tokens of those that ended.
+        prefill: seconds of a draft's prefill a token of the prompt, an average; 0: not known.
+        left_out: that were not drafted for since one was.
+    """
+
+    begun: float = 0.0
+    ended: float = 0.0
+    output: float = 0.0
+    prefill: float = 0.0
+    left_out: int = 0
+
+    @property
+    def tokens(self) -> float:
+        """Tokens that such a request generates."""
+        return self.output / self.ended if self.ended else 1.0
+
+    @property
+    def share(self) -> float:
+        """Tokens of all such requests."""
+        return self.begun * self.tokens
+
+
+@dataclass
+class Requests:
+    """How many requests there are, of which kinds, and what their rounds cost.
+
+    *Machine time of a request* is what it takes of the rounds that it shares: with `n` rows and `C`
+    seconds a round, `rounds / n * C`. A draft's prefill is worth it where drafts save more of that.
+
+    Attributes:
+        rows, waiting, max_rows: requests that decode or are prefilled, that wait, and most rows.
+        kinds: requests by kind, whatever tells them apart.
+        controller: of all batches of these requests.
+    """
+
+    rows: int = 0
+    waiting: int = 0
+    max_rows: int = 1
+    kinds: dict[Hashable, Traffic] = field(default_factory=dict)
+    controller: Controller[int] = field(default_factory=lambda: Controller("num_draft_tokens"))
+
+    @property
+    def times(self) -> StepTimes:
+        """Seconds of rounds and of draft forwards."""
+        return self.controller.times
+
+    def expect(self, rows: int, waiting: int, max_rows: int) -> None:
+        """A step of the engine begins."""
+        self.rows, self.waiting, self.max_rows = rows, waiting, max_rows
+
+    def of(self, kind: Hashable) -> Traffic:
+        """Returns the requests of a kind."""
+        return self.kinds.setdefault(kind, Traffic())
+
+    def begin(self, kind: Hashable) -> None:
+        """A request of this kind has been prefilled."""
+        for traffic in self.kinds.values():
+            traffic.begun *= FORGET
+        self.of(kind).begun += 1
+
+    def end(self, kind: Hashable, tokens: int) -> None:
+        """One has generated `tokens`."""
+        traffic = self.of(kind)
+        traffic.ended, traffic.output = FORGET * traffic.ended + 1, FORGET * traffic.output + tokens
+
+    def prefilled(self, kind: Hashable, tokens: int, seconds: float) -> None:
+        """A draft's prefill of so many tokens took so long."""
+        traffic, each = self.of(kind), seconds / tokens
+        traffic.prefill += (each - traffic.prefill) * (0.2 if traffic.prefill else 1.0)
+
+    def pays(
+        self,
+        kind: Hashable,
+        rates: Mapping[Hashable, float],
+        prompt: int,
+        limit: int | None,
+        largest: int,
+        left: Sequence[int] | None = None,
+    ) -> bool:
+        """Returns whether requests that begin should be drafted for.
+
+        Args:
+            kind: of the requests.
+            rates: acceptance by kind.
+            prompt: tokens of a prompt, and `limit`: new tokens that it may say.
+            largest: draft length.
+            left: what each of them will say, if they are a closed batch.
+        """
+        traffic, times, rate = self.of(kind), self.times, rates[kind]
+        if not (traffic.prefill and traffic.ended and times.drafts.count):
+            return True
+        rows, share = min(self.rows + self.waiting, self.max_rows), 1.0
+        tokens = chain_tokens([rate] * largest)
+        if left is not None:
+            rows = len(left)
+            rounds = rounds_to_the_end(left, [rate] * largest, self.of_half(rows))
+            tokens = [rounds[0] / last for last in rounds]
+        elif rows > 1:  # beside others, some of which are worth less
+            better = sum(self.of(item).share for item in rates if rates[item] >= rate)
+            share = better / sum(entry.share for entry in self.kinds.values())
+            tokens = [1 / (share / each + 1 - share) for each in tokens]
+        rows = max(rows, 1)
+        plain, draft = times.round(rows, 1), times.draft(max(share * rows, 1))
+        seconds = min(
+            (size * draft + times.round(rows, 1 + size)) / tokens[size]
+            for size in range(1, largest + 1)
+        )
+        length = min(traffic.tokens, limit or math.inf)
+        saved = length * (plain * (1 - MIN_SAVED) - seconds) / (rows * share)
+        is_worth = saved > traffic.prefill * prompt or traffic.left_out >= EXPLORE_EVERY
+        traffic.left_out = 0 if is_worth else traffic.left_out + 1
+        return is_worth
+
+    def of_half(self, rows: int) -> float:
+        """Returns time of a round of half of `rows`, over that of all."""
+        whole = self.times.round(rows, 1)
+        return self.times.round((rows + 1) // 2, 1) / whole if whole else 1.0

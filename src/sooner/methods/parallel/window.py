@@ -1,0 +1,111 @@
+"""How many tokens of a draft beside the target are verified next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from ..controller import Candidate, Controller, RoundCost
+from ..draft_length import FIRST, ChainAcceptance
+
+SWEEPS, BISECTIONS = 12, 14
+"""Value iterations for each speed that is tried, as more wholly accepted rounds in a row are rare;
+and halvings of the interval of speeds, from plain decoding's to the best chain's."""
+REPLAN = 8
+"""Rounds between two plans."""
+CONTENTION = 1.02
+"""What a worker costs the target's rounds by its use of memory, which no forward's time tells."""
+LOOK_EVERY = 4
+"""Plain rounds of which one lets a resting worker draft a token, which is verified by the way."""
+
+
+class DraftWindow:
+    """The best number of tokens to verify where some are drafted already, or none.
+
+    Where the best plan gains nothing, rounds are plain and the worker rests, but for a token now
+    and then.
+
+    Args:
+        acceptance: of drafts, learnt meanwhile.
+        largest: most draft tokens of a round.
+
+    Attributes:
+        controller: decides between the plan and plain rounds, by the times of both.
+        pays: whether the last plan gains.
+    """
+
+    def __init__(self, acceptance: ChainAcceptance, largest: int) -> None:
+        self.acceptance, self.largest = acceptance, largest
+        self.controller: Controller[int] = Controller("num_draft_tokens")
+        self.pays = True
+        self._sizes: list[int] = []  # for each number of tokens that are there
+        self._speed, self._age, self._rows, self._resting = 0.0, 0, 0, 0
+
+    def choose(self, rows: int, have: int) -> int:
+        """Returns draft tokens to verify of `rows` rows where `have` are drafted already."""
+        controller, times = self.controller, self.controller.times
+        self._age += 1
+        if times.plain_rounds and (self._age >= REPLAN or rows != self._rows):
+            self._age, self._rows = 0, rows
+            forwards = [times.round(rows, 1 + size) for size in range(self.largest + 1)]
+            self._sizes, self._speed = best_policy(self.acceptance.rate, times.draft(1), forwards)
+        size = self._sizes[min(have, self.largest)] if self._sizes else 0
+        if not times.drafts.count:
+            size = max(min(FIRST, self.largest), min(have, self.largest))
+        tokens = self._speed * times.round(rows, 1) / CONTENTION
+        controller.reconsider()  # plain rounds, too, tell what drafts are worth
+        plan = Candidate(size, 1, tokens)
+        best = controller.choose(rows, lambda: [plan], plan, may_pause=False)
+        if times.plain_rounds:
+            self.pays = not times.drafts.count or controller.gain(rows, plan) > 1.0
+        return best.size if best else 0
+
+    def ahead(self) -> int | None:
+        """Returns tokens that the worker may be ahead until the next round; `None`: as many as it
+        can.
+        """
+        if self.pays:
+            self._resting = 0
+            return None
+        self._resting += 1
+        return int(self._resting % LOOK_EVERY == 0)
+
+    def observe(self, done: RoundCost) -> None:
+        """A round was timed."""
+        self.controller.observe(done, None)
+
+
+def best_policy(
+    acceptance: float, draft: float, forwards: Sequence[float]
+) -> tuple[list[int], float]:
+    """Returns how many to verify for each number `0 .. n` of tokens drafted already, and the
+    tokens a second that this gives. Each rejection begins anew with nothing drafted.
+
+    Args:
+        acceptance: chance that a draft token is accepted.
+        draft: seconds of a draft forward.
+        forwards: seconds of the target's over `0 .. n` draft tokens.
+    """
+    largest, a, t = len(forwards) - 1, acceptance, max(draft, 1e-9)
+    sizes, forward = np.arange(largest + 1), np.array(forwards)  # [sizes] each
+    tokens = (1 - a ** (sizes + 1)) / (1 - a)
+    whole = a ** (sizes + 1)
+    waiting = np.maximum(sizes[None, :] - sizes[:, None], 0) * t  # [have, sizes]
+    seconds = waiting + forward[None, :]
+    left = np.maximum(sizes[:, None] - sizes[None, :], 0)
+    drafted = np.floor(forward[None, :] / t).astype(int)
+    following = np.clip(left + drafted - 1, 0, largest)  # the token behind them is one
+    slow, fast = 1.0 / forward[0], float((tokens / forward).max())
+    values = np.zeros((largest + 1, largest + 1))
+    for _ in range(BISECTIONS):
+        speed = (slow + fast) / 2
+        value = np.zeros(largest + 1)
+        for _ in range(SWEEPS):
+            values = tokens[None] - speed * seconds + whole[None] * value[following]
+            value = values.max(1)
+        if value[0] > 0:  # better than this speed can be had
+            slow = speed
+        else:
+            fast = speed
+    return [int(size) for size in values.argmax(1)], slow

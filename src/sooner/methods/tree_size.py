@@ -1,0 +1,185 @@
+"""How large a tree to draft: a fixed one, or the one that measurably pays."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from ..engine.interface import Outcome
+from .controller import Candidate, Controller, RoundCost
+
+WHOLE_ROUNDS, WHOLE_EVERY = 6, 64
+"""Rounds with the largest tree: the first ones, and now and then, since a small tree tells nothing
+about what a larger one would have had accepted."""
+MEMORY = 0.95
+"""Weight that what was accepted so far keeps from round to round."""
+NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
+"""Numbers of nodes that are weighed against each other."""
+
+
+@dataclass(frozen=True)
+class Size:
+    """The size of a draft tree: its most nodes, and its levels."""
+
+    nodes: int
+    depth: int
+
+    def holds(self, path: Sequence[int]) -> int:
+        """Returns nodes of an accepted path (ranks, from the root down) that such a tree would have
+        had.
+        """
+        ranks = path[: self.depth]
+        return next((at for at, rank in enumerate(ranks) if rank >= self.nodes), len(ranks))
+
+    def __str__(self) -> str:
+        return f"{self.nodes} nodes on {self.depth} levels"
+
+
+NOTHING = Size(0, 0)
+"""Plain decoding."""
+
+
+class TreeSize:
+    """Always the same tree; subclasses learn from what rounds cost and gave."""
+
+    listens = False
+
+    def __init__(self, largest: Size) -> None:
+        self.largest = largest
+
+    def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
+        """Returns the tree of the next round.
+
+        Args:
+            room: most draft tokens that a row may still say.
+            is_open: the head has read the prompt.
+            rows: of the batch.
+        """
+        return self.largest
+
+    def observe_prefill(self, seconds: float) -> None:
+        """The head took `seconds` for a prompt."""
+
+    def observe_cost(self, done: RoundCost, tokens: float | None) -> None:
+        """A round that gave `tokens` a row, if that is known, took this long; on GPUs a round
+        late."""
+
+    def observe(self, size: Size, paths: Sequence[Sequence[int]]) -> None:
+        """A round verified trees of at most `size`.
+
+        Args:
+            paths: of each row, the ranks by value of the nodes that were accepted, from the root
+                down; rows that may not use all levels are left out.
+        """
+
+    def observe_call(self, tokens: float) -> None:
+        """A call ended after `tokens` tokens a row."""
+
+    def observe_round(
+        self, size: Size, levels: Sequence[int], done: RoundCost, outcome: Outcome
+    ) -> None:
+        """Hands what a round gave, and what it took as soon as that is known, to `observe` and
+        `observe_cost`.
+
+        Args:
+            size: of the trees that the round verified, whose nodes are numbered by value.
+            levels: that each row may use of them. A row near its limit tells nothing about what a
+                whole tree would have given.
+            done: the round, but for its seconds.
+            outcome: what it accepted.
+        """
+        paths: list[list[int]] = []
+        if self.listens and size.depth:
+            paths = [
+                [entry - 1 for entry in path[1:]]
+                for row, path in enumerate(outcome.path)
+                if levels[row] == size.depth
+            ]
+        tokens = 1 + sum(map(len, paths)) / len(paths) if paths else None
+        outcome.round_time.then(
+            lambda seconds: self.observe_cost(replace(done, seconds=seconds), tokens)
+        )
+        self.observe(size, paths)
+
+
+class MeasuredSize(TreeSize):
+    """The tree that a `Controller` finds to pay most, plain decoding included.
+
+    Trees of one round are nested: the best `n` nodes of a large tree are the tree of `n` nodes.
+    So a round with a large tree tells what each smaller one would have had accepted, which is
+    counted. A head's prefill is paid by the tokens of a call until the head has read the prompt.
+    One instance lives as long as its method and serves call after call, since a call may say eight
+    tokens only.
+
+    Args:
+        largest: upper limits.
+        sizes: that are compared; by default trees of several numbers of nodes on all depths.
+        forwards: of a draft, whatever its size; `None`: one a level.
+    """
+
+    listens = True
+
+    def __init__(
+        self, largest: Size, sizes: Sequence[Size] | None = None, forwards: int | None = None
+    ) -> None:
+        super().__init__(largest)
+        if sizes is None:
+            counts = sorted({size for size in NODES if size < largest.nodes} | {largest.nodes})
+            sizes = [Size(n, d) for d in range(1, largest.depth + 1) for n in counts if n >= d]
+        self.sizes, self.forwards = sizes, forwards
+        self.controller: Controller[Size] = Controller("nodes")
+        self.drafted_rounds, self._counted = 0, 0
+        self._prefill = self._call = 0.0  # seconds, and tokens: averages
+        self._accepted: dict[Size, float] = {}
+
+    def choose(self, room: int, is_open: bool, rows: int = 1) -> Size:
+        if room < 1:
+            return NOTHING
+        controller = self.controller
+        if self.drafted_rounds < WHOLE_ROUNDS:
+            return self.largest if controller.times.plain_rounds else NOTHING
+        level = controller.times.draft(rows)
+        reading = 0.0 if is_open else self._prefill / max(min(self._call or room, room), 1.0)
+
+        def candidate(size: Size) -> Candidate[Size]:
+            tokens, forwards = 1 + self._accepted.get(size, 0.0), self.forwards or size.depth
+            drafting = forwards * level + reading * tokens
+            return Candidate(size, 1 + size.nodes, tokens, drafting, forwards)
+
+        def candidates() -> list[Candidate[Size]]:
+            return [candidate(size) for size in self.sizes if size.depth <= room]
+
+        # The end of a call, where little is left to win, decides for itself alone.
+        is_long = room >= self.largest.depth
+        best = controller.choose(
+            rows, candidates, candidate(self.largest), forget=self._forget, may_pause=is_long
+        )
+        if best is None:
+            return NOTHING
+        return best.size if self.drafted_rounds % WHOLE_EVERY else self.largest
+
+    def observe_prefill(self, seconds: float) -> None:
+        self._prefill += (seconds - self._prefill) * (0.3 if self._prefill else 1.0)
+
+    def observe_cost(self, done: RoundCost, tokens: float | None) -> None:
+        is_charged = self.drafted_rounds >= WHOLE_ROUNDS
+        self.controller.observe(done, tokens if is_charged else None)
+
+    def observe(self, size: Size, paths: Sequence[Sequence[int]]) -> None:
+        if not paths:
+            return
+        self.drafted_rounds += 1
+        self._counted += 1
+        memory = min(MEMORY, 1 - 1 / self._counted)
+        for entry in self.sizes:
+            if entry.nodes <= size.nodes and entry.depth <= size.depth:
+                mean = sum(map(entry.holds, paths)) / len(paths)
+                before = self._accepted.get(entry, mean)
+                self._accepted[entry] = memory * before + (1 - memory) * mean
+
+    def observe_call(self, tokens: float) -> None:
+        self._call += (tokens - self._call) * (0.3 if self._call else 1.0)
+
+    def _forget(self) -> None:
+        """Let the next round count as much as all before: the text may have changed."""
+        self._counted = 1

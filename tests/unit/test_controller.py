@@ -1,0 +1,366 @@
+"""The controller of draft lengths on made-up clocks: near the best length, never far below plain.
+
+A machine's forwards cost what its table says, and its draft tokens are right by its chances. The
+controller sees a round's time `late` rounds after the round, as on a GPU.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+
+from sooner.methods.controller import LONGEST_PAUSE, RoundCost, Times
+from sooner.methods.draft_length import AdaptiveDraftLength, DraftLength
+from sooner.methods.experience import EXPLORE_EVERY, Acceptance, rounds_to_the_end
+from sooner.methods.tree_draft import STATIC_TREE, TreeShape
+from sooner.methods.tree_size import MeasuredSize, Size, TreeSize
+
+LARGEST = 16
+Chance = Callable[[int, int], float]
+"""`(row, round)` -> that a draft token is accepted."""
+
+
+class Machine:
+    """A target, a draft and a batch of rows.
+
+    Args:
+        chance: of draft tokens; a number is the same for all.
+        forward: seconds of the target's over `(rows, block)`.
+        draft: seconds of a draft forward.
+        missed: seconds to catch up with a token that a plain round left out.
+        late: rounds after which times are known.
+        noise: of all times, as the sigma of a lognormal factor.
+    """
+
+    def __init__(
+        self,
+        chance: Chance | float,
+        forward: Callable[[int, int], float],
+        draft: float,
+        rows: int = 1,
+        *,
+        missed: float = 0.0,
+        late: int = 0,
+        noise: float = 0.0,
+        seed: int = 0,
+    ) -> None:
+        self.chance: Chance = chance if callable(chance) else lambda row, number: chance
+        self.forward, self.draft, self.missed = forward, draft, missed
+        self.rows, self.late, self.noise = list(range(rows)), late, noise
+        self.random = random.Random(seed)
+        self.costs = deque[tuple[RoundCost, float]]()
+        self.seconds, self.rounds, self.backlog = 0.0, 0, 0
+        self.output = dict.fromkeys(self.rows, 0)
+        self.blocks: list[int] = []
+        self.began: dict[int, DraftLength] = {}  # what chose for a row when it was prefilled
+
+    def round(self, length: DraftLength, left: Sequence[int] | None = None) -> None:
+        """Play one round of all rows."""
+        began = [self.began.get(row, length) for row in self.rows]
+        drafted = length.choose(self.rows, began=began, left=left)
+        if left is not None:
+            drafted = [min(many, most - 1) for many, most in zip(drafted, left, strict=True)]
+        block, rows, caught = 1 + max(drafted), len(self.rows), 0
+        drafting = (block - 1) * self.draft * self._stall()
+        if block > 1:
+            caught, self.backlog = (self.backlog if self.backlog > 1 else 0), 0
+            drafting += caught * self.missed
+        else:
+            self.backlog += 1
+        accepted = [self._accepted(row, many) for row, many in zip(self.rows, drafted, strict=True)]
+        step = self.forward(rows, block) * self._stall()
+        done = RoundCost(rows, block, drafting, block - 1, caught, step)
+        self.costs.append((done, 1 + sum(accepted) / rows))
+        if len(self.costs) > self.late:
+            length.observe_cost(*self.costs.popleft())
+        for row, right in zip(self.rows, accepted, strict=True):
+            self.output[row] += 1 + right
+        length.observe(self.rows, drafted, accepted)
+        self.seconds += drafting + step
+        self.rounds += 1
+        self.blocks.append(block)
+
+    def run(self, length: DraftLength, rounds: int) -> float:
+        """Returns the speed over some rounds, as a multiple of plain decoding's."""
+        before, output = self.seconds, sum(self.output.values())
+        for _ in range(rounds):
+            self.round(length)
+        made = (sum(self.output.values()) - output) / len(self.rows)
+        return made * self.forward(len(self.rows), 1) / (self.seconds - before)
+
+    def close(self, length: DraftLength, tokens: int) -> float:
+        """Returns seconds of a batch that nobody joins, until all have said so many tokens."""
+        begun = self.seconds
+        while self.rows:
+            left = [tokens - self.output[row] for row in self.rows]
+            self.round(length, left)
+            self.rows = [row for row in self.rows if self.output[row] < tokens]
+        length.close()
+        return self.seconds - begun
+
+    def _accepted(self, row: int, many: int) -> int:
+        chance, count = self.chance(row, self.rounds), 0
+        while count < many and self.random.random() < chance:
+            count += 1
+        return count
+
+    def _stall(self) -> float:
+        return self.random.lognormvariate(0.0, self.noise)
+
+
+def line(slope: float) -> Callable[[int, int], float]:
+    """A plain step of one row takes a second, each further token `slope` of it."""
+    return lambda rows, block: 1.0 + slope * (rows * block - 1)
+
+
+def best_fixed(machine: Callable[[], Machine], rounds: int = 600) -> float:
+    return max(machine().run(DraftLength(size), rounds) for size in range(LARGEST + 1))
+
+
+@pytest.mark.parametrize("late", [0, 1])
+@pytest.mark.parametrize("rows", [1, 8])
+@pytest.mark.parametrize(
+    ("chance", "draft", "slope"),
+    [(0.9, 0.1, 0.02), (0.8, 0.05, 0.02), (0.7, 0.1, 0.05), (0.5, 0.05, 0.01), (0.95, 0.02, 0.0),
+     (0.02, 0.1, 0.05), (0.6, 0.9, 0.05), (0.5, 0.1, 1.0)],
+)  # fmt: skip
+def test_it_is_near_the_best_fixed_length_within_forty_rounds(
+    chance: float, draft: float, slope: float, rows: int, late: int
+) -> None:
+    def machine() -> Machine:
+        return Machine(chance, line(slope), draft, rows, late=late, noise=0.05)
+
+    ours, length = machine(), AdaptiveDraftLength(LARGEST)
+    ours.run(length, 40)
+    assert ours.run(length, 600) >= 0.95 * best_fixed(machine)
+
+
+@pytest.mark.parametrize("seed", range(24))
+def test_it_is_never_far_below_plain_on_random_machines(seed: int) -> None:
+    """Costs grow with the block by any steps, acceptance falls with any step; the first rounds
+    count."""
+    draw = random.Random(seed)
+    steps = [draw.choice((0.0, 0.01, 0.1, 0.5)) for _ in range(LARGEST + 2)]
+    rates = [draw.random() ** draw.choice((0.3, 1, 3)) for _ in range(4)]
+    turn = draw.randrange(100, 300)
+    machine = Machine(
+        lambda row, number: rates[(number // turn + row) % len(rates)],
+        lambda rows, block: 0.03 * (1 + 0.1 * rows) * (1 + sum(steps[:block])),
+        0.03 * draw.choice((0.01, 0.1, 0.3, 0.9)),
+        draw.choice((1, 1, 2, 8, 32)),
+        missed=0.03 * draw.choice((0.0, 0.002, 0.01)),
+        late=draw.choice((0, 1)),
+        noise=0.05,
+        seed=seed,
+    )
+    assert machine.run(AdaptiveDraftLength(LARGEST), 800) >= 0.97
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_drafts_that_are_never_right_end_soon_and_are_tried_again(late: int) -> None:
+    notes: list[str] = []
+    machine = Machine(0.0, line(0.01), 0.2, late=late)
+    machine.run(AdaptiveDraftLength(LARGEST, notes.append), 1000)
+    drafted = [number for number, block in enumerate(machine.blocks) if block > 1]
+    assert sum(number < 40 for number in drafted) <= 8
+    assert 2 <= sum(number >= 40 for number in drafted) <= 25, "trials"
+    assert any("plain decoding for" in note for note in notes)
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_draft_that_turns_good_is_noticed(late: int) -> None:
+    turn = 400
+    machine = Machine(lambda row, at: 0.9 * (at > turn), line(0.01), 0.2, late=late, seed=1)
+    length = AdaptiveDraftLength(LARGEST)
+    machine.run(length, turn + LONGEST_PAUSE + 64)
+    assert machine.run(length, 200) > 0.9 * best_fixed(lambda: Machine(0.9, line(0.01), 0.2))
+
+
+@pytest.mark.parametrize("late", [0, 1])
+def test_a_draft_that_turns_bad_is_left_soon(late: int) -> None:
+    machine = Machine(lambda row, at: 0.9 if at < 200 else 0.0, line(0.01), 0.2, late=late)
+    machine.run(AdaptiveDraftLength(LARGEST), 260)
+    assert sum(block > 1 for block in machine.blocks[200:]) <= 20
+    assert sum(block > 1 for block in machine.blocks[225:]) <= 2
+
+
+def test_a_row_that_joins_is_drafted_for_though_others_are_not_worth_it() -> None:
+    """A pause ends with a row of a kind whose drafts are good, and returns when that has gone."""
+    known = Acceptance()
+    clips, texts = known.of("clips"), known.of("texts")
+    clips.accepted, clips.refused = 100.0, 5.0
+    machine = Machine(lambda row, at: 0.95 * (row == 1), line(0.002), 0.1)
+    length = AdaptiveDraftLength(LARGEST, experience=texts)
+    machine.run(length, 60)
+    assert machine.blocks[-20:].count(1) >= 19
+    machine.rows, machine.output[1] = [0, 1], 0
+    machine.began[1] = AdaptiveDraftLength(LARGEST, experience=clips)
+    machine.run(length, 60)
+    assert machine.blocks[-40:].count(1) <= 10
+    machine.rows = [0]
+    machine.run(length, 40)
+    assert machine.blocks[-20:].count(1) >= 18
+
+
+def test_rows_without_a_draft_do_not_make_drafts_look_good() -> None:
+    length = AdaptiveDraftLength(LARGEST)
+    machine = Machine(0.9, line(0.01), 0.1)
+    machine.run(length, 60)
+    assert length.choose([0], may_draft=[False]) == [0]
+    mixed = length.choose([0, *range(10, 25)], may_draft=[True, *15 * [False]])
+    assert max(mixed) <= 1, "one row of sixteen gains, all of them pay"
+
+
+@pytest.mark.parametrize("chance", [0.6, 0.8, 0.9])
+def test_short_texts_of_a_known_pair_are_near_the_best_fixed_length(chance: float) -> None:
+    """A text's few rounds scatter; what earlier ones taught keeps them from ending the drafts."""
+
+    def seconds(length: Callable[[], DraftLength]) -> float:
+        machines = [Machine(chance, line(0.02), 0.2, seed=seed) for seed in range(40)]
+        return sum(machine.close(length(), 100) for machine in machines)
+
+    known = Acceptance()
+    ours = seconds(lambda: AdaptiveDraftLength(LARGEST, experience=known))
+    fixed = [seconds(lambda size=size: DraftLength(size)) for size in range(9)]  # type: ignore[misc]
+    assert min(fixed) / ours >= 0.95
+
+
+def test_one_stalled_time_of_a_draft_decides_nothing() -> None:
+    class Stalled(Machine):
+        def _stall(self) -> float:
+            return 8.0 if self.rounds == 1 else 1.0
+
+    machine, length = Stalled(0.9, line(0.01), 0.2), AdaptiveDraftLength(LARGEST)
+    machine.run(length, 20)
+    assert machine.blocks[10:].count(1) <= 3
+
+
+# Closed batches: nobody joins, the slowest row ends them
+
+TOKENS = 96
+
+
+def crowded(rows: int, block: int) -> float:
+    """Milliseconds of a round, as replay's decoders have it."""
+    return 7.5 + 0.24 * rows + 0.094 * rows * block
+
+
+@pytest.mark.parametrize("rows", [2, 8, 32])
+@pytest.mark.parametrize("chance", [0.5, 0.9])
+def test_rounds_of_a_closed_batch_are_those_that_batches_take(rows: int, chance: float) -> None:
+    expected, draw = rounds_to_the_end([TOKENS] * rows, [chance] * 8, 1.0), np.random.default_rng(0)
+    for size in (1, 4, 8):
+        output, last = np.zeros((300, rows)), np.zeros(300)
+        for number in range(1, TOKENS + 1):
+            last = np.where((output < TOKENS).any(1), number, last)
+            output += 1 + np.minimum(draw.geometric(1 - chance, output.shape) - 1, size)
+        assert expected[size] == pytest.approx(float(last.mean()), rel=0.04)
+
+
+@pytest.mark.parametrize("rows", [8, 32])
+@pytest.mark.parametrize("chance", [0.1, 0.5, 0.6, 0.7, 0.8, 0.95])
+def test_a_closed_batch_is_no_slower_than_plain_and_near_the_best_length(
+    rows: int, chance: float
+) -> None:
+    def seconds(length: Callable[[], DraftLength]) -> float:
+        draft = 0.8 + 0.09 * rows
+        machines = [Machine(chance, crowded, draft, rows, noise=0.05, seed=n) for n in range(8)]
+        return sum(machine.close(length(), TOKENS) for machine in machines)
+
+    fixed = [seconds(lambda size=size: DraftLength(size)) for size in range(9)]  # type: ignore[misc]
+    known = Acceptance()
+    ours = seconds(lambda: AdaptiveDraftLength(LARGEST, experience=known))
+    assert fixed[0] / ours >= 0.97
+    assert min(fixed) / ours >= 0.92
+
+
+@pytest.mark.parametrize(("chance", "rows", "is_worth"), [(0.3, 32, False), (0.8, 32, True)])
+def test_rows_that_begin_together_are_drafted_for_where_the_last_row_gains(
+    chance: float, rows: int, is_worth: bool
+) -> None:
+    """Once a batch was seen, before the draft reads any prompt of the next; but for some."""
+    known = Acceptance()
+    for seed in range(3):
+        length = AdaptiveDraftLength(LARGEST, experience=known)
+        if length.takes_rows(100, TOKENS, [TOKENS] * rows):
+            length.prefilled(100, 0.5)
+        Machine(chance, crowded, 0.8 + 0.09 * rows, rows, seed=seed).close(length, TOKENS)
+    decisions = [
+        AdaptiveDraftLength(LARGEST, experience=known).takes_rows(100, TOKENS, [TOKENS] * rows)
+        for _ in range(EXPLORE_EVERY)
+    ]
+    assert sum(decisions) == (EXPLORE_EVERY if is_worth else pytest.approx(0, abs=1))
+
+
+# Trees --------------------------------------------------------------------------------------------
+
+
+def levels() -> list[Size]:
+    shape = TreeShape(STATIC_TREE)
+    return [Size(shape.sizes[depth], depth) for depth in range(1, shape.depth + 1)]
+
+
+def tree_speed(rate: float, draft: float, sizing: TreeSize, tokens: int = 3000) -> float:
+    """Returns speed of a tree's levels, of which one node is right with probability `rate`."""
+    sizes, chance = levels(), random.Random(1)
+    generated, spent = 0, 0.0
+    while generated < tokens:
+        size = sizing.choose(room=tokens - generated, is_open=True)
+        path: list[int] = []
+        while len(path) < size.depth and chance.random() < rate:
+            path.append(sizes[len(path) - 1].nodes if path else 0)  # the level's first node
+        drafting = draft * size.depth
+        done = RoundCost(1, 1 + size.nodes, drafting, size.depth, seconds=1 + 0.02 * size.nodes)
+        sizing.observe_cost(done, 1 + len(path) if size.depth else None)
+        if size.depth:
+            sizing.observe(size, [path])
+        generated += 1 + len(path)
+        spent += drafting + done.seconds
+    return generated / spent
+
+
+@pytest.mark.parametrize(
+    ("rate", "draft"), [(0.0, 0.1), (0.3, 0.5), (0.5, 0.9), (0.95, 0.05), (0.8, 0.1), (0.6, 0.1)]
+)
+def test_a_tree_has_as_many_levels_as_pay(rate: float, draft: float) -> None:
+    best = max(tree_speed(rate, draft, TreeSize(size)) for size in levels())
+    ours = tree_speed(rate, draft, MeasuredSize(levels()[-1], levels()))
+    assert ours >= max(0.93 * best, 0.95)
+
+
+# Times --------------------------------------------------------------------------------------------
+
+
+def test_times_separate_what_rows_and_draft_tokens_cost() -> None:
+    def seconds(rows: int, drafted: int) -> float:
+        return 6.7 + 0.95 * rows + 0.27 * rows * drafted
+
+    draw, times = random.Random(0), Times((1.0, 0.15, 0.05))
+    assert times.seconds((1, 1, 0)) == 0
+    for _ in range(60):
+        times.add((1, 1, 0), seconds(1, 0) * draw.lognormvariate(0, 0.1))
+    assert times.seconds((1, 1, 0)) == pytest.approx(seconds(1, 0), rel=0.1)
+    assert seconds(1, 0) < times.seconds((1, 32, 0)) < 32 * seconds(1, 0)
+    for _ in range(300):
+        rows, drafted = draw.choice((1, 2, 4, 15, 30)), draw.choice((0, 2, 8))
+        took = seconds(rows, drafted) * draw.lognormvariate(0, 0.1)
+        times.add((1, rows, rows * drafted), took)
+    for rows, drafted in ((1, 0), (32, 4), (8, 16), (2, 5)):
+        estimate = times.seconds((1, rows, rows * drafted))
+        assert estimate == pytest.approx(seconds(rows, drafted), rel=0.15)
+
+
+def test_a_staircase_of_times_is_followed_and_a_stall_is_not() -> None:
+    times = Times((1.0, 0.15, 0.05))
+    for _ in range(20):
+        for drafted in (0, 4, 15, 16):
+            times.add((1, 1, drafted), 1.0 if drafted < 16 else 2.0)
+    before = times.seconds((1, 1, 4))
+    assert before == pytest.approx(1.0, rel=0.1)
+    assert times.seconds((1, 1, 16)) == pytest.approx(2.0, rel=0.1)
+    times.add((1, 1, 4), 50.0)
+    assert times.seconds((1, 1, 4)) <= 1.3 * before
