@@ -48,6 +48,6 @@ def test_requests_of_a_page_and_of_a_document(
         server.stop()
     page = {kind: (longer[kind] - one[kind]) / 8 for kind in ("write", "read")}
     document = {kind: (more[kind] - one[kind]) / 4 - 2 * page[kind] for kind in page}
-    assert page == {"write": 5, "read": 2}
+    assert page == {"write": 5, "read": 4}
     assert document["write"] <= 12
     assert document["read"] <= 12

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 import threading
 import time
@@ -14,7 +15,7 @@ import pytest
 from sooner.cli.main import main
 from sooner.documents import Page
 from sooner.errors import SoonerError
-from sooner.storage import Attempts
+from sooner.storage.attempts import this_process
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner.tasks.parse.concurrent import page_parser
 from tasks.drafting import EchoParser, SayNumber, pdf, picture
@@ -118,13 +119,15 @@ def test_a_run_goes_on_where_the_last_was_broken_off(tree: Path, tmp_path: Path)
 
 def test_a_run_that_has_ended_claims_nothing_more(tree: Path, tmp_path: Path) -> None:
     """A thread of it may still be reading; what it claimed, the next run would wait for."""
-    ended = job(tree, tmp_path / "out", SayNumber())
+    ended, later = (job(tree, tmp_path / "out", SayNumber()) for _ in range(2))
     pages = ended.source.pages()
-    chunk, _ = next(pages)
+    work, page = next(pages)
+    task = work.task(page.number)
+    assert later.claims.begin(task) is None
     ended.claims.close()
-    assert {left.work.document.source for left, _ in pages} <= {chunk.work.document.source}
-    assert not ended.claims.take("key")
-    assert job(tree, tmp_path / "out", SayNumber()).claims.take("key")
+    assert [*pages] == []
+    assert ended.claims.begin(task) is None
+    assert later.claims.begin(task) == 0
 
 
 def test_a_job_over_a_shared_engine_writes_what_serial_pages_do(tree: Path, tmp_path: Path) -> None:
@@ -164,7 +167,8 @@ def test_a_page_at_which_a_process_died_has_the_parser_for_itself(
     run_before = job(tree, out, SayNumber())
     (long,) = (one for one in run_before.documents if one.path.name == "2.pdf")
     key = run_before.source._opened(long, is_first=True).task(4).key
-    Attempts(run_before.store).begin(key, "gone:1")
+    record = {**this_process().report(), "started": "before this process"}
+    run_before.store.write(f".sooner/attempts/{key}/1.json", json.dumps(record).encode())
 
     class WatchedParser(ScatteredParser):
         def submit(self, page: Page, draft: Any = None) -> Future[Any]:

@@ -74,45 +74,43 @@ class Attempts:
         record = {"owner": owner, "host": socket.gethostname(), **this_process().report()}
         self.store.write(attempt, json.dumps(record).encode())
 
-    def take(self, key: str, owner: str = "") -> str | None:
+    def take(self, key: str, owner: str = "", lease: float | None = None) -> tuple[str, int] | None:
         """Record an attempt at a key that nobody else is at.
 
         Each looks again behind its own record. Of several who come at once the first by name waits
         until the others, who give way, are gone.
 
+        Args:
+            lease: seconds for which an attempt of another machine keeps others away; `lasts` by
+                default.
+
         Returns:
-            Its name, for `end`; `None` if somebody else is at it.
+            Its name, for `end`, and how many earlier attempts never ended; `None` if somebody else
+            is at it.
 
         Raises:
             StorageError: the store can't be read or written.
         """
-        if self._alive(key):
+        seconds = self.lasts if lease is None else lease
+        before = self._of_key(key)
+        if any(self._is_alive(attempt, seconds) for attempt in before):
             return None
-        attempt = self.begin(key, owner)
+        name = self.begin(key, owner)
         try:
             for _ in range(LOOKS):
-                alive = self._alive(key)
-                if alive == [attempt]:
-                    return attempt
-                if min(alive, default="") != attempt:
+                others = [attempt for attempt in self._of_key(key) if attempt.name != name]
+                rivals = [other.name for other in others if self._is_alive(other, seconds)]
+                if not rivals:
+                    return name, self._dead(before)
+                if min(rivals) < name:
                     break
                 time.sleep(PAUSE)
         except StorageError:
             with suppress(StorageError):
-                self.end(attempt)
+                self.end(name)
             raise
-        self.end(attempt)
+        self.end(name)
         return None
-
-    def _alive(self, key: str) -> list[str]:
-        """Returns names of a key's attempts that are under way; those of the dead are removed."""
-        alive = []
-        for attempt in self._of(f"{check_name(key)}/").get(key, []):
-            if self._dead([attempt]):
-                self.store.remove(attempt.name)
-            else:
-                alive.append(attempt.name)
-        return alive
 
     def end(self, attempt: str) -> None:
         """Take an attempt away, whose process did not die.
@@ -141,7 +139,7 @@ class Attempts:
         Raises:
             StorageError: the store can't be read.
         """
-        return self._dead(self._of(f"{check_name(key)}/").get(key, []))
+        return self._dead(self._of_key(key))
 
     def reason(self, key: str) -> str | None:
         """Returns why a key is set aside, in one line; `None` if it is not.
@@ -181,7 +179,7 @@ class Attempts:
         Raises:
             StorageError: one can't be taken away.
         """
-        for attempt in self._of(f"{check_name(key)}/").get(key, []):
+        for attempt in self._of_key(key):
             self.store.remove(attempt.name)
 
     def _of(self, prefix: str) -> dict[str, list[ObjectInfo]]:
@@ -193,16 +191,23 @@ class Attempts:
                 attempts[key].append(entry)
         return attempts
 
+    def _of_key(self, key: str) -> list[ObjectInfo]:
+        return self._of(f"{check_name(key)}/").get(key, [])
+
     def _dead(self, attempts: list[ObjectInfo]) -> int:
         """Returns how many of them never ended: their processes died."""
-        dead = 0
-        for attempt in attempts:
-            with suppress(MissingObjectError):  # ended meanwhile
-                is_alive = WorkerProcess.of(self._read(attempt)).is_alive()
-                if is_alive is None:
-                    is_alive = self.store.now() - attempt.modified <= self.lasts
-                dead += not is_alive
-        return dead
+        return sum(self._is_alive(attempt, self.lasts) is False for attempt in attempts)
+
+    def _is_alive(self, attempt: ObjectInfo, seconds: float) -> bool | None:
+        """Returns whether an attempt is under way, of another machine if it is no older than that;
+        `None` if it has ended.
+        """
+        with suppress(MissingObjectError):
+            is_alive = WorkerProcess.of(self._read(attempt)).is_alive()
+            if is_alive is None:
+                is_alive = self.store.now() - attempt.modified <= seconds
+            return is_alive
+        return None
 
     def _read(self, attempt: ObjectInfo) -> dict[str, Any]:
         data = self.store.read(attempt.name)

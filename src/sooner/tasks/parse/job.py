@@ -20,10 +20,10 @@ from .finishing import Finisher
 from .manifest import Line, Manifest
 from .page_records import PageRecord, PageRecords
 from .page_source import PageSource
-from .plan import DocumentPlanner, Intake
+from .plan import DocumentPlanner, DocumentWork, Intake
 from .prefetch import Drafted, PageStream
 from .result import FAILED, Counts, Late, ParsedPage
-from .sharing import ATTEMPTS, LEASE, Chunk, Claims, DocumentShard
+from .sharing import ATTEMPTS, LEASE, Claims, DocumentShard
 
 if TYPE_CHECKING:
     from .concurrent import ConcurrentParser
@@ -65,8 +65,8 @@ class ParseJob:
         on_page: called for each page.
         debug: let unexpected errors through.
         shard: which documents; `None` for all of them.
-        lease: seconds for which other runs leave pages alone that this one has in hand; `None` for
-            no leases. They save work and nothing else.
+        lease: seconds for which pages are left to another machine that has them in hand; `None`
+            leaves nothing to others. That saves work and nothing else.
         attempts: processes that may die at a page before it is set aside as FAILED; 0 for any.
         counts: pages done so far.
 
@@ -160,7 +160,7 @@ class ParseJob:
     def _run(self, load: Callable[[], PageParser | ConcurrentParser | DraftParser]) -> None:
         """Begin pages as they come, as many as the parser takes, and save each that has ended."""
         parser: _Serial | ConcurrentParser | None = None
-        under_way: dict[Future[ParsedPage], Drafted[Chunk]] = {}
+        under_way: dict[Future[ParsedPage], Drafted[DocumentWork]] = {}
         stream = PageStream(self.source.pages(), self.drafter, self.workers)
         with ExitStack() as stack:
             stack.callback(stream.close)
@@ -173,9 +173,13 @@ class ParseJob:
                     is_more = False
                 elif isinstance(event, Future):
                     self._end(parser, under_way.pop(event), event)
-                elif self._begin(event):
+                elif event.page is None:
+                    event.tag.is_read = True
+                    self._finish_if_done(event.tag)
+                else:
                     if parser is None and isinstance(event.page, Page):
                         parser = self._start(load, event.page, stack)
+                    event.tag.under_way += 1
                     future = self._submit(parser, event)
                     under_way[future] = event
                     future.add_done_callback(stream.notify)
@@ -198,28 +202,13 @@ class ParseJob:
         self._since = time.perf_counter()
         return parser
 
-    def _begin(self, drafted: Drafted[Chunk]) -> bool:
-        """Returns whether a page is to be parsed; what needs no parsing is counted here."""
-        chunk = drafted.tag
-        if drafted.page is None:
-            chunk.is_read = True
-            chunk.work.is_read = not chunk.key
-            self._settle(chunk)
-            return False
-        chunk.under_way += 1
-        chunk.work.under_way += 1
-        if self._is_done_by_now(drafted):
-            self._leave(chunk)
-            return False
-        return True
-
     def _submit(
-        self, parser: _Serial | ConcurrentParser | None, drafted: Drafted[Chunk]
+        self, parser: _Serial | ConcurrentParser | None, drafted: Drafted[DocumentWork]
     ) -> Future[ParsedPage]:
         drafted.began = time.perf_counter()
         page = drafted.page
         if isinstance(page, BrokenPage):
-            failed = ParsedPage(drafted.tag.work.place, page.number, FAILED, page.reason)
+            failed = ParsedPage(drafted.tag.place, page.number, FAILED, page.reason)
             broken: Future[ParsedPage] = Future()
             broken.set_result(failed)
             return broken
@@ -234,7 +223,7 @@ class ParseJob:
     def _end(
         self,
         parser: _Serial | ConcurrentParser | None,
-        drafted: Drafted[Chunk],
+        drafted: Drafted[DocumentWork],
         future: Future[ParsedPage],
     ) -> None:
         """Save a page that has ended, and count it."""
@@ -245,19 +234,11 @@ class ParseJob:
             parsed = self._compared(parser.parser, drafted.page, parsed)
         line = self._keep(drafted, parsed)
         self._count(line)
-        self._leave(drafted.tag)
+        drafted.tag.under_way -= 1
+        self._finish_if_done(drafted.tag)
 
-    def _leave(self, chunk: Chunk) -> None:
-        """A page of a chunk has ended."""
-        chunk.under_way -= 1
-        chunk.work.under_way -= 1
-        self._settle(chunk)
-
-    def _settle(self, chunk: Chunk) -> None:
-        """Give back a chunk whose pages have all ended, and write a document's files."""
-        if chunk.is_done:
-            self.claims.done(chunk.key)
-        work = chunk.work
+    def _finish_if_done(self, work: DocumentWork) -> None:
+        """Write a document's files once its pages have all ended."""
         if not work.is_done:
             return
         problem = work.problem
@@ -272,21 +253,6 @@ class ParseJob:
         self.counts.skip(-1)
         self._count(line)
 
-    def _is_done_by_now(self, drafted: Drafted[Chunk]) -> bool:
-        """Returns whether a page was parsed since its document was opened: by another run, or where
-        the same document lies at another place.
-        """
-        work, page = drafted.tag.work, drafted.page
-        if self.fresh or not isinstance(page, Page):
-            return False
-        task = work.task(page.number)
-        if not self.records.is_done(task, self.drafts_only):
-            return False
-        self.claims.note_saved(task, forget=page.number in work.tried)
-        self.counts.skip(1)
-        self.counts.add_pages(1)
-        return True
-
     def _compared(
         self, parser: PageParser | DraftParser, page: Page | BrokenPage | None, parsed: ParsedPage
     ) -> ParsedPage:
@@ -298,11 +264,11 @@ class ParseJob:
     def _parsed(
         self,
         parser: _Serial | ConcurrentParser | None,
-        drafted: Drafted[Chunk],
+        drafted: Drafted[DocumentWork],
         future: Future[ParsedPage],
     ) -> ParsedPage:
         """Returns a page's result; an error becomes a result with status FAILED."""
-        page, work = drafted.page, drafted.tag.work
+        page, work = drafted.page, drafted.tag
         if not isinstance(page, Page):
             return future.result()
         name = work.place
@@ -328,9 +294,9 @@ class ParseJob:
         form = parser.ask.form
         return parsed.encodable(source=name, form=form, seconds=seconds, notes=notes)
 
-    def _keep(self, drafted: Drafted[Chunk], parsed: ParsedPage) -> Line:
+    def _keep(self, drafted: Drafted[DocumentWork], parsed: ParsedPage) -> Line:
         """Write a page's files, then its object: a run that is killed in between does it again."""
-        work, page, files, drawn = drafted.tag.work, drafted.page, list[Path](), dict[str, str]()
+        work, page, files, drawn = drafted.tag, drafted.page, list[Path](), dict[str, str]()
         task = work.task(parsed.number)
         if parsed.status != FAILED and isinstance(page, Page):
             began = time.perf_counter()

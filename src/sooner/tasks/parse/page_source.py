@@ -5,15 +5,26 @@ from __future__ import annotations
 import time
 from array import array
 from collections.abc import Generator, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ...documents import BrokenPage, Document, Page, fetched
+from ...documents import BrokenPage, Document, Page, PageRange, fetched
 from ...errors import SoonerError, error_line
 from ...storage import ObjectError
 from .plan import DocumentPlanner, DocumentWork
 from .result import Counts
-from .sharing import TICK, WAIT, Chunk, Claims, DocumentShard, chunks_of
+from .sharing import TICK, WAIT, Claims, DocumentShard
+
+
+@dataclass(frozen=True)
+class _InTurn(PageRange):
+    """Pages whose numbers are asked for one by one, each when the one before it is read."""
+
+    parts: tuple[tuple[int, int | None], ...] = ()
+    numbers: Iterator[int] = field(default_factory=lambda: iter(()))
+
+    def select(self, pages: int) -> Iterator[int]:  # type: ignore[override]
+        return self.numbers
 
 
 @dataclass
@@ -40,19 +51,18 @@ class PageSource:
     debug: bool = False
 
     def __post_init__(self) -> None:
-        self.longest = 0
+        self.longest, self._began = 0, 0.0
         self.numbers: Sequence[int] = range(len(self.documents))
         if self.shard is not None:
             places = (Path(document.place).as_posix() for document in self.documents)
             numbers = (number for number, place in enumerate(places) if self.shard.has(place))
             self.numbers = array("q", numbers)
 
-    def pages(self) -> Iterator[tuple[Chunk, Page | BrokenPage | None]]:
+    def pages(self) -> Iterator[tuple[DocumentWork, Page | BrokenPage | None]]:
         """Pages to be done, each document opened when the one before it is read. Those that other
         runs have in hand are looked at again in the end.
 
-        `None` stands behind the last page of a chunk; behind the last chunk of a document whose
-        files are to be written, it comes once more with a chunk of no pages.
+        `None` stands behind the last page of a document whose files are to be written.
         """
         numbers, wait = self.numbers, TICK
         while numbers:
@@ -68,7 +78,7 @@ class PageSource:
 
     def _pages_of(
         self, document: Document, is_first: bool
-    ) -> Generator[tuple[Chunk, Page | BrokenPage | None], None, bool]:
+    ) -> Generator[tuple[DocumentWork, Page | BrokenPage | None], None, bool]:
         """Yields pages of a document; returns whether that are all."""
         # Paths remember what was asked of them: those of a hundred thousand documents must not.
         document = replace(document, path=Path(document.path), place=Path(document.place))
@@ -86,55 +96,56 @@ class PageSource:
                 raise
             problem = error_line(error)
         work = DocumentWork.unwritable(document, self.planner.settings_hash, problem)
-        yield Chunk.of_document(work), None
+        yield work, None
         return True
 
     def _read(
         self, work: DocumentWork
-    ) -> Generator[tuple[Chunk, Page | BrokenPage | None], None, bool]:
+    ) -> Generator[tuple[DocumentWork, Page | BrokenPage | None], None, bool]:
         """Yields pages of a document that nobody else has in hand; returns whether that are all."""
-        is_reported, is_all = False, True
+        is_reported, in_other_hands = False, list[int]()
         for number, reason in work.dying.items():
             is_reported = True
             self.claims.sent()
             message = f"{reason}; --fresh tries it again"
-            broken = BrokenPage(work.document.path, number, message)
-            yield Chunk.of_document(work, number), broken
-        for chunk in chunks_of(work, self.claims.chunk):
-            if not self.claims.take(chunk.key):
-                is_all = False
-                self.counts.skip(len(chunk.numbers))
-                continue
-            for page in self._tried(chunk):
+            yield work, BrokenPage(work.document.path, number, message)
+        if work.todo > len(work.dying):
+            pages = _InTurn(numbers=self._numbers(work, in_other_hands))
+            self._began = time.perf_counter()
+            for page in self.planner.intake.read(work.document, pages):
+                work.read[page.number] = time.perf_counter() - self._began
                 is_reported = True
                 self.claims.sent()
-                yield chunk, page
+                yield work, page
                 if page.number in work.tried:
                     self.claims.alone()
-            yield chunk, None
+                self._began = time.perf_counter()
+        is_all = not in_other_hands
         if is_all and (is_reported or not work.is_delivered):
-            yield Chunk.of_document(work), None
+            yield work, None
         return is_all
 
-    def _tried(self, chunk: Chunk) -> Iterator[Page | BrokenPage]:
-        """Yields pages of a chunk, each attempt recorded before the page is read."""
-        work = chunk.work
-        coming, pages = iter(chunk.numbers), self.planner.intake.read(work.document, chunk.pages)
-        while True:
-            number = next(coming, None)
-            if number is not None:
-                if number in work.tried:
-                    self.claims.alone()  # what else is in flight may be what kills, or not
-                self.claims.begin(work.task(number))
-            began = time.perf_counter()
-            page = next(pages, None)
-            if page is not None:
-                chunk.read[page.number] = time.perf_counter() - began
-            if number is not None and (page is None or page.number != number):
-                self.claims.end(work.task(number))
-            if page is None:
-                return
-            yield page
+    def _numbers(self, work: DocumentWork, in_other_hands: list[int]) -> Iterator[int]:
+        """Yields pages that are to be read, an attempt at each recorded before."""
+        planner = self.planner
+        for number in work.left:
+            if number in work.dying:
+                continue
+            task, deaths = work.task(number), self.claims.begin(work.task(number))
+            if deaths is None:
+                in_other_hands.append(number)
+                self.counts.skip(1)
+                continue
+            if not planner.fresh and planner.records.is_done(task, planner.drafts_only):
+                self.claims.end(task, forget=deaths > 0)  # by another run, or at another place
+                self.counts.skip(1)
+                self.counts.add_pages(1)
+                continue
+            if deaths:
+                work.tried.add(number)
+                self.claims.alone()  # what else is in flight may be what kills, or not
+            self._began = time.perf_counter()
+            yield number
 
     def _opened(self, document: Document, is_first: bool) -> DocumentWork:
         self.planner.delivery.check(document)

@@ -77,10 +77,11 @@ class DocumentWork:
         done: how many were done before.
         aside: how many of the others are not tried again.
         dying: pages to be set aside now, with the reason; 0 for the document as a whole.
-        tried: pages at which a process died, or is at work.
+        tried: pages at which a process died.
         problem: why nothing of it can be written.
         is_delivered: its files are there, and are what they should be.
         written: pages whose files this run wrote.
+        read: seconds that reading each of its pages took, by number, so far.
         under_way: pages of it that have been read and have not ended.
         is_read: all that is to be done of it has been read.
     """
@@ -99,6 +100,7 @@ class DocumentWork:
     problem: str = ""
     is_delivered: bool = False
     written: set[int] = field(default_factory=set)
+    read: dict[int, float] = field(default_factory=dict)
     under_way: int = 0
     is_read: bool = False
 

@@ -1,4 +1,4 @@
-"""Sharing a run's documents and pages with other runs: shards, leases, attempts.
+"""Sharing a run's documents and pages with other runs: shards, and attempts at pages.
 
 None of it has to be right for results to be right: it saves work, and lets no page kill a run for
 ever.
@@ -17,22 +17,15 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
-from itertools import groupby
 
-from ...documents import PageRange
+from ...checks import check_number
 from ...errors import SoonerError
 from ...storage import Attempts, StorageError, Store
-from .page_records import PageTask, page_key
+from .page_records import PageTask
 from .plan import DocumentWork, SetAsideError
 
-CHUNK = 16
-"""Pages of a document that one lease is about: worth two requests to a store."""
-
 LEASE = 600.0
-"""Seconds that a lease lasts where its owner can't be seen to be gone."""
-
-LEASES = ".sooner/leases"
-"""Folder of leases: attempts at chunks."""
+"""Seconds for which a page is left to another machine that has it in hand."""
 
 ATTEMPTS = 3
 """Processes that may die at a page before it is set aside."""
@@ -76,62 +69,16 @@ class DocumentShard:
 
 
 @dataclass
-class Chunk:
-    """Pages of a document that are read one after the other, under one lease.
-
-    Attributes:
-        work: the document.
-        numbers: of the pages.
-        pages: the same.
-        key: of the lease.
-        read: seconds that reading each of its pages took, by number, so far.
-        under_way: pages of it that have been read and have not ended.
-        is_read: all of its pages have been read.
-    """
-
-    work: DocumentWork
-    numbers: list[int]
-    pages: PageRange
-    key: str
-    read: dict[int, float] = field(default_factory=dict, compare=False)
-    under_way: int = field(default=0, compare=False)
-    is_read: bool = field(default=False, compare=False)
-
-    @classmethod
-    def of_document(cls, work: DocumentWork, *numbers: int) -> Chunk:
-        """Returns a document, or pages of it, that nobody reads."""
-        return cls(work, [*numbers], PageRange(()), "")
-
-    @property
-    def is_done(self) -> bool:
-        return self.is_read and not self.under_way
-
-
-def chunks_of(work: DocumentWork, size: int) -> list[Chunk]:
-    """Returns the pages of a document that are to be read, in order, in parts of `size`."""
-    left = [number for number in work.left if number not in work.dying]
-    groups = [list(group) for _, group in groupby(left, lambda number: (number - 1) // size)]
-    if not groups and work.todo > len(work.dying):
-        groups = [[]]  # what is wrong with the document as a whole
-    chunks = []
-    for group in groups:
-        key = page_key(work.input_hash, work.settings_hash, (group[0] - 1) // size if group else 0)
-        chunks.append(
-            Chunk(work, group, PageRange(tuple((number, number) for number in group)), key)
-        )
-    return chunks
-
-
-@dataclass
 class Claims:
-    """What a run has in hand: leases of chunks, and attempts at pages, which are recorded before
-    a page is even read.
+    """Pages that a run has in hand: attempts at them, each recorded before its page is even read.
+    Other runs leave these pages alone, and a page that kills its process is set aside.
 
     Threads may share it.
 
     Attributes:
         store: of the results.
-        lease: seconds that a lease lasts; `None` for none.
+        lease: seconds for which a page of another machine is left to it; `None` leaves nothing to
+            others.
         attempts: deaths after which a page is set aside; 0 for never.
         fresh: earlier deaths are forgotten.
     """
@@ -140,70 +87,34 @@ class Claims:
     lease: float | None = LEASE
     attempts: int = ATTEMPTS
     fresh: bool = False
-    _open: dict[str, str] = field(default_factory=dict)
-    _chunks: dict[str, tuple[str, float]] = field(default_factory=dict)  # lease, and since when
+    _open: dict[str, tuple[str, float]] = field(default_factory=dict)  # attempt, and since when
 
     def __post_init__(self) -> None:
-        self._owner = f"{socket.gethostname()}:{os.getpid()}"
-        self._attempts = Attempts(self.store, self.attempts) if self.attempts else None
-        self._leases = None
         if self.lease is not None:
-            self._leases = Attempts(self.store, lasts=self.lease, folder=LEASES)
+            check_number("lease", self.lease, 0, above=True)
+        self._owner = f"{socket.gethostname()}:{os.getpid()}"
+        self._attempts = Attempts(self.store, self.attempts or sys.maxsize)
         self._changing = threading.Condition(threading.RLock())
         self._in_flight = 0
         self._is_over = False
-
-    @property
-    def chunk(self) -> int:
-        """Pages of a document that are read under one lease; all of them without leases."""
-        return CHUNK if self._leases is not None else sys.maxsize
 
     @property
     def is_over(self) -> bool:
         """Whether the run has ended: a thread of it that still reads must claim nothing more."""
         return self._is_over
 
-    def take(self, key: str) -> bool:
-        """Get the lease of a chunk, if nobody has it (this run neither) and the run goes on."""
-        with self._changing:
-            if self._is_over or key in self._chunks:
-                return False
-            if self._leases is None:
-                return True
-            began, lease = time.monotonic(), self._leases.take(key, self._owner)
-            if lease is not None:
-                self._chunks[key] = lease, began
-            return lease is not None
-
-    def done(self, key: str) -> None:
-        """A chunk is done; its lease goes."""
-        with self._changing:
-            lease, _ = self._chunks.pop(key, (None, 0.0))
-            if self._leases is not None and lease is not None:
-                self._leases.end(lease)
-
-    def _renew(self) -> None:
-        """Renew leases that are half over."""
-        now = time.monotonic()
-        for key, (lease, since) in self._chunks.items():
-            if self._leases is not None and now - since > self._leases.lasts / 2:
-                self._leases.renew(lease, self._owner)
-                self._chunks[key] = lease, now
-
     def look(self, work: DocumentWork) -> None:
-        """Find out at which pages of a document processes died."""
-        if self._attempts is None or not work.todo:
+        """Find out at which pages of a document too many processes died."""
+        if not work.todo:
             return
         begins = work.task(0).key.rpartition("/")[0] + "/"
-        tried = self._attempts.keys(begins)
         if self.fresh:
-            for key in tried:
+            for key in self._attempts.keys(begins):
                 self._attempts.forget(key)
-        elif tried:
-            work.tried = {_number(key) for key in tried}
-            attempts = self._attempts.set_aside(begins).items()
-            dying = {_number(key): reason for key, reason in attempts}
-            work.dying |= {number: dying[number] for number in work.left if number in dying}
+            return
+        attempts = self._attempts.set_aside(begins).items()
+        dying = {int(key.rpartition("/")[2]): reason for key, reason in attempts}
+        work.dying |= {number: dying[number] for number in work.left if number in dying}
 
     @contextmanager
     def opening(self, task: PageTask) -> Iterator[None]:
@@ -212,9 +123,6 @@ class Claims:
         Raises:
             SetAsideError: that killed too many processes.
         """
-        if self._attempts is None:
-            yield
-            return
         if self.fresh:
             self._attempts.forget(task.key)
         reason = self._attempts.reason(task.key)
@@ -223,18 +131,39 @@ class Claims:
         with self._attempts.trying(task.key, self._owner):
             yield
 
-    def begin(self, task: PageTask) -> None:
-        """A page is about to be read."""
-        with self._changing:
-            if self._attempts is not None and not self._is_over and task.key not in self._open:
-                self._open[task.key] = self._attempts.begin(task.key, self._owner)
+    def begin(self, task: PageTask) -> int | None:
+        """Begin a page that is about to be read.
 
-    def end(self, task: PageTask) -> None:
-        """Nobody died at a page."""
+        Returns:
+            How many processes died at it; `None` if somebody has it in hand, this run included, or
+            the run is over.
+        """
         with self._changing:
-            attempt = self._open.pop(task.key, None)
-            if self._attempts is not None and attempt is not None:
+            if self._is_over or task.key in self._open:
+                return None
+            now = time.monotonic()
+            if self.lease is None:
+                deaths = self._attempts.count(task.key)
+                attempt = self._attempts.begin(task.key, self._owner)
+            elif (result := self._attempts.take(task.key, self._owner, self.lease)) is not None:
+                attempt, deaths = result
+            else:
+                return None
+            self._open[task.key] = attempt, now
+            return deaths
+
+    def end(self, task: PageTask, forget: bool = False) -> None:
+        """A page has ended, and nobody died.
+
+        Args:
+            forget: earlier deaths at it, since it was parsed or set aside.
+        """
+        with self._changing:
+            attempt, _ = self._open.pop(task.key, (None, 0.0))
+            if attempt is not None:
                 self._attempts.end(attempt)
+            if forget:
+                self._attempts.forget(task.key)
 
     def sent(self) -> None:
         """A page was read, and goes on its way."""
@@ -242,18 +171,16 @@ class Claims:
             self._in_flight += 1
 
     def note_saved(self, task: PageTask, forget: bool = False) -> None:
-        """What became of a page is written.
-
-        Args:
-            forget: earlier deaths at it, since it was parsed or set aside.
-        """
+        """Record that a page that was `sent` is saved; see `end`."""
         with self._changing:
             self._in_flight -= 1
             self._changing.notify_all()
-            self.end(task)
-            if self._attempts is not None and forget:
-                self._attempts.forget(task.key)
-            self._renew()
+            self.end(task, forget)
+            now = time.monotonic()
+            for key, (attempt, since) in self._open.items():
+                if self.lease is not None and now - since > self.lease / 2:
+                    self._attempts.renew(attempt, self._owner)
+                    self._open[key] = attempt, now
 
     def alone(self) -> None:
         """Wait until no page is in flight, so that only the next one can kill this process."""
@@ -274,14 +201,6 @@ class Claims:
             self._is_over = True
             self._changing.notify_all()
             while self._open:
-                _, attempt = self._open.popitem()
-                if self._attempts is not None:
-                    with suppress(StorageError):
-                        self._attempts.end(attempt)
-            for key in [*self._chunks]:
+                _, (attempt, _) = self._open.popitem()
                 with suppress(StorageError):  # it ends with this process
-                    self.done(key)
-
-
-def _number(key: str) -> int:
-    return int(key.rpartition("/")[2])
+                    self._attempts.end(attempt)
