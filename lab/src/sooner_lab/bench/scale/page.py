@@ -18,7 +18,7 @@ def _intro(result: Data) -> list[str]:
         f"`sooner parse --model {settings['model']} --drafter {settings['drafter']}` of scans in "
         f"PDFs of {settings['document_pages']} pages. A worker is one core, for reading, OCR, "
         "model and writing: `plain-2` are two commands on one folder, each on a core of its own, "
-        "that share documents by leases; `ray-1` and `ray-2` are `sooner parse --ray` with one and "
+        "that share pages; `ray-1` and `ray-2` are `sooner parse --ray` with one and "
         f"two parsers ({settings['in_flight']} pages at once in each), whose driver and servers "
         "run on the same one or two cores. All runs of a repeat come one after the other, in turns "
         "forwards and backwards."
