@@ -33,26 +33,44 @@ def output(
     )  # fmt: skip
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize(
+    ("name", "family"),
+    [
+        pytest.param(name, family, marks=[pytest.mark.slow] * ((i + j) % 2))
+        for i, name in enumerate(METHODS)
+        for j, family in enumerate(FAMILIES)
+    ],
+)
 def test_padded_steps_give_plain_ids_out_of_a_cache_of_nans(
-    name: str, monkeypatch: pytest.MonkeyPatch
+    name: str, family: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A ragged batch, drafts of all sizes, everything behind a row's length not a number."""
     monkeypatch.setattr(StepGraphs, "step", poisoned(StepGraphs.step))
-    for family in FAMILIES:
-        recorder = StandIn()
-        made = output(family, name, recorder, **GREEDY)
-        expected = reference(family, tiny.kinds(family)[0], 3, LONG)
-        assert torch.equal(made.sequences, expected), family
-        assert recorder.replayed > 0
-        assert made.stats.graphs == recorder.recorded
+    recorder = StandIn()
+    made = output(family, name, recorder, **GREEDY)
+    assert torch.equal(made.sequences, reference(family, tiny.kinds(family)[0], 3, LONG))
+    assert recorder.replayed > 0
+    assert made.stats.graphs == recorder.recorded
 
 
 CLOCKED = {"noisy-auto", "parallel", "sd-tree-auto", "sparse-to-dense-auto"}
 """Methods whose drafts are as long as the clock says, and decide what is drawn."""
 
 
-@pytest.mark.parametrize("name", sorted({*METHODS} - CLOCKED))
+KINDS = {
+    "plain", "prompt-lookup", "noisy-4", "sd-tree", "sparse-to-dense", "jacobi-4", "eagle",
+    "eagle3", "dflash", "ddtree", "hsd",
+}  # fmt: skip
+"""A method of each kind of drafter; the merge lane has the others."""
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in KINDS else [pytest.mark.slow])
+        for name in sorted({*METHODS} - CLOCKED)
+    ],
+)
 def test_padded_steps_draw_what_unpadded_steps_draw(name: str) -> None:
     recorder = StandIn()
     assert (

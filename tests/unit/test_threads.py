@@ -81,6 +81,7 @@ def test_only_a_forked_draft_takes_a_core(
     assert plan_threads(pair(draft, "video"), placement=placement).target == 1
 
 
+@pytest.mark.slow
 @pytest.mark.lab
 @pytest.mark.parametrize("bench", ["caption", "parallel"])
 def test_a_default_bench_gives_the_draft_a_core_and_notes_it(

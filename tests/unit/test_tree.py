@@ -47,6 +47,7 @@ def test_depths_count_the_steps_to_the_root_of_every_real_node(tree: Tree) -> No
     for row, size in enumerate(tree.sizes):
         for entry in range(1 + size):
             assert depths[row, entry] == len(chain_of(tree, row, entry)) - 1
+        assert tree.levels()[row] == depths[row, : 1 + size].max()
 
 
 def test_keep_rows_keeps_every_field_of_those_rows_in_that_order() -> None:

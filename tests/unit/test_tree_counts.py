@@ -7,8 +7,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 import sooner
 import tiny
@@ -25,22 +23,6 @@ def deepest(parents: list[int]) -> int:
         return 0 if node == ROOT else 1 + depth(parents[node])
 
     return max((depth(node) for node in range(len(parents))), default=0)
-
-
-# The tree
-
-
-@st.composite
-def forests(draw: st.DrawFn) -> list[list[int]]:
-    sizes = draw(st.lists(st.integers(0, 9), min_size=1, max_size=4))
-    return [[draw(st.integers(-1, node - 1)) for node in range(size)] for size in sizes]
-
-
-@given(forests())
-@settings(max_examples=80, deadline=None)
-def test_levels_are_those_of_brute_force(parents: list[list[int]]) -> None:
-    trees = Tree.from_lists([list(range(len(row))) for row in parents], parents)
-    assert trees.levels().tolist() == [deepest(row) for row in parents]
 
 
 # Whole runs, against a literal account of every round
