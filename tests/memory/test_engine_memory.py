@@ -12,7 +12,6 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
-from sooner.engine.memory import manager
 from sooner.engine.memory.manager import EngineMemory
 
 SCHEDULES = 12
@@ -20,11 +19,6 @@ SCHEDULES = 12
 
 JOINING = ("plain", "prompt-lookup", "noisy-4", "sd-tree", "words-only", "eagle", "hsd", "specvlm")
 TAILS = ((), (5,), (5, 6, 7, 8, 9), (5, 6, 7, 8, 9, 5, 6, 7, 8), (5, 6, 7, 70, 71, 72, 73, 74, 75))
-
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "PAGE", SLOTS)
 
 
 def poison(memory: EngineMemory) -> None:

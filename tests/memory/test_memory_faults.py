@@ -12,7 +12,7 @@ import torch
 
 import sooner
 import tiny
-from page_prompts import GREEDY, SLOTS, alone, prompt_of
+from page_prompts import GREEDY, alone, prompt_of
 from sooner.engine.memory import manager, row_pages
 from sooner.engine.memory.paged import PagedCache, PageStores
 
@@ -20,11 +20,6 @@ FAMILY = "qwen2_5_vl"
 TAIL = (5, 6, 7)
 NO_MEMORY = "CUDA out of memory. Tried to allocate 7.00 GiB"
 PLACES = pytest.mark.parametrize("paged", [False, True])
-
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "PAGE", SLOTS)
 
 
 def engine(paged: bool, **options: Any) -> sooner.Engine:

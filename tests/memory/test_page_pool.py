@@ -153,11 +153,3 @@ def test_the_lru_prefix_goes_first_and_its_end_before_its_beginning() -> None:
     pool.take(1)
     assert gone == [*second[::-1], first[1]]
     assert pool.find([b"0", b"1"]) == first[:1]
-
-
-TEXT = list(range(9))
-
-
-def names(**changes: object) -> list[PageName]:
-    defaults: dict = {"ids": TEXT, "positions": [list(range(9))] * 3, "next_position": (9, 9, 9)}
-    return Prefix(**{**defaults, **changes}).names(SLOTS)

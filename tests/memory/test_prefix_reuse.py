@@ -13,16 +13,10 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
-from sooner.engine.memory import manager
 
 QUESTION, OTHER = (5, 6, 7), (60, 61, 62, 63)
 SEEING = ("llava_onevision", "qwen2_5_vl", "qwen3_vl", "paddleocr_vl", "hunyuan_vl")
 PLACES = pytest.mark.parametrize("paged", [False, True])
-
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "PAGE", SLOTS)
 
 
 class Counted:

@@ -11,14 +11,8 @@ import sooner
 import tiny
 from method_matrix import METHODS
 from page_prompts import GREEDY, SLOTS, alone, prompt_of
-from sooner.engine.memory import manager
 
 PLACES = pytest.mark.parametrize("paged", [False, True])
-
-
-@pytest.fixture(autouse=True)
-def small_pages(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manager, "PAGE", SLOTS)
 
 
 SMALL = {
