@@ -195,26 +195,33 @@ def test_a_checkpoint_on_the_hub_comes_without_its_python(
 
 
 class TestRefused:
-    def test_missing_tensors(self, state: State, tmp_path: Path) -> None:
-        part = {k: v for k, v in state.items() if not k.startswith("projector.")}
-        write(tmp_path, part)
-        with pytest.raises(SoonerError, match=r"lacks projector\.fc1\.weight, .*2 more \(6 in all"):
-            load_published(tmp_path)
-
-    def test_missing_block(self, state: State, tmp_path: Path) -> None:
-        part = {k: v for k, v in state.items() if f"{DINO}blocks.1." not in k}
-        write(tmp_path, part)
-        with pytest.raises(SoonerError, match=r"lacks .*featurizer\.blocks\.1\..* and 10 more"):
-            load_published(tmp_path)
-
-    def test_no_tower_at_all(self, state: State, tmp_path: Path) -> None:
-        write(tmp_path, {k: v for k, v in state.items() if not k.startswith("vision")})
-        with pytest.raises(SoonerError, match=r"lacks vision_backbone\.featurizer\.patch_embed"):
-            load_published(tmp_path)
-
-    def test_unknown_tensors(self, state: State, tmp_path: Path) -> None:
-        write(tmp_path, state | {"action_head.weight": torch.ones(2)})
-        with pytest.raises(SoonerError, match=r"has unknown action_head\.weight \(1 in all\)"):
+    @pytest.mark.parametrize(
+        ("keeps", "more", "message"),
+        [
+            (
+                lambda name: not name.startswith("projector."), {},
+                r"lacks projector\.fc1\.weight, .*2 more \(6 in all",
+            ),
+            (
+                lambda name: f"{DINO}blocks.1." not in name, {},
+                r"lacks .*featurizer\.blocks\.1\..* and 10 more",
+            ),
+            (
+                lambda name: not name.startswith("vision"), {},
+                r"lacks vision_backbone\.featurizer\.patch_embed",
+            ),
+            (
+                lambda name: True, {"action_head.weight": torch.ones(2)},
+                r"has unknown action_head\.weight \(1 in all\)",
+            ),
+        ],
+        ids=["tensors", "block", "tower", "unknown"],
+    )  # fmt: skip
+    def test_tensors_that_do_not_fit(
+        self, state: State, tmp_path: Path, keeps: Any, more: State, message: str
+    ) -> None:
+        write(tmp_path, {name: tensor for name, tensor in state.items() if keeps(name)} | more)
+        with pytest.raises(SoonerError, match=message):
             load_published(tmp_path)
 
     def test_another_size(self, state: State, tmp_path: Path) -> None:

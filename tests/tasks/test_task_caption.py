@@ -126,14 +126,6 @@ def test_a_difference_is_judged_and_no_speed_is_claimed(
     assert report["reference_ids"][first] == report["reference"] != report["candidate"]
     assert report["gap"] > report["tolerance"]
     json.dumps(report, allow_nan=False)
-
-
-@pytest.mark.parametrize("method", METHODS)
-def test_verify_agrees_with_hf(clip: Path, poor: ModelPair, head: str, method: str) -> None:
-    settings = replace(SHORT, method=method, head=head if method == "eagle" else None)
-    report = verify(clip, poor, settings)
-    assert report["verdict"] == "identical"
-    assert report["candidate_ids"] == report["reference_ids"]
     with pytest.raises(SoonerError, match="needs 0"):
         verify(clip, poor, replace(SHORT, temperature=1.0))
 

@@ -58,20 +58,20 @@ def test_a_text_only_draft(tmp_path: Path, target_folder: Path) -> None:
 
 @pytest.mark.usefixtures("no_weights")
 class TestRefused:
-    def test_unknown_type(self, tmp_path: Path, target_folder: Path) -> None:
-        odd = changed(target_folder, tmp_path / "odd", model_type="llava_onevison")
-        with pytest.raises(SoonerError, match="did you mean 'llava_onevision'"):
-            load_pair(str(odd))
-
-    def test_unknown_type_of_the_draft(self, tmp_path: Path, target_folder: Path) -> None:
-        odd = changed(target_folder, tmp_path / "odd", model_type="mamba")
-        with pytest.raises(SoonerError, match="type 'mamba', which is not supported"):
-            load_pair(str(target_folder), str(odd))
-
-    def test_text_only_target(self, tmp_path: Path, target_folder: Path) -> None:
-        odd = changed(target_folder, tmp_path / "odd", model_type="qwen2")
-        with pytest.raises(SoonerError, match="reads text only"):
-            load_pair(str(odd))
+    @pytest.mark.parametrize(
+        ("model_type", "is_draft", "message"),
+        [
+            ("llava_onevison", False, "did you mean 'llava_onevision'"),
+            ("mamba", True, "type 'mamba', which is not supported"),
+            ("qwen2", False, "reads text only"),
+        ],
+    )
+    def test_type(
+        self, tmp_path: Path, target_folder: Path, model_type: str, is_draft: bool, message: str
+    ) -> None:
+        odd = str(changed(target_folder, tmp_path / "odd", model_type=model_type))
+        with pytest.raises(SoonerError, match=message):
+            load_pair(*((str(target_folder), odd) if is_draft else (odd,)))
 
     def test_no_such_folder(self) -> None:
         with pytest.raises(SoonerError, match=r"model folder '\./gone' does not exist"):
