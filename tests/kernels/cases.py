@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
 from sooner.sparse.attention import Partial, States
 from sooner.sparse.modality import PromptLayout
+from sooner.sparse.plane import Plane
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 TIMES = 2.0
@@ -88,3 +91,24 @@ def slot_mask(layout: PromptLayout, queries: Tensor, keys: Tensor, inside: Tenso
     full = torch.zeros(len(layout), len(layout), dtype=torch.bool, device=DEVICE)
     full[queries[:, None], keys] = inside
     return full
+
+
+def hold_errors(
+    row: States, layout: PromptLayout, plane: Plane, made: Partial, seen: Callable[[int], Tensor]
+) -> None:
+    """Checks every head's error.
+
+    Args:
+        seen: a head's mask over the plane.
+    """
+    for head in range(len(row.queries)):
+        mask = slot_mask(layout, plane.queries, plane.keys, seen(head))
+        ours, reference = errors(row, head, mask, layout, made)
+        assert holds(ours, reference, row.queries.dtype), (head, ours, reference)
+
+
+def agree(made: Partial, expected: Partial) -> None:
+    """Checks the results of tokens that see something."""
+    some = expected.lse > -torch.inf
+    torch.testing.assert_close(made.output[some], expected.output[some], rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(made.lse, expected.lse, rtol=1e-5, atol=1e-5)

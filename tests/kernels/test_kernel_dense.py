@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
+from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
 from reference import dense
 
 from sooner.errors import SoonerError
@@ -42,10 +42,7 @@ def test_errors_are_no_more_than_twice_torch_s(
     row, plane = states(layout, heads, kv_heads, head_dim, dtype), whole(layout)
     into = nothing_yet(row)
     TritonBackend().dense(row, plane, all_heads(row), into)
-    seen = slot_mask(layout, plane.queries, plane.keys, causal(plane))
-    for head in range(heads):
-        ours, reference = errors(row, head, seen, layout, into)
-        assert holds(ours, reference, dtype), (head, ours, reference)
+    hold_errors(row, layout, plane, into, lambda head: causal(plane))
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
@@ -62,10 +59,10 @@ def test_planes_are_attended_to_through_their_slots(kind: str, name: str) -> Non
     made, expected = nothing_yet(row), Partial.empty(row)
     TritonBackend().dense(row, plane, all_heads(row), made)
     Reference().dense(row, plane, all_heads(row), expected)
-    torch.testing.assert_close(made.lse, expected.lse, rtol=1e-5, atol=1e-5)
-    some = expected.lse > -torch.inf
-    torch.testing.assert_close(made.output[some], expected.output[some], rtol=1e-5, atol=1e-5)
-    assert made.output[~some].isnan().all(), "wrote to a token that sees nothing"
+    agree(made, expected)
+    assert made.output[expected.lse == -torch.inf].isnan().all(), (
+        "wrote to a token that sees nothing"
+    )
 
 
 def test_parts_add_up_inside_the_kernel() -> None:
@@ -76,8 +73,7 @@ def test_parts_add_up_inside_the_kernel() -> None:
         for key in layout.present:
             TritonBackend().dense(row, by_pair(layout, query, key), all_heads(row), parts)
     Reference().dense(row, whole(layout), all_heads(row), expected)
-    torch.testing.assert_close(parts.output, expected.output, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(parts.lse, expected.lse, rtol=1e-5, atol=1e-5)
+    agree(parts, expected)
 
 
 def test_heads_that_were_not_picked_are_left_alone() -> None:
@@ -96,8 +92,7 @@ def test_several_rows_of_a_batch_go_in_turn() -> None:
         made, expected = nothing_yet(row), Partial.empty(row)
         TritonBackend().dense(row, plane, all_heads(row), made)
         Reference().dense(row, plane, all_heads(row), expected)
-        some = expected.lse > -torch.inf
-        torch.testing.assert_close(made.output[some], expected.output[some], rtol=1e-5, atol=1e-5)
+        agree(made, expected)
 
 
 def test_the_reference_agrees_with_the_kernel() -> None:
@@ -106,8 +101,7 @@ def test_the_reference_agrees_with_the_kernel() -> None:
     made, reference = nothing_yet(row), Partial.empty(row)
     TritonBackend().dense(row, plane, all_heads(row), made)
     dense(row, plane, all_heads(row), reference)
-    some = reference.lse > -torch.inf
-    torch.testing.assert_close(made.output[some], reference.output[some], rtol=1e-5, atol=1e-5)
+    agree(made, reference)
 
 
 def test_a_dtype_that_no_kernel_reads_is_refused() -> None:
