@@ -14,12 +14,10 @@ HERE = Path(__file__).parent
 FILES = sorted(path.stem for path in HERE.glob("test_kernel_*.py"))
 
 
-@pytest.fixture(scope="module")
-def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ElementTree.Element]]:
-    """The cases of each file, once they have run."""
-    report = tmp_path_factory.mktemp("kernels") / "report.xml"
+def run_files(report: Path, lane: str) -> dict[str, list[ElementTree.Element]]:
+    """The cases of each file, once those of a lane have run."""
     files = [str(HERE / f"{name}.py") for name in FILES]
-    options = ["-q", "-p", "no:cacheprovider", f"--junitxml={report}"]
+    options = ["-q", "-p", "no:cacheprovider", "-m", lane, f"--junitxml={report}"]
     done = subprocess.run(
         [sys.executable, "-m", "pytest", *options, *files],
         env={**os.environ, "TRITON_INTERPRET": "1", "OMP_NUM_THREADS": "1"},
@@ -34,16 +32,32 @@ def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ElementT
     return results
 
 
-@pytest.mark.parametrize("file", FILES)
-def test_kernels_hold_under_the_interpreter(
-    file: str, outcome: dict[str, list[ElementTree.Element]]
-) -> None:
-    cases = outcome[file]
-    wrong = [
+def failures(cases: list[ElementTree.Element]) -> list[str]:
+    return [
         f"{case.get('name')}: {bad.get('message')}"
         for case in cases
         for kind in ("failure", "error", "skipped")
         for bad in case.iter(kind)
     ]
+
+
+@pytest.fixture(scope="module")
+def outcome(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[ElementTree.Element]]:
+    return run_files(tmp_path_factory.mktemp("kernels") / "report.xml", "not slow")
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_kernels_hold_under_the_interpreter(
+    file: str, outcome: dict[str, list[ElementTree.Element]]
+) -> None:
+    assert outcome[file], "no test has run"
+    assert not failures(outcome[file])
+
+
+@pytest.mark.slow
+def test_slow_cases_hold_under_the_interpreter(tmp_path: Path) -> None:
+    cases = [
+        case for cases in run_files(tmp_path / "report.xml", "slow").values() for case in cases
+    ]
     assert cases, "no test has run"
-    assert not wrong, "\n".join(wrong)
+    assert not failures(cases)

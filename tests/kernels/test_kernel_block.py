@@ -10,8 +10,9 @@ from sooner.engine.attention import kernel, reference
 from sooner.engine.attention.block import PAGE, Block
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-SLOW = {"largest tree"}
-"""Left out here: `test_any_tile` has blocks of this size."""
+LEFT_OUT = {"largest tree"}
+"""`test_any_tile` has blocks of this size."""
+SLOW = {"long chain", "nearly even"}
 
 
 def run(case: Case, splits: int | None = None) -> torch.Tensor:
@@ -26,7 +27,13 @@ def run(case: Case, splits: int | None = None) -> torch.Tensor:
     return kernel.attend(*states, block, scale, splits=splits, **options).cpu()
 
 
-@pytest.mark.parametrize("name", sorted(WRITTEN.keys() - SLOW))
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[pytest.mark.slow] * (name in SLOW))
+        for name in sorted(WRITTEN.keys() - LEFT_OUT)
+    ],
+)
 def test_it_equals_its_definition(name: str) -> None:
     lengths, entries, options = WRITTEN[name]
     example = case(lengths, entries, **options)
