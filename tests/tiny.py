@@ -25,7 +25,7 @@ from sooner.methods.eagle.eagle3 import Eagle3Config, Eagle3Head
 from sooner.models import adapt
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.model import OpenVLAForActionPrediction
-from zoo.tiny import tiny as typed
+from zoo.tiny import tiny as tiny_type
 
 VOCAB, IMAGE, VIDEO, VISION_START, VISION_END, EOS, PAD = 96, 90, 91, 92, 93, 95, 94
 TEXT = {
@@ -191,7 +191,7 @@ QWEN_VISION: dict[str, Any] = {
 
 def _llava(text: dict) -> Any:
     vision = {**tiny_parsers.TOWER, "model_type": "siglip_vision_model"}
-    return typed(
+    return tiny_type(
         "llava_onevision", vision_config=vision, text_config={**text, "model_type": "qwen2"},
         image_grid_pinpoints=[[28, 28], [28, 56]], vision_feature_layer=-1, **IDS,
     )()  # fmt: skip
@@ -199,7 +199,7 @@ def _llava(text: dict) -> Any:
 
 def _qwen2_5_vl(text: dict) -> Any:
     rope = {"type": "default", "mrope_section": [1, 2, 3], "rope_theta": 10000.0}
-    return typed(
+    return tiny_type(
         "qwen2_5_vl", text_config={**text, "rope_parameters": {**rope, "rope_type": "default"}},
         vision_config={**QWEN_VISION, "fullatt_block_indexes": [1], "window_size": 28},
         **IDS, **MARKS,
@@ -213,7 +213,7 @@ def _qwen3_vl(text: dict) -> Any:
         **QWEN_VISION, "depth": 3, "num_position_embeddings": 16,
         "deepstack_visual_indexes": [0, 1],
     }  # fmt: skip
-    return typed(
+    return tiny_type(
         "qwen3_vl", text_config={**text, "head_dim": 12, "rope_parameters": rope},
         vision_config=vision, **IDS, **MARKS,
     )()  # fmt: skip

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from zoo.tiny import tiny as typed
+from zoo.tiny import tiny as tiny_type
 
 IMAGE, VISION_START, VISION_END = 90, 92, 93
 """As in `tiny`."""
@@ -35,7 +35,7 @@ TOWER = {
 
 
 def _paddleocr_vl(text: dict) -> Any:
-    return typed(
+    return tiny_type(
         "paddleocr_vl", text_config={**text, **UNTIED, "rope_parameters": _rope(1, 2, 3)},
         vision_config=TOWER, vision_start_token_id=VISION_START, vision_end_token_id=VISION_END,
         **IDS,
@@ -49,7 +49,7 @@ def _hunyuan_vl(text: dict) -> Any:
         "hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2,
         "num_attention_heads": 2, "patch_size": 7, "max_image_size": 28, "out_hidden_size": 48,
     }  # fmt: skip
-    return typed(
+    return tiny_type(
         "hunyuan_vl", text_config={**text, **UNTIED, "rope_parameters": rope},
         vision_config=vision, im_start_id=VISION_START, im_end_id=VISION_END, **IDS,
     )()  # fmt: skip
@@ -60,7 +60,7 @@ def _glm_ocr(text: dict) -> Any:
         "depth": 2, "hidden_size": 32, "intermediate_size": 48, "num_heads": 2, "image_size": 28,
         "patch_size": 7, "out_hidden_size": 48,
     }  # fmt: skip
-    return typed(
+    return tiny_type(
         "glm_ocr", text_config={**text, **UNTIED, "rope_parameters": _rope(1, 2, 3)},
         vision_config=vision, video_token_id=91, image_start_token_id=VISION_START,
         image_end_token_id=VISION_END, **IDS,
@@ -73,21 +73,21 @@ def _got_ocr2(text: dict) -> Any:
         "image_size": 128, "patch_size": 16, "window_size": 4, "global_attn_indexes": [1],
         "mlp_dim": 32,
     }  # fmt: skip
-    return typed(
+    return tiny_type(
         "got_ocr2", text_config={**text, "model_type": "qwen2"}, vision_config=vision,
         image_token_index=IMAGE, image_seq_length=4, tie_word_embeddings=False,
     )()  # fmt: skip
 
 
 def _lighton_ocr(text: dict) -> Any:
-    return typed(
+    return tiny_type(
         "lighton_ocr", text_config={**text, "model_type": "qwen3", "head_dim": 12},
         vision_config={**TOWER, "model_type": "pixtral", "image_size": 56}, **IDS,
     )()  # fmt: skip
 
 
 def _qianfan_ocr(text: dict) -> Any:
-    return typed(
+    return tiny_type(
         "qianfan_ocr", text_config={**text, "model_type": "qwen3", "head_dim": 12},
         vision_config={**TOWER, "image_size": [28, 28], "patch_size": [7, 7]},
         image_seq_length=4, **IDS,
@@ -108,7 +108,7 @@ def _deepseek_ocr2(text: dict) -> Any:
         "n_routed_experts": 4, "n_shared_experts": 1, "num_experts_per_tok": 2,
         "moe_intermediate_size": 24, "mlp_layer_types": ["dense", "sparse", "sparse"],
     }  # fmt: skip
-    return typed(
+    return tiny_type(
         "deepseek_ocr2", text_config={**text, "head_dim": 12, **experts},
         vision_config={"sam_config": sam, "encoder_config": encoder}, **IDS,
     )()  # fmt: skip

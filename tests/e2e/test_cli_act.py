@@ -86,6 +86,8 @@ BAD: list[tuple[list[Any], str]] = [
     (["once", "VIEW", "open", "--tolerance", "1,2,3,4,5"], "5 values, an action has 4"),
     (["once", "VIEW", "open", "--head", "nowhere"], "head folder 'nowhere' does not exist"),
     (["once", "VIEW", "open", "--model", "./nowhere"], "model folder './nowhere' does not exist"),
+    (["once", "VIEW", "open", "--device", "gpu"], "unknown device 'gpu'"),
+    (["once", "VIEW", "open", "--threads", "0"], "threads is 0"),
     (["rollout", "--env", "tabel"], "unknown environment 'tabel' (did you mean 'table'?)"),
     (["rollout", "--env", ","], "no environment given"),
     (["rollout", "--env", "table", "--episodes", "0"], "must be at least 1"),

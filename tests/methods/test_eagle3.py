@@ -116,7 +116,7 @@ def test_the_trees_of_a_run_are_those_of_the_reference(
                 hidden_states = model(ids[None], output_hidden_states=True).hidden_states
                 states = torch.cat([hidden_states[k + shift][0, :-1] for k in (0, 1, 0)], -1)
 
-                def behind(path: Any, ids: Tensor = ids, states: Tensor = states) -> Tensor:
+                def after_path(path: Any, ids: Tensor = ids, states: Tensor = states) -> Tensor:
                     embeds, inputs = embed(ids[1:]), reference.start(states)
                     after, logits = reference.run(embeds, inputs, torch.arange(len(inputs)))
                     for token in path:
@@ -127,7 +127,7 @@ def test_the_trees_of_a_run_are_those_of_the_reference(
                     every = torch.full((tiny.VOCAB,), -torch.inf)
                     return every.index_copy(0, torch.tensor(drafted), logits[-1].log_softmax(-1))
 
-                assert set(paths_of(tree, row)) == literal_tree(behind, **options)
+                assert set(paths_of(tree, row)) == literal_tree(after_path, **options)
                 checked += 1
     assert checked > 6
 

@@ -169,7 +169,7 @@ def pictures() -> dict[str, Any]:
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", WORDS)
 def test_unknown_text_models_are_exact(name: str, method: str) -> None:
-    """Those that see are in the zoo."""
+    """Models that see are in the zoo."""
     model, inputs = filled(WORDS[name]()), tiny.inputs("llama", "text", 2)
     expected = model.generate(**inputs, **OPTIONS)
     output_ids = expected[:, inputs["input_ids"].shape[1] :].tolist()

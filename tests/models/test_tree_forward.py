@@ -18,7 +18,7 @@ TREES = Tree.from_lists(
 )
 ROOTS = torch.tensor([7, 8, 9])
 LEAVES = ([2, 4, 5], [1, 2, 2], [0, 1, 3])
-"""Of each row; the paths to them lead through all nodes."""
+"""Leaves of each row; the paths to them lead through all nodes."""
 
 SMALL = [family for family in tiny.PARSERS if family not in tiny.FAMILIES]
 """Document parsers that are in no other matrix."""

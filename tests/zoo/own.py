@@ -44,7 +44,7 @@ def output(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
 
 def captioned(tokens: int) -> Inputs:
     """One picture a row, which so many placeholders stand for, or none."""
-    return words.shown([words.IMAGE] * tokens, 3, SIDE, SIDE)
+    return words.picture_inputs([words.IMAGE] * tokens, 3, SIDE, SIDE)
 
 
 def instructed(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from .species import Species
 from .tiny import VISION, tiny
 
 TEXT: dict[str, Any] = {name: value for name, value in types.TEXT.items() if name != "head_dim"}
-"""Of types whose heads are as wide as their states allow."""
+"""Sizes of types whose heads are as wide as their states allow."""
 
 SIDE = VISION["image_size"]
 PATCHES = (SIDE // VISION["patch_size"]) ** 2
@@ -33,7 +33,7 @@ llava = tiny(
     "llava", vision_config=CLIP, text_config=LLAMA, image_token_id=words.IMAGE,
     vision_feature_layer=-1, **INDEX,
 )  # fmt: skip
-single_view = words.shown([words.IMAGE] * PATCHES, 3, SIDE, SIDE)
+single_view = words.picture_inputs([words.IMAGE] * PATCHES, 3, SIDE, SIDE)
 """A picture is one view of `PATCHES` tokens."""
 
 SPECIES = (Species("llava", llava, single_view, PICTURES),)

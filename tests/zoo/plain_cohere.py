@@ -36,7 +36,9 @@ MARKED, ENDED = [words.SEPARATOR, *TOKENS], [*TOKENS, words.ROW]
 
 
 def tiled(tile: list[int]) -> Inputs:
-    return words.shown([words.VISION_START, *tile * 2, words.VISION_END], 3, SIDE, SIDE, each=2)
+    return words.picture_inputs(
+        [words.VISION_START, *tile * 2, words.VISION_END], 3, SIDE, SIDE, each=2
+    )
 
 
 SPECIES = (

@@ -63,13 +63,13 @@ janus = tiny(
     **IDS,
 )  # fmt: skip
 
-coded = words.shown([BOI, *[words.IMAGE] * 16, EOI], 3, 16, 16)
+coded = words.picture_inputs([BOI, *[words.IMAGE] * 16, EOI], 3, 16, 16)
 """A picture is 4 x 4 codes."""
-measured = words.shown(
+measured = words.picture_inputs(
     [BOI, 7, 9, 7, PICTURE, *[words.IMAGE] * 4 * 5, EOF, EOI], 3, 8, 8, image_sizes=[8, 8]
 )
 """A picture is its size in words, and 4 lines of 4 codes, each with its end."""
-embedded = words.shown([BOI, *[words.IMAGE] * PATCHES, EOI], 3, SIDE, SIDE)
+embedded = words.picture_inputs([BOI, *[words.IMAGE] * PATCHES, EOI], 3, SIDE, SIDE)
 
 SPECIES = (
     Species("chameleon", chameleon, coded, kinds=PICTURES),

@@ -114,7 +114,9 @@ fuyu = tiny(
     **IDS,
 )  # fmt: skip
 
-squeezed = words.shown([words.IMAGE] * (4 + 2 * 5), 3, 3, SIDE, SIDE, image_sizes=[SIDE, 2 * SIDE])
+squeezed = words.picture_inputs(
+    [words.IMAGE] * (4 + 2 * 5), 3, 3, SIDE, SIDE, image_sizes=[SIDE, 2 * SIDE]
+)
 """A picture is `SIDE` x 2 `SIDE`: four tokens of the whole, and two lines of two tiles, each with
 its end."""
 

@@ -131,7 +131,9 @@ def two_views(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
 
 FIRST, LAST, GRID, COLUMN, _ = INDICATORS
 TILE = [words.IMAGE] * 4
-grids = words.shown([FIRST, *TILE, GRID, *TILE, COLUMN, *TILE, LAST], 3, SIDE, SIDE, each=3)
+grids = words.picture_inputs(
+    [FIRST, *TILE, GRID, *TILE, COLUMN, *TILE, LAST], 3, SIDE, SIDE, each=3
+)
 """A picture is the whole and a grid of one line of two tiles, four tokens each."""
 
 

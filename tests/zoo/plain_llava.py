@@ -127,7 +127,9 @@ def whole_frames(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
 
 
 LINE = [words.IMAGE] * 3
-lines = words.shown([*LINE, words.ROW, *LINE, words.VISION_END], 3, 28, 42, image_sizes=[28, 42])
+lines = words.picture_inputs(
+    [*LINE, words.ROW, *LINE, words.VISION_END], 3, 28, 42, image_sizes=[28, 42]
+)
 """A picture is 28 x 42: two lines of three tokens, each with its end."""
 
 
@@ -143,7 +145,7 @@ def shots(model: Any, kind: str, rows: int, seed: int) -> dict[str, Any]:
     return inputs
 
 
-map_of_four = words.shown([words.IMAGE] * 16, 3, 32, 32)
+map_of_four = words.picture_inputs([words.IMAGE] * 16, 3, 32, 32)
 """A picture is 32 x 32, of which convolutions leave a map of 2 x 2 or what they are."""
 
 SPECIES = (

@@ -38,7 +38,7 @@ qianfan_ocr = tiny(
 )
 
 
-def behind_sam(**encoder: Any) -> dict[str, Any]:
+def sam_tower(**encoder: Any) -> dict[str, Any]:
     """A tower whose encoder reads what SAM saw."""
     return {"sam_config": {**SAM, "downsample_channels": [8, 16]}, "encoder_config": encoder}
 
@@ -46,7 +46,7 @@ def behind_sam(**encoder: Any) -> dict[str, Any]:
 deepseek_ocr2 = tiny(
     "deepseek_ocr2",
     text_config={**TEXT, **EXPERTS},
-    vision_config=behind_sam(
+    vision_config=sam_tower(
         vocab_size=8, hidden_size=16, intermediate_size=16, num_hidden_layers=1,
         num_attention_heads=2, num_key_value_heads=2,
     ),
@@ -55,7 +55,7 @@ deepseek_ocr2 = tiny(
 unlimited_ocr = tiny(
     "unlimited_ocr",
     text_config={**TEXT, **EXPERTS, "sliding_window": 8},
-    vision_config=behind_sam(**{**VISION, "hidden_size": 16, "image_size": 32, "patch_size": 16}),
+    vision_config=sam_tower(**{**VISION, "hidden_size": 16, "image_size": 32, "patch_size": 16}),
     **IDS,
 )
 granite_docling = tiny(
@@ -82,11 +82,11 @@ minicpm_ocr = tiny(
     **IDS,
 )  # fmt: skip
 
-pages = words.shown(words.framed(words.IMAGE, 4), 3, PAGE, PAGE)
+pages = words.picture_inputs(words.framed(words.IMAGE, 4), 3, PAGE, PAGE)
 """A picture is one page of four tokens, between two marks."""
-merged = words.shown([words.IMAGE] * 6, 3, 28, 42, image_sizes=[28, 42])
+merged = words.picture_inputs([words.IMAGE] * 6, 3, 28, 42, image_sizes=[28, 42])
 """A picture is 28 x 42: 4 x 6 patches, merged two by two."""
-three_tiles = words.shown(words.framed(words.IMAGE, 12), 3, SIDE, SIDE, each=3)
+three_tiles = words.picture_inputs(words.framed(words.IMAGE, 12), 3, SIDE, SIDE, each=3)
 """A picture is three tiles of four tokens."""
 
 

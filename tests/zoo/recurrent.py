@@ -16,7 +16,7 @@ from .tiny import TEXT, VISION, tiny
 FOUR = {**TEXT, "num_hidden_layers": 4}
 
 
-lfm2_inputs = words.shown(
+lfm2_inputs = words.picture_inputs(
     words.framed(words.IMAGE, GRID**2 // 4), GRID**2, 3 * PATCH**2, spatial_shapes=[GRID, GRID],
     pixel_attention_mask=[1] * GRID**2,
 )  # fmt: skip
@@ -66,7 +66,7 @@ MARKS: dict[str, Any] = {
 }  # fmt: skip
 
 
-nemotron_inputs = words.shown(
+nemotron_inputs = words.picture_inputs(
     words.framed(words.IMAGE, GRID**2 // 4), 3 * PATCH**2, each=GRID**2, image_grid_hw=[GRID, GRID]
 )
 """Patches of all pictures with their grids; every fourth is a token."""

@@ -28,7 +28,7 @@ GEMMA: dict[str, Any] = {
 """Pictures of 16 patches, pooled to 4 tokens."""
 
 
-gemma3_inputs = words.shown(
+gemma3_inputs = words.picture_inputs(
     words.framed(words.IMAGE, 4), COLOURS, SIDE, SIDE, types="token_type_ids"
 )
 """Pictures of 4 tokens between marks; `token_type_ids` say which tokens see each other."""
@@ -90,7 +90,7 @@ PER_LAYER: dict[str, Any] = {
 """Inputs of each layer, made from ids, and two layers that share the keys of those before."""
 
 
-llama4_inputs = words.shown(
+llama4_inputs = words.picture_inputs(
     [words.VISION_START, words.THUMBNAIL, *[words.IMAGE] * (GRID**2 // 4), words.VISION_END],
     COLOURS, SIDE, SIDE,
 )  # fmt: skip

@@ -62,7 +62,9 @@ def gemma3n() -> Any:
         return BUILD()
 
 
-inputs = words.shown(words.framed(words.IMAGE, TOKENS), COLOURS, SIDE, SIDE, types="token_type_ids")
+inputs = words.picture_inputs(
+    words.framed(words.IMAGE, TOKENS), COLOURS, SIDE, SIDE, types="token_type_ids"
+)
 """Pictures of 4 tokens between marks."""
 
 SPECIES = (Species("gemma3n", gemma3n, inputs, PICTURES, "sliding"),)

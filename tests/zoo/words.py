@@ -78,7 +78,7 @@ def framed(placeholder: int, count: int) -> list[int]:
     return [VISION_START, *[placeholder] * count, VISION_END]
 
 
-def shown(
+def picture_inputs(
     span: Sequence[int], *shape: int, each: int = 1, types: str = "", **fields: Any
 ) -> Callable[[Any, str, int, int], dict[str, Any]]:
     """Inputs of prompts whose pictures are all of one size.
