@@ -10,8 +10,8 @@ import pytest
 from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner_lab.bench.caption import run
-from sooner_lab.bench.caption_settings import BenchSettings
-from sooner_lab.bench.clips import from_dataset, recognise
+from sooner_lab.bench.caption_settings import CaptionBenchSettings
+from sooner_lab.bench.clips import from_dataset
 from sooner_lab.datasets import DETAILED_PROMPT
 from tasks import fixtures, videos
 
@@ -30,24 +30,8 @@ def long_video_bench(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def test_a_folder_is_recognised_by_its_tables(long_video_bench: Path) -> None:
-    schema = recognise(long_video_bench)
-    assert schema is not None
-    assert schema.name == "LongVideoBench"
-
-
-def test_the_folders_name_decides_between_layouts_that_both_fit(tmp_path: Path) -> None:
-    for name, expected in (("MVBench", "MVBench"), ("mlvu-copy", "MLVU")):
-        table = tmp_path / name / "json" / "task.json"
-        table.parent.mkdir(parents=True)
-        table.write_text(json.dumps([{"video": "x.mp4"}]))
-        schema = recognise(tmp_path / name)
-        assert schema is not None
-        assert schema.name == expected
-
-
 def test_samples_are_long_enough_and_have_the_papers_prompt(long_video_bench: Path) -> None:
-    clips = from_dataset(str(long_video_bench), count=9, min_seconds=1.5)
+    clips = from_dataset(f"LongVideoBench={long_video_bench}", count=9, min_seconds=1.5)
     assert {path.name for path in clips.files} == {"v2.mp4", "v3.mp4"}
     assert clips.prompt == DETAILED_PROMPT
     assert clips.dataset == "LongVideoBench"
@@ -61,28 +45,20 @@ def test_a_name_and_a_folder_identify_a_benchmark(long_video_bench: Path) -> Non
 
 def test_without_a_limit_the_papers_minute_holds(long_video_bench: Path) -> None:
     with pytest.raises(SoonerError, match="shorter than 60 s"):
-        from_dataset(str(long_video_bench), count=9)
-
-
-def test_a_folder_of_videos_alone_is_used_as_it_is(long_video_bench: Path) -> None:
-    clips = from_dataset(str(long_video_bench / "videos"), count=2)
-    assert [path.name for path in clips.files] == ["v1.mp4", "v2.mp4"]
-    assert clips.prompt is None
+        from_dataset(f"LongVideoBench={long_video_bench}", count=9)
 
 
 def test_the_arms_run_on_a_data_set(long_video_bench: Path, tmp_path: Path) -> None:
-    settings = BenchSettings(
+    settings = CaptionBenchSettings(
         model=str(fixtures.checkpoint(tmp_path / "target", 0)),
         draft=str(fixtures.checkpoint(tmp_path / "draft", 0)),
         arms=("plain", "speculative", "parallel"),
-        dataset=str(long_video_bench),
+        dataset=f"LongVideoBench={long_video_bench}",
         min_seconds=1.5,
         frames=4,
         clips=2,
         repeats=1,
         max_new_tokens=8,
-        batch=0,
-        memory=False,
     )
     result = run(settings, lambda line: None)
     assert result["dataset"] == "LongVideoBench"

@@ -10,16 +10,14 @@ import pytest
 import sooner
 from sooner.methods.eagle import Eagle3Head
 from sooner.tasks.loading import load_pair
-from sooner_lab.bench.caption_settings import TRAINED, BenchSettings
-from sooner_lab.bench.drafters import GOALS, depths, goals, run
+from sooner_lab.bench.caption_settings import TRAINED, DrafterBenchSettings
+from sooner_lab.bench.drafters import depths, run
 from sooner_lab.bench.report import markdown, tables
 
 
 @pytest.fixture(scope="module")
 def result() -> dict[str, Any]:
-    settings = BenchSettings(
-        arms=("plain", *TRAINED), clips=1, repeats=1, max_new_tokens=60, batch=0, memory=False
-    )
+    settings = DrafterBenchSettings(arms=("plain", *TRAINED), clips=1, repeats=1, max_new_tokens=60)
     return run(settings, lambda line: None)
 
 
@@ -43,32 +41,17 @@ def test_the_page_shows_goals_speeds_and_depths(result: dict[str, Any]) -> None:
 def test_the_assistant_of_transformers_generates_the_same() -> None:
     """It drafts with the weights of arm `dflash`."""
     pytest.importorskip("transformers.models.muse_glimmer_assistant")
-    settings = BenchSettings(
-        arms=("plain", "hf-dflash"), clips=1, repeats=1, max_new_tokens=40, batch=0, memory=False
+    settings = DrafterBenchSettings(
+        arms=("plain", "hf-dflash"), clips=1, repeats=1, max_new_tokens=40
     )
     arm = run(settings, lambda line: None)["arms"][1]
     assert arm["method"] == "hf-dflash"
     assert arm["parity"] in ("identical", "tie")
-    assert arm["decode_speedup"] > 1.1
 
 
 def test_depths_are_shares_of_steps() -> None:
     assert depths({0: 5, 1: 3, 3: 2}, 4) == [0.5, 0.2, 0.2, 0.0]
     assert depths({}, 2) == [0.0, 0.0]
-
-
-def test_goals_are_judged_where_arms_were_measured() -> None:
-    assert goals([]) == []
-    arms = [
-        {"method": "eagle3-chain", "mean_acceptance_length": 3.0},
-        {"method": "eagle3", "mean_acceptance_length": 3.15, "decode_speedup": 1.2},
-    ]
-    by_name = {goal["goal"]: goal for goal in goals(arms)}
-    over = by_name["eagle3: mean_acceptance_length over eagle3-chain"]
-    assert over["reached"] == pytest.approx(1.05)
-    assert not over["met"]
-    assert by_name["eagle3: decode_speedup"]["met"]
-    assert {arm for arm, *_ in GOALS} <= TRAINED.keys()
 
 
 @pytest.mark.parametrize(("name", "kind"), [("eagle3", Eagle3Head), ("mtp", sooner.MtpHead)])

@@ -12,15 +12,20 @@ import pytest
 from sooner.cli.main import main
 from sooner.errors import SoonerError
 from sooner_lab.bench.papers import paper_rows as holding
-from sooner_lab.bench.papers.links import LINKS
-from sooner_lab.bench.papers.links.kinds import DIRTY, NO_FIGURE, NOT_YET, Comparison, Key, Links
 from sooner_lab.bench.papers.paper_rows import compare_papers, figure, hold, order, summary
-from sooner_lab.bench.papers.quantities import QUANTITIES
-from sooner_lab.bench.papers.rates import aal, speedup
-from sooner_lab.bench.papers.results import Results
-from sooner_lab.bench.papers.tables import NOTHING, Paper, PaperColumn, PaperItem, PaperRow, papers
+from sooner_lab.bench.papers.quantities import DIRTY, NO_FIGURE, NOT_YET, QUANTITIES
+from sooner_lab.bench.papers.results import Results, _rates
+from sooner_lab.bench.papers.tables import (
+    NOTHING,
+    Comparison,
+    Key,
+    Paper,
+    PaperColumn,
+    PaperItem,
+    PaperRow,
+    papers,
+)
 from sooner_lab.bench.report import markdown
-from sooner_lab.theory.tables import LATENCY, PAIRS, PRUNING
 
 RESULTS = Path(__file__).parents[3] / "docs" / "results"
 COUNTED = {
@@ -71,43 +76,6 @@ def test_every_row_has_figures_of_known_quantities(paper: Paper) -> None:
         assert len(places) == len(set(places))
 
 
-def test_tables_1_6_and_7_are_those_that_theory_has() -> None:
-    """Two transcriptions, made apart, and the paper's own averages."""
-    items = {item.name: item for item in next(iter(papers())).items}
-    table = items["table 1"]
-    for pair in PAIRS.values():
-        for name, theory_values in (("ParallelVLM", pair.parallel), ("Vanilla SD", pair.vanilla)):
-            if theory_values is None:
-                continue
-            printed = list(table.row(pair.name, name).figures.values())
-            assert printed[0:10:2] == list(theory_values.run_length)
-            assert printed[1:10:2] == list(theory_values.speedup)
-    for row in table.rows:
-        printed = [value for value in row.figures.values() if value is not None]
-        assert printed[-1] == pytest.approx(sum(printed[1:10:2]) / 5, abs=0.03)
-    arms = {"plain": "autoregressive", "vanilla": "SD", "parallel": "ParallelVLM"}
-    for method, latency in LATENCY.items():
-        theory_values = items["table 6"].row("", arms[method]).figures
-        assert theory_values["total latency"] == latency["total"]
-        assert theory_values["target decode"] == latency["target decode"]
-        assert theory_values["tokens/s"] == latency["tokens/s"]
-    for share, figures in PRUNING.items():
-        assert tuple(items["table 7"].row("", f"α = {share:.2f}").figures.values()) == figures
-
-
-def test_a_latency_and_its_ratio_agree() -> None:
-    """The pictures' table prints both, so a wrong figure would stand out."""
-    paper = next(entry for entry in papers() if entry.slug == "scd")
-    rows = next(entry for entry in paper.items if entry.name == "table 1").rows
-    plain = rows[0].figures
-    for row in rows:
-        for cost, ratio in (("NFE", "fewer forwards"), ("latency", "speed-up")):
-            first, figure_ours = plain[cost], row.figures[cost]
-            assert first is not None
-            assert figure_ours is not None
-            assert row.figures[ratio] == pytest.approx(first / figure_ours, rel=0.02)
-
-
 def test_every_link_leads_to_a_committed_clean_figure(committed: list[Figures]) -> None:
     reasons = [
         (comparison["item"], row["row"], row["reason"])
@@ -133,20 +101,6 @@ def test_the_committed_page_is_what_the_committed_results_make(committed: list[F
     assert result["provenance"]["git_dirty"] is False
 
 
-def test_figures_that_are_no_like_for_like_stand_nowhere_side_by_side(
-    committed: list[Figures],
-) -> None:
-    page = (RESULTS / "papers.md").read_text()
-    lines = [line.split(" | ") for line in page.splitlines() if "order alone:" in line]
-    assert len(lines) == sum(
-        bool(comparison["only_order"]) for p in committed for comparison in p["comparisons"]
-    )
-    assert all(line[2:4] == ["–", "–"] for line in lines)
-    folded = next(line for line in page.splitlines() if line.startswith("| table 6 | ParallelVLM"))
-    assert "trained: peak memory 3 of 3," in folded
-    assert "GB" not in folded.split(" | ")[3]
-
-
 ITEM = PaperItem(
     "table 1",
     "made up",
@@ -161,7 +115,8 @@ ITEM = PaperItem(
 PAPER = Paper("Made up", "made-up", (ITEM,))
 SPEED = Comparison(
     "table 1", "", "speed", "decode", "one", "trained", "{clips} clips",
-    {"slow": "arms[method=a].x", "fast": Key("arms[method=b].x", plus=1, times=2)}, why="because",
+    {"slow": Key("arms[method=a].x"), "fast": Key("arms[method=b].x", plus=1, times=2)},
+    why="because",
 )  # fmt: skip
 
 
@@ -177,11 +132,11 @@ def origin(dirty: bool) -> Figures:
 
 
 def compared(link: Comparison, results: Results) -> Figures:
-    return hold(PAPER, Links((link,), {}), results)["comparisons"][0]
+    return hold(replace(PAPER, comparisons=(link,)), results)["comparisons"][0]
 
 
 def test_figures_of_the_same_quantity_are_compared(tmp_path: Path) -> None:
-    compared_paper = hold(PAPER, Links((SPEED,), {}), written(tmp_path))
+    compared_paper = hold(replace(PAPER, comparisons=(SPEED,)), written(tmp_path))
     entry = compared_paper["comparisons"][0]
     assert [row["ours"] for row in entry["rows"]] == [1.5, 7.0]
     assert (entry["verdict"], entry["in_order"], entry["why"], entry["how"]) == (
@@ -218,31 +173,31 @@ def test_unlike_things_are_refused(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match="has no column 'speeds'"):
         compared(replace(SPEED, column="speeds"), results)
     with pytest.raises(SoonerError, match="has no row 'slower'"):
-        compared(replace(SPEED, arms={"slower": "clips"}), results)
+        compared(replace(SPEED, arms={"slower": Key("clips")}), results)
     with pytest.raises(SoonerError, match="'dreamt' is no regime"):
         compared(replace(SPEED, regime="dreamt"), results)
 
 
 def test_a_row_needs_a_figure_or_a_reason(tmp_path: Path) -> None:
-    link = replace(SPEED, arms={"slow": "arms[method=a].x"})
+    link = replace(SPEED, arms={"slow": Key("arms[method=a].x")})
     with pytest.raises(SoonerError, match="table 1 / fast has neither a figure nor a reason"):
-        hold(PAPER, Links((link,), {}), written(tmp_path))
+        hold(replace(PAPER, comparisons=(link,)), written(tmp_path))
 
 
 def test_a_key_that_leads_nowhere_is_named(tmp_path: Path) -> None:
     arms = [{"method": "a", "x": 1.5}, {"method": "b", "x": None}]
-    compared_paper = hold(PAPER, Links((SPEED,), {}), written(tmp_path, arms=arms))
+    compared_paper = hold(replace(PAPER, comparisons=(SPEED,)), written(tmp_path, arms=arms))
     assert compared_paper["comparisons"][0]["verdict"] == "no pair"
     reason = {"kind": NO_FIGURE, "told": "arms[method=b].x of one.json"}
     assert [row["reason"] for row in compared_paper["rows"]] == [None, reason]
-    value, why = figure(Results(tmp_path), "two", "arms[method=a].x")
+    value, why = figure(Results(tmp_path), "two", Key("arms[method=a].x"))
     assert value is None
     assert why is not None
     assert (why.kind, why.report) == (NOT_YET, "two.json is not there")
 
 
 def test_a_dirty_result_is_refused(tmp_path: Path) -> None:
-    compared_paper = hold(PAPER, Links((SPEED,), {}), written(tmp_path, dirty=True))
+    compared_paper = hold(replace(PAPER, comparisons=(SPEED,)), written(tmp_path, dirty=True))
     assert [row["reason"]["kind"] for row in compared_paper["rows"]] == [DIRTY, DIRTY]
     assert all(row["ours"] == [] for row in compared_paper["rows"])
 
@@ -253,8 +208,8 @@ def test_parts_of_an_earlier_run_have_its_cleanliness(
 ) -> None:
     earlier = [{"parts": ["arms"], "provenance": origin(earlier_is_dirty)}]
     results = written(tmp_path, dirty=not earlier_is_dirty, kept=earlier)
-    assert (figure(results, "one", "arms[0].x")[0] is None) == earlier_is_dirty
-    assert (figure(results, "one", "clips")[0] is None) == (not earlier_is_dirty)
+    assert (figure(results, "one", Key("arms[0].x"))[0] is None) == earlier_is_dirty
+    assert (figure(results, "one", Key("clips"))[0] is None) == (not earlier_is_dirty)
 
 
 def test_an_order_counts_pairs_and_a_tie_of_ours_is_none() -> None:
@@ -268,7 +223,7 @@ def test_an_order_counts_pairs_and_a_tie_of_ours_is_none() -> None:
 def test_every_reason_belongs_to_a_row() -> None:
     for paper in papers():
         items = {item.name: item for item in paper.items}
-        for place in LINKS[paper.slug].reasons:
+        for place in paper.reasons:
             name, *rest = place.split(" / ")
             groups = {row.group for row in items[name].rows}
             assert items[name].rows, place
@@ -300,18 +255,19 @@ def run(*arguments: str) -> int:
     return int(end.value.code or 0)
 
 
-def test_rates_pair_pages_and_draw_them_whole() -> None:
-    rows = [page_row("a", 30, 10, 2.0), page_row("b", 10, 10, 2.0)]
-    assert aal(rows, 0) == {"value": 2.0, "interval": [1.0, 3.0]}
-    plain = [page_row("b", 0, 99, 12.0), page_row("a", 0, 99, 6.0), page_row("c", 0, 99, 99.0)]
-    assert speedup(rows, plain, "cpu_decode", 0)["value"] == pytest.approx(4.5)
-    without = [{**row, "draft_seconds": 0} for row in plain]
-    assert speedup(rows, without, "cpu_decode", 0, drafter=True)["value"] == pytest.approx(3.0)
-    assert aal([], 0) == {"value": None, "interval": None}
+def test_rates_are_of_the_pages_that_both_arms_read() -> None:
+    rows = [page_row("hsd", "a", 30, 10, 2.0), page_row("hsd", "b", 10, 10, 2.0)]
+    rows += [page_row("plain", page, 0, 99, cpu) for page, cpu in (("b", 12.0), ("a", 6.0))]
+    rows.append(page_row("plain", "c", 0, 99, 99.0))
+    hsd, plain = _rates(rows, "cpu_")
+    assert (hsd["method"], hsd["aal"], plain["decode"]) == ("hsd", 2.0, 1.0)
+    assert hsd["decode"] == pytest.approx(4.5)
+    (drafted, _) = _rates(rows, "cpu_", has_drafter=True)
+    assert drafted["decode"] == pytest.approx(3.0)
 
 
-def page_row(page: str, accepted: int, steps: int, seconds: float) -> Figures:
+def page_row(method: str, page: str, accepted: int, steps: int, seconds: float) -> Figures:
     return {
-        "page": page, "accepted": accepted, "steps": steps, "tokens": 100, "cpu_decode": seconds,
-        "draft_seconds": 1.0,
+        "method": method, "page": page, "accepted": accepted, "steps": steps, "tokens": 100,
+        "cpu_decode": seconds, "cpu_e2e": seconds, "draft_seconds": float(method == "hsd"),
     }  # fmt: skip

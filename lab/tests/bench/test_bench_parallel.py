@@ -9,20 +9,19 @@ from pathlib import Path
 import pytest
 
 from sooner.cli.main import main
-from sooner_lab.bench.parallel import study as study_module
-from sooner_lab.bench.parallel.book import book_path
-from sooner_lab.bench.parallel.running import Runner
-from sooner_lab.bench.parallel.settings import ParallelSettings
+from sooner_lab.bench.caption import CaptionBench
+from sooner_lab.bench.caption_settings import ParallelBenchSettings
+from sooner_lab.bench.parallel import run as study
 from sooner_lab.bench.report import markdown
+from sooner_lab.bench.result_file import ResultFile
 from tasks import fixtures, videos
 
-SMALL = ParallelSettings(
+SMALL = ParallelBenchSettings(
     clips=1,
     scenes=1,
     frames_per_scene=2,
     alphas=(0.5,),
     criteria=("uv-prune-by-frame", "uniform"),
-    parts=("methods", "lossy", "sweep"),
     max_new_tokens=12,
 )
 
@@ -34,25 +33,29 @@ class StopError(Exception):
 def test_an_interrupted_study_loses_nothing_and_completes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Runner, "warm_up", lambda *_: None)
-    target = tmp_path / "study.json"
+    keep = ResultFile(tmp_path / "study.json")
+    assert keep.path is not None
+    assert keep.runs is not None
     lines: list[str] = []
 
     def stop_at_fifth(text: str) -> None:
         lines.append(text)
-        if "arm 5/" in text:
+        if "input 1/1" in text and len([line for line in lines if "input" in line]) == 5:
             raise StopError
 
     with pytest.raises(StopError):
-        study_module.run(SMALL, target, stop_at_fifth)
-    assert len(book_path(target).read_text().splitlines()) == 1 + 4
-    count = len(book_path(target).read_text().splitlines()) - 1
-    result = study_module.run(SMALL, target, lines.append)
-    assert result["complete"]
-    assert result["resumed_runs"] == count
+        study.run(SMALL, stop_at_fifth, keep)
+    assert len(keep.runs.read_text().splitlines()) == 1 + 4
+    lines.clear()
+    ours: list[str] = []
+    real = CaptionBench.run_ours
+    monkeypatch.setattr(CaptionBench, "run_ours", lambda *at: (ours.append(at[1]), real(*at))[1])
+    result = study.run(SMALL, lines.append, keep)
+    assert "plain" not in ours  # which is not run again, and not warmed up
+    assert result["resumed_runs"] == 4
     assert result["clips"] == 1
-    assert json.loads(json.dumps(result)) == json.loads(target.read_text())
-    assert not book_path(target).exists()
+    assert json.loads(json.dumps(result)) == json.loads(keep.path.read_text())
+    assert not keep.runs.exists()
     arms = {arm["method"]: arm for arm in result["arms"]}
     assert {"plain", "hf-assisted", "onsd", "sd-tree", "specvlm", "sparse-to-dense"} <= set(arms)
     exact = [arm for arm in arms.values() if arm["mode"] == "exact"]
@@ -66,22 +69,21 @@ def test_an_interrupted_study_loses_nothing_and_completes(
     assert arms["parallel-forked"]["first_token_ratio"] > 0
     assert arms["parallel"]["over_speculative_auto"] > 0
     points = {(point["criterion"], point["alpha"]): point for point in result["sweep"]}
-    ours = {("uv-prune-by-frame", alpha) for alpha in (0.0, 0.5, 0.9)}
-    assert set(points) == ours | {("uniform", 0.5), ("uniform", 0.9)}
+    swept = {("uv-prune-by-frame", alpha) for alpha in (0.0, 0.5, 0.9)}
+    assert set(points) == swept | {("uniform", 0.5), ("uniform", 0.9)}
     page = markdown(result, "study.json")
     for table in ("table 1", "table 2", "tables 3, 5 and 7", "table 6"):
         assert table in page
 
 
 def test_the_frames_of_a_clip_are_those_that_the_world_samples(tmp_path: Path) -> None:
-    from sooner.tasks.clip import prepare
     from sooner.tasks.loading import load_pair
-    from sooner.tasks.settings import CaptionSettings
+    from sooner_lab.bench.clips import find_clips
     from sooner_lab.worlds.video import world
 
     settings = replace(SMALL, scenes=2, frames_per_scene=8)
-    clips = study_module.find_clips(tmp_path, settings)
-    clip = prepare(clips.files[0], load_pair(), CaptionSettings(frames=settings.frames_per_clip))
+    clips = find_clips(tmp_path, settings, settings.scenes)
+    clip = study.ParallelBench(load_pair(), clips, settings).clip("plain", 0)
     expected = world.sample_indices(2 * world.SCENE_FRAMES, 16)
     assert clip.frames.indices == expected.tolist()
 
@@ -92,23 +94,12 @@ def test_the_command_measures_a_users_clip(
     pytest.importorskip("matplotlib")
     models = [str(fixtures.checkpoint(tmp_path / name, 0)) for name in ("target", "draft")]
     clip, target = videos.write(tmp_path / "clip.mp4"), tmp_path / "own.json"
-    model_options = [
-        "--model",
-        models[0],
-        "--draft",
-        models[1],
-        "--frames",
-        "4",
-        "--max-new-tokens",
-        "8",
-    ]
-    sweep_options = ["--parts", "sweep", "--alphas", "0.5", "--criteria", "uv-prune"]
-    json_options = ["--json", str(target)]
-    assert command("parallel", str(clip), *model_options, *sweep_options, *json_options) == 0
+    options = f"--model {models[0]} --draft {models[1]} --frames 4 --max-new-tokens 8"
+    sweep = f"--parts sweep --alphas 0.5 --criteria uv-prune --json {target}"
+    assert command("parallel", str(clip), *options.split(), *sweep.split()) == 0
     assert "By pruning ratio (tables 3, 5 and 7)" in capsys.readouterr().out
     assert command("report", str(target)) == 0
-    page = target.with_suffix(".md").read_text()
-    assert "figures/own-alpha.png" in page
+    assert "figures/own-alpha.png" in target.with_suffix(".md").read_text()
     assert (tmp_path / "figures" / "own-alpha.png").stat().st_size > 2000
 
 
@@ -123,8 +114,8 @@ def command(*arguments: str) -> int:
     [
         (["--parts", "sweeps"], "did you mean 'sweep'"),
         (["--criteria", "uvprune"], "did you mean 'uv-prune'"),
-        (["--alphas", "0.5,2"], "a pruning ratio lies in 0 to 1"),
-        (["--scenes", "0"], "--scenes is 0"),
+        (["--alphas", "0.5,2"], "--alphas is 2; it must lie in 0 to 1"),
+        (["--scenes", "0"], "scenes is 0"),
         (["--dataset", "VideoMMEE"], "did you mean 'VideoMME'"),
     ],
 )

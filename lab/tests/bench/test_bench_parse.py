@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,26 +13,32 @@ import pytest
 
 import sooner_lab.bench.parse.arms as bench_arms
 from sooner.cli.main import main
-from sooner.documents import Page, PageDraft, Region
+from sooner.documents import Page, PageDraft, Region, Resolution, Style, read_pages, to_markdown
+from sooner.documents.drafters import TextLayer
+from sooner.engine.stats.run import Stats
+from sooner.parity import Parity
 from sooner.tasks.parse import PageParser, ParseSettings
 from sooner_lab.bench import report
-from sooner_lab.bench.parse import document, exactness, run, sheets
-from sooner_lab.bench.parse.arms import ParseContender, Spoken, Stable
-from sooner_lab.bench.parse.listening import listening
+from sooner_lab.bench.parse import document, run, sheets
+from sooner_lab.bench.parse.arms import PageRun, ParseModels, recorded
+from sooner_lab.bench.parse.figures import arm_row
+from sooner_lab.bench.parse.pdf import DPI, write_pdf
 from sooner_lab.bench.parse.settings import ParseBenchSettings
-from sooner_lab.bench.parse.speed import Course
-from sooner_lab.worlds.document import render, world
+from sooner_lab.bench.parse.sheets import kinds_of, sample_sheets
+from sooner_lab.bench.run import Arm, ArmSamples
+from sooner_lab.worlds.document import blocks, render, world
+from sooner_lab.worlds.document.page import DrawnPage
 from tasks import parsing
 
 SETTINGS = ParseBenchSettings(
-    prompt="w8 w9 w10", pages=2, document_pages=2, exact_pages=3, batch=2,
-    clients=(1, 3), client_pages=3,
+    prompt="w8 w9 w10", pages=2, document_pages=2, clients=(1, 3), client_pages=3,
     max_new_tokens=12, arms=("plain", "hf", "prompt-lookup", "hsd-page", "hsd", "hsd-relaxed"),
+    parts=("arms", "document", "clients"),
 )  # fmt: skip
 
 
 class Prophet:
-    """Drafts what the model will say, in two regions; it takes two seconds by its own account."""
+    """Drafts what the model will write, in two regions; it takes two seconds by its own account."""
 
     name = "prophet"
 
@@ -58,20 +65,19 @@ def small(rng: np.random.Generator, *size: int) -> Any:
     return world.sample_page(rng, 3, 6)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def tiny() -> Any:
+@pytest.fixture(scope="module")
+def tiny() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(bench_arms, "load_parser", lambda *_: parsing.qwen3_vl())
         patch.setattr(sheets, "world", SimpleNamespace(sample_page=small))
         patch.setattr(run, "check_ocr", lambda: None)
         patch.setattr(run, "make_ocr", lambda threads: Prophet())
-        patch.setattr(exactness, "guard", lambda *_: Prophet())
         patch.setattr(document, "KINDS", {"text layer": "text-layer"})
         yield
 
 
 @pytest.fixture(scope="module")
-def result() -> dict[str, Any]:
+def result(tiny: None) -> dict[str, Any]:
     written: list[dict[str, Any]] = []
     made = run.run(SETTINGS, lambda _: None, lambda so_far: written.append(dict(so_far)))
     assert "document" not in written[0]  # what is measured is kept at once
@@ -92,37 +98,6 @@ def test_exact_arms_match_plain_decoding(result: dict[str, Any]) -> None:
     assert named(result["arms"], "hsd-relaxed")["mode"] == "relaxed"
 
 
-def test_pages_that_are_cut_count_for_no_speed(result: dict[str, Any]) -> None:
-    row = named(result["arms"], "hsd-page")
-    cut = [page["number"] for page in result["pages"] if page["arms"]["plain"]["truncated"]]
-    assert row["truncated"] == cut
-    assert row["pages"] == SETTINGS.pages - len(cut)
-    assert ("decode_speedup" in row) == (row["pages"] > 0)
-
-
-def test_drafts_that_are_right_are_accepted_and_timed(result: dict[str, Any]) -> None:
-    for page in result["pages"]:
-        drafted, plain = page["arms"]["hsd-page"], page["arms"]["plain"]
-        assert drafted["accepted"] > 0
-        assert drafted["forwards"] < plain["forwards"]
-        assert drafted["drafter"] == 2.0
-        assert plain["drafter"] == 0.0
-        assert 0 < drafted["making"] < drafted["e2e"]
-        both = page["arms"]["hsd"]
-        assert both["region_steps"] > 0
-        assert 0 < both["drafting"] < both["making"] < both["e2e"]
-
-
-def test_test_pages_are_compared_individually(result: dict[str, Any]) -> None:
-    exactness = result["exactness"]
-    assert exactness["pages"] == 3
-    for name in ("hsd-page", "hsd"):
-        assert named(exactness["rows"], name)["identical"] == 3
-        assert named(exactness["rows"], name)["bugs"] == []
-    assert result["accuracy"]["of"] == "exactness"
-    assert result["accuracy"]["pages"] == 3
-
-
 def test_a_document_goes_from_file_to_files_the_same_way(result: dict[str, Any]) -> None:
     rows = result["document"]
     assert [row["method"] for row in rows] == ["hsd-page", "hsd", "hsd-auto"]
@@ -140,29 +115,23 @@ def test_concurrent_pages_match_single_pages(result: dict[str, Any]) -> None:
         assert row["pages_per_second"] > 0
         assert row["cpu_over_plain"] > 0
         assert (row["over_plain"] == 1.0) == (row["method"] == "plain")
-    plain, alone = (
-        next(row for row in rows if (row["clients"], row["method"]) == (count, "plain"))
-        for count in (3, 1)
-    )
-    assert plain["forwards_a_page"] == alone["forwards_a_page"]
-    assert alone["rows_a_round"] == 1
-    assert plain["rows_a_round"] > 1.5
-    assert plain["rounds"] < alone["rounds"]
-    drafted = next(row for row in rows if (row["clients"], row["method"]) == (3, "hsd-page"))
-    assert drafted["forwards_a_page"] < plain["forwards_a_page"]
-    goals = [goal["key"] for goal in result["goals"] if goal["key"].startswith("clients")]
-    assert "clients.rows[3/hsd].over_plain" in goals
+    forwards = {(row["clients"], row["method"]): row["forwards_a_page"] for row in rows}
+    assert forwards[3, "plain"] == forwards[1, "plain"]
+    assert forwards[3, "hsd-page"] < forwards[3, "plain"]
+    assert any("hsd, 3 under way" in goal["goal"] for goal in result["goals"])
 
 
 def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> None:
     text = report.markdown(result, "parse.json")
     for title in (
-        "## Goals", "## Arms", "table 1", "table 8", "table 7", "end to end", "Exactness",
-        "Full batches",
+        "## Goals", "## Arms", "table 1", "table 8", "end to end", "Full batches",
     ):  # fmt: skip
         assert title in text
-    for table in report.tables(result):
-        assert all(len(row) == len(table.heads) for row in table.rows), table.title
+    tables = {table.title: table for table in report.tables(result)}
+    assert all(len(row) == len(table.heads) for table in tables.values() for row in table.rows)
+    at = tables["Arms"].heads.index("decode without drafting")
+    assert tables["Arms"].heads[at + 1 : at + 3] == ["decode (eq. 12)", "e2e (eq. 13)"]
+    assert "gave plain decoding's ids:" in tables["Arms"].remark
     path = tmp_path / "parse.json"
     path.write_text(json.dumps(result))
     with pytest.raises(SystemExit) as ended:
@@ -171,68 +140,35 @@ def test_the_page_has_every_table(result: dict[str, Any], tmp_path: Path) -> Non
     assert path.with_suffix(".md").read_text() == text
 
 
-def test_both_decode_ratios_are_reported(result: dict[str, Any]) -> None:
-    tables = {table.title: table for table in report.tables(result)}
-    heads = tables["Arms"].heads
-    at = heads.index("decode without drafting")
-    assert heads[at + 1 : at + 3] == ["decode (eq. 12)", "e2e (eq. 13)"]
-    remark = tables["Exactness on held-out pages"].remark
-    assert "exact arms that were compared on these pages: `hsd-page`, `hsd`;" in remark
-    assert "gave plain decoding's ids:" in tables["Arms"].remark
-
-
-def test_listening_records_every_run_and_removes_its_hooks() -> None:
+def test_recording_has_every_run_and_removes_its_hooks() -> None:
     pair = parsing.qwen3_vl()
     model = pair.target.model
     parser = PageParser(pair, ParseSettings(prompt="w8 w9", max_new_tokens=5, stages="page"))
-    with listening(model) as runs:
+    with recorded(model) as calls:
         parsed = parser(parsing.noise_page())
     assert "generate" not in vars(model)
-    (call,) = runs
-    assert call.stats.tokens == len(call.tokens[0]) + (parsed.truncated is None)
-    assert pair.target.tokenizer.decode(call.tokens[0], skip_special_tokens=True) == parsed.raw
+    ((tokens, stats),) = calls
+    assert stats.tokens == len(tokens[0]) + (parsed.truncated is None)
+    assert pair.target.tokenizer.decode(tokens[0], skip_special_tokens=True) == parsed.raw
 
 
-def test_arms_take_turns_and_the_first_page_is_thrown_away() -> None:
-    order: list[tuple[int, str]] = []
-
-    def arm(name: str, tokens: list[int]) -> ParseContender:
-        def parse(sheet: Any, draft: Any) -> Spoken:
-            order.append((sheet.number, name))
-            return Spoken("", tokens, None, 1.0, 2.0)
-
-        return ParseContender(name, parse)
-
-    pages = sheets.sample_sheets(3, "arms", 1)
-    course = Course(Stable(SETTINGS), [arm("plain", [5]), arm("b", [5])], 2, lambda _: None)
-    records, texts = course.run(pages, lambda page: PageDraft([]))  # type: ignore[arg-type]
-    assert [entry["number"] for entry in records] == [entry["number"] for entry in texts] == [2, 3]
-    assert order[:2] == [(1, "plain"), (1, "b")]
-    assert order[2:6] == [(2, "b"), (2, "plain"), (2, "plain"), (2, "b")]
-
-
-def test_an_exact_arm_with_another_output_is_detected() -> None:
-    stable = Stable(SETTINGS)
-    plain = stable.contender("plain")
-
-    def lie(sheet: Any, draft: Any) -> Spoken:
-        spoken = plain.parse(sheet, draft)
-        assert spoken.tokens
-        return Spoken("", [(spoken.tokens[0] + 1) % 40, *spoken.tokens[1:]], None, 1.0, 1.0)
-
-    course = Course(stable, [plain, ParseContender("liar", lie)], 1, lambda _: None)
-    records, _ = course.run(sheets.sample_sheets(2, "arms", 1), lambda page: PageDraft([]))  # type: ignore[arg-type]
-    assert records[0]["arms"]["liar"]["verdict"] == "bug"
-    assert records[0]["arms"]["plain"]["verdict"] == "identical"
+def test_another_output_of_an_exact_arm_is_a_bug(tiny: None) -> None:
+    models = ParseModels(SETTINGS)
+    (sheet,) = sample_sheets(1, "arms", 1)
+    plain = models.reader("plain")(sheet, None)
+    first, *rest = plain.tokens[0]
+    other = PageRun([[(first + 1) % 40, *rest]], 1.0, 1.0, 1)
+    assert models.parity(sheet, plain, other).verdict == "bug"
+    assert models.parity(sheet, plain, plain).verdict == "identical"
 
 
 @pytest.mark.parametrize(
     ("options", "what"),
     [
         (["--arms", "hsdd"], "unknown arm 'hsdd' (did you mean 'hsd'?)"),
-        (["--parts", "document,exactnes"], "unknown part 'exactnes' (did you mean 'exactness'?)"),
-        (["--pages", "0"], "--pages is 0"),
-        (["--exact-pages", "-1"], "--exact-pages is -1"),
+        (["--parts", "documents"], "unknown part 'documents' (did you mean 'document'?)"),
+        (["--pages", "0"], "pages is 0"),
+        (["--clients", "0"], "--clients is 0"),
     ],
 )
 def test_wrong_options_are_reported_at_once(
@@ -244,8 +180,131 @@ def test_wrong_options_are_reported_at_once(
     assert what in capsys.readouterr().err
 
 
-def test_pictures_of_the_world_are_what_the_model_sees() -> None:
-    sheet = sheets.sample_sheets(1, "arms", 5)[0]
-    clean = render.rgb(render.draw(sheet.made)).astype(int)
-    assert sheet.page.picture.shape == clean.shape
-    assert np.abs(sheet.page.picture - clean).mean() < 40
+# Pages and PDFs.
+
+
+@pytest.fixture(scope="module")
+def full_sheets() -> list[Any]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sheets, "world", world)  # not the small pages of `tiny`
+        return sample_sheets(3, "arms", 11)
+
+
+def test_more_pages_begin_with_the_same_pages_and_parts_differ(
+    full_sheets: list[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sheets, "world", world)
+    fewer, others = sample_sheets(2, "arms", 11), sample_sheets(2, "document", 11)
+    assert [sheet.truth for sheet in fewer] == [sheet.truth for sheet in full_sheets[:2]]
+    assert (fewer[1].page.picture == full_sheets[1].page.picture).all()
+    assert others[0].truth != fewer[0].truth
+    clean = render.rgb(render.draw(fewer[0].made)).astype(int)
+    assert np.abs(fewer[0].page.picture - clean).mean() < 40
+
+
+def test_pages_are_classified_by_their_contents() -> None:
+    rng = np.random.default_rng(3)
+    whole, left, right = (0, 6, 1, 30), (0, 6, 1, 14), (0, 6, 17, 14)
+    prose = DrawnPage(20, 16, (blocks.paragraph(rng, whole),))
+    columns = DrawnPage(20, 16, (blocks.paragraph(rng, left), blocks.table(rng, right)))
+    assert kinds_of(prose) == ("one column", "prose alone")
+    assert kinds_of(columns) == ("two columns", "table")
+
+
+@pytest.mark.parametrize("text_layer", [False, True])
+def test_a_page_comes_out_of_its_pdf_pixel_by_pixel(
+    tmp_path: Path, full_sheets: list[Any], text_layer: bool
+) -> None:
+    path = write_pdf(tmp_path / "scan.pdf", full_sheets, text_layer=text_layer)
+    pages = list(read_pages(path, None, Resolution(DPI)))
+    assert len(pages) == 3
+    for page, sheet in zip(pages, full_sheets, strict=True):
+        assert isinstance(page, Page)
+        assert (page.picture == sheet.page.picture).all()  # and the words can't be seen
+        if not text_layer:
+            assert page.text is None or not page.text.lines
+            continue
+        assert page.text is not None
+        assert page.text.good, page.text.problem
+        text = to_markdown(TextLayer()(page).regions, Style(formulas="spaced"))
+        there = set(sheet.truth.split())
+        assert len(there & set(text.split())) > 0.9 * len(there)
+
+
+# Figures.
+
+
+def page_run(seconds: float, tokens: int = 100, **more: Any) -> PageRun:
+    stats = Stats(decode_tokens=tokens)
+    stats.acceptance_histogram.update({6: 10})
+    stats.num_draft_levels = 80
+    stats.seconds["draft_prefill"] = 0.5
+    ids = [list(range(tokens))]
+    known: dict[str, Any] = {"forwards": 10, "regions": (), **more}
+    return PageRun(ids, seconds, seconds + 1, tokens, stats, **known)
+
+
+def plain_run(seconds: float, tokens: int = 100, **more: Any) -> PageRun:
+    return PageRun([list(range(tokens))], seconds, seconds + 1, tokens, forwards=10, **more)
+
+
+def rows_of(
+    *pairs: tuple[PageRun, PageRun], mode: str = "exact", verdict: Any = "identical"
+) -> list[dict[str, Any]]:
+    """Rows of plain decoding and of an arm whose drafter takes a second a page."""
+    made: list[Any] = [
+        SimpleNamespace(number=number, kinds=("table",)) for number in range(1, len(pairs) + 1)
+    ]
+
+    def arm(name: str, side: int, mode: str, verdict: Any) -> ArmSamples:
+        samples: Any = [[pair[side]] for pair in pairs]
+        return ArmSamples(Arm(name, lambda index: pairs[index][side], mode), samples, [verdict])
+
+    plain = arm("plain", 0, "exact", Parity("identical"))
+    other = arm("hsd", 1, mode, Parity(verdict))
+    return [arm_row(each, plain, made, [1.0] * len(pairs), 1) for each in (plain, other)]
+
+
+def test_speeds_are_ratios_of_totals() -> None:
+    base, fast = rows_of((plain_run(4.0), page_run(1.0)), (plain_run(8.0), page_run(2.0)))
+    assert base["decode_speedup"] == 1
+    assert fast["decode_speedup"] == pytest.approx(4)
+    assert fast["decode_speedup_interval"] == pytest.approx([4, 4])
+    assert fast["drafted_speedup"] == pytest.approx(12 / (3 + 2 * 1.5))  # OCR and stage 1
+    assert fast["e2e_speedup"] == pytest.approx(14 / (5 + 2 * 1.0))  # OCR in front of each page
+    assert fast["draft_seconds_a_page"] == pytest.approx(1.5)
+    assert fast["aal"] == pytest.approx(6)
+    assert fast["path_rate"] == pytest.approx(0.75)  # of the deepest path of each tree
+    assert fast["tokens_a_forward"] == pytest.approx(10)
+    table = named([{**row, "method": row["kind"]} for row in fast["by_kind"]], "table")
+    assert table["pages"] == 2
+    assert table["e2e_speedup"] == fast["e2e_speedup"]
+
+
+def test_pages_without_an_end_are_named_and_count_for_nothing() -> None:
+    good = (plain_run(4.0), page_run(2.0))
+    for bad in (
+        (plain_run(900.0, truncated="repetition"), page_run(1.0)),
+        (plain_run(900.0), page_run(1.0, truncated="length")),
+    ):
+        row = rows_of(good, bad)[1]
+        assert (row["truncated"], row["pages"]) == ([2], 1)
+        assert row["decode_speedup"] == pytest.approx(2)
+
+
+def test_an_exact_arm_that_differs_has_no_speed() -> None:
+    row = rows_of((plain_run(4.0), page_run(1.0)), verdict="bug")[1]
+    assert row["parity"] == "bug"
+    assert all("decode_speedup" not in part for part in (row, *row["by_kind"]))
+
+
+def test_a_text_that_ends_early_is_no_faster_for_it() -> None:
+    row = rows_of((plain_run(4.0), page_run(2.0, tokens=50)), mode="relaxed")[1]
+    assert row["decode_speedup"] == pytest.approx(1)
+    assert row["parity"] is None
+
+
+def test_an_aal_of_documents_counts_steps_and_not_pages() -> None:
+    records = [{"aal": 20.0, "steps": 6}, {"aal": 2.0, "steps": 41}, {"aal": None, "steps": 9}]
+    assert document.aal(records) == pytest.approx((20 * 5 + 2 * 40) / 45)
+    assert document.aal([]) is None

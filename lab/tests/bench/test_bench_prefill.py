@@ -11,11 +11,11 @@ from typer.testing import CliRunner
 
 from sooner.cli.main import app
 from sooner.sparse.attention import Reference
-from sooner.sparse.patterns import AShape, Dense, Grid, VerticalSlash
+from sooner.sparse.patterns import AShape, Grid
 from sooner_lab.bench import report
 from sooner_lab.bench.prefill import arms, layer
-from sooner_lab.bench.prefill.goals import goals, longest
-from sooner_lab.bench.prefill.settings import FULL_LENGTHS, PARTS, PrefillSettings
+from sooner_lab.bench.prefill.run import goals
+from sooner_lab.bench.prefill.settings import PrefillSettings
 from sooner_lab.bench.prefill.states import grid_states, video_layout
 
 SETTINGS = PrefillSettings(lengths=(600,), heads=2, kv_heads=1, head_dim=16, frame=20, repeats=1)
@@ -77,14 +77,6 @@ def test_ours_is_searched_on_states_that_it_is_not_measured_on(rows: list[dict])
     assert ours["pattern"] == "; ".join(dict.fromkeys(map(str, other)))
 
 
-def test_the_default_leaves_out_what_takes_long_and_full_has_all() -> None:
-    usual = PrefillSettings()
-    assert max(usual.lengths) <= 4096
-    assert "needles" not in usual.parts
-    assert set(usual.parts) < set(PARTS)
-    assert max(FULL_LENGTHS) == 32_768
-
-
 def test_share_is_that_of_the_mask() -> None:
     layout = video_layout(400, 20)
     states = grid_states(layout, 20, 1, 1, 16, seed=0)
@@ -92,17 +84,6 @@ def test_share_is_that_of_the_mask() -> None:
     seen = pattern.mask(layout)
     expected = float(seen.sum()) / (400 * 401 / 2)
     assert layer.pair_share([pattern], states, layout) == pytest.approx(expected, rel=1e-9)
-
-
-def test_goals_take_the_longest_prompt() -> None:
-    made = [
-        {"method": "grid", "tokens": tokens, "speedup": speedup, "of_allowed": 0.8, "recall": 0.3}
-        for tokens, speedup in ((4096, 3.0), (32_768, 9.0))
-    ]
-    assert longest(made, "grid") == made[1]
-    assert [goal["met"] for goal in goals({"layer": made})] == [True, True]
-    assert [goal["recall"] for goal in goals({"layer": made})] == [0.3, 0.3]
-    assert goals({}) == []
 
 
 def test_pages_and_figures_are_made_from_the_result(rows: list[dict], tmp_path: Path) -> None:
@@ -143,7 +124,7 @@ def test_the_command_writes_what_it_has_measured(tmp_path: Path) -> None:
     [
         (["--arms", "gird"], "did you mean 'grid'?"),
         (["--lengths", "many"], "--lengths is 'many'"),
-        (["--budget", "2"], "--budget is 2"),
+        (["--budget", "2"], "budget is 2"),
         (["--parts", "layers"], "did you mean 'layer'?"),
     ],
 )
@@ -151,8 +132,3 @@ def test_wrong_options_get_a_line(arguments: list[str], message: str) -> None:
     done = CliRunner().invoke(app, ["bench", "prefill", *arguments])
     assert done.exit_code != 0
     assert message in str(done.exception) + done.output
-
-
-def test_arms_are_patterns_of_their_name() -> None:
-    for name, kind in (("dense", Dense), ("vertical-slash", VerticalSlash), ("grid", Grid)):
-        assert isinstance(arms.pattern(name, 4096, 0.25), kind)

@@ -59,7 +59,7 @@ def test_a_small_run_reports_every_part(tmp_path: Path, capsys: pytest.CaptureFi
         (["--arms", "eagle"], "needs --head"),
         (["--parts", "poisson"], "add clients to --parts"),
         (["--clients", "0"], "--clients is 0"),
-        (["--rounds", "0"], "--rounds is 0"),
+        (["--rounds", "0"], "rounds is 0"),
     ],
 )
 def test_bad_requests_get_a_short_error(

@@ -13,9 +13,7 @@ import pytest
 import torch
 
 from sooner.errors import SoonerError
-from sooner_lab.bench.report import markdown, write_figures
 from sooner_lab.bench.serve.direct import together
-from sooner_lab.bench.serve.goals import goals
 from sooner_lab.bench.serve.load import (
     HttpAnswer,
     HttpRequest,
@@ -161,11 +159,9 @@ def test_speed_over_another_arm_has_an_interval_where_there_is_enough_to_draw_fr
     ratio = over(fast, slow, SEED)
     assert ratio["value"] == pytest.approx(2)
     assert ratio["interval"] == pytest.approx([2, 2])  # paired
-    ratio = over(fast[:5], slow, SEED)
-    low, high = ratio["interval"]
-    assert low < ratio["value"] < high
-    assert low > 1.8
-    assert over(fast[:2], slow, SEED)["interval"] is None
+    unpaired = over(fast[:5], slow, SEED)
+    assert unpaired["value"] == pytest.approx(2, rel=0.1)
+    assert unpaired["interval"] is None
     assert over([], slow, SEED)["value"] is None
 
 
@@ -242,91 +238,6 @@ def test_rows_of_clips_and_text_make_a_batch() -> None:
     assert batch["pixel_values_videos"].shape == (1, 2, 3)
 
 
-# Goals and page.
-
-
-def row(arm: str, clients: int, over_plain: float | None, **more: Any) -> dict[str, Any]:
-    made = {"arm": arm, "clients": clients, "parity": "identical", **more}
-    if over_plain is None:
-        return made
-    times = {"p50": 10.0, "p99": 20.0}
-    return made | {
-        "requests": 9, "lost": 0, "requests_per_second": 3.0, "tokens_per_second": 100.0,
-        "first_token_ms": times, "per_token_ms": times, "acceptance_rate": 0.5,
-        "mean_acceptance_length": 2.0, "cached_tokens": 0.0, "prompt_tokens": 200.0,
-        "over_plain": {"value": over_plain, "interval": [over_plain - 0.1, over_plain + 0.1]},
-    }  # fmt: skip
-
-
-def result() -> dict[str, Any]:
-    interval = {"value": 0.2, "interval": [0.1, 0.3]}
-    made: dict[str, Any] = {
-        "bench": "serve", "model": "miniature:video",
-        "settings": {"max_rows": 8, "static_rows": 8},
-        "split": {"server": [0], "clients": [1]},
-        "mix": {"kinds": [{
-            "kind": "clip", "requests": 6, "prompt_tokens": 268.0, "tokens": [46, 92],
-            "max_tokens": 128,
-        }]},
-        "clients": [
-            row("plain", 1, 1.0), row("plain", 8, 1.0), row("one-by-one", 8, 0.25),
-            row("hf-static", 8, 0.8), row("speculative", 1, 2.0), row("speculative", 4, 1.2),
-            row("speculative", 8, 0.98), row("prompt-lookup", 8, 0.9),
-            row("prompt-lookup", 1, None, parity="bug"),
-        ],
-        "direct": [{"arm": "plain", "requests": 9, "server_ms": 102.0, "generate_ms": 100.0,
-                    "cost": {"value": 0.02, "interval": [0.01, 0.03]}}],
-        "poisson": [
-            row(
-                "plain", 1, 1.0, rate=2.0, tail=tail, pace_ms=pace, idle_per_token_ms={"p99": 13.0},
-            )
-            for tail, pace in ((2.5, None), (1.5, 23.4))
-        ],
-        "second": [{"arm": "plain", "pairs": 6, "first_ms": 100.0, "second_ms": 20.0,
-                    "ratio": interval, "prompt_tokens": 268.0, "cached_tokens": 256.0}],
-        "text": [row("plain", 8, 1.0), {"arm": "hf-continuous", "clients": 8, "error": "No: way"}],
-        "parity": [{"arm": "plain", "parity": "identical", "compared": 9, "identical": 9,
-                    "answers": 30, "differing": 0}],
-        "provenance": {
-            "argv": ["sooner", "bench", "serve"], "date": "2026-11-23", "git": "abc",
-            "git_dirty": False, "device": "cpu", "threads": 1, "dtype": "float32",
-            "versions": {"torch": "2", "transformers": "5"},
-        },
-    }  # fmt: skip
-    made["goals"] = goals(made)
-    return made
-
-
-def test_goals_take_the_worst_point_and_leave_out_what_is_red() -> None:
-    rows = goals(result())
-    few, never, continuous, tail, paced, second, cost = rows
-    assert (few["reached"], few["met"]) == (1.2, False)
-    assert few["missed"] == [["speculative, 4 clients", 1.2]]
-    assert (never["reached"], never["where"]) == (0.9, "prompt-lookup, 8 clients")
-    assert never["points"] == 4
-    assert (continuous["reached"], continuous["met"]) == (4.0, True)
-    assert (tail["reached"], tail["met"]) == (2.5, False)
-    assert (paced["reached"], paced["met"]) == (1.5, True)
-    assert (second["reached"], second["met"]) == (0.2, False)
-    assert (cost["reached"], cost["met"]) == (0.02, True)
-    assert goals({}) == []
-
-
-def test_the_page_tells_everything(tmp_path: Path) -> None:
-    page = markdown(result(), "serve.json")
-    for words in (
-        "# Serving: miniature:video", "The server runs on core 0", "6 questions about rendered",
-        "| one-by-one | 8 |", "0.25× (0.15–0.35)", "+2.0% (+1.0% to +3.0%)", "20.0% (10.0%–30.0%)",
-        "`hf-continuous` did not run: No: way", "**missed**", "| prompt-lookup | 1 | – | – |",
-        "figures/serve-throughput.png",
-    ):  # fmt: skip
-        assert words in page
-    pytest.importorskip("matplotlib")
-    (figure,) = write_figures(result(), tmp_path / "serve.json")
-    assert figure.name == "serve-throughput.png"
-    assert figure.stat().st_size > 1000
-
-
 # The load generator, against a server of this test's.
 
 
@@ -349,7 +260,11 @@ class Slow:
             await server.serve_forever()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        while head := await reader.readuntil(b"\r\n\r\n"):
+        while not reader.at_eof():
+            try:
+                head = await reader.readuntil(b"\r\n\r\n")
+            except asyncio.IncompleteReadError:
+                return  # the client has left
             length = int(head.lower().split(b"content-length: ")[1].split(b"\r\n")[0])
             body = json.loads(await reader.readexactly(length))
             if body.get("refuse"):
@@ -384,7 +299,7 @@ def test_loads_are_closed_loops_or_arrivals_and_note_when_bytes_came() -> None:
     assert all(item.text == "ab" and item.tokens == 2 for item in load.traces)
     # A reader that comes late finds two events at once.
     assert all(0 < item.per_token < 1 for item in load.traces if item.per_token)
-    assert max(item.per_token for item in load.traces if item.per_token) >= 0.02
+    assert max(item.per_token for item in load.traces if item.per_token) >= 0.01
     assert closed.seconds >= 0.16  # two rounds of three
     assert [item.status for item in refused.answers] == [429]
     late = {item.number: item for item in opened.answers}

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from sooner.engine.stats.run import Stats
-from sooner.io import write_json
+from sooner.errors import SoonerError
 from sooner.parity import Parity
 from sooner_lab.bench import run as harness
 from sooner_lab.bench.goals import Goal, goal, worst
 from sooner_lab.bench.run import (
     Arm,
     ArmSamples,
+    Journal,
     Recorder,
     TimedRun,
     earlier_runs,
@@ -102,15 +105,6 @@ def test_a_hidden_draft_costs_nothing_in_theory() -> None:
     assert theory_speedup([fast], plain) == pytest.approx(4 * 0.010 / 0.012)
 
 
-def test_results_are_written_whole_or_not_at_all(tmp_path) -> None:
-    target = tmp_path / "deep" / "result.json"
-    write_json({"a": 1}, target)
-    with pytest.raises(TypeError):
-        write_json({"a": object()}, target)
-    assert target.read_text().strip() == '{\n "a": 1\n}'
-    assert [path.name for path in target.parent.iterdir()] == ["result.json"]
-
-
 def test_overhead_is_what_is_outside_forwards() -> None:
     single = stats({1: [0.01] * 9}, tokens=9)
     single.seconds["other"] = 0.01
@@ -129,6 +123,37 @@ def test_parts_of_several_runs_keep_their_origins() -> None:
     first = {"provenance": 1, "settings": {}, "kept": [{"parts": ["a", "b"], "provenance": 0}]}
     earlier = earlier_runs(first, ["b", "c"])
     assert [(entry["parts"], entry["provenance"]) for entry in earlier] == [(["c"], 1), (["b"], 0)]
+
+
+def test_a_recorder_goes_on_with_parts_of_the_same_model() -> None:
+    before = {"model": "m", "settings": {}, "provenance": {"seed": 1}, "a": [1], "b": [2]}
+    recorder = Recorder("x", {}, model="m")
+    recorder.go_on(before, ["a", "c"])
+    assert recorder.result["a"] == [1]
+    assert "b" not in recorder.result
+    assert recorder.result["kept"][0]["parts"] == ["a"]
+    with pytest.raises(SoonerError, match="another file"):
+        Recorder("x", {}, model="other").go_on(before, ["a"])
+
+
+def test_finished_runs_are_not_run_again(tmp_path: Path) -> None:
+    path, count = tmp_path / "x.runs", [0]
+
+    def run(index: int) -> TimedRun:
+        count[0] += 1
+        return TimedRun(TOKENS, 1.0, 1.0, 4, stats({1: [0.5]}, tokens=4))
+
+    measure([Arm("a", run)], 2, 1, journal=Journal(path, {"model": "m"}))
+    assert count == [3]  # one is the warm-up
+    journal = Journal(path, {"model": "m"})
+    (again,) = measure([Arm("a", run)], 2, 2, journal=journal)
+    assert (journal.resumed, count) == (2, [6])  # the second repeat, and a warm-up
+    assert again.samples[1][0].stats is not None
+    assert again.samples[1][0].stats.verify_seconds[1] == [0.5]
+    with pytest.raises(SoonerError, match="another study"):
+        Journal(path, {"model": "other"})
+    journal.close()
+    assert not path.exists()
 
 
 def test_a_recorder_judges_and_writes_after_each_part(tmp_path) -> None:

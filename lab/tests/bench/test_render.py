@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -172,3 +173,22 @@ def test_every_committed_page_is_what_its_result_renders(name: str) -> None:
     for line in page.splitlines():
         if line.startswith("!["):
             assert (RESULTS / line.split("](")[1].rstrip(")")).is_file()
+
+
+GOALS = {
+    "act": "act.goals", "drafters": "drafters", "parallel": "parallel.run", "parse": "parse.goals",
+    "prefill": "prefill.run", "serve": "serve.goals",
+}  # fmt: skip
+"""Modules with the goals of a bench."""
+
+
+@pytest.mark.parametrize("name", GOALS)
+def test_goals_judge_committed_results_as_they_were_judged(name: str) -> None:
+    result = json.loads((RESULTS / f"{name}.json").read_text())
+    module = import_module(f"sooner_lab.bench.{GOALS[name]}")
+    judged = {row["goal"]: (row["reached"], row["met"]) for row in module.goals(result)}
+    committed = {row["goal"]: (row["reached"], row["met"]) for row in result["goals"]}
+    assert len(judged) >= 3
+    assert judged.items() <= committed.items()  # some were of parts that are no longer measured
+    empty = {"arms": [], "sweep": [], "settings": result.get("settings")}
+    assert module.goals(empty) == []

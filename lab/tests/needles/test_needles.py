@@ -15,7 +15,6 @@ from hypothesis import strategies as st
 
 import tiny
 from sooner.errors import SoonerError
-from sooner_lab.bench.prefill.needle_plot import needle_heatmap, short
 from sooner_lab.needles import (
     Cut,
     MovingShapes,
@@ -285,15 +284,3 @@ def test_a_run_fills_the_grid(llava: Any) -> None:
 def test_grids_of_other_shapes_are_refused() -> None:
     with pytest.raises(SoonerError, match="2 lengths and 1 depths"):
         ResultGrid("a", "v-niah", "frames", (1, 2), (0.5,), np.zeros((1, 1)), np.ones((1, 1)))
-
-
-def test_heat_maps_show_depth_downwards() -> None:
-    pytest.importorskip("matplotlib")
-    lengths, depths = (100, 4500), (0.0, 0.5, 1.0)
-    right, total = np.array([[2, 1, 0], [2, 0, 0]]), np.array([[2, 2, 2], [2, 2, 0]])
-    grid = ResultGrid("dense", "v-niah", "frames", lengths, depths, right, total)
-    figure = needle_heatmap([grid, grid, grid])
-    drawn = np.ma.filled(figure.axes[0].images[0].get_array(), np.nan)
-    np.testing.assert_array_equal(drawn, [[100, 100], [50, 0], [0, np.nan]])
-    assert [label.get_text() for label in figure.axes[0].get_xticklabels()] == ["100", "4.5k"]
-    assert (short(900), short(1_100_000)) == ("900", "1.1M")

@@ -1,16 +1,18 @@
-"""What `sooner bench caption` measures: its arms by name, and how much of each."""
+"""What `sooner bench caption`, `drafters` and `parallel` measure: arms by name, and how much."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from sooner import miniatures
-from sooner.methods import Method, load_drafter
+from sooner.checks import option
 from sooner.registry import choices
-from sooner.sparse.pruning import DyCoke, FastV, Pruner, PyramidDrop, SparseVLM
+
+from .fields import names, numbers
+from .settings import BenchSettings
 
 DEPTH = 5
 """Levels of every tree and tokens of every chain of trained drafters, so that ratios are of one
@@ -39,11 +41,12 @@ class TrainedArm:
     def folder(self) -> Path:
         return miniatures.find("video").target.parent / self.drafter
 
-    def method(self) -> Method:
+    def method(self) -> Any:
         """Load the weights and return the method."""
         if self.run_by is not None:
-            made: Method = choices()[self.run_by].load()(self.folder, **self.options)
-            return made
+            return choices()[self.run_by].load()(self.folder, **self.options)
+        from sooner.methods import load_drafter
+
         return load_drafter(self.folder, **self.options)
 
 
@@ -67,62 +70,139 @@ BASELINES = tuple(
     for name, entry in choices().items()
     if name not in ARMS and entry.draft_model != "head"  # heads are trained for one model
 )
-LOSSY: dict[str, type[Pruner]] = {
-    "fastv": FastV,
-    "sparse-vlm": SparseVLM,
-    "pyramid-drop": PyramidDrop,
-    "dycoke": DyCoke,
+LOSSY = {
+    "fastv": "FastV",
+    "sparse-vlm": "SparseVLM",
+    "pyramid-drop": "PyramidDrop",
+    "dycoke": "DyCoke",
 }
-"""Plain decoding of a pruned target: approximate, so judged by acceptance instead of parity."""
+"""Plain decoding of a target that a class of `sooner.sparse.pruning` prunes: approximate, so judged
+by acceptance instead of parity."""
 KNOWN = (*ARMS, "hf-dflash", *BASELINES, *LOSSY, *TRAINED)
-BATCHED = ("plain", "speculative", "speculative-auto", "parallel")
-"""Arms that decode a batch, too."""
 SIMULATED = ("speculative", "parallel", "parallel-unpruned")
 """Arms that the simulator of `sooner_lab.theory` models."""
-RETENTION = 0.1
-FIXED_DRAFT_TOKENS = 5
 FIXED = ("speculative", "onsd")
 """Arms with `num_draft_tokens` a round, as the paper's baselines have; the others choose."""
+DRAFTERS = (
+    *("plain", "hf-prompt-lookup", "hf-dflash", "prompt-lookup", "speculative"),
+    *TRAINED,
+)  # fmt: skip
+"""Arms of `sooner bench drafters`."""
 
 
 @dataclass(frozen=True)
-class BenchSettings:
-    """What is measured.
+class ClipSettings(BenchSettings):
+    """Base of benches that caption clips.
 
     Attributes:
-        model, draft: hub ids or folders; `None` is the miniature.
-        arms: names among `KNOWN`.
-        files: videos; without them and without `dataset`, held-out ones of the miniature's world.
-        dataset: a public benchmark, see `clips.from_dataset`.
-        min_seconds: samples of `dataset` are at least this long; `None` is the paper's minute.
-        clips: how many to render, or to take from `dataset`.
-        frames: frames of each clip; `None` leaves it to the processor.
+        files: videos; by default held-out rendered clips of the miniature's world.
+        model: target model; without it, the bundled miniature.
+        draft: draft model of the same family.
+        dataset: samples of VideoDetailCaption, VideoMME, MVBench, MLVU, LongVideoBench, ...; of a
+            local copy: NAME=FOLDER.
+        min_seconds: leave out shorter videos of a dataset; by default 60.
+        clips: held-out clips to render, or samples to take.
+        frames: frames of each video; by default what the model's processor samples.
         repeats: timed runs of each arm on each clip.
         max_new_tokens: where a caption is cut.
-        num_draft_tokens: draft tokens of the arms in `FIXED`; the others choose their own.
+        num_draft_tokens: draft tokens a round of the arms `speculative` and `onsd`.
         prune: share of the visual tokens that pruned drafts do without.
-        retention: mean share of the visual tokens that the arms of `LOSSY` keep; the paper's 10 %.
-        batch: rows of the batch measurement; 0 leaves it out.
-        memory: measure peak memory of plain and speculative decoding in processes of their own.
-        device, dtype, threads, seed: as everywhere.
+        retention: mean share of the visual tokens that lossy arms keep, over layers.
+        threads: torch threads on a CPU; by default one for each core that no process beside it has,
+            for miniatures 1.
     """
 
-    model: str | None = None
-    draft: str | None = None
-    arms: tuple[str, ...] = ARMS
     files: tuple[Path, ...] = ()
-    dataset: str | None = None
-    min_seconds: float | None = None
-    clips: int = 4
-    frames: int | None = None
-    repeats: int = 3
-    max_new_tokens: int = 256
-    num_draft_tokens: int = FIXED_DRAFT_TOKENS
-    prune: float | None = None
-    retention: float = RETENTION
-    batch: int = 8
-    memory: bool = True
-    device: str = "auto"
-    dtype: str = "auto"
-    threads: int | None = None
-    seed: int = 20_261_121
+    model: str | None = option(None, metavar="ID_OR_PATH")
+    draft: str | None = option(None, metavar="ID_OR_PATH")
+    dataset: str | None = option(None, metavar="NAME[=FOLDER]")
+    min_seconds: float | None = option(None, 0)
+    clips: int = option(4, 1)
+    frames: int | None = option(None, 1)
+    repeats: int = option(3, 1)
+    max_new_tokens: int = option(256, 1)
+    num_draft_tokens: int = option(5, 1)
+    prune: float | None = option(None, 0, 1, metavar="SHARE")
+    retention: float = option(0.1, 0, 1, metavar="SHARE")
+    threads: int | None = option(None, 1)
+
+
+@dataclass(frozen=True)
+class CaptionBenchSettings(ClipSettings):
+    """Time plain decoding, HF's peers and our methods on the same clips, in one run.
+
+    Exits with 1 when an exact arm differs from plain decoding by more than a tie.
+
+    Attributes:
+        arms: only these arms (plain is always in).
+    """
+
+    arms: tuple[str, ...] = names("arm", KNOWN, "plain", ARMS)
+
+    FULL: ClassVar[Mapping[str, Any]] = {"clips": 12, "repeats": 5}
+
+
+@dataclass(frozen=True)
+class DrafterBenchSettings(ClipSettings):
+    """Time trained drafters against chains of the same weights, and count acceptance by depth.
+
+    Exits with 1 when an arm differs from plain decoding by more than a tie.
+
+    Attributes:
+        arms: only these arms (plain is always in).
+    """
+
+    clips: int = option(6, 1)
+    arms: tuple[str, ...] = names("arm", DRAFTERS, "plain")
+
+    FULL: ClassVar[Mapping[str, Any]] = {"clips": 24, "repeats": 5}
+
+
+PARTS = ("methods", "lossy", "sweep")
+"""Tables 1 and 6; table 2; tables 3, 5, 7 and figure 6."""
+SWEPT = (
+    *("uv-prune-by-frame", "uv-prune", "attention-by-frame", "attention", "uniform", "random"),
+    "similarity",
+)
+"""Criteria by which a draft's visual tokens are chosen, the method's own first."""
+
+
+@dataclass(frozen=True)
+class ParallelBenchSettings(ClipSettings):
+    """Time every lossless and lossy method, and sweep the pruning ratio.
+
+    With --json every run is kept as it ends: the same command goes on with a study that was
+    interrupted. Exits with 1 when an exact arm differs from plain decoding by more than a tie.
+
+    Attributes:
+        scenes: of a rendered clip.
+        frames_per_scene: frames that models see of each rendered scene.
+        parts: only methods, lossy, sweep.
+        alphas: pruning ratios of the sweep; 0 and that of --prune are always among them.
+        criteria: only these criteria in the sweep.
+        prune: pruning ratio of every other arm.
+        all_cores: time plain decoding with a torch thread for every core, too.
+        placement: where the draft of `parallel` runs: auto, process, spawn, thread or inline.
+    """
+
+    clips: int = option(2, 1)
+    scenes: int = option(6, 1)
+    frames_per_scene: int = option(8, 1)
+    repeats: int = option(1, 1)
+    parts: tuple[str, ...] = names("part", PARTS)
+    alphas: tuple[float, ...] = numbers("--alphas", (0.0, 0.5, 0.7, 0.8, 0.9, 0.95), float, 0, 1)
+    criteria: tuple[str, ...] = names("criterion", (*SWEPT, "attention-variation"), default=SWEPT)
+    prune: float = option(0.9, 0, 1, metavar="SHARE")
+    all_cores: bool = False
+    placement: str = option("auto", metavar="NAME")
+
+    FULL: ClassVar[Mapping[str, Any]] = {"clips": 12, "repeats": 3, "all_cores": True}
+
+    @property
+    def is_rendered(self) -> bool:
+        return not self.files and self.dataset is None
+
+    @property
+    def ratios(self) -> tuple[float, ...]:
+        """Pruning ratios of the sweep, ascending."""
+        return tuple(sorted({*self.alphas, 0.0, self.prune}))

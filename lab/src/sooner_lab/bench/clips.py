@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from sooner.errors import SoonerError
 from sooner.tasks.identity import find
 
-from ..datasets import DETAILED_PROMPT, SCHEMAS, Schema, load
+from ..datasets import DETAILED_PROMPT, load
 from ..datasets.loading import MIN_SECONDS
 from ..datasets.schemas import find_schema
-from ..datasets.tables import read_tables
 
 
 @dataclass(frozen=True)
@@ -31,6 +31,30 @@ class Clips:
     prompt: str | None = None
     dataset: str | None = None
     ids: tuple[str, ...] = ()
+
+
+def find_clips(folder: Path, settings: Any, scenes: int = 8) -> Clips:
+    """Return the clips that the settings of a bench name.
+
+    Args:
+        folder: where rendered and unpacked ones are written.
+        settings: of `ClipSettings`.
+        scenes: of a rendered clip.
+
+    Raises:
+        SoonerError: files beside a dataset, or as `from_dataset`.
+    """
+    if settings.files and settings.dataset is not None:
+        raise SoonerError(
+            f"files and --dataset {settings.dataset} exclude each other; give one of them"
+        )
+    if settings.files:
+        return Clips(tuple(find(list(settings.files))))
+    if settings.dataset is not None:
+        return from_dataset(
+            settings.dataset, settings.clips, settings.seed, settings.min_seconds, folder
+        )
+    return rendered(folder, settings.clips, settings.seed, scenes)
 
 
 def rendered(folder: Path, count: int, seed: int, scenes: int = 8) -> Clips:
@@ -58,27 +82,20 @@ def from_dataset(
     """Samples of a public benchmark: long videos, a request for a detailed description.
 
     Args:
-        text: `NAME` (fetched from the hub), `NAME=FOLDER` or `NAME=HUB_ID`, or a `FOLDER` that is
-            laid out as one of the benchmarks or simply holds videos.
+        text: `NAME` (fetched from the hub), `NAME=FOLDER` or `NAME=HUB_ID`.
         count: most samples.
         seed: of their choice.
-        min_seconds: shorter videos are left out; `None` is the paper's minute, and no limit for a
-            folder that merely holds videos.
+        min_seconds: shorter videos are left out; `None` is the paper's minute.
         cache: where videos in archives are unpacked.
 
     Raises:
         SoonerError: an unknown benchmark, nothing that fits, or videos that are not there.
     """
     name, _, source = text.partition("=")
-    folder = Path(text)
-    if not source and folder.is_dir():
-        schema = recognise(folder)
-        if schema is None:
-            return Clips(tuple(find([folder])[:count]), dataset=folder.name)
-        name, source = schema.name, text
+    schema = find_schema(name)
     items = list(
         load(
-            find_schema(name).name,
+            schema.name,
             source or None,
             min_seconds=MIN_SECONDS if min_seconds is None else min_seconds,
             count=count,
@@ -87,28 +104,4 @@ def from_dataset(
         )
     )
     ids = tuple(item.id for item in items)
-    return Clips(tuple(item.video for item in items), DETAILED_PROMPT, find_schema(name).name, ids)
-
-
-def recognise(folder: Path) -> Schema | None:
-    """The benchmark that a local folder is laid out as, or `None`.
-
-    Several layouts may fit a table of few columns; then the folder's own name decides.
-    """
-    fitting = [schema for schema in SCHEMAS.values() if _fits(schema, folder)]
-    name = _bare(folder.resolve().name)
-    named = [schema for schema in fitting if _bare(schema.name) in name]
-    return next(iter(named or fitting), None)
-
-
-def _bare(name: str) -> str:
-    return name.lower().replace("-", "").replace("_", "")
-
-
-def _fits(schema: Schema, folder: Path) -> bool:
-    try:
-        table, record = next(read_tables(schema, folder))
-        schema.video(record, table)
-    except (SoonerError, StopIteration):
-        return False
-    return True
+    return Clips(tuple(item.video for item in items), DETAILED_PROMPT, schema.name, ids)

@@ -5,14 +5,14 @@ The arms are timed as `bench caption` times them, on the same clips; acceptance 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from .caption import run as run_caption
-from .caption_settings import DEPTH, TRAINED, BenchSettings
+from .caption import CaptionBench, opened
+from .caption_settings import DEPTH, TRAINED, DrafterBenchSettings
 from .goals import goal
-from .render import Page, ReportTable, Table
-from .run import Data, Progress
+from .render import Columns, Page, Table
+from .run import Data, Keep, Progress
 
 GOALS: tuple[tuple[str, str, float, bool], ...] = (
     ("eagle3-chain", "mean_acceptance_length", 2.0, False),
@@ -29,14 +29,18 @@ GOALS: tuple[tuple[str, str, float, bool], ...] = (
 """Arm, figure, least value, and whether the figure is divided by that of the arm's baseline."""
 
 
-def run(settings: BenchSettings, progress: Progress = print) -> Data:
-    """Measure and return the result: `bench caption`'s `arms` with `depths`, and `goals`."""
-    result = run_caption(settings, progress)
-    for arm in result["arms"]:
-        if arm["method"] in TRAINED:
-            arm["depths"] = depths(arm["acceptance_histogram"])
-            arm["baseline"] = TRAINED[arm["method"]].baseline
-    return {**result, "bench": "drafters", "goals": goals(result["arms"])}
+def run(
+    settings: DrafterBenchSettings, progress: Progress = print, keep: Keep | None = None
+) -> Data:
+    """Measure and return the result: the rows of `bench caption` with `depths`, and `goals`."""
+    with opened(settings, CaptionBench) as bench:
+        recorder = bench.recorder("drafters", keep, goals)
+        rows = bench.rows(bench.measure(settings.arms, progress))
+        for arm in rows:
+            if arm["method"] in TRAINED:
+                arm["depths"] = depths(arm["acceptance_histogram"])
+                arm["baseline"] = TRAINED[arm["method"]].baseline
+        return recorder.add(arms=rows)
 
 
 def depths(histogram: Mapping[int, int], depth: int = DEPTH) -> list[float]:
@@ -54,9 +58,9 @@ def depths(histogram: Mapping[int, int], depth: int = DEPTH) -> list[float]:
     ]
 
 
-def goals(arms: Sequence[Data]) -> list[Data]:
+def goals(result: Data) -> list[Data]:
     """Return a row for each goal whose arms were measured."""
-    figures = {arm["method"]: arm for arm in arms}
+    figures = {arm["method"]: arm for arm in result["arms"]}
     rows = []
     for arm, figure, bound, over_baseline in GOALS:
         reached, name = figures.get(arm, {}).get(figure), f"{arm}: {figure}"
@@ -69,17 +73,22 @@ def goals(arms: Sequence[Data]) -> list[Data]:
     return rows
 
 
-def _depths(result: Data) -> list[ReportTable]:
-    deep = [arm for arm in result["arms"] if arm.get("depths")]
-    if not deep:
-        return []
-    heads = ["method", "same weights as", *map(str, range(1, len(deep[0]["depths"]) + 1))]
-    lines = [
-        [arm["method"], arm["baseline"] or "", *(f"{share:.1%}" for share in arm["depths"])]
-        for arm in deep
-    ]
-    remark = "Share of steps in which at least so many draft tokens were accepted."
-    return [ReportTable("Acceptance by depth", heads, lines, remark)]
+def _deep(result: Data) -> list[Data]:
+    return [arm for arm in result["arms"] if arm.get("depths")]
+
+
+def _levels(result: Data) -> Columns:
+    """Return a column for each depth."""
+
+    def share(level: int) -> Callable[[Data], float]:
+        return lambda arm: float(arm["depths"][level])
+
+    levels = range(len(_deep(result)[0]["depths"]))
+    return (
+        ("method", "method", "{}"),
+        (lambda arm: arm["baseline"] or "", "same weights as", "{}"),
+        *((share(level), str(level + 1), "{:.1%}") for level in levels),
+    )
 
 
 ARMS: tuple[tuple[Any, str, str], ...] = (
@@ -100,7 +109,12 @@ PAGE = Page(
             "a head costs beside it is not what one costs beside a model of billions, so "
             "acceptance is the figure to read here.",
         ),
-        _depths,
+        Table(
+            "Acceptance by depth",
+            _deep,
+            _levels,
+            "Share of steps in which at least so many draft tokens were accepted.",
+        ),
     ),
     goals="Fixed in `sooner_lab.bench.drafters` before this run, and committed after a smoke run "
     "of one clip had been seen: not blind.",

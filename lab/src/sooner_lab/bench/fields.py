@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any
 
 from sooner.checks import check_number, check_whole, option
-from sooner.cli.from_settings import Fields
 from sooner.errors import SoonerError, unknown
 
 
@@ -31,6 +29,15 @@ def names(
         return tuple(name for name in known if name in parts or name == always)
 
     return option(tuple(known if default is None else default), metavar="A,B,...", parse=parse)
+
+
+def texts(default: Sequence[str]) -> Any:
+    """Return a field of any texts."""
+
+    def parse(text: str) -> tuple[str, ...]:
+        return tuple(part.strip() for part in text.split(",") if part.strip())
+
+    return option(tuple(default), metavar="A,B,...", parse=parse)
 
 
 def numbers(
@@ -61,13 +68,3 @@ def numbers(
         return tuple(values)
 
     return option(default, metavar="N,N,...", parse=parse)
-
-
-def options(kind: Any, without: Sequence[str] = ()) -> Fields:
-    """Return how a bench's settings become options: lists by their text."""
-    lists = {
-        field.name: ",".join(map(str, field.default))
-        for field in dataclasses.fields(kind)
-        if isinstance(field.default, tuple)
-    }
-    return Fields(without=without, defaults=lists)

@@ -18,9 +18,11 @@ Columns = Sequence[tuple[Value, str, str]]
 """The value, heading and format of each column."""
 
 BEFORE = (
-    "Revision `9362df8` has the code, and in its copy of this page what is not shown here any more."
+    "What of them is rows stands below, the JSON has the rest; revision `9362df8` has the code."
 )
-"""Where parts of results stand that benches no longer measure."""
+"""Said of parts of results that benches no longer measure."""
+MAX_NAMES = 4
+"""Figures that are listed in one cell of a part that is no longer measured."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,8 @@ class Page:
         figures: of the page.
         intro: lines between the head and the first table.
         outro: lines behind the last table.
-        retired: parts that a result may have and the bench no longer measures.
+        retired: keys of parts that a result may have and the bench no longer measures: shown by
+            `plain_tables`.
         goals: remark below the table of goals, which stands first.
         stem: of the figures' files; by default the result's.
     """
@@ -89,6 +92,8 @@ class Page:
         tables = goal_table(result.get("goals") or [], text(self.goals, result))
         for table in self.tables:
             tables += table.render(result) if isinstance(table, Table) else table(result)
+        for part in self.retired:
+            tables += plain_tables(part, rows_of(result, part))
         return tables
 
     def markdown(self, result: Data, source: str) -> str:
@@ -116,6 +121,54 @@ class Page:
         return [
             save(each.draw(result), folder / f"{self.stem or stem}-{each.name}") for each in drawn
         ]
+
+
+def plain_tables(title: str, part: Any) -> list[ReportTable]:
+    """Return tables of a part of a result that nobody declared: its own names and figures.
+
+    Args:
+        title: above the first one; those of lists and mappings within a mapping add their names.
+        part: a list of rows, or a mapping, of which plain values are one row.
+    """
+    inner: list[ReportTable] = []
+    if isinstance(part, Mapping):
+        for name, value in part.items():
+            if rows := _rows_within(value):
+                inner += plain_tables(f"{title}, {name}", rows)
+        part = [{name: value for name, value in part.items() if not _rows_within(value)}]
+    rows = [_flat(row) for row in part if isinstance(row, Mapping)]
+    heads = list(dict.fromkeys(name for row in rows for name in row))
+    lines = [[row.get(name, "–") for name in heads] for row in rows]
+    title = f"{title} (no longer measured)"
+    return [*([ReportTable(title, heads, lines)] if heads else []), *inner]
+
+
+def _rows_within(value: Any) -> list[Data]:
+    """Return the rows of a list of mappings or of lists, or of a mapping of mappings."""
+    if isinstance(value, Mapping) and all(isinstance(each, Mapping) for each in value.values()):
+        return [{"": name, **each} for name, each in value.items()]
+    if isinstance(value, list) and all(isinstance(each, list) for each in value):
+        return [dict(zip(map(str, range(len(each))), each, strict=True)) for each in value]
+    is_rows = isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+    return value if is_rows else []
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Return the cells of a row: names and figures, those of inner mappings and short lists too."""
+    cells: dict[str, str] = {}
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            cells |= _flat(value, f"{before}{name}.")
+        elif isinstance(value, list):
+            if 0 < len(value) <= MAX_NAMES and not any(isinstance(x, dict | list) for x in value):
+                cells[before + name] = ", ".join(map(_plain, value))
+        else:
+            cells[before + name] = _plain(value)
+    return cells
+
+
+def _plain(value: Any) -> str:
+    return "–" if value is None else f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
 def pivot(

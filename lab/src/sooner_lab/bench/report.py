@@ -10,23 +10,11 @@ from sooner.errors import SoonerError
 from .declared import Data
 from .render import Page, ReportTable, figures_folder
 
-PAGES = {
-    "act": "act.page",
-    "caption": "caption",
-    "drafters": "drafters",
-    "gpu": "gpu.page",
-    "imagine": "imagine.page",
-    "papers": "papers.page",
-    "parallel": "parallel.page",
-    "parse": "parse.page",
-    "prefill": "prefill.page",
-    "replay": "replay.page",
-    "scale": "scale.page",
-    "serve": "serve.page",
-    "soak": "soak.page",
-    "step": "step.page",
-}
-"""Module of each bench that has its page, `PAGE`."""
+PAGES = (
+    *("act", "caption", "drafters", "gpu", "imagine", "papers", "parallel", "parse", "prefill"),
+    *("replay", "scale", "serve", "soak", "step"),
+)
+"""Benches: a module with its page, `PAGE`, or a package with such a module `page`."""
 
 STUDIES = ("arm", "canvas", "documents", "marks")
 """Benches that left the tree; their results and pages stay as they are."""
@@ -48,7 +36,12 @@ def page_of(result: Data, source: str = "the file") -> Page:
             f"'{source}' is a result of `sooner bench {bench}`, which left the tree; write its "
             f"page at commit {STUDIES_COMMIT}"
         )
-    page: Page = import_module(f".{PAGES[bench]}", __package__).PAGE
+    if bench not in PAGES:
+        raise KeyError(bench)
+    module = import_module(f".{bench}", __package__)
+    if hasattr(module, "__path__"):
+        module = import_module(f".{bench}.page", __package__)
+    page: Page = module.PAGE
     return page
 
 

@@ -12,6 +12,27 @@ LEVELS = 2
 """Levels of a result whose entries have a line each; what is deeper stands on its line."""
 
 
+class ResultFile:
+    """Writes a result as far as it is, so that an interrupted bench leaves its finished parts.
+
+    Args:
+        path: the file; `None` writes nothing.
+    """
+
+    def __init__(self, path: Path | None) -> None:
+        self.path = path
+
+    def __call__(self, result: dict[str, Any]) -> None:
+        """Write the result."""
+        if self.path is not None:
+            write_result(result, self.path)
+
+    @property
+    def runs(self) -> Path | None:
+        """Return where single runs are kept meanwhile, see `run.Journal`."""
+        return None if self.path is None else self.path.with_name(f"{self.path.name}.runs")
+
+
 def write_result(result: dict[str, Any], path: Path | str) -> None:
     """Write a result whole or not at all.
 

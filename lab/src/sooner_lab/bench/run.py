@@ -7,16 +7,24 @@ bench hands its parts to a `Recorder`, which writes the JSON after each of them.
 
 from __future__ import annotations
 
+import json
+import pickle
+import time
+from base64 import b64decode, b64encode
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, is_dataclass
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 import numpy as np
+import torch
 
 from sooner.engine.stats.run import EXACT, Stats
-from sooner.parity import Parity
+from sooner.errors import SoonerError
+from sooner.io import JsonLines
+from sooner.parity import Parity, compare
 from sooner.provenance import provenance
 
 Data = dict[str, Any]
@@ -39,6 +47,7 @@ class TimedRun:
         e2e_seconds: from the file to the finished text.
         decode_tokens: tokens that `decode_seconds` produced.
         stats: the engine's own counts; `None` for other libraries' arms.
+        first_token_seconds: from the prepared inputs to the first token, where it was noted.
     """
 
     tokens: list[list[int]]
@@ -46,6 +55,7 @@ class TimedRun:
     e2e_seconds: float
     decode_tokens: int
     stats: Stats | None = None
+    first_token_seconds: float | None = None
 
 
 @dataclass(frozen=True)
@@ -59,6 +69,10 @@ class Arm:
     run: Callable[[int], TimedRun]
     mode: str = EXACT
     warm_up: Callable[[], object] | None = None
+
+
+def no_warm_up() -> None:
+    """Do nothing: the arm warms up by itself, or others warm it up."""
 
 
 @dataclass
@@ -92,10 +106,62 @@ class ArmSamples:
         return sum(runs[0].decode_tokens for runs in self.samples)
 
     @property
+    def decode_speed(self) -> float:
+        """Tokens a second."""
+        return self.decode_tokens / self.decode_seconds
+
+    @property
     def stats(self) -> list[Stats]:
         return [
             sample.stats for runs in self.samples for sample in runs if sample.stats is not None
         ]
+
+
+class Journal:
+    """Finished runs of a bench, so that the same command goes on with one that was interrupted.
+
+    Each run is appended to a file as it ends. Runs of another bench (other models, inputs or
+    sizes) are not mixed with these.
+
+    Args:
+        path: the file; `None` keeps runs in memory alone.
+        identity: what every run depends on.
+
+    Raises:
+        SoonerError: the file belongs to another bench.
+    """
+
+    def __init__(self, path: Path | None = None, identity: Any = None) -> None:
+        self.runs: dict[tuple[str, int, int], TimedRun] = {}
+        self._file = None if path is None else JsonLines(path)
+        if self._file is not None:
+            head = {"bench": json.loads(json.dumps(identity, default=str))}
+            if not self._file.count:
+                self._file.add(head)
+            elif self._file.records[:1] != [head]:
+                raise SoonerError(
+                    f"'{path}' holds runs of another study; finish that one with its own options, "
+                    "or delete the file"
+                )
+            for line in self._file.records[1:]:
+                name, index, repeat = line["key"]
+                self.runs[name, index, repeat] = pickle.loads(b64decode(line["run"]))
+        self.resumed = len(self.runs)
+
+    def run(self, arm: Arm, index: int, repeat: int) -> TimedRun:
+        """Return the run of that key; run the arm where there is none."""
+        key = (arm.name, index, repeat)
+        if key not in self.runs:
+            self.runs[key] = arm.run(index)
+            if self._file is not None:
+                data = b64encode(pickle.dumps(self.runs[key])).decode()
+                self._file.add({"key": key, "run": data})
+        return self.runs[key]
+
+    def close(self) -> None:
+        """Remove the file once the result is written."""
+        if self._file is not None:
+            self._file.path.unlink(missing_ok=True)
 
 
 def measure(
@@ -103,23 +169,66 @@ def measure(
     inputs: int,
     repeats: int,
     progress: Progress = lambda _: None,
+    journal: Journal | None = None,
 ) -> list[ArmSamples]:
     """Run every arm on every input `repeats` times after one warm-up that is thrown away."""
+    journal = Journal() if journal is None else journal
     measured = [ArmSamples(arm, [[] for _ in range(inputs)]) for arm in arms]
-    for arm_samples in measured:
-        progress(f"warm-up: {arm_samples.arm.name}")
-        if arm_samples.arm.warm_up is None:
-            arm_samples.arm.run(0)
-        else:
-            arm_samples.arm.warm_up()
+    for arm in arms:
+        if (arm.name, inputs - 1, repeats - 1) not in journal.runs:
+            progress(f"warm-up: {arm.name}")
+            _ = arm.run(0) if arm.warm_up is None else arm.warm_up()
     for index in range(inputs):
         for repeat in range(repeats):
-            for arm_samples in measured:
-                progress(
-                    f"input {index + 1}/{inputs}, {repeat + 1}/{repeats}: {arm_samples.arm.name}"
-                )
-                arm_samples.samples[index].append(arm_samples.arm.run(index))
+            for each in measured:
+                progress(f"input {index + 1}/{inputs}, {repeat + 1}/{repeats}: {each.arm.name}")
+                each.samples[index].append(journal.run(each.arm, index, repeat))
     return measured
+
+
+def time_in_turns(
+    works: Mapping[str, Callable[[], Any]],
+    repeats: int,
+    device: torch.device,
+    progress: Progress = lambda _: None,
+) -> dict[str, list[float]]:
+    """Return seconds of each work, all in turns, the device synchronised before and after.
+
+    The first turn warms up and is thrown away.
+    """
+    times: dict[str, list[float]] = {name: [] for name in works}
+    for turn in range(repeats + 1):
+        for name, work in works.items():
+            progress(f"{turn}/{repeats}: {name}")
+            _synchronise(device)
+            start = time.perf_counter()
+            work()
+            _synchronise(device)
+            if turn:
+                times[name].append(time.perf_counter() - start)
+    return times
+
+
+def _synchronise(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def judge(
+    measured: Sequence[ArmSamples], reference: Callable[[int], tuple[list[int], list[Any]]]
+) -> None:
+    """Compare the tokens of every run with those of the reference, and note the parity.
+
+    Args:
+        measured: runs of one row.
+        reference: makes the tokens of an input, and the scores of each.
+    """
+    for index in range(len(measured[0].samples)):
+        tokens, scores = reference(index)
+        for arm in measured:
+            arm.parity += [
+                compare(tokens, sample.tokens[0], scores) for sample in arm.samples[index]
+            ]
 
 
 def row(arm: ArmSamples, plain: ArmSamples) -> Data:
@@ -128,16 +237,15 @@ def row(arm: ArmSamples, plain: ArmSamples) -> Data:
         "method": arm.arm.name,
         "mode": arm.arm.mode,
         "tokens": arm.tokens,
-        "parity": _verdict(arm.parity) if arm.arm.mode == EXACT else None,
+        "parity": verdict_of(arm.parity) if arm.arm.mode == EXACT else None,
         "divergences": [parity.as_dict() for parity in arm.parity if parity.divergence is not None],
     }
     if not arm.is_red:
-        seconds = arm.decode_seconds
         result |= {
-            "decode_seconds": seconds,
+            "decode_seconds": arm.decode_seconds,
             "e2e_seconds": arm.e2e_seconds,
-            "tokens_per_second": arm.decode_tokens / seconds,
-            "decode_speedup": _speed(arm) / _speed(plain),
+            "tokens_per_second": arm.decode_speed,
+            "decode_speedup": arm.decode_speed / plain.decode_speed,
         }
         if arm.tokens == plain.tokens:  # a lossy text that ends early is no faster for it
             result["e2e_speedup"] = plain.e2e_seconds / arm.e2e_seconds
@@ -146,11 +254,7 @@ def row(arm: ArmSamples, plain: ArmSamples) -> Data:
     return result
 
 
-def _speed(arm: ArmSamples) -> float:
-    return arm.decode_tokens / arm.decode_seconds
-
-
-def _verdict(parity: list[Parity]) -> str | None:
+def verdict_of(parity: Sequence[Parity]) -> str | None:
     """The worst verdict over the inputs."""
     order = ("bug", "tie", "identical")
     verdicts = {entry.verdict for entry in parity}
@@ -180,7 +284,7 @@ def engine_figures(arm: ArmSamples, plain: ArmSamples) -> Data:
         "notes": sorted({note for each in stats for note in each.notes})[:8],
     }
     if theory and not arm.is_red:
-        figures["share_of_theory"] = _speed(arm) / _speed(plain) / theory
+        figures["share_of_theory"] = arm.decode_speed / plain.decode_speed / theory
     return figures
 
 
@@ -307,10 +411,27 @@ class Recorder:
         values = asdict(settings) if is_dataclass(settings) else dict(settings)  # type: ignore[arg-type]
         self.result: Data = {"bench": bench, **about, "settings": _plain(values)}
 
-    def origin(self, device: Any, dtype: Any, seed: int) -> None:
+    def origin(self, device: Any, dtype: Any, seed: int, draft_threads: int = 0) -> None:
         """Say where, in which dtype and from which seed the parts are measured."""
         name = str(dtype).removeprefix("torch.")
-        self.result["provenance"] = provenance(str(device), name, seed)
+        self.result["provenance"] = provenance(str(device), name, seed, draft_threads)
+
+    def go_on(self, before: Data | None, parts: Collection[str]) -> None:
+        """Take over parts of an earlier result, which this run does not measure anew.
+
+        Raises:
+            SoonerError: the result is of another model.
+        """
+        if before is None:
+            return
+        if before.get("model") != self.result.get("model"):
+            raise SoonerError(
+                f"the result to add to is of '{before.get('model')}'; write another file"
+            )
+        known = {name: before[name] for name in parts if name in before}
+        self.result |= known
+        if known:
+            self.result["kept"] = earlier_runs(before, sorted(known))
 
     def add(self, **parts: Any) -> Data:
         """Take parts in, judge the goals and write the JSON."""

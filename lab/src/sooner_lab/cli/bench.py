@@ -7,29 +7,28 @@ from typing import Annotated
 
 import typer
 
-from sooner.cli import options
 from sooner.errors import SoonerError
 
-from .bench_parts import (
-    SEED,
-    Arms,
-    ClipSeed,
-    Dataset,
-    Json,
-    MaxNewTokens,
-    MinSeconds,
-    NumDraftTokens,
-    Prune,
-    Repeats,
-    Retention,
-    Videos,
-    count,
-    exit_on_bugs,
-    full_clips,
-    run_bench,
-    some_of,
-    videos,
+from .bench_command import Bench
+
+BENCHES = (
+    Bench("caption", "caption_settings:CaptionBenchSettings", "caption:run"),
+    Bench("drafters", "caption_settings:DrafterBenchSettings", "drafters:run", 1),
+    Bench("papers", "papers.settings:PapersSettings", "papers.run:run", 8),
+    Bench("parallel", "caption_settings:ParallelBenchSettings", "parallel.run:run", 1),
+    Bench("act", "act.settings:ActSettings", "act.run:run"),
+    Bench("parse", "parse.settings:ParseBenchSettings", "parse.run:run", adds=True),
+    Bench("prefill", "prefill.settings:PrefillSettings", "prefill.run:run"),
+    Bench("serve", "serve.settings:ServeBenchSettings", "serve.run:run"),
+    Bench("imagine", "imagine.settings:ImagineBenchSettings", "imagine.run:run", 1, adds=True),
+    Bench(
+        "replay", "replay.settings:ReplaySettings", "replay.run:run", 1, faults="replay.page:faults"
+    ),
+    Bench("scale", "scale.settings:ScaleBenchSettings", "scale.run:run", 1, adds=True),
+    Bench("soak", "soak.settings:SoakSettings", "soak.run:run"),
+    Bench("step", "step.settings:StepSettings", "step.run:run"),
 )
+"""Benches whose commands are made of their settings."""
 
 group = typer.Typer(
     no_args_is_help=True, help="Measure methods against each other and against peers."
@@ -38,91 +37,12 @@ group = typer.Typer(
 
 def register(app: typer.Typer) -> None:
     """Add the subcommands."""
-    from .bench_act import act
-    from .bench_drafters import drafters
     from .bench_gpu import gpu
-    from .bench_imagine import imagine
-    from .bench_papers import papers
-    from .bench_parallel import parallel
-    from .bench_parse import parse
-    from .bench_prefill import prefill
-    from .bench_replay import replay
-    from .bench_scale import scale
-    from .bench_serve import serve
-    from .bench_soak import soak
-    from .bench_step import step
 
-    group.command()(act)
-    group.command()(drafters)
+    for bench in BENCHES:
+        group.command(bench.name)(bench.command())
     group.command()(gpu)
-    group.command()(imagine)
-    group.command()(papers)
-    group.command()(parallel)
-    group.command()(parse)
-    group.command()(prefill)
-    group.command()(replay)
-    group.command()(scale)
-    group.command()(serve)
-    group.command()(soak)
-    group.command()(step)
     app.add_typer(group, name="bench")
-
-
-@group.command()
-def caption(
-    files: Videos = None,
-    model: options.Model = None,
-    draft: options.Draft = None,
-    arms: Arms = None,
-    dataset: Dataset = None,
-    min_seconds: MinSeconds = None,
-    clips: Annotated[int, count("Held-out clips to render, or samples to take.")] = 4,
-    frames: options.Frames = None,
-    repeats: Repeats = 3,
-    full: Annotated[bool, typer.Option("--full", help="12 clips (50 samples), 5 repeats.")] = False,
-    max_new_tokens: MaxNewTokens = 256,
-    num_draft_tokens: NumDraftTokens = 5,
-    prune: Prune = None,
-    retention: Retention = 0.1,
-    batch: Annotated[int, typer.Option(metavar="N", help="Rows of the batch; 0: none.")] = 8,
-    memory: Annotated[bool, typer.Option(help="Measure peak memory too.")] = True,
-    device: options.Device = "auto",
-    dtype: options.Dtype = "auto",
-    threads: options.Threads = None,
-    seed: ClipSeed = SEED,
-    json: Json = None,
-    debug: options.Debug = False,
-) -> None:
-    """Time plain decoding, HF's peers and our methods on the same clips, in one run.
-
-    Exits with 1 when an exact arm differs from plain decoding by more than a tie.
-    """
-    from ..bench.caption import run
-    from ..bench.caption_settings import ARMS, KNOWN, BenchSettings
-
-    settings = BenchSettings(
-        model=model,
-        draft=draft,
-        arms=ARMS if arms is None else some_of("arm", arms, KNOWN, "plain"),
-        files=tuple(videos(files, dataset)),
-        dataset=dataset,
-        min_seconds=min_seconds,
-        clips=full_clips(dataset) if full else clips,
-        frames=frames,
-        repeats=5 if full else repeats,
-        max_new_tokens=max_new_tokens,
-        num_draft_tokens=num_draft_tokens,
-        prune=prune,
-        retention=retention,
-        batch=batch,
-        memory=memory,
-        device=device,
-        dtype=dtype,
-        threads=threads,
-        seed=seed,
-    )
-    result = run_bench(run, settings, json, debug)
-    exit_on_bugs(arm for arm in result["arms"] if arm["mode"] == "exact")
 
 
 @group.command()

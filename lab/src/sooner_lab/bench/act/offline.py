@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 
 from sooner.models.openvla.statistics import decode_actions
-from sooner.parity import compare, reference_run
+from sooner.parity import reference_run
 from sooner.tasks.act.observation import Observation
 
 from ..hf_arms import run as hf_run
-from ..run import Arm, ArmSamples, TimedRun, measure, row
+from ..run import Arm, ArmSamples, TimedRun, judge, measure, row
 from .arms import ActContender, Positions
 from .observations import Recorded
 from .settings import ActSettings
@@ -40,8 +40,7 @@ class Offline:
         arms = [Arm(arm.name, self._runner(arm), arm.mode) for arm in self.contenders]
         measured = measure(arms, len(self.recorded), settings.repeats, progress)
         progress("parity")
-        for index in range(len(self.recorded)):
-            self._judge(measured, index)
+        judge(measured, self._reference)
         return [
             self._row(contender, arm, measured[0])
             for contender, arm in zip(self.contenders, measured, strict=True)
@@ -76,16 +75,13 @@ class Offline:
         key = self.policy.key_of(self.recorded[index].seen)
         return self.policy.horizon * self.policy.statistics[key].dims
 
-    def _judge(self, measured: list[ArmSamples], index: int) -> None:
-        """Parity of the exact arms with HF's own incremental `generate`."""
-        inputs = self._inputs(self.recorded[index].seen)
+    def _reference(self, index: int) -> tuple[list[int], list[Any]]:
+        """Return the tokens of HF's own incremental `generate`, and their scores."""
+        inputs, count = self._inputs(self.recorded[index].seen), self._tokens(index)
         tokens, scores = reference_run(
-            self.policy.model, inputs, max_new_tokens=self._tokens(index), eos_token_id=None
+            self.policy.model, inputs, max_new_tokens=count, eos_token_id=None
         )
-        for arm in measured:
-            arm.parity += [
-                compare(tokens[0], sample.tokens[0], scores[0]) for sample in arm.samples[index]
-            ]
+        return tokens[0], scores[0]
 
     def _row(self, contender: ActContender, arm: ArmSamples, plain: ArmSamples) -> dict[str, Any]:
         figures = row(arm, plain) | {"tolerance": contender.tolerance, "env": None}

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from ..cores import split_sentence
 from ..declared import Data
 from ..plots import Figure, Panel
 from ..render import Page, ReportTable, Table, cell
@@ -81,33 +80,6 @@ def _means(seen: dict[int, float], maximum: int) -> list[str]:
     return [cell(seen.get(place), "{:.2f}") for place in range(maximum + 1)]
 
 
-def _distance(result: Data) -> list[ReportTable]:
-    distance = result.get("distance")
-    if not distance:
-        return []
-    rows = [
-        [row["method"], f"{row['same']:.0%}"]
-        + [
-            f"{mean:.2g} / {largest:.2g}"
-            for mean, largest in zip(row["mean"], row["max"], strict=True)
-        ]
-        for row in distance["arms"]
-    ]
-    remark = (
-        "Mean and largest distance from plain decoding's action, in the action's own units, over "
-        f"{distance['observations']} observations of {result['horizon']} steps each."
-    )
-    names = distance["names"] or range(len(rows[0]) - 2 if rows else 0)
-    heads = ["arm", "same number", *map(str, names)]
-    return [ReportTable("Distance from the exact action", heads, rows, remark)]
-
-
-def _clients(result: Data) -> str:
-    row = result["clients"][0]
-    where = split_sentence(row["server_cores"], row["client_cores"])
-    return f"{where}. Requests a second are the median round's."
-
-
 def _points(result: Data) -> list[Data]:
     """Acceptance length by tolerance and task."""
     arms = [
@@ -163,7 +135,6 @@ PAGE = Page(
             "the neighbours that a tolerance would let pass, so it adds little to them; to a chain "
             "it adds most.",
         ),
-        _distance,
         Table(
             "Closed loops (figure 4)",
             "loops",
@@ -176,28 +147,6 @@ PAGE = Page(
                 ("mean_acceptance_length", "acceptance length", "{:.2f}"),
             ),
             "`strict` takes the actions of `plain`, so its episodes are the same.",
-        ),
-        Table(
-            "A server under clients",
-            "clients",
-            (
-                ("method", "method", "{}"), ("clients", "clients", "{}"),
-                ("requests", "requests", "{}"), ("lost", "lost", "{}"),
-                ("requests_per_second", "requests/s", "{:.1f}"),
-                ("times_one", "times one client", "{:.2f}×"), ("p50_ms", "p50 ms", "{:.1f}"),
-                ("p95_ms", "p95 ms", "{:.1f}"), ("p99_ms", "p99 ms", "{:.1f}"),
-                ("direct_ms", "without a server, ms", "{:.1f}"),
-            ),
-            _clients,
-        ),
-        Table(
-            "Quantised weights (tables 5, 6)",
-            "weights",
-            (
-                ("weights", "weights", "{}"), ("plain_speed", "plain against fp", "{:.2f}×"),
-                ("speedup", "relaxed against its own plain", "{:.2f}×"),
-                ("same_action", "same number as fp", "{:.0%}"), ("note", "", "{}"),
-            ),
         ),
     ),
     (

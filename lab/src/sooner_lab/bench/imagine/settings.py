@@ -18,7 +18,10 @@ met by the best of many windows."""
 
 @dataclass(frozen=True)
 class ImagineBenchSettings:
-    """What is measured.
+    """Time plain decoding, HF, SJD, coupled draws and GSD alike, and study their drafts.
+
+    The JSON grows part by part, so that an interrupted run keeps what it has measured. Exits
+    with 1 when greedy decoding differs from the model's own by more than a tie.
 
     Attributes:
         kind: image, video or both.

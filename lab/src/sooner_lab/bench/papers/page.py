@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from ..render import Page, ReportTable, cell, table_lines
-from .links.kinds import REGIMES
 from .paper_rows import NONE, ORDER, SIDE_BY_SIDE, items
-from .quantities import QUANTITIES
+from .quantities import QUANTITIES, REGIMES
 from .tables import NOTHING
 
 Figures = dict[str, Any]

@@ -11,22 +11,9 @@ from typing import Any
 from sooner.errors import SoonerError
 
 from ..readme import value_at
-from .links import LINKS
-from .links.kinds import (
-    ANALYTIC,
-    DIRTY,
-    NO_FIGURE,
-    NOT_YET,
-    REASONS,
-    REGIMES,
-    Comparison,
-    Key,
-    Links,
-    Reason,
-)
-from .quantities import QUANTITIES
+from .quantities import ANALYTIC, DIRTY, NO_FIGURE, NOT_YET, QUANTITIES, REASONS, REGIMES
 from .results import Results
-from .tables import Paper, PaperItem, papers
+from .tables import Comparison, Key, Paper, PaperItem, Reason, papers
 
 Figures = dict[str, Any]
 SIDE_BY_SIDE, ORDER, NONE = "beside", "order", "none"
@@ -38,10 +25,10 @@ OTHER_SCALE = "of another machine or other data"
 
 def compare_papers(results: Results) -> list[Figures]:
     """Every paper with its rows and the comparisons of its columns."""
-    return [hold(paper, LINKS[paper.slug], results) for paper in papers()]
+    return [hold(paper, results) for paper in papers()]
 
 
-def hold(paper: Paper, links: Links, results: Results) -> Figures:
+def hold(paper: Paper, results: Results) -> Figures:
     """A paper's rows and comparisons.
 
     Raises:
@@ -49,9 +36,9 @@ def hold(paper: Paper, links: Links, results: Results) -> Figures:
             has neither a figure of ours nor a reason.
     """
     items = {entry.name: entry for entry in paper.items}
-    compared = [_compare(items[link.item], link, results) for link in links.comparisons]
+    compared = [_compare(items[link.item], link, results) for link in paper.comparisons]
     rows = [
-        _row(item, row.group, row.name, row.figures, compared, links)
+        _row(item, row.group, row.name, row.figures, compared, paper)
         for item in paper.items
         for row in item.rows
     ]
@@ -117,18 +104,17 @@ def _compare(item: PaperItem, link: Comparison, results: Results) -> Figures:
     }
 
 
-def figure(results: Results, name: str, key: str | Key) -> tuple[float | None, Reason | None]:
+def figure(results: Results, name: str, key: Key) -> tuple[float | None, Reason | None]:
     """Our figure at a key, or why there is none.
 
     Args:
         name: of the result.
     """
-    parsed = Key(key) if isinstance(key, str) else key
     result = results.get(name)
     if result is None:
         return None, Reason(NOT_YET, f"{name}.json is not there")
     values = []
-    for path in filter(None, (parsed.key, parsed.minus)):
+    for path in filter(None, (key.key, key.minus)):
         if not results.is_clean(name, path):
             return None, Reason(DIRTY, f"{name}.json")
         try:
@@ -138,7 +124,7 @@ def figure(results: Results, name: str, key: str | Key) -> tuple[float | None, R
         if not isinstance(value, int | float):
             return None, Reason(NO_FIGURE, f"{path} of {name}.json")
         values.append(value)
-    return (values[0] - sum(values[1:]) + parsed.plus) * parsed.times, None
+    return (values[0] - sum(values[1:]) + key.plus) * key.times, None
 
 
 def order(rows: Sequence[tuple[str, float | None, float | None]]) -> Figures:
@@ -174,7 +160,7 @@ def _row(
     name: str,
     printed: Mapping[str, float | None],
     compared: Sequence[Figures],
-    links: Links,
+    paper: Paper,
 ) -> Figures:
     """A row: the paper's figures, ours, or the reason why there are none."""
     ours, reasons, status = [], [], NONE
@@ -200,17 +186,17 @@ def _row(
                 status = ORDER
     reason = None
     if not ours:
-        reason = reasons[0] if reasons else _reason(links, item.name, group, name)
+        reason = reasons[0] if reasons else _reason(paper, item.name, group, name)
     return {
         "item": item.name, "group": group, "row": name, "paper": dict(printed),
         "status": status, "ours": ours, "reason": reason,
     }  # fmt: skip
 
 
-def _reason(links: Links, item: str, group: str, name: str) -> dict[str, str]:
+def _reason(paper: Paper, item: str, group: str, name: str) -> dict[str, str]:
     """The reason that a row without a link has."""
     place = " / ".join(filter(None, (item, group, name)))
-    reason = links.reason(item, group, name)
+    reason = paper.reason(item, group, name)
     if reason is None:
         raise SoonerError(f"{place} has neither a figure nor a reason; add one to its links")
     if reason.kind not in REASONS:

@@ -1,4 +1,7 @@
-"""What figures are figures of: only figures of one quantity stand beside each other."""
+"""What figures are figures of, how ours come about, and why there is none.
+
+Only figures of one quantity stand beside each other.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,7 @@ class Quantity:
     """What is counted.
 
     Attributes:
-        told: in words.
+        report: in words.
         form: how a figure of it is written.
         of_its_run: a ratio or a count that another machine or data set does not rescale.
     """
@@ -46,3 +49,23 @@ QUANTITIES: dict[str, Quantity] = {
     "success": Quantity("episodes that succeed, of 100", "{:.0f}%", of_its_run=False),
     "frames": Quantity("frames", "{:.0f}", of_its_run=False),
 }
+
+ANALYTIC = "analytic"
+REGIMES = {
+    "trained": "models trained here, all of the method at work, on two CPU cores",
+    "replay": "real decoders, drafts and clocks; a script says which tokens the target wants",
+    "planted": "one layer on states made with the structure that is looked for",
+    ANALYTIC: "calculated from the paper's own step times and run lengths: a test of our model of "
+    "the pipeline, not of our speed",
+    "gpu": "kernels and models on a GPU",
+}
+"""How our figures come about."""
+
+NOT_YET = "not measured yet"
+DIRTY = "not of a clean revision"
+NO_FIGURE = "no figure at the key"
+REASONS = (
+    "needs a GPU", "needs the published checkpoints", NOT_YET, "not comparable",
+    "repeats another table", DIRTY, NO_FIGURE,
+)  # fmt: skip
+"""Why a row has no figure of ours."""

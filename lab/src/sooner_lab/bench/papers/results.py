@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from functools import cached_property
 from pathlib import Path
@@ -13,8 +13,7 @@ from typing import Any
 from sooner.errors import SoonerError
 
 from ...theory import reproduce, tables
-from ..parallel.summary import lossy_rows
-from .rates import aal, rows_of, speedup
+from ..parallel.run import lossy_rows
 
 Figures = dict[str, Any]
 THEORY = "theory"
@@ -115,30 +114,50 @@ def _parallel(result: Mapping[str, Any]) -> Figures:
 
 
 def _documents(result: Mapping[str, Any]) -> Figures:
-    """Rates of each arm on all pages, by priced forwards (`rates`) and by this CPU's clock on
-    pages that were timed (`clocked`, drafts included; pruned arms over the pruned plain one), and
-    the quality of drafts and of stage 1."""
-    seed = result["settings"]["seed"]
-    readings = rows_of(result["readings"], part="counts", drafter="ocr")
-    plain = rows_of(readings, method="plain")
-    rates = []
-    for method in dict.fromkeys(key["method"] for key in readings):
-        arm_rows = rows_of(readings, method=method)
-        clocks = ("decode", "e2e")
-        speeds = {key: speedup(arm_rows, plain, f"priced_{key}", seed)["value"] for key in clocks}
-        rates.append({"method": method, "aal": aal(arm_rows, seed)["value"], **speeds})
-    timed, clocked = rows_of(result["readings"], part="clocks", drafter="ocr"), []
-    for method in dict.fromkeys(key["method"] for key in timed):
-        base = rows_of(timed, method="plain-pruned" if method.endswith("pruned") else "plain")
-        arm_rows = rows_of(timed, method=method)
-        speeds = {
-            key: speedup(arm_rows, base, f"cpu_{key}", seed, drafter=True)["value"]
-            for key in ("decode", "e2e")
-        }
-        clocked.append({"method": method, "aal": aal(arm_rows, seed)["value"], **speeds})
-    both = rows_of(readings, method="hsd")
+    """Return rates of each arm on all pages, by priced forwards (`rates`) and by this CPU's clock
+    on pages that were timed (`clocked`, drafts included; pruned arms over the pruned plain one),
+    and the quality of drafts and of stage 1."""
+    by_ocr = [row for row in result["readings"] if row["drafter"] == "ocr"]
+    counted, timed = (
+        [row for row in by_ocr if row["part"] == part] for part in ("counts", "clocks")
+    )
+    both = [row for row in counted if row["method"] == "hsd"]
     quality = {"draft": _mean(both, "draft_quality"), "stage 1": _mean(both, "stage_quality")}
-    return {"rates": rates, "clocked": clocked, "quality": quality}
+    clocked = _rates(timed, "cpu_", has_drafter=True)
+    return {"rates": _rates(counted, "priced_"), "clocked": clocked, "quality": quality}
+
+
+def _rates(readings: Sequence[Figures], clock: str, has_drafter: bool = False) -> list[Figures]:
+    """Return, for each arm, accepted draft tokens a verification step (`aal`, eq. 14 of HSD) and
+    tokens a second over plain decoding's on the same pages.
+
+    Args:
+        readings: an arm on a page each.
+        clock: before `decode` and `e2e` in the names of seconds; clocks are never mixed.
+        has_drafter: whether the drafter's seconds are added, for clocks that do not hold them.
+    """
+    by_arm: dict[str, dict[str, Figures]] = {}
+    for reading in readings:
+        by_arm.setdefault(reading["method"], {})[reading["page"]] = reading
+    rows = []
+    for method, pages in by_arm.items():
+        plain = by_arm["plain-pruned" if method.endswith("pruned") else "plain"]
+        pairs = [(page, plain[name]) for name, page in pages.items() if name in plain]
+        steps = sum(page["steps"] for page in pages.values())
+        row = {"method": method}
+        row["aal"] = sum(page["accepted"] for page in pages.values()) / max(steps, 1)
+        for key in ("decode", "e2e"):
+            ours, base = (
+                sum(pair[side]["tokens"] for pair in pairs)
+                / sum(
+                    pair[side][clock + key] + has_drafter * pair[side]["draft_seconds"]
+                    for pair in pairs
+                )
+                for side in (0, 1)
+            )
+            row[key] = ours / base
+        rows.append(row)
+    return rows
 
 
 def _mean(rows: list[Figures], name: str) -> float | None:

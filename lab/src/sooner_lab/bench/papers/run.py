@@ -2,31 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
-
 from sooner.errors import SoonerError
-from sooner.provenance import provenance
 
+from ..run import Data, Keep, Progress, Recorder
 from .paper_rows import compare_papers, summary
 from .results import Results
+from .settings import PapersSettings
 
 
-@dataclass(frozen=True)
-class PapersSettings:
-    """Settings.
-
-    Attributes:
-        results: folder of the results' JSONs.
-    """
-
-    results: Path
-
-
-def run(settings: PapersSettings, progress: Callable[[str], None]) -> dict[str, Any]:
-    """Every row of the papers with ours; nothing is measured.
+def run(settings: PapersSettings, progress: Progress = print, keep: Keep | None = None) -> Data:
+    """Return every row of the papers with ours; nothing is measured.
 
     Raises:
         SoonerError: the folder is none, or holds a JSON that is no result.
@@ -37,12 +22,7 @@ def run(settings: PapersSettings, progress: Callable[[str], None]) -> dict[str, 
         )
     progress("reading the results")
     results = Results(settings.results)
-    all_papers = compare_papers(results)
-    return {
-        "bench": "papers",
-        "settings": {"results": settings.results.name},
-        "summary": summary(all_papers),
-        "results": results.origins(),
-        "papers": all_papers,
-        "provenance": provenance("cpu", "float64", 0),
-    }
+    rows = compare_papers(results)
+    recorder = Recorder("papers", {"results": settings.results.name}, keep=keep)
+    recorder.origin("cpu", "float64", 0)
+    return recorder.add(summary=summary(rows), results=results.origins(), papers=rows)

@@ -1,9 +1,9 @@
-"""The papers' tables and figures, as they print them."""
+"""The papers' tables and figures as they print them, and the figures of ours beside them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from importlib.resources import files
 from typing import Any
@@ -101,20 +101,117 @@ class PaperItem:
 
 
 @dataclass(frozen=True)
+class Key:
+    """Where a figure of ours stands, and what makes it the paper's quantity and unit.
+
+    Attributes:
+        key: in the result, see `readme.value_at`.
+        minus: another key, whose figure is taken off.
+        plus, times: added, then multiplied by.
+    """
+
+    key: str
+    minus: str = ""
+    plus: float = 0.0
+    times: float = 1.0
+
+    def __str__(self) -> str:
+        text = f"{self.key} - {self.minus}" if self.minus else self.key
+        text += f" {self.plus:+g}" if self.plus else ""
+        return f"({text}) * {self.times:.6g}" if self.times != 1 else text
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Rows of one column held against ours.
+
+    Attributes:
+        item, group, column: of the paper.
+        quantity: what ours counts; has to be what the column counts.
+        result: the file in the folder of results, without `.json`; `theory` is calculated.
+        regime: a key of `REGIMES`.
+        how: on what, in a few words; `{KEY}` is the figure there.
+        arms: row of the paper -> our key.
+        only_order: why the figures are not put beside each other, but their order is judged.
+        why: why the order fails, if it does.
+    """
+
+    item: str
+    group: str
+    column: str
+    quantity: str
+    result: str
+    regime: str
+    how: str
+    arms: Mapping[str, Key]
+    only_order: str = ""
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Reason:
+    """Why rows have no figure of ours: one of `REASONS`, and a few words."""
+
+    kind: str
+    report: str
+
+
+@dataclass(frozen=True)
 class Paper:
-    """A paper: its name, the name of its file, and all its tables and figures."""
+    """A paper with all its tables and figures, and what links them to ours.
+
+    Attributes:
+        name: of the paper.
+        slug: name of its file.
+        items: tables and figures.
+        comparisons: in the page's order.
+        reasons: why rows have no figure of ours, by item, `item / group` or `item / group / row`;
+            the longest counts.
+    """
 
     name: str
     slug: str
     items: tuple[PaperItem, ...]
+    comparisons: tuple[Comparison, ...] = ()
+    reasons: Mapping[str, Reason] = field(default_factory=dict)
+
+    def reason(self, item: str, group: str, row: str) -> Reason | None:
+        """Return why a row has no figure."""
+        places = (f"{item} / {group} / {row}", f"{item} / {group}", item)
+        return next((self.reasons[place] for place in places if place in self.reasons), None)
 
 
 def papers() -> Iterator[Paper]:
-    """All of them."""
+    """Yield all of them."""
     for slug in PAPERS:
         path = files(__package__) / "data" / f"{slug}.json"
         data = json.loads(path.read_text(encoding="utf-8"))
-        yield Paper(data["paper"], slug, tuple(_item(item) for item in data["items"]))
+        yield Paper(
+            data["paper"],
+            slug,
+            tuple(_item(item) for item in data["items"]),
+            tuple(each for entry in data["comparisons"] for each in _comparisons(entry)),
+            {place: Reason(*reason) for place, reason in data["reasons"].items()},
+        )
+
+
+def _comparisons(data: dict[str, Any]) -> Iterator[Comparison]:
+    """Yield the comparisons of an entry, one for each of its columns.
+
+    Its `key` is that of every row, in which `{}` stands for the row's own part, and `{column}` for
+    the column; behind ` - ` it names what is taken off.
+    """
+    fields = ("item", "quantity", "result", "regime", "how")
+    for column in data.get("columns") or [data["column"]]:
+        arms = {}
+        for row, part in data["rows"].items():
+            key = data["key"].replace("{column}", column).replace("{}", part)
+            figure, _, minus = key.partition(" - ")
+            arms[row] = Key(figure, minus, data.get("plus", 0.0), data.get("times", 1.0))
+        yield Comparison(
+            **{name: data[name] for name in fields}, group=data.get("group", ""), column=column,
+            arms=arms, only_order=data.get("only_order", ""), why=data.get("why", ""),
+        )  # fmt: skip
 
 
 def _item(data: dict[str, Any]) -> PaperItem:

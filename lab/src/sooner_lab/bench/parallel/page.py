@@ -7,8 +7,7 @@ from typing import Any
 from ..declared import Data, times
 from ..plots import Figure, Panel
 from ..render import Columns, Page, ReportTable, Table, cell, pivot
-from .contenders import FORKED, OURS
-from .summary import lossy_rows
+from .run import OURS, lossy_rows
 
 METHODS: Columns = (
     ("method", "method", "{}"), ("accepted_run_length", "M", "{:.2f}"),
@@ -35,13 +34,6 @@ RATIOS: Columns = (
     ("acceptance_rate", "τ", "{:.2f}"), ("decode_speedup", "speed-up", "{:.2f}×"),
     ("simulated_speedup", "simulated", "{:.2f}×"), ("parity", "parity", "{}"),
 )  # fmt: skip
-OVERLAP = {
-    "launch": "before both", "vision": "target: vision", "prefill": "target: prefill",
-    "verify": "target: verifying", "waiting": "target: waiting for drafts", "rest": "target: rest",
-    "draft_vision": "draft: vision", "draft_prefill": "draft: prefill",
-    "draft_hidden": "of both hidden under the target's", "draft_exposed": "of both exposed",
-    "draft_seconds": "draft: drafting",
-}  # fmt: skip
 
 
 def _exact(result: Data) -> list[Data]:
@@ -109,57 +101,20 @@ def _phases(result: Data) -> list[ReportTable]:
         for name in arms[names[0]]["seconds"]
     ]
     rows.append(["total", *(f"{sum(arms[each]['seconds'].values()):.3f}" for each in names)])
-    memory = result.get("memory") or {}
-    if memory:
-        peaks = [f"{memory[each] / 2**20:.0f}" if each in memory else "–" for each in names]
-        rows.append(["peak memory, MiB", *peaks])
     remark = (
         "Seconds a clip. The draft of `parallel` prefills and drafts beside the target, so its "
         "time is no part of the total; its *draft* is what the target spends between its forwards."
     )
-    return [ReportTable("Latency and memory (table 6)", ["operation", *names], rows, remark)]
-
-
-def _overlap(result: Data) -> list[Data]:
-    """Means over clips of what both sides did in watched runs."""
-    runs = [run["phases"] for run in result.get("timeline", [])]
-    return [
-        {"phase": name, "ms": 1e3 * sum(run[key] for run in runs) / len(runs)}
-        for key, name in OVERLAP.items()
-        if runs and all(key in run for run in runs)
-    ]
+    return [ReportTable("Latency (table 6)", ["operation", *names], rows, remark)]
 
 
 def _about(result: Data) -> list[str]:
     prompt = result["prompt_tokens"]
-    lines = [
+    return [
         "",
         f"{result['model']}: {result['clips']} clips, {result['repeats']} run(s) of each arm on "
         f"each; {prompt['all']} prompt tokens, {prompt['visual']} of them visual.",
-        *sentences(result),
     ]
-    if not result["complete"]:
-        lines += ["", "**Interrupted**: the same command goes on with it."]
-    return lines
-
-
-def sentences(result: Data) -> list[str]:
-    """Say in words what table 1 has of `parallel`; nothing where an arm was not measured."""
-    arms = {arm["method"]: arm for arm in result["arms"]}
-    ours, forked = arms.get(OURS, {}), arms.get(FORKED, {})
-    keys = ("decode_speedup", "over_speculative", "over_speculative_auto", "first_token_ratio")
-    if any(ours.get(key) is None for key in keys):
-        return []
-    plain, fixed, chosen, first = (f"{ours[key]:.2f}" for key in keys)
-    text = (
-        f"`parallel` decodes {plain} times as fast as plain decoding, {fixed} times as fast as "
-        f"vanilla speculation with a window of 5, and {chosen} times as fast as vanilla "
-        f"speculation that chooses its window. The first token takes {first} times plain "
-        "decoding's time with a draft process that stands"
-    )
-    if forked.get("first_token_ratio") is not None:
-        text += f", {forked['first_token_ratio']:.2f} times with one that is forked for the run"
-    return ["", f"{text}."]
 
 
 def _fast(result: Data) -> list[Data]:
@@ -208,12 +163,6 @@ PAGE = Page(
         ),
         _criteria,
         _phases,
-        Table(
-            "What overlaps",
-            _overlap,
-            (("phase", "phase", "{}"), ("ms", "ms", "{:.1f}")),
-            "One run a clip with both models watched by hooks, the worker forked anew.",
-        ),
     ),
     (
         Figure(

@@ -3,51 +3,51 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 
 from sooner.documents import PageDraft
 from sooner.engine.stats.run import EXACT, RELAXED, Stats
+from sooner.generation import Generation
 from sooner.methods import Autoregressive, Method, PromptLookup, Speculative
+from sooner.parity import Parity, compare, end_ids, reference_run, until_end
 from sooner.tasks.loading import ModelPair, load, pick_device, pick_dtype
-from sooner.tasks.parse import PageParser, ParseSettings, load_parser
+from sooner.tasks.parse import PageParser, ParseSettings, decoding, load_parser
 from sooner.tasks.parse.decoding import RunawayWatch, decode_rows
 from sooner.tasks.parse.model_inputs import picture_inputs, room_for
 from sooner.tasks.parse.result import LENGTH, REPETITION
 
 from ..hf_arms import run as hf_run
-from .listening import listening
-from .settings import RELAXED as TAU
+from ..run import TimedRun
 from .settings import ParseBenchSettings
 from .sheets import Sheet
 
 LOOKUP = 10
 """Draft tokens of prompt lookup, HF's and ours."""
+TAU = 0.75
+"""Tolerance of the relaxed arms, the paper's tau."""
 
 
 @dataclass(frozen=True)
-class Spoken:
+class PageRun(TimedRun):
     """The output of an arm for a page.
+
+    Its `tokens` are one row without the id that ends it, and none where a runaway was stopped. Its
+    `decode_seconds` are those in decoding loops, of stage 1 too; `e2e_seconds` go from the picture
+    to Markdown, without the drafter; `stats` are of the pass over the page.
 
     Attributes:
         text: to the letter.
-        tokens: without the id that ends it; `None` where a runaway was stopped.
         truncated: why it did not come to an end.
-        decode_seconds: in decoding loops, those of stage 1 included.
-        e2e_seconds: from the picture to Markdown, without the drafter.
-        stats: of the pass over the page.
         regions: of stage 1, a batch each.
         forwards: passes through the target, all stages.
     """
 
-    text: str
-    tokens: list[int] | None
-    truncated: str | None
-    decode_seconds: float
-    e2e_seconds: float
-    stats: Stats | None = None
-    regions: list[Stats] = field(default_factory=list)
+    text: str = ""
+    truncated: str | None = None
+    regions: tuple[Stats, ...] = ()
     forwards: int | None = None
 
     @property
@@ -65,34 +65,28 @@ class Spoken:
         within = sum(region.decode_seconds for region in self.regions)
         return max(self.stats.seconds["draft_prefill"] - within, 0.0)
 
-    def same_as(self, other: Spoken) -> bool:
-        """Whether both said the same ids; of a runaway, the same text."""
-        if self.tokens is None or other.tokens is None:
+    def is_same(self, other: PageRun) -> bool:
+        """Whether both have the same ids; of a runaway, the same text."""
+        if not self.tokens or not other.tokens:
             return self.text == other.text
         return self.tokens == other.tokens
 
 
-SheetParser = Callable[[Sheet, PageDraft | None], Spoken]
+Reader = Callable[[Sheet, PageDraft | None], PageRun]
+"""Reads a page, given a draft."""
 
 
-@dataclass(frozen=True)
-class ParseContender:
-    """One arm.
-
-    Attributes:
-        name: of `settings.ARMS`, mostly.
-        parse: parses a page.
-        drafted: it is given drafts, and their time is its own.
-        mode: `exact` or `relaxed`.
-    """
-
-    name: str
-    parse: SheetParser
-    drafted: bool = False
-    mode: str = EXACT
+def is_drafted(name: str) -> bool:
+    """Return whether an arm is given drafts, whose time is its own."""
+    return name.startswith("hsd")
 
 
-class Stable:
+def mode_of(name: str) -> str:
+    """Return the mode of an arm."""
+    return RELAXED if name.endswith("relaxed") else EXACT
+
+
+class ParseModels:
     """Loads the models once and makes the arms.
 
     Args:
@@ -106,90 +100,75 @@ class Stable:
         self.settings = settings
         pair = load_parser(settings.model, settings.device, settings.dtype)
         if settings.draft is not None:
-            where = pick_device(settings.device)
-            dtype = pick_dtype(settings.dtype, where, is_small=False)
-            draft = load(settings.draft, where, dtype)
+            device = pick_device(settings.device)
+            dtype = pick_dtype(settings.dtype, device, is_small=False)
+            draft = load(settings.draft, device, dtype)
             pair = ModelPair(pair.target, draft, pair.prompt, pair.miniature, pair.dtype)
         self.pair, self.model = pair, pair.target.model
         self.plain = self.parser()
 
     def parser(self, **options: Any) -> PageParser:
-        """A new parser, without measurements of earlier pages."""
-        options_set = self.settings
+        """Return a new parser, without measurements of earlier pages."""
         settings = ParseSettings(
-            prompt=options_set.prompt,
-            form=options_set.form,
-            max_new_tokens=options_set.max_new_tokens,
+            prompt=self.settings.prompt,
+            form=self.settings.form,
+            max_new_tokens=self.settings.max_new_tokens,
             **options,
         )
         return PageParser(self.pair, settings)
 
-    def contenders(self) -> list[ParseContender]:
-        """The arms that were asked for, plain first; `speculative` needs a draft model."""
-        known = self._known()
-        return [known[name]() for name in self.settings.arms if name in known]
+    def names(self) -> list[str]:
+        """Return the arms of the settings, plain first; `speculative` needs a draft model."""
+        has_draft = self.pair.draft is not None
+        return [name for name in self.settings.arms if has_draft or name != "speculative"]
 
-    def contender(self, name: str) -> ParseContender:
-        """One arm, whether it was asked for or not."""
-        return self._known()[name]()
-
-    def _known(self) -> Mapping[str, Callable[[], ParseContender]]:
-        # HF looks up ids of pictures, too, and the model then misses their features.
-        lookup = {"prompt_lookup_num_tokens": LOOKUP, "suppress_tokens": self._pictures()}
-        arms: dict[str, Callable[[], ParseContender]] = {
-            "plain": lambda: ParseContender("plain", self._parsing(self.plain)),
-            "hf": lambda: ParseContender("hf", self._hf({})),
-            "hf-prompt-lookup": lambda: ParseContender("hf-prompt-lookup", self._hf(lookup)),
-            "prompt-lookup": lambda: ParseContender(
-                "prompt-lookup", self._engine(lambda: PromptLookup(LOOKUP))
-            ),
-            "hsd-page": lambda: self.hsd("hsd-page", "page"),
-            "hsd-page-relaxed": lambda: self.hsd("hsd-page-relaxed", "page", TAU),
-            "hsd": lambda: self.hsd("hsd", "both"),
-            "hsd-relaxed": lambda: self.hsd("hsd-relaxed", "both", TAU),
-        }
-        if self.pair.draft is not None:
-            draft = self.pair.draft.model
-            arms["speculative"] = lambda: ParseContender(
-                "speculative", self._engine(lambda: Speculative(draft))
-            )
-        return arms
+    def reader(self, name: str) -> Reader:
+        """Return an arm, with a parser of its own."""
+        if is_drafted(name):
+            stages = "page" if name.startswith("hsd-page") else "both"
+            threshold = 1.0 if mode_of(name) == EXACT else TAU
+            return self._parsing(self.parser(stages=stages, acceptance_threshold=threshold))
+        if name.startswith("hf"):
+            # HF looks up ids of pictures, too, and the model then misses their features.
+            lookup = {"prompt_lookup_num_tokens": LOOKUP, "suppress_tokens": self._pictures()}
+            return self._hf(lookup if name == "hf-prompt-lookup" else {})
+        if name == "prompt-lookup":
+            return self._engine(lambda: PromptLookup(LOOKUP))
+        if name == "speculative":
+            draft: Any = self.pair.draft
+            return self._engine(lambda: Speculative(draft.model))
+        return self._parsing(self.plain)
 
     def _pictures(self) -> list[int]:
-        """Ids that stand for pixels; no text holds one."""
+        """Return the ids that stand for pixels; no text holds one."""
         names = ("image_token_id", "video_token_id")
         ids = (getattr(self.model.config, name, None) for name in names)
         return [token for token in ids if isinstance(token, int)]
 
-    def hsd(self, name: str, stages: str, acceptance_threshold: float = 1.0) -> ParseContender:
-        """A parser with drafts, fresh."""
-        parser = self.parser(stages=stages, acceptance_threshold=acceptance_threshold)
-        mode = EXACT if acceptance_threshold == 1 else RELAXED
-        return ParseContender(name, self._parsing(parser), drafted=True, mode=mode)
-
-    def _parsing(self, parser: PageParser) -> SheetParser:
-        def parse(sheet: Sheet, draft: PageDraft | None) -> Spoken:
-            with listening(self.model) as runs:
+    def _parsing(self, parser: PageParser) -> Reader:
+        def read(sheet: Sheet, draft: PageDraft | None) -> PageRun:
+            with recorded(self.model) as calls:
                 began = time.perf_counter()
                 parsed = parser(sheet.page, draft)
-                took = time.perf_counter() - began
-            page = runs[-1]  # regions come to their end within it
-            stopped = parsed.truncated not in (None, LENGTH)
-            return Spoken(
+                seconds = time.perf_counter() - began
+            tokens, stats = calls[-1]  # regions come to their end within it
+            is_stopped = parsed.truncated not in (None, LENGTH)
+            return PageRun(
+                [] if is_stopped else [tokens[0]],
+                parsed.seconds["decode"],
+                seconds,
+                len(tokens[0]),
+                stats,
                 text=parsed.raw,
-                tokens=None if stopped else page.tokens[0],
                 truncated=parsed.truncated,
-                decode_seconds=parsed.seconds["decode"],
-                e2e_seconds=took,
-                stats=page.stats,
-                regions=[run.stats for run in runs[:-1]],
-                forwards=sum(run.stats.nfe for run in runs),
+                regions=tuple(stats for _, stats in calls[:-1]),
+                forwards=sum(stats.nfe for _, stats in calls),
             )
 
-        return parse
+        return read
 
-    def _engine(self, make: Callable[[], Method]) -> SheetParser:
-        def run(sheet: Sheet, draft: PageDraft | None) -> Spoken:
+    def _engine(self, make: Callable[[], Method]) -> Reader:
+        def read(sheet: Sheet, draft: PageDraft | None) -> PageRun:
             began = time.perf_counter()
             inputs, limit = self.inputs(sheet)
             (row,), stats = decode_rows(
@@ -197,53 +176,86 @@ class Stable:
                 set(self.plain.eos),
             )  # fmt: skip
             text = self.text(row.tokens)
-            took = time.perf_counter() - began
-            return Spoken(
-                text, row.tokens, row.truncated, stats.decode_seconds, took,
-                stats=stats, forwards=stats.nfe,
+            seconds, count = time.perf_counter() - began, len(row.tokens)
+            return PageRun(
+                [row.tokens], stats.decode_seconds, seconds, count, stats,
+                text=text, truncated=row.truncated, forwards=stats.nfe,
             )  # fmt: skip
 
-        return run
+        return read
 
-    def _hf(self, options: dict[str, Any]) -> SheetParser:
-        def run(sheet: Sheet, draft: PageDraft | None) -> Spoken:
+    def _hf(self, options: dict[str, Any]) -> Reader:
+        def read(sheet: Sheet, draft: PageDraft | None) -> PageRun:
             began = time.perf_counter()
             inputs, limit = self.inputs(sheet)
             tokens, seconds, _ = hf_run(self.model, inputs, limit, **options)
-            ended = bool(tokens) and tokens[-1] in self.plain.eos
-            tokens = tokens[:-1] if ended else tokens
-            spoken = self._cut(tokens, None if ended else LENGTH)
-            took = time.perf_counter() - began
-            return replace(spoken, decode_seconds=seconds, e2e_seconds=took)
+            is_ended = bool(tokens) and tokens[-1] in self.plain.eos
+            run = self._cut(tokens[:-1] if is_ended else tokens, None if is_ended else LENGTH)
+            return replace(run, decode_seconds=seconds, e2e_seconds=time.perf_counter() - began)
 
-        return run
+        return read
 
-    def inputs(self, *sheets: Sheet) -> tuple[dict[str, Any], int]:
-        """The model's inputs for some pages, and how much each may say."""
-        pictures = [sheet.page.picture for sheet in sheets]
-        made = picture_inputs(self.pair.target.processor, pictures, self.plain.ask.page, self.model)
+    def inputs(self, sheet: Sheet) -> tuple[dict[str, Any], int]:
+        """Return the model's inputs for a page, and how many tokens it may write."""
+        made = picture_inputs(
+            self.pair.target.processor, [sheet.page.picture], self.plain.ask.page, self.model
+        )
         return made, room_for(self.model, made, self.settings.max_new_tokens)
 
-    def plainly(self, sheets: Sequence[Sheet]) -> list[Spoken]:
-        """Plain decoding of several pages of one size at once, where nobody times it."""
-        inputs, limit = self.inputs(*sheets)
-        rows, _ = decode_rows(self.model, inputs, Autoregressive(), limit, 0, set(self.plain.eos))
-        return [self._cut(row.tokens, row.truncated) for row in rows]
+    def untimed(self, sheet: Sheet) -> PageRun:
+        """Decode a page plainly, where nobody times it."""
+        inputs, limit = self.inputs(sheet)
+        (row,), _ = decode_rows(self.model, inputs, Autoregressive(), limit, 0, set(self.plain.eos))
+        return self._cut(row.tokens, row.truncated)
 
-    def _cut(self, tokens: list[int], truncated: str | None) -> Spoken:
-        """What is left of a text that nothing has stopped where it repeats itself."""
-        if (stop := runaway(tokens, self.plain.settings.repetition)) is not None:
-            tokens, truncated = tokens[: stop[0]], REPETITION
-        return Spoken(self.text(tokens), tokens, truncated, 0.0, 0.0)
+    def _cut(self, tokens: list[int], truncated: str | None) -> PageRun:
+        """Return what is left of a text that nothing has stopped where it repeats itself."""
+        watch = RunawayWatch(self.plain.settings.repetition)
+        for count, token in enumerate(tokens, start=1):
+            if watch.add(token):
+                tokens, truncated = tokens[:count], REPETITION
+                break
+        text = self.text(tokens)
+        return PageRun([tokens], 0.0, 0.0, len(tokens), text=text, truncated=truncated)
 
     def text(self, tokens: list[int]) -> str:
         return str(self.pair.target.tokenizer.decode(tokens, skip_special_tokens=True))
 
+    def parity(self, sheet: Sheet, plain: PageRun, other: PageRun) -> Parity:
+        """Compare an exact arm's output with plain decoding's; ties are looked for by HF's."""
+        if other.is_same(plain):
+            return Parity("identical")
+        if not other.tokens or not plain.tokens:
+            return Parity("bug", 0)
+        inputs, limit = self.inputs(sheet)
+        tokens, scores = reference_run(self.model, inputs, max_new_tokens=limit)
+        ended = tokens[0][len(other.tokens[0]) :][:1]
+        candidate = [*other.tokens[0], *(ended if not other.truncated else [])]
+        return compare(tokens[0], candidate, scores[0])
 
-def runaway(tokens: Sequence[int], limit: int) -> tuple[int, int] | None:
-    """Return how many tokens a runaway text has where it is stopped, and how many are sound."""
-    watch = RunawayWatch(limit)
-    for count, token in enumerate(tokens, start=1):
-        if watch.add(token):
-            return count, watch.sound
-    return None
+
+@contextmanager
+def recorded(model: Any) -> Iterator[list[tuple[list[list[int]], Stats]]]:
+    """Record every `generate` of a parser of `model` within the block: new tokens of each row
+    without the id that ends it, and statistics.
+
+    A parser returns texts, and ids are what exactness is about.
+    """
+    calls: list[tuple[list[list[int]], Stats]] = []
+    generate = decoding.generate
+    ends = end_ids(model, {})
+
+    def recording(*args: Any, **options: Any) -> Generation:
+        made = generate(*args, **options)
+        calls.append(([_bare(until_end(row, ends), ends) for row in made.tokens], made.stats))
+        return made
+
+    decoding.generate = recording  # type: ignore[assignment]
+    try:
+        yield calls
+    finally:
+        decoding.generate = generate
+
+
+def _bare(tokens: Sequence[int], ends: set[int]) -> list[int]:
+    return list(tokens[:-1] if tokens and tokens[-1] in ends else tokens)

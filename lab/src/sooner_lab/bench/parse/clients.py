@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from statistics import mean, median
 from typing import Any
 
@@ -15,230 +16,195 @@ from sooner.documents.drafters import PageDrafter
 from sooner.tasks.parse import ConcurrentParser, ParsedPage
 from sooner.tasks.parse.result import LENGTH
 
-from .arms import Spoken, Stable
+from ..run import Arm, Data, Progress, TimedRun, measure, no_warm_up, verdict_of
+from .arms import PageRun, ParseModels
 from .settings import ParseBenchSettings
 from .sheets import Sheet, sample_sheets
-from .speed import VERDICTS, verdict
 
-Progress = Callable[[str], None]
-Data = dict[str, Any]
-Tokens = dict[int, list[int]]
 GARBAGE = "hsd-page-garbage"
 STAGES = {"plain": None, "hsd-page": "page", "hsd": "both", GARBAGE: "page"}
 """The arms, and which stages verify; the drafts of the last one are words that no page has."""
+RARE = np.array(list("jqvwxz"))
+"""Letters of words that no page has."""
 
-Drafts = Mapping[str, Mapping[int, PageDraft | None]]
-"""By arm and page."""
+Drafts = Mapping[int, PageDraft | None]
+"""By the number of a page."""
 
 
-@dataclass
-class _Course:
-    """One arm with so many pages under way, all repeats of it.
+@dataclass(frozen=True)
+class PagesRun(TimedRun):
+    """All pages parsed once by an arm.
 
     Attributes:
-        seconds: of each repeat, from the first page's submission to the last one's end.
         cpu_seconds: of this process meanwhile, which other work on the machine disturbs less.
-        said: of the last repeat, by page.
-        rounds, row_rounds: of all repeats, and the rows in them.
-        forwards: of the last repeat's pages, stage 1's and prefills among them.
+        pages: what was read, in the order of the pages.
+        forwards: of the pages, stage 1's and prefills among them.
     """
 
-    seconds: list[float] = field(default_factory=list)
-    cpu_seconds: list[float] = field(default_factory=list)
-    output: dict[int, Spoken] = field(default_factory=dict)
-    rounds: int = 0
-    row_rounds: int = 0
+    cpu_seconds: float = 0.0
+    pages: tuple[PageRun, ...] = ()
     forwards: int = 0
 
 
 def clients(
-    settings: ParseBenchSettings, stable: Stable, drafter: PageDrafter, progress: Progress
+    settings: ParseBenchSettings, models: ParseModels, drafter: PageDrafter, progress: Progress
 ) -> Data:
-    """Parse the same pages with 1, 2, 4, ... under way, plainly and with drafts.
+    """Parse the same pages one by one, and with 1, 2, 4, ... under way, plainly and with drafts.
 
     Drafts are made beforehand: what is measured is the target's side, over one continuous engine.
-    Every repeat has a parser of its own, warmed up by as many pages as are under way, so that
+    Every run has a parser of its own, warmed up by as many pages as are under way, so that
     batches are as full and costs as known as in a long run.
 
     Returns:
-        `rows`, one for each number of clients and arm, among them `one by one`, a page at a time
-        by `PageParser`; `draft_seconds`, of a page.
+        `rows`, one for each number of clients and arm; `draft_seconds`, of a page.
     """
     sheets = sample_sheets(1 + settings.client_pages, "arms", settings.seed)[1:]
     progress("clients: drafting")
     drafted = {sheet.number: drafter(sheet.page) for sheet in sheets}
     rng = np.random.default_rng([settings.seed, len(sheets)])
-    drafts: dict[str, dict[int, PageDraft | None]] = {name: {**drafted} for name in STAGES}
+    drafts: dict[str, Drafts] = dict.fromkeys(STAGES, drafted)
     drafts["plain"] = dict.fromkeys(drafted)
     drafts[GARBAGE] = {number: garbage(draft, rng) for number, draft in drafted.items()}
-    plain = {sheet.number: stable.plainly([sheet])[0] for sheet in sheets}
-    rows = _sequential(stable, sheets, drafts, plain, settings, progress)
-    for count in settings.clients:
-        courses: dict[str, _Course] = {name: _Course() for name in STAGES}
-        for repeat in range(settings.repeats):
-            names = list(STAGES)[repeat % len(STAGES) :] + list(STAGES)[: repeat % len(STAGES)]
-            for name in names:
-                progress(f"clients: {name}, {count} under way")
-                _run(stable, name, count, sheets, drafts[name], courses[name])
-        rows += [
-            {"clients": count, **_row(stable, name, sheets, courses, plain)} for name in STAGES
-        ]
-    return {
-        "pages": len(sheets),
-        "draft_seconds": mean(draft.seconds for draft in drafted.values()),
-        "rows": rows,
-    }
-
-
-def _sequential(
-    stable: Stable,
-    sheets: Sequence[Sheet],
-    drafts: Drafts,
-    plain: dict[int, Spoken],
-    settings: ParseBenchSettings,
-    progress: Progress,
-) -> list[Data]:
-    courses: dict[str, _Course] = {name: _Course() for name in STAGES}
-    for name in STAGES:
-        progress(f"clients: {name}, one by one")
-        arm_drafts = drafts[name]
-        arm = stable.contender("hsd-page" if name == GARBAGE else name)
-        arm.parse(sheets[0], arm_drafts[sheets[0].number])
-        for _ in range(settings.repeats):
-            course, began, spent = courses[name], time.perf_counter(), time.process_time()
-            for sheet in sheets:
-                course.output[sheet.number] = arm.parse(sheet, arm_drafts[sheet.number])
-            course.seconds.append(time.perf_counter() - began)
-            course.cpu_seconds.append(time.process_time() - spent)
-        course.forwards = sum(spoken.forwards or 0 for spoken in course.output.values())
-    return [{"clients": None, **_row(stable, name, sheets, courses, plain)} for name in STAGES]
+    plain = [models.untimed(sheet) for sheet in sheets]
+    arms = [
+        Arm(
+            f"{count} {name}",
+            partial(_run, models, name, count, sheets, drafts[name]),
+            warm_up=no_warm_up,
+        )
+        for count in (None, *settings.clients)
+        for name in STAGES
+    ]
+    measured = measure(arms, 1, settings.repeats, progress)
+    runs: dict[str, Any] = {each.arm.name: each.samples[0] for each in measured}
+    rows = [
+        {
+            "clients": count,
+            "method": name,
+            **_row(models, sheets, plain, runs[f"{count} {name}"], runs[f"{count} plain"]),
+        }
+        for count in (None, *settings.clients)
+        for name in STAGES
+    ]
+    seconds = mean(draft.seconds for draft in drafted.values())
+    return {"pages": len(sheets), "draft_seconds": seconds, "rows": rows}
 
 
 def _run(
-    stable: Stable,
+    models: ParseModels,
     name: str,
-    count: int,
+    count: int | None,
     sheets: Sequence[Sheet],
-    drafts: Mapping[int, PageDraft | None],
-    course: _Course,
-) -> None:
-    """One repeat of an arm."""
-    stages = STAGES[name]
-    settings = stable.parser(stages=stages or "page").settings
-    with ConcurrentParser(
-        stable.pair, settings, pages_in_flight=count, has_drafts=stages is not None
-    ) as parser:
-
-        def parse(some: Sequence[Sheet]) -> list[ParsedPage]:
-            futures = [parser.submit(sheet.page, drafts[sheet.number]) for sheet in some]
-            return [future.result() for future in futures]
-
-        parse(sheets[:count])
-        tokens = _overheard(parser)
-        rounds = _counted(parser)
+    drafts: Drafts,
+    index: int,
+) -> PagesRun:
+    """Parse all pages with `count` under way, `None` one by one; a few warm up the parser."""
+    if count is None:
+        read = models.reader("hsd-page" if name == GARBAGE else name)
+        read(sheets[0], drafts[sheets[0].number])
         began, spent = time.perf_counter(), time.process_time()
-        parsed = parse(sheets)
-        course.seconds.append(time.perf_counter() - began)
-        course.cpu_seconds.append(time.process_time() - spent)
-    course.rounds += len(rounds)
-    course.row_rounds += sum(rounds)
-    course.forwards = sum(stage.steps for page in parsed for stage in page.stages.values())
-    for sheet, page in zip(sheets, parsed, strict=True):
-        stopped = page.truncated not in (None, LENGTH)
-        course.output[sheet.number] = Spoken(
-            page.raw, None if stopped else tokens[sheet.number], page.truncated, 0.0, 0.0
-        )
+        pages = [read(sheet, drafts[sheet.number]) for sheet in sheets]
+        forwards = sum(page.forwards or 0 for page in pages)
+    else:
+        stages = STAGES[name]
+        settings = models.parser(stages=stages or "page").settings
+        with ConcurrentParser(
+            models.pair, settings, pages_in_flight=count, has_drafts=stages is not None
+        ) as parser:
+            _parse(parser, sheets[:count], drafts)
+            ids = _page_ids(parser)
+            began, spent = time.perf_counter(), time.process_time()
+            parsed = _parse(parser, sheets, drafts)
+            pages = [
+                _page_run(page, ids[sheet.number])
+                for page, sheet in zip(parsed, sheets, strict=True)
+            ]
+        forwards = sum(stage.steps for page in parsed for stage in page.stages.values())
+    seconds, cpu = time.perf_counter() - began, time.process_time() - spent
+    tokens = [page.tokens[0] for page in pages if page.tokens]
+    return PagesRun(
+        tokens, seconds, seconds, sum(map(len, tokens)),
+        cpu_seconds=cpu, pages=tuple(pages), forwards=forwards,
+    )  # fmt: skip
 
 
-def _overheard(parser: ConcurrentParser) -> Tokens:
-    """Ids of each page from now on, by its number: a parser says texts, and ids are what exactness
-    is about."""
-    tokens: Tokens = {}
+def _parse(parser: ConcurrentParser, sheets: Sequence[Sheet], drafts: Drafts) -> list[ParsedPage]:
+    futures = [parser.submit(sheet.page, drafts[sheet.number]) for sheet in sheets]
+    return [future.result() for future in futures]
+
+
+def _page_run(page: ParsedPage, ids: list[int]) -> PageRun:
+    is_stopped = page.truncated not in (None, LENGTH)
+    tokens = [] if is_stopped else [ids]
+    return PageRun(tokens, 0.0, 0.0, len(ids), text=page.raw, truncated=page.truncated)
+
+
+def _page_ids(parser: ConcurrentParser) -> dict[int, list[int]]:
+    """Return a mapping that gets the ids of each page from now on, by its number: a parser returns
+    texts, and ids are what exactness is about."""
+    ids: dict[int, list[int]] = {}
     parse = parser.parser.parse
 
-    async def listened(page: Any, draft: Any, decoder: Any) -> ParsedPage:
+    async def recording(page: Any, draft: Any, decoder: Any) -> ParsedPage:
         decode = decoder.decode
 
         async def recorded(requests: Any) -> Any:
             results = await decode(requests)
             if requests[0].stage == "page":
-                tokens[page.number] = results[0].rows[0].tokens
+                ids[page.number] = results[0].rows[0].tokens
             return results
 
         decoder.decode = recorded
         return await parse(page, draft, decoder)
 
-    parser.parser.parse = listened  # type: ignore[method-assign]
-    return tokens
-
-
-def _counted(parser: ConcurrentParser) -> list[int]:
-    """Rows of every round from now on."""
-    engine, rows = parser.engine, list[int]()
-    real = engine._running.round
-
-    def counting() -> None:
-        assert engine.batch is not None
-        rows.append(len(engine.batch.rows.active))
-        real()
-
-    engine._running.round = counting  # type: ignore[method-assign]
-    return rows
+    parser.parser.parse = recording  # type: ignore[method-assign]
+    return ids
 
 
 def _row(
-    stable: Stable,
-    name: str,
+    models: ParseModels,
     sheets: Sequence[Sheet],
-    courses: dict[str, _Course],
-    plain: dict[int, Spoken],
+    plain: Sequence[PageRun],
+    runs: Sequence[PagesRun],
+    base: Sequence[PagesRun],
 ) -> Data:
-    course, against = courses[name], courses["plain"]
-    verdicts = {
-        sheet.number: verdict(stable, sheet, plain[sheet.number], course.output[sheet.number])
-        for sheet in sheets
+    parity = [
+        models.parity(sheet, expected, page)
+        for sheet, expected, page in zip(sheets, plain, runs[-1].pages, strict=True)
+    ]
+    numbers = {
+        verdict: [
+            sheet.number
+            for sheet, each in zip(sheets, parity, strict=True)
+            if each.verdict == verdict
+        ]
+        for verdict in ("identical", "tie", "bug")
     }
-    worst = next(result for result in VERDICTS if result in verdicts.values())
+    pairs = list(zip(base, runs, strict=True))
     return {
-        "method": name,
         "mode": "exact",
-        "verdict": worst,
-        "seconds": course.seconds,
-        "cpu_seconds": course.cpu_seconds,
-        "pages_per_second": len(sheets) / median(course.seconds),
-        "over_plain": _over(against.seconds, course.seconds),
-        "cpu_over_plain": _over(against.cpu_seconds, course.cpu_seconds),
-        "forwards_a_page": course.forwards / len(sheets),
-        "rounds": course.rounds,
-        "rows_a_round": course.row_rounds / course.rounds if course.rounds else None,
-        "identical": sum(result == "identical" for result in verdicts.values()),
-        "ties": [number for number, result in verdicts.items() if result == "tie"],
-        "bugs": [number for number, result in verdicts.items() if result == "bug"],
+        "verdict": verdict_of(parity),
+        "seconds": [run.e2e_seconds for run in runs],
+        "cpu_seconds": [run.cpu_seconds for run in runs],
+        "pages_per_second": len(sheets) / median(run.e2e_seconds for run in runs),
+        "over_plain": median(one.e2e_seconds / run.e2e_seconds for one, run in pairs),
+        "cpu_over_plain": median(one.cpu_seconds / run.cpu_seconds for one, run in pairs),
+        "forwards_a_page": runs[-1].forwards / len(sheets),
+        "identical": len(numbers["identical"]),
+        "ties": numbers["tie"],
+        "bugs": numbers["bug"],
     }
-
-
-def _over(plainly: Sequence[float], drafted: Sequence[float]) -> float:
-    return median(
-        plain_seconds / other for plain_seconds, other in zip(plainly, drafted, strict=True)
-    )
-
-
-RARE = np.array(list("jqvwxz"))
-"""Letters of words that no page has."""
 
 
 def garbage(draft: PageDraft, rng: np.random.Generator) -> PageDraft:
     """Return the same regions with words that no page has."""
+
+    def words(text: str) -> str:
+        return " ".join("".join(rng.choice(RARE, 5)) for _ in text.split())
+
     regions = [
         # How sure the drafter was of the text that it read says nothing about this one.
-        replace(
-            region,
-            drafts=[
-                " ".join("".join(rng.choice(RARE, 5)) for _ in text.split())
-                for text in region.drafts
-            ],
-            confidence=None,
-        )
+        replace(region, drafts=[words(text) for text in region.drafts], confidence=None)
         for region in draft.regions
     ]
     return replace(draft, regions=regions)

@@ -22,19 +22,6 @@ ABLATION = {
     "hsd-page": "page alone, τ = 1", "hsd": "both stages, τ = 1",
     "hsd-page-relaxed": "page alone, τ = 0.75", "hsd-relaxed": "both stages, τ = 0.75",
 }  # fmt: skip
-SCORES: Columns = (
-    ("method", "text of", "{}"), ("edit_distance", "edit distance ↓", "{:.4f}"),
-    ("words", "words ↑", "{:.2%}"), ("teds", "TEDS ↑", "{:.4f}"), ("bleu", "BLEU ↑", "{:.4f}"),
-    ("meteor", "METEOR ↑", "{:.4f}"),
-)  # fmt: skip
-QUALITY: Columns = (
-    (lambda row: row["kind"] if row["level"] in (0.0, 1.0) else f"{row['kind']} {row['level']:g}",
-     "draft", "{}"),
-    ("arm", "arm", "{}"), ("quality", "draft's score", "{:.3f}"), ("aal", "AAL", "{:.2f}"),
-    ("decode_speedup", "decode without drafting", "{:.2f}×"),
-    ("drafted_speedup", "decode (eq. 12)", "{:.2f}×"), ("e2e_speedup", "e2e (eq. 13)", "{:.2f}×"),
-    ("parity", "parity", "{}"),
-)  # fmt: skip
 DOCUMENT: Columns = (
     ("document", "document", "{}"), ("method", "arm", "{}"), ("drafter", "drafter", "{}"),
     ("counted", "pages", "{}"), ("identical", "identical", "{}"),
@@ -49,13 +36,6 @@ CLIENTS: Columns = (
     ("over_plain", "over plain", "{:.2f}×"), ("cpu_over_plain", "by CPU time", "{:.2f}×"),
     ("forwards_a_page", "forwards a page", "{:.0f}"),
     ("rows_a_round", "rows a round", "{:.1f}"), ("identical", "identical", "{}"),
-)  # fmt: skip
-EXACT: Columns = (
-    ("method", "arm", "{}"), ("mode", "mode", "{}"), ("pages", "pages", "{}"),
-    ("identical", "identical", "{}"),
-    (lambda row: _pages(row["ties"]) if row["mode"] == "exact" else None, "ties", "{}"),
-    (lambda row: _pages(row["bugs"]) if row["mode"] == "exact" else None, "bugs", "{}"),
-    ("aal", "AAL", "{:.2f}"), ("forwards", "forwards", "{}"),
 )  # fmt: skip
 
 
@@ -124,23 +104,6 @@ def _ablation(result: Data) -> list[Data]:
     return [known[name] | {"stages": label} for name, label in ABLATION.items() if name in known]
 
 
-def _accuracy(result: Data) -> str:
-    accuracy = result["accuracy"]
-    remark = (
-        f"Means over the {accuracy['pages']} pages of the part *{accuracy['of']}*, "
-        "against the truth."
-    )
-    for row in accuracy["words_lost"]:
-        low, high = row["interval"]
-        remark += (
-            f" `{row['method']}` loses {row['points']:.2f} points of word accuracy "
-            f"({low:.2f} to {high:.2f})."
-        )
-    return remark + (
-        f" Not measured: {'; '.join(accuracy['missing'])}." if accuracy["missing"] else ""
-    )
-
-
 def _documents(result: Data) -> str:
     remark = (
         "A PDF made in the run, by the same job as `sooner parse`: from the file to its written "
@@ -153,53 +116,7 @@ def _documents(result: Data) -> str:
         if row["left_out"]:
             remark += f"{name}not counted (no end) page {_pages(row['left_out'])}."
         remark += f"{name}{'; '.join(row['notes'])}." if row["notes"] else ""
-    cores = result.get("cores") or {}
-    if cores.get("speedup"):
-        remark += (
-            f" The drafter has a core of its own; plain decoding with {cores['cores']} threads "
-            f"instead of {cores['threads']} is {cores['speedup']:.2f} times as fast."
-        )
     return remark
-
-
-def _exactness(result: Data) -> str:
-    part = result["exactness"]
-    exact = [f"`{row['method']}`" for row in part["rows"] if row["mode"] == "exact"]
-    remark = (
-        "Token ids against plain decoding, which reads pages in batches here (rows of one size "
-        "don't know of each other); where they differ, against plain decoding of that page alone. "
-        f"The exact arms that were compared on these pages: {', '.join(exact)}; others on those of "
-        "the part *arms* only."
-    )
-    if part["truncated"]:
-        remark += f" Pages without an end, compared as far as they go: {_pages(part['truncated'])}."
-    return remark
-
-
-def _drafts(result: Data) -> list[Data]:
-    quality = result.get("quality") or {"rows": [], "garbage": []}
-    return [*quality["rows"], *quality["garbage"]]
-
-
-def _overhead(result: Data) -> list[ReportTable]:
-    overhead = result.get("overhead") or {}
-    if "share" not in overhead:
-        return []
-    milliseconds = {
-        "index_seconds": "index, once a page", "draft_step_seconds": "alignment and tree, a step",
-        "mask_step_seconds": "mask, a step", "step_seconds": "a verifying step in all",
-        "plain_step_seconds": "a plain step's forward",
-    }  # fmt: skip
-    rows = [["draft tokens", f"{overhead['draft_tokens']} in {overhead['regions']} regions"]]
-    rows += [
-        [name, "–" if overhead[key] is None else f"{1000 * overhead[key]:.2f} ms"]
-        for key, name in milliseconds.items()
-    ]
-    rows += [
-        ["share of a verifying step", f"{overhead['share']:.1%}"],
-        ["AAL", f"{overhead['aal']:.2f}"],
-    ]
-    return [ReportTable("Beside the model", ["", ""], rows)]
 
 
 def _clients(result: Data) -> str:
@@ -237,18 +154,7 @@ PAGE = Page(
         Table("Arms", "arms", ARMS, _arms),
         _kinds,
         Table("Ablation (table 8)", _ablation, (("stages", "", "{}"), *ARMS[4:-1])),
-        Table("Accuracy (table 7)", "accuracy.rows", SCORES, _accuracy),
         Table("Documents, end to end", "document", DOCUMENT, _documents),
-        Table("Exactness on held-out pages", "exactness.rows", EXACT, _exactness),
-        Table(
-            "Draft quality (figure 3)", _drafts, QUALITY,
-            "*truth* is a draft without a fault, *ocr* the drafter as it is; *image* is what OCR "
-            "makes of a worse copy, *letters* the share that is read wrongly, *boxes* by how much "
-            "of their sides the edges are moved, *garbage* words that no page has. The score is "
-            "the F1 of the draft's words, their order aside. The model sees the page as it is; eq. "
-            "12 and e2e have the drafter's time in them.",
-        ),
-        _overhead,
         Table("Full batches", "clients.rows", CLIENTS, _clients),
     ),
     (
@@ -282,5 +188,5 @@ PAGE = Page(
         Figure("quality", "Acceptance and speed-up by the quality of drafts (figure 3)",
                needs="quality.rows"),
     ),
-    retired=("quality", "overhead", "cores"),
+    retired=("accuracy", "quality", "overhead", "cores"),
 )  # fmt: skip

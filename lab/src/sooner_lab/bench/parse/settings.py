@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
+
+from sooner.checks import option
+
+from ..fields import names, numbers
+from ..settings import BenchSettings
 
 ARMS = (
     *("plain", "hf", "hf-prompt-lookup", "prompt-lookup", "speculative"),
@@ -11,47 +18,46 @@ ARMS = (
 """`plain` is what all others are held against; `-page` verifies on the page alone (stage 2),
 without it regions come first (stage 1); `-relaxed` has the paper's tolerance."""
 
-PARTS = ("arms", "document", "exactness", "clients")
-RELAXED = 0.75
-"""Tolerance of the relaxed arms, the paper's tau."""
+PARTS = ("arms", "document", "clients")
 
 
 @dataclass(frozen=True)
-class ParseBenchSettings:
-    """What is measured.
+class ParseBenchSettings(BenchSettings):
+    """Time the arms on held-out pages and whole PDFs, real OCR being the drafter.
+
+    With --json the file grows part by part, so that an interrupted run keeps what it has measured.
+    Exits with 1 when an exact arm differs from plain decoding by more than a tie.
 
     Attributes:
-        model: checkpoint folder or hub id; `None` is the document miniature, with its draft.
-        draft: of the `speculative` arm; `None` is the miniature's own, if that is the model.
-        prompt, form: what the model is asked and how it answers; `None` is its family's way.
-        arms: among `ARMS`.
-        parts: among `PARTS`; `exactness` only counts with `exact_pages`, `clients` with `clients`.
-        pages: of the arms, one more being their warm-up.
+        model: parser; without it, the document miniature with its draft.
+        draft: of the speculative arm; by default the miniature's.
+        prompt: what the model is asked; by default its family's way.
+        form: how it answers; by default its family's way.
+        arms: only these arms (plain is always in).
+        parts: only arms, document, clients; the last by default with --full alone.
+        pages: held-out pages of the arms; ids are compared with plain decoding's on each.
         repeats: timed runs of each arm on each page.
-        document_pages: of the PDF; half as many would hide less of the drafter.
-        exact_pages: held-out pages whose ids are compared; 0 for none beyond those of the arms.
-        clients: pages under way at once, each number for itself; none by default.
-        client_pages: that are parsed with each of them.
-        batch: rows of plain decoding where nobody times it.
+        document_pages: of the PDFs that are parsed from end to end.
+        clients: pages under way at once, over one engine.
+        client_pages: pages that are parsed with each of them.
         max_new_tokens: where a page is cut.
-        device, dtype, threads, seed: as everywhere. OCR gets as many threads as the model.
+        threads: torch threads, and as many for OCR.
     """
 
-    model: str | None = None
-    draft: str | None = None
+    model: str | None = option(None, metavar="ID_OR_PATH")
+    draft: str | None = option(None, metavar="ID_OR_PATH")
     prompt: str | None = None
-    form: str | None = None
-    arms: tuple[str, ...] = ARMS
-    parts: tuple[str, ...] = PARTS
-    pages: int = 2
-    repeats: int = 1
-    document_pages: int = 3
-    exact_pages: int = 0
-    clients: tuple[int, ...] = ()
-    client_pages: int = 32
-    batch: int = 16
-    max_new_tokens: int = 512
-    device: str = "auto"
-    dtype: str = "auto"
-    threads: int = 1
-    seed: int = 20_261_121
+    form: str | None = option(None, metavar="NAME")
+    arms: tuple[str, ...] = names("arm", ARMS, "plain")
+    parts: tuple[str, ...] = names("part", PARTS, default=PARTS[:-1])
+    pages: int = option(2, 1)
+    repeats: int = option(1, 1)
+    document_pages: int = option(3, 1)
+    clients: tuple[int, ...] = numbers("--clients", (1, 2, 4, 8, 16))
+    client_pages: int = option(32, 1)
+    max_new_tokens: int = option(512, 1)
+    threads: int = option(1, 1)
+
+    FULL: ClassVar[Mapping[str, Any]] = {
+        "pages": 12, "document_pages": 20, "parts": PARTS,
+    }  # fmt: skip

@@ -2,28 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from sooner.documents import Page, PageDraft, Region
-from sooner.documents.regions import FORMULA, LIST_ITEM, PAGE_HEADER, TABLE, TEXT, TITLE
+from sooner.documents import Page
 
 from ...worlds.document import page as made
 from ...worlds.document import render, world
 
-STREAMS = ("arms", "document", "exactness", "quality", "overhead")
+STREAMS = ("arms", "document", "exactness")
 """Each part has pages of its own."""
 
 KINDS = ("two columns", "one column", "table", "list", "formula", "prose alone")
 """What pages are told apart by; one with a table and a list is of both kinds."""
-
-_LABELS = {
-    **{"header": PAGE_HEADER, "title": TITLE, "paragraph": TEXT},
-    **{"list": LIST_ITEM, "table": TABLE, "formula": FORMULA},
-}
 
 
 @dataclass(frozen=True)
@@ -69,28 +62,3 @@ def kinds_of(page: made.DrawnPage) -> tuple[str, ...]:
     kinds = ["two columns" if right else "one column"]
     kinds += [kind for kind in ("table", "list", "formula") if kind in labels]
     return tuple(kinds) if len(kinds) > 1 else (*kinds, "prose alone")
-
-
-def oracle(sheet: Sheet) -> PageDraft:
-    """The page's true regions, as a drafter without errors would give them."""
-    return PageDraft(_regions(sheet.made.regions), 0.0, "truth", sheet.page.size)
-
-
-def _regions(regions: Sequence[made.DrawnRegion]) -> list[Region]:
-    return [
-        Region(
-            tuple(float(side) for side in region.box),  # type: ignore[arg-type]
-            _LABELS[region.label],
-            order,
-            [_bare(region)],
-            1 if region.label == "title" else 0,
-        )
-        for order, region in enumerate(regions)
-    ]
-
-
-def _bare(region: made.DrawnRegion) -> str:
-    """Its text without Markdown's signs, which a target's form puts back."""
-    if region.label == "title":
-        return region.text.removeprefix("# ")
-    return region.text.strip("$ ") if region.label == "formula" else region.text

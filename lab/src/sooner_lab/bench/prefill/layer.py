@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -15,15 +15,20 @@ from sooner.sparse.attention import Backend, Partial, States, sparse_attention
 from sooner.sparse.attention.run import backend_for, jobs
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.patterns import Dense, HeadPattern
+from sooner.sparse.search import SearchSettings
+from sooner.sparse.search.heads import decide, shortlist
+from sooner.sparse.search.score import survey, trial
+from sooner.sparse.search.space import Space
 
-from ..run import Progress
+from ..run import Progress, time_in_turns
 from .arms import pattern
-from .searched import search_states
 from .settings import PrefillSettings
 from .states import grid_states, video_layout
 
 PROBES = 256
 """Queries, evenly spaced, on which errors and recall are measured."""
+QUERIES = 64
+"""Queries of each modality on which candidates of the search are scored."""
 
 
 def layer(
@@ -61,9 +66,16 @@ def _states(
 def _searched(
     settings: PrefillSettings, device: torch.device, dtype: torch.dtype
 ) -> list[HeadPattern]:
-    """Each head's pattern, searched on states that none is measured on."""
+    """Search each head's pattern on states that none is measured on; dense heads keep their best
+    candidate."""
     layout, states = _states(settings, settings.lengths[0], settings.seed + 1, device, dtype)
-    return search_states(states, layout, settings.budget)
+    search = SearchSettings(queries=QUERIES, max_error=1e9)
+    space = Space(len(layout.where()))
+    prices = torch.ones(len(space.patterns), dtype=torch.double)
+    surveyed = survey(states, layout, space.patterns, QUERIES)
+    types = shortlist(surveyed, space.patterns, prices, settings.budget, search)
+    trials = [trial(states, layout, kind, QUERIES) for kind in types]
+    return decide(types, trials, search)[0]
 
 
 def _length(
@@ -75,18 +87,19 @@ def _length(
     backend: Backend,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    times: dict[str, list[float]] = {name: [] for name in chosen}
-    indexing: dict[str, list[float]] = {name: [] for name in chosen}
+    works: dict[str, Callable[[], Any]] = {}
+    for name, each in chosen.items():
+        works[name] = partial(attend, states, layout, each, backend)
+        if name != "dense":  # the part of it that estimates and builds the index
+            works[f"{name}, index"] = partial(lambda each: list(jobs(states, layout, each)), each)
+    times = time_in_turns(
+        works,
+        settings.repeats,
+        states.queries.device,
+        lambda line: progress(f"layer, {tokens} tokens, {line}"),
+    )
     truth = exact(states, layout)
     rows = []
-    for turn in range(settings.repeats + 1):  # the first is the warm-up
-        for name, each in chosen.items():
-            progress(f"layer, {tokens} tokens, {turn}/{settings.repeats}: {name}")
-            seconds = attend_seconds(states, layout, each, backend)
-            index = index_seconds(states, layout, each) if name != "dense" else 0.0
-            if turn:
-                times[name].append(seconds)
-                indexing[name].append(index)
     for name, each in chosen.items():
         seconds, share = median(times[name]), pair_share(each, states, layout)
         speedup = median(times["dense"]) / seconds
@@ -96,7 +109,7 @@ def _length(
                 "pattern": "; ".join(dict.fromkeys(map(str, each))),
                 "tokens": tokens,
                 "seconds": seconds,
-                "index_seconds": median(indexing[name]),
+                "index_seconds": median(times.get(f"{name}, index", [0.0])),
                 "speedup": speedup,
                 "flops_share": share,
                 "of_allowed": speedup * share,
@@ -106,42 +119,20 @@ def _length(
     return rows
 
 
-def attend_seconds(
+def attend(
     states: States, layout: PromptLayout, each: Sequence[HeadPattern], backend: Backend
-) -> float:
-    """One run of the layer; dense is one call of torch's fused kernel."""
-
-    def dense() -> Tensor:
-        return scaled_dot_product_attention(
-            states.queries[None],
-            states.keys[None],
-            states.values[None],
-            is_causal=True,
-            scale=states.scale,
-            enable_gqa=states.group > 1,
-        )
-
-    def sparse() -> Partial:
+) -> Any:
+    """Run the layer; dense is one call of torch's fused kernel."""
+    if not all(isinstance(pattern, Dense) for pattern in each):
         return sparse_attention(states, layout, each, backend)
-
-    is_dense = all(isinstance(pattern, Dense) for pattern in each)
-    return timed(dense if is_dense else sparse, states.queries.device)
-
-
-def index_seconds(states: States, layout: PromptLayout, each: Sequence[HeadPattern]) -> float:
-    """The part of it that estimates and builds the index."""
-    return timed(lambda: list(jobs(states, layout, each)), states.queries.device)
-
-
-def timed(work: Callable[[], Any], device: torch.device) -> float:
-    """Seconds of one call, the device synchronised before and after."""
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    start = time.perf_counter()
-    work()
-    if device.type == "cuda":
-        torch.cuda.synchronize(device)
-    return time.perf_counter() - start
+    return scaled_dot_product_attention(
+        states.queries[None],
+        states.keys[None],
+        states.values[None],
+        is_causal=True,
+        scale=states.scale,
+        enable_gqa=states.group > 1,
+    )
 
 
 def probes(layout: PromptLayout) -> Tensor:

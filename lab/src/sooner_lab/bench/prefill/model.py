@@ -3,8 +3,9 @@ and the columns of table 1 that need no benchmark)."""
 
 from __future__ import annotations
 
-from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from functools import partial
 from statistics import median
 from typing import Any
 
@@ -15,35 +16,16 @@ from sooner.engine.interface import Prompt
 from sooner.engine.runner import ModelRunner
 from sooner.models import Adapter
 from sooner.sparse.prefill import MMInference
-from sooner.sparse.prefill.report import PrefillReport
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair
 
-from ..run import Progress
+from ..run import Progress, time_in_turns
 from .arms import pattern
-from .layer import timed
 from .prompts import long_inputs
 from .settings import PrefillSettings
 
-
-@dataclass
-class PrefillArm:
-    """One way to prefill, and what it gave.
-
-    Attributes:
-        prefill: a context over the model; `None` is dense.
-        seconds: of each timed run.
-        logits: behind the prompt and each token of the dense continuation, `[tokens, vocab]`.
-        notes: what the run says of itself.
-        report: what the context measured of recall and work, in a run that is not timed.
-    """
-
-    name: str
-    prefill: MMInference | None
-    seconds: list[float] = field(default_factory=list)
-    logits: Tensor = field(default_factory=lambda: torch.empty(0))
-    notes: list[str] = field(default_factory=list)
-    report: PrefillReport | None = None
+Prefill = MMInference | None
+"""A context over the model; `None` is dense."""
 
 
 def model(
@@ -53,74 +35,86 @@ def model(
     ours: PatternTable,
     progress: Progress,
 ) -> list[dict[str, Any]]:
-    """A row for each arm and length: `seconds`, `speedup`, `recall`, `flops_share`,
-    `logit_error`, `agreement`. What an arm keeps is measured once, in a run of its own."""
+    """Return a row for each arm and length: `seconds`, `speedup`, `recall`, `flops_share`,
+    `logit_error`, `agreement`. What an arm keeps is measured once, in a run that is not timed."""
     rows = []
     for tokens in settings.lengths:
         progress(f"model, {tokens} tokens: embedding")
         inputs = long_inputs(pair.target, tokens, settings.seed, pair.prompt)
         with torch.inference_mode():
             prompt = adapter.embed_prompt(inputs)
-            arms = [
-                _arm(name, settings, adapter, ours, prompt.width)
+            arms = {
+                name: _prefill(name, settings, adapter, ours, prompt.width)
                 for name in settings.arms
                 if name != "planted"
-            ]
-            rows += _length(settings, adapter, prompt, arms, progress)
+            }
+            works = {name: partial(_run, arm, adapter, prompt) for name, arm in arms.items()}
+            times = time_in_turns(works, settings.repeats, adapter.device, progress)
+            expected = continuation(adapter, prompt, settings.agree)
+            dense, _ = _measure(None, adapter, prompt, expected)
+            for name, arm in arms.items():
+                progress(f"model, {tokens} tokens, what is kept: {name}")
+                logits, figures = _measure(arm, adapter, prompt, expected)
+                wrong = (logits - dense).norm(dim=1) / dense.norm(dim=1)
+                same = logits.argmax(1) == dense.argmax(1)
+                rows.append(
+                    {
+                        "method": name,
+                        "tokens": prompt.width,
+                        "seconds": median(times[name]),
+                        "speedup": median(times["dense"]) / median(times[name]),
+                        "logit_error": float(wrong.mean()),
+                        "agreement": float(same.float().mean()),
+                        **figures,
+                    }
+                )
     return rows
 
 
-def _arm(
+def _prefill(
     name: str, settings: PrefillSettings, adapter: Adapter, ours: PatternTable, width: int
-) -> PrefillArm:
+) -> Prefill:
     if name == "dense":
-        return PrefillArm(name, None)
+        return None
     if name == "ours":
-        return PrefillArm(name, MMInference(ours))
-    table = PatternTable.uniform(adapter, pattern(name, width, settings.budget))
-    return PrefillArm(name, MMInference(table))
+        return MMInference(ours)
+    made = pattern(name, width, settings.budget)
+    return MMInference(PatternTable.uniform(adapter, made))
 
 
-def _length(
-    settings: PrefillSettings,
-    adapter: Adapter,
-    prompt: Prompt,
-    arms: list[PrefillArm],
-    progress: Progress,
-) -> list[dict[str, Any]]:
-    tokens = continuation(adapter, prompt, settings.agree)
-    for turn in range(settings.repeats):
-        for arm in arms:
-            progress(f"model, {prompt.width} tokens, {turn + 1}/{settings.repeats}: {arm.name}")
-            _run(arm, adapter, prompt)
-    for arm in arms:
-        progress(f"model, {prompt.width} tokens, what is kept: {arm.name}")
-        _measure(arm, adapter, prompt, tokens)
-    dense = next(arm for arm in arms if arm.prefill is None)
-    return [_row(arm, dense, prompt) for arm in arms]
+def _within(prefill: Prefill, adapter: Adapter) -> AbstractContextManager[Any]:
+    return nullcontext() if prefill is None else prefill(adapter.model)
 
 
-def _run(arm: PrefillArm, adapter: Adapter, prompt: Prompt) -> None:
-    """One timed prefill."""
+def _run(prefill: Prefill, adapter: Adapter, prompt: Prompt) -> None:
+    """Prefill once."""
     runner = ModelRunner(adapter, prompt.width + 1)
-    with nullcontext() if arm.prefill is None else arm.prefill(adapter.model):
-        arm.seconds.append(timed(lambda: runner.prefill(prompt), adapter.device))
+    with _within(prefill, adapter):
+        runner.prefill(prompt)
 
 
-def _measure(arm: PrefillArm, adapter: Adapter, prompt: Prompt, tokens: Tensor) -> None:
-    """One prefill that notes what was kept, and the logits behind it."""
+def _measure(
+    prefill: Prefill, adapter: Adapter, prompt: Prompt, tokens: Tensor
+) -> tuple[Tensor, dict[str, Any]]:
+    """Prefill, note what was kept, and return the logits behind the prompt and each of the tokens,
+    `[tokens, vocab]`."""
     runner = ModelRunner(adapter, prompt.width + len(tokens) + 1)
-    prefill = None if arm.prefill is None else replace(arm.prefill, measure_recall=True)
-    with nullcontext() if prefill is None else prefill(adapter.model) as report:
+    noting = None if prefill is None else replace(prefill, measure_recall=True)
+    with _within(noting, adapter) as report:
         first = runner.prefill(prompt).logits[0]
         later = runner.forward_chain(tokens[None]).logits[0]
-    arm.logits = torch.cat([first, later])[: len(tokens)].float()
-    arm.notes = list(runner.cache.approximations)
-    arm.report = report.last if report is not None else None
+    last = report.last if report is not None else None
+    notes = list(runner.cache.approximations)
+    return torch.cat([first, later])[: len(tokens)].float(), {
+        "mode": "approximate" if notes else "exact",
+        "flops_share": 1.0 if last is None else last.flops_share,
+        "recall": 1.0 if last is None else last.recall,
+        "notes": notes[:4],
+    }
 
 
 def continuation(adapter: Adapter, prompt: Prompt, count: int) -> Tensor:
-    """The greedy tokens behind the prompt after a dense prefill, `[count]`."""
+    """Return the greedy tokens behind the prompt after a dense prefill, `[count]`."""
     runner = ModelRunner(adapter, prompt.width + count + 1)
     logits, tokens = runner.prefill(prompt).logits, []
     for _ in range(count):
@@ -128,21 +122,3 @@ def continuation(adapter: Adapter, prompt: Prompt, count: int) -> Tensor:
         logits = runner.forward_chain(tokens[-1][:, None]).logits
         runner.commit([[0]])
     return torch.cat(tokens)
-
-
-def _row(arm: PrefillArm, dense: PrefillArm, prompt: Prompt) -> dict[str, Any]:
-    seconds, base = median(arm.seconds), median(dense.seconds)
-    wrong = (arm.logits - dense.logits).norm(dim=1) / dense.logits.norm(dim=1)
-    same = arm.logits.argmax(1) == dense.logits.argmax(1)
-    return {
-        "method": arm.name,
-        "mode": "approximate" if arm.notes else "exact",
-        "tokens": prompt.width,
-        "seconds": seconds,
-        "speedup": base / seconds,
-        "flops_share": 1.0 if arm.report is None else arm.report.flops_share,
-        "recall": 1.0 if arm.report is None else arm.report.recall,
-        "logit_error": float(wrong.mean()),
-        "agreement": float(same.float().mean()),
-        "notes": arm.notes[:4],
-    }

@@ -9,7 +9,7 @@ from sooner.sparse.prefill import MMInference
 from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair
 
-from ...needles import NeedleTask, ResultGrid, reader, run
+from ...needles import NeedleTask, reader, run
 from ..run import Progress
 from .arms import pattern
 from .settings import PrefillSettings
@@ -24,47 +24,42 @@ REPLY = 256
 
 def needles(
     settings: PrefillSettings, pair: ModelPair, ours: PatternTable, progress: Progress
-) -> dict[str, Any]:
-    """Right answers of each task and arm, as `ResultGrid` writes itself."""
-    return {
-        "needles": [
-            _grid(settings, pair, ours, name, share, progress).as_dict()
-            for share in TEXT_SHARES
-            for name in ARMS
-            if name in settings.arms
-        ]
-    }
+) -> list[dict[str, Any]]:
+    """Return right answers of each task and arm, as `ResultGrid` writes itself."""
+    target, grids = pair.target, []
+    seeds = range(settings.seed, settings.seed + settings.needles)
+    for share in TEXT_SHARES:
+        task = NeedleTask(
+            target.processor,
+            text_share=share,
+            ask="caption" if pair.miniature else "colour",
+            needle_frames=2,
+        )
+        for name in ARMS:
+            if name in settings.arms:
+                grid = run(
+                    task,
+                    reader(
+                        target.model,
+                        target.processor,
+                        prefill=_prefill(name, settings, ours),
+                        max_new_tokens=REPLY,
+                    ),
+                    settings.frames,
+                    DEPTHS,
+                    seeds,
+                    name=name,
+                    on_sample=lambda sample, name=name: progress(f"{name}: {sample['id']}"),
+                )
+                grids.append(grid.as_dict())
+    return grids
 
 
-def _grid(
-    settings: PrefillSettings,
-    pair: ModelPair,
-    ours: PatternTable,
-    name: str,
-    share: float,
-    progress: Progress,
-) -> ResultGrid:
-    target = pair.target
-    task = NeedleTask(
-        target.processor,
-        text_share=share,
-        ask="caption" if pair.miniature else "colour",
-        needle_frames=2,
-    )
-    prefill = None
+def _prefill(name: str, settings: PrefillSettings, ours: PatternTable) -> MMInference | None:
+    if name == "dense":
+        return None
     if name == "ours":
-        prefill = MMInference(ours, dense_below=0)
-    elif name != "dense":
-        made = pattern(name, 16 * max(settings.frames), settings.budget)
-        assert not isinstance(made, Dense)
-        prefill = MMInference.uniform(made, dense_below=0)
-    reply = reader(target.model, target.processor, prefill=prefill, max_new_tokens=REPLY)
-    return run(
-        task,
-        reply,
-        settings.frames,
-        DEPTHS,
-        range(settings.seed, settings.seed + settings.needles),
-        name=name,
-        on_sample=lambda sample: progress(f"{name}: {sample['id']}"),
-    )
+        return MMInference(ours, dense_below=0)
+    made = pattern(name, 16 * max(settings.frames), settings.budget)
+    assert not isinstance(made, Dense)
+    return MMInference.uniform(made, dense_below=0)

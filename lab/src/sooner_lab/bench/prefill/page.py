@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from ...needles import ResultGrid
 from ..declared import Data
 from ..plots import Figure, Panel
 from ..render import Columns, Page, ReportTable, Table, pivot
-from .needle_plot import needle_heatmap
 
 LAYER: Columns = (
     ("tokens", "tokens", "{}"), ("method", "arm", "{}"),
@@ -21,12 +19,6 @@ MODEL: Columns = (
     ("recall", "recall", "{:.3f}"), ("flops_share", "FLOPs", "{:.1%}"),
     ("logit_error", "logit error", "{:.4f}"), ("agreement", "next token agrees", "{:.1%}"),
 )  # fmt: skip
-DUELS: Columns = (
-    ("states", "states", "{}"), ("our_share", "FLOPs, ours", "{:.1%}"),
-    ("ours", "error, ours", "{:.4f}"), ("their_share", "FLOPs, rival", "{:.1%}"),
-    ("theirs", "error, rival", "{:.4f}"), ("rival", "rival", "{}"),
-    ("rival_far", "its far lines", "{}"), ("queries", "queries", "{}"),
-)  # fmt: skip
 
 
 def _layer(result: Data) -> str:
@@ -40,41 +32,6 @@ def _layer(result: Data) -> str:
         "states of the shortest length; `vertical-slash` computes the windows of MInference's "
         f"kernel. The backend was `{result['backend']}`."
     )
-
-
-def _regions(result: Data) -> list[ReportTable]:
-    regions = result.get("regions")
-    if not regions:
-        return []
-    rows = [
-        [source, *(f"{value:.3f}" for value in line)]
-        for source, line in zip(regions["sources"], regions["recall"], strict=True)
-    ]
-    claims = [
-        f"that {each['claim']} {'is' if each['holds'] else 'is not'} so ({each['here']:.3f} "
-        f"against {each['beside']:.3f}, wanted {each['wanted']})"
-        for each in regions.get("claims", [])
-    ]
-    remark = f"Figure 12 of MMInference on this model: {'; '.join(claims)}." if claims else ""
-    heads = ["index from", *regions["queries"]]
-    return [ReportTable("Recall of an index from one region on others", heads, rows, remark)]
-
-
-def _planted(result: Data) -> list[ReportTable]:
-    planted = result.get("planted")
-    if not planted:
-        return []
-    noises = list(planted["noise"])
-    rows = [
-        [kind, *(f"{rates[str(noise)]:.0%}" for noise in noises)]
-        for kind, rates in planted["rates"].items()
-    ]
-    remark = (
-        f"{planted['heads']} heads a kind and noise, {planted['tokens']} tokens; noise is the "
-        "standard deviation of scores in nats where lines are 10 high."
-    )
-    heads = ["planted", *(f"noise {noise:g}" for noise in noises)]
-    return [ReportTable("Planted heads that the search identifies", heads, rows, remark)]
 
 
 def _needles(result: Data) -> list[ReportTable]:
@@ -104,10 +61,6 @@ def _longest(result: Data) -> list[Data]:
     return [{**row, "work": 100 * row["flops_share"]} for row in rows if row["tokens"] == longest]
 
 
-def _heatmap(result: Data) -> object:
-    return needle_heatmap([ResultGrid.from_dict(grid) for grid in result["needles"]])
-
-
 PAGE = Page(
     lambda result: f"Prefill: {result['model']}",
     (
@@ -123,16 +76,6 @@ PAGE = Page(
             "predicts as the dense model does behind the same prefix. `ours` is searched on "
             "another clip.",
         ),
-        _regions,
-        Table(
-            "Output error at equal FLOPs",
-            "duels",
-            DUELS,
-            "The rival is the vertical-slash of least error among those that cost as much, and has "
-            "slash lines beyond the nearest 64 in any case. *queries*: on which errors were "
-            "measured, of all heads; none of them chose a pattern, its lines or the rival.",
-        ),
-        _planted,
         _needles,
     ),
     (
@@ -179,12 +122,6 @@ PAGE = Page(
         ),
         Figure("regions", "An index from one modality, used on others (figure 12)",
                needs="regions"),
-        Figure(
-            "needles",
-            "Needle in a video, and in video and text (figures 5, 13, 14)",
-            needs="needles",
-            drawing=_heatmap,
-        ),
     ),
     retired=("regions", "duels", "planted"),
     goals="*at recall*: what the very arm of the figure keeps, in the same run's table.",

@@ -1,4 +1,4 @@
-"""The whole of `sooner bench prefill`, part by part."""
+"""The whole of `sooner bench prefill`, part by part, and its goals."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from sooner.sparse.table import PatternTable
 from sooner.tasks.loading import ModelPair, load_pair
 from sooner.tasks.search import SearchRequest, generated_clip, search_patterns
 
+from ..goals import goal
 from ..run import Data, Keep, Progress, Recorder
-from .goals import goals
 from .layer import layer
 from .model import model
 from .needles import needles
@@ -27,14 +27,8 @@ SEARCHED = 120
 
 
 def run(settings: PrefillSettings, progress: Progress = print, keep: Keep | None = None) -> Data:
-    """Measure and return the result object.
-
-    Args:
-        keep: handed the result as far as it is, after each part, so that nothing is lost.
-
-    Returns:
-        `layer` and `model_rows`, a row for each arm and length; `needles`; `goals`, `provenance`.
-    """
+    """Measure and return the result: `layer` and `model_rows`, a row for each arm and length, and
+    `needles`."""
     if settings.threads:
         torch.set_num_threads(settings.threads)
     progress("loading")
@@ -45,13 +39,12 @@ def run(settings: PrefillSettings, progress: Progress = print, keep: Keep | None
     recorder = Recorder("prefill", settings, goals, keep, model=name, backend=backend)
     recorder.origin(adapter.device, adapter.dtype, settings.seed)
     ours = Patterns(settings, pair, adapter)
-    for part in settings.parts:
-        if part == "layer":
-            recorder.add(layer=layer(settings, adapter.device, adapter.dtype, progress))
-        elif part == "model":
-            recorder.add(model_rows=model(settings, pair, adapter, ours.table, progress))
-        else:
-            recorder.add(**needles(settings, pair, ours.table, progress))
+    if "layer" in settings.parts:
+        recorder.add(layer=layer(settings, adapter.device, adapter.dtype, progress))
+    if "model" in settings.parts:
+        recorder.add(model_rows=model(settings, pair, adapter, ours.table, progress))
+    if "needles" in settings.parts:
+        recorder.add(needles=needles(settings, pair, ours.table, progress))
     return recorder.result
 
 
@@ -65,13 +58,31 @@ class Patterns:
     def table(self) -> PatternTable:
         if self.settings.patterns is not None:
             return PatternTable.load(self.settings.patterns, self.adapter)
-        with tempfile.TemporaryDirectory() as folder:
-            clip = generated_clip(Path(folder), SEARCHED)
-            wish = SearchRequest((clip,), frames=SEARCHED)
-            return search_patterns(self.pair, wish, self._search).table
-
-    @property
-    def _search(self) -> SearchSettings:
         # Priced by the clock: on a CPU, patterns of equal FLOPs differ by several times. No head
         # is left dense, as none of the other arms' is.
-        return SearchSettings(budget=self.settings.budget, cost="measured", max_error=1e9)
+        search = SearchSettings(budget=self.settings.budget, cost="measured", max_error=1e9)
+        with tempfile.TemporaryDirectory() as folder:
+            request = SearchRequest((generated_clip(Path(folder), SEARCHED),), frames=SEARCHED)
+            return search_patterns(self.pair, request, search).table
+
+
+def goals(result: Data) -> list[Data]:
+    """Return a row for each goal that was measured, with the `recall` of the very run; goals were
+    fixed before any result."""
+    rows = []
+    if grid := longest(result.get("layer") or [], "grid"):
+        where, recall = f"one layer, {grid['tokens']} tokens", grid.get("recall")
+        name = f"{where}: grid over dense, index inside"
+        rows.append(goal(name, 8.0, grid["speedup"], recall=recall))
+        name = f"{where}: share of what grid's FLOPs allow"
+        rows.append(goal(name, 0.7, grid["of_allowed"], recall=recall))
+    if ours := longest(result.get("model_rows") or [], "ours"):
+        name = f"whole prefill, {ours['tokens']} tokens: ours over dense"
+        rows.append(goal(name, 3.0, ours["speedup"], recall=ours.get("recall")))
+    return rows
+
+
+def longest(rows: list[Data], method: str) -> Data | None:
+    """Return the row of one arm at the greatest length."""
+    matches = [row for row in rows if row["method"] == method]
+    return max(matches, key=lambda row: row["tokens"]) if matches else None

@@ -2,55 +2,63 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, ClassVar
+
+from sooner.checks import option
+
+from ..fields import names, numbers
+from ..settings import BenchSettings
 
 ARMS = ("dense", "a-shape", "tri-shape", "strided", "vertical-slash", "grid", "planted", "ours")
 """All arms; `dense` is torch's fused causal attention, which all others are held against. `ours` is
 searched; `planted`, of the one layer only, is the structure that its states were made with."""
 PARTS = ("layer", "model", "needles")
-USUAL = PARTS[:-1]
-LENGTHS = (2048, 4096)
-FULL_LENGTHS = (*LENGTHS, 8192, 16_384, 32_768)
-"""Lengths that run within five minutes on two cores, and those of `--full`."""
 
 
 @dataclass(frozen=True)
-class PrefillSettings:
-    """What is measured.
+class PrefillSettings(BenchSettings):
+    """Time dense attention, the baselines' patterns and ours, and say what each one loses.
+
+    Takes a few minutes on two cores without --full, which takes an hour or more. With --json the
+    file grows part by part, so that an interrupted run keeps what it has measured.
 
     Attributes:
-        model: checkpoint folder or hub id; `None` is the video miniature.
-        patterns: a file of `sooner search patterns` for the `ours` arm; `None` searches one first.
-        lengths: prompt lengths in tokens of the `layer` and `model` parts.
-        arms: among `ARMS`; `dense` is always one of them.
-        parts: among `PARTS`.
-        budget: share of the causal pairs that the a-shape and tri-shape arms may compute, as the
-            paper gives all arms about the same work.
-        heads, kv_heads, head_dim: of the one attention layer.
-        frame: tokens of a frame in that layer.
+        model: target model; without it, the video miniature.
+        patterns: file of `sooner search patterns` for the `ours` arm; by default searched first.
+        lengths: prompt lengths in tokens.
+        arms: only these arms (dense is always in).
+        parts: only these of layer, model, needles.
+        budget: share of dense for a-shape and tri-shape, as the paper gives all arms about the
+            same work.
+        heads: of the one attention layer.
+        kv_heads: of that layer.
+        head_dim: of that layer.
+        frame: tokens a frame in that layer.
         repeats: timed runs of each arm.
         agree: tokens of the dense continuation that every arm predicts again.
         needles: samples of each length and depth.
-        frames: haystack lengths of the needle test, in frames.
-        device, dtype, threads, seed: as everywhere.
+        frames: haystacks of the needle test, in frames.
     """
 
-    model: str | None = None
+    model: str | None = option(None, metavar="ID_OR_PATH")
     patterns: Path | None = None
-    lengths: tuple[int, ...] = LENGTHS
-    arms: tuple[str, ...] = ARMS
-    parts: tuple[str, ...] = USUAL
-    budget: float = 0.15
-    heads: int = 8
-    kv_heads: int = 8
-    head_dim: int = 64
-    frame: int = 256
-    repeats: int = 3
-    agree: int = 64
-    needles: int = 4
-    frames: tuple[int, ...] = (16, 32, 64)
-    device: str = "auto"
-    dtype: str = "auto"
-    threads: int | None = 1
-    seed: int = 20_261_121
+    lengths: tuple[int, ...] = numbers("--lengths", (2048, 4096))
+    arms: tuple[str, ...] = names("arm", ARMS, "dense")
+    parts: tuple[str, ...] = names("part", PARTS, default=PARTS[:-1])
+    budget: float = option(0.15, 0, 1, above=True)
+    heads: int = option(8, 1)
+    kv_heads: int = option(8, 1)
+    head_dim: int = option(64, 1)
+    frame: int = option(256, 1)
+    repeats: int = option(3, 1)
+    agree: int = option(64, 1)
+    needles: int = option(4, 1)
+    frames: tuple[int, ...] = numbers("--frames", (16, 32, 64))
+
+    FULL: ClassVar[Mapping[str, Any]] = {
+        "lengths": (2048, 4096, 8192, 16_384, 32_768),
+        "parts": PARTS,
+    }

@@ -31,7 +31,11 @@ PARALLEL_FROM = 0.7
 
 @dataclass(frozen=True)
 class ReplaySettings:
-    """What is measured.
+    """Time every method at a set acceptance, beside theory from the same decoders' forwards.
+
+    No model is trained: random decoders do the work, a script says what their logits decide.
+    Exits with 1 when a text is not the script's, or an acceptance can't be. The JSON grows
+    point by point.
 
     Attributes:
         methods: Only these; plain is always in.

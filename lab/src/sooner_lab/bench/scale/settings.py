@@ -21,7 +21,10 @@ ARMS = {"plain-1": 1, "plain-2": 2, "ray-1": 1, "ray-2": 2}
 
 @dataclass(frozen=True)
 class ScaleBenchSettings:
-    """Settings of a run.
+    """Parse scans by one worker and by two, each on a core of its own, with Ray and without.
+
+    Pages a second are those of long runs beyond a short one, so start-up is told apart. With
+    --add runs are added to those of --json's FILE.
 
     Attributes:
         arms: Only these, in the order of the first repeat; every other one goes backwards.

@@ -9,8 +9,8 @@ from typing import Any
 
 import torch
 
-from ..run import quotient
-from .direct import Direct, DirectRun
+from ..run import Progress, quotient
+from .direct import Direct
 from .load import LoadProcess, LoadResult, mixed_order, poisson_arrivals
 from .parity import Gate
 from .requests import Copies, ServeQuestion, two_questions
@@ -25,7 +25,7 @@ from .settings import (
     SEQUENTIAL,
     ServeBenchSettings,
 )
-from .traces import Block, Figures, LoadTraces, figures, over
+from .traces import Figures, LoadTraces, figures, over
 
 DIRECT = (PLAIN, DRAFTS)
 """Arms whose requests `sooner.generate` answers, too."""
@@ -38,10 +38,11 @@ class ServeBench:
 
     Args:
         settings: what is measured.
-        asked: the mix.
+        questions: the mix.
         direct: the models in this process.
         servers: asleep.
-        asking: the process of clients.
+        clients: the process of clients.
+        progress: is called with what runs.
     """
 
     def __init__(
@@ -50,176 +51,140 @@ class ServeBench:
         questions: Sequence[ServeQuestion],
         direct: Direct,
         servers: Servers,
-        asking: LoadProcess,
-        progress: Callable[[str], None],
+        clients: LoadProcess,
+        progress: Progress,
     ) -> None:
         self.settings, self.questions, self.direct = settings, list(questions), direct
-        self.servers, self.asking, self.progress = servers, asking, progress
+        self.servers, self.clients, self.progress = servers, clients, progress
         self.copies = Copies()
         self.loads: dict[tuple[str, int], list[LoadTraces]] = defaultdict(list)
         self.gates: dict[str, Gate] = {}
+        self.direct_arms = [arm for arm in DIRECT if arm in settings.batched]
 
     def warm_up(self) -> None:
-        """References, and every arm once over every question with the ids of its tokens."""
+        """Make references, and run every arm once over every question with ids of its tokens."""
         self.progress("references")
         references = [self.direct.reference(item) for item in self.questions]
         is_exact = self.direct.model.dtype == torch.float32
-        names = (*self.settings.arms, *(f"generate, {arm}" for arm in self._direct_arms))
+        names = (*self.settings.arms, *(f"generate, {arm}" for arm in self.direct_arms))
         self.gates = {name: Gate(references, is_exact) for name in names}
-        maximum = max(self.settings.clients)
         for arm in self.settings.served:
             self.progress(f"warm-up: {arm}")
-            clients = 1 if arm == SEQUENTIAL else maximum
-            times = 1 if arm == SEQUENTIAL else -(-maximum // len(self.questions))
-            self._closed(arm, clients, mixed_order(len(self.questions), times, 0), origins=True)
+            clients = 1 if arm == SEQUENTIAL else max(self.settings.clients)
+            self._load(arm, clients, self._order(-(-clients // len(self.questions))), origins=True)
         if HF_STATIC in self.settings.arms:
-            self.progress(f"warm-up: {HF_STATIC}")
-            self.direct.static(self.questions[:2], 2)
-        for arm in self._direct_arms:
+            self._load(HF_STATIC, 2, range(min(2, len(self.questions))))
+        for arm in self.direct_arms:
             self.progress(f"warm-up: generate, {arm}")
-            for number, question in enumerate(self.questions):
-                self.gates[f"generate, {arm}"].tokens(
-                    number, self.direct.generate(arm, question).tokens[0]
-                )
+            self._generate(arm, range(len(self.questions)))
 
     def mix(self) -> Figures:
-        """What the requests are, from the references."""
+        """Return what the requests are, from the references."""
         gate = next(iter(self.gates.values()))
-        kinds = []
-        for kind in ("clip", "text"):
-            mine = [
-                (question, len(tokens))
-                for question, (tokens, _) in zip(self.questions, gate.references, strict=True)
-                if (question.clip is not None) == (kind == "clip")
-            ]
-            if not mine:
-                continue
-            widths = [self.direct.inputs(question)["input_ids"].shape[1] for question, _ in mine]
-            tokens = [count for _, count in mine]
-            kinds.append(
+        kinds: dict[str, list[tuple[ServeQuestion, int]]] = {"clip": [], "text": []}
+        for question, (tokens, _) in zip(self.questions, gate.references, strict=True):
+            kinds["text" if question.clip is None else "clip"].append((question, len(tokens)))
+        return {
+            "kinds": [
                 {
                     "kind": kind,
-                    "requests": len(mine),
-                    "prompt_tokens": mean(widths),
-                    "tokens": [min(tokens), max(tokens)],
-                    "max_tokens": mine[0][0].max_tokens,
+                    "requests": len(part),
+                    "prompt_tokens": mean(
+                        self.direct.inputs(question)["input_ids"].shape[1] for question, _ in part
+                    ),
+                    "tokens": [min(count for _, count in part), max(count for _, count in part)],
+                    "max_tokens": part[0][0].max_tokens,
                 }
-            )
-        return {"kinds": kinds}
+                for kind, part in kinds.items()
+                if part
+            ]
+        }
 
     def report(self) -> list[Figures]:
-        """The gate of each arm."""
-        return [
-            {"arm": name, **gate.report()}
-            for name, gate in self.gates.items()
-            if gate.verdict is not None
-        ]
+        """Return the gate of each arm."""
+        gates = self.gates.items()
+        return [{"arm": name, **gate.report()} for name, gate in gates if gate.verdict is not None]
 
     def clients_part(self) -> Figures:
-        """Closed loops; at one client `sooner.generate` beside them, HF's batches at theirs."""
+        """Run closed loops; at one client `sooner.generate` beside them, HF's batches at theirs."""
         settings = self.settings
         seconds: dict[str, list[tuple[float, float]]] = defaultdict(list)
-        static: list[DirectRun] = []
         for turn in range(settings.rounds):
             for clients in settings.clients:
-                order = mixed_order(
-                    len(self.questions), settings.times(clients), settings.seed + turn
-                )
-                for arm in settings.batched:
+                order = self._order(settings.times(clients), turn)
+                arms = [*settings.batched]
+                arms += [HF_STATIC] * (clients == settings.static_rows)
+                arms += [SEQUENTIAL] * (clients == max(settings.clients))
+                for arm in (arm for arm in arms if arm in settings.arms):
                     self.progress(f"round {turn + 1}/{settings.rounds}, {clients} clients: {arm}")
-                    load = self._closed(arm, clients, order)
+                    mine = self._order(1, turn) if arm == SEQUENTIAL else order
+                    load = self._load(arm, clients, mine)
                     self.loads[arm, clients].append(load)
-                    if clients == 1 and arm in self._direct_arms:
-                        seconds[arm] += self._compare_direct(arm, load)
-                if clients == settings.static_rows and HF_STATIC in settings.arms:
-                    self.progress(f"round {turn + 1}/{settings.rounds}: {HF_STATIC}")
-                    static.append(self._static(order))
-            if SEQUENTIAL in settings.arms:
-                self.progress(f"round {turn + 1}/{settings.rounds}: {SEQUENTIAL}")
-                maximum = max(settings.clients)
-                order = mixed_order(len(self.questions), 1, settings.seed + turn)
-                self.loads[SEQUENTIAL, maximum].append(self._closed(SEQUENTIAL, maximum, order))
-        rows = [self._row(arm, clients, loads) for (arm, clients), loads in self.loads.items()]
-        if static:
-            rows.append(self._static_row(static, self._blocks(PLAIN, settings.static_rows)))
-        costs = [self._cost(arm, pairs) for arm, pairs in seconds.items()]
-        order_of = {arm: place for place, arm in enumerate(settings.arms)}
-        rows.sort(key=lambda row: (order_of[row["arm"]], row["clients"]))
-        return {"clients": rows, "direct": costs}
+                    if clients == 1 and arm in self.direct_arms:
+                        direct = self._generate(arm, [trace.number for trace in load.traces])
+                        pairs = zip(load.traces, direct.traces, strict=True)
+                        seconds[arm] += [(trace.seconds, other.seconds) for trace, other in pairs]
+        places = {arm: place for place, arm in enumerate(settings.arms)}
+        rows = [
+            self._row(arm, clients, loads, self.loads.get((PLAIN, clients), []))
+            for (arm, clients), loads in self.loads.items()
+        ]
+        rows.sort(key=lambda row: (places[row["arm"]], row["clients"]))
+        return {
+            "clients": rows,
+            "direct": [self._cost(arm, pairs) for arm, pairs in seconds.items()],
+        }
 
     def poisson_part(self) -> Figures:
-        """Open loops at a share of each arm's saturation, with and without a pace of tokens."""
+        """Run open loops at a share of each arm's saturation, with and without a pace of tokens."""
         settings, rows = self.settings, []
-        maximum = max(settings.clients)
-        for arm in DIRECT:
-            if arm not in settings.batched or self.gates[arm].is_red:
+        for arm in self.direct_arms:
+            if self.gates[arm].is_red:
                 continue
-            busy = figures(self.loads[arm, maximum])
+            busy = figures(self.loads[arm, max(settings.clients)])
+            idle = figures(self.loads[arm, min(settings.clients)])["per_token_ms"]
             rate = LOAD * busy["requests_per_second"]
-            self.progress(f"arrivals, {rate:.1f} a second: {arm}")
-            times = -(-settings.arrivals // len(self.questions))
-            order = mixed_order(len(self.questions), times, settings.seed)[: settings.arrivals]
+            order = self._order(-(-settings.arrivals // len(self.questions)))[: settings.arrivals]
             arrivals = poisson_arrivals(rate, len(order), settings.seed)
-            idle = figures(self.loads[arm, min(settings.clients)])
-            pace = PACE * idle["per_token_ms"]["p99"]
-            with self.servers.awake(arm) as server:
-                rows.append(self._arriving(arm, server, order, arrivals, idle))
-            self.progress(f"arrivals, {rate:.1f} a second: {arm}, {pace:.1f} ms a token")
-            with self.servers.paced(arm, pace) as server:
-                self.gates[arm].load(LoadTraces.of(self._warm(server)))
-                rows.append(self._arriving(arm, server, order, arrivals, idle, pace))
-            for row in rows[-2:]:
-                row["rate"] = rate
+            for pace in (None, PACE * idle["p99"]):
+                self.progress(f"arrivals, {rate:.1f} a second, pace {pace} ms: {arm}")
+                with self.servers.awake(arm, pace) as server:
+                    if pace is not None:
+                        self.gates[arm].load(self._closed(server, len(order), self._order(1)))
+                    sent = self.copies.http(self.questions, order)
+                    load = LoadTraces.of(self.clients.open(server.port, sent, arrivals))
+                self.gates[arm].load(load)
+                row: Figures = {"arm": arm, "pace_ms": pace, "rate": rate}
+                row["parity"] = self.gates[arm].verdict
+                if not self.gates[arm].is_red:
+                    row |= figures([load]) | {"idle_per_token_ms": idle}
+                    row["tail"] = row["per_token_ms"]["p99"] / idle["p99"]
+                rows.append(row)
         return {"poisson": rows}
 
-    def _warm(self, server: ServerProcess) -> LoadResult:
-        """Every question once, of a server that was started just now."""
-        order = mixed_order(len(self.questions), 1, 0)
-        return self.asking.closed(server.port, self.copies.http(self.questions, order), len(order))
-
-    def _arriving(
-        self,
-        arm: str,
-        server: ServerProcess,
-        order: Sequence[int],
-        arrivals: Sequence[float],
-        idle: Figures,
-        pace: float | None = None,
-    ) -> Figures:
-        """An open loop of one server; `pace` is its `--time-per-token-ms`."""
-        load = LoadTraces.of(
-            self.asking.open(server.port, self.copies.http(self.questions, order), arrivals)
-        )
-        self.gates[arm].load(load)
-        row: Figures = {"arm": arm, "pace_ms": pace, "parity": self.gates[arm].verdict}
-        if self.gates[arm].is_red:
-            return row
-        row |= figures([load])
-        tail = row["per_token_ms"]["p99"] / idle["per_token_ms"]["p99"]
-        return row | {"idle_per_token_ms": idle["per_token_ms"], "tail": tail}
-
     def second_part(self) -> Figures:
-        """Two questions on a clip that the server has not seen, one after the other."""
-        clips, times = self.settings.second
-        seeing = [question for question in self.questions if question.clip is not None][:clips]
+        """Ask two questions on a clip that the server has not seen, one after the other."""
+        seeing = [question for question in self.questions if question.clip is not None]
+        seeing = seeing[: self.settings.second]
         references = [
             self.direct.reference(question) for clip in seeing for question in two_questions(clip)
         ]
         rows = []
-        for arm in DIRECT:
-            if arm not in self.settings.batched:
-                continue
+        for arm in self.direct_arms:
             self.progress(f"second questions: {arm}")
             gate = Gate(references, self.gates[arm].is_exact)
-            pairs = [pair for _ in range(times) for pair in self._two(arm, seeing, gate)]
+            pairs = [
+                pair
+                for _ in range(self.settings.second_times)
+                for pair in self._two(arm, seeing, gate)
+            ]
             row: Figures = {"arm": arm, "pairs": len(pairs), "parity": gate.verdict}
             if pairs and not gate.is_red:
                 first, second = ([pair[side].first_token for pair in pairs] for side in (0, 1))
-                ones = [1.0] * len(pairs)
                 row |= {
                     "first_ms": 1000 * mean(first),
                     "second_ms": 1000 * mean(second),
-                    "ratio": quotient((second, ones), (first, ones), self.settings.seed),
+                    "ratio": self._ratio(second, first),
                     "prompt_tokens": mean(pair[1].prompt for pair in pairs),
                     "cached_tokens": mean(pair[1].cached for pair in pairs),
                 }
@@ -227,79 +192,66 @@ class ServeBench:
         return {"second": rows}
 
     def text_part(self) -> Figures:
-        """Text alone, beside HF's fixed batches and its continuous batching."""
-        settings = self.settings
+        """Ask for text alone, beside HF's fixed batches and its continuous batching."""
+        settings, clients = self.settings, self.settings.static_rows
         texts = [number for number, question in enumerate(self.questions) if question.clip is None]
-        if not texts:
-            return {"text": []}
-        clients, loads = settings.static_rows, defaultdict(list)
-        runs: dict[str, list[DirectRun]] = defaultdict(list)
-        failed: list[Figures] = []
-        works = {HF_STATIC: self.direct.static, HF_CONTINUOUS: self.direct.continuous}
-        for turn in range(settings.rounds):
+        peers = [arm for arm in (HF_STATIC, HF_CONTINUOUS) if arm in settings.arms]
+        loads: dict[str, list[LoadTraces]] = defaultdict(list)
+        failed: dict[str, str] = {}
+        for turn in range(settings.rounds if texts else 0):
             order = [
                 texts[place] for place in mixed_order(len(texts), TEXT_TIMES, settings.seed + turn)
             ]
-            for arm in settings.batched:
-                self.progress(f"text, round {turn + 1}/{settings.rounds}: {arm}")
-                loads[arm].append(self._closed(arm, clients, order))
-            for arm, work in works.items():
-                if arm not in settings.arms or any(row["arm"] == arm for row in failed):
-                    continue
+            for arm in (*settings.batched, *peers):
                 self.progress(f"text, round {turn + 1}/{settings.rounds}: {arm}")
                 try:
-                    if turn == 0:
-                        work([self.questions[number] for number in order[:clients]], clients)
-                    runs[arm].append(self._compared(arm, order, work))
+                    if arm in peers and turn == 0:
+                        self._load(arm, clients, order[:clients])  # which warms up
+                    if arm not in failed:
+                        loads[arm].append(self._load(arm, clients, order))
                 except Exception as error:
-                    failed.append(
-                        {"arm": arm, "clients": clients,
-                         "error": f"{type(error).__name__}: {error}"[:400]}
-                    )  # fmt: skip
-        plain = [block for load in loads[PLAIN] for block in load.blocks()]
-        rows = [self._row(arm, clients, part, plain) for arm, part in loads.items()]
-        rows += [
-            self._static_row(part, plain, arm)
-            for arm, part in runs.items()
-            if not any(row["arm"] == arm for row in failed)
+                    if arm not in peers:
+                        raise
+                    failed[arm] = f"{type(error).__name__}: {error}"[:400]
+        rows = [
+            self._row(arm, clients, part, loads[PLAIN])
+            for arm, part in loads.items()
+            if arm not in failed
         ]
-        return {"text": [*rows, *failed]}
+        faults = [{"arm": arm, "clients": clients, "error": error} for arm, error in failed.items()]
+        return {"text": [*rows, *faults]}
 
-    @property
-    def _direct_arms(self) -> list[str]:
-        return [arm for arm in DIRECT if arm in self.settings.batched]
+    def _order(self, times: int, turn: int | None = None) -> list[int]:
+        """Return all questions `times` times, in the order of a turn."""
+        seed = 0 if turn is None else self.settings.seed + turn
+        return mixed_order(len(self.questions), times, seed)
 
-    def _closed(
+    def _load(
         self, arm: str, clients: int, order: Sequence[int], origins: bool = False
     ) -> LoadTraces:
-        requests = self.copies.http(self.questions, order, origins)
-        with self.servers.awake(arm) as server:
-            load = LoadTraces.of(self.asking.closed(server.port, requests, clients))
+        """Run a closed loop of an arm, or HF's batches of as many rows, and compare its answers."""
+        peers: dict[str, Callable[[Sequence[int], int], LoadTraces]] = {
+            HF_STATIC: self.direct.static, HF_CONTINUOUS: self.direct.continuous,
+        }  # fmt: skip
+        if arm in peers:
+            load = peers[arm](order, clients)
+        else:
+            with self.servers.awake(arm) as server:
+                load = self._closed(server, clients, order, origins)
         self.gates[arm].load(load)
         return load
 
-    def _compare_direct(self, arm: str, load: LoadTraces) -> list[tuple[float, float]]:
-        """Seconds of each request by a server and by `sooner.generate`."""
-        pairs = []
-        for trace in load.traces:
-            run = self.direct.generate(arm, self.questions[trace.number])
-            self.gates[f"generate, {arm}"].tokens(trace.number, run.tokens[0])
-            pairs.append((trace.seconds, run.seconds))
-        return pairs
+    def _closed(
+        self, server: ServerProcess, clients: int, order: Sequence[int], origins: bool = False
+    ) -> LoadTraces:
+        sent = self.copies.http(self.questions, order, origins)
+        made: LoadResult = self.clients.closed(server.port, sent, clients)
+        return LoadTraces.of(made)
 
-    def _static(self, order: Sequence[int]) -> DirectRun:
-        return self._compared(HF_STATIC, order, self.direct.static)
-
-    def _compared(
-        self,
-        arm: str,
-        order: Sequence[int],
-        work: Callable[[Sequence[ServeQuestion], int], DirectRun],
-    ) -> DirectRun:
-        run = work([self.questions[number] for number in order], self.settings.static_rows)
-        for number, tokens in zip(order, run.tokens, strict=True):
-            self.gates[arm].tokens(number, tokens)
-        return run
+    def _generate(self, arm: str, order: Sequence[int]) -> LoadTraces:
+        load = self.direct.generate(arm, order)
+        self.gates[f"generate, {arm}"].load(load)
+        return load
 
     def _two(self, arm: str, seeing: Sequence[ServeQuestion], gate: Gate) -> list[tuple[Any, Any]]:
         pairs = []
@@ -310,57 +262,36 @@ class ServeBench:
                 for side, question in enumerate(two_questions(clip))
             ]
             with self.servers.awake(arm) as server:
-                load = LoadTraces.of(self.asking.closed(server.port, sent, 1))
+                load = LoadTraces.of(self.clients.closed(server.port, sent, 1))
             gate.load(load)
             if len(load.traces) == len(sent):
                 pairs.append((load.traces[0], load.traces[1]))
         return pairs
 
-    def _blocks(self, arm: str, clients: int) -> list[Block]:
-        return [block for load in self.loads.get((arm, clients), []) for block in load.blocks()]
-
     def _row(
-        self,
-        arm: str,
-        clients: int,
-        loads: Sequence[LoadTraces],
-        plain: Sequence[Block] | None = None,
+        self, arm: str, clients: int, loads: Sequence[LoadTraces], plain: Sequence[LoadTraces]
     ) -> Figures:
         gate = self.gates[arm]
         row: Figures = {"arm": arm, "clients": clients, "parity": gate.verdict}
         if gate.is_red:
             return row
-        base = self._blocks(PLAIN, clients) if plain is None else plain
-        mine = [block for load in loads for block in load.blocks()]
-        return row | figures(loads) | {"over_plain": over(mine, base, self.settings.seed)}
+        ours, base = (
+            [block for load in each for block in load.blocks()] for each in (loads, plain)
+        )
+        return row | figures(loads) | {"over_plain": over(ours, base, self.settings.seed)}
 
-    def _static_row(
-        self, runs: Sequence[DirectRun], plain: Sequence[Block], arm: str = HF_STATIC
-    ) -> Figures:
-        gate = self.gates[arm]
-        row: Figures = {
-            "arm": arm, "clients": self.settings.static_rows, "parity": gate.verdict,
-        }  # fmt: skip
-        if gate.is_red:
-            return row
-        blocks = [block for run in runs for block in run.blocks]
-        seconds = sum(run.seconds for run in runs)
-        requests = sum(len(run.tokens) for run in runs)
-        return row | {
-            "requests": requests,
-            "requests_per_second": requests / seconds,
-            "tokens_per_second": sum(block[0] for block in blocks) / seconds,
-            "over_plain": over(blocks, plain, self.settings.seed),
-        }
+    def _ratio(self, ours: Sequence[float], base: Sequence[float]) -> Figures:
+        ones = [1.0] * len(ours)
+        return quotient((ours, ones), (base, ones), self.settings.seed)
 
     def _cost(self, arm: str, pairs: Sequence[tuple[float, float]]) -> Figures:
-        """What a server adds to the same requests in this process, as a share of their time."""
+        """Return what a server adds to the same requests in this process, as a share of their
+        time."""
         server, direct = zip(*pairs, strict=True)
         row: Figures = {"arm": arm, "requests": len(pairs)}
         if self.gates[arm].is_red or self.gates[f"generate, {arm}"].is_red:
             return row
-        ones = [1.0] * len(pairs)
-        ratio = quotient((server, ones), (direct, ones), self.settings.seed)
+        ratio = self._ratio(server, direct)
         return row | {
             "server_ms": 1000 * mean(server),
             "generate_ms": 1000 * mean(direct),

@@ -6,8 +6,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
@@ -25,40 +23,33 @@ from sooner.tasks.settings import CaptionSettings
 
 from .requests import ServeQuestion
 from .settings import ServeBenchSettings
-from .traces import Block
+from .traces import AnswerTrace, LoadTraces
 
 Inputs = dict[str, Any]
 PAGES = 64
 """Pages of the cache of HF's continuous batching; unset it takes more than half of the memory."""
 
 
-@dataclass(frozen=True)
-class DirectRun:
-    """Some requests in this process.
+class Direct:
+    """A pair of models in this process, asked without a server.
 
-    Attributes:
-        tokens: of each.
-        blocks: of those that were timed together, their tokens and seconds, from files to texts.
+    Its runs are loads as those of clients, whose answers come whole.
+
+    Args:
+        pair: the models.
+        settings: of the bench.
+        questions: the mix.
     """
 
-    tokens: list[list[int]]
-    blocks: list[Block]
-
-    @property
-    def seconds(self) -> float:
-        return sum(seconds for _, seconds in self.blocks)
-
-
-class Direct:
-    """A pair of models in this process, asked without a server."""
-
-    def __init__(self, pair: ModelPair, settings: ServeBenchSettings) -> None:
-        self.pair, self.settings = pair, settings
+    def __init__(
+        self, pair: ModelPair, settings: ServeBenchSettings, questions: Sequence[ServeQuestion]
+    ) -> None:
+        self.pair, self.settings, self.questions = pair, settings, list(questions)
         self.model = pair.target.model
         self._methods: dict[str, Method] = {}
 
     def inputs(self, question: ServeQuestion) -> Inputs:
-        """What the processor makes of a question."""
+        """Return what the processor makes of a question."""
         if question.clip is not None:
             plain = CaptionSettings(method="plain", prompt=question.text)
             return prepare(question.clip, self.pair, plain).inputs
@@ -68,49 +59,58 @@ class Direct:
         return {"input_ids": ids, "attention_mask": torch.ones_like(ids)}
 
     def reference(self, question: ServeQuestion) -> tuple[list[int], list[Tensor]]:
-        """HF's own incremental decoding and its scores, what every arm is compared with."""
+        """Return the tokens of HF's own incremental decoding and their scores, with which every arm
+        is compared."""
         tokens, scores = reference_run(
             self.model, self.inputs(question), max_new_tokens=question.max_tokens
         )
         return tokens[0], scores[0]
 
-    def generate(self, arm: str, question: ServeQuestion) -> DirectRun:
-        """`sooner.generate` by the method of an arm."""
+    def generate(self, arm: str, numbers: Sequence[int]) -> LoadTraces:
+        """Answer questions one by one with `sooner.generate`, by the method of an arm."""
 
-        def work() -> list[list[int]]:
-            inputs = self.inputs(question)
-            limit = question.max_tokens
+        def work(questions: Sequence[ServeQuestion]) -> list[list[int]]:
+            (question,) = questions
             made = generate(
-                self.model, inputs, self._method(arm), max_new_tokens=limit, do_sample=False
-            )
+                self.model, self.inputs(question), self._method(arm),
+                max_new_tokens=question.max_tokens, do_sample=False,
+            )  # fmt: skip
             return made.tokens
 
-        return self._timed([work])
+        return self._load([[number] for number in numbers], work)
 
-    def static(self, questions: Sequence[ServeQuestion], rows: int) -> DirectRun:
-        """HF's `generate` over batches of `rows`, each as long as its longest answer."""
-        batches = [questions[first : first + rows] for first in range(0, len(questions), rows)]
-        return self._timed([partial(self._batch, batch) for batch in batches])
+    def static(self, numbers: Sequence[int], rows: int) -> LoadTraces:
+        """Answer questions with HF's `generate` over batches of `rows`, each as long as its longest
+        answer."""
+        batches = [numbers[first : first + rows] for first in range(0, len(numbers), rows)]
+        return self._load(batches, self._batch)
 
-    def continuous(self, questions: Sequence[ServeQuestion], rows: int) -> DirectRun:
-        """HF's continuous batching, which takes ids alone.
+    def continuous(self, numbers: Sequence[int], rows: int) -> LoadTraces:
+        """Answer questions with HF's continuous batching, which takes ids alone.
 
         Raises:
             Exception: what it raises where it does not run.
         """
-        return self._timed([partial(self._continuous, questions, rows)])
+        return self._load([numbers], lambda questions: self._continuous(questions, rows))
 
-    def _timed(self, works: Sequence[Callable[[], list[list[int]]]]) -> DirectRun:
-        run = DirectRun([], [])
-        for work in works:
-            start = time.perf_counter()
-            tokens = work()
-            for row in tokens:
-                self.pair.target.tokenizer.decode(row)
-            seconds = time.perf_counter() - start
-            run.tokens.extend(tokens)
-            run.blocks.append((float(sum(map(len, tokens))), seconds))
-        return run
+    def _load(
+        self,
+        batches: Sequence[Sequence[int]],
+        work: Callable[[Sequence[ServeQuestion]], list[list[int]]],
+    ) -> LoadTraces:
+        traces, began = [], time.perf_counter()
+        for batch in batches:
+            start = time.perf_counter() - began
+            rows = work([self.questions[number] for number in batch])
+            texts = [str(self.pair.target.tokenizer.decode(row)) for row in rows]
+            end = time.perf_counter() - began
+            traces += [
+                AnswerTrace(
+                    number, start, start, end, end, len(row), text, tuple(row), is_streamed=False
+                )
+                for number, row, text in zip(batch, rows, texts, strict=True)
+            ]
+        return LoadTraces(traces, 0, time.perf_counter() - began)
 
     def _batch(self, questions: Sequence[ServeQuestion]) -> list[list[int]]:
         batch = together([self.inputs(question) for question in questions])
@@ -148,7 +148,7 @@ class Direct:
         return until_end(tokens[: question.max_tokens], end_ids(self.model, {}))
 
     def _method(self, arm: str) -> Method:
-        """Built once, as a server does: what it has learnt of acceptance stays."""
+        """Build a method once, as a server does: what it has learnt of acceptance stays."""
         if arm not in self._methods:
             options = CaptionSettings(
                 method=arm, head=self.settings.head if arm == "eagle" else None
@@ -158,17 +158,14 @@ class Direct:
 
 
 def together(rows: Sequence[Inputs]) -> Inputs:
-    """One batch of single rows, padded on the left; pixels of those that have any."""
+    """Return one batch of single rows, padded on the left; pixels of those that have any."""
     width = max(row["input_ids"].shape[1] for row in rows)
-    made: Inputs = {}
-    for name in ("input_ids", "attention_mask"):
-        made[name] = torch.cat([_widened(row[name], width) for row in rows])  # [rows, width]
+    made: Inputs = {
+        name: torch.cat([pad(row[name], (width - row[name].shape[1], 0)) for row in rows])
+        for name in ("input_ids", "attention_mask")  # each [rows, width]
+    }
     seeing = [row for row in rows if any(name.startswith("pixel_values") for name in row)]
     for name in seeing[0] if seeing else ():
         if name not in made:
             made[name] = torch.cat([row[name] for row in seeing])
     return made
-
-
-def _widened(values: Tensor, width: int) -> Tensor:
-    return pad(values, (width - values.shape[1], 0))

@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field
 from multiprocessing import get_context
+from typing import Any
 
 import numpy as np
 
 from ..cores import pin
 
-PATIENCE = 300.0
+TIMEOUT = 300.0
 """Seconds after which an answer is given up."""
-END = b"\r\n\r\n"
 
 
 @dataclass(frozen=True)
@@ -47,7 +46,7 @@ class HttpAnswer:
         number: of the request.
         due: when it was to be sent; an open loop that is late counts from here.
         sent: when it was.
-        status: 0 if the connection broke or `PATIENCE` ended.
+        status: 0 if the connection broke or `TIMEOUT` ended.
         events: each server-sent event with the time of its last byte; or the whole body.
         ended: when the last byte came.
     """
@@ -127,104 +126,53 @@ def _run(
 async def _load(
     port: int, requests: list[HttpRequest], clients: int | None, arrivals: list[float] | None
 ) -> LoadResult:
+    import httpx
+
     answers: list[HttpAnswer] = []
-    if arrivals is None:
-        assert clients is not None
-        connections = [_Connection(port) for _ in range(clients)]
-        for item in connections:
-            await item.open()
-        queue = iter(requests)
+    limits = httpx.Limits(max_connections=None, max_keepalive_connections=None)
+    url = f"http://127.0.0.1:{port}"
+    async with httpx.AsyncClient(
+        base_url=url, limits=limits, timeout=None, trust_env=False
+    ) as http:
         start = time.perf_counter()
-        await asyncio.gather(*(_client(item, queue, answers, start) for item in connections))
-    else:
-        start = time.perf_counter()
-        asking = [
-            _arrival(port, item, due, answers, start)
-            for item, due in zip(requests, arrivals, strict=True)
-        ]
-        await asyncio.gather(*asking)
-    return LoadResult(answers, time.perf_counter() - start, clients)
+
+        async def ask(request: HttpRequest, due: float) -> None:
+            await asyncio.sleep(max(due - (time.perf_counter() - start), 0.0))
+            answers.append(await _ask(http, request, start, due))
+
+        async def client(queue: Iterator[HttpRequest]) -> None:
+            for request in queue:
+                await ask(request, time.perf_counter() - start)
+
+        if arrivals is None:
+            queue = iter(requests)
+            await asyncio.gather(*(client(queue) for _ in range(clients or 1)))
+        else:
+            pairs = zip(requests, arrivals, strict=True)
+            await asyncio.gather(*(ask(request, due) for request, due in pairs))
+        return LoadResult(answers, time.perf_counter() - start, clients)
 
 
-async def _client(
-    connection: _Connection, queue: Iterator[HttpRequest], answers: list[HttpAnswer], start: float
-) -> None:
-    for request in queue:
-        answers.append(await connection.ask(request, start, time.perf_counter() - start))
-    connection.close()
+async def _ask(http: Any, request: HttpRequest, start: float, due: float) -> HttpAnswer:
+    """Send a request and note what comes, and when."""
+    import httpx
 
-
-async def _arrival(
-    port: int, request: HttpRequest, due: float, answers: list[HttpAnswer], start: float
-) -> None:
-    await asyncio.sleep(max(due - (time.perf_counter() - start), 0.0))
-    connection = _Connection(port)
-    answers.append(await connection.ask(request, start, due))
-    connection.close()
-
-
-class _Connection:
-    """A connection of HTTP/1.1 that is kept open from request to request."""
-
-    def __init__(self, port: int) -> None:
-        self.port = port
-        self._reader: asyncio.StreamReader | None = None
-        self._writer: asyncio.StreamWriter | None = None
-
-    async def open(self) -> None:
-        self._reader, self._writer = await asyncio.open_connection("127.0.0.1", self.port)
-        sock = self._writer.get_extra_info("socket")
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-
-    def close(self) -> None:
-        if self._writer is not None:
-            self._writer.close()
-        self._reader = self._writer = None
-
-    async def ask(self, request: HttpRequest, start: float, due: float) -> HttpAnswer:
-        """Send a request and note what comes, and when."""
-        events: list[tuple[float, bytes]] = []
-        sent = time.perf_counter() - start
-        try:
-            async with asyncio.timeout(PATIENCE):
-                status = await self._exchange(request, events, start)
-        except (OSError, EOFError, ValueError, TimeoutError):
-            self.close()
-            status = 0
-        ended = time.perf_counter() - start
-        return HttpAnswer(request.number, due, sent, status, events, ended)
-
-    async def _exchange(
-        self, request: HttpRequest, events: list[tuple[float, bytes]], start: float
-    ) -> int:
-        if self._writer is None:
-            await self.open()
-        assert self._reader is not None
-        assert self._writer is not None
-        head = (
-            f"POST {request.path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\n"
-            f"Content-Type: application/json\r\nContent-Length: {len(request.body)}"
-        )
-        self._writer.write(head.encode() + END + request.body)
-        status, length = _head(await self._reader.readuntil(END))
-        if length is not None:
-            events.append((time.perf_counter() - start, await self._reader.readexactly(length)))
-            return status
-        pending = b""
-        while size := int((await self._reader.readuntil(b"\r\n")).strip(), 16):
-            pending += (await self._reader.readexactly(size + 2))[:-2]
-            now = time.perf_counter() - start
-            *whole, pending = pending.split(b"\n\n")
-            events += [(now, event) for event in whole]
-        await self._reader.readexactly(2)
-        return status
-
-
-def _head(info: bytes) -> tuple[int, int | None]:
-    """Status and length of an answer; no length where it comes in chunks."""
-    first, *lines = info.decode("latin-1").split("\r\n")
-    fields = {
-        name.lower(): value.strip() for name, _, value in (field.partition(":") for field in lines)
-    }
-    length = fields.get("content-length")
-    return int(first.split()[1]), None if length is None else int(length)
+    events: list[tuple[float, bytes]] = []
+    sent, status, pending = time.perf_counter() - start, 0, b""
+    headers = {"Content-Type": "application/json"}
+    try:
+        async with (
+            asyncio.timeout(TIMEOUT),
+            http.stream("POST", request.path, content=request.body, headers=headers) as response,
+        ):
+            async for piece in response.aiter_raw():
+                now = time.perf_counter() - start
+                *whole, pending = (pending + piece).split(b"\n\n")
+                events += [(now, event) for event in whole]
+            status = response.status_code
+    except (httpx.HTTPError, TimeoutError):
+        status = 0
+    ended = time.perf_counter() - start
+    if pending:
+        events.append((ended, pending))
+    return HttpAnswer(request.number, due, sent, status, events, ended)

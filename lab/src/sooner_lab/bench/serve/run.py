@@ -20,10 +20,10 @@ from .direct import Direct
 from .goals import goals
 from .load import LoadProcess
 from .requests import questions
-from .servers import started
+from .servers import Servers
 from .settings import ServeBenchSettings
 
-NEEDED = ("fastapi", "uvicorn", "prometheus_client")
+NEEDED = ("fastapi", "uvicorn", "prometheus_client", "httpx")
 
 
 def run(
@@ -44,7 +44,8 @@ def run(
     missing = [name for name in NEEDED if find_spec(name) is None]
     if missing:
         raise SoonerError(
-            f"the servers need {', '.join(missing)}, not installed; pip install 'sooner[serve]'"
+            f"the servers and their clients need {', '.join(missing)}, not installed; pip install "
+            "'sooner[serve]' 'sooner-lab[bench]'"
         )
     torch.set_num_threads(settings.threads)
     server_cores, client_cores = split_cores()
@@ -58,11 +59,12 @@ def run(
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         requests = questions(settings, folder)
-        asking = stack.enter_context(LoadProcess(client_cores))
+        clients = stack.enter_context(LoadProcess(client_cores))
         progress("starting servers")
-        servers = stack.enter_context(started(settings, server_cores))
+        servers = stack.enter_context(Servers(settings, server_cores))
         stack.enter_context(pinned(server_cores))
-        bench = ServeBench(settings, requests, Direct(pair, settings), servers, asking, progress)
+        direct = Direct(pair, settings, requests)
+        bench = ServeBench(settings, requests, direct, servers, clients, progress)
         bench.warm_up()
         recorder.result["mix"] = bench.mix()
         for part in settings.parts:

@@ -85,67 +85,60 @@ class ServerProcess:
 
 
 class Servers:
-    """The servers of a run, all asleep but the one that is measured.
+    """A server for each arm that is one, all asleep but the one that is measured.
 
     Args:
-        found: by arm.
         settings: of the bench.
-        cores: of servers that are started later.
+        cores: of the servers.
+
+    Raises:
+        SoonerError: one does not start; on entering.
     """
 
-    def __init__(
-        self,
-        servers: dict[str, ServerProcess],
-        settings: ServeBenchSettings,
-        cores: Sequence[int] | None,
-    ) -> None:
-        self._entries, self.settings, self.cores = servers, settings, cores
+    def __init__(self, settings: ServeBenchSettings, cores: Sequence[int] | None) -> None:
+        self.settings, self.cores = settings, cores
+        self._entries: dict[str, ServerProcess] = {}
+        self._ending = ExitStack()
+
+    def __enter__(self) -> Servers:
+        with self._ending:
+            for arm in self.settings.served:
+                self._entries[arm] = self._start(arm)
+                self._ending.callback(self._entries[arm].end)
+            for server in self._entries.values():
+                server.wait()
+                server.sleep()
+            self._ending = self._ending.pop_all()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.close()
 
     @contextmanager
-    def awake(self, arm: str) -> Iterator[ServerProcess]:
-        """The server of an arm, while it is measured."""
-        server = self._entries[arm]
-        server.wake()
-        try:
-            yield server
-        finally:
-            server.sleep()
+    def awake(self, arm: str, pace: float | None = None) -> Iterator[ServerProcess]:
+        """Wake the server of an arm while it is measured.
 
-    @contextmanager
-    def paced(self, arm: str, milliseconds: float) -> Iterator[ServerProcess]:
-        """One more server of an arm, told how long a token may take.
+        Args:
+            arm: its name.
+            pace: milliseconds that a token may take; one more server is started for it.
 
         Raises:
             SoonerError: it does not start.
         """
-        options = [*arguments(self.settings, arm), "--time-per-token-ms", f"{milliseconds:.3f}"]
-        with pinned(self.cores):
-            server = ServerProcess(arm, options)
+        if pace is None:
+            server = self._entries[arm]
+            server.wake()
+        else:
+            server = self._start(arm, "--time-per-token-ms", f"{pace:.3f}")
         try:
             server.wait()
             yield server
         finally:
-            server.end()
+            server.sleep() if pace is None else server.end()
 
-
-@contextmanager
-def started(settings: ServeBenchSettings, cores: Sequence[int] | None) -> Iterator[Servers]:
-    """A server for each arm that is one, on `cores`.
-
-    Raises:
-        SoonerError: one does not start.
-    """
-    with ExitStack() as ending:
-        servers = {}
-        with pinned(cores):
-            for arm in settings.served:
-                servers[arm] = ServerProcess(arm, arguments(settings, arm))
-                ending.callback(servers[arm].end)
-        for server in servers.values():
-            server.wait()
-        for server in servers.values():
-            server.sleep()
-        yield Servers(servers, settings, cores)
+    def _start(self, arm: str, *options: str) -> ServerProcess:
+        with pinned(self.cores):
+            return ServerProcess(arm, [*arguments(self.settings, arm), *options])
 
 
 def arguments(settings: ServeBenchSettings, arm: str) -> list[str]:

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, ClassVar
 
+from sooner.checks import option
 from sooner.errors import SoonerError
+
+from ..fields import names, numbers
+from ..settings import BenchSettings
 
 PLAIN, SEQUENTIAL = "plain", "one-by-one"
 HF_STATIC, HF_CONTINUOUS = "hf-static", "hf-continuous"
@@ -32,50 +38,55 @@ COST = 0.03
 
 
 @dataclass(frozen=True)
-class ServeBenchSettings:
-    """What is measured.
+class ServeBenchSettings(BenchSettings):
+    """Start a server for each arm, ask all of them the same from another process, compare.
+
+    With --json the file grows part by part. Exits with 1 when an arm's tokens differ from HF's.
 
     Attributes:
-        model, draft, head: checkpoint folders or hub ids; `None` is the video miniature and its
-            draft.
-        arms: among `ARMS`.
-        parts: among `PARTS`.
-        clients: of the closed loops, each asking as soon as it is answered.
-        max_rows: of every server but `SEQUENTIAL`; as many as the most clients, so that each has a
-            row.
-        clips, texts: different requests of each kind; all are asked equally often.
-        rounds: of the closed loops.
+        model: target model; without it, the video miniature and its draft.
+        draft: draft model of the same family.
+        head: draft head of the arm eagle, which --arms has to list.
+        arms: only these arms (plain is always in).
+        parts: only clients, poisson, second, text.
+        clients: clients of the closed loops, each asking as soon as it is answered.
+        max_rows: rows that the servers decode together.
+        clips: different requests about clips; all are asked equally often.
+        texts: different requests without a clip.
+        rounds: rounds of the closed loops.
         arrivals: requests of the open loop.
-        second: clips that are asked about twice, and how often each.
+        second: clips that are asked about twice.
+        second_times: how often each of them.
         static_rows: rows of HF's fixed batches, and requests at once of HF's continuous batching.
-        clip_tokens, text_tokens: `max_tokens` of a request.
-        device, dtype, threads, seed: as everywhere; of servers and of what runs in this process.
+        clip_tokens: where an answer about a clip is cut.
+        text_tokens: where another answer is cut.
 
     Raises:
         SoonerError: parts or arms that lack what they build on.
     """
 
-    model: str | None = None
-    draft: str | None = None
-    head: str | None = None
-    arms: tuple[str, ...] = ARMS[:-1]
-    parts: tuple[str, ...] = PARTS
-    clients: tuple[int, ...] = (1, 2, 4, 8, 16, 32)
-    max_rows: int = 32
-    clips: int = 6
-    texts: int = 3
-    rounds: int = 2
-    arrivals: int = 60
-    second: tuple[int, int] = (6, 2)
-    static_rows: int = 8
-    clip_tokens: int = 128
-    text_tokens: int = 48
-    device: str = "auto"
-    dtype: str = "auto"
-    threads: int = 1
-    seed: int = 20_261_121
+    model: str | None = option(None, metavar="ID_OR_PATH")
+    draft: str | None = option(None, metavar="ID_OR_PATH")
+    head: str | None = option(None, metavar="DIR")
+    arms: tuple[str, ...] = names("arm", ARMS, PLAIN, ARMS[:-1])
+    parts: tuple[str, ...] = names("part", PARTS)
+    clients: tuple[int, ...] = numbers("--clients", (1, 2, 4, 8, 16, 32))
+    max_rows: int = option(32, 1)
+    clips: int = option(6, 1)
+    texts: int = option(3, 1)
+    rounds: int = option(2, 1)
+    arrivals: int = option(60, 1)
+    second: int = option(6, 1)
+    second_times: int = option(2, 1)
+    static_rows: int = option(8, 1)
+    clip_tokens: int = option(128, 1)
+    text_tokens: int = option(48, 1)
+    threads: int = option(1, 1)
+
+    FULL: ClassVar[Mapping[str, Any]] = {"clips": 12, "texts": 6, "rounds": 6, "arrivals": 300}
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if "eagle" in self.arms and self.head is None:
             raise SoonerError("the eagle arm needs --head, or leave it out of --arms")
         if "poisson" in self.parts and "clients" not in self.parts:

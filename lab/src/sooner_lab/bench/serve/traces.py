@@ -9,15 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from ..run import RESAMPLES, quotient
+from ..run import quotient
 from .load import HttpAnswer, LoadResult
 
 DATA = b"data: "
 BLOCKS = 8
 """Slices of a load's time: what the bootstrap draws."""
-
-MIN_BLOCKS = 4
-"""Without as many there is no interval."""
 
 Figures = dict[str, Any]
 Block = tuple[float, float]
@@ -38,6 +35,7 @@ class AnswerTrace:
         ids: the tokens, where they were asked for.
         prompt, cached: tokens of the prompt, and those among them that were not prefilled.
         steps, drafted, accepted: rounds, and draft tokens in them.
+        is_streamed: its tokens came one by one; else `first` and `last` are those of its batch.
     """
 
     number: int
@@ -47,12 +45,13 @@ class AnswerTrace:
     ended: float
     tokens: int
     text: str
-    ids: tuple[int, ...]
-    prompt: int
-    cached: int
-    steps: int
-    drafted: int
-    accepted: int
+    ids: tuple[int, ...] = ()
+    prompt: int = 0
+    cached: int = 0
+    steps: int = 0
+    drafted: int = 0
+    accepted: int = 0
+    is_streamed: bool = True
 
     @property
     def seconds(self) -> float:
@@ -167,9 +166,13 @@ def figures(loads: Sequence[LoadTraces]) -> Figures:
         return result
     drafted, steps = sum(trace.drafted for trace in traces), sum(trace.steps for trace in traces)
     accepted = sum(trace.accepted for trace in traces)
-    return result | {
+    result |= {
         "requests_per_second": len(traces) / seconds,
         "tokens_per_second": sum(trace.tokens for trace in traces) / seconds,
+    }
+    if not traces[0].is_streamed:
+        return result
+    return result | {
         "first_token_ms": _percentiles([trace.first_token for trace in traces]),
         "per_token_ms": _percentiles(
             [trace.per_token for trace in traces if trace.per_token is not None]
@@ -182,37 +185,22 @@ def figures(loads: Sequence[LoadTraces]) -> Figures:
 
 
 def over(ours: Sequence[Block], base: Sequence[Block], seed: int) -> Figures:
-    """Tokens a second over another arm's; `value` and `interval`.
+    """Return tokens a second over another arm's; `value` and `interval`.
 
     The interval is a bootstrap over slices of time (batch means): requests that decode together
-    are not independent, slices of a load nearly are. It is paired where both arms have as many, of
-    the same requests in the same rounds; `None` where there are too few to draw from.
+    are not independent, slices of a load nearly are. Both arms need as many slices, of the same
+    requests in the same rounds; else there is none.
     """
     if not ours or not base:
         return {"value": None, "interval": None}
     if len(ours) == len(base) >= BLOCKS:
-        return quotient(_columns(ours), _columns(base), seed)
-    if min(len(ours), len(base)) < MIN_BLOCKS:
-        return {"value": _rate(ours) / _rate(base), "interval": None}
-    rng = np.random.default_rng(seed)
-    low, high = np.percentile(_drawn(ours, rng) / _drawn(base, rng), (2.5, 97.5))
-    return {"value": _rate(ours) / _rate(base), "interval": [float(low), float(high)]}
-
-
-def _rate(blocks: Sequence[Block]) -> float:
-    return sum(block[0] for block in blocks) / sum(block[1] for block in blocks)
-
-
-def _drawn(blocks: Sequence[Block], rng: np.random.Generator) -> np.ndarray:
-    """Rates of blocks that are drawn with replacement, `[resamples]`."""
-    made = np.array(blocks)  # [blocks, 2]
-    sums = made[rng.integers(len(made), size=(RESAMPLES, len(made)))].sum(1)  # [resamples, 2]
-    rates: np.ndarray = sums[:, 0] / sums[:, 1]
-    return rates
-
-
-def _columns(blocks: Sequence[Block]) -> tuple[list[float], list[float]]:
-    return [block[0] for block in blocks], [block[1] for block in blocks]
+        tokens, seconds = zip(*ours, strict=True)
+        base_tokens, base_seconds = zip(*base, strict=True)
+        return quotient((tokens, seconds), (base_tokens, base_seconds), seed)
+    rates = [
+        sum(block[0] for block in each) / sum(block[1] for block in each) for each in (ours, base)
+    ]
+    return {"value": rates[0] / rates[1], "interval": None}
 
 
 def _percentiles(seconds: Sequence[float]) -> Figures | None:

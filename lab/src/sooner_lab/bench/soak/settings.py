@@ -33,7 +33,10 @@ MIX: dict[str, float] = {
 
 @dataclass(frozen=True)
 class SoakSettings:
-    """Settings of a run.
+    """Ask `sooner serve miniature` for everything, rightly and wrongly, and kill its decoders.
+
+    Exits with 1 when a law is broken: an answer lost or another than alone, a status that is
+    not documented, memory, descriptors or processes that stay, an end that is not clean.
 
     Attributes:
         minutes: Minutes of load; settling comes on top.

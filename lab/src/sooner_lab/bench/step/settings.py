@@ -15,7 +15,9 @@ METHODS = ("plain", "prompt-lookup", "speculative", "sd-tree", "eagle", "jacobi"
 
 @dataclass(frozen=True)
 class StepSettings:
-    """Settings of a run.
+    """Count operations, reads, uploads and bytes of a round, on the shape of a 7B model.
+
+    Exits with 1 when a static step waits, grows, breaks its graph or moves too much.
 
     Attributes:
         methods: Only these.
