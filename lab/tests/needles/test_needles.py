@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,15 @@ from hypothesis import strategies as st
 import tiny
 from sooner.errors import SoonerError
 from sooner_lab.needles import (
-    Cut,
-    MovingShapes,
     NeedleSample,
     NeedleTask,
     ResultGrid,
-    Tales,
-    Texts,
-    read_texts,
     reader,
     run,
     shape_needle,
 )
-from sooner_lab.needles.documents import fill
-from sooner_lab.needles.layout import cut, fit_frames, needle_place
+from sooner_lab.needles.layout import cut, needle_place
+from sooner_lab.needles.needle import documents, fill, haystack
 from sooner_lab.worlds.video import architecture, words, world
 from sooner_lab.worlds.video.build import build_processor
 from tasks.fixtures import SIZES
@@ -37,13 +31,7 @@ from tasks.test_task_families import PROCESSORS
 
 FAMILIES = ("llava_onevision", *PROCESSORS)
 MIXED = {"text_share": 0.25, "piece": 4}
-KINDS = {
-    "film": {},
-    "film, tokens": {"unit": "tokens"},
-    "mixed": MIXED,
-    "mixed, tokens": {**MIXED, "unit": "tokens"},
-    "sentence": {**MIXED, "medium": "text"},
-}
+KINDS: dict[str, dict[str, Any]] = {"film": {}, "mixed": MIXED}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -66,11 +54,7 @@ def llava(processors: dict[str, Any]) -> Any:
 
 def task_of(processors: dict[str, Any], family: str, **options: Any) -> NeedleTask:
     side = 112 if family == "llava_onevision" else 56
-    return NeedleTask(processors[family], haystack=MovingShapes(side=side), **options)
-
-
-def length_of(kind: str) -> int:
-    return 300 if "tokens" in kind else 16
+    return NeedleTask(processors[family], side=side, **options)
 
 
 def film_of(sample: NeedleSample) -> np.ndarray:
@@ -82,19 +66,12 @@ def film_of(sample: NeedleSample) -> np.ndarray:
 def test_the_record_counts_what_the_processor_makes(
     processors: dict[str, Any], family: str, kind: str
 ) -> None:
-    sample = task_of(processors, family, **KINDS[kind]).sample(length_of(kind), 0.5, 3)
+    sample = task_of(processors, family, **KINDS[kind]).sample(16, 0.5, 3)
     inputs = sample.inputs(processors[family])
     # A time stamp of Qwen3-VL has more digits late in a film.
     slack = 0.03 if family == "qwen3_vl" else 0
     width = inputs["input_ids"].shape[1]
     assert abs(sample.record()["tokens"] - width) <= slack * width
-
-
-@pytest.mark.parametrize("kind", [name for name in KINDS if "tokens" in name])
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_length_in_tokens_is_met(processors: dict[str, Any], family: str, kind: str) -> None:
-    made = task_of(processors, family, **KINDS[kind]).sample(400, 0.3, 1)
-    assert abs(made.report["tokens"] - 400) <= 17  # half a frame, or half a sentence
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -106,7 +83,7 @@ def test_a_quarter_of_a_mixed_haystack_is_text(processors: dict[str, Any], famil
     assert not kinds[-1]
 
 
-@pytest.mark.parametrize("kind", ["film", "sentence"])
+@pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("family", FAMILIES)
 def test_a_tiny_model_reads_a_sample(processors: dict[str, Any], family: str, kind: str) -> None:
     processor = processors[family]
@@ -147,42 +124,26 @@ def test_depth_is_the_share_of_frames_before_the_needle(
 ) -> None:
     made = NeedleTask(llava).sample(20, depth, 5)
     film = film_of(made)
-    assert made.needle.frames is not None
     indices = [index for index, frame in enumerate(film) if (frame == made.needle.frames[0]).all()]
     assert indices == [place]
-    assert made.report["place"] == {"frame": place}
-
-
-@pytest.mark.parametrize("depth", [0.0, 0.4, 1.0])
-def test_a_sentence_lies_at_its_depth_once(llava: Any, depth: float) -> None:
-    made = NeedleTask(llava, **MIXED, medium="text").sample(40, depth, 2)
-    texts = [part for part in made.parts if isinstance(part, str)]
-    sentences = " ".join(texts).split(" . ")
-    needle = (made.needle.text or "?").removesuffix(" .")
-    positions = [
-        place for place, sentence in enumerate(sentences) if sentence.removesuffix(" .") == needle
-    ]
-    assert len(positions) == 1
-    assert positions[0] / (len(sentences) - 1) == pytest.approx(depth, abs=0.05)
+    assert made.report["frame"] == place
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_nothing_else_shows_or_tells_of_the_needles_shape(llava: Any, kind: str) -> None:
+def test_no_document_names_the_needles_shape(llava: Any, kind: str) -> None:
     for seed in range(3):
-        made = NeedleTask(llava, **KINDS[kind]).sample(length_of(kind), 0.5, seed)
-        scene = made.needle.scene
-        assert scene is not None
+        made = NeedleTask(llava, **KINDS[kind]).sample(16, 0.5, seed)
         text = " ".join(part for part in made.parts if isinstance(part, str))
-        assert text.split().count(scene.shape) == (made.needle.medium == "text")
+        assert made.needle.scene.shape not in text.split()
 
 
-def test_haystack_scenes_change_background_at_the_needle() -> None:
-    rng = np.random.default_rng(0)
-    for at in (0, 3, 8):
-        hay = MovingShapes(side=28).frames(8, Cut(at, "star", "pink"), rng)
-        pink = np.array(world.BACKGROUNDS["pink"])
-        neighbours = [hay[index] for index in (at - 1, at) if 0 <= index < 8]
-        assert all((frame[0, 0] != pink).any() for frame in neighbours)
+@pytest.mark.parametrize("at", [0, 3, 8])
+def test_haystack_scenes_have_another_shape_and_background_at_the_needle(at: int) -> None:
+    needle = shape_needle(np.random.default_rng(5), side=28)
+    hay = haystack(8, at, needle.scene, 28, np.random.default_rng(0))
+    background = np.array(world.BACKGROUNDS[needle.scene.background])
+    neighbours = [hay[index] for index in (at - 1, at) if 0 <= index < 8]
+    assert all((frame[0, 0] != background).any() for frame in neighbours)
 
 
 def test_a_seed_decides_everything(llava: Any) -> None:
@@ -194,7 +155,7 @@ def test_a_seed_decides_everything(llava: Any) -> None:
 
 
 def test_documents_are_words_of_the_miniature(llava: Any) -> None:
-    sentence = next(Tales().sentences(np.random.default_rng(0), "star"))
+    sentence = next(documents(np.random.default_rng(0), "star"))
     tokens = llava.tokenizer(" ".join(sentence)).input_ids
     unknown = llava.tokenizer.unk_token_id
     assert unknown not in tokens
@@ -216,40 +177,21 @@ def test_layouts_hold(frames: int, piece: int, group: int, depth: float) -> None
     assert at // size == (at + group - 1) // size, "the needle lies in one piece"
 
 
-def test_frames_that_fit_are_the_nearest() -> None:
-    assert fit_frames(lambda frames: 16 * frames + 1, 1000, 1, 1) == 62
-    assert fit_frames(lambda frames: 16 * frames + 1, 10, 2, 2) == 2
-
-
 def test_what_a_gap_takes_too_much_the_next_makes_up_for() -> None:
-    documents = iter(lambda: ["x" * 10] * 3, None)
-    gaps = fill(documents, [14, 14, 14, 14], len)
+    texts = iter(lambda: ["x" * 10] * 3, None)
+    gaps = fill(texts, [14, 14, 14, 14], len)
     assert [len(gap) for gap in gaps] == [1, 2, 1, 2]
 
 
 def test_bad_requests_are_refused(llava: Any) -> None:
-    with pytest.raises(SoonerError, match=r"unknown unit 'token'.*did you mean"):
-        NeedleTask(llava, unit="token")
-    with pytest.raises(SoonerError, match="needs documents"):
-        NeedleTask(llava, medium="text")
     with pytest.raises(SoonerError, match=r"depth is 1\.5"):
         NeedleTask(llava).sample(8, 1.5)
-    with pytest.raises(SoonerError, match="too short"):
-        NeedleTask(llava, unit="tokens").sample(20, 0.5)
     with pytest.raises(SoonerError, match="1 frames are too few"):
         NeedleTask(llava, **MIXED).sample(1, 0.5)
     with pytest.raises(SoonerError, match="unknown needle question 'size'"):
         shape_needle(np.random.default_rng(0), ask="size")
-    with pytest.raises(SoonerError, match="no text"):
-        Texts([" "])
-
-
-def test_a_users_texts_stand_between_the_frames(tmp_path: Path, llava: Any) -> None:
-    (tmp_path / "a.txt").write_text("One fish. Two fish? Red fish.")
-    library = read_texts([tmp_path])
-    assert next(library.sentences(np.random.default_rng(0), None))[1] == "Two fish?"
-    made = NeedleTask(llava, library=library, **MIXED).sample(12, 0.5)
-    assert any("Two fish?" in part for part in made.parts if isinstance(part, str))
+    with pytest.raises(SoonerError, match="text_share is 1"):
+        NeedleTask(llava, text_share=1)
 
 
 def test_words_and_captions_are_scored(llava: Any) -> None:
@@ -258,7 +200,6 @@ def test_words_and_captions_are_scored(llava: Any) -> None:
     assert opened.score(f"The {answer.upper()}.")
     assert not opened.score("no idea")
     sample = NeedleTask(llava, ask="caption").sample(8, 0.5, 3)
-    assert sample.needle.scene is not None
     assert sample.score(f"scene two : {sample.needle.answer}")
     other = world.still(world.sample_scene(np.random.default_rng(99)))
     assert not sample.score(world.describe(other, 0))

@@ -1,24 +1,7 @@
 """Needles in haystacks of frames, or of frames and text: V-NIAH and MM-NIAH."""
 
-from .documents import Tales, Texts, read_texts
-from .haystack import Cut, Haystack, MovingShapes
 from .needle import Needle, shape_needle
 from .result_grid import ResultGrid, reader, run
-from .sample import NeedleSample
-from .task import NeedleTask
+from .task import NeedleSample, NeedleTask
 
-__all__ = [
-    "Cut",
-    "Haystack",
-    "MovingShapes",
-    "Needle",
-    "NeedleSample",
-    "NeedleTask",
-    "ResultGrid",
-    "Tales",
-    "Texts",
-    "read_texts",
-    "reader",
-    "run",
-    "shape_needle",
-]
+__all__ = ["Needle", "NeedleSample", "NeedleTask", "ResultGrid", "reader", "run", "shape_needle"]

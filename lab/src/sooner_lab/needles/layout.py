@@ -1,39 +1,10 @@
-"""Where frames, documents and the needle go: numbers only, no pixels and no words."""
+"""Where pieces of film and the needle go: numbers only, no pixels and no words."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
 
 from sooner.errors import SoonerError
-
-NEAR = 32
-"""Steps of a 32nd, eight to each side, in which the neighbourhood of a length is searched."""
-
-
-@dataclass(frozen=True)
-class NeedlePlan:
-    """Plan of one sample.
-
-    Attributes:
-        frames: of the film, the needle's included.
-        pieces: equal pieces that the film is cut into; documents stand between them.
-        needle: frames of the needle.
-        at: place of its first frame in the film.
-        documents: tokens of text for each gap between two pieces.
-    """
-
-    frames: int
-    pieces: int
-    needle: int
-    at: int
-    documents: tuple[int, ...]
-
-    @property
-    def piece(self) -> int:
-        """Frames of a piece."""
-        return self.frames // self.pieces
 
 
 def cut(frames: int, piece: int, group: int, is_mixed: bool) -> tuple[int, int]:
@@ -85,24 +56,3 @@ def needle_place(frames: int, pieces: int, needle: int, depth: float, group: int
         over = inside + needle - piece
         at += piece - inside if over > needle / 2 else -over
     return at
-
-
-def fit_frames(tokens: Callable[[int], int], target: int, minimum: int, group: int) -> int:
-    """Frames, in whole groups, that come nearest to `target` tokens.
-
-    Counts should rise with the frames, but may stumble: families that share out a budget of pixels
-    make frames smaller when there are more of them. So the neighbourhood is looked through.
-
-    Args:
-        tokens: of so many frames.
-        minimum: fewest frames.
-    """
-    low, high = minimum, minimum + group
-    while tokens(high) < target:
-        low, high = high, 2 * high
-    while low < high - group:
-        middle = (low + high) // 2 // group * group
-        low, high = (middle, high) if tokens(middle) < target else (low, middle)
-    step = max(low // NEAR // group, 1) * group
-    near = [high, *range(max(low - NEAR // 4 * step, minimum), low + NEAR // 4 * step, step)]
-    return min([low, *near], key=lambda frames: (abs(tokens(frames) - target), frames))

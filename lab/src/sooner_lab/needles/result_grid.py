@@ -13,8 +13,7 @@ from sooner.errors import SoonerError
 from sooner.generation import Prefill, generate
 from sooner.methods import Method
 
-from .sample import NeedleSample
-from .task import NeedleTask
+from .task import NeedleSample, NeedleTask
 
 Reply = Callable[[NeedleSample], str]
 """Answers a sample."""
@@ -100,7 +99,7 @@ def run(
         name: of the arm.
         on_sample: told each new result: the record with `reply` and `right`.
     """
-    grid = ResultGrid(name, task.kind, task.unit, tuple(lengths), tuple(depths))
+    grid = ResultGrid(name, task.kind, "frames", tuple(lengths), tuple(depths))
     for length, depth, seed in product(lengths, depths, seeds):
         sample = task.sample(length, depth, seed)
         answer = reply(sample)

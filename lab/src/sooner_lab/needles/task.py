@@ -2,26 +2,87 @@
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from sooner.checks import check_choice, check_number, check_share
+from sooner.checks import check_number, check_share
 from sooner.errors import SoonerError
 
-from .counting import Counter
-from .documents import Library, Tales, fill
-from .haystack import Cut, Haystack, MovingShapes
-from .layout import NeedlePlan, cut, fit_frames, needle_place
-from .needle import MEDIA, Needle, shape_needle
-from .rendering import Part
-from .sample import NeedleSample
+from .layout import cut, needle_place
+from .needle import Needle, documents, fill, haystack, shape_needle, tells
+from .rendering import Counter, Part, place, process, render
 
-UNITS = ("frames", "tokens")
+ARTICLES = ("a", "an", "the")
+
+
+@dataclass(frozen=True)
+class NeedleSample:
+    """A prompt with exactly one right answer.
+
+    Attributes:
+        id: kind, length, depth and seed.
+        needle: what is hidden.
+        parts: frames and documents in order, without the question.
+        fps: frames a second that the model is told.
+        report: further entries of the record: length, depth, seed, place, tokens.
+    """
+
+    id: str
+    needle: Needle
+    parts: tuple[Part, ...]
+    fps: float
+    report: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def prompt_parts(self) -> tuple[Part, ...]:
+        """The parts with the question behind them."""
+        return (*self.parts, self.needle.question)
+
+    def prompt(self, processor: Any) -> str:
+        """The prompt as the model's chat template writes it, a placeholder for each video."""
+        return render(processor, self.prompt_parts)
+
+    def inputs(self, processor: Any, model: Any = None) -> dict[str, Any]:
+        """The model's inputs, `input_ids [1, width]`, the mask and pixels.
+
+        Args:
+            processor: the model's.
+            model: puts them on its device, pixels in its dtype.
+        """
+        inputs = process(processor, self.prompt_parts, self.fps)
+        return inputs if model is None else place(inputs, model)
+
+    def score(self, reply: str) -> bool:
+        """Whether a reply is right.
+
+        The answer's words, normalised. A caption is right if one of its scenes has the needle's
+        shape, colour and background.
+        """
+        if self.needle.ask == "caption":
+            return tells(reply, self.needle.scene)
+        return normalise(reply) == normalise(self.needle.answer)
+
+    def record(self) -> dict[str, Any]:
+        """One line of a JSON-lines file; everything but pixels and documents."""
+        return {
+            "id": self.id,
+            "needle": self.needle.id,
+            "question": self.needle.question,
+            "answer": self.needle.answer,
+            **self.report,
+        }
+
+
+def normalise(text: str) -> str:
+    """Return the text in lower case, without punctuation and articles, single spaces between."""
+    words = re.sub(r"[^\w\s]", " ", text.lower()).split()
+    return " ".join(word for word in words if word not in ARTICLES) or " ".join(words)
 
 
 @dataclass(frozen=True)
@@ -29,15 +90,12 @@ class NeedleTask:
     """Makes samples. A length, a depth and a seed give one sample, always the same.
 
     Without `text_share` this is V-NIAH: one film and a question. With it, MM-NIAH: documents stand
-    between the film's pieces, and the needle may be one of their sentences.
+    between the film's pieces.
 
     Args:
         processor: the model's, which counts tokens and knows how frames are grouped.
-        haystack: source of frames.
-        library: source of documents.
-        medium: of needles from the world, `image` or `text`.
-        ask: of needles from the world, see `needle.ASKS`.
-        unit: what lengths count, `frames` or `tokens` of the whole prompt.
+        side: height and width of the frames in pixels.
+        ask: the question about a needle, see `needle.ASKS`.
         text_share: share of the haystack's tokens that is text, 0 to below 1.
         needle_frames: frames that a needle is shown for;
             rounded up to what the family looks at together.
@@ -45,29 +103,22 @@ class NeedleTask:
         fps: frames a second that the model is told.
 
     Raises:
-        SoonerError: a value out of range, or values that do not go together.
+        SoonerError: a value out of range.
     """
 
     processor: Any
-    haystack: Haystack = field(default_factory=MovingShapes)
-    library: Library = field(default_factory=Tales)
-    medium: str = "image"
+    side: int = 112
     ask: str = "colour"
-    unit: str = "frames"
     text_share: float = 0.0
     needle_frames: int = 1
     piece: int = 16
     fps: float = 1.0
 
     def __post_init__(self) -> None:
-        check_choice("unit", self.unit, UNITS)
-        check_choice("needle medium", self.medium, MEDIA)
         if not 0 <= self.text_share < 1:
             raise SoonerError(f"text_share is {self.text_share}; it must be 0 or more, and below 1")
-        for name in ("needle_frames", "piece", "fps"):
+        for name in ("side", "needle_frames", "piece", "fps"):
             check_number(name, getattr(self, name), above=True)
-        if self.medium == "text" and not self.text_share:
-            raise SoonerError("a needle of text needs documents; set text_share, such as 0.25")
 
     @property
     def kind(self) -> str:
@@ -75,14 +126,13 @@ class NeedleTask:
 
     @cached_property
     def counter(self) -> Counter:
-        return Counter(self.processor, self.haystack.size, self.fps)
+        return Counter(self.processor, self.side, self.fps)
 
     def sample(self, length: int, depth: float, seed: int = 0) -> NeedleSample:
         """One sample.
 
         Args:
-            length: frames, or tokens of the whole prompt, as `unit` says. What is really there, in
-                whole frames and sentences, is in the record.
+            length: frames. What is really there, in whole groups of them, is in the prompt.
             depth: of the needle, 0 (first) to 1 (last).
             seed: of needle and haystack. A seed's needle is the same at every length and depth.
 
@@ -90,136 +140,46 @@ class NeedleTask:
             SoonerError: a depth out of range, or a length that is too short.
         """
         check_share("depth", depth)
-        needle = self._needle(seed)
-        plan = self.plan(length, depth, needle)
+        group = self.counter.group
+        count = -(-self.needle_frames // group) * group
+        needle = shape_needle(
+            np.random.default_rng(seed), ask=self.ask, frames=count, side=self.side
+        )
+        frames, pieces = cut(length, self.piece, group, self.text_share > 0)
+        at = needle_place(frames, pieces, count, depth, group)
         rng = np.random.default_rng([seed, length, zlib.crc32(repr(float(depth)).encode())])
-        film = self._film(plan, needle, rng)
-        gaps, at = self._documents(plan, needle, depth, rng)
-        parts = _interleaved(film, plan.piece, gaps)
-        sample = NeedleSample(
-            id=f"{self.kind}/{length}-{self.unit}/{depth:g}/{seed}",
-            kind=self.kind,
+        hay = haystack(frames - count, at, needle.scene, self.side, rng)
+        film = np.concatenate([hay[:at], needle.frames, hay[at:]])
+        gaps = self._gaps(needle, pieces, frames // pieces, rng)
+        parts = _interleaved(film, frames // pieces, gaps)
+        report = {"length": length, "depth": depth, "seed": seed, "frame": at}
+        return NeedleSample(
+            id=f"{self.kind}/{length}-frames/{depth:g}/{seed}",
             needle=needle,
             parts=parts,
             fps=self.fps,
-        )
-        place = {"frame": plan.at} if needle.medium == "image" else at
-        details = {
-            "length": length,
-            "unit": self.unit,
-            "depth": depth,
-            "seed": seed,
-            "place": place,
-        }
-        return replace(sample, report={**details, **self._counts(parts, needle.question)})
-
-    def plan(self, length: int, depth: float, needle: Needle) -> NeedlePlan:
-        """Frames, pieces and budgets of text for a length."""
-        group, is_mixed = self.counter.group, self.text_share > 0
-        fixed = self.counter.prompt(needle.question)
-        grown = 1 / (1 - self.text_share)
-        frames = length
-        if self.unit == "tokens":
-            frames = self._fitting(length - fixed)
-        frames, pieces = cut(frames, self.piece, group, is_mixed)
-        visual = pieces * self.counter.clip(frames // pieces)
-        text = visual * (grown - 1)
-        if self.unit == "tokens" and is_mixed:
-            text = max(length - visual - fixed, 0)
-        needle_frames = 0 if needle.frames is None else len(needle.frames)
-        gaps = pieces - 1
-        return NeedlePlan(
-            frames=frames,
-            pieces=pieces,
-            needle=needle_frames,
-            at=needle_place(frames, pieces, needle_frames, depth, group) if needle_frames else 0,
-            documents=_shared(round(text), gaps) if is_mixed else (),
+            report={**report, **self._counts(parts, needle.question)},
         )
 
-    def _fitting(self, tokens: int) -> int:
-        """Frames with which the haystack comes nearest to `tokens`, its share of text included."""
-        minimum = self.counter.group * (2 if self.text_share else 1)
-        small = self._visual(minimum) / (1 - self.text_share)
-        if tokens < small:
-            raise SoonerError(
-                f"a haystack of {tokens} tokens is too short: {minimum} frames with their share of "
-                f"text take {round(small)}; use a greater length"
-            )
-        visual = tokens * (1 - self.text_share)
-        return fit_frames(self._visual, round(visual), minimum, self.counter.group)
+    def _gaps(
+        self, needle: Needle, pieces: int, piece: int, rng: np.random.Generator
+    ) -> list[list[str]]:
+        """Sentences between two pieces of film, none where the haystack is film alone."""
+        if not self.text_share:
+            return []
+        visual = pieces * self.counter.clip(piece)
+        text, gaps = round(visual * (1 / (1 - self.text_share) - 1)), pieces - 1
+        budgets = [text * (gap + 1) // gaps - text * gap // gaps for gap in range(gaps)]
+        return fill(documents(rng, needle.scene.shape), budgets, self.counter.text)
 
-    def _visual(self, frames: int) -> int:
-        cut_frames, pieces = cut(frames, self.piece, self.counter.group, self.text_share > 0)
-        return pieces * self.counter.clip(cut_frames // pieces)
-
-    def _needle(self, seed: int) -> Needle:
-        """The seed's needle, in whole groups of frames and of the haystack's size."""
-        group = self.counter.group
-        count = -(-self.needle_frames // group) * group
-        rng, side = np.random.default_rng(seed), self.haystack.size[0]
-        return shape_needle(rng, self.medium, ask=self.ask, frames=count, side=side)  # type: ignore[arg-type]
-
-    def _film(self, plan: NeedlePlan, needle: Needle, rng: np.random.Generator) -> np.ndarray:
-        """The haystack with the needle in it, `[frames, height, width, 3]`."""
-        scene = needle.scene
-        if needle.frames is None:
-            where = Cut(at=plan.frames, shape=scene.shape if scene else None)
-            return self.haystack.frames(plan.frames, where, rng)
-        where = Cut(plan.at, scene.shape if scene else None, scene.background if scene else None)
-        rest = plan.frames - plan.needle
-        hay = self.haystack.frames(rest, where, rng) if rest else needle.frames[:0]
-        return np.concatenate([hay[: plan.at], needle.frames, hay[plan.at :]])
-
-    def _documents(
-        self, plan: NeedlePlan, needle: Needle, depth: float, rng: np.random.Generator
-    ) -> tuple[list[list[str]], dict[str, int]]:
-        """Sentences of each gap, and the needle's place if it is one of them."""
-        if not plan.documents:
-            return [], {}
-        not_shape = needle.scene.shape if needle.scene else None
-        budgets = list(plan.documents)
-        if needle.text is not None:
-            budgets[0] -= self.counter.text(needle.text)
-        gaps = fill(self.library.sentences(rng, not_shape), budgets, self.counter.text)
-        if needle.text is None:
-            return gaps, {}
-        return _hidden(gaps, needle.text, depth)
-
-    def _counts(self, parts: Sequence[Part], question: str) -> dict[str, Any]:
-        """Tokens of the prompt by what they are, and the share of text in the haystack."""
-        clips = [part for part in parts if not isinstance(part, str)]
-        texts = [part for part in parts if isinstance(part, str)]
-        visual = sum(self.counter.clip(len(clip)) for clip in clips)
-        text = sum(self.counter.text(text_part) for text_part in texts)
-        fixed = self.counter.prompt(question)
+    def _counts(self, parts: tuple[Part, ...], question: str) -> dict[str, Any]:
+        """Tokens of the prompt, and the share of text in the haystack."""
+        visual = sum(self.counter.clip(len(part)) for part in parts if not isinstance(part, str))
+        text = sum(self.counter.text(part) for part in parts if isinstance(part, str))
         return {
-            "tokens": visual + text + fixed,
-            "visual_tokens": visual,
-            "text_tokens": text,
+            "tokens": visual + text + self.counter.prompt(question),
             "text_share": round(text / (visual + text), 4),
-            "pieces": len(clips),
-            "haystack": self.haystack.name,
-            "library": self.library.name if texts else None,
         }
-
-
-def _shared(total: int, gaps: int) -> tuple[int, ...]:
-    """`total` in equal parts, none more than one apart."""
-    return tuple(total * (gap + 1) // gaps - total * gap // gaps for gap in range(gaps))
-
-
-def _hidden(
-    gaps: list[list[str]], text: str, depth: float
-) -> tuple[list[list[str]], dict[str, int]]:
-    """The needle's sentence at `depth` of all sentences."""
-    at = round(depth * sum(map(len, gaps)))
-    for number, gap in enumerate(gaps):
-        if at <= len(gap):
-            changed = [*gap[:at], text, *gap[at:]]
-            position = {"document": number, "sentence": at}
-            return [*gaps[:number], changed, *gaps[number + 1 :]], position
-        at -= len(gap)
-    raise AssertionError("a place among no sentences")
 
 
 def _interleaved(film: np.ndarray, piece: int, gaps: list[list[str]]) -> tuple[Part, ...]:
