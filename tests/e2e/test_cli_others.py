@@ -63,14 +63,14 @@ def test_train_goes_on_where_it_stopped(
     run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A recipe of four steps, stopped after two, then resumed to its checkpoint."""
-    from sooner_lab.worlds.video import architecture, card, recipe
+    from sooner_lab.worlds.video import architecture, evaluate, recipe
 
     shape = architecture.VideoShape(1, 32, 2, 1, 48, 192, 1, 32, 2)
     small = recipe.VideoRecipe(
-        shape=shape, stages=(recipe.VideoStage("vision", 4, 2, 1e-3),), check_every=0
+        "draft", (recipe.VideoStage("vision", 4, 2, 1e-3),), shape, check_every=0
     )
     monkeypatch.setattr(recipe, "RECIPES", {"target": small, "draft": small})
-    monkeypatch.setattr(card, "write", lambda folder, *args: folder)
+    monkeypatch.setattr(evaluate, "by_scenes", lambda folder: {})
     command = ("train", "miniature", "video", "--out", tmp_path, "--part", "draft", "--quiet")
     stopped = run(*command, "--stop-after", 2)
     assert stopped.code == 0

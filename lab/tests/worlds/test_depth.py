@@ -69,7 +69,7 @@ def test_the_tracked_tree_is_small() -> None:
     ).stdout
     files = [root / name for name in listed.split("\0") if name and (root / name).is_file()]
     size = sum(path.stat().st_size for path in files)
-    assert size < 37 * MIB, f"tracked files are {size / MIB:.1f} MiB; 37 is the limit"
+    assert size < 35 * MIB, f"tracked files are {size / MIB:.1f} MiB; 35 is the limit"
 
 
 def test_all_weights_together_are_small() -> None:
@@ -144,14 +144,6 @@ def test_a_saved_tiny_model_comes_back_deep(tmp_path: Path) -> None:
         assert torch.equal(made.logits, plain(input_ids=ids).logits)
     assert len(made.hidden_states) == 8
     assert made.past_key_values.get_seq_length(6) == 9
-
-
-def test_a_model_saved_again_is_not_deepened_twice(tmp_path: Path) -> None:
-    build.save(architecture.build_model(TINY), tmp_path / "one")
-    silent.write_depth(tmp_path / "one", silent.spread(3, 7))
-    evaluate.load(tmp_path / "one")[0].save_pretrained(tmp_path / "two")
-    build.build_processor().save_pretrained(tmp_path / "two")
-    assert len(evaluate.load(tmp_path / "two")[0].get_decoder().layers) == 7
 
 
 def test_trained_layers_are_spread() -> None:

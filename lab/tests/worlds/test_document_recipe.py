@@ -1,17 +1,13 @@
-"""The document recipe: training inputs are the processor's, runs resume to the same weights, a
-decoder deepens without a change."""
+"""The document recipe: training inputs are the processor's, and the hints say what is drawn."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from sooner.errors import SoonerError
 from sooner_lab.worlds.document import (
     architecture,
     build,
@@ -23,107 +19,13 @@ from sooner_lab.worlds.document import (
     words,
     world,
 )
-from sooner_lab.worlds.document.recipe import DocumentRecipe, DocumentStage
-from sooner_lab.worlds.document.train import train
-from sooner_lab.worlds.training import deepen
 
 SHAPE = architecture.DocumentShape(4, 32, 2, 1, 16, 32, 704, 2, 32, 2)
-TINY = DocumentRecipe(
-    shape=SHAPE,
-    stages=(
-        DocumentStage("vision", 2, 32, 2e-3, ((1, 16),), layers=2),
-        DocumentStage("language", 2, 32, 1e-3, ((1, 16), (2, 8)), pages=3, guide=0.3),
-        DocumentStage("language", 1, 32, 1e-3, ((2, 8),), layers=4, pages=2, bf16=True),
-        DocumentStage("joint", 1, 32, 1e-3, ((2, 8),)),
-    ),
-    check_every=0,
-    card_pages=1,
-)
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    """The reader's; hints are dropped in the end."""
-    state = torch.load(folder / "state.pt", weights_only=True)["model"]
-    return {key: value for key, value in state.items() if key.startswith("reader.")}
 
 
 def tiny_model(layers: int = 3, seed: int = 0):
     torch.manual_seed(seed)
     return architecture.build_model(dataclasses.replace(SHAPE, layers=layers)).eval()
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole run of the tiny recipe."""
-    folder = tmp_path_factory.mktemp("document")
-    train(folder, TINY, progress=False)
-    return folder
-
-
-def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> None:
-    for _ in range(5):
-        train(tmp_path, TINY, progress=False, stop_after=1)
-    assert not (tmp_path / "checkpoint").exists()
-    train(tmp_path, TINY, progress=False)
-    first, two = weights(home), weights(tmp_path)
-    assert first.keys() == two.keys()
-    assert all(torch.equal(first[key], two[key]) for key in first)
-
-
-def test_the_card_reports_how_good_it_is(home: Path) -> None:
-    card = json.loads((home / "checkpoint" / "card.json").read_text())
-    assert (card["steps"], card["layers"]) == (6, 4)
-    assert set(card["accuracy"]) == {"pages each", "line", "block", "half page", "page"}
-    assert 0 <= card["accuracy"]["page"]["words"] <= 1
-
-
-def test_layers_that_no_stage_trains_are_silent(tmp_path: Path) -> None:
-    """Two are trained and stored; the checkpoint runs four."""
-    stage = DocumentStage("vision", 1, 16, 1e-9, ((1, 16),), layers=2)
-    shallow = DocumentRecipe(SHAPE, (stage,), check_every=0, card_pages=1)
-    folder = train(tmp_path, shallow, progress=False)
-    config = json.loads((folder / "config.json").read_text())
-    assert config["text_config"]["num_hidden_layers"] == 2
-    card = json.loads((folder / "card.json").read_text())
-    assert (card["layers"], card["trained_layers"]) == (4, 2)
-    assert len(evaluate.load(folder)[0].get_decoder().layers) == 4
-
-
-def test_a_run_goes_on_from_a_checkpoint(home: Path, tmp_path: Path) -> None:
-    stage = DocumentStage("vision", 1, 16, 1e-9, ((1, 16),))
-    start = str(home / "checkpoint")
-    train(
-        tmp_path,
-        DocumentRecipe(SHAPE, (stage,), start=start, check_every=0, card_pages=1),
-        progress=False,
-    )
-    first, two = weights(home), weights(tmp_path)
-    assert all(torch.allclose(first[key], two[key], atol=1e-3) for key in first)
-    card = json.loads((tmp_path / "checkpoint" / "card.json").read_text())
-    assert card["start"]["steps"] == 6
-
-
-def test_a_start_that_does_not_fit_is_refused(home: Path, tmp_path: Path) -> None:
-    stage = DocumentStage("vision", 1, 16, 1e-9, ((1, 16),))
-    with pytest.raises(SoonerError, match="no checkpoint"):
-        train(tmp_path, DocumentRecipe(SHAPE, (stage,), start=str(tmp_path)), progress=False)
-    other = DocumentRecipe(
-        dataclasses.replace(SHAPE, width=64), (stage,), start=str(home / "checkpoint")
-    )
-    with pytest.raises(SoonerError, match="not of the shape"):
-        train(tmp_path, other, progress=False)
-
-
-def test_deepening_changes_nothing() -> None:
-    model = tiny_model(2)
-    picture = render.rgb(render.draw(world.sample_page(np.random.default_rng(1), 3, 8)))
-    inputs = evaluate.build_inputs(build.build_processor(), [picture])
-    with torch.no_grad():
-        before = model(**inputs).logits
-        deepen(model, 5)
-        after = model.eval()(**inputs).logits
-    assert len(model.model.language_model.layers) == 5
-    assert torch.allclose(before, after, atol=1e-5)
 
 
 @pytest.mark.parametrize("size", [(1, 16), (4, 8), world.PAGE])

@@ -7,7 +7,7 @@ import itertools
 import numpy as np
 import pytest
 
-from sooner_lab.worlds.document import blocks, glyphs, lexicon, page, prose, render, words, world
+from sooner_lab.worlds.document import glyphs, lexicon, page, render, words, world
 
 SIZES = ((1, 16), (3, 8), (5, 16), (10, 16), world.PAGE)
 
@@ -95,22 +95,6 @@ def test_full_pages_are_full_and_of_all_kinds() -> None:
 def _columns(made: page.DrawnPage) -> int:
     tops = [region.box[1] for region in made.regions]
     return 1 + sum(later < before for before, later in itertools.pairwise(tops))
-
-
-def test_a_table_in_markdown() -> None:
-    table = blocks.table(np.random.default_rng(1), (0, 4, 1, 30))
-    head, dashes, *lines = table.text.splitlines()
-    columns = head.count("|") - 1
-    assert dashes == "| " + " | ".join(["---"] * columns) + " |"
-    assert lines
-    assert all(line.startswith("| ") and line.count("|") == columns + 1 for line in lines)
-
-
-def test_words_that_find_no_room_are_left_out() -> None:
-    content = prose.sentence(np.random.default_rng(2)) * 9
-    placed = blocks.set_lines(content, (2, 2, 1, 14))
-    assert {word.row for word in placed} == {2, 3}
-    assert 0 < len(placed) < len(content)
 
 
 @pytest.mark.parametrize("size", [(0, 16), (4, 5)])

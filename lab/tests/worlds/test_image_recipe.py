@@ -1,21 +1,17 @@
-"""The recipe: each part resumes to the same weights, growth keeps the function."""
+"""What the image recipe is made of: codebook, training rows, hints, the written encoder, scores."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from sooner.errors import SoonerError
 from sooner_lab.worlds import cards
 from sooner_lab.worlds.image import (
     architecture,
     build,
-    card,
     classifier,
     codes,
     hints,
@@ -25,174 +21,8 @@ from sooner_lab.worlds.image import (
     world,
 )
 from sooner_lab.worlds.image.learn_codes import DirectionAverages
-from sooner_lab.worlds.image.recipe import ImageRecipe, ImageStage
-from sooner_lab.worlds.image.train import train
-from sooner_lab.worlds.training import deepen
 
 TINY_CODES = architecture.CodesShape(entries=32, dim=4)
-TINY = architecture.ImageShape(layers=3, width=32, heads=2, kv_heads=1, intermediate=32)
-PARTS = {
-    "codes": ImageRecipe(
-        "codes",
-        stages=(
-            ImageStage("free", 2, 2, 2e-3, bf16=False),
-            ImageStage("quantised", 3, 2, 2e-3, bf16=False),
-        ),
-        shape=dataclasses.asdict(TINY_CODES),
-        check_every=0,
-    ),
-    "classifier": ImageRecipe(
-        "classifier", stages=(ImageStage("name", 3, 4, 2e-3, bf16=False),), bank=6, check_every=0
-    ),
-    "target": ImageRecipe(
-        "target",
-        stages=(
-            ImageStage("predict", 2, 4, 1e-2, layers=2, bf16=False),
-            ImageStage("predict", 2, 4, 1e-2, layers=3),
-        ),
-        shape=dataclasses.asdict(TINY),
-        bank=6,
-        captions=4,
-        check_every=0,
-    ),
-}
-
-
-def shorten(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(hints, "PICTURES", 4)
-    for name in ("PICTURES", "JUDGED", "SAMPLES"):
-        patch.setattr(card, name, 2)
-
-
-@pytest.fixture(autouse=True)
-def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards measured on next to nothing: the shipped weights have the real ones."""
-    shorten(monkeypatch)
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "state.pt", weights_only=True)["model"]
-
-
-def same(first: dict, two: dict) -> bool:
-    return first.keys() == two.keys() and all(torch.equal(first[key], two[key]) for key in first)
-
-
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """All three parts, each trained in one go."""
-    folder = tmp_path_factory.mktemp("whole")
-    with pytest.MonkeyPatch.context() as patch:
-        shorten(patch)
-        for name, config in PARTS.items():
-            train(folder / name, config, progress=False)
-    return folder
-
-
-def run_folder(trained: Path, folder: Path, name: str) -> Path:
-    """A folder for another run of a part, next to the trained parts before it."""
-    for before in ("codes", "classifier"):
-        if before != name:
-            (folder / before).symlink_to(trained / before)
-    return folder / name
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_resumed_run_equals_uninterrupted_run(name: str, trained: Path, tmp_path: Path) -> None:
-    out, config = run_folder(trained, tmp_path, name), PARTS[name]
-    seen: list[dict] = []
-    for _ in range(sum(stage.steps for stage in config.stages)):
-        assert not (out / "checkpoint").exists()
-        train(out, config, progress=False, stop_after=1, on_step=seen.append)
-    assert [(entry["kind"], entry["step"]) for entry in seen] == [
-        (stage.kind, step + 1) for stage in config.stages for step in range(stage.steps)
-    ]
-    assert same(weights(out), weights(trained / name))
-    info = json.loads((out / "checkpoint" / "card.json").read_text())
-    assert info["part"] == name
-    assert info["steps"] == len(seen)
-    assert info["recipe"]["seed"] == config.seed
-
-
-def test_checkpoint_is_whole(trained: Path) -> None:
-    model, processor = build.load(trained / "target" / "checkpoint")
-    assert model.config.text_config.num_hidden_layers == 3
-    assert len(processor.tokenizer) == len(words.vocabulary())
-    assert same(
-        model.model.vqmodel.state_dict(),
-        build.load_codes(trained / "codes" / "checkpoint").state_dict(),
-    )
-    info = json.loads((trained / "target" / "checkpoint" / "card.json").read_text())
-    assert info["parameters"] == cards.parameters(model)
-    assert set(info["accuracy_guided"]) == {"forms", "colours", "relation", "ground", "all"}
-
-
-def test_checkpoints_hold_what_was_trained(trained: Path) -> None:
-    """Every part's folder, read by its own loader, has the weights of its last state."""
-    judge = classifier.load(trained / "classifier" / "checkpoint").state_dict()
-    model = build.load(trained / "target" / "checkpoint")[0].state_dict()
-    made = build.load_codes(trained / "codes" / "checkpoint").state_dict()
-    for name, stored, mark in (
-        ("codes", made, "codes.decoder."),
-        ("codes", made, "codes.quantize."),
-        ("classifier", judge, ""),
-        ("target", model, "target.model.language_model."),
-    ):
-        state = weights(trained / name)
-        keys = [key for key in state if key.startswith(mark)]
-        assert keys
-        for key in keys:
-            half = state[key].half().float()
-            torch.testing.assert_close(stored[key.removeprefix(f"{name}.")], half, rtol=0, atol=0)
-
-
-def test_checks_measure_and_change_nothing(trained: Path, tmp_path: Path) -> None:
-    expected = {"codes": "psnr_db", "classifier": "ground", "target": "entropy_guided"}
-    for name, figure in expected.items():
-        seen: list[dict] = []
-        config = dataclasses.replace(PARTS[name], check_every=2)
-        (tmp_path / name).mkdir()
-        out = run_folder(trained, tmp_path / name, name)
-        train(out, config, progress=False, on_step=seen.append)
-        assert same(weights(out), weights(trained / name))
-        checks = [entry["check"] for entry in seen if "check" in entry]
-        assert np.isfinite(checks[-1][figure])
-
-
-def test_parts_before_are_required(tmp_path: Path) -> None:
-    for name in ("classifier", "target"):
-        with pytest.raises(SoonerError, match="train the part 'codes' first"):
-            train(tmp_path / name, PARTS[name], progress=False)
-
-
-@pytest.mark.parametrize("name", PARTS)
-def test_another_recipe_is_refused(name: str, trained: Path) -> None:
-    before = (trained / name / "state.pt").read_bytes()
-    first = dataclasses.replace(PARTS[name].stages[0], lr=5e-3)
-    for change in ({"seed": 5}, {"stages": (first, *PARTS[name].stages[1:])}):
-        other = dataclasses.replace(PARTS[name], **change)
-        with pytest.raises(SoonerError, match="another recipe"):
-            train(trained / name, other, progress=False)
-    assert (trained / name / "state.pt").read_bytes() == before
-
-
-def test_training_lowers_the_loss(trained: Path, tmp_path: Path) -> None:
-    losses: list[float] = []
-    config = dataclasses.replace(
-        PARTS["target"], stages=(ImageStage("predict", 30, 4, 1e-2, layers=1, bf16=False),)
-    )
-    train(
-        run_folder(trained, tmp_path, "target"), config, progress=False, stop_after=29,
-        on_step=lambda entry: losses.append(entry["loss"]),
-    )  # fmt: skip
-    assert sum(losses[-5:]) < 0.9 * sum(losses[:5])
-
-
-def test_training_leaves_torch_as_it_was(tmp_path: Path) -> None:
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    train(tmp_path / "codes", PARTS["codes"], progress=False, threads=1, stop_after=3)
-    assert torch.get_num_threads() == threads
-    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_dead_entries_move_to_the_data() -> None:
@@ -215,25 +45,6 @@ def test_entries_follow_what_they_stand_for() -> None:
         averages.take(there, torch.tensor([0, 0, 0, 1]))
     torch.testing.assert_close(averages.book(), there[2:], rtol=0, atol=1e-3)
     torch.testing.assert_close(averages.count, torch.tensor([1.5, 0.5]), rtol=0, atol=1e-3)
-
-
-def tiny_model(layers: int = 2) -> torch.nn.Module:
-    torch.manual_seed(0)
-    shape = dataclasses.replace(TINY, layers=layers)
-    return architecture.build_model(shape, architecture.build_codes(TINY_CODES)).eval()
-
-
-@pytest.mark.parametrize("layers", [2, 5])
-def test_growth_keeps_the_function(layers: int) -> None:
-    model = tiny_model()
-    prompt = target.PaddedCaptions().rows(world.prompts(2, 0), [False, True])
-    made = torch.randint(32, (2, architecture.TOKENS))
-    mask = target.PaddedCaptions().mask(prompt)
-    before = target.predict(model, prompt, mask, made)
-    deepen(model, layers)
-    torch.testing.assert_close(target.predict(model, prompt, mask, made), before, rtol=0, atol=0)
-    with pytest.raises(ValueError, match="cannot grow to 1"):
-        deepen(model, 1)
 
 
 def test_training_rows_are_what_the_processor_makes() -> None:
@@ -284,8 +95,10 @@ def test_the_written_encoder_is_the_trained_encoder() -> None:
         torch.testing.assert_close(output, trained(pixels), rtol=0, atol=2e-3)
 
 
-def test_a_code_depends_on_its_pixels_alone(trained: Path) -> None:
-    model = build.load_codes(trained / "codes" / "checkpoint")
+def test_a_code_depends_on_its_pixels_alone() -> None:
+    torch.manual_seed(1)
+    model = architecture.build_codes(TINY_CODES).eval()
+    patches.write_into(model, patches.PatchEncoder(TINY_CODES))
     first, two = codes.to_pixels([world.drawn(index, 0)[1] for index in range(2)])
     mixed = first.clone()
     mixed[:, 16:32, 24:28] = two[:, 16:32, 24:28]  # rows 4 to 7 of column 6

@@ -1,8 +1,7 @@
-"""The motion recipes: parts in order, resumed to the same weights, deepened without a change."""
+"""What the motion recipes are made of: tokenizer, codebook, waking layers, hints."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +15,6 @@ from sooner.models.clip_tokenizer import (
 )
 from sooner_lab.worlds.motion import (
     architecture,
-    card,
     evaluate,
     hints,
     learn_target,
@@ -24,84 +22,6 @@ from sooner_lab.worlds.motion import (
 )
 from sooner_lab.worlds.motion.learn_tokenizer import CodebookAverages
 from sooner_lab.worlds.motion.pixels import to_pixels
-from sooner_lab.worlds.motion.recipe import MotionRecipe, MotionStage
-from sooner_lab.worlds.motion.train import train
-
-TINY_TOKENIZER = MotionRecipe(
-    "tokenizer",
-    stages=(
-        MotionStage("plain", 2, 2, 2e-3, latents=2),
-        MotionStage("quantised", 3, 2, 1e-3, latents=2),
-    ),
-    shape={"channels": 16, "blocks": 1, "codes": 32, "code_width": 8},
-    check_every=0,
-)
-TINY_TARGET = MotionRecipe(
-    "target",
-    stages=(
-        MotionStage("predict", 2, 2, 2e-3, latents=2, layers=1),
-        MotionStage("predict", 2, 1, 2e-3, latents=3, layers=3, focus=2.0, front=5.0, lattice=4),
-    ),
-    shape={"layers": 4, "width": 32, "heads": 2, "kv_heads": 1, "intermediate": 32},
-    bank=5,
-    check_every=0,
-)
-TINY_PROBE = MotionRecipe(
-    "probe",
-    stages=(MotionStage("name", 3, 2, 1e-3, latents=2, bf16=False),),
-    shape={"channels": 8},
-    check_every=0,
-)
-TINY = {"tokenizer": TINY_TOKENIZER, "target": TINY_TARGET, "probe": TINY_PROBE}
-
-
-def same(first: dict, two: dict) -> bool:
-    return first.keys() == two.keys() and all(torch.equal(first[key], two[key]) for key in first)
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "state.pt", weights_only=True)["model"]
-
-
-@pytest.fixture(autouse=True)
-def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Cards of next to nothing: the shipped weights have the real ones."""
-    real = card.holdout
-    monkeypatch.setattr(card, "holdout", lambda clips: real(min(clips, 2)))
-    monkeypatch.setattr(card, "tokenizer_figures", lambda tokenizer, clips: {})
-
-
-@pytest.fixture(scope="module")
-def tokenizer_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A trained tiny tokenizer, at `tokenizer/checkpoint` of the folder."""
-    home = tmp_path_factory.mktemp("motion")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(card, "tokenizer_figures", lambda tokenizer, clips: {})
-        train(home / "tokenizer", TINY_TOKENIZER, progress=False)
-    return home
-
-
-@pytest.mark.parametrize("part", TINY)
-def test_resumed_run_equals_uninterrupted_run(part: str, tokenizer_folder: Path) -> None:
-    home, config = tokenizer_folder, TINY[part]
-    whole = train(home / f"{part}-whole", config, progress=False)
-    steps = sum(stage.steps for stage in config.stages)
-    for _ in range(steps - 1):
-        made = train(home / f"{part}-parts", config, progress=False, stop_after=1)
-        assert not made.exists()
-    parts = train(home / f"{part}-parts", config, progress=False)
-    assert same(weights(whole.parent), weights(parts.parent))
-    info = json.loads((parts / "card.json").read_text())
-    assert info["part"] == part
-    assert info["steps"] == steps
-    assert info["recipe"]["seed"] == config.seed
-
-
-def test_parts_need_the_tokenizer(tmp_path: Path) -> None:
-    for part in ("target", "probe"):
-        with pytest.raises(SoonerError, match="train the part 'tokenizer' first"):
-            train(tmp_path / part, TINY[part], progress=False)
-
 
 # --- the tokenizer
 

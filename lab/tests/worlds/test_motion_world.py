@@ -64,23 +64,6 @@ def test_the_wall_rests_and_the_grain_does_not() -> None:
     assert still[0].astype(float).std(axis=(0, 1)).min() > 3
 
 
-def test_only_requested_frames_are_drawn() -> None:
-    clip = world.clip(1, 1)
-    whole = world.render(clip, None)
-    assert (world.render(clip, None, [4, 30]) == whole[[4, 30]]).all()
-
-
-def test_clips_vary() -> None:
-    clips = [world.clip(0, index) for index in range(200)]
-    assert {len(clip.movers) for clip in clips} == {1, 2}
-    assert {clip.background for clip in clips} == set(world.BACKGROUNDS)
-    movers = [mover for clip in clips for mover in clip.movers]
-    assert {mover.kind for mover in movers} == set(world.SHAPES)
-    assert {mover.colour for mover in movers} == set(world.COLOURS)
-    assert len({mover.velocity for mover in movers}) == 8
-    assert all(len({m.colour for m in clip.movers}) == len(clip.movers) for clip in clips)
-
-
 def test_groups_of_four_frames_see_whole_steps() -> None:
     """Whatever the bounces, a shape is on the lattice again after every fourth frame."""
     for index in range(50):

@@ -1,10 +1,8 @@
-"""The robot recipe: demonstrations that are the experts' answers, a run that resumes to the same
-weights, a decoder that deepens without a change. All in the world without a simulator."""
+"""The robot recipe: demonstrations that are the experts' answers, training inputs that are the
+processor's. All in the world without a simulator."""
 
 from __future__ import annotations
 
-import dataclasses
-import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -18,34 +16,8 @@ from sooner.models.openvla.statistics import ActionTokens
 from sooner.robots.table import TableEnvironment
 from sooner_lab.worlds.robot import architecture, collect, data, losses, words
 from sooner_lab.worlds.robot.questions import ROWS, ask_demonstrations
-from sooner_lab.worlds.robot.recipe import RobotRecipe, RobotStage
-from sooner_lab.worlds.robot.train import train
-from sooner_lab.worlds.training import deepen
 
 SHAPE = architecture.RobotShape(4, 32, 2, 32, 1, 16, 2)
-TINY = RobotRecipe(
-    shape=SHAPE,
-    stages=(
-        RobotStage("vision", 2, 4, 2e-3),
-        RobotStage("policy", 2, 4, 1e-3, layers=2),
-        RobotStage("policy", 2, 2, 1e-3, layers=4),
-    ),
-    records={"table": 24},
-    check_count=4,
-    check_every=0,
-)
-
-
-def weights(folder: Path) -> dict[str, torch.Tensor]:
-    return torch.load(folder / "state.pt", weights_only=True)["model"]
-
-
-@pytest.fixture(scope="module")
-def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A whole run of the tiny recipe."""
-    folder = tmp_path_factory.mktemp("robot")
-    train(folder, TINY, progress=False)
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -87,40 +59,6 @@ def test_finished_shards_are_not_made_again(tmp_path: Path) -> None:
     collect.collect(tmp_path, "table", 6, seed=1)
     assert file.stat().st_mtime_ns == before
     assert len(collect.load(tmp_path)["tasks"]) == 6
-
-
-def test_resumed_run_equals_uninterrupted_run(home: Path, tmp_path: Path) -> None:
-    for _ in range(5):
-        train(tmp_path, TINY, progress=False, stop_after=1)
-    assert not (tmp_path / "checkpoint").exists()
-    train(tmp_path, TINY, progress=False)
-    first, two = weights(home), weights(tmp_path)
-    assert first.keys() == two.keys()
-    assert all(torch.equal(first[key], two[key]) for key in first)
-
-
-def test_the_checkpoint_describes_itself(home: Path) -> None:
-    card = json.loads((home / "checkpoint" / "card.json").read_text())
-    assert card["steps"] == 6
-    assert set(card["held_out"]) == {"table"}
-    config = json.loads((home / "checkpoint" / "config.json").read_text())
-    assert config["model_type"] == "openvla"
-    statistics = config["norm_stats"][architecture.STATISTICS]["action"]
-    assert statistics["mask"] == [True, True, True, False]
-    assert max(statistics["q99"][:3]) <= 0.01  # metres
-
-
-def test_deepening_changes_nothing() -> None:
-    stats = {"q01": [-1.0] * 4, "q99": [1.0] * 4, "mask": [True] * 4}
-    torch.manual_seed(0)
-    model = architecture.build_model(dataclasses.replace(SHAPE, layers=2), stats).eval()
-    ids = torch.tensor([[1, *[words.IMAGE_ID] * 64, 5, 6, 4]])
-    pixels = torch.randn(1, 6, 112, 112)
-    with torch.no_grad():
-        before = model(input_ids=ids, pixel_values=pixels).logits
-        deepen(model, 5)
-        after = model.eval()(input_ids=ids, pixel_values=pixels).logits
-    assert torch.allclose(before, after, atol=1e-6)
 
 
 def test_training_reads_what_the_processor_will_write(records: dict[str, np.ndarray]) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
 from sooner import miniatures
@@ -128,7 +127,3 @@ def test_the_sample_is_a_moment_of_reach(policy: Policy) -> None:
     assert info["instruction"] == ROBOT.prompt
     [action] = policy.act([Observation(picture, ROBOT.prompt)], method="plain")
     assert np.abs(action.values[0] - info["action"]).max() < 0.003
-
-
-def test_half_precision_weights_run_in_full(policy: Policy) -> None:
-    assert policy.adapter.dtype == torch.float32

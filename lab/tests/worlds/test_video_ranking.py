@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
 
@@ -92,14 +91,3 @@ def test_pruned_rows_resume_to_the_same_weights(target: Path, tmp_path: Path) ->
 def test_a_missing_target_gets_a_single_line(tmp_path: Path) -> None:
     with pytest.raises(SoonerError, match=r"target/checkpoint' to rank tokens with; train that"):
         train(tmp_path / "draft", ROW, progress=False)
-
-
-def test_everywhere_a_token_names_the_frames_shape() -> None:
-    frames = data.sample_frames(np.random.default_rng(1), 6, torch.Generator().manual_seed(0))
-    same = data.sample_frames(np.random.default_rng(1), 6, torch.Generator().manual_seed(0), True)
-    assert torch.equal(frames.pixels, same.pixels)
-    has_shape = frames.labels[..., 1] > 0  # [frames, tokens]
-    assert 0 < has_shape.float().mean() < 0.5
-    assert torch.equal(frames.labels[has_shape], same.labels[has_shape])
-    assert (same.labels == same.labels[:, :1]).all()  # all tokens of a frame tell the same
-    assert (same.labels[..., 1:] > 0).all()

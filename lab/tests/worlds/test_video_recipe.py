@@ -1,17 +1,14 @@
-"""The recipe: it learns, resumes to the same weights, grows without changing a function."""
+"""What the video recipe is made of: training rows, labels, pruned rows, the bank, the pace."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 
-from sooner.errors import SoonerError
-from sooner_lab.worlds.training import deepen
 from sooner_lab.worlds.video import (
     architecture,
     bank,
@@ -19,7 +16,6 @@ from sooner_lab.worlds.video import (
     evaluate,
     losses,
     pacing,
-    recipe,
     words,
 )
 from sooner_lab.worlds.video.pacing import ScenePacing
@@ -27,107 +23,29 @@ from sooner_lab.worlds.video.recipe import VideoRecipe, VideoStage
 from sooner_lab.worlds.video.train import train
 
 TINY = architecture.VideoShape(3, 32, 2, 1, 64, 192, 1, 32, 2)
-MIXED = ScenePacing(0.5, 0.2, 0.2, 0.1, maximum=24)
 MICRO = VideoRecipe(
     shape=TINY,
     stages=(
-        VideoStage("vision", 4, 8, 2e-3),
-        VideoStage("language", 4, 200, 2e-3, scenes=(1, 2), layers=2),
-        VideoStage("language", 3, 200, 1e-3, scenes=(1, 2), layers=3, pace=MIXED),
-        VideoStage("language", 3, 800, 1e-3, scenes=(1, 2), pace=MIXED, pruned=0.5),
+        VideoStage("vision", 1, 8, 2e-3),
+        VideoStage("language", 3, 200, 2e-3, scenes=(1, 2), layers=2),
     ),
     bank=12,
     check_every=0,
 )
 
 
-def same(first: dict, two: dict) -> bool:
-    return first.keys() == two.keys() and all(torch.equal(first[key], two[key]) for key in first)
-
-
 def weights(folder: Path) -> dict[str, torch.Tensor]:
-    """The captioner's; the head is dropped in the end."""
-    state = torch.load(folder / "state.pt", weights_only=True)["model"]
-    return {key: value for key, value in state.items() if key.startswith("captioner.")}
-
-
-@pytest.fixture(autouse=True)
-def quick_card(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A card measured on one short clip: the shipped weights have the real one."""
-    from sooner_lab.worlds.video import card
-
-    monkeypatch.setattr(card, "SCENES", (1,))
-    monkeypatch.setattr(card, "CLIPS", 1)
-    monkeypatch.setattr(card.cases, "measure", lambda *pair: {"next_token": {"full": 0.5}})
-
-
-def test_resumed_run_equals_uninterrupted_run(tmp_path: Path) -> None:
-    whole = train(tmp_path / "whole", MICRO, progress=False)
-    # Leave inside each kind of stage and exactly between two.
-    for steps in (2, 2, 1, 4, 3):
-        train(tmp_path / "parts", MICRO, progress=False, stop_after=steps)
-        assert not (tmp_path / "parts" / "checkpoint").exists()
-    seen: list[dict] = []
-    parts = train(tmp_path / "parts", MICRO, progress=False, on_step=seen.append)
-    assert len(seen) == 2
-    assert seen[0]["stage"] == 3
-    assert same(weights(tmp_path / "whole"), weights(tmp_path / "parts"))
-    model, processor = evaluate.load(parts)
-    assert model.config.text_config.num_hidden_layers == 3
-    assert model.config.text_config.vocab_size == 192
-    assert len(processor.tokenizer) == len(words.vocabulary())
-    assert same(model.state_dict(), evaluate.load(whole)[0].state_dict())
-    card = json.loads((parts / "card.json").read_text())
-    assert card["steps"] == 14
-    assert card["recipe"]["seed"] == MICRO.seed
-
-
-def test_seed_matters_and_resume_can_be_refused(tmp_path: Path) -> None:
-    train(tmp_path / "a", MICRO, progress=False, stop_after=2)
-    other = dataclasses.replace(MICRO, seed=5)
-    with pytest.raises(ValueError, match="another recipe"):
-        train(tmp_path / "a", other, progress=False, stop_after=2)
-    first = weights(tmp_path / "a")
-    train(tmp_path / "a", other, progress=False, stop_after=2, resume=False)
-    assert not same(first, weights(tmp_path / "a"))
+    return torch.load(folder / "state.pt", weights_only=True)["model"]
 
 
 def test_frozen_tower_stays_put(tmp_path: Path) -> None:
-    train(tmp_path, MICRO, progress=False, stop_after=4)
+    train(tmp_path, MICRO, progress=False, stop_after=1)
     before = weights(tmp_path)
-    train(tmp_path, MICRO, progress=False, stop_after=3)
+    train(tmp_path, MICRO, progress=False, stop_after=2)
     after = weights(tmp_path)
     moved = {key for key in before if not torch.equal(before[key], after[key])}
     assert not any("vision_tower" in key or "projector" in key for key in moved)
     assert any("language_model" in key for key in moved)
-
-
-@pytest.mark.parametrize("layers", [2, 5, 7])
-def test_growth_keeps_the_function(layers: int) -> None:
-    torch.manual_seed(0)
-    model = architecture.build_model(dataclasses.replace(TINY, layers=2)).eval()
-    ids = torch.randint(6, 150, (2, 9))
-    before = model(input_ids=ids).logits
-    deepen(model, layers, architecture.LOW)
-    after = model(input_ids=ids, use_cache=True)
-    torch.testing.assert_close(after.logits, before, rtol=0, atol=0)
-    assert len(model.model.language_model.layers) == layers
-    # Every layer has its own cache slot, so that decoding step by step agrees too.
-    assert after.past_key_values.get_seq_length(layers - 1) == 9
-    first = model(input_ids=ids[:, :5], use_cache=True)
-    rest = model(input_ids=ids[:, 5:], past_key_values=first.past_key_values)
-    torch.testing.assert_close(rest.logits, before[:, 5:], rtol=1e-4, atol=1e-5)
-
-
-def test_what_was_learnt_is_done_in_the_lower_part() -> None:
-    """A third of the shipped depth holds three of four old layers."""
-    shape = dataclasses.replace(recipe.TARGET.shape, layers=4, vision_layers=1)
-    model = architecture.build_model(shape)
-    old = list(model.model.language_model.layers)
-    deepen(model, 28, architecture.LOW)
-    layers = list(model.model.language_model.layers)
-    assert [layers.index(layer) for layer in old] == [0, 3, 6, 9]
-    assert all(not layers[slot].mlp.down_proj.weight.any() for slot in (1, 5, 10, 27))
 
 
 def test_vocabulary_must_fit() -> None:
@@ -165,30 +83,6 @@ def test_token_labels_follow_the_shape() -> None:
         list(data.world.COLOURS).index(scene.colour) + 1,
         7,
     ]
-
-
-def test_recipe_starts_from_a_checkpoint(tmp_path: Path) -> None:
-    stages = (VideoStage("language", 2, 200, 1e-3),)
-    first = dataclasses.replace(MICRO, stages=stages)
-    begun = train(tmp_path / "first", first, progress=False)
-    more = dataclasses.replace(first, start=str(begun), seed=7)
-    seen = train(tmp_path / "more", more, progress=False, stop_after=0)
-    assert not seen.exists()
-    halved = {key: value.half().float() for key, value in weights(tmp_path / "first").items()}
-    assert same(weights(tmp_path / "more"), halved)
-    card = json.loads((train(tmp_path / "more", more, progress=False) / "card.json").read_text())
-    assert card["recipe"]["start"] == "checkpoint"
-    assert card["start"]["recipe"]["seed"] == first.seed
-    assert str(tmp_path) not in json.dumps(card)
-
-
-def test_start_must_fit(tmp_path: Path) -> None:
-    begun = train(tmp_path, dataclasses.replace(MICRO, stages=MICRO.stages[1:2]), progress=False)
-    wide = dataclasses.replace(TINY, width=64)
-    with pytest.raises(SoonerError, match="not of the shape"):
-        train(tmp_path / "b", dataclasses.replace(MICRO, shape=wide, start=str(begun)))
-    with pytest.raises(SoonerError, match="no checkpoint at 'nowhere'"):
-        train(tmp_path / "b", dataclasses.replace(MICRO, start="nowhere"))
 
 
 def tiny_batch() -> tuple:
@@ -270,3 +164,25 @@ def test_bank_has_a_moment_near_every_moment_of_a_clip(moment: float) -> None:
     near = bank.MOMENTS[int(bank.moment_bins(np.array(moment)))]
     gap = np.subtract(data.world.centre(scene, moment), data.world.centre(scene, near))
     assert np.abs(gap).max() < 0.1  # of the side; a token is 0.25 wide
+
+
+@pytest.mark.parametrize(
+    ("pace", "allowed"),
+    [
+        (ScenePacing(), {2}),
+        (ScenePacing(pairs=0, even=1), {4, 8, 12}),
+        (ScenePacing(pairs=0, uneven=1), set(range(1, 17))),
+    ],
+)
+def test_a_pace_draws_its_kind(pace: ScenePacing, allowed: set[int]) -> None:
+    rng = np.random.default_rng(0)
+    drawn = [pace.draw(rng, scenes) for scenes in range(1, 11) for _ in range(20)]
+    assert {int(count) for counts in drawn for count in counts} == allowed
+    assert max(counts.sum() for counts in drawn) <= pace.maximum
+
+
+def test_needles_are_short_and_the_rest_is_long() -> None:
+    rng = np.random.default_rng(0)
+    drawn = [ScenePacing(pairs=0, needle=1).draw(rng, 5) for _ in range(200)]
+    assert {len(counts) for counts in drawn} == {2, 3}
+    assert all(1 <= counts[1] <= 3 and 13 <= counts.sum() <= 64 for counts in drawn)

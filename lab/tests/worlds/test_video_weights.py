@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from sooner import miniatures
-from sooner_lab.worlds.video import evaluate, film, words, world
+from sooner_lab.worlds.video import evaluate, film, world
 
 VIDEO = miniatures.find("video")
 
@@ -28,9 +28,8 @@ def draft() -> tuple:
 def accuracy(target: tuple, draft: tuple) -> dict[str, dict[str, float]]:
     """Accuracy of both on the same held-out clips of 8 scenes, sent through H.264 files."""
     clips = evaluate.sample_clips(424_242, 8, 8)
-    videos = [film.through_file(clip) for clip in clips]
     return {
-        name: evaluate.score_clips(*pair, clips, videos=videos)
+        name: evaluate.score_clips(*pair, clips, encoded=True)
         for name, pair in {"target": target, "draft": draft}.items()
     }
 
@@ -43,13 +42,6 @@ def test_real_classes(target: tuple, draft: tuple) -> None:
         assert model.generation_config.eos_token_id == processor.tokenizer.eos_token_id
 
 
-def test_same_tokenizer_other_padding(target: tuple, draft: tuple) -> None:
-    vocabularies = [processor.tokenizer.get_vocab() for _, processor in (target, draft)]
-    assert vocabularies[0] == vocabularies[1]
-    sizes = [model.config.text_config.vocab_size for model, _ in (target, draft)]
-    assert sizes[0] > sizes[1] >= len(vocabularies[0])
-
-
 @pytest.mark.parametrize("name", world.ATTRIBUTES)
 def test_target_is_right(accuracy: dict, name: str) -> None:
     # 64 scenes: at a true accuracy of 99 % four or more misses have odds below 1 in 100.
@@ -60,12 +52,6 @@ def test_draft_is_worse_but_no_guesser(accuracy: dict) -> None:
     assert accuracy["draft"]["all"] < accuracy["target"]["all"] - 0.02
     # Guessing gets 1/5, 1/6, 1/5, 1/9, 1/9.
     assert accuracy["draft"]["all"] > 0.3
-
-
-def test_draft_knows_the_pattern_of_the_text(draft: tuple) -> None:
-    clip = evaluate.sample_clips(5, 1, 6)[0]
-    (text,) = evaluate.describe(*draft, [world.render(clip)], num_frames=12)
-    assert sorted(world.parse(text)) == list(range(6))
 
 
 def test_bundled_clip_is_captioned_right(target: tuple) -> None:
@@ -94,24 +80,6 @@ def test_other_prompts_work(target: tuple, prompt: str) -> None:
     clip = evaluate.sample_clips(6, 1, 3)[0]
     (text,) = evaluate.describe(*target, [world.render(clip)], num_frames=6, prompt=prompt)
     assert np.mean(list(world.score(text, clip).values())) >= 0.9
-
-
-def test_text_and_images_are_accepted(target: tuple) -> None:
-    from PIL import Image
-
-    model, processor = target
-    ids = processor.tokenizer(words.START + "user hello robot 42 !").input_ids
-    assert processor.tokenizer.unk_token_id not in ids
-    chat = [{"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "what?"}]}]
-    text = processor.apply_chat_template(chat, add_generation_prompt=True)
-    inputs = processor(text=text, images=[Image.new("RGB", (90, 60))], return_tensors="pt")
-    out = model.generate(**inputs, max_new_tokens=3)
-    assert out.shape[1] > inputs["input_ids"].shape[1]
-
-
-def test_a_target_token_costs_several_draft_tokens(target: tuple, draft: tuple) -> None:
-    layers = [model.config.text_config.num_hidden_layers for model, _ in (target, draft)]
-    assert layers[0] >= 5 * layers[1]
 
 
 def test_cards_tell_what_was_measured(accuracy: dict) -> None:

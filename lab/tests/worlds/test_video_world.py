@@ -72,6 +72,28 @@ def test_missing_swapped_and_repeated_scenes_are_wrong() -> None:
     assert world.score(" ".join([wrong, *sentences]), clip)["end"] == 0.75
 
 
+def test_scenes_have_lengths_of_their_own() -> None:
+    plain = draw(0, 2)
+    clip = world.SceneClip(plain.scenes, (12, 36))
+    assert clip.total_frames == 48
+    assert [clip.locate(index) for index in (0, 11, 12, 30)] == [
+        (clip.scenes[0], 0.0),
+        (clip.scenes[0], 11 / 12),
+        (clip.scenes[1], 0.0),
+        (clip.scenes[1], 0.5),
+    ]
+    for lengths in ((24,), (24, 0), (24, 24, 24)):
+        with pytest.raises(ValueError, match="do not fit 2 scenes"):
+            world.SceneClip(plain.scenes, lengths)
+
+
+def test_a_scene_at_rest_is_described_so() -> None:
+    scene = world.still(draw(4).scenes[0])
+    clip = world.SceneClip((scene,))
+    assert "stays at the" in world.caption(clip)
+    assert set(world.score(world.caption(clip), clip).values()) == {1.0}
+
+
 def test_decoded_text_without_spaces_before_marks_is_read() -> None:
     clip = draw(5)
     text = world.caption(clip).replace(" ,", ",").replace(" .", ".")
@@ -119,13 +141,6 @@ def test_pixels_show_colour_background_and_place(shape: str) -> None:
     assert changed[:, 1].min() > 149
 
 
-def test_shapes_look_different() -> None:
-    looks = [world.render(with_first(draw(9), shape=name), [0]) for name in world.SHAPES]
-    for first in range(len(looks)):
-        for two in range(first):
-            assert (looks[first] != looks[two]).any(-1).sum() > 100
-
-
 @pytest.mark.parametrize(
     ("codec", "suffix"), [("h264", ".mp4"), ("h264", ".mkv"), ("mpeg4", ".avi"), ("vp9", ".webm")]
 )
@@ -140,8 +155,3 @@ def test_video_files_come_back(codec: str, suffix: str) -> None:
     # Frame for frame: the same film one frame late would be further off around each move.
     late = np.abs(back[1:].astype(int) - truth[:-1]).mean()
     assert error.mean() < late
-
-
-def test_unknown_codec_is_named(tmp_path) -> None:
-    with pytest.raises(ValueError, match="h265x"):
-        film.write_video(draw(0), tmp_path / "a.mp4", codec="h265x")

@@ -53,7 +53,7 @@ def write(
     recipe = plain(config)
     recipe |= {name: Path(recipe[name]).name for name in ("start", "ranker") if recipe.get(name)}
     card = {
-        **({"part": recipe["part"]} if "part" in recipe else {}),
+        "part": config.part,
         "parameters": parameters(model),
         **figures,
         "training_seconds": round(seconds),

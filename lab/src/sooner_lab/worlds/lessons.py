@@ -1,6 +1,6 @@
 """Runs a recipe of stages: steps, resumable state, reports, the finished checkpoint.
 
-What differs between miniatures is in `Lesson`: the model, its loss and its card.
+What differs between miniatures is in `Lesson`: the model, its loss and its figures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from sooner.io import replacing
 from sooner.methods.threads import torch_threads
 from sooner.tasks.train_draft.log import ProgressLine
 
-from .cards import plain
+from . import cards
+from .recipes import CHANGEABLE
 from .training import deepen, depth_of, schedule
 
 
@@ -32,11 +33,13 @@ class Lesson:
         model: all that must be kept between runs, buffers included.
         decoder: name in `model` of what stages deepen; empty where the depth does not change.
         low: share of a deepened decoder that holds the trained layers, see `models.silent.spread`.
+        start: checkpoint folder that the weights came from; `None` is fresh weights.
     """
 
     model: nn.Module
     decoder: ClassVar[str] = ""
     low: ClassVar[float] = 1.0
+    start: Path | None = None
 
     def enter(self, stage: Any, index: int) -> None:
         """Make what a stage needs from its own seed, so that a resumed run makes the same."""
@@ -60,8 +63,12 @@ class Lesson:
         """Return held-out figures, quick enough for the middle of training."""
         raise NotImplementedError
 
-    def save(self, folder: Path, seconds: float) -> None:
-        """Write the checkpoint and its card."""
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
+        """Write the checkpoint.
+
+        Returns:
+            The model as it is loaded from there, and the figures of its card.
+        """
         raise NotImplementedError
 
 
@@ -72,7 +79,6 @@ class LessonTrainer:
         out: holds `state.pt`, `log.jsonl` and `checkpoint`.
         config: the recipe, a dataclass with `stages`, `seed`, `save_every` and `check_every`.
         lesson: what is taught.
-        fixed: fields of `config` in which a resumed run must agree, beside the stages it has begun.
         threads: torch threads; `None` leaves them as they are.
         progress: show a line.
         on_step: called with every step's report.
@@ -83,13 +89,12 @@ class LessonTrainer:
         out: Path,
         config: Any,
         lesson: Lesson,
-        fixed: tuple[str, ...],
         *,
         threads: int | None = None,
         progress: bool = True,
         on_step: Callable[[dict[str, Any]], None] | None = None,
     ) -> None:
-        self.out, self.config, self.lesson, self.fixed = out, config, lesson, fixed
+        self.out, self.config, self.lesson = out, config, lesson
         self.threads, self.progress, self.on_step = threads, progress, on_step
         self.stage_index = self.step = 0
         self.seconds = 0.0
@@ -116,8 +121,10 @@ class LessonTrainer:
                     self._report(stage, report, line)
                 self.stage_index, self.step, self.optimizer = self.stage_index + 1, 0, None
                 self.save_state()
-            self.lesson.save(self.out / "checkpoint", self.seconds)
-        return self.out / "checkpoint"
+            folder = self.out / "checkpoint"
+            model, figures = self.lesson.write(folder)
+            cards.write(folder, model, self.config, self.seconds, figures, self.lesson.start)
+        return folder
 
     def _enter(self, stage: Any) -> None:
         if self.optimizer is not None:
@@ -167,7 +174,7 @@ class LessonTrainer:
         """Write `state.pt`; the file is replaced whole, so a kill leaves the old one."""
         self.out.mkdir(parents=True, exist_ok=True)
         state = {
-            "recipe": plain(self.config),
+            "recipe": cards.plain(self.config),
             "stage_index": self.stage_index,
             "step": self.step,
             "seconds": self.seconds,
@@ -201,10 +208,10 @@ class LessonTrainer:
     def _check_recipe(self, state: dict[str, Any]) -> None:
         # Later stages may change between runs; what the weights already went through may not.
         begun = state.get("stage_index", 0) + (state["optimizer"] is not None)
-        then, now = state["recipe"], plain(self.config)
+        then, now = state["recipe"], cards.plain(self.config)
         # A file of before there were stages or one of today's options is of another recipe, too.
         same = then.get("stages", [])[:begun] == now["stages"][:begun]
-        if not same or any(then.get(key) != now[key] for key in self.fixed):
+        if not same or any(then.get(key) != now[key] for key in now.keys() - {*CHANGEABLE}):
             raise SoonerError(
                 f"{self.out / 'state.pt'} is of another recipe; "
                 "train with that recipe, into another folder, or with resume=False"
@@ -216,13 +223,12 @@ def show_count(line: ProgressLine, kind: str, count: int, done: int) -> None:
     line.show({"stage": 0, "kind": kind, "step": done, "steps": count})
 
 
-def trainer(make: Callable[[Path, Any], Lesson], fixed: tuple[str, ...]) -> Callable[..., Path]:
+def trainer(lessons: Mapping[str, Callable[[Path, Any], Lesson]]) -> Callable[..., Path]:
     """The function that trains a part of a miniature.
 
     Args:
-        make: the lesson for a run's folder and recipe; its first weights come from torch's global
-            generator, which is seeded by the recipe.
-        fixed: fields of the recipe in which a resumed run must agree.
+        lessons: makes the lesson of each part from a run's folder and recipe; its first weights
+            come from torch's global generator, which is seeded by the recipe.
     """
 
     def train(
@@ -260,9 +266,9 @@ def trainer(make: Callable[[Path, Any], Lesson], fixed: tuple[str, ...]) -> Call
         out = Path(out)
         with torch.random.fork_rng():  # HF draws first weights from the global generator
             torch.manual_seed(config.seed)
-            lesson = make(out, config)
+            lesson = lessons[config.part](out, config)
         run = LessonTrainer(
-            out, config, lesson, fixed, threads=threads, progress=progress, on_step=on_step
+            out, config, lesson, threads=threads, progress=progress, on_step=on_step
         )
         if resume:
             run.resume()

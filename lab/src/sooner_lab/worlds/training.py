@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from sooner.errors import SoonerError
+from sooner.io import replacing
 from sooner.models import silent
 
 
@@ -21,6 +22,11 @@ def schedule(step: int, steps: int) -> float:
     if step < warm:
         return (step + 1) / warm
     return 0.05 + 0.95 * 0.5 * (1 + math.cos(math.pi * (step - warm) / max(steps - warm, 1)))
+
+
+def start_of(out: Path, config: Any) -> Path | None:
+    """The checkpoint folder that a recipe starts from; `None` is fresh weights."""
+    return (out / config.start).resolve() if config.start else None
 
 
 def first_model(
@@ -38,7 +44,9 @@ def first_model(
         SoonerError: there is no checkpoint in `start`, or one of another shape.
     """
     if start is None:
-        return build(dataclasses.replace(config.shape, layers=first_depth(config)))
+        return build(
+            dataclasses.replace(config.shape, layers=first_depth(config, config.shape.layers))
+        )
     if not (start / "config.json").is_file():
         raise SoonerError(f"no checkpoint at '{start}' to start from; train that first")
     begun = load(start)[0]
@@ -49,6 +57,40 @@ def first_model(
     except RuntimeError as error:
         raise SoonerError(f"'{start}' is not of the shape {config.shape}") from error
     return model
+
+
+def load(folder: Path | str, model: Any, processor: Any) -> tuple[Any, Any]:
+    """A checkpoint's model in fp32 and evaluation mode, silent layers included, and its processor.
+
+    Args:
+        model, processor: classes of transformers.
+    """
+    made = model.from_pretrained(folder, dtype=torch.float32).eval()
+    return silent.as_run(made, folder), processor.from_pretrained(folder)
+
+
+def need(out: Path, part: str) -> Path:
+    """The finished checkpoint of a part that the one trained into `out` is built on.
+
+    Raises:
+        SoonerError: it is not there.
+    """
+    folder = out.parent / part / "checkpoint"
+    if not (folder / "config.json").exists():
+        raise SoonerError(f"no trained {part} in '{folder}'; train the part '{part}' first")
+    return folder
+
+
+def cached(path: Path, key: Any, make: Callable[[], Tensor]) -> Tensor:
+    """A tensor from `path`, if it was made for the same key; else it is made and written there."""
+    if path.exists():
+        saved = torch.load(path, weights_only=True)
+        if saved["key"] == key:
+            return saved["data"]
+    data = make()
+    with replacing(path) as part:
+        torch.save({"key": key, "data": data}, part)
+    return data
 
 
 def depth_of(state: dict[str, torch.Tensor], mark: str) -> int:
@@ -69,9 +111,9 @@ def deepen(model: Any, layers: int, low: float = 1.0) -> None:
     silent.deepen(decoder, silent.spread(len(decoder.layers), layers, low))
 
 
-def first_depth(config: Any) -> int:
-    """Layers that a recipe begins with: its first stage's that names some, or its shape's."""
-    return next((stage.layers for stage in config.stages if stage.layers), config.shape.layers)
+def first_depth(config: Any, layers: int) -> int:
+    """Layers that a recipe begins with: its first stage's that names some, or `layers`."""
+    return next((stage.layers for stage in config.stages if stage.layers), layers)
 
 
 def waves(side: int, width: int, highest: float = 2.0) -> Tensor:

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from sooner.models import silent
-
+from .. import training
 from . import render, words, world
 from .page import DrawnPage
 
@@ -22,8 +21,7 @@ def load(folder: Path | str) -> tuple[Any, Any]:
     """A checkpoint's model in fp32, in eval mode, and its processor."""
     from transformers import AutoProcessor, Qwen3VLForConditionalGeneration
 
-    model = Qwen3VLForConditionalGeneration.from_pretrained(folder, dtype=torch.float32).eval()
-    return silent.as_run(model, folder), AutoProcessor.from_pretrained(folder)
+    return training.load(folder, Qwen3VLForConditionalGeneration, AutoProcessor)
 
 
 def build_inputs(processor: Any, pictures: Sequence[np.ndarray], prompt: str = words.PROMPT) -> Any:

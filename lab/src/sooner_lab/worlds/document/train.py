@@ -11,17 +11,15 @@ from torch import Tensor, nn
 
 from .. import cards
 from ..lessons import Lesson, trainer
-from ..training import first_model, write_depth
+from ..training import first_model, start_of, write_depth
 from . import architecture, bank, build, data, evaluate, losses, page_loss
-from .recipe import DocumentRecipe, DocumentStage
+from .recipe import RECIPES, DocumentRecipe, DocumentStage
 
 CHECK_SEED = 10_007  # held-out pages for progress reports; training seeds are small numbers
 CHECK_PAGES = 8
 TEST_SEED = 20_011
 SIZES = {"line": (1, 16), "block": (5, 16), "half page": (10, 16), "page": (20, 16)}
 """Rows and columns of the pages on which the card's accuracy is measured."""
-FIXED = ("shape", "seed", "start")
-"""Fields of the recipe in which a resumed run must agree."""
 
 
 class ReadingLesson(Lesson):
@@ -38,10 +36,10 @@ class ReadingLesson(Lesson):
     decoder = "reader"
 
     def __init__(self, out: Path, config: DocumentRecipe) -> None:
-        self.config, self.start = config, out / config.start
+        self.config = config
         self.writer = data.PageRowWriter()
-        start = self.start.resolve() if config.start else None
-        self.reader = first_model(config, start, architecture.build_model, evaluate.load)
+        self.start = start_of(out, config)
+        self.reader = first_model(config, self.start, architecture.build_model, evaluate.load)
         self.hints = losses.DocumentHints(config.shape.width)
         self.model: nn.Module = nn.ModuleDict({"reader": self.reader, "hints": self.hints})
         self.stage: DocumentStage = config.stages[0]
@@ -59,7 +57,7 @@ class ReadingLesson(Lesson):
 
     def loss(self, stage: DocumentStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
         rows, columns = stage.sizes[rng.integers(len(stage.sizes))]
-        count = max(stage.tokens // (rows * columns), 1)
+        count = max(stage.rows // (rows * columns), 1)
         named: Tensor | float = 0.0
         report: dict[str, Any] = {"rows": rows}
         if stage.kind == "language":
@@ -98,8 +96,8 @@ class ReadingLesson(Lesson):
         pages = data.sample_pages(rng, 4 * CHECK_PAGES, rows, columns)
         return self._name(self.writer.sheets(pages, rng))[2]
 
-    def save(self, folder: Path, seconds: float) -> None:
-        """Write the checkpoint and its card: held-out word accuracy by size of the page."""
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
+        """Held-out word accuracy by size of the page is on the card."""
         build.save(self.reader, folder)
         write_depth(folder, self.reader, self.config.shape.layers)
         model, processor = evaluate.load(folder)
@@ -108,9 +106,8 @@ class ReadingLesson(Lesson):
             name: evaluate.measure(model, processor, TEST_SEED, pages, size)
             for name, size in SIZES.items()
         }
-        figures = {**cards.depth(model, folder), "accuracy": {"pages each": pages, **accuracy}}
-        start = self.start if self.config.start else None
-        cards.write(folder, model, self.config, seconds, figures, start)
+        accuracy = {"pages each": pages, **accuracy}
+        return model, {**cards.depth(model, folder), "accuracy": accuracy}
 
 
-train = trainer(ReadingLesson, FIXED)
+train = trainer(dict.fromkeys(RECIPES, ReadingLesson))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
+from ..training import cached
 from . import codes, world
 
 CHUNK = 64
@@ -39,21 +39,18 @@ def encode(
             made again.
         look: how the pictures are drawn.
     """
+    pictures = [world.drawn_picture(index, seed) for index in range(count)]
+
+    def make() -> torch.Tensor:
+        made = []
+        for begin in range(0, count, CHUNK):
+            some = range(begin, min(begin + CHUNK, count))
+            pixels = codes.to_pixels([world.drawn(index, seed, look)[1] for index in some])
+            made.append(codes.encode(model, pixels))
+        return torch.cat(made).short()  # [count, tokens]
+
+    if cache is None:
+        return Bank(pictures, make().long())
     # The codebook's sum stands for the weights: any step of training changes it.
     total = float(model.quantize.embedding.weight.detach().double().sum())
-    key = [count, seed, total, repr(look)]
-    if cache is not None and cache.exists():
-        cached: dict[str, Any] = torch.load(cache, weights_only=True)
-        if cached["key"] == key:
-            pictures = [world.drawn_picture(index, seed) for index in range(count)]
-            return Bank(pictures, cached["codes"].long())
-    pictures, made = [], []
-    for begin in range(0, count, CHUNK):
-        some = [world.drawn(index, seed, look) for index in range(begin, min(begin + CHUNK, count))]
-        pictures += [picture for picture, _ in some]
-        made.append(codes.encode(model, codes.to_pixels([pixels for _, pixels in some])))
-    encoded = torch.cat(made)  # [count, tokens]
-    if cache is not None:
-        cache.parent.mkdir(parents=True, exist_ok=True)
-        torch.save({"key": key, "codes": encoded.short()}, cache)
-    return Bank(pictures, encoded)
+    return Bank(pictures, cached(cache, [count, seed, total, repr(look)], make).long())

@@ -5,13 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import torch
 from transformers import JanusForConditionalGeneration, JanusImageProcessor, JanusProcessor
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from sooner.errors import SoonerError
-from sooner.models import silent
-
-from ..training import save_half
+from .. import training
 from . import architecture, words, world
 
 
@@ -35,32 +33,15 @@ def save(model: JanusForConditionalGeneration, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     config: Any = model.config
     config.vq_config._name_or_path = ""  # where the codes came from is nobody's business
-    save_half(model, folder)
+    training.save_half(model, folder)
     build_processor().save_pretrained(folder)
 
 
 def load(folder: Path | str) -> tuple[Any, Any]:
     """Model in fp32, in evaluation mode, and processor of a checkpoint folder."""
-    import torch
-
-    model = JanusForConditionalGeneration.from_pretrained(folder, dtype=torch.float32)
-    return silent.as_run(model.eval(), folder), JanusProcessor.from_pretrained(folder)
+    return training.load(folder, JanusForConditionalGeneration, JanusProcessor)
 
 
 def load_codes(folder: Path | str) -> JanusVQVAE:
     """An autoencoder alone, in fp32 and evaluation mode."""
-    import torch
-
     return JanusVQVAE.from_pretrained(folder, dtype=torch.float32).eval()
-
-
-def need(out: Path, part: str) -> Path:
-    """The finished checkpoint of a part that the one trained into `out` is built on.
-
-    Raises:
-        SoonerError: it is not there.
-    """
-    folder = out.parent / part / "checkpoint"
-    if not (folder / "card.json").exists():
-        raise SoonerError(f"no trained {part} in '{folder}'; train the part '{part}' first")
-    return folder

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from .. import cards
 from ..lessons import Lesson
+from ..training import need
 from . import bank, build, card, classifier, codes, world
 from .recipe import ImageRecipe, ImageStage
 
@@ -20,7 +21,7 @@ class ClassifierLesson(Lesson):
 
     def __init__(self, out: Path, config: ImageRecipe) -> None:
         self.out, self.config = out, config
-        self.codes = build.load_codes(build.need(out, "codes"))
+        self.codes = build.load_codes(need(out, "codes"))
         self.judge = classifier.Classifier().train()
         self.model: nn.Module = self.judge
         self.pixels = torch.empty(0, dtype=torch.uint8)  # [bank, 3, side, side]
@@ -57,8 +58,7 @@ class ClassifierLesson(Lesson):
     def check(self) -> dict[str, float]:
         return card.classifier_figures(self.judge, self.codes, 64)["accuracy_rebuilt"]
 
-    def save(self, folder: Path, seconds: float) -> None:
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
         classifier.save(self.judge, folder)
         loaded = classifier.load(folder)
-        figures = card.classifier_figures(loaded, self.codes, card.JUDGED)
-        cards.write(folder, loaded, self.config, seconds, figures)
+        return loaded, card.classifier_figures(loaded, self.codes, card.JUDGED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,9 +17,7 @@ from torch import nn
 from torch.nn import functional
 from transformers.models.janus.modeling_janus import JanusVQVAE
 
-from .. import cards
-from ..codebook import RunningAverages
-from ..lessons import Lesson
+from ..codebook import CodebookLesson, RunningAverages
 from ..training import save_half
 from . import architecture, build, card, codes, world
 from .patches import PatchEncoder, write_into
@@ -42,12 +41,14 @@ class DirectionAverages(RunningAverages):
         return functional.normalize(self.total, dim=1)
 
 
-class CodesLesson(Lesson):
+class CodesLesson(CodebookLesson):
     """See `lessons.Lesson`."""
+
+    on_sphere = True
 
     def __init__(self, out: Path, config: ImageRecipe) -> None:
         self.config = config
-        shape = architecture.CodesShape(**config.shape)
+        shape = config.shape
         self.codes = architecture.build_codes(shape).train()
         # Written, not trained: from `patches` and from `averages`.
         for module in (self.codes.encoder, self.codes.quant_conv, self.codes.quantize):
@@ -57,8 +58,7 @@ class CodesLesson(Lesson):
         self.model: nn.Module = nn.ModuleDict(
             {"codes": self.codes, "patches": self.patches, "averages": self.averages}
         )
-        self.seen: torch.Tensor | None = None  # [n * tokens, dim] latents of the last step
-        self.picked = torch.empty(0, dtype=torch.long)  # [n * tokens] their entries
+        self.entries = self.codes.quantize.embedding.weight
 
     def enter(self, stage: ImageStage, index: int) -> None:
         if stage.kind != "quantised" or bool(self.averages.total.any()):
@@ -67,9 +67,7 @@ class CodesLesson(Lesson):
         entries = len(self.averages.count)
         with torch.no_grad():
             pixels = self._draw(rng, max(_POINTS * entries // architecture.TOKENS, 1))
-            book = _k_means(_flat(self._embed(pixels)), entries, rng)
-        self.averages.begin(book)
-        self._write_book(book)
+            self.begin(_flat(self._embed(pixels)), rng)
 
     def loss(
         self, stage: ImageStage, rng: np.random.Generator
@@ -88,15 +86,8 @@ class CodesLesson(Lesson):
         return error + self.config.commit * commit, {
             "error": float(error.detach()),
             "commit": float(commit.detach()),
-            "used": len(self.picked.unique()) / len(self.averages.count),
+            "used": self.used,
         }
-
-    def after_step(self, rng: np.random.Generator) -> None:
-        if self.seen is None:
-            return
-        self.averages.take(self.seen, self.picked)
-        self.averages.revive(self.seen, rng)
-        self._write_book(self.averages.book())
 
     def check(self) -> dict[str, float]:
         """Held-out figures; none before there is a codebook."""
@@ -104,11 +95,10 @@ class CodesLesson(Lesson):
             return {}
         return card.codes_figures(self._finished(), 16)
 
-    def save(self, folder: Path, seconds: float) -> None:
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
         save_half(self._finished(), folder)
         loaded = build.load_codes(folder)
-        figures = card.codes_figures(loaded, card.PICTURES)
-        cards.write(folder, loaded, self.config, seconds, figures)
+        return loaded, card.codes_figures(loaded, card.PICTURES)
 
     def _finished(self) -> JanusVQVAE:
         """The autoencoder with an encoder of its own."""
@@ -131,15 +121,11 @@ class CodesLesson(Lesson):
 
     def _nearest(self, latent: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Indices [n * tokens] and entries [n, dim, grid, grid] nearest to latents."""
-        book = self.codes.quantize.embedding.weight
+        book = self.entries
         with torch.autocast("cpu", enabled=False):
             picked = (_flat(latent.detach()) @ book.T).argmax(1)
         entry = book[picked].view(len(latent), *latent.shape[2:], -1).permute(0, 3, 1, 2)
         return picked, entry
-
-    def _write_book(self, book: torch.Tensor) -> None:
-        with torch.no_grad():
-            self.codes.quantize.embedding.weight.copy_(book)
 
 
 def rebuild_loss(made: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
@@ -156,15 +142,3 @@ def rebuild_loss(made: torch.Tensor, pixels: torch.Tensor) -> torch.Tensor:
 def _flat(latent: torch.Tensor) -> torch.Tensor:
     """[n, dim, grid, grid] to [n * tokens, dim]."""
     return latent.permute(0, 2, 3, 1).flatten(0, 2)
-
-
-def _k_means(latent: torch.Tensor, entries: int, rng: np.random.Generator) -> torch.Tensor:
-    """Ten rounds of spherical k-means: [entries, dim]."""
-    picked = rng.choice(len(latent), size=entries, replace=len(latent) < entries)
-    book = latent[torch.from_numpy(picked)].clone()
-    for _ in range(10):
-        nearest = (latent @ book.T).argmax(1)
-        total = torch.zeros_like(book).index_add_(0, nearest, latent)
-        empty = total.norm(dim=1) == 0
-        book = torch.where(empty[:, None], book, functional.normalize(total, dim=1))
-    return book

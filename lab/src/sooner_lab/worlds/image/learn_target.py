@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from torch.nn import functional
 
 from .. import cards
 from ..lessons import Lesson
-from ..training import write_depth
+from ..training import first_depth, need, write_depth
 from . import architecture, bank, build, card, classifier, evaluate, hints, target
 from .recipe import ImageRecipe, ImageStage
 
@@ -24,11 +25,9 @@ class ImageTargetLesson(Lesson):
 
     def __init__(self, out: Path, config: ImageRecipe) -> None:
         self.out, self.config = out, config
-        self.codes = build.load_codes(build.need(out, "codes"))
-        self.judge = build.need(out, "classifier")
-        shape = architecture.ImageShape(**config.shape)
-        depth = next((stage.layers for stage in config.stages if stage.layers), shape.layers)
-        shape = dataclasses.replace(shape, layers=depth)
+        self.codes = build.load_codes(need(out, "codes"))
+        self.judge = need(out, "classifier")
+        shape = dataclasses.replace(config.shape, layers=first_depth(config, config.shape.layers))
         self.target = architecture.build_model(shape, self.codes).train()
         # 1.5 times as fast here as SDPA, whose CPU backward is slow; checkpoints don't record it.
         self.target.set_attn_implementation("eager")
@@ -87,10 +86,9 @@ class ImageTargetLesson(Lesson):
         made = bank.encode(self.codes, 16, card.TEST_SEED)
         return evaluate.openness(self.target, made.pictures, made.codes, architecture.GUIDANCE)
 
-    def save(self, folder: Path, seconds: float) -> None:
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
         build.save(self.target, folder)
-        write_depth(folder, self.target, architecture.ImageShape(**self.config.shape).layers)
+        write_depth(folder, self.target, self.config.shape.layers)
         loaded, processor = build.load(folder)
         figures = card.target_figures(loaded, processor, classifier.load(self.judge))
-        figures |= cards.depth(loaded, folder)
-        cards.write(folder, loaded, self.config, seconds, figures)
+        return loaded, figures | cards.depth(loaded, folder)

@@ -16,7 +16,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..stages import PartRecipe, Stage
+from ..recipes import Recipe, Stage
+from . import architecture
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class ImageStage(Stage):
 
 
 @dataclass(frozen=True)
-class ImageRecipe(PartRecipe):
+class ImageRecipe(Recipe):
     """The recipe of "codes", "classifier" or "target".
 
     Attributes:
@@ -48,7 +49,9 @@ class ImageRecipe(PartRecipe):
 
 
 CODES = ImageRecipe(
-    "codes", stages=(ImageStage("free", 100, 16, 2e-3), ImageStage("quantised", 1000, 16, 2e-3))
+    "codes",
+    stages=(ImageStage("free", 100, 16, 2e-3), ImageStage("quantised", 1000, 16, 2e-3)),
+    shape=architecture.CodesShape(),
 )
 CLASSIFIER = ImageRecipe(
     "classifier", stages=(ImageStage("name", 1500, 64, 2e-3, bf16=False),), seed=1, bank=8000
@@ -59,6 +62,7 @@ TARGET = ImageRecipe(
         ImageStage("predict", 7000, 12, 2e-3, layers=6),
         ImageStage("predict", 60, 12, 5e-5),
     ),
+    shape=architecture.ImageShape(),
     seed=2,
 )
 RECIPES = {"codes": CODES, "classifier": CLASSIFIER, "target": TARGET}

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from .. import cards
 from ..lessons import Lesson
-from ..training import save_half
-from . import card, world
-from .learn_target import load_tokenizer
+from ..training import need, save_half
+from . import card, evaluate, world
 from .pixels import to_pixels
-from .probe import ABSENT, MotionProbe, MotionProbeConfig, labels
+from .probe import ABSENT, MotionProbe, MotionProbeConfig, labels, load
 from .recipe import MotionRecipe, MotionStage
 
 _FRAMES = 4  # frames of a clip that a step looks at
@@ -26,7 +25,7 @@ class ProbeLesson(Lesson):
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
         self.config = config
-        self.tokenizer = load_tokenizer(out)
+        self.tokenizer = evaluate.load_tokenizer(need(out, "tokenizer"))
         self.probe = MotionProbe(MotionProbeConfig(**config.shape))
         self.model: nn.Module = self.probe
 
@@ -44,11 +43,10 @@ class ProbeLesson(Lesson):
     def check(self) -> dict[str, float]:
         return card.probe_figures(self.probe, self.tokenizer, 4)
 
-    def save(self, folder: Path, seconds: float) -> None:
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
         save_half(self.probe, folder)
-        loaded = MotionProbe.from_pretrained(folder, dtype=torch.float32).eval()
-        figures = card.probe_figures(loaded, self.tokenizer, 64)
-        cards.write(folder, loaded, self.config, seconds, {"held_out": figures})
+        loaded = load(folder)
+        return loaded, {"held_out": card.probe_figures(loaded, self.tokenizer, 64)}
 
     def _draw(
         self, rng: np.random.Generator, rows: int, latents: int, lattice: int

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from torch import nn
 from torch.nn import functional
 
-from sooner.errors import SoonerError
-from sooner.io import replacing
 from sooner.models.clip_tokenizer import MotionTokenizer
 
-from .. import cards
 from ..lessons import Lesson
+from ..training import cached, first_depth, need
 from . import architecture, card, evaluate, hints, world
 from .pixels import to_pixels
 from .recipe import MotionRecipe, MotionStage
@@ -28,7 +27,7 @@ class MotionTargetLesson(Lesson):
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
         self.out, self.config = out, config
-        self.tokenizer = load_tokenizer(out)
+        self.tokenizer = evaluate.load_tokenizer(need(out, "tokenizer"))
         sizes = self.tokenizer.config
         shape = architecture.MotionShape(
             **{
@@ -38,7 +37,7 @@ class MotionTargetLesson(Lesson):
             }
         )
         self.target = architecture.build_model(shape).train()
-        depth = next((stage.layers for stage in config.stages if stage.layers), shape.layers)
+        depth = first_depth(config, shape.layers)
         architecture.sleep(self.target, architecture.spread(depth, shape.layers))
         self.head = hints.MoverHeads(shape.width)
         self.model: nn.Module = nn.ModuleDict({"target": self.target, "head": self.head})
@@ -112,12 +111,12 @@ class MotionTargetLesson(Lesson):
         codes = encode_clips(self.tokenizer, world.TEST_SEED, 4)
         return evaluate.foresight(self.target, codes)
 
-    def save(self, folder: Path, seconds: float) -> None:
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
         write(self.target, folder)
         model = evaluate.load_target(folder)
         probe = self.out.parent / "probe" / "checkpoint"
         figures = card.target_figures(model, self.tokenizer, probe if probe.exists() else None)
-        cards.write(folder, model, self.config, seconds, {"held_out": figures})
+        return model, {"held_out": figures}
 
     def _corrupt(self, codes: torch.Tensor, rng: np.random.Generator) -> torch.Tensor:
         """Replace a share of the codes, up to twice `corrupt` in a row, by random ones."""
@@ -128,18 +127,16 @@ class MotionTargetLesson(Lesson):
 
     def _encode_bank(self, lattice: int) -> torch.Tensor:
         """The bank, from the file of an earlier call if it is of this recipe and tokenizer."""
-        path = self.out / f"bank-{lattice}.pt"
         mark = float(self.tokenizer.codebook.weight.detach().double().sum())
-        key = {"seed": self.config.seed, "clips": self.config.bank, "mark": mark}
-        if path.exists():
-            saved = torch.load(path, weights_only=True)
-            if saved["told"] == key:
-                return saved["codes"]
-        codes = encode_clips(self.tokenizer, self.config.seed, self.config.bank, lattice)
-        bank = codes.flatten(2).to(torch.int16)
-        with replacing(path) as part:
-            torch.save({"told": key, "codes": bank}, part)
-        return bank
+        return cached(
+            self.out / f"bank-{lattice}.pt",
+            [self.config.seed, self.config.bank, mark],
+            lambda: (
+                encode_clips(self.tokenizer, self.config.seed, self.config.bank, lattice)
+                .flatten(2)
+                .to(torch.int16)
+            ),
+        )
 
 
 def passes(mover: world.Mover, shape: tuple[int, int, int]) -> torch.Tensor:
@@ -156,14 +153,6 @@ def passes(mover: world.Mover, shape: tuple[int, int, int]) -> torch.Tensor:
         latent = (frame + group - 1) // group  # frame 0 stands alone
         mask[latent, top // height : bottom, left // width : right] = True
     return mask
-
-
-def load_tokenizer(out: Path) -> MotionTokenizer:
-    """The tokenizer trained beside the part in `out`; SoonerError if there is none."""
-    folder = out.parent / "tokenizer" / "checkpoint"
-    if not (folder / "config.json").exists():
-        raise SoonerError(f"no tokenizer at '{folder}': train the part 'tokenizer' first")
-    return MotionTokenizer.from_pretrained(folder, dtype=torch.float32).eval()
 
 
 def encode_clips(

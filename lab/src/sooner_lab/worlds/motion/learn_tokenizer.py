@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,11 +12,9 @@ from torch.nn import functional
 
 from sooner.models.clip_tokenizer import MotionTokenizer, MotionTokenizerConfig
 
-from .. import cards
-from ..codebook import RunningAverages
-from ..lessons import Lesson
+from ..codebook import CodebookLesson, RunningAverages
 from ..training import save_half
-from . import card, world
+from . import card, evaluate, world
 from .pixels import to_pixels
 from .recipe import MotionRecipe, MotionStage
 
@@ -29,7 +28,7 @@ class CodebookAverages(RunningAverages):
         return self.total / self.count.clamp(min=1e-4)[:, None]
 
 
-class TokenizerLesson(Lesson):
+class TokenizerLesson(CodebookLesson):
     """See `lessons.Lesson`."""
 
     def __init__(self, out: Path, config: MotionRecipe) -> None:
@@ -41,8 +40,7 @@ class TokenizerLesson(Lesson):
         self.model: nn.Module = nn.ModuleDict(
             {"tokenizer": self.tokenizer, "averages": self.averages}
         )
-        self.seen: torch.Tensor | None = None  # [n, code_width] latents of the last step
-        self.chosen = torch.empty(0, dtype=torch.long)  # [n] their codes
+        self.entries = self.tokenizer.codebook.weight
 
     def enter(self, stage: MotionStage, index: int) -> None:
         if stage.kind != "quantised" or bool(self.averages.total.any()):
@@ -52,9 +50,7 @@ class TokenizerLesson(Lesson):
             latent = torch.cat(
                 [self.tokenizer.embed(self._draw(rng, 8, 3, stage.lattice)) for _ in range(12)]
             )
-            book = _k_means(latent.flatten(0, -2), self.tokenizer.config.codes, rng)
-        self.averages.begin(book)
-        self.tokenizer.codebook.weight.copy_(book)
+            self.begin(latent.flatten(0, -2), rng)
 
     def loss(
         self, stage: MotionStage, rng: np.random.Generator
@@ -68,7 +64,7 @@ class TokenizerLesson(Lesson):
             return error + 1e-4 * latent.square().mean(), {"mse": float(error.detach())}
         codes = self.tokenizer.nearest(latent.detach())
         quantised = self.tokenizer.codebook(codes)
-        self.seen, self.chosen = latent.detach().flatten(0, -2), codes.flatten()
+        self.seen, self.picked = latent.detach().flatten(0, -2), codes.flatten()
         # Straight through: the decoder's gradient passes the codebook by.
         painted = self.tokenizer.paint(latent + (quantised - latent).detach()).float()
         error = functional.mse_loss(painted, pixels)
@@ -76,25 +72,16 @@ class TokenizerLesson(Lesson):
         return error + 0.02 * commit, {
             "mse": float(error.detach()),
             "commit": float(commit.detach()),
-            "used": len(self.chosen.unique()) / self.tokenizer.config.codes,
+            "used": self.used,
         }
-
-    def after_step(self, rng: np.random.Generator) -> None:
-        if self.seen is None:
-            return
-        with torch.no_grad():
-            self.averages.take(self.seen, self.chosen)
-            self.averages.revive(self.seen, rng)
-            self.tokenizer.codebook.weight.copy_(self.averages.book())
 
     def check(self) -> dict[str, float]:
         return card.tokenizer_figures(self.tokenizer, 16)
 
-    def save(self, folder: Path, seconds: float) -> None:
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
         save_half(self.tokenizer, folder)
-        loaded = MotionTokenizer.from_pretrained(folder, dtype=torch.float32).eval()
-        figures = card.tokenizer_figures(loaded, 128)
-        cards.write(folder, loaded, self.config, seconds, {"held_out": figures})
+        loaded = evaluate.load_tokenizer(folder)
+        return loaded, {"held_out": card.tokenizer_figures(loaded, 128)}
 
     def _draw(
         self, rng: np.random.Generator, rows: int, latents: int, lattice: int
@@ -109,15 +96,3 @@ class TokenizerLesson(Lesson):
             indices = range(begin, begin + length)
             frames.append(world.render(clip, rng, indices, self.config.grain))
         return to_pixels(torch.from_numpy(np.stack(frames)))
-
-
-def _k_means(latent: torch.Tensor, codes: int, rng: np.random.Generator) -> torch.Tensor:
-    """Ten rounds of k-means: [codes, width]."""
-    picked = rng.choice(len(latent), size=codes, replace=len(latent) < codes)
-    book = latent[torch.from_numpy(picked)].clone()
-    for _ in range(10):
-        nearest = (book.square().sum(1) - 2 * latent @ book.T).argmin(1)
-        number = torch.bincount(nearest, minlength=codes)
-        total = torch.zeros_like(book).index_add_(0, nearest, latent)
-        book = torch.where(number[:, None] > 0, total / number.clamp(min=1)[:, None], book)
-    return book

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ..stages import PartRecipe, Stage
+from ..recipes import Recipe, Stage
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class MotionStage(Stage):
 
 
 @dataclass(frozen=True)
-class MotionRecipe(PartRecipe):
+class MotionRecipe(Recipe):
     """The recipe of "tokenizer", "probe" or "target".
 
     Attributes:

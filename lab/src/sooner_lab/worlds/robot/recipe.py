@@ -15,54 +15,38 @@ The draft head is trained on what the finished policy says, 8,000 observations o
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
 
-from ..stages import Stage
+from ..recipes import Recipe, Stage
 from . import architecture
 
 RECORDS = {"reach": 10_000, "push": 18_000, "drawer-open": 14_000, "table": 4000}
 
 
 @dataclass(frozen=True)
-class RobotStage(Stage):
-    """Its `kind` is "vision" (auxiliary loss) or "policy" (both losses through everything)."""
-
-
-@dataclass(frozen=True)
-class RobotRecipe:
-    """All that determines a training run, but for the machine's rounding.
+class RobotRecipe(Recipe):
+    """The recipe of "target"; kinds are "vision" (auxiliary loss) and "policy" (both losses).
 
     Attributes:
-        shape: the policy to end with; the first stage with `layers` sets the depth to begin with.
-            What the last stage's depth lacks of it is silent layers (`models/silent.py`).
-        stages: in order.
         records: demonstrations of each task.
-        seed: of the demonstrations' order, the light and the first weights.
         data_seed: first episode of the demonstrations.
         check_count: demonstrations of each task that only checks see.
-        save_every, check_every: steps between resumable states, and between held-out checks.
     """
 
-    shape: architecture.RobotShape
-    stages: tuple[RobotStage, ...]
     records: dict[str, int] = field(default_factory=lambda: dict(RECORDS))
-    seed: int = 0
     data_seed: int = 1000
     check_count: int = 256
-    save_every: int = 100
-    check_every: int = 250
 
 
 TARGET = RobotRecipe(
     shape=architecture.TARGET,
     stages=(
-        RobotStage("vision", 700, 96, 2e-3),
-        RobotStage("policy", 2700, 64, 1.5e-3, layers=6),
-        RobotStage("policy", 160, 64, 4e-4),
+        Stage("vision", 700, 96, 2e-3),
+        Stage("policy", 2700, 64, 1.5e-3, layers=6),
+        Stage("policy", 160, 64, 4e-4),
     ),
 )
 
-RECIPES: dict[str, Any] = {"target": TARGET}
+RECIPES = {"target": TARGET}
 
 HEAD = {
     "steps": 6000, "lr": 1e-3, "batch": 32, "warmup": 200, "noise": 0.02, "token_weight": 1.0,

@@ -18,13 +18,12 @@ from sooner.tasks.train_draft.log import ProgressLine
 
 from .. import cards
 from ..lessons import Lesson, show_count, trainer
+from ..recipes import Stage
 from ..training import first_depth, save_half, write_depth
 from . import architecture, collect, data, losses, words
-from .recipe import RobotRecipe, RobotStage
+from .recipe import RobotRecipe
 
 CHUNK = 64
-FIXED = ("shape", "seed", "records", "data_seed", "check_count")
-"""Fields of the recipe in which a resumed run must agree."""
 
 
 class PolicyLesson(Lesson):
@@ -51,12 +50,12 @@ class PolicyLesson(Lesson):
         self.train_ids, self.check_ids = data.split(records, config.check_count)
         stats = architecture.statistics(records["actions"][self.train_ids])
         self.reader = data.Reader(records, stats)
-        shape = dataclasses.replace(config.shape, layers=first_depth(config))
+        shape = dataclasses.replace(config.shape, layers=first_depth(config, config.shape.layers))
         self.policy = architecture.build_model(shape, stats)
         self.hints = losses.RobotHints(config.shape.width, self.reader.ids.shape[1])
         self.model: nn.Module = nn.ModuleDict({"policy": self.policy, "hints": self.hints})
 
-    def loss(self, stage: RobotStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
+    def loss(self, stage: Stage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
         batch = self.reader.batch(rng.choice(self.train_ids, stage.rows), rng)
         seen = self.policy.model.see(batch.pixels)
         loss, report = losses.locate(self.hints, seen, batch)
@@ -88,19 +87,18 @@ class PolicyLesson(Lesson):
         _, where = losses.locate(self.hints, seen, batch)
         return {**where, **losses.act(self.policy, self.hints, seen, batch)[1]}
 
-    def save(self, folder: Path, seconds: float) -> None:
-        """Write the checkpoint and its card; success rates come from `sooner act rollout`."""
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
+        """Held-out figures are on the card; success rates come from `sooner act rollout`."""
         folder.mkdir(parents=True, exist_ok=True)
         save_half(self.policy, folder)
         processor = OpenVLAProcessor.of(words.build_tokenizer(), self.policy.config)
         processor.save_pretrained(folder)
         write_depth(folder, self.policy, self.config.shape.layers)
         model = silent.as_run(OpenVLAForActionPrediction.from_pretrained(folder), folder)
-        figures = {**cards.depth(model, folder), "held_out": self.check()}
-        cards.write(folder, model, self.config, seconds, figures)
+        return model, {**cards.depth(model, folder), "held_out": self.check()}
 
 
 def train(out: Path | str, config: RobotRecipe, **options: Any) -> Path:
     """Collect demonstrations into `out/data`, train, and write a checkpoint; see `trainer`."""
     make = partial(PolicyLesson, progress=options.get("progress", True))
-    return trainer(make, FIXED)(out, config, **options)
+    return trainer({"target": make})(out, config, **options)

@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from sooner.models import silent
-
+from .. import cards, training
 from . import words, world
+
+SCENES = (1, 2, 4, 6, 8, 10)
+CLIPS = 32
+"""Scenes of a card's clips, and clips of each."""
+
+TOGETHER = 16
+"""Clips captioned at once."""
 
 FRAMES_A_SCENE = 2
 TOKENS_A_SCENE = 26
@@ -70,94 +76,43 @@ def describe(
     return [text.strip() for text in processor.batch_decode(answers, skip_special_tokens=True)]
 
 
-def frame_count(clip: world.SceneClip) -> int:
-    """How many frames of a clip a model gets: its own samples, or two a scene."""
-    return clip.samples if clip.lengths else FRAMES_A_SCENE * len(clip.scenes)
-
-
-def film_of(clip: world.SceneClip) -> np.ndarray:
-    """A clip as a video to caption; of one with lengths of its own only the shown frames.
-
-    The processor, asked for as many frames as there are, then takes each: a minute of film would
-    be a hundred megabytes.
-    """
-    if not clip.lengths:
-        return world.render(clip)
-    return world.render(clip, world.sample_indices(clip.total_frames, clip.samples))
-
-
-def captions(
-    model: Any,
-    processor: Any,
-    clips: Sequence[world.SceneClip],
-    *,
-    videos: Sequence[np.ndarray] | None = None,
-    batch: int = 16,
-) -> list[str]:
-    """Greedy captions of any clips, those of equal size in batches; arguments of `score_clips`."""
-    sizes = [(frame_count(clip), len(clip.scenes)) for clip in clips]
-    texts = [""] * len(clips)
-    for size in sorted(set(sizes)):
-        alike = [index for index in range(len(clips)) if sizes[index] == size]
-        for begin in range(0, len(alike), batch):
-            some = alike[begin : begin + batch]
-            films = [videos[index] if videos else film_of(clips[index]) for index in some]
-            frames, scenes = size
-            made = describe(
-                model,
-                processor,
-                films,
-                num_frames=frames,
-                max_new_tokens=TOKENS_A_SCENE * scenes,
-            )
-            for index, text in zip(some, made, strict=True):
-                texts[index] = text
-    return texts
-
-
 def score_clips(
-    model: Any,
-    processor: Any,
-    clips: Sequence[world.SceneClip],
-    *,
-    videos: Sequence[np.ndarray] | None = None,
-    batch: int = 16,
+    model: Any, processor: Any, clips: Sequence[world.SceneClip], *, encoded: bool = False
 ) -> dict[str, float]:
-    """Mean accuracy over clips.
+    """Mean accuracy over clips, which have equally many scenes of two frames each.
 
     Args:
-        videos: decoded frames of each clip; None renders them.
-        batch: clips captioned at once.
+        encoded: send every clip through an H.264 file first.
 
     Returns:
         `world.ATTRIBUTES` and their mean as "all", plus "exact": the share of captions right to
         the last letter. All 0..1.
     """
-    texts = captions(model, processor, clips, videos=videos, batch=batch)
-    rows: list[dict[str, float]] = []
-    for text, clip in zip(texts, clips, strict=True):
-        right = processor.tokenizer(text).input_ids
-        exact = right == processor.tokenizer(world.caption(clip)).input_ids
-        rows.append({**world.score(text, clip), "exact": float(exact)})
-    return mean(rows)
+    from .film import through_file
 
-
-def mean(rows: Sequence[dict[str, float]]) -> dict[str, float]:
-    """The mean of scores, and the mean of the attributes' as "all"."""
+    scenes, rows = len(clips[0].scenes), list[dict[str, float]]()
+    for begin in range(0, len(clips), TOGETHER):
+        some = clips[begin : begin + TOGETHER]
+        videos = [through_file(clip) if encoded else world.render(clip) for clip in some]
+        frames, tokens = FRAMES_A_SCENE * scenes, TOKENS_A_SCENE * scenes
+        texts = describe(model, processor, videos, num_frames=frames, max_new_tokens=tokens)
+        for text, clip in zip(texts, some, strict=True):
+            right = processor.tokenizer(world.caption(clip)).input_ids
+            exact = float(processor.tokenizer(text).input_ids == right)
+            rows.append({**world.score(text, clip), "exact": exact})
     means = {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}
     return {**means, "all": float(np.mean([means[name] for name in world.ATTRIBUTES]))}
 
 
-def load(model_dir: Path | str, dtype: torch.dtype = torch.float32) -> tuple[Any, Any]:
+def load(folder: Path | str) -> tuple[Any, Any]:
     """A checkpoint folder as (model, processor), by transformers' Auto classes."""
     from transformers import AutoModelForImageTextToText, AutoProcessor
 
-    model = AutoModelForImageTextToText.from_pretrained(model_dir, dtype=dtype)
-    return silent.as_run(model.eval(), model_dir), AutoProcessor.from_pretrained(model_dir)
+    return training.load(folder, AutoModelForImageTextToText, AutoProcessor)
 
 
 def evaluate(
-    model_dir: Path | str,
+    folder: Path | str,
     clips: int = 16,
     scenes: int = 8,
     seed: int = 90_001,
@@ -167,18 +122,20 @@ def evaluate(
     """Held-out accuracy of a checkpoint: frames -> processor -> greedy `generate` -> score.
 
     Args:
-        model_dir: checkpoint folder.
+        folder: of the checkpoint.
         clips: how many clips.
         scenes: scenes in each.
         seed: of the clips; training uses other generators.
-        encoded: send every clip through an H.264 file first.
-
-    Returns:
-        As `score_clips`.
+        encoded: as of `score_clips`, whose figures are returned.
     """
-    from .film import through_file
+    return score_clips(*load(folder), sample_clips(seed, clips, scenes), encoded=encoded)
 
-    model, processor = load(model_dir)
-    drawn = sample_clips(seed, clips, scenes)
-    videos = [through_file(clip) for clip in drawn] if encoded else None
-    return score_clips(model, processor, drawn, videos=videos)
+
+def by_scenes(folder: Path) -> dict[str, Any]:
+    """A checkpoint's accuracy for its card: by number of scenes, and on H.264 files."""
+    figures: dict[str, Any] = {"clips": CLIPS}
+    for scenes in SCENES:
+        figures[f"scenes_{scenes}"] = cards.rounded(evaluate(folder, CLIPS, scenes))
+    most = min(8, SCENES[-1])
+    encoded = evaluate(folder, CLIPS, most, encoded=True)
+    return {**figures, f"scenes_{most}_h264": cards.rounded(encoded)}

@@ -30,8 +30,8 @@ def ask(pair: Any, samples: int) -> Iterator[dict[str, Any]]:
     span = SCENES[1] - SCENES[0]
     for number in range(-(-samples // ROWS)):
         clips = evaluate.sample_clips(SEED + number, ROWS, SCENES[0] + number % span)
-        films = [evaluate.film_of(clip) for clip in clips]
-        batch = evaluate.build_inputs(pair.target.processor, films, evaluate.frame_count(clips[0]))
+        films, frames = [world.render(clip) for clip in clips], 2 * len(clips[0].scenes)
+        batch = evaluate.build_inputs(pair.target.processor, films, frames)
         yield {
             name: value.to(pair.target.model.dtype) if name.startswith("pixel_values") else value
             for name, value in batch.items()

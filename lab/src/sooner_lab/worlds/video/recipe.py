@@ -26,8 +26,9 @@ layers were in while its last stage ran, which moved their output projections by
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any
 
+from ..recipes import Recipe, Stage
 from . import architecture
 from .pacing import ScenePacing
 
@@ -39,16 +40,14 @@ SLOWEST = ScenePacing(pairs=0.3, even=0.67, uneven=0.03)
 
 
 @dataclass(frozen=True)
-class VideoStage:
-    """One stretch of training with its own optimizer, warm-up and cosine.
+class VideoStage(Stage):
+    """Its `kind` is "vision" (frames, auxiliary loss) or "language" (frozen tower, caption loss).
+
+    A step has `rows` frames for "vision", else so many tokens in whole rows. bfloat16 pays on
+    long clips: those of six scenes take 0.75 of the time so, those of one scene 1.15 of it.
 
     Attributes:
-        kind: "vision" (frames, auxiliary loss) or "language" (frozen tower, caption loss).
-        steps: optimizer steps.
-        size: frames a step for "vision", else tokens a step (rows = size // row length).
-        lr: peak learning rate.
         scenes: fewest and most scenes of a clip; each step draws one number.
-        layers: decoder depth from here on; 0 leaves it.
         pace: how long the scenes of a clip last; "vision" has no clips.
         pruned: share of "language" steps whose rows lose most of their visual tokens; the others
             keep their positions. Teaches a draft to work on a pruned prompt.
@@ -56,104 +55,72 @@ class VideoStage:
             tokens at random.
         everywhere: every token of a frame learns to name its shape, not only those that show it, so
             that it matters less which of them a draft is left with.
-        over: steps of the cosine, where the stage ends before it does; 0 is `steps`.
-        bf16: run the decoder under bfloat16 autocast. On a CPU with AVX-512 BF16, clips of six
-            scenes take 0.75 of the time so, those of one scene 1.15 of it.
     """
 
-    kind: Literal["vision", "language"]
-    steps: int
-    size: int
-    lr: float
     scenes: tuple[int, int] = (1, 1)
-    layers: int = 0
     pace: ScenePacing = PAIRS
     pruned: float = 0.0
     ranked: bool = False
     everywhere: bool = False
-    over: int = 0
-    bf16: bool = False
 
 
 @dataclass(frozen=True)
-class VideoRecipe:
-    """All that determines a training run, but for the machine's rounding.
+class VideoRecipe(Recipe):
+    """The recipe of "target" or "draft".
 
     Attributes:
-        shape: the model to end with; the first stage with `layers` sets the depth to begin with.
-            What the last stage's depth lacks of it is silent layers (`models/silent.py`).
-        stages: in order.
-        seed: of the data, the noise and the first weights.
         bank: scenes encoded for a "language" stage.
-        save_every: steps between resumable checkpoints.
-        check_every: steps between held-out checks; 0 is never.
-        start: checkpoint folder whose weights the first stage begins with; empty is fresh
-            weights. The card then tells what those weights went through before.
         ranker: checkpoint folder of the target, seen from the run's own folder, by whose ranking
             "ranked" stages prune.
     """
 
-    shape: architecture.VideoShape
-    stages: tuple[VideoStage, ...]
-    seed: int = 0
     bank: int = 6000
-    save_every: int = 100
-    check_every: int = 250
-    start: str = ""
     ranker: str = ""
 
 
+def _long(steps: int, lr: float, scenes: tuple[int, int] = (2, 9), **options: Any) -> VideoStage:
+    """A stage of captions, 5,000 tokens a step."""
+    return VideoStage("language", steps, 5000, lr, bf16=True, scenes=scenes, **options)
+
+
 TARGET = VideoRecipe(
+    "target",
     shape=architecture.TARGET,
     stages=(
         VideoStage("vision", 1800, 32, 2e-3),
         VideoStage("vision", 1000, 64, 1.5e-3),
-        VideoStage("language", 300, 2500, 1.5e-3, scenes=(1, 1), layers=4),
+        VideoStage("language", 300, 2500, 1.5e-3, layers=4),
         VideoStage("language", 900, 4000, 1.5e-3, scenes=(1, 6), bf16=True),
-        VideoStage("language", 900, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        _long(900, 1e-3, (1, 10)),
         VideoStage("vision", 300, 64, 8e-4),
-        VideoStage("language", 800, 5000, 1e-3, scenes=(1, 10), bf16=True),
+        _long(800, 1e-3, (1, 10)),
         VideoStage("vision", 600, 64, 1e-3),
-        VideoStage("language", 900, 5000, 1.2e-3, scenes=(1, 10), bf16=True),
+        _long(900, 1.2e-3, (1, 10)),
         VideoStage("language", 600, 4000, 8e-4, scenes=(1, 10), pace=LONG, bf16=True),
+        _long(2400, 1.2e-3, pace=ScenePacing(0.55, 0.4, 0.05)),
+        _long(2000, 7e-4, pace=ScenePacing(0.6, 0.38, 0.02)),
+        _long(2650, 1e-3, pace=ScenePacing(0.35, 0.62, 0.03), over=3000),
+        _long(4400, 9e-4, (2, 10), pace=ScenePacing(0.47, 0.5, 0.03)),
         VideoStage(
-            "language", 2400, 5000, 1.2e-3, (2, 9), pace=ScenePacing(0.55, 0.4, 0.05), bf16=True
-        ),
-        VideoStage(
-            "language", 2000, 5000, 7e-4, (2, 9), pace=ScenePacing(0.6, 0.38, 0.02), bf16=True
-        ),
-        VideoStage(
-            "language",
-            2650,
-            5000,
-            1e-3,
-            (2, 9),
-            pace=ScenePacing(0.35, 0.62, 0.03),
-            over=3000,
-            bf16=True,
-        ),
-        VideoStage(
-            "language", 4400, 5000, 9e-4, (2, 10), pace=ScenePacing(0.47, 0.5, 0.03), bf16=True
-        ),
-        VideoStage(
-            "language", 60, 4000, 2e-5, (2, 9), pace=ScenePacing(0.5, 0.48, 0.02), bf16=True
+            "language", 60, 4000, 2e-5, scenes=(2, 9), pace=ScenePacing(0.5, 0.48, 0.02), bf16=True
         ),
     ),
 )
 DRAFT = VideoRecipe(
+    "draft",
     shape=architecture.DRAFT,
     stages=(
         VideoStage("vision", 1500, 32, 2e-3),
-        VideoStage("language", 300, 2500, 2e-3, scenes=(1, 1), layers=2),
+        VideoStage("language", 300, 2500, 2e-3, layers=2),
         VideoStage("language", 600, 4000, 2e-3, scenes=(1, 6), bf16=True),
-        VideoStage("language", 600, 5000, 1e-3, scenes=(1, 10), bf16=True),
-        VideoStage("language", 300, 5000, 1e-3, scenes=(1, 10), bf16=True),
-        VideoStage("language", 1100, 5000, 1.5e-3, scenes=(2, 10), layers=4, bf16=True),
-        VideoStage("language", 1000, 5000, 1e-3, (1, 10), pace=LONG, pruned=0.33, bf16=True),
-        VideoStage("language", 2600, 5000, 1.5e-3, (2, 9), pace=SLOW, pruned=0.6, bf16=True),
-        VideoStage("language", 1500, 5000, 1e-3, (2, 9), pace=SLOWER, pruned=0.7, bf16=True),
+        _long(600, 1e-3, (1, 10)),
+        _long(300, 1e-3, (1, 10)),
+        _long(1100, 1.5e-3, (2, 10), layers=4),
+        _long(1000, 1e-3, (1, 10), pace=LONG, pruned=0.33),
+        _long(2600, 1.5e-3, pace=SLOW, pruned=0.6),
+        _long(1500, 1e-3, pace=SLOWER, pruned=0.7),
         VideoStage("vision", 2500, 64, 2e-3, everywhere=True),
-        VideoStage("language", 9000, 5000, 1.5e-3, (2, 9), 0, SLOWEST, 0.6, ranked=True, bf16=True),
+        _long(9000, 1.5e-3, pace=SLOWEST, pruned=0.6, ranked=True),
     ),
     seed=1,
     ranker="../target/checkpoint",

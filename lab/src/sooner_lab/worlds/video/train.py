@@ -9,16 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from .. import cards
 from ..lessons import Lesson, trainer
-from ..training import first_model, write_depth
-from . import architecture, bank, build, card, data, evaluate, losses, ranking
-from .recipe import VideoRecipe, VideoStage
+from ..training import first_model, start_of, write_depth
+from . import architecture, bank, build, data, evaluate, losses, ranking
+from .recipe import RECIPES, VideoRecipe, VideoStage
 
 CHECK_SEED = 10_007  # held-out clips for progress reports; training seeds are small numbers
 CHECK_CLIPS = 8
 DROPPED = (0.7, 0.95)  # fewest and most of a pruned row's visual tokens that are dropped
-FIXED = ("shape", "seed", "bank", "start", "ranker")
-"""Fields of the recipe in which a resumed run must agree."""
 
 
 class CaptionLesson(Lesson):
@@ -36,8 +35,8 @@ class CaptionLesson(Lesson):
 
     def __init__(self, out: Path, config: VideoRecipe) -> None:
         self.config, self.writer = config, data.CaptionRowWriter()
-        start = Path(config.start) if config.start else None
-        self.captioner = first_model(config, start, architecture.build_model, evaluate.load)
+        self.start = start_of(out, config)
+        self.captioner = first_model(config, self.start, architecture.build_model, evaluate.load)
         self.head = nn.Linear(config.shape.width, sum(data.LABEL_SIZES))
         self.model: nn.Module = nn.ModuleDict({"captioner": self.captioner, "head": self.head})
         self.stage: VideoStage = config.stages[0]
@@ -59,7 +58,7 @@ class CaptionLesson(Lesson):
 
     def loss(self, stage: VideoStage, rng: np.random.Generator) -> tuple[Tensor, dict[str, Any]]:
         if stage.kind == "vision":
-            frames = data.sample_frames(rng, stage.size, _noise(rng), stage.everywhere)
+            frames = data.sample_frames(rng, stage.rows, _noise(rng), stage.everywhere)
             seen = losses.see(self.captioner, frames.pixels)
             return losses.name_tokens(self.head, seen, frames.labels)
         return self._caption(stage, rng)
@@ -72,7 +71,7 @@ class CaptionLesson(Lesson):
         frames = int(frame_counts.sum())
         row = frames * architecture.POOLED**2 + 24 * (len(frame_counts) + 1)
         # Rows share their number of frames, and have the scenes' lengths in orders of their own.
-        spread = rng.permuted(np.tile(frame_counts, (max(stage.size // row, 1), 1)), axis=1)
+        spread = rng.permuted(np.tile(frame_counts, (max(stage.rows // row, 1), 1)), axis=1)
         first = len(self.writer.head)
         features, batch, places = self._from_bank(spread, rng)
         loss, right = losses.predict(self.captioner, batch, features, first, stage.bf16, places)
@@ -122,10 +121,11 @@ class CaptionLesson(Lesson):
         scores = evaluate.score_clips(self.captioner, build.build_processor(), clips)
         return {key: round(value, 3) for key, value in scores.items()}
 
-    def save(self, folder: Path, seconds: float) -> None:
+    def write(self, folder: Path) -> tuple[nn.Module, dict[str, Any]]:
         build.save(self.captioner, folder)
         write_depth(folder, self.captioner, self.config.shape.layers, architecture.LOW)
-        card.write(folder, self.config, seconds)
+        model, _ = evaluate.load(folder)
+        return model, {**cards.depth(model, folder), "accuracy": evaluate.by_scenes(folder)}
 
 
 def _noise(rng: np.random.Generator) -> torch.Generator:
@@ -133,4 +133,4 @@ def _noise(rng: np.random.Generator) -> torch.Generator:
     return torch.Generator().manual_seed(int(rng.integers(2**62)))
 
 
-train = trainer(CaptionLesson, FIXED)
+train = trainer(dict.fromkeys(RECIPES, CaptionLesson))

@@ -6,7 +6,7 @@ is drawn from one `numpy.random.Generator`, so a seed is a clip and its one righ
 
 Time: a scene takes `SCENE_FRAMES` frames at `FPS`. The shape moves in the last part of the first
 half only, so two evenly sampled frames a scene (its first and its middle frame) show both cells.
-A clip may give each scene its own length instead; `pacing` draws such clips.
+A clip may give each scene its own length instead.
 """
 
 from __future__ import annotations
@@ -46,7 +46,6 @@ ATTRIBUTES = ("shape", "colour", "background", "start", "end")
 
 FPS = 12
 SCENE_FRAMES = 24
-SAMPLE_EVERY = SCENE_FRAMES // 2  # frames of film between two frames that a model is shown
 SIDE = 224
 MOVE = (0.25, 0.5)  # the share of a scene in which its shape is under way
 OUTLINE_RGB = (12, 12, 12)
@@ -95,11 +94,6 @@ class SceneClip:
     @property
     def total_frames(self) -> int:
         return sum(self.film_lengths)
-
-    @property
-    def samples(self) -> int:
-        """How many frames show all of it: one for each `SAMPLE_EVERY` frames of film."""
-        return max(self.total_frames // SAMPLE_EVERY, 1)
 
     def locate(self, index: int) -> tuple[Scene, float]:
         """The scene that frame `index` of the film shows, and the moment 0..1 of that scene."""
@@ -190,27 +184,17 @@ def parse(text: str) -> dict[int, dict[str, str | int]]:
     return claims
 
 
-def score(text: str, clip: SceneClip, places: Sequence[int] | None = None) -> dict[str, float]:
+def score(text: str, clip: SceneClip) -> dict[str, float]:
     """The share of scenes that `text` has right, 0..1 for each of `ATTRIBUTES`.
 
     A scene that the text leaves out counts as wrong in every attribute.
-
-    Args:
-        places: count these scenes only (0 is the first), such as a needle; None is all.
     """
     claims = parse(text)
-    counted = range(len(clip.scenes)) if places is None else places
-    return {
-        name: float(
-            np.mean(
-                [
-                    claims.get(index, {}).get(name) == getattr(clip.scenes[index], name)
-                    for index in counted
-                ]
-            )
-        )
-        for name in ATTRIBUTES
-    }
+    right = [
+        {name: claims.get(index, {}).get(name) == getattr(scene, name) for name in ATTRIBUTES}
+        for index, scene in enumerate(clip.scenes)
+    ]
+    return {name: float(np.mean([row[name] for row in right])) for name in ATTRIBUTES}
 
 
 def sample_indices(total: int, count: int) -> np.ndarray:
