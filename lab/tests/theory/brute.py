@@ -41,28 +41,6 @@ def draft_token(prefix: list[int], verdicts: list[bool]) -> int:
     return position if right else -1
 
 
-def vanilla(
-    step: Callable[[int], int], tq: int, x: int, verdicts: list[bool], window: int, limit: int
-) -> Tally:
-    tally = Tally()
-    while True:
-        drafts: list[int] = []
-        for _ in range(window):
-            drafts.append(draft_token(tally.text + drafts, verdicts))
-            tally.time += tq
-        tally.drafted += window
-        tally.time += x + step(1 + window)
-        tally.steps += 1
-        first = len(tally.text)
-        good = 0
-        while good < window and drafts[good] == first + good:
-            good += 1
-        tally.add(list(range(first, first + good + 1)), good, good < window, limit)
-        if len(tally.text) == limit:
-            return tally
-        tally.time += x
-
-
 def lockstep(
     step: Callable[[int], int],
     tq: int,

@@ -119,13 +119,6 @@ def test_the_same_as_a_second_implementation(seed: int) -> None:
     assert run.seconds == pytest.approx(by_ticks(drawn, stages, in_flight, tick), rel=0.01)
 
 
-def test_the_same_seed_gives_the_same_run() -> None:
-    several = times(PAGE, replace(PAGE, decode=3.0), replace(PAGE, draft=0.0))
-    cluster = Cluster(machines=3, cpus=2, in_flight=4)
-    assert simulate(several, cluster, 200, 5) == simulate(several, cluster, 200, 5)
-    assert simulate(several, cluster, 200, 5) != simulate(several, cluster, 200, 6)
-
-
 def test_scale_tells_where_machines_stop_to_pay_and_what_a_job_costs() -> None:
     cluster = Cluster(cpus=2, in_flight=2, price=3.0)
     made = scale(times(start=60.0, driver=0.05), cluster, (1, 4, 16, 64), 10**8)
@@ -204,14 +197,6 @@ def test_stage_times_that_cannot_be(change: dict[str, Any], message: str, tmp_pa
         StageTimes.read(file)
     assert message in str(error.value)
     assert "\n" not in str(error.value)
-
-
-@pytest.mark.parametrize("name", ["machines", "cpus", "in_flight", "ahead"])
-def test_a_cluster_needs_a_part_of_each_kind(name: str) -> None:
-    with pytest.raises(SoonerError, match=name):
-        Cluster(**{name: 0})
-    with pytest.raises(SoonerError, match="accelerators"):
-        Cluster(accelerators=-1)
 
 
 def test_without_accelerators_a_core_does_all_of_a_page() -> None:

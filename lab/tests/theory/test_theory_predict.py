@@ -57,14 +57,6 @@ def test_recommendations() -> None:
     assert predict(far, largest=9).best.method == "free-running"
 
 
-@pytest.mark.parametrize(
-    "change", [{"tokens": 0}, {"target_prefill": -1.0}, {"rest": float("inf")}]
-)
-def test_nonsense_is_refused(change: dict[str, Any]) -> None:
-    with pytest.raises(SoonerError, match="is"):
-        replace(PAIR, **change)
-
-
 def result() -> dict[str, Any]:
     """A benchmark of 2 clips, 3 repeats: 101 tokens a run; T_p 20 ms, 26 ms for 4, T_q 2 ms."""
     plain = {
@@ -126,13 +118,6 @@ def run() -> Callable[..., Any]:
 EXPLICIT = ("--target-ms", 20, "--draft-ms", 2, "--max-draft-tokens", 10)
 
 
-def test_explicit_figures(run: Callable[..., Any]) -> None:
-    made = run(*EXPLICIT, "--acceptance", 0.8)
-    assert made.exit_code == 0
-    assert "Recommended: parallel" in made.output
-    assert "free-running" in made.output
-
-
 def test_json_to_stdout_and_file(run: Callable[..., Any], tmp_path: Path) -> None:
     made = run(*EXPLICIT, "--run-length", 4, "--target-prefill-ms", 100, "--json", "-")
     report = json.loads(made.output)
@@ -146,6 +131,7 @@ def test_json_to_stdout_and_file(run: Callable[..., Any], tmp_path: Path) -> Non
 
 def test_a_pair_of_the_paper_with_a_figure_replaced(run: Callable[..., Any]) -> None:
     plain = json.loads(run("--paper", "llava-ov-7b-72b", "--json", "-").output)
+    assert from_paper("llava-ov-7b-72b").target_prefill == 44.23
     assert plain["recommended"] == {
         "method": "parallel",
         "num_draft_tokens": 9,
@@ -200,8 +186,3 @@ def test_neither_torch_nor_numpy_is_loaded() -> None:
         "assert not {'torch', 'numpy', 'transformers'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True, capture_output=True)
-
-
-def test_paper_pairs_carry_their_prefills() -> None:
-    assert from_paper("llava-ov-7b-72b").target_prefill == 44.23
-    assert from_paper("qwen2.5-vl-7b-7b").target_prefill is None

@@ -35,8 +35,8 @@ def predicted_speedup(
     costs = StepCosts(curve, median(drafts))
     agreement = Agreement.from_token_runs(runs)
     if num_draft_tokens is None:
-        return free_running(costs, agreement, TOKENS, keep_events=False).speedup
-    return vanilla(costs, agreement, num_draft_tokens, TOKENS, keep_events=False).speedup
+        return free_running(costs, agreement, TOKENS).speedup
+    return vanilla(costs, agreement, num_draft_tokens, TOKENS).speedup
 
 
 def step_curve(stats: Sequence[Stats]) -> Curve:

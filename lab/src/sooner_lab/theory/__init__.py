@@ -7,7 +7,7 @@ from .agreement import Agreement
 from .costs import Curve, StepCosts
 from .freerun import free_running
 from .lockstep import parallel, plain, vanilla
-from .pipeline import SimulatedRun, TimelineBar
+from .pipeline import SimulatedRun
 from .predict import PredictedPair, Prediction, Row, predict
 from .sources import from_bench, from_paper
 
@@ -19,7 +19,6 @@ __all__ = [
     "Row",
     "SimulatedRun",
     "StepCosts",
-    "TimelineBar",
     "free_running",
     "from_bench",
     "from_paper",

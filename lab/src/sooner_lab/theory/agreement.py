@@ -60,15 +60,8 @@ class Agreement:
         return runs
 
     @classmethod
-    def iid(cls, rate: float, length: int, seed: int = 0) -> Agreement:
-        """Every position passes with chance `rate`, drawn independently."""
-        check(rate=rate, gamma=length)
-        draw = random.Random(seed)
-        return cls(tuple(draw.random() < rate for _ in range(length)))
-
-    @classmethod
     def even(cls, rate: float, length: int, seed: int = 0) -> Agreement:
-        """Like `iid`, but with the run lengths at even quantiles of their geometric distribution.
+        """Positions pass at one rate, with runs at even quantiles of their geometric distribution.
 
         Only their order is drawn, so that a mean over some thousand tokens has almost no noise.
         """

@@ -26,7 +26,6 @@ def free_running(
     num_draft_tokens: int | None = None,
     *,
     startup: int = 0,
-    keep_events: bool = True,
 ) -> SimulatedRun:
     """Simulate draft and target without lock-step; every target forward commits a token or more.
 
@@ -47,7 +46,7 @@ def free_running(
     """
     if startup < 0 or (num_draft_tokens is not None and startup > num_draft_tokens):
         raise SoonerError(f"startup is {startup} tokens; it must lie in 0 to {num_draft_tokens}")
-    loop = _Loop(costs, agreement, Ledger(costs, tokens, num_draft_tokens, keep_events))
+    loop = _Loop(costs, agreement, Ledger(costs, tokens, num_draft_tokens))
     return loop.run(startup)
 
 
@@ -60,9 +59,8 @@ class _Loop:
         self.pushed = 0
         # The target's view: line, first position without a token, and drafts in its forward.
         self.line = self.have = self.waiting = 0
-        # The draft's view: its line, next position, where the line goes wrong, what was taken.
+        # The draft's view: its line, next position, what was taken.
         self.draft_line = self.next = self.accepted = 0
-        self.wrong_at = agreement.run_from(0)
         self.is_drafting = False
 
     def run(self, startup: int) -> SimulatedRun:
@@ -118,7 +116,7 @@ class _Loop:
         ):
             return
         end = now + self.costs.draft_ns
-        self.ledger.draft(now, end, 1, dead=self.next >= self.wrong_at)
+        self.ledger.draft(now, end, 1)
         self.push(end, _DRAFTED, self.draft_line, self.next)
         self.next += 1
         self.is_drafting = True
@@ -133,6 +131,5 @@ class _Loop:
         """The target's result arrives at the draft: continue from it, and drop accepted tokens."""
         if line != self.draft_line:
             self.draft_line, self.next = line, committed
-            self.wrong_at = committed + self.agreement.run_from(committed)
         self.next, self.accepted = max(self.next, committed), accepted
         self.push(now, _START)

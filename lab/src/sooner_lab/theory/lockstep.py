@@ -9,9 +9,9 @@ from .costs import StepCosts
 from .pipeline import Ledger, SimulatedRun
 
 
-def plain(costs: StepCosts, tokens: int, keep_events: bool = True) -> SimulatedRun:
+def plain(costs: StepCosts, tokens: int) -> SimulatedRun:
     """One target forward a token."""
-    ledger = Ledger(costs, tokens, None, keep_events)
+    ledger = Ledger(costs, tokens, None)
     now = 0
     while ledger.left:
         now = ledger.target(now, 0)
@@ -24,7 +24,6 @@ def vanilla(
     agreement: Agreement,
     num_draft_tokens: int,
     tokens: int,
-    keep_events: bool = True,
 ) -> SimulatedRun:
     """Draft some tokens, send them, verify, send the verdict, and so on (figure 2 a).
 
@@ -34,12 +33,12 @@ def vanilla(
     Raises:
         SoonerError: num_draft_tokens or tokens below 1.
     """
-    ledger = Ledger(costs, tokens, num_draft_tokens, keep_events)
+    ledger = Ledger(costs, tokens, num_draft_tokens)
     now = 0
     while ledger.left:
         good = min(agreement.run_from(ledger.position), num_draft_tokens)
         drafted = now + num_draft_tokens * costs.draft_ns
-        ledger.draft(now, drafted, num_draft_tokens, dead=good == 0)
+        ledger.draft(now, drafted, num_draft_tokens)
         now = ledger.target(drafted + costs.transfer_ns, num_draft_tokens)
         ledger.commit(good + 1, good, rejected=good < num_draft_tokens)
         now += costs.transfer_ns if ledger.left else 0
@@ -55,7 +54,6 @@ def parallel(
     bonus: bool = True,
     cancel: bool = True,
     startup: int = 0,
-    keep_events: bool = True,
 ) -> SimulatedRun:
     """Algorithm 1: each round, the target verifies one window while the draft makes the next.
 
@@ -75,7 +73,7 @@ def parallel(
     Raises:
         SoonerError: num_draft_tokens or tokens below 1, startup outside 0 to the former.
     """
-    ledger = Ledger(costs, tokens, num_draft_tokens, keep_events)
+    ledger = Ledger(costs, tokens, num_draft_tokens)
     if not 0 <= startup <= num_draft_tokens:
         raise SoonerError(
             f"startup is {startup} tokens; it must lie between 0 and {num_draft_tokens}"
@@ -93,7 +91,7 @@ def parallel(
             good + (dead or checks_next), good + (checks_next and not dead), rejected=dead
         )
         drafted = _draft_end(costs, num_draft_tokens, now, known if dead and cancel else None)
-        ledger.draft(now, drafted, (drafted - now) // costs.draft_ns, dead)
+        ledger.draft(now, drafted, (drafted - now) // costs.draft_ns)
         waiting = 0 if dead else num_draft_tokens - checks_next
         if not ledger.left:
             return ledger.close("parallel", known)

@@ -1,4 +1,4 @@
-"""Events, results and accounting of the simulators."""
+"""Results and accounting of the simulators."""
 
 from __future__ import annotations
 
@@ -8,28 +8,6 @@ from sooner.checks import check_whole
 from sooner.errors import SoonerError
 
 from .costs import NANO, StepCosts
-
-TARGET, DRAFT = "target", "draft"
-STEP, VERIFY, ACCEPTED, DEAD = "step", "verify", "draft", "dead"
-
-
-@dataclass(frozen=True)
-class TimelineBar:
-    """One bar of a timeline.
-
-    Attributes:
-        start, end: seconds since decoding began.
-        lane: `target` or `draft`.
-        kind: target: `step` (nothing waited; the pre-verify of parallel decoding) or `verify`;
-            draft: `draft` (kept at least in part) or `dead` (thrown away whole).
-        tokens: tokens in the target's forward, or drafted.
-    """
-
-    start: float
-    end: float
-    lane: str
-    kind: str
-    tokens: int
 
 
 @dataclass(frozen=True)
@@ -47,7 +25,6 @@ class SimulatedRun:
         accepted: committed tokens that came from the draft.
         runs: tokens from one rejection to the next, the target's correction included.
         target_busy, draft_busy: seconds that each side computed.
-        events: the timeline, by start; empty if it was not asked for.
     """
 
     method: str
@@ -61,7 +38,6 @@ class SimulatedRun:
     runs: tuple[int, ...]
     target_busy: float
     draft_busy: float
-    events: tuple[TimelineBar, ...] = ()
 
     @property
     def speedup(self) -> float:
@@ -96,32 +72,29 @@ class SimulatedRun:
 class Ledger:
     """Records one simulation, in nanoseconds; `close` makes the `SimulatedRun`."""
 
-    def __init__(
-        self, costs: StepCosts, tokens: int, num_draft_tokens: int | None, keep_events: bool
-    ) -> None:
+    def __init__(self, costs: StepCosts, tokens: int, num_draft_tokens: int | None) -> None:
         if tokens < 1:
             raise SoonerError(f"{tokens} tokens to decode; give 1 or more")
         if num_draft_tokens is not None:
             check_whole("num_draft_tokens", num_draft_tokens)
-        self.costs, self.num_draft_tokens, self.keep_events = costs, num_draft_tokens, keep_events
+        self.costs, self.num_draft_tokens = costs, num_draft_tokens
         self.left = tokens
         self.position = self.steps = self.drafted = self.accepted = 0
         self.runs: list[int] = []
-        self.bars: list[tuple[int, int, str, str, int]] = []
-        self._busy = {TARGET: 0, DRAFT: 0}
-        self._open = self._draft_end = 0
+        self._target_busy = self._draft_busy = self._draft_end = self._open = 0
 
     def target(self, start: int, waiting: int) -> int:
         """A target forward over the last token and `waiting` drafts; returns its end."""
         end = start + self.costs.step_ns(1 + waiting)
         self.steps += 1
-        self._bar(start, end, TARGET, VERIFY if waiting else STEP, 1 + waiting)
+        self._target_busy += end - start
         return end
 
-    def draft(self, start: int, end: int, tokens: int, dead: bool) -> None:
+    def draft(self, start: int, end: int, tokens: int) -> None:
         """Draft forwards back to back."""
         self.drafted += tokens
-        self._bar(start, end, DRAFT, DEAD if dead else ACCEPTED, tokens)
+        self._draft_busy += end - start
+        self._draft_end = end
 
     def commit(self, tokens: int, accepted: int, rejected: bool) -> None:
         """Tokens become output, `accepted` of them the draft's; what is past the end is cut."""
@@ -147,18 +120,6 @@ class Ledger:
             drafted=self.drafted,
             accepted=self.accepted,
             runs=runs,
-            target_busy=self._busy[TARGET] / NANO,
-            draft_busy=(self._busy[DRAFT] - max(0, self._draft_end - now)) / NANO,
-            events=tuple(
-                TimelineBar(start / NANO, min(end, now) / NANO, lane, kind, tokens)
-                for start, end, lane, kind, tokens in sorted(self.bars)
-                if start < now
-            ),
+            target_busy=self._target_busy / NANO,
+            draft_busy=(self._draft_busy - max(0, self._draft_end - now)) / NANO,
         )
-
-    def _bar(self, start: int, end: int, lane: str, kind: str, tokens: int) -> None:
-        self._busy[lane] += end - start
-        if lane == DRAFT:
-            self._draft_end = end
-        if self.keep_events:
-            self.bars.append((start, end, lane, kind, tokens))

@@ -139,17 +139,11 @@ def predict(pair: PredictedPair, largest: int = LARGEST) -> Prediction:
     # Beyond twice what fits beside a verification, rounds only grow longer.
     widest = min(largest, 2 * math.ceil(costs.ratio) + 2)
     runs = [
-        plain(costs, 1, keep_events=False),
+        plain(costs, 1),
+        _fastest(vanilla(costs, agreement, size, SAMPLE) for size in range(1, largest + 1)),
+        _fastest(parallel(costs, agreement, size, SAMPLE) for size in range(1, widest + 1)),
         _fastest(
-            vanilla(costs, agreement, size, SAMPLE, keep_events=False)
-            for size in range(1, largest + 1)
-        ),
-        _fastest(
-            parallel(costs, agreement, size, SAMPLE, keep_events=False)
-            for size in range(1, widest + 1)
-        ),
-        _fastest(
-            free_running(costs, agreement, SAMPLE, size, keep_events=False)
+            free_running(costs, agreement, SAMPLE, size)
             for size in (*_near_ratio(costs, largest), None)
         ),
     ]

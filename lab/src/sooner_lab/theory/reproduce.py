@@ -113,7 +113,7 @@ def vanilla_run(pair: PaperPair, tokens_a_round: float) -> SimulatedRun:
     """Vanilla SD of a pair whose rounds commit `tokens_a_round`."""
     rate = renewal.rate_of_round(tokens_a_round, VANILLA_DRAFT_TOKENS)
     costs = StepCosts(pair.target_ms / 1e3, pair.draft_ms[0.0] / 1e3)
-    return vanilla(costs, _agreement(rate), VANILLA_DRAFT_TOKENS, TOKENS, keep_events=False)
+    return vanilla(costs, _agreement(rate), VANILLA_DRAFT_TOKENS, TOKENS)
 
 
 def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> SimulatedRun:
@@ -126,7 +126,6 @@ def parallel_run(pair: PaperPair, accepted: float, literal: bool = False) -> Sim
         TOKENS,
         bonus=not literal,
         cancel=False,
-        keep_events=False,
     )
 
 

@@ -117,9 +117,7 @@ class Theory:
         costs = StepCosts(self.times.target, self.times.draft(1))
 
         def at(length: int) -> Expectation:
-            ran = parallel(
-                costs, self.script.agreement, length, self.script.vocab, keep_events=False
-            )
+            ran = parallel(costs, self.script.agreement, length, self.script.vocab)
             return Expectation(ran.speedup, ran.mean_acceptance_length, length)
 
         return max((at(item) for item in range(1, maximum + 1)), key=lambda item: item.speedup)
