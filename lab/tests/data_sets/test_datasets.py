@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import logging
-import os
 import sys
 import tarfile
 from pathlib import Path
@@ -17,13 +16,10 @@ from sooner.errors import SoonerError
 from sooner.tasks.video import probe
 from sooner_lab.datasets import (
     DETAILED_PROMPT,
-    SCHEMAS,
     Item,
     load,
 )
-from sooner_lab.datasets import loading as loading_module
 from sooner_lab.datasets.videos import VideoStore
-from tasks import videos
 
 
 def take(name: str, root: Path, **options: Any) -> list[Item]:
@@ -182,20 +178,6 @@ def test_a_seed_decides_which_samples(tmp_path: Path, clips: dict[int, bytes]) -
     assert [item.id for item in take("MLVU", root, count=3)] == first[:3]
 
 
-def test_the_papers_filter_is_the_default(tmp_path: Path, clips: dict[int, bytes]) -> None:
-    root = tmp_path / "mlvu"
-    lengths = {**{f"{i}.mp4": 60.0 for i in range(60)}, "short.mp4": 59.9}
-    put(root / "json" / "1.json", [{"video": v, "duration": s} for v, s in lengths.items()])
-    long = videos.write(tmp_path / "minute.mp4", frames=61, rate=1, size=(32, 32))
-    for name in lengths:
-        target = root / "video" / name
-        target.parent.mkdir(exist_ok=True)
-        os.link(long, target)
-    items = list(load("MLVU", root))
-    assert len(items) == 50
-    assert "MLVU/short.mp4" not in {item.id for item in items}
-
-
 def test_missing_and_broken_videos_are_named_once(
     tmp_path: Path, clips: dict[int, bytes], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -285,16 +267,9 @@ def test_a_hub_id_is_fetched_with_the_schemas_files(
     list(load("MLVU", "someone/MLVU-mirror", min_seconds=1, cache=tmp_path))
     assert request["hub"] == "someone/MLVU-mirror"
 
-
-def test_no_network_is_a_single_line(monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: Any, **__: Any) -> None:
         raise OSError("no route")
 
     monkeypatch.setattr("huggingface_hub.snapshot_download", fail)
     with pytest.raises(SoonerError, match=r"can't fetch 'OpenGVLab/MVBench'.*local folder"):
         load("MVBench")
-
-
-def test_all_captioned_sets_are_there() -> None:
-    assert {"VideoDetailCaption", "VideoMME", "MVBench", "MLVU", "LongVideoBench"} <= set(SCHEMAS)
-    assert (loading_module.MIN_SECONDS, loading_module.SAMPLES) == (60.0, 50)

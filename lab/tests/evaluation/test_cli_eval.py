@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -143,42 +140,6 @@ def test_pdf_pages_are_called_as_olmocr_wants_them(
     assert sorted(str(path.relative_to(out)) for path in out.rglob("*.md")) == names
     assert "page 2 says so" in (out / "b_pg2_repeat1.md").read_text()
     assert "left out: math tests (1)" in outcome.out
-
-
-KILLED = """
-import os, signal, sys
-from sooner.cli import parse_options
-from sooner.cli.main import main
-from sooner_lab.evaluation.documents import load
-from sooner_lab.evaluation.documents.speed import speed_lines, speeds
-from sooner_lab.worlds.document import render, world
-from tasks.drafting import EchoParser
-
-class Dying(EchoParser):
-    def __call__(self, page, draft=None):
-        if page.source.name == "two.jpg":
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().__call__(page, draft)
-
-parse_options.ParseOptions.load = lambda self, display: Dying()
-main(sys.argv[1:])
-"""
-
-
-def test_a_killed_run_goes_on_where_it_was(run: Run, parser: EchoParser, tmp_path: Path) -> None:
-    folder, out = benchmarks.omnidocbench(tmp_path / "b"), tmp_path / "o"
-    arguments = [folder, "-o", out, "--drafter", drafts(tmp_path / "d"), "--model", tmp_path / "m"]
-    tests = Path(__file__).parents[3] / "tests"
-    killed = subprocess.run(
-        [sys.executable, "-c", KILLED, "eval", "docs", *map(str, arguments)],
-        env={**os.environ, "PYTHONPATH": str(tests)},
-        capture_output=True,
-        check=False,
-    )
-    assert killed.returncode == -9
-    assert [path.name for path in out.glob("*.md")] == ["one.md"]
-    assert run(*arguments).code == 0
-    assert len(parser.report) == 1
 
 
 def test_wrong_arguments_are_a_single_line(run: Run, parser: EchoParser, tmp_path: Path) -> None:
