@@ -31,8 +31,10 @@ MIN_GAIN = 1.01
 """Gain that a draft has to promise."""
 TRIAL_SHARE = 0.02
 """Share of the time that trials may lose against plain decoding."""
-PAUSE, LONGEST_PAUSE = 32, 256
+PAUSE, LONGEST_PAUSE = 8, 256
 """Plain rounds before a draft is tried again; doubled after each failure, up to the second."""
+FOR_GOOD = 1 << 30
+"""A pause without an end: the longer it is, the more its trial would have to catch up with."""
 DEBT, CREDIT = 4.0, 16.0
 """Plain rounds' time that drafts may have lost before they pause, and that of gains that counts."""
 REFRESH, FEWEST = 0.005, 6
@@ -236,8 +238,9 @@ class Controller(Generic[Size]):
 
     A balance says what drafts have won or lost against plain decoding, in seconds: each round adds
     `TRIAL_SHARE` of a plain one, each draft what it won, or takes what it lost. A pause lasts until
-    the next trial is paid for. Where candidates promise a gain that rounds do not show, the balance
-    runs out, and rounds are plain as well.
+    the next trial is paid for, and is twice as long after each failure with as many rows. Where
+    candidates promise a gain that rounds do not show, the balance runs out, and rounds are plain as
+    well.
 
     It outlives a run where its method keeps it: what was paid for stays paid for.
 
@@ -256,7 +259,8 @@ class Controller(Generic[Size]):
         self.times = StepTimes()
         self.balance, self.catch_up = 0.0, 0.0
         self._since = Counter[int]()  # rounds over so many rows since a plain one
-        self._is_paused, self._left, self._pause = False, 0, PAUSE
+        self._is_paused, self._left = False, 0
+        self._pauses: dict[int, int] = {}  # by rows: what loses beside others may pay alone
         self._rows, self._block = 0, 0  # of the last choice
         self._wait = 0  # rounds until the time of a draft should be known
 
@@ -325,15 +329,20 @@ class Controller(Generic[Size]):
             self._rest(best, gain, trial, plain)
         return None
 
-    def observe(self, done: RoundCost, tokens: float | None) -> None:
+    def observe(
+        self, done: RoundCost, tokens: float | None = None, is_counted: bool = True
+    ) -> None:
         """A round was timed.
 
         Args:
-            tokens: that it gave a row, on average; `None`: what it lost is not to count.
+            tokens: that it gave a row, on average; `None`: that is not known.
+            is_counted: the balance changes.
         """
         self.times.add(done)
         plain = self.times.round(done.rows, 1)
         self._since[done.rows] = 0 if done.block == 1 else self._since[done.rows] + 1
+        if not is_counted:
+            return
         self.balance += TRIAL_SHARE * plain
         if done.block > 1 and tokens is not None:
             won = tokens * plain - done.drafting - done.seconds
@@ -348,24 +357,21 @@ class Controller(Generic[Size]):
         self, best: Candidate[Size], gain: float, trial: Candidate[Size], plain: float
     ) -> None:
         """Plain rounds until a trial is paid that loses what it and catching up take."""
-        rounds, earned = self._pause, TRIAL_SHARE * plain - self.catch_up
-        loss = trial.drafting + self.times.round(self._rows, trial.block) - plain - self.balance
-        long = f"for {rounds} rounds"
-        if earned <= TRIAL_SHARE * plain / 8:  # the longer the pause, the dearer its trial
-            rounds, long = 1 << 30, "from here on"
-        elif loss > rounds * earned:
-            rounds = math.ceil(loss / earned)
-            long = f"for {rounds} rounds"
+        rows, earned = self._rows, TRIAL_SHARE * plain - self.catch_up
+        rounds = self._pauses.get(rows, PAUSE)
+        self._pauses[rows] = min(2 * rounds, LONGEST_PAUSE)
+        loss = trial.drafting + self.times.round(rows, trial.block) - plain - self.balance
+        rounds = max(rounds, math.ceil(loss / earned)) if earned > 0 else FOR_GOOD
+        long = f"for {rounds} rounds" if rounds < FOR_GOOD else "from here on"
         why = f"{_text(best.size)} would run at {gain:.2f}x plain"
         if gain >= MIN_GAIN:
             why = f"drafting has lost time, though {why}"
         self.note(f"{self.option} auto: plain decoding {long}, since {why}")
         self._left, self._is_paused, self._block = rounds - 1, True, 1
-        self._pause = min(2 * self._pause, LONGEST_PAUSE)
 
     def _go_on(self, best: Candidate[Size], gain: float) -> None:
         if self._block == 1:
-            self._pause = PAUSE
+            self._pauses.pop(self._rows, None)
         self._is_paused, self._left = False, 0
         if abs(best.block - self._block) > max(1, self._block // 2):
             self.note(f"{self.option} auto: {_text(best.size)}, expected {gain:.2f}x plain")

@@ -162,8 +162,7 @@ class MeasuredSize(TreeSize):
         self._prefill += (seconds - self._prefill) * (0.3 if self._prefill else 1.0)
 
     def observe_cost(self, done: RoundCost, tokens: float | None) -> None:
-        is_charged = self.drafted_rounds >= WHOLE_ROUNDS
-        self.controller.observe(done, tokens if is_charged else None)
+        self.controller.observe(done, tokens, is_counted=self.drafted_rounds >= WHOLE_ROUNDS)
 
     def observe(self, size: Size, paths: Sequence[Sequence[int]]) -> None:
         if not paths:

@@ -93,7 +93,8 @@ class MeasuredNodes(NodeCount):
         return best.size
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
-        self.controller.observe(RoundCost(rows, 1 + nodes, seconds=seconds), None)
+        done = RoundCost(rows, 1 + nodes, seconds=seconds)
+        self.controller.observe(done, is_counted=False)
 
     def paying(self, chances: Sequence[float], rows: int) -> int:
         candidates = self._candidates([chances] * rows)

@@ -73,7 +73,7 @@ class DraftWindow:
 
     def observe(self, done: RoundCost) -> None:
         """A round was timed."""
-        self.controller.observe(done, None)
+        self.controller.observe(done, is_counted=False)
 
 
 def best_policy(
