@@ -95,7 +95,7 @@ class CaptionBench:
             bench, settings, goals, keep, model=model, dataset=clips.dataset,
             samples=list(clips.ids), clips=len(clips.files), repeats=settings.repeats, **about,
         )  # fmt: skip
-        recorder.origin(self.model.device, self.model.dtype, settings.seed, self.draft_threads)
+        recorder.origin(self.model.device, self.model.dtype, settings.seed, self.draft_threads or 0)
         return recorder
 
     def arm(self, name: str) -> Arm:

@@ -126,7 +126,7 @@ def _parameter(kind: Any, field: dataclasses.Field[Any]) -> inspect.Parameter:
     if typing.get_type_hints(kind)[field.name] == tuple[Path, ...]:
         argument = typer.Argument(metavar="[FILE...]", help=described(kind)[field.name])
         return _keyword(field.name, Annotated[list[Path] | None, argument], None)
-    choice = Annotated[_plain(kind, field), option_of(kind, field.name)]
+    choice: Any = Annotated[_plain(kind, field), option_of(kind, field.name)]
     is_list = isinstance(field.default, tuple)
     return _keyword(field.name, choice, _text(field.default) if is_list else field.default)
 

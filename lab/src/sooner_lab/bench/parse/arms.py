@@ -250,7 +250,7 @@ def recorded(model: Any) -> Iterator[list[tuple[list[list[int]], Stats]]]:
         calls.append(([_bare(until_end(row, ends), ends) for row in made.tokens], made.stats))
         return made
 
-    decoding.generate = recording  # type: ignore[assignment]
+    decoding.generate = recording
     try:
         yield calls
     finally:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from sooner.sparse.patterns import Dense
@@ -49,7 +51,7 @@ def needles(
                     DEPTHS,
                     seeds,
                     name=name,
-                    on_sample=lambda sample, name=name: progress(f"{name}: {sample['id']}"),
+                    on_sample=partial(_tell, progress, name),
                 )
                 grids.append(grid.as_dict())
     return grids
@@ -63,3 +65,7 @@ def _prefill(name: str, settings: PrefillSettings, ours: PatternTable) -> MMInfe
     made = pattern(name, 16 * max(settings.frames), settings.budget)
     assert not isinstance(made, Dense)
     return MMInference.uniform(made, dense_below=0)
+
+
+def _tell(progress: Callable[[str], None], name: str, sample: dict[str, Any]) -> None:
+    progress(f"{name}: {sample['id']}")
