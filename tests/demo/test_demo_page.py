@@ -366,22 +366,21 @@ def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> No
     chat_server = Server(
         tmp_path, "miniature", "--token", "open sesame", command="serve", marker="watch it at "
     )
-    page = browser.new_page()
+    page = browser.new_page(http_credentials={"username": "me", "password": "open sesame"})
     page.goto(chat_server.url)
-    page.get_by_label("Token of this server").fill("open sesame")
-    page.get_by_role("button", name="Log in").click()
     page.get_by_role("button", name="Run it").first.click()
     page.locator(".lanes").wait_for(timeout=60_000)
     assert "same answer" in page.locator(".sooner h2").first.text_content().lower()
-    answer = page.request.post(  # the page's cookie is the token for the API, too
+    answer = page.request.post(  # the password is the token for the API, too
         f"{chat_server.url}/v1/completions",
         data={"model": "miniature", "prompt": "a", "max_tokens": 2},
     )
     assert answer.status == 200
     assert page.request.get(f"{chat_server.url}/nowhere").status == 404
-    page.context.clear_cookies()
-    assert page.request.get(f"{chat_server.url}/page/config").status == 401
     page.close()
+    stranger = browser.new_page()
+    assert stranger.request.get(f"{chat_server.url}/page/config").status == 401
+    stranger.close()
     assert chat_server.end() == 0
 
 
@@ -405,10 +404,8 @@ def test_a_recording_needs_no_model_and_the_token_guards_it(browser: Any, tmp_pa
         check=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     demo_server = Server(tmp_path, "--record", str(record), "--token", "open sesame")
-    page = browser.new_page()
+    page = browser.new_page(http_credentials={"username": "me", "password": "open sesame"})
     page.goto(demo_server.url)
-    page.get_by_label("Token of this server").fill("open sesame")
-    page.get_by_role("button", name="Log in").click()
     page.locator(".sooner h2").wait_for(timeout=30_000)
     assert "same answer after" in page.locator(".sooner h2").text_content()
     page.goto(alone.as_uri())

@@ -22,7 +22,6 @@ from sooner.demo.race import record_race
 from sooner.demo.served import record_between
 from sooner.demo.site import create_app
 from sooner.demo.task_records import HeadView, record_heads, record_robot
-from sooner.serve.login import COOKIE
 from sooner.serve.settings import ServerSettings
 from sooner.tasks.act.allowance import Allowance
 from sooner.tasks.act.policy import Policy
@@ -277,26 +276,21 @@ def _client(token: str | None = "right") -> TestClient:
     return TestClient(create_app(settings, mount), "http://127.0.0.1", follow_redirects=False)
 
 
-def test_the_token_becomes_a_cookie_that_guards_every_route() -> None:
+def test_browsers_are_prompted_for_the_token_as_a_password() -> None:
     client = _client()
     for path in ("/", "/gradio_api/queue/join", "/config"):
         assert client.get(path).status_code == 401
     page = client.get("/", headers={"accept": "text/html"})
-    assert "<form" in page.text
-    assert client.post("/login", data={"token": "wrong"}).status_code == 401
-    assert client.post("/login", data={"token": "x" * 5000}).status_code == 413
-    assert COOKIE not in client.cookies
-    done = client.post("/login", data={"token": "right"})
-    assert (done.status_code, done.headers["location"]) == (303, "/")
-    cookie = done.headers["set-cookie"].lower()
-    assert "httponly" in cookie
-    assert "samesite=strict" in cookie
-    assert "right" not in cookie  # the token itself stays on the server
-    assert client.get("/").json() == "the page"
-    assert client.get("/config").status_code == 404  # let in, and no such page here
-    client.cookies.clear()
-    assert client.get("/", cookies={COOKIE: "guessed"}).status_code == 401
+    assert page.status_code == 401
+    assert page.headers["www-authenticate"].startswith("Basic ")
+    assert client.get("/", auth=("me", "wrong")).status_code == 401
+    assert client.get("/", headers={"authorization": "Basic ?"}).status_code == 401
+    assert client.get("/", auth=("me", "right")).json() == "the page"
+    assert client.get("/config", auth=("", "right")).status_code == 404  # let in, no such page
     assert client.get("/", headers={"authorization": "Bearer right"}).status_code == 200
+    # A browser adds the password by itself, whatever page on this machine sends the request.
+    other = {"origin": "http://localhost:3000"}
+    assert client.get("/", auth=("me", "right"), headers=other).status_code == 401
 
 
 def test_pages_from_elsewhere_are_refused_on_the_loopback() -> None:

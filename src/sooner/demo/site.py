@@ -10,7 +10,6 @@ from starlette.datastructures import MutableHeaders
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from ..serve.bodies import Bodies
-from ..serve.login import Login
 from ..serve.openai.guard import Guard
 from ..serve.server import DrainingServer
 from ..serve.settings import ServerSettings
@@ -67,8 +66,7 @@ def create_app(settings: ServerSettings, mount: Callable[[FastAPI], Any]) -> Fas
 
     mount(app)
     app.add_middleware(PagePolicy)
-    login = Login(settings.token)
-    app.add_middleware(Guard, settings=settings, bodies=Bodies(settings), login=login)
+    app.add_middleware(Guard, settings=settings, bodies=Bodies(settings), has_page=True)
     return app
 
 

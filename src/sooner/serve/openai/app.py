@@ -7,11 +7,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 from fastapi import FastAPI, Request
-from fastapi.responses import HTMLResponse, JSONResponse, Response
+from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
-from ..login import Login
 from ..request_ids import RequestIds
 from .answers import (
     ChatCompletion,
@@ -21,7 +20,6 @@ from .answers import (
     ModelList,
     TextCompletion,
 )
-from .docs_page import page_of
 from .errors import ApiError, refused
 from .guard import Guard
 from .protocol import ChatRequest, CompletionRequest
@@ -45,11 +43,6 @@ EVENT = {"type": "object", "required": ["data"], "properties": {"data": {"type":
 STREAM = {"text/event-stream": {"schema": EVENT}}
 BARE = ("/chat/completions", "/completions", "/models")
 """What clients ask for whose base URL lacks `/v1`."""
-LOCKED = {
-    "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'",
-    "X-Content-Type-Options": "nosniff",
-    "Referrer-Policy": "no-referrer",
-}
 
 
 def create_app(
@@ -62,7 +55,7 @@ def create_app(
     Args:
         handler: answers; closed with the application.
         on_ready: called once connections are taken, be the model warm or not.
-        page: puts a page on the application, for browsers; these may log in then.
+        page: puts a page on the application, for browsers; these ask for the token then.
     """
 
     @asynccontextmanager
@@ -71,19 +64,15 @@ def create_app(
         yield
         await handler.close()
 
-    # FastAPI's own pages load scripts and fonts from elsewhere.
-    app = FastAPI(
-        title="sooner", lifespan=lifespan, docs_url=None, redoc_url=None, openapi_url=None,
-        redirect_slashes=False,
-    )  # fmt: skip
-    login = None if page is None else Login(handler.settings.token)
-    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies, login=login)
+    app = FastAPI(title="sooner", lifespan=lifespan, redoc_url=None, redirect_slashes=False)
+    has_page = page is not None
+    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies, has_page=has_page)
     app.add_middleware(RequestIds)
     app.state.handler = handler
     app.exception_handler(HTTPException)(_refused)
     _add_asking(app, handler)
     _add_telling(app, handler)
-    _add_pages(app)
+    _describe(app)
     if page is not None:
         page(app)
     return app
@@ -142,7 +131,8 @@ def _add_telling(app: FastAPI, handler: OpenAIHandler) -> None:
         return handler.metrics_text()
 
 
-def _add_pages(app: FastAPI) -> None:
+def _describe(app: FastAPI) -> None:
+    """Have the description of the API name the fields of bodies and answers."""
     build = app.openapi
 
     def described() -> dict[str, Any]:
@@ -151,14 +141,6 @@ def _add_pages(app: FastAPI) -> None:
         return app.openapi_schema
 
     app.openapi = described  # type: ignore[method-assign]
-
-    @app.get("/openapi.json", include_in_schema=False)
-    async def openapi() -> Response:
-        return JSONResponse(described())
-
-    @app.get("/docs", include_in_schema=False)
-    async def docs() -> Response:
-        return HTMLResponse(page_of(described()), headers=LOCKED)
 
 
 async def _refused(request: Request, error: Exception) -> Response:

@@ -7,14 +7,14 @@ page from elsewhere reads an answer either.
 
 from __future__ import annotations
 
+import base64
+import hmac
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
-from starlette.requests import Request
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..bodies import Bodies
-from ..login import LOGIN_PATH, Login, is_same
 from ..refusal import RefusedError, unknown_client
 from ..settings import ServerSettings, is_loopback
 from .errors import ApiError, refused
@@ -29,18 +29,13 @@ class Guard:
     Args:
         settings: `host` is where the server listens, `token` what clients send.
         bodies: read what a refused client still sends.
-        login: for servers with a page: browsers are shown a form instead of a refusal, and its
-            cookie counts as the token.
+        has_page: browsers are asked for the token, as the password of HTTP's Basic scheme.
     """
 
     def __init__(
-        self,
-        app: ASGIApp,
-        settings: ServerSettings,
-        bodies: Bodies,
-        login: Login | None = None,
+        self, app: ASGIApp, settings: ServerSettings, bodies: Bodies, has_page: bool = False
     ) -> None:
-        self.app, self.settings, self.bodies, self.login = app, settings, bodies, login
+        self.app, self.settings, self.bodies, self.has_page = app, settings, bodies, has_page
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -48,15 +43,11 @@ class Guard:
             return
         headers = Headers(scope=scope)
         is_known = self._has_token(headers)
-        refusal, login = self._refusal(headers), self.login
-        if refusal is None and login is not None and _is_login(scope):
-            await (await login.answer(Request(scope, receive)))(scope, receive, send)
-            return
+        refusal = self._refusal(headers)
         if refusal is None and not is_known and scope["path"] not in OPEN_PATHS:
-            if login is not None and "text/html" in headers.get("accept", ""):
-                await login.form()(scope, receive, send)
-                return
             refusal = unknown_client()
+            if self.has_page and "text/html" in headers.get("accept", ""):
+                refusal.headers["WWW-Authenticate"] = 'Basic realm="sooner", charset="UTF-8"'
         if refusal is not None:
             await self.bodies.refusal(refused(refusal))(scope, receive, send)
             return
@@ -86,13 +77,26 @@ class Guard:
         if self.settings.token is None:
             return True
         kind, _, token = headers.get("authorization", "").partition(" ")
-        if kind.lower() == "bearer" and is_same(token.strip(), self.settings.token):
-            return True
-        return self.login is not None and self.login.has_cookie(headers)
+        if kind.lower() == "basic" and self.has_page and _is_same_site(headers):
+            token = _password(token)
+        elif kind.lower() != "bearer":
+            return False
+        return hmac.compare_digest(token.strip().encode(), self.settings.token.encode())
 
 
-def _is_login(scope: Scope) -> bool:
-    return bool(scope["path"] == LOGIN_PATH and scope["method"] == "POST")
+def _password(credentials: str) -> str:
+    """Returns the password of HTTP's Basic scheme; empty if there is none."""
+    try:
+        return base64.b64decode(credentials, validate=True).decode().partition(":")[2]
+    except ValueError:
+        return ""
+
+
+def _is_same_site(headers: Headers) -> bool:
+    """Returns whether no page from elsewhere made a browser send this, which adds a password by
+    itself."""
+    origin = headers.get("origin")
+    return origin is None or origin.partition("://")[2] == headers.get("host")
 
 
 def is_local(address: str) -> bool:
