@@ -12,13 +12,10 @@ import time
 from functools import partial
 from typing import Any
 
-from sooner.ray import affinity
 from sooner.ray.serving import RayServer
 from sooner.serve.settings import ChatSettings, ReplicaSettings
 
 ROWS, QUEUE, THRESHOLD = 2, 6, 2
-PREFIX = 64
-"""Letters of a key: the model has too few positions for a page of letters."""
 
 
 def load(seconds: float) -> Any:
@@ -32,7 +29,6 @@ def load(seconds: float) -> Any:
 
 if __name__ == "__main__":
     replicas, maximum, address, seconds, *delays = sys.argv[1:]
-    affinity.PREFIX = PREFIX
     from cluster import stub_server  # so that replicas import it by its name
 
     RayServer(

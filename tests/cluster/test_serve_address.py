@@ -116,7 +116,6 @@ def test_a_cluster_is_used_and_left_as_it_was(nodes: RayNodes, tmp_path: Path) -
         assert answer.status_code == 200, answer.text
         assert answer.json()["usage"]["completion_tokens"] > 0
         metrics = httpx.get(command.url + "/metrics", timeout=SOON).text
-        assert 'sooner:replicas{status="ok"} 1.0' in metrics
         replica = answer.headers["x-sooner-replica"]
         assert re.search(rf'sooner:generation_tokens_total{{.*replica="{replica}"}}', metrics)
         assert command.interrupt() == INTERRUPTED

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from sooner.ray.affinity import PREFIX, home_of, key_of, ranked
+from sooner.ray.affinity import PREFIX, key_of, rank
 
 CLIP = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}
 OTHER = {"type": "image_url", "image_url": {"url": "data:image/png;base64,BBBB", "detail": "low"}}
@@ -54,8 +54,12 @@ def test_what_is_no_request_is_refused_elsewhere(body: bytes) -> None:
     key_of(body)
 
 
+def home_of(key: str, names: list[str]) -> str:
+    return rank(key, dict.fromkeys(names, 0), 4)[0]
+
+
 def test_only_the_keys_of_a_lost_replica_move() -> None:
-    keys = [str(number).encode() for number in range(400)]
+    keys = [str(number) for number in range(400)]
     before = {key: home_of(key, NAMES) for key in keys}
     after = {key: home_of(key, NAMES[1:]) for key in keys}
     assert all(after[key] == home for key, home in before.items() if home != NAMES[0])
@@ -64,10 +68,10 @@ def test_only_the_keys_of_a_lost_replica_move() -> None:
 
 
 def test_a_busy_home_yields_and_stays_ranked() -> None:
-    key = b"clip"
-    home = home_of(key, NAMES[:3])
+    home = home_of("clip", NAMES[:3])
     idle = dict.fromkeys(NAMES[:3], 1)
-    assert ranked(key, idle, 4)[0] == home
-    assert ranked(key, {**idle, home: 4}, 4)[0] == home
-    assert ranked(key, {**idle, home: 5}, 4)[0] != home
-    assert sorted(ranked(key, {**idle, home: 5}, 4)) == sorted(NAMES[:3])
+    assert rank("clip", {**idle, home: 4}, 4)[0] == home
+    assert rank("clip", {**idle, home: 5}, 4)[0] != home
+    assert sorted(rank("clip", {**idle, home: 5}, 4)) == sorted(NAMES[:3])
+    assert rank("", {**idle, home: 0}, 4)[0] == home  # the least busy one, without a key
+    assert rank("clip", {}, 4) == []

@@ -21,7 +21,7 @@ pytest.importorskip("ray.serve")
 KILLS, CLIENTS, PROMPT, TOKENS = 20, 6, "once upon a time", 24
 RESTART = 240.0
 """Seconds for a replica to start, of which two may share two busy cores."""
-REFUSALS = ((503, "replicas_lost"), (503, "no_replica"))
+REFUSALS = ((503, "replicas_lost"),)
 """What may come besides an answer."""
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
 from sooner.cli.main import main
@@ -64,16 +62,3 @@ def test_shares_of_replicas() -> None:
         replica_share(two, 10)
     # A machine may go: its replicas find room on the others.
     assert replica_share([RayNode("a", 4.0), RayNode("b", 2.0)], 3).cpus == pytest.approx(0.6)
-
-
-@pytest.mark.slow
-def test_the_front_loads_no_torch(tmp_path: Path) -> None:
-    import subprocess
-    import sys
-
-    code = (
-        "import sys, sooner.cli.serve_ray, sooner.ray.serving, sooner.ray.front, sooner.ray.router;"
-        "import sooner.serve.server, sooner.serve.run;"
-        "sys.exit('torch' in sys.modules)"
-    )
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

@@ -11,7 +11,7 @@ from ..errors import SoonerError
 from ..serve.settings import ReplicaSettings
 from .display import Display
 from .parse_ray import MISSING
-from .served_models import ServedModels, tell_end
+from .served_models import ServedModels
 
 
 def serve_on_ray(
@@ -49,7 +49,6 @@ def serve_on_ray(
             needs_gpu=not models.device.startswith("cpu"),
             on_stage=display.stage,
             on_ready=partial(name.tell, display, more=f" with {count}"),
-            on_stop=partial(tell_end, display, settings.grace_seconds),
             debug=served.debug,
         ).run()
 

@@ -1,35 +1,29 @@
-"""Which replica a request is best sent to: the one that has seen its media, or its prompt's start.
+"""Where a request is best sent: to the replica that has seen its media, or its prompt's start.
 
 A replica keeps pages of keys and values and encoded pictures of what it answered, so the second
-question on a clip costs little there, and all of it elsewhere. Keys are put on replicas by
-rendezvous hashing (Thaler and Ravishankar, "Using name-based mappings to increase hit rates",
-1998): the replica with the highest hash of (key, replica) has the key, so that only the keys of a
-replica that goes move, and to one that comes only those that it has from then on.
+question on a clip costs little there, and all of it elsewhere. `proxy.ProxyMiddleware` writes the
+key of a request into the header of Ray Serve's sessions, and `router.AffinityRouter` sends a
+session to its replica. Keys are put on replicas by rendezvous hashing (Thaler and Ravishankar,
+"Using name-based mappings to increase hit rates", 1998): only the keys of a replica that goes move.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+import random
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 PREFIX = 1024
 """Letters at the beginning of a prompt that decide where it goes. Prompts share pages of 256
 tokens, which is about as much; a shorter one shares nothing and has no key."""
-
 MEDIA = ("image_url", "video_url", "file", "input_audio")
 """Parts of a message that are no text; each has an object of its own name."""
 
-DIGEST = 16
-"""Bytes of a key."""
 
-Replica = TypeVar("Replica", bound=str)
-
-
-def key_of(body: bytes) -> bytes | None:
-    """Returns the key of a request's body; `None` if it has none, or is no request that can be
-    read.
+def key_of(body: bytes) -> str | None:
+    """Returns the key of a request's body; `None` if it has none, or can't be read.
 
     It is of all media of the first message that has any: a clip keeps its replica whatever is asked
     about it, and a chat keeps it when more pictures come. Without media it is of the first `PREFIX`
@@ -41,13 +35,13 @@ def key_of(body: bytes) -> bytes | None:
         return None
     if not isinstance(request, dict):
         return None
-    contents = [item for item in _items(request.get("messages")) if isinstance(item, dict)]
-    for message in contents:
+    messages = [item for item in _items(request.get("messages")) if isinstance(item, dict)]
+    for message in messages:
         if media := list(_media(message.get("content"))):
             return _digest("media", *media)
     text = request.get("prompt")
-    if contents:
-        text = "\n".join(f"{item.get('role')}: {_text(item.get('content'))}" for item in contents)
+    if messages:
+        text = "\n".join(f"{item.get('role')}: {_text(item.get('content'))}" for item in messages)
     if not isinstance(text, str) or len(text) < PREFIX:
         return None
     return _digest("text", text[:PREFIX])
@@ -74,37 +68,26 @@ def _text(content: Any) -> str:
     return "".join(str(part.get("text", "")) for part in _items(content) if isinstance(part, dict))
 
 
-def _digest(*parts: str) -> bytes:
-    digest = hashlib.blake2b(digest_size=DIGEST)
+def _digest(*parts: str) -> str:
+    digest = hashlib.blake2b(digest_size=16)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
-        digest.update(len(data).to_bytes(8, "big"))
-        digest.update(data)
-    return digest.digest()
+        digest.update(len(data).to_bytes(8, "big") + data)
+    return digest.hexdigest()
 
 
-def home_of(key: bytes, replicas: Sequence[Replica]) -> Replica:
-    """Returns the replica that has a key."""
-    return max(replicas, key=lambda name: _digest("home", key.hex(), name))
-
-
-def ranked(
-    key: bytes | None, loads: Mapping[Replica, int], threshold: int, turn: int = 0
-) -> list[Replica]:
-    """Returns replicas in the order in which a request should be offered to them.
+def rank(key: str, loads: Mapping[str, int], threshold: int) -> list[str]:
+    """Returns replicas in the order in which a request is offered to them.
 
     Args:
-        key: of the request.
+        key: of the request; empty for none.
         loads: requests that each replica has.
         threshold: the key's replica is passed over if it has so many more than the least busy one.
-        turn: any number that changes; decides among equally busy ones.
     """
-    names = sorted(loads)
-    spread = {name: (at - turn) % len(names) for at, name in enumerate(names)}
-    order = sorted(names, key=lambda replica: (loads[replica], spread[replica]))
-    if key is None or not order:
+    order = sorted(loads, key=lambda name: (loads[name], random.random()))
+    if not (key and order):
         return order
-    home = home_of(key, names)
+    home = max(order, key=lambda name: _digest(key, name))
     if loads[home] - loads[order[0]] >= threshold:
         return order
-    return [home, *(replica for replica in order if replica != home)]
+    return [home, *(name for name in order if name != home)]

@@ -14,7 +14,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
@@ -127,7 +127,11 @@ class RayCluster:
 
 @contextmanager
 def connected(
-    address: str = LOCAL, pages_in_flight: int = 8, cpus: int | None = None, debug: bool = False
+    address: str = LOCAL,
+    pages_in_flight: int = 8,
+    cpus: int | None = None,
+    debug: bool = False,
+    environment: Mapping[str, str] | None = None,
 ) -> Iterator[RayCluster]:
     """Be connected to a cluster inside the block.
 
@@ -136,6 +140,7 @@ def connected(
         pages_in_flight: in all, which decides how large the object store of a local one is.
         cpus: of a local one; by default the cores that this process may run on.
         debug: let Ray and its workers print.
+        environment: variables of its processes, or on another's cluster of this driver's actors.
 
     Raises:
         SoonerError: ray is not installed; no cluster there; or it runs another Python or Ray.
@@ -151,12 +156,16 @@ def connected(
     with ExitStack() as left:
         if address == LOCAL:
             _alone(left)
+            os.environ.update(environment or {})
+            left.callback(lambda: [os.environ.pop(name, None) for name in environment or ()])
             _with_token(ray, left, address)
             _start(ray, left, partial(local_options, pages_in_flight, cpus), quiet, debug)
         else:
             _check_reachable(address)
             _with_token(ray, left, address)
-            options = {"address": address, **_node_address(address)}
+            options: dict[str, Any] = {"address": address, **_node_address(address)}
+            if environment:
+                options["runtime_env"] = {"env_vars": dict(environment)}
             try:
                 _init(ray, options | quiet, debug)
             except Exception as error:

@@ -1,40 +1,46 @@
-"""`sooner serve --ray`: replicas in a cluster as an application of Ray Serve, the front here."""
+"""`sooner serve --ray`: replicas of the server as an application of Ray Serve.
+
+Each replica is the ASGI application of `sooner serve`. Ray Serve's proxy on the head passes
+requests on, with `proxy.ProxyMiddleware` around it and `router.AffinityRouter` behind it.
+"""
 
 from __future__ import annotations
 
 import logging
 import re
+import signal
+import threading
 import time
-from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import SoonerError
 from ..interrupts import ended_as_interrupted
 from ..serve.settings import ChatSettings, ReplicaSettings
 from .cluster import LOCAL, MISSING, connected, hushed
-from .exchange import Ack, Head, PassedRequest
-from .replica import ChatReplica, ReplicaReport
+from .replica import DEPLOYMENT, ChatReplica
 from .shares import ReplicaShare, check_free, replica_share
-
-if TYPE_CHECKING:
-    from .front import Front
 
 logger = logging.getLogger("sooner.serve")
 
 BODIES = 128
 """Pages of the object store for bodies of requests, see `cluster.local_options`."""
-REPORT_SECONDS = 10.0
-"""What replicas may take to say how they are."""
+PROXY = {
+    "RAY_SERVE_HTTP_PROXY_CALLBACK_IMPORT_PATH": "sooner.ray.proxy.middlewares",
+    # Where all cores are busy, a proxy takes longer to start than the 5 s that Ray gives it.
+    "RAY_SERVE_PROXY_READY_CHECK_TIMEOUT_S": "60",
+}
+"""What Ray Serve's processes find in their environment."""
+PROBES = 16
+"""Requests of a replica besides those that it decodes or queues: for health and metrics."""
 HEALTH_SECONDS = 2.0
 """Between two looks at a replica by Ray's controller."""
 ROOM_SECONDS = 5.0
 """For a cluster to learn that somebody has ended."""
 DRAIN_SECONDS = 5.0
 """What a replica may take to end beyond the grace of requests."""
-DEPLOYMENT = "replica"
 
 
 @dataclass(frozen=True)
@@ -44,7 +50,7 @@ class RayServer:
     Attributes:
         load: loads the models in a replica; sent there, so it holds no model.
         model: as it was named; clients may use the name.
-        settings: of the front and of each replica.
+        settings: of each replica; host and port are those of Ray Serve's proxy.
         replicas: how many.
         address: of the cluster, see `connected`.
         model_files: folder or hub id of it that each machine has to have; by default none.
@@ -52,7 +58,6 @@ class RayServer:
         needs_gpu: a replica takes a whole GPU, where the cluster has any.
         on_stage: told what is being done before requests are taken.
         on_ready: told the address once requests are taken.
-        on_stop: told how many requests are under way when the server is told to stop.
         debug: let Ray and replicas print.
     """
 
@@ -66,7 +71,6 @@ class RayServer:
     needs_gpu: bool = True
     on_stage: Callable[[str], None] = lambda stage: None
     on_ready: Callable[[str], None] = lambda url: None
-    on_stop: Callable[[int], None] = lambda count: None
     debug: bool = False
 
     @property
@@ -76,31 +80,34 @@ class RayServer:
         return f"sooner-{re.sub(r'[^A-Za-z0-9._-]+', '-', name).strip('-')}"
 
     def run(self) -> None:
-        """Serve until the process is told to stop (SIGINT, SIGTERM); then answer what is under way,
-        and take the application away.
+        """Serve until the process is told to stop (SIGINT, SIGTERM); then take the application
+        away, which answers what is under way.
 
         Raises:
             SoonerError: no cluster, no room in it, a machine that differs, a model that can't be
                 loaded; or the address is taken.
         """
-        from ..serve.run import bind, url
+        from ..serve.run import bind
 
+        with bind(self.settings) as listening:
+            port = listening.getsockname()[1]  # 0 takes a free one
         # When it ends before it serves, what was deployed is taken away.
-        with bind(self.settings) as listening, ended_as_interrupted():
+        with ended_as_interrupted():
             self.on_stage("ray")
-            with connected(self.address, BODIES, debug=self.debug) as cluster:
+            with connected(self.address, BODIES, debug=self.debug, environment=PROXY) as cluster:
                 share = replica_share(cluster.nodes, self.replicas.maximum, self.needs_gpu)
                 if not cluster.is_managed:
                     from .nodes import check_model_nodes
 
                     check_model_nodes(self.paths, self.model_files or "")
                 self.on_stage("load")
-                with self._deployed(share, cluster.is_managed) as handle:
-                    self._front(handle, [listening], partial(self.on_ready, url(listening)))
+                with self._deployed(share, cluster.is_managed, port) as url:
+                    self.on_ready(url)
+                    _wait_for_term()
 
     @contextmanager
-    def _deployed(self, share: ReplicaShare, is_managed: bool) -> Iterator[Any]:
-        """The application's handle, while all replicas that there are always are ready."""
+    def _deployed(self, share: ReplicaShare, is_managed: bool, port: int) -> Iterator[str]:
+        """The application's address, while all replicas that there are always are ready."""
         serve = import_serve(self.debug)
         was_there = not is_managed and _is_running()
         if was_there and self.name in serve.status().applications:
@@ -110,22 +117,44 @@ class RayServer:
             )
         if not is_managed:
             _wait_for_room(share, self.replicas.replicas)
-        serve.start(proxy_location="Disabled")
+        http = {"host": self.settings.host, "port": port}
+        serve.start(proxy_location="HeadOnly", http_options=http)
         _quiet(self.debug)  # `start` has set it anew
         try:
-            yield self._run(serve, share)
+            yield self._run(serve, share, port)
         finally:
             # Ray complains of calls that its own end cuts off, and of a cluster that is no more.
             with hushed(self.debug), suppress(Exception):
-                serve.delete(self.name)
+                self._delete(serve)
                 if not (is_managed or was_there or serve.status().applications):
                     serve.shutdown()
 
-    def _run(self, serve: Any, share: ReplicaShare) -> Any:
+    def _run(self, serve: Any, share: ReplicaShare, port: int) -> str:
+        """Deploy the application; returns its address."""
+        from ray.serve.config import ProxyLocation
+
+        http = serve.context._get_global_client().http_config
+        if http.location == ProxyLocation.Disabled:
+            raise SoonerError(
+                "the cluster's Ray Serve was started without an HTTP proxy; end it with "
+                "`serve shutdown`, and the next start has one"
+            )
+        # Whoever started Ray Serve before says where it listens, and others may be at its root.
+        is_alone = (http.host, http.port) == (self.settings.host, port)
+        prefix = "/" if is_alone else f"/{self.name}"
         try:
-            return serve.run(self._application(serve, share), name=self.name, route_prefix=None)
+            serve.run(self._application(serve, share), name=self.name, route_prefix=prefix)
         except RuntimeError as error:
             raise SoonerError(self._failure(serve, error)) from None
+        host = f"[{http.host}]" if ":" in http.host else http.host
+        return f"http://{host}:{http.port}{prefix.rstrip('/')}"
+
+    def _delete(self, serve: Any) -> None:
+        """Take the application away; its replicas answer what they have, for the grace."""
+        serve.delete(self.name, _blocking=False)
+        end = time.monotonic() + self.settings.grace_seconds + DRAIN_SECONDS
+        while self.name in serve.status().applications and time.monotonic() < end:
+            time.sleep(0.1)
 
     def _application(self, serve: Any, share: ReplicaShare) -> Any:
         from ray.serve.config import AutoscalingConfig, RequestRouterConfig
@@ -146,9 +175,9 @@ class RayServer:
                 )
             }
         deployment = serve.deployment(
-            ChatReplica,
+            serve.ingress()(ChatReplica),
             name=DEPLOYMENT,
-            max_ongoing_requests=settings.max_rows + settings.max_queue,
+            max_ongoing_requests=settings.max_rows + settings.max_queue + PROBES,
             ray_actor_options={"num_cpus": share.cpus, "num_gpus": share.gpus},
             # Of the first ones: what a model lacks, it lacks each time.
             max_constructor_retry_count=1,
@@ -161,9 +190,7 @@ class RayServer:
             ),
             **count,
         )
-        # Who may ask, and where, is the front's; a secret stays in its process.
-        inner = replace(settings, host="127.0.0.1", port=0, token=None)
-        return deployment.bind(self.load, self.model, inner)
+        return deployment.bind(self.load, self.model, settings)
 
     def _failure(self, serve: Any, error: Exception) -> str:
         """Returns why replicas could not be started, in a line."""
@@ -181,58 +208,6 @@ class RayServer:
         reason = next((line for line in reversed(lines) if re.match(r"[\w.]+Error: ", line)), text)
         return f"no replica could be started: {' '.join(reason.split())[:300]}; --debug shows more"
 
-    def _front(self, handle: Any, sockets: list[Any], on_ready: Callable[[], None]) -> None:
-        from ..serve.openai.errors import refused
-        from ..serve.server import DrainingServer, stopping_is_no_failure
-        from .front import Front
-
-        front: Front = Front(
-            RayReplicas(handle), self.settings, self.replicas.maximum, self.on_stop
-        )
-        level = "info" if self.debug else "warning"
-        server = DrainingServer(
-            front.app, self.settings, level, front.close, refuse=refused, hurry=front.hurry
-        )
-        on_ready()
-        with stopping_is_no_failure():
-            server.run(sockets=sockets)
-
-
-class RayReplicas:
-    """Replicas behind a handle of Ray Serve; `front.Replicas`.
-
-    Args:
-        handle: of the deployment.
-    """
-
-    def __init__(self, handle: Any) -> None:
-        self._handle = handle
-        self._answers = handle.options(method_name="answer", stream=True)
-
-    async def ask(self, request: PassedRequest) -> AsyncGenerator[Ack | Head | bytes, None]:
-        from ray.exceptions import RayActorError, RaySystemError
-        from ray.serve.exceptions import DeploymentUnavailableError
-
-        from .front import ReplicaLostError
-
-        pieces = self._answers.remote(request)
-        try:
-            async for piece in pieces:
-                yield piece
-        except (RayActorError, RaySystemError, DeploymentUnavailableError) as error:
-            raise ReplicaLostError(type(error).__name__) from None
-        finally:
-            pieces.cancel()
-
-    async def reports(self, metrics: bool = False) -> list[ReplicaReport]:
-        coming = self._handle.broadcast("report", metrics)
-        try:
-            answers = await coming.results_async(timeout_s=REPORT_SECONDS, return_exceptions=True)
-        except Exception as error:  # of Ray, whichever: then nobody is known to be well
-            logger.warning("replicas don't say how they are: %s", type(error).__name__)
-            return []
-        return [report for report in answers if isinstance(report, ReplicaReport)]
-
 
 def import_serve(debug: bool = False) -> Any:
     """The module `ray.serve`, told to print nothing unless `debug`.
@@ -246,6 +221,15 @@ def import_serve(debug: bool = False) -> Any:
         raise SoonerError(MISSING) from error
     _quiet(debug)
     return serve
+
+
+def _wait_for_term() -> None:
+    """Wait for SIGTERM, by which servers are told to stop; Ctrl-C is `KeyboardInterrupt`."""
+    signals: list[int] = []
+    if threading.current_thread() is threading.main_thread():
+        signal.signal(signal.SIGTERM, lambda number, frame: signals.append(number))
+    while not signals:
+        time.sleep(0.1)
 
 
 def _quiet(debug: bool) -> None:

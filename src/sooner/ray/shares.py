@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..errors import SoonerError
@@ -67,23 +67,15 @@ class Shares:
                 f"{count} parsers need a GPU each, and the cluster has {gpus:g}; ask for at most "
                 f"{int(gpus)} with --actors"
             )
-        room = _room_left(nodes)
-        heavy = 1.0
-        while heavy >= MIN_SHARE:
-            if _fits(room, [heavy] * (count + draft_count)):
-                return cls(count, draft_count, heavy, share)
-            heavy = round(heavy - 0.05, 2)
-        limit = sum(int(item / MIN_SHARE) for item in room)
+        if (heavy := _largest(nodes, count + draft_count)) is not None:
+            return cls(count, draft_count, heavy, share)
+        limit = sum(int(item / MIN_SHARE) for item in _room_left(nodes))
         raise SoonerError(
             f"{count} parsers and {draft_count} drafters need "
             f"{MIN_SHARE * (count + draft_count):g} CPUs or "
             f"more, and the cluster has {cpus:g}, of which reading needs some; ask for at most "
             f"{max(limit // 2, 1)} with --actors"
         )
-
-    def named(self) -> Mapping[str, float]:
-        """Returns CPUs of all actors of a kind."""
-        return {"parsers": self.parsers * self.heavy, "drafters": self.drafters * self.heavy}
 
 
 @dataclass(frozen=True)
@@ -111,13 +103,9 @@ def replica_share(nodes: Sequence[RayNode], replicas: int, needs_gpu: bool = Tru
             f"{replicas} replicas need a GPU each, and the cluster has {gpus:g}; ask for at most "
             f"{int(gpus)} with --replicas and --max-replicas, or give --device cpu"
         )
-    room = _room_left(nodes)
-    share = 1.0
-    while share >= MIN_SHARE:
-        if _fits(room, [share] * replicas):
-            return ReplicaShare(share, 1.0 if gpus else 0.0)
-        share = round(share - 0.05, 2)
-    limit = max(sum(int(item / MIN_SHARE + 1e-9) for item in room), 1)
+    if (share := _largest(nodes, replicas)) is not None:
+        return ReplicaShare(share, 1.0 if gpus else 0.0)
+    limit = max(sum(int(item / MIN_SHARE + 1e-9) for item in _room_left(nodes)), 1)
     raise SoonerError(
         f"{replicas} replicas need {MIN_SHARE * replicas:g} CPUs or more, and the cluster has "
         f"{sum(item.cpus for item in nodes):g}; ask for at most {limit} with --replicas and "
@@ -151,12 +139,12 @@ def _room_left(nodes: Sequence[RayNode]) -> list[float]:
     return room[1:] if len(room) > 1 else room
 
 
-def _fits(room: Sequence[float], shares: Sequence[float]) -> bool:
-    """Returns whether all find a place, the first one with room each."""
-    left = list(room)
-    for amount in shares:
-        place = next((at for at, free in enumerate(left) if free >= amount - 1e-9), None)
-        if place is None:
-            return False
-        left[place] -= amount
-    return True
+def _largest(nodes: Sequence[RayNode], actors: int) -> float | None:
+    """Returns the largest equal share of CPUs, 1 at most, with which all actors find room; `None`
+    if they have none even with the smallest.
+    """
+    room = _room_left(nodes)
+    for percent in range(100, round(100 * MIN_SHARE) - 1, -5):
+        if sum(int(free / (percent / 100) + 1e-9) for free in room) >= actors:
+            return percent / 100
+    return None

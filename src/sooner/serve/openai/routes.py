@@ -126,18 +126,24 @@ class OpenAIHandler:
             return refused(unknown_model(name, self.served.name))
         return _json(self._card(name))
 
+    def status(self) -> Any:
+        """Returns the service's state; `stalled` where the engine's loop does not go round."""
+        state: Any = self.service.state
+        if state in ("ready", "draining") and self._waited() > STALL:
+            return "stalled"
+        return "ok" if state == "ready" else state
+
+    def _waited(self) -> float:
+        return max(self.clock() - self.service.last_tick, 0.0)
+
     def health(self, is_known: bool) -> Response:
         """`GET /health`: whether the process does its work."""
-        waited = max(self.clock() - self.service.last_tick, 0.0)
-        state = self.service.state
-        status: Any = state if state != "ready" else "ok"
-        if state in ("ready", "draining") and waited > STALL:
-            status = "stalled"
+        status = self.status()
         answer = HealthAnswer(status=status)
         if is_known:
             load = self.service.load()
             answer = HealthAnswer(
-                status=status, seconds_since_tick=round(waited, 3),
+                status=status, seconds_since_tick=round(self._waited(), 3),
                 running=load.running, waiting=load.waiting,
             )  # fmt: skip
         return _json(answer, 503 if status in ("stalled", "failed") else 200)
