@@ -13,15 +13,14 @@ import torch
 
 from serve.robots import WAIT
 from serve.spoken import byte_level, ids_of
+from sooner.engine.request import TokenLogprobs
 from sooner.serve.jobs import (
-    DraftStats,
     Finished,
     GenerationJob,
     JobUsage,
     Reason,
     ServiceLoad,
     ServiceState,
-    TokenLogprob,
     Tokens,
 )
 from sooner.serve.openai.app import create_app
@@ -128,9 +127,9 @@ class ScriptedService:
         self._emitted[job] += len(block)
         logprobs = None
         if job.sampling.logprobs is not None:
-            top = tuple((1 + token, -0.5 * token) for token in range(job.sampling.logprobs))
+            top = [(1 + token, -0.5 * token) for token in range(job.sampling.logprobs)]
             logprobs = [
-                TokenLogprob(token, -float("inf") if token == 7 else -0.25, top) for token in block
+                TokenLogprobs(token, -float("inf") if token == 7 else -0.25, top) for token in block
             ]
         self._tell(job, Tokens(block, len(block) - 1, logprobs))
         if self.failure is not None:
@@ -142,10 +141,12 @@ class ScriptedService:
         del self.rows[job]
         num_tokens = self._emitted[job]
         steps = -(-num_tokens // self.blocks[0])
-        stats = DraftStats("exact", steps, steps, 2 * steps, {self.blocks[0] - 1: steps})
         right = min(num_tokens, len(job.prediction or ()))
         wrong = len(job.prediction or ()) - right
-        usage = JobUsage(job.prompt_tokens, num_tokens, 2, right, wrong, stats)
+        usage = JobUsage(
+            job.prompt_tokens, num_tokens, 2, right, wrong, "exact", steps, 2 * steps,
+            {self.blocks[0] - 1: steps},
+        )  # fmt: skip
         self._tell(job, Finished(reason, usage, error))
 
     def _tell(self, job: GenerationJob, event: Any) -> None:

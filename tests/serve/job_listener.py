@@ -11,7 +11,6 @@ from typing import Any
 from serve.stub_engine import StubEngine, job_options
 from sooner.serve.engine_thread import EngineThread
 from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
-from sooner.serve.scheduler import SchedulerLimits
 
 WAIT = 60
 """Seconds after which a test gives up; none depends on how long things take."""
@@ -61,12 +60,9 @@ class Gate:
 
 @contextmanager
 def running(
-    engine: Callable[[], StubEngine] = StubEngine,
-    limits: SchedulerLimits | None = None,
-    **options: Any,
+    engine: Callable[[], StubEngine] = StubEngine, **options: Any
 ) -> Iterator[EngineThread]:
-    limits = limits or SchedulerLimits(max_rows=8)
-    service = EngineThread(engine, limits, job_options, **options)
+    service = EngineThread(engine, job_options, **options)
     service.start()
     until(lambda: service.state != "warming")
     try:

@@ -14,10 +14,8 @@ import tiny
 from serve.chatting import VOCAB
 from serve.job_listener import until
 from sooner import Autoregressive, Method
-from sooner.serve.engine_options import JobOptions
+from sooner.serve.engine_options import JobOptions, ModelEngine
 from sooner.serve.engine_thread import EngineThread
-from sooner.serve.model_engine import ModelEngine
-from sooner.serve.scheduler import SchedulerLimits
 
 
 def target() -> Any:
@@ -42,7 +40,6 @@ def serving(method: Method | None = None, max_rows: int = 4, **options: Any) -> 
     method = method or Autoregressive()
     service = EngineThread(
         lambda: ModelEngine(target(), method, max_rows=max_rows),
-        SchedulerLimits(max_rows=max_rows),
         JobOptions(method),
         **options,
     )

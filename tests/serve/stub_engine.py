@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from sooner.serve.jobs import GenerationJob, TokenLogprob
+from sooner.engine.request import TokenLogprobs
+from sooner.serve.jobs import GenerationJob
 
 WORDS = range(1000)
 
@@ -50,12 +51,12 @@ def solo_output(
     return output
 
 
-def logprob(token: int) -> TokenLogprob:
+def logprob(token: int) -> TokenLogprobs:
     """What the stub tells of a token."""
-    return TokenLogprob(token, -token / 8, ((token, -token / 8), (token + 1, -9.0)))
+    return TokenLogprobs(token, -token / 8, [(token, -token / 8), (token + 1, -9.0)])
 
 
-def job_options(job: GenerationJob, generated: Callable[[], int] = lambda: 0) -> dict[str, Any]:
+def job_options(job: GenerationJob) -> dict[str, Any]:
     """The options of a job that the stub knows."""
     stops, logprobs = sorted(job.stop_token_ids), job.sampling.logprobs
     return {"max_new_tokens": job.max_tokens, "eos_token_id": stops, "logprobs": logprobs}
@@ -82,7 +83,7 @@ class StubRequest:
     num_draft_tokens: int = 0
     cached_tokens: int = 0
     mode: str = "exact"
-    logprobs: list[list[TokenLogprob]] = field(default_factory=lambda: [[]])
+    logprobs: list[list[TokenLogprobs]] = field(default_factory=lambda: [[]])
 
     @property
     def finish_reason(self) -> str:

@@ -14,7 +14,6 @@ from stub_engine import StubClock, StubEngine, job_options
 from sooner.serve.chat_metrics import PREFIX, ChatMetrics
 from sooner.serve.engine_loop import EngineLoop
 from sooner.serve.jobs import GenerationJob, JobSampling, ServiceLoad
-from sooner.serve.scheduler import SchedulerLimits
 
 BOARD = Path(__file__).parents[2] / "examples" / "grafana" / "sooner.json"
 
@@ -45,13 +44,12 @@ class Server:
             max_rows=rows, blocks=blocks, pages=pages, page=8, spend=self.clock.advance,
             prefill_cost=0.125, round_cost=0.5,
         )  # fmt: skip
-        limits = SchedulerLimits(max_rows=rows)
         self.metrics = ChatMetrics("toy", self.load, self.clock)
-        self.loop = EngineLoop(lambda: self.engine, limits, job_options, self.clock, self.metrics)
+        self.loop = EngineLoop(lambda: self.engine, job_options, self.clock, self.metrics)
         self.loop.open()
 
     def load(self) -> ServiceLoad:
-        counts = len(self.engine.rows), len(self.engine.waiting) + len(self.loop.scheduler.waiting)
+        counts = len(self.engine.rows), len(self.engine.waiting) + len(self.loop.waiting)
         return ServiceLoad(*counts, self.engine.pages_used, self.engine.pages or 0)
 
     def add(self, limit: int, due: float | None = None) -> GenerationJob:

@@ -15,8 +15,8 @@ from serve.test_grammar_drafts import METHODS as BOUND
 from sooner import HSD, PromptLookup, SDTree, Speculative
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.serve.chat_metrics import ChatMetrics
+from sooner.serve.engine_options import ModelEngine
 from sooner.serve.following import Following
-from sooner.serve.model_engine import ModelEngine
 
 NEW = 40
 BODY = {"prompt": "the end, the end, the e", "max_tokens": NEW, "ignore_eos": True,

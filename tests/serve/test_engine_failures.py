@@ -8,7 +8,6 @@ from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, solo_output
 from sooner.serve.engine_thread import DEVICE_FAULT
 from sooner.serve.refusal import RefusedError
-from sooner.serve.scheduler import SchedulerLimits
 
 
 def test_a_step_that_raises_ends_only_its_jobs() -> None:
@@ -19,7 +18,7 @@ def test_a_step_that_raises_ends_only_its_jobs() -> None:
         engines.append(StubEngine(max_rows=1, spend=gate))
         return engines[-1]
 
-    with running(build, SchedulerLimits(max_rows=1)) as service:
+    with running(build) as service:
         hit, waits = Listener(seed=1), Listener(seed=2)
         engines[0].failures.append(("step", RuntimeError("made up")))
         service.submit(hit.job)
@@ -45,7 +44,7 @@ def test_an_engine_that_can_not_be_made_again_is_reported_to_all() -> None:
 
     gate = Gate()
     engine.spend = gate
-    with running(build, SchedulerLimits(max_rows=1)) as service:
+    with running(build) as service:
         hit, waits = Listener(seed=1), Listener(seed=2)
         engine.failures.append(("step", RuntimeError("made up")))
         service.submit(hit.job)
@@ -63,9 +62,7 @@ def test_a_device_fault_ends_the_process(where: str) -> None:
     statuses: list[int] = []
     gate = Gate()
     engine = StubEngine(max_rows=1, spend=gate)
-    with running(
-        lambda: engine, SchedulerLimits(max_rows=1), end_process=statuses.append
-    ) as service:
+    with running(lambda: engine, end_process=statuses.append) as service:
         engine.failures.append((where, RuntimeError("CUDA error: device-side assert triggered")))
         hit, waits = Listener(seed=1), Listener(seed=2)
         service.submit(hit.job)

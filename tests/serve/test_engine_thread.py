@@ -12,13 +12,10 @@ from serve.job_listener import PROMPT, WAIT, Gate, Listener, running, until
 from serve.stub_engine import StubEngine, job_options, solo_output
 from sooner.serve.engine_thread import EngineThread
 from sooner.serve.refusal import RefusedError
-from sooner.serve.scheduler import SchedulerLimits
 
 
 def test_jobs_of_many_threads_get_the_output_of_jobs_alone() -> None:
-    with running(
-        lambda: StubEngine(max_rows=3, blocks=(1, 2, 4)), SchedulerLimits(max_rows=3)
-    ) as service:
+    with running(lambda: StubEngine(max_rows=3, blocks=(1, 2, 4))) as service:
         clients = [Listener(30, seed=seed) for seed in range(20)]
         threads = [
             threading.Thread(target=service.submit, args=[listener.job]) for listener in clients
@@ -33,9 +30,7 @@ def test_jobs_of_many_threads_get_the_output_of_jobs_alone() -> None:
 
 def test_more_jobs_than_it_takes_are_refused_until_there_is_room() -> None:
     gate = Gate()
-    with running(
-        lambda: StubEngine(max_rows=1, spend=gate), SchedulerLimits(max_rows=1), max_waiting=2
-    ) as service:
+    with running(lambda: StubEngine(max_rows=1, spend=gate), max_jobs=3) as service:
         clients = [Listener() for _ in range(3)]
         for client in clients:
             service.submit(client.job)
@@ -70,7 +65,7 @@ def test_it_takes_nothing_before_it_is_warm() -> None:
         seen.append(engine)
         assert warm.wait(WAIT)
 
-    service = EngineThread(StubEngine, SchedulerLimits(), job_options, warm_up=warm_up)
+    service = EngineThread(StubEngine, job_options, warm_up=warm_up)
     service.start()
     with pytest.raises(RefusedError, match="warmed up") as refused:
         service.submit(Listener().job)
@@ -101,9 +96,7 @@ def test_it_does_not_tick_while_a_step_hangs() -> None:
 
 def test_draining_lets_running_jobs_end() -> None:
     gate = Gate()
-    with running(
-        lambda: StubEngine(max_rows=1, spend=gate), SchedulerLimits(max_rows=1)
-    ) as service:
+    with running(lambda: StubEngine(max_rows=1, spend=gate)) as service:
         clients = [Listener(seed=seed) for seed in range(3)]
         for client in clients:
             service.submit(client.job)

@@ -19,11 +19,9 @@ from sooner.engine import loop as decoding_loop
 from sooner.engine.memory import manager
 from sooner.methods.tree_draft import STATIC_TREE
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.engine_options import JobOptions
+from sooner.serve.engine_options import JobOptions, ModelEngine
 from sooner.serve.following import Following
 from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
-from sooner.serve.model_engine import ModelEngine
-from sooner.serve.scheduler import SchedulerLimits
 
 pytest.importorskip("llguidance")
 
@@ -89,9 +87,7 @@ def decode(name: str, *ears: Ear, pages: int | None = None) -> int:
     """Decode together; returns how often a row made room, if there are so few pages."""
     method, preemptions = METHODS[name](), Preemptions()
     engine = ModelEngine(target(), method, max_rows=4, pages=pages)
-    loop = EngineLoop(
-        lambda: engine, SchedulerLimits(max_rows=4), JobOptions(method), StubClock(), preemptions
-    )
+    loop = EngineLoop(lambda: engine, JobOptions(method), StubClock(), preemptions)
     loop.open()
     for ear in ears:
         if name == "plain":

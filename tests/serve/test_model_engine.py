@@ -10,10 +10,9 @@ import torch
 
 import tiny
 from sooner import HSD, Autoregressive, Method, PromptLookup, SDTree, Speculative, generate
-from sooner.serve.engine_options import JobOptions
+from sooner.serve.engine_options import JobOptions, ModelEngine
 from sooner.serve.following import Following
 from sooner.serve.jobs import GenerationJob, JobSampling
-from sooner.serve.model_engine import ModelEngine
 
 PROMPT = [7, 8, 9, 10, 7, 8, 9, 10, 7, 8]
 NEW = 24

@@ -22,7 +22,6 @@ from serve.stub_engine import StubEngine, job_options, solo_output
 from serve.test_openai_tools import CALL, WEATHER
 from sooner.serve.engine_thread import EngineThread
 from sooner.serve.openai.app import create_app
-from sooner.serve.scheduler import SchedulerLimits
 
 openai = pytest.importorskip("openai")
 httpx2 = pytest.importorskip("httpx2")
@@ -44,12 +43,11 @@ def ask(client: Any, text: str = "hello", **options: Any) -> Any:
 @contextmanager
 def stub_thread(kind: type[StubEngine] = StubEngine, **options: Any) -> Iterator[EngineThread]:
     """The real thread and scheduler around an engine without a model."""
-    waiting = options.pop("max_waiting", 64)
+    jobs = options.pop("max_jobs", 72)
     thread = EngineThread(
         lambda: kind(**{"words": WORDS, "blocks": (1, 3, 2), **options}),
-        SchedulerLimits(max_rows=options.get("max_rows", 8)),
         job_options,
-        max_waiting=waiting,
+        max_jobs=jobs,
     )
     thread.start()
     deadline = time.monotonic() + WAIT

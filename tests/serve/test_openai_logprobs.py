@@ -14,8 +14,8 @@ from serve.chatting import HELLO, scripted
 from serve.real_service import serving, shaken, target
 from serve.spoken import byte_fallback, byte_level, ids_of
 from sooner import PromptLookup, Speculative
+from sooner.engine.request import TokenLogprobs
 from sooner.serve.following import Following
-from sooner.serve.jobs import TokenLogprob
 from sooner.serve.openai.choice import OutputToken
 from sooner.serve.openai.logprobs import TokenTexts
 
@@ -116,7 +116,7 @@ def test_streams_and_answers_agree_at_every_split(blocks: tuple[int, ...], stop:
 
 def report(ids: list[int]) -> list[OutputToken]:
     return [
-        OutputToken(token, False, 0, TokenLogprob(token, -0.5, ((token, -0.5), (65, -2.0))), False,
+        OutputToken(token, False, 0, TokenLogprobs(token, -0.5, [(token, -0.5), (65, -2.0)]), False,
                   leads=not place)
         for place, token in enumerate(ids)
     ]  # fmt: skip

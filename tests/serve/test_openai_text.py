@@ -11,7 +11,8 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as some
 
 from serve.spoken import byte_fallback, byte_level, ids_of
-from sooner.serve.jobs import Finished, JobUsage, TokenLogprob, Tokens
+from sooner.engine.request import TokenLogprobs
+from sooner.serve.jobs import Finished, GenerationJob, JobUsage, Tokens
 from sooner.serve.openai.choice import Choice, Update
 from sooner.serve.openai.text import (
     BROKEN,
@@ -141,16 +142,12 @@ def run(
 ) -> tuple[Choice, list[Update]]:
     """A choice whose job says `ids` in blocks of these sizes; half of each block is drafted."""
     tokenizer = byte_level()
-    choice = Choice(
-        0,
-        Detokenizer(tokenizer, special_ids(tokenizer)),
-        parser or PlainAnswer(),
-        list(stops),
-        frozenset([tokenizer.eos_token_id]),
-    )
+    job = GenerationJob("a", {}, 1, 99, stop_token_ids=frozenset([tokenizer.eos_token_id]))
+    text = Detokenizer(tokenizer, special_ids(tokenizer))
+    choice = Choice(0, job, text, parser or PlainAnswer(), list(stops))
     updates = []
     for block in in_blocks(ids, sizes):
-        logprobs = [TokenLogprob(token, -float(token)) for token in block]
+        logprobs = [TokenLogprobs(token, -float(token), []) for token in block]
         updates.append(choice.add(Tokens(block, len(block) // 2, logprobs)))
     updates.append(choice.end(Finished(reason, JobUsage(1, len(ids)))))
     return choice, updates
@@ -175,5 +172,5 @@ def test_a_choice_is_the_same_at_every_split(text: str, stops: list[str], sizes:
     assert [(item.id, item.offset) for item in actual] == [
         (item.id, item.offset) for item in expected
     ]
-    assert choice.usage(JobUsage(1)).sent_tokens == len(actual)
+    assert choice.num_tokens == len(actual)
     assert all(item.logprob and item.logprob.token == item.id for item in actual)

@@ -18,12 +18,9 @@ from page_prompts import SLOTS, prompt_of
 from serve.stub_engine import StubClock
 from sooner.engine.memory import manager
 from sooner.serve.engine_loop import EngineLoop
-from sooner.serve.engine_options import JobOptions
+from sooner.serve.engine_options import JobOptions, ModelEngine
 from sooner.serve.following import Following
-from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
-from sooner.serve.model_engine import ModelEngine
-from sooner.serve.pending import seed_of
-from sooner.serve.scheduler import SchedulerLimits
+from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens, seed_of
 
 SCHEDULES = 8
 """Schedules of all methods together, on every change; `soak` runs `MANY`."""
@@ -131,13 +128,7 @@ def schedule(seed: int) -> Counter[str]:
         prefix_caching=some.random() < 0.9,
     )  # fmt: skip
     clock, preemptions = StubClock(), Preemptions()
-    loop = EngineLoop(
-        lambda: engine,
-        SchedulerLimits(rows, chunk, patience=20),
-        JobOptions(method),
-        clock,
-        preemptions,
-    )
+    loop = EngineLoop(lambda: engine, JobOptions(method), clock, preemptions, patience=20)
     loop.open()
     memory = engine.memory
     assert memory is not None
@@ -147,7 +138,7 @@ def schedule(seed: int) -> Counter[str]:
         clock.advance(1.0)
         poison(memory)
         check(engine)
-        assert loop.scheduler.rows <= rows
+        assert loop.rows <= rows
 
     clients = []
     for _ in range(some.randint(3, 8)):

@@ -18,7 +18,6 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from serve.stub_engine import StubClock, StubEngine, StubRequest, job_options, solo_output
 from sooner.serve.engine_loop import EngineLoop
 from sooner.serve.jobs import Event, Finished, GenerationJob, JobSampling, Tokens
-from sooner.serve.scheduler import SchedulerLimits
 
 WORDS = range(12)
 STOPS = frozenset({3})
@@ -92,8 +91,7 @@ class World:
             "max_rows": rows, "prefill_chunk": chunk, "blocks": range(1, block + 1),
             "pages": pages, "page": page, "words": WORDS, "spend": self.clock.advance,
         }  # fmt: skip
-        self.limits = SchedulerLimits(max_rows=rows, prefill_tokens=chunk, patience=20)
-        self.loop = EngineLoop(self.build, self.limits, job_options, self.clock)
+        self.loop = EngineLoop(self.build, job_options, self.clock, patience=20)
         self.loop.open()
 
     def build(self) -> StubEngine:
@@ -137,31 +135,29 @@ class World:
 
     def turn(self) -> None:
         self.turn_began = self.clock()
-        first = {ticket.job.id: ticket for ticket in self.loop.scheduler.waiting}
+        first = list(self.loop.waiting)
         engine, before = self.engine, len(self.engine.admitted)
         self.loop.turn()
         if engine is self.engine:
             self.watch_order(first, engine.admitted[before:])
         self.check()
 
-    def watch_order(self, waiting: dict[str, Any], admitted: list[Any]) -> None:
+    def watch_order(self, waiting: list[GenerationJob], admitted: list[StubRequest]) -> None:
         """Count who began while a more urgent one waited."""
-        by_prompt = {client.prompt[0]: client.job.id for client in self.clients}
+        by_prompt = {client.prompt[0]: client.job for client in self.clients}
         for request in admitted:
-            began = waiting.pop(by_prompt[request.prompt[0]])
-            for name, other in waiting.items():
-                is_urgent = other.urgency < began.urgency
-                self.overtaken[name] += is_urgent and other in self.loop.scheduler.waiting
+            began = by_prompt[request.prompt[0]]
+            for other in waiting:
+                is_urgent = other.order < began.order
+                self.overtaken[other.id] += is_urgent and other in self.loop.waiting
 
     def check(self) -> None:
         """What holds after every turn."""
-        scheduler, engine = self.loop.scheduler, self.engine
+        loop, engine = self.loop, self.engine
         assert not self.overtaken.total()
-        assert scheduler.rows == len(engine.rows) <= engine.max_rows
-        assert len(scheduler.running) == len(engine.rows) + len(engine.waiting)
-        pending = len(scheduler.running) + len(scheduler.waiting)
-        assert pending >= len(self.pending)
-        assert not any(ticket.is_waiting for ticket in scheduler.waiting)
+        assert loop.rows == len(engine.rows) <= engine.max_rows
+        assert len(loop.running) == len(engine.rows) + len(engine.waiting)
+        assert len(loop.running) + len(loop.waiting) >= len(self.pending)
         self.preempted |= {row for row in engine.admitted if row.num_preemptions}
         assert not any(stub.is_broken and not stub.is_closed for stub in self.engines)
         assert not any(stub.used_when_broken for stub in self.engines)
@@ -175,7 +171,6 @@ class World:
                 break
             self.turn()
         assert self.loop.is_idle
-        assert self.loop.scheduler.is_idle
         assert self.engine.is_idle
         for client in self.clients:
             client.check()
@@ -207,6 +202,35 @@ def random_world(seed: int) -> World:
             world.turn()
     world.finish()
     return world
+
+
+def test_a_job_without_a_deadline_is_overtaken_for_its_patience_and_no_longer() -> None:
+    world = World(rows=1, pages=None, page=4, chunk=64, block=1)
+    world.arrive(1, 1, None, 0)
+    first = world.clients[0]
+    for _ in range(100):
+        world.arrive(1, 1, 5, 0)
+        world.clock.advance(1.0)
+        world.turn()
+        if first.end is not None:
+            break
+    assert 13 <= world.clock.now <= 17  # due after 20 s, as the one that came 5 s before
+
+
+def test_a_job_that_waits_in_the_engine_is_passed_by_more_urgent_jobs_only() -> None:
+    world = World(rows=3, pages=4, page=4, chunk=64, block=1)
+    for size in (7, 7, 7):
+        world.arrive(size, 8, None, 0)
+    world.turn()
+    assert any(job.is_waiting for job in world.loop.running)
+    world.arrive(2, 1, None, 0)
+    world.turn()
+    assert len(world.loop.waiting) == 1  # as many as rows, and the other came first
+    world.arrive(2, 1, 6, 0)
+    world.turn()
+    assert world.clients[-1].job not in world.loop.waiting
+    assert world.clients[-2].job in world.loop.waiting
+    world.finish()
 
 
 @pytest.mark.parametrize(
@@ -261,8 +285,7 @@ class Service(RuleBasedStateMachine):
 
     @invariant()
     def no_client_is_lost(self) -> None:
-        known = {ticket.job for ticket in self.world.loop.scheduler.waiting}
-        known |= {ticket.job for ticket in self.world.loop.scheduler.running}
+        known = {*self.world.loop.waiting, *self.world.loop.running}
         assert {client.job for client in self.world.pending} <= known
 
     def teardown(self) -> None:

@@ -10,7 +10,7 @@ import tiny
 from method_matrix import METHODS
 from recorders import StandIn
 from sooner.engine.graphs.warming import warm_graphs
-from sooner.serve.model_engine import ModelEngine
+from sooner.serve.engine_options import ModelEngine
 
 pytestmark = pytest.mark.slow
 

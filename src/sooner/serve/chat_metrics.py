@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-from .jobs import Finished, GenerationJob, JobTimes, Reason, ServiceLoad
+from .jobs import Finished, GenerationJob, Reason, ServiceLoad
 
 PREFIX = "sooner:"
 
@@ -129,15 +129,16 @@ class ChatMetrics:
         """A job lost its row, and waits for another."""
         self.preemptions.inc()
 
-    def ended(self, job: GenerationJob, end: Finished, times: JobTimes) -> None:
+    def ended(self, job: GenerationJob, end: Finished) -> None:
         """A job ended, in whatever way."""
         self.success[FINISHED[end.reason]].inc()
-        self.latency.observe(times.total)
+        self.latency.observe(job.ended_at - job.arrived)
         usage = end.usage
         if not usage.completion_tokens:
             return
-        if usage.completion_tokens > 1:
-            self.per_token.observe(times.decode / (usage.completion_tokens - 1))
+        if usage.completion_tokens > 1 and job.first_at is not None:
+            seconds = job.reported_at - job.first_at
+            self.per_token.observe(seconds / (usage.completion_tokens - 1))
         self.job_prompt.observe(usage.prompt_tokens)
         self.job_tokens.observe(usage.completion_tokens)
         self.prefix_queries.inc(usage.prompt_tokens)

@@ -17,18 +17,16 @@ from ..errors import SoonerError
 from ..methods import Method
 from ..tasks.loading import Loaded, ModelPair
 from .chat_metrics import ChatMetrics
-from .engine_options import JobOptions
+from .engine_options import JobOptions, ModelEngine
 from .engine_thread import EngineThread
 from .kv_memory import kv_memory
 from .model import chat_prompts, limit_to_row, served_model, serving_method
-from .model_engine import ModelEngine
 from .openai.app import create_app
 from .openai.errors import refused
 from .openai.grammar import Grammars, GuidanceGrammars, NoGrammars
 from .openai.routes import OpenAIHandler
 from .openai.served import ServedModel
 from .run import bind, url
-from .scheduler import SchedulerLimits
 from .server import DrainingServer, stopping_is_no_failure
 from .settings import ChatSettings
 
@@ -84,9 +82,8 @@ class ChatServer:
         )
         self.thread = EngineThread(
             partial(build_engine, pair.target.model, method, settings, memory.pages),
-            SchedulerLimits(settings.max_rows, settings.prefill_chunk),
             JobOptions(method, memory.slots),
-            max_waiting=settings.max_queue,
+            max_jobs=settings.max_rows + settings.max_queue,
             warm_up=self._warm_up,
             listener=self.metrics,
         )

@@ -1,11 +1,16 @@
-"""One turn of the engine after the other: deadlines, the scheduler's plan, a step, what came of it.
+"""One turn of the engine after the other: deadlines, who begins, a step, what came of it.
 
-No thread and no waiting: `EngineThread` turns it, and tests do with a clock of their own.
+No thread and no waiting: `EngineThread` turns it, and tests do with a clock of their own. The
+engine schedules what it has: rows, prefill, pages, who makes room. Here is what it does not know:
+jobs are given to it earliest deadline first, and one without a deadline counts as due `PATIENCE`
+seconds after it came, so it is overtaken by urgent jobs for so long, and then by none that comes
+later. The engine goes by the same order (`GenerationJob.due` is `Request.priority`).
 """
 
 from __future__ import annotations
 
 import logging
+from bisect import insort
 from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
@@ -15,23 +20,21 @@ from .jobs import (
     Event,
     Finished,
     GenerationJob,
-    JobTimes,
-    JobUsage,
     Reason,
     RequestLike,
-    TokenLogprob,
     Tokens,
     nobody,
+    seed_of,
 )
-from .pending import PendingJob, seed_of
-from .scheduler import Scheduler, SchedulerLimits
 
 logger = logging.getLogger("sooner.serve")
 
+PATIENCE = 30.0
+"""Seconds after which a job without a deadline counts as due."""
+
 Clock = Callable[[], float]
-OptionsOf = Callable[[GenerationJob, Callable[[], int]], Mapping[str, Any]]
-"""The options of `Engine.add_request` for a job, but for its inputs, seed and priority; the second
-argument counts the ids that the job has committed."""
+OptionsOf = Callable[[GenerationJob], Mapping[str, Any]]
+"""The options of `Engine.add_request` for a job, but for its inputs, seed and priority."""
 
 
 class EngineDiedError(Exception):
@@ -56,7 +59,7 @@ class LoopListener(Protocol):
 
     def preempted(self, job: GenerationJob) -> None: ...
 
-    def ended(self, job: GenerationJob, end: Finished, times: JobTimes) -> None: ...
+    def ended(self, job: GenerationJob, end: Finished) -> None: ...
 
 
 class EngineLoop:
@@ -64,36 +67,43 @@ class EngineLoop:
 
     Args:
         build: makes the engine, and another one when a step failed.
-        limits: what it has room for.
         options_of: a job's options of `Engine.add_request`.
         clock: seconds, of any origin, the same as in `GenerationJob.arrived`.
         listener: hears of everything, for metrics.
         on_end: called when a job has ended, before it is told.
+        patience: seconds after which a job without a deadline counts as due.
 
     Attributes:
         engine: `None` until `open`, and after a failure that could not be repaired.
+        waiting: jobs that the engine does not have, most urgent first.
+        running: jobs that it has, in the order in which it got them.
     """
 
     def __init__(
         self,
         build: Callable[[], EngineLike],
-        limits: SchedulerLimits,
         options_of: OptionsOf,
         clock: Clock,
         listener: LoopListener | None = None,
         on_end: Callable[[], None] = lambda: None,
+        patience: float = PATIENCE,
     ) -> None:
         self.build, self.options_of, self.clock, self.listener = build, options_of, clock, listener
-        self.scheduler = Scheduler(limits)
-        self.on_end = on_end
+        self.on_end, self.patience = on_end, patience
         self.engine: EngineLike | None = None
+        self.waiting: list[GenerationJob] = []
+        self.running: list[GenerationJob] = []
         self._fault: BaseException | None = None
-        self._pending: dict[GenerationJob, PendingJob] = {}
 
     @property
     def is_idle(self) -> bool:
         """Whether no job is held."""
-        return not self._pending
+        return not (self.waiting or self.running)
+
+    @property
+    def rows(self) -> int:
+        """Jobs that have a row; read in any thread."""
+        return sum(not job.is_waiting for job in list(self.running))
 
     def open(self) -> None:
         """Make the engine.
@@ -105,86 +115,104 @@ class EngineLoop:
 
     def add(self, job: GenerationJob) -> None:
         """Put a job in line."""
-        self._pending[job] = PendingJob(
-            self.scheduler.add(job), seed_of(job), reported_at=job.arrived
-        )
+        job.due = job.arrived + self.patience if job.deadline is None else job.deadline
+        job.reported_at = job.arrived
+        insort(self.waiting, job, key=lambda entry: entry.order)
 
     def cancel(self, job: GenerationJob) -> None:
         """End a job before its time, unless it has ended; its row is free when this returns."""
-        if (pending := self._pending.get(job)) is not None:
-            self._end(pending, "cancelled")
+        if job in self.waiting or job in self.running:
+            self._end(job, "cancelled")
         self._mend()
 
     def close(self, error: Exception) -> None:
         """End every job with an error, and let go of the engine."""
-        for pending in list(self._pending.values()):
-            self._end(pending, "error", error)
+        for job in (*self.running, *self.waiting):
+            self._end(job, "error", error)
         engine, self.engine, self._fault = self.engine, None, None
         _close(engine)
 
     def turn(self) -> None:
-        """End what is too late, plan, and let the engine take a step.
+        """End what is too late, let jobs begin, and let the engine take a step.
 
         Raises:
             EngineDiedError: the accelerator failed. Jobs are still held: `close` tells them.
             Exception: the engine failed, its jobs were told, and it could not be made again.
         """
-        for ticket in self.scheduler.expired(self.clock()):
-            self._end(self._pending[ticket.job], "deadline")
+        now = self.clock()
+        for job in (*self.waiting, *self.running):
+            if job.deadline is not None and job.deadline <= now:
+                self._end(job, "deadline")
         self._mend()
-        # A batch of its own for each: those that would wait in the engine stay in line instead.
-        self.scheduler.is_serial = bool(getattr(self.engine, "alone", None))
-        for ticket in self.scheduler.plan():
-            self._admit(self._pending[ticket.job])
-        if self.scheduler.running:
+        while self.waiting and self._may_begin(self.waiting[0]):
+            self._begin(self.waiting.pop(0))
+        if self.running:
             self._step()
-        for pending in list(self._pending.values()):
-            if pending.failure is not None:
-                self._end(pending, "error", pending.failure)
-            elif pending.is_lost:
-                self._end(pending, "cancelled")
+        for job in (*self.running, *self.waiting):
+            if job.failure is not None:
+                self._end(job, "error", job.failure)
+            elif job.is_lost:
+                self._end(job, "cancelled")
         self._mend()
+
+    def _may_begin(self, job: GenerationJob) -> bool:
+        """Returns whether the engine has room for a job, or has less urgent ones that wait."""
+        assert self.engine is not None
+        if len(self.running) < self.engine.max_rows:
+            return True
+        return any(job.order < other.order for other in self.running if other.is_waiting)
+
+    def _begin(self, job: GenerationJob) -> None:
+        assert self.engine is not None
+        job.is_prefilling = True
+        self.running.append(job)
+
+        def on_tokens(row: int, ids: list[int], drafted: int) -> None:
+            self._commit(job, list(ids), drafted)
+
+        try:
+            job.request = self.engine.add_request(
+                job.inputs, seed=seed_of(job), on_tokens=on_tokens, priority=job.due,
+                **self.options_of(job),
+            )  # fmt: skip
+        except Exception as error:
+            self._raise_if_dead(error)
+            self._end(job, "error", error)
 
     def _step(self) -> None:
         assert self.engine is not None
         started = self.clock()
-        self.engine.queued = len(self.scheduler.waiting)
+        self.engine.queued = len(self.waiting)
         try:
             ended = self.engine.step()
         except BaseException as error:
             self._fault = error
             self._mend()
             return
-        for ticket in self.scheduler.running:
-            self._follow(self._pending[ticket.job], started)
+        for job in self.running:
+            self._follow(job, started)
         requests = {id(request): request for request in ended}
-        for ticket in list(self.scheduler.running):
-            pending = self._pending[ticket.job]
-            request = requests.get(id(pending.request))
+        for job in list(self.running):
+            request = requests.get(id(job.request))
             if request is None:
                 continue
-            pending.request = None  # its row is free
-            self._count(pending, request)
             if request.error is not None:
                 self._raise_if_dead(request.error)
-                self._end(pending, "error", request.error)
+                self._end(job, "error", request.error, request)
             else:
-                self._end(pending, _reason(request, pending))
-        if self.scheduler.running and self.engine.is_idle:
+                self._end(job, _reason(request, job), request=request)
+        if self.running and self.engine.is_idle:
             self._fault = RuntimeError("the engine lost requests")
             self._mend()
 
-    def _follow(self, pending: PendingJob, started: float) -> None:
+    def _follow(self, job: GenerationJob, started: float) -> None:
         """See whether the step that began at `started` gave a job a row, or took it."""
-        ticket, request = pending.ticket, pending.request
-        ticket.is_waiting = getattr(request, "is_waiting", False)
-        if not (pending.has_begun or ticket.is_waiting):
-            pending.has_begun = True
-            self._record("begun", pending.job, started - pending.job.arrived)
-        if (lost := getattr(request, "num_preemptions", 0)) > pending.preemptions:
-            pending.preemptions = lost
-            self.scheduler.preempted(ticket)
-            self._record("preempted", pending.job)
+        if not (job.has_begun or job.is_waiting):
+            job.has_begun = True
+            self._record("begun", job, started - job.arrived)
+        if (lost := getattr(job.request, "num_preemptions", 0)) > job.preemptions:
+            job.preemptions, job.is_prefilling = lost, True
+            self._record("preempted", job)
 
     def _mend(self) -> None:
         """If the engine raised, what it held is lost, and who waits goes on with another one."""
@@ -192,14 +220,14 @@ class EngineLoop:
         if error is None:
             return
         self._raise_if_dead(error)
-        lost = [self._pending[ticket.job] for ticket in self.scheduler.running]
-        names = ", ".join(pending.job.id for pending in lost)
+        lost = list(self.running)
+        names = ", ".join(job.id for job in lost)
         logger.error("the engine failed; requests lost: %s", names or "none", exc_info=error)
         engine, self.engine = self.engine, None
         _close(engine)
-        for pending in lost:
-            pending.request = None
-            self._end(pending, "error", _blameless(error))
+        for job in lost:
+            job.request = None
+            self._end(job, "error", _blameless(error))
         self.open()
 
     def _raise_if_dead(self, error: BaseException) -> None:
@@ -207,103 +235,80 @@ class EngineLoop:
             self.engine = None  # whatever is asked of it now may hang
             raise EngineDiedError(str(error)) from error
 
-    def _admit(self, pending: PendingJob) -> None:
-        assert self.engine is not None
-        job, ticket = pending.job, pending.ticket
-
-        def tell(row: int, ids: list[int], drafted: int) -> None:
-            self._commit(pending, list(ids), drafted)
-
-        try:
-            pending.request = self.engine.add_request(
-                job.inputs, seed=pending.seed, on_tokens=tell, priority=ticket.due,
-                **self.options_of(job, lambda: len(ticket.output)),
-            )  # fmt: skip
-        except Exception as error:
-            self._raise_if_dead(error)
-            self._end(pending, "error", error)
-
-    def _commit(self, pending: PendingJob, ids: list[int], drafted: int) -> None:
+    def _commit(self, job: GenerationJob, ids: list[int], drafted: int) -> None:
         """The engine committed tokens of a row, within a step."""
-        ticket, now = pending.ticket, self.clock()
-        if pending.failure is not None:
+        now = self.clock()
+        if job.failure is not None:
             return
         try:
-            if pending.job.grammar is not None:
-                pending.job.grammar.accept(ids)
-            event = Tokens(ids, drafted, _logprobs(pending, len(ids)))
+            if job.grammar is not None:
+                job.grammar.accept(ids)
+            logprobs = None
+            if job.sampling.logprobs is not None:
+                logprobs = job.request.logprobs[0][-len(ids) :]
         except Exception as error:
-            pending.failure = error
+            job.failure = error
             return
-        is_first = pending.first is None
+        if not job.is_prefilling:
+            job.accepted[drafted] += 1
+            self._count_drafts(job, drafted)
+        job.is_prefilling = False
+        job.output += ids
+        is_first = job.first_at is None
         if is_first:
-            pending.first = now
-        if not ticket.is_prefilling:
-            pending.accepted[drafted] += 1
-            self._count_drafts(pending, pending.request, drafted)
-        self.scheduler.prefilled(ticket)
-        ticket.output += ids
-        self._record("committed", pending.job, len(ids), now - pending.reported_at, is_first)
-        pending.reported_at = now
-        self._tell(pending, event)
+            job.first_at = now
+        self._record("committed", job, len(ids), now - job.reported_at, is_first)
+        job.reported_at = now
+        self._tell(job, Tokens(ids, drafted, logprobs))
 
-    def _leave(self, pending: PendingJob) -> None:
-        """Free the row of a job, if it has one."""
-        request, pending.request = pending.request, None
-        if request is not None and self.engine is not None:
+    def _count_drafts(self, job: GenerationJob, accepted: int) -> None:
+        """Take over what was verified since the last time; `accepted` tokens of that were right."""
+        drafts = getattr(job.request, "num_drafts", 0) - job.draft_rounds
+        tokens = getattr(job.request, "num_draft_tokens", 0) - job.draft_tokens
+        job.draft_rounds += drafts
+        job.draft_tokens += tokens
+        if drafts:
+            self._record("drafted", job, drafts, tokens, accepted)
+
+    def _end(
+        self,
+        job: GenerationJob,
+        reason: Reason,
+        error: Exception | None = None,
+        request: RequestLike | None = None,
+    ) -> None:
+        """End a job, and free its row.
+
+        Args:
+            request: the engine's, if that has ended it by itself.
+        """
+        if request is None and (request := job.request) is not None and self.engine is not None:
             try:
                 self.engine.cancel(request)
-            except BaseException as error:
-                self._fault = error  # of all rows, so it waits until this job has been seen to
-            self._count(pending, request)
-
-    def _count(self, pending: PendingJob, request: RequestLike) -> None:
-        """Add what a request that leaves the engine has taken."""
-        self._count_drafts(pending, request, 0)
-        pending.cached += getattr(request, "cached_tokens", 0)
-        pending.mode = getattr(request, "mode", pending.mode)
-
-    def _count_drafts(
-        self, pending: PendingJob, request: RequestLike | None, accepted: int
-    ) -> None:
-        """Take over what was verified since the last time; `accepted` tokens of that were right."""
-        drafts = getattr(request, "num_drafts", 0) - pending.drafts
-        tokens = getattr(request, "num_draft_tokens", 0) - pending.drafted
-        pending.drafts += drafts
-        pending.drafted += tokens
-        if drafts:
-            self._record("drafted", pending.job, drafts, tokens, accepted)
-
-    def _end(self, active: PendingJob, reason: Reason, error: Exception | None = None) -> None:
-        self._leave(active)
-        self.scheduler.end(active.ticket)
-        del self._pending[active.job]
+            except BaseException as failure:
+                self._fault = failure  # of all rows, so it waits until this job has been seen to
+        if request is not None:
+            self._count_drafts(job, 0)
+        job.request = None
+        for line in (self.waiting, self.running):
+            if job in line:
+                line.remove(job)
         self.on_end()
-        end = Finished(reason, self._usage(active), error)
-        self._tell(active, end)
-        self._record("ended", active.job, end, active.times(self.clock()))
+        job.ended_at = self.clock()
+        end = Finished(reason, job.usage(request), error)
+        self._tell(job, end)
+        self._record("ended", job, end)
         # Whoever awaited the job may hold it for long, and its sink holds whoever awaited it.
-        active.job.inputs, active.job.events = {}, nobody
+        job.inputs, job.events = {}, nobody
 
-    def _usage(self, pending: PendingJob) -> JobUsage:
-        stats = pending.stats()
-        expected = len(pending.job.prediction or ())
-        right = min(stats.num_accepted_tokens, expected)
-        count = len(pending.ticket.output)
-        return JobUsage(
-            pending.job.prompt_tokens, count, pending.cached, right, expected - right, stats
-        )
-
-    def _tell(self, pending: PendingJob, event: Event) -> None:
-        if pending.is_lost:
+    def _tell(self, job: GenerationJob, event: Event) -> None:
+        if job.is_lost:
             return
         try:
-            pending.job.events(event)
+            job.events(event)
         except Exception:
-            pending.is_lost = True
-            logger.info(
-                "request %s can't be told anything any more; it is cancelled", pending.job.id
-            )
+            job.is_lost = True
+            logger.info("request %s can't be told anything any more; it is cancelled", job.id)
 
     def _record(self, name: str, *values: Any) -> None:
         try:
@@ -313,21 +318,12 @@ class EngineLoop:
             logger.exception("metrics of a request are lost")
 
 
-def _reason(request: RequestLike, pending: PendingJob) -> Reason:
+def _reason(request: RequestLike, job: GenerationJob) -> Reason:
     """Returns why a request ended by itself."""
     reason = getattr(request, "finish_reason", None)
     if reason in ("stop", "length"):
         return reason
-    tokens = pending.ticket.output
-    return "stop" if tokens and tokens[-1] in pending.job.stop_token_ids else "length"
-
-
-def _logprobs(pending: PendingJob, tokens: int) -> list[TokenLogprob] | None:
-    """Returns log-probabilities of the last tokens of a row, if its job asked for them."""
-    if pending.job.sampling.logprobs is None:
-        return None
-    entries = getattr(pending.request, "logprobs", [[]])[0][-tokens:]
-    return [TokenLogprob(entry.token, entry.logprob, tuple(entry.top)) for entry in entries]
+    return "stop" if job.output and job.output[-1] in job.stop_token_ids else "length"
 
 
 def _blameless(error: BaseException) -> Exception:

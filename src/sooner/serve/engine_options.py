@@ -1,8 +1,8 @@
-"""A job as the arguments of `Engine.add_request`: sampling, stops, drafts and grammar."""
+"""`sooner.Engine` as the engine's thread wants it, and a job as arguments of its `add_request`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Protocol
 
@@ -10,6 +10,9 @@ import torch
 from torch import Tensor
 from transformers import LogitsProcessor, LogitsProcessorList
 
+from ..engine.memory.media import count_media
+from ..engine.request import Request
+from ..engine.scheduler import Engine
 from ..methods import HSD, Method
 from ..methods.aligned.prior import Experience
 from .following import Following
@@ -19,6 +22,33 @@ COPIED = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "
 """Settings that `generate` calls the same, and that are left to the model's config if unset."""
 PREDICTED_NODES = 16
 """Draft tokens a round, at most, of a prediction in a server whose method looks nothing up."""
+
+
+NO_TOKEN = -1
+"""A stop id that no token has; without any, `generate` takes those of the model's config."""
+
+
+class ModelEngine(Engine):
+    """An engine that takes tensors of CPUs, and what `JobOptions` says of jobs."""
+
+    def add_request(
+        self, inputs: Mapping[str, Any], *, media_keys: Sequence[str] = (), **options: Any
+    ) -> Request:
+        """Queue a request; see `Engine.add_request`.
+
+        Args:
+            media_keys: as there, but of no use where a processor made another number of pictures of
+                what it was given, such as tiles: the engine then takes hashes of the pixels.
+        """
+        keys = media_keys if len(media_keys) == count_media(inputs) else ()
+        device = self.model.get_input_embeddings().weight.device
+        placed = {
+            name: value.to(device) if isinstance(value, Tensor) else value
+            for name, value in inputs.items()
+        }
+        if "eos_token_id" in options and not options["eos_token_id"]:
+            options["eos_token_id"] = NO_TOKEN
+        return super().add_request(placed, media_keys=keys, **options)
 
 
 class GrammarLike(Protocol):
@@ -104,14 +134,8 @@ class JobOptions:
         self.method, self.slots = method, slots
         self._experience = Experience()
 
-    def __call__(
-        self, job: GenerationJob, generated: Callable[[], int] = lambda: 0
-    ) -> dict[str, Any]:
-        """Returns options of one job.
-
-        Args:
-            generated: tells how many tokens it has committed so far.
-        """
+    def __call__(self, job: GenerationJob) -> dict[str, Any]:
+        """Returns options of one job."""
         sampling = job.sampling
         options: dict[str, Any] = {
             "max_new_tokens": job.max_tokens,
@@ -137,7 +161,8 @@ class JobOptions:
         if sampling.allowed_token_ids:
             processors.append(AllowedTokens(sampling.allowed_token_ids))
         if job.grammar is not None:
-            processors.append(GrammarProcessor(job.grammar, generated, job.prompt_tokens))
+            count = job.output.__len__
+            processors.append(GrammarProcessor(job.grammar, count, job.prompt_tokens))
         if processors:
             options["logits_processor"] = processors
         return options

@@ -17,7 +17,6 @@ from collections.abc import Callable
 from .engine_loop import Clock, EngineDiedError, EngineLoop, LoopListener, OptionsOf
 from .jobs import EngineLike, GenerationJob, ServiceLoad, ServiceState
 from .refusal import RefusedError, failed, stopping, too_many
-from .scheduler import SchedulerLimits
 
 logger = logging.getLogger("sooner.serve")
 
@@ -47,9 +46,8 @@ class EngineThread:
 
     Args:
         build: makes the engine, in that thread; called again when a step failed.
-        limits: what it has room for.
         options_of: a job's options of `Engine.add_request`.
-        max_waiting: jobs that may be held beside those that have a row; more are refused.
+        max_jobs: jobs that may be held, with a row or without; more are refused.
         warm_up: run on the new engine before the first job is taken.
         listener: hears of every job, in that thread, for metrics.
         clock: seconds; the one of `GenerationJob.arrived` and `deadline`.
@@ -65,21 +63,20 @@ class EngineThread:
     def __init__(
         self,
         build: Callable[[], EngineLike],
-        limits: SchedulerLimits,
         options_of: OptionsOf,
         *,
-        max_waiting: int = 64,
+        max_jobs: int = 72,
         warm_up: Callable[[EngineLike], None] = lambda engine: None,
         listener: LoopListener | None = None,
         clock: Clock = time.monotonic,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
-        self.limits, self.max_waiting, self.clock = limits, max_waiting, clock
+        self.max_jobs, self.clock = max_jobs, clock
         self.warm_up, self.end_process = warm_up, end_process
         self.state: ServiceState = "warming"
         self.last_tick = clock()
         self.fault: str | None = None
-        self._loop = EngineLoop(build, limits, options_of, clock, listener, self._count_end)
+        self._loop = EngineLoop(build, options_of, clock, listener, self._count_end)
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
         self._submitted = 0  # jobs that have not ended, those in the queue of commands among them
@@ -133,7 +130,7 @@ class EngineThread:
 
     def load(self) -> ServiceLoad:
         """Returns what is held now."""
-        running, engine = self._loop.scheduler.rows, self._loop.engine
+        running, engine = self._loop.rows, self._loop.engine
         waiting = max(self._submitted - running, 0)
         used, pages = (getattr(engine, name, 0) or 0 for name in ("pages_used", "pages"))
         return ServiceLoad(running, waiting, used, pages)
@@ -178,8 +175,8 @@ class EngineThread:
                 503, "the model is being loaded and warmed up; come back in 5 s",
                 headers={"Retry-After": "5"},
             )  # fmt: skip
-        if self._submitted >= (limit := self.limits.max_rows + self.max_waiting):
-            raise too_many(limit, self._seconds_to_room())
+        if self._submitted >= self.max_jobs:
+            raise too_many(self.max_jobs, self._seconds_to_room())
 
     def _seconds_to_room(self) -> float:
         """Mean time between the last ends of jobs."""

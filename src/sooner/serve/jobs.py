@@ -6,10 +6,15 @@ committed, and then, exactly once, how it ended. Nothing here imports torch or a
 
 from __future__ import annotations
 
+import math
+import secrets
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+if TYPE_CHECKING:
+    from ..engine.request import TokenLogprobs
 
 Reason = Literal["stop", "length", "cancelled", "error", "deadline"]
 """Why a job ended: a stop id, `max_tokens`, a hang-up, an error, or its deadline."""
@@ -51,43 +56,19 @@ class JobSampling:
 
 
 @dataclass(frozen=True)
-class DraftStats:
-    """What speculation did for one job, under vLLM's names.
-
-    Attributes:
-        mode: `exact`, `relaxed` or `approximate`.
-        num_spec_steps: decoding rounds of the job, its prefill not counted.
-        num_drafts: rounds among them that had a draft.
-        num_draft_tokens: draft tokens that were verified; all nodes of a tree.
-        acceptance_histogram: accepted draft tokens of a round -> number of rounds.
-    """
-
-    mode: str = "exact"
-    num_spec_steps: int = 0
-    num_drafts: int = 0
-    num_draft_tokens: int = 0
-    acceptance_histogram: Mapping[int, int] = field(default_factory=Counter)
-
-    @property
-    def num_accepted_tokens(self) -> int:
-        return sum(accepted * steps for accepted, steps in self.acceptance_histogram.items())
-
-    @property
-    def draft_acceptance_rate(self) -> float:
-        """Accepted share of the draft tokens; 0 without drafts."""
-        return self.num_accepted_tokens / self.num_draft_tokens if self.num_draft_tokens else 0.0
-
-
-@dataclass(frozen=True)
 class JobUsage:
-    """What a job took; counts of tokens.
+    """What a job took; counts of tokens, and of speculation under vLLM's names.
 
     Attributes:
         prompt_tokens: of its prompt, those of pixels among them.
         completion_tokens: that it was told.
         cached_tokens: of the prompt, not prefilled because their pages were shared.
         accepted_prediction_tokens, rejected_prediction_tokens: of its `prediction`.
-        stats: of its drafts.
+        mode: `exact`, `relaxed` or `approximate`.
+        num_drafts: rounds that had a draft.
+        num_draft_tokens: draft tokens that were verified; all nodes of a tree.
+        acceptance_histogram: accepted draft tokens of a round -> number of rounds, the prefill not
+            counted.
     """
 
     prompt_tokens: int
@@ -95,20 +76,10 @@ class JobUsage:
     cached_tokens: int = 0
     accepted_prediction_tokens: int = 0
     rejected_prediction_tokens: int = 0
-    stats: DraftStats = DraftStats()
-
-
-@dataclass(frozen=True)
-class TokenLogprob:
-    """Log probability of a token by the model itself, before penalties and temperature.
-
-    Attributes:
-        top: `(token id, log probability)` of the likeliest tokens, best first.
-    """
-
-    token: int
-    logprob: float
-    top: tuple[tuple[int, float], ...] = ()
+    mode: str = "exact"
+    num_drafts: int = 0
+    num_draft_tokens: int = 0
+    acceptance_histogram: Mapping[int, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -123,7 +94,7 @@ class Tokens:
 
     ids: list[int]
     drafted: int = 0
-    logprobs: list[TokenLogprob] | None = None
+    logprobs: Sequence[TokenLogprobs] | None = None
 
 
 @dataclass(frozen=True)
@@ -133,26 +104,6 @@ class Finished:
     reason: Reason
     usage: JobUsage
     error: Exception | None = None
-
-
-@dataclass(frozen=True)
-class JobTimes:
-    """Seconds since a job came, for metrics.
-
-    Attributes:
-        first: until it was told its first token; `None` if it never was.
-        last: until it was told its last tokens.
-        total: until its end.
-    """
-
-    first: float | None
-    last: float
-    total: float
-
-    @property
-    def decode(self) -> float:
-        """From the first token to the last."""
-        return 0.0 if self.first is None else self.last - self.first
 
 
 Event = Tokens | Finished
@@ -165,7 +116,7 @@ def nobody(event: Event) -> None:
 
 @dataclass(eq=False)
 class GenerationJob:
-    """One choice of a request.
+    """One choice of a request, from its arrival to its end.
 
     Attributes:
         id: of the request, and the number of the choice, for the log.
@@ -183,6 +134,21 @@ class GenerationJob:
             `None` leaves it to the method.
         grammar: what masks its tokens, if anything does.
         media_keys: content hashes of its pictures and videos, for caches.
+
+    The engine's loop alone writes the rest:
+
+    Attributes:
+        due: when it has to be answered, or counts as due; who has less of it goes first.
+        output: ids that it has committed.
+        request: the engine's, while that has it.
+        is_prefilling: the engine has it, and it has committed nothing since it got its row.
+        has_begun: it has had a row.
+        is_lost: its client can't be told anything.
+        failure: what its own tokens ran into.
+        first_at, reported_at, ended_at: when it was told its first token, its last ones, its end.
+        preemptions: how often it lost its row.
+        draft_rounds, draft_tokens: as `JobUsage.num_drafts` and `num_draft_tokens`, so far.
+        accepted: as `JobUsage.acceptance_histogram`.
     """
 
     id: str
@@ -199,6 +165,67 @@ class GenerationJob:
     num_draft_tokens: int | None = None
     grammar: Any | None = field(default=None, repr=False)
     media_keys: tuple[str, ...] = ()
+    due: float = field(default=math.inf, repr=False)
+    output: list[int] = field(default_factory=list, repr=False)
+    request: Any = field(default=None, repr=False)
+    is_prefilling: bool = field(default=False, repr=False)
+    has_begun: bool = field(default=False, repr=False)
+    is_lost: bool = field(default=False, repr=False)
+    failure: Exception | None = field(default=None, repr=False)
+    first_at: float | None = field(default=None, repr=False)
+    reported_at: float = field(default=0.0, repr=False)
+    ended_at: float = field(default=0.0, repr=False)
+    preemptions: int = field(default=0, repr=False)
+    draft_rounds: int = field(default=0, repr=False)
+    draft_tokens: int = field(default=0, repr=False)
+    accepted: Counter[int] = field(default_factory=Counter, repr=False)
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it has no row: the engine does not have it, or took its row for another."""
+        return self.request is None or getattr(self.request, "is_waiting", False)
+
+    @property
+    def order(self) -> tuple[float, float]:
+        """Jobs with less of it go first."""
+        return self.due, self.arrived
+
+    def usage(self, request: Any = None) -> JobUsage:
+        """Returns what it took.
+
+        Args:
+            request: the engine's, if it had one.
+        """
+        accepted = dict(sorted(self.accepted.items()))
+        expected = len(self.prediction or ())
+        right = min(sum(size * rounds for size, rounds in accepted.items()), expected)
+        return JobUsage(
+            self.prompt_tokens,
+            len(self.output),
+            getattr(request, "cached_tokens", 0),
+            right,
+            expected - right,
+            getattr(request, "mode", "exact"),
+            self.draft_rounds,
+            self.draft_tokens,
+            accepted,
+        )
+
+
+def seed_of(job: GenerationJob) -> int:
+    """Returns what keys a job's draws, 63 bits: its seed and the number of the choice.
+
+    The first choice has the seed itself, so it says what `sooner.generate` says under it.
+    """
+    seed = job.sampling.seed
+    if seed is None:
+        return secrets.randbits(63)
+    mixed = (seed + job.choice * 0x9E3779B97F4A7C15) % (1 << 64)
+    if job.choice:
+        for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+            mixed = ((mixed ^ (mixed >> shift)) * factor) % (1 << 64)  # SplitMix64's finaliser
+        mixed ^= mixed >> 31
+    return mixed % (1 << 63)
 
 
 @dataclass(frozen=True)
@@ -225,7 +252,7 @@ class RequestLike(Protocol):
         error: why it could not be begun.
 
     It may have more, which is told if it is there: `finish_reason` (`stop` or `length`),
-    `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `DraftStats`, of the
+    `cached_tokens` of the prompt, `num_drafts` and `num_draft_tokens` as in `JobUsage`, of the
     round that `on_tokens` tells of among them, `mode`, and `logprobs` of each row, added to before
     `on_tokens` is called; `is_waiting` for its first row or for another, and `num_preemptions`, how
     often it lost one.
@@ -239,9 +266,10 @@ class EngineLike(Protocol):
     """What `sooner.Engine` is to the engine's thread; tests have a stub.
 
     It may have more: `pages` and `pages_used` of its memory, `longest` (tokens that a request can
-    have), `alone` (why it decodes one request at a time).
+    have).
 
     Attributes:
+        max_rows: requests that decode together.
         queued: requests that wait, of which it has not been told.
     """
 

@@ -5,23 +5,11 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
-from ..jobs import Event, Finished, GenerationJob, JobUsage, Service, Tokens, nobody
+from ..jobs import Event, Finished, Service, Tokens, nobody
 from .choice import Choice, Update
 from .errors import draining, engine_failed, past_deadline
-from .usage import ChoiceUsage
-
-
-@dataclass(eq=False)
-class PendingChoice:
-    """A choice, the job that makes it, and how that ended."""
-
-    choice: Choice
-    job: GenerationJob
-    end: Finished | None = None
-    is_cancelled: bool = False
 
 
 class EventMail:
@@ -80,7 +68,7 @@ class Answering:
 
     Args:
         service: that decodes.
-        choices: choices and jobs; the jobs' `events` are set here.
+        choices: whose jobs are submitted; the jobs' `events` are set here.
         clock: the service's seconds.
         mail: of the event loop that this runs in, shared by all that run there; a choice's first
             tokens and its end are urgent, and all of one that a stop string may end.
@@ -93,22 +81,20 @@ class Answering:
     def __init__(
         self,
         service: Service,
-        choices: Sequence[PendingChoice],
+        choices: Sequence[Choice],
         clock: Callable[[], float],
         mail: EventMail,
     ) -> None:
         self.service, self.choices, self.clock, self.mail = service, list(choices), clock, mail
         self.notes: tuple[str, ...] = ()
-        self._events: deque[tuple[PendingChoice, Event]] = deque()
+        self._events: deque[tuple[Choice, Event]] = deque()
         self._news = asyncio.Event()
-        self._submitted: list[PendingChoice] = []
-        self._begun: set[PendingChoice] = (
-            set()
-        )  # that have told something; the engine's thread's own
+        self._submitted: list[Choice] = []
+        self._begun: set[Choice] = set()  # that have told something; the engine's thread's own
 
     @property
     def is_done(self) -> bool:
-        return all(choice.end is not None for choice in self.choices)
+        return all(choice.finished is not None for choice in self.choices)
 
     def start(self) -> None:
         """Submit every job, or none.
@@ -167,7 +153,7 @@ class Answering:
                     update = self._apply(choice, event)
                     while self._goes_on(choice):
                         update.extend(self._apply(*self._events.popleft()))
-                    yield choice.choice, update
+                    yield choice, update
                     continue
                 self._news.clear()
                 if quiet is not None:
@@ -180,50 +166,41 @@ class Answering:
                 quiet.close()
             self.cancel()
 
-    def usages(self) -> list[ChoiceUsage]:
-        """Returns the usage of all choices, once they are done."""
-        return [
-            choice.choice.usage(
-                JobUsage(choice.job.prompt_tokens) if choice.end is None else choice.end.usage
-            )
-            for choice in self.choices
-        ]
-
-    def _tell(self, loop: asyncio.AbstractEventLoop, choice: PendingChoice, event: Event) -> None:
+    def _tell(self, loop: asyncio.AbstractEventLoop, choice: Choice, event: Event) -> None:
         """In the engine's thread; raises `RuntimeError` if the loop is closed, as a sink may."""
         is_end = isinstance(event, Finished)
-        is_urgent = is_end or choice.choice.has_stops or choice not in self._begun
+        is_urgent = is_end or choice.has_stops or choice not in self._begun
         self._begun.add(choice)
         self.mail.put(loop, partial(self._take, choice, event), is_urgent)
 
-    def _take(self, choice: PendingChoice, event: Event) -> None:
+    def _take(self, choice: Choice, event: Event) -> None:
         self._events.append((choice, event))
         self._news.set()
 
-    def _goes_on(self, choice: PendingChoice) -> bool:
+    def _goes_on(self, choice: Choice) -> bool:
         """Returns whether the next event is more tokens of a choice that is not over."""
-        if not self._events or choice.choice.is_over:
+        if not self._events or choice.is_over:
             return False
         following, event = self._events[0]
         return following is choice and isinstance(event, Tokens)
 
-    def _apply(self, choice: PendingChoice, event: Event) -> Update:
+    def _apply(self, choice: Choice, event: Event) -> Update:
         if isinstance(event, Tokens):
-            update = choice.choice.add(event)
-            if choice.choice.is_over:  # a stop string, which only we know of
+            update = choice.add(event)
+            if choice.is_over:  # a stop string, which only we know of
                 self._cancel(choice)
             return update
-        choice.end = event
+        choice.finished = event
         self._raise_if_failed(choice, event)
-        return choice.choice.end(event)
+        return choice.end(event)
 
-    def _cancel(self, choice: PendingChoice) -> None:
-        if choice.end is None and not choice.is_cancelled:
+    def _cancel(self, choice: Choice) -> None:
+        if choice.finished is None and not choice.is_cancelled:
             choice.is_cancelled = True
             self.service.cancel(choice.job)
 
-    def _raise_if_failed(self, choice: PendingChoice, event: Finished) -> None:
-        if choice.choice.is_over or event.reason in ("stop", "length"):
+    def _raise_if_failed(self, choice: Choice, event: Finished) -> None:
+        if choice.is_over or event.reason in ("stop", "length"):
             return
         if event.reason == "deadline":
             raise past_deadline(self.clock() - choice.job.arrived)

@@ -1,14 +1,17 @@
-"""One choice of an answer: a job's tokens become pieces of text, up to a stop string."""
+"""One choice of an answer: its job, whose tokens become pieces of text, up to a stop string."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ..jobs import Finished, JobUsage, TokenLogprob, Tokens
+from ..jobs import Finished, GenerationJob, JobUsage, Tokens
 from .answers import FinishReason
 from .text import Detokenizer, StopStrings
 from .tools import AnswerParser, AnswerPiece
-from .usage import ChoiceUsage
+
+if TYPE_CHECKING:
+    from ...engine.request import TokenLogprobs
 
 
 @dataclass(frozen=True)
@@ -25,21 +28,21 @@ class OutputToken:
     id: int
     is_drafted: bool
     offset: int
-    logprob: TokenLogprob | None
+    logprob: TokenLogprobs | None
     is_end: bool
     leads: bool = False
 
 
 @dataclass(frozen=True)
 class Update:
-    """What one event, or several behind one another, added to a choice."""
+    """What events, one or several behind one another, added to a choice."""
 
     pieces: list[AnswerPiece] = field(default_factory=list)
     tokens: list[OutputToken] = field(default_factory=list)
 
-    @property
-    def is_empty(self) -> bool:
-        return not self.pieces and not self.tokens
+    def text(self, *kinds: str) -> str:
+        """Returns the text of all pieces, or of those of some kinds."""
+        return "".join(piece.text for piece in self.pieces if not kinds or piece.kind in kinds)
 
     def extend(self, other: Update) -> None:
         """Add what came behind it."""
@@ -55,33 +58,40 @@ class Choice:
 
     Args:
         index: its number in the answer.
+        job: that makes it.
         text: makes text of its tokens.
         parser: reads it.
         stops: strings that end it.
-        stop_token_ids: tokens that end it; they have no text.
         min_tokens: up to which no stop string ends it.
         includes_stop: what ends it, a string or a token, is part of its text.
 
     Attributes:
         is_over: nothing more will be told, though its job may still run.
         finish_reason: once it is over.
+        finished: how its job ended, once it has.
+        is_cancelled: the end of its job was asked for.
+        num_tokens: tokens that count: up to the one that completed a stop string, an end token
+            included.
+        num_drafted: those of them that were drafted.
     """
 
     def __init__(
         self,
         index: int,
+        job: GenerationJob,
         text: Detokenizer,
         parser: AnswerParser,
         stops: list[str],
-        stop_token_ids: frozenset[int],
         min_tokens: int = 0,
         includes_stop: bool = False,
     ) -> None:
-        self.index, self.stop_token_ids = index, stop_token_ids
+        self.index, self.job = index, job
+        self.finished: Finished | None = None
+        self.is_cancelled = False
         self._min_tokens, self._includes_stop = min_tokens, includes_stop
         self.finish_reason: FinishReason | None = None
         self._text, self._stops, self._parser = text, StopStrings(stops, includes_stop), parser
-        self._letters = self._tokens = self._drafts = 0
+        self._letters = self.num_tokens = self.num_drafted = 0
         self._has_calls = False
 
     @property
@@ -101,12 +111,12 @@ class Choice:
                 break
             is_drafted = place < event.drafted
             logprob = None if event.logprobs is None else event.logprobs[place]
-            is_end = token in self.stop_token_ids
-            leads = not self._tokens
+            is_end = token in self.job.stop_token_ids
+            leads = not self.num_tokens
             entry = OutputToken(token, is_drafted, self._letters, logprob, is_end, leads)
             update.tokens.append(entry)
-            self._tokens += 1
-            self._drafts += is_drafted
+            self.num_tokens += 1
+            self.num_drafted += is_drafted
             if not is_end or self._includes_stop:
                 self._emit(update, self._text.add(token))
         return update
@@ -122,15 +132,15 @@ class Choice:
             self._close(update, "length" if event.reason == "length" else "stop")
         return update
 
-    def usage(self, job: JobUsage) -> ChoiceUsage:
-        """Args:
-        job: as the engine counted.
-        """
-        return ChoiceUsage(self._tokens, self._drafts, job)
+    @property
+    def usage(self) -> JobUsage:
+        """What its job took, as the engine counted."""
+        finished = self.finished
+        return JobUsage(self.job.prompt_tokens) if finished is None else finished.usage
 
     def _emit(self, update: Update, text: str) -> None:
         self._letters += len(text)
-        self._parse(update, self._stops.add(text, self._tokens > self._min_tokens))
+        self._parse(update, self._stops.add(text, self.num_tokens > self._min_tokens))
         if self._stops.stop is not None:
             self._close(update, "stop")
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from dataclasses import replace
+from typing import Any
 from uuid import uuid4
 
 from .answers import (
@@ -28,42 +28,8 @@ from .protocol import ChatRequest, CompletionRequest, GenerationRequest
 from .tools import AnswerPiece
 
 
-@dataclass
-class Collected:
-    """All updates of one choice."""
-
-    pieces: list[AnswerPiece] = field(default_factory=list)
-    tokens: list[OutputToken] = field(default_factory=list)
-
-    def add(self, update: Update) -> None:
-        self.pieces += update.pieces
-        self.tokens += update.tokens
-
-    def text(self, kind: str) -> str:
-        return "".join(piece.text for piece in self.pieces if piece.kind == kind)
-
-
-class AnswerForm(Protocol):
-    """How one endpoint tells updates."""
-
-    def opening(self, choices: Sequence[Choice]) -> list[Answered]: ...
-
-    def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None: ...
-
-    def bare_text(self, update: Update) -> str | None: ...
-
-    def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered: ...
-
-    def whole(
-        self,
-        choices: Sequence[tuple[Choice, Collected]],
-        usage: TokenUsage,
-        metrics: AnswerMetrics,
-    ) -> Answered: ...
-
-
-class _Form:
-    """What both have.
+class AnswerForm:
+    """How one endpoint tells updates: whole (`whole`), or as chunks of a stream.
 
     Args:
         request: as it was read.
@@ -100,10 +66,31 @@ class _Form:
         pieces = update.pieces
         if not pieces or self.wants_tokens or any(item.kind != "content" for item in pieces):
             return None
-        return "".join(piece.text for piece in pieces)
+        return update.text()
+
+    def opening(self, choices: Sequence[Choice]) -> list[Answered]:
+        """Returns the chunks before any token."""
+        raise NotImplementedError
+
+    def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None:
+        """Returns an update's chunk, unless it has nothing for the client."""
+        raise NotImplementedError
+
+    def closing(self, usage: TokenUsage, metrics: AnswerMetrics) -> Answered:
+        """Returns the chunk with the usage, behind all others."""
+        raise NotImplementedError
+
+    def whole(
+        self,
+        choices: Sequence[tuple[Choice, Update]],
+        usage: TokenUsage,
+        metrics: AnswerMetrics,
+    ) -> Answered:
+        """Returns the answer to a request that wants no stream."""
+        raise NotImplementedError
 
 
-class ChatForm(_Form):
+class ChatForm(AnswerForm):
     """`POST /v1/chat/completions`. Calls get their ids here, the same in all their pieces."""
 
     request: ChatRequest
@@ -121,7 +108,7 @@ class ChatForm(_Form):
     def is_silent(self, update: Update) -> bool:
         return super().is_silent(replace(update, pieces=self._visible(update)))
 
-    def _visible(self, update: Update | Collected) -> list[AnswerPiece]:
+    def _visible(self, update: Update) -> list[AnswerPiece]:
         """Returns pieces that the client wants: no reasoning, or no second call, where it
         says so.
         """
@@ -139,7 +126,7 @@ class ChatForm(_Form):
 
     def whole(
         self,
-        choices: Sequence[tuple[Choice, Collected]],
+        choices: Sequence[tuple[Choice, Update]],
         usage: TokenUsage,
         metrics: AnswerMetrics,
     ) -> Answered:
@@ -192,7 +179,7 @@ class ChatForm(_Form):
             index=piece.call, id=f"call_{uuid4().hex[:24]}", type="function", function=function
         )
 
-    def _message(self, all_of: Collected) -> AnswerMessage:
+    def _message(self, all_of: Update) -> AnswerMessage:
         names: dict[int, str] = {}
         arguments: dict[int, str] = defaultdict(str)
         pieces = self._visible(all_of)
@@ -220,7 +207,7 @@ class ChatForm(_Form):
         return AnswerMessage(role="assistant", **fields)
 
 
-class TextForm(_Form):
+class TextForm(AnswerForm):
     """`POST /v1/completions`."""
 
     request: CompletionRequest
@@ -237,7 +224,7 @@ class TextForm(_Form):
     def chunk(self, choice: Choice, update: Update, is_last: bool) -> Answered | None:
         if self.is_silent(update) and not is_last:
             return None
-        text = "".join(piece.text for piece in update.pieces)
+        text = update.text()
         reason = choice.finish_reason if is_last else None
         answer = self._choice(choice, text, update.tokens, reason)
         if not update.tokens:
@@ -250,7 +237,7 @@ class TextForm(_Form):
 
     def whole(
         self,
-        choices: Sequence[tuple[Choice, Collected]],
+        choices: Sequence[tuple[Choice, Update]],
         usage: TokenUsage,
         metrics: AnswerMetrics,
     ) -> Answered:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..jobs import GenerationJob, JobSampling
-from .answering import PendingChoice
 from .choice import Choice
 from .errors import BadRequestError, too_long
 from .protocol import ChatRequest, GenerationRequest
@@ -75,7 +74,7 @@ class Planner:
         timing: RequestTimes,
         prediction: list[int] | None = None,
         matcher: Callable[[], Any] = lambda: None,
-    ) -> list[PendingChoice]:
+    ) -> list[Choice]:
         """Returns the choices of each prompt after the other, and their jobs.
 
         Args:
@@ -87,7 +86,7 @@ class Planner:
         """
         sampling = self._sampling(request)
         limits = [self._limit(request, prompt.prompt_tokens) for prompt in prompts]
-        choices: list[PendingChoice] = []
+        choices: list[Choice] = []
         for prompt, limit in zip(prompts, limits, strict=True):
             ids = _ids_of(prompt)
             for number in range(request.choices):
@@ -107,7 +106,7 @@ class Planner:
                     grammar=matcher(),
                     media_keys=prompt.media_keys,
                 )
-                choices.append(PendingChoice(self._choice(index, request, job, ids), job))
+                choices.append(self._choice(index, request, job, ids))
         return choices
 
     def _choice(
@@ -119,7 +118,7 @@ class Planner:
         is_whole = parser.keeps_special or request.skip_special_tokens is False
         text = Detokenizer(self.served.tokenizer, frozenset() if is_whole else self._special)
         return Choice(
-            index, text, parser, request.stops, job.stop_token_ids,
+            index, job, text, parser, request.stops,
             min_tokens=request.min_tokens or 0,
             includes_stop=bool(request.include_stop_str_in_output),
         )  # fmt: skip

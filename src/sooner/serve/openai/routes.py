@@ -20,6 +20,7 @@ from ..request_ids import name_of
 from ..settings import ChatSettings
 from .answering import Answering, EventMail
 from .answers import AnswerMetrics, HealthAnswer, ModelCard, ModelList, TokenUsage
+from .choice import Update
 from .errors import (
     BadRequestError,
     down,
@@ -30,7 +31,7 @@ from .errors import (
     unknown_model,
     warming,
 )
-from .forms import AnswerForm, ChatForm, Collected, TextForm
+from .forms import AnswerForm, ChatForm, TextForm
 from .grammar import Grammars, NoGrammars
 from .logprobs import TokenIdTexts, TokenTexts
 from .planning import Planner, RequestTimes
@@ -246,23 +247,23 @@ class OpenAIHandler:
     async def _whole(
         self, answering: Answering, writer: AnswerForm, generation: GenerationRequest
     ) -> Response:
-        answers = [(item.choice, Collected()) for item in answering.choices]
+        answers = [(choice, Update()) for choice in answering.choices]
         async for step in answering.updates():
             if step is not None:
                 choice, update = step
-                answers[choice.index][1].add(update)
+                answers[choice.index][1].extend(update)
         answer = writer.whole(answers, *self._totals(answering, generation))
         return Response(answer.model_dump_json(exclude_unset=True), media_type="application/json")
 
     def _totals(
         self, answering: Answering, generation: GenerationRequest
     ) -> tuple[TokenUsage, AnswerMetrics]:
-        usages = answering.usages()
-        prompts = [item.job.prompt_tokens for item in answering.choices[:: generation.choices]]
-        metrics = speculative_decoding([item.job.stats for item in usages])
+        choices = answering.choices
+        prompts = [choice.job.prompt_tokens for choice in choices[:: generation.choices]]
+        metrics = speculative_decoding([choice.usage for choice in choices])
         if answering.notes:
             metrics.notes = list(answering.notes)
-        return token_usage(usages, prompts), metrics
+        return token_usage(choices, prompts), metrics
 
     async def _chat_prompts(self, generation: ChatRequest) -> list[Prepared]:
         return [await self.served.prepare(generation)]

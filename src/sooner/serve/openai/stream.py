@@ -51,7 +51,7 @@ async def frames(
     ended: set[int] = set()
     texts = TextFrames(form)
     try:
-        for chunk in form.opening([entry.choice for entry in answering.choices]):
+        for chunk in form.opening(answering.choices):
             yield _data(chunk)
         async for event in answering.updates(ping):
             if event is None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from ..jobs import DraftStats, JobUsage
+from ..jobs import JobUsage
 from .answers import (
     AnswerMetrics,
     CompletionDetails,
@@ -14,42 +13,27 @@ from .answers import (
     SpeculativeDecoding,
     TokenUsage,
 )
+from .choice import Choice
 
 MODES = ("exact", "relaxed", "approximate", "draft")
 """The last of those of several choices is the answer's."""
 
 
-@dataclass(frozen=True)
-class ChoiceUsage:
-    """What one choice took.
-
-    Attributes:
-        sent_tokens: tokens that count: up to the one that completed a stop string, an end token
-            included.
-        sent_drafts: those of them that were drafted.
-        job: as the engine counted.
-    """
-
-    sent_tokens: int
-    sent_drafts: int
-    job: JobUsage
-
-
-def token_usage(choices: Sequence[ChoiceUsage], prompts: Sequence[int]) -> TokenUsage:
+def token_usage(choices: Sequence[Choice], prompts: Sequence[int]) -> TokenUsage:
     """Args:
     prompts: tokens of each prompt, however many choices it has.
     """
     accepted = [
-        min(choice.job.accepted_prediction_tokens, choice.sent_drafts) for choice in choices
+        min(choice.usage.accepted_prediction_tokens, choice.num_drafted) for choice in choices
     ]
     expected = sum(
-        choice.job.accepted_prediction_tokens + choice.job.rejected_prediction_tokens
+        choice.usage.accepted_prediction_tokens + choice.usage.rejected_prediction_tokens
         for choice in choices
     )
-    tokens = sum(choice.sent_tokens for choice in choices)
+    tokens = sum(choice.num_tokens for choice in choices)
     each = max(len(choices) // max(len(prompts), 1), 1)
     # Later choices of a prompt share the pages of the first, whatever came before the request.
-    cached = sum(choice.job.cached_tokens for choice in choices[::each])
+    cached = sum(choice.usage.cached_tokens for choice in choices[::each])
     return TokenUsage(
         prompt_tokens=sum(prompts),
         completion_tokens=tokens,
@@ -62,7 +46,7 @@ def token_usage(choices: Sequence[ChoiceUsage], prompts: Sequence[int]) -> Token
     )
 
 
-def speculative_decoding(stats: Sequence[DraftStats]) -> AnswerMetrics:
+def speculative_decoding(stats: Sequence[JobUsage]) -> AnswerMetrics:
     """Returns counts of all choices together; means are of the sums."""
     histogram: Counter[int] = Counter()
     for entry in stats:
