@@ -63,6 +63,7 @@ class ScriptedService:
         self.state: ServiceState = "ready"
         self.go = threading.Event()
         self.go.set()
+        self.fault: str | None = None
         self.failure: Exception | None = None
         self.failed_reason: Reason = "error"
         self.refusal: Exception | None = None

@@ -125,7 +125,7 @@ async def running(policy: Any, **settings: Any) -> AsyncIterator[httpx.AsyncClie
         if isinstance(policy, SlowPolicy):
             policy.forget()
         transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://robot") as client:
+        async with httpx.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
             client.handler = app.state.handler  # type: ignore[attr-defined]
             client.app = app  # type: ignore[attr-defined]
             yield client

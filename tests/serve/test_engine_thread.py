@@ -67,7 +67,7 @@ def test_it_takes_nothing_before_it_is_warm() -> None:
 
     service = EngineThread(StubEngine, job_options, warm_up=warm_up)
     service.start()
-    with pytest.raises(RefusedError, match="warmed up") as refused:
+    with pytest.raises(RefusedError, match="warming up") as refused:
         service.submit(Listener().job)
     assert refused.value.status == 503
     warm.set()

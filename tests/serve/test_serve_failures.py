@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import signal
 import threading
 import time
 from typing import Any
@@ -12,8 +13,9 @@ import httpx
 import pytest
 
 from serve.robots import WAIT, SlowPolicy, body_of, post, request, running, until
-from sooner.serve import ServeSettings, batching
+from sooner.serve import ServeSettings, engine_thread
 from sooner.serve.run import bind, build_server, url
+from sooner.serve.server import stopping_is_no_failure
 
 SOON = 30
 """Seconds within which what must not hang has to end."""
@@ -22,7 +24,7 @@ SOON = 30
 @pytest.fixture(autouse=True)
 def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """The loop tries itself again without a pause."""
-    monkeypatch.setattr(batching, "FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(engine_thread, "FIRST_PAUSE", 0.01)
 
 
 async def ask(client: Any, instruction: str = "1", **headers: str) -> httpx.Response:
@@ -36,69 +38,31 @@ async def health(client: Any) -> tuple[int, dict[str, Any]]:
     return answer.status_code, answer.json()
 
 
-class Faulty:
-    """Makes a method of the batcher raise as long as `is_on`."""
-
-    def __init__(self, batcher: Any, name: str) -> None:
-        self.is_on, self.real = True, getattr(batcher, name)
-        setattr(batcher, name, self)
-
-    def __call__(self, *arguments: Any) -> Any:
-        if self.is_on:
-            raise ZeroDivisionError("a fault of the loop")
-        return self.real(*arguments)
-
-
-@pytest.mark.parametrize("where", ["_take", "_fitting", "_compute"])
-def test_a_fault_of_the_loop_fails_its_requests_and_flips_health(where: str) -> None:
-    async def scenario() -> None:
-        async with running(SlowPolicy()) as client:
-            fault = Faulty(client.handler.batcher, where)
-            answers = await asyncio.gather(*(ask(client, str(number)) for number in range(3)))
-            for answer in answers:
-                assert answer.status_code == 503
-                assert "the server failed (ZeroDivisionError)" in answer.json()["detail"]
-                assert answer.headers["retry-after"]
-            status, report = await health(client)
-            assert (status, report["status"]) == (503, "failed")
-            assert report["fault"] == "ZeroDivisionError"
-            assert (await ask(client)).status_code == 503
-            fault.is_on = False
-            await until(lambda: client.handler.batcher.state == "ready", SOON)
-            assert (await health(client))[0] == 200
-            assert (await ask(client, "4")).json() == [4.0] * 7
-
-    asyncio.run(scenario())
-
-
 def test_a_policy_that_is_broken_for_good_is_distinguished_from_a_bad_request() -> None:
     slow = SlowPolicy()
     real = slow.act
 
-    acted: list[Any] = []
-
     def dead(*arguments: Any, **options: Any) -> Any:
-        raise RuntimeError("device-side assert triggered")
-
-    def watched(*arguments: Any, **options: Any) -> Any:
-        made = real(*arguments, **options)
-        acted.append(made)
-        return made
+        raise RuntimeError("out of sorts")
 
     async def scenario() -> None:
         async with running(slow) as client:
-            slow.act = watched  # type: ignore[method-assign]
+            thread = client.handler.thread
             assert (await ask(client, "break")).status_code == 500  # it alone
-            await until(lambda: bool(acted), SOON)  # the server has tried itself
+            assert (await ask(client, "1")).json() == [1.0] * 7
             assert (await health(client))[0] == 200
             slow.act = dead  # type: ignore[method-assign]
             assert (await ask(client)).status_code == 500
-            await until(lambda: client.handler.batcher.state == "failed", SOON)
+            await until(lambda: thread.state == "failed", SOON)
             status, report = await health(client)
-            assert (status, report["fault"]) == (503, "RuntimeError")
-            assert (await ask(client)).status_code == 503
+            assert (status, report["status"], report["fault"]) == (503, "failed", "RuntimeError")
+            refused = await ask(client)
+            assert refused.status_code == 503
+            assert "the server failed (RuntimeError)" in refused.json()["detail"]
+            assert refused.headers["retry-after"]
             slow.act = real  # type: ignore[method-assign]
-            await until(lambda: client.handler.batcher.state == "ready", SOON)
+            await until(lambda: thread.state == "ready", SOON)
+            assert (await health(client))[0] == 200
             assert (await ask(client, "2")).json() == [2.0] * 7
 
     asyncio.run(scenario())
@@ -116,8 +80,7 @@ def test_not_even_an_exit_of_the_policy_ends_the_server(error: BaseException) ->
     async def scenario() -> None:
         async with running(slow) as client:
             slow.act = leave  # type: ignore[method-assign]
-            assert (await ask(client)).status_code == 503
-            await until(lambda: client.handler.batcher.state == "ready", SOON)
+            assert (await ask(client)).status_code == 500
             assert (await ask(client, "2")).json() == [2.0] * 7
 
     asyncio.run(scenario())
@@ -151,6 +114,16 @@ def test_readiness_flips_before_the_drain() -> None:
         thread.join(WAIT)
     assert answers == [(200, [5.0] * 7)]
     assert not thread.is_alive()
+
+
+def test_a_signal_before_uvicorn_listens_for_it_ends_the_server() -> None:
+    settings = ServeSettings(port=0)
+    with bind(settings) as listening:
+        server = build_server(SlowPolicy(), settings)
+        with stopping_is_no_failure(server):
+            signal.raise_signal(signal.SIGTERM)
+            server.run(sockets=[listening])  # or it would run for ever
+    assert server.is_terminated
 
 
 @pytest.mark.slow

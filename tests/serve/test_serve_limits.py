@@ -246,24 +246,3 @@ def test_a_connection_without_a_request_is_closed() -> None:
             stop.set()
         with httpx.Client(base_url=address) as client:
             assert client.post("/act", content=body_of(request())).status_code == 200
-
-
-@pytest.mark.parametrize("path", ["/docs", "/openapi.json", "/metrics"])
-def test_the_description_needs_the_token_too(path: str) -> None:
-    async def scenario() -> None:
-        async with running(SlowPolicy(), token="secret") as client:
-            assert (await client.get(path)).status_code == 401
-            known = await client.get(path, headers={"Authorization": "Bearer secret"})
-            assert known.status_code == 200
-            assert (await client.get("/redoc")).status_code == 404
-
-    asyncio.run(scenario())
-    assert act_without_token(path) == 200
-
-
-def act_without_token(path: str) -> int:
-    async def scenario() -> int:
-        async with running(SlowPolicy()) as client:
-            return (await client.get(path)).status_code
-
-    return asyncio.run(scenario())

@@ -11,10 +11,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from serve.robots import WAIT, SlowPolicy, body_of, post, raw, request, served
+from serve.robots import WAIT, body_of, post, raw, request, served
 from sooner.errors import SoonerError
 from sooner.serve import ServeSettings
-from sooner.serve.run import bind, build_server, url
+from sooner.serve.run import bind
 from sooner.tasks.act import Observation, RemotePolicy
 from tiny_policy import INSTRUCTIONS, image, policy
 
@@ -53,26 +53,6 @@ def test_eight_clients_at_once_lose_nothing_among_bad_and_broken_ones() -> None:
     for got, exact in zip(answers, expected, strict=True):
         for values in got:
             np.testing.assert_array_equal(values, exact)
-
-
-def test_a_server_that_is_stopped_answers_what_is_under_way() -> None:
-    slow = SlowPolicy()
-    settings = ServeSettings(port=0)
-    ready = threading.Event()
-    with bind(settings) as listening, ThreadPoolExecutor(1) as pool:
-        server = build_server(slow, settings, ready.set)
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
-        thread.start()
-        assert ready.wait(WAIT)
-        slow.began.clear()
-        slow.go.clear()
-        future = pool.submit(post, url(listening), body_of(request(instruction="5")))
-        assert slow.began.wait(WAIT)
-        server.should_exit = True
-        slow.go.set()
-        assert future.result(WAIT) == (200, [5.0] * 7)
-        thread.join(WAIT)
-        assert not thread.is_alive()
 
 
 def test_an_address_in_use_is_named() -> None:

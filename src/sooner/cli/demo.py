@@ -100,9 +100,10 @@ def _serve(
             tasks = tasks_of(_named(models, debug))
     page = build_page(tasks, Jobs(), records)
     app = create_app(settings, partial(mount_page, page=page))
-    with bind(settings) as listening, stopping_is_no_failure():
+    server = build_server(app, settings)
+    with bind(settings) as listening, stopping_is_no_failure(server):
         display.line(f"  the page is at {url(listening)} (Ctrl-C ends)", "bold")
-        build_server(app, settings).run(sockets=[listening])
+        server.run(sockets=[listening])
 
 
 def _named(models: options.Models, debug: bool) -> Any:

@@ -1,7 +1,7 @@
 """A policy behind HTTP: `POST /act` as OpenVLA's clients send it, batched over robots.
 
-`settings` say how, `wire` reads and writes the JSON, `batching` makes ragged batches of what comes
-in, `app` is the application and `run` the process. Importing this imports no web framework.
+`settings` say how, `wire` reads and writes the JSON, `policy_engine` makes ragged batches of what
+comes in, `act` is the application and `run` the process. Importing this imports no web framework.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from .app import create_app
+    from .act import create_app
     from .run import serve
     from .settings import ServeSettings
 
-_HOME = {"ServeSettings": "settings", "create_app": "app", "serve": "run"}
+_HOME = {"ServeSettings": "settings", "create_app": "act", "serve": "run"}
 
 __all__ = ["ServeSettings", "create_app", "serve"]
 

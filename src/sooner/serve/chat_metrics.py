@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from .engine_loop import LoopListener
 from .jobs import Finished, GenerationJob, Reason, ServiceLoad
 
 PREFIX = "sooner:"
@@ -39,7 +40,7 @@ FINISHED: dict[Reason, str] = {
 LABELS = ["model_name"]
 
 
-class ChatMetrics:
+class ChatMetrics(LoopListener):
     """What one server has done, in a registry of its own; a `LoopListener`.
 
     Args:

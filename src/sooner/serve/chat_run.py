@@ -23,7 +23,7 @@ from .kv_memory import kv_memory
 from .model import chat_prompts, limit_to_row, served_model, serving_method
 from .openai.app import create_app
 from .openai.errors import refused
-from .openai.grammar import Grammars, GuidanceGrammars, NoGrammars
+from .openai.grammar import GuidanceGrammars
 from .openai.routes import OpenAIHandler
 from .openai.served import ServedModel
 from .run import bind, url
@@ -92,7 +92,7 @@ class ChatServer:
             self.thread,
             settings,
             self.metrics,
-            grammars_of(served),
+            *grammars_of(served),
             on_close=self._end_work,
         )
         show = None if page is None else partial(page, service=self.thread)
@@ -113,9 +113,9 @@ class ChatServer:
         Raises:
             SoonerError: the engine was lost.
         """
-        self.start()
         try:
-            with stopping_is_no_failure():
+            with stopping_is_no_failure(self.server):  # before anybody is told that it answers
+                self.start()
                 self.server.run(sockets=sockets)
         finally:
             self.close()
@@ -183,16 +183,18 @@ def run_chat(
         server.run([listening])
 
 
-def grammars_of(served: ServedModel) -> Grammars:
-    """Returns what compiles grammars for a model's tokenizer; where none can, they are refused."""
+def grammars_of(served: ServedModel) -> tuple[GuidanceGrammars | None, str]:
+    """Returns what compiles grammars for a model's tokenizer, or else why none can."""
     try:
-        return GuidanceGrammars(served.tokenizer, served.vocab_size, list(served.stop_token_ids))
+        return GuidanceGrammars(
+            served.tokenizer, served.vocab_size, list(served.stop_token_ids)
+        ), ""
     except SoonerError as error:
-        return NoGrammars(str(error))
+        return None, str(error)
     except Exception as error:
         # llguidance meets tokenizers of words, which the miniatures have, with errors of its own.
         logger.info("no grammars: %s", error)
-        return NoGrammars(f"llguidance can't use the tokenizer of '{served.name}'; leave it out")
+        return None, f"llguidance can't use the tokenizer of '{served.name}'; leave it out"
 
 
 def build_engine(model: Any, method: Method, settings: ChatSettings, pages: int) -> Any:

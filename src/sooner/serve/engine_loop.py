@@ -12,7 +12,7 @@ from __future__ import annotations
 import logging
 from bisect import insort
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Any
 
 from ..errors import SoonerError, is_device_fault, is_out_of_memory
 from .jobs import (
@@ -45,10 +45,11 @@ class StepFailedError(Exception):
     """A step raised what would be a request's own fault elsewhere; whose it was is not known."""
 
 
-class LoopListener(Protocol):
+class LoopListener:
     """Hears what happens to jobs, for metrics. Its errors are logged and no job's."""
 
-    def begun(self, job: GenerationJob, waited: float) -> None: ...
+    def begun(self, job: GenerationJob, waited: float) -> None:
+        """A job got its first row."""
 
     def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
         """New tokens, `seconds` after the ones before; the first ones after the job arrived."""
@@ -57,9 +58,11 @@ class LoopListener(Protocol):
         """Rounds verified so many drafts of a job, `tokens` draft tokens in all (all nodes of
         trees), and `accepted` of them; told when the round has committed."""
 
-    def preempted(self, job: GenerationJob) -> None: ...
+    def preempted(self, job: GenerationJob) -> None:
+        """A job lost its row, and waits for another."""
 
-    def ended(self, job: GenerationJob, end: Finished) -> None: ...
+    def ended(self, job: GenerationJob, end: Finished) -> None:
+        """A job ended, in whatever way."""
 
 
 class EngineLoop:
@@ -295,7 +298,8 @@ class EngineLoop:
                 line.remove(job)
         self.on_end()
         job.ended_at = self.clock()
-        end = Finished(reason, job.usage(request), error)
+        result = getattr(request, "result", None)
+        end = Finished(reason, job.usage(request), error, result)
         self._tell(job, end)
         self._record("ended", job, end)
         # Whoever awaited the job may hold it for long, and its sink holds whoever awaited it.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -17,6 +17,9 @@ from ..methods import HSD, Method
 from ..methods.aligned.prior import Experience
 from .following import Following
 from .jobs import GenerationJob, JobSampling
+
+if TYPE_CHECKING:
+    from .openai.grammar import GuidanceMatcher
 
 COPIED = ("top_p", "top_k", "min_p", "repetition_penalty", "presence_penalty", "frequency_penalty")
 """Settings that `generate` calls the same, and that are left to the model's config if unset."""
@@ -51,14 +54,6 @@ class ModelEngine(Engine):
         return super().add_request(placed, media_keys=keys, **options)
 
 
-class GrammarLike(Protocol):
-    """A grammar that follows one answer (`openai/grammar.py`)."""
-
-    def masks(self, tokens: Sequence[int], parents: Sequence[int]) -> Any: ...
-
-    def accept(self, ids: Sequence[int]) -> None: ...
-
-
 class GrammarProcessor(LogitsProcessor):
     """Forbids every token that leaves a grammar, behind any draft of the answer.
 
@@ -71,7 +66,7 @@ class GrammarProcessor(LogitsProcessor):
         width: ids of the prompt.
     """
 
-    def __init__(self, grammar: GrammarLike, generated: Callable[[], int], width: int) -> None:
+    def __init__(self, grammar: GuidanceMatcher, generated: Callable[[], int], width: int) -> None:
         self.grammar, self.generated, self.width = grammar, generated, width
         self._masks: dict[tuple[int, ...], Tensor] = {}  # by what is drafted above, `[vocab]`
         self._place = 0  # tokens said when they were made

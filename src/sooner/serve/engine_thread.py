@@ -14,20 +14,28 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from .engine_loop import Clock, EngineDiedError, EngineLoop, LoopListener, OptionsOf
+from .engine_loop import PATIENCE, Clock, EngineDiedError, EngineLoop, LoopListener, OptionsOf
 from .jobs import EngineLike, GenerationJob, ServiceLoad, ServiceState
-from .refusal import RefusedError, failed, stopping, too_many
+from .refusal import RefusedError, failed, not_ready, stopping, too_many
 
 logger = logging.getLogger("sooner.serve")
 
 IDLE_TICK = 1.0
 """Seconds between two ticks of a thread that has nothing to do."""
+LOOK_SECONDS = 0.02
+"""Seconds between two looks of a thread whose engine has failed."""
 LAST_WORDS = 1.0
 """Seconds for telling clients what happened before the process ends."""
 DEVICE_FAULT = 70
 """Exit status of a process whose accelerator failed (`EX_SOFTWARE`)."""
+FIRST_PAUSE, LONGEST_PAUSE = 0.25, 30.0
+"""Seconds before an engine is tried again after a failure; doubled as long as that fails."""
 REMEMBERED = 16
 """Ends of jobs from which it is estimated when the next one ends."""
+
+
+def _nothing(engine: EngineLike) -> None:
+    """A warm-up of an engine that tries itself."""
 
 
 Aside = Callable[[Callable[[], bool]], None]
@@ -42,7 +50,7 @@ def end_process(status: int) -> None:
 
 
 class EngineThread:
-    """A `Service`: takes jobs from any thread, and runs the engine in one of its own.
+    """Takes jobs from any thread, and runs the engine in one of its own.
 
     Args:
         build: makes the engine, in that thread; called again when a step failed.
@@ -51,6 +59,8 @@ class EngineThread:
         warm_up: run on the new engine before the first job is taken.
         listener: hears of every job, in that thread, for metrics.
         clock: seconds; the one of `GenerationJob.arrived` and `deadline`.
+        patience: seconds after which a job without a deadline counts as due.
+        recovers: an engine that can't be made again after a failure is tried at growing intervals.
         end_process: called with an exit status when the accelerator failed.
 
     Attributes:
@@ -69,14 +79,16 @@ class EngineThread:
         warm_up: Callable[[EngineLike], None] = lambda engine: None,
         listener: LoopListener | None = None,
         clock: Clock = time.monotonic,
+        patience: float = PATIENCE,
+        recovers: bool = False,
         end_process: Callable[[int], None] = end_process,
     ) -> None:
         self.max_jobs, self.clock = max_jobs, clock
-        self.warm_up, self.end_process = warm_up, end_process
+        self.warm_up, self.end_process, self.recovers = warm_up, end_process, recovers
         self.state: ServiceState = "warming"
         self.last_tick = clock()
         self.fault: str | None = None
-        self._loop = EngineLoop(build, options_of, clock, listener, self._count_end)
+        self._loop = EngineLoop(build, options_of, clock, listener, self._count_end, patience)
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
         self._lock = threading.Condition()
         self._submitted = 0  # jobs that have not ended, those in the queue of commands among them
@@ -90,7 +102,7 @@ class EngineThread:
         self._thread.start()
 
     def submit(self, job: GenerationJob) -> None:
-        """Take a job; see `Service.submit`.
+        """Take a job; its events follow.
 
         Raises:
             RefusedError: it is not taken.
@@ -104,12 +116,13 @@ class EngineThread:
                 "fewer tokens",
             )
         with self._lock:
-            self._check_takes()
+            self.check_takes()
             self._submitted += 1
             self._commands.put(lambda: self._loop.add(job))
 
     def cancel(self, job: GenerationJob) -> None:
-        """End a job before its time; see `Service.cancel`."""
+        """End a job before its time: its row is freed within a round, and `Finished("cancelled")`
+        follows, unless it has ended."""
         self._commands.put(lambda: self._loop.cancel(job))
 
     def when_idle(self, work: Aside) -> None:
@@ -165,21 +178,24 @@ class EngineThread:
             self._is_hurried = True
             self._lock.notify_all()
 
-    def _check_takes(self) -> None:
-        if self.state == "failed":
-            raise failed(self.fault or "unknown")
-        if self.state == "draining":
-            raise stopping()
-        if self.state == "warming":
-            raise RefusedError(
-                503, "the model is being loaded and warmed up; come back in 5 s",
-                headers={"Retry-After": "5"},
-            )  # fmt: skip
-        if self._submitted >= self.max_jobs:
-            raise too_many(self.max_jobs, self._seconds_to_room())
+    def check_takes(self) -> None:
+        """Refuse a job if none is taken now.
 
-    def _seconds_to_room(self) -> float:
-        """Mean time between the last ends of jobs."""
+        Raises:
+            RefusedError: says why.
+        """
+        if (refusal := not_ready(self.state, self.fault)) is not None:
+            raise refusal
+        if self._submitted >= self.max_jobs:
+            raise too_many(self.max_jobs, self.seconds_to_room())
+
+    @property
+    def num_jobs(self) -> int:
+        """Jobs that have not ended."""
+        return self._submitted
+
+    def seconds_to_room(self) -> float:
+        """Returns the mean time between the last ends of jobs."""
         ends = list(self._ends)
         return (ends[-1] - ends[0]) / (len(ends) - 1) if len(ends) > 1 else 1.0
 
@@ -192,32 +208,49 @@ class EngineThread:
 
     def _run(self) -> None:
         """The thread."""
-        try:
-            self._loop.open()
-            assert self._loop.engine is not None
-            self.warm_up(self._loop.engine)
-            with self._lock:
-                if self.state == "warming":
-                    self.state = "ready"
-            while not (self._is_closing and self._commands.empty() and self._loop.is_idle):
-                self._obey()
-                self._loop.turn()
-                if self._asides and not self._is_needed():
-                    self._asides.popleft()(self._is_needed)
-                self.last_tick = self.clock()
-        except EngineDiedError as error:
-            self._fail(error.__cause__ or error)
-            logger.critical("the device failed; the process ends")
-            self.end_process(DEVICE_FAULT)
-        except BaseException as error:
-            self._fail(error)
+        warm_up, pause = self.warm_up, FIRST_PAUSE
+        while True:
+            try:
+                self._loop.open()
+                assert self._loop.engine is not None
+                warm_up(self._loop.engine)
+                with self._lock:
+                    if self.state in ("warming", "failed"):
+                        self.state, self.fault = "ready", None
+                pause = FIRST_PAUSE
+                self._turn_until_closed()
+                return
+            except EngineDiedError as error:
+                self._fail(error.__cause__ or error)
+                logger.critical("the device failed; the process ends")
+                self.end_process(DEVICE_FAULT)
+                return
+            except BaseException as error:
+                is_new = self.state == "warming"
+                self._fail(error)
+                if is_new or not self.recovers:
+                    return
+            end = self.clock() + pause
+            while self.clock() < end and not self._is_closing:
+                self._obey(LOOK_SECONDS)
+            if self._is_closing:
+                return
+            warm_up, pause = _nothing, min(2 * pause, LONGEST_PAUSE)
 
-    def _obey(self) -> None:
+    def _turn_until_closed(self) -> None:
+        while not (self._is_closing and self._commands.empty() and self._loop.is_idle):
+            self._obey()
+            self._loop.turn()
+            if self._asides and not self._is_needed():
+                self._asides.popleft()(self._is_needed)
+            self.last_tick = self.clock()
+
+    def _obey(self, seconds: float = IDLE_TICK) -> None:
         """Do what was asked meanwhile; wait for it a moment if there is nothing else to do."""
         wait = self._loop.is_idle
         while True:
             try:
-                command = self._commands.get(wait, IDLE_TICK)
+                command = self._commands.get(wait, seconds)
             except queue.Empty:
                 return
             command()
@@ -226,7 +259,8 @@ class EngineThread:
     def _fail(self, error: BaseException) -> None:
         """There is no engine any more: tell everybody, and take nothing new."""
         with self._lock:
-            self.fault, self.state = type(error).__name__, "failed"
+            self.fault = type(error).__name__
+            self.state = "draining" if self.recovers and self.state == "draining" else "failed"
         logger.critical("the engine's thread ends", exc_info=error)
         reason = failed(self.fault)
         while True:

@@ -99,11 +99,16 @@ class Tokens:
 
 @dataclass(frozen=True)
 class Finished:
-    """The end of a job, told exactly once, when its row is free."""
+    """The end of a job, told exactly once, when its row is free.
+
+    Attributes:
+        result: what an engine gave that says no tokens, as a robot policy.
+    """
 
     reason: Reason
     usage: JobUsage
     error: Exception | None = None
+    result: Any = None
 
 
 Event = Tokens | Finished
@@ -292,30 +297,3 @@ class EngineLike(Protocol):
     def step(self) -> list[Any]: ...
 
     def cancel(self, request: Any) -> None: ...
-
-
-class Service(Protocol):
-    """What the HTTP side sees. Every method may be called in any thread and returns at once."""
-
-    @property
-    def state(self) -> ServiceState: ...
-
-    @property
-    def last_tick(self) -> float:
-        """When the engine's thread last went round, in seconds of `time.monotonic`."""
-
-    def submit(self, job: GenerationJob) -> None:
-        """Take a job; its events follow.
-
-        Raises:
-            RefusedError: 429 if too many wait (with `Retry-After`), 400 if it can never fit, 503
-                while warming up, draining or failed. No event follows.
-        """
-
-    def cancel(self, job: GenerationJob) -> None:
-        """The client left, or has what it wants: free its row within a round.
-
-        `Finished("cancelled")` follows, unless the job has ended already.
-        """
-
-    def load(self) -> ServiceLoad: ...

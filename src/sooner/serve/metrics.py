@@ -7,20 +7,23 @@ from typing import Any
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
+from .engine_loop import LoopListener
+from .jobs import Finished, GenerationJob, ServiceLoad
+
 LATENCY = (0.005, 0.01, 0.02, 0.035, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0)
 WAITS = (0.001, 0.0025, *LATENCY)
 ROWS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 64)
 TOKENS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
 
 
-class Metrics:
-    """Counters of one server, in a registry of its own.
+class Metrics(LoopListener):
+    """Counters of a policy's server, in a registry of its own.
 
     Args:
-        waiting, running: read when the metrics are.
+        load: read when the metrics are.
     """
 
-    def __init__(self, waiting: Callable[[], float], running: Callable[[], float]) -> None:
+    def __init__(self, load: Callable[[], ServiceLoad]) -> None:
         self.registry = CollectorRegistry()
         options: dict[str, Any] = {"registry": self.registry}
         self.requests = Counter("sooner_requests", "Requests by status.", ["status"], **options)
@@ -40,9 +43,14 @@ class Metrics:
             "sooner_tokens_per_forward", "Of a robot's action.", buckets=TOKENS, **options
         )
         depth = Gauge("sooner_queue_depth", "Requests that wait.", **options)
-        depth.set_function(waiting)
+        depth.set_function(lambda: load().waiting)
         busy = Gauge("sooner_running", "Requests that are computed.", **options)
-        busy.set_function(running)
+        busy.set_function(lambda: load().running)
+
+    def ended(self, job: GenerationJob, end: Finished) -> None:
+        """A request left the queue."""
+        began = job.ended_at if end.result is None else end.result.began
+        self.queue.observe(began - job.arrived)
 
     def answered(self, status: int, seconds: float) -> None:
         """A request ended."""

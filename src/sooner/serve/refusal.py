@@ -20,6 +20,7 @@ class RefusedError(Exception):
         status: such as 422.
         text: what is wrong, and the way out.
         field: of the request that is at fault, if one is.
+        code: a word for programs, such as `context_length_exceeded`; of OpenAI's form.
         headers: that go with it.
     """
 
@@ -28,10 +29,11 @@ class RefusedError(Exception):
         status: int,
         text: str,
         field: str | None = None,
+        code: str | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> None:
         super().__init__(text)
-        self.status, self.text = status, _line(text)
+        self.status, self.text, self.code = status, _line(text), code
         self.field = None if field is None else _line(field)
         self.headers = dict(headers or {})
 
@@ -106,21 +108,31 @@ def too_many_connections(limit: int) -> RefusedError:
     )
 
 
+def not_ready(state: str, fault: str | None = None) -> RefusedError | None:
+    """Returns why a server in a state takes no request; `None` if it does.
+
+    Args:
+        state: see `jobs.ServiceState`.
+        fault: name of the error that it failed with.
+    """
+    if state == "warming":
+        text = "the model is warming up; come back in 5 s"
+        return RefusedError(503, text, code="warming_up", headers={"Retry-After": "5"})
+    if state == "draining":
+        return stopping()
+    return failed(fault or "unknown") if state == "failed" else None
+
+
 def failed(fault: str) -> RefusedError:
-    """The server itself failed, and has not recovered yet."""
-    return RefusedError(
-        503,
-        f"the server failed ({fault}) and nothing was computed; it tries itself again every few "
-        "seconds, so send the request again",
-        headers={"Retry-After": "2"},
-    )
+    """The server itself failed, and nothing was computed."""
+    text = f"the server failed ({fault}) and nothing was computed; send the request again soon"
+    return RefusedError(503, text, code="failed", headers={"Retry-After": "2"})
 
 
 def stopping() -> RefusedError:
     """The server is going down."""
-    return RefusedError(
-        503, "the server is stopping; ask another one", headers={"Retry-After": "5"}
-    )
+    text = "the server is stopping; ask another one"
+    return RefusedError(503, text, code="draining", headers={"Retry-After": "5"})
 
 
 def hung_up() -> RefusedError:

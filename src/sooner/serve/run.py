@@ -58,10 +58,12 @@ def build_server(
     log_level: str = "warning",
 ) -> Any:
     """Returns a server whose `run(sockets=[...])` serves until `should_exit` is set."""
-    from .app import create_app
-    from .server import PolicyServer
+    from .act import create_app
+    from .server import DrainingServer
 
-    return PolicyServer(create_app(policy, settings, on_ready), settings, log_level)
+    app = create_app(policy, settings, on_ready)
+    handler = app.state.handler
+    return DrainingServer(app, settings, log_level, handler.close, hurry=handler.thread.hurry)
 
 
 def bind(settings: ServerSettings) -> socket.socket:

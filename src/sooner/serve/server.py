@@ -10,7 +10,7 @@ import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import uvicorn
 from fastapi.responses import Response
@@ -21,11 +21,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from .bodies import Bodies
 from .refusal import RefusedError, refused, too_many_connections
 from .settings import ServerSettings
-
-if TYPE_CHECKING:
-    from fastapi import FastAPI
-
-    from .handlers import RequestHandler
 
 HARD_LIMIT = 2
 """Multiple of the connection limit above which connections are closed without a response."""
@@ -45,6 +40,9 @@ class DrainingServer(uvicorn.Server):
         hurry: ends the grace of a `close` that is under way.
         is_broken: whether the application can't go on; then the server stops by itself.
         refuse: writes a refusal in the application's form.
+
+    Attributes:
+        is_terminated: a SIGTERM came while uvicorn was not listening for one.
     """
 
     def __init__(
@@ -58,6 +56,7 @@ class DrainingServer(uvicorn.Server):
         hurry: Callable[[], None] = lambda: None,
     ) -> None:
         self.close, self.is_broken, self.hurry = close, is_broken, hurry
+        self.is_terminated = False
         self._interrupts = 0
         config = uvicorn.Config(
             app,
@@ -72,7 +71,7 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
 
     async def on_tick(self, counter: int) -> bool:
-        self.should_exit |= self.is_broken()
+        self.should_exit |= self.is_terminated or self.is_broken()
         return await super().on_tick(counter)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -96,29 +95,24 @@ class DrainingServer(uvicorn.Server):
 
 
 @contextmanager
-def stopping_is_no_failure() -> Iterator[None]:
+def stopping_is_no_failure(server: DrainingServer) -> Iterator[None]:
     """Uvicorn raises the signal that ended it again, which would end the process as if by it.
 
-    SIGTERM is how servers are told to stop; one that has answered everybody ends with 0.
+    SIGTERM is how servers are told to stop; one that has answered everybody ends with 0. One that
+    comes before uvicorn listens for signals stops the server as well.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, lambda *arguments: None)
+
+    def terminate(*arguments: Any) -> None:
+        server.is_terminated = True
+
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     finally:
         signal.signal(signal.SIGTERM, before)
-
-
-class PolicyServer(DrainingServer):
-    """The server of one policy."""
-
-    def __init__(self, app: FastAPI, settings: ServerSettings, log_level: str) -> None:
-        self.handler: RequestHandler = app.state.handler
-        super().__init__(
-            app, settings, log_level, self.handler.close, hurry=self.handler.batcher.hurry
-        )
 
 
 class LimitedConnection(H11Protocol):

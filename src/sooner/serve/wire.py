@@ -39,6 +39,39 @@ LONGEST_NAME = 64
 """Characters of an unknown field that are repeated to its sender."""
 
 
+IMAGE = {
+    "description": "RGB, 0 to 255: nested lists [height][width][3]; base64 of PNG, JPEG, WebP or "
+    "npy; or what json_numpy writes for a uint8 array",
+    "anyOf": [
+        {"type": "array", "items": {"type": "array"}},
+        {"type": "string"},
+        {
+            "type": "object",
+            "required": ["__numpy__", "dtype", "shape"],
+            "properties": {
+                "__numpy__": {"type": "string"},
+                "dtype": {"type": "string"},
+                "shape": {"type": "array", "items": {"type": "integer"}},
+            },
+        },
+    ],
+}
+
+REQUEST = {
+    "type": "object",
+    "required": ["image", "instruction"],
+    "additionalProperties": False,
+    "properties": {
+        "image": IMAGE,
+        "instruction": {"type": "string", "maxLength": 2000},
+        "unnorm_key": {"type": ["string", "null"], "maxLength": 200},
+        "deadline_ms": {"type": ["number", "null"], "exclusiveMinimum": 0},
+        "details": {"type": "boolean"},
+    },
+}
+"""Schema of a request's body."""
+
+
 @dataclass(frozen=True)
 class ActRequest:
     """A request as it was understood.

@@ -6,10 +6,15 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
-from ..jobs import Event, Finished, Service, Tokens, nobody
+from ..jobs import Event, Finished, Tokens, nobody
+from ..refusal import stopping
 from .choice import Choice, Update
-from .errors import draining, engine_failed, past_deadline
+from .errors import engine_failed, past_deadline
+
+if TYPE_CHECKING:
+    from ..engine_thread import EngineThread
 
 
 class EventMail:
@@ -80,7 +85,7 @@ class Answering:
 
     def __init__(
         self,
-        service: Service,
+        service: EngineThread,
         choices: Sequence[Choice],
         clock: Callable[[], float],
         mail: EventMail,
@@ -205,7 +210,7 @@ class Answering:
         if event.reason == "deadline":
             raise past_deadline(self.clock() - choice.job.arrived)
         if event.reason == "cancelled":
-            raise draining()
+            raise stopping()
         raise engine_failed(event.error)
 
 

@@ -11,6 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 
+from ..refusal import RefusedError
 from ..request_ids import RequestIds
 from .answers import (
     ChatCompletion,
@@ -20,7 +21,7 @@ from .answers import (
     ModelList,
     TextCompletion,
 )
-from .errors import ApiError, refused
+from .errors import refused
 from .guard import Guard
 from .protocol import ChatRequest, CompletionRequest
 from .routes import OpenAIHandler
@@ -154,7 +155,7 @@ async def _refused(request: Request, error: Exception) -> Response:
     else:
         text = f"no path {path} here; chats are POST /v1/chat/completions, for others see /docs"
     handler: OpenAIHandler = request.app.state.handler
-    return handler.bodies.refusal(refused(ApiError(error.status_code, text, headers=headers)))
+    return handler.bodies.refusal(refused(RefusedError(error.status_code, text, headers=headers)))
 
 
 def _body(kind: type[BaseModel]) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from fastapi.responses import JSONResponse, Response
 from starlette.requests import ClientDisconnect
 
 from ...errors import SoonerError, is_out_of_memory
-from ..refusal import RefusedError
+from ..refusal import RefusedError, hung_up
 
 logger = logging.getLogger("sooner.serve")
 
@@ -35,22 +35,7 @@ NO_RETRY = {"x-should-retry": "false"}
 """OpenAI's clients send 5xx again by themselves, unless they are told that it is of no use."""
 
 
-class ApiError(RefusedError):
-    """A refusal with OpenAI's `code`, a word for programs such as `context_length_exceeded`."""
-
-    def __init__(
-        self,
-        status: int,
-        text: str,
-        field: str | None = None,
-        code: str | None = None,
-        headers: dict[str, str] | None = None,
-    ) -> None:
-        super().__init__(status, text, field, headers)
-        self.code = code
-
-
-class BadRequestError(ApiError):
+class BadRequestError(RefusedError):
     """400: a field is missing or wrong.
 
     Args:
@@ -77,9 +62,9 @@ def too_long(prompt: int, new: int, limit: int, field: str = "messages") -> BadR
     return BadRequestError(field, text, "context_length_exceeded")
 
 
-def unknown_model(name: str, known: str) -> ApiError:
+def unknown_model(name: str, known: str) -> RefusedError:
     """Returns another model than the one that is served."""
-    return ApiError(
+    return RefusedError(
         404,
         f"no model '{name[:200]}' here; this server has '{known}' (or leave `model` out)",
         "model",
@@ -87,35 +72,14 @@ def unknown_model(name: str, known: str) -> ApiError:
     )
 
 
-def past_deadline(seconds: float) -> ApiError:
+def past_deadline(seconds: float) -> RefusedError:
     """The deadline passed, and the row was freed."""
-    return ApiError(
+    return RefusedError(
         504,
         f"the deadline passed after {seconds:.1f} s; ask for fewer tokens, or give more time",
         "deadline_ms",
         "deadline_exceeded",
         NO_RETRY,
-    )
-
-
-def warming() -> ApiError:
-    """No request is taken yet."""
-    return ApiError(
-        503, "the model is warming up; come back in 2 s", None, "warming_up", {"Retry-After": "2"}
-    )
-
-
-def draining() -> ApiError:
-    """No request is taken any more."""
-    return ApiError(
-        503, "the server is stopping; ask another one", None, "draining", {"Retry-After": "5"}
-    )
-
-
-def down() -> ApiError:
-    """The engine has failed."""
-    return ApiError(
-        503, "the engine has failed; this process ends", None, "failed", {"Retry-After": "5"}
     )
 
 
@@ -128,7 +92,7 @@ def engine_failed(error: Exception | None) -> RefusedError:
     if isinstance(error, RefusedError):
         return error
     if error is not None and is_out_of_memory(error):
-        return ApiError(
+        return RefusedError(
             503,
             "memory ran out in this request; send a shorter prompt, fewer pixels, or wait for a "
             "quieter moment",
@@ -139,7 +103,7 @@ def engine_failed(error: Exception | None) -> RefusedError:
     if isinstance(error, SoonerError):
         return BadRequestError(None, str(error))
     logger.error("the engine failed on a request", exc_info=error)
-    return ApiError(
+    return RefusedError(
         503,
         f"the engine failed on this request ({type(error).__name__}) and it was ended",
         None,
@@ -159,11 +123,13 @@ def known(error: Exception, name: str) -> RefusedError:
     if isinstance(error, RefusedError):
         return error
     if isinstance(error, ClientDisconnect):
-        return RefusedError(499, "the client hung up")
+        return hung_up()
     if isinstance(error, SoonerError):
         return BadRequestError(None, str(error))
     logger.error("%s failed", name, exc_info=error)
-    return ApiError(500, f"a fault of the server ({type(error).__name__})", None, "internal_error")
+    return RefusedError(
+        500, f"a fault of the server ({type(error).__name__})", None, "internal_error"
+    )
 
 
 def body(error: RefusedError) -> dict[str, Any]:
@@ -173,7 +139,7 @@ def body(error: RefusedError) -> dict[str, Any]:
             "message": error.text,
             "type": TYPES.get(error.status, "server_error"),
             "param": error.field,
-            "code": getattr(error, "code", None),
+            "code": error.code,
         }
     }
 

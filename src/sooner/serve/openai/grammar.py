@@ -12,14 +12,14 @@ import json
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from ...errors import SoonerError
-from .compiling import CompileProcess
+from .compiling import error_of, trial_processes
 from .errors import BadRequestError
 from .extras import Structure
 from .messages import Function
@@ -29,7 +29,7 @@ MAX_LETTERS = 256 << 10
 """The longest text of a grammar."""
 MAX_GRAMMARS = 64
 """Compiled grammars that are kept for later requests."""
-COMPILE_SECONDS = 5.0
+COMPILE_SECONDS = 10.0
 
 
 class GrammarError(RuntimeError):
@@ -51,23 +51,6 @@ class TreeMasks:
     allowed: Tensor
 
 
-class TokenMatcher(Protocol):
-    """What the engine asks of a job's grammar."""
-
-    def masks(self, tokens: Sequence[int], parents: Sequence[int]) -> TreeMasks:
-        """Args:
-        tokens, parents: of one row's tree, as `decoding.Tree` has them: a parent is -1 for the
-            root, the last token that was committed, and stands before its children.
-        """
-
-    def accept(self, ids: Sequence[int]) -> None:
-        """Go on behind tokens that were committed.
-
-        Raises:
-            GrammarError: they are not allowed.
-        """
-
-
 class GuidanceMatcher:
     """llguidance's matcher of one answer.
 
@@ -82,6 +65,12 @@ class GuidanceMatcher:
         self.stop_token_ids = stop_token_ids
 
     def masks(self, tokens: Sequence[int], parents: Sequence[int]) -> TreeMasks:
+        """Returns what may stand in one row's tree.
+
+        Args:
+            tokens, parents: of the tree, as `engine.tree.Tree` has them: a parent is -1 for the
+                root, the last token that was committed, and stands before its children.
+        """
         children: list[list[int]] = [[] for _ in range(1 + len(tokens))]
         for node, parent in enumerate(parents):
             children[1 + parent].append(node)
@@ -107,6 +96,11 @@ class GuidanceMatcher:
         return TreeMasks(masks, allowed)
 
     def accept(self, ids: Sequence[int]) -> None:
+        """Go on behind tokens that were committed.
+
+        Raises:
+            GrammarError: they are not allowed.
+        """
         end = next((at for at, token in enumerate(ids) if token in self.stop_token_ids), len(ids))
         count = self.matcher.try_consume_tokens(list(ids[:end]))
         if count < end or (end < len(ids) and not self.matcher.is_accepting()):
@@ -122,37 +116,18 @@ class GuidanceMatcher:
         return torch.from_numpy(bits[: self.vocab_size].astype(np.bool_))
 
 
-class Grammars(Protocol):
-    """Makes the matchers of a request."""
-
-    async def of(self, request: GenerationRequest) -> Callable[[], TokenMatcher | None]:
-        """Returns what makes the matcher of each choice.
-
-        Raises:
-            BadRequestError: the schema is no grammar, or takes too long to compile.
-        """
-
-    async def close(self) -> None: ...
-
-
-class NoGrammars:
-    """Refuses what would need one.
+def refuse_grammars(request: GenerationRequest, reason: str) -> None:
+    """Refuse what would need a grammar.
 
     Args:
         reason: why there are none.
+
+    Raises:
+        BadRequestError: names the field.
     """
-
-    def __init__(self, reason: str = "this server has none; leave it out") -> None:
-        self.reason = reason
-
-    async def of(self, request: GenerationRequest) -> Callable[[], TokenMatcher | None]:
-        if (structure := structure_of(request)) is not None:
-            field = structure.field.partition(".")[0].replace("tools", "tool_choice")
-            raise BadRequestError(field, f"{field} needs a grammar: {self.reason}")
-        return lambda: None
-
-    async def close(self) -> None:
-        pass
+    if (structure := structure_of(request)) is not None:
+        field = structure.field.partition(".")[0].replace("tools", "tool_choice")
+        raise BadRequestError(field, f"{field} needs a grammar: {reason}")
 
 
 class GuidanceGrammars:
@@ -192,18 +167,25 @@ class GuidanceGrammars:
         self.vocab_size, self.stop_token_ids = vocab_size, frozenset(ends)
         self._guidance = llguidance
         self._tokenizer = llguidance.LLTokenizer(text, n_vocab=vocab_size, eos_token=ends)
-        self._process = CompileProcess(text, vocab_size, ends, compile_seconds)
+        self._spec = {"text": text, "vocab_size": vocab_size, "stop_token_ids": ends}
+        self.processes = trial_processes(compile_seconds)
         self._compiled: OrderedDict[tuple[str, str], Any] = OrderedDict()
 
-    async def of(self, request: GenerationRequest) -> Callable[[], TokenMatcher | None]:
+    async def of(self, request: GenerationRequest) -> Callable[[], GuidanceMatcher | None]:
+        """Returns what makes the matcher of each choice.
+
+        Raises:
+            BadRequestError: the schema is no grammar, or takes too long to compile.
+        """
         structure = structure_of(request)
         if structure is None:
             return lambda: None
         matcher = await self._matcher(structure)
         return lambda: GuidanceMatcher(matcher.deep_copy(), self.vocab_size, self.stop_token_ids)
 
-    async def close(self) -> None:
-        await self._process.close()
+    def close(self) -> None:
+        """End the process that compiles."""
+        self.processes.close()
 
     async def _matcher(self, structure: Structure) -> Any:
         field, key = structure.field, (structure.kind, structure.text)
@@ -214,7 +196,7 @@ class GuidanceGrammars:
         if (compiled := self._compiled.get(key)) is not None:
             self._compiled.move_to_end(key)
             return compiled
-        if error := await self._process.error_of(*key):
+        if error := await asyncio.to_thread(error_of, self.processes, self._spec, *key):
             raise BadRequestError(field, f"{field} can't be made a grammar: {error}")
         matcher = await asyncio.to_thread(self._compile, *key)
         if error := matcher.get_error():

@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import base64
 import hmac
+from collections.abc import Callable
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from ..bodies import Bodies
 from ..refusal import RefusedError, unknown_client
 from ..settings import ServerSettings, is_loopback
-from .errors import ApiError, refused
+from .errors import refused
 
 OPEN_PATHS = ("/health", "/ready")
 """What probes ask without a token; they are told less."""
@@ -30,12 +32,19 @@ class Guard:
         settings: `host` is where the server listens, `token` what clients send.
         bodies: read what a refused client still sends.
         has_page: browsers are asked for the token, as the password of HTTP's Basic scheme.
+        refuse: writes a refusal in the application's form.
     """
 
     def __init__(
-        self, app: ASGIApp, settings: ServerSettings, bodies: Bodies, has_page: bool = False
+        self,
+        app: ASGIApp,
+        settings: ServerSettings,
+        bodies: Bodies,
+        has_page: bool = False,
+        refuse: Callable[[RefusedError], Response] = refused,
     ) -> None:
         self.app, self.settings, self.bodies, self.has_page = app, settings, bodies, has_page
+        self.refuse = refuse
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -49,7 +58,7 @@ class Guard:
             if self.has_page and "text/html" in headers.get("accept", ""):
                 refusal.headers["WWW-Authenticate"] = 'Basic realm="sooner", charset="UTF-8"'
         if refusal is not None:
-            await self.bodies.refusal(refused(refusal))(scope, receive, send)
+            await self.bodies.refusal(self.refuse(refusal))(scope, receive, send)
             return
         scope.setdefault("state", {})["is_known"] = is_known
         await self.app(scope, receive, send)
@@ -59,14 +68,14 @@ class Guard:
             return None
         host, origin = headers.get("host"), headers.get("origin")
         if host is not None and not is_local(f"//{host}"):
-            return ApiError(
+            return RefusedError(
                 403,
                 f"the Host is '{host}', and this server listens on the loopback; ask for "
                 "127.0.0.1 or localhost, or bind another --host with a --token",
                 code="host_not_allowed",
             )
         if origin is not None and not is_local(origin):
-            return ApiError(
+            return RefusedError(
                 403,
                 f"the Origin is '{origin}', and this server answers pages of this machine alone",
                 code="origin_not_allowed",

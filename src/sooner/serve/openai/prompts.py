@@ -27,7 +27,8 @@ from ...tasks.video import VideoInfo
 from ..media.limits import MediaBusyError, MediaError
 from ..media.processed import ProcessedMedia
 from ..media.reader import MediaReader
-from .errors import ApiError, BadRequestError, too_long
+from ..refusal import RefusedError
+from .errors import BadRequestError, too_long
 from .messages import FilePart, ImagePart, Message, RefusalPart, TextPart, VideoPart
 from .protocol import ChatRequest
 from .served import Prepared
@@ -91,7 +92,7 @@ class ChatPrompts:
 
         Raises:
             BadRequestError: no chat template, media that are refused, or a prompt that is too long.
-            ApiError: 429 where all processes that decode are taken.
+            RefusedError: 429 where all processes that decode are taken.
         """
         if self.template is None:
             raise BadRequestError(
@@ -319,7 +320,7 @@ class _Chat:
         except MediaError as error:
             raise BadRequestError(path, f"{path}: {error}", "invalid_media") from error
         except MediaBusyError as error:
-            raise ApiError(429, str(error), path, "media_busy", {"Retry-After": "2"}) from error
+            raise RefusedError(429, str(error), path, "media_busy", {"Retry-After": "2"}) from error
 
     def _take(self, path: str, key: str, size: int) -> None:
         """Count a picture, page or video."""

@@ -8,14 +8,13 @@ import time
 from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from fastapi import Request
 from fastapi.responses import Response
 
 from ..bodies import Bodies
-from ..jobs import Service
-from ..refusal import too_many
+from ..refusal import not_ready, too_many
 from ..request_ids import name_of
 from ..settings import ChatSettings
 from .answering import Answering, EventMail
@@ -23,16 +22,13 @@ from .answers import AnswerMetrics, HealthAnswer, ModelCard, ModelList, TokenUsa
 from .choice import Update
 from .errors import (
     BadRequestError,
-    down,
-    draining,
     known,
     past_deadline,
     refused,
     unknown_model,
-    warming,
 )
 from .forms import AnswerForm, ChatForm, TextForm
-from .grammar import Grammars, NoGrammars
+from .grammar import GuidanceGrammars, refuse_grammars
 from .logprobs import TokenIdTexts, TokenTexts
 from .planning import Planner, RequestTimes
 from .protocol import ChatRequest, CompletionRequest, GenerationRequest
@@ -41,6 +37,10 @@ from .served import Prepared, ServedModel
 from .stream import EventStream, frames, unless_gone
 from .text_prompts import prepare_text
 from .usage import speculative_decoding, token_usage
+
+if TYPE_CHECKING:
+    from ..chat_metrics import ChatMetrics
+    from ..engine_thread import EngineThread
 
 STALL = 30.0
 """Seconds without a round of the engine's loop after which `/health` fails."""
@@ -53,14 +53,6 @@ DEADLINE = "x-deadline-ms"
 Result = TypeVar("Result")
 
 
-class ServiceMetrics(Protocol):
-    """What `/metrics` tells, and who is told of answers."""
-
-    def answered(self, status: int, seconds: float) -> None: ...
-
-    def text(self) -> bytes: ...
-
-
 class OpenAIHandler:
     """Reads requests, has their jobs done, and writes what came of them.
 
@@ -70,6 +62,7 @@ class OpenAIHandler:
         settings: limits.
         metrics: of the whole server.
         grammars: compiles what `response_format` and forced tools ask for.
+        grammars_missing: why that is refused where there are no grammars.
         on_close: waits until the service has ended what is under way; called in a thread.
         clock: the service's seconds.
 
@@ -81,16 +74,18 @@ class OpenAIHandler:
     def __init__(
         self,
         served: ServedModel,
-        service: Service,
+        service: EngineThread,
         settings: ChatSettings,
-        metrics: ServiceMetrics,
-        grammars: Grammars | None = None,
+        metrics: ChatMetrics,
+        grammars: GuidanceGrammars | None = None,
+        grammars_missing: str = "this server has none; leave it out",
         on_close: Callable[[], Any] = lambda: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.served, self.service, self.settings = served, service, settings
         self.metrics, self.clock, self.on_close = metrics, clock, on_close
-        self.grammars = grammars or NoGrammars()
+        self.grammars = grammars
+        self.grammars_missing = grammars_missing
         self.bodies = Bodies(settings)
         self.under_way = 0
         self.is_closing = False
@@ -106,7 +101,8 @@ class OpenAIHandler:
         self.is_closing = True
         await asyncio.to_thread(self.on_close)
         self._readers.shutdown(wait=False)
-        await self.grammars.close()
+        if self.grammars is not None:
+            self.grammars.close()
 
     async def chat(self, request: Request) -> Response:
         """`POST /v1/chat/completions`."""
@@ -230,7 +226,9 @@ class OpenAIHandler:
         prompts = await prepare(generation)
         size = LARGE if generation.prediction else 0
         prediction = await self._on_reader(lambda: self._planner.prediction_of(generation), size)
-        matcher = await self.grammars.of(generation)
+        if self.grammars is None:
+            refuse_grammars(generation, self.grammars_missing)
+        matcher = _none if self.grammars is None else await self.grammars.of(generation)
         choices = self._planner.plan(name, generation, prompts, timing, prediction, matcher)
         if len(choices) > self.maximum:
             raise BadRequestError(
@@ -292,13 +290,9 @@ class OpenAIHandler:
         Raises:
             RefusedError: nothing is taken now.
         """
-        state = self.service.state
-        if self.is_closing or state == "draining":
-            raise draining()
-        if state == "warming":
-            raise warming()
-        if state == "failed":
-            raise down()
+        state = "draining" if self.is_closing else self.service.state
+        if (refusal := not_ready(state, self.service.fault)) is not None:
+            raise refusal
         if self.under_way >= self.maximum:
             raise too_many(self.maximum, 1.0)
 
@@ -308,6 +302,10 @@ class OpenAIHandler:
             id=name, created=served.created, max_model_len=served.max_model_len,
             method=served.method, mode=served.mode,
         )  # fmt: skip
+
+
+def _none() -> None:
+    """A choice without a grammar."""
 
 
 class _Slot:
@@ -340,7 +338,7 @@ async def in_time(
     """Returns the result of `work`, unless the deadline passes.
 
     Raises:
-        ApiError: 504.
+        RefusedError: 504.
     """
     limit = asyncio.timeout(None if timing.deadline is None else timing.deadline - clock())
     try:

@@ -1,0 +1,294 @@
+"""The server of a robot policy: `POST /act` as OpenVLA's clients send it, `/health`, `/metrics`.
+
+Requests are jobs of `EngineThread`, as those of `sooner serve MODEL` are, over a `PolicyEngine`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse, Response
+from starlette.requests import ClientDisconnect
+
+from ..errors import SoonerError
+from ..tasks.act.observation import FieldError, Observation
+from ..tasks.act.policy import Policy
+from . import refusal
+from .bodies import Bodies
+from .engine_thread import EngineThread
+from .jobs import Event, Finished, GenerationJob
+from .metrics import Metrics
+from .openai.guard import Guard
+from .openai.stream import unless_gone
+from .policy_engine import ActResult, PolicyEngine, act_options
+from .refusal import RefusedError, refused
+from .request_ids import RequestIds, name_of
+from .settings import ServeSettings
+from .wire import REQUEST, ActRequest, milliseconds, parse, write
+
+logger = logging.getLogger("sooner.serve")
+
+DEADLINE = "x-deadline-ms"
+PATIENCE = 10.0
+"""Seconds after which a request without a deadline goes before those that have one."""
+READERS = 2
+"""Threads that decode and resize pictures; each holds one picture at its full size at a time."""
+SIDE = 64
+"""Pixels of a side of the picture that a policy is tried on."""
+STATES = {"warming": "failed", "draining": "stopping"}
+"""What clients are told of the thread's states, where that is another word."""
+
+
+class ActHandler:
+    """Reads requests, has them computed, and writes the responses.
+
+    Args:
+        policy: that acts; it belongs to the handler from then on.
+        settings: limits and method.
+
+    Raises:
+        SoonerError: a method that the policy can't run.
+    """
+
+    def __init__(self, policy: Policy, settings: ServeSettings) -> None:
+        self.policy, self.settings = policy, settings
+        self.method = policy.check_method(settings.method or policy.default_method)
+        key = policy.unnorm_key or next(iter(policy.statistics))
+        grey = np.full((SIDE, SIDE, 3), 128, np.uint8)
+        self.sample = Observation(grey, "wait", key)
+        self.metrics = Metrics(lambda: self.thread.load())
+        self.thread = EngineThread(
+            self._engine, act_options, max_jobs=settings.max_queue, warm_up=self._warm_up,
+            listener=self.metrics, patience=PATIENCE, recovers=True,
+        )  # fmt: skip
+        self.bodies = Bodies(settings)
+        self.under_way = 0
+        self._futures: set[asyncio.Future[Finished]] = set()
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="sooner-read")
+
+    def _engine(self) -> PolicyEngine:
+        thread = self.thread
+        engine = PolicyEngine(
+            self.policy, self.settings, self.sample, lambda: thread.num_jobs, self.metrics.batch,
+            thread.clock,
+        )  # fmt: skip
+        if thread.state != "warming":
+            engine.check()  # after a failure
+        return engine
+
+    def _warm_up(self, engine: Any) -> None:
+        """Run each method twice, so that the first request finds everything measured."""
+        for method in dict.fromkeys(("plain", self.method)):
+            for _ in range(2):
+                self.policy.act([self.sample], method=method)
+
+    async def open(self) -> None:
+        """Warm up the policy, and take requests.
+
+        Raises:
+            SoonerError: it does not act.
+        """
+        self.thread.start()
+        while self.thread.state == "warming":
+            await asyncio.sleep(0.005)
+        if self.thread.fault is not None:
+            raise SoonerError(f"the policy could not be warmed up ({self.thread.fault})")
+
+    async def close(self) -> None:
+        """Take nothing new, answer what is under way for `grace_seconds`, and end; a call of the
+        policy that still runs is left behind."""
+        self.thread.drain()
+        await asyncio.to_thread(self.thread.close, self.settings.grace_seconds)
+        for future in self._futures:  # of a call that hangs
+            if not future.done():
+                future.set_exception(refusal.stopping())
+        self._readers.shutdown(wait=False)
+
+    def health(self, is_known: bool = True) -> tuple[dict[str, Any], int]:
+        """Returns state of the server and its status; without the token, only whether it is
+        ready.
+        """
+        state = STATES.get(self.thread.state, self.thread.state)
+        answer: dict[str, Any] = {"status": state}
+        if is_known:
+            load, fault = self.thread.load(), self.thread.fault
+            answer |= {
+                **({} if fault is None else {"fault": fault}),
+                "model": self.policy.name,
+                "method": self.method,
+                "horizon": self.policy.horizon,
+                "unnorm_keys": sorted(self.policy.statistics),
+                "queue": load.waiting,
+                "running": load.running,
+                "max_batch": self.settings.max_batch,
+                "max_queue": self.settings.max_queue,
+            }
+        return answer, 200 if state == "ready" else 503
+
+    async def act(self, request: Request) -> Response:
+        """`POST /act`."""
+        began = self.thread.clock()
+        try:
+            response = await self._admitted(request, began)
+        except Exception as error:
+            response = refused(_refusal(error, name_of(request)))
+        self.metrics.answered(response.status_code, self.thread.clock() - began)
+        return response if response.status_code == 200 else self.bodies.refusal(response)
+
+    async def _admitted(self, request: Request, began: float) -> Response:
+        self.thread.check_takes()
+        if self.under_way >= self.settings.max_queue:
+            raise refusal.too_many(self.settings.max_queue, self.thread.seconds_to_room())
+        self.under_way += 1
+        try:
+            async with self.bodies.read(request) as body:
+                # Decoding a picture would block the event loop for other requests.
+                loop = asyncio.get_running_loop()
+                act_request = await loop.run_in_executor(self._readers, self._read, body)
+            deadline = self._deadline(request, act_request, began)
+            work = self._result(name_of(request), act_request, began, deadline)
+            result = await unless_gone(request, work)
+        finally:
+            self.under_way -= 1
+        is_late = deadline is not None and result.ended > deadline
+        if is_late:
+            self.metrics.late.inc()
+        return _accepted(act_request, result, result.began - began, is_late)
+
+    def _read(self, body: bytes) -> ActRequest:
+        """Returns a request, its picture at the size that the policy sees."""
+        parsed = parse(body)
+        return replace(parsed, observation=self.policy.fitted(parsed.observation))
+
+    def _deadline(self, request: Request, act_request: ActRequest, began: float) -> float | None:
+        """In the thread's clock; a header comes before the body, and both before the setting."""
+        header = milliseconds(request.headers.get(DEADLINE))
+        for limit in (header, act_request.deadline_ms, self.settings.deadline_ms):
+            if limit is not None:
+                return began + limit / 1e3
+        return None
+
+    async def _result(
+        self, name: str, act_request: ActRequest, began: float, deadline: float | None
+    ) -> ActResult:
+        """Returns what came of a request; frees its place if nobody waits any more.
+
+        Raises:
+            RefusedError: it is not taken, or the deadline passed before its turn came.
+            Exception: what the policy raised.
+        """
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[Finished] = loop.create_future()
+
+        def finish(end: Finished) -> None:
+            if not done.done():
+                done.set_result(end)
+
+        def on_event(event: Event) -> None:
+            if isinstance(event, Finished):
+                loop.call_soon_threadsafe(finish, event)
+
+        inputs = {"observation": act_request.observation}
+        job = GenerationJob(name, inputs, 0, 1, on_event, began, deadline)
+        self.thread.submit(job)
+        self._futures.add(done)
+        try:
+            limit = None if deadline is None else max(deadline - self.thread.clock(), 0)
+            await asyncio.wait({done}, timeout=limit)
+            if not done.done() and job.is_waiting and not job.ended_at:
+                raise refusal.too_late(self.thread.clock() - began)
+            end = await done
+        finally:
+            self._futures.discard(done)
+            self.thread.cancel(job)  # does nothing if it has ended
+        if end.reason == "deadline":
+            raise refusal.too_late(self.thread.clock() - began)
+        if end.result is None:
+            raise end.error or refusal.stopping()
+        result: ActResult = end.result
+        return result
+
+
+def _refusal(error: Exception, name: str) -> RefusedError:
+    """Returns the refusal that an exception of the handler stands for."""
+    if isinstance(error, RefusedError):
+        return error
+    if isinstance(error, FieldError):
+        return refusal.of_field(error)
+    if isinstance(error, SoonerError):
+        return RefusedError(422, str(error))
+    if isinstance(error, ClientDisconnect):
+        return refusal.hung_up()
+    logger.error("%s failed", name, exc_info=error)
+    return RefusedError(500, f"the policy failed: {type(error).__name__}")
+
+
+def _accepted(request: ActRequest, result: ActResult, queued: float, is_late: bool) -> Response:
+    action, computed = result.action, result.ended - result.began
+    body = write(action.values, request.form)
+    if request.details:
+        times = {"queued": queued, "computed": computed}
+        body = {**action.as_dict(), "action": body, "rows": result.rows, **times}
+    headers = {
+        "X-Sooner-Mode": action.mode,
+        "X-Sooner-Method": action.method,
+        "X-Sooner-Batch": str(result.rows),
+        "Server-Timing": f"queue;dur={1e3 * queued:.2f}, act;dur={1e3 * computed:.2f}",
+    }
+    if is_late:
+        headers["X-Sooner-Deadline"] = "missed"
+    return JSONResponse(body, headers=headers)
+
+
+def create_app(
+    policy: Policy,
+    settings: ServeSettings | None = None,
+    on_ready: Callable[[], None] = lambda: None,
+) -> FastAPI:
+    """Returns a server of one policy, which belongs to it from then on.
+
+    Args:
+        on_ready: called once the policy is warm.
+
+    Raises:
+        SoonerError: a method that the policy can't run.
+    """
+    handler = ActHandler(policy, settings or ServeSettings())
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        await handler.open()
+        on_ready()
+        yield
+        await handler.close()
+
+    app = FastAPI(title="sooner act", lifespan=lifespan, redoc_url=None)
+    app.add_middleware(Guard, settings=handler.settings, bodies=handler.bodies, refuse=refused)
+    app.add_middleware(RequestIds)
+    app.state.handler = handler
+    content = {"application/json": {"schema": REQUEST}}
+
+    @app.post("/act", openapi_extra={"requestBody": {"required": True, "content": content}})
+    async def act(request: Request) -> Response:
+        """Returns an action for an image and an instruction."""
+        return await handler.act(request)
+
+    @app.get("/health")
+    async def health(request: Request) -> Response:
+        """Returns whether requests are taken, and by what they are answered."""
+        return JSONResponse(*handler.health(request.state.is_known))
+
+    @app.get("/metrics")
+    async def metrics() -> Response:
+        """Returns Prometheus' text format."""
+        return Response(handler.metrics.text(), media_type="text/plain; version=0.0.4")
+
+    return app

@@ -1,0 +1,198 @@
+"""A robot policy as the engine's loop takes one: each step is one call, on a ragged batch of rows.
+
+Robots that got answers together ask again together, so between two calls a step waits a moment for
+as many requests as the last batch had.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ..errors import SoonerError
+from ..tasks.act.observation import Observation
+from ..tasks.act.policy import Policy
+from .engine_loop import Clock
+from .jobs import GenerationJob
+from .settings import ServeSettings
+
+LOOK = 0.0005
+"""Seconds of a step that waits for company; jobs are taken in between."""
+
+
+@dataclass(frozen=True)
+class ActResult:
+    """An action, and how it came about.
+
+    Attributes:
+        action: as `Policy.act` gave it.
+        began, ended: when its batch was computed, in the clock's seconds.
+        rows: requests that were answered together.
+    """
+
+    action: Any
+    began: float
+    ended: float
+    rows: int
+
+
+@dataclass(eq=False)
+class PolicyRequest:
+    """One observation; a `RequestLike`.
+
+    Attributes:
+        priority: who has less of it goes first.
+        deadline: by when it has to be answered; `None` is whenever.
+        is_waiting: it is in no batch yet.
+        result: once it has ended without an error.
+    """
+
+    observation: Observation
+    priority: float
+    deadline: float | None
+    is_waiting: bool = True
+    error: Exception | None = None
+    result: ActResult | None = None
+    tokens: list[list[int]] | None = None
+
+
+def act_options(job: GenerationJob) -> dict[str, Any]:
+    """Returns what `PolicyEngine.add_request` takes of a job besides its observation."""
+    return {"deadline": job.deadline}
+
+
+class PolicyEngine:
+    """Requests in, batches through a policy, results out; an `EngineLike`.
+
+    Args:
+        policy: acts on several observations at once; nothing else may run it meanwhile.
+        settings: limits, and how long a batch waits for further requests.
+        sample: what the policy is tried on after an unexpected error.
+        num_jobs: counts requests that wait anywhere, or are computed.
+        on_batch: called with the actions of every batch.
+        clock: seconds, the same as in `deadline`.
+    """
+
+    def __init__(
+        self,
+        policy: Policy,
+        settings: ServeSettings,
+        sample: Observation,
+        num_jobs: Callable[[], int],
+        on_batch: Callable[[list[Any]], None] = lambda actions: None,
+        clock: Clock = time.monotonic,
+    ) -> None:
+        self.policy, self.settings, self.sample = policy, settings, sample
+        self.num_jobs, self.on_batch, self.clock = num_jobs, on_batch, clock
+        self.max_rows, self.queued = settings.max_batch, 0
+        self.waiting: list[PolicyRequest] = []
+        self._company = 1  # requests that were held when the last batch ended
+        self._until: float | None = None  # when the next batch waits no longer
+
+    @property
+    def is_idle(self) -> bool:
+        return not self.waiting
+
+    def add_request(
+        self,
+        inputs: Mapping[str, Any],
+        *,
+        priority: float = 0.0,
+        deadline: float | None = None,
+        **options: Any,
+    ) -> PolicyRequest:
+        """Queue a request; `inputs` is `{"observation": Observation}`."""
+        request = PolicyRequest(inputs["observation"], priority, deadline)
+        self.waiting.append(request)
+        return request
+
+    def cancel(self, request: PolicyRequest) -> None:
+        """Forget a request that waits."""
+        if request in self.waiting:
+            self.waiting.remove(request)
+
+    def step(self) -> list[PolicyRequest]:
+        """Compute one batch, or wait a moment for its company; returns the requests that ended.
+
+        Raises:
+            Exception: the policy failed unexpectedly, and does not act on the sample either.
+        """
+        if self._waits():
+            time.sleep(LOOK)
+            return []
+        batch, method = self._take()
+        began, rows = self.clock(), len(batch)
+        answers = self._act([request.observation for request in batch], method)
+        ended = self.clock()
+        self._company, self._until = self.num_jobs(), None
+        for request, answer in zip(batch, answers, strict=True):
+            if isinstance(answer, Exception):
+                request.error = answer
+            else:
+                request.result = ActResult(answer, began, ended, rows)
+        self.on_batch([answer for answer in answers if not isinstance(answer, Exception)])
+        if any(_is_unexpected(answer) for answer in answers):
+            self.check()
+        return batch
+
+    def check(self) -> None:
+        """Act on the sample: tells a policy that one request broke from one that is broken.
+
+        Raises:
+            Exception: what the policy raised.
+        """
+        [answer] = self._act([self.sample], self.policy.settle(self.settings.method, 1))
+        if isinstance(answer, Exception):
+            raise answer
+
+    def _waits(self) -> bool:
+        if len(self.waiting) >= min(self._company, self.max_rows):
+            return False
+        if self._until is None:
+            self._until = self.clock() + self.settings.window_ms / 1e3
+        return self.clock() < self._until
+
+    def _take(self) -> tuple[list[PolicyRequest], str]:
+        """Returns the next batch and its method: the most urgent ones, as many as keep the first
+        deadline, decoded as set; if even one would be late, by what is exact and quicker."""
+        ready = sorted(self.waiting, key=lambda request: request.priority)[: self.max_rows]
+        method = self.policy.settle(self.settings.method, len(ready))
+        size, method = self.batch_size([request.deadline for request in ready], method)
+        for request in ready[:size]:
+            self.waiting.remove(request)
+            request.is_waiting = False
+        return ready[:size], method
+
+    def batch_size(self, deadlines: Sequence[float | None], method: str) -> tuple[int, str]:
+        """Returns how many of the first requests a batch has, and how it is decoded."""
+        now, expected = self.clock(), self.policy.pace.expected
+        for size in range(len(deadlines), 0, -1):
+            known = [deadline for deadline in deadlines[:size] if deadline is not None]
+            if not known:
+                return size, method
+            for name in (method, self.policy.quickest_exact(size)):
+                seconds = expected(name, size)
+                if seconds is None or now + seconds <= min(known):
+                    return size, name
+        other = self.policy.quickest_exact(1)
+        ours, theirs = expected(method, 1), expected(other, 1)
+        is_quicker = ours is not None and theirs is not None and theirs < ours
+        return 1, other if is_quicker else method
+
+    def _act(self, observations: list[Observation], method: str) -> list[Any]:
+        """Returns actions, or in their place what went wrong; one bad request spoils no other."""
+        try:
+            actions = list(self.policy.act(observations, method=method))
+            if len(actions) != len(observations):
+                raise RuntimeError(f"{len(actions)} actions for {len(observations)} observations")
+            return actions
+        except Exception as error:
+            if len(observations) == 1 or not isinstance(error, SoonerError):
+                return [error] * len(observations)
+            return [self._act([observation], method)[0] for observation in observations]
+
+
+def _is_unexpected(answer: Any) -> bool:
+    return isinstance(answer, Exception) and not isinstance(answer, SoonerError)
