@@ -37,7 +37,9 @@ grpc = pytest.importorskip("grpc")
 TESTS = Path(__file__).parents[1]
 CHAT = "/v1/chat/completions"
 START, SOON = 150.0, 60.0
-DELAY = 0.02
+LONG = 400
+"""Tokens of a stream that is under way while `/metrics` is read several times."""
+DELAY = 0.1
 """Seconds of a forward."""
 
 LOOPBACKS = ("127.0.0.1", "::ffff:127.0.0.1", "::1")
@@ -193,7 +195,7 @@ class Stream:
 
 def read(served: Served, text: str, tokens: int, begun: threading.Semaphore) -> Stream:
     # Drawn at random, so that little is found to look up and it takes its time.
-    body = chat_body(text, tokens, stream=True, ignore_eos=True, temperature=1.0, seed=1)
+    body = chat_body(text, tokens, stream=True, ignore_eos=True, temperature=2.0, seed=1)
     with httpx.stream("POST", served.address + CHAT, json=body, timeout=SOON) as response:
         assert response.status_code == 200, response.read()
         lines = []
@@ -211,7 +213,7 @@ def test_a_killed_replica(served: Served) -> None:
     before = served.well()
     begun = threading.Semaphore(0)
     with ThreadPoolExecutor(12) as pool:
-        streams = [pool.submit(read, served, f"{at} begins", 200, begun) for at in range(4)]
+        streams = [pool.submit(read, served, f"{at} begins", LONG, begun) for at in range(4)]
         for _ in streams:
             assert begun.acquire(timeout=SOON)
         # All rows are taken: these wait.
@@ -239,7 +241,7 @@ def busy(served: Served) -> float:
 @pytest.mark.slow
 def test_a_client_that_leaves_frees_its_row(served: Served) -> None:
     # Drawn at random, so that little is found to look up: a second, four if nothing is.
-    body = chat_body("and on and on", 200, stream=True, ignore_eos=True, temperature=1.0, seed=1)
+    body = chat_body("and on and on", LONG, stream=True, ignore_eos=True, temperature=2.0, seed=1)
     begun = time.monotonic()
     with httpx.stream("POST", served.address + CHAT, json=body, timeout=SOON) as response:
         assert response.status_code == 200, response.read()

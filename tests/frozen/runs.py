@@ -7,6 +7,7 @@ the way, and what a seed draws, is not.
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -18,7 +19,6 @@ import method_matrix as matrix
 import sooner
 import tiny
 import tiny_canvas
-from models import test_canvas_exactness as pictures
 from sooner.engine.stats.run import Stats
 
 SEED = 3
@@ -34,6 +34,42 @@ DRAWN: tuple[dict[str, Any], ...] = (
     {"do_sample": True, "repetition_penalty": 1.2},
 )
 Ids = list[list[int]]
+
+
+PICTURE_METHODS = {
+    "plain": sooner.Autoregressive(),
+    **{
+        f"{coupling}-{window}": sooner.CoupledJacobi(jacobi_window=window, coupling=coupling)
+        for coupling in ("gumbel", "maximal", "independent")
+        for window in (1, 5, 64)
+    },
+}
+BATCHES, COUNTS = (1, 3), (1, 2)
+
+
+@dataclass(frozen=True)
+class PictureCase:
+    """Settings of a drawing."""
+
+    family: str
+    method: str
+    guidance: float
+    rows: int
+    count: int
+
+    def __str__(self) -> str:
+        return f"{self.family}-{self.method}-g{self.guidance:g}-b{self.rows}-c{self.count}"
+
+
+def picture_cases() -> list[PictureCase]:
+    """A covering subset: the eight settings take turns over the methods of each family."""
+    subset = []
+    for i, family in enumerate(tiny_canvas.FAMILIES):
+        scales = (1.0, 3.0) if family in tiny_canvas.GUIDED else (1.0,)
+        settings = list(itertools.product(scales, BATCHES, COUNTS))
+        for j, method in enumerate(PICTURE_METHODS):
+            subset.append(PictureCase(family, method, *settings[(3 * i + j) % len(settings)]))
+    return subset
 
 
 @dataclass(frozen=True)
@@ -103,7 +139,7 @@ class TextRun:
 class PictureRun:
     """One call of `sooner.draw`; what HF says of it are the family's own greedy codes."""
 
-    case: pictures.Case
+    case: PictureCase
     do_sample: bool
 
     family = ""  # of `tiny`; pictures are drafted without a model
@@ -122,7 +158,7 @@ class PictureRun:
         drawing = sooner.draw(
             tiny_canvas.canvas(self.case.family),
             tiny_canvas.inputs(self.case.family, self.case.rows),
-            pictures.METHODS[self.case.method],
+            PICTURE_METHODS[self.case.method],
             count=self.case.count,
             seed=SEED,
             do_sample=self.do_sample,
@@ -178,7 +214,7 @@ def sampled() -> Iterator[Run]:
             family = (number + 3) % len(tiny.FAMILIES)
             run = {**cell(family, number), "entry": "session"}
             yield TextRun(**run, new=13, turn=29 * family + number, kind_of="sampled")
-    yield from (PictureRun(case, do_sample=True) for case in pictures.cases()[::12])
+    yield from (PictureRun(case, do_sample=True) for case in picture_cases()[::12])
 
 
 PARTS = {"greedy": greedy, "sampled": sampled}

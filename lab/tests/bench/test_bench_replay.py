@@ -86,7 +86,7 @@ def test_every_arm_generates_the_script_and_has_its_theory(tmp_path: Path) -> No
             if arm["method"] == "speculative":  # theory walks along the same script
                 rounds = arm["mean_acceptance_length"]
                 assert arm["expected_tokens_a_round"] == pytest.approx(rounds), name
-    assert {method for method, *_ in undrafted} <= {"speculative-auto"}
+    assert {method for method, *_ in undrafted} <= {"speculative-auto", "parallel"}
     assert len(result["goals"]) == 3
     assert result["left_out"] == []
     assert page.faults(result) == []
