@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from .engine.graphs.recorder import GraphRecorder
     from .options import GenerateOptions
 
-Prefill = Callable[[Any], AbstractContextManager]
+Prefill = Callable[[Any], AbstractContextManager[Any]]
 """A sparse prefill, such as `sooner.FastV()`: called with the model, it is a context manager."""
 
 

@@ -319,9 +319,10 @@ def _takes(kind: Any, name: str) -> bool:
 
 def _chunk(size: Any) -> int | None:
     """Returns the config's `prefill_chunk_size`, a number of tokens or `None`."""
-    if size is not None:
-        check_whole("prefill_chunk_size", size, hint=", or None to prefill the prompt at once")
-    return size
+    if size is None:
+        return None
+    check_whole("prefill_chunk_size", size, hint=", or None to prefill the prompt at once")
+    return int(size)
 
 
 def _pad_id(config: GenerationConfig) -> int:
@@ -403,7 +404,7 @@ def _frame_of(function: str, model: Any = None, depth: int = 100) -> Mapping[str
         if frame is None:
             break
         if frame.f_code.co_name == function and model in (None, frame.f_locals.get("self")):
-            return frame.f_locals
+            return dict(frame.f_locals)
         frame = frame.f_back
     return {}
 

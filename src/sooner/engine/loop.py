@@ -22,7 +22,8 @@ from .runner import Forward, ModelRunner
 from .sampling import Processing, bad_logits
 from .stats.run import APPROXIMATE, DraftCount, Stats
 from .stats.timing import LOST, NO_TIME, Interval
-from .step import RowReport, RowState, Rule, VerifiedBlock, read, step, verify
+from .step import RowReport, RowState, VerifiedBlock, read, step, verify
+from .step import Rule as Rule  # of a run, as methods import it
 from .stopping import Stopping
 from .tree import Paths, Tree
 

@@ -218,7 +218,8 @@ class TokenRope:
         factor, dim = params["factor"], 2 * original.shape[-1]
         scale = ((factor * lengths / size) - (factor - 1)) ** (dim / (dim - 2))
         steps = torch.arange(0, dim, 2, device=lengths.device).float()
-        return 1.0 / ((params["rope_theta"] * scale) ** (steps / dim))
+        frequencies: Tensor = 1.0 / ((params["rope_theta"] * scale) ** (steps / dim))
+        return frequencies
 
     def _longrope(self, lengths: Tensor, original: Tensor, layer: str | None) -> Tensor:
         """Returns the frequencies of every length behind the switch, `[half of a head]`."""
@@ -305,7 +306,8 @@ def _config_switch(text: Any) -> int:
     """
     holders = (rope_parameters(text), vars(text))
     original = [value.get("original_max_position_embeddings") for value in holders]
-    return min(value for value in (*original, text.max_position_embeddings) if value is not None)
+    lengths = (*original, text.max_position_embeddings)
+    return min(int(value) for value in lengths if value is not None)
 
 
 def _is_decorated(module: nn.Module) -> bool:

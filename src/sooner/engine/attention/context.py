@@ -167,9 +167,11 @@ def _mask(before: str) -> Callable[..., Any]:
 def _eager_attention(module: nn.Module, before: str) -> Callable[..., tuple[Tensor, Tensor | None]]:
     """Returns what the config named; `eager` is the modelling file's and not registered."""
     if before == "eager":
-        eager: Any = sys.modules[type(module).__module__].eager_attention_forward
-        return eager
-    return ALL_ATTENTION_FUNCTIONS[before]
+        attention = sys.modules[type(module).__module__].eager_attention_forward
+    else:
+        attention = ALL_ATTENTION_FUNCTIONS[before]
+    function: Callable[..., tuple[Tensor, Tensor | None]] = attention
+    return function
 
 
 def _chunk(module: Any) -> int | None:

@@ -150,9 +150,9 @@ def _plain(query: Tensor, keys: Tensor, values: Tensor, length: int, call: _Call
     else:
         packed = query
     count = length + 1 - low
-    output, _ = FUSED(
+    output: Tensor = FUSED(
         packed, keys.narrow(2, low, count), values.narrow(2, low, count), scale=call.scale
-    )
+    )[0]
     return output if call.group == 1 else output.reshape(query.shape)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -71,9 +73,10 @@ def block_attention(
             f"{block.ancestors.shape[1]}; a tree's entries are its root and its nodes"
         )
     scale = query.shape[-1] ** -0.5 if scaling is None else scaling
-    return torch.ops.sooner.block_attention.default(
+    output: Tensor = torch.ops.sooner.block_attention.default(
         query, keys, values, *block, scale, window, chunk, softcap, sinks
     )
+    return output
 
 
 def _fake(query: Tensor, *_: object) -> Tensor:
@@ -81,7 +84,7 @@ def _fake(query: Tensor, *_: object) -> Tensor:
     return query.new_empty(rows, entries, heads, dim).transpose(1, 2)
 
 
-def _split(*operands: object) -> tuple:
+def _split(*operands: object) -> tuple[Any, ...]:
     """Returns the operator's arguments with those of its block in one."""
     return (*operands[:3], Block(*operands[3:9]), *operands[9:])  # type: ignore[arg-type]
 

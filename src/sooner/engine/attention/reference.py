@@ -86,5 +86,5 @@ def attend(
         lse = lse.logaddexp(sinks.to(wide).view(1, kv_heads, -1, 1, 1))
     weights = (scores - lse).exp().masked_fill(~seen[:, None, None], 0.0)
     used = values.to(wide).masked_fill(~seen.any(1)[:, None, :, None], 0.0)
-    output = weights.flatten(2, 3) @ used  # [rows, kv_heads, queries, dim]
+    output: Tensor = weights.flatten(2, 3) @ used  # [rows, kv_heads, queries, dim]
     return output.view(rows, heads, entries, -1).to(query.dtype)

@@ -55,7 +55,7 @@ class SlotLayer(CacheLayerMixin):
     is_sliding = False
 
     def __init__(self, owner: LayerOwner) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._owner = weakref.ref(owner)  # or keys and values would wait for the collector
         self.dropped = 0
         self.whole: tuple[Tensor, ...] = ()

@@ -19,19 +19,23 @@ _LIBRARY.define("turn(Tensor states, Tensor cos, Tensor sin) -> Tensor")
 
 def rms_norm(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
     """Returns the norm of `x [..., width]`."""
-    return torch.ops.sooner.rms_norm.default(x, weight, eps, is_gemma)
+    normed: Tensor = torch.ops.sooner.rms_norm.default(x, weight, eps, is_gemma)
+    return normed
 
 
 def add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor, eps: float, is_gemma: bool
 ) -> tuple[Tensor, Tensor]:
     """Returns `residual + x`, and its norm, `[..., width]` each."""
-    return torch.ops.sooner.add_rms_norm.default(x, residual, weight, eps, is_gemma)
+    operator = torch.ops.sooner.add_rms_norm.default
+    both: tuple[Tensor, Tensor] = operator(x, residual, weight, eps, is_gemma)
+    return both
 
 
 def rope(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     """Returns queries and keys `[rows, heads, entries, dim]` at their positions."""
-    return torch.ops.sooner.rope.default(queries, keys, cos, sin)
+    rotated: tuple[Tensor, Tensor] = torch.ops.sooner.rope.default(queries, keys, cos, sin)
+    return rotated
 
 
 def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
@@ -39,7 +43,8 @@ def turn(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
     entries, dim]`."""
     if torch.is_grad_enabled():
         return reference.turn(states, cos, sin)
-    return torch.ops.sooner.turn.default(states, cos, sin)
+    rotated: Tensor = torch.ops.sooner.turn.default(states, cos, sin)
+    return rotated
 
 
 def _rms_norm_on_cuda(x: Tensor, weight: Tensor, eps: float, is_gemma: bool) -> Tensor:
@@ -64,8 +69,8 @@ def _add_rms_norm_on_cuda(
 def _rope_on_cuda(queries: Tensor, keys: Tensor, cos: Tensor, sin: Tensor) -> tuple[Tensor, Tensor]:
     from . import kernels
 
-    is_ours = kernels.turns(queries, keys, cos, sin)
-    return (kernels if is_ours else reference).rope(queries, keys, cos, sin)
+    rotate = kernels.rope if kernels.turns(queries, keys, cos, sin) else reference.rope
+    return rotate(queries, keys, cos, sin)
 
 
 def _turn_on_cuda(states: Tensor, cos: Tensor, sin: Tensor) -> Tensor:

@@ -109,8 +109,8 @@ class StepRecords:
         if name not in self.results:
             with torch.inference_mode(False):  # zeros: what is padding must be numbers, too
                 self.results[name] = torch.zeros_like(self.results["logits"])
-        shape = (bucket.rows, bucket.entries)
-        return self.results[name][: bucket.rows * bucket.entries].unflatten(0, shape)
+        flat = self.results[name][: bucket.rows * bucket.entries]
+        return flat.view(bucket.rows, bucket.entries, *flat.shape[1:])
 
     def padded(self, bucket: Bucket, compiled: Mapping[str, Any] | None) -> PaddedSteps:
         """Returns the inputs of a bucket's steps."""

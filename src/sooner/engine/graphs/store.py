@@ -81,7 +81,8 @@ class GraphStore:
         if owner is None:
             owner = getattr(runner.cache, "memory", runner.adapter.model)
         with _LOCK:
-            return vars(owner).setdefault(GRAPHS, cls())
+            store: GraphStore = vars(owner).setdefault(GRAPHS, cls())
+            return store
 
     def take(self, fits: Callable[[StaticMemory], bool]) -> StaticMemory | None:
         """The shortest that fits, the latest of those; it is the caller's from now on."""

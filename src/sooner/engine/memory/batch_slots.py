@@ -235,7 +235,7 @@ def _shows_the_same(first: Mapping[str, Any], second: Mapping[str, Any]) -> bool
     pixels = [item.keys() - {ids, "attention_mask"} for item in (first, second)]
     if pixels[0] != pixels[1] or any(first[name] is not second[name] for name in pixels[0]):
         return False
-    words = []
+    words: list[list[int]] = []
     for inputs in (first, second):
         mask = inputs.get("attention_mask")
         words.append((inputs[ids] if mask is None else inputs[ids][mask.bool()]).flatten().tolist())

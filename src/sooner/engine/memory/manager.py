@@ -10,7 +10,7 @@ from ...errors import MemoryRanOutError, SoonerError, UnsupportedError
 from ...methods import Method
 from ...models import Adapter, adapt
 from ...models.hooks import ForwardHooks
-from ..attention.block import PAGE
+from ..attention.block import PAGE as PAGE  # what users of pages import
 from ..cache import SlotCache
 from ..interface import Drafter
 from ..loop import Session

@@ -124,11 +124,10 @@ def _placeholders(config: Any, kind: str, ids: Tensor) -> list[int]:
 
 def _sizes(kind: str, inputs: Mapping[str, Any]) -> Sequence[Any]:
     """Returns something with as many elements as there are items."""
-    if (grids := inputs.get(GRIDS[kind])) is not None:
-        return grids
-    if kind == "image" and (sizes := inputs.get("image_sizes")) is not None:
-        return sizes
-    return inputs[PIXELS[kind]]
+    sizes: Sequence[Any] | None = inputs.get(GRIDS[kind])
+    if sizes is None and kind == "image":
+        sizes = inputs.get("image_sizes")
+    return inputs[PIXELS[kind]] if sizes is None else sizes
 
 
 def _split(config: Any, kind: str, tokens: list[int], inputs: Mapping[str, Any]) -> list[list[int]]:

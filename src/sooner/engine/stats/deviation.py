@@ -98,7 +98,8 @@ class Deviation:
     @property
     def accepted(self) -> np.ndarray:
         """Draft tokens that were accepted, of each dimension, `[dims]`."""
-        return self._histogram().sum(-1)
+        accepted: np.ndarray = self._histogram().sum(-1)
+        return accepted
 
     @property
     def mean(self) -> np.ndarray:
@@ -113,7 +114,9 @@ class Deviation:
     @property
     def largest(self) -> np.ndarray:
         """Returns the largest absolute distance in bins, `[dims]`."""
-        return np.where(self._histogram() > 0, np.abs(self._distances()), 0).max(-1)
+        distances = np.where(self._histogram() > 0, np.abs(self._distances()), 0)
+        largest: np.ndarray = distances.max(-1)
+        return largest
 
     def as_dict(self) -> dict[str, Any]:
         """Returns lists over the dimensions, ready for JSON; distances in bins."""
@@ -133,4 +136,5 @@ class Deviation:
 
 
 def _mean(histogram: np.ndarray, values: np.ndarray) -> np.ndarray:
-    return (histogram * values).sum(-1) / np.maximum(histogram.sum(-1), 1)
+    mean: np.ndarray = (histogram * values).sum(-1) / np.maximum(histogram.sum(-1), 1)
+    return mean
