@@ -65,7 +65,7 @@ MADE_BY_GENERATE = {
 
 @dataclass(frozen=True)
 class Call:
-    """A `generate` call behind the border.
+    """Holds a `generate` call behind the border.
 
     Attributes:
         inputs: prompts as the model's forward takes them, pixels raw, one row for each prompt.

@@ -55,7 +55,7 @@ class TokenLogprobs:
 
 @dataclass(frozen=True)
 class RequestOptions:
-    """Arguments of `Engine.add_request` beside the prompt.
+    """Holds the arguments of `Engine.add_request` beside the prompt.
 
     Attributes:
         sampling: arguments of `generate`.
