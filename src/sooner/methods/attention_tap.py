@@ -44,7 +44,7 @@ class QueryTokens:
 
     @property
     def width(self) -> int:
-        """Tokens of the packed prompt."""
+        """Returns tokens of the packed prompt."""
         return self.visual.shape[1]
 
 

@@ -16,7 +16,8 @@ from .settings import MethodSettings
 
 @dataclass(frozen=True)
 class Autoregressive(Method):
-    """One token a target forward, through the same loop, cache and sampling as every method.
+    """Decodes one token a target forward, through the same loop, cache and sampling as every
+    method.
 
     Args:
         shared_noise: draw with the noise of each place, as `CoupledJacobi(verify="noise")` does:

@@ -50,7 +50,7 @@ class SoonerOutput(GenerateDecoderOnlyOutput):
 
 @dataclass(frozen=True)
 class Method(KnowsOldNames):
-    """A way to decode. Subclasses are frozen dataclasses that say how a draft is made.
+    """Holds a way to decode. Subclasses are frozen dataclasses that say how a draft is made.
 
     `sooner.registry` reads `name`, `summary` and `draft_model` from the source of the subclasses in
     this package, so they are literals there. One that `--method` knows has a class method

@@ -255,7 +255,9 @@ class ChainDrafter(Drafter):
                 self.runner.graphs.release(self.runner)
 
     def open_runner(self, room: int) -> tuple[ModelRunner, Iterator[Any]]:
-        """A runner with `room` slots behind the draft's prompt, and the steps of its prefill."""
+        """Returns a runner with `room` slots behind the draft's prompt, and the steps of its
+        prefill.
+        """
         prompt, chunk = self._known_prompt(), self.context.prefill_chunk
         if chunk is not None and not self.adapter.may_split(prompt):
             self.context.stats.note(
@@ -294,7 +296,7 @@ class ChainDrafter(Drafter):
 
     @property
     def fed(self) -> list[int]:
-        """Generated tokens of each of `members` in the draft's cache."""
+        """Returns generated tokens of each of `members` in the draft's cache."""
         assert self.runner is not None
         lengths = zip(self.runner.lengths, self.prompt_lengths, strict=True)
         return [length - prompt for length, prompt in lengths]

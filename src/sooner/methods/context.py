@@ -105,7 +105,7 @@ def prompt_for(adapter: AdapterLike, context: Context) -> dict[str, Any]:
 
 
 def words_only(context: Context) -> dict[str, Any]:
-    """The target's prompts without their placeholders, padded anew on the left.
+    """Returns the target's prompts without their placeholders, padded anew on the left.
 
     Returns:
         `input_ids` and `attention_mask`, `[rows, words of the longest prompt]`.

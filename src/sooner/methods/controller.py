@@ -114,7 +114,7 @@ class Times:
         self._means: dict[tuple[float, ...], tuple[float, int]] = {}
 
     def add(self, counts: tuple[float, ...], seconds: float) -> None:
-        """So many of each took `seconds`."""
+        """Records that so many of each took `seconds`."""
         if seconds <= 0:
             return
         if self.count:
@@ -179,7 +179,7 @@ class Times:
 
 
 class StepTimes:
-    """Seconds of a round by its rows and block, and of a draft forward by its rows.
+    """Holds seconds of a round by its rows and block, and of a draft forward by its rows.
 
     Attributes:
         plain_rounds: timed rounds without a draft.
@@ -197,7 +197,7 @@ class StepTimes:
             self.add_draft(done.drafting_rows, done.drafting / done.forwards)
 
     def add_draft(self, rows: float, seconds: float) -> None:
-        """A draft forward over so many rows took `seconds`."""
+        """Records that a draft forward over so many rows took `seconds`."""
         self.drafts.add((1, rows), seconds)
 
     def round(self, rows: float, block: float) -> float:

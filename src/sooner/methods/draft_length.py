@@ -47,7 +47,8 @@ class ChainAcceptance:
         accepted: Sequence[int],
         known: Sequence[Acceptance] | None = None,
     ) -> None:
-        """A round verified `drafted` tokens of each row and accepted `accepted` of them.
+        """Records that a round verified `drafted` tokens of each row and accepted `accepted` of
+        them.
 
         Args:
             known: acceptance of the kind of each row; `None` is `experience`.
@@ -109,7 +110,7 @@ class DraftLength:
         return True
 
     def prefilled(self, prompt: int, seconds: float) -> None:
-        """The draft's prefill of so many tokens took so long."""
+        """Records that the draft's prefill of so many tokens took so long."""
 
     def choose(
         self,
@@ -182,7 +183,7 @@ class RowState:
         return RowState(state, known.kind)
 
     def observe(self, drafted: int, accepted: int) -> None:
-        """A round verified `drafted` tokens and accepted `accepted` of them."""
+        """Records that a round verified `drafted` tokens and accepted `accepted` of them."""
         self.last = 1 + accepted
         self.output += self.last
         if drafted:

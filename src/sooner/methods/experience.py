@@ -54,7 +54,9 @@ class Acceptance:
         return self._kinds.setdefault(kind, made)
 
     def observe(self, drafted: int, accepted: int) -> None:
-        """A round verified `drafted` tokens of a row and accepted `accepted` of them."""
+        """Records that a round verified `drafted` tokens of a row and accepted `accepted` of
+        them.
+        """
         if not drafted:
             return
         if self.whole is not None and not is_lookup(self.kind):
@@ -168,7 +170,7 @@ class Traffic:
 
     @property
     def share(self) -> float:
-        """Tokens of all such requests."""
+        """Returns tokens of all such requests."""
         return self.begun * self.tokens
 
 
@@ -216,7 +218,7 @@ class Requests:
         traffic.ended, traffic.output = FORGET * traffic.ended + 1, FORGET * traffic.output + tokens
 
     def prefilled(self, kind: Hashable, tokens: int, seconds: float) -> None:
-        """A draft's prefill of so many tokens took so long."""
+        """Records that a draft's prefill of so many tokens took so long."""
         traffic, each = self.of(kind), seconds / tokens
         traffic.prefill += (each - traffic.prefill) * (0.2 if traffic.prefill else 1.0)
 

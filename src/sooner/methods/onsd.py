@@ -15,7 +15,7 @@ from .speculative import Speculative
 
 @dataclass(frozen=True)
 class OnSD(Speculative):
-    """Speculative decoding with a text-only draft (Gagrani et al. 2024).
+    """Runs speculative decoding with a text-only draft (Gagrani et al. 2024).
 
     The draft is a language model, or the language model inside a multimodal one, and gets the
     words of the prompt alone: no pixels, no placeholders, and so no cost that grows with the

@@ -53,7 +53,7 @@ def similarity_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
 
 
 def attention(paid: Tensor, visual: Tensor) -> Tensor:
-    """Score of a visual token: the attention it got, `[visual tokens]`.
+    """Returns score of a visual token: the attention it got, `[visual tokens]`.
 
     Args:
         paid: one row's attention to each token, `[width]`.
@@ -70,12 +70,12 @@ def attention_variation(first: Tensor, last: Tensor, visual: Tensor) -> Tensor:
 
 
 def top(scores: Tensor, count: int) -> Tensor:
-    """Indices of the `count` largest scores in ascending order (eq. 4)."""
+    """Returns indices of the `count` largest scores in ascending order (eq. 4)."""
     return scores.topk(count).indices.sort().values
 
 
 def uniform(tokens: int, count: int, device: torch.device | str = "cpu") -> Tensor:
-    """`count` indices spread evenly over `tokens`, ascending."""
+    """Returns `count` indices spread evenly over `tokens`, ascending."""
     return (torch.arange(count, device=device) * tokens) // max(count, 1)
 
 
@@ -97,7 +97,8 @@ def top_by_frame(scores: Tensor, count: int, groups: Tensor) -> Tensor:
 
 
 def groups_of(visual: Tensor, frames: Tensor) -> Tensor:
-    """Number of the frame or picture of each visual token, ascending from 0: `[visual tokens]`.
+    """Returns number of the frame or picture of each visual token, ascending from 0: `[visual
+    tokens]`.
 
     Args:
         visual: `[width]` bool.

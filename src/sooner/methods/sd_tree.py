@@ -32,7 +32,7 @@ SIBLINGS = ("drawn", "top")
 
 @dataclass(frozen=True)
 class SDTree(Method):
-    """Speculative decoding with a static tree (SpecInfer, Miao et al. 2024; shape of EAGLE).
+    """Runs speculative decoding with a static tree (SpecInfer, Miao et al. 2024; shape of EAGLE).
 
     Each round drafts a tree with one draft forward a level. Greedy decoding follows the
     target's choices down the tree. Sampling is exact either way:

@@ -41,7 +41,7 @@ class Buildable(Protocol):
 
 
 class Sharded:
-    """A method on one of the ranks of a sharded target, in the method's place.
+    """Holds a method on one of the ranks of a sharded target, in the method's place.
 
     Args:
         method: on the first rank, the one that decodes; on others whatever was asked for.

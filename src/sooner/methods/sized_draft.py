@@ -135,7 +135,7 @@ class DraftRunner:
 
     @property
     def lengths(self) -> list[int]:
-        """Committed entries of each row."""
+        """Returns committed entries of each row."""
         return self.cache.lengths
 
     @property
@@ -256,7 +256,7 @@ class ReadingDrafter(SizedDrafter, Generic[Runner, Prompts]):
         self.ready_runner()
 
     def ready_runner(self, joins: bool = False) -> Runner:
-        """The runner; at first it reads the prompts.
+        """Returns the runner; at first it reads the prompts.
 
         Args:
             joins: its rows are about to join those of another.

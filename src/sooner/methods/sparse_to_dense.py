@@ -186,7 +186,8 @@ class SparseDrafter(ChainDrafter):
 
 
 def best_slots(scores: Tensor, visual: Tensor, lengths: list[int], counts: list[int]) -> Tensor:
-    """Slots of all text tokens and the best visual ones, ascending: `[rows, kv_heads, most]`.
+    """Returns slots of all text tokens and the best visual ones, ascending: `[rows, kv_heads,
+    most]`.
 
     Args:
         scores: `[rows, kv_heads, width]`.

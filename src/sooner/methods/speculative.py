@@ -29,7 +29,7 @@ from .settings import MethodSettings
 
 @dataclass(frozen=True)
 class Speculative(Method):
-    """Speculative decoding with a draft model (Leviathan et al. 2023; Chen et al. 2023).
+    """Runs speculative decoding with a draft model (Leviathan et al. 2023; Chen et al. 2023).
 
     Args:
         draft: a loaded HF model of one of the supported families. A text-only model drafts from

@@ -27,7 +27,7 @@ from .visual_match import match, views
 
 @dataclass(frozen=True)
 class SpecVLM(SDTree):
-    """Static-tree speculation with a draft pruned by its verifier (SpecVLM, Ji et al. 2025).
+    """Runs static-tree speculation with a draft pruned by its verifier (SpecVLM, Ji et al. 2025).
 
     While the target prefills, the attention that the question pays to each visual token is
     averaged over layers, heads and the question's tokens. Stage I keeps the smallest set of tokens

@@ -76,7 +76,7 @@ class LayerStates:
         return torch.cat([hidden, *(state.to(hidden.device) for state in states)], -1)
 
     def logits(self, hidden: Tensor) -> Tensor:
-        """`[rows, entries, vocab]` of states with or without those of layers."""
+        """Returns `[rows, entries, vocab]` of states with or without those of layers."""
         return self.adapter.logits(last_states(hidden, len(self.tap_layers)))
 
 
@@ -104,7 +104,9 @@ def last_states(hidden: Tensor, layers: int) -> Tensor:
 
 
 def layer_states(hidden: Tensor, layers: int) -> Tensor:
-    """The states of the `layers` asked ones, side by side, `[rows, entries, layers * hidden]`."""
+    """Returns the states of the `layers` asked ones, side by side, `[rows, entries, layers *
+    hidden]`.
+    """
     return hidden[..., hidden.shape[-1] // (1 + layers) :]
 
 

@@ -17,7 +17,7 @@ DRAFT_THREADS = 1
 
 @dataclass(frozen=True)
 class Threads:
-    """Torch threads of a run on CPUs.
+    """Holds torch threads of a run on CPUs.
 
     Attributes:
         target: of the process that runs the target.

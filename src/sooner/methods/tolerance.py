@@ -164,7 +164,7 @@ class Tolerance:
     def physical(
         cls, tokens: ActionTokens, statistics: ActionStatistics, units: Sequence[float]
     ) -> Tolerance:
-        """From metres and radians: as many whole bins as fit into them.
+        """Makes a tolerance from metres and radians: as many whole bins as fit into them.
 
         A dimension whose bins have no width (its statistics know one value alone) stays exact.
 
@@ -188,7 +188,7 @@ class Tolerance:
 
     @cached_property
     def radii(self) -> tuple[int, ...]:
-        """r of each dimension, the gripper's settled."""
+        """Returns r of each dimension, the gripper's settled."""
         if isinstance(self.bins, tuple):
             return self.bins
         radii = [self.bins] * self.dims
@@ -238,7 +238,7 @@ class Tolerance:
     def verify(
         self, tree: Tree, choices: Tensor, generated: Tensor, radii: Tensor
     ) -> ToleranceResult:
-        """The nearest of the longest acceptable paths of each row; a pure function.
+        """Returns the nearest of the longest acceptable paths of each row; a pure function.
 
         Args:
             tree: draft of `rows` rows and `nodes` nodes.
@@ -276,7 +276,7 @@ def _wrong_number(what: str, actual: int, expected: int) -> SoonerError:
 
 @dataclass(frozen=True)
 class Relaxed(Method):
-    """Another method's drafts under relaxed acceptance (Spec-VLA, eq. 5); see `Tolerance`.
+    """Verifies another method's drafts under relaxed acceptance (Spec-VLA, eq. 5); see `Tolerance`.
 
     `Relaxed(Speculative(draft), tolerance)` lets a draft model of a robot policy, a static tree
     or prompt lookup profit from it as `Eagle` does. A tolerance of 0 is exact, greedy and

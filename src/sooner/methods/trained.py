@@ -21,7 +21,7 @@ Loader = Callable[..., Any]
 
 @dataclass(frozen=True)
 class Kind:
-    """One kind of trained drafter.
+    """Holds one kind of trained drafter.
 
     Attributes:
         name: what people call it.

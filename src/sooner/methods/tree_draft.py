@@ -35,7 +35,7 @@ STATIC_TREE: Branching = ((4,), (3, 2, 2, 1), (3, 2, 2, 1), (3,), (2,))
 
 @dataclass(frozen=True)
 class Level:
-    """One level of a static tree.
+    """Holds one level of a static tree.
 
     Attributes:
         sources: nodes of the level above that have children here (`ROOT` for the first level).
@@ -52,7 +52,7 @@ class Level:
 
 
 class TreeShape:
-    """A static tree, numbered level by level, siblings next to each other.
+    """Holds a static tree, numbered level by level, siblings next to each other.
 
     Only nodes with children are forwarded by a draft; they are its *sources*.
 

@@ -19,7 +19,7 @@ NODES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 
 @dataclass(frozen=True)
 class Size:
-    """The size of a draft tree: its most nodes, and its levels."""
+    """Holds the size of a draft tree: its most nodes, and its levels."""
 
     nodes: int
     depth: int
@@ -58,14 +58,14 @@ class TreeSize:
         return self.largest
 
     def observe_prefill(self, seconds: float) -> None:
-        """The head took `seconds` for a prompt."""
+        """Records that the head took `seconds` for a prompt."""
 
     def observe_cost(self, done: RoundCost, tokens: float | None) -> None:
         """A round that gave `tokens` a row, if that is known, took this long; on GPUs a round
         late."""
 
     def observe(self, size: Size, paths: Sequence[Sequence[int]]) -> None:
-        """A round verified trees of at most `size`.
+        """Records that a round verified trees of at most `size`.
 
         Args:
             paths: of each row, the ranks by value of the nodes that were accepted, from the root
@@ -73,7 +73,7 @@ class TreeSize:
         """
 
     def observe_call(self, tokens: float) -> None:
-        """A call ended after `tokens` tokens a row."""
+        """Records that a call ended after `tokens` tokens a row."""
 
     def observe_round(
         self, size: Size, levels: Sequence[int], done: RoundCost, outcome: Outcome

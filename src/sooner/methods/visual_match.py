@@ -34,7 +34,7 @@ class VisualGrids:
 
     @cached_property
     def tokens(self) -> int:
-        """Visual tokens of the prompt."""
+        """Returns visual tokens of the prompt."""
         return sum(height * width for height, width in self.grids)
 
 

@@ -88,7 +88,7 @@ logger = logging.getLogger("sooner")
 
 
 def import_ray(debug: bool = False) -> Any:
-    """The module `ray`, told to send nobody anything, and to print nothing.
+    """Returns the module `ray`, told to send nobody anything, and to print nothing.
 
     Args:
         debug: let it print.
@@ -112,7 +112,7 @@ def import_ray(debug: bool = False) -> Any:
 
 @dataclass(frozen=True)
 class RayCluster:
-    """A connected cluster.
+    """Holds a connected cluster.
 
     Attributes:
         address: as it was asked for.

@@ -40,7 +40,7 @@ OnPage = Callable[[Line, Counts], None]
 
 @dataclass
 class Starvation:
-    """What the parsers waited for.
+    """Counts what the parsers waited for.
 
     Attributes:
         pages: seconds in which a parser had no page at all, its loading left out.
@@ -55,7 +55,7 @@ class Starvation:
         return min(self.pages / self.busy, 1.0) if self.busy else 0.0
 
     def report(self) -> str:
-        """For the end of a run."""
+        """Returns lines for the end of a run."""
         return (
             f"parsers waited for pages {self.pages:.1f} s of {self.busy:.1f} s ({self.share:.0%})"
         )

@@ -220,7 +220,7 @@ class ParserStage:
 
 
 class Turns:
-    """Pages beside each other, or one alone."""
+    """Holds pages beside each other, or one alone."""
 
     def __init__(self) -> None:
         self._inside, self._waiting, self._is_alone = 0, 0, False

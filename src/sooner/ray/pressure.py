@@ -27,7 +27,7 @@ RECENT = 256
 
 
 class RecentFigures(list[Any]):
-    """A list of the last items only."""
+    """Holds a list of the last items only."""
 
     def extend(self, items: Iterable[Any]) -> None:
         super().extend(items)
@@ -68,7 +68,8 @@ POLICIES = [*ENABLED_BACKPRESSURE_POLICIES, RowLimit]
 
 
 def configured(context: Any, max_rows: int, rows_a_block: int = 1) -> Any:
-    """A `DataContext` for rows of pages: blocks of few rows, queues by their number, no output.
+    """Returns a `DataContext` for rows of pages: blocks of few rows, queues by their number, no
+    output.
 
     Args:
         context: a copy; it is changed.

@@ -45,7 +45,7 @@ DRAIN_SECONDS = 5.0
 
 @dataclass(frozen=True)
 class RayServer:
-    """OpenAI's API over replicas of one model.
+    """Holds OpenAI's API over replicas of one model.
 
     Attributes:
         load: loads the models in a replica; sent there, so it holds no model.
@@ -210,7 +210,7 @@ class RayServer:
 
 
 def import_serve(debug: bool = False) -> Any:
-    """The module `ray.serve`, told to print nothing unless `debug`.
+    """Returns the module `ray.serve`, told to print nothing unless `debug`.
 
     Raises:
         SoonerError: it is not installed.

@@ -20,7 +20,7 @@ SPARE = 0.1
 
 @dataclass(frozen=True)
 class RayNode:
-    """A machine of the cluster, as Ray counts it."""
+    """Holds a machine of the cluster, as Ray counts it."""
 
     name: str
     cpus: float
@@ -29,7 +29,7 @@ class RayNode:
 
 @dataclass(frozen=True)
 class Shares:
-    """Actors of each kind, and CPUs and GPUs of one.
+    """Holds actors of each kind, and CPUs and GPUs of one.
 
     Attributes:
         parsers, drafters: how many.
@@ -80,7 +80,7 @@ class Shares:
 
 @dataclass(frozen=True)
 class ReplicaShare:
-    """CPUs and GPUs of one replica."""
+    """Holds cPUs and GPUs of one replica."""
 
     cpus: float
     gpus: float = 0.0

@@ -134,7 +134,7 @@ class ActHandler:
         return answer, 200 if state == "ready" else 503
 
     async def act(self, request: Request) -> Response:
-        """`POST /act`."""
+        """Answers `POST /act`."""
         began = self.thread.clock()
         try:
             response = await self._admitted(request, began)

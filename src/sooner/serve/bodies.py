@@ -45,7 +45,7 @@ class Bodies:
 
     @asynccontextmanager
     async def read(self, request: Request) -> AsyncIterator[bytes]:
-        """The body of a request; its bytes count until the context ends.
+        """Yields the body of a request; its bytes count until the context ends.
 
         A declared length counts, and is refused, before anything is read.
 

@@ -107,14 +107,14 @@ class ChatMetrics(LoopListener):
         )
 
     def begun(self, job: GenerationJob, waited: float) -> None:
-        """A job got its first row."""
+        """Records that a job got its first row."""
         self.queue_time.observe(waited)
         self.prompt_tokens.inc(job.prompt_tokens)
         if job.num_draft_tokens is not None:
             self.draft_requests.observe(job.num_draft_tokens)
 
     def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
-        """A round committed tokens of a job."""
+        """Records that a round committed tokens of a job."""
         self.generation_tokens.inc(tokens)
         (self.first_token if is_first else self.between_tokens).observe(seconds)
 
@@ -131,7 +131,7 @@ class ChatMetrics(LoopListener):
         self.preemptions.inc()
 
     def ended(self, job: GenerationJob, end: Finished) -> None:
-        """A job ended, in whatever way."""
+        """Records that a job ended, in whatever way."""
         self.success[FINISHED[end.reason]].inc()
         self.latency.observe(job.ended_at - job.arrived)
         usage = end.usage

@@ -39,7 +39,7 @@ WARM_TOKENS = 8
 
 
 class ChatServer:
-    """One model behind OpenAI's API.
+    """Holds one model behind OpenAI's API.
 
     Args:
         pair: the models, loaded.

@@ -49,10 +49,12 @@ class LoopListener:
     """Hears what happens to jobs, for metrics. Its errors are logged and no job's."""
 
     def begun(self, job: GenerationJob, waited: float) -> None:
-        """A job got its first row."""
+        """Records that a job got its first row."""
 
     def committed(self, job: GenerationJob, tokens: int, seconds: float, is_first: bool) -> None:
-        """New tokens, `seconds` after the ones before; the first ones after the job arrived."""
+        """Is told of new tokens, `seconds` after the ones before; the first ones after the job
+        arrived.
+        """
 
     def drafted(self, job: GenerationJob, drafts: int, tokens: int, accepted: int) -> None:
         """Rounds verified so many drafts of a job, `tokens` draft tokens in all (all nodes of
@@ -62,11 +64,11 @@ class LoopListener:
         """A job lost its row, and waits for another."""
 
     def ended(self, job: GenerationJob, end: Finished) -> None:
-        """A job ended, in whatever way."""
+        """Records that a job ended, in whatever way."""
 
 
 class EngineLoop:
-    """Jobs in, steps of the engine, events out; each job ends exactly once.
+    """Takes jobs in, runs steps of the engine, events out; each job ends exactly once.
 
     Args:
         build: makes the engine, and another one when a step failed.

@@ -37,7 +37,7 @@ class ModelEngine(Engine):
     def add_request(
         self, inputs: Mapping[str, Any], *, media_keys: Sequence[str] = (), **options: Any
     ) -> Request:
-        """Queue a request; see `Engine.add_request`.
+        """Adds a request; see `Engine.add_request`.
 
         Args:
             media_keys: as there, but of no use where a processor made another number of pictures of

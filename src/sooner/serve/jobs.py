@@ -84,7 +84,7 @@ class JobUsage:
 
 @dataclass(frozen=True)
 class Tokens:
-    """New tokens of a job.
+    """Holds new tokens of a job.
 
     Attributes:
         ids: committed together, one or more.
@@ -121,7 +121,7 @@ def nobody(event: Event) -> None:
 
 @dataclass(eq=False)
 class GenerationJob:
-    """One choice of a request, from its arrival to its end.
+    """Holds one choice of a request, from its arrival to its end.
 
     Attributes:
         id: of the request, and the number of the choice, for the log.
@@ -192,7 +192,7 @@ class GenerationJob:
 
     @property
     def order(self) -> tuple[float, float]:
-        """Jobs with less of it go first."""
+        """Says which jobs go first: those with less of it go first."""
         return self.due, self.arrived
 
     def usage(self, request: Any = None) -> JobUsage:

@@ -26,7 +26,7 @@ CACHE_FACTOR = 4
 
 @dataclass(frozen=True)
 class KvMemory:
-    """The pages of a server.
+    """Holds the pages of a server.
 
     Attributes:
         pages: how many, of target and draft.

@@ -17,7 +17,7 @@ TOKENS = (1.0, 1.25, 1.5, 1.75, 2.0, 2.5, 3.0, 4.0, 6.0, 8.0)
 
 
 class Metrics(LoopListener):
-    """Counters of a policy's server, in a registry of its own.
+    """Holds counters of a policy's server, in a registry of its own.
 
     Args:
         load: read when the metrics are.
@@ -48,12 +48,12 @@ class Metrics(LoopListener):
         busy.set_function(lambda: load().running)
 
     def ended(self, job: GenerationJob, end: Finished) -> None:
-        """A request left the queue."""
+        """Records that a request left the queue."""
         began = job.ended_at if end.result is None else end.result.began
         self.queue.observe(began - job.arrived)
 
     def answered(self, status: int, seconds: float) -> None:
-        """A request ended."""
+        """Records that a request ended."""
         self.requests.labels(str(status)).inc()
         self.seconds.observe(seconds)
 

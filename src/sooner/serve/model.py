@@ -146,7 +146,7 @@ def served_model(
     method: Method,
     max_tokens: int,
 ) -> ServedModel:
-    """The model as answers know it.
+    """Returns the model as answers know it.
 
     Args:
         model_name: as it was named on the command line.

@@ -24,7 +24,7 @@ LOOK = 0.0005
 
 @dataclass(frozen=True)
 class ActResult:
-    """An action, and how it came about.
+    """Holds an action, and how it came about.
 
     Attributes:
         action: as `Policy.act` gave it.
@@ -40,7 +40,7 @@ class ActResult:
 
 @dataclass(eq=False)
 class PolicyRequest:
-    """One observation; a `RequestLike`.
+    """Holds one observation; a `RequestLike`.
 
     Attributes:
         priority: who has less of it goes first.

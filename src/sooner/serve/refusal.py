@@ -14,7 +14,7 @@ LONGEST = 400
 
 
 class RefusedError(Exception):
-    """An HTTP status with one line about it.
+    """Holds an HTTP status with one line about it.
 
     Attributes:
         status: such as 422.
@@ -136,7 +136,7 @@ def stopping() -> RefusedError:
 
 
 def hung_up() -> RefusedError:
-    """The client left; nobody reads this."""
+    """Tells that the client left; nobody reads this."""
     return RefusedError(499, "the client hung up")
 
 

@@ -64,7 +64,7 @@ class ServerSettings:
 
 @dataclass(frozen=True)
 class ServeSettings(ServerSettings):
-    """The server of a robot policy.
+    """Holds the server of a robot policy.
 
     Args:
         method: how actions are decoded; the policy's own choice by default.
@@ -176,7 +176,7 @@ class ChatSettings(ServerSettings):
 
 @dataclass(frozen=True)
 class ReplicaSettings:
-    """Replicas of a server on Ray.
+    """Holds replicas of a server on Ray.
 
     Args:
         replicas: processes that each load the model; with more than one GPU, one each.

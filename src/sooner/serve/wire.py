@@ -125,7 +125,7 @@ def parse(body: bytes) -> ActRequest:
 
 
 def read_image(value: Any) -> np.ndarray:
-    """The picture of a request, uint8 `[height, width, 3]`.
+    """Returns the picture of a request, uint8 `[height, width, 3]`.
 
     Raises:
         FieldError: it is none.
@@ -160,7 +160,7 @@ def milliseconds(raw: Any) -> float | None:
 
 
 def write(actions: np.ndarray, form: Form) -> Any:
-    """Actions `[horizon, dims]` as the JSON value of an answer."""
+    """Returns actions `[horizon, dims]` as the JSON value of an answer."""
     if form == "plain":
         return actions[0].tolist() if len(actions) == 1 else actions.tolist()
     arrays = [as_json_numpy(action) for action in actions]

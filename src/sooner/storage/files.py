@@ -18,7 +18,7 @@ MAGIC = re.compile(r"[*[]")  # a `?` is a part of names, and begins queries
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file behind a URL.
+    """Holds a file behind a URL.
 
     Attributes:
         url: of it.

@@ -107,7 +107,7 @@ _MEMORY = threading.RLock()
 
 
 class MemoryStore(RemoteStore):
-    """Objects of this process, for tests: `memory://name`."""
+    """Holds objects of this process, for tests: `memory://name`."""
 
     def read(self, name: str) -> bytes:
         with _MEMORY:  # its readers share one position
@@ -120,7 +120,7 @@ class MemoryStore(RemoteStore):
 
 
 class S3Store(RemoteStore):
-    """Objects of S3, or of what speaks its API. Nothing is renamed or copied."""
+    """Holds objects of S3, or of what speaks its API. Nothing is renamed or copied."""
 
     def read(self, name: str) -> bytes:
         with self._asking(name, "read"):  # in one request: parts could be of two versions

@@ -29,7 +29,7 @@ class MissingObjectError(StorageError):
 
 @dataclass(frozen=True)
 class ObjectInfo:
-    """An object, as a listing shows it.
+    """Holds an object, as a listing shows it.
 
     Attributes:
         name: below the store.

@@ -18,7 +18,7 @@ from .nodes import NodeCount
 
 @dataclass(frozen=True)
 class Limits:
-    """Sizes and positions of one tree.
+    """Holds sizes and positions of one tree.
 
     Attributes:
         nodes: most tokens.

@@ -102,7 +102,8 @@ MAX_MATCHES = 16
 
 
 class DraftIndex:
-    """Every n-gram of several drafts, of up to `ngram_size` tokens (HSD, Liao et al. 2026, eq. 4).
+    """Holds every n-gram of several drafts, of up to `ngram_size` tokens (HSD, Liao et al. 2026,
+    eq. 4).
 
     Built once for a page. The drafts are an unordered set: matches are found in all of them with
     one dictionary access, and looking closer at those found is all that costs time.

@@ -97,7 +97,7 @@ def _best_child(tree: Tree, value: Tensor, passes: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class HSD(Method):
-    """Hierarchical speculative decoding's verification (Liao et al. 2026, section 3.2).
+    """Runs hierarchical speculative decoding's verification (Liao et al. 2026, section 3.2).
 
     Drafts are made once, by whatever is quick and rough, such as an OCR pipeline, and never
     change. After each round the last tokens, the reference window, are looked up in them (eq. 4,
@@ -166,7 +166,7 @@ class HSD(Method):
 
     @property
     def mode(self) -> str:
-        """*exact*, or *relaxed* with an acceptance threshold below 1."""
+        """Is *exact*, or *relaxed* with an acceptance threshold below 1."""
         return EXACT if self.acceptance_threshold == 1 else RELAXED
 
     def largest_block(self) -> int:

@@ -19,7 +19,7 @@ FLOOR = 0.01
 
 
 class NodeCount:
-    """Always the same number of nodes, whatever it costs; subclasses learn."""
+    """Takes always the same number of nodes, whatever it costs; subclasses learn."""
 
     floor = 0.0
     may_idle = False
@@ -45,7 +45,7 @@ class NodeCount:
         return self.largest
 
     def observe(self, rows: int, nodes: int, seconds: float) -> None:
-        """A round over `rows` trees of up to `nodes` nodes took `seconds`."""
+        """Records that a round over `rows` trees of up to `nodes` nodes took `seconds`."""
 
 
 class MeasuredNodes(NodeCount):

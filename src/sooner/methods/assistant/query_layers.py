@@ -61,7 +61,7 @@ class GatedMLP(nn.Module):
 
 
 class QueryLayer(nn.Module):
-    """One layer, with norms before and behind each of its two parts."""
+    """Holds one layer, with norms before and behind each of its two parts."""
 
     layer_scalar: Tensor
 

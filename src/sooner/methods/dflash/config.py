@@ -216,7 +216,7 @@ def is_dflash(raw: Mapping[str, Any]) -> bool:
 
 
 def read_config(raw: Mapping[str, Any], where: str) -> DFlashConfig:
-    """The config in any of the published layouts.
+    """Returns the config in any of the published layouts.
 
     - z-lab's: `model_type` is qwen3, `architectures` says DFlashDraftModel; `target_layer_ids` i
       means `hidden_states[i + 1]`.

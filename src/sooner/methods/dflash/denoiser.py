@@ -59,7 +59,7 @@ class DFlashModel(nn.Module):
 
     @property
     def slot_bytes(self) -> int:
-        """Bytes of a token's keys and values in all layers."""
+        """Returns bytes of a token's keys and values in all layers."""
         config = self.config
         width = 2 * config.num_key_value_heads * config.head_dim
         return config.num_hidden_layers * width * self.dtype.itemsize
@@ -73,7 +73,7 @@ class DFlashModel(nn.Module):
         return self.fc.weight.device
 
     def context(self, states: Tensor) -> Tensor:
-        """Entries of the context, `[rows, entries, hidden]`.
+        """Returns entries of the context, `[rows, entries, hidden]`.
 
         Args:
             states: of the target's layers, side by side, `[rows, entries, layers * hidden]`.
@@ -81,7 +81,9 @@ class DFlashModel(nn.Module):
         return self.hidden_norm(self.fc(states.to(self.device, self.dtype)))
 
     def rotation(self, positions: Tensor) -> Rotation:
-        """Cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1, entries, dim]`."""
+        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
+        entries, dim]`.
+        """
         cos, sin = self.rotary(self.fc.weight, positions)
         return cos[:, None], sin[:, None]
 
@@ -97,7 +99,7 @@ class DFlashModel(nn.Module):
         return _rotated(keys, rotation), self._split(attention.v_proj(entries))
 
     def denoise(self, embeds: Tensor, rotation: Rotation, attend: Attend) -> Tensor:
-        """The states of blocks, `[rows, entries, hidden]`, for the LM head.
+        """Returns the states of blocks, `[rows, entries, hidden]`, for the LM head.
 
         Args:
             embeds: of their tokens, `[rows, entries, hidden]`.
@@ -117,7 +119,9 @@ class DFlashModel(nn.Module):
         return self.norm(states)
 
     def embed(self, tokens: Tensor, adapter: Any) -> Tensor:
-        """Embeddings of `tokens [rows, entries]`: the target's, unless a file brought others."""
+        """Returns embeddings of `tokens [rows, entries]`: the target's, unless a file brought
+        others.
+        """
         if self.embed_tokens is None:
             return adapter.embed_tokens(tokens.to(adapter.device))
         return self.embed_tokens(tokens.to(self.device))

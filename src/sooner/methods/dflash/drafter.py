@@ -42,7 +42,7 @@ class PrefillContext:
         self.lengths = [self.lengths[row] for row in rows]
 
     def entries(self) -> tuple[Tensor, list[int]]:
-        """Entries of all prompt tokens but the last, and their number.
+        """Returns entries of all prompt tokens but the last, and their number.
 
         The last one's state is told with the first outcome.
 

@@ -39,7 +39,7 @@ FUSED = {
 def load(
     folder: Path | str, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
 ) -> DFlashModel:
-    """A drafter from a folder of `config.json` and safetensors.
+    """Returns a drafter from a folder of `config.json` and safetensors.
 
     Raises:
         SoonerError: files that can't be read; a tensor that is unknown, missing or of another

@@ -59,7 +59,7 @@ class BlockMethod(TrainedMethod):
 
 @dataclass(frozen=True)
 class DFlash(BlockMethod):
-    """Speculative decoding with a block-diffusion drafter (DFlash, Chen et al. 2026).
+    """Runs speculative decoding with a block-diffusion drafter (DFlash, Chen et al. 2026).
 
     One forward of a small bidirectional drafter, which reads the target's states of several layers,
     fills a block of masked tokens; one forward of the target verifies the chain. Exact: under
@@ -104,7 +104,8 @@ class DFlash(BlockMethod):
 
 @dataclass(frozen=True)
 class DDTree(BlockMethod):
-    """Speculative decoding with trees of a DFlash drafter's marginals (DDTree, Ringel et al. 2026).
+    """Runs speculative decoding with trees of a DFlash drafter's marginals (DDTree, Ringel et
+    al. 2026).
 
     The same drafter and the same one forward as `DFlash`; of its marginals the `nodes` most
     probable prefixes are verified as a tree. Exact, greedy and sampling, as the trees hold likely

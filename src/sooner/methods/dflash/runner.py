@@ -73,7 +73,7 @@ class BlockRunner(DraftRunner):
         return ()
 
     def draft(self, anchors: Tensor) -> Tensor:
-        """Logits of each place of a block, `[rows, places, vocab]`, in one forward.
+        """Returns logits of each place of a block, `[rows, places, vocab]`, in one forward.
 
         Args:
             anchors: the last committed token of each row, `[rows]`.

@@ -15,7 +15,7 @@ class RankPairs:
         self._cache: dict[tuple[int, int, int], Tensor] = {}
 
     def of(self, prefixes: int, branching: int, nodes: int, device: torch.device) -> Tensor:
-        """Prefixes, and ranks of the tokens behind them, `[2, pairs]`."""
+        """Returns prefixes, and ranks of the tokens behind them, `[2, pairs]`."""
         key = (prefixes, branching, nodes)
         if key not in self._cache:
             pairs = [
@@ -29,7 +29,7 @@ class RankPairs:
 
 
 class MarginalTree:
-    """The `nodes` most probable prefixes under a product of marginals, of each row.
+    """Holds the `nodes` most probable prefixes under a product of marginals, of each row.
 
     A prefix of `d` tokens has the probability `q_1(x_1) ... q_d(x_d)`. A prefix is at least as
     probable as what continues it, so the best ones are closed under parents, which makes a tree;
@@ -72,7 +72,7 @@ class MarginalTree:
         )
 
     def best(self, levels: list[int], is_open: bool) -> Tree:
-        """The trees, nodes by descending probability, upper levels first among equals.
+        """Returns the trees, nodes by descending probability, upper levels first among equals.
 
         Args:
             levels: how many each row may use.

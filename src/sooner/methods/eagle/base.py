@@ -44,7 +44,7 @@ class DraftHead(nn.Module):
 
     @property
     def attention(self) -> Any:
-        """The module with `q_proj`, `k_proj`, `v_proj` and `o_proj`."""
+        """Returns the module with `q_proj`, `k_proj`, `v_proj` and `o_proj`."""
         raise NotImplementedError
 
     @property
@@ -97,7 +97,7 @@ class DraftHead(nn.Module):
         """
 
     def read(self, states: Tensor) -> Tensor:
-        """The head's own states, `[rows, entries, hidden]`, of the target's."""
+        """Returns the head's own states, `[rows, entries, hidden]`, of the target's."""
         return states
 
     def embed(
@@ -113,7 +113,9 @@ class DraftHead(nn.Module):
         return embeds
 
     def rotation(self, positions: Tensor) -> Rotation:
-        """Cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1, entries, dim]`."""
+        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
+        entries, dim]`.
+        """
         raise NotImplementedError
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
@@ -125,11 +127,15 @@ class DraftHead(nn.Module):
         return fused
 
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
-        """The next states, `[rows, entries, hidden]`, from the layer's input and its attention."""
+        """Returns the next states, `[rows, entries, hidden]`, from the layer's input and its
+        attention.
+        """
         raise NotImplementedError
 
     def scores(self, states: Tensor, adapter: Any) -> Tensor:
-        """Logits behind the head's own states, `[rows, entries, the target's vocabulary]`."""
+        """Returns logits behind the head's own states, `[rows, entries, the target's
+        vocabulary]`.
+        """
         logits: Tensor = adapter.logits(states.to(adapter.dtype))
         return logits
 
@@ -145,7 +151,7 @@ class DraftHead(nn.Module):
         return self.turned(self._normed(queries, "q_norm"), rotation)
 
     def turned(self, states: Tensor, rotation: Rotation) -> Tensor:
-        """Queries or keys `[rows, heads, entries, head_dim]` at their positions."""
+        """Returns queries or keys `[rows, heads, entries, head_dim]` at their positions."""
         cos, sin = rotation
         return turn(states, cos, sin)
 

@@ -18,7 +18,7 @@ FILE, KIND = "config.json", "eagle_head"
 
 @dataclass(frozen=True)
 class EagleConfig:
-    """One Llama layer of a target's width.
+    """Holds one Llama layer of a target's width.
 
     Attributes:
         hidden_size: width of the target's states and embeddings.
@@ -72,7 +72,7 @@ class EagleConfig:
 
     @staticmethod
     def like(text_config: Any, target: dict[str, Any]) -> EagleConfig:
-        """A layer of the same shape as those of a target.
+        """Returns a layer of the same shape as those of a target.
 
         Args:
             text_config: the target's, in transformers' names.

@@ -37,13 +37,13 @@ class Frontier:
 
     @staticmethod
     def root(rows: int, device: torch.device) -> Frontier:
-        """The last committed token, alone and certain."""
+        """Returns the last committed token, alone and certain."""
         nothing = torch.zeros(rows, 1, dtype=torch.long, device=device)
         return Frontier(nothing + ROOT, nothing, nothing.float(), nothing)
 
 
 class Growth:
-    """Candidates of a batch of trees, level by level (EAGLE-2, Li et al. 2024, section 4).
+    """Holds candidates of a batch of trees, level by level (EAGLE-2, Li et al. 2024, section 4).
 
     The value of a node is the product of the confidences on its path. *Expansion*: the `top_k`
     nodes of highest value of a level are continued, each by its `top_k` most likely tokens.
@@ -66,7 +66,9 @@ class Growth:
 
     @classmethod
     def of(cls, top_k: int, depth: int, tokens: Tensor, parents: Tensor, scores: Tensor) -> Growth:
-        """The candidates of `depth` whole levels, `[rows, candidates]` each; it grows no more."""
+        """Returns the candidates of `depth` whole levels, `[rows, candidates]` each; it grows no
+        more.
+        """
         made = cls(top_k, len(tokens), tokens.device)
         made.counts = [top_k] + [top_k * top_k] * (depth - 1)
         made._tokens, made._parents, made._scores = [tokens], [parents], [scores]
@@ -88,7 +90,7 @@ class Growth:
 
     @property
     def parents(self) -> Tensor:
-        """Index of each candidate's parent, or `ROOT`, `[rows, candidates]`."""
+        """Returns index of each candidate's parent, or `ROOT`, `[rows, candidates]`."""
         return torch.cat(self._parents, 1)
 
     def extend(self, values: Tensor, tokens: Tensor) -> None:
@@ -124,7 +126,7 @@ class Growth:
         return Paths(self.tokens, above & (self.frontier.scores > -torch.inf)[..., None])
 
     def best(self, nodes: int, levels: list[int], is_open: bool) -> Tree:
-        """The trees of the `nodes` best candidates, the best first.
+        """Returns the trees of the `nodes` best candidates, the best first.
 
         Args:
             nodes: most nodes of a tree.

@@ -91,7 +91,7 @@ class Eagle3Config:
 
     @staticmethod
     def like(adapter: Any, layer_ids: tuple[int, ...], drafted: int | None = None) -> Eagle3Config:
-        """A head for a target, of the shape of its layers.
+        """Returns a head for a target, of the shape of its layers.
 
         Args:
             adapter: the target's.
@@ -153,7 +153,7 @@ class Attention(nn.Module):
 
 
 class Layer(nn.Module):
-    """The weights of the one layer, under their published names."""
+    """Holds the weights of the one layer, under their published names."""
 
     def __init__(self, config: Eagle3Config) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Layer(nn.Module):
 
 
 class Eagle3Head(DraftHead):
-    """EAGLE-3's head (Li et al. 2025, section 3): it drafts tokens, not states of the target.
+    """Holds EAGLE-3's head (Li et al. 2025, section 3): it drafts tokens, not states of the target.
 
     Of the target it reads the states before three layers, `g = fc([low; middle; high])`. An entry
     is `g_i` with the embedding `e_{i+1}` of the token behind it; queries, keys and values are made
@@ -310,7 +310,7 @@ class Eagle3Head(DraftHead):
         return (angles.cos() * scale).to(self.dtype), (angles.sin() * scale).to(self.dtype)
 
     def fuse(self, embeds: Tensor, states: Tensor) -> Tensor:
-        """`[norm(e); norm(g); residual]`, `[rows, entries, 3 * hidden]`."""
+        """Returns `[norm(e); norm(g); residual]`, `[rows, entries, 3 * hidden]`."""
         layer, states = self.layer, states.to(self.dtype)
         normed = layer.hidden_norm(states)
         residual = normed if self.config.norm_before_residual else states
@@ -326,7 +326,7 @@ class Eagle3Head(DraftHead):
         return states + layer.mlp(layer.post_attention_layernorm(states))
 
     def drafted_logits(self, states: Tensor) -> Tensor:
-        """Logits of the reduced vocabulary, `[rows, entries, draft_vocab_size]`."""
+        """Returns logits of the reduced vocabulary, `[rows, entries, draft_vocab_size]`."""
         assert self.lm_head is not None
         logits: Tensor = self.lm_head(self.norm(states))
         return logits

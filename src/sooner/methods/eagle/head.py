@@ -51,7 +51,7 @@ class EagleHead(DraftHead):
 
     @staticmethod
     def for_target(model: Any) -> EagleHead:
-        """A head with random weights for a loaded HF model, or for an adapter."""
+        """Returns a head with random weights for a loaded HF model, or for an adapter."""
         adapter = _adapter(model)
         config = EagleConfig.like(adapter.text_config, fingerprint(adapter))
         return EagleHead(config).to(adapter.device)
@@ -65,12 +65,16 @@ class EagleHead(DraftHead):
         return self.fc(torch.cat([embeds.to(self.dtype), states.to(self.dtype)], -1))
 
     def rotation(self, positions: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1, entries, dim]`."""
+        """Returns cosines and sines of `positions [rows or 1, entries]`: `[rows or 1, 1,
+        entries, dim]`.
+        """
         cos, sin = self.rotary(self.fc.weight, positions)
         return cos[:, None], sin[:, None]
 
     def estimate(self, fused: Tensor, attended: Tensor) -> Tensor:
-        """The next states, `[rows, entries, hidden]`, from the layer's input and its attention."""
+        """Returns the next states, `[rows, entries, hidden]`, from the layer's input and its
+        attention.
+        """
         flat = attended.transpose(1, 2).flatten(2)
         states = fused + self.layer.self_attn.o_proj(flat)
         return states + self.layer.mlp(self.layer.post_attention_layernorm(states))

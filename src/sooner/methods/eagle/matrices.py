@@ -25,7 +25,7 @@ CHUNK = 512
 
 @dataclass(frozen=True)
 class WeightSample:
-    """Weights of one matrix.
+    """Holds weights of one matrix.
 
     Attributes:
         weights: `[SAMPLES, SAMPLES]` fp32, spread over the matrix; fewer of a smaller one.
@@ -39,7 +39,7 @@ class WeightSample:
     noise: Tensor
 
     def encode(self) -> str:
-        """As text: 16 bits a weight, in shares of its row's largest."""
+        """Returns it as text: 16 bits a weight, in shares of its row's largest."""
         unit = self.largest.clamp(min=torch.finfo(torch.float32).tiny)[:, None]
         shares = (self.weights / unit * 32767).round().clamp(-32767, 32767)
         data = self.largest.numpy().astype("<f4").tobytes() + shares.numpy().astype("<i2").tobytes()
@@ -47,7 +47,7 @@ class WeightSample:
 
     @staticmethod
     def decode(text: str) -> WeightSample:
-        """What `encode` wrote."""
+        """Reads what `encode` wrote."""
         count, _, coded = text.partition(":")
         rows, data = int(count), base64.b64decode(coded)
         largest = torch.from_numpy(np.frombuffer(data, "<f4", rows).copy())
@@ -58,7 +58,8 @@ class WeightSample:
 
 @torch.no_grad()
 def sample_matrices(adapter: Any, with_largest: bool) -> dict[str, WeightSample]:
-    """A sample of each matrix of the text decoder, its norms and the tables at its ends, by name.
+    """Returns a sample of each matrix of the text decoder, its norms and the tables at its ends,
+    by name.
 
     A matrix is read by sending unit vectors through its module, so that what is found is what
     the module *does*, whatever the number format of its weights, and whatever an adapter such as

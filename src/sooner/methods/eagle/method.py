@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Eagle(TrainedMethod):
-    """Speculative decoding with a trained head and dynamic trees (EAGLE-2, Li et al. 2024).
+    """Runs speculative decoding with a trained head and dynamic trees (EAGLE-2, Li et al. 2024).
 
     The head reads the target's states and goes on from them; it was trained for this very target
     (by `sooner train draft`, published as EAGLE-3, or with the target as MTP), which stays as it

@@ -50,7 +50,7 @@ class MtpConfig:
 
     @property
     def text(self) -> Any:
-        """transformers' config of the target's text model."""
+        """Returns transformers' config of the target's text model."""
         return self.model.get_text_config()
 
     @property
@@ -71,7 +71,7 @@ class MtpConfig:
 
 
 class MtpHead(DraftHead):
-    """The MTP layer of a target's own checkpoint (DeepSeek-V3, Liu et al. 2024, section 2.2).
+    """Holds the MTP layer of a target's own checkpoint (DeepSeek-V3, Liu et al. 2024, section 2.2).
 
     An entry is the target's state after its last norm with the embedding of the token behind it;
     `fc([norm(embedding); norm(state)])` enters a decoder layer of the target's own kind. Embedding
@@ -175,7 +175,7 @@ class MtpHead(DraftHead):
         save_mtp(self, folder, dtype)
 
     def rotation(self, positions: Tensor) -> Rotation:
-        """Also of positions by axis, `[axes, rows, entries]`."""
+        """Returns rotations, also of positions by axis, `[axes, rows, entries]`."""
         if positions.ndim == 3 and positions.shape[0] > 3:
             positions = positions[-3:]  # some versions put the text's own in front
         cos, sin = self.rotary(self.fc.weight, positions)

@@ -16,7 +16,7 @@ from .specforge import CONFIG_KEY, WEIGHTS
 
 @dataclass(frozen=True)
 class Layout:
-    """The names of an MTP layer's tensors.
+    """Holds the names of an MTP layer's tensors.
 
     Attributes:
         prefixes: what may stand in front of all of them; `{n}` is the target's number of layers.
@@ -36,14 +36,14 @@ class Layout:
     copies: tuple[str, ...] = ()
 
     def base_name(self, name: str) -> str:
-        """The name in `MtpHead` of a tensor, given without its prefix."""
+        """Returns the name in `MtpHead` of a tensor, given without its prefix."""
         for published, local in self._parts:
             if name.startswith(f"{published}."):
                 return local + name.removeprefix(published)
         return "layer." + name.removeprefix(self.layer)
 
     def their_name(self, name: str) -> str:
-        """The name without its prefix of a tensor of `MtpHead`."""
+        """Returns the name without its prefix of a tensor of `MtpHead`."""
         for published, local in self._parts:
             if name.startswith(f"{local}."):
                 return published + name.removeprefix(local)

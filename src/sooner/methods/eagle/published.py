@@ -39,7 +39,7 @@ def is_eagle3(config: Mapping[str, Any], names: Iterable[str]) -> bool:
 def load_eagle3(
     folder: Path, config: Mapping[str, Any], layer_ids: Iterable[int] | None = None
 ) -> Eagle3Head:
-    """An EAGLE-3 head in eval mode, fp32.
+    """Returns an EAGLE-3 head in eval mode, fp32.
 
     Args:
         folder: with its weights.
@@ -172,7 +172,7 @@ def _check_options(config: Mapping[str, Any], layer: Mapping[str, Any]) -> None:
 
 
 def read_weights(folder: Path) -> dict[str, Tensor]:
-    """All tensors of a folder by their names in its files.
+    """Returns all tensors of a folder by their names in its files.
 
     Raises:
         SoonerError: none are there, or they can't be read.

@@ -39,7 +39,7 @@ class PromptStates:
 
     @property
     def states(self) -> Tensor:
-        """`[rows, width, hidden]`.
+        """Returns `[rows, width, hidden]`.
 
         Raises:
             UnsupportedError: a prefill context took tokens out on the way.
@@ -63,7 +63,8 @@ class PromptStates:
         self.next_position = self.next_position.index_select(-1, index)
 
     def entries(self) -> tuple[Tensor, Tensor, list[int]]:
-        """Embeddings of the token behind each state but the last, the states, and their number.
+        """Returns embeddings of the token behind each state but the last, the states, and their
+        number.
 
         The last prompt token's entry begins what was generated, see `Backlog`.
         """

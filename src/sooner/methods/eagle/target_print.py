@@ -133,7 +133,7 @@ def differences(trained_for: dict[str, Any], adapter: Any) -> list[str]:
 
 @torch.no_grad()
 def probe_logits(adapter: Any) -> Tensor:
-    """Logits of `PROBE` fixed tokens at `VOCABULARY` fixed ids, `[PROBE, VOCABULARY]` fp32.
+    """Returns logits of `PROBE` fixed tokens at `VOCABULARY` fixed ids, `[PROBE, VOCABULARY]` fp32.
 
     The tokens are spread over the vocabulary, without those that stand for pixels, and go through
     the text decoder as a prompt of text alone. Each place's mean, which no token depends on, is

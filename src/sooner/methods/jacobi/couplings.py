@@ -31,7 +31,7 @@ class Draws:
 
     @property
     def places(self) -> Tensor:
-        """Number of generated tokens before each draw, `[rows, places]`."""
+        """Returns number of generated tokens before each draw, `[rows, places]`."""
         return self.noise.places[:, None] + self.ahead
 
     def uniforms(self, purpose: Purpose) -> Tensor:
@@ -76,7 +76,7 @@ def _above(p: Tensor, q: Tensor) -> Tensor:
 
 
 def shared_noise(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
-    """`argmax(log p + g)` with the noise `g` of the place (algorithm 4).
+    """Returns `argmax(log p + g)` with the noise `g` of the place (algorithm 4).
 
     Any two iterations, however far apart, agree with probability `(1 - TV) / (1 + TV)` at least
     (theorem 3).

@@ -39,7 +39,7 @@ class Trace:
         y: Tensor,
         places: Tensor,
     ) -> None:
-        """Told the newest distributions `p`, the old `q`, the old drafts `x` and the new `y`."""
+        """Is told the newest distributions `p`, the old `q`, the old drafts `x` and the new `y`."""
         distance = 0.5 * (p - q).abs().sum(-1)  # [rows, places]
         self.rounds.append(
             Round(
@@ -79,7 +79,7 @@ class Round:
 
 @dataclass(frozen=True)
 class Shift:
-    """How the places of the last window become those of the next.
+    """Says how the places of the last window become those of the next.
 
     A row that accepted `a` drafts and was given its own token behind them starts its next window at
     place `a + 1` of the last one. There the last forward left a distribution for every place, and a

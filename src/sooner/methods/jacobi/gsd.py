@@ -26,7 +26,7 @@ from .method import CoupledJacobi
 
 @dataclass(frozen=True)
 class GSD(Method):
-    """Speculative Jacobi decoding with grouped acceptance (So et al. 2025, arXiv 2508.07747).
+    """Runs speculative Jacobi decoding with grouped acceptance (So et al. 2025, arXiv 2508.07747).
 
     A draft `x` is accepted with probability `min(1, p(C(x)) / q(C(x)))`, where `C(x)` are the
     `group` codes nearest to `x` in the codebook, `x` itself among them, and a group's probability

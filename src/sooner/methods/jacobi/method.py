@@ -23,7 +23,7 @@ VERIFY = ("ratio", "noise")
 
 @dataclass(frozen=True)
 class CoupledJacobi(Method):
-    """Speculative Jacobi decoding with coupled draws (So et al. 2025, algorithms 2, 5 to 7).
+    """Runs speculative Jacobi decoding with coupled draws (So et al. 2025, algorithms 2, 5 to 7).
 
     No draft model: each round the target looks at a whole window of drafts, the leading ones are
     verified, and those behind are drawn anew from the distributions that the

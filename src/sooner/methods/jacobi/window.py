@@ -44,7 +44,7 @@ class JacobiWindow:
     constraint: GridConstraint | None = None
 
     def unfilled(self) -> Tensor:
-        """`[rows, places]` bool."""
+        """Returns `[rows, places]` bool."""
         return torch.arange(self.tokens.shape[1], device=self.tokens.device) >= self.filled[:, None]
 
 
@@ -60,7 +60,9 @@ def at_random(window: JacobiWindow) -> tuple[Tensor, Tensor]:
 
 
 def like_last(window: JacobiWindow) -> tuple[Tensor, Tensor]:
-    """From the newest distribution at hand, which looked at a neighbour, with shared noise."""
+    """Draws from the newest distribution at hand, which looked at a neighbour, with shared
+    noise.
+    """
     allowed = _allowed(window)
     weights = torch.where(allowed, window.newest[:, None], 0.0)  # [rows, places, vocab]
     mass = weights.sum(-1, keepdim=True)

@@ -63,7 +63,7 @@ class Mailbox:
         return sum(room(*shape) for shape in cls._shapes(rows, positions, visual))
 
     def clear(self) -> None:
-        """As at the beginning: nothing said, all rows active."""
+        """Sets everything as at the beginning: nothing said, all rows active."""
         self.state.zero_()
         self.lengths.zero_()
         self.active.fill_(True)
@@ -89,7 +89,7 @@ class Mailbox:
         self._post()
 
     def select_rows(self, rows: Sequence[int]) -> None:
-        """Only these original rows go on."""
+        """Lets only these original rows go on."""
         active = torch.zeros_like(self.active)
         active[list(rows)] = True
         self.active.copy_(active)
@@ -116,7 +116,7 @@ class Mailbox:
 
     @property
     def update(self) -> int:
-        """Number of the newest update."""
+        """Returns number of the newest update."""
         return int(self.state[UPDATE])
 
     @property

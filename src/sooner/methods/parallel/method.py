@@ -46,7 +46,7 @@ DEFAULT_DEPTH = 20
 
 @dataclass(frozen=True)
 class ParallelVLM(Method):
-    """Parallel speculative decoding with a pruned draft (Kong et al. 2025).
+    """Runs parallel speculative decoding with a pruned draft (Kong et al. 2025).
 
     The draft runs in a worker. While the target prefills, its layers 0 and `layer` choose the
     visual tokens that the draft needs; the draft prefills on those and drafts its first tokens.
@@ -247,7 +247,7 @@ class ParallelVLM(Method):
 
 
 def target_depth(layers: int) -> int:
-    """L by default, for a target of `layers` layers: 20, or a third of fewer than 60."""
+    """Returns L by default, for a target of `layers` layers: 20, or a third of fewer than 60."""
     return min(DEFAULT_DEPTH, max(1, layers // 3))
 
 

@@ -24,7 +24,7 @@ from .wakeup import Wakeup
 
 @dataclass
 class DraftRow:
-    """One row of the stream.
+    """Holds one row of the stream.
 
     Attributes:
         tokens: generated tokens, committed ones first, then drafted ones.

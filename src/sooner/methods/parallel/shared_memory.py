@@ -26,7 +26,7 @@ Shape = tuple[tuple[int, ...], torch.dtype]
 
 
 class SharedFile:
-    """Memory behind a file descriptor, for a process that inherits no mappings.
+    """Holds memory behind a file descriptor, for a process that inherits no mappings.
 
     It has no name in any file system, so it is gone with the last process that holds it, however
     that ends. Pickled as an argument of a spawned process it arrives as the same memory.
@@ -183,7 +183,8 @@ class _Opener(pickle.Unpickler):
 
 
 class Board:
-    """Drafted tokens by original row and position, written by the worker, read by the decoder.
+    """Holds drafted tokens by original row and position, written by the worker, read by the
+    decoder.
 
     A token is written before the length that covers it, so a reader that takes the length first
     never sees an unwritten token. Lengths shrink only while the worker handles an update, and the
@@ -251,7 +252,7 @@ class Board:
         self.probs[row, position % self.probs.shape[1]] = p
 
     def read(self, row: int, start: int, limit: int) -> list[int]:
-        """Up to `limit` tokens of row `row` from position `start`."""
+        """Returns up to `limit` tokens of row `row` from position `start`."""
         length = int(self.lengths[row])
         return self.tokens[row, start : min(length, start + limit)].tolist()
 

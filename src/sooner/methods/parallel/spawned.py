@@ -196,7 +196,7 @@ def load_and_serve(
     size: int,
     wakeup: Wakeup,
 ) -> None:
-    """Body of the process: load the draft, then serve runs.
+    """Loads the draft, then serves runs: the body of the process.
 
     Args:
         source: of the draft.

@@ -152,7 +152,7 @@ class StandingDraft:
 
 
 class StandingWorker(ProcessWorker):
-    """One run of a standing draft."""
+    """Holds one run of a standing draft."""
 
     def __init__(
         self, standing: StandingDraft, forked: DraftProcess, board: Board, mail: Mailbox
@@ -189,7 +189,7 @@ def _end(active: list[DraftProcess]) -> None:
 
 
 def serve_runs(adapter: Any, arena: Arena, header: Tensor, wakeup: Wakeup) -> None:
-    """Body of the process: run after run.
+    """Serves run after run: the body of the process.
 
     Args:
         adapter: the draft's; tensors of a job go to its device.

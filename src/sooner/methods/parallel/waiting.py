@@ -130,7 +130,9 @@ class BoardView:
         return max(self._changed.get(row, 0) for row in rows)
 
     def read(self, row: int, place: int, limit: int) -> list[int]:
-        """Up to `limit` draft tokens of original row `row` from `place`; none while in doubt."""
+        """Returns up to `limit` draft tokens of original row `row` from `place`; none while in
+        doubt.
+        """
         if self.board.acknowledged < self._changed.get(row, 0):
             return []
         return self.board.read(row, place, limit)

@@ -12,14 +12,14 @@ LONGEST = 1 << 16
 
 
 class Wakeup(Protocol):
-    """The worker's end."""
+    """Holds the worker's end."""
 
     def wait(self) -> None:
         """Until there is something new to look at; it may also return for nothing."""
 
 
 class ThreadWakeup:
-    """Both ends, for a worker in a thread of this process."""
+    """Holds both ends, for a worker in a thread of this process."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -59,7 +59,7 @@ class ParentEnd:
 
 
 class ChildEnd:
-    """A forked worker's end."""
+    """Holds a forked worker's end."""
 
     def __init__(self, end: socket.socket) -> None:
         self._socket = end

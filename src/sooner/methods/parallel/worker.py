@@ -31,7 +31,7 @@ REAPED_WITHIN = 1.0
 
 
 class Worker:
-    """A draft server and the way to talk to it. The base class runs it in line.
+    """Holds a draft server and the way to talk to it. The base class runs it in line.
 
     Nothing that the decoder tells a worker waits for it; see `Mailbox`.
 
@@ -148,7 +148,7 @@ class _ConcurrentWorker(Worker):
 
 
 class ThreadWorker(_ConcurrentWorker):
-    """In a thread: shares the process's cores, or runs on a CUDA stream of its own."""
+    """Runs in a thread: shares the process's cores, or runs on a CUDA stream of its own."""
 
     wakeup: ThreadWakeup
 
@@ -183,7 +183,8 @@ class ThreadWorker(_ConcurrentWorker):
 
 
 class ProcessWorker(_ConcurrentWorker):
-    """In a forked process with one thread of its own: cores of its own, no interpreter lock shared.
+    """Runs in a forked process with one thread of its own: cores of its own, no interpreter lock
+    shared.
 
     The child inherits models and inputs, so nothing is copied or sent. It ends when it is told to,
     when its parent's end of the socket closes, or, at the latest, when it finds its parent gone.
@@ -332,7 +333,7 @@ def default_placement(device: torch.device) -> str:
 
 
 def place(placement: str, device: torch.device) -> type[Worker]:
-    """The worker class of a placement, see `default_placement` for `auto`.
+    """Returns the worker class of a placement, see `default_placement` for `auto`.
 
     Raises:
         SoonerError: a forked process can't use CUDA, nor be forked from one that does.
@@ -377,7 +378,7 @@ class BoardSizes:
 
     @classmethod
     def of(cls, job: DraftJob, rows: int) -> BoardSizes:
-        """The sizes of a job over `rows` rows.
+        """Returns the sizes of a job over `rows` rows.
 
         Of the draft's distributions as many are kept as it may be ahead: those of tokens that the
         decoder may still verify. At a vocabulary of 152,000 each of them takes 0.6 MB.

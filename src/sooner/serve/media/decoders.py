@@ -29,7 +29,7 @@ FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF")
 
 @dataclass(frozen=True)
 class DecodeTask:
-    """One file to decode.
+    """Holds one file to decode.
 
     Attributes:
         data: its content.

@@ -44,7 +44,7 @@ Answer = Callable[[dict[str, Any]], dict[str, Any]]
 
 @dataclass(frozen=True)
 class DecodedMedia:
-    """What became of a file.
+    """Holds what became of a file.
 
     Attributes:
         pictures: uint8 `[..., height, width, 3]` each.

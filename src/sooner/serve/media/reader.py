@@ -28,7 +28,7 @@ Choose = Callable[[VideoInfo], Sequence[int]]
 
 @dataclass(frozen=True)
 class SeenPicture:
-    """A picture, or a page of a PDF.
+    """Holds a picture, or a page of a PDF.
 
     Attributes:
         pixels: uint8 `[height, width, 3]`.
@@ -137,7 +137,7 @@ class MediaReader:
 
 
 def hashed(data: bytes) -> str:
-    """Hash of a content."""
+    """Returns hash of a content."""
     return hashlib.sha256(data).hexdigest()
 
 

@@ -160,6 +160,6 @@ def _relative(root: Path, path: str) -> str:
 
 
 def display_url(url: str) -> str:
-    """As much of a URL as a message quotes."""
+    """Returns as much of a URL as a message quotes."""
     clean = "".join(letter if letter.isprintable() else "?" for letter in url[: MAX_LETTERS + 1])
     return clean if len(clean) <= MAX_LETTERS else clean[:MAX_LETTERS] + "…"

@@ -121,7 +121,7 @@ class Answering:
             raise
 
     def cancel(self) -> None:
-        """The client left, or one choice failed: free every row."""
+        """Cancels the choices: the client left, or one choice failed: free every row."""
         for choice in self._submitted:
             self._cancel(choice)
 

@@ -104,7 +104,7 @@ class CalledFunction(BaseModel):
 
 
 class AnsweredCall(BaseModel):
-    """A call of a tool; in a stream `id` and `name` come with its first piece."""
+    """Holds a call of a tool; in a stream `id` and `name` come with its first piece."""
 
     index: int | None = None
     id: str | None = None
@@ -177,7 +177,7 @@ class ChatCompletionChunk(Answered):
 
 
 class TextCompletion(Answered):
-    """The whole answer of `/v1/completions`, and its chunks."""
+    """Holds the whole answer of `/v1/completions`, and its chunks."""
 
     object: Literal["text_completion"] = "text_completion"
     choices: list[TextChoice]
@@ -222,7 +222,7 @@ class ErrorAnswer(BaseModel):
 
 
 class HealthAnswer(BaseModel):
-    """State of the server.
+    """Holds state of the server.
 
     Attributes:
         seconds_since_tick: since the engine's loop last went round.

@@ -35,7 +35,7 @@ class OutputToken:
 
 @dataclass(frozen=True)
 class Update:
-    """What events, one or several behind one another, added to a choice."""
+    """Holds what events, one or several behind one another, added to a choice."""
 
     pieces: list[AnswerPiece] = field(default_factory=list)
     tokens: list[OutputToken] = field(default_factory=list)
@@ -134,7 +134,7 @@ class Choice:
 
     @property
     def usage(self) -> JobUsage:
-        """What its job took, as the engine counted."""
+        """Returns what its job took, as the engine counted."""
         finished = self.finished
         return JobUsage(self.job.prompt_tokens) if finished is None else finished.usage
 

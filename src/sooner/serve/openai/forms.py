@@ -91,7 +91,9 @@ class AnswerForm:
 
 
 class ChatForm(AnswerForm):
-    """`POST /v1/chat/completions`. Calls get their ids here, the same in all their pieces."""
+    """Answers `POST /v1/chat/completions`. Calls get their ids here, the same in all their
+    pieces.
+    """
 
     request: ChatRequest
 
@@ -208,7 +210,7 @@ class ChatForm(AnswerForm):
 
 
 class TextForm(AnswerForm):
-    """`POST /v1/completions`."""
+    """Answers `POST /v1/completions`."""
 
     request: CompletionRequest
 

@@ -52,7 +52,7 @@ class TreeMasks:
 
 
 class GuidanceMatcher:
-    """llguidance's matcher of one answer.
+    """Holds llguidance's matcher of one answer.
 
     Args:
         matcher: at the beginning of the answer.
@@ -131,7 +131,7 @@ def refuse_grammars(request: GenerationRequest, reason: str) -> None:
 
 
 class GuidanceGrammars:
-    """Grammars by llguidance, for one tokenizer.
+    """Holds grammars by llguidance, for one tokenizer.
 
     A schema is compiled in a process of its own first, which is killed if it takes too long; what
     has passed there takes as long here, once.

@@ -19,7 +19,7 @@ BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenTexts:
-    """Texts and bytes of single tokens.
+    """Holds texts and bytes of single tokens.
 
     Args:
         tokenizer: HF's.
@@ -76,7 +76,7 @@ class TokenTexts:
         return None
 
     def decode(self, ids: list[int]) -> str:
-        """Text of several tokens, special ones written out."""
+        """Returns text of several tokens, special ones written out."""
         text: str = self.tokenizer.decode(
             ids, skip_special_tokens=False, clean_up_tokenization_spaces=False
         )

@@ -98,7 +98,7 @@ class ToolCall(ApiFields):
 
 
 class Message(ApiFields):
-    """One message. ApiFields that only a model's chat template knows are kept."""
+    """Holds one message. ApiFields that only a model's chat template knows are kept."""
 
     model_config = ConfigDict(strict=True, extra="allow")
 

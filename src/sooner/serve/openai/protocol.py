@@ -145,7 +145,7 @@ class GenerationRequest(GuidedRequest):
 
     @property
     def num_logprobs(self) -> int | None:
-        """As `JobSampling.logprobs`."""
+        """Is as `JobSampling.logprobs`."""
         return None
 
     @property
@@ -232,7 +232,7 @@ REFUSED_IN_CHATS = {
 
 
 class ChatRequest(GenerationRequest):
-    """The body of `POST /v1/chat/completions`."""
+    """Holds the body of `POST /v1/chat/completions`."""
 
     prompt_field: ClassVar[str] = "messages"
 
@@ -343,7 +343,7 @@ class ChatRequest(GenerationRequest):
 
 
 class CompletionRequest(GenerationRequest):
-    """The body of `POST /v1/completions`."""
+    """Holds the body of `POST /v1/completions`."""
 
     prompt: text_or(  # type: ignore[valid-type]
         Annotated[
@@ -374,7 +374,7 @@ class CompletionRequest(GenerationRequest):
 
     @property
     def prompts(self) -> list[str | list[int]]:
-        """Each prompt, as text or as token ids."""
+        """Returns each prompt, as text or as token ids."""
         prompt: Any = self.prompt
         if isinstance(prompt, str) or isinstance(prompt[0], int):
             return [prompt]

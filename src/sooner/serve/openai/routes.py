@@ -105,20 +105,20 @@ class OpenAIHandler:
             self.grammars.close()
 
     async def chat(self, request: Request) -> Response:
-        """`POST /v1/chat/completions`."""
+        """Answers `POST /v1/chat/completions`."""
         return await self._counted(request, ChatRequest, ChatForm, self._chat_prompts, "chatcmpl")
 
     async def completions(self, request: Request) -> Response:
-        """`POST /v1/completions`."""
+        """Answers `POST /v1/completions`."""
         return await self._counted(request, CompletionRequest, TextForm, self._text_prompts, "cmpl")
 
     def models(self) -> Response:
-        """`GET /v1/models`."""
+        """Answers `GET /v1/models`."""
         cards = [self._card(name) for name in self.served.names]
         return _json(ModelList(object="list", data=cards))
 
     def model(self, name: str) -> Response:
-        """`GET /v1/models/{model}`."""
+        """Answers `GET /v1/models/{model}`."""
         if name not in self.served.names:
             return refused(unknown_model(name, self.served.name))
         return _json(self._card(name))
@@ -151,7 +151,7 @@ class OpenAIHandler:
         return _json(HealthAnswer(status=state), 200 if state == "ready" else 503)
 
     def metrics_text(self) -> Response:
-        """`GET /metrics`."""
+        """Answers `GET /metrics`."""
         return Response(self.metrics.text(), media_type="text/plain; version=0.0.4")
 
     async def _counted(

@@ -11,7 +11,7 @@ from .protocol import ChatRequest
 
 @dataclass(frozen=True)
 class Prepared:
-    """Inputs of the model for one prompt.
+    """Holds inputs of the model for one prompt.
 
     Attributes:
         inputs: what the processor returned: CPU tensors of one row, `input_ids [1, tokens]` among

@@ -25,7 +25,7 @@ def special_ids(tokenizer: Any) -> frozenset[int]:
 
 
 def decoder_of(tokenizer: Any) -> Callable[[list[int]], str]:
-    """`tokenizer.decode` of ids, special ones too, without cleaning up.
+    """Returns `tokenizer.decode` of ids, special ones too, without cleaning up.
 
     A server decodes twice a token. Where transformers would only hand the ids to `tokenizers`, that
     is called itself, which takes a fifth of the time.

@@ -25,7 +25,7 @@ PREFIX = 512
 
 @dataclass(frozen=True)
 class AnswerPiece:
-    """Some more of an answer.
+    """Holds some more of an answer.
 
     Attributes:
         kind: what it is of.

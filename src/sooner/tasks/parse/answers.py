@@ -167,7 +167,7 @@ def accepted_shares(
 
 @dataclass(frozen=True)
 class Reading:
-    """The content of a target's answer.
+    """Holds the content of a target's answer.
 
     Attributes:
         markdown: blocks separated by blank lines.

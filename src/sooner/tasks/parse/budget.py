@@ -65,7 +65,7 @@ class StageBudget:
 
 @dataclass(frozen=True)
 class PageCost:
-    """A pass over a page (stage 2), stage 1 not counted.
+    """Holds a pass over a page (stage 2), stage 1 not counted.
 
     Attributes:
         letters: characters drafted for it.

@@ -107,7 +107,7 @@ class ConcurrentParser:
 
     @property
     def ask(self) -> Any:
-        """The target's prompts and output formats."""
+        """Returns the target's prompts and output formats."""
         return self.parser.ask
 
     @property

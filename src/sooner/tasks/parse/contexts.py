@@ -15,7 +15,7 @@ Ids = list[int]
 
 @dataclass(frozen=True)
 class Piece:
-    """The drafts of one region, in the target's output format.
+    """Holds the drafts of one region, in the target's output format.
 
     Attributes:
         place: index of the region in the draft's list.

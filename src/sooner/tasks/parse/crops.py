@@ -90,7 +90,7 @@ class Crop:
 
     @property
     def length(self) -> int:
-        """Tokens of its longest draft."""
+        """Returns tokens of its longest draft."""
         return max(map(len, self.drafts), default=0)
 
     def limit(self, is_result: bool = False) -> int:

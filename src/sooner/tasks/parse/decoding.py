@@ -124,7 +124,7 @@ class RowListener(RowWatch):
 
     @property
     def options(self) -> dict[str, Any]:
-        """For `generate`, or `Engine.add_request`."""
+        """Returns the options for `generate`, or `Engine.add_request`."""
         return {
             "on_tokens": self._listen,
             "stopping_criteria": StoppingCriteriaList([self]),

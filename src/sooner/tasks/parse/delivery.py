@@ -75,7 +75,7 @@ class Delivery:
         return [page_file(place, number, suffix) for suffix in (*suffixes, *self.pictures)]
 
     def files_of(self, place: Path, parsed: ParsedPage) -> list[Path]:
-        """Files of a page, those of its figures included."""
+        """Returns files of a page, those of its figures included."""
         figures = [place / name for name in _names(named(parsed, self.figures))]
         return [*self.files(place, parsed.number), *figures]
 

@@ -121,7 +121,7 @@ def processes_of(drafter: PageDrafter | None) -> int:
 
 
 def drafter_hash(spec: str, language: str | None = None) -> str:
-    """Hash of a drafter's name, its language, and of the content of its files."""
+    """Returns hash of a drafter's name, its language, and of the content of its files."""
     parts = [] if language is None else [f"language {language}"]
     for name in spec.split(","):
         path = Path(name.partition(":")[2])

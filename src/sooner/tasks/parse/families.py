@@ -32,7 +32,7 @@ from .prompts import (
 
 @dataclass(frozen=True)
 class Family:
-    """A family of document parsers.
+    """Holds a family of document parsers.
 
     Attributes:
         ask: its official prompts, and the forms of its answers.

@@ -120,7 +120,7 @@ def _letters(name: str) -> str:
 
 
 def type_of(model: str) -> str:
-    """The `model_type` in a folder's config.json; empty for a hub id, or without one."""
+    """Returns the `model_type` in a folder's config.json; empty for a hub id, or without one."""
     try:
         config = json.loads((Path(model).expanduser() / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError):

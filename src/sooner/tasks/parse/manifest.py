@@ -60,7 +60,7 @@ class DocumentEntry:
 
 
 class Manifest:
-    """The entries and the manifest of an output folder.
+    """Holds the entries and the manifest of an output folder.
 
     Args:
         store: of the results.

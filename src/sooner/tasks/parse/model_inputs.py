@@ -25,7 +25,8 @@ def picture_inputs(
     model: Any,
     template: str = "",
 ) -> dict[str, Any]:
-    """The model's inputs for one prompt a picture, padded on the left, `input_ids [rows, width]`.
+    """Returns the model's inputs for one prompt a picture, padded on the left, `input_ids [rows,
+    width]`.
 
     Args:
         pictures: RGB, `[height, width, 3]` uint8 each.

@@ -75,7 +75,7 @@ def public_hash(input_hash: str) -> str:
 
 @dataclass(frozen=True)
 class PageRecord:
-    """What became of a page.
+    """Holds what became of a page.
 
     Attributes:
         page: as it was parsed, or FAILED; its `source` is left out: a document may lie at many
@@ -144,7 +144,7 @@ class DonePages:
 
 
 class PageRecords:
-    """The objects of pages in a store.
+    """Holds the objects of pages in a store.
 
     Args:
         store: of the results.

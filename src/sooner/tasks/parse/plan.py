@@ -64,7 +64,7 @@ class SetAsideError(SoonerError):
 
 @dataclass
 class DocumentWork:
-    """A document and its pages.
+    """Holds a document and its pages.
 
     Attributes:
         document: what.

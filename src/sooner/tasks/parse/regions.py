@@ -32,7 +32,7 @@ PREFILL = 0.5
 
 @dataclass
 class Verified:
-    """Results of stage 1.
+    """Holds results of stage 1.
 
     Attributes:
         output: of pieces that were read on crops of their own, by `Piece.place`.

@@ -13,7 +13,7 @@ from ...documents.regions import Size
 
 @dataclass
 class Counts:
-    """Pages of a run.
+    """Holds pages of a run.
 
     Attributes:
         total: to be done in this run, of the documents opened so far.
@@ -70,7 +70,7 @@ class Counts:
 
     @property
     def seconds_left(self) -> float | None:
-        """An estimate; `None` before the first page."""
+        """Returns an estimate; `None` before the first page."""
         speed = self.pages_per_second
         return max(self.expected - self.done - self.failed, 0.0) / speed if speed else None
 
@@ -92,7 +92,7 @@ Late = Callable[[], PageDraft | None]
 
 @dataclass(frozen=True)
 class ParsedRegion:
-    """A part of a page as the target wrote it.
+    """Holds a part of a page as the target wrote it.
 
     Attributes:
         order: place in reading order, from 0.
@@ -136,7 +136,7 @@ def parsed_region(region: Region, order: int, size: Size, share: float | None) -
 
 @dataclass(frozen=True)
 class StageStats:
-    """One stage in figures; see `sooner.engine.stats.run.Stats`."""
+    """Holds one stage in figures; see `sooner.engine.stats.run.Stats`."""
 
     rows: int = 0
     tokens: int = 0
@@ -154,7 +154,7 @@ FIGURES = ("stages", "seconds", "compared")
 
 @dataclass(frozen=True)
 class ParsedPage:
-    """A page's text and how it came about.
+    """Holds a page's text and how it came about.
 
     Attributes:
         source: name of its document.
@@ -243,7 +243,7 @@ class ParsedPage:
         )
 
     def to_json(self) -> dict[str, Any]:
-        """Plain data."""
+        """Returns plain data."""
         return asdict(self)
 
     def contents(self) -> dict[str, Any]:

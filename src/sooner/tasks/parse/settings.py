@@ -97,7 +97,7 @@ class ParseSettings(KnowsOldNames):
 
     @property
     def verification(self) -> dict[str, Any]:
-        """Options of `HSD`."""
+        """Returns options of `HSD`."""
         names = ("reference_window", "acceptance_threshold", "nodes", "max_nodes", "depth")
         return {name: getattr(self, name) for name in names}
 

@@ -34,7 +34,7 @@ CLOSED = "the parser was closed before the page came to its end"
 
 @dataclass(eq=False)
 class SharedRequest:
-    """A request of a page, from the pages' thread to its rows in the engine.
+    """Holds a request of a page, from the pages' thread to its rows in the engine.
 
     Attributes:
         request: of several rows, if these are to be prefilled together.

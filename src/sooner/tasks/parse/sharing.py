@@ -39,7 +39,7 @@ WAIT = 5.0
 
 @dataclass(frozen=True)
 class DocumentShard:
-    """A part of all documents, by a hash of their places: the same on every machine.
+    """Holds a part of all documents, by a hash of their places: the same on every machine.
 
     A document at two places may so be in two shards; it is parsed by whoever comes first.
 

@@ -21,7 +21,7 @@ from .joined_pages import DocumentPage, joined_pages, labelled
 
 @dataclass(frozen=True)
 class FileFormat:
-    """A kind of file.
+    """Holds a kind of file.
 
     Attributes:
         suffix: of its files, without the first dot.

@@ -17,7 +17,7 @@ from ....documents.tables import RULE, Table, grid, read_table
 
 @dataclass(frozen=True)
 class Ending:
-    """The last block of a page and the first one of the next.
+    """Holds the last block of a page and the first one of the next.
 
     Attributes:
         labels, boxes, sizes: of both: what they are, where they stand, how large their pages are.
@@ -64,7 +64,7 @@ ALIGNED = 0.03
 
 @dataclass(frozen=True)
 class Whole:
-    """Two blocks as one.
+    """Holds two blocks as one.
 
     Attributes:
         text: of both.
@@ -177,7 +177,7 @@ CONTINUES = re.compile(
 
 
 def joined_table(text: str, following: str, ending: Ending) -> Whole | None:
-    """A table and its further rows, a repeated head left out."""
+    """Returns a table and its further rows, a repeated head left out."""
     label, caption = ending.followed_by
     if label == CAPTION and not caption.lower().startswith("fig"):
         return None  # the second one has a caption of its own

@@ -71,7 +71,7 @@ class DocumentBlock:
 
 @dataclass
 class DocumentPage:
-    """A page of a document.
+    """Holds a page of a document.
 
     Attributes:
         parsed: the page as it was parsed.
@@ -125,7 +125,7 @@ class DocumentPage:
         self.markdown = f"{before}{BETWEEN if before and after else ''}{after}"
 
     def without_furniture(self) -> DocumentPage:
-        """Without page headers and footers."""
+        """Returns the page without page headers and footers."""
         for block in [entry for entry in self.blocks if entry.label in FURNITURE]:
             self.remove(block)
         return self

@@ -11,7 +11,7 @@ from ..result import ParsedPage
 
 
 def page(parsed: ParsedPage) -> bytes:
-    """A page, its headers and footers told apart, too."""
+    """Returns a page, its headers and footers told apart, too."""
     data = parsed.contents()
     for region in data["regions"]:
         if not region["picture"]:

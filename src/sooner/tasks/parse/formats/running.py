@@ -34,7 +34,7 @@ ROMAN = {"i": 1, "v": 5, "x": 10, "l": 50, "c": 100}
 
 @dataclass(frozen=True)
 class Edge:
-    """A short text at a page's edge.
+    """Holds a short text at a page's edge.
 
     Attributes:
         order: of its region.
