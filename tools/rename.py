@@ -19,6 +19,7 @@ from __future__ import annotations
 import argparse
 import builtins
 import collections
+import gzip
 import keyword
 import re
 import sys
@@ -31,6 +32,12 @@ from words import is_riddle
 ROOTS = ("src", "lab/src", "lab/tests", "tests", "miniatures/src", "tools", "prototypes")
 REFLECTION = {"getattr", "setattr", "hasattr", "delattr", "attrgetter", "methodcaller", "delenv"}
 MODULE = "<module>"
+
+
+def read(table: Path) -> str:
+    """Returns the text of a table, which may be packed: those that were applied are `.tsv.gz`."""
+    data = table.read_bytes()
+    return (gzip.decompress(data) if table.suffix == ".gz" else data).decode()
 
 
 def python_files(roots: tuple[str, ...] | list[str]) -> list[Path]:
@@ -383,7 +390,7 @@ def read_table(path: Path) -> tuple[dict[str, dict[tuple[str, str], str]], dict[
     """
     local: dict[str, dict[tuple[str, str], str]] = collections.defaultdict(dict)
     everywhere: dict[str, str] = {}
-    for number, row in enumerate(path.read_text().splitlines(), 1):
+    for number, row in enumerate(read(path).splitlines(), 1):
         if not row.strip() or row.startswith("#"):
             continue
         cells = re.split(r"\t+| +", row.strip())

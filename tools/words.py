@@ -1,13 +1,12 @@
 """Counts riddle words in identifiers and checks docstrings.
 
-usage: python tools/words.py [--verbs] [ROOT ...]     # default: src lab/src tests lab/tests
+usage: python tools/words.py [ROOT ...]     # default: src lab/src tests lab/tests
 
 Prints riddle words per 1,000 lines for each root and the files that have most. Ends with 1 if
 
 - a root has more than `LIMIT`;
 - a docstring begins with one of `BEGINNINGS` and is not in `EXCEPTIONS`;
-- the first sentence of a public docstring below `SENTENCES` has no verb (`has_verb`), unless its
-  file lies below one of `REPORTED`, of which only the number is printed (`--verbs` lists them).
+- the first sentence of a public docstring below `SENTENCES` has no verb (`has_verb`).
 
 Peers, measured the same way: torchtitan 1, mlx-lm 1, speculators 2, mini-sglang 3, kvpress 10.
 """
@@ -32,8 +31,6 @@ EXCEPTIONS: tuple[str, ...] = ()
 """`path:name` of docstrings that may begin so, or without a verb; ten at most."""
 SENTENCES = ("src/sooner/",)
 """Where the first sentence of every public docstring needs a verb."""
-REPORTED: tuple[str, ...] = ()
-"""Folders below `SENTENCES` whose sentences are counted and not refused yet."""
 FINITE = frozenset((
     "is", "are", "was", "were", "be", "been", "has", "have", "had", "do", "does", "did", "can",
     "cannot", "may", "might", "must", "will", "would", "shall", "should", "could", "need", "needs",
@@ -168,9 +165,6 @@ def read(root: str) -> Iterator[tuple[Path, str, ast.Module]]:
 def main(roots: list[str]) -> int:
     """Prints the counts; returns 1 if a limit is exceeded."""
     failed = False
-    lists_all = "--verbs" in roots
-    roots = [root for root in roots if root != "--verbs"]
-    reported: collections.Counter[str] = collections.Counter()
     for root in roots or ["src", "lab/src", "tests", "lab/tests"]:
         words: collections.Counter[str] = collections.Counter()
         files: list[tuple[int, Path]] = []
@@ -186,16 +180,10 @@ def main(roots: list[str]) -> int:
                     print(f"{path}:{line}: the docstring begins with {docstring[:40]!r}")
             if not path.as_posix().startswith(SENTENCES):
                 continue
-            folder = next((name for name in REPORTED if path.as_posix().startswith(name)), None)
             for line, name, docstring in public_docstrings(tree):
-                if has_verb(docstring) or f"{path}:{name}" in EXCEPTIONS:
-                    continue
-                if folder is None or lists_all:
-                    print(f"{path}:{line}: {name}: no verb in {first_sentence(docstring)!r}")
-                if folder is None:
+                if not has_verb(docstring) and f"{path}:{name}" not in EXCEPTIONS:
                     failed = True
-                else:
-                    reported[folder] += 1
+                    print(f"{path}:{line}: {name}: no verb in {first_sentence(docstring)!r}")
         rate = 1000 * sum(words.values()) / max(lines, 1)
         failed |= rate > LIMIT
         common = ", ".join(f"{word} {count}" for word, count in words.most_common(8))
@@ -203,9 +191,6 @@ def main(roots: list[str]) -> int:
         for count, path in sorted(files, reverse=True)[:5]:
             if count and rate > LIMIT:
                 print(f"   {count:4d}  {path}")
-    if reported:
-        counts = ", ".join(f"{folder} {count}" for folder, count in reported.items())
-        print(f"public docstrings without a verb, not refused yet: {counts}")
     return int(failed)
 
 
