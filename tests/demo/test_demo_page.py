@@ -27,6 +27,9 @@ pytestmark = [
 PAINT, SLACK = 2.0, 3.0
 """Seconds of the first paint on two idle cores, and how many times that on a busy machine."""
 
+TOKEN = {"username": "me", "password": "open sesame", "send": "always"}
+"""How a browser gives a server's token."""
+
 
 class Server:
     """`sooner demo`, or another command with a page, in a process of its own.
@@ -366,7 +369,7 @@ def test_a_server_of_requests_shows_the_page(browser: Any, tmp_path: Path) -> No
     chat_server = Server(
         tmp_path, "miniature", "--token", "open sesame", command="serve", marker="watch it at "
     )
-    page = browser.new_page(http_credentials={"username": "me", "password": "open sesame"})
+    page = browser.new_page(http_credentials=TOKEN)
     page.goto(chat_server.url)
     page.get_by_role("button", name="Run it").first.click()
     page.locator(".lanes").wait_for(timeout=60_000)
@@ -404,7 +407,7 @@ def test_a_recording_needs_no_model_and_the_token_guards_it(browser: Any, tmp_pa
         check=True, cwd=tmp_path, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     demo_server = Server(tmp_path, "--record", str(record), "--token", "open sesame")
-    page = browser.new_page(http_credentials={"username": "me", "password": "open sesame"})
+    page = browser.new_page(http_credentials=TOKEN)
     page.goto(demo_server.url)
     page.locator(".sooner h2").wait_for(timeout=30_000)
     assert "same answer after" in page.locator(".sooner h2").text_content()

@@ -31,7 +31,7 @@ pytestmark = pytest.mark.slow
 
 SOON = 30
 """Seconds in which each request is answered; the tiny policy takes milliseconds."""
-HONEST = {400, 401, 404, 405, 408, 413, 422, 429, 499, 503, 504}
+HONEST = {400, 401, 403, 404, 405, 408, 413, 422, 429, 499, 503, 504}
 PICTURE = image(3, 5, 4)
 
 numbers = some.one_of(

@@ -92,7 +92,7 @@ def test_a_default_bench_gives_the_draft_a_core_and_notes_it(
     target = tmp_path / "result.json"
     sizes = ["--clips", "1", "--repeats", "1", "--max-new-tokens", "8"]
     arms = {
-        "caption": ["--arms", "parallel", "--batch", "0", "--no-memory"],
+        "caption": ["--arms", "parallel"],
         "parallel": ["--parts", "lossy", "--scenes", "1", "--frames-per-scene", "2"],
     }
     with pytest.raises(SystemExit) as end:

@@ -90,6 +90,6 @@ def drawn(species: Species, name: str, kind: str) -> list[list[int]]:
     made = sooner.generate(
         model_of(species), inputs, method, max_new_tokens=NEW, eos_token_id=None, pad_token_id=0,
         do_sample=True, temperature=1.0, top_k=0, top_p=1.0,
-        generator=torch.Generator().manual_seed(SEED),
+        seed=SEED,
     )  # fmt: skip
     return made.tokens
