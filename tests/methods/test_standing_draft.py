@@ -135,7 +135,7 @@ def test_what_cannot_travel_is_forked_for(standing: sooner.StandingDraft) -> Non
         standing, FAMILY, "video", 1, logits_processor=LogitsProcessorList([Unpicklable()])
     )
     assert torch.equal(made.sequences, matrix.reference(FAMILY, "video", 1, NEW))
-    assert made.stats.num_draft_tokens > 0
+    assert made.stats.draft_forwards > 0
     assert not standing.processes
     assert not children()
 

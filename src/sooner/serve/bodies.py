@@ -15,6 +15,7 @@ from typing import Any
 
 from fastapi import Request
 from fastapi.responses import Response
+from h11 import LocalProtocolError
 from starlette.requests import ClientDisconnect
 from starlette.types import Message, Receive, Scope, Send
 
@@ -111,7 +112,12 @@ class LingeringResponse(Response):
         async def send_but_the_end(message: Message) -> None:
             await send({**message, "more_body": True} if "body" in message else message)
 
-        await self.answer(scope, receive, send_but_the_end)
+        try:
+            await self.answer(scope, receive, send_but_the_end)
+        except LocalProtocolError:  # a body that is no HTTP: uvicorn has said so, and closes
+            while (await receive())["type"] != "http.disconnect":
+                pass
+            return
         await self.bodies.discard(Request(scope, receive))
         await send({"type": "http.response.body", "body": b"", "more_body": False})
 
