@@ -12,9 +12,10 @@ from torch import Tensor
 
 from .engine.hf_border import on_tokens_of, prepare
 from .engine.loop import OnTokens, run
-from .engine.runner import GRAPHS
+from .engine.memory.free_memory import out_of_memory
+from .engine.noise import generator_of
 from .engine.stats.run import Stats
-from .errors import MemoryRanOutError, UnsupportedError, is_out_of_memory
+from .errors import UnsupportedError
 from .methods import Method
 from .methods.checks import check_inputs, check_model
 from .models.ranks import Ranks
@@ -134,30 +135,3 @@ def generate(
     if streamer is not None:
         streamer.end()
     return Generation(call.sequences(tokens), tokens, session.stats)
-
-
-def out_of_memory(
-    error: Exception, model: Any, ids: Tensor, max_new_tokens: int | None
-) -> MemoryRanOutError | None:
-    """Returns the error to show if memory ran out: an estimate and a way out."""
-    if not is_out_of_memory(error) or isinstance(error, MemoryRanOutError):
-        return None  # the latter says itself what was too much
-    if (idle := vars(model).get(GRAPHS)) is not None:
-        idle.clear()  # caches and graphs that earlier calls left for later ones
-    config = model.config.get_text_config(decoder=True)
-    heads = getattr(config, "num_key_value_heads", config.num_attention_heads)
-    width = getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads
-    rows, slots = ids.shape[0], ids.shape[1] + (max_new_tokens or 0)
-    size = 2 * config.num_hidden_layers * heads * width * model.dtype.itemsize * rows * slots
-    return MemoryRanOutError(
-        f"out of memory: the cache of {rows} x {slots} tokens alone takes about "
-        f"{size / 2**30:.2f} GiB; lower the number of frames, max_new_tokens or the batch"
-    )
-
-
-def generator_of(model: Any, seed: int | None) -> torch.Generator | None:
-    """Returns a generator for a seed on the model's device; `None`, torch's own, without one."""
-    if seed is None:
-        return None
-    generator = torch.Generator(device=model.get_input_embeddings().weight.device)
-    return generator.manual_seed(seed)

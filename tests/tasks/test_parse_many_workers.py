@@ -118,7 +118,7 @@ def test_shards_are_all_documents_each_once(source: Path, tmp_path: Path, alone)
 def test_two_processes_on_everything_make_the_same(
     source: Path, tmp_path: Path, alone: dict[str, bytes]
 ) -> None:
-    """Leases save work and nothing else."""
+    """Attempts save work and nothing else."""
     out = tmp_path / "out"
     both = [start(source, out, lease=None), start(source, out, lease=None)]
     for process in both:

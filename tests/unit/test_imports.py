@@ -35,8 +35,8 @@ MAY_USE: dict[str, set[str]] = {
     "engine.graphs": {"engine", "engine.attention", "engine.stats", "models"},
     "engine.memory": {"engine", "engine.attention", "methods", "models"},
     "engine.scheduler": {
-        "engine", "engine.graphs", "engine.memory", "engine.stats", "generation", "methods",
-        "models", "options",
+        "engine", "engine.graphs", "engine.memory", "engine.stats", "methods", "models",
+        "options",
     },
     "models": {"engine", "engine.attention"},
     "sparse": {"engine", "models"},
@@ -45,7 +45,7 @@ MAY_USE: dict[str, set[str]] = {
         "sparse",
     },
     "generation": {
-        "engine", "engine.graphs", "engine.scheduler", "engine.stats", "methods", "models",
+        "engine", "engine.graphs", "engine.memory", "engine.stats", "methods", "models",
         "options",
     },
     "drawing": {"engine", "engine.stats", "methods", "models"},

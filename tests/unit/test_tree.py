@@ -50,7 +50,7 @@ def test_depths_count_the_steps_to_the_root_of_every_real_node(tree: Tree) -> No
         assert tree.levels()[row] == depths[row, : 1 + size].max()
 
 
-def test_keep_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
+def test_select_rows_keeps_every_field_of_those_rows_in_that_order() -> None:
     tree = Tree.from_lists([[1, 2], [3], [4, 5]], [[-1, -1], [-1], [-1, 0]])
     probs = torch.arange(3.0)[:, None, None].expand(3, 3, 2)
     subset = Tree(tree.tokens, tree.parents, tree.sizes, probs).select_rows(torch.tensor([2, 0]))

@@ -284,7 +284,9 @@ def _model_inputs(kwargs: Mapping[str, Any], input_ids: Tensor) -> dict[str, Any
     return {
         name: value
         for name, value in kwargs.items()
-        if name not in (*LOOP_ONLY, "input_ids") and value is not None and value != {}
+        if name not in (*LOOP_ONLY, "input_ids")
+        and value is not None
+        and not (isinstance(value, dict) and not value)
     }
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import IntEnum
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -134,6 +135,14 @@ def draw_seed(generator: torch.Generator | None) -> int:
     """
     device = generator.device if generator is not None else torch.device("cpu")
     return int(torch.randint((1 << 63) - 1, (1,), generator=generator, device=device))
+
+
+def generator_of(model: Any, seed: int | None) -> torch.Generator | None:
+    """Returns a generator for a seed on the model's device; `None`, torch's own, without one."""
+    if seed is None:
+        return None
+    generator = torch.Generator(device=model.get_input_embeddings().weight.device)
+    return generator.manual_seed(seed)
 
 
 def mix64(state: Tensor) -> Tensor:

@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ..errors import SoonerError
-from ..generation import generator_of
 from ..models.ranks import Ranks
 from .hf_border import prepare
 from .loop import Decoding, Session
+from .noise import generator_of
 from .request import Ending, Request, TokenLogprobs
 from .rows import Reason
 

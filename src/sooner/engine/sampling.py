@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RowParams:
-    """What was asked for a row's scores.
+    """The parameters by which a row's scores are processed.
 
     Attributes:
-        settings: what of it is tensors of a step.
+        settings: those that are tensors of a step.
         host: HF processors between its two parts, in order.
         reads_text: one of them looks at the tokens.
         row, batch: the row's number among the rows that were admitted with it, and their number,
@@ -86,10 +86,10 @@ class Processing:
     """Turns logits into the scores or probabilities that tokens are chosen from.
 
     Args:
-        rows: what was asked for each (`sooner.methods.processors`); none are rows as they come.
+        rows: parameters of each (`SamplingParams.rows`); none are rows as they come.
         do_sample: of those as they come: tokens are drawn; otherwise the best score wins.
         prompt: the rows' ids, padded, as `generate` received them, `[rows, width]`; for penalties.
-        said: the last ids of each that the row said itself.
+        generated: how many of the last ids of each the row generated itself.
 
     Attributes:
         do_sample: any row draws.

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, Unpack
 
 from ..checks import check_whole
 from ..errors import SoonerError
-from ..generation import out_of_memory
 from ..methods import Method
 from ..methods.checks import check_inputs, check_model
 from ..methods.named import as_method
 from .loop import Decoding, OnTokens
+from .memory.free_memory import out_of_memory
 from .pacing import TokenPace, size_of
 from .prefilling import Prefiller, PrefillingRequest
 from .request import Ending, Request, RequestOptions

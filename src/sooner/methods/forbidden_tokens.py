@@ -25,7 +25,7 @@ def allowed_nodes(
     """Returns nodes of a draft of active row `row` that are worth verifying; parents among them.
 
     All, unless a processor of the row `KnowsTrees`. What such a one raises ends the row: nothing is
-    drafted for it any more, and the next round tells (`Asked.failed`).
+    drafted for it any more, and the next round tells (`RowParams.failed`).
     """
     nodes = list(range(len(tokens)))
     params: RowParams = processing.params_of(row)
