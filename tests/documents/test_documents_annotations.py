@@ -9,11 +9,11 @@ import pytest
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
 
-from documents.reading import markdown
 from reportlab.pdfbase.pdfdoc import PDFArray, PDFDictionary, PDFName, PDFString
 from reportlab.pdfgen.canvas import Canvas
 
 from documents.pages import only
+from documents.reading import markdown
 
 FORM = Path(__file__).parent / "data" / "form.pdf"
 

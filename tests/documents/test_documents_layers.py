@@ -10,13 +10,13 @@ import pytest
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
 
-from documents.reading import words
 from PIL import Image, ImageDraw, ImageFont
 from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
 from commands import Run, records, run
 from documents import paper
+from documents.reading import words
 
 __all__ = ["run"]
 

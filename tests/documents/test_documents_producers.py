@@ -10,7 +10,6 @@ pytest.importorskip("pypdfium2")
 pytest.importorskip("bidi")
 
 from documents.reading import markdown, share_in_order, words
-
 from sooner.documents import Page, read_pages
 from sooner.documents.drafters import TextLayer
 from sooner.documents.tables import Cell, grid, read_table

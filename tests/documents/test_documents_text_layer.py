@@ -14,12 +14,12 @@ from sooner.documents.pdf_fonts import Font, font_of
 pytest.importorskip("reportlab")
 pytest.importorskip("pypdfium2")
 
-from documents.reading import HAS_PDFTOTEXT, in_order, markdown, pdftotext, words
 from reportlab.pdfbase.pdfmetrics import stringWidth
 from reportlab.pdfgen.canvas import Canvas
 
 from documents import layouts, paper
 from documents.pages import drafted, only
+from documents.reading import HAS_PDFTOTEXT, in_order, markdown, pdftotext, words
 
 
 def test_words_end_at_gaps_though_no_blank_is_written(tmp_path: Path) -> None:
