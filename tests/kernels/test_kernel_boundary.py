@@ -1,20 +1,16 @@
-"""Q- and 2D-boundary kernels against their references, which gather, attend and scatter."""
+"""Q- and 2D-boundary kernels, which permute inside, against the reference and torch's error."""
 
 from __future__ import annotations
 
-from functools import partial
-
 import pytest
 import torch
-from cases import DEVICE, LAYOUTS, errors, holds, nothing_yet, slot_mask, states
-from reference import grid, q_boundary, two_d_boundary, vertical_slash
+from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
 from test_kernel_grid import HEADS, index_of
 from test_kernel_vertical_slash import lines
 
-from sooner.sparse.attention import Partial, Reference, States, sparse_attention
+from sooner.sparse.attention import Partial, Reference, sparse_attention
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.kernels.indices import block_table, class_table
-from sooner.sparse.pairs import GridIndex, LineIndex
 from sooner.sparse.patterns import AShape, Dense, Grid, QBoundary, TriShape, TwoDBoundary
 from sooner.sparse.plane import Plane, by_pair, by_query
 
@@ -29,36 +25,19 @@ def planes(name: str, kind: str) -> list[Plane]:
     return [by_pair(layout, query, key) for query in layout.present for key in layout.present]
 
 
-def expected(
-    row: States, plane: Plane, kind: str, index: LineIndex | GridIndex, heads: torch.Tensor
-) -> Partial:
-    made = Partial.empty(row)
-    boundary = q_boundary if kind == "query" else two_d_boundary
-
-    def op(inner: States, permuted: Plane, picked: torch.Tensor, into: Partial) -> None:
-        attend = vertical_slash if isinstance(index, LineIndex) else grid
-        attend(inner, permuted, index, picked, into)  # type: ignore[arg-type]
-
-    boundary(row, plane, heads, made, op)
-    return made
-
-
 @pytest.mark.parametrize("kind", ["query", "pair"])
 @pytest.mark.parametrize("name", NAMES)
 @pytest.mark.parametrize("what", ["lines", "grid"])
-def test_the_reference_agrees_with_the_kernel(what: str, name: str, kind: str) -> None:
+def test_the_kernels_agree_with_the_reference(what: str, name: str, kind: str) -> None:
     layout = LAYOUTS[name].to(DEVICE)
     row, heads = states(layout, 2, 1, 64), torch.arange(2, device=DEVICE)
     picked = GRIDS[:2] if name == "padded" else GRIDS[2:]
     for plane in planes(name, kind):
         index = lines(plane, 2) if what == "lines" else index_of(picked)
-        made, backend = nothing_yet(row), TritonBackend()
-        run = backend.lines if what == "lines" else backend.grid
-        partial(run, row, plane)(index, heads, made)
-        reference = expected(row, plane, kind, index, heads)
-        some = reference.lse > -torch.inf
-        torch.testing.assert_close(made.lse, reference.lse, rtol=1e-5, atol=1e-5)
-        torch.testing.assert_close(made.output[some], reference.output[some], rtol=1e-5, atol=1e-5)
+        made, expected = nothing_yet(row), Partial.empty(row)
+        index.run(TritonBackend(), row, plane, heads, made)
+        index.run(Reference(), row, plane, heads, expected)
+        agree(made, expected)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32], ids=str)
@@ -70,10 +49,7 @@ def test_errors_are_no_more_than_twice_torch_s(kind: str, dtype: torch.dtype) ->
     for index in (lines(plane, 2), index_of(GRIDS[:2])):
         into = nothing_yet(row)
         index.run(TritonBackend(), row, plane, heads, into)
-        for head in range(2):
-            seen = slot_mask(layout, plane.queries, plane.keys, index.seen(head, plane))
-            ours, reference = errors(row, head, seen, layout, into)
-            assert holds(ours, reference, dtype), (head, ours, reference)
+        hold_errors(row, layout, plane, into, lambda head, index=index: index.seen(head, plane))
 
 
 @pytest.mark.parametrize("name", NAMES)

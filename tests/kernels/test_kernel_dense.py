@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
-from reference import dense
 
 from sooner.errors import SoonerError
 from sooner.sparse.attention import Partial, Reference, States
@@ -83,25 +82,6 @@ def test_heads_that_were_not_picked_are_left_alone() -> None:
     TritonBackend().dense(row, whole(layout), torch.tensor([2, 1], device=DEVICE), into)
     assert into.output[[0, 3]].isnan().all()
     assert into.output[[1, 2]].isfinite().all()
-
-
-def test_several_rows_of_a_batch_go_in_turn() -> None:
-    layouts = [LAYOUTS["padded"], LAYOUTS["text"]]
-    for number, layout in enumerate(layouts):
-        row, plane = states(layout.to(DEVICE), 2, 1, 64, seed=number), whole(layout.to(DEVICE))
-        made, expected = nothing_yet(row), Partial.empty(row)
-        TritonBackend().dense(row, plane, all_heads(row), made)
-        Reference().dense(row, plane, all_heads(row), expected)
-        agree(made, expected)
-
-
-def test_the_reference_agrees_with_the_kernel() -> None:
-    layout = LAYOUTS["interleaved"].to(DEVICE)
-    row, plane = states(layout, 2, 1, 64), by_query(layout, "image")
-    made, reference = nothing_yet(row), Partial.empty(row)
-    TritonBackend().dense(row, plane, all_heads(row), made)
-    dense(row, plane, all_heads(row), reference)
-    agree(made, reference)
 
 
 def test_a_dtype_that_no_kernel_reads_is_refused() -> None:

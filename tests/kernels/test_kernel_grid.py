@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 from cases import DEVICE, LAYOUTS, agree, hold_errors, nothing_yet, states
-from reference import grid
 
-from sooner.sparse.attention import Partial
+from sooner.sparse.attention import Partial, Reference
 from sooner.sparse.attention.triton import TritonBackend
 from sooner.sparse.modality import PromptLayout
 from sooner.sparse.pairs import GridIndex
@@ -54,12 +53,12 @@ def test_errors_are_no_more_than_twice_torch_s(
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
-def test_the_reference_agrees_with_the_kernels(name: str) -> None:
+def test_the_kernels_agree_with_the_reference(name: str) -> None:
     layout = LAYOUTS[name].to(DEVICE)
     picked = [HEADS[0], HEADS[6], HEADS[8], HEADS[9]]
     row, plane = states(layout, 4, 2, 64), whole(layout)
     index, heads = index_of(picked), torch.arange(4, device=DEVICE)
-    made, reference = nothing_yet(row), Partial.empty(row)
+    made, expected = nothing_yet(row), Partial.empty(row)
     TritonBackend().grid(row, plane, index, heads, made)
-    grid(row, plane, index, heads, reference)
-    agree(made, reference)
+    Reference().grid(row, plane, index, heads, expected)
+    agree(made, expected)

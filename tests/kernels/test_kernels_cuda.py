@@ -83,11 +83,3 @@ def test_a_million_tokens_are_addressed_without_overflow() -> None:
         weights = (k @ q * row.scale).softmax(0)
         expected = weights @ row.values[0, : frontier + 1][seen].float()
         torch.testing.assert_close(made.output[-1, frontier], expected, rtol=2e-2, atol=2e-3)
-
-
-def test_a_grid_is_faster_than_flash_at_length() -> None:
-    gpu = pytest.importorskip("sooner_lab.bench.gpu.run")
-    settings = gpu.GpuSettings(sections=("prefill",), prefill_lengths=(131_072,))
-    result = gpu.run(settings, progress=lambda line: None)
-    (entry,) = result["sections"]["prefill"]["lengths"]
-    assert entry["arms"]["grid"]["over_sdpa"] > 2

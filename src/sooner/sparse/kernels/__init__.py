@@ -1,4 +1,4 @@
-"""Triton kernels of sparse attention, a file each; `reference` computes the same in plain torch.
+"""Triton kernels of sparse attention, a file each.
 
 Importing this package imports no Triton; each kernel's file does.
 """
