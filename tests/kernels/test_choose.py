@@ -25,7 +25,7 @@ def test_a_cpu_gets_the_fused_backend() -> None:
     assert backend_for(CPU).name == "fused"
 
 
-@pytest.mark.parametrize("name", ["reference", "fused", "flex"])
+@pytest.mark.parametrize("name", ["reference", "fused"])
 def test_a_backend_is_had_by_its_name(name: str) -> None:
     assert backend_for(CPU, name).name == name
 
@@ -37,7 +37,7 @@ def test_an_unknown_name_is_refused_with_the_nearest() -> None:
 
 def test_triton_without_a_gpu_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("TRITON_INTERPRET", raising=False)
-    with pytest.raises(SoonerError, match="there is no GPU, but cpu; use 'flex'"):
+    with pytest.raises(SoonerError, match="there is no GPU, but cpu; use 'reference'"):
         backend_for(CPU, "triton")
 
 
@@ -46,26 +46,24 @@ def test_fused_is_refused_on_a_gpu() -> None:
         backend_for(GPU, "fused")
 
 
-def test_a_gpu_without_triton_is_named_once(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(choose, "find_spec", lambda name: None)
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("find_spec", lambda name: None, "Triton is not installed"),
+        ("OLDEST", (99, 0), "is older than 99.0"),
+    ],
+)
+def test_a_gpu_without_a_usable_triton_is_named_once(
+    name: str, value: object, message: str,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture,
+) -> None:  # fmt: skip
+    monkeypatch.setattr(choose, name, value)
     with caplog.at_level(logging.WARNING, "sooner"):
         names = [backend_for(GPU).name for _ in range(3)]
     assert names == ["reference"] * 3
     (record,) = caplog.records
-    assert "Triton is not installed" in record.getMessage()
+    assert message in record.getMessage()
     assert "masks" in record.getMessage()
-
-
-def test_a_gpu_with_an_old_triton_gets_flex(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    monkeypatch.setattr(choose, "OLDEST", (99, 0))
-    with caplog.at_level(logging.WARNING, "sooner"):
-        assert backend_for(GPU).name == "flex"
-    assert "is older than 99.0" in caplog.text
-    assert "FlexAttention" in caplog.text
 
 
 def test_choosing_a_backend_for_a_cpu_imports_no_triton() -> None:

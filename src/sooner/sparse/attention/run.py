@@ -24,7 +24,7 @@ from .partial import Partial, States
 
 logger = logging.getLogger("sooner")
 
-BACKENDS = ("reference", "fused", "triton", "flex")
+BACKENDS = ("reference", "fused", "triton")
 
 OLDEST = (3, 4)
 
@@ -34,8 +34,7 @@ OLDEST = (3, 4)
 def backend_for(device: torch.device, name: str | None = None) -> Backend:
     """Returns the backend for a device: torch's fused kernels on CPUs, Triton on GPUs.
 
-    A GPU without a usable Triton is named once in the log, and gets FlexAttention if torch can
-    compile it there, else masks.
+    A GPU without a usable Triton is named once in the log, and gets masks, which are slow.
 
     Args:
         name: one of `BACKENDS`, to choose it by hand.
@@ -51,7 +50,7 @@ def backend_for(device: torch.device, name: str | None = None) -> Backend:
         raise SoonerError(f"attention backend 'fused' runs on CPUs, not on {device}; use 'triton'")
     missing = _without_triton(device) if name == "triton" else None
     if missing:
-        raise SoonerError(f"attention backend 'triton' can't run: {missing}; use 'flex'")
+        raise SoonerError(f"attention backend 'triton' can't run: {missing}; use 'reference'")
     return _make(name)
 
 
@@ -63,15 +62,14 @@ def _best(device: torch.device) -> str:
     missing = _without_triton(device)
     if missing is None:
         return "triton"
-    other = "flex" if find_spec("triton") else "reference"
-    _emit(missing, {"flex": "FlexAttention", "reference": "masks, slowly"}[other])
-    return other
+    _emit(missing)
+    return "reference"
 
 
 @cache
-def _emit(missing: str, other: str) -> None:
+def _emit(missing: str) -> None:
     """Once for each reason."""
-    logger.warning("sparse attention without our Triton kernels: %s; using %s", missing, other)
+    logger.warning("sparse attention without our Triton kernels: %s; using masks, slowly", missing)
 
 
 def _without_triton(device: torch.device) -> str | None:
@@ -92,10 +90,6 @@ def _make(name: str) -> Backend:
         from .triton import TritonBackend
 
         return TritonBackend()
-    if name == "flex":
-        from .flex import Flex
-
-        return Flex()
     if name == "fused":
         from .cpu import Fused
 

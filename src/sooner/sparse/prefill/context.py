@@ -42,7 +42,7 @@ class MMInference:
         dense_below: prompt tokens below which attention stays dense; `None` takes the table's, or,
             without a table, times both on each prompt's own states; see `TimedPrefill`.
         mlp_chunk: tokens that go through an MLP at once, for long prompts; `None` is all of them.
-        backend: `reference`, `fused`, `triton` or `flex`; `None` is the best that there is.
+        backend: `reference`, `fused` or `triton`; `None` is the best that there is.
         measure_recall: measure what was kept: the share of dense attention on 64 queries of each
             row, and of its pairs. Takes longer than looking for the lines.
 
