@@ -9,10 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
-from torch import Tensor
-from torch._subclasses import FakeTensorMode
 from torch.library import opcheck
-from transformers.cache_utils import Cache, CacheLayerMixin
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import sooner
@@ -20,8 +17,7 @@ import tiny
 from attention_cases import case
 from recorders import StandIn
 from sooner import MMInference
-from sooner.engine.attention.block import Block, block_slots, tree_block
-from sooner.engine.attention.context import attending_to_blocks, block_arguments
+from sooner.engine.attention.context import attending_to_blocks
 from sooner.engine.attention.ops import block_attention
 
 TEXT = {
@@ -63,69 +59,6 @@ def build(family: str) -> Any:
     for weights in model.parameters():
         weights.data.add_(torch.randn_like(weights) * 0.1)
     return model
-
-
-class SlotLayer(CacheLayerMixin):
-    """`[rows, kv_heads, capacity, dim]`, poisoned, written where the block says."""
-
-    is_compileable, is_sliding = True, False
-
-    def __init__(self, owner: Slots) -> None:
-        super().__init__()
-        self.owner = owner
-
-    def lazy_initialization(self, keys: Tensor, values: Tensor) -> None:
-        rows, heads, _, dim = keys.shape
-        shape = (rows, heads, self.owner.capacity, dim)
-        self.keys, self.values = (part.new_full(shape, torch.nan) for part in (keys, values))
-        self.is_initialized = True
-
-    def update(self, keys: Tensor, values: Tensor, *_: Any, **__: Any) -> tuple[Tensor, Tensor]:
-        if not self.is_initialized:
-            self.lazy_initialization(keys, values)
-        slots = block_slots(self.owner.block, keys.shape[2], self.owner.capacity)
-        index = slots[:, None, :, None].expand(-1, keys.shape[1], -1, keys.shape[3])
-        self.keys.scatter_(2, index, keys)
-        self.values.scatter_(2, index, values)
-        return self.keys, self.values
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        return self.owner.capacity, 0
-
-    def get_seq_length(self) -> int:
-        return 0
-
-    def get_max_length(self) -> int:
-        return self.owner.capacity
-
-    get_max_cache_shape = get_max_length
-
-
-class Slots(Cache):
-    def __init__(self, model: Any, rows: int, capacity: int = 96) -> None:
-        layers = model.config.get_text_config().num_hidden_layers
-        super().__init__(layers=[SlotLayer(self) for _ in range(layers)])
-        self.capacity = capacity
-        self.lengths = torch.zeros(rows, dtype=torch.long)
-        self.block = Block(self.lengths)
-
-
-def forward(model: Any, cache: Slots, tokens: Tensor, block: Block) -> Tensor:
-    """Logits `[rows, entries, vocab]` of a block."""
-    depths = (
-        torch.arange(tokens.shape[1], device=tokens.device)
-        if block.depths is None
-        else block.depths
-    )
-    cache.block = block
-    states = model.model(
-        input_ids=tokens,
-        position_ids=block.lengths[:, None] + depths,
-        past_key_values=cache,
-        use_cache=True,
-        **block_arguments(block),
-    )
-    return model.lm_head(states.last_hidden_state)
 
 
 @pytest.mark.parametrize("chunk", [None, 5])
@@ -213,25 +146,6 @@ def test_a_sparse_context_may_end_before_the_run_does() -> None:
     with attending_to_blocks(model.config):
         sparse.__exit__(None, None, None)
     assert model.config._attn_implementation == "sdpa"
-
-
-@torch.no_grad()
-@pytest.mark.parametrize("family", ["qwen2", "llama", "gemma2", "gemma3"])
-def test_a_step_runs_on_fake_cuda_tensors(family: str) -> None:
-    """Reading lengths would raise: `.tolist()` of a fake tensor has no value."""
-    with FakeTensorMode(), torch.device("cuda"):
-        torch.manual_seed(0)
-        model = BUILDERS[family]().eval()
-        with attending_to_blocks(model.config):
-            for entries in (1, 4, 16):
-                cache = Slots(model, 2)
-                lengths = torch.zeros(2, dtype=torch.long)
-                parents = torch.zeros(2, entries - 1, dtype=torch.long) - 1
-                logits = forward(
-                    model, cache, torch.zeros(2, entries, dtype=torch.long),
-                    tree_block(lengths, parents, torch.ones(2, dtype=torch.long)),
-                )  # fmt: skip
-                assert (logits.shape, logits.device.type) == ((2, entries, 96), "cuda")
 
 
 def test_the_operator_is_registered_as_torch_wants_it() -> None:
