@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 import method_matrix as matrix
@@ -54,6 +56,16 @@ def check(case: Case) -> None:
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_greedy_ids_equal_those_of_generate(case: Case) -> None:
     check(case)
+
+
+def test_the_core_lane_has_every_pair_of_values_that_is_possible() -> None:
+    for (first, values), (second, others) in itertools.combinations(matrix.FACTORS.items(), 2):
+        covered = {(getattr(case, first), getattr(case, second)) for case in matrix.cases()}
+        assert covered == {
+            (value, another)
+            for value, another in itertools.product(values, others)
+            if matrix.allowed({first: value, second: another})
+        }
 
 
 def test_several_sequences_of_a_prompt_are_exact() -> None:

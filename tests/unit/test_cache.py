@@ -1,6 +1,8 @@
-"""The slot cache against a model made of lists."""
+"""The slot cache against a model made of lists, and after a prefill that failed."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 import torch
@@ -8,7 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+import tiny
 from sooner.engine.cache import SlotCache
+from sooner.engine.runner import ModelRunner
+from sooner.models import adapt
 
 CAPACITY, HEADS, WIDTH = 24, 2, 3
 
@@ -111,3 +116,26 @@ def test_a_write_beyond_the_capacity_is_refused_with_its_numbers() -> None:
     cache.reserve(1)
     with pytest.raises(RuntimeError, match=r"4 slots can't hold 3 \+ 2"):
         cache.reserve(2)
+
+
+@torch.no_grad()
+def test_a_prefill_that_fails_half_way_leaves_an_empty_cache(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    adapter = adapt(tiny.model("llama"))
+    prompt = adapter.embed_prompt(tiny.inputs("llama", rows=2))
+    runner, decode = ModelRunner(adapter, 40), adapter.decode
+
+    def failing(embeds: Tensor, positions: Tensor, **kwargs: Any) -> Tensor:
+        if int(positions[0, 0]) == 4:
+            raise RuntimeError("the last chunk")
+        return decode(embeds, positions, **kwargs)
+
+    monkeypatch.setattr(adapter, "decode", failing)
+    with pytest.raises(RuntimeError, match="the last chunk"):
+        runner.prefill(prompt, 2)
+    assert runner.cache.is_empty
+    assert not runner.cache.is_prefilling
+    monkeypatch.undo()
+    again = runner.prefill(prompt, 2).logits
+    assert torch.equal(again, ModelRunner(adapter, 40).prefill(prompt, 2).logits)

@@ -33,13 +33,6 @@ def test_unknown_name_gets_a_hint() -> None:
 
 
 @pytest.mark.lab
-def test_prompt_is_that_of_the_training() -> None:
-    from sooner_lab.worlds.video import words
-
-    assert miniatures.find("video").prompt == words.PROMPT
-
-
-@pytest.mark.lab
 def test_the_world_of_a_miniature_adds_its_functions() -> None:
     assert miniatures.find("video").functions.keys() == {"ask", "clip"}
     assert miniatures.find("robot").function("ask").__name__ == "ask"
@@ -70,25 +63,9 @@ def test_a_miniature_without_its_weights_is_an_error_line(
     assert miniatures.whole("video") == broken
 
 
-def test_the_package_of_miniatures_has_no_code_but_its_paths() -> None:
-    home = miniatures.find("video").target.parents[2]
-    assert [path.name for path in home.rglob("*.py")] == ["__init__.py"]
-
-
 def test_finding_imports_no_torch() -> None:
     code = (
         "import sys, sooner.miniatures as m; m.find('video'); m.names(); "
         "sys.exit('torch' in sys.modules or 'transformers' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_weights_stay_small() -> None:
-    video = miniatures.find("video")
-    sizes = [
-        sum(file.stat().st_size for file in folder.iterdir()) / 1e6
-        for folder in (video.target, video.draft)
-        if folder is not None
-    ]
-    assert sizes[0] < 10
-    assert sizes[1] < 2

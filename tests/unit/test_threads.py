@@ -81,28 +81,6 @@ def test_only_a_forked_draft_takes_a_core(
     assert plan_threads(pair(draft, "video"), placement=placement).target == 1
 
 
-@pytest.mark.slow
-@pytest.mark.lab
-@pytest.mark.parametrize("bench", ["caption", "parallel"])
-def test_a_default_bench_gives_the_draft_a_core_and_notes_it(
-    bench: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """On two cores without --threads; smaller than by default in everything else."""
-    machine(monkeypatch, 2)
-    target = tmp_path / "result.json"
-    sizes = ["--clips", "1", "--repeats", "1", "--max-new-tokens", "8"]
-    arms = {
-        "caption": ["--arms", "parallel"],
-        "parallel": ["--parts", "lossy", "--scenes", "1", "--frames-per-scene", "2"],
-    }
-    with pytest.raises(SystemExit) as end:
-        main(["bench", bench, *sizes, *arms[bench], "--json", str(target)])
-    assert not end.value.code
-    origin = json.loads(target.read_text())["provenance"]
-    assert (origin["threads"], origin["draft_threads"]) == (1, 1)
-    assert torch.get_num_threads() == 1
-
-
 @pytest.mark.lab
 def test_a_caption_records_its_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     machine(monkeypatch, 2)
