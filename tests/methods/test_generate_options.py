@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from test_generate_features import characters
+from test_generate import characters
 from test_processors import on_a_leash
 from transformers import CompileConfig, GenerationConfig, WatermarkingConfig
 
