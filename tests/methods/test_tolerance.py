@@ -11,6 +11,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import sooner
+import tiny
+from methods.doors import generate
 from sooner.engine.noise import RowNoise
 from sooner.engine.rows import Rows
 from sooner.engine.sampling import Processing
@@ -20,7 +23,8 @@ from sooner.engine.stopping import Stopping
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError
 from sooner.methods.rules import follow_choices
-from sooner.methods.tolerance import Tolerance
+from sooner.methods.tolerance import Relaxed, Tolerance
+from sooner.methods.tree_draft import STATIC_TREE
 from sooner.models.openvla.statistics import ActionStatistics, ActionTokens
 
 TOKENS = ActionTokens(vocab_size=40, edges=16)
@@ -201,6 +205,32 @@ def test_under_sampling_a_draft_is_compared_with_the_draw() -> None:
     assert set(verdict.bonus[~accepted].tolist()) == {36}
     assert set(verdict.bonus[accepted].tolist()) == {30, 36}
     assert here.stats.deviation.mean.tolist() == [1, 0, 0]
+
+
+@pytest.mark.parametrize(
+    "drafted",
+    [lambda draft: sooner.Speculative(draft, 3), lambda draft: sooner.SDTree(draft, STATIC_TREE)],
+    ids=["chain", "tree"],
+)
+def test_more_tolerance_accepts_more_and_none_is_exact(drafted: Any) -> None:
+    method, tokens = drafted(tiny.noisy("llama")), ActionTokens(tiny.VOCAB, 40)
+    strict, none, relaxed = (
+        generate("llama", decoder, "text", 3, 24)
+        for decoder in (
+            method,
+            Relaxed(method, Tolerance(tokens, 3, 0)),
+            Relaxed(method, Tolerance(tokens, 3, 4)),
+        )
+    )
+    assert none.tokens == strict.tokens
+    assert (none.stats.mode, none.stats.deviation) == (EXACT, None)
+    assert relaxed.stats.mode == RELAXED
+    assert relaxed.stats.mean_acceptance_length > strict.stats.mean_acceptance_length
+    deviation = relaxed.stats.deviation
+    assert deviation is not None
+    assert deviation.accepted.sum() == relaxed.stats.num_accepted_draft_tokens
+    assert deviation.largest[:2].max() > 0
+    assert deviation.largest[2] == 0  # the gripper
 
 
 STATISTICS = ActionStatistics(
