@@ -17,7 +17,7 @@ from sooner.engine.grid import TokenGrid
 from sooner.engine.hf_processors import params_of
 from sooner.engine.interface import Prompt
 from sooner.engine.stats.run import Stats
-from sooner.methods import base, speculative
+from sooner.methods import base, sd_tree, speculative
 from sooner.methods.dflash import DFlashConfig
 from sooner.methods.eagle.base import DraftHead
 
@@ -318,8 +318,8 @@ class FakeGuided(FakeAdapter):
 
 def adapt_fakes(monkeypatch: Any) -> None:
     """Let the real methods take `FakeAdapter`s where they take models."""
-    monkeypatch.setattr(base, "adapt", lambda model: model)
-    monkeypatch.setattr(speculative, "adapt", lambda model: model)
+    for module in (base, sd_tree, speculative):
+        monkeypatch.setattr(module, "adapt", lambda model: model)
 
 
 def prompts(rows: int) -> dict[str, Tensor]:

@@ -7,6 +7,7 @@ tests with probability `fakes.ERROR` by chance; seeds are fixed.
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from typing import Any
 
@@ -27,16 +28,10 @@ from fake_models import (
 )
 from fakes import ERROR, Table, chi_square
 from same_drafts import SameDrafts
-from sooner.engine.acceptance import reject_tree
 from sooner.engine.cache import SlotCache
-from sooner.engine.interface import Drafter, Outcome
-from sooner.engine.loop import Rule
 from sooner.engine.noise import RowNoise
-from sooner.engine.sampling import Processing
 from sooner.engine.tree import Tree
 from sooner.methods import speculative
-from sooner.methods.context import Context
-from sooner.methods.rules import follow_choices
 from sooner.methods.speculative import reject
 
 VOCAB, LENGTH, SAMPLES = 3, 5, 12_000
@@ -53,76 +48,18 @@ def speculate(num_draft_tokens: Any, draft: Table = NEAR) -> sooner.Speculative:
     return sooner.Speculative(FakeAdapter(draft), num_draft_tokens=num_draft_tokens)
 
 
-class TopTree(Drafter):
-    """A tree of the draft's best tokens: siblings fixed by rank, hence followed."""
-
-    parents = (-1, -1, 0, 1, 0, 2)
-    ranks = (0, 1, 0, 0, 1, 0)
-
-    def __init__(self, table: Table) -> None:
-        self.table = table
-
-    def propose(self, outcome: Outcome) -> Tree:
-        tokens, parents = [], []
-        for row, budget in enumerate(outcome.budget):
-            drafted, above = self._row(outcome.rows.output(row), budget)
-            tokens.append(drafted)
-            parents.append(above)
-        return Tree.from_lists(tokens, parents)
-
-    def _row(self, output: list[int], budget: int) -> tuple[list[int], list[int]]:
-        prefix = 0
-        for token in output:
-            prefix = prefix * VOCAB + token + 1
-        entries, depths, tokens = [prefix], [0], []
-        for parent, rank in zip(self.parents, self.ranks, strict=True):
-            best = self.table.at(torch.tensor(entries[parent + 1])).argsort(descending=True)
-            tokens.append(int(best[rank]))
-            entries.append(entries[parent + 1] * VOCAB + tokens[-1] + 1)
-            depths.append(depths[parent + 1] + 1)
-        fits = all(depth < budget for depth in depths)
-        return (tokens, list(self.parents)) if fits else ([], [])
-
-
-class DrawnTree(TopTree):
-    """A tree of that shape with siblings drawn without replacement, hence rejected."""
-
-    def propose(self, outcome: Outcome) -> Tree:
-        rows, nodes = len(outcome.budget), len(self.parents)
-        entries = torch.zeros(rows, 1 + nodes, dtype=torch.long)
-        for row in range(rows):
-            for token in outcome.rows.output(row):
-                entries[row, 0] = entries[row, 0] * VOCAB + token + 1
-        tokens = torch.zeros(rows, nodes, dtype=torch.long)
-        for above in sorted(set(self.parents)):
-            children = [node for node, parent in enumerate(self.parents) if parent == above]
-            at = entries[:, above + 1]
-            tokens[:, children] = torch.multinomial(self.table.at(at), len(children))
-            for node in children:
-                entries[:, node + 1] = self.table.extend(at, tokens[:, node])
-        shape = torch.tensor(self.parents).expand(rows, -1)
-        sizes = [nodes if budget > 3 else 2 if budget > 1 else 0 for budget in outcome.budget]
-        return Tree.of(tokens, shape, sizes, self.table.at(entries))
-
-
-def tree_method(drafter: Drafter) -> sooner.Method:
-    class TreeMethod(sooner.Autoregressive):
-        def largest_block(self) -> int:
-            return 1 + len(TopTree.parents)
-
-        def build(self, context: Context) -> tuple[Drafter, Rule]:
-            return drafter, follow_choices
-
-    return TreeMethod()
-
-
-def judge_tree(
-    tree: Tree, scores: torch.Tensor, processing: Processing, noise: RowNoise
-) -> speculative.VerifyResult:
-    if tree.probs is None:
-        return reject(tree, scores, processing, noise)
-    return reject_tree(tree, processing.probabilities(scores), noise)
-
+TREES = {
+    "wide": ((3,), (2, 1, 1), (1, 1), (2,)),
+    "flat": ((3,),),
+    "late": ((1,), (3,), (0, 2, 1), (1, 0, 2)),
+}
+LIKELY = list(max(TARGET.joint().items(), key=lambda item: item[1])[0])
+DRAFTS: dict[str, list[list[int]]] = {
+    "likeliest": [LIKELY],
+    "several": [LIKELY, [0, 1, 2, 0, 1], [2, 2], [1]],
+    "regions": [LIKELY[3:], LIKELY[:3]],
+    "everything": [list(text) for text in itertools.product(range(VOCAB), repeat=3)],
+}
 
 METHODS = {
     "plain": sooner.Autoregressive(),
@@ -135,8 +72,15 @@ METHODS = {
     "auto": speculate("auto"),
     "useless-draft": speculate(3, Table(VOCAB, LENGTH, seed=9)),
     "perfect-draft": speculate(3, TARGET),
-    "top-tree": tree_method(TopTree(NEAR)),
-    "hsd": SameDrafts([[[2, 1, 0, 2, 1], [0, 1, 2], [1]]], reference_window=2, nodes=6),
+    **{
+        f"{shape}-{siblings}": sooner.SDTree(FakeAdapter(NEAR), branching, siblings)
+        for shape, branching in TREES.items()
+        for siblings in ("drawn", "top")
+    },
+    **{
+        f"hsd-{name}": SameDrafts([drafts], reference_window=2, nodes=8, repeats=name == "several")
+        for name, drafts in DRAFTS.items()
+    },
     "eagle": sooner.Eagle(FakeHead(VOCAB, seed=6), nodes=5, depth=3, top_k=2),
     "eagle-wide": sooner.Eagle(FakeHead(VOCAB, seed=6)),
     "eagle-reduced": sooner.Eagle(FakeHead(VOCAB, seed=6, drafted=(0, 2)), nodes=5, depth=3),
@@ -160,10 +104,13 @@ def test_sampled_sequences_follow_the_targets_joint_distribution(name: str) -> N
     assert chi_square(samples, TARGET.joint()) > ERROR
 
 
-def test_a_drawn_tree_under_rejection_follows_the_joint_distribution() -> None:
-    method = tree_method(DrawnTree(NEAR))
-    samples = generate_ids(method, FakeAdapter(TARGET), SAMPLES, LENGTH, rule=judge_tree)
-    assert chi_square(samples, TARGET.joint()) > ERROR
+@pytest.mark.parametrize("siblings", ["drawn", "top"])
+def test_a_tree_with_forbidden_tokens_keeps_the_distribution(siblings: Any) -> None:
+    """The draft forbids other tokens than the target, and is useless."""
+    target, draft = (Table(VOCAB, LENGTH, seed=seed, zeros=True) for seed in (3, 4))
+    method = sooner.SDTree(FakeAdapter(draft), TREES["wide"], siblings)
+    samples = generate_ids(method, FakeAdapter(target), SAMPLES, LENGTH)
+    assert chi_square(samples, target.joint()) > ERROR
 
 
 def cut(joint: dict[tuple[int, ...], float], end: int) -> dict[tuple[int, ...], float]:
@@ -261,6 +208,12 @@ def test_a_draft_distribution_without_the_targets_processing_is_seen() -> None:
     assert chi_square(samples, TARGET.joint()) < ERROR
 
 
+def test_a_threshold_is_seen() -> None:
+    method = SameDrafts([DRAFTS["likeliest"]], acceptance_threshold=0.2, nodes=8)
+    samples = generate_ids(method, FakeAdapter(TARGET), SAMPLES, LENGTH)
+    assert chi_square(samples, TARGET.joint()) < ERROR
+
+
 def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The fake reads its prefix from the cache, so a wrong path in it can't stay hidden."""
 
@@ -272,7 +225,7 @@ def test_keeping_a_rejected_slot_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(SlotCache, "commit_path", forgetful)
     samples = None
     try:
-        samples = generate_ids(tree_method(TopTree(NEAR)), FakeAdapter(TARGET), SAMPLES, LENGTH)
+        samples = generate_ids(METHODS["late-top"], FakeAdapter(TARGET), SAMPLES, LENGTH)
     except AssertionError:
         return  # the fake found a position in the wrong place
     assert chi_square(samples, TARGET.joint()) < ERROR

@@ -1,4 +1,4 @@
-"""Drafting from fewer visual tokens: SpecVLM, sparse-to-dense, words alone; what is refused."""
+"""The lossless baselines of ParallelVLM's table 1: trees, fewer visual tokens, words alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import torch
 
 import sooner
 import tiny
-from methods.baselines import METHODS, VISUAL, generate
+from fakes import ERROR, chi_square
+from methods.doors import generate
 from recorders import hook_count
 from sooner.engine.sampling_params import SamplingParams
 from sooner.methods.attention_tap import AttentionTap, asking_tokens, listen_twice
@@ -20,8 +21,19 @@ from sooner.methods.pruning import attention, attention_variation
 from sooner.methods.sd_tree import SDTree
 from sooner.methods.sparse_to_dense import SparseToDense
 from sooner.methods.specvlm import SpecVLM, staged
-from sooner.methods.tree_draft import STATIC_TREE
+from sooner.methods.tree_draft import STATIC_TREE, TreeShape
 from sooner.models import adapt
+
+VISUAL = ("llava_onevision", "qwen2_5_vl", "qwen3_vl")
+METHODS: dict[str, Callable[[str], Method]] = {
+    "sd-tree": lambda family: SDTree(tiny.noisy(family), STATIC_TREE),
+    "sd-tree-top": lambda family: SDTree(tiny.noisy(family), STATIC_TREE, siblings="top"),
+    "onsd": lambda family: OnSD(tiny.noisy(family)),
+    "specvlm": lambda family: SpecVLM(
+        tiny.noisy(family), ((3,), (2, 1, 1), (1, 1), (2,)), prune=0.5
+    ),
+    "sparse-to-dense": lambda family: SparseToDense(prune=0.5, num_draft_tokens=3),
+}
 
 
 @pytest.mark.parametrize("family", VISUAL)
@@ -71,18 +83,18 @@ def test_attention_criteria_are_reported_during_the_prefill(depth: int) -> None:
     assert depth == 1 or growth.abs().max() > 1e-3
 
 
-@pytest.mark.parametrize("name", ["sd-tree", "onsd", "specvlm-most", "sparse-to-dense"])
+@pytest.mark.parametrize("name", ["sd-tree", "onsd", "specvlm", "sparse-to-dense"])
 def test_hooks_are_gone_afterwards_even_after_an_error(name: str) -> None:
     family = "qwen2_5_vl"
     model = tiny.model(family)
 
     before = hook_count(model)
-    generate(METHODS[name](family), family, "video", 1)
+    generate(family, METHODS[name](family), "video", 1)
     assert hook_count(model) == before
     last = model.get_decoder().layers[-1]
     breaks = last.register_forward_hook(lambda *_: 1 / 0)
     with pytest.raises(ZeroDivisionError):
-        generate(METHODS[name](family), family, "video", 1)
+        generate(family, METHODS[name](family), "video", 1)
     breaks.remove()
     assert hook_count(model) == before
     assert torch.overrides._len_torch_function_stack() == 0
@@ -102,13 +114,13 @@ def test_staged_pruning_keeps_its_share(ratio: float, focus: float) -> None:
 def test_specvlm_drafts_from_a_shorter_prompt(family: str) -> None:
     """Draft caches shrink with the prompt, and nothing else changes."""
     methods = [SpecVLM(tiny.noisy(family), STATIC_TREE, prune=prune) for prune in (0.0, 0.5, 0.9)]
-    sizes = [generate(method, family, "mixed", 1).stats.draft_cache_bytes for method in methods]
+    sizes = [generate(family, method, "mixed", 1).stats.draft_cache_bytes for method in methods]
     assert sizes[0] > sizes[1] > sizes[2]
 
 
 @pytest.mark.parametrize("family", VISUAL)
 def test_a_full_sparse_cache_agrees_with_the_dense_cache(family: str) -> None:
-    stats = generate(SparseToDense(9, prune=0.0), family, "uneven", 3, 21).stats
+    stats = generate(family, SparseToDense(9, prune=0.0), "uneven", 3, 21).stats
     assert stats.acceptance_histogram == {9: 6}
     assert stats.seconds["draft_prefill"] > 0
 
@@ -123,12 +135,57 @@ def test_onsd_draft_never_sees_pixels(family: str, kind: str) -> None:
         lambda _module, _args, kwargs: prompts.append(kwargs["inputs_embeds"]), with_kwargs=True
     )
     try:
-        generate(OnSD(draft), family, kind, 3)
+        generate(family, OnSD(draft), kind, 3)
     finally:
         hook.remove()
     ids, mask = (tiny.inputs(family, kind, 3)[name] for name in ("input_ids", "attention_mask"))
     words = (mask.bool() & ~torch.isin(ids, torch.tensor([tiny.IMAGE, tiny.VIDEO]))).sum(1)
     assert prompts[0].shape[1] == words.max()
+
+
+def joint(family: str, inputs: dict, options: dict, length: int) -> dict[tuple[int, ...], float]:
+    """Probabilities of every sequence, by HF's own incremental decoding and its processors."""
+    width, table = inputs["input_ids"].shape[1], {(): 1.0}
+    for depth in range(length):
+        longer = {}
+        for prefix, chance in table.items():
+            forced = [*prefix, -1]
+            output = tiny.model(family).generate(
+                **inputs, **options, max_new_tokens=depth + 1, eos_token_id=None, do_sample=True,
+                output_scores=True, return_dict_in_generate=True,
+                prefix_allowed_tokens_fn=lambda _row, ids, forced=forced: (
+                    [forced[len(ids) - width]] if forced[len(ids) - width] >= 0 else list(range(96))
+                ),
+            )  # fmt: skip
+            p = output.scores[-1][0].softmax(-1)
+            longer |= {
+                (*prefix, token): chance * p[token].item() for token in p.nonzero()[:, 0].tolist()
+            }
+        table = longer
+    return table
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_real_models_sample_the_enumerated_distribution(name: str) -> None:
+    """The words between draft, pruned prompt, sparse cache and rule, on a real model."""
+    family, kind, length = "qwen2_5_vl", "image", 4
+    options = {"top_k": 2, "temperature": 1.2}
+    inputs = tiny.inputs(family, kind, 1)
+    expected = joint(family, inputs, options, length)
+    many = {key: value.repeat(150, *[1] * (value.ndim - 1)) for key, value in inputs.items()}
+    model, method, samples = tiny.model(family), METHODS[name](family), []
+    for seed in range(6):
+        made = sooner.generate(
+            model, many, method, max_new_tokens=length, eos_token_id=None, do_sample=True,
+            seed=seed, **options,
+        )  # fmt: skip
+        samples.append(torch.tensor(made.tokens))
+    assert chi_square(torch.cat(samples), expected) > ERROR
+
+
+def test_a_small_vocabulary_clips_a_shape() -> None:
+    shape = TreeShape(((4,), (1, 1, 3, 1), (1, 1, 1)), maximum=2)
+    assert shape.parents == [-1, -1, 0, 1, 2, 3]
 
 
 BAD: list[tuple[Callable[[], Method], str]] = [
