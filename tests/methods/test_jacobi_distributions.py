@@ -6,22 +6,33 @@ cache. A correct engine fails one of these tests with probability `fakes.ERROR`;
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from test_distributions import Processed, cut
+from torch import Tensor
 from transformers import LogitsProcessorList
 from transformers.generation import logits_process as hf
 
+import sooner
+import tiny_canvas
 from covering import pairwise
 from fake_models import FakeAdapter, FakeCanvas, FakeGuided, adapt_fakes, generate_ids
 from fakes import ERROR, Table, chi_square
-from sooner import CoupledJacobi
+from sooner import Autoregressive, CoupledJacobi
+from sooner.engine.acceptance import residual
 from sooner.engine.grid import TokenGrid
+from sooner.engine.noise import Purpose
+from sooner.engine.sampling import pick
+from sooner.methods import jacobi
+from sooner.methods.jacobi.couplings import Draws
+from sooner.methods.jacobi.window import JacobiWindow, at_random, copied
 
 VOCAB, LENGTH, SAMPLES = 3, 4, 8000
 TARGET = Table(VOCAB, LENGTH, seed=1)
+SHARED, PLAIN = Table(VOCAB, 4, seed=4), Autoregressive(shared_noise=True)
 COUPLINGS = ("independent", "maximal", "gumbel")
 PROCESSORS: dict[str, list[Any]] = {
     "plain": [],
@@ -50,10 +61,10 @@ def test_sampled_sequences_follow_the_targets_joint_distribution(case: dict[str,
     processing = case["processing"]
     table = Table(VOCAB, LENGTH, seed=3, zeros=True) if processing == "zeros" else TARGET
     processors = LogitsProcessorList(PROCESSORS[processing])
-    method = CoupledJacobi(
+    decoder = CoupledJacobi(
         case["window"], case["coupling"], case["strength"], case["init"], "ratio"
     )  # fmt: skip
-    samples = generate_ids(method, FakeAdapter(table), SAMPLES, LENGTH, processors=processors)
+    samples = generate_ids(decoder, FakeAdapter(table), SAMPLES, LENGTH, processors=processors)
     assert chi_square(samples, Processed(table, processors).joint()) > ERROR
 
 
@@ -155,3 +166,104 @@ def spelled(table: Table, grid: TokenGrid, text: int) -> dict[tuple[int, ...], f
                 grown[(*line, token)] = chance * share
         cells = grown
     return cells
+
+
+# Shared noise: one seed generates the same tokens, whatever is drafted
+
+
+@pytest.mark.parametrize("method", [PLAIN, *(CoupledJacobi(window) for window in (1, 2, 5))])
+def test_what_shared_noise_draws_has_the_models_distribution(method: sooner.Method) -> None:
+    samples = generate_ids(method, FakeAdapter(SHARED), 12_000, 4, generator=_seeded(3))
+    assert chi_square(samples, SHARED.joint()) > ERROR
+
+
+@pytest.mark.parametrize("coupling", COUPLINGS)
+@pytest.mark.parametrize("init", ["last", "random", "left"])
+@pytest.mark.parametrize("strength", [0.4, 1.0])
+def test_every_window_and_coupling_generates_the_ids_of_plain_decoding(
+    coupling: str, init: str, strength: float
+) -> None:
+    """Rows end at different times here, so the batch shrinks while drafts are pending."""
+    table = Table(4, 7, seed=2)
+    expected = generate_ids(PLAIN, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
+    for window in (1, 3, 9):
+        method = CoupledJacobi(window, coupling, strength, init, verify="noise")
+        samples = generate_ids(method, FakeAdapter(table), 40, 7, end=1, generator=_seeded(9))
+        assert torch.equal(samples, expected)
+
+
+@pytest.mark.parametrize("family", ["janus", "chameleon", "emu3"])
+@pytest.mark.parametrize("guidance", [1.0, 3.0])
+def test_a_real_model_draws_the_same_picture_faster(
+    family: str, guidance: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.undo()
+    canvas, inputs = tiny_canvas.canvas(family), tiny_canvas.inputs(family, 2)
+    options = {"seed": 3, "guidance": guidance, "count": 2, "top_p": None, "temperature": 2.0}
+    plain = sooner.draw(canvas, inputs, PLAIN, **options)
+    for window in (1, 4, 64):
+        drawn = sooner.draw(canvas, inputs, CoupledJacobi(window, init="above"), **options)
+        assert torch.equal(drawn.tokens, plain.tokens)
+        assert drawn.stats.nfe <= plain.stats.nfe
+
+
+def _seeded(seed: int) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+# Planted biases: were one of these not seen, the tests above would prove nothing
+
+
+def p_value(samples: int = SAMPLES, **options: Any) -> float:
+    decoder = CoupledJacobi(3, verify="ratio", **options)
+    output_ids = generate_ids(decoder, FakeAdapter(TARGET), samples, LENGTH)
+    return chi_square(output_ids, TARGET.joint())
+
+
+@pytest.mark.slow
+def test_leaving_a_draft_as_it_was_and_calling_it_new_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(jacobi.method.COUPLINGS, "maximal", lambda p, q, x, draws: x)
+    assert p_value(coupling="maximal") < ERROR
+
+
+@pytest.mark.slow
+def test_one_uniform_a_place_for_verifying_and_for_redrawing_is_seen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A token kept because its number was small is not a draw from `p` given that number."""
+
+    def draw(p: Tensor, q: Tensor, x: Tensor, draws: Draws) -> Tensor:
+        mine = draws.noise.uniforms(Purpose.ACCEPT, draws.ahead)
+        index = x[..., None]
+        stays = mine * q.gather(-1, index)[..., 0] < p.gather(-1, index)[..., 0]
+        return torch.where(stays, x, pick(residual(p, q), draws.uniforms(Purpose.REPLACE)))
+
+    monkeypatch.setitem(jacobi.method.COUPLINGS, "maximal", draw)
+    assert p_value(30_000, coupling="maximal") < ERROR
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shared", ["places", "rounds and places"])
+def test_noise_that_is_shared_among_places_is_seen(
+    shared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hash of the index in the window is right in the first round alone."""
+
+    def noise(draws: Draws, vocab: int) -> Tensor:
+        line = draws.ahead if shared == "rounds and places" else torch.zeros_like(draws.ahead)
+        still = replace(draws.noise, places=torch.zeros_like(draws.noise.places))
+        return still.waiting(Purpose.GUMBEL, line, vocab)
+
+    monkeypatch.setattr(Draws, "waiting", noise)
+    assert p_value() < ERROR
+
+
+@pytest.mark.slow
+def test_a_copy_that_claims_to_have_been_drawn_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fill(view: JacobiWindow) -> tuple[Tensor, Tensor]:
+        return copied(view, jacobi.window._left)[0], at_random(view)[1]
+
+    monkeypatch.setitem(jacobi.method.FILLINGS, "left", fill)
+    assert p_value(init="left") < ERROR
