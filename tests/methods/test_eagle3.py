@@ -21,7 +21,6 @@ from recorders import StandIn
 from sooner.methods.eagle.published import load_eagle3
 from sooner.methods.eagle.specforge import save_eagle3
 
-WIDE = {"top_k": 24, "nodes": 48, "depth": 4}
 LAYOUTS: dict[str, dict[str, Any]] = {
     "specforge": {},
     "whole vocabulary": {"drafted": None},
@@ -66,30 +65,17 @@ def test_logits_are_those_of_the_published_layout(layout: str, tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("family", "kind", "layout"),
-    [
-        ("llama", "text", "specforge"),
-        ("llama", "uneven", "another width"),
-        ("qwen2", "uneven", "qwen3 layer"),
-        ("llava_onevision", "mixed", "speculators"),
-        ("qwen2_5_vl", "uneven", "m-rope"),
-        ("qwen3_vl", "mixed", "m-rope"),
-        ("qwen2_5_vl", "mixed", "whole vocabulary"),
-    ],
+    ("family", "layout"), [("llama", "another width"), ("qwen2_5_vl", "m-rope")]
 )
-def test_greedy_and_sampled_ids_are_plain_decodings(
-    family: str, kind: str, layout: str, tmp_path: Path
+def test_greedy_ids_of_ragged_rows_are_those_of_generate(
+    family: str, layout: str, tmp_path: Path
 ) -> None:
-    method = sooner.load_drafter(write_eagle3(tmp_path, **LAYOUTS[layout]), **WIDE)
-    made = generate(family, method, kind, 3)
-    assert made.sequences.tolist() == matrix.reference(family, kind, 3, 15).tolist()
+    method = sooner.load_drafter(
+        write_eagle3(tmp_path, **LAYOUTS[layout]), top_k=24, nodes=48, depth=4
+    )
+    made = generate(family, method, "uneven", 3)
+    assert made.sequences.tolist() == matrix.reference(family, "uneven", 3, 15).tolist()
     assert made.stats.num_accepted_draft_tokens > 0
-    assert made.stats.mode == "exact"
-    drawn = {"do_sample": True, "temperature": 1.2, "top_p": 0.9}
-    seeded = [
-        generate(family, decoder, kind, 3, seed=5, **drawn).tokens for decoder in (None, method)
-    ]
-    assert seeded[0] == seeded[1]
 
 
 @pytest.mark.parametrize("shift", [0, 1])

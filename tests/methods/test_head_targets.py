@@ -176,7 +176,7 @@ def of_version_01(model: Any) -> EagleHead:
     return head
 
 
-def test_a_head_of_version_01_loads_with_a_warning(
+def test_a_head_of_version_01_loads_with_a_warning_and_can_be_renewed(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     of_version_01(tiny.model("llama")).save_pretrained(tmp_path)
@@ -192,17 +192,10 @@ def test_a_head_of_version_01_loads_with_a_warning(
         head.check(adapt(tiny.model("llama", seed=5)))
     with pytest.raises(sooner.SoonerError, match="model_type llama, not qwen2"):
         head.check(adapt(tiny.model("qwen2")))
-
-
-def test_a_head_of_version_01_can_be_renewed(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    head = of_version_01(tiny.model("llama"))
     with pytest.raises(sooner.SoonerError, match="trained for another target"):
         head.with_target(tiny.model("llama", seed=5))
-    head.with_target(tiny.model("llama")).save_pretrained(tmp_path)
     caplog.clear()
-    EagleHead.from_pretrained(tmp_path).check(adapt(tiny.model("llama")))
+    head.with_target(tiny.model("llama")).check(adapt(tiny.model("llama")))
     assert not caplog.text
 
 
@@ -211,15 +204,3 @@ def test_the_bundled_head_knows_its_target(caplog: pytest.LogCaptureFixture) -> 
     policy.head.check(policy.adapter)
     assert not caplog.text
     assert json.dumps(policy.head.config.target).count("layers.") > 100
-
-
-@pytest.mark.parametrize("family", FAMILIES)
-def test_a_lora_of_an_int8_target_is_refused_too(family: str) -> None:
-    head, model = tiny.head(family), in_eight_bits(tiny.model(family))
-    assert not is_refused(head, model)
-    for number, layer in enumerate(layers(model)):
-        module = matrices(layer)[number % 3]
-        before = module.weight.data
-        module.weight.data = before + low_rank(before, 0.03, number)
-        assert is_refused(head, model), f"layer {number}"
-        module.weight.data = before

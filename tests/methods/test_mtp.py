@@ -103,19 +103,6 @@ def test_a_target_whose_layers_keep_a_state_is_drafted_chains(name: str, tmp_pat
         sooner.generate(model, inputs, sooner.Eagle(head, top_k=4), do_sample=False, **options)
 
 
-@pytest.mark.parametrize(("name", "layout"), TARGETS)
-def test_a_saved_layer_is_read_back_bit_for_bit(name: str, layout: str, tmp_path: Path) -> None:
-    head = read(write_mtp(tmp_path / "a", target(name), layout))
-    head.save_pretrained(tmp_path / "b")
-    again = read(tmp_path / "b")
-    loaded = again.state_dict()
-    assert head.state_dict().keys() == loaded.keys()
-    assert all(torch.equal(value, loaded[key]) for key, value in head.state_dict().items())
-    names = load_file(tmp_path / "b" / "model.safetensors").keys()
-    whole = load_file(tmp_path / "a" / "model.safetensors").keys()
-    assert names < whole
-
-
 def test_only_the_tensors_of_the_layer_are_read(tmp_path: Path, monkeypatch: Any) -> None:
     """A checkpoint has several files; the index says which hold the layer's tensors."""
     write_mtp(tmp_path, tiny.model("glm_ocr"), GLM)

@@ -65,7 +65,9 @@ def test_processors_with_a_state_are_refused_by_name(processor: LogitsProcessor,
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["parallel", "sd-tree", "eagle", "jacobi-4", "hsd", "stranger"])
+@pytest.mark.parametrize(
+    "name", ["parallel", "sd-tree", "eagle", "jacobi-4", "hsd", "stranger", "dflash", "ddtree"]
+)
 def test_penalties_follow_every_kind_of_draft(name: str) -> None:
     """Chains, trees, windows and a draft that counts beside the loop; rows end apart."""
     model, inputs = tiny.model("llama"), tiny.inputs("llama", "text", 3)
