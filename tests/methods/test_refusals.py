@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from transformers import DynamicCache, GenerationConfig, MambaConfig, MambaForCausalLM
+from transformers import DynamicCache, GenerationConfig
 
 import sooner
 import tiny
@@ -15,20 +15,12 @@ from methods.doors import both_doors, refused
 from sooner.engine import hf_border
 from sooner.methods import base
 from sooner.methods.checks import PADDING
-from sooner.models import FAMILIES, adapt
+from sooner.models import adapt
 
 GREEDY = {"max_new_tokens": 5, "eos_token_id": None, "do_sample": False}
 
 
 # Options of a generation config
-
-
-@pytest.mark.parametrize("name", hf_border.REFUSED)
-def test_an_option_that_changes_the_output_is_refused_by_name_and_value(name: str) -> None:
-    config = GenerationConfig()
-    setattr(config, name, 7)
-    with refused(sooner.UnsupportedError, f"{name}=7", hf_border.REFUSED[name], "leave it unset"):
-        hf_border.refuse_config(config)
 
 
 @pytest.mark.parametrize("kind", ["offloaded", "quantized", "sliding_window"])
@@ -37,11 +29,6 @@ def test_caches_of_another_make_are_refused(kind: str) -> None:
     config.cache_implementation = kind
     with refused(sooner.UnsupportedError, f"cache_implementation='{kind}'", "leave it unset"):
         hf_border.refuse_config(config)
-
-
-def test_an_unknown_option_is_refused_as_by_generate() -> None:
-    with pytest.raises(ValueError, match="max_new_tokenz"):
-        sooner.generate(tiny.model("llama"), tiny.inputs("llama"), max_new_tokenz=3)
 
 
 # Inputs
@@ -125,20 +112,6 @@ def test_placeholders_without_enough_pixels_are_refused(family: str) -> None:
 
 
 # Models
-
-
-def test_an_unknown_model_type_is_refused_with_those_that_are_known() -> None:
-    config = MambaConfig(vocab_size=32, hidden_size=16, num_hidden_layers=1, state_size=4)
-    model = MambaForCausalLM(config).eval()
-    with refused(sooner.SoonerError, "'mamba'", *FAMILIES):
-        sooner.generate(model, {"input_ids": torch.ones(1, 2, dtype=torch.long)}, **GREEDY)
-
-
-def test_layers_that_keep_a_state_can_not_be_rolled_back_and_are_refused() -> None:
-    model = copy.deepcopy(tiny.model("qwen2"))
-    model.config.layer_types = ["full_attention", "linear_attention", "full_attention"]
-    with refused(sooner.UnsupportedError, "Qwen2ForCausalLM", "linear_attention", "generate()"):
-        adapt(model)
 
 
 def test_an_attention_without_tree_masks_is_refused() -> None:
