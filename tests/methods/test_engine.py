@@ -238,61 +238,19 @@ def test_prompts_under_a_sparse_prefill_join_and_decode_as_if_alone(context: str
     assert max(together) > 1
 
 
-@pytest.mark.parametrize("name", ["plain", "prompt-lookup", "noisy-4", "sd-tree", "eagle"])
-def test_a_seed_gives_the_same_tokens_in_any_company(name: str) -> None:
-    """What a request draws depends on its seed, and not on who else decodes."""
-    family = "qwen2_5_vl"
-    method = METHODS[name](family)
-    drawn: dict[str, Any] = {"do_sample": True, "top_k": 20, "eos_token_id": None}
-    kinds = tiny.kinds(family)
-    apart = [
-        sooner.generate(
-            tiny.model(family), tiny.inputs(family, kind), method, seed=seed, max_new_tokens=15,
-            **drawn,
-        ).tokens
-        for seed, kind in enumerate(kinds)
-    ]  # fmt: skip
-    for delays in ((0, 0, 0, 0, 0, 0), (1, 0, 3, 2, 0, 1), (4, 4, 0, 0, 2, 0)):
-        engine = sooner.Engine(tiny.model(family), method, max_rows=4)
-        requests = []
-        for seed, (kind, delay) in enumerate(zip(kinds, delays, strict=False)):
-            for _ in range(delay):
-                engine.step()
-            inputs = tiny.inputs(family, kind)
-            requests.append(engine.add_request(inputs, seed=seed, max_new_tokens=15, **drawn))
-        engine.add_request(tiny.inputs(family), **greedy(30))
-        engine.run()
-        assert [request.tokens for request in requests] == apart[: len(requests)]
-
-
-class Callers:
-    """Collects what each request's callback was told."""
-
-    def __init__(self) -> None:
-        self.output: dict[int, list[int]] = {}
-
-    def of(self, number: int) -> Callable[[int, list[int], int], None]:
-        def tell(row: int, tokens: list[int], drafted: int) -> None:
-            assert row == 0
-            self.output.setdefault(number, []).extend(tokens)
-
-        return tell
-
-
 def test_each_request_gets_only_its_tokens() -> None:
-    callers = Callers()
     engine = sooner.Engine(tiny.model("llama"), METHODS["noisy-4"]("llama"))
-    options: dict[str, Any] = {"do_sample": False, "eos_token_id": None}
+    outputs: list[list[int]] = [[], [], []]
     requests = [
         engine.add_request(
-            tiny.inputs("llama", kind), max_new_tokens=9 + number, on_tokens=callers.of(number),
-            **options,
+            tiny.inputs("llama"), on_tokens=lambda row, tokens, drafted, output=output: (
+                output.extend(tokens)
+            ), **greedy(9 + number),
         )
-        for number, kind in enumerate(("text",) * 3)
+        for number, output in enumerate(outputs)
     ]  # fmt: skip
     engine.run()
-    for number, request in enumerate(requests):
-        assert request.tokens == [callers.output[number]]
+    assert [request.tokens for request in requests] == [[output] for output in outputs]
 
 
 def test_short_prompts_share_a_prefill_step_within_its_budget() -> None:

@@ -70,67 +70,45 @@ def test_a_callback_that_raises_fails_only_its_request(name: str, at: int) -> No
 
 
 class FailingProcessor(LogitsProcessor):
-    """Changes nothing, and raises once it is asked behind so many tokens."""
+    """Behind so many tokens it raises, or makes its row's scores no numbers."""
 
-    def __init__(self, width: int) -> None:
-        self.width = width
+    def __init__(self, width: int, raises: bool) -> None:
+        self.width, self.raises = width, raises
 
     def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        if input_ids.shape[1] >= self.width:
+        if input_ids.shape[1] < self.width:
+            return scores
+        if self.raises:
             raise FaultError("asked")
-        return scores
+        return scores * torch.nan
 
 
 @pytest.mark.parametrize("offset", [0, 4])
+@pytest.mark.parametrize("raises", [True, False], ids=["raises", "nan"])
 @pytest.mark.parametrize("name", JOINING)
-def test_a_processor_that_raises_fails_only_its_request(name: str, offset: int) -> None:
+def test_a_processor_that_fails_fails_only_its_request(
+    name: str, raises: bool, offset: int
+) -> None:
     batch, width = engine(name), words()["input_ids"].shape[1] + offset
     before = batch.add_request(words(), **greedy(NEW))
-    failing = LogitsProcessorList([FailingProcessor(width)])
+    failing = LogitsProcessorList([FailingProcessor(width, raises)])
     bad = batch.add_request(words(), logits_processor=failing, **greedy(NEW))
     pair = batch.add_request(words(2), **greedy(NEW))
-    batch.run()
-    assert isinstance(bad.error, FaultError)
-    assert bad.tokens is not None
-    assert right()[0][: len(bad.tokens[0])] == bad.tokens[0]
-    assert len(bad.tokens[0]) <= offset
-    assert (before.tokens, pair.tokens) == (right(), right(2))
-    with pytest.raises(FaultError, match="asked"):
-        sooner.generate(
-            tiny.model(FAMILY), words(), METHODS[name](FAMILY), logits_processor=failing,
-            **greedy(NEW),
-        )  # fmt: skip
-
-
-class Breaks(LogitsProcessor):
-    """Makes its row's scores no numbers behind so many tokens."""
-
-    def __init__(self, width: int) -> None:
-        self.width = width
-
-    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
-        return scores * torch.nan if input_ids.shape[1] >= self.width else scores
-
-
-@pytest.mark.parametrize("generated", [0, 5])
-@pytest.mark.parametrize("name", ["plain", "noisy-4", "prompt-lookup"])
-def test_bad_logits_of_a_row_fail_only_its_request(name: str, generated: int) -> None:
-    batch = engine(name)
-    good = batch.add_request(words(), **greedy(NEW))
-    width = words()["input_ids"].shape[1] + generated
-    bad = batch.add_request(
-        words(), logits_processor=LogitsProcessorList([Breaks(width)]), **greedy(NEW)
-    )
     drawn = batch.add_request(
         words(), do_sample=True, seed=1, max_new_tokens=NEW, eos_token_id=None
     )
     batch.run()
-    assert isinstance(bad.error, sooner.SoonerError)
+    error = FaultError if raises else sooner.SoonerError
+    assert isinstance(bad.error, error)
     assert bad.tokens is not None
-    assert bad.tokens[0] == right()[0][: len(bad.tokens[0])]
-    assert len(bad.tokens[0]) <= generated
-    assert good.tokens == right()
-    assert drawn.error is None
+    assert right()[0][: len(bad.tokens[0])] == bad.tokens[0]
+    assert len(bad.tokens[0]) <= offset
+    assert (before.tokens, pair.tokens, drawn.error) == (right(), right(2), None)
+    with pytest.raises(error):
+        sooner.generate(
+            tiny.model(FAMILY), words(), METHODS[name](FAMILY), logits_processor=failing,
+            **greedy(NEW),
+        )  # fmt: skip
 
 
 @contextmanager
