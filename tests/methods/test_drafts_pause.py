@@ -1,9 +1,9 @@
-"""Rows whose draft is far behind catch up beside rows that are near their end."""
+"""Drafting that pauses for some rows or for all: drafts catch up, and rows decode as if alone."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -83,3 +83,54 @@ def test_a_draft_catches_up_in_blocks_that_fit_the_longest_row(
         assert request.error is None
         assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
     assert requests[0].num_drafts > PAUSE / 4
+
+
+class Chosen(DraftLength):
+    """Takes the rows that it is told to, and drafts three tokens."""
+
+    def __init__(self, takes: Callable[[], bool]) -> None:
+        super().__init__(3)
+        self._takes = takes
+
+    def takes_rows(self, prompt: int, limit: int | None, left: Sequence[int] | None = None) -> bool:
+        return self._takes()
+
+
+@dataclass(frozen=True)
+class SomeRows(sooner.Speculative):
+    """Drafts for the requests whose places in the order of admission say so."""
+
+    takes: list[bool] = field(default_factory=list)
+
+    def _draft_length(self, context: Context) -> DraftLength:
+        return Chosen(lambda: self.takes.pop(0))
+
+
+FAMILIES = {"llama": "text", "qwen2_5_vl": "video", "llava_onevision": "image"}
+TAKES = ([True, False, True, False], [False, True, False, True], [False] * 4)
+
+
+def prompts(family: str) -> list[dict[str, Any]]:
+    kinds = ("text", FAMILIES[family], "text", FAMILIES[family])
+    return [tiny.inputs(family, kind, 1, seed) for seed, kind in enumerate(kinds)]
+
+
+@pytest.mark.parametrize("takes", TAKES)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_they_decode_as_if_alone_and_the_rest_is_drafted_for(
+    family: str, takes: list[bool]
+) -> None:
+    model, method = tiny.model(family), SomeRows(tiny.noisy(family), takes=[*takes])
+    engine = sooner.Engine(model, method, max_rows=3, prefill_chunk=5)
+    lengths = (23, 9, 23, 14)
+    requests = [
+        engine.add_request(inputs, **greedy(length))
+        for inputs, length in zip(prompts(family), lengths, strict=True)
+    ]
+    engine.run()
+    for inputs, length, request, is_drafted in zip(
+        prompts(family), lengths, requests, takes, strict=True
+    ):
+        assert request.error is None
+        assert request.tokens == sooner.generate(model, inputs, **greedy(length)).tokens
+        assert (request.num_drafts > 0) == is_drafted
