@@ -8,25 +8,19 @@ from typing import Any
 import pytest
 import torch
 from transformers import (
-    CLIPVisionConfig,
     CohereConfig,
     CohereForCausalLM,
     GemmaConfig,
     GemmaForCausalLM,
     GPT2Config,
     GPT2LMHeadModel,
-    LlamaConfig,
-    LlavaConfig,
     LlavaForConditionalGeneration,
     MambaConfig,
     MambaForCausalLM,
     MistralConfig,
     MistralForCausalLM,
-    PaliGemmaConfig,
-    PaliGemmaForConditionalGeneration,
     Qwen2Config,
     Qwen2ForCausalLM,
-    SiglipVisionConfig,
     T5Config,
     T5ForConditionalGeneration,
 )
@@ -40,12 +34,10 @@ from sooner.methods import Method
 from sooner.models import FAMILIES, adapt, self_check
 from sooner.models.generic import GenericText
 from sooner.models.generic_axes import generic
+from zoo.species import model_of
+from zoo.zoo import ZOO
 
 TEXT: dict[str, Any] = {**tiny.TEXT, "num_hidden_layers": 2}
-VISION: dict[str, Any] = {
-    "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 2,
-    "image_size": 28, "patch_size": 7,
-}  # fmt: skip
 OPTIONS: dict[str, Any] = {
     "max_new_tokens": 15,
     "eos_token_id": None,
@@ -85,23 +77,6 @@ def mistral(window: int | None = None) -> Any:
 def gemma() -> Any:
     """Scales its embeddings."""
     return GemmaForCausalLM(GemmaConfig(**TEXT, head_dim=12, tie_word_embeddings=False))
-
-
-def llava() -> Any:
-    config = LlavaConfig(
-        vision_config=CLIPVisionConfig(**VISION), text_config=LlamaConfig(**TEXT),
-        image_token_index=tiny.IMAGE, vision_feature_layer=-1,
-    )  # fmt: skip
-    return LlavaForConditionalGeneration(config)
-
-
-def paligemma() -> Any:
-    config = PaliGemmaConfig(
-        vision_config=SiglipVisionConfig(**VISION, projection_dim=48),
-        text_config=GemmaConfig(**TEXT, head_dim=12), image_token_index=tiny.IMAGE,
-        projection_dim=48,
-    )  # fmt: skip
-    return PaliGemmaForConditionalGeneration(config)
 
 
 def cohere() -> Any:
@@ -153,19 +128,6 @@ METHODS: dict[str, Callable[[Any, list[list[int]]], Method]] = {
 }
 
 
-def pictures() -> dict[str, Any]:
-    """Two prompts of different length with a picture each."""
-    generator = torch.Generator().manual_seed(4)
-    span = [tiny.IMAGE] * 16
-    prompts = [[1, 2, *span, 4, 5, 6], [7, 8, 9, 3, *span, 4, 5, 6]]
-    width = len(prompts[1])
-    return {
-        "input_ids": torch.tensor([[tiny.PAD] * (width - len(row)) + row for row in prompts]),
-        "attention_mask": torch.tensor([[0] * (width - len(r)) + [1] * len(r) for r in prompts]),
-        "pixel_values": torch.randn(2, 3, 28, 28, generator=generator),
-    }
-
-
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", WORDS)
 def test_unknown_text_models_are_exact(name: str, method: str) -> None:
@@ -207,10 +169,9 @@ def test_refused_in_a_single_line(why: str) -> None:
 
 
 def test_a_prompt_that_sees_ahead_is_prefilled_as_a_whole() -> None:
-    adapter = adapt(filled(paligemma()))
-    inputs = pictures()
-    types = torch.zeros_like(inputs["input_ids"])
-    prompt = adapter.embed_prompt({**inputs, "token_type_ids": types})
+    species = ZOO["paligemma"]
+    adapter = adapt(model_of(species))
+    prompt = adapter.embed_prompt(species.inputs(adapter.model, "image", 2, 0))
     assert not adapter.may_split(prompt)
     with pytest.raises(UnsupportedError, match="leave prefill_chunk_size unset"):
         adapter.cut_extras(prompt, 0, 4)
@@ -273,10 +234,11 @@ class Axes(LlavaForConditionalGeneration):
 
 
 def test_custom_positions_are_refused_at_the_first_picture() -> None:
-    model = filled(Axes(llava().config))
+    species = ZOO["llava"]
+    model = filled(Axes(model_of(species).config)).double()
     adapt(model)  # words don't show it
     with pytest.raises(UnsupportedError, match="positions of its own"):
-        sooner.generate(model, pictures(), **OPTIONS)
+        sooner.generate(model, species.inputs(model, "image", 2, 0), **OPTIONS)
 
 
 # The self-check
