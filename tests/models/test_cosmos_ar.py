@@ -1,21 +1,18 @@
-"""Cosmos' positions against literal loops, and the model against itself, however it is decoded."""
+"""Cosmos' model under the engine: ragged rows and trees equal its own full forward."""
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
-from transformers import DynamicCache
 
 from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree
 from sooner.errors import SoonerError, UnsupportedError
 from sooner.models.cosmos_ar.canvas import CosmosAR
 from sooner.models.cosmos_ar.config import CosmosARConfig
-from sooner.models.cosmos_ar.layers import rotate, rotation
 from sooner.models.cosmos_ar.model import CosmosARForCausalLM
 
 SHAPE = (3, 4, 5)
@@ -46,57 +43,6 @@ def tiny(**changes: Any) -> CosmosARForCausalLM:
 
 def close(ours: Tensor, expected: Tensor) -> None:
     torch.testing.assert_close(ours, expected, atol=2e-5, rtol=2e-5)
-
-
-def literal_angle(config: CosmosARConfig, position: int, plane: int) -> float:
-    """The angle of one rotation plane at one raster index, in doubles."""
-    frames, height, _ = config.original_latent_shape
-    _, rows, columns = config.latent_shape
-    spatial = 2 * (config.head_dim // 6)
-    temporal = config.head_dim - 2 * spatial
-    t = position // (rows * columns)
-    h = position % (rows * columns) // columns
-    w = position % columns
-    if plane < temporal // 2:
-        at, size, index, original = t, temporal, plane, frames
-    elif plane < temporal // 2 + spatial // 2:
-        at, size, index, original = h, spatial, plane - temporal // 2, height
-    else:
-        at, size, index, original = w, spatial, plane - temporal // 2 - spatial // 2, height
-    turn = config.rope_theta ** -(2 * index / size)
-    if config.yarn_scale is not None:
-        fast = 2 * math.pi * config.yarn_beta_fast / original
-        slow = 2 * math.pi * config.yarn_beta_slow / original
-        blend = min(max((turn - slow) / (fast - slow), 0.0), 1.0)
-        turn = turn * ((1 - blend) / config.yarn_scale + blend)
-    return at * turn
-
-
-@pytest.mark.parametrize("yarn", [{}, YARN], ids=["plain", "yarn"])
-@pytest.mark.parametrize("head_dim", [6, 8, 16, 32, 128])
-def test_rotation_equals_literal_loops(head_dim: int, yarn: dict) -> None:
-    config = CosmosARConfig(**{**TINY, **yarn, "head_dim": head_dim})
-    positions = torch.tensor([[0, 1, 4, 5, 19], [20, 59, 7, 38, 26]])
-    states = torch.randn(2, 3, 5, head_dim)
-    turned = rotate(states, *rotation(config, positions))
-    half = head_dim // 2
-    for row in range(2):
-        for entry in range(5):
-            for plane in range(half):
-                angle = literal_angle(config, int(positions[row, entry]), plane)
-                cos, sin = math.cos(angle), math.sin(angle)
-                x, y = states[row, :, entry, plane], states[row, :, entry, plane + half]
-                close(turned[row, :, entry, plane], x * cos - y * sin)
-                close(turned[row, :, entry, plane + half], y * cos + x * sin)
-
-
-@pytest.mark.parametrize("kind", KINDS, ids=["base", "absolute", "yarn"])
-@pytest.mark.parametrize("steps", [[30, *[1] * 30], [17, 9, 1, 33]], ids=["single", "blocks"])
-@torch.no_grad()
-def test_incremental_decoding_equals_a_full_forward(kind: dict, steps: list[int]) -> None:
-    model, cache = tiny(**kind), DynamicCache()
-    parts = [model(part, past_key_values=cache).logits for part in CODES.split(steps, 1)]
-    close(torch.cat(parts, 1), model(CODES, use_cache=False).logits)
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=["base", "absolute", "yarn"])
