@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,7 @@ def literal_unnormalised(normed: list[float]) -> list[float]:
 def test_ids_become_physical_actions_as_published() -> None:
     generator = np.random.default_rng(3)
     ids = generator.integers(VOCAB - 256, VOCAB, (3, 8))
-    statistics = ActionStatistics.choose(STATS, "bridge_orig")
-    actions = decode_actions(ids, TOKENS, statistics)
+    actions = decode_actions(ids, TOKENS, ActionStatistics.choose(STATS, "bridge_orig"))
     assert actions.shape == (3, 2, 4)
     for row in range(3):
         for step in range(2):
@@ -82,61 +82,49 @@ def test_statistics_are_written_as_they_are_read(tmp_path: Path) -> None:
     second = ActionStatistics.choose(statistics)
     assert second.names == ("dx", "dy", "dz", "gripper")
     assert read_statistics(tmp_path / "elsewhere") is None
+    file.write_text("[1]")
+    with pytest.raises(SoonerError, match="holds no object"):
+        read_statistics(tmp_path)
 
 
-class TestRefused:
-    @pytest.mark.parametrize(
-        ("key", "message"),
-        [
-            ("bridge_oirg", r"unknown unnorm_key 'bridge_oirg' \(did you mean 'bridge_orig'\?\); "
-                            "known: bridge_orig, fractal20220817_data"),
-            (None, "knows 2 data sets; give an unnorm_key of bridge_orig, fractal20220817_data"),
-        ],
-    )  # fmt: skip
-    def test_keys(self, key: str | None, message: str) -> None:
-        with pytest.raises(SoonerError, match=message):
-            ActionStatistics.choose(STATS, key)
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        ({"action": {"q99": Q99}}, "'mine' have no q01"),
+        ({"action": {"q01": Q01, "q99": None}}, "'mine' have no q99"),
+        ({"proprio": ACTION}, "'mine' say nothing of an action"),
+        ([1, 2], "'mine' say nothing of an action"),
+        ({"action": ACTION | {"q01": Q01[:3]}}, "'mine' have 3 q01, 4 q99, 4 mask"),
+        ({"action": ACTION | {"names": ["x"]}}, "4 mask, 1 names"),
+        ({"action": ACTION | {"q99": [0, 1, float("nan"), 2]}}, "q99 .* finite numbers"),
+        ({"action": ACTION | {"q01": ["a", 1, 2, 3]}}, "q01 .* finite numbers"),
+        ({"action": {"q01": [], "q99": []}}, "q01 .* finite numbers"),
+        ({"action": ACTION | {"mask": [1, 1, 1, 0]}}, "mask .* true and false"),
+    ],
+)
+def test_broken_statistics_are_refused(data: Any, message: str) -> None:
+    with pytest.raises(SoonerError, match=message) as caught:
+        ActionStatistics.read("mine", data)
+    assert "\n" not in str(caught.value)
 
-    @pytest.mark.parametrize("stats", [None, {}])
-    def test_no_statistics(self, stats: Any) -> None:
-        with pytest.raises(SoonerError, match="no statistics of its actions"):
-            ActionStatistics.choose(stats)
 
-    @pytest.mark.parametrize(
-        ("data", "message"),
-        [
-            ({"action": {"q99": Q99}}, "'mine' have no q01"),
-            ({"action": {"q01": Q01, "q99": None}}, "'mine' have no q99"),
-            ({"proprio": ACTION}, "'mine' say nothing of an action"),
-            ([1, 2], "'mine' say nothing of an action"),
-            ({"action": ACTION | {"q01": Q01[:3]}}, "'mine' have 3 q01, 4 q99, 4 mask"),
-            ({"action": ACTION | {"mask": [True]}}, "have 4 q01, 4 q99, 1 mask"),
-            ({"action": ACTION | {"names": ["x"]}}, "4 mask, 1 names"),
-            ({"action": ACTION | {"q99": [0, 1, float("nan"), 2]}}, "q99 .* finite numbers"),
-            ({"action": ACTION | {"q01": [0, float("-inf"), 1, 2]}}, "q01 .* finite numbers"),
-            ({"action": ACTION | {"q01": ["a", 1, 2, 3]}}, "q01 .* finite numbers"),
-            ({"action": ACTION | {"q01": 3}}, "q01 .* finite numbers"),
-            ({"action": {"q01": [], "q99": []}}, "q01 .* finite numbers"),
-            ({"action": ACTION | {"mask": [1, 1, 1, 0]}}, "mask .* true and false"),
-        ],
-    )
-    def test_statistics(self, data: Any, message: str) -> None:
-        with pytest.raises(SoonerError, match=message) as caught:
-            ActionStatistics.read("mine", data)
-        assert "\n" not in str(caught.value)
+BRIDGE = ActionStatistics.choose(STATS, "bridge_orig")
 
-    def test_actions_of_another_robot(self) -> None:
-        statistics = ActionStatistics.choose(STATS, "bridge_orig")
-        with pytest.raises(SoonerError, match=r"shape \[2, 7\] do not fit 'bridge_orig'.* 4 dim"):
-            statistics.unnormalise(np.zeros((2, 7)))
 
-    @pytest.mark.parametrize("shape", [(8,), (2, 6), (2, 0)])
-    def test_ids_that_are_no_whole_actions(self, shape: tuple[int, ...]) -> None:
-        statistics = ActionStatistics.choose(STATS, "bridge_orig")
-        with pytest.raises(SoonerError, match="no whole actions of 4 dimensions"):
-            decode_actions(np.zeros(shape, dtype=int), TOKENS, statistics)
-
-    def test_a_file_that_is_no_object(self, tmp_path: Path) -> None:
-        (tmp_path / "dataset_statistics.json").write_text("[1]")
-        with pytest.raises(SoonerError, match="holds no object"):
-            read_statistics(tmp_path)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: ActionStatistics.choose(STATS, "bridge_oirg"),
+         r"unknown unnorm_key 'bridge_oirg' \(did you mean 'bridge_orig'\?\); known: bridge"),
+        (lambda: ActionStatistics.choose(STATS),
+         "knows 2 data sets; give an unnorm_key of bridge_orig, fractal20220817_data"),
+        (lambda: ActionStatistics.choose(None), "no statistics of its actions"),
+        (lambda: BRIDGE.unnormalise(np.zeros((2, 7))),
+         r"shape \[2, 7\] do not fit 'bridge_orig'.* 4 dim"),
+        (lambda: decode_actions(np.zeros((2, 6), int), TOKENS, BRIDGE),
+         "no whole actions of 4 dimensions"),
+    ],
+)  # fmt: skip
+def test_what_does_not_fit_is_refused(call: Callable[[], Any], message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
+        call()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,9 @@ import torch
 from PIL import Image
 
 import openvla_published as published
-from sooner.errors import SoonerError, UnsupportedError
+import sooner
+import tiny
+from sooner.errors import SoonerError
 from sooner.models.openvla.config import OpenVLAConfig
 from sooner.models.openvla.pictures import PictureForm
 from sooner.models.openvla.processing import OpenVLAProcessor
@@ -102,95 +105,106 @@ def test_a_published_folder_is_read_with_the_policy_s_config(
         OpenVLAProcessor.from_pretrained(tmp_path)
 
 
-class TestRefused:
-    @pytest.mark.parametrize(
-        ("picture", "message"),
-        [
-            (photo().astype(np.float32), "an array of float32; give uint8"),
-            (photo().astype(np.int64), "an array of int64; give uint8"),
-            (photo()[:, :, 0], r"shape \[20, 31\]"),
-            (photo()[:, :, :2], r"shape \[20, 31, 2\]"),
-            (np.moveaxis(photo(), -1, 0), r"shape \[3, 20, 31\]"),
-            (photo()[:0], "31 x 0 pixels is empty"),
-            ("picture.png", "is a str"),
-            (None, "is a NoneType"),
-            (Image.new("1", (20_000, 6_000)), "120 megapixels; at most 100"),
-            (np.broadcast_to(np.uint8(0), (20_000, 6_000, 3)), "120 megapixels; at most 100"),
-        ],
-    )
-    def test_pictures(self, processor: OpenVLAProcessor, picture: Any, message: str) -> None:
-        with pytest.raises(SoonerError, match=message):
-            processor(picture, "push")
+INSTRUCTIONS = ["push", "open the drawer", "take the block to the drawer"]
+PHOTOS = list(np.random.default_rng(2).integers(0, 256, (3, 30, 40, 3), dtype=np.uint8))
 
-    @pytest.mark.parametrize(
-        ("instruction", "message"),
-        [
-            ("", "instruction is empty"),
-            (" \n", "instruction is empty"),
-            (["push", ""], "instruction is empty"),
-            ([None], "instruction is a NoneType"),
-            ([], "do not pair"),
-            (["push"] * 3, "1 pictures and 3 instructions do not pair"),
-            ("a" * 5000, "5000 characters"),
-        ],
-    )
-    def test_instructions(
-        self, processor: OpenVLAProcessor, instruction: Any, message: str
-    ) -> None:
-        pictures = [photo()] * 2 if instruction == ["push", ""] else photo()
-        with pytest.raises(SoonerError, match=message):
-            processor(pictures, instruction)
 
-    @pytest.mark.parametrize(
-        ("settings", "message"),
-        [
-            ({"image_resize_strategy": "letterbox"}, "'letterbox' is not built in"),
-            ({"interpolations": ["bicubic", "bilinear"]}, "'bilinear' is not built in"),
-        ],
-    )
-    def test_other_resizing(self, settings: dict[str, Any], message: str) -> None:
-        with pytest.raises(UnsupportedError, match=message):
-            PictureForm.published(settings, 28)
+@pytest.fixture
+def processor_of_tiny() -> OpenVLAProcessor:
+    return OpenVLAProcessor(published.tokenizer(), PictureForm(28), 16, tiny.IMAGE, ID["▁"])
 
-    @pytest.mark.parametrize(
-        ("values", "message"),
-        [
-            ({"side": 0}, "side 0 is no number of pixels"),
-            ({"side": True}, "side True is no number"),
-            ({"means": [[0.5] * 3]}, "not three numbers for each of two towers"),
-            ({"means": [[0.5] * 3, [0.5] * 2]}, "not three numbers"),
-            ({"stds": [[0.5] * 3, [0.5, 0.5, 0]]}, "not all above 0"),
-            ({"sidde": 3}, "did you mean 'side'"),
-        ],
-    )
-    def test_forms(self, values: dict[str, Any], message: str) -> None:
-        with pytest.raises(SoonerError, match=message):
-            PictureForm.read(values)
 
-    def test_files(self, processor: OpenVLAProcessor, tmp_path: Path) -> None:
-        processor.save_pretrained(tmp_path)
-        file = tmp_path / "openvla_processor.json"
-        settings = json.loads(file.read_text())
-        file.write_text(json.dumps(settings | {"promt": "x"}))
-        with pytest.raises(SoonerError, match="did you mean 'prompt'"):
-            OpenVLAProcessor.from_pretrained(tmp_path)
-        del settings["pictures"]
-        file.write_text(json.dumps(settings))
-        with pytest.raises(SoonerError, match="has no 'pictures'"):
-            OpenVLAProcessor.from_pretrained(tmp_path)
-        file.write_text("{")
-        with pytest.raises(SoonerError, match="is not JSON"):
-            OpenVLAProcessor.from_pretrained(tmp_path)
-        (tmp_path / "tokenizer.json").unlink()
-        file.unlink()
-        with pytest.raises(SoonerError, match=r"has no tokenizer\.json"):
-            OpenVLAProcessor.from_pretrained(tmp_path, OpenVLAConfig())
+def test_observations_decoded_together_equal_each_alone(
+    processor_of_tiny: OpenVLAProcessor,
+) -> None:
+    model = tiny.model("openvla")
+    together = processor_of_tiny(PHOTOS, INSTRUCTIONS)
+    assert not together["attention_mask"].all()
+    ran = sooner.generate(model, together, sooner.PromptLookup(), max_new_tokens=8)
+    output_ids = ran.sequences[:, together["input_ids"].shape[1] :].tolist()
+    for row, (photo, instruction) in enumerate(zip(PHOTOS, INSTRUCTIONS, strict=True)):
+        alone = processor_of_tiny(photo, instruction)
+        expected = model.generate(**alone, max_new_tokens=8, do_sample=False)
+        assert output_ids[row] == expected[0, alone["input_ids"].shape[1] :].tolist()
+    assert output_ids[0] != output_ids[1] != output_ids[2]
 
-    def test_a_tokenizer_without_bos_and_a_prompt_without_place(
-        self, processor: OpenVLAProcessor
-    ) -> None:
-        with pytest.raises(SoonerError, match=r"no place for the \{instruction\}"):
-            OpenVLAProcessor(processor.tokenizer, processor.form, 4, prompt="Go!")
-        processor.tokenizer.bos_token = None
-        with pytest.raises(SoonerError, match="no BOS token"):
-            OpenVLAProcessor(processor.tokenizer, processor.form, 4)
+
+def test_pixels_that_do_not_match_the_prompt_are_refused_in_a_single_line(
+    processor_of_tiny: OpenVLAProcessor,
+) -> None:
+    inputs = processor_of_tiny(PHOTOS[:2], INSTRUCTIONS[:2])
+    inputs["pixel_values"] = inputs["pixel_values"][:1]
+    with pytest.raises(SoonerError, match="32 placeholders and 16 patches do not match") as caught:
+        sooner.generate(tiny.model("openvla"), inputs, max_new_tokens=1)
+    assert str(caught.value).count("processed inputs") == 1
+
+
+@pytest.mark.parametrize(
+    ("picture", "instruction", "message"),
+    [
+        (photo().astype(np.float32), "push", "an array of float32; give uint8"),
+        (photo()[:, :, 0], "push", r"shape \[20, 31\]"),
+        (np.moveaxis(photo(), -1, 0), "push", r"shape \[3, 20, 31\]"),
+        (photo()[:0], "push", "31 x 0 pixels is empty"),
+        ("picture.png", "push", "is a str"),
+        (Image.new("1", (20_000, 6_000)), "push", "120 megapixels; at most 100"),
+        (np.broadcast_to(np.uint8(0), (20_000, 6_000, 3)), "push", "120 megapixels; at most 100"),
+        (photo(), " \n", "instruction is empty"),
+        ([photo()] * 2, ["push", ""], "instruction is empty"),
+        (photo(), [None], "instruction is a NoneType"),
+        (photo(), ["push"] * 3, "1 pictures and 3 instructions do not pair"),
+        (photo(), "a" * 5000, "5000 characters"),
+    ],
+)
+def test_other_inputs_are_refused(
+    processor: OpenVLAProcessor, picture: Any, instruction: Any, message: str
+) -> None:
+    with pytest.raises(SoonerError, match=message):
+        processor(picture, instruction)
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: PictureForm.published({"image_resize_strategy": "letterbox"}, 28),
+         "'letterbox' is not built in"),
+        (lambda: PictureForm.published({"interpolations": ["bicubic", "bilinear"]}, 28),
+         "'bilinear' is not built in"),
+        (lambda: PictureForm.read({"side": 0}), "side 0 is no number of pixels"),
+        (lambda: PictureForm.read({"means": [[0.5] * 3]}),
+         "not three numbers for each of two towers"),
+        (lambda: PictureForm.read({"stds": [[0.5] * 3, [0.5, 0.5, 0]]}), "not all above 0"),
+        (lambda: PictureForm.read({"sidde": 3}), "did you mean 'side'"),
+    ],
+)  # fmt: skip
+def test_other_forms_are_refused(make: Callable[[], Any], message: str) -> None:
+    with pytest.raises(SoonerError, match=message):
+        make()
+
+
+def test_broken_files_are_refused(processor: OpenVLAProcessor, tmp_path: Path) -> None:
+    processor.save_pretrained(tmp_path)
+    file = tmp_path / "openvla_processor.json"
+    settings = json.loads(file.read_text())
+    file.write_text(json.dumps(settings | {"promt": "x"}))
+    with pytest.raises(SoonerError, match="did you mean 'prompt'"):
+        OpenVLAProcessor.from_pretrained(tmp_path)
+    del settings["pictures"]
+    file.write_text(json.dumps(settings))
+    with pytest.raises(SoonerError, match="has no 'pictures'"):
+        OpenVLAProcessor.from_pretrained(tmp_path)
+    file.write_text("{")
+    with pytest.raises(SoonerError, match="is not JSON"):
+        OpenVLAProcessor.from_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").unlink()
+    file.unlink()
+    with pytest.raises(SoonerError, match=r"has no tokenizer\.json"):
+        OpenVLAProcessor.from_pretrained(tmp_path, OpenVLAConfig())
+
+
+def test_a_tokenizer_without_bos_and_a_prompt_without_place(processor: OpenVLAProcessor) -> None:
+    with pytest.raises(SoonerError, match=r"no place for the \{instruction\}"):
+        OpenVLAProcessor(processor.tokenizer, processor.form, 4, prompt="Go!")
+    processor.tokenizer.bos_token = None
+    with pytest.raises(SoonerError, match="no BOS token"):
+        OpenVLAProcessor(processor.tokenizer, processor.form, 4)
