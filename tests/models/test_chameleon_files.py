@@ -1,4 +1,4 @@
-"""Published files: norms saved once a shard, and Meta's VQGAN against its decoder written out."""
+"""Published files: norms saved once a shard, Meta's VQGAN and MoVQGAN against literal decoders."""
 
 from __future__ import annotations
 
@@ -12,9 +12,10 @@ from torch import Tensor
 
 import sooner
 import tiny_canvas as tiny
-from movqgan_reference import literal, weights
+from movqgan_reference import FEATURES, literal, weights
 from sooner.errors import SoonerError
 from sooner.models.chameleon_files import VQGANDecoder, load_lumina
+from sooner.models.movqgan import MoVQGANDecoder
 
 CODES = 24
 
@@ -67,6 +68,25 @@ def test_the_vqgan_decodes_as_taming_does(name: str, tmp_path: Path) -> None:
     pixels = canvas.pixels(tokens)
     assert pixels.shape == (2, 1, 16, 24, 3)
     assert 0 <= pixels.min() < pixels.max() <= 1
+
+
+@pytest.mark.parametrize("name", ["movqgan_270M.ckpt", "wrapped.ckpt", "movqgan_270M.safetensors"])
+@pytest.mark.parametrize("blocks", [1, 2])
+def test_movqgan_decodes_as_published(name: str, blocks: int, tmp_path: Path) -> None:
+    torch.manual_seed(blocks)
+    state, file = weights(tiny.CODES, blocks), tmp_path / name
+    if file.suffix == ".safetensors":
+        save_file(state, file)
+    else:  # ai-forever's files are the bare state, those of its trainer hold more
+        torch.save({"state_dict": state, "epoch": 3} if name == "wrapped.ckpt" else state, file)
+    decoder = MoVQGANDecoder(file)
+    codes = torch.randint(0, tiny.CODES, (2, 4, 6))
+    pixels = decoder.decode(codes)
+    assert pixels.shape == (2, 3, 32, 48)  # 8 pixels a code
+    expected = literal(state, codes)
+    assert expected.std() > 0.1
+    torch.testing.assert_close(pixels, expected.clamp(-1, 1), atol=1e-4, rtol=1e-4)
+    assert decoder.codebook.shape == (tiny.CODES, FEATURES)
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:

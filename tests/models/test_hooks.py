@@ -41,15 +41,6 @@ def in_thread(function: Any, *args: Any) -> None:
     thread.join()
 
 
-def test_hooks_may_change_what_goes_in_and_out() -> None:
-    module = nn.Identity()
-    with ForwardHooks() as hooks:
-        hooks.before(module, lambda _module, args, kwargs: ((args[0] + 1,), kwargs))
-        hooks.after(module, lambda _module, args, kwargs, output: output * 10)
-        assert module(torch.tensor(2)) == 30
-    assert module(torch.tensor(2)) == 2
-
-
 def test_none_stays_after_an_exception() -> None:
     module = nn.Linear(1, 1)
 

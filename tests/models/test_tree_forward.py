@@ -150,18 +150,3 @@ def test_deepstack_features_reach_the_decoder_and_matter() -> None:
     bare, prompt = prefilled("qwen3_vl", "mixed")
     prompt.extras = {}
     assert (bare.prefill(prompt).logits - whole).abs().max() > 1e-3
-
-
-@pytest.mark.parametrize("family", tiny.FAMILIES)
-@torch.no_grad()
-def test_packing_moves_real_tokens_to_the_front_and_marks_the_visual_ones(family: str) -> None:
-    inputs = tiny.inputs(family, tiny.kinds(family)[-1], 3)
-    prompt = adapt(tiny.model(family)).embed_prompt(inputs)
-    assert prompt.lengths == inputs["attention_mask"].sum(1).tolist()
-    placeholders = torch.isin(inputs["input_ids"], torch.tensor([tiny.IMAGE, tiny.VIDEO]))
-    visual = placeholders & inputs["attention_mask"].bool()
-    if family in tiny.TEXT_FAMILIES:
-        visual = torch.zeros_like(visual)
-    assert prompt.visual.sum(1).tolist() == visual.sum(1).tolist()
-    for row, length in enumerate(prompt.lengths):
-        assert not prompt.visual[row, length:].any()
