@@ -1,4 +1,4 @@
-"""`MMInference.auto`: sparse where it is faster, measured on this machine, dense elsewhere."""
+"""Costs of sparse attention, and `MMInference.auto`: sparse where it is faster, dense elsewhere."""
 
 from __future__ import annotations
 
@@ -13,6 +13,11 @@ from transformers import Qwen2Config, Qwen2ForCausalLM
 import sooner
 import tiny
 from sooner import MMInference
+from sooner.errors import SoonerError
+from sooner.sparse.attention.cpu import Fused
+from sooner.sparse.cost import AttentionShape, Cost, MeasuredCosts, measure
+from sooner.sparse.modality import PromptLayout
+from sooner.sparse.patterns import AShape, Dense
 from sooner.sparse.prefill.report import PrefillReport
 
 LONG = 16384
@@ -80,3 +85,30 @@ def test_auto_takes_prompts_in_chunks_and_leaves_them_dense() -> None:
     options = {"max_new_tokens": 2, "eos_token_id": None, "prefill_chunk_size": 512}
     made = sooner.generate(model, {"input_ids": ids}, prefill=MMInference.auto(), **options)
     assert made.stats.mode == "exact"
+
+
+SHAPE = AttentionShape(4, 2, 16)
+
+
+def test_a_sparse_layer_is_timed_against_a_dense_layer() -> None:
+    cost = measure([AShape(8, 64)] * 4, SHAPE.random(300), PromptLayout.text(300), Fused())
+    assert min(cost.seconds, cost.dense) > 0
+    assert cost.relative == cost.seconds / cost.dense
+
+
+@pytest.mark.parametrize("true", [100, 1000, 1100, 5000])
+def test_the_break_even_length_is_right_within_an_eighth(true: int) -> None:
+    class Known(MeasuredCosts):
+        def at(self, patterns: object, tokens: int) -> Cost:
+            return Cost(float(true), float(tokens), 0.5)
+
+    length = Known(SHAPE, Fused()).break_even(Dense())
+    assert length is not None
+    assert max(true, 256) <= length <= max(1.125 * true + 64, 256)
+
+
+def test_heads_and_patterns_that_do_not_match_are_refused() -> None:
+    with pytest.raises(SoonerError, match="3 patterns for 4 heads"):
+        MeasuredCosts(SHAPE, Fused()).at([Dense()] * 3, 100)
+    with pytest.raises(SoonerError, match="5 query heads do not share 2 key heads"):
+        AttentionShape(5, 2, 16)

@@ -1,16 +1,23 @@
-"""Sparse prefills inside models: the definition is met, and decoding is unchanged."""
+"""Sparse prefills inside models: the definition is met, decoding is unchanged, no hook is left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import groupby
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
+from transformers.masking_utils import ALL_MASK_ATTENTION_FUNCTIONS
+from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
+import sooner
 import tiny
+import tiny_canvas
+from method_matrix import METHODS
+from recorders import hook_count
 from sooner import MMInference
 from sooner.engine.runner import ModelRunner
 from sooner.engine.tree import Tree
@@ -18,11 +25,7 @@ from sooner.errors import SoonerError, UnsupportedError
 from sooner.models import adapt
 from sooner.sparse.attention import Reference, States, sparse_attention
 from sooner.sparse.modality import PromptLayout
-from sooner.sparse.patterns import (
-    AShape,
-    Dense,
-    TriShape,
-)
+from sooner.sparse.patterns import AShape, Dense, TriShape
 from sooner.sparse.prefill.forward_context import of_call, recall
 from sparse.contexts import FAMILIES, STATIC, decode, prompt_of, sparse
 
@@ -169,3 +172,107 @@ def test_chunks_are_refused_and_pointed_to_the_mlps() -> None:
 def test_values_out_of_range_are_refused(make: Callable[[], Any], words: str) -> None:
     with pytest.raises(SoonerError, match=words):
         make()
+
+
+METHOD_NAMES = (
+    "prompt-lookup", "noisy-4", "noisy-auto", "words-only", "parallel", "sd-tree", "onsd",
+    "specvlm", "jacobi-4", "sparse-to-dense",
+)  # fmt: skip
+
+
+def cases() -> list[tuple[str, str]]:
+    """Every method once, families in turn."""
+    return [(method, FAMILIES[i % len(FAMILIES)]) for i, method in enumerate(METHOD_NAMES)]
+
+
+@pytest.mark.parametrize(("method", "family"), cases())
+def test_methods_on_a_sparse_target_have_its_output_alone(method: str, family: str) -> None:
+    """Drafts prefill densely, and keys and values of the target are the sparse prefill's."""
+    rows = 2
+    expected = decode(family, sparse(family), rows=rows)
+    made = decode(family, sparse(family), METHODS[method](family), rows=rows)
+    assert made.tokens == expected.tokens
+    assert made.stats.mode == "approximate"
+
+
+def test_a_model_without_transformers_attention_is_refused() -> None:
+    """Cosmos calls its kernel itself."""
+    model = tiny_canvas.cosmos_ar()
+    refused = pytest.raises(UnsupportedError, match="AttentionInterface")
+    with refused, sooner.MMInference.auto()(model):
+        pass
+
+
+def trace(model: nn.Module) -> tuple:
+    """All that a context touches."""
+    modules = list(model.modules())
+    configs = [getattr(m, "config", None) for m in modules]
+    names = [getattr(config, "_attn_implementation", None) for config in configs]
+    replaced = sum("forward" in m.__dict__ for m in modules)
+    tables = (sorted(ALL_ATTENTION_FUNCTIONS), sorted(ALL_MASK_ATTENTION_FUNCTIONS))
+    return hook_count(model), names, replaced, tables
+
+
+class _Broken(Reference):
+    name = "broken"
+
+    def grid(self, *args: Any) -> None:
+        raise ZeroDivisionError("broken on purpose")
+
+
+def test_nothing_is_left_even_after_exceptions(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = tiny.model("qwen3_vl")
+    before, tokens = trace(model), decode("qwen3_vl", None).tokens
+    context = sparse("qwen3_vl", mlp_chunk=16)
+    with context(model):
+        assert trace(model) != before
+        decode("qwen3_vl", None)
+    assert trace(model) == before
+    with pytest.raises(KeyboardInterrupt), context(model):
+        raise KeyboardInterrupt
+    assert trace(model) == before
+    with monkeypatch.context() as patch:
+        patch.setattr("sooner.sparse.prefill.context.choose_backend", lambda *_: _Broken())
+        with pytest.raises(ZeroDivisionError):
+            decode("qwen3_vl", context)
+    assert trace(model) == before
+    assert decode("qwen3_vl", None).tokens == tokens
+
+
+def test_only_the_wrapped_model_s_decoder_is_touched() -> None:
+    model, other = tiny.model("qwen2_5_vl"), tiny.noisy("qwen2_5_vl")
+    with sparse("qwen2_5_vl")(model):
+        assert model.config.vision_config._attn_implementation == "sdpa"
+        assert model.config._attn_implementation == "sdpa"
+        assert model.config.text_config._attn_implementation not in ("sdpa", "eager")
+        assert other.config.text_config._attn_implementation == "sdpa"
+
+
+def test_another_model_s_table_is_refused() -> None:
+    before = trace(tiny.model("llama"))
+    refused = pytest.raises(SoonerError, match="differs in model_type")
+    with refused, sparse("qwen2_5_vl")(tiny.model("llama")):
+        pass
+    assert trace(tiny.model("llama")) == before
+
+
+FRAMES = {"llava_onevision": 4, "qwen2_5_vl": 2, "qwen3_vl": 2}
+
+
+@pytest.mark.parametrize("family", FRAMES)
+def test_frames_are_counted_within_videos_and_apart_between_them(family: str) -> None:
+    """Rows without any, with a video, and with an image before or behind a video."""
+    inputs = tiny.inputs(family, "uneven", 5)
+    prompt = adapt(tiny.model(family)).embed_prompt(inputs)
+    last = -10
+    for row, videos in enumerate((0, 1, 0, 0, 1)):
+        numbers = [number for number in prompt.frames[row].tolist() if number >= 0]
+        runs = [(number, len(list(run))) for number, run in groupby(numbers)]
+        assert len(runs) == videos * FRAMES[family]
+        assert all(size == 4 for _, size in runs)
+        assert [number - runs[0][0] for number, _ in runs] == list(range(len(runs)))
+        if runs:
+            assert runs[0][0] > last + 1, "a gap between two videos"
+            last = runs[-1][0]
+    inside = prompt.frames >= 0
+    assert bool((prompt.visual | ~inside).all())

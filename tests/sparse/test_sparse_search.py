@@ -1,4 +1,4 @@
-"""The search of patterns: capture, space, scores, choices, and whole searches."""
+"""The search of patterns: capture, space, scores, choices, prices, and whole searches."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ from sooner.sparse.patterns import (
 )
 from sooner.sparse.plane import whole
 from sooner.sparse.search import Search, SearchSample, SearchSettings
+from sooner.sparse.search import run as price
 from sooner.sparse.search.capture import capture
-from sooner.sparse.search.heads import alone, decide
-from sooner.sparse.search.score import Tally, Trial, trial
+from sooner.sparse.search.heads import alone, decide, shortlist
+from sooner.sparse.search.score import WHOLE, Survey, Tally, Trial, trial
 from sooner.sparse.search.space import FLAGS, PAPER_TOKENS, Space
-from sooner.sparse.table import PatternTable
+from sooner.sparse.table import HeadEntry, PatternTable
 
 LAYOUT = PromptLayout.spans(
     ("text", 20), ("video", 96), ("text", 31), ("video", 64), ("text", 40), frame=16
@@ -210,3 +211,38 @@ def test_an_interrupted_search_goes_on_where_it_was(tmp_path: object) -> None:
 def test_bad_settings_are_named(options: dict, message: str) -> None:
     with pytest.raises(SoonerError, match=message):
         SearchSettings(**options)
+
+
+ADAPTER = adapt(tiny.model("llama"))
+
+
+def test_a_candidate_is_dropped_when_its_kernel_is_too_slow() -> None:
+    pairs = torch.tensor([[0.3], [0.2]]).double() * 100
+    error = torch.tensor([[0.1], [0.4]]).double()
+    survey = Survey({WHOLE: Tally(error**2, pairs, pairs)}, torch.ones(1).double(), 10.0, 100.0)
+    candidates = [Grid(), AShape()]
+    for factor, chosen in ((1.0, "grid"), (2.0, "a-shape")):
+        prices = torch.tensor([factor, 1.0]).double()
+        types = shortlist(survey, candidates, prices, 0.4, SearchSettings())
+        assert types[0][0].name == chosen
+
+
+def test_break_even_lies_between_the_lengths_that_are_timed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(price, "SHORTEST", 128)
+    monkeypatch.setattr(price, "LONGEST", 256)
+    layers = [[HeadEntry(AShape(4, 64), cost=0.2)] * 4] * 3
+    tokens, how = price.break_even(ADAPTER, layers, PromptLayout.text(200))
+    assert 128 <= tokens <= 257
+    assert "backend fused" in how
+
+
+def test_a_search_by_time_records_it() -> None:
+    with torch.inference_mode():
+        prompt = ADAPTER.embed_prompt(tiny.inputs("llama"))
+    settings = SearchSettings(queries=8, cost="measured", break_even=False)
+    search = Search(ADAPTER, [SearchSample(lambda: prompt, PromptLayout.of(prompt, 0))], settings)
+    table = search.run()
+    assert table.about["cost"] == "measured"
+    assert bool((search.prices > 0).all())
